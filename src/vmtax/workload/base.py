@@ -1,0 +1,57 @@
+"""What every workload offers: parameters, cases, metrics, prepare → command → pure parse."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from pydantic import BaseModel, ConfigDict
+
+from vmtax.result import Measurement, Metric
+from vmtax.workload.site import Site
+
+
+class Parameters(BaseModel):
+    """What a plan may set of a workload; each workload has its own subclass."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class BadOutput(Exception):
+    """The tool ended well but its output is not what was expected, or fails its correctness check."""
+
+
+class Workload(ABC):
+    """One benchmark, with fixed parameters. Stateless: what it needs stands in the `Site`."""
+
+    name: ClassVar[str]
+    describe: ClassVar[str]  # one line for `vmtax plan show` and the docs
+    parameters_type: ClassVar[type[Parameters]]
+    layers: ClassVar[frozenset[str]] = frozenset({"host", "vm", "nested"})
+
+    def __init__(self, parameters: Any) -> None:
+        self.parameters = parameters
+
+    @abstractmethod
+    def cases(self) -> Sequence[str]:
+        """The parts, each one command and one trial; [""] where there is only one."""
+
+    @abstractmethod
+    def metrics(self) -> Sequence[Metric]:
+        """Every metric it can report with these parameters."""
+
+    def prepare(self, site: Site) -> None:  # noqa: B027 (most need nothing)
+        """Make ready what is not to be measured; called once per boot."""
+
+    @abstractmethod
+    def command(self, site: Site, case: str) -> Sequence[str]:
+        """The argv, as seen inside the userland of `site`."""
+
+    @abstractmethod
+    def seconds(self, case: str) -> float:
+        """About how long one command takes where nothing is emulated; for estimates and time limits."""
+
+    @abstractmethod
+    def parse(self, case: str, output: str) -> tuple[Measurement, ...]:
+        """Pure. Raises BadOutput, whose text says what was expected."""
