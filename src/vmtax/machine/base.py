@@ -54,7 +54,11 @@ class Process(Protocol):
     """A command running in the background, its pipes in our hands."""
 
     argv: tuple[str, ...]
-    pid: int  # on its machine
+
+    @property
+    def pid(self) -> int:
+        """Its process id on its machine."""
+        ...
 
     @property
     def stdin(self) -> IO[bytes]: ...
@@ -115,6 +119,14 @@ class Machine(ABC):
     def remove_later(self, path: PurePosixPath) -> Undoing:
         """Write to the guard's undo list that the file or directory `path` is ours and must go."""
 
+    @abstractmethod
+    def reach(self, port: int) -> tuple[str, ...]:
+        """The ssh options that reach 127.0.0.1:port of this machine from here, for a guest on it."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Undo everything set up on it, and end the connection."""
+
     def run(self, *argv: str, input: str | None = None, timeout: float = DEFAULT_TIMEOUT, remedy: str = "") -> str:
         """Standard output; raises CommandFailed, which ends with `remedy`, when it does not exit with 0."""
         outcome = self.try_run(*argv, input=input, timeout=timeout)
@@ -136,5 +148,3 @@ class Machine(ABC):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.path}>"
-
-

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import ClassVar, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
@@ -18,11 +18,14 @@ class Parameters(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+P = TypeVar("P", bound=Parameters)
+
+
 class BadOutput(Exception):
     """The tool ended well but its output is not what was expected, or fails its correctness check."""
 
 
-class Workload(ABC):
+class Workload(ABC, Generic[P]):
     """One benchmark, with fixed parameters. Stateless: what it needs stands in the `Site`."""
 
     name: ClassVar[str]
@@ -30,8 +33,10 @@ class Workload(ABC):
     parameters_type: ClassVar[type[Parameters]]
     layers: ClassVar[frozenset[str]] = frozenset({"host", "vm", "nested"})
 
-    def __init__(self, parameters: Any) -> None:
+    def __init__(self, parameters: P, *, emulated: bool = False) -> None:
+        """`emulated`: some layer of this run is, so that run lengths must suit a CPU some 25 times slower."""
         self.parameters = parameters
+        self.emulated = emulated
 
     @abstractmethod
     def cases(self) -> Sequence[str]:
@@ -40,9 +45,6 @@ class Workload(ABC):
     @abstractmethod
     def metrics(self) -> Sequence[Metric]:
         """Every metric it can report with these parameters."""
-
-    def prepare(self, site: Site) -> None:  # noqa: B027 (most need nothing)
-        """Make ready what is not to be measured; called once per boot."""
 
     @abstractmethod
     def command(self, site: Site, case: str) -> Sequence[str]:
@@ -54,4 +56,8 @@ class Workload(ABC):
 
     @abstractmethod
     def parse(self, case: str, output: str) -> tuple[Measurement, ...]:
-        """Pure. Raises BadOutput, whose text says what was expected."""
+        """Pure; `output` is stdout, then stderr. Raises BadOutput, whose text says what was expected."""
+
+    def signature(self, case: str, output: str) -> str | None:
+        """Pure. What must be the same on every layer, or the work was not the same; None: nothing to compare."""
+        return None

@@ -1,0 +1,207 @@
+"""The guard: undoes what was set up on a machine, whatever becomes of vmtax.
+
+This file runs by itself on the machine (`python3 -c SOURCE DIRECTORY TOKEN SILENCE`), so it imports the standard
+library only. It reads one JSON object a line and answers each with one:
+
+    {"add": ID, "argv": [...]}    remember how to undo ID: run argv
+    {"add": ID, "remove": PATH}   remember how to undo ID: remove that file or directory
+    {"undo": ID}                  undo ID now and forget it
+    {"ping": true}                we are still there
+
+Every line is in DIRECTORY/TOKEN.undo, synced, before it is answered. At the end of its input, on SIGTERM or SIGHUP, or
+after SILENCE seconds without a line (0: for ever), it ends every process that carries VMTAX_RUN=TOKEN in its
+environment, undoes the list in reverse, and removes the file. At its start it does the same for every list whose guard
+is dead: the file is locked as long as its guard lives.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+MARK = "VMTAX_RUN"
+TERM_SECONDS = 2.0  # between SIGTERM and SIGKILL
+
+
+def marked(token: str) -> list[int]:
+    """Every process that carries the token, but ourselves."""
+    wanted = f"{MARK}={token}".encode()
+    found = []
+    for name in os.listdir("/proc"):
+        if not name.isdigit() or int(name) == os.getpid():
+            continue
+        try:
+            with open(f"/proc/{name}/environ", "rb") as file:
+                if wanted in file.read().split(b"\0"):
+                    found.append(int(name))
+        except OSError:
+            continue  # ended meanwhile, or not ours to read
+    return found
+
+
+def end_processes(token: str) -> None:
+    """SIGTERM, two seconds, SIGKILL until none is left."""
+    started = time.monotonic()
+    while pids := marked(token):
+        force = time.monotonic() - started > TERM_SECONDS
+        for pid in pids:
+            try:
+                os.kill(pid, signal.SIGKILL if force else signal.SIGTERM)
+            except ProcessLookupError:
+                pass
+        if time.monotonic() - started > 10 * TERM_SECONDS:
+            return  # in uninterruptible sleep; the rest is still worth undoing
+        time.sleep(0.05)
+
+
+def undo(entry: dict[str, object]) -> str:
+    """Undo one entry; the reason where that failed, else an empty string."""
+    try:
+        if "remove" in entry:
+            path = str(entry["remove"])
+            if os.path.isdir(path) and not os.path.islink(path):
+                shutil.rmtree(path)
+            elif os.path.lexists(path):
+                os.unlink(path)
+            return ""
+        argv = [str(word) for word in entry["argv"]]  # type: ignore[attr-defined]
+        done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=60, text=True)
+        return "" if done.returncode == 0 else (done.stderr.strip() or f"exit code {done.returncode}")
+    except (OSError, subprocess.SubprocessError) as error:
+        return str(error)
+
+
+def undo_all(token: str, entries: dict[int, dict[str, object]]) -> None:
+    end_processes(token)
+    for number in sorted(entries, reverse=True):
+        undo(entries[number])
+    end_processes(token)
+
+
+def read_list(text: str) -> dict[int, dict[str, object]]:
+    """The entries of a list that were not undone. A half-written last line counts for nothing: it was not answered."""
+    entries: dict[int, dict[str, object]] = {}
+    for line in text.splitlines():
+        try:
+            record = json.loads(line)
+        except ValueError:
+            continue
+        if "add" in record:
+            entries[record["add"]] = record
+        else:
+            entries.pop(record.get("undo"), None)
+    return entries
+
+
+def lock(path: str) -> int | None:
+    """An open, locked descriptor; None where another guard holds the lock."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        return None
+    return descriptor
+
+
+def own_list(path: str) -> int | None:
+    """Our own list, locked. A starting guard that takes it for a dead one's may remove it: then make it anew."""
+    for _ in range(100):
+        descriptor = lock(path)
+        if descriptor is not None:
+            try:
+                if os.stat(path).st_ino == os.fstat(descriptor).st_ino:
+                    return descriptor
+            except FileNotFoundError:
+                pass
+            os.close(descriptor)
+        time.sleep(0.02)
+    return None
+
+
+def recover(directory: str) -> int:
+    """Undo the lists of dead guards; how many there were."""
+    count = 0
+    for name in sorted(os.listdir(directory)):
+        path = os.path.join(directory, name)
+        if not name.endswith(".undo"):
+            continue
+        descriptor = lock(path)
+        if descriptor is None:
+            continue
+        with open(path, encoding="utf-8") as file:
+            undo_all(name.removesuffix(".undo"), read_list(file.read()))
+        os.unlink(path)
+        os.close(descriptor)
+        count += 1
+    return count
+
+
+def keep(descriptor: int, line: str) -> None:
+    os.write(descriptor, line.encode())
+    os.fsync(descriptor)
+
+
+def lines(silence: float) -> object:
+    """Lines of standard input until its end, or until nothing came for `silence` seconds."""
+    rest = b""
+    while select.select([0], [], [], silence or None)[0]:
+        chunk = os.read(0, 65536)
+        if not chunk:
+            return
+        *whole, rest = (rest + chunk).split(b"\n")
+        yield from whole
+
+
+def serve(descriptor: int, token: str, silence: float, entries: dict[int, dict[str, object]]) -> None:
+    for line in lines(silence):  # type: ignore[attr-defined]
+        record = json.loads(line)
+        error = ""
+        if "add" in record:
+            keep(descriptor, line.decode() + "\n")
+            entries[record["add"]] = record
+        elif "undo" in record:
+            entry = entries.pop(record["undo"], None)
+            error = undo(entry) if entry else ""
+            keep(descriptor, line.decode() + "\n")
+        print(json.dumps({"error": error}), flush=True)
+
+
+def main() -> None:
+    directory, token, silence = sys.argv[1], sys.argv[2], float(sys.argv[3])
+    os.umask(0o077)
+    os.makedirs(directory, mode=0o700, exist_ok=True)
+    recovered = recover(directory)
+    path = os.path.join(directory, f"{token}.undo")
+    descriptor = own_list(path)
+    if descriptor is None:
+        sys.exit(f"{path} is in use by another guard")
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for vmtax, which then closes our input
+
+    def leave(*_: object) -> None:
+        raise SystemExit
+
+    signal.signal(signal.SIGTERM, leave)
+    signal.signal(signal.SIGHUP, leave)
+    entries: dict[int, dict[str, object]] = {}
+    try:
+        print(json.dumps({"recovered": recovered}), flush=True)
+        serve(descriptor, token, silence, entries)
+    except (BrokenPipeError, SystemExit):
+        pass
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        undo_all(token, entries)
+        os.unlink(path)
+
+
+if __name__ == "__main__":
+    main()

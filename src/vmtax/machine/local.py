@@ -1,0 +1,154 @@
+"""This host."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+from typing import IO
+
+from vmtax.machine.base import DEFAULT_TIMEOUT, MachineError, Outcome
+from vmtax.machine.guard import MARK
+from vmtax.machine.guarded import Guard, GuardedMachine, guard_source
+
+PYTHON = "/usr/bin/python3"  # the system's own, so that a guard outlives a removed virtual environment
+
+
+def state_directory() -> Path:
+    """Where undo lists survive us: XDG_STATE_HOME/vmtax/undo."""
+    base = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
+    return Path(base) / "vmtax" / "undo"
+
+
+class LocalProcess:
+    """A background process on this host. Its stderr goes to an unnamed file, so that it can never block."""
+
+    def __init__(self, argv: tuple[str, ...], environment: dict[str, str]) -> None:
+        self.argv = argv
+        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 (closed in stop)
+        # A process group of its own: Ctrl-C is ours to handle, in order.
+        self._popen = subprocess.Popen(
+            argv,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._stderr,
+            env=environment,
+            process_group=0,
+        )
+
+    @property
+    def pid(self) -> int:
+        return self._popen.pid
+
+    @property
+    def stdin(self) -> IO[bytes]:
+        assert self._popen.stdin
+        return self._popen.stdin
+
+    @property
+    def stdout(self) -> IO[bytes]:
+        assert self._popen.stdout
+        return self._popen.stdout
+
+    def poll(self) -> int | None:
+        return self._popen.poll()
+
+    def wait(self, timeout: float) -> int:
+        try:
+            return self._popen.wait(timeout)
+        except subprocess.TimeoutExpired as error:
+            raise TimeoutError(f"{self.argv[0]} did not end within {timeout:.0f} s") from error
+
+    def stop(self) -> None:
+        for number, patience in ((signal.SIGTERM, 2.0), (signal.SIGKILL, 10.0)):
+            if self._popen.poll() is not None:
+                break
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._popen.pid, number)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._popen.wait(patience)
+        for pipe in (self._popen.stdin, self._popen.stdout):
+            assert pipe
+            with contextlib.suppress(OSError):
+                pipe.close()
+
+    def stderr_tail(self) -> str:
+        size = self._stderr.seek(0, os.SEEK_END)
+        self._stderr.seek(max(0, size - 4096))
+        return self._stderr.read().decode(errors="replace")
+
+
+class LocalMachine(GuardedMachine):
+    """This host; path "host"."""
+
+    def __init__(self, path: str = "host") -> None:
+        super().__init__(path)
+
+    def _start_guard(self) -> Guard:
+        argv = [PYTHON, "-c", guard_source(), str(state_directory()), self.token, "0"]
+        return Guard(self.path, argv, pings=False)
+
+    def environment(self) -> dict[str, str]:
+        # Numbers and messages are parsed: one locale everywhere.
+        return {**os.environ, "LC_ALL": "C.UTF-8", MARK: self.token}
+
+    def try_run(self, *argv: str, input: str | None = None, timeout: float = DEFAULT_TIMEOUT) -> Outcome:
+        self.guard  # noqa: B018 (as in start)
+        started = time.monotonic()
+        try:
+            process = subprocess.Popen(
+                argv,
+                stdin=subprocess.PIPE if input is not None else subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env=self.environment(),
+                process_group=0,
+                text=True,
+                errors="replace",
+            )
+        except OSError as error:
+            code = 127 if isinstance(error, FileNotFoundError) else 126
+            return Outcome(self.path, argv, code, "", f"{argv[0]}: {error.strerror}", 0.0)
+        with process, _killed_on_error(process):
+            try:
+                stdout, stderr = process.communicate(input, timeout)
+                late = False
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                stdout, stderr = process.communicate()
+                late = True
+        seconds = time.monotonic() - started
+        return Outcome(self.path, argv, process.returncode, stdout, stderr, seconds, timed_out=late)
+
+    def start(self, *argv: str) -> LocalProcess:
+        self.guard  # noqa: B018 (it must be there first: it is what ends the process)
+        try:
+            return LocalProcess(argv, self.environment())
+        except OSError as error:
+            raise MachineError(f"{self.path}: {argv[0]}: {error.strerror}") from error
+
+    def reach(self, port: int) -> tuple[str, ...]:
+        return ("-p", str(port))
+
+    def push(self, source: Path, target: PurePosixPath, timeout: float = 600.0) -> None:
+        shutil.copyfile(source, target)
+
+    def pull(self, source: PurePosixPath, target: Path, timeout: float = 600.0) -> None:
+        shutil.copyfile(source, target)
+
+
+@contextlib.contextmanager
+def _killed_on_error(process: subprocess.Popen[str]) -> Iterator[None]:
+    """Ctrl-C in mid-command ends the command too: nothing runs on unseen."""
+    try:
+        yield
+    except BaseException:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        raise

@@ -1,0 +1,15 @@
+"""Workloads: one module each. `WORKLOADS` is every one a plan may name."""
+
+from typing import Any
+
+from vmtax.workload.base import BadOutput, Parameters, Workload
+from vmtax.workload.boot import Boot
+from vmtax.workload.chess import Chess
+from vmtax.workload.disk import Disk
+from vmtax.workload.memory import Memory
+from vmtax.workload.net import Net
+from vmtax.workload.site import Site
+
+WORKLOADS: dict[str, type[Workload[Any]]] = {kind.name: kind for kind in (Chess, Memory, Disk, Net, Boot)}
+
+__all__ = ["WORKLOADS", "BadOutput", "Parameters", "Site", "Workload"]

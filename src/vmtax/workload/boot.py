@@ -1,0 +1,46 @@
+"""Boot: launch to first answered command, and shutdown. Measured by every guest's boot itself, not by a command."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from vmtax.result import Measurement, Metric
+from vmtax.workload.base import Parameters, Workload
+from vmtax.workload.site import Site
+
+READY = Metric("boot.ready_seconds", "s", "lower")
+KERNEL = Metric("boot.kernel_seconds", "s", "lower")
+SHUTDOWN = Metric("boot.shutdown_seconds", "s", "lower")
+
+
+class BootParameters(Parameters):
+    """None."""
+
+
+class Boot(Workload[BootParameters]):
+    """The runner fills its trial in from what it saw; there is no command to run."""
+
+    name = "boot"
+    describe = "boot: launch to first answered command, the kernel's share of it, and shutdown"
+    parameters_type = BootParameters
+    layers = frozenset({"vm", "nested"})  # a host has no boot metric
+
+    def cases(self) -> Sequence[str]:
+        return ()
+
+    def metrics(self) -> Sequence[Metric]:
+        return (READY, KERNEL, SHUTDOWN)
+
+    def command(self, site: Site, case: str) -> Sequence[str]:
+        raise NotImplementedError("boot has no command")
+
+    def seconds(self, case: str) -> float:
+        return 0.0
+
+    def parse(self, case: str, output: str) -> tuple[Measurement, ...]:
+        raise NotImplementedError("boot has no output")
+
+
+def measured(ready: float, kernel: float, shutdown: float) -> tuple[Measurement, ...]:
+    """The three durations of one guest, in seconds."""
+    return (Measurement(READY, ready), Measurement(KERNEL, kernel), Measurement(SHUTDOWN, shutdown))

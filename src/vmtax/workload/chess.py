@@ -1,0 +1,63 @@
+"""CPU: stockfish's own benchmark, the open equivalent of the articles' chess benchmark."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from pydantic import Field
+
+from vmtax.result import Measurement, Metric
+from vmtax.workload.base import BadOutput, Parameters, Workload
+from vmtax.workload.site import Site
+
+HASH_MIB = 16
+MAX_THREADS = 8  # as in the article: more says little about the layer and much about the memory system
+NODES_PER_SECOND = Metric("chess.nodes_per_second", "1/s", "higher")
+ONE_THREAD = Metric("chess.one-thread.nodes_per_second", "1/s", "higher")
+CASES = ("one-thread", "")
+METRICS = {"one-thread": ONE_THREAD, "": NODES_PER_SECOND}
+
+
+class ChessParameters(Parameters):
+    depth: int = Field(13, ge=1, le=30, description="search depth in plies; each adds about half of the time again")
+    emulated_depth: int = Field(8, ge=1, le=30, description="the same where some layer of the run is emulated")
+
+
+class Chess(Workload[ChessParameters]):
+    """`one-thread` proves that the work is the same: its node count must be equal on all layers."""
+
+    name = "chess"
+    describe = "CPU: stockfish bench, nodes per second on min(8, vCPUs) threads and on one"
+    parameters_type = ChessParameters
+
+    @property
+    def depth(self) -> int:
+        return self.parameters.emulated_depth if self.emulated else self.parameters.depth
+
+    def cases(self) -> Sequence[str]:
+        return CASES
+
+    def metrics(self) -> Sequence[Metric]:
+        return tuple(METRICS[case] for case in CASES)
+
+    def command(self, site: Site, case: str) -> Sequence[str]:
+        threads = 1 if case == "one-thread" else min(MAX_THREADS, site.vcpus)
+        return ("/usr/games/stockfish", "bench", str(HASH_MIB), str(threads), str(self.depth), "default", "depth")
+
+    def seconds(self, case: str) -> float:
+        return 0.15 * 1.5 ** (self.depth - 8)
+
+    def parse(self, case: str, output: str) -> tuple[Measurement, ...]:
+        return (Measurement(METRICS[case], _figure("Nodes/second", output)),)
+
+    def signature(self, case: str, output: str) -> str | None:
+        """With one thread stockfish is deterministic; with more it is not."""
+        return f"{_figure('Nodes searched', output):.0f} nodes" if case == "one-thread" else None
+
+
+def _figure(label: str, output: str) -> float:
+    found = re.search(rf"^{label}\s*: (\d+)$", output, re.MULTILINE)
+    if found is None or int(found[1]) == 0:
+        raise BadOutput(f"no line '{label} : NUMBER' in what stockfish printed")
+    return float(found[1])

@@ -1,0 +1,145 @@
+"""Disk: fio with direct I/O on a file (host) or block device (guest) that was written in full beforehand."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pydantic import Field, field_validator
+
+from vmtax.result import Better, Measurement, Metric
+from vmtax.units import parse_bytes
+from vmtax.workload.base import BadOutput, Parameters, Workload
+from vmtax.workload.site import Site
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """One way of reading or writing."""
+
+    rw: str  # fio's rw=
+    block: str  # fio's bs=
+    depth: int  # fio's iodepth=
+    fsync: bool = False  # an fsync after every write
+
+    @property
+    def side(self) -> str:
+        return "write" if "write" in self.rw else "read"
+
+
+PATTERNS = {
+    "randread-4k-qd1": Pattern("randread", "4k", 1),
+    "randwrite-4k-qd1": Pattern("randwrite", "4k", 1),
+    "randwrite-4k-qd32": Pattern("randwrite", "4k", 32),
+    "randwrite-4k-fsync": Pattern("randwrite", "4k", 1, fsync=True),
+    "read-1m": Pattern("read", "1m", 8),
+    "write-1m": Pattern("write", "1m", 8),
+}
+PERCENTILES = (("p50", 0.5, "50.000000"), ("p99", 0.99, "99.000000"), ("p999", 0.999, "99.900000"))
+NANOSECOND = 1e-9
+
+PatternName = Literal[
+    "randread-4k-qd1", "randwrite-4k-qd1", "randwrite-4k-qd32", "randwrite-4k-fsync", "read-1m", "write-1m"
+]
+
+
+class DiskParameters(Parameters):
+    patterns: tuple[PatternName, ...] = Field(
+        ("randread-4k-qd1", "randwrite-4k-qd1", "randwrite-4k-qd32", "randwrite-4k-fsync", "read-1m", "write-1m"),
+        min_length=1,
+        description="what to measure",
+    )
+    size: str = Field("1GiB", description="size of the file or disk under test")
+    seconds: float = Field(10.0, ge=1, le=3600, description="run length of each pattern")
+
+    @field_validator("size")
+    @classmethod
+    def _is_size(cls, text: str) -> str:
+        if parse_bytes(text) < 16 * 2**20:
+            raise ValueError("a disk under test needs 16MiB or more")
+        return text
+
+    @property
+    def size_bytes(self) -> int:
+        return parse_bytes(self.size)
+
+
+def _metric(case: str, measure: str, unit: str, better: Better) -> Metric:
+    return Metric(f"disk.{case}.{measure}", unit, better)
+
+
+class Disk(Workload[DiskParameters]):
+    name = "disk"
+    describe = "disk: fio, 4 KiB random and 1 MiB sequential, IOPS, bandwidth and latency percentiles"
+    parameters_type = DiskParameters
+
+    def cases(self) -> Sequence[str]:
+        return self.parameters.patterns
+
+    def metrics(self) -> Sequence[Metric]:
+        return tuple(metric for case in self.parameters.patterns for metric in _metrics(case))
+
+    def command(self, site: Site, case: str) -> Sequence[str]:
+        pattern = PATTERNS[case]
+        if site.disk is None:
+            raise ValueError(f"{site.machine.path} has no disk under test")
+        return (
+            *("fio", f"--name={case}", f"--filename={site.disk}", f"--size={self.parameters.size_bytes}"),
+            *(f"--rw={pattern.rw}", f"--bs={pattern.block}", f"--iodepth={pattern.depth}"),
+            *(("--fsync=1",) if pattern.fsync else ()),
+            # pwrite then fsync is what a database does; libaio's write and sync overlap and their times cannot be added.
+            f"--ioengine={'psync' if pattern.fsync else 'libaio'}",
+            # Direct, so that the page cache of the layer itself is not what is measured.
+            *("--direct=1", "--time_based", f"--runtime={self.parameters.seconds:g}"),
+            # New random data for every write, so that no layer below can compress or deduplicate it.
+            *("--refill_buffers=1", "--randrepeat=0", "--norandommap=1", "--lat_percentiles=1"),
+            "--output-format=json",
+        )
+
+    def seconds(self, case: str) -> float:
+        return self.parameters.seconds + 0.5
+
+    def parse(self, case: str, output: str) -> tuple[Measurement, ...]:
+        side, sync = _job(case, output)
+        count = int(side["total_ios"])
+        if count <= 0:
+            raise BadOutput(f"fio did no I/O for {case}")
+        # With an fsync after each write, what the application waits for is both; fio counts them apart.
+        latency = side["lat_ns"]
+        wait = sync["lat_ns"] if PATTERNS[case].fsync else None
+        mean = latency["mean"] + (wait["mean"] if wait else 0.0)
+        figures = {"iops": float(side["iops"]), "bytes_per_second": float(side["bw_bytes"])}
+        figures["mean_seconds"] = mean * NANOSECOND
+        if wait is None:
+            for label, share, key in PERCENTILES:
+                # A percentile p from fewer than 10/(1-p) samples is an anecdote (METHOD: guards).
+                if count >= 10 / (1 - share):
+                    figures[f"{label}_seconds"] = latency["percentile"][key] * NANOSECOND
+        by_name = {metric.name.rpartition(".")[2]: metric for metric in _metrics(case)}
+        return tuple(Measurement(by_name[name], value) for name, value in figures.items())
+
+
+def _metrics(case: str) -> tuple[Metric, ...]:
+    figures = (
+        _metric(case, "iops", "1/s", "higher"),
+        _metric(case, "bytes_per_second", "B/s", "higher"),
+        _metric(case, "mean_seconds", "s", "lower"),
+    )
+    if PATTERNS[case].fsync:
+        return figures
+    return figures + tuple(_metric(case, f"{label}_seconds", "s", "lower") for label, _, _ in PERCENTILES)
+
+
+def _job(case: str, output: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The job's read or write side and its sync side. fio may print notes before the JSON."""
+    try:
+        job = json.loads(output[output.index("{") : output.rindex("}") + 1])["jobs"][0]
+        side, sync, error = job[PATTERNS[case].side], job["sync"], job["error"]
+        _ = side["lat_ns"]["mean"], side["iops"], side["bw_bytes"], side["total_ios"]
+    except (ValueError, LookupError, TypeError) as problem:
+        raise BadOutput("no JSON with jobs[0] in what fio printed") from problem
+    if error:
+        raise BadOutput(f"fio reports error {error} for {case}")
+    return side, sync

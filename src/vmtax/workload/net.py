@@ -1,0 +1,67 @@
+"""Network: iperf3 over TCP, in and out, with the CPU of both ends."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Literal
+
+from pydantic import Field
+
+from vmtax.result import Measurement, Metric
+from vmtax.workload.base import BadOutput, Parameters, Workload
+from vmtax.workload.site import Site
+
+PORT = 5201  # iperf3's own
+Case = Literal["tcp-in", "tcp-out"]
+
+
+class NetParameters(Parameters):
+    cases: tuple[Case, ...] = Field(("tcp-in", "tcp-out"), min_length=1, description="into the layer, out of it")
+    seconds: float = Field(10.0, ge=1, le=3600, description="run length of each direction")
+
+
+class Net(Workload[NetParameters]):
+    name = "net"
+    describe = "network: iperf3 TCP throughput in and out, with the CPU use of both ends"
+    parameters_type = NetParameters
+
+    def cases(self) -> Sequence[str]:
+        return self.parameters.cases
+
+    def metrics(self) -> Sequence[Metric]:
+        return tuple(metric for case in self.parameters.cases for metric in _metrics(case))
+
+    def command(self, site: Site, case: str) -> Sequence[str]:
+        if site.peer is None:
+            raise ValueError(f"{site.machine.path} has no network peer")
+        reverse = ("--reverse",) if case == "tcp-in" else ()
+        return (
+            *("iperf3", "--client", site.peer, "--port", str(PORT), "--time", f"{self.parameters.seconds:.0f}"),
+            *("--connect-timeout", "5000", "--json", *reverse),
+        )
+
+    def seconds(self, case: str) -> float:
+        return self.parameters.seconds + 0.5
+
+    def parse(self, case: str, output: str) -> tuple[Measurement, ...]:
+        try:
+            report = json.loads(output[output.index("{") : output.rindex("}") + 1])
+            if "error" in report:
+                raise BadOutput(f"iperf3: {report['error']}")
+            rate = float(report["end"]["sum_received"]["bits_per_second"])
+            cpu = report["end"]["cpu_utilization_percent"]
+            figures = (rate, cpu["host_total"] / 100, cpu["remote_total"] / 100)
+        except (ValueError, LookupError, TypeError) as problem:
+            raise BadOutput("no JSON with end.sum_received in what iperf3 printed") from problem
+        if rate <= 0:
+            raise BadOutput(f"iperf3 carried nothing for {case}")
+        return tuple(Measurement(metric, value) for metric, value in zip(_metrics(case), figures, strict=True))
+
+
+def _metrics(case: str) -> tuple[Metric, Metric, Metric]:
+    return (
+        Metric(f"net.{case}.bits_per_second", "bit/s", "higher"),
+        Metric(f"net.{case}.local_cpu", "1", "lower"),  # CPUs kept busy by iperf3 on the layer itself
+        Metric(f"net.{case}.peer_cpu", "1", "lower"),  # CPUs kept busy by iperf3 at the peer
+    )

@@ -1,0 +1,94 @@
+"""The parsers, on captured output of the real tools, and on garbage."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vmtax.workload import WORKLOADS, BadOutput, Workload
+from vmtax.workload.disk import Disk, DiskParameters
+
+GOLDEN = Path(__file__).parent.parent / "golden" / "workload"
+EVERY = {name: kind(kind.parameters_type()) for name, kind in WORKLOADS.items()}
+
+
+def parsed(workload: str, case: str, file: str) -> dict[str, float]:
+    output = (GOLDEN / file).read_text()
+    return {entry.metric.name: entry.value for entry in EVERY[workload].parse(case, output)}
+
+
+def test_chess_reports_nodes_per_second_and_proves_its_work() -> None:
+    assert parsed("chess", "one-thread", "chess.txt") == {"chess.one-thread.nodes_per_second": 706294}
+    assert parsed("chess", "", "chess.txt") == {"chess.nodes_per_second": 706294}
+    output = (GOLDEN / "chess.txt").read_text()
+    assert EVERY["chess"].signature("one-thread", output) == "103119 nodes"
+    assert EVERY["chess"].signature("", output) is None, "several threads search differently every time"
+
+
+def test_memory_adds_up_its_instances() -> None:
+    assert parsed("memory", "stream", "stream.txt")["memory.stream.bytes_per_second"] == pytest.approx(
+        2 * (12991.96 + 8661.30) * 2**20
+    )
+    assert parsed("memory", "faults", "faults.txt") == {"memory.faults.per_second": pytest.approx(2 * 64566.03)}
+    assert parsed("memory", "switches", "switches.txt") == {"memory.switches.per_second": pytest.approx(419557.48)}
+
+
+def test_memory_refuses_failed_instances() -> None:
+    output = (GOLDEN / "stream.txt").read_text().replace("failed: 0", "failed: 1")
+    with pytest.raises(BadOutput, match="failed: 0"):
+        EVERY["memory"].parse("stream", output)
+
+
+def test_disk_reports_rate_and_latency() -> None:
+    figures = parsed("disk", "randread-4k-qd1", "randread-4k-qd1.json")
+    assert figures["disk.randread-4k-qd1.iops"] == pytest.approx(17999.0)
+    assert figures["disk.randread-4k-qd1.mean_seconds"] == pytest.approx(52.34e-6, rel=1e-3)
+    assert figures["disk.randread-4k-qd1.p99_seconds"] == pytest.approx(76.288e-6)
+    assert figures["disk.randread-4k-qd1.p999_seconds"] == pytest.approx(199.68e-6)
+
+
+def test_disk_leaves_out_percentiles_of_too_few_samples() -> None:
+    output = (GOLDEN / "randread-4k-qd1.json").read_text().replace('"total_ios" : 18017', '"total_ios" : 999')
+    names = {entry.metric.name for entry in EVERY["disk"].parse("randread-4k-qd1", output)}
+    assert "disk.randread-4k-qd1.p50_seconds" in names
+    assert "disk.randread-4k-qd1.p99_seconds" not in names
+
+
+def test_disk_counts_the_wait_for_fsync() -> None:
+    figures = parsed("disk", "randwrite-4k-fsync", "randwrite-4k-fsync.json")
+    iops = figures["disk.randwrite-4k-fsync.iops"]
+    # One at a time: the rate and the wait per write must agree, but for fio's own work between two writes.
+    assert figures["disk.randwrite-4k-fsync.mean_seconds"] == pytest.approx(1 / iops, rel=0.2)
+
+
+def test_net_reports_throughput_and_cpu_of_both_ends() -> None:
+    figures = parsed("net", "tcp-out", "tcp-out.json")
+    assert figures["net.tcp-out.bits_per_second"] == pytest.approx(40.6877e9, rel=1e-4)
+    assert figures["net.tcp-out.local_cpu"] == pytest.approx(0.993747, rel=1e-4)
+    assert figures["net.tcp-out.peer_cpu"] == pytest.approx(0.378816, rel=1e-4)
+
+
+def test_net_repeats_what_iperf3_complains_about() -> None:
+    with pytest.raises(BadOutput, match="unable to connect"):
+        EVERY["net"].parse("tcp-out", '{"start": {}, "error": "unable to connect to server"}')
+
+
+@pytest.mark.parametrize("workload", [entry for entry in EVERY.values() if entry.cases()], ids=lambda w: w.name)
+@given(output=st.one_of(st.text(), st.just('{"jobs": []}'), st.just('{"end": {"sum_received": 1}}')))
+def test_garbage_is_bad_output_and_nothing_else(workload: Workload, output: str) -> None:
+    for case in workload.cases():
+        with pytest.raises(BadOutput):
+            workload.parse(case, output)
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_every_measurement_is_an_announced_metric(name: str) -> None:
+    names = [metric.name for metric in EVERY[name].metrics()]
+    assert len(names) == len(set(names))
+    assert all(entry.startswith(f"{name}.") for entry in names)
+
+
+def test_a_disk_that_is_too_small_is_refused() -> None:
+    with pytest.raises(ValueError, match="16MiB"):
+        Disk(DiskParameters(size="1MiB"))
