@@ -1,0 +1,21 @@
+"""QEMU: what a guest is (GuestSpec), its command line, its boot on any machine, its end."""
+
+from vmtax.hypervisor.accelerator import Accelerator, choose
+from vmtax.hypervisor.boot import BootFailed, Guest, boot
+from vmtax.hypervisor.credentials import Credentials
+from vmtax.hypervisor.qemu import Qemu, QemuError, find_qemu
+from vmtax.hypervisor.spec import Drive, GuestSpec
+
+__all__ = [
+    "Accelerator",
+    "BootFailed",
+    "Credentials",
+    "Drive",
+    "Guest",
+    "GuestSpec",
+    "Qemu",
+    "QemuError",
+    "boot",
+    "choose",
+    "find_qemu",
+]

@@ -1,0 +1,93 @@
+"""KVM or TCG: /dev/kvm is used only after a guest really booted on it."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from vmtax.event import Event, Step
+from vmtax.hypervisor.boot import BootFailed, Patience, boot
+from vmtax.hypervisor.credentials import Credentials
+from vmtax.hypervisor.spec import GuestSpec
+from vmtax.machine import Machine
+from vmtax.machine.local import LocalMachine
+
+# A genuine KVM three levels deep needed 22 s in all but kept talking; one that hangs says nothing any more.
+PATIENCE = Patience(ready=120.0, silence=20.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Accelerator:
+    """What guests on one host run on, and why."""
+
+    name: Literal["kvm", "tcg"]
+    reason: str  # one line; why TCG, or how KVM was proved
+
+
+def choose(
+    machine: Machine,
+    spec: GuestSpec,
+    version: str,
+    credentials: Credentials,
+    local: LocalMachine,
+    emit: Callable[[Event], None],
+) -> Accelerator:
+    """KVM where `spec` boots with it on `machine`, remembered per (host boot, QEMU, guest kernel); TCG otherwise."""
+    if not machine.succeeds("test", "-r", "/dev/kvm", "-a", "-w", "/dev/kvm"):
+        there = machine.succeeds("test", "-e", "/dev/kvm")
+        why = "you may not use /dev/kvm (join the group kvm)" if there else "there is no /dev/kvm"
+        return Accelerator("tcg", why)
+    boot_id = machine.read_text("/proc/sys/kernel/random/boot_id").strip()
+    key = f"{boot_id} {spec.qemu} {version} {spec.kernel}"
+    known = _remembered()
+    if key not in known:
+        emit(Step("probing /dev/kvm", "booting a guest on it; a minute at most"))
+        known[key] = _probe(machine, spec, credentials, local)
+        _remember(known)
+    failure = known[key]
+    if failure:
+        return Accelerator("tcg", f"/dev/kvm opens, but no guest boots on it: {failure}")
+    return Accelerator("kvm", "a guest booted on /dev/kvm")
+
+
+def _probe(machine: Machine, spec: GuestSpec, credentials: Credentials, local: LocalMachine) -> str:
+    """Why a guest does not boot on KVM, in one line; empty when it does."""
+    try:
+        with boot(machine, spec, credentials, local, patience=PATIENCE):
+            return ""
+    except BootFailed as failure:
+        if failure.silent:
+            return f"its console fell silent for {PATIENCE.silence:.0f} s"
+        return _short(str(failure))
+
+
+def _short(text: str) -> str:
+    """The line that tells most: QEMU's own error where there is one."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    errors = [line for line in lines[1:] if "error" in line.lower() or "Assertion" in line]
+    return (errors or lines)[0][:200]
+
+
+def _file() -> Path:
+    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(base) / "vmtax" / "kvm.json"
+
+
+def _remembered() -> dict[str, str]:
+    try:
+        found = json.loads(_file().read_text())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _remember(known: dict[str, str]) -> None:
+    path = _file()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_suffix(f".{os.getpid()}")
+    temporary.write_text(json.dumps(known, indent=1))
+    temporary.replace(path)

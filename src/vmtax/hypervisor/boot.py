@@ -1,0 +1,216 @@
+"""boot(parent, spec): a guest on any machine, hence to any depth."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+
+from vmtax.hypervisor.credentials import Credentials
+from vmtax.hypervisor.qmp import Qmp, QmpError
+from vmtax.hypervisor.spec import READY, GuestSpec, command_line
+from vmtax.machine import Machine, MachineError, MachineLost, Process
+from vmtax.machine.local import LocalMachine
+from vmtax.machine.ssh import SshMachine
+
+CONSOLE_LINES = 15  # how much of the console a failure shows
+QMP_SECONDS = 30.0
+SHUTDOWN_SECONDS = 30.0
+# cat joins the run's credentials (standard input) and the image's initramfs: constant text, paths stay arguments.
+JOIN = 'umask 077 && mkdir "$1" && cat - "$2" > "$1/initrd" && : > "$1/console"'
+
+_numbers = itertools.count(1)
+
+
+class BootFailed(Exception):
+    """A guest did not come up; the text holds QEMU's words and the last console lines."""
+
+    def __init__(self, text: str, *, qemu_died: bool = False, silent: bool = False) -> None:
+        super().__init__(text)
+        self.qemu_died = qemu_died  # QEMU itself ended by a signal: worth one more try
+        self.silent = silent  # the console said nothing for too long
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long to wait, in seconds."""
+
+    ready: float = 120.0  # from launch to sshd
+    silence: float | None = None  # of a talkative console, before the guest is taken for hung
+
+
+@dataclass
+class Guest:
+    """A running guest."""
+
+    path: str
+    spec: GuestSpec
+    argv: tuple[str, ...]
+    process: Process
+    qmp: Qmp
+    console: Console
+    ports: dict[int, int]  # guest TCP port -> port on the parent's loopback
+    machine: SshMachine
+    ready_seconds: float = 0.0
+    kernel_seconds: float = 0.0
+    warnings: list[str] = field(default_factory=list)
+
+    def shut_down(self) -> float:
+        """Orderly end; the seconds until QEMU was gone. Power-off by QMP, then kill, are the last resorts."""
+        started = time.monotonic()
+        with contextlib.suppress(MachineError):
+            self.machine.try_run("/usr/lib/vmtax/poweroff", timeout=SHUTDOWN_SECONDS)
+        try:
+            self.process.wait(SHUTDOWN_SECONDS)
+        except TimeoutError:
+            self.warnings.append(f"did not shut down within {SHUTDOWN_SECONDS:.0f} s; it was powered off")
+            with contextlib.suppress(QmpError, TimeoutError):
+                self.qmp.execute("quit")
+                self.process.wait(5.0)
+        return time.monotonic() - started
+
+
+class Console:
+    """The guest's serial console, followed line by line while it lasts, and kept."""
+
+    def __init__(self, parent: Machine, path: PurePosixPath) -> None:
+        self._tail = parent.start("tail", "-c", "+1", "-f", str(path))
+        self._lines: list[str] = []
+        self._arrived: queue.Queue[str] = queue.Queue()
+        threading.Thread(target=self._follow, name="console", daemon=True).start()
+
+    def _follow(self) -> None:
+        with contextlib.suppress(OSError, ValueError):
+            for raw in self._tail.stdout:
+                line = raw.decode(errors="replace").rstrip()
+                self._lines.append(line)
+                self._arrived.put(line)
+
+    def next_line(self, timeout: float) -> str | None:
+        """The next line not yet seen here, or None after `timeout` seconds."""
+        try:
+            return self._arrived.get(timeout=timeout)
+        except queue.Empty:
+            return None
+
+    def text(self) -> str:
+        return "\n".join(self._lines)
+
+    def last_lines(self) -> str:
+        return "\n".join(f"  {line}" for line in self._lines[-CONSOLE_LINES:]) or "  (nothing)"
+
+    def stop(self) -> None:
+        self._tail.stop()
+
+
+@contextlib.contextmanager
+def boot(
+    parent: Machine,
+    spec: GuestSpec,
+    credentials: Credentials,
+    local: LocalMachine,
+    *,
+    patience: Patience | None = None,
+    attach: Callable[[], None] | None = None,
+) -> Iterator[Guest]:
+    """Boot `spec` on `parent`; ends the guest at exit, whatever happened. Raises BootFailed or MachineError.
+
+    `attach` is called when QEMU runs and holds its tap. QEMU that dies of a signal is started once more, and the
+    guest's warnings say so: emulated SVM makes QEMU abort about once in twenty boots.
+    """
+    patience = patience or Patience()
+    with contextlib.ExitStack() as stack:
+        try:
+            guest = _start(parent, spec, credentials, local, patience, attach, stack)
+        except BootFailed as failure:
+            if not failure.qemu_died:
+                raise
+            stack.close()
+            guest = _start(parent, spec, credentials, local, patience, attach, stack)
+            reason = str(failure).partition("\n")[0]
+            guest.warnings.append(f"booted at the second attempt: {reason}")
+        yield guest
+
+
+def _start(
+    parent: Machine,
+    spec: GuestSpec,
+    credentials: Credentials,
+    local: LocalMachine,
+    patience: Patience,
+    attach: Callable[[], None] | None,
+    stack: contextlib.ExitStack,
+) -> Guest:
+    directory = parent.scratch / f"{spec.name}-{next(_numbers)}"
+    stack.callback(_remove, parent, directory)
+    parent.run("sh", "-c", JOIN, "sh", str(directory), spec.initrd, input=credentials.archive.decode("ascii"))
+    console = Console(parent, directory / "console")
+    stack.callback(console.stop)
+    argv = command_line(spec, directory / "initrd", directory / "console")
+    path = f"{parent.path}/{spec.name}"
+
+    launched = time.monotonic()
+    process = parent.start(*argv)
+    stack.callback(process.stop)
+    try:
+        qmp = Qmp(process, QMP_SECONDS)
+        ports = qmp.forwarded_ports()
+    except QmpError as error:
+        raise _died(path, process, console, str(error)) from error
+    if attach is not None:
+        attach()
+    _wait_until_ready(path, process, console, patience, launched)
+    machine = SshMachine(
+        path, local, "root@127.0.0.1", (*credentials.options(), *parent.reach(ports[22])), is_guest=True
+    )
+    stack.callback(machine.close)
+    machine.connect(patience.ready)
+    kernel_seconds = float(machine.read_text("/run/vmtax/kernel_seconds"))
+    ready_seconds = time.monotonic() - launched
+    return Guest(path, spec, argv, process, qmp, console, ports, machine, ready_seconds, kernel_seconds)
+
+
+def _wait_until_ready(path: str, process: Process, console: Console, patience: Patience, launched: float) -> None:
+    spoke = time.monotonic()
+    while True:
+        line = console.next_line(0.2)
+        now = time.monotonic()
+        if line is not None:
+            spoke = now
+            if READY in line:
+                return
+        elif process.poll() is not None:
+            raise _died(path, process, console, "QEMU ended before the guest was ready")
+        elif patience.silence is not None and now - spoke > patience.silence:
+            words = f"{path}: the console has been silent for {patience.silence:.0f} s; it last said\n"
+            raise BootFailed(words + console.last_lines(), silent=True)
+        if now - launched > patience.ready:
+            words = f"{path}: not ready within {patience.ready:.0f} s; its console last said\n"
+            raise BootFailed(words + console.last_lines())
+
+
+def _died(path: str, process: Process, console: Console, what: str) -> BootFailed:
+    """QEMU is gone: a panic when the guest had already spoken, else something QEMU says itself."""
+    with contextlib.suppress(TimeoutError):
+        process.wait(2.0)
+    time.sleep(0.3)  # what it last wrote to the console is still on its way
+    code = process.poll()
+    words = process.stderr_tail().strip()
+    panicked = "Kernel panic" in console.text()
+    cause = "the guest kernel panicked" if panicked else what
+    lines = [f"{path}: {cause} (QEMU's exit code: {code})"]
+    if words:
+        lines.append(words)
+    lines.append(f"console:\n{console.last_lines()}")
+    # Behind ssh a death by signal is 128 + the signal.
+    return BootFailed("\n".join(lines), qemu_died=not panicked and code is not None and (code < 0 or code > 128))
+
+
+def _remove(parent: Machine, directory: PurePosixPath) -> None:
+    with contextlib.suppress(MachineLost):
+        parent.try_run("rm", "-rf", "--one-file-system", str(directory))

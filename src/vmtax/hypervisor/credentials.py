@@ -1,0 +1,63 @@
+"""Keys for one run: made new, handed to guests in their initramfs, gone with the run. Never stored, never logged."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from vmtax.image import initramfs
+from vmtax.machine.local import LocalMachine
+
+HOST_KEY_ALIAS = "vmtax-guest"  # guests are known by their run's host key, whatever port they have
+SSHD_CONFIG = """\
+HostKey /run/vmtax/host_key
+AuthorizedKeysFile /run/vmtax/authorized_keys
+PasswordAuthentication no
+KbdInteractiveAuthentication no
+PermitRootLogin prohibit-password
+UsePAM no
+UseDNS no
+StrictModes no
+MaxSessions 100
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """The run's key pair and its guests' host key."""
+
+    key: Path  # private, in the run's private directory
+    known_hosts: Path
+    archive: bytes  # cpio with what a guest needs, to be put in front of the image's initramfs
+
+    @staticmethod
+    def make(local: LocalMachine) -> Credentials:
+        directory = Path(local.scratch)
+        key, host_key = directory / "key", directory / "host-key"
+        for path in (key, host_key):
+            local.run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "vmtax", "-f", str(path))
+        known_hosts = directory / "known-hosts"
+        known_hosts.write_text(f"{HOST_KEY_ALIAS} {host_key.with_suffix('.pub').read_text()}")
+        entries = {
+            "vmtax": initramfs.directory(0o700),
+            "vmtax/host_key": initramfs.file(host_key.read_bytes(), 0o600),
+            "vmtax/authorized_keys": initramfs.file(key.with_suffix(".pub").read_bytes(), 0o600),
+            "vmtax/sshd_config": initramfs.file(SSHD_CONFIG.encode(), 0o600),
+        }
+        return Credentials(key, known_hosts, initramfs.archive(entries))
+
+    def options(self) -> tuple[str, ...]:
+        """ssh options for a guest: none of the user's own configuration, no other key, no question asked."""
+        settings = {
+            "IdentitiesOnly": "yes",
+            "UserKnownHostsFile": str(self.known_hosts),
+            "GlobalKnownHostsFile": "none",
+            "HostKeyAlias": HOST_KEY_ALIAS,
+            "StrictHostKeyChecking": "yes",
+            "BatchMode": "yes",
+            "LogLevel": "ERROR",
+            # Loopback and a private pipe carry it; the quickest key exchange saves half a second of emulation.
+            "KexAlgorithms": "curve25519-sha256",
+        }
+        options = [f"-o{name}={value}" for name, value in settings.items()]
+        return ("-F", "none", "-i", str(self.key), *options)

@@ -1,0 +1,74 @@
+"""A short QMP client over QEMU's standard input and output.
+
+`qemu.qmp` is asyncio and wants a socket. Over the pipes of the process itself there is no socket to protect, and a
+QEMU behind one or two ssh connections is reached the same way as a local one.
+"""
+
+from __future__ import annotations
+
+import json
+import queue
+import re
+import threading
+from typing import Any
+
+from vmtax.machine import Process
+
+
+class QmpError(Exception):
+    """QEMU refused a command, answered nonsense, or is gone."""
+
+
+class Qmp:
+    """One connection. Not for use by several threads at once."""
+
+    def __init__(self, process: Process, timeout: float) -> None:
+        """Wait for the greeting; raises QmpError when QEMU ends or says nothing within `timeout` seconds."""
+        self._process = process
+        self._messages: queue.Queue[dict[str, Any] | None] = queue.Queue()
+        threading.Thread(target=self._read, name="qmp", daemon=True).start()
+        self._next("QMP", timeout)
+        self.execute("qmp_capabilities", timeout=timeout)
+
+    def _read(self) -> None:
+        try:
+            for line in self._process.stdout:
+                self._messages.put(json.loads(line))
+        except (OSError, ValueError):
+            pass  # closed under us, or not QMP: either way this connection is over
+        self._messages.put(None)
+
+    def _next(self, key: str, timeout: float) -> dict[str, Any]:
+        while True:
+            try:
+                message = self._messages.get(timeout=timeout)
+            except queue.Empty:
+                raise QmpError(f"QEMU gave no answer within {timeout:.0f} s") from None
+            if message is None:
+                raise QmpError("QEMU ended")
+            if key in message or "error" in message:
+                return message
+            # Anything else is an event, which nobody waits for.
+
+    def execute(self, command: str, timeout: float = 10.0, **arguments: object) -> Any:
+        """Run one command and return what it returned; raises QmpError."""
+        text = json.dumps({"execute": command, "arguments": {k.replace("_", "-"): v for k, v in arguments.items()}})
+        try:
+            self._process.stdin.write(text.encode() + b"\n")
+            self._process.stdin.flush()
+        except (OSError, ValueError) as error:
+            raise QmpError(f"QEMU is gone: {error}") from error
+        message = self._next("return", timeout)
+        if "error" in message:
+            raise QmpError(f"QEMU refused {command}: {message['error'].get('desc')}")
+        return message["return"]
+
+    def forwarded_ports(self) -> dict[int, int]:
+        """Guest TCP port -> port on the parent's loopback, from `info usernet`: QMP itself does not tell."""
+        return parse_usernet(self.execute("human-monitor-command", command_line="info usernet"))
+
+
+def parse_usernet(text: str) -> dict[int, int]:
+    """Lines such as "TCP[HOST_FORWARD]  12  127.0.0.1 40123  10.0.2.15 22  0  0"."""
+    found = re.findall(r"TCP\[HOST_FORWARD\]\s+\d+\s+\S+\s+(\d+)\s+\S+\s+(\d+)", text)
+    return {int(guest): int(host) for host, guest in found}

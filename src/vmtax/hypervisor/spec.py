@@ -1,0 +1,124 @@
+"""What a guest is, and the QEMU command line that says so. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Literal
+
+ROOT_ID = "root"
+DATA_ID = "data"
+READY = "vmtax: ready"  # what the guest's init prints when sshd listens
+# Where Linux finds the data disk: the root image takes vda, so a second virtio disk is vdb.
+DATA_DEVICES = {"virtio": "/dev/vdb", "ide": "/dev/sda", "nvme": "/dev/nvme0n1"}
+DATA_MODULES = {"virtio": (), "ide": ("ata_piix", "sd_mod"), "nvme": ("nvme",)}
+DATA_DRIVERS = {"virtio": "virtio-blk-pci", "ide": "ide-hd", "nvme": "nvme"}
+
+
+@dataclass(frozen=True, slots=True)
+class Drive:
+    """The disk under test, as QEMU on the parent sees it."""
+
+    path: str  # raw file or block device on the parent
+    bus: str = "virtio"  # "virtio", "ide" or "nvme"
+    cache: str = "none"  # QEMU's cache=
+    aio: str = "native"  # QEMU's aio=
+
+    @property
+    def device(self) -> str:
+        """What the guest calls it."""
+        return DATA_DEVICES[self.bus]
+
+
+@dataclass(frozen=True, slots=True)
+class GuestSpec:
+    """Everything that decides how a guest runs."""
+
+    name: str  # the last part of its path: "vm"
+    vcpus: int
+    memory_bytes: int
+    accelerator: Literal["kvm", "tcg"]
+    qemu: str  # the QEMU binary on the parent
+    kernel: str  # on the parent
+    initrd: str  # on the parent, without credentials
+    root: str  # the read-only root image, file or block device on the parent
+    data: Drive | None = None
+    tap: str | None = None  # an existing tap interface on the parent for the network under test
+    forwards: tuple[int, ...] = ()  # guest TCP ports to reach from the parent's loopback, besides ssh
+    mitigations: Literal["auto", "off"] = "auto"  # the guest kernel's own
+    talkative: bool = False  # the kernel tells its progress on the console: for the KVM probe
+
+
+def command_line(spec: GuestSpec, initrd: PurePosixPath, console: PurePosixPath) -> tuple[str, ...]:
+    """The argv. `initrd` holds this run's credentials in front of the image's; QMP is on standard input and output."""
+    return (
+        # Nothing that was not asked for: no default devices, no configuration file of the user's.
+        *(spec.qemu, "-name", spec.name, "-nodefaults", "-no-user-config", "-display", "none"),
+        # A panicking guest asks for a reboot (panic=-1): then QEMU ends, which is how we learn of it.
+        "-no-reboot",
+        *("-machine", _machine(spec), *_cpu(spec)),
+        *("-smp", str(spec.vcpus), "-m", f"{spec.memory_bytes // 2**20}M"),
+        *("-kernel", spec.kernel, "-initrd", str(initrd), "-append", kernel_arguments(spec)),
+        *("-serial", f"file:{_escaped(str(console))}", "-qmp", "stdio"),
+        *_root(spec),
+        *_data(spec),
+        *_network(spec),
+    )
+
+
+def kernel_arguments(spec: GuestSpec) -> str:
+    """The guest kernel's command line."""
+    words = ["console=ttyS0", "panic=-1"]
+    if not spec.talkative:
+        words.append("quiet")
+    if spec.mitigations == "off":
+        words.append("mitigations=off")
+    if spec.data and DATA_MODULES[spec.data.bus]:
+        words.append(f"vmtax.modules={','.join(DATA_MODULES[spec.data.bus])}")
+    return " ".join(words)
+
+
+def _machine(spec: GuestSpec) -> str:
+    # Only the older PC has an IDE controller; q35 has AHCI in its place.
+    return "pc" if spec.data and spec.data.bus == "ide" else "q35"
+
+
+def _cpu(spec: GuestSpec) -> tuple[str, ...]:
+    if spec.accelerator == "kvm":
+        return ("-accel", "kvm", "-cpu", "host")
+    # max includes SVM with nested paging, which TCG emulates: so an emulated guest can carry a nested one.
+    return ("-accel", "tcg,thread=multi", "-cpu", "max")
+
+
+def _root(spec: GuestSpec) -> tuple[str, ...]:
+    drive = f"if=none,id={ROOT_ID},format=raw,readonly=on,file={_escaped(spec.root)}"
+    return ("-drive", drive, "-device", f"virtio-blk-pci,drive={ROOT_ID}")
+
+
+def _data(spec: GuestSpec) -> tuple[str, ...]:
+    if spec.data is None:
+        return ()
+    data = spec.data
+    drive = f"if=none,id={DATA_ID},format=raw,cache={data.cache},aio={data.aio},file={_escaped(data.path)}"
+    # An NVMe device must have a serial number; the others may.
+    return ("-drive", drive, "-device", f"{DATA_DRIVERS[data.bus]},drive={DATA_ID},serial={DATA_ID}")
+
+
+def _network(spec: GuestSpec) -> tuple[str, ...]:
+    # Port 0: the kernel picks a free one, and QMP tells which; nobody can take it in between.
+    forwards = "".join(f",hostfwd=tcp:127.0.0.1:0-:{port}" for port in (22, *spec.forwards))
+    # restrict=on: the guest reaches nothing, and only its parent's loopback reaches it. No ROM: never booted from.
+    management = ("-netdev", f"user,id=management,restrict=on{forwards}", "-device", _nic("management"))
+    if spec.tap is None:
+        return management
+    tap = f"tap,id=network,ifname={spec.tap},script=no,downscript=no"
+    return (*management, "-netdev", tap, "-device", _nic("network"))
+
+
+def _nic(netdev: str) -> str:
+    return f"virtio-net-pci,netdev={netdev},romfile="
+
+
+def _escaped(path: str) -> str:
+    """QEMU splits options at commas; a doubled comma is one that is meant."""
+    return path.replace(",", ",,")

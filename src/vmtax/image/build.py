@@ -1,0 +1,188 @@
+"""Builds the root image: mmdebstrap, then the kernel, the initramfs and the erofs file that guests boot."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from vmtax.event import Event, Step
+from vmtax.image import cache, initramfs, recipe
+from vmtax.image.cache import Image, ImageError
+
+Emit = Callable[[Event], None]
+TOOLS = {"mmdebstrap": "mmdebstrap", "mkfs.erofs": "erofs-utils", "zstd": "zstd", "tar": "tar"}
+ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+WHAT = "building the root image"
+# What mmdebstrap says it does -> the share of the whole that is then done, from timed builds.
+STAGES = (
+    ("running apt-get update", 0.02),
+    ("downloading packages", 0.05),
+    ("extracting archives", 0.2),
+    ("installing essential", 0.25),
+    ("installing remaining", 0.35),
+    ("cleaning package lists", 0.8),
+    ("creating tarball", 0.82),
+)
+
+
+def ensure(emit: Emit) -> Image:
+    """The current image, verified; built where there is none. A damaged one is an error, never silently used."""
+    image = cache.current()
+    if image is None:
+        return build(emit)
+    cache.verify(image)
+    return image
+
+
+def build(emit: Emit, *, again: bool = False) -> Image:
+    """Build the image of the present recipe; `again`: also when there is one already."""
+    missing = [f"{package} (for {tool})" for tool, package in TOOLS.items() if shutil.which(tool) is None]
+    if missing:
+        packages = " ".join(entry.partition(" ")[0] for entry in missing)
+        raise ImageError(f"missing {', '.join(missing)}: apt-get install {packages}")
+    emit(Step(WHAT, "waiting for another build to end" if _is_locked() else "starting", 0.0))
+    with cache.locked() as directory:
+        image = cache.current()
+        if image is not None and not again:
+            return image
+        work = Path(tempfile.mkdtemp(prefix=".building-", dir=directory))
+        try:
+            return _build_in(work, emit)
+        except OSError as error:
+            raise ImageError(f"{WHAT}: {error.filename or work}: {error.strerror}") from error
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
+
+
+def _is_locked() -> bool:
+    import fcntl
+
+    path = cache.images_directory() / ".lock"
+    if not path.exists():
+        return False
+    with path.open("a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return True
+        return False
+
+
+def _build_in(work: Path, emit: Emit) -> Image:
+    tree = work / "tree"
+    tree.mkdir(mode=0o755)
+    _bootstrap(tree, work, emit)
+    emit(Step(WHAT, "kernel and initramfs", 0.88))
+    release = _kernel_release(tree)
+    (work / "vmlinux").write_bytes(_vmlinux((tree / "boot" / f"vmlinuz-{release}").read_bytes()))
+    (work / "initrd").write_bytes(initramfs.boot_archive(tree, release))
+    _add_guest_files(tree, work)
+    (work / "manifest").write_text(_manifest(tree))
+    emit(Step(WHAT, "erofs file system", 0.92))
+    _run("mkfs.erofs", "--all-root", "-T0", "--quiet", str(work / "root.erofs"), str(tree))
+    emit(Step(WHAT, "digests", 0.97))
+    image = cache.describe(work, kernel=release, recipe_key=recipe.key(), created=time.time())
+    work.chmod(0o755)
+    image = cache.install(work, image)
+    emit(Step(WHAT, f"{image.identity}, {image.packages} packages", 1.0))
+    return image
+
+
+def _bootstrap(tree: Path, work: Path, emit: Emit) -> None:
+    """mmdebstrap to a tar stream, unpacked beside: the same way with root and without."""
+    argv = [
+        *("mmdebstrap", "--variant=minbase", f"--components={recipe.COMPONENTS}", "--format=tar"),
+        f"--include={','.join((recipe.KERNEL, *recipe.PACKAGES))}",
+        *(f"--dpkgopt=path-exclude={pattern}" for pattern in recipe.EXCLUDED),
+        *("--aptopt=APT::Install-Recommends false", recipe.SUITE, "-"),
+    ]
+    # INITRD=No: Debian's kernel package then makes no initramfs of its own, which nobody would boot.
+    environment = {**os.environ, "INITRD": "No", "TMPDIR": str(work), "LC_ALL": "C.UTF-8"}
+    unpack = ["tar", "-x", "-C", str(tree), "--exclude=./dev/*", "--no-same-owner"]
+    with (
+        subprocess.Popen(
+            argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
+        ) as source,
+        subprocess.Popen(unpack, stdin=source.stdout) as sink,
+    ):
+        try:
+            words = _follow(source, emit)
+        except BaseException:
+            source.terminate()
+            sink.terminate()
+            raise
+    if source.returncode != 0 or sink.returncode != 0:
+        raise ImageError("\n".join([f"mmdebstrap ended with {source.returncode}:", *words[-8:]]))
+
+
+def _follow(process: subprocess.Popen[bytes], emit: Emit) -> list[str]:
+    """Turn what mmdebstrap says into progress; its last lines, for a failure."""
+    assert process.stderr
+    words: list[str] = []
+    done = 0.0
+    buffer = b""
+    while chunk := os.read(process.stderr.fileno(), 4096):
+        # Its progress bars end in carriage returns.
+        *lines, buffer = re.split(rb"[\r\n]+", buffer + chunk)
+        for raw in lines:
+            line = raw.decode(errors="replace").strip()
+            if not line or re.match(r"(done|.*\d+\.\d+% done)$", line):
+                continue
+            words = [*words[-40:], line]
+            done = next((share for start, share in STAGES if start in line), done)
+            emit(Step(WHAT, line.removeprefix("I: "), done))
+    return words
+
+
+def _kernel_release(tree: Path) -> str:
+    releases = sorted(path.name for path in (tree / "usr/lib/modules").iterdir())
+    if len(releases) != 1:
+        raise ImageError(f"expected one kernel in the image, found {releases or 'none'}")
+    return releases[0]
+
+
+def _vmlinux(compressed: bytes) -> bytes:
+    """The ELF kernel inside a bzImage: QEMU enters it directly (PVH), which saves an emulated decompression."""
+    start = compressed.find(ZSTD_MAGIC)
+    if start < 0:
+        raise ImageError("the image's kernel is not compressed with zstd")
+    # Behind the compressed kernel follows more of the bzImage, which zstd calls garbage: only its output counts.
+    done = subprocess.run(["zstd", "-dc"], input=compressed[start:], capture_output=True)
+    if not done.stdout.startswith(b"\x7fELF"):
+        raise ImageError(f"no ELF kernel inside the image's bzImage: {done.stderr.decode(errors='replace').strip()}")
+    return done.stdout
+
+
+def _add_guest_files(tree: Path, work: Path) -> None:
+    """Scripts into /usr/lib/vmtax; kernel and initramfs into /boot, where a guest finds them to boot the next one."""
+    target = tree / "usr/lib/vmtax"
+    target.mkdir(parents=True)
+    for name in recipe.GUEST_FILES:
+        (target / name).write_bytes(recipe.guest_file(name))
+        (target / name).chmod(0o755)
+    for unused in (tree / "boot").iterdir():
+        unused.unlink()
+    shutil.copyfile(work / "vmlinux", tree / "boot/vmlinux")
+    shutil.copyfile(work / "initrd", tree / "boot/initrd")
+
+
+def _manifest(tree: Path) -> str:
+    """Lines "package version" from dpkg's own database, sorted."""
+    entries = []
+    for paragraph in (tree / "var/lib/dpkg/status").read_text().split("\n\n"):
+        fields = dict(re.findall(r"^(Package|Version|Status): (.+)$", paragraph, re.MULTILINE))
+        if fields.get("Status", "").endswith(" installed"):
+            entries.append(f"{fields['Package']} {fields['Version']}\n")
+    return "".join(sorted(entries))
+
+
+def _run(*argv: str) -> None:
+    done = subprocess.run(argv, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise ImageError(f"{argv[0]} ended with {done.returncode}: {(done.stderr or done.stdout).strip()[-500:]}")

@@ -1,0 +1,190 @@
+"""Where images live: XDG_CACHE_HOME/vmtax/images/IDENTITY, complete or not there at all."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from vmtax.image import recipe
+
+INFO = "image.json"
+FILES = ("root.erofs", "vmlinux", "initrd", "manifest")
+
+
+class ImageError(Exception):
+    """An image cannot be built, found, or trusted; the text says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """One complete image on this host."""
+
+    directory: Path
+    identity: str  # digest of manifest and recipe: same packages and versions, same identity
+    recipe: str  # recipe.key() at build time
+    kernel: str  # release of its kernel
+    created: float  # seconds since the epoch
+    packages: int  # how many
+    bytes: int  # of root.erofs, vmlinux and initrd together
+    digests: dict[str, str]  # file name -> sha256; "tree" -> digest of the tree's listing
+
+    @property
+    def tree(self) -> Path:
+        """The root file system unpacked: what the host layer enters."""
+        return self.directory / "tree"
+
+    @property
+    def root(self) -> Path:
+        """The same as an erofs image: what a guest boots."""
+        return self.directory / "root.erofs"
+
+    @property
+    def vmlinux(self) -> Path:
+        return self.directory / "vmlinux"
+
+    @property
+    def initrd(self) -> Path:
+        return self.directory / "initrd"
+
+    def manifest(self) -> list[str]:
+        """Lines "package version", sorted."""
+        return (self.directory / "manifest").read_text().splitlines()
+
+
+def images_directory() -> Path:
+    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(base) / "vmtax" / "images"
+
+
+@contextlib.contextmanager
+def locked() -> Iterator[Path]:
+    """The images directory, held alone: a second build waits for the first and then finds its image."""
+    directory = images_directory()
+    try:
+        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        lock = (directory / ".lock").open("a")
+    except OSError as error:
+        raise ImageError(f"{directory}: {error.strerror}; set XDG_CACHE_HOME to a directory you can write") from error
+    with lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        _sweep(directory)
+        yield directory
+
+
+def _sweep(directory: Path) -> None:
+    """What a killed build left: nobody else builds while we hold the lock."""
+    for entry in directory.glob(".building-*"):
+        shutil.rmtree(entry, ignore_errors=True)
+
+
+def read(directory: Path) -> Image:
+    """The image in `directory`; raises ImageError where it is not a whole one."""
+    try:
+        info = json.loads((directory / INFO).read_text())
+        return Image(directory=directory, **info)
+    except (OSError, ValueError, TypeError) as error:
+        raise ImageError(f"{directory}: not a whole image ({error}); `vmtax image remove {directory.name}`") from error
+
+
+def images() -> list[Image]:
+    """All whole images, newest first."""
+    found = []
+    for path in images_directory().glob(f"*/{INFO}"):
+        with contextlib.suppress(ImageError):
+            found.append(read(path.parent))
+    return sorted(found, key=lambda image: image.created, reverse=True)
+
+
+def current() -> Image | None:
+    """The newest image of the present recipe."""
+    return next((image for image in images() if image.recipe == recipe.key()), None)
+
+
+def find(identity: str) -> Image:
+    """The image whose identity starts so; raises ImageError where there is none or more than one."""
+    found = [image for image in images() if identity and image.identity.startswith(identity)]
+    if len(found) != 1:
+        have = ", ".join(image.identity for image in images()) or "none"
+        raise ImageError(f"{'no' if not found else 'more than one'} image '{identity}'; there are: {have}")
+    return found[0]
+
+
+def verify(image: Image) -> None:
+    """Raises ImageError where a file is not what was built."""
+    for name, wanted in image.digests.items():
+        try:
+            actual = tree_digest(image.tree) if name == "tree" else file_digest(image.directory / name)
+        except OSError as error:
+            raise ImageError(f"{error.filename}: {error.strerror}; {_rebuild(image)}") from error
+        if actual != wanted:
+            raise ImageError(
+                f"{image.directory / name}: damaged (its digest is not the one of the build); {_rebuild(image)}"
+            )
+
+
+def _rebuild(image: Image) -> str:
+    return f"`vmtax image remove {image.identity}` and it is built anew"
+
+
+def file_digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def tree_digest(tree: Path) -> str:
+    """Of every path, mode, size and link target: reading the contents again would take longer than a boot."""
+    digest = hashlib.sha256()
+    for directory, subdirectories, names in os.walk(tree):
+        subdirectories.sort()
+        for name in sorted([*names, *subdirectories]):
+            path = os.path.join(directory, name)  # noqa: PTH118 (20,000 files)
+            status = os.lstat(path)
+            target = os.readlink(path) if os.path.islink(path) else ""  # noqa: PTH114, PTH115
+            size = 0 if name in subdirectories else status.st_size
+            digest.update(f"{os.path.relpath(path, tree)}\0{status.st_mode:o}\0{size}\0{target}\n".encode())
+    return digest.hexdigest()
+
+
+def describe(directory: Path, *, kernel: str, recipe_key: str, created: float) -> Image:
+    """Write image.json for the files in `directory`; last of all, since it is what makes an image whole."""
+    manifest = (directory / "manifest").read_bytes()
+    identity = hashlib.sha256(manifest + recipe_key.encode()).hexdigest()[:12]
+    image = Image(
+        directory=directory,
+        identity=identity,
+        recipe=recipe_key,
+        kernel=kernel,
+        created=created,
+        packages=manifest.count(b"\n"),
+        bytes=sum((directory / name).stat().st_size for name in FILES),
+        digests={**{name: file_digest(directory / name) for name in FILES}, "tree": tree_digest(directory / "tree")},
+    )
+    info = {key: value for key, value in asdict(image).items() if key != "directory"}
+    (directory / INFO).write_text(json.dumps(info, indent=1))
+    return image
+
+
+def install(directory: Path, image: Image) -> Image:
+    """Move a complete image into place in one step; one of the same identity that is there already stays."""
+    target = images_directory() / image.identity
+    if target.exists():
+        with contextlib.suppress(ImageError):
+            return read(target)
+        shutil.rmtree(target)
+    os.sync()
+    directory.rename(target)
+    return read(target)
+
+
+def remove(image: Image) -> None:
+    """The marker goes first, so that an interrupted removal leaves no image that looks whole."""
+    with locked():
+        (image.directory / INFO).unlink()
+        shutil.rmtree(image.directory)
