@@ -44,6 +44,7 @@ class GuestSpec:
     root: str  # the read-only root image, file or block device on the parent
     data: Drive | None = None
     tap: str | None = None  # an existing tap interface on the parent for the network under test
+    mac: str = "52:54:00:76:74:01"  # of that network's card; a carrier and its guest are on one segment
     forwards: tuple[int, ...] = ()  # guest TCP ports to reach from the parent's loopback, besides ssh
     mitigations: Literal["auto", "off"] = "auto"  # the guest kernel's own
     talkative: bool = False  # the kernel tells its progress on the console: for the KVM probe
@@ -112,7 +113,7 @@ def _network(spec: GuestSpec) -> tuple[str, ...]:
     if spec.tap is None:
         return management
     tap = f"tap,id=network,ifname={spec.tap},script=no,downscript=no"
-    return (*management, "-netdev", tap, "-device", _nic("network"))
+    return (*management, "-netdev", tap, "-device", f"{_nic('network')},mac={spec.mac}")
 
 
 def _nic(netdev: str) -> str:

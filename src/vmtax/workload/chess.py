@@ -21,7 +21,7 @@ METRICS = {"one-thread": ONE_THREAD, "": NODES_PER_SECOND}
 
 class ChessParameters(Parameters):
     depth: int = Field(13, ge=1, le=30, description="search depth in plies; each adds about half of the time again")
-    emulated_depth: int = Field(8, ge=1, le=30, description="the same where some layer of the run is emulated")
+    emulated_depth: int = Field(7, ge=1, le=30, description="the same where some layer of the run is emulated")
 
 
 class Chess(Workload[ChessParameters]):

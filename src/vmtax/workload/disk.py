@@ -89,7 +89,7 @@ class Disk(Workload[DiskParameters]):
             *("fio", f"--name={case}", f"--filename={site.disk}", f"--size={self.parameters.size_bytes}"),
             *(f"--rw={pattern.rw}", f"--bs={pattern.block}", f"--iodepth={pattern.depth}"),
             *(("--fsync=1",) if pattern.fsync else ()),
-            # pwrite then fsync is what a database does; libaio's write and sync overlap and their times cannot be added.
+            # pwrite then fsync, as a database does; with libaio the two overlap and their times cannot be added.
             f"--ioengine={'psync' if pattern.fsync else 'libaio'}",
             # Direct, so that the page cache of the layer itself is not what is measured.
             *("--direct=1", "--time_based", f"--runtime={self.parameters.seconds:g}"),

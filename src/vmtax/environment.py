@@ -1,0 +1,223 @@
+"""What an experiment needs on the host under test, set up once and undone at the end."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+from typing import Any
+
+from vmtax.event import Event, Notice, Step
+from vmtax.hypervisor import Accelerator, Credentials, GuestSpec, Qemu, choose, find_qemu
+from vmtax.image.cache import Image
+from vmtax.image.place import Placed, place
+from vmtax.machine import Machine
+from vmtax.machine.local import LocalMachine
+from vmtax.machine.ssh import connect_host
+from vmtax.network import GUEST_ADDRESS, PEER_ADDRESS, Segment
+from vmtax.plan import Plan
+from vmtax.storage import RawFile, fill
+from vmtax.workload import Workload
+from vmtax.workload.disk import Disk
+from vmtax.workload.net import PORT
+
+DISK_DIRECTORY = PurePosixPath("/var/tmp")  # for large files that are not for ever (Filesystem Hierarchy Standard)
+DATA_MOUNT = "/mnt"  # where the userland sees the directory of the disk under test
+CARRIER_SPARE = 1.15  # a carrier's ext4 needs room beside the nested guest's disk
+CARRIER_EXTRA_BYTES = 256 * 2**20
+
+
+class CannotMeasure(Exception):
+    """What the plan wants cannot be done here; the text says what would enable it."""
+
+
+@dataclass
+class Environment:
+    """Everything that lasts for the whole experiment."""
+
+    local: LocalMachine
+    host: Machine
+    plan: Plan
+    workloads: Sequence[Workload[Any]]
+    image: Image
+    placed: Placed
+    credentials: Credentials
+    cpus: str  # the CPUs that the host layer gets, as taskset takes them
+    is_root: bool  # on the host under test
+    qemu: Qemu | None = None  # None where no guest is asked for
+    accelerator: Accelerator | None = None
+    segment: Segment | None = None
+    end: str | None = None  # network namespace of the host layer's own end
+    disk: RawFile | None = None
+    carrier_disk: RawFile | None = None
+    disk_directory: PurePosixPath | None = None  # where the disks under test lie; None where none is asked for
+    carrier_ready: bool = False  # its file system is made and the nested disk filled
+    notes: list[str] = field(default_factory=list)  # what is not measured, and why
+
+    @property
+    def emulated(self) -> bool:
+        return self.accelerator is not None and self.accelerator.name == "tcg"
+
+    def wants(self, name: str) -> bool:
+        return any(workload.name == name for workload in self.workloads)
+
+    @property
+    def disk_size(self) -> int:
+        """Of the disk under test, in bytes: the same on every layer."""
+        return max(workload.parameters.size_bytes for workload in self.workloads if isinstance(workload, Disk))
+
+    def userland(self, *, network: bool) -> tuple[str, ...]:
+        """What enters the image on the host, on as many CPUs as a guest gets."""
+        assert self.placed.tree is not None
+        namespace = ("ip", "netns", "exec", self.end) if network and self.end else ()
+        data = ("--bind", str(self.disk.path.parent), DATA_MOUNT) if self.disk else ()
+        return (
+            *namespace,
+            *("taskset", "-c", self.cpus),
+            *enter_tree(self.placed.tree),
+            *data,
+            "--",
+        )
+
+
+def enter_tree(tree: str) -> tuple[str, ...]:
+    """bubblewrap into an unpacked image: the machine's kernel and devices, nothing else of its file system."""
+    return (
+        *("bwrap", "--die-with-parent", "--ro-bind", tree, "/", "--dev", "/dev", "--proc", "/proc"),
+        *("--ro-bind", "/sys", "/sys", "--tmpfs", "/tmp", "--tmpfs", "/run", "--chdir", "/tmp"),
+    )
+
+
+@contextlib.contextmanager
+def opened(
+    plan: Plan,
+    image: Image,
+    emit: Callable[[Event], None],
+    *,
+    qemu: str | None = None,
+    disk_directory: PurePosixPath | None = None,
+) -> Iterator[Environment]:
+    """Set up what `plan` needs; everything is undone at exit. Raises CannotMeasure and what the parts raise."""
+    with contextlib.ExitStack() as stack:
+        local = LocalMachine()
+        stack.callback(local.close)
+        host: Machine = local
+        if plan.host != "local":
+            emit(Step("connecting", plan.host))
+            host = connect_host(local, plan.host)
+            stack.callback(host.close)
+        _check_host(host)
+        environment = Environment(
+            local=local,
+            host=host,
+            plan=plan,
+            workloads=plan.build_workloads(),
+            image=image,
+            placed=place(host, image, emit),
+            credentials=Credentials.make(local),
+            cpus=_cpus(host, plan.guest.vcpus),
+            is_root=host.run("id", "-u").strip() == "0",
+        )
+        _choose_hypervisor(environment, qemu, emit)
+        environment.workloads = plan.build_workloads(emulated=environment.emulated)
+        if environment.wants("net"):
+            _open_network(environment)
+        if environment.wants("disk"):
+            _open_disks(environment, disk_directory or DISK_DIRECTORY, emit)
+        for note in environment.notes:
+            emit(Notice(note))
+        yield environment
+
+
+def _check_host(host: Machine) -> None:
+    system = host.run("uname", "-sm").split()
+    if system != ["Linux", "x86_64"]:
+        raise CannotMeasure(f"{host.path} is {' '.join(system)}; vmtax measures Linux on x86-64")
+    if not host.succeeds("bwrap", "--version"):
+        raise CannotMeasure(f"{host.path}: bubblewrap is missing (Debian: apt-get install bubblewrap)")
+
+
+def _cpus(host: Machine, count: int) -> str:
+    """The first `count` CPUs that we may use there, as "0,1"."""
+    allowed = host.run("grep", "Cpus_allowed_list", "/proc/self/status")
+    numbers: list[int] = []
+    for part in allowed.rpartition(":")[2].strip().split(","):
+        first, _, last = part.partition("-")
+        numbers.extend(range(int(first), int(last or first) + 1))
+    if len(numbers) < count:
+        raise CannotMeasure(f"{host.path} has {len(numbers)} CPUs, the plan gives a guest {count}; lower guest.vcpus")
+    return ",".join(str(number) for number in numbers[:count])
+
+
+def _choose_hypervisor(environment: Environment, binary: str | None, emit: Callable[[Event], None]) -> None:
+    plan, host = environment.plan, environment.host
+    if set(plan.layers) <= {"host"}:
+        return
+    environment.qemu = find_qemu(host, binary)
+    spec = GuestSpec(
+        name="probe",
+        vcpus=1,
+        memory_bytes=512 * 2**20,
+        accelerator="kvm",
+        qemu=environment.qemu.binary,
+        kernel=environment.placed.kernel,
+        initrd=environment.placed.initrd,
+        root=environment.placed.root,
+        talkative=True,
+    )
+    version = environment.qemu.version
+    accelerator = choose(host, spec, version, environment.credentials, environment.local, emit)
+    environment.accelerator = accelerator
+    if accelerator.name == "tcg":
+        environment.notes.append(
+            f"The guests' CPU is emulated (TCG), because {accelerator.reason}. "
+            "The numbers show that things work, not what hardware costs."
+        )
+    elif "nested" in plan.layers:
+        _check_nesting(host)
+
+
+def _check_nesting(host: Machine) -> None:
+    for module in ("kvm_intel", "kvm_amd"):
+        outcome = host.try_run("cat", f"/sys/module/{module}/parameters/nested")
+        if outcome.ok and outcome.stdout.strip() not in ("1", "Y"):
+            raise CannotMeasure(
+                f"{host.path}: layer nested cannot be: {module} is loaded with nested={outcome.stdout.strip()}. "
+                f"Enable it with all VMs off: modprobe -r {module} && modprobe {module} nested=1; "
+                "or measure without it: --layers host,vm"
+            )
+
+
+def _open_network(environment: Environment) -> None:
+    host = environment.host
+    if not environment.is_root:
+        environment.notes.append(
+            "Network: not measured, because a bridge and a tap need root on the host under test; run as root."
+        )
+        return
+    token = environment.local.token[:6]
+    segment = Segment(host, token)
+    peer = segment.add_end("peer", PEER_ADDRESS)
+    environment.end = segment.add_end("end", GUEST_ADDRESS)
+    environment.segment = segment
+    assert environment.placed.tree is not None
+    server = ("iperf3", "--server", "--bind", PEER_ADDRESS, "--port", str(PORT))
+    host.start("ip", "netns", "exec", peer, *enter_tree(environment.placed.tree), "--", *server)
+
+
+def _open_disks(environment: Environment, directory: PurePosixPath, emit: Callable[[Event], None]) -> None:
+    host, plan = environment.host, environment.plan
+    size = environment.disk_size
+    ours = directory / f"vmtax-{environment.local.token}-disk"
+    host.remove_later(ours)
+    environment.disk_directory = directory
+    host.run("mkdir", "-m", "700", str(ours), remedy="name another directory with --disk-dir")
+    if {"host", "vm"} & set(plan.layers):
+        emit(Step("writing the disk under test in full", f"{size / 2**20:.0f} MiB in {directory}"))
+        environment.disk = RawFile.allocate(host, ours / "disk.raw", size)
+        fill(host, environment.userland(network=False), f"{DATA_MOUNT}/disk.raw", size)
+    if "nested" in plan.layers:
+        # Whole MiB: QEMU opens no disk with O_DIRECT that ends within a block.
+        room = (int(size * CARRIER_SPARE) + CARRIER_EXTRA_BYTES) // 2**20 * 2**20
+        environment.carrier_disk = RawFile.allocate(host, ours / "carrier.raw", room)

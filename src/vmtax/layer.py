@@ -1,0 +1,191 @@
+"""Brings up one layer for one treatment: the host as it is, a VM, or a VM that carries a nested VM."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Literal, cast
+
+from vmtax.environment import DATA_MOUNT, CannotMeasure, Environment
+from vmtax.hypervisor import Drive, Guest, GuestSpec, boot
+from vmtax.image.place import IN_GUEST, Placed
+from vmtax.machine import Machine
+from vmtax.network import GUEST_ADDRESS, PEER_ADDRESS, Segment
+from vmtax.network.segment import PREFIX_LENGTH
+from vmtax.result import Treatment
+from vmtax.storage import fill
+from vmtax.workload import Site
+
+GUEST_NIC = "eth1"  # the second network card of a guest: the network under test
+CARRIER_MAC = "52:54:00:76:74:02"
+CARRIER_DISK = "/dev/vdb"
+CARRIER_MOUNT = "/srv"
+NESTED_DISK = f"{CARRIER_MOUNT}/disk.raw"
+CARRIER_EXTRA_BYTES = 2**30  # memory of the carrier beyond its guest's: its kernel, QEMU and page cache
+SETTLE_SECONDS = 1.0  # after a boot, before anything is measured
+# Loads what carrying takes: taps, and KVM for whatever CPU the carrier has. Constant text.
+LOAD_MODULES = "modprobe -q tun; modprobe -q kvm_amd || modprobe -q kvm_intel; test -c /dev/kvm"
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A layer that is up."""
+
+    site: Site
+    guests: tuple[Guest, ...]  # from the outside in; empty for the host
+
+
+@contextlib.contextmanager
+def opened(environment: Environment, treatment: Treatment) -> Iterator[Opened]:
+    """Bring up the treatment's layer, settled and with cold caches; guests are gone at exit."""
+    with contextlib.ExitStack() as stack:
+        if treatment.layer == "host":
+            layer = _host(environment)
+        elif treatment.layer == "vm":
+            layer = _vm(environment, treatment, stack)
+        else:
+            layer = _nested(environment, treatment, stack)
+        time.sleep(SETTLE_SECONDS)
+        drop_caches(environment, layer)
+        yield layer
+
+
+def drop_caches(environment: Environment, layer: Opened) -> None:
+    """Guest first, then host, so that what the guest writes back is not in the host's cache again."""
+    machines: list[Machine] = [guest.machine for guest in reversed(layer.guests)]
+    if environment.is_root:
+        machines.append(environment.host)
+    for machine in machines:
+        machine.run("sync", timeout=300)
+        machine.run("tee", "/proc/sys/vm/drop_caches", input="3")
+
+
+def _host(environment: Environment) -> Opened:
+    site = Site(
+        machine=environment.host,
+        layer="host",
+        vcpus=environment.plan.guest.vcpus,
+        prefix=environment.userland(network=True),
+        disk=f"{DATA_MOUNT}/{environment.disk.path.name}" if environment.disk else None,
+        peer=PEER_ADDRESS if environment.segment else None,
+    )
+    return Opened(site, ())
+
+
+def _vm(environment: Environment, treatment: Treatment, stack: contextlib.ExitStack) -> Opened:
+    drive = _drive(treatment, str(environment.disk.path)) if environment.disk else None
+    spec = _spec(environment, treatment, environment.placed, accelerator=_host_accelerator(environment), data=drive)
+    guest = _boot(environment, environment.host, spec, environment.segment, stack)
+    return Opened(_guest_site(environment, "vm", guest), (guest,))
+
+
+def _nested(environment: Environment, treatment: Treatment, stack: contextlib.ExitStack) -> Opened:
+    carrier = _boot(environment, environment.host, _carrier_spec(environment, treatment), environment.segment, stack)
+    if not carrier.machine.succeeds("sh", "-c", LOAD_MODULES):
+        raise CannotMeasure(
+            f"{carrier.path}: layer nested cannot be: no KVM inside the guest. On hardware, load kvm_intel or kvm_amd "
+            "with nested=1; or measure without it: --layers host,vm"
+        )
+    segment = None
+    if environment.segment is not None:
+        segment = Segment(carrier.machine, environment.local.token[:6])
+        segment.attach(GUEST_NIC)
+    drive = None
+    if environment.carrier_disk is not None:
+        _mount_carrier_disk(environment, carrier.machine)
+        drive = _drive(treatment, NESTED_DISK)
+    spec = _spec(environment, treatment, IN_GUEST, accelerator="kvm", data=drive)
+    guest = _boot(environment, carrier.machine, spec, segment, stack)
+    return Opened(_guest_site(environment, "nested", guest), (carrier, guest))
+
+
+def _host_accelerator(environment: Environment) -> Literal["kvm", "tcg"]:
+    assert environment.accelerator is not None
+    return environment.accelerator.name
+
+
+def _spec(
+    environment: Environment,
+    treatment: Treatment,
+    placed: Placed,
+    *,
+    accelerator: Literal["kvm", "tcg"],
+    data: Drive | None,
+) -> GuestSpec:
+    """The guest that is measured: the same size on every layer."""
+    assert environment.qemu is not None
+    in_guest = placed is IN_GUEST
+    return GuestSpec(
+        name="vm",
+        vcpus=environment.plan.guest.vcpus,
+        memory_bytes=environment.plan.guest.memory,
+        accelerator=accelerator,
+        # Inside a guest there is the image's QEMU only.
+        qemu="qemu-system-x86_64" if in_guest else environment.qemu.binary,
+        kernel=placed.kernel,
+        initrd=placed.initrd,
+        root=placed.root,
+        data=data,
+        mitigations=cast(Literal["auto", "off"], treatment.levels["cpu.mitigations"]),
+    )
+
+
+def _carrier_spec(environment: Environment, treatment: Treatment) -> GuestSpec:
+    """Larger by what the carrying needs; its own disk always at the defaults, the factors are the nested guest's."""
+    data = Drive(str(environment.carrier_disk.path)) if environment.carrier_disk else None
+    plan = environment.plan
+    spec = _spec(environment, treatment, environment.placed, accelerator=_host_accelerator(environment), data=data)
+    return replace(spec, memory_bytes=plan.guest.memory + CARRIER_EXTRA_BYTES, mac=CARRIER_MAC)
+
+
+def _drive(treatment: Treatment, path: str) -> Drive:
+    levels = treatment.levels
+    return Drive(path, bus=levels["disk.bus"], cache=levels["disk.cache"], aio=levels["disk.aio"])
+
+
+def _boot(
+    environment: Environment,
+    parent: Machine,
+    spec: GuestSpec,
+    segment: Segment | None,
+    stack: contextlib.ExitStack,
+) -> Guest:
+    attach = None
+    if segment is not None:
+        tap = segment.tap_name()
+        spec = replace(spec, tap=tap)
+
+        def attach() -> None:
+            segment.attach(tap)
+
+    return stack.enter_context(boot(parent, spec, environment.credentials, environment.local, attach=attach))
+
+
+def _guest_site(environment: Environment, layer: str, guest: Guest) -> Site:
+    if guest.spec.tap is not None:
+        commands = f"address add {GUEST_ADDRESS}/{PREFIX_LENGTH} dev {GUEST_NIC}\nlink set {GUEST_NIC} up\n"
+        guest.machine.run("ip", "-batch", "-", input=commands)
+    return Site(
+        machine=guest.machine,
+        layer=layer,
+        vcpus=guest.spec.vcpus,
+        prefix=(),
+        disk=guest.spec.data.device if guest.spec.data else None,
+        peer=PEER_ADDRESS if guest.spec.tap is not None else None,
+    )
+
+
+def _mount_carrier_disk(environment: Environment, carrier: Machine) -> None:
+    """ext4 with one raw file in it, made and filled at the first boot and kept for all the others."""
+    if not environment.carrier_ready:
+        carrier.run("mkfs.ext4", "-q", "-F", CARRIER_DISK, timeout=300)
+    carrier.run("mount", "-t", "ext4", CARRIER_DISK, CARRIER_MOUNT)
+    if environment.carrier_ready:
+        return
+    size = environment.disk_size
+    carrier.run("fallocate", "-l", str(size), NESTED_DISK)
+    fill(carrier, (), NESTED_DISK, size)
+    carrier.run("sync", timeout=300)
+    environment.carrier_ready = True

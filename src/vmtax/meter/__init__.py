@@ -1,0 +1,1 @@
+"""Meters: what a machine is, and what it did around a measurement."""

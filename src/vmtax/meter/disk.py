@@ -1,0 +1,111 @@
+"""What is under a directory: file system, mount options, and the disks at the bottom."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import PurePosixPath
+from typing import Any
+
+from vmtax.machine import Machine
+from vmtax.meter.text import GREP, Files, parse_files, switch, whole
+from vmtax.result import Json
+
+# --nofsroot: "/dev/sda2", not "/dev/sda2[/@home]" as on btrfs and bind mounts.
+FINDMNT = ("findmnt", "--json", "--bytes", "--nofsroot", "--output", "TARGET,SOURCE,FSTYPE,OPTIONS,AVAIL", "--target")
+# --inverse: from the given device down to the disks; what it stands on is in "children".
+LSBLK = ("lsblk", "--json", "--bytes", "--inverse", "--output", "KNAME,TYPE,MODEL,ROTA,SCHED,SIZE,LOG-SEC,PHY-SEC,TRAN")
+
+
+def disk_facts(machine: Machine, directory: PurePosixPath | str) -> Json:
+    """Facts of the disk under a directory, by at most three commands. None: not to be found out here.
+
+    directory: as given
+    mount_point, device (or "tmpfs", "pool/dataset"), file_system, mount_options: text      findmnt
+    free_bytes: for us, without what is reserved for root                                   findmnt
+    stack: list of kinds from the device down, ["lvm", "crypt", "part", "disk"]; [] where it is no block device
+    disks: list of what is at the bottom, each with
+      name (kernel's), model, transport ("nvme", "sata", ...), scheduler: text              lsblk
+      rotational: bool, as the device says, which a virtual one often does wrongly          lsblk
+      size_bytes, logical_sector_bytes, physical_sector_bytes                               lsblk
+      write_cache: "write back" or "write through"        /sys/class/block/NAME/queue/write_cache
+    """
+    facts = parse_findmnt(machine.try_run(*FINDMNT, str(directory)).stdout)
+    device = facts["device"]
+    rows = parse_lsblk(machine.try_run(*LSBLK, device).stdout) if device and device.startswith("/dev/") else []
+    disks = [row for row in rows if not row["on"] and row["name"]]
+    caches: Files = {}
+    if disks:
+        caches = parse_files(machine.try_run(*GREP, "", *(_write_cache(row["name"]) for row in disks)).stdout)
+    return {
+        "directory": str(directory),
+        **facts,
+        "stack": list(dict.fromkeys(row["type"] for row in rows if row["type"])),
+        "disks": [_disk(row) | {"write_cache": caches.get(_write_cache(row["name"]))} for row in disks],
+    }
+
+
+def parse_findmnt(text: str) -> Json:
+    """What FINDMNT printed."""
+    rows = _rows(text, "filesystems")
+    row = rows[0] if rows else {}
+    return {
+        "mount_point": _text(row.get("target")),
+        "device": _text(row.get("source")),
+        "file_system": _text(row.get("fstype")),
+        "mount_options": _text(row.get("options")),
+        "free_bytes": whole(row.get("avail")),
+    }
+
+
+def parse_lsblk(text: str) -> list[Json]:
+    """What LSBLK printed, every device once, the given one first; "on" tells whether it stands on others."""
+    found: dict[str | None, Json] = {}
+    for row in _walk(_rows(text, "blockdevices")):
+        name = _text(row.get("kname"))
+        found.setdefault(
+            name,
+            {
+                "name": name,
+                "type": _text(row.get("type")),
+                "model": _text(row.get("model")),
+                "transport": _text(row.get("tran")),
+                "scheduler": _text(row.get("sched")),
+                "rotational": switch(row.get("rota")),  # "0" or "1" from util-linux before 2.33
+                "size_bytes": whole(row.get("size")),
+                "logical_sector_bytes": whole(row.get("log-sec")),
+                "physical_sector_bytes": whole(row.get("phy-sec")),
+                "on": bool(row.get("children")),
+            },
+        )
+    return list(found.values())
+
+
+def _disk(row: Json) -> Json:
+    return {key: value for key, value in row.items() if key not in ("type", "on")}
+
+
+def _write_cache(name: str) -> str:
+    return f"/sys/class/block/{name}/queue/write_cache"
+
+
+def _rows(text: str, key: str) -> list[Json]:
+    try:
+        answer = json.loads(text)
+    except (ValueError, RecursionError):
+        return []
+    return _objects(answer.get(key)) if isinstance(answer, dict) else []
+
+
+def _objects(value: Any) -> list[Json]:
+    return [row for row in value if isinstance(row, dict)] if isinstance(value, list) else []
+
+
+def _walk(rows: list[Json]) -> Iterator[Json]:
+    for row in rows:
+        yield row
+        yield from _walk(_objects(row.get("children")))
+
+
+def _text(value: object) -> str | None:
+    return value.strip() or None if isinstance(value, str) else None

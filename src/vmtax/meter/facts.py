@@ -1,0 +1,373 @@
+"""What a machine is: the facts that stand beside every result. What cannot be found out is None, never an error.
+
+Reading and parsing are apart: `read_facts`, `disk_facts` and `qemu_facts` run commands, every `parse_*` is pure.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import PurePosixPath
+
+from vmtax.machine import Machine
+from vmtax.meter.disk import disk_facts
+from vmtax.meter.text import (
+    GREP,
+    Files,
+    chosen,
+    fields,
+    hertz,
+    joined,
+    kibibytes,
+    named,
+    number,
+    parse_files,
+    switch,
+    whole,
+)
+from vmtax.result import Json
+
+__all__ = ["differences", "disk_facts", "parse_qemu_version", "qemu_facts", "read_facts"]
+
+CPU = "/sys/devices/system/cpu"
+CPUFREQ = f"{CPU}/cpufreq"
+CGROUP = "/sys/fs/cgroup"
+THP = "/sys/kernel/mm/transparent_hugepage"
+HUGE_PAGES = "/sys/kernel/mm/hugepages"
+DMI = "/sys/class/dmi/id"
+CLOCK = "/sys/devices/system/clocksource/clocksource0"
+
+FILES = (
+    "/proc/cpuinfo",
+    "/proc/cmdline",
+    "/proc/meminfo",
+    "/proc/pressure/cpu",
+    "/proc/self/cgroup",
+    "/proc/self/status",
+    "/proc/sys/kernel/osrelease",
+    "/proc/sys/kernel/random/boot_id",
+    "/proc/sys/kernel/version",
+    "/etc/os-release",
+    f"{CPU}/smt",
+    f"{CPU}/vulnerabilities",
+    f"{CPU}/intel_pstate/no_turbo",
+    "/sys/devices/system/node/online",
+    f"{THP}/enabled",
+    f"{THP}/defrag",
+    HUGE_PAGES,
+    "/sys/module/kvm_amd/parameters/nested",
+    "/sys/module/kvm_intel/parameters/nested",
+    "/sys/hypervisor/type",
+    f"{DMI}/sys_vendor",
+    f"{DMI}/product_name",
+    f"{CLOCK}/current_clocksource",
+    f"{CLOCK}/available_clocksource",
+    # The quotas of the top group, which has them in a container; a plain guest has no other group.
+    f"{CGROUP}/cpu.max",
+    f"{CGROUP}/cpu/cpu.cfs_quota_us",
+    f"{CGROUP}/cpu/cpu.cfs_period_us",
+)
+
+# Which of them exist, and whether we may write to /dev/kvm; opening it would prove nothing (DESIGN.md).
+FIND = (
+    *("find", "/dev", "/sys/module", CPUFREQ, "-maxdepth", "1"),
+    *("(", "-name", "kvm*", "-o", "-name", "policy*", ")"),
+    *("(", "-writable", "-printf", "w %p\\n", "-o", "-printf", "- %p\\n", ")"),
+)
+
+# Named, because reading scaling_cur_freq and its like waits 20 ms for each CPU.
+WANTED = (
+    *("boost", "cpuinfo_max_freq", "scaling_driver", "scaling_governor", "scaling_max_freq"),
+    *("cpu.max", "cpu.cfs_quota_us", "cpu.cfs_period_us"),
+)
+INCLUDES = tuple(f"--include={name}" for name in WANTED)
+
+# Start of the DMI vendor or product -> the name systemd-detect-virt gives it.
+DMI_HYPERVISORS = {
+    "KVM": "kvm",
+    "OpenStack": "kvm",
+    "Amazon EC2": "amazon",
+    "QEMU": "qemu",
+    "VMware": "vmware",
+    "innotek GmbH": "oracle",
+    "VirtualBox": "oracle",
+    "Xen": "xen",
+    "Bochs": "bochs",
+    "Parallels": "parallels",
+    "Google": "google",
+    "Microsoft Corporation": "microsoft",
+}
+
+
+def read_facts(machine: Machine) -> Json:
+    """Facts of one machine, by at most four commands. None: not to be found out here.
+
+    From /proc/cpuinfo:
+      cpu_model, cpu_vendor, microcode (text)
+      sockets, cores (of all sockets), threads_per_core, cpus_online (counts, online CPUs only)
+      frequency_hz: mean over the CPUs at this moment
+      virtualization_flag: "svm", "vmx" or None
+      virtualized: bool, the flag `hypervisor`
+    From /sys/devices/system/cpu:
+      smt_active (bool), smt_control ("on", "off", "notsupported", ...)      smt/*
+      mitigations: mapping of vulnerability to the kernel's own words        vulnerabilities/*
+      governor, frequency_driver: text, several values joined by ", "        cpufreq/policy*/scaling_*
+      max_frequency_hz: what the CPU can do                                  cpufreq/policy*/cpuinfo_max_freq
+      frequency_limit_hz: what it is allowed to do                           cpufreq/policy*/scaling_max_freq
+      turbo: bool                                                            intel_pstate/no_turbo, cpufreq/**/boost
+    numa_nodes: count                                            /sys/devices/system/node/online
+    kernel_release, kernel_version, boot_id: text                /proc/sys/kernel/{osrelease,version,random/boot_id}
+    kernel_command_line: text                                    /proc/cmdline
+    os: text                                                     /etc/os-release PRETTY_NAME
+    memory_bytes, swap_bytes: totals                             /proc/meminfo
+    thp_enabled, thp_defrag: the chosen word                     /sys/kernel/mm/transparent_hugepage/*
+    huge_pages: list of {size_bytes, total, free} (pages)        /sys/kernel/mm/hugepages/*
+    kvm_modules: list of names; built in ones are in it          /sys/module/kvm*
+    kvm_nested: bool                                             /sys/module/kvm_{amd,intel}/parameters/nested
+    kvm_device, kvm_device_writable: bool                        /dev/kvm, by its entry; it is not opened
+    hypervisor: what we ourselves run under, named as by systemd-detect-virt ("kvm", "qemu", "microsoft"), None on
+      bare metal                                                 that command, /sys/hypervisor/type, clock, DMI
+    dmi_vendor, dmi_product: text                                /sys/class/dmi/id/{sys_vendor,product_name}
+    clocksource: text                                            /sys/devices/system/clocksource/clocksource0
+    pressure: bool, PSI can be read                              /proc/pressure/cpu
+    cgroup_cpu_limit: CPUs, the tightest quota above us          cpu.max or cpu.cfs_quota_us below /sys/fs/cgroup
+    cpus_allowed: list of CPUs as "0-3,8"                        /proc/self/status Cpus_allowed_list
+    """
+    files = parse_files(machine.try_run(*GREP, "", *FILES).stdout)
+    found = machine.try_run(*FIND).stdout
+    more = [CPUFREQ] if f"{CPUFREQ}/" in found else []
+    more += quota_files(files.get("/proc/self/cgroup", ""))
+    if more:
+        files |= parse_files(machine.try_run(*GREP, *INCLUDES, "", *more).stdout)
+    facts = parse_facts(files, found)
+    if facts["virtualized"] or "/sys/hypervisor/type" in files:
+        detected = machine.try_run("systemd-detect-virt", "--vm").stdout.strip()
+        facts["hypervisor"] = detected if detected not in ("", "none") else facts["hypervisor"]
+    return facts
+
+
+def quota_files(membership: str) -> list[str]:
+    """The files that may hold a CPU quota of our group and those above it, for the text of /proc/self/cgroup.
+
+    Not those of the top group, which are in FILES.
+    """
+    files: list[str] = []
+    for line in membership.splitlines():
+        _, controllers, group = [*line.split(":", 2), "", ""][:3]
+        below = [path for path in (PurePosixPath(group), *PurePosixPath(group).parents) if path.name]
+        if not group.startswith("/") or ".." in PurePosixPath(group).parts:
+            continue
+        if controllers == "":
+            files += [f"{CGROUP}{path}/cpu.max" for path in below]
+        elif "cpu" in controllers.split(","):
+            files += [f"{CGROUP}/cpu{path}/cpu.cfs_{part}_us" for path in below for part in ("quota", "period")]
+    return files
+
+
+def parse_facts(files: Files, found: str) -> Json:
+    """Facts from files and from what FIND printed; every key is there whatever is missing."""
+    return {
+        **parse_cpuinfo(files.get("/proc/cpuinfo", "")),
+        **_frequency(files),
+        **_kernel(files),
+        **_memory(files),
+        **_kvm(files, found),
+        **_surroundings(files),
+        "smt_active": switch(files.get(f"{CPU}/smt/active")),
+        "smt_control": files.get(f"{CPU}/smt/control"),
+        "numa_nodes": count_list(files.get("/sys/devices/system/node/online", "")),
+        "cgroup_cpu_limit": cpu_limit(files),
+        "cpus_allowed": fields(files.get("/proc/self/status", "")).get("Cpus_allowed_list"),
+    }
+
+
+def parse_cpuinfo(text: str) -> Json:
+    """Model, topology, frequency and flags from /proc/cpuinfo."""
+    cpus = [block for block in (fields(part) for part in re.split(r"\n\s*\n", text)) if "processor" in block]
+    first = cpus[0] if cpus else {}
+    cores = [(cpu.get("physical id"), cpu.get("core id")) for cpu in cpus if cpu.get("core id") is not None]
+    megahertz = [value for cpu in cpus if (value := number(cpu.get("cpu MHz"))) is not None]
+    flags = first.get("flags", "").split()
+    return {
+        "cpu_model": first.get("model name"),
+        "cpu_vendor": first.get("vendor_id"),
+        "microcode": first.get("microcode"),
+        "sockets": len({socket for socket, _ in cores}) or None,
+        "cores": len(set(cores)) or None,
+        "threads_per_core": max((cores.count(core) for core in set(cores)), default=None),
+        "cpus_online": len(cpus) or None,
+        "frequency_hz": sum(megahertz) / len(megahertz) * 1e6 if megahertz else None,
+        "virtualization_flag": next((flag for flag in ("svm", "vmx") if flag in flags), None),
+        "virtualized": "hypervisor" in flags if flags else None,
+    }
+
+
+def count_list(text: str) -> int | None:
+    """How many the kernel's list notation names: "0-3,8" is 5."""
+    total = 0
+    for part in text.split(","):
+        matched = re.fullmatch(r"\s*(\d{1,9})(?:-(\d{1,9}))?\s*", part, re.ASCII)
+        if not matched:
+            return None
+        total += int(matched[2] or matched[1]) - int(matched[1]) + 1
+    return total
+
+
+def cpu_limit(files: Files) -> float | None:
+    """The tightest CPU quota among the groups read, in CPUs; None: no quota."""
+    limits = []
+    for name, text in files.items():
+        if name.endswith("/cpu.max"):
+            quota, period = [*text.split(), "", ""][:2]
+        elif name.endswith("/cpu.cfs_quota_us"):
+            quota, period = text, files.get(name.replace("cfs_quota", "cfs_period"), "")
+        else:
+            continue
+        used, of = number(quota), number(period)
+        if used is not None and of is not None and used > 0 and of > 0:
+            limits.append(used / of)
+    return min(limits, default=None)
+
+
+def _frequency(files: Files) -> Json:
+    no_turbo = switch(files.get(f"{CPU}/intel_pstate/no_turbo"))
+    boosts = [switch(text) for text in named(files, "boost")]
+    return {
+        "governor": joined(named(files, "scaling_governor")),
+        "frequency_driver": joined(named(files, "scaling_driver")),
+        "max_frequency_hz": _highest(named(files, "cpuinfo_max_freq")),
+        "frequency_limit_hz": _highest(named(files, "scaling_max_freq")),
+        "turbo": not no_turbo if no_turbo is not None else all(boosts) if boosts else None,
+    }
+
+
+def _highest(kilohertz: Iterable[str]) -> int | None:
+    return max((value for text in kilohertz if (value := hertz(text))), default=None)
+
+
+def _kernel(files: Files) -> Json:
+    name = fields(files.get("/etc/os-release", ""), "=").get("PRETTY_NAME")
+    vulnerabilities = f"{CPU}/vulnerabilities/"
+    return {
+        "kernel_release": files.get("/proc/sys/kernel/osrelease"),
+        "kernel_version": files.get("/proc/sys/kernel/version"),
+        "kernel_command_line": files.get("/proc/cmdline"),
+        "boot_id": files.get("/proc/sys/kernel/random/boot_id"),
+        "os": name.strip("\"'") if name else None,
+        "mitigations": {
+            path.removeprefix(vulnerabilities): text
+            for path, text in sorted(files.items())
+            if path.startswith(vulnerabilities)
+        }
+        or None,
+        "pressure": "/proc/pressure/cpu" in files,
+    }
+
+
+def _memory(files: Files) -> Json:
+    meminfo = files.get("/proc/meminfo", "")
+    return {
+        "memory_bytes": kibibytes(fields(meminfo).get("MemTotal")),
+        "swap_bytes": kibibytes(fields(meminfo).get("SwapTotal")),
+        "thp_enabled": chosen(files.get(f"{THP}/enabled")),
+        "thp_defrag": chosen(files.get(f"{THP}/defrag")),
+        "huge_pages": _huge_pages(files),
+    }
+
+
+def _huge_pages(files: Files) -> list[Json] | None:
+    pools = []
+    for path, text in files.items():
+        matched = re.fullmatch(rf"({HUGE_PAGES}/hugepages-(\d{{1,12}})kB)/nr_hugepages", path, re.ASCII)
+        if matched:
+            free = whole(files.get(f"{matched[1]}/free_hugepages"))
+            pools.append({"size_bytes": int(matched[2]) * 1024, "total": whole(text), "free": free})
+    return sorted(pools, key=lambda pool: pool["size_bytes"] or 0) or None
+
+
+def _kvm(files: Files, found: str) -> Json:
+    entries = [line.partition(" ") for line in found.splitlines()]
+    writable = {path: flag == "w" for flag, _, path in entries}
+    nested = (files.get(f"/sys/module/{module}/parameters/nested") for module in ("kvm_amd", "kvm_intel"))
+    return {
+        "kvm_modules": sorted(path.rpartition("/")[2] for path in writable if path.startswith("/sys/module/")),
+        "kvm_nested": next((switch(text) for text in nested if text), None),
+        "kvm_device": "/dev/kvm" in writable,
+        "kvm_device_writable": writable.get("/dev/kvm", False),
+    }
+
+
+def _surroundings(files: Files) -> Json:
+    clocks = files.get(f"{CLOCK}/available_clocksource", "").split()
+    vendor, product = files.get(f"{DMI}/sys_vendor"), files.get(f"{DMI}/product_name")
+    virtualized = "hypervisor" in fields(files.get("/proc/cpuinfo", "")).get("flags", "").split()
+    inferred = _hypervisor(clocks, [product or "", vendor or ""]) if virtualized else None
+    return {
+        "hypervisor": files.get("/sys/hypervisor/type") or inferred,
+        "dmi_vendor": vendor,
+        "dmi_product": product,
+        "clocksource": files.get(f"{CLOCK}/current_clocksource"),
+    }
+
+
+def _hypervisor(clocks: Iterable[str], dmi: Iterable[str]) -> str | None:
+    """For want of systemd-detect-virt: a paravirtual clock is proof, DMI only what the machine says of itself."""
+    for clock in clocks:
+        if clock == "kvm-clock":
+            return "kvm"
+        if clock.startswith("hyperv_"):
+            return "microsoft"
+        if clock == "xen":
+            return "xen"
+    return next((name for text in dmi for start, name in DMI_HYPERVISORS.items() if text.startswith(start)), None)
+
+
+def qemu_facts(machine: Machine, binary: str = "qemu-system-x86_64") -> Json:
+    """Facts of the QEMU that `machine` runs, by one command; all None but the first where it cannot be run.
+
+    binary: as given; version: "7.2.22"; version_numbers: [7, 2, 22]
+    text: its first line, which has the version of the package too
+    """
+    outcome = machine.try_run(binary, "--version")
+    text = outcome.stdout.partition("\n")[0].strip() if outcome.ok else ""
+    numbers = parse_qemu_version(text)
+    return {
+        "binary": binary,
+        "version": ".".join(map(str, numbers)) if numbers else None,
+        "version_numbers": list(numbers) if numbers else None,
+        "text": text or None,
+    }
+
+
+def parse_qemu_version(text: str) -> tuple[int, ...] | None:
+    """(7, 2, 22) of "QEMU emulator version 7.2.22 (Debian ...)"."""
+    matched = re.search(r"version (\d{1,4}(?:\.\d{1,4}){1,3})", text, re.ASCII)
+    return tuple(map(int, matched[1].split("."))) if matched else None
+
+
+def differences(facts_by_path: Mapping[str, Json]) -> list[str]:
+    """One line for the kernels and one for the QEMUs where not all machines have the same.
+
+    Expects `read_facts` for each path, with `qemu_facts` under the key "qemu" where that machine runs a QEMU.
+    """
+    kernels = {path: _kernel_name(facts) for path, facts in facts_by_path.items()}
+    qemus = {path: (facts.get("qemu") or {}).get("text") for path, facts in facts_by_path.items()}
+    lines = [_difference("kernels", kernels), _difference("QEMUs", qemus)]
+    return [line for line in lines if line]
+
+
+def _kernel_name(facts: Json) -> str | None:
+    # Debian keeps the release over security updates: only the version tells them apart.
+    words = [facts.get("kernel_release"), facts.get("kernel_version")]
+    return " ".join(word for word in words if word) or None
+
+
+def _difference(what: str, by_path: Mapping[str, str | None]) -> str | None:
+    paths: dict[str, list[str]] = {}
+    for path, name in by_path.items():
+        if name:
+            paths.setdefault(name, []).append(path)
+    if len(paths) < 2:
+        return None
+    sides = "; ".join(f"{', '.join(where)}: {name}" for name, where in paths.items())
+    return f"{what} differ between layers, so a part of any difference may be theirs: {sides}"

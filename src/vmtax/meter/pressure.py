@@ -1,0 +1,106 @@
+"""Who else wanted the machine during a measurement: busy and stolen CPU time, pressure, frequency."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from vmtax.machine import CommandFailed, Machine
+
+TICKS_PER_SECOND = 100  # USER_HZ: what /proc counts in, whatever the kernel's own HZ; fixed on x86-64
+
+# One grep reads everything: a second process would cost an emulated guest more than the reading itself.
+# /proc/uptime stands next to /proc/stat so that wall and idle are taken together.
+COMMAND = (
+    *("grep", "-s", "-a", "-H", "-E", "^(cpu  |cpu[0-9]+ |some |cpu MHz|[0-9])"),
+    *("/proc/uptime", "/proc/stat", "/proc/pressure/cpu", "/proc/pressure/io", "/proc/pressure/memory"),
+    "/proc/cpuinfo",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """Counters of one machine at one moment, all since its boot."""
+
+    uptime_seconds: float  # the machine's own clock, to 0.01 s: free of the way to the machine
+    cpus: int  # online
+    idle_seconds: float  # of all CPUs together, waiting for disks included
+    steal_seconds: float  # of all CPUs together: wanted to run, the hypervisor ran something else
+    cpu_pressure_seconds: float | None  # some task waited for a CPU; None: kernel without PSI
+    io_pressure_seconds: float | None  # some task waited for a disk
+    memory_pressure_seconds: float | None  # some task waited for memory
+    frequency_hz: float | None  # mean over the CPUs at this moment; in a guest the TSC's, a constant
+
+
+@dataclass(frozen=True, slots=True)
+class Disturbance:
+    """What happened on a machine between two readings."""
+
+    busy_seconds: float  # CPUs x wall - idle, over all CPUs; what was stolen is in it
+    steal_seconds: float  # over all CPUs
+    cpu_pressure_seconds: float | None  # None: kernel without PSI
+    io_pressure_seconds: float | None
+    memory_pressure_seconds: float | None
+    mean_frequency_hz: float | None  # of the two readings, not of the time between them
+    wall_seconds: float
+
+
+def read(machine: Machine) -> Reading:
+    """The counters now, by one command. Raises CommandFailed on a machine without /proc/stat."""
+    outcome = machine.try_run(*COMMAND)  # exits with 2 where a file is missing, PSI for one
+    reading = parse(outcome.stdout)
+    if reading is None:
+        raise CommandFailed(outcome, "vmtax needs /proc/stat and /proc/uptime there: is /proc mounted?")
+    return reading
+
+
+def parse(text: str) -> Reading | None:
+    """What COMMAND printed; None where the CPU counters or the clock are not in it."""
+    uptime = re.search(r"^/proc/uptime:(\d+\.?\d*)", text, re.MULTILINE | re.ASCII)
+    total = re.search(r"^/proc/stat:cpu  ([\d ]+)$", text, re.MULTILINE | re.ASCII)
+    cpus = len(re.findall(r"^/proc/stat:cpu\d", text, re.MULTILINE | re.ASCII))
+    # user nice system idle iowait irq softirq steal guest guest_nice
+    ticks = [float(number) for number in total[1].split()] if total else []
+    if uptime is None or cpus == 0 or len(ticks) < 8:
+        return None
+    return Reading(
+        uptime_seconds=float(uptime[1]),
+        cpus=cpus,
+        idle_seconds=(ticks[3] + ticks[4]) / TICKS_PER_SECOND,
+        steal_seconds=ticks[7] / TICKS_PER_SECOND,
+        cpu_pressure_seconds=_pressure(text, "cpu"),
+        io_pressure_seconds=_pressure(text, "io"),
+        memory_pressure_seconds=_pressure(text, "memory"),
+        frequency_hz=_frequency(text),
+    )
+
+
+def between(before: Reading, after: Reading) -> Disturbance:
+    """Differences; never negative, though counters step by ticks and idle may do so out of time with the clock."""
+    wall = max(0.0, after.uptime_seconds - before.uptime_seconds)
+    idle = after.idle_seconds - before.idle_seconds
+    frequencies = [hz for hz in (before.frequency_hz, after.frequency_hz) if hz is not None]
+    return Disturbance(
+        busy_seconds=max(0.0, after.cpus * wall - idle),
+        steal_seconds=max(0.0, after.steal_seconds - before.steal_seconds),
+        cpu_pressure_seconds=_grown(before.cpu_pressure_seconds, after.cpu_pressure_seconds),
+        io_pressure_seconds=_grown(before.io_pressure_seconds, after.io_pressure_seconds),
+        memory_pressure_seconds=_grown(before.memory_pressure_seconds, after.memory_pressure_seconds),
+        mean_frequency_hz=sum(frequencies) / len(frequencies) if frequencies else None,
+        wall_seconds=wall,
+    )
+
+
+def _grown(before: float | None, after: float | None) -> float | None:
+    return None if before is None or after is None else max(0.0, after - before)
+
+
+def _pressure(text: str, resource: str) -> float | None:
+    found = re.search(rf"^/proc/pressure/{resource}:some .*\btotal=(\d+)", text, re.MULTILINE | re.ASCII)
+    return float(found[1]) / 1e6 if found else None  # the kernel counts microseconds
+
+
+def _frequency(text: str) -> float | None:
+    found = re.findall(r"^/proc/cpuinfo:cpu MHz\s*: (\d+\.?\d*)$", text, re.MULTILINE | re.ASCII)
+    megahertz = [float(number) for number in found]
+    return sum(megahertz) / len(megahertz) * 1e6 if megahertz else None

@@ -1,0 +1,60 @@
+"""A bridge in a network namespace of its own: no address, route or firewall rule of the machine is touched by it.
+
+             switch namespace
+peer namespace --veth-- bridge --tap-- guest
+end namespace  --veth-- bridge               (the host layer's own end)
+                        bridge --uplink      (inside a guest that carries a nested one: its network card)
+"""
+
+from __future__ import annotations
+
+from vmtax.machine import Machine
+
+# Inside private namespaces, so they collide with nothing. One guest at a time is measured.
+PEER_ADDRESS = "10.77.0.1"
+GUEST_ADDRESS = "10.77.0.2"
+PREFIX_LENGTH = 24
+BRIDGE = "br0"
+
+
+class Segment:
+    """One private Ethernet segment on one machine. Needs root there; the guard removes it."""
+
+    def __init__(self, machine: Machine, token: str) -> None:
+        """`token`: a few letters that make the names ours; interface names have 15 characters at most."""
+        self._machine = machine
+        self._token = token
+        self.switch = f"vmtax-{token}"
+        self._taps = 0
+        self._namespace(self.switch)
+        self._in_switch(f"link add {BRIDGE} type bridge", f"link set {BRIDGE} up")
+
+    def _namespace(self, name: str) -> None:
+        self._machine.undo_later("ip", "netns", "delete", name)
+        self._machine.run("ip", "netns", "add", name)
+
+    def _in_switch(self, *commands: str) -> None:
+        """Several `ip` commands in one go: behind an emulated ssh each would cost a sixth of a second."""
+        self._machine.run("ip", "-n", self.switch, "-batch", "-", input="\n".join(commands) + "\n")
+
+    def add_end(self, name: str, address: str) -> str:
+        """A namespace with one veth on the bridge; returns the namespace's name, for `ip netns exec`."""
+        namespace = f"{self.switch}-{name}"
+        self._namespace(namespace)
+        self._in_switch(
+            f"link add {name} type veth peer name eth0 netns {namespace}",
+            f"link set {name} master {BRIDGE} up",
+        )
+        commands = ["link set lo up", f"address add {address}/{PREFIX_LENGTH} dev eth0", "link set eth0 up"]
+        self._machine.run("ip", "-n", namespace, "-batch", "-", input="\n".join(commands) + "\n")
+        return namespace
+
+    def tap_name(self) -> str:
+        """A new name for a tap that QEMU makes itself; it then vanishes with its QEMU, and needs no undoing."""
+        self._taps += 1
+        return f"vt{self._token}{self._taps}"
+
+    def attach(self, interface: str) -> None:
+        """Put a tap that QEMU holds, or a guest's own network card, on the bridge."""
+        self._machine.run("ip", "link", "set", "dev", interface, "netns", self.switch)
+        self._in_switch(f"link set {interface} master {BRIDGE} up")

@@ -1,0 +1,319 @@
+"""The plan: what to measure, where and how surely. YAML text → validated records; every error names its line."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+
+from vmtax import plan_rules as rules
+from vmtax.plan_error import PlanError, problems_of, raise_problems, unknown
+from vmtax.plan_yaml import Document, read
+from vmtax.result import Treatment
+from vmtax.treatment import LAYERS, matches, moved_defaults, treatments
+from vmtax.units import format_duration, parse_bytes, parse_duration, parse_percent
+
+if TYPE_CHECKING:
+    from vmtax.workload.base import Workload
+
+__all__ = [
+    "Choice",
+    "Guest",
+    "Plan",
+    "PlanError",
+    "Rounds",
+    "builtin_plans",
+    "check",
+    "describe",
+    "fit_rounds",
+    "from_data",
+    "load",
+    "parse",
+    "ranking_rounds",
+    "seconds_per_round",
+]
+
+_MIB = 2**20
+_LARGEST_FILE = 64 * 1024  # bytes; the longest sensible plan is a tenth of that
+_ALPHA = 0.05
+_INTERVAL_ROUNDS = 6  # the first n with 2^(1-n) <= 0.05
+_PRECISION_ROUNDS = 10  # precision is first looked at here
+_BUDGET_ROUNDS = 7  # a budget does not push the rounds below this
+
+# Guesses for the estimate before anything has run: start and settle of a guest, and of a carrier with its nested guest.
+_BOOT_SECONDS = {"host": 0.0, "vm": 10.0, "nested": 30.0}
+_BETWEEN_SECONDS = 1.0  # meter readings and round trips of each command
+
+
+def _budget(text: str) -> float | None:
+    return None if text == "none" else parse_duration(text)
+
+
+Whole = Annotated[int, Field(strict=True)]
+Name = Annotated[str, Field(strict=True)]
+Layer = Annotated[Name, rules.one_of("layer", LAYERS)]
+Levels = tuple[Name, ...]
+Memory = Annotated[
+    int, rules.within(256 * _MIB, 2**50, "from 256MiB to 1024TiB"), rules.quantity(parse_bytes, "1GiB", bare=True)
+]
+Precision = Annotated[float, rules.within(0.0001, 0.5, "from 0.01% to 50%"), rules.quantity(parse_percent, "2%")]
+Budget = Annotated[
+    float | None, rules.within(1, 30 * 86400, "none, or from 1s to 30d"), rules.quantity(_budget, "20m (or none)")
+]
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class Guest(_Model):
+    """The size of a guest; the host is held to the same number of CPUs."""
+
+    vcpus: Whole = Field(2, ge=1, le=1024)
+    memory: Memory = 1024 * _MIB  # bytes
+
+
+class Rounds(_Model):
+    """How often each treatment runs."""
+
+    min: Whole = Field(7, ge=1, le=10_000)
+    max: Whole = Field(60, ge=1, le=10_000)
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Rounds:
+        if self.max < self.min:
+            raise ValueError(f"min must not be more than max, but min is {self.min} and max is {self.max}")
+        return self
+
+
+class Choice(_Model):
+    """A workload and what the plan sets of it."""
+
+    name: Name
+    parameters: dict[str, Any] = Field(default_factory=dict)  # as written, known to be valid
+
+
+class Plan(_Model):
+    """One experiment as it was asked for. The fields are checked in this order, a later one against earlier ones."""
+
+    name: Annotated[Name, AfterValidator(rules.plan_name)]
+    host: Annotated[Name, AfterValidator(rules.host)] = "local"  # or "ssh://[user@]host[:port]"
+    guest: Guest = Guest()
+    layers: tuple[Layer, ...] = Field(LAYERS, min_length=1)
+    factors: Annotated[dict[str, Levels], BeforeValidator(rules.level_lists)] = Field({}, validate_default=True)
+    exclude: tuple[Annotated[dict[str, Levels], BeforeValidator(rules.level_lists)], ...] = Field(
+        (), validate_default=True
+    )
+    workloads: tuple[Annotated[Choice, BeforeValidator(rules.choice)], ...] = Field(min_length=1)
+    primary: tuple[Name, ...] = Field((), validate_default=True)  # metrics; where none is given, each workload's first
+    precision: Precision = 0.02  # half-width of the interval, as a fraction
+    rounds: Rounds = Rounds()
+    budget: Budget = 20 * 60.0  # seconds; None: no limit
+    seed: Whole | None = Field(None, ge=0, lt=2**63)  # of the order within rounds; None: whoever runs it draws one
+
+    def treatments(self) -> tuple[list[Treatment], list[str]]:
+        """What is compared, and one line for each combination left out."""
+        return treatments(self.layers, self.factors, self.exclude)
+
+    def build_workloads(self, *, emulated: bool = False) -> list[Workload[Any]]:
+        """The workloads with their validated parameters, in the plan's order. `emulated`: some layer of the run is."""
+        return [rules.build(choice.name, choice.parameters, emulated) for choice in self.workloads]
+
+    @field_validator("layers")
+    @classmethod
+    def _each_layer_once(cls, layers: tuple[str, ...]) -> tuple[str, ...]:
+        raise_problems(rules.repeated(("layers",), layers))
+        return layers
+
+    @field_validator("factors")
+    @classmethod
+    def _legal_factors(cls, factors: dict[str, Levels], info: ValidationInfo) -> dict[str, Levels]:
+        raise_problems(rules.factor_problems(factors, info.data.get("layers", LAYERS)))
+        return factors
+
+    @field_validator("exclude")
+    @classmethod
+    def _legal_excludes(
+        cls, entries: tuple[dict[str, Levels], ...], info: ValidationInfo
+    ) -> tuple[dict[str, Levels], ...]:
+        raise_problems(rules.exclude_problems(entries))
+        if "layers" in info.data and "factors" in info.data:
+            raise_problems(rules.nothing_left(info.data["layers"], info.data["factors"], entries))
+        return entries
+
+    @field_validator("workloads")
+    @classmethod
+    def _legal_workloads(cls, choices: tuple[Choice, ...], info: ValidationInfo) -> tuple[Choice, ...]:
+        named = [(choice.name, choice.parameters) for choice in choices]
+        raise_problems(rules.workload_problems(named, info.data.get("layers", LAYERS)))
+        return choices
+
+    @field_validator("primary")
+    @classmethod
+    def _legal_metrics(cls, primary: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        workloads = [rules.build(choice.name, choice.parameters) for choice in info.data.get("workloads", ())]
+        metrics = [[metric.name for metric in workload.metrics()] for workload in workloads]
+        if metrics:
+            raise_problems(rules.metric_problems(primary, [name for names in metrics for name in names]))
+        return primary or tuple(names[0] for names in metrics if names)
+
+
+def parse(text: str, source: str = "plan") -> Plan:
+    """The plan that `text` holds; `source` is the file's name in messages. PlanError for anything else."""
+    return _validated(read(text, source), rules.FROM_YAML)
+
+
+def from_data(data: Mapping[str, Any], source: str = "plan") -> Plan:
+    """A plan from plain data: what `plan.model_dump(mode="json")` gave, or that with fields replaced. PlanError."""
+    return _validated(Document(source, dict(data)), {})
+
+
+def load(name_or_path: str) -> Plan:
+    """A built-in plan by its name, or a YAML file by its path. PlanError when there is none or it is wrong."""
+    text, source = _text(name_or_path)
+    return parse(text, source)
+
+
+def describe(name_or_path: str) -> str:
+    """The question a plan answers: its first comment line."""
+    text, _ = _text(name_or_path)
+    return next((line.lstrip("# ").rstrip() for line in text.splitlines() if line.startswith("#")), "")
+
+
+def builtin_plans() -> list[str]:
+    """The names of the plans that come with vmtax."""
+    files = resources.files("vmtax").joinpath("plans").iterdir()
+    return sorted(file.name.removesuffix(".yaml") for file in files if file.name.endswith(".yaml"))
+
+
+def check(plan: Plan) -> list[str]:
+    """Advice before a run, a line each: what it compares, leaves out, can show, and about how long it takes."""
+    kept, left_out = plan.treatments()
+    lines = [f"{_count(len(kept), 'treatment')}: {', '.join(treatment.name for treatment in kept)}"]
+    lines += moved_defaults(plan.factors)
+    lines += [f"left out: {reason}" for reason in left_out]
+    lines += _idle_excludes(plan)
+    if len(kept) < 2:
+        lines.append("nothing to compare: add a layer, or a second level of a factor")
+    seconds = seconds_per_round(plan)
+    lines += [_rounds_advice(plan, len(kept)), _duration_advice(plan, seconds)]
+    rounds, warnings = fit_rounds(plan, seconds)
+    return lines + (warnings or _losses(plan, rounds))
+
+
+def ranking_rounds(treatments: int, alpha: float = _ALPHA) -> int:
+    """Rounds before the signed-rank test with Holm's correction can rank so many treatments (METHOD.md)."""
+    pairs = treatments * (treatments - 1) // 2
+    return 1 + math.ceil(math.log2(pairs / alpha)) if pairs else 1
+
+
+def fit_rounds(plan: Plan, seconds_per_round: float) -> tuple[int, list[str]]:
+    """How many rounds the budget allows; where those are fewer than rounds.max, also a line for each thing it costs.
+
+    Never fewer than seven, or than rounds.min where that is smaller: then the budget is overdrawn, and a line says so.
+    """
+    if plan.budget is None or plan.budget >= plan.rounds.max * seconds_per_round:
+        return plan.rounds.max, []
+    budget = f"the budget of {format_duration(plan.budget)}"
+    floor = min(_BUDGET_ROUNDS, plan.rounds.min)
+    rounds = int(plan.budget // seconds_per_round)
+    if rounds < floor:
+        needed = format_duration(floor * seconds_per_round)
+        warning = f"{budget} is too small and will be overdrawn: {_count(floor, 'round')} need about {needed}"
+        return floor, [warning, *_losses(plan, floor)]
+    less = f", fewer than rounds.min ({plan.rounds.min})" if rounds < plan.rounds.min else ""
+    return rounds, [f"{budget} allows {rounds} of up to {plan.rounds.max} rounds{less}", *_losses(plan, rounds)]
+
+
+def seconds_per_round(plan: Plan) -> float:
+    """About how long a round takes, from the workloads' own estimates; for before anything has run."""
+    kept, _ = plan.treatments()
+    workloads = plan.build_workloads()
+    return sum(_BOOT_SECONDS[t.layer] + sum(_seconds(w) for w in workloads if t.layer in w.layers) for t in kept)
+
+
+def _seconds(workload: Workload[Any]) -> float:
+    return sum(workload.seconds(case) + _BETWEEN_SECONDS for case in workload.cases())
+
+
+def _losses(plan: Plan, rounds: int) -> list[str]:
+    """What cannot be had with so few rounds, each with the cure."""
+    count = len(plan.treatments()[0])
+    lines = []
+    if rounds < _INTERVAL_ROUNDS:
+        lines.append(f"no interval can be given after {_count(rounds, 'round')}: 95 % needs {_INTERVAL_ROUNDS}")
+    elif plan.rounds.min < _INTERVAL_ROUNDS:
+        lines.append(
+            f"rounds.min is {plan.rounds.min}: a run cut short before round {_INTERVAL_ROUNDS} has no interval"
+        )
+    if count > 2 and rounds < (needed := ranking_rounds(count)):
+        lines.append(f"{_count(rounds, 'round')} cannot rank {count} treatments by signed ranks: that takes {needed}")
+    if rounds < _PRECISION_ROUNDS:
+        lines.append(f"precision is first looked at in round {_PRECISION_ROUNDS}: it will not end this run")
+    return lines
+
+
+def _idle_excludes(plan: Plan) -> list[str]:
+    every, _ = treatments(plan.layers, plan.factors)
+    idle = [i for i, entry in enumerate(plan.exclude) if not any(matches(treatment, entry) for treatment in every)]
+    return [f"exclude[{number}] leaves nothing out: no treatment matches it" for number in idle]
+
+
+def _rounds_advice(plan: Plan, treatments: int) -> str:
+    ranking = f", ranking {treatments} treatments {ranking_rounds(treatments)}" if treatments > 2 else ""
+    planned = " to ".join(str(rounds) for rounds in sorted({plan.rounds.min, plan.rounds.max}))
+    return f"rounds: {planned} planned; an interval takes {_INTERVAL_ROUNDS}{ranking}"
+
+
+def _duration_advice(plan: Plan, seconds: float) -> str:
+    low, high = (format_duration(rounds * seconds) for rounds in (plan.rounds.min, plan.rounds.max))
+    total = f"{low} to {high}" if low != high else low
+    return f"about {format_duration(seconds)} a round where nothing is emulated, {total} in all"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def _validated(document: Document, context: dict[str, str]) -> Plan:
+    try:
+        return Plan.model_validate(document.data, context=context)
+    except ValidationError as error:
+        raise PlanError(document.lines(problems_of(error, Plan))) from None
+
+
+def _text(name_or_path: str) -> tuple[str, str]:
+    """The text of a plan and what to call it in messages."""
+    if name_or_path in builtin_plans():
+        file = resources.files("vmtax").joinpath("plans", f"{name_or_path}.yaml")
+        return file.read_text(encoding="utf-8"), file.name
+    path = Path(name_or_path)
+    if "/" not in name_or_path and path.suffix not in (".yaml", ".yml") and not path.is_file():
+        raise PlanError([f"{unknown('plan', name_or_path, builtin_plans())}; or give the path of a YAML file"])
+    try:
+        with path.open("rb") as stream:
+            raw = stream.read(_LARGEST_FILE + 1)
+    except (OSError, ValueError) as error:  # ValueError: a zero byte in the path
+        why = error.strerror if isinstance(error, OSError) else error
+        raise PlanError([f"{name_or_path}: cannot be read: {why}"]) from None
+    if len(raw) > _LARGEST_FILE:
+        raise PlanError([f"{name_or_path}: larger than 64 KiB, so it is not a plan"])
+    try:
+        return raw.decode("utf-8-sig"), name_or_path
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        raise PlanError([f"{name_or_path}:{line}: not UTF-8 text"]) from None

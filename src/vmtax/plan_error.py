@@ -1,0 +1,136 @@
+"""What is wrong with a plan, one clear line for each problem."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NoReturn
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails, PydanticCustomError
+
+Place = tuple[str | int, ...]  # keys and list indexes, from the top of the plan
+Problem = tuple[Place, str]  # where, and what is wrong there and what would be right
+
+_LONGEST_VALUE = 40  # characters of a wrong value that are repeated in a message
+
+
+class PlanError(Exception):
+    """A plan that cannot be used; `problems` holds one printable line for each thing to mend."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        self.problems = list(dict.fromkeys(_one_line(problem) for problem in problems))
+        super().__init__("\n".join(self.problems))
+
+
+def unknown(what: str, name: object, legal: Iterable[str]) -> str:
+    """Says that a name is not known, which one was probably meant, and which ones there are."""
+    names = list(legal)
+    close = difflib.get_close_matches(str(name)[:100], names, n=1)
+    hint = f"did you mean {close[0]}? " if close else ""
+    return f"unknown {what} {show(name)}; {hint}legal: {', '.join(names)}"
+
+
+def show(value: object) -> str:
+    """A value as a message repeats it: short."""
+    text = repr(value) if isinstance(value, str) else _plain(value)
+    return text if len(text) <= _LONGEST_VALUE else text[: _LONGEST_VALUE - 3] + "..."
+
+
+def key(place: Place) -> str:
+    """`("workloads", 1, "disk")` as a person writes it: `workloads[1].disk`."""
+    text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in place)
+    return text.removeprefix(".")
+
+
+def raise_problems(problems: Sequence[Problem]) -> None:
+    """Inside a pydantic validator: report all of these; nothing when there are none. Places are the plan's."""
+    if problems:
+        _raise(problems)
+
+
+def problems_of(error: ValidationError, model: type[BaseModel], at: Place = ()) -> Iterator[Problem]:
+    """A pydantic error of `model`, which stands at `at` in the plan, in our words."""
+    details = error.errors(include_url=False)
+    for detail in details:
+        if detail["type"] == "too_short" and any(_is_inside(other["loc"], detail["loc"]) for other in details):
+            continue  # it has entries, but pydantic counts only the good ones
+        if detail["type"] == "problems":
+            yield from detail["ctx"]["problems"]
+        else:
+            place = tuple(part for part in detail["loc"] if part != "[key]")
+            yield (*at, *place), _phrase(detail, model)
+
+
+def _raise(problems: Sequence[Problem]) -> NoReturn:
+    raise PydanticCustomError("problems", "see ctx", {"problems": list(problems)})
+
+
+def _phrase(detail: ErrorDetails, model: type[BaseModel]) -> str:
+    kind, value = detail["type"], detail["input"]
+    if kind == "extra_forbidden":
+        return unknown("key", detail["loc"][-1], _keys_at(model, detail["loc"][:-1]))
+    if kind == "missing":
+        return "is missing"
+    if kind in ("value_error", "assertion_error"):
+        return str(detail["ctx"]["error"])
+    if kind == "too_short":
+        return "must have at least one entry"
+    if kind == "literal_error":
+        return unknown("value", value, re.findall(r"'([^']+)'", detail["ctx"]["expected"]))
+    if (template := _TEMPLATES.get(kind)) is not None:
+        return f"{template(detail.get('ctx', {}))}, not {show(value)}"
+    return f"{detail['msg'][:1].lower()}{detail['msg'][1:]}, not {show(value)}"
+
+
+_TEMPLATES: dict[str, Callable[[dict[str, Any]], str]] = {
+    "string_type": lambda _: "must be text",
+    "int_type": lambda _: "must be a whole number",
+    "int_parsing": lambda _: "must be a whole number",
+    "int_from_float": lambda _: "must be a whole number",
+    "float_type": lambda _: "must be a number",
+    "float_parsing": lambda _: "must be a number",
+    "bool_type": lambda _: "must be true or false",
+    "bool_parsing": lambda _: "must be true or false",
+    "model_type": lambda _: "must be a mapping (key: value)",
+    "dict_type": lambda _: "must be a mapping (key: value)",
+    "list_type": lambda _: "must be a list",
+    "tuple_type": lambda _: "must be a list",
+    "greater_than_equal": lambda ctx: f"must be at least {ctx['ge']}",
+    "greater_than": lambda ctx: f"must be more than {ctx['gt']}",
+    "less_than_equal": lambda ctx: f"must be at most {ctx['le']}",
+    "less_than": lambda ctx: f"must be less than {ctx['lt']}",
+}
+
+
+def _is_inside(inner: Place, outer: Place) -> bool:
+    return len(inner) > len(outer) and inner[: len(outer)] == outer
+
+
+def _keys_at(model: type[BaseModel], place: Sequence[str | int]) -> Sequence[str]:
+    """The legal keys of the model that stands at `place` below `model`; none where it cannot be told."""
+    for part in place:
+        annotation = model.model_fields[part].annotation if part in model.model_fields else None
+        if not (isinstance(annotation, type) and issubclass(annotation, BaseModel)):
+            return ()
+        model = annotation
+    return list(model.model_fields)
+
+
+def _plain(value: object) -> str:
+    if value is None:
+        return "nothing"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, dict):
+        return "a mapping"
+    if isinstance(value, list | tuple):
+        return "a list"
+    if isinstance(value, int) and abs(value) > 10**_LONGEST_VALUE:
+        return "a number of that size"  # and str() of more than 4300 digits raises
+    return str(value)
+
+
+def _one_line(text: str) -> str:
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)

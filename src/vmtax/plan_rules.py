@@ -1,0 +1,195 @@
+"""The rules a plan's parts obey: what each may hold, and which problems it has."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pydantic import AfterValidator, BeforeValidator, ValidationError, ValidationInfo
+
+from vmtax.plan_error import Place, Problem, problems_of, show, unknown
+from vmtax.treatment import FACTORS, LAYERS, treatments
+
+if TYPE_CHECKING:
+    from vmtax.workload.base import Workload
+
+FROM_YAML = {"from": "yaml"}  # validation context: a person wrote it, so a bare number may lack its unit
+
+_LONGEST_QUANTITY = 100  # characters
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+# Neither part may begin with "-": ssh would read it as an option.
+_SSH = re.compile(r"ssh://(?:\w[\w.-]*@)?(?:\w[\w.-]*|\[[0-9A-Fa-f:]+\])(?::(?P<port>\d{1,5}))?", re.ASCII)
+
+
+def workload_types() -> Mapping[str, type[Workload[Any]]]:
+    """The workloads by name; imported late so that this module's users need none of them."""
+    from vmtax.workload import WORKLOADS
+
+    return WORKLOADS
+
+
+def build(name: str, parameters: Mapping[str, Any], emulated: bool = False) -> Workload[Any]:
+    """One workload with its validated parameters. pydantic.ValidationError when they are wrong."""
+    kind = workload_types()[name]
+    return kind(kind.parameters_type.model_validate(parameters), emulated=emulated)
+
+
+def quantity(parse: Callable[[str], float | None], example: str, bare: bool = False) -> BeforeValidator:
+    """Reads text with `parse`. A number is in base units already; `bare` says whether a person may write one."""
+
+    def convert(value: object, info: ValidationInfo) -> object:
+        if value is None and parse("none") is None:
+            return None
+        if isinstance(value, str) and len(value) < _LONGEST_QUANTITY:
+            return parse(value)
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not number or (info.context == FROM_YAML and not bare):
+            raise ValueError(f"must be a number and a unit, such as {example}, not {show(value)}")
+        return value
+
+    return BeforeValidator(convert)
+
+
+def within(low: float, high: float, text: str) -> AfterValidator:
+    """Keeps a quantity, where there is one, in its range, which `text` names."""
+
+    def test(value: float | None) -> float | None:
+        if value is not None and not low <= value <= high:
+            raise ValueError(f"must be {text}")
+        return value
+
+    return AfterValidator(test)
+
+
+def one_of(what: str, legal: Sequence[str]) -> AfterValidator:
+    """Keeps a name among the legal ones."""
+
+    def test(name: str) -> str:
+        if name not in legal:
+            raise ValueError(unknown(what, name, legal))
+        return name
+
+    return AfterValidator(test)
+
+
+def plan_name(name: str) -> str:
+    """A name that may stand in a file name."""
+    if not _NAME.fullmatch(name):
+        raise ValueError(
+            f"must be 1 to 64 letters, digits, `.`, `_` or `-`, and begin with one of the first two: {show(name)}"
+        )
+    return name
+
+
+def host(text: str) -> str:
+    """Where to measure."""
+    if text == "lab" or text.startswith("lab:"):
+        raise ValueError("lab is not available yet: use local or ssh://[user@]host[:port]")
+    match = _SSH.fullmatch(text)
+    if text != "local" and (match is None or not 0 < int(match["port"] or 22) < 2**16):
+        raise ValueError(f"must be local or ssh://[user@]host[:port], not {show(text)}")
+    return text
+
+
+def level_lists(factors: object) -> object:
+    """A level may stand without its list, and a number is as good as its text."""
+    if not isinstance(factors, dict):
+        return factors
+    lists = {name: list(v) if isinstance(v, list | tuple) else [v] for name, v in factors.items()}
+    return {name: [show(v) if isinstance(v, int | float) else v for v in levels] for name, levels in lists.items()}
+
+
+def choice(entry: object) -> object:
+    """A workload as a plan writes it, `disk` or `disk: {size: 1GiB}`, or as stored: `{name: disk, parameters: ...}`."""
+    if isinstance(entry, str):
+        return {"name": entry}
+    if not isinstance(entry, dict) or entry.keys() == {"name", "parameters"}:
+        return entry
+    if len(entry) != 1:
+        raise ValueError(
+            f"must be one workload: indent the parameters below its name ({', '.join(map(str, entry))[:60]})"
+        )
+    ((name, parameters),) = entry.items()
+    return {"name": name, "parameters": {} if parameters is None else parameters}
+
+
+def repeated(at: Place, names: Sequence[str]) -> list[Problem]:
+    """Names that stand in a list twice."""
+    return [((*at, i), f"{show(name)} is given twice") for i, name in enumerate(names) if name in names[:i]]
+
+
+def factor_problems(factors: Mapping[str, Sequence[str]], layers: Sequence[str]) -> list[Problem]:
+    """Unknown factors and levels, levels given twice, factors that mean nothing for these layers."""
+    problems: list[Problem] = []
+    for name, levels in factors.items():
+        at: Place = ("factors", name)
+        if name not in FACTORS:
+            problems.append((at, unknown("factor", name, FACTORS)))
+            continue
+        problems += [*_unknown_levels(at, levels), *repeated(at, levels)]
+        if not levels:
+            problems.append((at, f"must have at least one level; legal: {', '.join(FACTORS[name].levels)}"))
+        if not set(layers) & set(FACTORS[name].layers):
+            problems.append((at, f"is about {' and '.join(FACTORS[name].layers)}, but layers has {', '.join(layers)}"))
+    return problems
+
+
+def exclude_problems(entries: Sequence[Mapping[str, Sequence[str]]]) -> list[Problem]:
+    """Empty entries, unknown factors and levels."""
+    problems: list[Problem] = []
+    for number, entry in enumerate(entries):
+        at: Place = ("exclude", number)
+        if not entry:
+            problems.append((at, "is empty: say what to leave out, such as {disk.cache: writeback, layers: nested}"))
+        for name, levels in entry.items():
+            if name != "layers" and name not in FACTORS:
+                problems.append(((*at, name), unknown("factor", name, ["layers", *FACTORS])))
+            else:
+                problems += _unknown_levels((*at, name), levels)
+    return problems
+
+
+def nothing_left(
+    layers: Sequence[str], factors: Mapping[str, Sequence[str]], entries: Sequence[Mapping[str, Sequence[str]]]
+) -> list[Problem]:
+    """Says so when every combination is illegal or excluded."""
+    kept, left_out = treatments(layers, factors, entries)
+    at: Place = ("exclude",) if entries else ("factors",)
+    return [] if kept else [(at, f"no treatment is left to measure: {'; '.join(left_out[:3])}")]
+
+
+def workload_problems(choices: Sequence[tuple[str, Mapping[str, Any]]], layers: Sequence[str]) -> list[Problem]:
+    """Unknown workloads, wrong parameters, workloads that run on none of these layers."""
+    types = workload_types()
+    problems = repeated(("workloads",), [name for name, _ in choices])
+    for number, (name, parameters) in enumerate(choices):
+        at: Place = ("workloads", number)
+        if name not in types:
+            problems.append((at, unknown("workload", name, types)))
+            continue
+        if not types[name].layers & set(layers):
+            legal = ", ".join(layer for layer in LAYERS if layer in types[name].layers)
+            problems.append((at, f"{name} runs on {legal}, but layers has {', '.join(layers)}"))
+        try:
+            types[name].parameters_type.model_validate(parameters)
+        except ValidationError as error:
+            problems += problems_of(error, types[name].parameters_type, (*at, name))
+    return problems
+
+
+def metric_problems(primary: Sequence[str], legal: Sequence[str]) -> list[Problem]:
+    """Metrics that the plan's workloads do not report; names those of the same workload where it has any."""
+    problems = repeated(("primary",), primary)
+    for number, name in enumerate(primary):
+        if name not in legal:
+            related = [metric for metric in legal if metric.split(".")[0] == name.split(".")[0]]
+            problems.append((("primary", number), unknown("metric", name, related or legal)))
+    return problems
+
+
+def _unknown_levels(at: Place, levels: Sequence[str]) -> list[Problem]:
+    name = at[-1]
+    factor = FACTORS.get(str(name))
+    what, legal = (f"level of {name}", factor.levels) if factor else ("layer", LAYERS)
+    return [((*at, i), unknown(what, level, legal)) for i, level in enumerate(levels) if level not in legal]

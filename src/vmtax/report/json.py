@@ -1,0 +1,112 @@
+"""The answer to `--json`: one envelope for every command, and what an experiment looks like in it."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from vmtax.compare import overhead
+from vmtax.report.view import emulated_treatments
+from vmtax.result import Comparison, Experiment, Json, Trial
+
+SCHEMA = "vmtax/1"
+
+
+def envelope(kind: str, data: Any) -> str:
+    """`data` as the JSON text that every `--json` prints. What JSON has no word for (NaN, infinity) becomes null."""
+    answer = {"schema": SCHEMA, "kind": kind, "data": data}
+    try:
+        return json.dumps(answer, indent=2, allow_nan=False)
+    except ValueError:
+        return json.dumps(_finite(answer), indent=2, allow_nan=False)
+
+
+def experiment_data(experiment: Experiment, comparisons: Sequence[Comparison]) -> Json:
+    """An experiment without the tools' raw output. Base units; seconds since the epoch; treatments by name."""
+    emulated = emulated_treatments(experiment)
+    return {
+        "id": experiment.id,
+        "name": experiment.name,
+        "host": experiment.host,
+        "command": experiment.command,
+        "created": experiment.created,
+        "finished": experiment.finished,
+        "state": experiment.state,
+        "plan": experiment.plan,
+        "notes": list(experiment.notes),
+        "facts": experiment.facts,
+        "treatments": [
+            {"name": t.name, "layer": t.layer, "levels": dict(t.levels), "emulated": t.name in emulated}
+            for t in experiment.treatments
+        ],
+        "boots": [asdict(boot) for boot in experiment.boots],
+        "measurements": [m for trial in experiment.trials for m in _measurements(trial, trial.treatment in emulated)],
+        "failures": [_failure(trial) for trial in experiment.trials if trial.status != "ok"],
+        "comparisons": [_comparison(comparison, emulated) for comparison in comparisons],
+        "ledger": [],
+    }
+
+
+def _measurements(trial: Trial, emulated: bool) -> Iterator[Json]:
+    """One object for each number of a trial that may be compared."""
+    if trial.status != "ok":
+        return
+    for measurement in trial.measurements:
+        yield {
+            "metric": measurement.metric.name,
+            "unit": measurement.metric.unit,
+            "better": measurement.metric.better,
+            "value": measurement.value,
+            "emulated": emulated,
+            **_place(trial),
+        }
+
+
+def _failure(trial: Trial) -> Json:
+    return {"status": trial.status, "error": trial.error, **_place(trial)}
+
+
+def _place(trial: Trial) -> Json:
+    return {
+        "treatment": trial.treatment,
+        "workload": trial.workload,
+        "case": trial.case,
+        "round": trial.round,
+        "position": trial.position,
+        "iteration": trial.iteration,
+        "started": trial.started,
+        "wall_seconds": trial.wall_seconds,
+        "warnings": list(trial.warnings),
+    }
+
+
+def _comparison(comparison: Comparison, emulated: frozenset[str]) -> Json:
+    estimate, low, high = overhead(comparison)
+    return {
+        "metric": comparison.metric.name,
+        "unit": comparison.metric.unit,
+        "better": comparison.metric.better,
+        "baseline": comparison.baseline,
+        "treatment": comparison.treatment,
+        "ratio": comparison.ratio,
+        "low": comparison.low,
+        "high": comparison.high,
+        "overhead": {"estimate": estimate, "low": low, "high": high},
+        "rounds": comparison.rounds,
+        "verdict": comparison.verdict,
+        "emulated": bool(emulated & {comparison.baseline, comparison.treatment}),
+        "warnings": list(comparison.warnings),
+    }
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: _finite(entry) for key, entry in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(entry) for entry in value]
+    return value

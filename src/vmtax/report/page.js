@@ -1,0 +1,49 @@
+// Inflates plotly, draws the figures in the colours of the theme, and draws them again when the theme changes.
+"use strict";
+(() => {
+  const root = document.documentElement;
+  const figures = JSON.parse(document.getElementById("figures").textContent);
+  // plotly.js 4 by default offers a button that uploads the chart to a server: it must never be here.
+  const options = { responsive: true, displaylogo: false, displayModeBar: "hover", modeBarButtons: [["toImage"]],
+    showSendToCloud: false, plotlyServerURL: "", typesetMath: false };
+
+  const inflate = async () => {
+    const packed = Uint8Array.from(atob(document.getElementById("plotly").textContent), (c) => c.charCodeAt(0));
+    const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
+    const script = document.createElement("script");
+    script.textContent = await new Response(stream).text();
+    document.head.append(script);
+  };
+
+  const coloured = (value, style) => {
+    if (typeof value === "string" && value.startsWith("var(--")) {
+      return style.getPropertyValue(value.slice(4, -1)).trim();
+    }
+    if (Array.isArray(value)) return value.map((entry) => coloured(entry, style));
+    if (value && typeof value === "object") {
+      return Object.fromEntries(Object.entries(value).map(([key, entry]) => [key, coloured(entry, style)]));
+    }
+    return value;
+  };
+
+  const draw = () => {
+    const style = getComputedStyle(root);
+    return Promise.all(Object.entries(figures).map(([id, figure]) => {
+      const { data, layout } = coloured(figure, style);
+      return window.Plotly.react(document.getElementById(id), data, layout, options);
+    }));
+  };
+
+  const failed = (error) => {
+    root.dataset.pictures = `failed: ${error}`;
+    document.getElementById("no-picture").hidden = false;
+    document.querySelectorAll(".picture").forEach((picture) => { picture.hidden = true; });
+  };
+
+  inflate().then(draw).then(() => {
+    root.dataset.pictures = "drawn";
+    for (const query of ["(prefers-color-scheme: dark)", "print"]) {
+      matchMedia(query).addEventListener("change", () => { draw().catch(failed); });
+    }
+  }).catch(failed);
+})();

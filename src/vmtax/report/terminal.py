@@ -1,0 +1,209 @@
+"""What `vmtax show`, the end of `vmtax run` and `vmtax runs` print, as rich renderables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from vmtax.report.summary import CONFIDENCE, banner, findings, headline
+from vmtax.report.view import Effect, Number, Row, Section, View, cost, printable, split, view
+from vmtax.result import Comparison, Experiment
+from vmtax.units import format_duration
+
+if TYPE_CHECKING:
+    from vmtax.store import ExperimentSummary
+
+WIDE = 120  # columns from which on an estimate and its interval share a line
+MOST_DOUBTS = 8  # shown; the report has all
+MOST_SETTINGS = 8  # shown of each case unless all are asked for; the report has all
+STATE_STYLES = {"complete": "green", "running": "cyan", "interrupted": "yellow", "failed": "red"}
+
+
+def render(experiment: Experiment, comparisons: Sequence[Comparison], full: bool = False) -> RenderableType:
+    """The whole answer: what was found, the tables behind it, what to doubt and how to repeat it.
+
+    Each case is told by one metric of each kind of cost (rate, time, CPU), with `full` by all it has.
+    """
+    shown = view(experiment, comparisons)
+    parts = [
+        _head(shown),
+        *_banner(shown),
+        _findings(shown, comparisons),
+        *(_Section(shown, section, full) for section in shown.sections),
+        *_reading(shown),
+        *_lines("Warnings", _doubts(shown)),
+        *_lines("Not measured, and other notes", experiment.notes),
+        *_lines("Repeat it with", (experiment.command,)),
+    ]
+    return Group(*(Padding(part, (0, 0, 1, 0)) for part in parts[:-1]), *parts[-1:])
+
+
+def runs_table(runs: Iterable[ExperimentSummary]) -> RenderableType:
+    """One line for each experiment of the store."""
+    table = _table("id", "host", "state", "took", "rounds", "treatments", "trials")
+    for column in table.columns[3:]:
+        column.justify = "right"
+    for run in runs:
+        took = "" if run.finished is None else format_duration(run.finished - run.created)
+        failed = Text(f"{run.failed} failed\n", style="red") if run.failed else Text()
+        table.add_row(
+            _plain(run.id),
+            _plain(run.host),
+            Text(run.state, style=STATE_STYLES[run.state]),
+            _plain(took),
+            str(run.rounds),
+            str(run.treatments),
+            failed + Text(f"{run.ok} ok"),
+        )
+    return table if table.row_count else Text("no runs yet: `vmtax run` makes the first")
+
+
+@dataclass(frozen=True, slots=True)
+class _Section:
+    """The tables of one workload; numbers are stacked where the screen is narrow."""
+
+    view: View
+    section: Section
+    full: bool
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        wide = options.max_width >= WIDE
+        yield self._layers(wide)
+        if any(case.settings for case in self.section.cases):
+            yield Text()
+            yield self._settings(wide)
+
+    def _layers(self, wide: bool) -> Table:
+        # Nested against host follows from the two others: it is the one to leave out where columns are few.
+        contrasts = self.section.contrasts if wide else self.section.contrasts[:2]
+        table = _table(self.section.title, *self.section.layers, *(f"{high} vs {low}" for low, high in contrasts))
+        for column in table.columns[1:]:
+            column.justify = "right"
+        below = " " if wide and not self.view.emulated else "\n"
+        for case in self.section.cases:
+            if case.name:
+                table.add_row(_plain(case.name, "bold"))
+            for row in case.rows if self.full else _one_of_each_cost(case.rows):
+                medians = (_number(number, wide) for number in row.medians)
+                effects = (_effect(effect, wide) for effect in row.effects[: len(contrasts)])
+                what = Text.assemble(printable(split(row.metric)[2]), below, (cost(row.metric), "dim"))
+                table.add_row(Padding(what, (0, 0, 0, 1 if case.name else 0)), *medians, *effects)
+        return table
+
+    def _settings(self, wide: bool) -> Table:
+        """Other levels against the first treatment of their layer, by the first metric of each case."""
+        table = _table(f"{self.section.title}, settings", "median", "overhead", "against")
+        table.columns[1].justify = table.columns[2].justify = "right"
+        for case in self.section.cases:
+            metric = case.rows[0].metric
+            table.add_row(
+                Text.assemble((printable(f"{case.name} ".lstrip()), "bold"), f"{split(metric)[2]}, {cost(metric)}")
+            )
+            for setting in case.settings if self.full else case.settings[:MOST_SETTINGS]:
+                name = Padding(_plain(setting.treatment), (0, 0, 0, 1))
+                number, effect = _number(setting.medians[0], wide), _effect(setting.effects[0], True)
+                table.add_row(name, number, effect, _plain(setting.baseline))
+            if not self.full and len(case.settings) > MOST_SETTINGS:
+                table.add_row(Text(f" and {len(case.settings) - MOST_SETTINGS} more", style="dim"))
+        return table
+
+
+def _one_of_each_cost(rows: Sequence[Row]) -> Iterable[Row]:
+    """The first row of each kind of cost: IOPS and bandwidth tell the same, so do mean and percentiles mostly."""
+    return {cost(row.metric): row for row in reversed(rows)}.values().__reversed__()
+
+
+def _head(shown: View) -> Text:
+    run = shown.experiment
+    rounds = f"{shown.rounds} round{'' if shown.rounds == 1 else 's'}"
+    took = f"took {format_duration(run.finished - run.created)}" if run.finished else "not finished"
+    facts = (f"on {run.host}", rounds, run.state, _date(run.created), took)
+    head = Text.assemble((printable(run.name), "bold"), "  ", (printable(" · ".join(facts)), "dim"))
+    return head.append(f"\n{printable(run.id)}", style="dim")
+
+
+def _banner(shown: View) -> Iterator[RenderableType]:
+    text = banner(shown.experiment)
+    if text:
+        grid = Table.grid(padding=(0, 2))
+        grid.add_row(Text("EMULATED", style="bold yellow"), _plain(text, "yellow"))
+        yield grid
+
+
+def _findings(shown: View, comparisons: Sequence[Comparison]) -> RenderableType:
+    grid = Table.grid(padding=(0, 2))
+    for finding in findings(shown.experiment, comparisons):
+        pieces = [(printable(part.text), "bold" if part.kind == "strong" else "") for part in finding.parts]
+        grid.add_row(_plain(finding.resource, "bold"), Text.assemble(*pieces))
+    if not grid.row_count:
+        return Text("Nothing can be compared yet: no round has a result on two sides.")
+    over = headline(shown.experiment, comparisons)
+    return Group(_plain(over), Text(), grid) if over else grid
+
+
+def _reading(shown: View) -> Iterator[RenderableType]:
+    if any(section.contrasts for section in shown.sections):
+        yield Text(
+            f"Medians over rounds; overheads with their {CONFIDENCE} interval in brackets. Above 0 is a cost; what kind"
+            " of cost stands with each metric. An interval that includes 0 shows no difference. The report and --json"
+            " have every metric and comparison.",
+            style="dim",
+        )
+
+
+def _doubts(shown: View) -> Iterator[str]:
+    for doubt in shown.doubts[:MOST_DOUBTS]:
+        more = f", and {len(doubt.places) - 1} more" if len(doubt.places) > 1 else ""
+        yield f"{doubt.text} ({doubt.places[0]}{more})"
+    if len(shown.doubts) > MOST_DOUBTS:
+        yield f"and {len(shown.doubts) - MOST_DOUBTS} more: `vmtax report {shown.experiment.id}` has all"
+
+
+def _lines(title: str, lines: Iterable[str]) -> Iterator[RenderableType]:
+    rows = [_plain(line) for line in lines]
+    if rows:
+        grid = Table.grid(padding=(0, 1))
+        for row in rows:
+            grid.add_row(" ", row)
+        yield Group(Text(title, style="bold"), grid)
+
+
+def _table(*heads: str | Text) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
+    for head in heads:
+        table.add_column(head if isinstance(head, Text) else _plain(head), vertical="top")
+    return table
+
+
+def _number(number: Number | None, wide: bool) -> Text:
+    if number is None:
+        return Text("–", style="dim")
+    return Text.assemble(number.text, *_emulated(number.emulated, " " if wide else "\n"))
+
+
+def _effect(effect: Effect | None, wide: bool) -> Text:
+    if effect is None:
+        return Text("–", style="dim")
+    estimate = (effect.text, "dim" if effect.unclear else "bold")
+    interval = effect.interval if wide or effect.low is not None else effect.interval.replace("few ", "few\n")
+    return Text.assemble(estimate, " " if wide else "\n", interval, *_emulated(effect.emulated, "\n"))
+
+
+def _emulated(emulated: bool, joint: str) -> tuple[tuple[str, str], ...]:
+    return ((f"{joint}emulated", "yellow"),) if emulated else ()
+
+
+def _plain(text: str, style: str = "") -> Text:
+    """`text` as it is: neither markup nor escape sequences in it are obeyed."""
+    return Text(printable(text), style=style)
+
+
+def _date(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")

@@ -1,0 +1,331 @@
+"""What every report shows, prepared once: medians, effects, doubts. Pure; wording and layout are elsewhere."""
+
+from __future__ import annotations
+
+import math
+import re
+import statistics
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from vmtax.compare import overhead
+from vmtax.result import Comparison, Experiment, Metric, Treatment, Trial
+from vmtax.units import MINUS, format_overhead, format_value
+
+LAYERS = ("host", "vm", "nested")
+CONTRASTS = (("host", "vm"), ("vm", "nested"), ("host", "nested"))  # (baseline, treatment) layers
+TITLES = {"chess": "CPU", "memory": "Memory", "disk": "Disk", "net": "Network", "boot": "Boot"}
+
+LABELS = {  # a metric's name, or its last part, the measure -> what people call it
+    "chess.nodes_per_second": "chess, all CPUs",
+    "chess.one-thread.nodes_per_second": "chess, one CPU",
+    "memory.faults.per_second": "page faults",
+    "memory.switches.per_second": "context switches",
+    "iops": "operations",
+    "bytes_per_second": "bandwidth",
+    "bits_per_second": "throughput",
+    "mean_seconds": "mean latency",
+    "ready_seconds": "launch to first answer",
+    "kernel_seconds": "the kernel's share of it",
+    "shutdown_seconds": "shutdown",
+    "local_cpu": "CPUs busy, own end",
+    "peer_cpu": "CPUs busy, far end",
+}
+MULTIPLE = 9.0  # overheads from here on are told as multiples, see units.format_overhead
+COSTS = {"s": "more time", "1": "more CPU", "B": "more bytes", "s/B": "more CPU time"}
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """The median of one metric of one treatment, over rounds."""
+
+    text: str  # with its unit
+    emulated: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """One comparison as an overhead; above 0 is a cost."""
+
+    comparison: Comparison
+    fraction: float  # of lost rate, or of added time; NaN where no round has both sides
+    low: float | None
+    high: float | None
+    emulated: bool  # either side is
+
+    @property
+    def text(self) -> str:
+        """The estimate: "1.9 %"."""
+        return figures(self.fraction, self.low, self.high)[0] if math.isfinite(self.fraction) else "none"
+
+    @property
+    def interval(self) -> str:
+        """The interval, "[1.5, 2.3]", or why there is none."""
+        return figures(self.fraction, self.low, self.high)[1] or self.comparison.verdict
+
+    @property
+    def unclear(self) -> bool:
+        """Neither a cost nor a gain is shown."""
+        return self.comparison.verdict not in ("worse", "better")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One metric across the layers."""
+
+    metric: Metric
+    medians: tuple[Number | None, ...]  # in the order of Section.layers
+    effects: tuple[Effect | None, ...]  # in the order of Section.contrasts
+
+    @property
+    def rounds(self) -> str:
+        """How many rounds stand behind the effects: "7", or "5 to 7" where they differ."""
+        counts = sorted({effect.comparison.rounds for effect in self.effects if effect is not None})
+        return " to ".join(str(count) for count in sorted({*counts[:1], *counts[-1:]}))
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One treatment with other levels than the first of its layer, metric by metric."""
+
+    treatment: str
+    baseline: str  # the first treatment of its layer
+    medians: tuple[Number | None, ...]  # in the order of Case.rows
+    effects: tuple[Effect | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One part of a workload."""
+
+    name: str  # "randread-4k-qd1"; "" where the metrics' names have none
+    rows: tuple[Row, ...]
+    settings: tuple[Setting, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """One workload."""
+
+    workload: str
+    layers: tuple[str, ...]  # the first treatment of each layer that has any of these metrics
+    contrasts: tuple[tuple[str, str], ...]  # (baseline, treatment), among `layers`
+    cases: tuple[Case, ...]
+
+    @property
+    def title(self) -> str:
+        """What the workload is about: "CPU"."""
+        return title(self.workload)
+
+
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """A warning, or a failure, and everything it is about."""
+
+    text: str
+    places: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """An experiment, ready to be shown."""
+
+    experiment: Experiment
+    sections: tuple[Section, ...]
+    doubts: tuple[Doubt, ...]
+    emulated: frozenset[str]  # names of treatments
+    rounds: int
+
+
+class _Table:
+    """Medians and effects by metric and treatment."""
+
+    def __init__(self, experiment: Experiment, comparisons: Sequence[Comparison]) -> None:
+        self.emulated = emulated_treatments(experiment)
+        self.medians = medians(experiment.trials)
+        self.effects = {(c.metric, c.baseline, c.treatment): effect(c, self.emulated) for c in comparisons}
+        found = dict.fromkeys(metric for metric, _ in self.medians)
+        self.metrics = tuple(found | dict.fromkeys(c.metric for c in comparisons))
+
+    def number(self, metric: Metric, treatment: str) -> Number | None:
+        value = self.medians.get((metric, treatment))
+        return None if value is None else Number(format_value(value, metric.unit), treatment in self.emulated)
+
+
+def view(experiment: Experiment, comparisons: Sequence[Comparison]) -> View:
+    """Everything a report shows of one experiment."""
+    table = _Table(experiment, comparisons)
+    first = first_treatments(experiment.treatments)
+    others = [(t.name, first[t.layer].name) for t in experiment.treatments if t is not first[t.layer]]
+    grouped: dict[str, list[Metric]] = defaultdict(list)
+    for metric in table.metrics:
+        grouped[split(metric)[0]].append(metric)
+    return View(
+        experiment=experiment,
+        sections=tuple(_section(workload, metrics, table, first, others) for workload, metrics in grouped.items()),
+        doubts=_doubts(experiment, comparisons),
+        emulated=table.emulated,
+        rounds=max((trial.round for trial in experiment.trials), default=0),
+    )
+
+
+def first_treatments(treatments: Iterable[Treatment]) -> dict[str, Treatment]:
+    """Layer -> its first treatment, which has the baseline levels; layers from the host upward."""
+    found: dict[str, Treatment] = {}
+    for treatment in treatments:
+        found.setdefault(treatment.layer, treatment)
+    return {layer: found[layer] for layer in (*LAYERS, *found) if layer in found}
+
+
+def emulated_treatments(experiment: Experiment) -> frozenset[str]:
+    """Names of the treatments of which any boot ran on an emulated CPU; as `Experiment.is_emulated`, in one pass."""
+    return frozenset(boot.treatment for boot in experiment.boots if boot.emulated)
+
+
+def effect(comparison: Comparison, emulated: frozenset[str]) -> Effect:
+    """A comparison as an overhead; emulated when either side is."""
+    return Effect(comparison, *overhead(comparison), bool(emulated & {comparison.baseline, comparison.treatment}))
+
+
+def split(metric: Metric) -> tuple[str, str, str]:
+    """(workload, case, measure) of a metric's name; the case is "" where there is none."""
+    workload, _, rest = metric.name.partition(".")
+    case, _, measure = rest.rpartition(".")
+    return workload, case, measure
+
+
+def title(workload: str) -> str:
+    """What a workload is about, for people: "CPU"."""
+    return TITLES.get(workload, workload.capitalize())
+
+
+def label(metric: Metric) -> str:
+    """What people call the measure: "p99 latency"."""
+    measure = split(metric)[2]
+    percentile = re.fullmatch(r"p(\d\d)(\d*)_seconds", measure)
+    if percentile:
+        return f"p{'.'.join(filter(None, percentile.groups()))} latency"
+    return LABELS.get(metric.name) or LABELS.get(measure, measure.replace("_", " "))
+
+
+def cost(metric: Metric) -> str:
+    """What an overhead of this metric is: "throughput lost", "more time"."""
+    return "throughput lost" if metric.better == "higher" else COSTS.get(metric.unit, "more of it")
+
+
+def figures(fraction: float, low: float | None, high: float | None) -> tuple[str, str]:
+    """An overhead and its interval: ("1.9 %", "[1.5, 2.3]"); ("24×", "[22×, 26×]"); ("1.9 %", "") without one.
+
+    A narrow interval gets the decimals that its ends need to differ: ("95.3 %", "[95.2, 95.4]").
+    """
+    if low is None or high is None:
+        return format_overhead(fraction), ""
+    texts = [format_overhead(part) for part in (fraction, low, high)]
+    percent = all(abs(part) < MULTIPLE for part in (low, high))
+    if texts[1] == texts[2] and low < high and percent:
+        decimals = min(4, math.ceil(-math.log10(100 * (high - low))))
+        texts = [f"{100 * part:.{max(decimals, 0)}f} %".replace("-", MINUS) for part in (fraction, low, high)]
+    estimate, *ends = texts
+    if percent:
+        ends = [end.removesuffix(" %") for end in ends]
+    return estimate, f"[{', '.join(ends)}]"
+
+
+def printable(text: str) -> str:
+    """`text` without what a terminal would obey: a name or a tool's last words may hold escape sequences."""
+    return "".join(c if c.isprintable() else " " if c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in text)
+
+
+def flat_facts(facts: object, name: str = "") -> Iterator[tuple[str, str]]:
+    """Nested facts as lines of (dotted name, text)."""
+    if isinstance(facts, dict) and facts:
+        for key, value in facts.items():
+            yield from flat_facts(value, f"{name}.{key}" if name else str(key))
+    elif isinstance(facts, (list, tuple)) and not any(isinstance(entry, (dict, list)) for entry in facts):
+        yield name, ", ".join(str(entry) for entry in facts) or "none"
+    elif facts is None:
+        yield name, "not known"
+    elif isinstance(facts, bool):
+        yield name, "yes" if facts else "no"
+    else:
+        yield name, str(facts)
+
+
+def medians(trials: Iterable[Trial]) -> dict[tuple[Metric, str], float]:
+    """(metric, treatment name) -> the median over rounds of each round's median: a boot is the unit (METHOD.md)."""
+    values: dict[tuple[Metric, str], dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for trial in trials:
+        if trial.status == "ok":
+            for measurement in trial.measurements:
+                values[measurement.metric, trial.treatment][trial.round].append(measurement.value)
+    return {key: statistics.median(map(statistics.median, rounds.values())) for key, rounds in values.items()}
+
+
+def _section(
+    workload: str,
+    metrics: Sequence[Metric],
+    table: _Table,
+    first: Mapping[str, Treatment],
+    others: Sequence[tuple[str, str]],
+) -> Section:
+    layers = tuple(t.name for t in first.values() if any((metric, t.name) in table.medians for metric in metrics))
+    pairs = ((first[low].name, first[high].name) for low, high in CONTRASTS if low in first and high in first)
+    contrasts = tuple(pair for pair in pairs if any((metric, *pair) in table.effects for metric in metrics))
+    cases: dict[str, list[Metric]] = defaultdict(list)
+    # What has no case first: below another case's heading it would seem to belong there.
+    for metric in sorted(metrics, key=lambda metric: split(metric)[1] != ""):
+        cases[split(metric)[1]].append(metric)
+    return Section(
+        workload,
+        layers,
+        contrasts,
+        tuple(
+            Case(name, tuple(_row(m, table, layers, contrasts) for m in mine), tuple(_settings(mine, table, others)))
+            for name, mine in cases.items()
+        ),
+    )
+
+
+def _row(metric: Metric, table: _Table, layers: Sequence[str], contrasts: Sequence[tuple[str, str]]) -> Row:
+    return Row(
+        metric,
+        tuple(table.number(metric, name) for name in layers),
+        tuple(table.effects.get((metric, *pair)) for pair in contrasts),
+    )
+
+
+def _settings(metrics: Sequence[Metric], table: _Table, others: Sequence[tuple[str, str]]) -> Iterator[Setting]:
+    for treatment, baseline in others:
+        medians = tuple(table.number(metric, treatment) for metric in metrics)
+        effects = tuple(table.effects.get((metric, baseline, treatment)) for metric in metrics)
+        if any(medians) or any(effects):
+            yield Setting(treatment, baseline, medians, effects)
+
+
+def _doubts(experiment: Experiment, comparisons: Sequence[Comparison]) -> tuple[Doubt, ...]:
+    """Failures first, then warnings; those that differ only in their numbers are told once."""
+    found: dict[str, tuple[str, dict[str, None]]] = {}
+    for text, place in (*_trial_doubts(experiment.trials), *_comparison_doubts(comparisons)):
+        kind = re.sub(r"\d+(\.\d+)?", "#", text)
+        found.setdefault(kind, (text, {}))[1][place] = None
+    return tuple(Doubt(text, tuple(places)) for text, places in found.values())
+
+
+def _trial_doubts(trials: Iterable[Trial]) -> list[tuple[str, str]]:
+    failures: list[tuple[str, str]] = []
+    warnings: list[tuple[str, str]] = []
+    for trial in trials:
+        place = f"{trial.treatment}, {' '.join(filter(None, (trial.workload, trial.case)))}, round {trial.round}"
+        if trial.status != "ok":
+            failures.append((f"{trial.status}: {trial.error or 'no reason was recorded'}", place))
+        warnings += ((warning, place) for warning in trial.warnings)
+    return failures + warnings
+
+
+def _comparison_doubts(comparisons: Iterable[Comparison]) -> Iterator[tuple[str, str]]:
+    for comparison in comparisons:
+        for warning in comparison.warnings:
+            # The banner says it, and the word stands beside every number.
+            if not warning.startswith("emulated:"):
+                yield warning, f"{comparison.metric.name}, {comparison.treatment} against {comparison.baseline}"

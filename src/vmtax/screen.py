@@ -1,0 +1,146 @@
+"""What the user sees while a run goes on: the event stream, drawn. Goes to stderr; results go to stdout."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from vmtax import event
+from vmtax.compare import overhead
+from vmtax.result import Comparison
+from vmtax.units import format_duration, format_overhead
+
+PLAIN_STEP_SECONDS = 10.0  # without a terminal, one step's details are told no more often than this
+
+
+@contextlib.contextmanager
+def open_screen() -> Iterator[Callable[[event.Event], None]]:
+    """A function to emit events to: a live display on a terminal, plain lines anywhere else."""
+    console = Console(stderr=True, highlight=False)
+    if not console.is_terminal:
+        yield Plain(console).emit
+        return
+    state = State()
+    with Live(state.draw(), console=console, refresh_per_second=4, transient=True, get_renderable=state.draw) as live:
+
+        def emit(one: event.Event) -> None:
+            line = state.take(one)
+            if line:
+                live.console.print(line)
+
+        yield emit
+
+
+@dataclass
+class State:
+    """What the display shows."""
+
+    step: str = ""
+    treatments: list[str] = field(default_factory=list)
+    doing: dict[str, str] = field(default_factory=dict)  # treatment -> what happens there now
+    round: int = 0  # rounds done
+    planned: int = 0
+    left: float | None = None  # seconds, as of `told`
+    told: float = 0.0
+    comparisons: tuple[Comparison, ...] = ()
+    emulated: bool = False
+
+    def take(self, one: event.Event) -> Text | None:
+        """Follow one event; a line where it is to stay on the screen."""
+        match one:
+            case event.Step(what, detail, done):
+                share = f" {done:.0%}" if done is not None else ""
+                self.step = f"{what}{share}: {detail}" if detail else f"{what}{share}"
+            case event.Notice(text):
+                return Text(text, style="yellow")
+            case event.RunStarted(experiment, treatments, _, rounds_max):
+                self.treatments = [treatment.name for treatment in treatments]
+                self.planned, self.step = rounds_max, ""
+                return Text(f"run {experiment}")
+            case event.TreatmentStarted(_, _, treatment):
+                self.doing = {treatment: "booting" if treatment != "host" else "settling"}
+            case event.GuestBooted(boot):
+                self.emulated = self.emulated or boot.emulated
+                self.doing[boot.treatment] = f"{boot.path} ready in {boot.ready_seconds:.1f} s"
+            case event.WorkloadStarted(treatment, workload, case):
+                self.doing[treatment] = f"{workload} {case}".strip()
+            case event.TrialFinished(trial) if trial.error:
+                error = trial.error.partition("\n")[0]
+                return Text(f"{trial.treatment} {trial.workload} {trial.case}: {trial.status}: {error}", style="red")
+            case event.RoundFinished(number, planned, seconds_left, comparisons):
+                self.round, self.planned, self.left = number, planned, seconds_left
+                self.comparisons, self.told = comparisons, time.monotonic()
+        return None
+
+    def draw(self) -> Group:
+        lines: list[Text | Table] = []
+        if self.step:
+            lines.append(Text(self.step, overflow="ellipsis", no_wrap=True))
+        if self.treatments:
+            lines.append(Text(self._progress(), style="bold"))
+            for name in self.treatments:
+                doing = self.doing.get(name, "")
+                lines.append(Text(f"  {'>' if doing else ' '} {name:<24} {doing}", overflow="ellipsis", no_wrap=True))
+        if self.comparisons:
+            lines.append(self._intervals())
+        return Group(*lines)
+
+    def _progress(self) -> str:
+        if self.left is None:
+            return f"round 1 of at most {self.planned}"
+        left = max(0.0, self.left - (time.monotonic() - self.told))
+        return f"{self.round} of {self.planned} rounds done, about {format_duration(left)} left"
+
+    def _intervals(self) -> Table:
+        table = Table(box=None, padding=(0, 2, 0, 2), title_justify="left", header_style="dim")
+        for heading in ("metric", "against", "overhead", "interval"):
+            table.add_column(heading)
+        for entry in self.comparisons:
+            table.add_row(
+                entry.metric.name, f"{entry.treatment} / {entry.baseline}", *interval_words(entry, self.emulated)
+            )
+        return table
+
+
+def interval_words(comparison: Comparison, emulated: bool) -> tuple[str, str]:
+    """Overhead and interval as text; an emulated one says so."""
+    estimate, low, high = overhead(comparison)
+    mark = " emulated" if emulated else ""
+    if low is None or high is None:
+        return f"{format_overhead(estimate)}{mark}", "needs more rounds"
+    return f"{format_overhead(estimate)}{mark}", f"[{format_overhead(low)}, {format_overhead(high)}]"
+
+
+class Plain:
+    """Few lines, no control characters: for logs."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._state = State()
+        self._step = ""
+        self._told = 0.0
+
+    def emit(self, one: event.Event) -> None:
+        line = self._state.take(one)
+        if line:
+            self._say(line.plain)
+        if isinstance(one, event.Step):
+            now = time.monotonic()
+            if one.what != self._step or now - self._told > PLAIN_STEP_SECONDS:
+                self._step, self._told = one.what, now
+                self._say(self._state.step)
+        elif isinstance(one, event.RoundFinished):
+            self._say(self._state._progress())
+        elif isinstance(one, event.RunFinished):
+            share = f"{one.workload_share:.0%} of it inside workloads"
+            self._say(f"{one.rounds} rounds in {format_duration(one.seconds)}, {share}")
+
+    def _say(self, text: str) -> None:
+        self._console.print(text, soft_wrap=True, markup=False)

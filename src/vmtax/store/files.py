@@ -1,0 +1,83 @@
+"""Private directories, and raw outputs: one compressed file per trial, on the disk when `write` returns."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import re
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+
+from vmtax.store.failure import StoreError
+
+
+@dataclass(frozen=True, slots=True)
+class RawFiles:
+    """The directory `raw` beside a database, with one directory per experiment."""
+
+    root: Path
+
+    def write(self, experiment: str, file: str, text: str) -> None:
+        """Leaves nothing when it fails."""
+        path = self.root / experiment / file
+        make_private(path.parent)
+        try:
+            with path.open("wb") as stream:
+                stream.write(gzip.compress(text.encode("utf-8", "surrogatepass"), compresslevel=6, mtime=0))
+                stream.flush()
+                os.fsync(stream.fileno())
+            sync_directory(path.parent)
+        except BaseException:
+            path.unlink(missing_ok=True)
+            raise
+
+    def read(self, experiment: str, file: str) -> str:
+        path = self.root / experiment / file
+        try:
+            return gzip.decompress(path.read_bytes()).decode("utf-8", "surrogatepass")
+        except (OSError, EOFError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) and error.strerror else error
+            raise StoreError(
+                f"{path}: the raw output cannot be read ({reason}); the measurements are intact"
+            ) from error
+
+    def keep_only(self, experiment: str, files: Collection[str]) -> None:
+        """Removes what was written for trials that were never committed."""
+        directory = self.root / experiment
+        for path in directory.iterdir() if directory.exists() else ():
+            if path.name not in files:
+                path.unlink()
+
+
+def raw_name(number: int, workload: str, case: str) -> str:
+    """The file name of a trial's raw output: "0007-disk-read-1m.gz"."""
+    what = re.sub(r"[^A-Za-z0-9._-]+", "_", f"{workload}-{case}" if case else workload)
+    return f"{number:04d}-{what[:100]}.gz"
+
+
+def create_private(path: Path) -> None:
+    """An empty file where there is none; SQLite gives the files beside it the same permissions."""
+    make_private(path.parent)
+    if path.exists():
+        return
+    os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
+    sync_directory(path.parent)
+
+
+def make_private(directory: Path) -> None:
+    """Creates what is missing with mode 0700, durably; what exists keeps its mode."""
+    if directory.is_dir():
+        return
+    make_private(directory.parent)
+    directory.mkdir(mode=0o700, exist_ok=True)
+    sync_directory(directory.parent)
+
+
+def sync_directory(directory: Path) -> None:
+    """A new file survives a power cut only when its directory's entry does too."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

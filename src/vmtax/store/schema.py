@@ -1,0 +1,138 @@
+"""The tables. They use nothing that PostgreSQL lacks, except where a name says sqlite."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import sqlalchemy as sa
+
+VERSION = 1  # raise it with every change of the tables
+
+
+class _Text(sa.types.TypeDecorator[str]):
+    """Text in which undecodable bytes (lone surrogates) show as escapes, so that they cannot cost a trial."""
+
+    impl = sa.Text
+    cache_ok = True
+
+    def process_bind_param(self, value: str | None, dialect: sa.Dialect) -> str | None:
+        return None if value is None else value.encode("utf-8", "backslashreplace").decode()
+
+
+class _Finite(sa.types.TypeDecorator[float]):
+    """SQLite would turn nan into NULL without a word."""
+
+    impl = sa.Double
+    cache_ok = True
+
+    def process_bind_param(self, value: float | None, dialect: sa.Dialect) -> float | None:
+        if value is not None and not math.isfinite(value):
+            raise ValueError(f"{value} is not a finite number")
+        return value
+
+
+def _column(name: str, kind: Any, *rest: Any, **more: Any) -> sa.Column[Any]:
+    return sa.Column(name, kind, *rest, **{"nullable": False, **more})
+
+
+def _of_experiment(**more: Any) -> sa.Column[Any]:
+    return _column("experiment", _Text, sa.ForeignKey("experiment.id"), **more)
+
+
+def _of_treatment() -> sa.ForeignKeyConstraint:
+    return sa.ForeignKeyConstraint(["experiment", "treatment"], ["treatment.experiment", "treatment.name"])
+
+
+TABLES = sa.MetaData()
+meta = sa.Table("meta", TABLES, _column("key", _Text, primary_key=True), _column("value", _Text))
+experiment = sa.Table(
+    "experiment",
+    TABLES,
+    _column("id", _Text, primary_key=True),
+    _column("name", _Text),
+    _column("host", _Text),
+    _column("command", _Text),
+    _column("created", _Finite),
+    _column("finished", _Finite, nullable=True),
+    _column("state", _Text),
+    _column("plan", sa.JSON),
+    # Who runs it: a process id alone is given out again, after a reboot too.
+    _column("owner_pid", sa.Integer),
+    _column("owner_boot", _Text),
+    _column("owner_start", _Text),
+)
+treatment = sa.Table(
+    "treatment",
+    TABLES,
+    _of_experiment(primary_key=True),
+    _column("name", _Text, primary_key=True),
+    _column("ordinal", sa.Integer),
+    _column("layer", _Text),
+    _column("levels", sa.JSON),
+)
+boot = sa.Table(
+    "boot",
+    TABLES,
+    _column("id", sa.Integer, primary_key=True),
+    _of_experiment(index=True),
+    _column("round", sa.Integer),
+    _column("treatment", _Text),
+    _column("path", _Text),
+    _column("accelerator", _Text),
+    _column("emulated", sa.Boolean),
+    _column("argv", sa.JSON),
+    _column("ready_seconds", _Finite),
+    _column("kernel_seconds", _Finite),
+    _column("warnings", sa.JSON),
+    _of_treatment(),
+)
+trial = sa.Table(
+    "trial",
+    TABLES,
+    _column("id", sa.Integer, primary_key=True),
+    _of_experiment(),
+    _column("number", sa.Integer),  # from 1 within the experiment, in the order of committing
+    _column("round", sa.Integer),
+    _column("position", sa.Integer),
+    _column("treatment", _Text),
+    _column("workload", _Text),
+    _column("case", _Text),
+    _column("iteration", sa.Integer),
+    _column("status", _Text),
+    _column("started", _Finite),
+    _column("wall_seconds", _Finite),
+    _column("warnings", sa.JSON),
+    _column("error", _Text, nullable=True),
+    _column("raw", _Text, nullable=True),  # file name under raw/<experiment>/; NULL where the tool printed nothing
+    _of_treatment(),
+    sa.UniqueConstraint("experiment", "number"),
+)
+metric = sa.Table(
+    "metric",
+    TABLES,
+    _column("id", sa.Integer, primary_key=True),
+    _column("name", _Text),
+    _column("unit", _Text),
+    _column("better", _Text),
+    sa.UniqueConstraint("name", "unit", "better"),
+)
+measurement = sa.Table(
+    "measurement",
+    TABLES,
+    _column("trial", sa.Integer, sa.ForeignKey("trial.id"), primary_key=True),
+    _column("ordinal", sa.Integer, primary_key=True),
+    _column("metric", sa.Integer, sa.ForeignKey("metric.id")),
+    _column("value", _Finite),
+    sqlite_with_rowid=False,  # rows lie in the order in which they are read
+)
+facts = sa.Table(
+    "facts",
+    TABLES,
+    _of_experiment(primary_key=True),
+    _column("path", _Text, primary_key=True),  # machine path: "host/vm"
+    _column("facts", sa.JSON),
+)
+note = sa.Table(
+    "note", TABLES, _column("id", sa.Integer, primary_key=True), _of_experiment(index=True), _column("text", _Text)
+)

@@ -1,0 +1,300 @@
+"""The store: what the runner commits to and the reports read from.
+
+A committed trial always has its raw file; a raw file without a row is a trial that was never acknowledged.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import json
+import os
+import re
+import secrets
+import sqlite3
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, Self, get_args
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from vmtax.result import Boot, Experiment, Json, State, Trial
+from vmtax.store import rows, schema
+from vmtax.store.failure import ELSEWHERE, StoreError, explained
+from vmtax.store.files import RawFiles, create_private
+from vmtax.store.owner import Owner, this_process
+
+BUSY_SECONDS = 30.0  # how long another writer is waited for
+
+End = Literal["complete", "interrupted", "failed"]
+
+
+@dataclass(frozen=True, slots=True)
+class ExperimentSummary:
+    """One line of `vmtax runs`."""
+
+    id: str
+    name: str  # the plan's name
+    host: str  # as given: "local" or "ssh://user@host"
+    created: float  # seconds since the epoch
+    finished: float | None
+    state: State  # "interrupted" also when the process that ran it is gone
+    treatments: int
+    rounds: int  # rounds in which every treatment has a trial; the newest of a running one may still go on
+    ok: int  # trials that worked
+    failed: int  # trials that failed or were refused
+
+
+def default_path() -> Path:
+    """$XDG_DATA_HOME/vmtax/vmtax.sqlite; a relative XDG_DATA_HOME is ignored, as its specification demands."""
+    given = Path(os.environ.get("XDG_DATA_HOME", ""))
+    return (given if given.is_absolute() else Path.home() / ".local/share") / "vmtax/vmtax.sqlite"
+
+
+class Store:
+    """The experiments of this user. For several threads, and beside other processes that read or write.
+
+    Whatever adds is durable when it returns. Everything raises StoreError and then has changed nothing.
+    """
+
+    def __init__(self, path: Path | None = None) -> None:
+        self.path = default_path() if path is None else path
+        self._raw = RawFiles(self.path.parent / "raw")
+        self._engine = sa.create_engine(
+            sa.URL.create("sqlite", database=str(self.path)),
+            connect_args={"timeout": BUSY_SECONDS},
+            json_serializer=functools.partial(json.dumps, allow_nan=False),
+        )
+        sa.event.listen(self._engine, "connect", _configure)
+        sa.event.listen(self._engine, "begin", _begin)
+
+    def __enter__(self) -> Self:
+        try:
+            with explained(self.path):
+                create_private(self.path)
+            self._check_schema()
+        except BaseException:
+            self._engine.dispose()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._engine.dispose()
+
+    # Writing
+
+    def new_id(self, name: str, when: float) -> str:
+        """An unused "20261121-0412-quick-7f3a"; its time is UTC, so that ids sort by time."""
+        slug = re.sub(r"[^a-z0-9]+", "-", name.lower())[:32].strip("-") or "run"
+        prefix = f"{time.strftime('%Y%m%d-%H%M', time.gmtime(when))}-{slug}"
+        with self._reading() as connection:
+            used = _ids(connection)
+        while (new := f"{prefix}-{secrets.token_hex(2)}") in used:
+            pass
+        return new
+
+    def begin(self, experiment: Experiment) -> None:
+        """Records that this process runs `experiment`, which has no boots and no trials yet."""
+        if experiment.boots or experiment.trials or experiment.state != "running":
+            raise ValueError(f"{experiment.id} is not a new, running experiment")
+        self.put(experiment)
+
+    def put(self, experiment: Experiment) -> None:
+        """Records a whole experiment in one commit, as an import does."""
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", experiment.id):  # it names a directory
+            raise StoreError(f"{experiment.id!r} cannot be an experiment's id: letters, digits, - _ . only")
+        with self._writing() as connection:
+            if experiment.id in _ids(connection):
+                raise StoreError(f"{self.path}: experiment {experiment.id} is already there")
+            rows.insert_head(connection, experiment, this_process())
+            for boot in experiment.boots:
+                rows.insert_boot(connection, experiment.id, boot)
+            self._insert_trials(connection, experiment.id, experiment.trials)
+
+    def add_boot(self, id: str, boot: Boot) -> None:
+        with self._writing() as connection:
+            rows.insert_boot(connection, id, boot)
+
+    def add_trial(self, id: str, trial: Trial) -> None:
+        """All of a trial or nothing of it: one commit, before which its raw output is on the disk."""
+        with self._writing() as connection:
+            self._insert_trials(connection, id, [trial])
+
+    def add_facts(self, id: str, path: str, facts: Json) -> None:
+        """The facts of the machine at `path`; they replace older ones of the same path."""
+        table = schema.facts
+        with self._writing() as connection:
+            connection.execute(table.delete().where(table.c.experiment == id, table.c.path == path))
+            connection.execute(table.insert(), {"experiment": id, "path": path, "facts": facts})
+
+    def add_note(self, id: str, text: str) -> None:
+        with self._writing() as connection:
+            connection.execute(schema.note.insert(), {"experiment": id, "text": text})
+
+    def finish(self, id: str, state: End, when: float) -> None:
+        """Records the end, and removes raw files whose trial was never committed."""
+        if state not in get_args(End):
+            raise ValueError(f"{state!r} is not an end")
+        with self._writing() as connection:
+            known = schema.experiment.c.id == id
+            if not connection.execute(
+                schema.experiment.update().where(known).values(state=state, finished=when)
+            ).rowcount:
+                raise self._unknown(id, _ids(connection))
+            self._raw.keep_only(id, set(connection.scalars(rows.of(id, schema.trial.c.raw))))
+
+    # Reading
+
+    def experiments(self) -> list[ExperimentSummary]:
+        """Newest first."""
+        newest = sa.select(schema.experiment).order_by(*_newest_first())
+        with self._reading() as connection:
+            return [_summary(connection, row) for row in connection.execute(newest).all()]
+
+    def load(self, wanted: str = "last", with_raw: bool = False) -> Experiment:
+        """The experiment of that id, the only one whose id begins so, or the newest; raw is "" unless asked for."""
+        note = schema.note.c
+        with self._reading() as connection:
+            id = self._resolve(connection, wanted)
+            row = connection.execute(sa.select(schema.experiment).where(schema.experiment.c.id == id)).one()
+            return Experiment(
+                id=id,
+                name=row.name,
+                host=row.host,
+                command=row.command,
+                created=row.created,
+                finished=row.finished,
+                state=_state(row),
+                plan=row.plan,
+                facts=rows.load_facts(connection, id),
+                treatments=rows.load_treatments(connection, id),
+                boots=rows.load_boots(connection, id),
+                trials=rows.load_trials(connection, id, self._read_all_raw(connection, id) if with_raw else {}),
+                notes=tuple(connection.scalars(rows.of(id, note.text).order_by(note.id))),
+            )
+
+    def raw(self, wanted: str, number: int) -> str:
+        """What the tool printed in trial `number`: from 1, in the order of Experiment.trials."""
+        trial = schema.trial.c
+        with self._reading() as connection:
+            id = self._resolve(connection, wanted)
+            files = connection.scalars(rows.of(id, trial.raw).where(trial.number == number)).all()
+        if not files:
+            raise StoreError(f"{id} has no trial number {number}: `vmtax show {id}` lists what it has")
+        return self._raw.read(id, files[0]) if files[0] else ""
+
+    # Inside
+
+    def _insert_trials(self, connection: Connection, id: str, trials: Sequence[Trial]) -> None:
+        metrics = rows.metric_ids(connection)
+        for number, trial in enumerate(trials, start=rows.next_number(connection, id)):
+            file = rows.insert_trial(connection, id, number, trial, metrics)
+            if file:
+                self._raw.write(id, file, trial.raw)
+
+    def _read_all_raw(self, connection: Connection, id: str) -> dict[str, str]:
+        column = schema.trial.c.raw
+        files = connection.scalars(rows.of(id, column).where(column.is_not(None)))
+        return {file: self._raw.read(id, file) for file in files}
+
+    def _resolve(self, connection: Connection, wanted: str) -> str:
+        ids = _ids(connection)
+        if not ids:
+            raise StoreError(f"{self.path}: no experiments yet: `vmtax run` makes one")
+        if wanted == "last":
+            return ids[0]
+        found = [id for id in ids if id == wanted] or [id for id in ids if id.startswith(wanted)]
+        if len(found) == 1:
+            return found[0]
+        if found:
+            raise StoreError(f"{wanted!r} is the beginning of several experiments: {_few(found)}: name one")
+        raise self._unknown(wanted, ids)
+
+    def _unknown(self, wanted: str, ids: Sequence[str]) -> StoreError:
+        nearest = difflib.get_close_matches(wanted, ids, n=3, cutoff=0.3) or ids
+        hint = f"nearest: {_few(nearest)}" if nearest else "there are none yet"
+        return StoreError(f"{self.path}: no experiment {wanted!r}; {hint}")
+
+    def _check_schema(self) -> None:
+        with self._reading() as connection:
+            tables = sa.inspect(connection).get_table_names()
+        if not tables:
+            self._create_schema()
+        elif "meta" not in tables:
+            raise StoreError(f"{self.path}: this is another program's database: {ELSEWHERE}")
+        with self._reading() as connection:
+            version = connection.scalar(sa.select(schema.meta.c.value).where(schema.meta.c.key == "schema"))
+        if version != str(schema.VERSION):
+            cure = f"use the vmtax that wrote it, or {ELSEWHERE}"
+            raise StoreError(f"{self.path}: schema {version}, this vmtax knows {schema.VERSION} only: {cure}")
+
+    def _create_schema(self) -> None:
+        with self._writing() as connection:
+            if not sa.inspect(connection).get_table_names():  # another first run may have been faster
+                schema.TABLES.create_all(connection)
+                connection.execute(schema.meta.insert(), {"key": "schema", "value": str(schema.VERSION)})
+
+    @contextmanager
+    def _reading(self) -> Iterator[Connection]:
+        """One view of the database from the first query to the last; never waits for a writer."""
+        with explained(self.path), self._engine.begin() as connection:
+            yield connection
+
+    @contextmanager
+    def _writing(self) -> Iterator[Connection]:
+        """One commit. The write lock is taken at the start: a lock wanted later cannot be waited for."""
+        with explained(self.path), self._engine.connect() as connection:
+            connection = connection.execution_options(vmtax_begin="BEGIN IMMEDIATE")
+            with connection.begin():
+                yield connection
+
+
+def _configure(connection: sqlite3.Connection, _: object) -> None:
+    connection.isolation_level = None  # the sqlite3 module begins too late on its own: `_begin` does it
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = FULL")  # a commit in WAL mode is durable with FULL only
+    connection.execute("PRAGMA foreign_keys = ON")
+
+
+def _begin(connection: Connection) -> None:
+    connection.exec_driver_sql(connection.get_execution_options().get("vmtax_begin", "BEGIN"))
+
+
+def _newest_first() -> tuple[sa.ColumnElement[Any], ...]:
+    return schema.experiment.c.created.desc(), schema.experiment.c.id.desc()
+
+
+def _ids(connection: Connection) -> list[str]:
+    return list(connection.scalars(sa.select(schema.experiment.c.id).order_by(*_newest_first())))
+
+
+def _few(ids: Sequence[str]) -> str:
+    return ", ".join(ids[:5]) + (f" and {len(ids) - 5} more" if len(ids) > 5 else "")
+
+
+def _state(row: sa.Row[Any]) -> State:
+    state: State = row.state
+    running = state != "running" or Owner(row.owner_pid, row.owner_boot, row.owner_start).alive()
+    return state if running else "interrupted"
+
+
+def _summary(connection: Connection, row: sa.Row[Any]) -> ExperimentSummary:
+    count = rows.of(row.id, schema.treatment.c.name).with_only_columns(sa.func.count())
+    treatments = connection.scalars(count).one()
+    rounds, ok, failed = rows.count_trials(connection, row.id, treatments)
+    return ExperimentSummary(
+        id=row.id,
+        name=row.name,
+        host=row.host,
+        created=row.created,
+        finished=row.finished,
+        state=_state(row),
+        treatments=treatments,
+        rounds=rounds,
+        ok=ok,
+        failed=failed,
+    )

@@ -1,0 +1,130 @@
+"""One trial: one command of one workload on one opened layer, whatever becomes of it."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from vmtax.layer import Opened
+from vmtax.machine import MachineLost, Outcome
+from vmtax.result import Trial
+from vmtax.workload import BadOutput, Workload
+from vmtax.workload.boot import measured
+
+GRACE_SECONDS = 60.0  # beyond the expected length, before a command is taken for hung
+SLOWDOWN = 4.0  # of a layer against the expectation, in the time limit
+EMULATED_SLOWDOWN = 60.0  # an emulated guest is 20 to 30 times slower, a nested one in it 1.5 times more
+
+
+@dataclass
+class Signatures:
+    """What must be the same on every layer: the first layer that reports it sets it."""
+
+    first: dict[tuple[str, str], tuple[str, str]] = field(default_factory=dict)
+
+    def disagreement(self, treatment: str, workload: str, case: str, signature: str) -> str | None:
+        """Why the work was not the same, in one line; None when it was."""
+        where, wanted = self.first.setdefault((workload, case), (treatment, signature))
+        if signature == wanted:
+            return None
+        return f"not the same work: {signature} here, {wanted} on {where}; the result is refused"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where in the experiment a trial stands."""
+
+    round: int
+    position: int
+    treatment: str
+
+
+def run_trial(
+    place: Place, layer: Opened, workload: Workload[Any], case: str, signatures: Signatures, *, emulated: bool
+) -> Trial:
+    """Run one case. A failure is a trial too: status and error say so, and what the tool printed is kept."""
+    site = layer.site
+    argv = site.enter(workload.command(site, case))
+    limit = workload.seconds(case) * (EMULATED_SLOWDOWN if emulated else SLOWDOWN) + GRACE_SECONDS
+    started, clock = time.time(), time.monotonic()
+    raw, seconds = "", 0.0
+    try:
+        outcome = site.machine.try_run(*argv, timeout=limit)
+        raw, seconds = f"{outcome.stdout}\n{outcome.stderr}", outcome.seconds
+        if not outcome.ok:
+            raise BadOutput(_failure(outcome, workload, case, raw))
+        measurements = workload.parse(case, raw)
+        signature = workload.signature(case, raw)
+    except (BadOutput, MachineLost) as failure:
+        seconds = seconds or time.monotonic() - clock
+        return _trial(place, workload, case, started, seconds, status="failed", error=str(failure), raw=raw)
+    error = signature and signatures.disagreement(place.treatment, workload.name, case, signature)
+    if error:
+        return _trial(place, workload, case, started, seconds, status="refused", error=error, raw=raw)
+    return _trial(place, workload, case, started, seconds, measurements=measurements, raw=raw)
+
+
+def _failure(outcome: Outcome, workload: Workload[Any], case: str, raw: str) -> str:
+    """How the command failed, in one line: its last word on stderr, or what its output says is wrong."""
+    how = f"no end within {outcome.seconds:.0f} s" if outcome.timed_out else f"exit code {outcome.code}"
+    words = outcome.stderr.strip().splitlines()
+    if words:
+        return f"{outcome.path}: {how}: {words[-1]}"
+    try:
+        workload.parse(case, raw)
+    except BadOutput as complaint:
+        return f"{outcome.path}: {how}: {complaint}"
+    return f"{outcome.path}: {how}"
+
+
+def boot_trial(place: Place, layer: Opened, shutdown_seconds: float) -> Trial:
+    """The boot of the measured guest as a trial of its own."""
+    guest = layer.guests[-1]
+    seconds = guest.ready_seconds + shutdown_seconds
+    return Trial(
+        round=place.round,
+        position=place.position,
+        treatment=place.treatment,
+        workload="boot",
+        case="",
+        iteration=1,
+        status="ok",
+        started=time.time() - seconds,
+        wall_seconds=seconds,
+        measurements=measured(guest.ready_seconds, guest.kernel_seconds, shutdown_seconds),
+        warnings=tuple(guest.warnings),
+        raw=guest.console.text(),
+    )
+
+
+def failed_boot(place: Place, started: float, error: str) -> Trial:
+    """A guest that did not come up, or was lost in mid-round."""
+    seconds = time.time() - started
+    return Trial(
+        round=place.round,
+        position=place.position,
+        treatment=place.treatment,
+        workload="boot",
+        case="",
+        iteration=1,
+        status="failed",
+        started=started,
+        wall_seconds=seconds,
+        error=error.partition("\n")[0],
+        raw=error,
+    )
+
+
+def _trial(place: Place, workload: Workload[Any], case: str, started: float, seconds: float, **rest: Any) -> Trial:
+    return Trial(
+        round=place.round,
+        position=place.position,
+        treatment=place.treatment,
+        workload=workload.name,
+        case=case,
+        iteration=1,
+        started=started,
+        wall_seconds=seconds,
+        **{"status": "ok", **rest},
+    )

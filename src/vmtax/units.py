@@ -1,0 +1,141 @@
+"""Base units inside, scaled ones where a person reads or writes. Knows nothing else of vmtax."""
+
+from __future__ import annotations
+
+import math
+import re
+from decimal import Decimal
+
+MINUS = "\N{MINUS SIGN}"
+TIMES = "\N{MULTIPLICATION SIGN}"
+
+_UP = (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3), ("", 1.0))
+_DOWN = (("", 1.0), ("m", 1e-3), ("\N{MICRO SIGN}", 1e-6), ("n", 1e-9))
+
+# Base unit -> (what follows the prefix, prefixes with their factors, largest first). Rates have no "milli": an "m/s"
+# would be metres. Seconds are not scaled up: nobody reads kiloseconds. CPU time per byte is always told per gigabyte.
+_UNITS = {
+    "1": ("", _UP),
+    "1/s": ("/s", _UP),
+    "s": ("s", _DOWN),
+    "B": ("B", _UP),
+    "B/s": ("B/s", _UP),
+    "bit/s": ("bit/s", _UP),
+    "s/B": ("CPU\N{MIDDLE DOT}s/GB", (("", 1e-9),)),
+}
+
+_BINARY = {"k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
+_DECIMAL = {"k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
+_BYTES = re.compile(r"(\d+(?:\.\d+)?)\s*(?:([kmgt])(i?b)?|b)?", re.IGNORECASE | re.ASCII)
+_DURATION = re.compile(
+    "".join(rf"(?:(?P<{unit}>\d+(?:\.\d+)?)\s*{unit}\s*)?" for unit in ("d", "h", "m", "s")), re.ASCII
+)
+_SECONDS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
+_PERCENT = re.compile(r"(\d+(?:\.\d+)?)\s*%", re.ASCII)
+
+
+def format_value(value: float, unit: str) -> str:
+    """`value` in a base unit for people, three significant digits: "12.3 k/s", "1.25 ms", "1.60 Gbit/s".
+
+    Raises ValueError for a unit that is no base unit.
+    """
+    if unit not in _UNITS:
+        raise ValueError(f"{unit!r} is no base unit; these are: {', '.join(_UNITS)}")
+    name, prefixes = _UNITS[unit]
+    if not math.isfinite(value):
+        return f"{value} {name}".rstrip()
+    size = float(f"{abs(value):.3g}")  # rounded first, so that 999.9 becomes 1.00 k and not 1000
+    if not size:
+        return f"0 {name}".rstrip()
+    prefix, factor = next(((p, f) for p, f in prefixes if size >= f), prefixes[-1])
+    counted = not prefix and unit in ("1", "B") and float(value).is_integer()
+    digits = f"{abs(value):.0f}" if counted else _three_digits(abs(value) / factor)
+    return f"{MINUS if value < 0 else ''}{digits} {prefix}{name}".rstrip()
+
+
+def format_duration(seconds: float) -> str:
+    """Seconds for people, the two largest parts: "850 ms", "4.2 s", "45 s", "2 m 05 s", "1 h 30 m", "2 d 04 h"."""
+    if seconds < 0:
+        return MINUS + format_duration(-seconds)
+    if seconds < 0.9995:
+        return format_value(seconds, "s")
+    if seconds < 9.95:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} m {whole % 60:02} s"
+    minutes = round(seconds / 60)
+    if minutes < 24 * 60:
+        return f"{minutes // 60} h {minutes % 60:02} m"
+    hours = round(seconds / 3600)
+    return f"{hours // 24} d {hours % 24:02} h"
+
+
+def format_overhead(fraction: float) -> str:
+    """An overhead for people: "1.9 %", "-0.3 %" with a real minus sign, "96 %".
+
+    From ten times the time on it is told as the factor, "24x" with a real multiplication sign; a rate that became
+    tenfold (-900 % and less, most often a cache) reads "24x better". Below 100 % it is not rounded up to 100 %: a rate
+    of which 0.3 % is left reads "99.7 %".
+    """
+    if not math.isfinite(fraction):
+        return str(fraction)
+    if abs(fraction) >= 9:
+        return f"{1 + abs(fraction):.0f}{TIMES}{' better' if fraction < 0 else ''}"
+    percent = abs(fraction) * 100
+    digits = f"{percent:.{_percent_decimals(percent)}f}"
+    if not float(digits):
+        return "0.0 %"
+    return f"{MINUS if fraction < 0 else ''}{digits} %"
+
+
+def parse_bytes(text: str) -> int:
+    """Bytes of "4k", "512MiB", "1.5G" (powers of 1024, as fio and QEMU read them) or "1GB" (powers of 1000).
+
+    Raises ValueError when it is no size or not a whole number of bytes.
+    """
+    match = _BYTES.fullmatch(text.strip())
+    if match:
+        number, prefix, suffix = match.groups(default="")
+        scale = (_DECIMAL if suffix.lower() == "b" else _BINARY)[prefix.lower()] if prefix else 1
+        size = Decimal(number) * scale
+        if size == int(size):
+            return int(size)
+    raise ValueError(f"{text!r} is no size; write a number and a unit, such as 4k, 512MiB, 1GiB (or 1GB for 10^9)")
+
+
+def parse_duration(text: str) -> float:
+    """Seconds of "90s", "20m", "1h30m", "1.5h", "2d", largest unit first. Raises ValueError, also without a unit."""
+    match = _DURATION.fullmatch(text.strip())
+    parts = {unit: number for unit, number in match.groupdict().items() if number} if match else {}
+    if not parts:
+        raise ValueError(f"{text!r} is no duration; write numbers with d, h, m or s, such as 90s, 20m or 1h30m")
+    return float(sum(Decimal(number) * _SECONDS[unit] for unit, number in parts.items()))
+
+
+def parse_percent(text: str) -> float:
+    """Fraction of "2%": 0.02. Raises ValueError without the sign, for 0.02 could be meant as either."""
+    match = _PERCENT.fullmatch(text.strip())
+    if not match:
+        raise ValueError(f"{text!r} is no percentage; write a number and a percent sign, such as 2% or 0.5%")
+    return float(Decimal(match[1]) / 100)
+
+
+def _three_digits(value: float) -> str:
+    """`value` > 0 with three significant digits, without an exponent where that is readable."""
+    if value < 0.001:
+        return f"{value:.2e}"
+    exponent = math.floor(math.log10(float(f"{value:.2e}")))
+    return f"{value:.{max(0, 2 - exponent)}f}"
+
+
+def _percent_decimals(percent: float) -> int:
+    if percent < 0.095:
+        return 2
+    if percent < 9.95:
+        return 1
+    if 99 <= percent < 100:
+        return next((decimals for decimals in (1, 2, 3) if float(f"{percent:.{decimals}f}") < 100), 4)
+    return 0

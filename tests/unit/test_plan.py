@@ -1,0 +1,399 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import Field
+
+from vmtax import plan_rules
+from vmtax.plan import (
+    Plan,
+    PlanError,
+    builtin_plans,
+    check,
+    describe,
+    fit_rounds,
+    from_data,
+    load,
+    parse,
+    ranking_rounds,
+    seconds_per_round,
+)
+from vmtax.result import Measurement, Metric
+from vmtax.workload import WORKLOADS, Parameters, Site, Workload
+
+
+class SpinParameters(Parameters):
+    cases: tuple[Literal["short", "long"], ...] = Field(("short",), min_length=1)
+    seconds: float = 4.0
+
+
+class Spin(Workload[SpinParameters]):
+    """A workload whose parameters these tests own."""
+
+    name = "spin"
+    describe = "spins"
+    parameters_type = SpinParameters
+
+    def cases(self) -> Sequence[str]:
+        return self.parameters.cases
+
+    def metrics(self) -> Sequence[Metric]:
+        return [
+            Metric(f"{self.name}.{case}.{m}", "1/s", "higher") for case in self.cases() for m in ("turns", "stalls")
+        ]
+
+    def command(self, site: Site, case: str) -> Sequence[str]:
+        raise NotImplementedError
+
+    def seconds(self, case: str) -> float:
+        return self.parameters.seconds
+
+    def parse(self, case: str, output: str) -> tuple[Measurement, ...]:
+        raise NotImplementedError
+
+
+class Start(Spin):
+    name = "start"
+    layers = frozenset({"vm", "nested"})
+
+
+@pytest.fixture
+def spin(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan_rules, "workload_types", lambda: {"spin": Spin, "start": Start})
+
+
+def problems(text: str) -> list[str]:
+    with pytest.raises(PlanError) as caught:
+        parse(text, "p.yaml")
+    return caught.value.problems
+
+
+def spin_plan(**fields: Any) -> Plan:
+    return from_data({"name": "p", "workloads": ["spin"]} | fields)
+
+
+def test_the_example_of_the_design_is_read() -> None:
+    plan = parse(
+        """
+name: quick
+host: local
+guest: {vcpus: 2, memory: 1GiB}
+layers: [host, vm, nested]
+factors: {disk.cache: [none, writeback]}
+exclude: [{disk.cache: writeback, layers: nested}]
+workloads: [chess, {disk: {patterns: [randread-4k-qd1, write-1m], size: 1GiB}}]
+primary: [chess.nodes_per_second, disk.randread-4k-qd1.iops]
+precision: 2%
+rounds: {min: 7, max: 60}
+budget: 20m
+"""
+    )
+    assert plan.guest.memory == 2**30
+    assert (plan.precision, plan.budget, plan.rounds.max) == (0.02, 1200, 60)
+    assert plan.exclude == ({"disk.cache": ("writeback",), "layers": ("nested",)},)
+    assert [treatment.name for treatment in plan.treatments()[0]] == ["host", "vm", "vm disk.cache=writeback", "nested"]
+    assert [workload.cases() for workload in plan.build_workloads()][1] == ("randread-4k-qd1", "write-1m")
+
+
+def test_a_plan_needs_only_a_name_and_workloads(spin: None) -> None:
+    plan = parse("name: a\nworkloads: [spin, start: {cases: [long]}]")
+    assert (plan.host, plan.layers, plan.guest.vcpus, plan.budget) == ("local", ("host", "vm", "nested"), 2, 1200)
+    assert plan.primary == ("spin.short.turns", "start.long.turns")
+    assert (plan.factors, plan.seed) == ({}, None)
+
+
+def test_a_level_that_old_yaml_takes_for_a_boolean_is_kept(spin: None) -> None:
+    plan = parse("name: a\nworkloads: [spin]\nfactors: {cpu.mitigations: [auto, off], disk.bus: ide}")
+    assert plan.factors == {"cpu.mitigations": ("auto", "off"), "disk.bus": ("ide",)}
+
+
+@pytest.mark.parametrize(("written", "seconds"), [("none", None), ("~", None), ("1h30m", 5400.0)])
+def test_a_budget_may_be_none(spin: None, written: str, seconds: float | None) -> None:
+    assert parse(f"name: a\nworkloads: [spin]\nbudget: {written}").budget == seconds
+
+
+@pytest.mark.parametrize("host", ["local", "ssh://box", "ssh://me@box.example:2222", "ssh://root@[fe80::1]:22"])
+def test_hosts_that_can_be_reached(spin: None, host: str) -> None:
+    assert spin_plan(host=host).host == host
+
+
+@pytest.mark.parametrize("host", ["ssh://-oProxyCommand=x", "ssh://-x@box", "ssh://box:0", "ssh://box/x", "box", ""])
+def test_hosts_that_cannot_be_reached(spin: None, host: str) -> None:
+    with pytest.raises(PlanError, match=r"host: must be local or ssh://\[user@\]host\[:port\]"):
+        spin_plan(host=host)
+
+
+def test_every_mistake_is_told_at_once_with_its_line_and_the_nearest_name(spin: None) -> None:
+    text = """\
+name: a b
+host: lab:big
+guset: {vcpus: 2}
+guest: {vcpus: 0, memory: 100MiB}
+layers: [host, nestd, host]
+factors:
+  disk.cahe: [none]
+  disk.cache: [none, writebak]
+exclude: [{layers: guest}, {}]
+workloads:
+  - spn
+  - spin: {cases: [shrt], secs: 3}
+  - start:
+    seconds: 3
+precision: 2
+rounds: {min: 9, max: 7.5}
+budget: 20
+"""
+    assert problems(text) == [
+        "p.yaml:1:1: name: must be 1 to 64 letters, digits, `.`, `_` or `-`, and begin with one of the first two: "
+        "'a b'",
+        "p.yaml:2:1: host: lab is not available yet: use local or ssh://[user@]host[:port]",
+        "p.yaml:3:1: guset: unknown key 'guset'; did you mean guest? legal: name, host, guest, layers, factors, "
+        "exclude, workloads, primary, precision, rounds, budget, seed",
+        "p.yaml:4:9: guest.vcpus: must be at least 1, not 0",
+        "p.yaml:4:19: guest.memory: must be from 256MiB to 1024TiB",
+        "p.yaml:5:16: layers[1]: unknown layer 'nestd'; did you mean nested? legal: host, vm, nested",
+        "p.yaml:7:3: factors.disk.cahe: unknown factor 'disk.cahe'; did you mean disk.cache? legal: disk.cache, "
+        "disk.aio, disk.bus, cpu.mitigations",
+        "p.yaml:8:22: factors.disk.cache[1]: unknown level of disk.cache 'writebak'; did you mean writeback? legal: "
+        "none, writeback, writethrough, directsync, unsafe",
+        "p.yaml:9:12: exclude[0].layers: unknown layer 'guest'; legal: host, vm, nested",
+        "p.yaml:9:28: exclude[1]: is empty: say what to leave out, such as {disk.cache: writeback, layers: nested}",
+        "p.yaml:13:5: workloads[2]: must be one workload: indent the parameters below its name (start, seconds)",
+        "p.yaml:15:1: precision: must be a number and a unit, such as 2%, not 2",
+        "p.yaml:16:18: rounds.max: must be a whole number, not 7.5",
+        "p.yaml:17:1: budget: must be a number and a unit, such as 20m (or none), not 20",
+    ]
+
+
+def test_mistakes_in_workloads_and_metrics_name_the_legal_ones(spin: None) -> None:
+    assert problems("name: a\nworkloads: [spn, spin: {cases: [shrt], secs: 3}]") == [
+        "p.yaml:2:13: workloads[0]: unknown workload 'spn'; did you mean spin? legal: spin, start",
+        "p.yaml:2:33: workloads[1].spin.cases[0]: unknown value 'shrt'; did you mean short? legal: short, long",
+        "p.yaml:2:40: workloads[1].spin.secs: unknown key 'secs'; did you mean seconds? legal: cases, seconds",
+    ]
+    assert problems("name: a\nworkloads: [start, spin]\nprimary: [spin.short.turn]") == [
+        "p.yaml:3:11: primary[0]: unknown metric 'spin.short.turn'; did you mean spin.short.turns? "
+        "legal: spin.short.turns, spin.short.stalls"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("", "p.yaml: the file is empty: a plan needs at least `name` and `workloads`"),
+        ("- a", "p.yaml:1:1: a plan is a mapping (key: value) at the top, not a list"),
+        ("a: [1", "p.yaml:1:6: not YAML: while parsing a flow sequence: expected ',' or ']', but got '<stream end>'"),
+        ("name: a\nworkloads: [spin]\nname: b", "p.yaml:1:1: name: given twice, on lines 1 and 3: keep one"),
+        ("a: &x 1\nb: *x", "p.yaml:2:4: not YAML: an alias (*name) is not supported: write it out"),
+        ("a:\n  ? [b]\n  : c", "p.yaml:2:5: a.?: a key must be plain text"),
+        ("a: !!python/none x", "p.yaml:1:1: a: this value cannot be used here: a single value tagged"),
+        ("a: \0", "p.yaml:1:4: this character is not allowed in YAML"),
+        ('a: "\\UFFFFFFFF"', "p.yaml: not YAML: "),
+        ("a: " + "[" * 50 + "]" * 50, "p.yaml:1:24: a[0]"),
+        ("[" * 5000, "p.yaml: nested too deeply"),
+    ],
+)
+def test_what_is_no_plan_at_all_gets_one_line(spin: None, text: str, line: str) -> None:
+    found = problems(text)
+    assert len(found) == 1
+    assert found[0].startswith(line)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "line"),
+    [
+        ("rounds", "{min: 0}", "rounds.min: must be at least 1, not 0"),
+        ("rounds", "{min: 70}", "rounds: min must not be more than max, but min is 70 and max is 60"),
+        ("rounds", "7", "rounds: must be a mapping (key: value), not 7"),
+        ("guest", "{vcpus: true}", "guest.vcpus: must be a whole number, not true"),
+        ("guest", "{memory: 1XB}", "guest.memory: '1XB' is no size"),
+        ("precision", "0%", "precision: must be from 0.01% to 50%"),
+        ("budget", "31d", "budget: must be none, or from 1s to 30d"),
+        ("seed", "-1", "seed: must be at least 0, not -1"),
+        ("layers", "[]", "layers: must have at least one entry"),
+        ("layers", "[vm, vm]", "layers[1]: 'vm' is given twice"),
+        ("layers", "vm", "layers: must be a list, not 'vm'"),
+        ("workloads", "[spin, spin]", "workloads[1]: 'spin' is given twice"),
+        ("factors", "{disk.cache: []}", "factors.disk.cache: must have at least one level; legal: none, writeback"),
+        ("factors", "{disk.bus: [ide, ide]}", "factors.disk.bus[1]: 'ide' is given twice"),
+        ("factors", "{disk.aio: native, disk.cache: unsafe}", "factors: no treatment is left to measure: vm: disk.aio"),
+        ("exclude", "[{layers: [vm]}]", "exclude: no treatment is left to measure: vm: excluded"),
+    ],
+)
+def test_values_out_of_range_say_what_is_right(spin: None, key: str, value: str, line: str) -> None:
+    fields = {"name": "a", "layers": "[vm]", "workloads": "[spin]", key: value}
+    found = problems("\n".join(f"{name}: {text}" for name, text in fields.items()))
+    assert len(found) == 1
+    assert found[0].split(": ", 1)[1].startswith(line)
+
+
+def test_parts_that_mean_nothing_for_the_layers_are_refused(spin: None) -> None:
+    assert problems("name: a\nlayers: [host]\nworkloads: [start]\nfactors: {disk.bus: ide}") == [
+        "p.yaml:3:13: workloads[0]: start runs on vm, nested, but layers has host",
+        "p.yaml:4:11: factors.disk.bus: is about vm and nested, but layers has host",
+    ]
+
+
+def test_a_missing_plan_names_the_ones_there_are(tmp_path: Path) -> None:
+    for name, line in {
+        "quik": "unknown plan 'quik'; did you mean quick? "
+        "legal: disk-cache, layers, quick; or give the path of a YAML file",
+        str(tmp_path): f"{tmp_path}: cannot be read: Is a directory",
+        str(tmp_path / "a.yaml"): f"{tmp_path / 'a.yaml'}: cannot be read: No such file or directory",
+        "/dev/zero": "/dev/zero: larger than 64 KiB, so it is not a plan",
+    }.items():
+        with pytest.raises(PlanError) as caught:
+            load(name)
+        assert caught.value.problems == [line]
+    (tmp_path / "latin.yaml").write_bytes(b"name: a\n# \xe9\n")
+    with pytest.raises(PlanError, match=r"latin\.yaml:2: not UTF-8 text"):
+        load(str(tmp_path / "latin.yaml"))
+
+
+# No text does anything but give a Plan or a PlanError
+
+KEYS = st.sampled_from(
+    [*Plan.model_fields, "vcpus", "memory", "min", "max", "disk.cache", "cpu.mitigations", *WORKLOADS]
+)
+SCALARS = (
+    st.sampled_from(["vm", "nested", "none", "off", "1GiB", "2%", "20m", "disk", "randread-4k-qd1", "lab", "16m"])
+    | st.integers()
+    | st.floats()
+    | st.booleans()
+    | st.none()
+    | st.text(max_size=8)
+)
+DATA = st.recursive(SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=4))
+PLANS = st.dictionaries(KEYS, DATA, max_size=8).map(lambda data: {"name": "a", "workloads": ["chess"], **data})
+PARAMETERS = st.sampled_from(
+    [(name, key) for name, kind in WORKLOADS.items() for key in [*kind.parameters_type.model_fields, "x"]]
+)
+
+
+def gives_plan_or_error(text: str) -> None:
+    try:
+        assert isinstance(parse(text, "p.yaml"), Plan)
+    except PlanError as error:
+        assert error.problems
+        assert all(line.startswith("p.yaml:") and line.isprintable() for line in error.problems)
+
+
+@given(st.text(max_size=60) | st.text(alphabet="a:-[]{}&*!|>'\"%@`,?# \n\t0\\Uu", max_size=40))
+def test_any_text(text: str) -> None:
+    gives_plan_or_error(text)
+
+
+@given(PLANS)
+def test_any_data_under_known_keys(data: dict[str, Any]) -> None:
+    gives_plan_or_error(yaml.safe_dump(data, allow_unicode=True))
+
+
+@given(PARAMETERS, DATA)
+def test_any_workload_parameter(parameter: tuple[str, str], value: object) -> None:
+    workload, key = parameter
+    gives_plan_or_error(yaml.safe_dump({"name": "a", "workloads": [{workload: {key: value}}]}, allow_unicode=True))
+
+
+@given(st.sampled_from(builtin_plans()), st.data())
+def test_any_slip_of_the_hand_in_a_plan(name: str, data: st.DataObject) -> None:
+    text = Path(plan_rules.__file__).with_name("plans").joinpath(f"{name}.yaml").read_text()
+    start = data.draw(st.integers(0, len(text)))
+    end = data.draw(st.integers(start, min(len(text), start + 5)))
+    gives_plan_or_error(text[:start] + data.draw(st.text(max_size=3)) + text[end:])
+
+
+def test_the_builtin_plans_are_valid_say_what_they_answer_and_survive_being_stored() -> None:
+    assert builtin_plans() == ["disk-cache", "layers", "quick"]
+    for name in builtin_plans():
+        plan = load(name)
+        assert plan.name == name
+        assert describe(name).count("?") == 1
+        assert from_data(plan.model_dump(mode="json")) == plan
+        assert fit_rounds(plan, seconds_per_round(plan))[0] >= ranking_rounds(len(plan.treatments()[0]))
+
+
+def test_a_replaced_field_is_validated(spin: None) -> None:
+    stored = spin_plan().model_dump(mode="json")
+    assert from_data(stored | {"layers": ["vm"]}).layers == ("vm",)
+    with pytest.raises(PlanError, match=r"plan: layers\[0\]: unknown layer 'v'"):
+        from_data(stored | {"layers": ["v"]})
+
+
+def test_ranking_needs_the_rounds_of_the_method() -> None:
+    assert [ranking_rounds(treatments) for treatments in (1, 3, 6, 24)] == [1, 7, 10, 14]
+
+
+def test_check_says_what_is_compared_left_out_and_possible(spin: None) -> None:
+    plan = spin_plan(
+        factors={"disk.cache": ["none", "writeback"], "disk.aio": ["native", "threads"]},
+        exclude=[{"layers": "nested"}, {"disk.bus": "ide"}],
+        workloads=["spin", "start"],
+        rounds={"min": 3, "max": 5},
+        budget=None,
+    )
+    native = "disk.aio=native needs O_DIRECT, which disk.cache=writeback does not use"
+    assert check(plan) == [
+        "4 treatments: host, vm, vm disk.aio=threads, vm disk.cache=writeback disk.aio=threads",
+        f"left out: vm disk.cache=writeback: {native}",
+        "left out: nested: excluded by the plan's exclude[0]",
+        "left out: nested disk.aio=threads: excluded by the plan's exclude[0]",
+        f"left out: nested disk.cache=writeback: {native}",
+        "left out: nested disk.cache=writeback disk.aio=threads: excluded by the plan's exclude[0]",
+        "exclude[1] leaves nothing out: no treatment matches it",
+        "rounds: 3 to 5 planned; an interval takes 6, ranking 4 treatments 8",
+        "about 1 m 05 s a round where nothing is emulated, 3 m 15 s to 5 m 25 s in all",
+        "no interval can be given after 5 rounds: 95 % needs 6",
+        "5 rounds cannot rank 4 treatments by signed ranks: that takes 8",
+        "precision is first looked at in round 10: it will not end this run",
+    ]
+
+
+def test_check_says_when_there_is_nothing_to_compare(spin: None) -> None:
+    lines = check(spin_plan(layers=["vm"], rounds={"min": 9, "max": 9}))
+    assert "nothing to compare: add a layer, or a second level of a factor" in lines
+    assert "rounds: 9 planned; an interval takes 6" in lines
+
+
+def test_a_budget_that_suffices_costs_nothing(spin: None) -> None:
+    assert fit_rounds(spin_plan(budget=600, rounds={"min": 7, "max": 60}), 10) == (60, [])
+    assert fit_rounds(spin_plan(budget=None), 1e9) == (60, [])
+
+
+@pytest.mark.parametrize(
+    ("rounds", "seconds", "fitted", "first"),
+    [
+        ({"min": 7, "max": 60}, 20, 30, "the budget of 10 m 00 s allows 30 of up to 60 rounds"),
+        (
+            {"min": 10, "max": 60},
+            75,
+            8,
+            "the budget of 10 m 00 s allows 8 of up to 60 rounds, fewer than rounds.min (10)",
+        ),
+        (
+            {"min": 10, "max": 60},
+            100,
+            7,
+            "the budget of 10 m 00 s is too small and will be overdrawn: 7 rounds need about",
+        ),
+        ({"min": 2, "max": 60}, 200, 3, "the budget of 10 m 00 s allows 3 of up to 60 rounds"),
+        (
+            {"min": 2, "max": 60},
+            500,
+            2,
+            "the budget of 10 m 00 s is too small and will be overdrawn: 2 rounds need about",
+        ),
+    ],
+)
+def test_a_small_budget_never_cuts_rounds_silently(
+    spin: None, rounds: dict[str, int], seconds: float, fitted: int, first: str
+) -> None:
+    number, warnings = fit_rounds(spin_plan(budget=600, rounds=rounds), seconds)
+    assert number == fitted
+    assert warnings[0].startswith(first)
+    assert ("no interval can be given" in " ".join(warnings)) == (fitted < 6)

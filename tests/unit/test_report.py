@@ -1,0 +1,408 @@
+"""Reports of made-up experiments. UPDATE_GOLDEN=1 writes the golden files anew; then read what changed in them."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import itertools
+import json
+import os
+import re
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console, RenderableType
+
+from tests.sample import sample_experiment
+from vmtax.compare import comparisons
+from vmtax.report.html import render_html
+from vmtax.report.json import envelope, experiment_data
+from vmtax.report.picture import pictures
+from vmtax.report.summary import Finding, banner, findings, headline, headline_metrics
+from vmtax.report.terminal import render, runs_table
+from vmtax.report.view import figures, label, view
+from vmtax.result import Comparison, Experiment, Metric, Treatment
+from vmtax.store import ExperimentSummary
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+SCRIPT = "<script>alert(1)</script>"
+VOID = {"meta", "link", "br", "hr", "img", "input", "wbr"}
+MEGABYTE = 10**6
+
+
+def compared(experiment: Experiment) -> tuple[Comparison, ...]:
+    return comparisons(experiment.treatments, experiment.trials, experiment.boots)
+
+
+def sentences(experiment: Experiment) -> dict[str, str]:
+    return {f.resource: f.sentence for f in findings(experiment, compared(experiment))}
+
+
+def printed(renderable: RenderableType, width: int = 80) -> str:
+    console = Console(file=io.StringIO(), width=width, highlight=False)
+    console.print(renderable)
+    assert isinstance(console.file, io.StringIO)
+    return "".join(f"{line.rstrip()}\n" for line in console.file.getvalue().splitlines())
+
+
+def shown(experiment: Experiment, width: int = 80) -> str:
+    return printed(render(experiment, compared(experiment)), width)
+
+
+def html(experiment: Experiment) -> str:
+    return render_html(experiment, compared(experiment))
+
+
+def check_golden(name: str, text: str) -> None:
+    file = GOLDEN / name
+    if "UPDATE_GOLDEN" in os.environ:
+        file.write_text(text, encoding="utf-8")
+    assert text == file.read_text(encoding="utf-8")
+
+
+def renamed(experiment: Experiment, names: dict[str, str], **more: Any) -> Experiment:
+    """The same experiment under other names of treatments."""
+    return dataclasses.replace(
+        experiment,
+        treatments=tuple(dataclasses.replace(t, name=names.get(t.name, t.name)) for t in experiment.treatments),
+        boots=tuple(dataclasses.replace(b, treatment=names.get(b.treatment, b.treatment)) for b in experiment.boots),
+        trials=tuple(dataclasses.replace(t, treatment=names.get(t.treatment, t.treatment)) for t in experiment.trials),
+        **more,
+    )
+
+
+def one_comparison(ratio: float, low: float | None, high: float | None, verdict: Any, **more: Any) -> Finding:
+    """The finding about a VM that has one comparison."""
+    metric = Metric(more.pop("metric", "chess.nodes_per_second"), "1/s", more.pop("better", "higher"))
+    comparison = Comparison(metric, "host", "vm", ratio, low, high, more.pop("rounds", 7), verdict)
+    experiment = dataclasses.replace(
+        sample_experiment(emulated=False),
+        trials=(),
+        boots=(),
+        treatments=(Treatment("host", "host"), Treatment("vm", "vm")),
+    )
+    (finding,) = findings(experiment, [comparison])
+    return finding
+
+
+class Page(HTMLParser):
+    """Checks that elements nest, and collects what the tests ask for."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.open: list[str] = []
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: list[tuple[tuple[str, ...], str]] = []
+        self.feed(text)
+        self.close()
+        assert not self.open, f"never closed: {self.open}"
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open and self.open[-1] == tag, f"</{tag}> closes {self.open[-3:]}"
+        self.open.pop()
+
+    def handle_data(self, data: str) -> None:
+        self.texts.append((tuple(self.open), data))
+
+    def count(self, tag: str) -> int:
+        return sum(1 for name, _ in self.elements if name == tag)
+
+    def prose(self) -> str:
+        """What a person reads: no style, no script."""
+        return " ".join(" ".join(t for path, t in self.texts if not {"style", "script"} & {*path}).split())
+
+
+# --- words
+
+
+def test_sentences_of_real_hardware() -> None:
+    told = sentences(sample_experiment(emulated=False))
+    assert re.fullmatch(
+        r"The VM costs \d\.\d % of CPU throughput \[\d\.\d, \d\.\d\]; nesting adds \d\.\d % \[\d\.\d, \d\.\d\]\.",
+        told["CPU"],
+    )
+    assert "random 4 KiB reads per second" in told["Disk"]
+    assert list(told) == ["CPU", "Memory", "Disk", "Network", "Boot"]
+    assert "emulated" not in " ".join(told.values())
+
+
+def test_boot_tells_times_and_what_nesting_adds_but_nothing_of_the_host() -> None:
+    told = sentences(sample_experiment())["Boot"]
+    number = r"\d+(\.\d)? s \(emulated\)"
+    assert re.match(
+        rf"The VM answers its first command after {number}, the nested VM after {number}; nesting adds", told
+    )
+    assert "more time" in told and "host" not in told
+
+
+def test_every_number_of_an_emulated_sentence_says_so() -> None:
+    experiment = sample_experiment()
+    for sentence in [*sentences(experiment).values(), headline(experiment, compared(experiment)) or ""]:
+        quantities = re.findall(r"\d+(?:\.\d+)? (?:%|m?s\b)", sentence)
+        assert quantities and sentence.count("emulated") == len(quantities), sentence
+    assert banner(sample_experiment(emulated=False)) is None
+    assert "TCG" in (banner(experiment) or "")
+
+
+def test_an_interval_that_includes_zero_is_no_cost() -> None:
+    finding = one_comparison(0.997, 0.99, 1.004, "no difference shown")
+    assert finding.sentence == "No cost of the VM in CPU throughput is shown (0.3 % [−0.4, 1.0])."
+
+
+def test_a_gain_reads_positive_with_its_interval() -> None:
+    finding = one_comparison(1.03, 1.02, 1.045, "better")
+    assert finding.sentence == "The VM gives 3.0 % more CPU throughput than the host [2.0, 4.5]."
+
+
+def test_more_time_is_not_called_lost_throughput() -> None:
+    comparison = dataclasses.replace(
+        compared(sample_experiment(emulated=False))[0],
+        metric=Metric("build.seconds", "s", "lower"),
+        ratio=1.204,
+        low=1.19,
+        high=1.22,
+    )
+    (finding,) = findings(sample_experiment(emulated=False), [comparison])
+    assert finding.sentence.startswith("The VM takes 20 % more time for build.seconds [19, 22]")
+    assert finding.resource == "Build"
+
+
+def test_too_few_rounds_are_admitted() -> None:
+    finding = one_comparison(0.98, None, None, "too few rounds", rounds=4)
+    assert "too few rounds (4) for an interval" in finding.sentence
+    assert finding.sentence.startswith("So far the VM costs 2.0 % of CPU throughput")
+    few = sample_experiment(rounds=4)
+    assert headline(few, compared(few)) is None
+    assert "too few" in shown(few) and "too few rounds" in html(few)
+
+
+def test_a_failed_side_is_not_measured() -> None:
+    assert "not measured" in one_comparison(float("nan"), None, None, "too few rounds", rounds=0).sentence.lower()
+
+
+def test_the_primary_metric_is_what_the_sentence_is_about() -> None:
+    experiment = sample_experiment(emulated=False)
+    plan = {**experiment.plan, "primary": ["disk.write-1m.iops"]}
+    assert "sequential 1 MiB writes" in sentences(dataclasses.replace(experiment, plan=plan))["Disk"]
+
+
+@pytest.mark.parametrize(
+    ("parts", "text"),
+    [
+        ((0.019, 0.015, 0.023), "1.9 % [1.5, 2.3]"),
+        ((0.9529, 0.9526, 0.9533), "95.29 % [95.26, 95.33]"),
+        ((-0.41, -0.43, -0.39), "−41 % [−43, −39]"),
+        ((23.0, 21.0, 25.0), "24× [22×, 26×]"),
+        ((9.5, 8.5, 10.2), "10× [850 %, 11×]"),
+        ((0.02, None, None), "2.0 % "),
+    ],
+)
+def test_figures(parts: tuple[float, float | None, float | None], text: str) -> None:
+    assert " ".join(figures(*parts)) == text
+
+
+def test_labels_of_percentiles() -> None:
+    assert [label(Metric(f"disk.x.{p}_seconds", "s", "lower")) for p in ("p50", "p99", "p999")] == [
+        "p50 latency",
+        "p99 latency",
+        "p99.9 latency",
+    ]
+
+
+# --- terminal
+
+
+def test_show_at_80_columns() -> None:
+    text = shown(sample_experiment(treatments=4, failures=2))
+    check_golden("show.txt", text)
+    assert max(map(len, text.splitlines())) <= 80
+    assert "\x1b" not in text  # plain where it is no terminal
+
+
+@pytest.mark.parametrize(("width", "contrasts"), [(80, 2), (160, 3)])
+def test_every_emulated_number_of_the_tables_says_so(width: int, contrasts: int) -> None:
+    experiment = sample_experiment()
+    text = printed(render(experiment, compared(experiment), full=True), width)
+    tables = text[text.index("\nCPU  ", text.index("\nBoot  ")) : text.index("Medians over rounds")]
+    sections = view(experiment, compared(experiment)).sections
+    rows = [row for section in sections for case in section.cases for row in case.rows]
+    guests = [
+        number
+        for section in sections
+        for case in section.cases
+        for row in case.rows
+        for name, number in zip(section.layers, row.medians, strict=True)
+        if number and name != "host"
+    ]
+    effects = [effect for row in rows for effect in row.effects[:contrasts] if effect]
+    assert len(guests) == 2 * len(rows)
+    assert tables.count("emulated") == len(guests) + len(effects)
+
+
+def test_names_from_outside_are_not_obeyed() -> None:
+    experiment = renamed(sample_experiment(), {"vm": "vm [red]\x1b[2J"}, name="[bold]x[/bold]\x1b]0;title\x07")
+    text = shown(experiment, 160)
+    assert "[bold]x[/bold]" in text and "vm [red]" in text
+    assert "\x1b" not in text and "\x07" not in text
+
+
+def test_nothing_measured_yet() -> None:
+    experiment = dataclasses.replace(sample_experiment(), trials=(), boots=(), finished=None, state="running")
+    assert "Nothing can be compared yet" in shown(experiment)
+    assert "not finished" in Page(html(experiment)).prose()
+
+
+def test_runs() -> None:
+    run = ExperimentSummary("20261121-0412-quick-7f3a", "quick", "local", 0.0, 1200.0, "complete", 3, 7, 300, 2)
+    text = printed(runs_table([run, dataclasses.replace(run, finished=None, state="running", failed=0)]))
+    assert "20261121-0412-quick-7f3a" in text and "20 m 00 s" in text and "2 failed" in text
+    assert max(map(len, text.splitlines())) <= 80
+    assert "no runs yet" in printed(runs_table([]))
+
+
+# --- JSON
+
+
+def shape(value: Any) -> Any:
+    """Types in place of values; of a list the shape of its first entry."""
+    if isinstance(value, dict):
+        return {key: shape(entry) for key, entry in value.items()}
+    if isinstance(value, list):
+        return [shape(value[0])] if value else []
+    return type(value).__name__
+
+
+def test_json_shape() -> None:
+    experiment = sample_experiment(failures=1)
+    answer = json.loads(envelope("experiment", experiment_data(experiment, compared(experiment))))
+    assert (answer["schema"], answer["kind"]) == ("vmtax/1", "experiment")
+    answer["data"]["facts"] = answer["data"]["plan"] = "object"  # their shape is not this module's
+    check_golden("experiment.shape.json", json.dumps(shape(answer), indent=2) + "\n")
+
+
+def test_json_marks_emulated_numbers_and_leaves_out_failed_trials() -> None:
+    experiment = sample_experiment(failures=1)
+    data = experiment_data(experiment, compared(experiment))
+    assert {m["emulated"] for m in data["measurements"] if m["treatment"] == "vm"} == {True}
+    assert {m["emulated"] for m in data["measurements"] if m["treatment"] == "host"} == {False}
+    assert all(c["emulated"] for c in data["comparisons"])
+    assert len(data["failures"]) == 1
+    ok = sum(len(trial.measurements) for trial in experiment.trials if trial.status == "ok")
+    assert len(data["measurements"]) == ok
+
+
+def test_json_has_no_nan() -> None:
+    assert json.loads(envelope("x", {"a": [float("nan"), 1.5]}))["data"] == {"a": [None, 1.5]}
+
+
+# --- HTML
+
+
+def test_the_page_is_well_formed_and_small() -> None:
+    text = html(sample_experiment(treatments=6, failures=3))
+    page = Page(text)
+    assert len(text.encode()) <= 3 * MEGABYTE
+    assert dict(page.elements)["html"] == {"lang": "en"}
+    assert page.count("h1") == 1
+    assert page.count("caption") == page.count("table") > 5
+    levels = [int(tag[1]) for tag, _ in page.elements if re.fullmatch(r"h[1-6]", tag)]
+    assert all(after - before <= 1 for before, after in itertools.pairwise(levels))
+    assert all(attrs.get("scope") for tag, attrs in page.elements if tag == "th")
+    assert all(attrs.get("aria-label") for _, attrs in page.elements if attrs.get("role") == "img")
+    ids = [attrs["id"] for _, attrs in page.elements if "id" in attrs]
+    assert len(ids) == len(set(ids))
+    assert {attrs["aria-labelledby"] for _, attrs in page.elements if "aria-labelledby" in attrs} <= {*ids}
+
+
+def test_nothing_is_loaded_from_outside() -> None:
+    page = Page(html(sample_experiment()))
+    loading = {"src", "href", "srcset", "data", "action", "poster", "background"}
+    assert not [(tag, attrs) for tag, attrs in page.elements if loading & {*attrs}]
+    styles = "".join(text for path, text in page.texts if "style" in path)
+    assert styles and "url(" not in styles and "@import" not in styles
+    policy = next(attrs["content"] for _, attrs in page.elements if attrs.get("http-equiv"))
+    assert policy is not None and policy.startswith("default-src 'none'")
+
+
+def test_names_are_text_everywhere() -> None:
+    names = {"vm": f"vm {SCRIPT}", "vm guest.mitigations=off": f"vm x={SCRIPT}"}
+    experiment = renamed(
+        sample_experiment(treatments=4), names, name=SCRIPT, command=f"vmtax run {SCRIPT}", notes=(SCRIPT,)
+    )
+    experiment = dataclasses.replace(experiment, facts={SCRIPT: {SCRIPT: SCRIPT}}, host=SCRIPT)
+    text = html(experiment)
+    page = Page(text)
+    assert "<script>alert" not in text and SCRIPT in page.prose()
+    assert page.count("script") == Page(html(sample_experiment(treatments=4))).count("script")
+    data = re.search(r'<script type="application/json" id="figures">(.*?)</script>', text, re.DOTALL)
+    assert data and not {"<", ">", "&"} & {*data[1]}
+    assert "&lt;script&gt;" in json.dumps(json.loads(data[1]))  # plotly reads its own markup in names
+    assert SCRIPT in "".join(t for path, t in page.texts if path[-1:] == ("title",))
+
+
+def emulated_cells(page: str) -> Iterator[tuple[list[str], list[str]]]:
+    """(head, cells) of each row of the tables that set layers side by side."""
+    for table in re.findall(r"<table>.*?</table>", page, re.DOTALL):
+        head = re.findall(r'<th scope="col">(.*?)</th>', table)
+        for row in re.findall(r'<tr><th scope="row">.*?</tr>', table, re.DOTALL):
+            yield head, re.findall(r"<td[^>]*>(.*?)</td>", row, re.DOTALL)
+
+
+def test_every_emulated_cell_says_so() -> None:
+    found = 0
+    for head, cells in emulated_cells(html(sample_experiment())):
+        for name, cell in zip(head[1:], cells, strict=True):
+            if name not in ("host", "rounds") and "none" not in cell:
+                assert "emulated" in cell, (name, cell)
+                found += 1
+            elif name == "host":
+                assert "emulated" not in cell
+    assert found > 100
+    page = html(sample_experiment(emulated=False))
+    assert "emulated" not in Page(page).prose()
+
+
+def test_emulated_settings_say_so() -> None:
+    page = html(sample_experiment(treatments=4))
+    cells = re.findall(r"<td>\s*<span class=\"median\">.*?</td>", page, re.DOTALL)
+    assert cells and all(cell.count('class="emulated"') == 2 for cell in cells)
+
+
+def test_pictures_hold_the_comparisons_and_say_emulated() -> None:
+    experiment = sample_experiment(treatments=4)
+    metrics = headline_metrics(experiment, compared(experiment))
+    drawn = {p.id: p for p in pictures(view(experiment, compared(experiment)), metrics)}
+    assert list(drawn) == ["throughput", "time", "settings"]
+    first = drawn["throughput"].figure["data"][0]
+    overheads = {
+        c.metric.name: 100 * (1 - c.ratio) for c in compared(experiment) if (c.baseline, c.treatment) == ("host", "vm")
+    }
+    assert first["x"][0] == pytest.approx(overheads["chess.nodes_per_second"])
+    for picture in drawn.values():
+        for trace in picture.figure["data"]:
+            assert "(emulated)" in trace["name"]
+            assert all("(emulated)" in text for text in trace["text"])
+            assert all(arm >= 0 for arm in (*trace["error_x"]["array"], *trace["error_x"]["arrayminus"]))
+        assert "emulated" in picture.figure["layout"]["xaxis"]["title"]["text"]
+
+
+def test_the_page_tells_doubts_facts_notes_and_how_to_repeat() -> None:
+    experiment = sample_experiment(failures=2)
+    prose = Page(html(experiment)).prose()
+    for text in (
+        experiment.command,
+        experiment.id,
+        *experiment.notes,
+        "mmap failed",
+        "qemu-system-x86_64",
+        "host/vm/vm",
+    ):
+        assert text in prose

@@ -1,0 +1,229 @@
+"""The store: what goes in comes out, is found again, and what does not belong in it is refused."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.sample import CREATED, large_experiment, sample_experiment, unstarted, without_raw
+from vmtax.result import Experiment, Measurement, Metric, Trial
+from vmtax.store import Store, StoreError
+
+SAMPLE = sample_experiment(rounds=2, failures=2)
+TRIAL = SAMPLE.trials[0]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "data" / "vmtax.sqlite"
+
+
+@pytest.fixture
+def store(path: Path) -> Iterator[Store]:
+    with Store(path) as opened:
+        yield opened
+
+
+def record(store: Store, experiment: Experiment) -> None:
+    """As the runner does it."""
+    store.begin(unstarted(experiment))
+    for machine, facts in experiment.facts.items():
+        store.add_facts(experiment.id, machine, facts)
+    for boot in experiment.boots:
+        store.add_boot(experiment.id, boot)
+    for trial in experiment.trials:
+        store.add_trial(experiment.id, trial)
+    for note in experiment.notes:
+        store.add_note(experiment.id, note)
+    assert experiment.state != "running"
+    assert experiment.finished is not None
+    store.finish(experiment.id, experiment.state, experiment.finished)
+
+
+# Round trip
+
+
+def test_what_is_recorded_step_by_step_is_what_is_loaded(store: Store) -> None:
+    record(store, SAMPLE)
+    assert store.load(SAMPLE.id, with_raw=True) == SAMPLE
+    assert store.load(SAMPLE.id) == without_raw(SAMPLE)
+    assert [store.raw(SAMPLE.id, n) for n in range(1, 6)] == [trial.raw for trial in SAMPLE.trials[:5]]
+
+
+def test_it_survives_closing(path: Path) -> None:
+    with Store(path) as first:
+        first.put(SAMPLE)
+    with Store(path) as second:
+        assert second.load(with_raw=True) == SAMPLE
+
+
+def test_ten_thousand_measurements(store: Store) -> None:
+    experiment = without_raw(large_experiment(10_000))
+    store.put(experiment)
+    assert store.load() == experiment
+
+
+any_text = st.text(st.characters(codec="utf-8", exclude_characters="\0"))
+finite = st.floats(allow_nan=False, allow_infinity=False)
+trials = st.builds(
+    Trial,
+    round=st.integers(1, 99),
+    position=st.integers(1, 99),
+    treatment=st.sampled_from([treatment.name for treatment in SAMPLE.treatments]),
+    workload=any_text,
+    case=any_text,
+    iteration=st.integers(1, 99),
+    status=st.sampled_from(["ok", "failed", "refused"]),
+    started=finite,
+    wall_seconds=finite,
+    measurements=st.lists(
+        st.builds(Measurement, st.builds(Metric, any_text, any_text, st.sampled_from(["higher", "lower"])), finite)
+    ).map(tuple),
+    warnings=st.lists(any_text).map(tuple),
+    error=st.none() | any_text,
+    raw=st.text(),  # tools print anything, and surrogates stand for bytes that were not UTF-8
+)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(trials=st.lists(trials, max_size=4), note=any_text, command=any_text, facts=st.dictionaries(any_text, any_text))
+def test_odd_text_and_numbers_come_back(
+    store: Store, trials: list[Trial], note: str, command: str, facts: dict[str, str]
+) -> None:
+    id = store.new_id(command, CREATED)
+    experiment = unstarted(
+        SAMPLE, id=id, command=command, trials=tuple(trials), notes=(note,), facts={"host": facts}, state="complete"
+    )
+    store.put(experiment)
+    assert store.load(id, with_raw=True) == experiment
+
+
+def test_bytes_that_are_no_text_do_not_cost_the_trial(store: Store) -> None:
+    store.begin(unstarted(SAMPLE))
+    store.add_trial(SAMPLE.id, dataclasses.replace(TRIAL, error=b"caf\xe9".decode("utf-8", "surrogateescape")))
+    assert store.load().trials[0].error == "caf\\udce9"
+
+
+def test_tool_that_printed_nothing_has_no_file(store: Store, path: Path) -> None:
+    store.begin(unstarted(SAMPLE))
+    store.add_trial(SAMPLE.id, dataclasses.replace(TRIAL, raw=""))
+    assert store.raw("last", 1) == ""
+    assert not list(path.parent.rglob("*.gz"))
+
+
+def test_path_in_a_case_stays_a_file_name(store: Store, path: Path) -> None:
+    store.begin(unstarted(SAMPLE))
+    store.add_trial(SAMPLE.id, dataclasses.replace(TRIAL, workload="../..", case="/etc/x"))
+    assert [file.name for file in path.parent.rglob("*.gz")] == ["0001-.._..-_etc_x.gz"]
+    assert store.raw("last", 1) == TRIAL.raw
+
+
+def test_facts_of_a_path_are_replaced(store: Store) -> None:
+    store.begin(unstarted(SAMPLE))
+    store.add_facts(SAMPLE.id, "host", {"cpu": 1})
+    store.add_facts(SAMPLE.id, "host", {"cpu": 2})
+    assert store.load().facts == {"host": {"cpu": 2}}
+
+
+# Refused
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
+def test_not_a_finite_number(store: Store, value: float) -> None:
+    store.begin(unstarted(SAMPLE))
+    measured = Measurement(Metric("chess.nodes_per_second", "1/s", "higher"), value)
+    with pytest.raises(StoreError, match=r"chess\.nodes_per_second is -?(nan|inf): only finite"):
+        store.add_trial(SAMPLE.id, dataclasses.replace(TRIAL, measurements=(TRIAL.measurements[0], measured)))
+    with pytest.raises(StoreError, match="not a finite number"):
+        store.add_trial(SAMPLE.id, dataclasses.replace(TRIAL, wall_seconds=value))
+    with pytest.raises(StoreError, match="not JSON compliant"):
+        store.add_facts(SAMPLE.id, "host", {"load": value})
+    assert store.load() == unstarted(SAMPLE)
+
+
+def test_unknown_experiment_or_treatment(store: Store, path: Path) -> None:
+    store.begin(unstarted(SAMPLE))
+    for id, treatment in (("nobody", TRIAL.treatment), (SAMPLE.id, "moon")):
+        with pytest.raises(StoreError, match="no such experiment, or no such treatment"):
+            store.add_trial(id, dataclasses.replace(TRIAL, treatment=treatment))
+    with pytest.raises(StoreError, match=f"no experiment 'nobody'; nearest: {SAMPLE.id}"):
+        store.finish("nobody", "complete", CREATED)
+    assert store.load().trials == ()
+    assert not list(path.parent.rglob("*.gz"))
+
+
+def test_begin_twice_or_late(store: Store) -> None:
+    store.begin(unstarted(SAMPLE))
+    with pytest.raises(StoreError, match="already there"):
+        store.begin(unstarted(SAMPLE))
+    with pytest.raises(ValueError, match="not a new"):
+        store.begin(SAMPLE)
+
+
+@pytest.mark.parametrize("id", ["", "../x", "a/b", ".hidden", "x" * 101])
+def test_id_that_would_leave_the_directory(store: Store, id: str) -> None:
+    with pytest.raises(StoreError, match="cannot be an experiment's id"):
+        store.put(dataclasses.replace(SAMPLE, id=id))
+
+
+# Finding
+
+
+def test_prefix_last_and_nearest(store: Store) -> None:
+    for when, id in ((1.0, "20261121-0412-quick-aaaa"), (3.0, "20261121-0412-quick-aabb"), (2.0, "20261122-full-0001")):
+        store.begin(unstarted(SAMPLE, id=id, created=when))
+    assert store.load().id == store.load("last").id == "20261121-0412-quick-aabb"
+    assert store.load("20261122").id == "20261122-full-0001"
+    assert [summary.created for summary in store.experiments()] == [3.0, 2.0, 1.0]
+    with pytest.raises(StoreError, match="several experiments: 20261121-0412-quick-aabb, 20261121-0412-quick-aaaa"):
+        store.load("20261121")
+    with pytest.raises(StoreError, match="nearest: 20261121-0412-quick-aaaa"):
+        store.load("20261121-0412-quack-aaaa")
+    with pytest.raises(StoreError, match="no experiment '%'"):
+        store.load("%")
+
+
+def test_id_that_is_the_beginning_of_another(store: Store) -> None:
+    store.begin(unstarted(SAMPLE, id="a-1"))
+    store.begin(unstarted(SAMPLE, id="a-12"))
+    assert store.load("a-1").id == "a-1"
+
+
+def test_nothing_there_yet(store: Store) -> None:
+    assert store.experiments() == []
+    with pytest.raises(StoreError, match="no experiments yet"):
+        store.load()
+
+
+def test_new_id_is_sortable_unique_and_safe(store: Store) -> None:
+    ids = {store.new_id("Quick ../é", CREATED) for _ in range(20)}
+    assert all(id.startswith("20261121-0412-quick-") and len(id) == 24 for id in ids)
+    assert len(ids) > 1
+    assert store.new_id("éé", CREATED).startswith("20261121-0412-run-")
+
+
+def test_summary_counts(store: Store) -> None:
+    record(store, SAMPLE)
+    (summary,) = store.experiments()
+    assert (summary.treatments, summary.rounds) == (3, 2)
+    assert (summary.ok, summary.failed) == (len(SAMPLE.trials) - 2, 2)
+    assert (summary.state, summary.finished) == ("complete", SAMPLE.finished)
+
+
+def test_raw_that_is_not_there(store: Store, path: Path) -> None:
+    store.put(SAMPLE)
+    with pytest.raises(StoreError, match="no trial number 99999"):
+        store.raw("last", 99_999)
+    (file,) = path.parent.rglob("0001-*.gz")
+    file.write_bytes(file.read_bytes()[:20])
+    with pytest.raises(StoreError, match=f"{file}: the raw output cannot be read"):
+        store.raw("last", 1)
+    file.unlink()
+    with pytest.raises(StoreError, match="No such file"):
+        store.load(with_raw=True)
+    assert store.load() == without_raw(SAMPLE)

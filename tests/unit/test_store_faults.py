@@ -1,0 +1,318 @@
+"""The store when several use it, when its user is killed, and when files and disks fail."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from tests.sample import CREATED, large_experiment, sample_experiment, unstarted, without_raw
+from vmtax.store import Store, StoreError, default_path
+
+ROOT = Path(__file__).parents[2]
+SAMPLE = sample_experiment(rounds=1)
+TRIAL = SAMPLE.trials[0]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "data" / "vmtax.sqlite"
+
+
+@pytest.fixture
+def store(path: Path) -> Iterator[Store]:
+    with Store(path) as opened:
+        yield opened
+
+
+def run_child(code: str, *args: object, prefix: tuple[str, ...] = ()) -> subprocess.Popen[str]:
+    argv = [*prefix, sys.executable, "-W", "error", "-c", code, *map(str, args)]
+    pipe = subprocess.PIPE
+    return subprocess.Popen(argv, cwd=ROOT, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
+
+
+def execute(path: Path, statement: str, *values: object) -> list[tuple[object, ...]]:
+    """Behind the store's back."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        return connection.execute(statement, values).fetchall()
+
+
+# Several at once, and dying
+
+WRITER = """
+import dataclasses, sys
+from pathlib import Path
+from tests.sample import sample_experiment, unstarted
+from vmtax.store import Store
+sample = sample_experiment(rounds=1)
+new = unstarted(sample, id=sys.argv[2])
+with Store(Path(sys.argv[1])) as store:
+    store.begin(new)
+    for count in range(int(sys.argv[3])):
+        trial = dataclasses.replace(sample.trials[count % 20], round=count + 1, raw=f"output {count} " * 500)
+        store.add_trial(new.id, trial)
+        print(count, flush=True)
+    sys.stdin.read()
+"""
+
+
+def read_lines(child: subprocess.Popen[str], count: int) -> list[int]:
+    assert child.stdout is not None
+    return [int(child.stdout.readline()) for _ in range(count)]
+
+
+@pytest.mark.parametrize("after", [1, 7, 40])
+def test_killed_while_writing_loses_nothing_acknowledged(path: Path, after: int) -> None:
+    with run_child(WRITER, path, "killed", 10**9) as child:
+        acknowledged = read_lines(child, after)
+        with Store(path) as reader:  # a reader is not held up by the writer, and sees it alive
+            assert reader.load("killed").state == "running"
+            assert len(reader.load("killed").trials) >= after
+        child.kill()
+        assert child.stdout is not None
+        acknowledged += [int(line) for line in child.stdout.read().splitlines(keepends=True) if line.endswith("\n")]
+    with Store(path) as store:
+        found = store.load("killed", with_raw=True)
+        assert [trial.round for trial in found.trials[: len(acknowledged)]] == [count + 1 for count in acknowledged]
+        assert len(found.trials) - len(acknowledged) in (0, 1)
+        assert all(trial.raw == f"output {trial.round - 1} " * 500 for trial in found.trials)
+        assert (found.state, found.finished) == ("interrupted", None)
+        assert store.experiments()[0].state == "interrupted"
+
+
+def test_writers_and_first_runs_at_the_same_time(path: Path) -> None:
+    children = [run_child(WRITER.replace("sys.stdin.read()", ""), path, f"run-{n}", 20) for n in range(4)]
+    for child in children:
+        _, errors = child.communicate(timeout=60)
+        assert (child.returncode, errors) == (0, "")
+    with Store(path) as store:
+        assert [len(store.load(f"run-{n}", with_raw=True).trials) for n in range(4)] == [20] * 4
+
+
+def test_threads_share_a_store(store: Store) -> None:
+    store.begin(unstarted(SAMPLE))
+
+    def write() -> None:
+        for _ in range(10):
+            store.add_trial(SAMPLE.id, TRIAL)
+
+    threads = [threading.Thread(target=write) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(store.load(with_raw=True).trials) == 30
+
+
+def test_running_interrupted_and_finished(store: Store, path: Path) -> None:
+    store.begin(unstarted(SAMPLE))
+    assert store.load().state == "running"
+    for column, value in (("owner_pid", 2**22 + 1), ("owner_start", "1"), ("owner_boot", "another boot")):
+        [(before,)] = execute(path, f"SELECT {column} FROM experiment")
+        execute(path, f"UPDATE experiment SET {column} = ?", value)
+        assert store.load().state == "interrupted"
+        execute(path, f"UPDATE experiment SET {column} = ?", before)
+    store.finish(SAMPLE.id, "failed", CREATED + 5)
+    assert (store.load().state, store.load().finished) == ("failed", CREATED + 5)
+
+
+def test_process_that_is_not_waited_for_is_dead(path: Path) -> None:
+    with run_child(WRITER, path, "zombie", 1) as child:
+        read_lines(child, 1)
+        os.kill(child.pid, signal.SIGKILL)
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+        with Store(path) as store:
+            assert store.load().state == "interrupted"
+
+
+def test_finish_removes_what_was_never_committed(store: Store, path: Path) -> None:
+    store.begin(unstarted(SAMPLE))
+    store.add_trial(SAMPLE.id, TRIAL)
+    (kept,) = path.parent.rglob("*.gz")
+    orphan = kept.with_name("0002-chess.gz")
+    orphan.write_bytes(b"half")
+    store.finish(SAMPLE.id, "complete", CREATED)
+    assert [*path.parent.rglob("*.gz")] == [kept]
+
+
+def test_raw_file_is_there_before_the_commit(store: Store, path: Path) -> None:
+    seen: list[int] = []
+    store.begin(unstarted(SAMPLE))
+    sa.event.listen(store._engine, "commit", lambda _: seen.append(len([*path.parent.rglob("0001-*.gz")])))
+    store.add_trial(SAMPLE.id, TRIAL)
+    assert seen == [1]
+
+
+def test_raw_file_that_cannot_be_synced_leaves_nothing(
+    store: Store, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    store.begin(unstarted(SAMPLE))
+    with monkeypatch.context() as patched, pytest.raises(StoreError, match="no space left"):
+        patched.setattr("os.fsync", fail)
+        store.add_trial(SAMPLE.id, TRIAL)
+    assert store.load().trials == ()
+    assert not [*path.parent.rglob("*.gz")]
+
+
+def test_writer_that_does_not_end(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vmtax.store.store.BUSY_SECONDS", 0.01)
+    with Store(path) as store, closing(sqlite3.connect(path, isolation_level=None)) as other:
+        store.begin(unstarted(SAMPLE))
+        other.execute("BEGIN IMMEDIATE")
+        assert store.load() == unstarted(SAMPLE)
+        with pytest.raises(StoreError, match="another process is writing"):
+            store.add_trial(SAMPLE.id, TRIAL)
+
+
+# Files and failures
+
+
+def test_default_path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    assert Store().path == default_path() == tmp_path / "vmtax/vmtax.sqlite"
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for value in ("", "relative"):
+        monkeypatch.setenv("XDG_DATA_HOME", value)
+        assert default_path() == tmp_path / ".local/share/vmtax/vmtax.sqlite"
+
+
+def test_private_and_durable(store: Store, path: Path) -> None:
+    store.put(SAMPLE)
+    directories = [path.parent, path.parent / "raw", path.parent / "raw" / SAMPLE.id]
+    assert [oct(directory.stat().st_mode & 0o777) for directory in directories] == ["0o700"] * 3
+    assert path.stat().st_mode & 0o777 == 0o600
+    with store._engine.connect() as connection:
+        pragmas = ("journal_mode", "synchronous", "foreign_keys", "busy_timeout")
+        values = [connection.exec_driver_sql(f"PRAGMA {pragma}").scalar() for pragma in pragmas]
+    assert values == ["wal", 2, 1, 30_000]
+
+
+def test_newer_schema_is_refused(path: Path) -> None:
+    with Store(path):
+        pass
+    execute(path, "UPDATE meta SET value = '99'")
+    with pytest.raises(StoreError, match="schema 99, this vmtax knows 1 only"), Store(path):
+        pass
+
+
+def test_database_of_another_program(tmp_path: Path) -> None:
+    execute(tmp_path / "other", "CREATE TABLE cookies (id)")
+    with pytest.raises(StoreError, match="another program's"), Store(tmp_path / "other"):
+        pass
+
+
+def test_not_a_database(path: Path) -> None:
+    path.parent.mkdir()
+    path.write_bytes(b"half a download" * 1000)
+    with pytest.raises(StoreError, match=r"is damaged, or not a database .*move it away"), Store(path):
+        pass
+
+
+def test_corrupt_in_the_middle(path: Path) -> None:
+    with Store(path) as store:
+        store.put(without_raw(large_experiment(2000)))
+    size = path.stat().st_size
+    with path.open("r+b") as file:
+        file.seek(size // 4)
+        file.write(b"\xff" * (size // 2))
+    with pytest.raises(StoreError, match=r"is damaged, or not a database .*recover"), Store(path) as store:
+        store.load()
+
+
+def test_where_nothing_can_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(StoreError, match=r"file.*(Not a directory|File exists)"), Store(tmp_path / "file" / "x.sqlite"):
+        pass
+    with pytest.raises(StoreError, match="set XDG_DATA_HOME"), Store(Path("/proc/vmtax/x.sqlite")):
+        pass
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_directory_without_permission(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    with pytest.raises(StoreError, match="cannot be opened for writing"), Store(tmp_path / "x" / "x.sqlite"):
+        pass
+
+
+FULL_DISK = """
+import dataclasses, os, subprocess, sys
+from pathlib import Path
+from tests.sample import sample_experiment, unstarted
+from vmtax.store import Store, StoreError
+where = Path(sys.argv[1])
+subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", where], check=True)
+(where / "filler").write_bytes(bytes(1 << 20))
+sample = sample_experiment(rounds=1)
+new = unstarted(sample)
+with Store(where / "vmtax.sqlite") as store:
+    store.begin(new)
+    done = 0
+    try:
+        while True:
+            store.add_trial(new.id, dataclasses.replace(sample.trials[0], raw=os.urandom(1000).hex()))
+            done += 1
+    except StoreError as error:
+        print(error)
+    assert len(store.load(with_raw=True).trials) == done > 10
+    assert store.experiments()[0].ok == done
+    (where / "filler").unlink()
+    store.add_trial(new.id, sample.trials[0])
+    store.finish(new.id, "complete", 1.0)
+    assert len(store.load(with_raw=True).trials) == done + 1
+    assert len(list(where.rglob("*.gz"))) == done + 1
+"""
+
+
+def test_full_disk(tmp_path: Path) -> None:
+    """A real one, in a mount namespace that goes away with the child, however it ends."""
+    prefix = ("unshare", "--mount") if os.geteuid() == 0 else ("unshare", "--user", "--map-root-user", "--mount")
+    if not shutil.which("unshare") or subprocess.run([*prefix, "true"], capture_output=True).returncode:
+        pytest.skip("no mount namespace here: be root, or allow unprivileged user namespaces")
+    output, errors = run_child(FULL_DISK, tmp_path, prefix=prefix).communicate(timeout=60)
+    assert errors == ""
+    assert f"{tmp_path}/" in output
+    assert "no space left (" in output
+    assert len(output.splitlines()) == 1
+    assert not list(tmp_path.iterdir())
+
+
+FILE_LIMIT = """
+import dataclasses, resource, sys
+from pathlib import Path
+from tests.sample import sample_experiment, unstarted
+from vmtax.store import Store, StoreError
+sample = sample_experiment(rounds=1)
+new = unstarted(sample)
+resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000))
+with Store(Path(sys.argv[1])) as store:
+    store.begin(new)
+    try:
+        for count in range(10_000):
+            store.add_trial(new.id, sample.trials[0])
+            print(count)
+    except StoreError as error:
+        print(error)
+"""
+
+
+def test_file_that_may_not_grow(path: Path) -> None:
+    output, errors = run_child(FILE_LIMIT, path).communicate(timeout=60)
+    *counts, message = output.splitlines()
+    assert errors == ""
+    assert "cannot be read or written (disk I/O error)" in message
+    with Store(path) as store:
+        assert len(store.load(with_raw=True).trials) == len(counts) > 10

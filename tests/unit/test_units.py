@@ -1,0 +1,163 @@
+"""What people read and write, and that the two meet."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vmtax import units
+
+M, X = units.MINUS, units.TIMES
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "text"),
+    [
+        (12_345, "1/s", "12.3 k/s"),
+        (0.042, "1/s", "0.0420 /s"),
+        (123, "1/s", "123 /s"),
+        (999.96, "1/s", "1.00 k/s"),  # rounding carries into the next prefix
+        (0.00125, "s", "1.25 ms"),
+        (87.4e-6, "s", "87.4 \N{MICRO SIGN}s"),
+        (3e-12, "s", "0.00300 ns"),
+        (7230, "s", "7230 s"),  # seconds have no kilo
+        (1.9e9, "B/s", "1.90 GB/s"),
+        (1.6e9, "bit/s", "1.60 Gbit/s"),
+        (2**30, "B", "1.07 GB"),
+        (512, "B", "512 B"),  # counted, not measured: no decimals
+        (3, "1", "3"),
+        (0.25, "1", "0.250"),
+        (4.2e-10, "s/B", "0.420 CPU\N{MIDDLE DOT}s/GB"),
+        (5e15, "B", "5000 TB"),
+        (-0.002, "s", f"{M}2.00 ms"),
+        (0, "s", "0 s"),
+        (0, "B/s", "0 B/s"),
+        (float("nan"), "s", "nan s"),
+    ],
+)
+def test_values(value: float, unit: str, text: str) -> None:
+    assert units.format_value(value, unit) == text
+
+
+def test_an_unknown_unit_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(ValueError, match=r"'MB/s' is no base unit; these are: .*bit/s"):
+        units.format_value(1.0, "MB/s")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0 s"),
+        (0.85, "850 ms"),
+        (0.9999, "1.0 s"),
+        (4.21, "4.2 s"),
+        (45, "45 s"),
+        (59.7, "1 m 00 s"),
+        (125, "2 m 05 s"),
+        (3599.8, "1 h 00 m"),
+        (5400, "1 h 30 m"),
+        (52 * 3600 + 10, "2 d 04 h"),
+        (-125, f"{M}2 m 05 s"),
+    ],
+)
+def test_durations(seconds: float, text: str) -> None:
+    assert units.format_duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("fraction", "text"),
+    [
+        (0.0194, "1.9 %"),
+        (-0.003, f"{M}0.3 %"),
+        (0.0004, "0.04 %"),
+        (-1e-9, "0.0 %"),  # no minus before nothing
+        (0.0996, "10 %"),
+        (0.204, "20 %"),
+        (0.957, "96 %"),
+        (0.997, "99.7 %"),
+        (0.9999, "99.99 %"),  # a ten-thousandth of the rate is left; not "100 %"
+        (1.5, "150 %"),
+        (8.9, "890 %"),
+        (9.0, f"10{X}"),
+        (23.2, f"24{X}"),
+        (-23.0, f"24{X} better"),
+    ],
+)
+def test_overheads(fraction: float, text: str) -> None:
+    assert units.format_overhead(fraction) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("1GiB", 2**30),
+        ("512MiB", 512 * 2**20),
+        ("4k", 4096),
+        ("1.5 G", 3 * 2**29),
+        ("1GB", 10**9),
+        ("250 kB", 250_000),
+        ("1TiB", 2**40),
+        ("4096", 4096),
+        ("1b", 1),
+    ],
+)
+def test_sizes(text: str, size: int) -> None:
+    assert units.parse_bytes(text) == size
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("20m", 1200), ("1h30m", 5400), ("90s", 90), ("1.5h", 5400), ("2d", 172_800)]
+)
+def test_parsed_durations(text: str, seconds: float) -> None:
+    assert units.parse_duration(text) == seconds
+
+
+def test_parsed_percentages() -> None:
+    assert [units.parse_percent(text) for text in ("2%", "0.5 %", "1.9%")] == [0.02, 0.005, 0.019]
+
+
+@pytest.mark.parametrize("text", ["", "GiB", "-1k", "1XB", "1.5", "1 GiB extra", "0x10", "1e3"])
+def test_no_size(text: str) -> None:
+    with pytest.raises(ValueError, match="is no size; write a number and a unit, such as 4k"):
+        units.parse_bytes(text)
+
+
+@pytest.mark.parametrize("text", ["", "90", "m", "30m1h", "-5s", "1h30", "5 weeks"])
+def test_no_duration(text: str) -> None:
+    with pytest.raises(ValueError, match=r"is no duration; .* such as 90s"):
+        units.parse_duration(text)
+
+
+@pytest.mark.parametrize("text", ["", "2", "0.02", "%", "-2%", "2%%"])
+def test_no_percentage(text: str) -> None:
+    with pytest.raises(ValueError, match=r"is no percentage; .* such as 2%"):
+        units.parse_percent(text)
+
+
+@given(st.integers(0, 2**60), st.sampled_from(["KiB", "MiB", "k", "G", "kB", "TB", "B", ""]))
+def test_sizes_round_trip(number: int, unit: str) -> None:
+    size = units.parse_bytes(f"{number}{unit}")
+    assert size == number * units.parse_bytes(f"1{unit}")
+    assert units.parse_bytes(str(size)) == size
+
+
+@given(st.integers(10, 86_399))
+def test_what_is_printed_as_a_duration_can_be_typed(seconds: int) -> None:
+    back = units.parse_duration(units.format_duration(seconds))
+    assert back == seconds if seconds < 3600 else abs(back - seconds) <= 30
+
+
+@given(st.floats(1e-8, 8.9))
+def test_what_is_printed_as_an_overhead_can_be_typed(fraction: float) -> None:
+    back = units.parse_percent(units.format_overhead(fraction))
+    assert back == pytest.approx(fraction, abs=0.00051 if fraction < 0.099 else 0.0051)
+
+
+@given(st.floats(1e-9, 1e15), st.sampled_from(["1", "1/s", "B", "B/s", "bit/s", "s"]))
+def test_a_printed_value_keeps_three_digits(value: float, unit: str) -> None:
+    number, *rest = units.format_value(value, unit).split()
+    scale = {"k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "m": 1e-3, "\N{MICRO SIGN}": 1e-6, "n": 1e-9}
+    base = unit.removeprefix("1")
+    prefix = rest[0].removesuffix(base) if rest else ""
+    assert float(number) * scale.get(prefix, 1.0) == pytest.approx(value, rel=0.0051)
