@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from typing import Literal, cast
 
 from vmtax.environment import DATA_MOUNT, CannotMeasure, Environment
-from vmtax.hypervisor import Drive, Guest, GuestSpec, boot
+from vmtax.hypervisor import BootFailed, Drive, Guest, GuestSpec, boot
 from vmtax.image.place import IN_GUEST, Placed
-from vmtax.machine import Machine
+from vmtax.machine import Machine, MachineLost
 from vmtax.network import GUEST_ADDRESS, PEER_ADDRESS, Segment
 from vmtax.network.segment import PREFIX_LENGTH
 from vmtax.result import Treatment
@@ -39,17 +39,49 @@ class Opened:
 
 @contextlib.contextmanager
 def opened(environment: Environment, treatment: Treatment) -> Iterator[Opened]:
-    """Bring up the treatment's layer, settled and with cold caches; guests are gone at exit."""
+    """Bring up the treatment's layer, settled and with cold caches; guests are gone at exit.
+
+    Where QEMU dies of a signal on the way up it is all done once more, and the guest's warnings say so: emulated SVM
+    makes QEMU abort about once in twenty boots of a carrier (assertion `iotlb_to_section`).
+    """
     with contextlib.ExitStack() as stack:
-        if treatment.layer == "host":
-            layer = _host(environment)
-        elif treatment.layer == "vm":
-            layer = _vm(environment, treatment, stack)
-        else:
-            layer = _nested(environment, treatment, stack)
-        time.sleep(SETTLE_SECONDS)
-        drop_caches(environment, layer)
+        guests: list[Guest] = []
+        try:
+            layer = _open(environment, treatment, stack, guests)
+        except (BootFailed, MachineLost) as failure:
+            reason = _why_qemu_died(failure, guests)
+            if reason is None:
+                raise
+            stack.close()
+            guests.clear()
+            layer = _open(environment, treatment, stack, guests)
+            guests[-1].warnings.append(f"booted at the second attempt: {reason}")
         yield layer
+
+
+def _why_qemu_died(failure: BootFailed | MachineLost, guests: list[Guest]) -> str | None:
+    """What QEMU said before it ended by itself; None where something else went wrong."""
+    time.sleep(0.2)  # a process whose connection just broke may still be ending
+    for guest in guests:
+        reason = guest.cause_of_death()
+        if reason:
+            return reason
+    if isinstance(failure, BootFailed) and failure.qemu_died:
+        return str(failure).partition("\n")[0]
+    return None
+
+
+def _open(environment: Environment, treatment: Treatment, stack: contextlib.ExitStack, guests: list[Guest]) -> Opened:
+    """One attempt; `guests` fills as they come up."""
+    if treatment.layer == "host":
+        layer = _host(environment)
+    elif treatment.layer == "vm":
+        layer = _vm(environment, treatment, stack, guests)
+    else:
+        layer = _nested(environment, treatment, stack, guests)
+    time.sleep(SETTLE_SECONDS)
+    drop_caches(environment, layer)
+    return layer
 
 
 def drop_caches(environment: Environment, layer: Opened) -> None:
@@ -74,15 +106,17 @@ def _host(environment: Environment) -> Opened:
     return Opened(site, ())
 
 
-def _vm(environment: Environment, treatment: Treatment, stack: contextlib.ExitStack) -> Opened:
+def _vm(environment: Environment, treatment: Treatment, stack: contextlib.ExitStack, guests: list[Guest]) -> Opened:
     drive = _drive(treatment, str(environment.disk.path)) if environment.disk else None
     spec = _spec(environment, treatment, environment.placed, accelerator=_host_accelerator(environment), data=drive)
     guest = _boot(environment, environment.host, spec, environment.segment, stack)
+    guests.append(guest)
     return Opened(_guest_site(environment, "vm", guest), (guest,))
 
 
-def _nested(environment: Environment, treatment: Treatment, stack: contextlib.ExitStack) -> Opened:
+def _nested(environment: Environment, treatment: Treatment, stack: contextlib.ExitStack, guests: list[Guest]) -> Opened:
     carrier = _boot(environment, environment.host, _carrier_spec(environment, treatment), environment.segment, stack)
+    guests.append(carrier)
     if not carrier.machine.succeeds("sh", "-c", LOAD_MODULES):
         raise CannotMeasure(
             f"{carrier.path}: layer nested cannot be: no KVM inside the guest. On hardware, load kvm_intel or kvm_amd "
@@ -98,6 +132,7 @@ def _nested(environment: Environment, treatment: Treatment, stack: contextlib.Ex
         drive = _drive(treatment, NESTED_DISK)
     spec = _spec(environment, treatment, IN_GUEST, accelerator="kvm", data=drive)
     guest = _boot(environment, carrier.machine, spec, segment, stack)
+    guests.append(guest)
     return Opened(_guest_site(environment, "nested", guest), (carrier, guest))
 
 

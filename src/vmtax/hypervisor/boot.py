@@ -32,7 +32,7 @@ class BootFailed(Exception):
 
     def __init__(self, text: str, *, qemu_died: bool = False, silent: bool = False) -> None:
         super().__init__(text)
-        self.qemu_died = qemu_died  # QEMU itself ended by a signal: worth one more try
+        self.qemu_died = qemu_died  # QEMU itself ended by a signal, not the guest
         self.silent = silent  # the console said nothing for too long
 
 
@@ -59,6 +59,14 @@ class Guest:
     ready_seconds: float = 0.0
     kernel_seconds: float = 0.0
     warnings: list[str] = field(default_factory=list)
+
+    def cause_of_death(self) -> str | None:
+        """QEMU's last word where it is gone, None while it runs."""
+        code = self.process.poll()
+        if code is None:
+            return None
+        words = self.process.stderr_tail().strip().splitlines()
+        return f"QEMU of {self.path} ended with {code}: {words[-1] if words else 'it said nothing'}"
 
     def shut_down(self) -> float:
         """Orderly end; the seconds until QEMU was gone. Power-off by QMP, then kill, are the last resorts."""
@@ -120,21 +128,10 @@ def boot(
 ) -> Iterator[Guest]:
     """Boot `spec` on `parent`; ends the guest at exit, whatever happened. Raises BootFailed or MachineError.
 
-    `attach` is called when QEMU runs and holds its tap. QEMU that dies of a signal is started once more, and the
-    guest's warnings say so: emulated SVM makes QEMU abort about once in twenty boots.
+    `attach` is called when QEMU runs and holds its tap.
     """
-    patience = patience or Patience()
     with contextlib.ExitStack() as stack:
-        try:
-            guest = _start(parent, spec, credentials, local, patience, attach, stack)
-        except BootFailed as failure:
-            if not failure.qemu_died:
-                raise
-            stack.close()
-            guest = _start(parent, spec, credentials, local, patience, attach, stack)
-            reason = str(failure).partition("\n")[0]
-            guest.warnings.append(f"booted at the second attempt: {reason}")
-        yield guest
+        yield _start(parent, spec, credentials, local, patience or Patience(), attach, stack)
 
 
 def _start(

@@ -42,6 +42,8 @@
 
   inflate().then(draw).then(() => {
     root.dataset.pictures = "drawn";
+    // The picture's label and the tables tell it better than its loose axis texts would.
+    document.querySelectorAll(".plot svg.main-svg").forEach((svg) => { svg.setAttribute("aria-hidden", "true"); });
     for (const query of ["(prefers-color-scheme: dark)", "print"]) {
       matchMedia(query).addEventListener("change", () => { draw().catch(failed); });
     }

@@ -6,6 +6,7 @@ A string "var(--name)" stands for a colour of style.css: page.js puts in the one
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
@@ -14,7 +15,8 @@ from vmtax.report.view import Effect, Row, View, cost, label, split
 from vmtax.result import Json, Metric
 
 ROW_PIXELS = 44  # with several contrasts
-SLIM_PIXELS = 36  # with one
+LINE_PIXELS = 18  # of one line of a label
+LABEL_CHARACTERS = 28
 FRAME_PIXELS = 96  # axis and legend
 # Marker and colour, so that neither alone must tell the series apart.
 STYLES = {  # (layer of the baseline, layer of the treatment)
@@ -56,9 +58,11 @@ class _Forest:
         self.points.setdefault(series, []).append((y, row, effect))
 
     @property
-    def crowded(self) -> bool:
-        """Some row has several points."""
-        return any(y != round(y) for points in self.points.values() for y, _, _ in points)
+    def row_pixels(self) -> int:
+        """Room for the points of a row, and for the longest label."""
+        crowded = any(y != round(y) for points in self.points.values() for y, _, _ in points)
+        lines = max(label.count("<br>") for label in self.labels) + 1
+        return max(ROW_PIXELS if crowded else 0, LINE_PIXELS * lines)
 
     @property
     def effects(self) -> list[Effect]:
@@ -118,7 +122,7 @@ def _settings(view: View, headline_metrics: Mapping[str, Metric]) -> _Forest:
             for setting in shown:
                 effect = setting.effects[place or 0]
                 if effect is not None:
-                    y = forest.row(escape(setting.treatment) + (" (emulated)" if effect.emulated else ""))
+                    y = forest.row(_wrapped(setting.treatment + (" (emulated)" if effect.emulated else "")))
                     style = _style(setting.baseline, setting.treatment)
                     forest.point(f"against {setting.baseline}", style, y, setting.treatment, effect)
     return forest
@@ -220,7 +224,7 @@ def _layout(forest: _Forest, axis: Json, what: str) -> Json:
     labels = forest.labels
     grid = {"gridcolor": "var(--rule)", "linecolor": "var(--rule)", "zeroline": False, "fixedrange": True}
     return {
-        "height": FRAME_PIXELS + (ROW_PIXELS if forest.crowded else SLIM_PIXELS) * len(labels),
+        "height": FRAME_PIXELS + forest.row_pixels * len(labels),
         "margin": {"l": 8, "r": 16, "t": 8, "b": 48},
         "font": {"family": "system-ui, sans-serif", "size": 13, "color": "var(--text)"},
         "modebar": {"bgcolor": "rgba(0,0,0,0)", "color": "var(--muted)", "activecolor": "var(--text)"},
@@ -258,7 +262,12 @@ def _linear(effects: Sequence[Effect]) -> Json:
     ends = [100 * end for effect in effects for end in _ends(effect)] + [0.0]
     low, high = min(ends), max(ends)
     room = 0.05 * (high - low) or 1.0
-    return {"ticksuffix": " %", "nticks": 6, "range": [low - room, min(high + room, max(high, 100.0) + 2)]}
+    return {
+        "ticksuffix": " %",
+        "nticks": 6,
+        "tickangle": 0,
+        "range": [low - room, min(high + room, max(high, 100.0) + 2)],
+    }
 
 
 def _logarithmic(effects: Sequence[Effect]) -> Json:
@@ -267,11 +276,13 @@ def _logarithmic(effects: Sequence[Effect]) -> Json:
     low, high = min(ends), max(ends)
     room = 0.05 * (high - low) or 0.01
     inside = [tick for tick in TICKS if low - room <= math.log10(1 + tick) <= high + room]
+    ticks = _apart(inside, (high - low + 2 * room) / 6)
     return {
         "type": "log",
+        "tickangle": 0,
         "range": [low - room, high + room],
-        "tickvals": [1 + tick for tick in _apart(inside, (high - low + 2 * room) / 7)],
-        "ticktext": [_tick(tick) for tick in _apart(inside, (high - low + 2 * room) / 7)],
+        "tickvals": [1 + tick for tick in ticks],
+        "ticktext": [_tick(tick) for tick in ticks],
         "minorloglabels": "none",
     }
 
@@ -292,6 +303,11 @@ def _tick(overhead: float) -> str:
 def _ends(effect: Effect) -> Iterator[float]:
     yield effect.fraction
     yield from (end for end in (effect.low, effect.high) if end is not None)
+
+
+def _wrapped(text: str) -> str:
+    """A long label on several lines: on a telephone it must leave room for the points."""
+    return "<br>".join(escape(line) for line in textwrap.wrap(text, LABEL_CHARACTERS, break_on_hyphens=False))
 
 
 def _heading(text: str) -> str:
