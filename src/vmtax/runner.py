@@ -26,7 +26,7 @@ from vmtax.event import (
 from vmtax.hypervisor import BootFailed
 from vmtax.image.cache import Image
 from vmtax.layer import Opened, opened
-from vmtax.machine import MachineError
+from vmtax.machine import MachineError, MachineLost
 from vmtax.meter.disk import disk_facts
 from vmtax.meter.facts import differences, qemu_facts, read_facts
 from vmtax.plan import Plan, fit_rounds
@@ -201,9 +201,18 @@ def _workloads(active: Run, place: Place, layer: Opened) -> bool:
             active.add(trial)
             if trial.status == "refused":
                 break  # the other cases did other work too
-            if trial.status == "failed" and not layer.site.machine.succeeds("true"):
+            if trial.status == "failed" and not _answers(layer):
                 return True
     return False
+
+
+def _answers(layer: Opened) -> bool:
+    try:
+        return layer.site.machine.succeeds("true")
+    except MachineLost:
+        if not layer.guests:
+            raise  # the host under test itself: nothing more can be measured
+        return False
 
 
 def _shut_down(active: Run, place: Place, layer: Opened) -> None:

@@ -13,6 +13,7 @@ from vmtax.workload import BadOutput, Workload
 from vmtax.workload.boot import measured
 
 GRACE_SECONDS = 60.0  # beyond the expected length, before a command is taken for hung
+LOST_SECONDS = 0.5  # a QEMU whose guest just vanished may still be ending
 SLOWDOWN = 4.0  # of a layer against the expectation, in the time limit
 EMULATED_SLOWDOWN = 60.0  # an emulated guest is 20 to 30 times slower, a nested one in it 1.5 times more
 
@@ -56,12 +57,15 @@ def run_trial(
             raise BadOutput(_failure(outcome, workload, case, raw))
         measurements = workload.parse(case, raw)
         signature = workload.signature(case, raw)
-    except (BadOutput, MachineLost) as failure:
-        seconds = seconds or time.monotonic() - clock
+    except BadOutput as failure:
         return _trial(place, workload, case, started, seconds, status="failed", error=str(failure), raw=raw)
-    error = signature and signatures.disagreement(place.treatment, workload.name, case, signature)
-    if error:
-        return _trial(place, workload, case, started, seconds, status="refused", error=error, raw=raw)
+    except MachineLost as failure:
+        error, raw = _why_lost(layer, failure)
+        seconds = time.monotonic() - clock
+        return _trial(place, workload, case, started, seconds, status="failed", error=error, raw=raw)
+    refusal = signatures.disagreement(place.treatment, workload.name, case, signature) if signature else None
+    if refusal:
+        return _trial(place, workload, case, started, seconds, status="refused", error=refusal, raw=raw)
     return _trial(place, workload, case, started, seconds, measurements=measurements, raw=raw)
 
 
@@ -76,6 +80,14 @@ def _failure(outcome: Outcome, workload: Workload[Any], case: str, raw: str) -> 
     except BadOutput as complaint:
         return f"{outcome.path}: {how}: {complaint}"
     return f"{outcome.path}: {how}"
+
+
+def _why_lost(layer: Opened, failure: MachineLost) -> tuple[str, str]:
+    """One line with the cause as far as it can be seen from outside, and the consoles."""
+    time.sleep(LOST_SECONDS)
+    causes = [cause for guest in layer.guests if (cause := guest.cause_of_death())]
+    consoles = "\n".join(f"console of {guest.path}:\n{guest.console.text()}" for guest in layer.guests)
+    return "; ".join([str(failure).partition("\n")[0], *causes]), consoles
 
 
 def boot_trial(place: Place, layer: Opened, shutdown_seconds: float) -> Trial:

@@ -231,6 +231,7 @@ def _layout(forest: _Forest, axis: Json, what: str) -> Json:
         "paper_bgcolor": "rgba(0,0,0,0)",
         "plot_bgcolor": "rgba(0,0,0,0)",
         "hoverlabel": {"bgcolor": "var(--paper)", "bordercolor": "var(--rule)", "font": {"color": "var(--text)"}},
+        "showlegend": True,
         "legend": {"orientation": "h", "x": 0, "xanchor": "left", "y": 1, "yanchor": "bottom"},
         "xaxis": {**grid, "title": {"text": what, "standoff": 8, "font": {"size": 13}}, **axis},
         "yaxis": {
@@ -264,7 +265,7 @@ def _linear(effects: Sequence[Effect]) -> Json:
     room = 0.05 * (high - low) or 1.0
     return {
         "ticksuffix": " %",
-        "nticks": 6,
+        "nticks": 6 if high - low > 30 else 4,
         "tickangle": 0,
         "range": [low - room, min(high + room, max(high, 100.0) + 2)],
     }

@@ -152,8 +152,8 @@ def _reading(shown: View) -> Iterator[RenderableType]:
     if any(section.contrasts for section in shown.sections):
         yield Text(
             f"Medians over rounds; overheads with their {CONFIDENCE} interval in brackets. Above 0 is a cost; what kind"
-            " of cost stands with each metric. An interval that includes 0 shows no difference. The report and --json"
-            " have every metric and comparison.",
+            " of cost stands with each metric. An interval that includes 0 shows no difference. The report has"
+            " every metric, --json every comparison.",
             style="dim",
         )
 

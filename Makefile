@@ -1,0 +1,48 @@
+# Everything that can be done here; `make` alone lists it.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+# What a host under test needs, what builds the image, and what the tests use. One list: setup installs it,
+# and prints it where it may not.
+PACKAGES := python3-venv qemu-system-x86 bubblewrap openssh-client iproute2 e2fsprogs util-linux tar zstd \
+	mmdebstrap erofs-utils debian-archive-keyring
+TEST_PACKAGES := openssh-server chromium
+
+.PHONY: help setup setup-test run test check bench clean
+
+help: ## list what can be made
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 16
+
+setup: $(STAMP) ## system packages (apt, as root), virtual environment, vmtax itself
+	@./tools/packages $(PACKAGES)
+
+setup-test: setup
+	@./tools/packages $(TEST_PACKAGES)
+
+$(STAMP): pyproject.toml src/vmtax/__init__.py
+	@./tools/packages $(PACKAGES)
+	@./tools/python -m venv $(VENV)
+	@echo "installing Python packages into $(VENV)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+run: setup ## measure this machine as host, VM and nested VM; print the table, write the HTML report
+	@$(BIN)/vmtax run
+
+test: setup-test ## all tests, the real ones included (QEMU, bridges, SSH, browser); about ten minutes
+	@$(BIN)/vmtax image build
+	@$(BIN)/python -m pytest
+
+check: $(STAMP) ## format, lint, strict types, unit tests; under a minute
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+	@$(BIN)/python -m pytest --quiet tests/unit
+
+bench: setup ## print the figures of docs/: guest boot, start-up, store, report
+	@$(BIN)/python tools/bench.py
+
+clean: ## remove the virtual environment and what tools cached here; never results or images
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist
