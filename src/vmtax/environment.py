@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from vmtax.event import Event, Notice, Step
-from vmtax.hypervisor import Accelerator, Credentials, GuestSpec, Qemu, choose, find_qemu
+from vmtax.hypervisor import Accelerator, Credentials, GuestSpec, Qemu, choose, find_qemu, image_qemu
 from vmtax.image.cache import Image
 from vmtax.image.place import Placed, place
 from vmtax.machine import Machine
@@ -160,7 +160,7 @@ def _choose_hypervisor(environment: Environment, binary: str | None, emit: Calla
         vcpus=1,
         memory_bytes=512 * 2**20,
         accelerator="kvm",
-        qemu=environment.qemu.binary,
+        qemu=environment.qemu.command,
         kernel=environment.placed.kernel,
         initrd=environment.placed.initrd,
         root=environment.placed.root,
@@ -174,6 +174,13 @@ def _choose_hypervisor(environment: Environment, binary: str | None, emit: Calla
             f"The guests' CPU is emulated (TCG), because {accelerator.reason}. "
             "The numbers show that things work, not what hardware costs."
         )
+        if binary is None and not environment.qemu.emulates_steadily:
+            assert environment.placed.tree is not None
+            own, environment.qemu = environment.qemu, image_qemu(host, environment.placed.tree)
+            environment.notes.append(
+                f"QEMU is the image's {environment.qemu.version}, not the host's {own.version}, whose emulated guests "
+                "crash too often to be measured. --qemu qemu-system-x86_64 insists on the host's."
+            )
     elif "nested" in plan.layers:
         _check_nesting(host)
 

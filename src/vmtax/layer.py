@@ -158,7 +158,7 @@ def _spec(
         memory_bytes=environment.plan.guest.memory,
         accelerator=accelerator,
         # Inside a guest there is the image's QEMU only.
-        qemu="qemu-system-x86_64" if in_guest else environment.qemu.binary,
+        qemu=("qemu-system-x86_64",) if in_guest else environment.qemu.command,
         kernel=placed.kernel,
         initrd=placed.initrd,
         root=placed.root,

@@ -233,7 +233,8 @@ def _host_facts(active: Run) -> None:
     }
     facts["cpus_measured"] = environment.cpus
     if environment.qemu is not None:
-        facts["qemu"] = qemu_facts(environment.host, environment.qemu.binary)
+        qemu = environment.qemu
+        facts["qemu"] = {"command": list(qemu.command), "version": qemu.version, "text": qemu.described}
     if environment.accelerator is not None:
         facts["accelerator"] = {"name": environment.accelerator.name, "reason": environment.accelerator.reason}
     if environment.disk_directory is not None:

@@ -3,7 +3,7 @@
 from vmtax.hypervisor.accelerator import Accelerator, choose
 from vmtax.hypervisor.boot import BootFailed, Guest, boot
 from vmtax.hypervisor.credentials import Credentials
-from vmtax.hypervisor.qemu import Qemu, QemuError, find_qemu
+from vmtax.hypervisor.qemu import Qemu, QemuError, find_qemu, image_qemu
 from vmtax.hypervisor.spec import Drive, GuestSpec
 
 __all__ = [
@@ -18,4 +18,5 @@ __all__ = [
     "boot",
     "choose",
     "find_qemu",
+    "image_qemu",
 ]

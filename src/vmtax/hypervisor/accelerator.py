@@ -42,7 +42,7 @@ def choose(
         why = "you may not use /dev/kvm (join the group kvm)" if there else "there is no /dev/kvm"
         return Accelerator("tcg", why)
     boot_id = machine.read_text("/proc/sys/kernel/random/boot_id").strip()
-    key = f"{boot_id} {spec.qemu} {version} {spec.kernel}"
+    key = f"{boot_id} {' '.join(spec.qemu)} {version} {spec.kernel}"
     known = _remembered()
     if key not in known:
         emit(Step("probing /dev/kvm", "booting a guest on it; a minute at most"))

@@ -38,7 +38,7 @@ class GuestSpec:
     vcpus: int
     memory_bytes: int
     accelerator: Literal["kvm", "tcg"]
-    qemu: str  # the QEMU binary on the parent
+    qemu: tuple[str, ...]  # what starts QEMU on the parent
     kernel: str  # on the parent
     initrd: str  # on the parent, without credentials
     root: str  # the read-only root image, file or block device on the parent
@@ -54,7 +54,7 @@ def command_line(spec: GuestSpec, initrd: PurePosixPath, console: PurePosixPath)
     """The argv. `initrd` holds this run's credentials in front of the image's; QMP is on standard input and output."""
     return (
         # Nothing that was not asked for: no default devices, no configuration file of the user's.
-        *(spec.qemu, "-name", spec.name, "-nodefaults", "-no-user-config", "-display", "none"),
+        *(*spec.qemu, "-name", spec.name, "-nodefaults", "-no-user-config", "-display", "none"),
         # A panicking guest asks for a reboot (panic=-1): then QEMU ends, which is how we learn of it.
         "-no-reboot",
         *("-machine", _machine(spec), *_cpu(spec)),
