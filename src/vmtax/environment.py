@@ -15,15 +15,17 @@ from vmtax.image.place import Placed, place
 from vmtax.machine import Machine
 from vmtax.machine.local import LocalMachine
 from vmtax.machine.ssh import connect_host
-from vmtax.network import GUEST_ADDRESS, PEER_ADDRESS, Segment
+from vmtax.network import END_ADDRESS, PEER_ADDRESS, Segment
 from vmtax.plan import Plan
 from vmtax.storage import RawFile, fill
-from vmtax.workload import Workload
+from vmtax.workload import Link, Workload
 from vmtax.workload.disk import Disk
 from vmtax.workload.net import PORT
 
 DISK_DIRECTORY = PurePosixPath("/var/tmp")  # for large files that are not for ever (Filesystem Hierarchy Standard)
 DATA_MOUNT = "/mnt"  # where the userland sees the directory of the disk under test
+# Starts a server that serves one test, then becomes the client: constant text, the client's arguments stay arguments.
+WITH_SERVER = ("sh", "-c", 'iperf3 --server --one-off --daemon --bind 127.0.0.1 && exec "$@"', "sh")
 CARRIER_SPARE = 1.15  # a carrier's ext4 needs room beside the nested guest's disk
 CARRIER_EXTRA_BYTES = 256 * 2**20
 
@@ -67,18 +69,26 @@ class Environment:
         """Of the disk under test, in bytes: the same on every layer."""
         return max(workload.parameters.size_bytes for workload in self.workloads if isinstance(workload, Disk))
 
-    def userland(self, *, network: bool) -> tuple[str, ...]:
+    def userland(self, *, namespace: str | None = None, unshare_network: bool = False) -> tuple[str, ...]:
         """What enters the image on the host, on as many CPUs as a guest gets."""
         assert self.placed.tree is not None
-        namespace = ("ip", "netns", "exec", self.end) if network and self.end else ()
-        data = ("--bind", str(self.disk.path.parent), DATA_MOUNT) if self.disk else ()
         return (
-            *namespace,
+            *(("ip", "netns", "exec", namespace) if namespace else ()),
             *("taskset", "-c", self.cpus),
             *enter_tree(self.placed.tree),
-            *data,
+            *(("--unshare-net",) if unshare_network else ()),
+            *(("--bind", str(self.disk.path.parent), DATA_MOUNT) if self.disk else ()),
             "--",
         )
+
+    def host_link(self) -> Link | None:
+        """The host layer's way to the peer; without root both ends are on a private loopback."""
+        if not self.wants("net"):
+            return None
+        if self.segment is not None:
+            return Link(self.host, self.userland(namespace=self.end), PEER_ADDRESS, PORT)
+        prefix = (*self.userland(unshare_network=True), *WITH_SERVER)
+        return Link(self.host, prefix, "127.0.0.1", PORT)
 
 
 def enter_tree(tree: str) -> tuple[str, ...]:
@@ -200,13 +210,14 @@ def _open_network(environment: Environment) -> None:
     host = environment.host
     if not environment.is_root:
         environment.notes.append(
-            "Network: not measured, because a bridge and a tap need root on the host under test; run as root."
+            "Network: QEMU's user networking, because a bridge and a tap need root on the host under test. "
+            "It is slower than a bridge, and a nested VM cannot be reached through it: run as root."
         )
         return
     token = environment.local.token[:6]
     segment = Segment(host, token)
     peer = segment.add_end("peer", PEER_ADDRESS)
-    environment.end = segment.add_end("end", GUEST_ADDRESS)
+    environment.end = segment.add_end("end", END_ADDRESS)
     environment.segment = segment
     assert environment.placed.tree is not None
     server = ("iperf3", "--server", "--bind", PEER_ADDRESS, "--port", str(PORT))
@@ -223,7 +234,7 @@ def _open_disks(environment: Environment, directory: PurePosixPath, emit: Callab
     if {"host", "vm"} & set(plan.layers):
         emit(Step("writing the disk under test in full", f"{size / 2**20:.0f} MiB in {directory}"))
         environment.disk = RawFile.allocate(host, ours / "disk.raw", size)
-        fill(host, environment.userland(network=False), f"{DATA_MOUNT}/disk.raw", size)
+        fill(host, environment.userland(), f"{DATA_MOUNT}/disk.raw", size)
     if "nested" in plan.layers:
         # Whole MiB: QEMU opens no disk with O_DIRECT that ends within a block.
         room = (int(size * CARRIER_SPARE) + CARRIER_EXTRA_BYTES) // 2**20 * 2**20

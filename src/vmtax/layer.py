@@ -16,7 +16,8 @@ from vmtax.network import GUEST_ADDRESS, PEER_ADDRESS, Segment
 from vmtax.network.segment import PREFIX_LENGTH
 from vmtax.result import Treatment
 from vmtax.storage import fill
-from vmtax.workload import Site
+from vmtax.workload import Link, Site
+from vmtax.workload.net import PORT
 
 GUEST_NIC = "eth1"  # the second network card of a guest: the network under test
 CARRIER_MAC = "52:54:00:76:74:02"
@@ -41,7 +42,7 @@ class Opened:
 def opened(environment: Environment, treatment: Treatment) -> Iterator[Opened]:
     """Bring up the treatment's layer, settled and with cold caches; guests are gone at exit.
 
-    Where QEMU dies of a signal on the way up it is all done once more, and the guest's warnings say so: emulated SVM
+    Where a guest is lost on the way up it is all done once more, and the guest's warnings say so: emulated SVM
     makes QEMU abort about once in twenty boots of a carrier (assertion `iotlb_to_section`).
     """
     with contextlib.ExitStack() as stack:
@@ -49,8 +50,8 @@ def opened(environment: Environment, treatment: Treatment) -> Iterator[Opened]:
         try:
             layer = _open(environment, treatment, stack, guests)
         except (BootFailed, MachineLost) as failure:
-            reason = _why_qemu_died(failure, guests)
-            if reason is None:
+            reason = _why_lost(failure, guests)
+            if reason is None or treatment.layer == "host":
                 raise
             stack.close()
             guests.clear()
@@ -59,14 +60,13 @@ def opened(environment: Environment, treatment: Treatment) -> Iterator[Opened]:
         yield layer
 
 
-def _why_qemu_died(failure: BootFailed | MachineLost, guests: list[Guest]) -> str | None:
-    """What QEMU said before it ended by itself; None where something else went wrong."""
-    time.sleep(0.2)  # a process whose connection just broke may still be ending
-    for guest in guests:
-        reason = guest.cause_of_death()
-        if reason:
-            return reason
-    if isinstance(failure, BootFailed) and failure.qemu_died:
+def _why_lost(failure: BootFailed | MachineLost, guests: list[Guest]) -> str | None:
+    """How a guest was lost, with QEMU's own words if it has any; None where a second try would fail the same way."""
+    time.sleep(0.5)  # a process whose connection just broke may still be ending
+    causes = [cause for guest in guests if (cause := guest.cause_of_death())]
+    if causes:
+        return causes[0]
+    if isinstance(failure, MachineLost) or failure.qemu_died:
         return str(failure).partition("\n")[0]
     return None
 
@@ -99,9 +99,9 @@ def _host(environment: Environment) -> Opened:
         machine=environment.host,
         layer="host",
         vcpus=environment.plan.guest.vcpus,
-        prefix=environment.userland(network=True),
+        prefix=environment.userland(),
         disk=f"{DATA_MOUNT}/{environment.disk.path.name}" if environment.disk else None,
-        peer=PEER_ADDRESS if environment.segment else None,
+        link=environment.host_link(),
     )
     return Opened(site, ())
 
@@ -109,6 +109,8 @@ def _host(environment: Environment) -> Opened:
 def _vm(environment: Environment, treatment: Treatment, stack: contextlib.ExitStack, guests: list[Guest]) -> Opened:
     drive = _drive(treatment, str(environment.disk.path)) if environment.disk else None
     spec = _spec(environment, treatment, environment.placed, accelerator=_host_accelerator(environment), data=drive)
+    if environment.wants("net") and environment.segment is None:
+        spec = replace(spec, forwards=(PORT,))
     guest = _boot(environment, environment.host, spec, environment.segment, stack)
     guests.append(guest)
     return Opened(_guest_site(environment, "vm", guest), (guest,))
@@ -199,16 +201,21 @@ def _boot(
 
 
 def _guest_site(environment: Environment, layer: str, guest: Guest) -> Site:
+    link = None
     if guest.spec.tap is not None:
         commands = f"address add {GUEST_ADDRESS}/{PREFIX_LENGTH} dev {GUEST_NIC}\nlink set {GUEST_NIC} up\n"
         guest.machine.run("ip", "-batch", "-", input=commands)
+        link = Link(guest.machine, (), PEER_ADDRESS, PORT)
+    elif guest.spec.forwards:
+        guest.machine.start("iperf3", "--server", "--port", str(PORT))
+        link = Link(environment.host, environment.userland(), "127.0.0.1", guest.ports[PORT], at_peer=True)
     return Site(
         machine=guest.machine,
         layer=layer,
         vcpus=guest.spec.vcpus,
         prefix=(),
         disk=guest.spec.data.device if guest.spec.data else None,
-        peer=PEER_ADDRESS if guest.spec.tap is not None else None,
+        link=link,
     )
 
 

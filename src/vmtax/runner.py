@@ -193,7 +193,7 @@ def _record_boots(active: Run, place: Place, layer: Opened) -> None:
 def _workloads(active: Run, place: Place, layer: Opened) -> bool:
     """Run every workload that this layer can; True when the machine was lost on the way."""
     for workload in active.environment.workloads:
-        if layer.site.layer not in workload.layers or (workload.name == "net" and layer.site.peer is None):
+        if layer.site.layer not in workload.layers or (workload.name == "net" and layer.site.link is None):
             continue
         for case in workload.cases():
             active.emit(WorkloadStarted(place.treatment, workload.name, case))

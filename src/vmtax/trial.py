@@ -46,12 +46,13 @@ def run_trial(
 ) -> Trial:
     """Run one case. A failure is a trial too: status and error say so, and what the tool printed is kept."""
     site = layer.site
-    argv = site.enter(workload.command(site, case))
+    machine, prefix = workload.seat(site)
+    argv = (*prefix, *workload.command(site, case))
     limit = workload.seconds(case) * (EMULATED_SLOWDOWN if emulated else SLOWDOWN) + GRACE_SECONDS
     started, clock = time.time(), time.monotonic()
     raw, seconds = "", 0.0
     try:
-        outcome = site.machine.try_run(*argv, timeout=limit)
+        outcome = machine.try_run(*argv, timeout=limit)
         raw, seconds = f"{outcome.stdout}\n{outcome.stderr}", outcome.seconds
         if not outcome.ok:
             raise BadOutput(_failure(outcome, workload, case, raw))

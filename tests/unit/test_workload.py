@@ -69,6 +69,13 @@ def test_net_reports_throughput_and_cpu_of_both_ends() -> None:
     assert figures["net.tcp-out.peer_cpu"] == pytest.approx(0.378816, rel=1e-4)
 
 
+def test_net_tells_the_ends_apart_when_the_client_is_the_peer() -> None:
+    """User networking: the client, at the peer, sends: that is *into* the layer."""
+    figures = parsed("net", "tcp-in", "tcp-out.json")
+    assert figures["net.tcp-in.peer_cpu"] == pytest.approx(0.993747, rel=1e-4)
+    assert figures["net.tcp-in.local_cpu"] == pytest.approx(0.378816, rel=1e-4)
+
+
 def test_net_repeats_what_iperf3_complains_about() -> None:
     with pytest.raises(BadOutput, match="unable to connect"):
         EVERY["net"].parse("tcp-out", '{"start": {}, "error": "unable to connect to server"}')

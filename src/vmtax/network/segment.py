@@ -13,6 +13,7 @@ from vmtax.machine import Machine
 # Inside private namespaces, so they collide with nothing. One guest at a time is measured.
 PEER_ADDRESS = "10.77.0.1"
 GUEST_ADDRESS = "10.77.0.2"
+END_ADDRESS = "10.77.0.3"  # not the guest's: the peer would send to the card that had the address last
 PREFIX_LENGTH = 24
 BRIDGE = "br0"
 

@@ -8,8 +8,8 @@ from vmtax.workload.chess import Chess
 from vmtax.workload.disk import Disk
 from vmtax.workload.memory import Memory
 from vmtax.workload.net import Net
-from vmtax.workload.site import Site
+from vmtax.workload.site import Link, Site
 
 WORKLOADS: dict[str, type[Workload[Any]]] = {kind.name: kind for kind in (Chess, Memory, Disk, Net, Boot)}
 
-__all__ = ["WORKLOADS", "BadOutput", "Parameters", "Site", "Workload"]
+__all__ = ["WORKLOADS", "BadOutput", "Link", "Parameters", "Site", "Workload"]

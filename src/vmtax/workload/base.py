@@ -8,6 +8,7 @@ from typing import ClassVar, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
+from vmtax.machine import Machine
 from vmtax.result import Measurement, Metric
 from vmtax.workload.site import Site
 
@@ -49,6 +50,10 @@ class Workload(ABC, Generic[P]):
     @abstractmethod
     def command(self, site: Site, case: str) -> Sequence[str]:
         """The argv, as seen inside the userland of `site`."""
+
+    def seat(self, site: Site) -> tuple[Machine, tuple[str, ...]]:
+        """The machine on which the command is run, and what enters the userland there."""
+        return site.machine, site.prefix
 
     @abstractmethod
     def seconds(self, case: str) -> float:

@@ -8,9 +8,10 @@ from typing import Literal
 
 from pydantic import Field
 
+from vmtax.machine import Machine
 from vmtax.result import Measurement, Metric
 from vmtax.workload.base import BadOutput, Parameters, Workload
-from vmtax.workload.site import Site
+from vmtax.workload.site import Link, Site
 
 PORT = 5201  # iperf3's own
 Case = Literal["tcp-in", "tcp-out"]
@@ -32,12 +33,16 @@ class Net(Workload[NetParameters]):
     def metrics(self) -> Sequence[Metric]:
         return tuple(metric for case in self.parameters.cases for metric in _metrics(case))
 
+    def seat(self, site: Site) -> tuple[Machine, tuple[str, ...]]:
+        link = _link(site)
+        return link.machine, link.prefix
+
     def command(self, site: Site, case: str) -> Sequence[str]:
-        if site.peer is None:
-            raise ValueError(f"{site.machine.path} has no network peer")
-        reverse = ("--reverse",) if case == "tcp-in" else ()
+        link = _link(site)
+        # iperf3 sends from client to server unless told otherwise.
+        reverse = ("--reverse",) if (case == "tcp-in") != link.at_peer else ()
         return (
-            *("iperf3", "--client", site.peer, "--port", str(PORT), "--time", f"{self.parameters.seconds:.0f}"),
+            *("iperf3", "--client", link.address, "--port", str(link.port), "--time", f"{self.parameters.seconds:.0f}"),
             *("--connect-timeout", "5000", "--json", *reverse),
         )
 
@@ -51,12 +56,21 @@ class Net(Workload[NetParameters]):
                 raise BadOutput(f"iperf3: {report['error']}")
             rate = float(report["end"]["sum_received"]["bits_per_second"])
             cpu = report["end"]["cpu_utilization_percent"]
-            figures = (rate, cpu["host_total"] / 100, cpu["remote_total"] / 100)
+            ends = [cpu["host_total"] / 100, cpu["remote_total"] / 100]  # of the client, of the server
+            if bool(report["start"]["test_start"]["reverse"]) != (case == "tcp-in"):
+                ends.reverse()  # the client was the peer
+            figures = (rate, *ends)
         except (ValueError, LookupError, TypeError) as problem:
             raise BadOutput("no JSON with end.sum_received in what iperf3 printed") from problem
         if rate <= 0:
             raise BadOutput(f"iperf3 carried nothing for {case}")
         return tuple(Measurement(metric, value) for metric, value in zip(_metrics(case), figures, strict=True))
+
+
+def _link(site: Site) -> Link:
+    if site.link is None:
+        raise ValueError(f"{site.machine.path} has no network peer")
+    return site.link
 
 
 def _metrics(case: str) -> tuple[Metric, Metric, Metric]:

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from vmtax.machine import Machine
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """How iperf3's client reaches its server: on the layer itself, or, where the layer cannot call out, at the peer."""
+
+    machine: Machine  # where the client runs
+    prefix: tuple[str, ...]  # enters the userland there
+    address: str  # the server's
+    port: int
+    at_peer: bool = False  # True: the server is on the layer and the client is the peer (user networking)
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,9 +27,4 @@ class Site:
     vcpus: int
     prefix: tuple[str, ...]  # enters the image: bubblewrap on a host, nothing in a guest
     disk: str | None = None  # file or block device under test, as named inside the userland
-    peer: str | None = None  # IPv4 address of the network peer as reached from here; None: not measured
-    reverse_only: bool = False  # True with user networking: the peer connects to us
-
-    def enter(self, argv: Sequence[str]) -> tuple[str, ...]:
-        """The argv that runs `argv` inside the common userland on this machine."""
-        return (*self.prefix, *argv)
+    link: Link | None = None  # to the network peer; None: the network is not measured here

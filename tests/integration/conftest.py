@@ -1,0 +1,96 @@
+"""Real machines for the tests: this host, the root image, and guests booted once for many tests."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from vmtax.hypervisor import Credentials, GuestSpec, Qemu, image_qemu
+from vmtax.image import build
+from vmtax.image.cache import Image
+from vmtax.image.place import Placed, place
+from vmtax.machine.local import LocalMachine
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_directories(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Results and undo lists of tests go nowhere near the user's; the image cache is the user's, to be quick."""
+    patch = pytest.MonkeyPatch()
+    patch.setenv("XDG_DATA_HOME", str(tmp_path_factory.mktemp("data")))
+    patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+    yield
+    patch.undo()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _needs_root() -> None:
+    if os.geteuid() != 0:
+        pytest.fail("the integration tests make bridges and namespaces: run them as root")
+
+
+@pytest.fixture(scope="session")
+def image() -> Image:
+    return build.ensure(lambda event: None)
+
+
+@pytest.fixture
+def local() -> Iterator[LocalMachine]:
+    machine = LocalMachine()
+    yield machine
+    machine.close()
+
+
+@pytest.fixture(scope="session")
+def shared_local() -> Iterator[LocalMachine]:
+    """For what several tests use; tests about ends and failures make their own."""
+    machine = LocalMachine()
+    yield machine
+    machine.close()
+
+
+@pytest.fixture(scope="session")
+def credentials(shared_local: LocalMachine) -> Credentials:
+    return Credentials.make(shared_local)
+
+
+@pytest.fixture(scope="session")
+def placed(shared_local: LocalMachine, image: Image) -> Placed:
+    return place(shared_local, image, lambda event: None)
+
+
+@pytest.fixture(scope="session")
+def qemu(shared_local: LocalMachine, placed: Placed) -> Qemu:
+    assert placed.tree is not None
+    return image_qemu(shared_local, placed.tree)
+
+
+@pytest.fixture(scope="session")
+def spec(placed: Placed, qemu: Qemu) -> GuestSpec:
+    """A small emulated guest."""
+    return GuestSpec(
+        name="vm",
+        vcpus=2,
+        memory_bytes=512 * 2**20,
+        accelerator="tcg",
+        qemu=qemu.command,
+        kernel=placed.kernel,
+        initrd=placed.initrd,
+        root=placed.root,
+    )
+
+
+def leftovers(token: str) -> list[str]:
+    """What a run with this token left on this machine."""
+    found = [str(path) for base in ("/tmp", "/var/tmp") for path in Path(base).glob(f"*{token}*")]
+    found += [str(path) for path in Path("/run/netns").glob(f"*{token[:6]}*")]
+    found += [str(path) for path in Path("/sys/class/net").glob(f"*{token[:6]}*")]
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if f"VMTAX_RUN={token}".encode() in (process / "environ").read_bytes():
+                found.append((process / "cmdline").read_bytes().replace(b"\0", b" ").decode())
+        except OSError:
+            continue
+    return found

@@ -1,0 +1,98 @@
+"""Guests on this host and in a guest, for real."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path, PurePosixPath
+
+import pytest
+
+from vmtax.hypervisor import BootFailed, Credentials, GuestSpec, boot
+from vmtax.hypervisor.boot import Patience
+from vmtax.image.place import IN_GUEST
+from vmtax.machine import CommandFailed, MachineLost
+from vmtax.machine.local import LocalMachine
+
+
+def test_a_guest_answers_carries_a_nested_guest_and_ends(
+    shared_local: LocalMachine, credentials: Credentials, spec: GuestSpec
+) -> None:
+    carrier_spec = replace(spec, memory_bytes=2 * 2**30)
+    with boot(shared_local, carrier_spec, credentials, shared_local) as carrier:
+        assert carrier.machine.path == "host/vm"
+        assert 0 < carrier.kernel_seconds < carrier.ready_seconds
+        assert carrier.machine.run("nproc").strip() == "2"
+        # Mitigations are a factor: they must never be off by accident.
+        assert "mitigations" not in carrier.machine.read_text("/proc/cmdline")
+
+        carrier.machine.run("modprobe", "kvm_amd")
+        nested_spec = replace(
+            spec,
+            accelerator="kvm",
+            qemu=("qemu-system-x86_64",),
+            kernel=IN_GUEST.kernel,
+            initrd=IN_GUEST.initrd,
+            root=IN_GUEST.root,
+        )
+        with boot(carrier.machine, nested_spec, credentials, shared_local) as nested:
+            assert nested.machine.path == "host/vm/vm"
+            boot_ids = {
+                machine.read_text("/proc/sys/kernel/random/boot_id") for machine in (carrier.machine, nested.machine)
+            }
+            assert len(boot_ids) == 2, "two different kernels answered"
+            assert nested.shut_down() < 20
+        assert carrier.shut_down() < 20
+        assert carrier.warnings == []
+
+
+def test_files_and_commands_of_a_guest(
+    shared_local: LocalMachine, credentials: Credentials, spec: GuestSpec, tmp_path: Path
+) -> None:
+    with boot(shared_local, spec, credentials, shared_local) as guest:
+        machine = guest.machine
+        text = "one 'two' \"three\" $HOME `id` ; & | \\ ü\n"
+        assert machine.run("printf", "%s", text) == text, "arguments stay arguments through ssh's shell"
+        machine.write_text(PurePosixPath("/tmp/a file"), text)
+        here = tmp_path / "pulled"
+        machine.pull(PurePosixPath("/tmp/a file"), here)
+        assert here.read_text() == text
+        machine.push(here, PurePosixPath("/tmp/pushed"))
+        assert machine.read_text("/tmp/pushed") == text
+        with pytest.raises(CommandFailed, match=r"host/vm: cat /nowhere: exit code 1\n.*No such file"):
+            machine.read_text("/nowhere")
+        late = machine.try_run("sleep", "60", timeout=1)
+        assert late.timed_out and late.seconds < 15
+        sleeper = machine.start("sleep", "600")
+        assert machine.succeeds("kill", "-0", str(sleeper.pid))
+        sleeper.stop()
+        assert not machine.succeeds("kill", "-0", str(sleeper.pid))
+        guest.process.stop()
+        with pytest.raises(MachineLost):
+            machine.run("true")
+
+
+def test_a_panic_is_told_with_the_last_console_lines(
+    local: LocalMachine, credentials: Credentials, spec: GuestSpec
+) -> None:
+    """A root disk that is no file system: the guest's init ends, the kernel panics."""
+    with (
+        pytest.raises(BootFailed, match=r"(?s)the guest kernel panicked.*Kernel panic - not syncing"),
+        boot(local, replace(spec, root="/dev/zero"), credentials, local),
+    ):
+        pass
+
+
+def test_a_guest_that_never_answers_is_given_up(local: LocalMachine, credentials: Credentials, spec: GuestSpec) -> None:
+    with (
+        pytest.raises(BootFailed, match="not ready within 1 s"),
+        boot(local, spec, credentials, local, patience=Patience(ready=1.0)),
+    ):
+        pass
+
+
+def test_qemu_that_dies_at_start_tells_why(local: LocalMachine, credentials: Credentials, spec: GuestSpec) -> None:
+    with (
+        pytest.raises(BootFailed, match=r"(?s)QEMU ended.*kernel"),
+        boot(local, replace(spec, kernel="/nowhere/vmlinux"), credentials, local),
+    ):
+        pass

@@ -1,0 +1,38 @@
+"""The commands in the README, as they stand there."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+from vmtax.image.cache import Image
+
+README = Path(__file__).parents[2] / "README.md"
+
+
+def commands() -> list[list[str]]:
+    """Every `vmtax ...` line of the first block under "Use"."""
+    block = re.search(r"## Use\n.*?```sh\n(.*?)```", README.read_text(), re.DOTALL)
+    assert block is not None
+    return [shlex.split(line, comments=True) for line in block[1].splitlines()]
+
+
+def test_every_command_works_in_order(image: Image, tmp_path: Path) -> None:
+    found = commands()
+    assert len(found) >= 5 and all(argv[0] == "vmtax" for argv in found)
+    for argv in found:
+        done = subprocess.run([sys.executable, "-m", *argv], cwd=tmp_path, capture_output=True, text=True, timeout=400)
+        assert done.returncode == 0, f"{shlex.join(argv)}: {done.stderr}"
+    assert (tmp_path / "report.html").stat().st_size < 3_000_000
+    assert (tmp_path / "image.tar.zst").is_file()
+
+
+def test_the_plan_in_it_is_legal() -> None:
+    from vmtax.plan import parse
+
+    block = re.search(r"```yaml\n(.*?)```", README.read_text(), re.DOTALL)
+    assert block is not None
+    assert len(parse(block[1]).treatments()[0]) == 3

@@ -1,0 +1,111 @@
+"""`vmtax run` as a user types it: every layer, every workload, and what is left afterwards."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.integration.conftest import leftovers
+from vmtax.image.cache import Image
+
+PLAN = """\
+name: short
+layers: [host, vm, nested]
+guest: {vcpus: 2, memory: 512MiB}
+workloads:
+  - chess: {emulated_depth: 4}
+  - memory: {cases: [faults], seconds: 1}
+  - disk: {patterns: [randread-4k-qd1, randwrite-4k-fsync], size: 32MiB, seconds: 1}
+  - net: {cases: [tcp-in, tcp-out], seconds: 1}
+  - boot
+rounds: {min: 1, max: 1}
+"""
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> Path:
+    path = tmp_path / "short.yaml"
+    path.write_text(PLAN)
+    return path
+
+
+def vmtax(*argv: str, directory: Path, timeout: float = 300) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "vmtax", *argv]
+    return subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=timeout)
+
+
+def tokens() -> set[str]:
+    """Tokens of runs whose guard lives."""
+    return {path.stem for path in Path(os.environ["XDG_STATE_HOME"], "vmtax/undo").glob("*.undo")}
+
+
+def test_three_layers_measured_reported_and_nothing_left(image: Image, plan: Path, tmp_path: Path) -> None:
+    before = set(Path("/tmp").iterdir()) | set(Path("/var/tmp").iterdir())
+    done = vmtax("run", str(plan), "--json", "-o", "report.html", directory=tmp_path)
+    assert done.returncode == 0, done.stderr
+    answer = json.loads(done.stdout)
+    assert answer["schema"] == "vmtax/1" and answer["kind"] == "experiment"
+    data = answer["data"]
+    have = {(entry["treatment"], entry["metric"]) for entry in data["measurements"]}
+    for metric in ("chess.nodes_per_second", "disk.randread-4k-qd1.iops", "net.tcp-in.bits_per_second"):
+        assert {(layer, metric) for layer in ("host", "vm", "nested")} <= have
+    assert ("nested", "boot.ready_seconds") in have and ("host", "boot.ready_seconds") not in have
+    assert data["facts"]["host"]["accelerator"]["name"] in ("kvm", "tcg")
+    if data["facts"]["host"]["accelerator"]["name"] == "tcg":
+        assert "emulated" in (tmp_path / "report.html").read_text()
+    assert tokens() == set()
+    after = set(Path("/tmp").iterdir()) | set(Path("/var/tmp").iterdir())
+    assert [path for path in after - before if "vmtax-" in path.name] == []
+
+    shown = vmtax("show", directory=tmp_path)
+    assert shown.returncode == 0 and "chess" in shown.stdout.lower()
+    assert data["id"] in vmtax("runs", directory=tmp_path).stdout
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=["ctrl-c", "sigkill"])
+def test_whatever_ends_it_nothing_is_left_and_results_are_kept(
+    image: Image, plan: Path, tmp_path: Path, number: signal.Signals
+) -> None:
+    """Ended while a guest runs a workload: the guest, its namespaces and its disks must go, its results stay."""
+    plan.write_text(
+        PLAN.replace("[host, vm, nested]", "[vm]").replace("max: 1", "max: 50").replace("min: 1", "min: 50")
+    )
+    argv = [sys.executable, "-m", "vmtax", "run", str(plan)]
+    process = subprocess.Popen(argv, cwd=tmp_path, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    try:
+        _wait_for_trials(3)
+        (token,) = tokens()
+        assert any("qemu" in entry for entry in leftovers(token)), "it was really under way"
+        process.send_signal(number)
+        process.wait(60)
+    finally:
+        process.kill()
+        process.communicate()
+    deadline = time.monotonic() + 30
+    while (left := leftovers(token)) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    assert left == []
+    assert tokens() == set()
+    shown = json.loads(vmtax("show", "--json", directory=tmp_path).stdout)["data"]
+    assert shown["state"] == "interrupted"
+    assert len({entry["metric"] for entry in shown["measurements"]}) >= 3
+
+
+def _wait_for_trials(count: int) -> None:
+    from vmtax.store import Store
+
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline:
+        with Store() as store:
+            newest = next(iter(store.experiments()), None)
+            if newest is not None and newest.state == "running" and newest.ok >= count:
+                return
+        time.sleep(0.2)
+    pytest.fail(f"no {count} trials within 120 s")

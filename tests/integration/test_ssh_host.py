@@ -1,0 +1,89 @@
+"""Another host over ssh: a real sshd in a network namespace, found through the user's own ssh configuration."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.integration.test_run import PLAN
+from vmtax.image.cache import Image
+from vmtax.machine.local import LocalMachine
+
+NAMESPACE = "vmtax-test-host"
+ADDRESS = "10.78.0.2"
+# Gives the command a private ~/.ssh and changes nobody else's: constant text, the arguments stay arguments.
+WITH_SSH_DIRECTORY = 'mount --bind "$1" "$2" && shift 2 && exec "$@"'
+
+
+@dataclass(frozen=True)
+class RemoteHost:
+    """What a user would have: a configuration that knows the host, and nothing else."""
+
+    ssh: Path  # to be used as ~/.ssh
+    cache: Path  # XDG_CACHE_HOME over there
+
+    def vmtax(self, *argv: str, directory: Path) -> subprocess.CompletedProcess[str]:
+        home = Path("~/.ssh").expanduser()
+        home.mkdir(mode=0o700, exist_ok=True)
+        private = ("unshare", "--mount", "sh", "-c", WITH_SSH_DIRECTORY, "sh", str(self.ssh), str(home))
+        command = [*private, sys.executable, "-m", "vmtax", *argv]
+        return subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=400)
+
+
+@pytest.fixture
+def remote(local: LocalMachine, tmp_path: Path) -> Iterator[RemoteHost]:
+    ssh, cache = tmp_path / "ssh", tmp_path / "cache"
+    ssh.mkdir(mode=0o700)
+    for name in ("id", "host_key"):
+        local.run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(ssh / name))
+    (ssh / "known_hosts").write_text(f"{ADDRESS} {(ssh / 'host_key.pub').read_text()}")
+    (ssh / "config").write_text(
+        f"Host testhost\n HostName {ADDRESS}\n User root\n IdentityFile {ssh}/id\n BatchMode yes\n"
+    )
+    configuration = tmp_path / "sshd_config"
+    configuration.write_text(
+        f"ListenAddress {ADDRESS}\nHostKey {ssh}/host_key\nAuthorizedKeysFile {ssh}/id.pub\nStrictModes no\nUsePAM no\n"
+        f"PidFile none\nSetEnv XDG_CACHE_HOME={cache} XDG_STATE_HOME={tmp_path}/state\n"
+    )
+    local.undo_later("ip", "netns", "delete", NAMESPACE)
+    local.run("ip", "netns", "add", NAMESPACE)
+    local.undo_later("ip", "link", "delete", "vt-test-host")
+    local.run("ip", "link", "add", "vt-test-host", "type", "veth", "peer", "name", "eth0", "netns", NAMESPACE)
+    local.run("ip", "address", "add", "10.78.0.1/30", "dev", "vt-test-host")
+    local.run("ip", "link", "set", "vt-test-host", "up")
+    batch = f"link set lo up\naddress add {ADDRESS}/30 dev eth0\nlink set eth0 up\n"
+    local.run("ip", "-n", NAMESPACE, "-batch", "-", input=batch)
+    local.run("mkdir", "-p", "/run/sshd")
+    local.start("ip", "netns", "exec", NAMESPACE, "/usr/sbin/sshd", "-D", "-e", "-f", str(configuration))
+    yield RemoteHost(ssh, cache)
+
+
+def test_a_host_over_ssh_is_measured_with_the_same_code(image: Image, remote: RemoteHost, tmp_path: Path) -> None:
+    plan = tmp_path / "remote.yaml"
+    plan.write_text(PLAN.replace("[host, vm, nested]", "[host, vm]"))
+    done = remote.vmtax("run", str(plan), "--host", "ssh://testhost", "--json", "-o", "r.html", directory=tmp_path)
+    assert done.returncode == 0, done.stderr
+    data = json.loads(done.stdout)["data"]
+    assert data["host"] == "ssh://testhost"
+    have = {(entry["treatment"], entry["metric"]) for entry in data["measurements"]}
+    assert {
+        ("host", "net.tcp-in.bits_per_second"),
+        ("vm", "disk.randread-4k-qd1.iops"),
+        ("vm", "boot.ready_seconds"),
+    } <= have
+    assert (remote.cache / "vmtax/images" / image.identity / "tree").is_dir(), "the image was carried over"
+    assert list((tmp_path / "state/vmtax/undo").glob("*.undo")) == [], "the far guard undid its list"
+
+
+def test_a_changed_host_key_is_refused_as_ssh_would(remote: RemoteHost, tmp_path: Path) -> None:
+    (remote.ssh / "known_hosts").write_text(f"{ADDRESS} {(remote.ssh / 'id.pub').read_text()}")
+    done = remote.vmtax("run", "--host", "ssh://testhost", directory=tmp_path)
+    assert done.returncode == 1
+    assert "HOST IDENTIFICATION HAS CHANGED" in done.stderr
+    assert "Traceback" not in done.stderr

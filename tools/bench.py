@@ -1,0 +1,76 @@
+"""Prints the figures that are watched: start-up, guest boot, store and report. Nothing is asserted: compare runs."""
+
+from __future__ import annotations
+
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from tests.sample import large_experiment
+from vmtax import compare
+from vmtax.hypervisor import Credentials, GuestSpec, boot, image_qemu
+from vmtax.image import build
+from vmtax.machine.local import LocalMachine
+from vmtax.report.html import render_html
+from vmtax.store import Store
+
+BOOTS = 7
+STARTS = 11
+
+
+def timed(action: Callable[[], object]) -> float:
+    started = time.monotonic()
+    action()
+    return time.monotonic() - started
+
+
+def start_up() -> None:
+    argv = [sys.executable, "-m", "vmtax", "--help"]
+    times = [timed(lambda: subprocess.run(argv, check=True, stdout=subprocess.DEVNULL)) for _ in range(STARTS)]
+    print(f"vmtax --help                          {statistics.median(times):6.2f} s    (wanted: 0.25)")
+
+
+def boots() -> None:
+    image = build.ensure(lambda event: None)
+    machine = LocalMachine()
+    try:
+        credentials = Credentials.make(machine)
+        qemu = image_qemu(machine, str(image.tree)).command
+        paths = (str(image.vmlinux), str(image.initrd), str(image.root))
+        spec = GuestSpec("vm", 2, 2**30, "tcg", qemu, *paths)
+        ready, kernel, shutdown = [], [], []
+        for _ in range(BOOTS):
+            with boot(machine, spec, credentials, machine) as guest:
+                ready.append(guest.ready_seconds)
+                kernel.append(guest.kernel_seconds)
+                shutdown.append(guest.shut_down())
+    finally:
+        machine.close()
+    ratio = statistics.median(whole / own for whole, own in zip(ready, kernel, strict=True))
+    print(f"emulated guest, launch to answer      {statistics.median(ready):6.2f} s    (wanted: 4.5)")
+    print(f"  as a ratio to its own kernel's time {ratio:6.2f}")
+    print(f"  shutdown                            {statistics.median(shutdown):6.2f} s")
+
+
+def results(count: int) -> None:
+    experiment = large_experiment(count)
+    with tempfile.TemporaryDirectory() as directory, Store(Path(directory) / "bench.sqlite") as store:
+        store.put(experiment)
+        load = timed(lambda: store.load(experiment.id))
+        compared = timed(lambda: compare.of(experiment))
+        found = compare.of(experiment)
+        page = timed(lambda: render_html(experiment, found))
+    print(f"{count:>7} measurements: load {load:5.2f} s, compare {compared:5.2f} s, report {page:5.2f} s")
+
+
+if __name__ == "__main__":
+    start_up()
+    for number in (1_000, 10_000, 100_000):
+        results(number)
+    boots()
