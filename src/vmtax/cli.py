@@ -52,8 +52,6 @@ def _interrupted(*_: object) -> NoReturn:
 def _explained() -> Iterator[None]:
     try:
         yield
-    except (KeyboardInterrupt, typer.Abort):
-        _fail("interrupted; every result that was measured is kept: vmtax show", INTERRUPTED)
     except Exception as error:
         code = _exit_code(error)
         if code is None:
@@ -124,9 +122,12 @@ def run(
         qemu=qemu,
         disk_directory=PurePosixPath(disk_dir) if disk_dir else None,
     )
-    with Store() as store, screen.open_screen() as emit:
-        image = build.ensure(emit)
-        id = carry_out(wanted, image, store, options, emit)
+    try:
+        with Store() as store, screen.open_screen() as emit:
+            image = build.ensure(emit)
+            id = carry_out(wanted, image, store, options, emit)
+    except KeyboardInterrupt:  # here, because typer ends silently on it
+        _fail("interrupted; every result that was measured is kept: vmtax show", INTERRUPTED)
     target = output or Path(f"vmtax-{id}.html")
     _write_report(id, target)
     _show(id, as_json=json)

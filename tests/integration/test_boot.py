@@ -7,7 +7,7 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from vmtax.hypervisor import BootFailed, Credentials, GuestSpec, boot
+from vmtax.hypervisor import BootFailed, Credentials, GuestSpec, boot, choose
 from vmtax.hypervisor.boot import Patience
 from vmtax.image.place import IN_GUEST
 from vmtax.machine import CommandFailed, MachineLost
@@ -34,6 +34,10 @@ def test_a_guest_answers_carries_a_nested_guest_and_ends(
             initrd=IN_GUEST.initrd,
             root=IN_GUEST.root,
         )
+        probe = replace(nested_spec, talkative=True)
+        accelerator = choose(carrier.machine, probe, "10", credentials, shared_local, lambda event: None)
+        assert accelerator.name == "kvm", accelerator.reason  # genuine KVM, on emulated SVM
+
         with boot(carrier.machine, nested_spec, credentials, shared_local) as nested:
             assert nested.machine.path == "host/vm/vm"
             boot_ids = {

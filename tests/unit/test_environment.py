@@ -1,0 +1,71 @@
+"""What cannot be measured is said in one line with what would enable it; on a fake machine."""
+
+from __future__ import annotations
+
+import pytest
+
+from vmtax import environment
+from vmtax.environment import CannotMeasure
+from vmtax.hypervisor import QemuError, find_qemu
+from vmtax.machine.fake import FakeMachine, Reply
+
+QEMU = ("qemu-system-x86_64", "--version")
+MISSING = Reply(stderr="qemu-system-x86_64: No such file or directory", code=127)
+
+
+def nested_parameter(module: str) -> tuple[str, ...]:
+    return ("cat", f"/sys/module/{module}/parameters/nested")
+
+
+@pytest.mark.parametrize("value", ["0", "N"])
+def test_nesting_that_is_off_tells_how_to_switch_it_on(value: str) -> None:
+    machine = FakeMachine(
+        answers={nested_parameter("kvm_intel"): f"{value}\n", nested_parameter("kvm_amd"): Reply(code=1)}
+    )
+    with pytest.raises(CannotMeasure, match=r"modprobe kvm_intel nested=1.*--layers host,vm"):
+        environment._check_nesting(machine)
+
+
+@pytest.mark.parametrize("value", ["1", "Y"])
+def test_nesting_that_is_on_is_fine(value: str) -> None:
+    machine = FakeMachine(
+        answers={nested_parameter("kvm_amd"): f"{value}\n", nested_parameter("kvm_intel"): Reply(code=1)}
+    )
+    environment._check_nesting(machine)
+
+
+def test_another_architecture_and_a_missing_bubblewrap_are_said() -> None:
+    arm = FakeMachine(answers={("uname", "-sm"): "Linux aarch64\n"})
+    with pytest.raises(CannotMeasure, match="Linux aarch64; vmtax measures Linux on x86-64"):
+        environment._check_host(arm)
+    bare = FakeMachine(answers={("uname", "-sm"): "Linux x86_64\n", ("bwrap", "--version"): Reply(code=127)})
+    with pytest.raises(CannotMeasure, match="apt-get install bubblewrap"):
+        environment._check_host(bare)
+
+
+def test_the_host_layer_gets_the_first_cpus_it_may_use() -> None:
+    question = ("grep", "Cpus_allowed_list", "/proc/self/status")
+    machine = FakeMachine(answers={question: "Cpus_allowed_list:\t2-3,8\n"})
+    assert environment._cpus(machine, 3) == "2,3,8"
+    with pytest.raises(CannotMeasure, match=r"has 3 CPUs, the plan gives a guest 4; lower guest\.vcpus"):
+        environment._cpus(machine, 4)
+
+
+@pytest.mark.parametrize(
+    ("reply", "words"),
+    [
+        (MISSING, r"apt-get install qemu-system-x86\) or name another with --qemu"),
+        (Reply(stdout="QEMU emulator version 5.2.0\n"), "7.2 or newer is needed"),
+        (Reply(stdout="something else\n"), "is no QEMU version"),
+    ],
+)
+def test_qemu_missing_too_old_or_not_qemu(reply: Reply, words: str) -> None:
+    with pytest.raises(QemuError, match=words):
+        find_qemu(FakeMachine(answers={QEMU: reply}), None)
+
+
+def test_qemu_steady_enough_to_emulate() -> None:
+    old = find_qemu(FakeMachine(answers={QEMU: "QEMU emulator version 7.2.22 (Debian 1:7.2+dfsg-7)\n"}), None)
+    new = find_qemu(FakeMachine(answers={QEMU: "QEMU emulator version 10.0.13\n"}), None)
+    assert (old.version, old.emulates_steadily) == ("7.2.22", False)
+    assert (new.version, new.emulates_steadily) == ("10.0.13", True)
