@@ -11,6 +11,7 @@ from typing import Literal
 from vmtax import stats
 from vmtax.result import Better, Boot, Comparison, Experiment, Metric, Treatment, Trial
 
+LAYERS = ("host", "vm", "nested")  # from the bottom up
 Verdict = Literal["worse", "better", "no difference shown", "too few rounds"]
 
 # (metric, treatment name) -> round -> values of that round, or the one number they were reduced to.
@@ -26,6 +27,7 @@ class _Records:
     # (treatment, workload, case) -> round -> first error there
     failures: dict[tuple[str, str, str], dict[int, str]] = field(default_factory=lambda: defaultdict(dict))
     boots: dict[str, list[Boot]] = field(default_factory=lambda: defaultdict(list))
+    layers: dict[str, str] = field(default_factory=dict)  # treatment name -> layer
     last_round: int = 0
 
 
@@ -47,6 +49,7 @@ def comparisons(
     that failed there gives a comparison without rounds, whose ratio is NaN and whose warnings say why.
     """
     records = _group(trials, boots)
+    records.layers = {treatment.name: treatment.layer for treatment in treatments}
     sides = {side: _reduce(rounds) for side, rounds in records.values.items()}
     pairs = contrasts(treatments)
     found = (_compare(metric, *pair, sides, records, alpha) for metric in records.source for pair in pairs)
@@ -154,6 +157,7 @@ def _compare(
         *_few_warnings(len(log_ratios), alpha),
         *_missing_warnings(have, failed, records.last_round),
         *_unusable_warnings(have),
+        *_cached_warnings(metric, result, records.layers, names),
         *(warning for name in names for warning in _boot_warnings(name, records.boots.get(name, ()))),
     )
     return Comparison(
@@ -204,6 +208,18 @@ def _unusable_warnings(have: Mapping[str, _Reduced]) -> Iterator[str]:
                 f"{_rounds(side.unusable)} left out, {name} has a value that is not above 0 and so has no ratio:"
                 " make the workload larger or longer"
             )
+
+
+def _cached_warnings(
+    metric: Metric, result: stats.Estimate | None, layers: Mapping[str, str], names: tuple[str, str]
+) -> Iterator[str]:
+    """A disk that is faster through one more layer is not faster: something above it answered (METHOD.md, guards)."""
+    baseline, treatment = (LAYERS.index(layers[name]) for name in names)
+    if metric.name.startswith("disk.") and baseline < treatment and _verdict(metric.better, result) == "better":
+        yield (
+            f"cached: {names[1]} is faster than {names[0]} below it, so a cache or read-ahead took part:"
+            " repeat with a workloads.disk.size well above the memory of guest and host"
+        )
 
 
 def _boot_warnings(name: str, boots: Sequence[Boot]) -> Iterator[str]:

@@ -77,6 +77,8 @@ class State:
             case event.RoundFinished(number, planned, seconds_left, comparisons):
                 self.round, self.planned, self.left = number, planned, seconds_left
                 self.comparisons, self.told = comparisons, time.monotonic()
+            case event.RunFinished(_, rounds, seconds, share):
+                return Text(f"{rounds} rounds in {format_duration(seconds)}, {share:.0%} of it inside workloads")
         return None
 
     def draw(self) -> Group:
@@ -84,7 +86,7 @@ class State:
         if self.step:
             lines.append(Text(self.step, overflow="ellipsis", no_wrap=True))
         if self.treatments:
-            lines.append(Text(self._progress(), style="bold"))
+            lines.append(Text(self.progress(), style="bold"))
             for name in self.treatments:
                 doing = self.doing.get(name, "")
                 lines.append(Text(f"  {'>' if doing else ' '} {name:<24} {doing}", overflow="ellipsis", no_wrap=True))
@@ -92,14 +94,14 @@ class State:
             lines.append(self._intervals())
         return Group(*lines)
 
-    def _progress(self) -> str:
+    def progress(self) -> str:
         if self.left is None:
             return f"round 1 of at most {self.planned}"
         left = max(0.0, self.left - (time.monotonic() - self.told))
         return f"{self.round} of {self.planned} rounds done, about {format_duration(left)} left"
 
     def _intervals(self) -> Table:
-        table = Table(box=None, padding=(0, 2, 0, 2), title_justify="left", header_style="dim")
+        table = Table(box=None, padding=(0, 1), title_justify="left", header_style="dim")
         for heading in ("metric", "against", "overhead", "interval"):
             table.add_column(heading)
         for entry in self.comparisons:
@@ -137,10 +139,7 @@ class Plain:
                 self._step, self._told = one.what, now
                 self._say(self._state.step)
         elif isinstance(one, event.RoundFinished):
-            self._say(self._state._progress())
-        elif isinstance(one, event.RunFinished):
-            share = f"{one.workload_share:.0%} of it inside workloads"
-            self._say(f"{one.rounds} rounds in {format_duration(one.seconds)}, {share}")
+            self._say(self._state.progress())
 
     def _say(self, text: str) -> None:
         self._console.print(text, soft_wrap=True, markup=False)

@@ -213,3 +213,16 @@ def test_ten_thousand_measurements_are_quick() -> None:
     assert len(trials) > 10_000
     assert len(comparisons(PLAIN, trials, ())) == 3 * len(metrics)
     assert fastest(lambda: comparisons(PLAIN, trials, ())) < 0.5
+
+
+def test_a_disk_that_is_faster_in_the_vm_is_flagged_as_cached() -> None:
+    metric = Metric("disk.read-1m.iops", "1/s", "higher")
+    trials = [
+        Trial(n, 1, layer, "disk", "read-1m", 1, "ok", 0.0, 1.0, (Measurement(metric, value + n),))
+        for n in range(1, 8)
+        for layer, value in (("host", 100.0), ("vm", 200.0))
+    ]
+    treatments = (Treatment("host", "host"), Treatment("vm", "vm"))
+    (found,) = comparisons(treatments, trials, ())
+    assert found.verdict == "better"
+    assert any(warning.startswith("cached: vm is faster than host") for warning in found.warnings)

@@ -19,6 +19,7 @@ from vmtax.machine.local import LocalMachine
 from vmtax.machine.ssh import SshMachine
 
 CONSOLE_LINES = 15  # how much of the console a failure shows
+PANIC = "Kernel panic"
 QMP_SECONDS = 30.0
 SHUTDOWN_SECONDS = 30.0
 # cat joins the run's credentials (standard input) and the image's initramfs: constant text, paths stay arguments.
@@ -110,7 +111,9 @@ class Console:
         return "\n".join(self._lines)
 
     def last_lines(self) -> str:
-        return "\n".join(f"  {line}" for line in self._lines[-CONSOLE_LINES:]) or "  (nothing)"
+        """The end of it; after a panic the lines around the panic's own, the rest is a stack trace."""
+        end = next((number + 3 for number, line in enumerate(self._lines) if PANIC in line), len(self._lines))
+        return "\n".join(f"  {line}" for line in self._lines[max(0, end - CONSOLE_LINES) : end]) or "  (nothing)"
 
     def stop(self) -> None:
         self._tail.stop()
@@ -198,7 +201,7 @@ def _died(path: str, process: Process, console: Console, what: str) -> BootFaile
     time.sleep(0.3)  # what it last wrote to the console is still on its way
     code = process.poll()
     words = process.stderr_tail().strip()
-    panicked = "Kernel panic" in console.text()
+    panicked = PANIC in console.text()
     cause = "the guest kernel panicked" if panicked else what
     lines = [f"{path}: {cause} (QEMU's exit code: {code})"]
     if words:

@@ -32,6 +32,7 @@ class LocalProcess:
     def __init__(self, argv: tuple[str, ...], environment: dict[str, str]) -> None:
         self.argv = argv
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 (closed in stop)
+        self._last_words = ""  # of stderr, once it is closed
         # A process group of its own: Ctrl-C is ours to handle, in order.
         self._popen = subprocess.Popen(
             argv,
@@ -77,8 +78,13 @@ class LocalProcess:
             assert pipe
             with contextlib.suppress(OSError):
                 pipe.close()
+        if not self._stderr.closed:
+            self._last_words = self.stderr_tail()
+            self._stderr.close()
 
     def stderr_tail(self) -> str:
+        if self._stderr.closed:
+            return self._last_words
         size = self._stderr.seek(0, os.SEEK_END)
         self._stderr.seek(max(0, size - 4096))
         return self._stderr.read().decode(errors="replace")
