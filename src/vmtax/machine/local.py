@@ -95,6 +95,7 @@ class LocalMachine(GuardedMachine):
 
     def __init__(self, path: str = "host") -> None:
         super().__init__(path)
+        self._started: list[LocalProcess] = []
 
     def _start_guard(self) -> Guard:
         argv = [PYTHON, "-c", guard_source(), str(state_directory()), self.token, "0"]
@@ -135,9 +136,17 @@ class LocalMachine(GuardedMachine):
     def start(self, *argv: str) -> LocalProcess:
         self.guard  # noqa: B018 (it must be there first: it is what ends the process)
         try:
-            return LocalProcess(argv, self.environment())
+            process = LocalProcess(argv, self.environment())
         except OSError as error:
             raise MachineError(f"{self.path}: {argv[0]}: {error.strerror}") from error
+        self._started.append(process)
+        return process
+
+    def close(self) -> None:
+        super().close()
+        for process in self._started:
+            process.stop()  # the guard has ended it; its pipes are still ours
+        self._started.clear()
 
     def reach(self, port: int) -> tuple[str, ...]:
         return ("-p", str(port))
