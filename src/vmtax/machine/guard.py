@@ -74,8 +74,8 @@ def undo(entry: dict[str, object]) -> str:
         argv = [str(word) for word in entry["argv"]]  # type: ignore[attr-defined]
         done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=60, text=True)
         return "" if done.returncode == 0 else (done.stderr.strip() or f"exit code {done.returncode}")
-    except (OSError, subprocess.SubprocessError) as error:
-        return str(error)
+    except (OSError, LookupError, TypeError, ValueError, subprocess.SubprocessError) as error:
+        return str(error)  # also an entry of a damaged list: the others are still worth undoing
 
 
 def undo_all(token: str, entries: dict[int, dict[str, object]]) -> None:
@@ -93,10 +93,12 @@ def read_list(text: str) -> dict[int, dict[str, object]]:
             record = json.loads(line)
         except ValueError:
             continue
-        if "add" in record:
+        if not isinstance(record, dict):
+            continue
+        if isinstance(record.get("add"), int):
             entries[record["add"]] = record
-        else:
-            entries.pop(record.get("undo"), None)
+        elif isinstance(record.get("undo"), int):
+            entries.pop(record["undo"], None)
     return entries
 
 

@@ -1,0 +1,147 @@
+"""The real guard: what it undoes, in which order, and whom it outlives."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path, PurePosixPath
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vmtax.machine import CommandFailed
+from vmtax.machine.guard import marked, read_list
+from vmtax.machine.local import LocalMachine
+
+
+@pytest.fixture(autouse=True)
+def lists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return tmp_path / "state" / "vmtax" / "undo"
+
+
+def eventually(what: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 10
+    while not what():
+        assert time.monotonic() < deadline, "it did not come true within 10 s"
+        time.sleep(0.02)
+
+
+def append(path: Path, word: str) -> tuple[str, ...]:
+    return ("sh", "-c", 'echo "$1" >> "$2"', "sh", word, str(path))
+
+
+def test_the_list_is_undone_in_reverse_and_is_gone(tmp_path: Path, lists: Path) -> None:
+    machine = LocalMachine()
+    log = tmp_path / "log"
+    for word in ("first", "second", "third"):
+        machine.undo_later(*append(log, word))
+    assert len(list(lists.iterdir())) == 1
+    machine.close()
+    assert log.read_text().split() == ["third", "second", "first"]
+    assert list(lists.iterdir()) == []
+
+
+def test_what_is_undone_now_is_not_undone_again(tmp_path: Path) -> None:
+    machine = LocalMachine()
+    log = tmp_path / "log"
+    entry = machine.undo_later(*append(log, "once"))
+    entry.undo()
+    entry.undo()
+    machine.close()
+    assert log.read_text().split() == ["once"]
+
+
+def test_an_undo_that_fails_says_why_and_does_not_stop_the_others(tmp_path: Path) -> None:
+    machine = LocalMachine()
+    log = tmp_path / "log"
+    machine.undo_later(*append(log, "done"))
+    failing = machine.undo_later("sh", "-c", "echo it is stuck >&2; exit 3")
+    with pytest.raises(CommandFailed, match="it is stuck"):
+        failing.undo()
+    machine.undo_later("/nowhere/at/all")
+    machine.close()
+    assert log.read_text().split() == ["done"]
+
+
+def test_processes_that_ignore_sigterm_are_ended_and_children_too() -> None:
+    machine = LocalMachine()
+    machine.start("sh", "-c", "trap '' TERM; sleep 600 & sleep 600")
+    eventually(lambda: len(marked(machine.token)) == 3)
+    machine.close()
+    assert marked(machine.token) == []
+
+
+# Sets up one of everything, prints where it is, and waits to be killed.
+CHILD = """
+import json, sys, time
+from pathlib import PurePosixPath
+from vmtax.machine.local import LocalMachine
+machine = LocalMachine()
+process = machine.start("sleep", "600")
+machine.undo_later("sh", "-c", 'echo undone > "$1"', "sh", sys.argv[1])
+print(json.dumps([machine.token, str(machine.scratch), machine.guard._process.pid]), flush=True)
+time.sleep(600)
+"""
+
+
+def start_child(flag: Path) -> tuple[subprocess.Popen[str], str, Path, int]:
+    child = subprocess.Popen([sys.executable, "-c", CHILD, str(flag)], stdout=subprocess.PIPE, text=True)
+    assert child.stdout is not None
+    with child.stdout as stdout:
+        token, scratch, guard = json.loads(stdout.readline())
+    assert Path(scratch).is_dir() and marked(token)
+    return child, token, Path(scratch), guard
+
+
+def test_sigkill_of_vmtax_leaves_nothing(tmp_path: Path, lists: Path) -> None:
+    child, token, scratch, _ = start_child(tmp_path / "flag")
+    child.kill()
+    child.wait()
+    eventually(lambda: list(lists.iterdir()) == [])
+    assert (tmp_path / "flag").read_text() == "undone\n"
+    assert not scratch.exists() and marked(token) == []
+
+
+def test_sigkill_of_the_guard_too_is_made_up_for_at_the_next_start(tmp_path: Path, lists: Path) -> None:
+    child, token, scratch, guard = start_child(tmp_path / "flag")
+    os.kill(guard, signal.SIGKILL)
+    child.kill()
+    child.wait()
+    assert scratch.exists() and marked(token) != []
+    machine = LocalMachine()
+    try:
+        assert machine.guard.recovered == 1
+        assert not scratch.exists() and marked(token) == []
+        assert (tmp_path / "flag").read_text() == "undone\n"
+    finally:
+        machine.close()
+
+
+def test_two_runs_do_not_touch_each_other(tmp_path: Path) -> None:
+    first, second = LocalMachine(), LocalMachine()
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    first.remove_later(PurePosixPath(kept))
+    process = first.start("sleep", "600")
+    assert second.guard.recovered == 0
+    second.close()
+    assert kept.is_dir() and process.poll() is None
+    first.close()
+    assert not kept.exists() and process.poll() is not None
+
+
+def test_a_half_written_line_counts_for_nothing() -> None:
+    text = '{"add": 1, "remove": "/a"}\n{"add": 2, "argv": ["b"]}\n{"undo": 1}\n{"add": 3, "rem'
+    assert list(read_list(text)) == [2]
+
+
+@given(st.text())
+def test_any_text_can_be_read_as_a_list(text: str) -> None:
+    assert isinstance(read_list(text), dict)

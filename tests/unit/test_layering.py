@@ -1,0 +1,73 @@
+"""The arrows of ARCHITECTURE.md: imports only go down."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import vmtax
+
+ROOT = Path(vmtax.__file__).parent
+# From the top down; what stands on one line may import each other.
+LEVELS = (
+    {"__main__"},
+    {"cli"},
+    {"screen", "runner"},
+    {"report", "trial"},
+    {"layer"},
+    {"environment"},
+    {"compare", "plan", "plan_rules", "plan_yaml", "plan_error", "store"},
+    {"treatment", "workload", "network", "storage", "meter"},
+    {"hypervisor"},
+    {"image"},
+    {"machine"},
+    {"event"},
+    {"result"},
+    {"stats", "units"},
+)
+LEVEL = {name: number for number, names in enumerate(LEVELS) for name in names}
+
+
+def imports() -> Iterator[tuple[Path, str, str]]:
+    """(file, its part of vmtax, a part it imports)."""
+    for path in ROOT.rglob("*.py"):
+        part = path.relative_to(ROOT).parts[0].removesuffix(".py")
+        for node in ast.walk(ast.parse(path.read_text())):
+            modules: list[str] = []
+            if isinstance(node, ast.ImportFrom) and node.module:
+                modules = [f"{node.module}.{alias.name}" for alias in node.names]
+            elif isinstance(node, ast.Import):
+                modules = [alias.name for alias in node.names]
+            for module in modules:
+                words = module.split(".")
+                if words[0] == "vmtax" and words[1] in LEVEL and words[1] != part:
+                    yield path, part, words[1]
+
+
+def test_imports_only_go_down() -> None:
+    found = list(imports())
+    assert len(found) > 50, "the walk sees the imports"
+    wrong = [f"{path.name}: {part} imports {used}" for path, part, used in found if LEVEL[part] > LEVEL[used]]
+    assert wrong == []
+
+
+def test_every_part_has_its_level() -> None:
+    parts = {path.name.removesuffix(".py") for path in ROOT.iterdir() if path.name[0].islower()} - {"plans", "py"}
+    assert parts | {"__main__"} == set(LEVEL)
+
+
+def test_the_leaves_import_nothing_of_vmtax() -> None:
+    assert [str(path) for path, part, _ in imports() if part in ("stats", "units", "result")] == []
+
+
+def test_only_the_command_line_prints() -> None:
+    # The guard's standard output is its answer to us.
+    allowed = {"cli.py", "guard.py"}
+    printing = {
+        path.name
+        for path in ROOT.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print"
+    }
+    assert printing <= allowed

@@ -1,0 +1,92 @@
+"""The QEMU command line, as text."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path, PurePosixPath
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vmtax.hypervisor.qmp import Qmp, QmpError, parse_usernet
+from vmtax.hypervisor.spec import Drive, GuestSpec, command_line, kernel_arguments
+from vmtax.machine.fake import FakeMachine, Reply
+
+GOLDEN = Path(__file__).parent.parent / "golden" / "argv"
+INITRD, CONSOLE = PurePosixPath("/run/x/initrd"), PurePosixPath("/run/x/console")
+PLAIN = GuestSpec(
+    name="vm",
+    vcpus=2,
+    memory_bytes=2**30,
+    accelerator="tcg",
+    qemu=("qemu-system-x86_64",),
+    kernel="/image/vmlinux",
+    initrd="/image/initrd",
+    root="/image/root.erofs",
+)
+MEASURED = replace(PLAIN, accelerator="kvm", data=Drive("/var/tmp/disk.raw"), tap="vt1")
+
+
+@pytest.mark.parametrize(("name", "spec"), [("emulated", PLAIN), ("kvm-disk-tap", MEASURED)])
+def test_the_command_line_is_the_golden_one(name: str, spec: GuestSpec) -> None:
+    assert "\n".join(command_line(spec, INITRD, CONSOLE)) + "\n" == (GOLDEN / f"{name}.txt").read_text()
+
+
+def test_mitigations_are_off_only_where_asked_for() -> None:
+    assert "mitigations" not in kernel_arguments(PLAIN)
+    assert "mitigations=off" in kernel_arguments(replace(PLAIN, mitigations="off")).split()
+
+
+@given(
+    path=st.text(st.characters(codec="ascii", exclude_characters="\n\0"), min_size=1),
+    bus=st.sampled_from(["virtio", "ide", "nvme"]),
+    cache=st.sampled_from(["none", "writeback", "unsafe"]),
+    forwards=st.lists(st.integers(1, 65535), max_size=3),
+)
+def test_no_guest_can_be_reached_from_the_network(path: str, bus: str, cache: str, forwards: list[int]) -> None:
+    spec = replace(PLAIN, root=path, data=Drive(path, bus, cache), forwards=tuple(forwards))
+    argv = command_line(spec, INITRD, CONSOLE)
+    assert all(argv) and not any("\n" in word for word in argv)
+    for word in argv:
+        if word.startswith("user,"):
+            assert "restrict=on" in word.split(",")
+            assert all(part.startswith("hostfwd=tcp:127.0.0.1:") for part in word.split(",") if "hostfwd" in part)
+    drives = [word for word in argv if "if=none" in word]
+    # The path comes last and its commas are doubled, so that no path can add an option.
+    assert all(word.endswith(f"file={path.replace(',', ',,')}") for word in drives)
+    assert "readonly=on" in drives[0] and f"cache={cache}" in drives[1]
+
+
+def test_forwarded_ports_are_read_from_what_qemu_prints() -> None:
+    text = (
+        "Hub -1 (management):\r\n"
+        "  Protocol[State]    FD  Source Address  Port   Dest. Address  Port RecvQ SendQ\r\n"
+        "  TCP[HOST_FORWARD]  13       127.0.0.1 46341       10.0.2.15    22     0     0\r\n"
+        "  TCP[HOST_FORWARD]  14       127.0.0.1 40001       10.0.2.15  5201     0     0\r\n"
+        "  UDP[236 sec]       15       127.0.0.1 40002       10.0.2.15    53     0     0\r\n"
+    )
+    assert parse_usernet(text) == {22: 46341, 5201: 40001}
+
+
+def qmp(*lines: str) -> Qmp:
+    machine = FakeMachine(answers={("qemu",): Reply(stdout="".join(f"{line}\n" for line in lines))})
+    return Qmp(machine.start("qemu"), timeout=2)
+
+
+GREETING, READY = '{"QMP": {"version": {}}}', '{"return": {}}'
+
+
+def test_qmp_passes_over_events() -> None:
+    client = qmp(GREETING, READY, '{"event": "RTC_CHANGE"}', '{"return": {"status": "running"}}')
+    assert client.execute("query-status") == {"status": "running"}
+
+
+def test_qmp_repeats_what_qemu_refuses_and_notices_its_end() -> None:
+    client = qmp(GREETING, READY, '{"error": {"class": "GenericError", "desc": "no such thing"}}')
+    with pytest.raises(QmpError, match="refused nonsense: no such thing"):
+        client.execute("nonsense")
+    with pytest.raises(QmpError, match="QEMU ended"):
+        client.execute("query-status")
+    with pytest.raises(QmpError, match="QEMU ended"):
+        qmp()
