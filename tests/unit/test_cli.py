@@ -1,0 +1,78 @@
+"""Bad input at the real entry point: one clear line, the right exit code, never a traceback."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.sample import sample_experiment
+from vmtax import __version__
+from vmtax.store import Store
+
+
+def vmtax(*argv: str, home: Path) -> subprocess.CompletedProcess[str]:
+    places = {f"XDG_{kind}_HOME": str(home / kind.lower()) for kind in ("DATA", "CACHE", "STATE")}
+    command = [sys.executable, "-m", "vmtax", *argv]
+    environment = {**os.environ, **places, "COLUMNS": "80"}
+    return subprocess.run(command, cwd=home, env=environment, capture_output=True, text=True, timeout=60)
+
+
+@pytest.mark.parametrize(
+    ("argv", "code", "words"),
+    [
+        (("run", "quik"), 2, "unknown plan 'quik'; did you mean quick?"),
+        (("run", "--layers", "hst"), 2, "unknown layer 'hst'; did you mean host?"),
+        (("run", "--budget", "soon"), 2, "'soon' is no duration"),
+        (("run", "--host", "ftp://x"), 2, "ssh://"),
+        (("show", "nosuch"), 1, "no experiments yet: `vmtax run` makes one"),
+        (("report",), 1, "vmtax"),
+        (("image", "remove", "nosuch"), 1, "no image 'nosuch'; there are: none"),
+        (("image", "export", "file"), 1, "there is no image yet: vmtax image build"),
+    ],
+)
+def test_bad_input_gets_one_clear_line(argv: tuple[str, ...], code: int, words: str, tmp_path: Path) -> None:
+    done = vmtax(*argv, home=tmp_path)
+    assert done.returncode == code, done.stderr
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("vmtax: ") and words in line
+    assert done.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("name: x\nworkloads: [ches]\n", "2:13: workloads[0]: unknown workload 'ches'; did you mean chess?"),
+        ("name: x\nworkloads: [chess]\nfactors: {disk.cach: [none]}\n", "did you mean disk.cache?"),
+        ("name: x\nworkloads: [chess\nlayers: [vm]\n", ":3:"),
+    ],
+)
+def test_a_bad_plan_is_told_with_file_line_and_column(text: str, words: str, tmp_path: Path) -> None:
+    (tmp_path / "p.yaml").write_text(text)
+    done = vmtax("plan", "check", "p.yaml", home=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.startswith("vmtax: p.yaml:") and words in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_report_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "data/vmtax").mkdir(parents=True)
+    with Store(tmp_path / "data/vmtax/vmtax.sqlite") as store:
+        store.put(sample_experiment())
+    done = vmtax("report", "-o", "no/such/directory/r.html", home=tmp_path)
+    assert done.returncode == 2
+    assert "No such file or directory; name another file with --output" in done.stderr
+    shown = json.loads(vmtax("show", "--json", home=tmp_path).stdout)
+    assert (shown["schema"], shown["kind"]) == ("vmtax/1", "experiment")
+    listed = json.loads(vmtax("runs", "--json", home=tmp_path).stdout)
+    assert [entry["id"] for entry in listed["data"]] == [shown["data"]["id"]]
+
+
+def test_version_and_help(tmp_path: Path) -> None:
+    assert vmtax("--version", home=tmp_path).stdout == f"vmtax {__version__}\n"
+    text = vmtax("--help", home=tmp_path).stdout
+    assert all(command in text for command in ("run", "runs", "show", "report", "plan", "image"))

@@ -1,0 +1,117 @@
+"""The image cache, export and import, on an image of a few bytes; the initramfs archive read back by cpio."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from vmtax.image import cache, initramfs, place, recipe
+from vmtax.image.cache import Image, ImageError
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def make_image(manifest: str = "busybox 1\nfio 3\n") -> Image:
+    with cache.locked() as directory:
+        work = directory / ".building-test"
+        (work / "tree/usr").mkdir(parents=True)
+        (work / "tree/usr/program").write_text("program")
+        (work / "tree/link").symlink_to("usr/program")
+        for name in ("root.erofs", "vmlinux", "initrd"):
+            (work / name).write_text(f"content of {name}")
+        (work / "manifest").write_text(manifest)
+        image = cache.describe(work, kernel="6.12", recipe_key=recipe.key(), created=time.time())
+        return cache.install(work, image)
+
+
+def test_an_image_is_found_by_its_recipe_and_by_the_start_of_its_name() -> None:
+    assert cache.current() is None
+    image = make_image()
+    assert cache.current() == image == cache.find(image.identity[:5])
+    assert image.packages == 2 and image.manifest() == ["busybox 1", "fio 3"]
+    assert make_image("busybox 1\nfio 4\n").identity != image.identity, "other versions are another image"
+    with pytest.raises(ImageError, match="no image 'xyz'; there are: "):
+        cache.find("xyz")
+
+
+@pytest.mark.parametrize("damaged", ["root.erofs", "vmlinux", "manifest", "tree/usr/program"])
+def test_damage_is_found(damaged: str) -> None:
+    image = make_image()
+    cache.verify(image)
+    (image.directory / damaged).write_text("something else of another length")
+    with pytest.raises(ImageError, match=r"damaged.*vmtax image remove"):
+        cache.verify(image)
+
+
+def test_a_half_built_or_half_removed_image_is_none() -> None:
+    image = make_image()
+    (image.directory / cache.INFO).write_text('{"identity": ')
+    assert cache.images() == []
+    left = cache.images_directory() / ".building-left"
+    left.mkdir()
+    with cache.locked():
+        assert not left.exists(), "what a killed build left is swept away"
+
+
+def test_removing_removes_it() -> None:
+    image = make_image()
+    cache.remove(image)
+    assert cache.images() == [] and not image.directory.exists()
+
+
+def test_export_and_import_carry_it_to_another_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    image = make_image()
+    file = tmp_path / "image.tar.zst"
+    place.export(image, file)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "elsewhere"))
+    assert cache.images() == []
+    carried = place.import_(file)
+    assert carried.identity == image.identity and carried.directory != image.directory
+    cache.verify(carried)
+    assert (carried.tree / "link").readlink() == Path("usr/program")
+    assert place.import_(file) == carried, "a second import finds it there"
+
+
+def test_garbage_is_not_imported(tmp_path: Path) -> None:
+    garbage = tmp_path / "garbage"
+    garbage.write_text("no archive")
+    with pytest.raises(ImageError, match="garbage: not an image that"):
+        place.import_(garbage)
+    assert cache.images() == [] and list(cache.images_directory().glob(".building-*")) == []
+
+
+def test_the_archive_is_what_cpio_reads(tmp_path: Path) -> None:
+    entries = {
+        "etc": initramfs.directory(0o700),
+        "etc/odd": initramfs.file(b"abc\0d", 0o600),  # a length that needs padding
+        "empty": initramfs.file(b""),
+    }
+    more = {"later": initramfs.file(b"second archive")}
+    joined = initramfs.archive(entries) + initramfs.archive(more)
+    subprocess.run(["cpio", "-i", "--quiet"], input=initramfs.archive(entries), cwd=tmp_path, check=True)
+    assert (tmp_path / "etc/odd").read_bytes() == b"abc\0d"
+    assert (tmp_path / "etc/odd").stat().st_mode & 0o777 == 0o600
+    assert (tmp_path / "etc").stat().st_mode & 0o777 == 0o700
+    assert (tmp_path / "empty").read_bytes() == b""
+    assert len(joined) % 4 == 0, "the kernel looks for the next archive at a multiple of four"
+
+
+def test_modules_are_loaded_after_what_they_need(tmp_path: Path) -> None:
+    (tmp_path / "modules.builtin").write_text("kernel/drivers/virtio/virtio_pci.ko\n")
+    (tmp_path / "modules.dep").write_text(
+        "kernel/net/virtio_net.ko.xz: kernel/net/net_failover.ko.xz kernel/net/failover.ko.xz\n"
+        "kernel/net/net_failover.ko.xz: kernel/net/failover.ko.xz\n"
+        "kernel/net/failover.ko.xz:\n"
+        "kernel/block/virtio-blk.ko.xz:\n"
+    )
+    found = initramfs.module_closure(tmp_path, ["virtio_pci", "virtio_blk", "virtio_net", "failover"])
+    names = [path.name.partition(".")[0] for path in found]
+    assert names == ["virtio-blk", "failover", "net_failover", "virtio_net"]
+    with pytest.raises(LookupError, match="no module nosuch"):
+        initramfs.module_closure(tmp_path, ["nosuch"])
