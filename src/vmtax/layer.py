@@ -50,7 +50,7 @@ def opened(environment: Environment, treatment: Treatment) -> Iterator[Opened]:
         try:
             layer = _open(environment, treatment, stack, guests)
         except (BootFailed, MachineLost) as failure:
-            reason = _why_lost(failure, guests)
+            reason = _why_lost(failure, guests, emulated=environment.emulated)
             if reason is None or treatment.layer == "host":
                 raise
             stack.close()
@@ -60,13 +60,14 @@ def opened(environment: Environment, treatment: Treatment) -> Iterator[Opened]:
         yield layer
 
 
-def _why_lost(failure: BootFailed | MachineLost, guests: list[Guest]) -> str | None:
+def _why_lost(failure: BootFailed | MachineLost, guests: list[Guest], *, emulated: bool) -> str | None:
     """How a guest was lost, with QEMU's own words if it has any; None where a second try would fail the same way."""
     time.sleep(0.5)  # a process whose connection just broke may still be ending
     causes = [cause for guest in guests if (cause := guest.cause_of_death())]
     if causes:
         return causes[0]
-    if isinstance(failure, MachineLost) or failure.qemu_died:
+    # Emulated, a guest that panics may well boot the next time.
+    if emulated or isinstance(failure, MachineLost) or failure.qemu_died:
         return str(failure).partition("\n")[0]
     return None
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -36,14 +35,20 @@ def plan(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.fixture(autouse=True)
+def _directories_of_this_test(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
+
 def vmtax(*argv: str, directory: Path, timeout: float = 300) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "vmtax", *argv]
     return subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=timeout)
 
 
-def tokens() -> set[str]:
-    """Tokens of runs whose guard lives."""
-    return {path.stem for path in Path(os.environ["XDG_STATE_HOME"], "vmtax/undo").glob("*.undo")}
+def tokens(directory: Path) -> set[str]:
+    """Tokens of runs whose undo list is still there."""
+    return {path.stem for path in (directory / "state/vmtax/undo").glob("*.undo")}
 
 
 def test_three_layers_measured_reported_and_nothing_left(image: Image, plan: Path, tmp_path: Path) -> None:
@@ -60,7 +65,7 @@ def test_three_layers_measured_reported_and_nothing_left(image: Image, plan: Pat
     assert data["facts"]["host"]["accelerator"]["name"] in ("kvm", "tcg")
     if data["facts"]["host"]["accelerator"]["name"] == "tcg":
         assert "emulated" in (tmp_path / "report.html").read_text()
-    assert tokens() == set()
+    assert tokens(tmp_path) == set()
     after = set(Path("/tmp").iterdir()) | set(Path("/var/tmp").iterdir())
     assert [path for path in after - before if "vmtax-" in path.name] == []
 
@@ -81,7 +86,7 @@ def test_whatever_ends_it_nothing_is_left_and_results_are_kept(
     process = subprocess.Popen(argv, cwd=tmp_path, stderr=subprocess.PIPE, text=True, start_new_session=True)
     try:
         _wait_for_trials(3)
-        (token,) = tokens()
+        (token,) = tokens(tmp_path)
         assert any("qemu" in entry for entry in leftovers(token)), "it was really under way"
         process.send_signal(number)
         process.wait(60)
@@ -92,7 +97,7 @@ def test_whatever_ends_it_nothing_is_left_and_results_are_kept(
     while (left := leftovers(token)) and time.monotonic() < deadline:
         time.sleep(0.2)
     assert left == []
-    assert tokens() == set()
+    assert tokens(tmp_path) == set()
     shown = json.loads(vmtax("show", "--json", directory=tmp_path).stdout)["data"]
     assert shown["state"] == "interrupted"
     assert len({entry["metric"] for entry in shown["measurements"]}) >= 3

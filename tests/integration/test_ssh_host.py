@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import pwd
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -29,7 +31,7 @@ class RemoteHost:
     cache: Path  # XDG_CACHE_HOME over there
 
     def vmtax(self, *argv: str, directory: Path) -> subprocess.CompletedProcess[str]:
-        home = Path("~/.ssh").expanduser()
+        home = Path(pwd.getpwuid(os.getuid()).pw_dir, ".ssh")  # where ssh looks, whatever HOME says
         home.mkdir(mode=0o700, exist_ok=True)
         private = ("unshare", "--mount", "sh", "-c", WITH_SSH_DIRECTORY, "sh", str(self.ssh), str(home))
         command = [*private, sys.executable, "-m", "vmtax", *argv]

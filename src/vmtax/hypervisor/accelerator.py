@@ -18,6 +18,7 @@ from vmtax.machine.local import LocalMachine
 
 # A genuine KVM three levels deep needed 22 s in all but kept talking; one that hangs says nothing any more.
 PATIENCE = Patience(ready=120.0, silence=20.0)
+ATTEMPTS = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,14 +56,17 @@ def choose(
 
 
 def _probe(machine: Machine, spec: GuestSpec, credentials: Credentials, local: LocalMachine) -> str:
-    """Why a guest does not boot on KVM, in one line; empty when it does."""
-    try:
-        with boot(machine, spec, credentials, local, patience=PATIENCE):
-            return ""
-    except BootFailed as failure:
-        if failure.silent:
-            return f"its console fell silent for {PATIENCE.silence:.0f} s"
-        return _short(str(failure))
+    """Why no guest boots on KVM, in one line; empty when one does. Tried twice: the answer is kept."""
+    reason = ""
+    for _ in range(ATTEMPTS):
+        try:
+            with boot(machine, spec, credentials, local, patience=PATIENCE):
+                return ""
+        except BootFailed as failure:
+            if failure.silent:
+                return f"its console fell silent for {PATIENCE.silence:.0f} s"
+            reason = _short(str(failure))
+    return reason
 
 
 def _short(text: str) -> str:
