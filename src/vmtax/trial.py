@@ -13,6 +13,7 @@ from vmtax.workload import BadOutput, Workload
 from vmtax.workload.boot import measured
 
 GRACE_SECONDS = 60.0  # beyond the expected length, before a command is taken for hung
+BOOT = ("boot", "")  # workload and case
 LOST_SECONDS = 0.5  # a QEMU whose guest just vanished may still be ending
 SLOWDOWN = 4.0  # of a layer against the expectation, in the time limit
 EMULATED_SLOWDOWN = 60.0  # an emulated guest is 20 to 30 times slower, a nested one in it 1.5 times more
@@ -50,6 +51,7 @@ def run_trial(
     argv = (*prefix, *workload.command(site, case))
     limit = workload.seconds(case) * (EMULATED_SLOWDOWN if emulated else SLOWDOWN) + GRACE_SECONDS
     started, clock = time.time(), time.monotonic()
+    what = (workload.name, case)
     raw, seconds = "", 0.0
     try:
         outcome = machine.try_run(*argv, timeout=limit)
@@ -59,15 +61,15 @@ def run_trial(
         measurements = workload.parse(case, raw)
         signature = workload.signature(case, raw)
     except BadOutput as failure:
-        return _trial(place, workload, case, started, seconds, status="failed", error=str(failure), raw=raw)
+        return _trial(place, what, started, seconds, status="failed", error=str(failure), raw=raw)
     except MachineLost as failure:
         error, raw = _why_lost(layer, failure)
         seconds = time.monotonic() - clock
-        return _trial(place, workload, case, started, seconds, status="failed", error=error, raw=raw)
+        return _trial(place, what, started, seconds, status="failed", error=error, raw=raw)
     refusal = signatures.disagreement(place.treatment, workload.name, case, signature) if signature else None
     if refusal:
-        return _trial(place, workload, case, started, seconds, status="refused", error=refusal, raw=raw)
-    return _trial(place, workload, case, started, seconds, measurements=measurements, raw=raw)
+        return _trial(place, what, started, seconds, status="refused", error=refusal, raw=raw)
+    return _trial(place, what, started, seconds, measurements=measurements, raw=raw)
 
 
 def _failure(outcome: Outcome, workload: Workload[Any], case: str, raw: str) -> str:
@@ -95,47 +97,26 @@ def boot_trial(place: Place, layer: Opened, shutdown_seconds: float) -> Trial:
     """The boot of the measured guest as a trial of its own."""
     guest = layer.guests[-1]
     seconds = guest.ready_seconds + shutdown_seconds
-    return Trial(
-        round=place.round,
-        position=place.position,
-        treatment=place.treatment,
-        workload="boot",
-        case="",
-        iteration=1,
-        status="ok",
-        started=time.time() - seconds,
-        wall_seconds=seconds,
-        measurements=measured(guest.ready_seconds, guest.kernel_seconds, shutdown_seconds),
-        warnings=tuple(guest.warnings),
-        raw=guest.console.text(),
-    )
+    measurements = measured(guest.ready_seconds, guest.kernel_seconds, shutdown_seconds)
+    warnings = tuple(guest.warnings)
+    raw = guest.console.text()
+    return _trial(place, BOOT, time.time() - seconds, seconds, measurements=measurements, warnings=warnings, raw=raw)
 
 
 def failed_boot(place: Place, started: float, error: str) -> Trial:
     """A guest that did not come up, or was lost in mid-round."""
-    seconds = time.time() - started
+    first = error.partition("\n")[0]
+    return _trial(place, BOOT, started, time.time() - started, status="failed", error=first, raw=error)
+
+
+def _trial(place: Place, what: tuple[str, str], started: float, seconds: float, **rest: Any) -> Trial:
+    """`what`: workload and case."""
     return Trial(
         round=place.round,
         position=place.position,
         treatment=place.treatment,
-        workload="boot",
-        case="",
-        iteration=1,
-        status="failed",
-        started=started,
-        wall_seconds=seconds,
-        error=error.partition("\n")[0],
-        raw=error,
-    )
-
-
-def _trial(place: Place, workload: Workload[Any], case: str, started: float, seconds: float, **rest: Any) -> Trial:
-    return Trial(
-        round=place.round,
-        position=place.position,
-        treatment=place.treatment,
-        workload=workload.name,
-        case=case,
+        workload=what[0],
+        case=what[1],
         iteration=1,
         started=started,
         wall_seconds=seconds,
