@@ -218,11 +218,17 @@ def plan_show(plan: PlanName, json: AsJson = False) -> None:
 
 
 @plan_app.command("check")
-def plan_check(plan: PlanName) -> None:
+def plan_check(plan: PlanName, json: AsJson = False) -> None:
     """Say what a plan compares, how long it takes, and what it cannot show."""
     from vmtax.plan import check, load
 
-    for line in check(load(plan)):
+    lines = check(load(plan))
+    if json:
+        from vmtax.report.json import envelope
+
+        print(envelope("plan-check", lines))
+        return
+    for line in lines:
         print(line)
 
 
