@@ -129,6 +129,8 @@ def opened(
             cpus=_cpus(host, plan.guest.vcpus),
             is_root=host.run("id", "-u").strip() == "0",
         )
+        if not environment.is_root:
+            environment.notes.append("The host's caches stay warm, because dropping them needs root there.")
         _choose_hypervisor(environment, qemu, emit)
         environment.workloads = plan.build_workloads(emulated=environment.emulated)
         if environment.wants("net"):

@@ -42,7 +42,8 @@ def ensure(emit: Emit) -> Image:
 
 def build(emit: Emit, *, again: bool = False) -> Image:
     """Build the image of the present recipe; `again`: also when there is one already."""
-    missing = [f"{package} (for {tool})" for tool, package in TOOLS.items() if shutil.which(tool) is None]
+    tools = TOOLS if os.geteuid() == 0 else {**TOOLS, "newuidmap": "uidmap"}
+    missing = [f"{package} (for {tool})" for tool, package in tools.items() if shutil.which(tool) is None]
     if missing:
         packages = " ".join(entry.partition(" ")[0] for entry in missing)
         raise ImageError(f"missing {', '.join(missing)}: apt-get install {packages}")

@@ -8,6 +8,7 @@ import hashlib
 import json
 import os
 import shutil
+import stat
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -139,7 +140,11 @@ def file_digest(path: Path) -> str:
 
 
 def tree_digest(tree: Path) -> str:
-    """Of every path, mode, size and link target: reading the contents again would take longer than a boot."""
+    """Of every path, kind, executable bit, size and link target.
+
+    Not of the contents, which would take longer than a boot to read, nor of the other mode bits: they differ when
+    somebody else than root unpacks.
+    """
     digest = hashlib.sha256()
     for directory, subdirectories, names in os.walk(tree):
         subdirectories.sort()
@@ -148,7 +153,8 @@ def tree_digest(tree: Path) -> str:
             status = os.lstat(path)
             target = os.readlink(path) if os.path.islink(path) else ""  # noqa: PTH114, PTH115
             size = 0 if name in subdirectories else status.st_size
-            digest.update(f"{os.path.relpath(path, tree)}\0{status.st_mode:o}\0{size}\0{target}\n".encode())
+            mode = stat.S_IFMT(status.st_mode) | (status.st_mode & stat.S_IXUSR)
+            digest.update(f"{os.path.relpath(path, tree)}\0{mode:o}\0{size}\0{target}\n".encode())
     return digest.hexdigest()
 
 
