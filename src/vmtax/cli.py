@@ -143,11 +143,23 @@ def _overridden(plan: Plan, **options: Any) -> Plan:
         data["host"] = options["host"]
     if options["layers"]:
         data["layers"] = [layer.strip() for layer in options["layers"].split(",")]
+        _drop_workloads_without_layer(data)
     if options["budget"]:
         data["budget"] = options["budget"]
     if options["rounds"] is not None:
         data["rounds"] = {"min": options["rounds"], "max": options["rounds"]}
     return from_data(data, source="command line")
+
+
+def _drop_workloads_without_layer(data: dict[str, Any]) -> None:
+    """A host has no boot: who asks for fewer layers of a plan asks for what is measured on those."""
+    from vmtax.workload import WORKLOADS
+
+    fits = {name for name, kind in WORKLOADS.items() if kind.layers & set(data["layers"])}
+    if not fits:
+        return  # no legal layer at all: the plan's own check says so better
+    data["workloads"] = [entry for entry in data["workloads"] if entry["name"] in fits]
+    data["primary"] = [metric for metric in data["primary"] if metric.partition(".")[0] in fits]
 
 
 @app.command()

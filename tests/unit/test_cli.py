@@ -12,6 +12,8 @@ import pytest
 
 from tests.sample import sample_experiment
 from vmtax import __version__
+from vmtax.cli import _overridden
+from vmtax.plan import load
 from vmtax.store import Store
 
 
@@ -76,3 +78,10 @@ def test_version_and_help(tmp_path: Path) -> None:
     assert vmtax("--version", home=tmp_path).stdout == f"vmtax {__version__}\n"
     text = vmtax("--help", home=tmp_path).stdout
     assert all(command in text for command in ("run", "runs", "show", "report", "plan", "image"))
+
+
+def test_fewer_layers_drop_what_those_layers_do_not_have() -> None:
+    plan = _overridden(load("quick"), host=None, layers="host", budget=None, rounds=None)
+    assert plan.layers == ("host",)
+    assert "boot" not in {workload.name for workload in plan.workloads}
+    assert not any(metric.startswith("boot.") for metric in plan.primary)
