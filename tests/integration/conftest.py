@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from vmtax.hypervisor import Credentials, GuestSpec, Qemu, image_qemu
+from vmtax.hypervisor import BootFailed, Credentials, Guest, GuestSpec, Qemu, boot, image_qemu
 from vmtax.image import build
 from vmtax.image.cache import Image
 from vmtax.image.place import Placed, place
+from vmtax.machine import Machine
 from vmtax.machine.local import LocalMachine
 
 
@@ -80,6 +82,17 @@ def spec(placed: Placed, qemu: Qemu) -> GuestSpec:
         initrd=placed.initrd,
         root=placed.root,
     )
+
+
+@contextlib.contextmanager
+def booted(parent: Machine, spec: GuestSpec, credentials: Credentials, local: LocalMachine) -> Iterator[Guest]:
+    """A guest, at the second attempt if need be, as in a run: emulation on a busy machine loses one now and then."""
+    with contextlib.ExitStack() as stack:
+        try:
+            guest = stack.enter_context(boot(parent, spec, credentials, local))
+        except BootFailed:
+            guest = stack.enter_context(boot(parent, spec, credentials, local))
+        yield guest
 
 
 def leftovers(token: str) -> list[str]:

@@ -7,6 +7,7 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
+from tests.integration.conftest import booted
 from vmtax.hypervisor import BootFailed, Credentials, GuestSpec, boot, choose
 from vmtax.hypervisor.boot import Patience
 from vmtax.image.place import IN_GUEST
@@ -18,7 +19,7 @@ def test_a_guest_answers_carries_a_nested_guest_and_ends(
     shared_local: LocalMachine, credentials: Credentials, spec: GuestSpec
 ) -> None:
     carrier_spec = replace(spec, memory_bytes=2 * 2**30)
-    with boot(shared_local, carrier_spec, credentials, shared_local) as carrier:
+    with booted(shared_local, carrier_spec, credentials, shared_local) as carrier:
         assert carrier.machine.path == "host/vm"
         assert 0 < carrier.kernel_seconds < carrier.ready_seconds
         assert carrier.machine.run("nproc").strip() == "2"
@@ -38,7 +39,7 @@ def test_a_guest_answers_carries_a_nested_guest_and_ends(
         accelerator = choose(carrier.machine, probe, "10", credentials, shared_local, lambda event: None)
         assert accelerator.name == "kvm", accelerator.reason  # genuine KVM, on emulated SVM
 
-        with boot(carrier.machine, nested_spec, credentials, shared_local) as nested:
+        with booted(carrier.machine, nested_spec, credentials, shared_local) as nested:
             assert nested.machine.path == "host/vm/vm"
             boot_ids = {
                 machine.read_text("/proc/sys/kernel/random/boot_id") for machine in (carrier.machine, nested.machine)
