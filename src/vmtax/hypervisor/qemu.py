@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from vmtax.machine import Machine
 
 MINIMUM = (7, 2)
-# Emulated guests of QEMU 7.2 with two vCPUs panic or reset in about one of three runs that carry a nested guest, while
-# the kernel patches its own code; 10.0 did not in any of the same runs. What lies between was not tried.
+# Emulated guests of QEMU 7.2 with two vCPUs panic or reset in more than one of three runs that carry a nested guest,
+# while the kernel patches its own code; those of 10.0 in about one of fifteen. What lies between was not tried.
 STEADY_EMULATION = (10, 0)
 DEFAULT = "qemu-system-x86_64"
 
