@@ -118,7 +118,11 @@ def find(identity: str) -> Image:
 
 
 def verify(image: Image) -> None:
-    """Raises ImageError where a file is not what was built."""
+    """Raises ImageError where a file is not what was built, or the identity not the one of its files."""
+    manifest = image.directory / "manifest"
+    whole = image.digests.keys() == {*FILES, "tree"} and manifest.is_file()
+    if not whole or image.identity != _identity(manifest.read_bytes(), image.recipe):
+        raise ImageError(f"{image.directory}: damaged (its identity or digests are not those of its files)")
     for name, wanted in image.digests.items():
         try:
             actual = tree_digest(image.tree) if name == "tree" else file_digest(image.directory / name)
@@ -158,10 +162,14 @@ def tree_digest(tree: Path) -> str:
     return digest.hexdigest()
 
 
+def _identity(manifest: bytes, recipe_key: str) -> str:
+    return hashlib.sha256(manifest + recipe_key.encode()).hexdigest()[:12]
+
+
 def describe(directory: Path, *, kernel: str, recipe_key: str, created: float) -> Image:
     """Write image.json for the files in `directory`; last of all, since it is what makes an image whole."""
     manifest = (directory / "manifest").read_bytes()
-    identity = hashlib.sha256(manifest + recipe_key.encode()).hexdigest()[:12]
+    identity = _identity(manifest, recipe_key)
     image = Image(
         directory=directory,
         identity=identity,
@@ -182,7 +190,9 @@ def install(directory: Path, image: Image) -> Image:
     target = images_directory() / image.identity
     if target.exists():
         with contextlib.suppress(ImageError):
-            return read(target)
+            old = read(target)
+            verify(old)
+            return old
         shutil.rmtree(target)
     os.sync()
     directory.rename(target)
