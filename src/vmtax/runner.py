@@ -89,7 +89,7 @@ def run(plan: Plan, image: Image, store: Store, options: Options, emit: Emit) ->
                 active.note(text)
             _host_facts(active)
             rounds = _rounds(active, started)
-    inside = sum(trial.wall_seconds for trial in active.trials)
+    inside = sum(trial.wall_seconds for trial in active.trials if trial.workload != "boot")
     seconds = time.time() - started
     emit(RunFinished(id, rounds, seconds, inside / seconds))
     return id
@@ -142,7 +142,7 @@ def _rounds(active: Run, started: float) -> int:
             active.note(text)
             active.emit(Notice(text))
         primary = _primary(active)
-        enough = number >= planned or (number >= plan.rounds.min and _precise(active, primary))
+        enough = number >= planned or (number >= plan.rounds.min and _precise(active, primary, number))
         if enough:
             planned = number
         active.emit(RoundFinished(number, planned, per_round * (planned - number), primary))
@@ -254,9 +254,7 @@ def _primary(active: Run) -> tuple[Comparison, ...]:
     return tuple(entry for entry in found if entry.metric.name in active.plan.primary)
 
 
-def _precise(active: Run, primary: tuple[Comparison, ...]) -> bool:
+def _precise(active: Run, primary: tuple[Comparison, ...], number: int) -> bool:
     """Precision mode of METHOD: only the width of the intervals decides, at looks two rounds apart."""
     half_width = math.log1p(active.plan.precision)
-    return bool(primary) and all(
-        stats.precise_enough(entry.low, entry.high, entry.rounds, half_width) for entry in primary
-    )
+    return bool(primary) and all(stats.precise_enough(entry.low, entry.high, number, half_width) for entry in primary)

@@ -68,7 +68,8 @@ class State:
                 self.doing = {treatment: "booting" if treatment != "host" else "settling"}
             case event.GuestBooted(boot):
                 self.emulated = self.emulated or boot.emulated
-                self.doing[boot.treatment] = f"{boot.path} ready in {boot.ready_seconds:.1f} s"
+                mark = " (emulated)" if boot.emulated else ""
+                self.doing[boot.treatment] = f"{boot.path} ready in {boot.ready_seconds:.1f} s{mark}"
             case event.WorkloadStarted(treatment, workload, case):
                 self.doing[treatment] = f"{workload} {case}".strip()
             case event.TrialFinished(trial) if trial.error:
