@@ -142,6 +142,15 @@ def test_a_half_written_line_counts_for_nothing() -> None:
     assert list(read_list(text)) == [2]
 
 
+def test_a_damaged_list_does_not_stop_the_next_start(lists: Path) -> None:
+    lists.mkdir(parents=True)
+    (lists / "0123.undo").write_bytes(b'{"add": 1, "remove": "/nowhere"}\n\xff\xfe{')
+    machine = LocalMachine()
+    assert machine.guard.recovered == 1
+    machine.close()
+    assert list(lists.iterdir()) == []
+
+
 @given(st.text())
 def test_any_text_can_be_read_as_a_list(text: str) -> None:
     assert isinstance(read_list(text), dict)

@@ -138,7 +138,12 @@ def recover(directory: str) -> int:
         descriptor = lock(path)
         if descriptor is None:
             continue
-        with open(path, encoding="utf-8") as file:
+        status = os.fstat(descriptor)
+        # Unlinked: its owner ended just now and has undone it. Somebody else's: never run what others may have written.
+        if status.st_nlink == 0 or status.st_uid != os.geteuid():
+            os.close(descriptor)
+            continue
+        with open(descriptor, encoding="utf-8", errors="replace", closefd=False) as file:
             undo_all(name.removesuffix(".undo"), read_list(file.read()))
         os.unlink(path)
         os.close(descriptor)
@@ -170,9 +175,10 @@ def serve(descriptor: int, token: str, silence: float, entries: dict[int, dict[s
             keep(descriptor, line.decode() + "\n")
             entries[record["add"]] = record
         elif "undo" in record:
-            entry = entries.pop(record["undo"], None)
+            entry = entries.get(record["undo"])
             error = undo(entry) if entry else ""
             keep(descriptor, line.decode() + "\n")
+            entries.pop(record["undo"], None)  # last: if we are ended on the way, it is undone with the rest
         print(json.dumps({"error": error}), flush=True)
 
 
