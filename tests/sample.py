@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from vmtax.result import Better, Boot, Experiment, Json, Measurement, Metric, Treatment, Trial
+from vmtax.result import Better, Boot, Disturbance, Experiment, Json, Measurement, Metric, Treatment, Trial
 
 PATTERNS = ("randread-4k-qd1", "randwrite-4k-qd1", "randwrite-4k-qd32", "randwrite-4k-fsync", "read-1m", "write-1m")
 CREATED = 1795234320.0  # 2026-11-21 04:12 UTC
@@ -89,6 +89,10 @@ KINDS = (
     _Kind("boot", "", "ready_seconds", "s", "lower", 1.0, 1.31, 1.74, 4.2, 0.03),
     _Kind("boot", "", "kernel_seconds", "s", "lower", 1.0, 0.62, 1.58, 2.4, 0.02),
     _Kind("boot", "", "shutdown_seconds", "s", "lower", 1.0, 0.21, 1.4, 0.8, 0.06),
+)
+LATENCIES = (  # share of operations -> multiple of the mean
+    *((0.01, 0.70), (0.05, 0.76), (0.1, 0.79), (0.2, 0.83), (0.3, 0.87), (0.4, 0.90), (0.5, 0.93), (0.6, 0.97)),
+    *((0.7, 1.03), (0.8, 1.12), (0.9, 1.35), (0.95, 1.70), (0.99, 2.70), (0.995, 3.40), (0.999, 6.10)),
 )
 WALL = {"chess": 3.2, "memory": 4.0, "disk": 6.0, "net": 5.0, "boot": 6.5}
 
@@ -170,6 +174,7 @@ class _Run:
     def __init__(self, rng: random.Random, treatments: tuple[Treatment, ...], emulated: bool) -> None:
         self.rng, self.treatments, self.emulated = rng, treatments, emulated
         self.now, self.speed = CREATED + 4.0, 0.0
+        self.aside = random.Random(1)  # what was added later, so that the figures drawn before stay the same
         self.effects = {t.name: 0.0 if index < 3 else rng.gauss(0, 0.08) for index, t in enumerate(treatments)}
 
     def rounds(self, count: int) -> tuple[tuple[Boot, ...], tuple[Trial, ...]]:
@@ -202,6 +207,7 @@ class _Run:
         for (workload, case), kinds in groups:
             values = tuple(Measurement(k.metric, self.value(k, treatment, boot_error)) for k in kinds)
             wall = WALL[workload] * math.exp(self.rng.gauss(0, 0.01))
+            means = [m.value for m in values if m.metric.name.startswith("disk.") and m.metric.unit == "s"]
             yield Trial(
                 round=number,
                 position=position,
@@ -215,6 +221,9 @@ class _Run:
                 measurements=values,
                 warnings=self.doubts(workload, wall),
                 raw="".join(f"{m.metric.name} {m.value!r} {m.metric.unit}\n" for m in values),
+                disturbance=self.disturbance(wall),
+                # The fsync pattern has a mean only.
+                latencies=tuple((share, factor * means[0]) for share, factor in LATENCIES) if len(means) > 1 else (),
             )
             self.now += wall + 0.4
 
@@ -223,6 +232,19 @@ class _Run:
         effect = self.effects[treatment.name] if kind.workload == "disk" else 0.0
         spread = kind.noise * (0.8 * boot_error + 0.6 * self.rng.gauss(0, 1))
         return kind.typical(treatment.layer, self.emulated) * math.exp(sign * (self.speed + effect) + spread)
+
+    def disturbance(self, wall: float) -> Disturbance:
+        busy = self.aside.random() < 0.02  # now and then a neighbour
+        return Disturbance(
+            wall_seconds=round(wall, 2),
+            busy_seconds=wall * (2.6 if busy else 1.1),
+            steal_seconds=0.0,
+            cpu_pressure_seconds=wall * (0.4 if busy else 0.004),
+            io_pressure_seconds=wall * 0.01,
+            memory_pressure_seconds=0.0,
+            mean_frequency_hz=2.4e9 * (1 + 0.002 * self.aside.gauss(0, 1)),
+            throttles=0,
+        )
 
     def doubts(self, workload: str, wall: float) -> tuple[str, ...]:
         if self.rng.random() > 0.01:

@@ -56,6 +56,20 @@ class Boot:
 
 
 @dataclass(frozen=True, slots=True)
+class Disturbance:
+    """What else happened on the host under test while a trial ran. It explains outliers; it never deletes one."""
+
+    wall_seconds: float  # between the two readings, by the host's own clock
+    busy_seconds: float  # CPUs x wall - idle, over all CPUs; what was stolen is in it
+    steal_seconds: float  # over all CPUs: the host is itself a guest, and its hypervisor ran something else
+    cpu_pressure_seconds: float | None  # some task waited for a CPU; None: kernel without PSI
+    io_pressure_seconds: float | None  # some task waited for a disk
+    memory_pressure_seconds: float | None  # some task waited for memory
+    mean_frequency_hz: float | None  # of the two readings, not of the time between them
+    throttles: int | None  # times that the first CPU's package was slowed down for its heat; None: not counted there
+
+
+@dataclass(frozen=True, slots=True)
 class Trial:
     """One execution of one workload in one boot, whether it worked or not."""
 
@@ -72,6 +86,8 @@ class Trial:
     warnings: tuple[str, ...] = ()  # doubts that are shown beside the result
     error: str | None = None  # one line: why it failed or was refused
     raw: str = ""  # the tool's own output; kept compressed beside the store
+    disturbance: Disturbance | None = None  # None: not read
+    latencies: tuple[tuple[float, float], ...] = ()  # (share of operations, seconds that these took at most), rising
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +122,4 @@ class Experiment:
     boots: tuple[Boot, ...]
     trials: tuple[Trial, ...]
     notes: tuple[str, ...] = ()  # what was not measured and why; falls back to TCG because ...
-
-    def is_emulated(self, treatment: str) -> bool:
-        """True when any boot of `treatment` ran on an emulated CPU."""
-        return any(boot.emulated for boot in self.boots if boot.treatment == treatment)
+    options: Json = field(default_factory=dict)  # what the command line added to the plan; a resumed run has the same

@@ -197,7 +197,12 @@ def _workloads(active: Run, place: Place, layer: Opened) -> bool:
             continue
         for case in workload.cases():
             active.emit(WorkloadStarted(place.treatment, workload.name, case))
-            trial = run_trial(place, layer, workload, case, active.signatures, emulated=active.environment.emulated)
+            environment = active.environment
+            trial = run_trial(
+                *(place, layer, workload, case, active.signatures),
+                host=environment.host,
+                emulated=environment.emulated,
+            )
             active.add(trial)
             if trial.status == "refused":
                 break  # the other cases did other work too

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from vmtax.layer import Opened
-from vmtax.machine import MachineLost, Outcome
+from vmtax.machine import CommandFailed, Machine, MachineLost, Outcome
+from vmtax.meter import pressure
 from vmtax.result import Trial
 from vmtax.workload import BadOutput, Workload
 from vmtax.workload.boot import measured
@@ -43,9 +44,38 @@ class Place:
 
 
 def run_trial(
-    place: Place, layer: Opened, workload: Workload[Any], case: str, signatures: Signatures, *, emulated: bool
+    place: Place,
+    layer: Opened,
+    workload: Workload[Any],
+    case: str,
+    signatures: Signatures,
+    *,
+    host: Machine,
+    emulated: bool,
 ) -> Trial:
-    """Run one case. A failure is a trial too: status and error say so, and what the tool printed is kept."""
+    """Run one case. A failure is a trial too: status and error say so, and what the tool printed is kept.
+
+    `host`: the host under test, which is watched meanwhile.
+    """
+    before = _reading(host)
+    trial = _run(place, layer, workload, case, signatures, emulated)
+    after = _reading(host)
+    if before is None or after is None:
+        return trial
+    return replace(trial, disturbance=pressure.between(before, after))
+
+
+def _reading(host: Machine) -> pressure.Reading | None:
+    """None where the host does not tell."""
+    try:
+        return pressure.read(host)
+    except CommandFailed:
+        return None
+
+
+def _run(
+    place: Place, layer: Opened, workload: Workload[Any], case: str, signatures: Signatures, emulated: bool
+) -> Trial:
     site = layer.site
     machine, prefix = workload.seat(site)
     argv = (*prefix, *workload.command(site, case))
@@ -69,7 +99,8 @@ def run_trial(
     refusal = signatures.disagreement(place.treatment, workload.name, case, signature) if signature else None
     if refusal:
         return _trial(place, what, started, seconds, status="refused", error=refusal, raw=raw)
-    return _trial(place, what, started, seconds, measurements=measurements, raw=raw)
+    latencies = workload.latencies(case, raw)
+    return _trial(place, what, started, seconds, measurements=measurements, raw=raw, latencies=latencies)
 
 
 def _failure(outcome: Outcome, workload: Workload[Any], case: str, raw: str) -> str:

@@ -22,11 +22,13 @@ BEFORE = """\
 /proc/pressure/memory:some avg10=0.00 avg60=0.00 avg300=0.00 total=0
 /proc/cpuinfo:cpu MHz\t\t: 2596.096
 /proc/cpuinfo:cpu MHz\t\t: 2596.096
+/sys/devices/system/cpu/cpu0/thermal_throttle/package_throttle_count:41
 """
 AFTER = (
     BEFORE.replace("1182.93 2107.26", "1189.93 2114.06")
     .replace("cpu  16788 0 7356 210726 603 0 229 22", "cpu  17478 0 7361 211406 613 0 230 36")
     .replace("total=14417116", "total=15167116")
+    .replace("throttle_count:41", "throttle_count:44")
 )
 
 
@@ -55,6 +57,7 @@ def test_between_two_readings() -> None:
     assert found.cpu_pressure_seconds == pytest.approx(0.75)
     assert (found.io_pressure_seconds, found.memory_pressure_seconds) == (0.0, 0.0)
     assert found.mean_frequency_hz == pytest.approx(2.596096e9)
+    assert found.throttles == 3
 
 
 def test_nothing_is_negative_when_ticks_lag_behind() -> None:

@@ -15,6 +15,7 @@ from vmtax.event import Event, RoundFinished, TrialFinished
 from vmtax.hypervisor import BootFailed
 from vmtax.layer import Opened
 from vmtax.machine.fake import FakeMachine, Reply
+from vmtax.meter import pressure
 from vmtax.plan import Plan, parse
 from vmtax.result import Experiment, Treatment
 from vmtax.runner import Options
@@ -46,7 +47,7 @@ class Lab:
             workloads=plan.build_workloads(),
             notes=[],
             emulated=False,
-            host=FakeMachine(),
+            host=FakeMachine(answers={pressure.COMMAND: Reply(code=2)}),
             image=SimpleNamespace(identity="i", kernel="k", manifest=lambda: ["busybox 1"]),
             cpus="0,1",
             qemu=None,

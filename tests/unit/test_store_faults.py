@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import os
 import shutil
@@ -205,8 +206,26 @@ def test_newer_schema_is_refused(path: Path) -> None:
     with Store(path):
         pass
     execute(path, "UPDATE meta SET value = '99'")
-    with pytest.raises(StoreError, match="schema 99, this vmtax knows 1 only"), Store(path):
+    with pytest.raises(StoreError, match="schema 99, this vmtax knows 2 only"), Store(path):
         pass
+
+
+def test_older_schema_is_brought_up_to_date(path: Path) -> None:
+    with Store(path) as store:
+        store.put(SAMPLE)
+    for statement in (
+        "ALTER TABLE experiment DROP COLUMN options",
+        "ALTER TABLE trial DROP COLUMN disturbance",
+        "ALTER TABLE trial DROP COLUMN latencies",
+        "UPDATE meta SET value = '1'",
+    ):
+        execute(path, statement)
+    with Store(path) as store:
+        found = store.load(SAMPLE.id)
+        assert [t.measurements for t in found.trials] == [t.measurements for t in SAMPLE.trials]
+        assert all(t.disturbance is None and t.latencies == () for t in found.trials)
+        store.put(dataclasses.replace(SAMPLE, id="new"))
+        assert store.load("new").trials[0].disturbance == SAMPLE.trials[0].disturbance
 
 
 def test_database_of_another_program(tmp_path: Path) -> None:

@@ -48,6 +48,14 @@ def test_disk_reports_rate_and_latency() -> None:
     assert figures["disk.randread-4k-qd1.p999_seconds"] == pytest.approx(199.68e-6)
 
 
+def test_disk_reports_the_distribution_of_latency() -> None:
+    output = (GOLDEN / "randread-4k-qd1.json").read_text()
+    found = EVERY["disk"].latencies("randread-4k-qd1", output)
+    assert dict(found)[0.99] == pytest.approx(76.288e-6)
+    assert list(found) == sorted(found) and found[-1][0] == 0.999, "18,017 samples say nothing about 99.99 %"
+    assert EVERY["disk"].latencies("randwrite-4k-fsync", (GOLDEN / "randwrite-4k-fsync.json").read_text()) == ()
+
+
 def test_disk_leaves_out_percentiles_of_too_few_samples() -> None:
     output = (GOLDEN / "randread-4k-qd1.json").read_text().replace('"total_ios" : 18017', '"total_ios" : 999')
     names = {entry.metric.name for entry in EVERY["disk"].parse("randread-4k-qd1", output)}

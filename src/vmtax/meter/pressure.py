@@ -6,8 +6,12 @@ import re
 from dataclasses import dataclass
 
 from vmtax.machine import CommandFailed, Machine
+from vmtax.result import Disturbance
 
 TICKS_PER_SECOND = 100  # USER_HZ: what /proc counts in, whatever the kernel's own HZ; fixed on x86-64
+
+# Of the first CPU's package; a machine that gets hot usually does so as a whole.
+THROTTLES = "/sys/devices/system/cpu/cpu0/thermal_throttle/package_throttle_count"
 
 # One grep reads everything: a second process would cost an emulated guest more than the reading itself.
 # /proc/uptime stands next to /proc/stat so that wall and idle are taken together.
@@ -15,6 +19,7 @@ COMMAND = (
     *("grep", "-s", "-a", "-H", "-E", "^(cpu  |cpu[0-9]+ |some |cpu MHz|[0-9])"),
     *("/proc/uptime", "/proc/stat", "/proc/pressure/cpu", "/proc/pressure/io", "/proc/pressure/memory"),
     "/proc/cpuinfo",
+    THROTTLES,
 )
 
 
@@ -30,19 +35,7 @@ class Reading:
     io_pressure_seconds: float | None  # some task waited for a disk
     memory_pressure_seconds: float | None  # some task waited for memory
     frequency_hz: float | None  # mean over the CPUs at this moment; in a guest the TSC's, a constant
-
-
-@dataclass(frozen=True, slots=True)
-class Disturbance:
-    """What happened on a machine between two readings."""
-
-    busy_seconds: float  # CPUs x wall - idle, over all CPUs; what was stolen is in it
-    steal_seconds: float  # over all CPUs
-    cpu_pressure_seconds: float | None  # None: kernel without PSI
-    io_pressure_seconds: float | None
-    memory_pressure_seconds: float | None
-    mean_frequency_hz: float | None  # of the two readings, not of the time between them
-    wall_seconds: float
+    throttles: int | None  # see result.Disturbance
 
 
 def read(machine: Machine) -> Reading:
@@ -72,6 +65,7 @@ def parse(text: str) -> Reading | None:
         io_pressure_seconds=_pressure(text, "io"),
         memory_pressure_seconds=_pressure(text, "memory"),
         frequency_hz=_frequency(text),
+        throttles=_throttles(text),
     )
 
 
@@ -88,7 +82,12 @@ def between(before: Reading, after: Reading) -> Disturbance:
         memory_pressure_seconds=_grown(before.memory_pressure_seconds, after.memory_pressure_seconds),
         mean_frequency_hz=sum(frequencies) / len(frequencies) if frequencies else None,
         wall_seconds=wall,
+        throttles=_more(before.throttles, after.throttles),
     )
+
+
+def _more(before: int | None, after: int | None) -> int | None:
+    return None if before is None or after is None else max(0, after - before)
 
 
 def _grown(before: float | None, after: float | None) -> float | None:
@@ -104,3 +103,8 @@ def _frequency(text: str) -> float | None:
     found = re.findall(r"^/proc/cpuinfo:cpu MHz\s*: (\d+\.?\d*)$", text, re.MULTILINE | re.ASCII)
     megahertz = [float(number) for number in found]
     return sum(megahertz) / len(megahertz) * 1e6 if megahertz else None
+
+
+def _throttles(text: str) -> int | None:
+    found = re.search(rf"^{THROTTLES}:(\d+)$", text, re.MULTILINE | re.ASCII)
+    return int(found[1]) if found else None

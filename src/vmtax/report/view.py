@@ -179,7 +179,7 @@ def first_treatments(treatments: Iterable[Treatment]) -> dict[str, Treatment]:
 
 
 def emulated_treatments(experiment: Experiment) -> frozenset[str]:
-    """Names of the treatments of which any boot ran on an emulated CPU; as `Experiment.is_emulated`, in one pass."""
+    """Names of the treatments of which any boot ran on an emulated CPU."""
     return frozenset(boot.treatment for boot in experiment.boots if boot.emulated)
 
 

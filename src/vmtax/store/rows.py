@@ -11,7 +11,7 @@ from typing import Any, get_args
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from vmtax.result import Better, Boot, Experiment, Json, Measurement, Metric, Treatment, Trial
+from vmtax.result import Better, Boot, Disturbance, Experiment, Json, Measurement, Metric, Treatment, Trial
 from vmtax.store import schema
 from vmtax.store.failure import StoreError
 from vmtax.store.files import raw_name
@@ -26,7 +26,7 @@ def of(experiment: str, *columns: sa.Column[Any]) -> sa.Select[Any]:
 def insert_head(connection: Connection, experiment: Experiment, owner: Owner) -> None:
     """Everything but boots and trials."""
     id = experiment.id
-    names = ("id", "name", "host", "command", "created", "finished", "state", "plan")
+    names = ("id", "name", "host", "command", "created", "finished", "state", "plan", "options")
     row = {name: getattr(experiment, name) for name in names}
     connection.execute(
         schema.experiment.insert(),
@@ -59,7 +59,9 @@ def insert_trial(
 ) -> str | None:
     """The name of the file that its raw output belongs into; `metrics` learns the metrics that are new."""
     file = raw_name(number, trial.workload, trial.case) if trial.raw else None
-    row = {f.name: getattr(trial, f.name) for f in dataclasses.fields(trial) if f.name not in ("measurements", "raw")}
+    own = ("measurements", "raw", "disturbance")  # what is not stored as it is
+    row = {f.name: getattr(trial, f.name) for f in dataclasses.fields(trial) if f.name not in own}
+    row["disturbance"] = dataclasses.asdict(trial.disturbance) if trial.disturbance else None
     insert = schema.trial.insert().values(experiment=experiment, number=number, raw=file, **row)
     id = connection.execute(insert).inserted_primary_key[0]  # type: ignore[index]
     measurements = [
@@ -100,10 +102,13 @@ def load_boots(connection: Connection, experiment: str) -> tuple[Boot, ...]:
 def load_trials(connection: Connection, experiment: str, raw: Mapping[str, str]) -> tuple[Trial, ...]:
     """`raw` maps file names to texts; where it lacks one, Trial.raw is ""."""
     measurements = _load_measurements(connection, experiment)
-    names = [field.name for field in dataclasses.fields(Trial) if field.name not in ("measurements", "warnings", "raw")]
+    special = ("measurements", "warnings", "raw", "disturbance", "latencies")
+    names = [field.name for field in dataclasses.fields(Trial) if field.name not in special]
     c = schema.trial.c
     rows = connection.execute(
-        of(experiment, *(c[name] for name in names), c.id, c.warnings, c.raw).order_by(c.number),
+        of(experiment, *(c[name] for name in names), c.id, c.warnings, c.raw, c.disturbance, c.latencies).order_by(
+            c.number
+        ),
     )
     return tuple(
         Trial(
@@ -111,8 +116,10 @@ def load_trials(connection: Connection, experiment: str, raw: Mapping[str, str])
             measurements=tuple(measurements.get(id, ())),
             warnings=tuple(warnings),
             raw=raw.get(file, ""),
+            disturbance=Disturbance(**disturbance) if disturbance else None,
+            latencies=tuple((share, seconds) for share, seconds in latencies),
         )
-        for *columns, id, warnings, file in rows
+        for *columns, id, warnings, file, disturbance, latencies in rows
     )
 
 

@@ -7,7 +7,14 @@ from typing import Any
 
 import sqlalchemy as sa
 
-VERSION = 1  # raise it with every change of the tables
+VERSION = 2  # raise it with every change of the tables, and say in MIGRATIONS how to get there
+MIGRATIONS = {  # version -> what makes the next one of it
+    1: (
+        "ALTER TABLE experiment ADD COLUMN options JSON NOT NULL DEFAULT '{}'",
+        "ALTER TABLE trial ADD COLUMN disturbance JSON",
+        "ALTER TABLE trial ADD COLUMN latencies JSON NOT NULL DEFAULT '[]'",
+    ),
+}
 
 
 class _Text(sa.types.TypeDecorator[str]):
@@ -61,6 +68,7 @@ experiment = sa.Table(
     _column("owner_pid", sa.Integer),
     _column("owner_boot", _Text),
     _column("owner_start", _Text),
+    _column("options", sa.JSON),
 )
 treatment = sa.Table(
     "treatment",
@@ -105,6 +113,8 @@ trial = sa.Table(
     _column("warnings", sa.JSON),
     _column("error", _Text, nullable=True),
     _column("raw", _Text, nullable=True),  # file name under raw/<experiment>/; NULL where the tool printed nothing
+    _column("disturbance", sa.JSON(none_as_null=True), nullable=True),
+    _column("latencies", sa.JSON),
     _of_treatment(),
     sa.UniqueConstraint("experiment", "number"),
 )

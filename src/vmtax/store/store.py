@@ -175,6 +175,7 @@ class Store:
                 boots=rows.load_boots(connection, id),
                 trials=rows.load_trials(connection, id, self._read_all_raw(connection, id) if with_raw else {}),
                 notes=tuple(connection.scalars(rows.of(id, note.text).order_by(note.id))),
+                options=row.options,
             )
 
     def raw(self, wanted: str, number: int) -> str:
@@ -227,10 +228,23 @@ class Store:
         elif "meta" not in tables:
             raise StoreError(f"{self.path}: this is another program's database: {ELSEWHERE}")
         with self._reading() as connection:
-            version = connection.scalar(sa.select(schema.meta.c.value).where(schema.meta.c.key == "schema"))
-        if version != str(schema.VERSION):
+            version = _version(connection)
+        if version in [str(older) for older in schema.MIGRATIONS]:
+            self._migrate()
+        elif version != str(schema.VERSION):
             cure = f"use the vmtax that wrote it, or {ELSEWHERE}"
             raise StoreError(f"{self.path}: schema {version}, this vmtax knows {schema.VERSION} only: {cure}")
+
+    def _migrate(self) -> None:
+        """An older store becomes the present one, in one commit; what it holds stays."""
+        with self._writing() as connection:
+            present = int(_version(connection) or 0)  # again, under the lock: another process may have been faster
+            for version in range(present, schema.VERSION):
+                for statement in schema.MIGRATIONS[version]:
+                    connection.exec_driver_sql(statement)
+            connection.execute(
+                schema.meta.update().where(schema.meta.c.key == "schema").values(value=str(schema.VERSION))
+            )
 
     def _create_schema(self) -> None:
         with self._writing() as connection:
@@ -262,6 +276,10 @@ def _configure(connection: sqlite3.Connection, _: object) -> None:
 
 def _begin(connection: Connection) -> None:
     connection.exec_driver_sql(connection.get_execution_options().get("vmtax_begin", "BEGIN"))
+
+
+def _version(connection: Connection) -> str | None:
+    return connection.scalar(sa.select(schema.meta.c.value).where(schema.meta.c.key == "schema"))
 
 
 def _newest_first() -> tuple[sa.ColumnElement[Any], ...]:

@@ -1,4 +1,4 @@
-"""What every workload offers: parameters, cases, metrics, prepare → command → pure parse."""
+"""What every workload offers: parameters, cases, metrics, command → pure parse."""
 
 from __future__ import annotations
 
@@ -66,3 +66,10 @@ class Workload(ABC, Generic[P]):
     def signature(self, case: str, output: str) -> str | None:
         """Pure. What must be the same on every layer, or the work was not the same; None: nothing to compare."""
         return None
+
+    def latencies(self, case: str, output: str) -> tuple[tuple[float, float], ...]:
+        """Pure. (share of operations, seconds that these took at most), rising; () where it is not reported.
+
+        Called only with an output that `parse` accepted.
+        """
+        return ()

@@ -39,6 +39,7 @@ PATTERNS = {
 }
 PERCENTILES = (("p50", 0.5, "50.000000"), ("p99", 0.99, "99.000000"), ("p999", 0.999, "99.900000"))
 NANOSECOND = 1e-9
+MINIMUM_TAIL = 10  # samples beyond a percentile, below which it is an anecdote (METHOD.md)
 
 PatternName = Literal[
     "randread-4k-qd1", "randwrite-4k-qd1", "randwrite-4k-qd32", "randwrite-4k-fsync", "read-1m", "write-1m"
@@ -114,11 +115,18 @@ class Disk(Workload[DiskParameters]):
         figures["mean_seconds"] = mean * NANOSECOND
         if wait is None:
             for label, share, key in PERCENTILES:
-                # A percentile p from fewer than 10/(1-p) samples is an anecdote (METHOD: guards).
-                if count >= 10 / (1 - share):
+                if count >= MINIMUM_TAIL / (1 - share):
                     figures[f"{label}_seconds"] = latency["percentile"][key] * NANOSECOND
         by_name = {metric.name.rpartition(".")[2]: metric for metric in _metrics(case)}
         return tuple(Measurement(by_name[name], value) for name, value in figures.items())
+
+    def latencies(self, case: str, output: str) -> tuple[tuple[float, float], ...]:
+        if PATTERNS[case].fsync:
+            return ()  # write and fsync are timed apart: their percentiles cannot be added
+        side, _ = _job(case, output)
+        enough = 1 - MINIMUM_TAIL / int(side["total_ios"])
+        found = sorted((float(share) / 100, ns * NANOSECOND) for share, ns in side["lat_ns"]["percentile"].items())
+        return tuple((round(share, 6), seconds) for share, seconds in found if share <= enough)
 
 
 def _metrics(case: str) -> tuple[Metric, ...]:
