@@ -124,7 +124,7 @@ def opened(
             plan=plan,
             workloads=plan.build_workloads(),
             image=image,
-            placed=place(host, image, emit),
+            placed=place(host, local, image, emit),
             credentials=Credentials.make(local),
             cpus=_cpus(host, plan.guest.vcpus),
             is_root=host.run("id", "-u").strip() == "0",

@@ -60,7 +60,7 @@ def credentials(shared_local: LocalMachine) -> Credentials:
 
 @pytest.fixture(scope="session")
 def placed(shared_local: LocalMachine, image: Image) -> Placed:
-    return place(shared_local, image, lambda event: None)
+    return place(shared_local, shared_local, image, lambda event: None)
 
 
 @pytest.fixture(scope="session")

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vmtax.machine import CommandFailed
+from vmtax.machine import CommandFailed, MachineError
 from vmtax.machine.guard import marked, read_list
 from vmtax.machine.local import LocalMachine
 
@@ -68,6 +68,46 @@ def test_an_undo_that_fails_says_why_and_does_not_stop_the_others(tmp_path: Path
     machine.undo_later("/nowhere/at/all")
     machine.close()
     assert log.read_text().split() == ["done"]
+    assert len(machine.left) == 2 and "it is stuck" in machine.left[1]
+
+
+def test_what_cannot_be_undone_is_tried_again_at_the_next_start(tmp_path: Path, lists: Path) -> None:
+    flag, log = tmp_path / "flag", tmp_path / "log"
+    machine = LocalMachine()
+    machine.undo_later("sh", "-c", 'test -e "$1" && echo undone >> "$2"', "sh", str(flag), str(log))
+    machine.remove_later(PurePosixPath(tmp_path / "nothing"))
+    machine.close()
+    assert len(list(lists.iterdir())) == 1
+    second = LocalMachine()
+    assert second.guard.recovered == 1 and "exit code 1" in second.guard.left[0]
+    second.close()
+    flag.touch()
+    third = LocalMachine()
+    assert third.guard.left == []
+    third.close()
+    assert log.read_text() == "undone\n", "only what had failed"
+    assert list(lists.iterdir()) == []
+
+
+def test_a_killed_guard_is_made_up_for_at_the_end_of_the_same_run(tmp_path: Path, lists: Path) -> None:
+    machine = LocalMachine()
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    machine.remove_later(PurePosixPath(kept))
+    process = machine.start("sleep", "600")
+    machine.guard._process.kill()
+    machine.close()
+    assert not kept.exists() and process.poll() is not None and list(lists.iterdir()) == []
+
+
+def test_a_guard_that_cannot_start_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
+    with pytest.raises(MachineError, match=r"file.*Not a directory; set XDG_STATE_HOME"):
+        LocalMachine().run("true")
+    monkeypatch.setattr("vmtax.machine.local.PYTHON", "/nowhere/python3")
+    with pytest.raises(MachineError, match="/nowhere/python3: python3 must be there"):
+        LocalMachine().run("true")
 
 
 def test_processes_that_ignore_sigterm_are_ended_and_children_too() -> None:

@@ -16,11 +16,11 @@ from vmtax.image.cache import Image, ImageError
 @pytest.fixture(autouse=True)
 def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
 
 
 def make_image(manifest: str = "busybox 1\nfio 3\n") -> Image:
-    with cache.locked() as directory:
-        work = directory / ".building-test"
+    with cache.workshop() as (_, work):
         (work / "tree/usr").mkdir(parents=True)
         (work / "tree/usr/program").write_text("program")
         (work / "tree/link").symlink_to("usr/program")
@@ -54,10 +54,11 @@ def test_a_half_built_or_half_removed_image_is_none() -> None:
     image = make_image()
     (image.directory / cache.INFO).write_text('{"identity": ')
     assert cache.images() == []
-    left = cache.images_directory() / ".building-left"
+    left, half_removed = cache.images_directory() / ".building-left", cache.images_directory() / "0123456789ab"
     left.mkdir()
+    half_removed.mkdir()
     with cache.locked():
-        assert not left.exists(), "what a killed build left is swept away"
+        assert cache.half_made() == [], "what a killed build or removal left is swept away"
 
 
 def test_removing_removes_it() -> None:
@@ -77,6 +78,14 @@ def test_export_and_import_carry_it_to_another_cache(tmp_path: Path, monkeypatch
     cache.verify(carried)
     assert (carried.tree / "link").readlink() == Path("usr/program")
     assert place.import_(file) == carried, "a second import finds it there"
+
+
+def test_an_image_is_exported_to_a_file_only(tmp_path: Path) -> None:
+    image = make_image()
+    with pytest.raises(ImageError, match="is a directory; name a file"):
+        place.export(image, tmp_path)
+    with pytest.raises(ImageError, match="its directory does not exist; name a file"):
+        place.export(image, tmp_path / "no" / "image.tar.zst")
 
 
 def test_garbage_is_not_imported(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ LEVELS = (
     {"machine"},
     {"event"},
     {"result"},
-    {"stats", "units"},
+    {"stats", "units", "places"},
 )
 LEVEL = {name: number for number, names in enumerate(LEVELS) for name in names}
 

@@ -15,6 +15,7 @@ from vmtax.hypervisor.credentials import Credentials
 from vmtax.hypervisor.spec import GuestSpec
 from vmtax.machine import Machine
 from vmtax.machine.local import LocalMachine
+from vmtax.places import cache_home
 
 # A genuine KVM three levels deep needed 22 s in all but kept talking; one that hangs says nothing any more.
 PATIENCE = Patience(ready=120.0, silence=20.0)
@@ -77,8 +78,7 @@ def _short(text: str) -> str:
 
 
 def _file() -> Path:
-    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(base) / "vmtax" / "kvm.json"
+    return cache_home() / "kvm.json"
 
 
 def _remembered() -> dict[str, str]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import shutil
 import subprocess
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,11 +14,15 @@ from pathlib import Path
 from vmtax.event import Event, Step
 from vmtax.image import cache, initramfs, recipe
 from vmtax.image.cache import Image, ImageError
+from vmtax.machine import CommandFailed
+from vmtax.machine.local import LocalMachine
 
 Emit = Callable[[Event], None]
 TOOLS = {"mmdebstrap": "mmdebstrap", "mkfs.erofs": "erofs-utils", "zstd": "zstd", "tar": "tar"}
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 WHAT = "building the root image"
+NO_SPACE = "about 2 GiB are needed; set XDG_CACHE_HOME to a directory on a larger file system"
+STEP_SECONDS = 1800.0
 # What mmdebstrap says it does -> the share of the whole that is then done, from timed builds.
 STAGES = (
     ("running apt-get update", 0.02),
@@ -48,17 +52,20 @@ def build(emit: Emit, *, again: bool = False) -> Image:
         packages = " ".join(entry.partition(" ")[0] for entry in missing)
         raise ImageError(f"missing {', '.join(missing)}: apt-get install {packages}")
     emit(Step(WHAT, "waiting for another build to end" if _is_locked() else "starting", 0.0))
-    with cache.locked() as directory:
+    with cache.workshop() as (keeper, work):
         image = cache.current()
         if image is not None and not again:
             return image
-        work = Path(tempfile.mkdtemp(prefix=".building-", dir=directory))
         try:
-            return _build_in(work, emit)
+            return _build_in(keeper, work, emit)
         except OSError as error:
-            raise ImageError(f"{WHAT}: {error.filename or work}: {error.strerror}") from error
-        finally:
-            shutil.rmtree(work, ignore_errors=True)
+            raise ImageError(f"{WHAT}: {error.filename or work}: {error.strerror}{_cure(error)}") from error
+        except CommandFailed as error:
+            raise ImageError(f"{WHAT}: {error}") from error
+
+
+def _cure(error: OSError) -> str:
+    return f"; {NO_SPACE}" if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
 
 
 def _is_locked() -> bool:
@@ -75,10 +82,10 @@ def _is_locked() -> bool:
         return False
 
 
-def _build_in(work: Path, emit: Emit) -> Image:
+def _build_in(keeper: LocalMachine, work: Path, emit: Emit) -> Image:
     tree = work / "tree"
     tree.mkdir(mode=0o755)
-    _bootstrap(tree, work, emit)
+    _bootstrap(keeper, tree, work, emit)
     emit(Step(WHAT, "kernel and initramfs", 0.88))
     release = _kernel_release(tree)
     (work / "vmlinux").write_bytes(_vmlinux((tree / "boot" / f"vmlinuz-{release}").read_bytes()))
@@ -86,7 +93,7 @@ def _build_in(work: Path, emit: Emit) -> Image:
     _add_guest_files(tree, work)
     (work / "manifest").write_text(_manifest(tree))
     emit(Step(WHAT, "erofs file system", 0.92))
-    _run("mkfs.erofs", "--all-root", "-T0", "--quiet", str(work / "root.erofs"), str(tree))
+    keeper.run("mkfs.erofs", "--all-root", "-T0", "--quiet", str(work / "root.erofs"), str(tree), timeout=STEP_SECONDS)
     emit(Step(WHAT, "digests", 0.97))
     image = cache.describe(work, kernel=release, recipe_key=recipe.key(), created=time.time())
     work.chmod(0o755)
@@ -95,7 +102,7 @@ def _build_in(work: Path, emit: Emit) -> Image:
     return image
 
 
-def _bootstrap(tree: Path, work: Path, emit: Emit) -> None:
+def _bootstrap(keeper: LocalMachine, tree: Path, work: Path, emit: Emit) -> None:
     """mmdebstrap to a tar stream, unpacked beside: the same way with root and without."""
     argv = [
         *("mmdebstrap", "--variant=minbase", f"--components={recipe.COMPONENTS}", "--format=tar"),
@@ -104,13 +111,15 @@ def _bootstrap(tree: Path, work: Path, emit: Emit) -> None:
         *("--aptopt=APT::Install-Recommends false", recipe.SUITE, "-"),
     ]
     # INITRD=No: Debian's kernel package then makes no initramfs of its own, which nobody would boot.
-    environment = {**os.environ, "INITRD": "No", "TMPDIR": str(work), "LC_ALL": "C.UTF-8"}
+    environment = {**keeper.environment(), "INITRD": "No", "TMPDIR": str(work)}
     unpack = ["tar", "-x", "-C", str(tree), "--exclude=./dev/*", "--no-same-owner"]
     with (
         subprocess.Popen(
             argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
         ) as source,
-        subprocess.Popen(unpack, stdin=source.stdout) as sink,
+        # A file: a full pipe that nobody reads meanwhile would stop both.
+        (work / "tar.log").open("w+") as log,
+        subprocess.Popen(unpack, stdin=source.stdout, stderr=log, env=environment) as sink,
     ):
         try:
             words = _follow(source, emit)
@@ -118,8 +127,16 @@ def _bootstrap(tree: Path, work: Path, emit: Emit) -> None:
             source.terminate()
             sink.terminate()
             raise
-    if source.returncode != 0 or sink.returncode != 0:
-        raise ImageError("\n".join([f"mmdebstrap ended with {source.returncode}:", *words[-8:]]))
+        sink.wait()
+        log.seek(0)
+        complaints = log.read().splitlines()
+    (work / "tar.log").unlink()
+    if any("No space left" in line for line in (*words, *complaints)):
+        raise ImageError(f"{WHAT}: {work.parent}: No space left on device; {NO_SPACE}")
+    if sink.returncode != 0:
+        raise ImageError("\n".join([f"{WHAT}: tar ended with {sink.returncode}:", *complaints[-8:]]))
+    if source.returncode != 0:
+        raise ImageError("\n".join([f"{WHAT}: mmdebstrap ended with {source.returncode}:", *words[-8:]]))
 
 
 def _follow(process: subprocess.Popen[bytes], emit: Emit) -> list[str]:
@@ -181,9 +198,3 @@ def _manifest(tree: Path) -> str:
         if fields.get("Status", "").endswith(" installed"):
             entries.append(f"{fields['Package']} {fields['Version']}\n")
     return "".join(sorted(entries))
-
-
-def _run(*argv: str) -> None:
-    done = subprocess.run(argv, capture_output=True, text=True)
-    if done.returncode != 0:
-        raise ImageError(f"{argv[0]} ended with {done.returncode}: {(done.stderr or done.stdout).strip()[-500:]}")

@@ -11,11 +11,14 @@ import shutil
 import stat
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from vmtax.image import recipe
+from vmtax.machine.local import LocalMachine
+from vmtax.places import cache_home
 
 INFO = "image.json"
+INCOMING = ".incoming-"  # begins the name of a directory that is being copied here
 FILES = ("root.erofs", "vmlinux", "initrd", "manifest")
 
 
@@ -60,8 +63,7 @@ class Image:
 
 
 def images_directory() -> Path:
-    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(base) / "vmtax" / "images"
+    return cache_home() / "images"
 
 
 @contextlib.contextmanager
@@ -75,14 +77,44 @@ def locked() -> Iterator[Path]:
         raise ImageError(f"{directory}: {error.strerror}; set XDG_CACHE_HOME to a directory you can write") from error
     with lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        _sweep(directory)
+        _sweep()
         yield directory
 
 
-def _sweep(directory: Path) -> None:
-    """What a killed build left: nobody else builds while we hold the lock."""
-    for entry in directory.glob(".building-*"):
+@contextlib.contextmanager
+def workshop() -> Iterator[tuple[LocalMachine, Path]]:
+    """A directory to make an image in, alone, and who runs the commands for it.
+
+    At the end, after SIGKILL too, the keeper's guard ends its processes and removes what was not moved away.
+    """
+    with locked() as directory:
+        keeper = LocalMachine()
+        try:
+            work = directory / f".building-{keeper.token}"
+            keeper.remove_later(PurePosixPath(work))
+            work.mkdir(mode=0o700)
+            yield keeper, work
+        finally:
+            keeper.close()
+
+
+def _sweep() -> None:
+    """What a killed build or removal left: nobody else builds while we hold the lock."""
+    for entry in half_made():
         shutil.rmtree(entry, ignore_errors=True)
+
+
+def half_made() -> list[Path]:
+    """Directories that are no images: of a build or removal that was killed, or of one that goes on just now."""
+    found = []
+    for path in images_directory().glob("*"):
+        # What another host's run is copying here has its own guard.
+        if path.is_dir() and not path.name.startswith(INCOMING):
+            try:
+                read(path)
+            except ImageError:
+                found.append(path)
+    return found
 
 
 def read(directory: Path) -> Image:
@@ -91,7 +123,7 @@ def read(directory: Path) -> Image:
         info = json.loads((directory / INFO).read_text())
         return Image(directory=directory, **info)
     except (OSError, ValueError, TypeError) as error:
-        raise ImageError(f"{directory}: not a whole image ({error}); `vmtax image remove {directory.name}`") from error
+        raise ImageError(f"{directory}: not a whole image ({error})") from error
 
 
 def images() -> list[Image]:

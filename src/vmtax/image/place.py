@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -17,7 +13,8 @@ from vmtax.machine import Machine
 from vmtax.machine.local import LocalMachine
 
 MEMBERS = (cache.INFO, *cache.FILES, "tree")
-REMOTE_CACHE = "${XDG_CACHE_HOME:-$HOME/.cache}/vmtax/images"
+# Constant text: the far user's home is known to the far shell only.
+MAKE_REMOTE_CACHE = 'umask 077; d=${XDG_CACHE_HOME:-$HOME/.cache}/vmtax/images; mkdir -p "$d" && cd "$d" && pwd'
 UNPACK_SECONDS = 1800.0
 
 
@@ -37,22 +34,25 @@ IN_GUEST = Placed(root="/dev/vda", kernel="/boot/vmlinux", initrd="/boot/initrd"
 
 def export(image: Image, target: Path) -> None:
     """Write the whole image to one file (tar, zstd); replaced in one step."""
+    if target.is_dir() or not target.parent.is_dir():
+        what = "is a directory" if target.is_dir() else "its directory does not exist"
+        raise ImageError(f"{target}: {what}; name a file, such as image.tar.zst")
     cache.verify(image)
-    temporary = target.with_name(f".{target.name}.{os.getpid()}")
-    argv = ["tar", "--zstd", "-cf", str(temporary), "-C", str(image.directory), "--sort=name", *MEMBERS]
+    keeper = LocalMachine()
     try:
-        _tar(argv, target)
+        temporary = target.absolute().with_name(f".{target.name}.{keeper.token}")
+        keeper.remove_later(PurePosixPath(temporary))
+        _tar(keeper, target, "-cf", str(temporary), "-C", str(image.directory), "--sort=name", *MEMBERS)
         temporary.replace(target)
     finally:
-        temporary.unlink(missing_ok=True)
+        keeper.close()
 
 
 def import_(source: Path) -> Image:
     """Install the image in `source`; raises ImageError where it is not whole or its digests do not match."""
-    with cache.locked() as directory:
-        work = Path(tempfile.mkdtemp(prefix=".building-", dir=directory))
+    with cache.workshop() as (keeper, work):
         try:
-            _tar(["tar", "--zstd", "-xf", str(source), "-C", str(work), "--no-same-owner", *MEMBERS], source)
+            _tar(keeper, source, "-xf", str(source.absolute()), "-C", str(work), "--no-same-owner", *MEMBERS)
             work.chmod(0o755)
             image = cache.read(work)
             cache.verify(image)
@@ -60,44 +60,56 @@ def import_(source: Path) -> Image:
         except ImageError as error:
             text = str(error).partition(";")[0].replace(f"{work}/", "")
             raise ImageError(f"{source}: not an image that `vmtax image export` wrote: {text}") from error
-        finally:
-            shutil.rmtree(work, ignore_errors=True)
 
 
-def _tar(argv: list[str], file: Path) -> None:
-    done = subprocess.run(argv, capture_output=True, text=True)
-    if done.returncode != 0:
+def _tar(keeper: LocalMachine, file: Path, *argv: str) -> None:
+    done = keeper.try_run("tar", "--zstd", *argv, timeout=UNPACK_SECONDS)
+    if not done.ok:
         words = done.stderr.strip().splitlines()
-        raise ImageError(f"{file}: {words[0] if words else f'tar ended with {done.returncode}'}")
+        raise ImageError(f"{file}: {words[0] if words else f'tar ended with {done.code}'}")
 
 
-def place(machine: Machine, image: Image, emit: Callable[[Event], None]) -> Placed:
+def place(machine: Machine, local: LocalMachine, image: Image, emit: Callable[[Event], None]) -> Placed:
     """The image on `machine`, copied there where it is not yet."""
     if isinstance(machine, LocalMachine):
         return Placed(str(image.root), str(image.vmlinux), str(image.initrd), str(image.tree))
-    # Constant text: the far user's home is known to the far shell only.
-    base = PurePosixPath(machine.run("sh", "-c", f'mkdir -p "{REMOTE_CACHE}" && cd "{REMOTE_CACHE}" && pwd').strip())
+    base = PurePosixPath(machine.run("sh", "-c", MAKE_REMOTE_CACHE).strip())
     directory = base / image.identity
     if not machine.succeeds("test", "-f", str(directory / cache.INFO)):
-        _copy(machine, image, directory, emit)
+        _copy(machine, local, image, directory, emit)
     return Placed(*(str(directory / name) for name in ("root.erofs", "vmlinux", "initrd", "tree")))
 
 
-def _copy(machine: Machine, image: Image, directory: PurePosixPath, emit: Callable[[Event], None]) -> None:
+def _copy(
+    machine: Machine, local: LocalMachine, image: Image, directory: PurePosixPath, emit: Callable[[Event], None]
+) -> None:
     """Through a directory of the run's, so that what is in place is whole; the rename is the last step."""
-    incoming = directory.with_name(f".incoming-{image.identity}-{os.getpid()}")
+    incoming = directory.with_name(f"{cache.INCOMING}{image.identity}-{local.token}")
     machine.remove_later(incoming)
     emit(Step("copying the root image", f"to {machine.path}", 0.0))
-    with tempfile.TemporaryDirectory(prefix="vmtax-") as temporary:
-        packed = Path(temporary) / "image.tar.zst"
-        export(image, packed)
-        machine.run("mkdir", str(incoming))
-        emit(Step("copying the root image", f"{packed.stat().st_size / 2**20:.0f} MiB", 0.3))
-        machine.push(packed, incoming / "image", timeout=UNPACK_SECONDS)
+    packed = Path(local.scratch) / "image.tar.zst"
+    export(image, packed)
+    machine.run("mkdir", "-m", "700", str(incoming))
+    emit(Step("copying the root image", f"{packed.stat().st_size / 2**20:.0f} MiB", 0.3))
+    machine.push(packed, incoming / "image", timeout=UNPACK_SECONDS)
+    packed.unlink()
     emit(Step("copying the root image", "unpacking", 0.7))
     remedy = "tar and zstd are needed there (Debian: apt-get install zstd)"
     unpack = ("tar", "--zstd", "-xf", str(incoming / "image"), "-C", str(incoming), "--no-same-owner")
     machine.run(*unpack, timeout=UNPACK_SECONDS, remedy=remedy)
     machine.run("rm", str(incoming / "image"))
-    machine.run("mv", "-T", str(incoming), str(directory))
+    emit(Step("copying the root image", "verifying", 0.9))
+    _verify(machine, image, incoming)
+    # Another run may have been faster: then its copy serves, and ours goes with the undo list.
+    if not machine.succeeds("mv", "-T", str(incoming), str(directory)):
+        machine.run("test", "-f", str(directory / cache.INFO))
     emit(Step("copying the root image", "done", 1.0))
+
+
+def _verify(machine: Machine, image: Image, directory: PurePosixPath) -> None:
+    """Raises ImageError where a file did not arrive as it left."""
+    listed = machine.run("sha256sum", *(str(directory / name) for name in cache.FILES), timeout=UNPACK_SECONDS)
+    arrived = {line.rpartition("/")[2]: line.partition(" ")[0] for line in listed.splitlines()}
+    wrong = [name for name in cache.FILES if arrived.get(name) != image.digests[name]]
+    if wrong:
+        raise ImageError(f"{machine.path}: {directory / wrong[0]} did not arrive whole; start the run again")

@@ -11,7 +11,9 @@ library only. It reads one JSON object a line and answers each with one:
 Every line is in DIRECTORY/TOKEN.undo, synced, before it is answered. At the end of its input, on SIGTERM or SIGHUP, or
 after SILENCE seconds without a line (0: for ever), it ends every process that carries VMTAX_RUN=TOKEN in its
 environment, undoes the list in reverse, and removes the file. At its start it does the same for every list whose guard
-is dead: the file is locked as long as its guard lives.
+is dead: the file is locked as long as its guard lives. What cannot be undone stays in the file, is tried again at the
+next start, and is told: in the answer at the start, {"recovered": COUNT, "left": [TEXT, ...]}, and in the last line,
+{"left": [TEXT, ...]}. An undo of something that was never made must succeed: it is listed before it is made.
 """
 
 from __future__ import annotations
@@ -78,11 +80,19 @@ def undo(entry: dict[str, object]) -> str:
         return str(error)  # also an entry of a damaged list: the others are still worth undoing
 
 
-def undo_all(token: str, entries: dict[int, dict[str, object]]) -> None:
+def undo_all(token: str, entries: dict[int, dict[str, object]], descriptor: int) -> list[str]:
+    """Undo every entry, striking off each that worked; one line for each that did not."""
     end_processes(token)
+    left = []
     for number in sorted(entries, reverse=True):
-        undo(entries[number])
+        error = undo(entries[number])
+        if error:
+            what = entries[number].get("remove") or entries[number].get("argv")
+            left.append(f"{what if isinstance(what, str) else json.dumps(what)}: {error}")
+        else:
+            strike_off(descriptor, number)
     end_processes(token)
+    return left
 
 
 def read_list(text: str) -> dict[int, dict[str, object]]:
@@ -128,9 +138,10 @@ def own_list(path: str) -> int | None:
     return None
 
 
-def recover(directory: str) -> int:
-    """Undo the lists of dead guards; how many there were."""
+def recover(directory: str) -> tuple[int, list[str]]:
+    """Undo the lists of dead guards; how many there were, and what could not be undone."""
     count = 0
+    left: list[str] = []
     for name in sorted(os.listdir(directory)):
         path = os.path.join(directory, name)
         if not name.endswith(".undo"):
@@ -144,16 +155,29 @@ def recover(directory: str) -> int:
             os.close(descriptor)
             continue
         with open(descriptor, encoding="utf-8", errors="replace", closefd=False) as file:
-            undo_all(name.removesuffix(".undo"), read_list(file.read()))
-        os.unlink(path)
+            text = file.read()
+        if text and not text.endswith("\n"):
+            keep(descriptor, "\n")  # what follows a half-written line must be a line of its own
+        failures = undo_all(name.removesuffix(".undo"), read_list(text), descriptor)
+        if not failures:
+            os.unlink(path)
         os.close(descriptor)
         count += 1
-    return count
+        left += failures
+    return count, left
 
 
 def keep(descriptor: int, line: str) -> None:
     os.write(descriptor, line.encode())
     os.fsync(descriptor)
+
+
+def strike_off(descriptor: int, number: int) -> None:
+    """Best effort: on a full disk what was undone stays listed, and undoing it again does no harm."""
+    try:
+        keep(descriptor, json.dumps({"undo": number}) + "\n")
+    except OSError:
+        pass
 
 
 def lines(silence: float) -> object:
@@ -172,23 +196,31 @@ def serve(descriptor: int, token: str, silence: float, entries: dict[int, dict[s
         record = json.loads(line)
         error = ""
         if "add" in record:
-            keep(descriptor, line.decode() + "\n")
-            entries[record["add"]] = record
+            try:
+                keep(descriptor, line.decode() + "\n")
+                entries[record["add"]] = record
+            except OSError as failure:
+                error = f"the undo list cannot be written: {failure.strerror}"
         elif "undo" in record:
             entry = entries.get(record["undo"])
             error = undo(entry) if entry else ""
-            keep(descriptor, line.decode() + "\n")
-            entries.pop(record["undo"], None)  # last: if we are ended on the way, it is undone with the rest
+            if not error:
+                strike_off(descriptor, record["undo"])
+                entries.pop(record["undo"], None)  # last: if we are ended on the way, it is undone with the rest
         print(json.dumps({"error": error}), flush=True)
 
 
 def main() -> None:
     directory, token, silence = sys.argv[1], sys.argv[2], float(sys.argv[3])
     os.umask(0o077)
-    os.makedirs(directory, mode=0o700, exist_ok=True)
-    recovered = recover(directory)
     path = os.path.join(directory, f"{token}.undo")
-    descriptor = own_list(path)
+    try:
+        os.makedirs(directory, mode=0o700, exist_ok=True)
+        recovered, left = recover(directory)
+        descriptor = own_list(path)
+    except OSError as error:
+        where = error.filename or directory
+        sys.exit(f"{where}: {error.strerror}; set XDG_STATE_HOME to a directory that you can write")
     if descriptor is None:
         sys.exit(f"{path} is in use by another guard")
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for vmtax, which then closes our input
@@ -200,15 +232,20 @@ def main() -> None:
     signal.signal(signal.SIGHUP, leave)
     entries: dict[int, dict[str, object]] = {}
     try:
-        print(json.dumps({"recovered": recovered}), flush=True)
+        print(json.dumps({"recovered": recovered, "left": left}), flush=True)
         serve(descriptor, token, silence, entries)
     except (BrokenPipeError, SystemExit):
         pass
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
-        undo_all(token, entries)
-        os.unlink(path)
+        left = undo_all(token, entries, descriptor)
+        if not left:
+            os.unlink(path)
+        try:
+            print(json.dumps({"left": left}), flush=True)
+        except OSError:
+            pass  # nobody is there to read it; the list tells the next guard
 
 
 if __name__ == "__main__":

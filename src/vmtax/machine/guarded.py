@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import secrets
 import subprocess
@@ -11,10 +12,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import PurePosixPath
+from typing import Any
 
-from vmtax.machine.base import CommandFailed, Machine, MachineLost, Outcome, Undoing
+from vmtax.machine.base import CommandFailed, Machine, MachineError, MachineLost, Outcome, Undoing
 from vmtax.machine.guard import MARK
 
+NOT_FOUND = 127  # exit code of a shell, or of ssh's far side, where the command is not there
+PYTHON_MISSING = "python3 must be there (Debian: apt-get install python3)"
 PING_SECONDS = 10.0  # well below any silence a guard is told to bear
 
 
@@ -47,22 +51,31 @@ class Guard:
         self._count = 0
         self._lock = threading.Lock()
         # A session of its own: Ctrl-C and a closing terminal reach vmtax, and the guard through its input.
-        self._process = subprocess.Popen(
-            argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
-        )
-        hello = self._answer()
-        self.recovered = int(hello["recovered"])  # lists of dead guards it undid at its start
+        try:
+            self._process = subprocess.Popen(
+                argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
+            )
+        except FileNotFoundError as error:
+            raise MachineError(f"{path}: {argv[0]}: {PYTHON_MISSING}") from error
+        try:
+            hello = self._answer()
+        except BaseException:
+            self._close_pipes()
+            raise
+        self.recovered: int = hello["recovered"]  # lists of dead guards it undid at its start
+        self.left: list[str] = hello["left"]  # what could not be undone, a line each
         self._stopped = threading.Event()
         if pings:
             threading.Thread(target=self._ping, name=f"guard of {path}", daemon=True).start()
 
-    def _answer(self) -> dict[str, str]:
+    def _answer(self) -> dict[str, Any]:
         assert self._process.stdout and self._process.stderr
         line = self._process.stdout.readline()
         if not line:
-            words = self._process.stderr.read().decode(errors="replace").strip()
-            raise MachineLost(f"{self.path}: the guard ended: {words or 'no reason given'} (python3 must be there)")
-        answer: dict[str, str] = json.loads(line)
+            words = self._process.stderr.read().decode(errors="replace").strip().splitlines()
+            cure = f"; {PYTHON_MISSING}" if self._process.wait() == NOT_FOUND else ""
+            raise MachineLost(f"{self.path}: the guard ended: {words[-1] if words else 'no reason given'}{cure}")
+        answer: dict[str, Any] = json.loads(line)
         return answer
 
     def ask(self, record: dict[str, object]) -> str:
@@ -74,12 +87,14 @@ class Guard:
                 self._process.stdin.flush()
             except (OSError, ValueError) as error:
                 raise MachineLost(f"{self.path}: the guard is gone: {error}") from error
-            return self._answer()["error"]
+            return str(self._answer()["error"])
 
     def add(self, **how: object) -> Entry:
         """Remember, durably, how to undo what is about to be done."""
         self._count += 1
-        self.ask({"add": self._count, **how})
+        error = self.ask({"add": self._count, **how})
+        if error:
+            raise MachineError(f"{self.path}: {error}; nothing was set up")
         argv = how.get("argv") or ["remove", how.get("remove")]
         assert isinstance(argv, (list, tuple))
         return Entry(self, self._count, tuple(str(word) for word in argv))
@@ -91,15 +106,27 @@ class Guard:
             except MachineLost:
                 return
 
-    def close(self) -> None:
-        """End its input and wait until it has undone everything."""
+    def close(self) -> bool:
+        """End its input and wait until it has undone everything; False where it was killed before it had."""
         self._stopped.set()
         with self._lock:
-            assert self._process.stdin and self._process.stdout and self._process.stderr
-            self._process.stdin.close()
+            assert self._process.stdin and self._process.stdout
+            with contextlib.suppress(OSError):
+                self._process.stdin.close()
+            last = self._process.stdout.read()
             self._process.wait()
-            self._process.stdout.close()
-            self._process.stderr.close()
+            self._close_pipes()
+        try:
+            self.left += json.loads(last)["left"]
+        except (ValueError, LookupError):
+            return False
+        return True
+
+    def _close_pipes(self) -> None:
+        for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
+            assert pipe
+            with contextlib.suppress(OSError):
+                pipe.close()
 
 
 class GuardedMachine(Machine):
@@ -113,6 +140,7 @@ class GuardedMachine(Machine):
         self._guard: Guard | None = None
         self._scratch: PurePosixPath | None = None
         self._lock = threading.RLock()
+        self.left: list[str] = []  # what a closed guard could not undo, a line each
 
     @abstractmethod
     def _start_guard(self) -> Guard: ...
@@ -150,6 +178,9 @@ class GuardedMachine(Machine):
         """Undo everything that is left, and end."""
         with self._lock:
             if self._guard is not None:
-                self._guard.close()
+                if not self._guard.close():
+                    self._guard = self._start_guard()  # which at its start undoes the list of the one that was killed
+                    self._guard.close()
+                self.left += self._guard.left
                 self._guard = None
             self._scratch = None

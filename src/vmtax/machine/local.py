@@ -16,14 +16,14 @@ from typing import IO
 from vmtax.machine.base import DEFAULT_TIMEOUT, MachineError, Outcome
 from vmtax.machine.guard import MARK
 from vmtax.machine.guarded import Guard, GuardedMachine, guard_source
+from vmtax.places import state_home
 
 PYTHON = "/usr/bin/python3"  # the system's own, so that a guard outlives a removed virtual environment
 
 
 def state_directory() -> Path:
-    """Where undo lists survive us: XDG_STATE_HOME/vmtax/undo."""
-    base = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
-    return Path(base) / "vmtax" / "undo"
+    """Where undo lists survive us."""
+    return state_home() / "undo"
 
 
 class LocalProcess:

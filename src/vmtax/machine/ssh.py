@@ -90,13 +90,16 @@ class SshMachine(GuardedMachine):
         with SshMachine._count_lock:
             SshMachine._count += 1
             control = local.scratch / f"ssh-{SshMachine._count}"
-        self._base = ("ssh", "-S", str(control), *options)
+        self._log = Path(f"{control}.log")
+        self._login = ("ssh", "-S", str(control), *options)
+        # A client that finds no master must fail, not log in anew behind our back: the first ProxyCommand counts.
+        self._base = ("ssh", "-S", str(control), "-o", "ProxyCommand=false", *options)
 
     def connect(self, timeout: float) -> None:
         """Log in; raises MachineLost with the client's words, host key warnings included, when that fails."""
         options = ["-o", "ServerAliveInterval=10", "-o", "ServerAliveCountMax=6"]
-        log = self.local.scratch / f"{self._base[2].rpartition('/')[2]}.log"
-        argv = [*self._base, *options, "-M", "-o", "ControlPersist=no", "-f", "-N", "-E", str(log), self.destination]
+        argv = [*self._login, *options, "-M", "-o", "ControlPersist=no", "-f", "-N"]
+        argv += ["-E", str(self._log), self.destination]
         # In our process group and with our terminal: ssh may have to ask the user for a passphrase.
         client = subprocess.Popen(argv, stdout=subprocess.DEVNULL, env=self.local.environment())
         try:
@@ -106,7 +109,7 @@ class SshMachine(GuardedMachine):
             client.wait()
             raise MachineLost(f"{self.path}: ssh {self.destination}: no answer within {timeout:.0f} s") from None
         if code != 0:
-            words = Path(log).read_text(errors="replace").strip() if Path(log).exists() else ""
+            words = self._log.read_text(errors="replace").strip() if self._log.exists() else ""
             raise MachineLost(f"{self.path}: ssh {self.destination}: {words or 'could not log in'}")
         if not self.is_guest:
             self.guard  # noqa: B018 (on a host that stays, everything we start must have an end)
@@ -183,9 +186,17 @@ class SshMachine(GuardedMachine):
 
 def connect_host(local: LocalMachine, url: str, timeout: float = 60.0) -> SshMachine:
     """A host under test by `ssh://[user@]host[:port]`, logged in with the user's own ssh configuration."""
-    rest = url.removeprefix("ssh://").rstrip("/")
-    host, colon, port = rest.rpartition(":") if ":" in rest.rpartition("@")[2] else (rest, "", "")
-    options = ("-p", port) if colon else ()
-    machine = SshMachine("host", local, host, options, is_guest=False)
+    destination, port = split_url(url)
+    machine = SshMachine("host", local, destination, ("-p", port) if port else (), is_guest=False)
     machine.connect(timeout)
     return machine
+
+
+def split_url(url: str) -> tuple[str, str]:
+    """(destination as ssh takes it, port or "") of `ssh://[user@]host[:port]`; an IPv6 address is in brackets."""
+    user, at, place = url.removeprefix("ssh://").rstrip("/").rpartition("@")
+    if place.startswith("["):
+        host, _, rest = place[1:].partition("]")
+        return f"{user}{at}{host}", rest.removeprefix(":")
+    host, _, port = place.partition(":")
+    return f"{user}{at}{host}", port

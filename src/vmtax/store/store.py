@@ -8,7 +8,6 @@ from __future__ import annotations
 import difflib
 import functools
 import json
-import os
 import re
 import secrets
 import sqlite3
@@ -22,6 +21,7 @@ from typing import Any, Literal, Self, get_args
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
+from vmtax.places import data_home
 from vmtax.result import Boot, Experiment, Json, State, Trial
 from vmtax.store import rows, schema
 from vmtax.store.failure import ELSEWHERE, StoreError, explained
@@ -50,9 +50,7 @@ class ExperimentSummary:
 
 
 def default_path() -> Path:
-    """$XDG_DATA_HOME/vmtax/vmtax.sqlite; a relative XDG_DATA_HOME is ignored, as its specification demands."""
-    given = Path(os.environ.get("XDG_DATA_HOME", ""))
-    return (given if given.is_absolute() else Path.home() / ".local/share") / "vmtax/vmtax.sqlite"
+    return data_home() / "vmtax.sqlite"
 
 
 class Store:
