@@ -29,7 +29,7 @@ $(STAMP): pyproject.toml src/vmtax/__init__.py
 	@touch $@
 
 run: setup ## measure this machine as host, VM and nested VM; print the table, write the HTML report
-	@$(BIN)/vmtax run
+	@$(BIN)/vmtax run --yes
 
 test: setup-test ## all tests, the real ones included (QEMU, bridges, SSH, browser); about ten minutes
 	@$(BIN)/vmtax image build

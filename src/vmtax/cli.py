@@ -7,6 +7,7 @@ import shlex
 import signal
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -16,6 +17,9 @@ from vmtax import __version__
 
 if TYPE_CHECKING:
     from vmtax.plan import Plan
+    from vmtax.result import Experiment
+    from vmtax.runner import Options
+    from vmtax.store import Store
 
 app = typer.Typer(
     help="What virtualization costs you: host against VM against nested VM, with confidence intervals.",
@@ -38,13 +42,19 @@ RunId = Annotated[str, typer.Argument(metavar="RUN", help="A run's id, the start
 def main() -> None:
     """Run the command; whatever stops it becomes clear lines on stderr and an exit code."""
     # An ended session or a stopped service unwinds as Ctrl-C does: nothing is left behind.
-    for number in (signal.SIGTERM, signal.SIGHUP):
+    for number in ENDING:
         signal.signal(number, _interrupted)
     with _explained():
         app(prog_name="vmtax")
 
 
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
 def _interrupted(*_: object) -> NoReturn:
+    # Once is enough: a second Ctrl-C must not stop the tidying up. (Not SIG_IGN, which commands would inherit.)
+    for number in ENDING:
+        signal.signal(number, lambda *_: None)
     raise KeyboardInterrupt
 
 
@@ -63,7 +73,7 @@ def _exit_code(error: Exception) -> int | None:
     """The exit code of a failure that explains itself; None for one that does not."""
     # By name, so that --help does not import what defines them.
     names = {kind.__name__ for kind in type(error).__mro__}
-    if names & {"PlanError", "BadUse"}:
+    if names & {"PlanError", "BadUse", "CannotResume"}:
         return BAD_INPUT
     if names & {"StoreError", "ImageError", "MachineError", "QemuError", "BootFailed", "CannotMeasure", "StorageError"}:
         return FAILED
@@ -96,7 +106,9 @@ def _options(
 
 @app.command()
 def run(
-    plan: PlanName = "quick",
+    plan: Annotated[
+        str, typer.Argument(metavar="[PLAN]", help="A built-in plan's name, or a YAML file; with --resume, a run.")
+    ] = "",
     host: Annotated[str | None, typer.Option(help="Measure this host: local or ssh://[user@]host.")] = None,
     layers: Annotated[str | None, typer.Option(help="Only these, such as host,vm.")] = None,
     budget: Annotated[str | None, typer.Option(help="Fit the rounds to this time: 20m, 1h30m.")] = None,
@@ -105,33 +117,122 @@ def run(
     disk_dir: Annotated[
         str | None, typer.Option(help="Directory for the disk under test, on the host under test; /var/tmp.")
     ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Finish a run that was stopped: the last one, or the one named.")
+    ] = False,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Where the HTML report goes.")] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Begin without asking; for scripts.")] = False,
     json: AsJson = False,
 ) -> None:
     """Measure, print the table, write the report."""
-    from vmtax import screen
-    from vmtax.image import build
-    from vmtax.plan import load
-    from vmtax.runner import Options
-    from vmtax.runner import run as carry_out
     from vmtax.store import Store
 
-    wanted = _overridden(load(plan), host=host, layers=layers, budget=budget, rounds=rounds)
-    options = Options(
-        command=shlex.join(["vmtax", *sys.argv[1:]]),
-        qemu=qemu,
-        disk_directory=PurePosixPath(disk_dir) if disk_dir else None,
-    )
-    try:
-        with Store() as store, screen.open_screen() as emit:
-            image = build.ensure(emit)
-            id = carry_out(wanted, image, store, options, emit)
-    except KeyboardInterrupt:  # here, because typer ends silently on it
-        _fail("interrupted; every result that was measured is kept: vmtax show", INTERRUPTED)
-    target = output or Path(f"vmtax-{id}.html")
-    _write_report(id, target)
+    _check_output(output)
+    overrides = {"host": host, "layers": layers, "budget": budget, "rounds": rounds}
+    with Store() as store:
+        if resume:
+            given = [
+                f"--{name}" for name, value in (*overrides.items(), ("qemu", qemu), ("disk-dir", disk_dir)) if value
+            ]
+            if given:
+                raise BadUse(f"--resume goes on as the run was begun: leave out {' '.join(given)}")
+            work = _resumed(store, plan or "last")
+        else:
+            work = _new(plan or "quick", overrides, qemu, disk_dir)
+        try:
+            id = _carry_out(store, work, yes=yes)
+        except KeyboardInterrupt:  # here, because typer ends silently on it
+            _fail(f"interrupted; {KEPT}", INTERRUPTED)
+        worked = any(trial.status == "ok" for trial in store.load(id).trials)
     _show(id, as_json=json)
-    print(f"report: {target}", file=sys.stderr)
+    print(f"report: {_write_report(id, output)}", file=sys.stderr)
+    if not worked:
+        _fail("nothing could be measured: every trial failed, see the warnings", FAILED)
+
+
+KEPT = "every result that was measured is kept: `vmtax show` shows them, `vmtax run --resume` goes on"
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What `run` is to do."""
+
+    plan: Plan
+    options: Options
+    resumed: Experiment | None = None  # the experiment that is gone on with
+
+
+def _new(plan: str, overrides: dict[str, Any], qemu: str | None, disk_dir: str | None) -> Work:
+    from vmtax.environment import DISK_DIRECTORY, EnvironmentOptions
+    from vmtax.plan import load
+    from vmtax.runner import Options
+
+    wanted = _overridden(load(plan), **overrides)
+    directory = PurePosixPath(disk_dir) if disk_dir else DISK_DIRECTORY
+    if not directory.is_absolute():
+        if wanted.host != "local":
+            raise BadUse(f"--disk-dir {disk_dir}: must be absolute, for it is on {wanted.host}")
+        directory = PurePosixPath(Path(directory).absolute())
+    return Work(wanted, Options(shlex.join(["vmtax", *sys.argv[1:]]), EnvironmentOptions(qemu, directory)))
+
+
+def _resumed(store: Store, run: str) -> Work:
+    from vmtax.resume import resumable
+    from vmtax.runner import Options
+
+    experiment = store.load(run)
+    plan, options = resumable(experiment)
+    return Work(plan, Options(experiment.command, options), experiment)
+
+
+def _carry_out(store: Store, work: Work, *, yes: bool) -> str:
+    """Say what will be done, do it, and tell how it goes; the experiment's id."""
+    from vmtax import live, runner, screen
+    from vmtax.environment import connected
+    from vmtax.image import build, cache
+    from vmtax.outlook import outlook
+
+    plan, before = work.plan, work.resumed
+    with connected(plan.host, _warn) as hosts:
+        lines = outlook(
+            plan,
+            hosts.host,
+            work.options.environment,
+            earlier_seconds_per_round=store.seconds_per_round(plan.model_dump(mode="json"), plan.host),
+            rounds_done=max((trial.round for trial in before.trials), default=1) - 1 if before else 0,
+            builds_image=cache.current() is None,
+        )
+        for line in lines:
+            print(f"{line.what:>10}  {line.text}", file=sys.stderr)
+        _agree(yes)
+        with screen.open_screen() as emit:
+            journal = live.Journal(hosts.local, emit)
+            image = build.ensure(emit, identity=before.facts["host"]["image"]["identity"] if before else None)
+            if before:
+                return runner.resume(hosts, before.id, image, store, journal.emit)
+            return runner.run(hosts, plan, image, store, work.options, journal.emit)
+
+
+def _agree(yes: bool) -> None:
+    """Go on only where somebody said so."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise BadUse("this asks before it begins, and nobody is there to answer: add --yes")
+    print("Begin? [Y/n] ", end="", file=sys.stderr, flush=True)
+    if sys.stdin.readline().strip().lower() not in ("", "y", "yes"):
+        _fail("not begun; nothing was changed", 0)
+
+
+def _warn(text: str) -> None:
+    print(f"vmtax: {text}", file=sys.stderr)
+
+
+def _check_output(output: Path | None) -> None:
+    """Now, not after hours."""
+    if output is not None and (output.is_dir() or not output.parent.is_dir()):
+        what = "is a directory" if output.is_dir() else "its directory does not exist"
+        raise BadUse(f"{output}: {what}; name another file with --output")
 
 
 def _overridden(plan: Plan, **options: Any) -> Plan:
@@ -181,6 +282,28 @@ def runs(json: AsJson = False) -> None:
     from vmtax.report.terminal import runs_table
 
     _print(runs_table(found))
+
+
+@app.command()
+def watch(run: Annotated[str, typer.Argument(metavar="[RUN]", help="A run's id; the one that goes on.")] = "") -> None:
+    """Watch a run that goes on in another terminal."""
+    from vmtax import live, screen
+    from vmtax.store import Store
+
+    with Store() as store:
+        running = [entry for entry in store.experiments() if entry.state == "running" and entry.id.startswith(run)]
+        if not running:
+            _fail(f"no run {run or 'goes on'}{' goes on' if run else ''}: `vmtax runs` lists them", FAILED)
+        id = running[0].id
+
+        def going_on() -> bool:
+            return next(entry.state for entry in store.experiments() if entry.id == id) == "running"
+
+        print(f"run {id}", file=sys.stderr)
+        with contextlib.suppress(KeyboardInterrupt):
+            screen.follow(live.states(id, going_on, every=0.5))
+        state = next(entry.state for entry in store.experiments() if entry.id == id)
+    print(f"run {id} is {state}: vmtax show {id}", file=sys.stderr)
 
 
 @app.command()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
@@ -13,10 +14,12 @@ from vmtax.hypervisor import Accelerator, Credentials, GuestSpec, Qemu, choose, 
 from vmtax.image.cache import Image
 from vmtax.image.place import Placed, place
 from vmtax.machine import Machine
+from vmtax.machine.guarded import GuardedMachine
 from vmtax.machine.local import LocalMachine
 from vmtax.machine.ssh import connect_host
 from vmtax.network import END_ADDRESS, PEER_ADDRESS, Segment
 from vmtax.plan import Plan
+from vmtax.result import Json
 from vmtax.storage import RawFile, fill
 from vmtax.workload import Link, Workload
 from vmtax.workload.disk import Disk
@@ -27,7 +30,24 @@ DATA_MOUNT = "/mnt"  # where the userland sees the directory of the disk under t
 # Starts a server that serves one test, then becomes the client: constant text, the client's arguments stay arguments.
 WITH_SERVER = ("sh", "-c", 'iperf3 --server --one-off --daemon --bind 127.0.0.1 && exec "$@"', "sh")
 CARRIER_SPARE = 1.15  # a carrier's ext4 needs room beside the nested guest's disk
-CARRIER_EXTRA_BYTES = 256 * 2**20
+CARRIER_DISK_BYTES = 256 * 2**20
+CARRIER_MEMORY_BYTES = 2**30  # of the carrier beyond its guest's: its kernel, QEMU and page cache
+QEMU_MEMORY_BYTES = 128 * 2**20  # of a QEMU beyond its guest's
+
+
+@dataclass(frozen=True, slots=True)
+class EnvironmentOptions:
+    """What the command line may choose about the host under test."""
+
+    qemu: str | None = None  # another QEMU than the host's own
+    disk_directory: PurePosixPath = DISK_DIRECTORY  # for the disk under test
+
+    def to_json(self) -> Json:
+        return {"qemu": self.qemu, "disk_directory": str(self.disk_directory)}
+
+    @staticmethod
+    def from_json(data: Json) -> EnvironmentOptions:
+        return EnvironmentOptions(data.get("qemu"), PurePosixPath(data.get("disk_directory", DISK_DIRECTORY)))
 
 
 class CannotMeasure(Exception):
@@ -51,6 +71,7 @@ class Environment:
     accelerator: Accelerator | None = None
     segment: Segment | None = None
     end: str | None = None  # network namespace of the host layer's own end
+    peer: str | None = None  # network namespace of the other end
     disk: RawFile | None = None
     carrier_disk: RawFile | None = None
     disk_directory: PurePosixPath | None = None  # where the disks under test lie; None where none is asked for
@@ -66,8 +87,7 @@ class Environment:
 
     @property
     def disk_size(self) -> int:
-        """Of the disk under test, in bytes: the same on every layer."""
-        return max(workload.parameters.size_bytes for workload in self.workloads if isinstance(workload, Disk))
+        return disk_size(self.workloads)
 
     def userland(self, *, namespace: str | None = None, unshare_network: bool = False) -> tuple[str, ...]:
         """What enters the image on the host, on as many CPUs as a guest gets."""
@@ -80,6 +100,12 @@ class Environment:
             *(("--bind", str(self.disk.path.parent), DATA_MOUNT) if self.disk else ()),
             "--",
         )
+
+    def peer_server(self) -> tuple[str, ...]:
+        """What serves one layer's network tests: one that was left busy by a dying guest must not serve the next."""
+        assert self.peer is not None and self.placed.tree is not None
+        server = ("iperf3", "--server", "--bind", PEER_ADDRESS, "--port", str(PORT))
+        return ("ip", "netns", "exec", self.peer, *enter_tree(self.placed.tree), "--", *server)
 
     def host_link(self) -> Link | None:
         """The host layer's way to the peer; without root both ends are on a private loopback."""
@@ -99,47 +125,67 @@ def enter_tree(tree: str) -> tuple[str, ...]:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Hosts:
+    """Where vmtax runs, and the host under test; often the same."""
+
+    local: LocalMachine
+    host: Machine
+
+
 @contextlib.contextmanager
-def opened(
+def connected(url: str, warn: Callable[[str], None]) -> Iterator[Hosts]:
+    """Reach the host under test; at exit, what is still set up there is undone, and `warn` told what could not be."""
+    with contextlib.ExitStack() as stack:
+        local = LocalMachine()
+        stack.callback(_close, local, warn)
+        if url == "local":
+            yield Hosts(local, local)
+            return
+        host = connect_host(local, url)
+        stack.callback(_close, host, warn)
+        yield Hosts(local, host)
+
+
+def set_up(
+    hosts: Hosts,
     plan: Plan,
     image: Image,
     emit: Callable[[Event], None],
-    *,
-    qemu: str | None = None,
-    disk_directory: PurePosixPath | None = None,
-) -> Iterator[Environment]:
-    """Set up what `plan` needs; everything is undone at exit. Raises CannotMeasure and what the parts raise."""
-    with contextlib.ExitStack() as stack:
-        local = LocalMachine()
-        stack.callback(local.close)
-        host: Machine = local
-        if plan.host != "local":
-            emit(Step("connecting", plan.host))
-            host = connect_host(local, plan.host)
-            stack.callback(host.close)
-        _check_host(host)
-        environment = Environment(
-            local=local,
-            host=host,
-            plan=plan,
-            workloads=plan.build_workloads(),
-            image=image,
-            placed=place(host, local, image, emit),
-            credentials=Credentials.make(local),
-            cpus=_cpus(host, plan.guest.vcpus),
-            is_root=host.run("id", "-u").strip() == "0",
-        )
-        if not environment.is_root:
-            environment.notes.append("The host's caches stay warm, because dropping them needs root there.")
-        _choose_hypervisor(environment, qemu, emit)
-        environment.workloads = plan.build_workloads(emulated=environment.emulated)
-        if environment.wants("net"):
-            _open_network(environment)
-        if environment.wants("disk"):
-            _open_disks(environment, disk_directory or DISK_DIRECTORY, emit)
-        for note in environment.notes:
-            emit(Notice(note))
-        yield environment
+    options: EnvironmentOptions,
+) -> Environment:
+    """Set up what `plan` needs; the hosts' guards undo it. Raises CannotMeasure and what the parts raise."""
+    local, host = hosts.local, hosts.host
+    _check_host(host)
+    _check_memory(host, plan)
+    environment = Environment(
+        local=local,
+        host=host,
+        plan=plan,
+        workloads=plan.build_workloads(),
+        image=image,
+        placed=place(host, local, image, emit),
+        credentials=Credentials.make(local),
+        cpus=_cpus(host, plan.guest.vcpus),
+        is_root=is_root(host),
+    )
+    if not environment.is_root:
+        environment.notes.append("The host's caches stay warm, because dropping them needs root there.")
+    _choose_hypervisor(environment, options.qemu, emit)
+    environment.workloads = plan.build_workloads(emulated=environment.emulated)
+    if environment.wants("net"):
+        _open_network(environment)
+    if environment.wants("disk"):
+        _open_disks(environment, options.disk_directory, emit)
+    for note in environment.notes:
+        emit(Notice(note))
+    return environment
+
+
+def _close(machine: GuardedMachine, warn: Callable[[str], None]) -> None:
+    machine.close()
+    for line in machine.left:
+        warn(f"{machine.path}: left behind, and tried again at the next start: {line}")
 
 
 def _check_host(host: Machine) -> None:
@@ -148,6 +194,33 @@ def _check_host(host: Machine) -> None:
         raise CannotMeasure(f"{host.path} is {' '.join(system)}; vmtax measures Linux on x86-64")
     if not host.succeeds("bwrap", "--version"):
         raise CannotMeasure(f"{host.path}: bubblewrap is missing (Debian: apt-get install bubblewrap)")
+
+
+def _check_memory(host: Machine, plan: Plan) -> None:
+    """Refused beforehand: a host out of memory would kill a guest, or worse somebody else's process."""
+    most = max(memory_bytes(plan, layer) for layer in plan.layers)
+    available = available_memory(host)
+    if available is not None and available < most:
+        raise CannotMeasure(
+            f"{host.path}: {available / 2**30:.1f} GiB of memory are available, the largest guest takes "
+            f"{most / 2**30:.1f} GiB; lower guest.memory in the plan, or end something there"
+        )
+
+
+def memory_bytes(plan: Plan, layer: str) -> int:
+    """What the host gives to one layer's guests at a time."""
+    carrier = CARRIER_MEMORY_BYTES if layer == "nested" else 0
+    return 0 if layer == "host" else plan.guest.memory + QEMU_MEMORY_BYTES + carrier
+
+
+def available_memory(host: Machine) -> int | None:
+    """Bytes; None where the host does not tell."""
+    found = re.search(r"^MemAvailable:\s+(\d+) kB", host.read_text("/proc/meminfo"), re.MULTILINE)
+    return int(found[1]) * 1024 if found else None
+
+
+def is_root(host: Machine) -> bool:
+    return host.run("id", "-u").strip() == "0"
 
 
 def _cpus(host: Machine, count: int) -> str:
@@ -218,12 +291,9 @@ def _open_network(environment: Environment) -> None:
         return
     token = environment.local.token[:6]
     segment = Segment(host, token)
-    peer = segment.add_end("peer", PEER_ADDRESS)
+    environment.peer = segment.add_end("peer", PEER_ADDRESS)
     environment.end = segment.add_end("end", END_ADDRESS)
     environment.segment = segment
-    assert environment.placed.tree is not None
-    server = ("iperf3", "--server", "--bind", PEER_ADDRESS, "--port", str(PORT))
-    host.start("ip", "netns", "exec", peer, *enter_tree(environment.placed.tree), "--", *server)
 
 
 def _open_disks(environment: Environment, directory: PurePosixPath, emit: Callable[[Event], None]) -> None:
@@ -238,6 +308,21 @@ def _open_disks(environment: Environment, directory: PurePosixPath, emit: Callab
         environment.disk = RawFile.allocate(host, ours / "disk.raw", size)
         fill(host, environment.userland(), f"{DATA_MOUNT}/disk.raw", size)
     if "nested" in plan.layers:
-        # Whole MiB: QEMU opens no disk with O_DIRECT that ends within a block.
-        room = (int(size * CARRIER_SPARE) + CARRIER_EXTRA_BYTES) // 2**20 * 2**20
-        environment.carrier_disk = RawFile.allocate(host, ours / "carrier.raw", room)
+        environment.carrier_disk = RawFile.allocate(host, ours / "carrier.raw", _carrier_disk_bytes(size))
+
+
+def _carrier_disk_bytes(size: int) -> int:
+    # Whole MiB: QEMU opens no disk with O_DIRECT that ends within a block.
+    return (int(size * CARRIER_SPARE) + CARRIER_DISK_BYTES) // 2**20 * 2**20
+
+
+def disk_bytes(plan: Plan) -> int:
+    """What is written on the host under test before the first round: every disk under test, once."""
+    size = disk_size(plan.build_workloads())
+    own = size if {"host", "vm"} & set(plan.layers) else 0
+    return own + (_carrier_disk_bytes(size) if size and "nested" in plan.layers else 0)
+
+
+def disk_size(workloads: Sequence[Workload[Any]]) -> int:
+    """Of the disk under test, in bytes, the same on every layer; 0 where there is none."""
+    return max((workload.parameters.size_bytes for workload in workloads if isinstance(workload, Disk)), default=0)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal, cast
 
-from vmtax.environment import DATA_MOUNT, CannotMeasure, Environment
+from vmtax.environment import CARRIER_MEMORY_BYTES, DATA_MOUNT, CannotMeasure, Environment
 from vmtax.hypervisor import BootFailed, Drive, Guest, GuestSpec, boot
 from vmtax.image.place import IN_GUEST, Placed
 from vmtax.machine import Machine, MachineLost
@@ -24,7 +24,6 @@ CARRIER_MAC = "52:54:00:76:74:02"
 CARRIER_DISK = "/dev/vdb"
 CARRIER_MOUNT = "/srv"
 NESTED_DISK = f"{CARRIER_MOUNT}/disk.raw"
-CARRIER_EXTRA_BYTES = 2**30  # memory of the carrier beyond its guest's: its kernel, QEMU and page cache
 SETTLE_SECONDS = 1.0  # after a boot, before anything is measured
 # Loads what carrying takes: taps, and KVM for whatever CPU the carrier has. Constant text.
 LOAD_MODULES = "modprobe -q tun; modprobe -q kvm_amd || modprobe -q kvm_intel; test -c /dev/kvm"
@@ -74,6 +73,8 @@ def _why_lost(failure: BootFailed | MachineLost, guests: list[Guest], *, emulate
 
 def _open(environment: Environment, treatment: Treatment, stack: contextlib.ExitStack, guests: list[Guest]) -> Opened:
     """One attempt; `guests` fills as they come up."""
+    if environment.segment is not None:
+        stack.callback(environment.host.start(*environment.peer_server()).stop)
     if treatment.layer == "host":
         layer = _host(environment)
     elif treatment.layer == "vm":
@@ -175,7 +176,7 @@ def _carrier_spec(environment: Environment, treatment: Treatment) -> GuestSpec:
     data = Drive(str(environment.carrier_disk.path)) if environment.carrier_disk else None
     plan = environment.plan
     spec = _spec(environment, treatment, environment.placed, accelerator=_host_accelerator(environment), data=data)
-    return replace(spec, memory_bytes=plan.guest.memory + CARRIER_EXTRA_BYTES, mac=CARRIER_MAC)
+    return replace(spec, memory_bytes=plan.guest.memory + CARRIER_MEMORY_BYTES, mac=CARRIER_MAC)
 
 
 def _drive(treatment: Treatment, path: str) -> Drive:

@@ -221,18 +221,19 @@ def ranking_rounds(treatments: int, alpha: float = _ALPHA) -> int:
     return 1 + math.ceil(math.log2(pairs / alpha)) if pairs else 1
 
 
-def fit_rounds(plan: Plan, seconds_per_round: float) -> tuple[int, list[str]]:
+def fit_rounds(plan: Plan, seconds_per_round: float, setup_seconds: float = 0.0) -> tuple[int, list[str]]:
     """How many rounds the budget allows; where those are fewer than rounds.max, also a line for each thing it costs.
 
+    `setup_seconds`: what was needed before the first round.
     Never fewer than seven, or than rounds.min where that is smaller: then the budget is overdrawn, and a line says so.
     """
-    if plan.budget is None or plan.budget >= plan.rounds.max * seconds_per_round:
+    if plan.budget is None or plan.budget >= plan.rounds.max * seconds_per_round + setup_seconds:
         return plan.rounds.max, []
     budget = f"the budget of {format_duration(plan.budget)}"
     floor = min(_BUDGET_ROUNDS, plan.rounds.min)
-    rounds = int(plan.budget // seconds_per_round)
+    rounds = int(max(0.0, plan.budget - setup_seconds) // seconds_per_round)
     if rounds < floor:
-        needed = format_duration(floor * seconds_per_round)
+        needed = format_duration(floor * seconds_per_round + setup_seconds)
         warning = f"{budget} is too small and will be overdrawn: {_count(floor, 'round')} need about {needed}"
         return floor, [warning, *_losses(plan, floor)]
     less = f", fewer than rounds.min ({plan.rounds.min})" if rounds < plan.rounds.min else ""

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import math
+import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
-from pathlib import PurePosixPath
 
 from vmtax import compare, stats
-from vmtax.environment import Environment
-from vmtax.environment import opened as open_environment
+from vmtax.environment import Environment, EnvironmentOptions, Hosts, set_up
 from vmtax.event import (
     Event,
     GuestBooted,
@@ -31,9 +30,10 @@ from vmtax.meter.disk import disk_facts
 from vmtax.meter.facts import differences, qemu_facts, read_facts
 from vmtax.plan import Plan, fit_rounds
 from vmtax.result import Boot, Comparison, Experiment, Json, Treatment, Trial
-from vmtax.store import Store
+from vmtax.resume import Before, refuse_other_host, resumable, resumed_note
+from vmtax.store import Store, StoreError
 from vmtax.treatment import moved_defaults, shuffled_rounds
-from vmtax.trial import Place, Signatures, boot_trial, failed_boot, run_trial
+from vmtax.trial import BOOT, Place, Signatures, boot_trial, failed_boot, run_trial
 
 Emit = Callable[[Event], None]
 
@@ -43,8 +43,7 @@ class Options:
     """What the command line adds to the plan."""
 
     command: str  # the command line that repeats this run
-    qemu: str | None = None  # another QEMU than the host's own
-    disk_directory: PurePosixPath | None = None  # for the disk under test
+    environment: EnvironmentOptions = field(default_factory=EnvironmentOptions)
 
 
 @dataclass
@@ -57,6 +56,8 @@ class Run:
     treatments: tuple[Treatment, ...]
     store: Store
     emit: Emit
+    seed: int  # of the order within rounds
+    before: Before = field(default_factory=Before)
     signatures: Signatures = field(default_factory=Signatures)
     trials: list[Trial] = field(default_factory=list)
     boots: list[Boot] = field(default_factory=list)
@@ -75,24 +76,64 @@ class Run:
         self.emit(TrialFinished(trial))
 
 
-def run(plan: Plan, image: Image, store: Store, options: Options, emit: Emit) -> str:
+@dataclass
+class Pace:
+    """How long this run's rounds take; the first holds work done once, so it counts only while it is the only one."""
+
+    setup_seconds: float = 0.0
+    rounds: list[float] = field(default_factory=list)  # seconds each
+    _since: float = field(default_factory=time.monotonic)
+
+    def lap(self) -> None:
+        now = time.monotonic()
+        self.rounds.append(now - self._since)
+        self._since = now
+
+    @property
+    def seconds_per_round(self) -> float:
+        return statistics.mean(self.rounds[1:] or self.rounds)
+
+
+def run(hosts: Hosts, plan: Plan, image: Image, store: Store, options: Options, emit: Emit) -> str:
     """Carry out `plan`; returns the experiment's id. Raises what stops it, with everything measured kept."""
-    started = time.time()
+    clock = time.monotonic()
     treatments, left_out = plan.treatments()
-    with open_environment(plan, image, emit, qemu=options.qemu, disk_directory=options.disk_directory) as environment:
-        id = store.new_id(plan.name, started)
-        store.begin(_experiment(id, plan, options.command, started, tuple(treatments)))
-        active = Run(id, plan, environment, tuple(treatments), store, emit)
-        with _finished(store, id):
-            emit(RunStarted(id, active.treatments, plan.rounds.min, plan.rounds.max))
-            for text in (*left_out, *moved_defaults(plan.factors), *environment.notes):
-                active.note(text)
-            _host_facts(active)
-            rounds = _rounds(active, started)
-    inside = sum(trial.wall_seconds for trial in active.trials if trial.workload != "boot")
-    seconds = time.time() - started
-    emit(RunFinished(id, rounds, seconds, inside / seconds))
-    return id
+    environment = set_up(hosts, plan, image, emit, options.environment)
+    facts = _host_facts(environment)
+    experiment = _experiment(store, plan, tuple(treatments), options)
+    store.begin(experiment)
+    active = Run(experiment.id, plan, environment, experiment.treatments, store, emit, _seed(plan, experiment))
+    with _finished(store, experiment.id):
+        _keep_facts(active, "host", facts)
+        for text in (*left_out, *moved_defaults(plan.factors), *environment.notes):
+            active.note(text)
+        _rounds(active, Pace(setup_seconds=time.monotonic() - clock), clock)
+    return experiment.id
+
+
+def resume(hosts: Hosts, id: str, image: Image, store: Store, emit: Emit) -> str:
+    """Finish the experiment that was stopped; no trial that it has is repeated. Raises CannotResume, and as `run`."""
+    clock = time.monotonic()
+    plan, options = resumable(store.load(id))
+    environment = set_up(hosts, plan, image, emit, options)
+    facts = _host_facts(environment)
+    experiment = store.load(id, with_raw=True)
+    refuse_other_host(experiment, facts)
+    store.resume(experiment.id)
+    active = Run(
+        *(experiment.id, plan, environment, experiment.treatments, store, emit, _seed(plan, experiment)),
+        before=Before.of(experiment.trials),
+        signatures=Signatures.of(environment.workloads, experiment.trials),
+        trials=list(experiment.trials),
+        boots=list(experiment.boots),
+        facts=dict(experiment.facts),
+        notes=list(experiment.notes),
+    )
+    with _finished(store, experiment.id):
+        active.note(resumed_note(experiment, facts))
+        _keep_facts(active, "host", facts)
+        _rounds(active, Pace(setup_seconds=time.monotonic() - clock), clock)
+    return experiment.id
 
 
 @contextlib.contextmanager
@@ -100,22 +141,22 @@ def _finished(store: Store, id: str) -> Iterator[None]:
     """However it ends, the store says so."""
     try:
         yield
-    except KeyboardInterrupt:
-        store.finish(id, "interrupted", time.time())
-        raise
-    except BaseException:
-        store.finish(id, "failed", time.time())
+    except BaseException as error:
+        # The store itself may be what failed: its error must not hide the first one.
+        with contextlib.suppress(StoreError):
+            store.finish(id, "interrupted" if isinstance(error, KeyboardInterrupt) else "failed", time.time())
         raise
     store.finish(id, "complete", time.time())
 
 
-def _experiment(id: str, plan: Plan, command: str, started: float, treatments: tuple[Treatment, ...]) -> Experiment:
+def _experiment(store: Store, plan: Plan, treatments: tuple[Treatment, ...], options: Options) -> Experiment:
+    now = time.time()
     return Experiment(
-        id=id,
+        id=store.new_id(plan.name, now),
         name=plan.name,
         host=plan.host,
-        command=command,
-        created=started,
+        command=options.command,
+        created=now,
         finished=None,
         state="running",
         plan=plan.model_dump(mode="json"),
@@ -123,47 +164,82 @@ def _experiment(id: str, plan: Plan, command: str, started: float, treatments: t
         treatments=treatments,
         boots=(),
         trials=(),
+        options=options.environment.to_json(),
     )
 
 
-def _rounds(active: Run, started: float) -> int:
-    """Rounds until they are enough; how many."""
+def _seed(plan: Plan, experiment: Experiment) -> int:
+    return plan.seed if plan.seed is not None else int(experiment.created)
+
+
+def _rounds(active: Run, pace: Pace, clock: float) -> None:
+    """Rounds until they are enough."""
     plan = active.plan
-    seed = plan.seed if plan.seed is not None else int(started)
-    planned = plan.rounds.max
-    first = time.monotonic()
-    for number, order in enumerate(shuffled_rounds(active.treatments, seed), start=1):
+    earlier = len(active.trials)
+    active.emit(RunStarted(active.id, active.treatments, plan.rounds.min, plan.rounds.max))
+    for number, order in enumerate(shuffled_rounds(active.treatments, active.seed), start=1):
+        if number < active.before.round:
+            continue
         for position, treatment in enumerate(order, start=1):
-            active.emit(TreatmentStarted(number, position, treatment.name))
             _treatment(active, Place(number, position, treatment.name), treatment)
-        per_round = (time.monotonic() - first) / number
-        planned, warnings = fit_rounds(plan, per_round)
-        for text in (*warnings, *differences(active.facts)) if number == 1 else ():
-            active.note(text)
-            active.emit(Notice(text))
+        pace.lap()
+        planned, warnings = fit_rounds(plan, pace.seconds_per_round, pace.setup_seconds)
+        if len(pace.rounds) == 1:
+            for text in differences(active.facts):
+                active.note(text)
+            for text in (*warnings, *differences(active.facts)):
+                active.emit(Notice(text))
         primary = _primary(active)
-        enough = number >= planned or (number >= plan.rounds.min and _precise(active, primary, number))
-        if enough:
-            planned = number
-        active.emit(RoundFinished(number, planned, per_round * (planned - number), primary))
-        if enough:
-            return number
-    raise AssertionError("rounds have no end")
+        precise = number >= plan.rounds.min and _precise(active, primary, number)
+        if precise or number >= planned:
+            for text in () if precise else warnings:
+                active.note(text)
+            active.emit(RoundFinished(number, number, 0.0, primary))
+            _tell_end(active, number, active.trials[earlier:], time.monotonic() - clock)
+            return
+        active.emit(RoundFinished(number, planned, pace.seconds_per_round * (planned - number), primary))
+
+
+def _tell_end(active: Run, rounds: int, trials: Sequence[Trial], seconds: float) -> None:
+    inside = sum(trial.wall_seconds for trial in trials if trial.workload != "boot")
+    active.emit(RunFinished(active.id, rounds, seconds, inside / seconds))
 
 
 def _treatment(active: Run, place: Place, treatment: Treatment) -> None:
     """One boot of one treatment with all its workloads. A guest that fails costs this round's trial, not the run."""
+    todo = _todo(active, place, treatment)
+    if not todo:
+        return
+    active.emit(TreatmentStarted(place.round, place.position, place.treatment))
     started = time.time()
     try:
         with opened(active.environment, treatment) as layer:
             _record_boots(active, place, layer)
-            lost = _workloads(active, place, layer)
+            lost = _workloads(active, place, layer, todo)
             if layer.guests and not lost:
                 _shut_down(active, place, layer)
     except (BootFailed, MachineError) as failure:
-        if place.round == 1:
-            raise  # nothing is known to work yet: say so now, not after hours
+        if place.round == 1 or not _host_answers(active):
+            raise  # nothing is known to work yet, or nothing will: say so now, not after hours
         active.add(failed_boot(place, started, str(failure)))
+
+
+def _todo(active: Run, place: Place, treatment: Treatment) -> set[tuple[str, str]]:
+    """(workload, case) that are still to be run in this boot; the boot itself counts as one."""
+    wanted = {
+        (workload.name, case)
+        for workload in active.environment.workloads
+        if treatment.layer in workload.layers
+        for case in (workload.cases() or BOOT[1:])
+    }
+    return {what for what in wanted if not active.before.has(place, *what)}
+
+
+def _host_answers(active: Run) -> bool:
+    try:
+        return active.environment.host.succeeds("true", timeout=20)
+    except MachineLost:
+        return False
 
 
 def _record_boots(active: Run, place: Place, layer: Opened) -> None:
@@ -190,12 +266,12 @@ def _record_boots(active: Run, place: Place, layer: Opened) -> None:
             _keep_facts(active, guest.path, facts)
 
 
-def _workloads(active: Run, place: Place, layer: Opened) -> bool:
-    """Run every workload that this layer can; True when the machine was lost on the way."""
+def _workloads(active: Run, place: Place, layer: Opened, todo: Set[tuple[str, str]]) -> bool:
+    """Run every workload that this layer can and that is to be done; True when the machine was lost on the way."""
     for workload in active.environment.workloads:
         if layer.site.layer not in workload.layers or (workload.name == "net" and layer.site.link is None):
             continue
-        for case in workload.cases():
+        for case in (case for case in workload.cases() if (workload.name, case) in todo):
             active.emit(WorkloadStarted(place.treatment, workload.name, case))
             environment = active.environment
             trial = run_trial(
@@ -228,8 +304,7 @@ def _shut_down(active: Run, place: Place, layer: Opened) -> None:
         carrier.shut_down()
 
 
-def _host_facts(active: Run) -> None:
-    environment = active.environment
+def _host_facts(environment: Environment) -> Json:
     facts = read_facts(environment.host)
     facts["image"] = {
         "identity": environment.image.identity,
@@ -244,7 +319,7 @@ def _host_facts(active: Run) -> None:
         facts["accelerator"] = {"name": environment.accelerator.name, "reason": environment.accelerator.reason}
     if environment.disk_directory is not None:
         facts["disk"] = disk_facts(environment.host, environment.disk_directory)
-    _keep_facts(active, "host", facts)
+    return facts
 
 
 def _keep_facts(active: Run, path: str, facts: Json) -> None:
@@ -262,4 +337,6 @@ def _primary(active: Run) -> tuple[Comparison, ...]:
 def _precise(active: Run, primary: tuple[Comparison, ...], number: int) -> bool:
     """Precision mode of METHOD: only the width of the intervals decides, at looks two rounds apart."""
     half_width = math.log1p(active.plan.precision)
-    return bool(primary) and all(stats.precise_enough(entry.low, entry.high, number, half_width) for entry in primary)
+    if {entry.metric.name for entry in primary} != set(active.plan.primary):
+        return False  # a metric without a single result is not precise
+    return all(stats.precise_enough(entry.low, entry.high, number, half_width) for entry in primary)

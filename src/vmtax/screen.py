@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from rich.console import Console, Group
@@ -36,6 +36,21 @@ def open_screen() -> Iterator[Callable[[event.Event], None]]:
                 live.console.print(line)
 
         yield emit
+
+
+def follow(states: Iterable[State]) -> None:
+    """Draw somebody else's run as it goes on: live on a terminal, a line for each round anywhere else."""
+    console = Console(stderr=True, highlight=False)
+    if not console.is_terminal:
+        told = ""
+        for state in states:
+            if state.treatments and state.progress(left=False) != told:
+                told = state.progress(left=False)
+                console.print(state.progress(), soft_wrap=True, markup=False)
+        return
+    with Live(console=console, refresh_per_second=4, transient=True) as live:
+        for state in states:
+            live.update(state.draw())
 
 
 @dataclass
@@ -95,11 +110,13 @@ class State:
             lines.append(self._intervals())
         return Group(*lines)
 
-    def progress(self) -> str:
+    def progress(self, *, left: bool = True) -> str:
         if self.left is None:
-            return f"round 1 of at most {self.planned}"
-        left = max(0.0, self.left - (time.monotonic() - self.told))
-        return f"{self.round} of {self.planned} rounds done, about {format_duration(left)} left"
+            return f"first round of at most {self.planned}"
+        if not left:
+            return f"{self.round} of {self.planned} rounds done"
+        seconds = max(0.0, self.left - (time.monotonic() - self.told))
+        return f"{self.round} of {self.planned} rounds done, about {format_duration(seconds)} left"
 
     def _intervals(self) -> Table:
         table = Table(box=None, padding=(0, 1), title_justify="left", header_style="dim")

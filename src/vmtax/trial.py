@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -25,6 +26,20 @@ class Signatures:
     """What must be the same on every layer: the first layer that reports it sets it."""
 
     first: dict[tuple[str, str], tuple[str, str]] = field(default_factory=dict)
+
+    @staticmethod
+    def of(workloads: Sequence[Workload[Any]], trials: Iterable[Trial]) -> Signatures:
+        """What trials, read with their raw output, have set already."""
+        by_name = {workload.name: workload for workload in workloads}
+        known = Signatures()
+        for trial in trials:
+            workload = by_name.get(trial.workload)
+            if trial.status != "ok" or workload is None or not trial.raw:
+                continue
+            signature = workload.signature(trial.case, trial.raw)
+            if signature:
+                known.first.setdefault((trial.workload, trial.case), (trial.treatment, signature))
+        return known
 
     def disagreement(self, treatment: str, workload: str, case: str, signature: str) -> str | None:
         """Why the work was not the same, in one line; None when it was."""
@@ -124,10 +139,10 @@ def _why_lost(layer: Opened, failure: MachineLost) -> tuple[str, str]:
     return "; ".join([str(failure).partition("\n")[0], *causes]), consoles
 
 
-def boot_trial(place: Place, layer: Opened, shutdown_seconds: float) -> Trial:
+def boot_trial(place: Place, layer: Opened, shutdown_seconds: float | None) -> Trial:
     """The boot of the measured guest as a trial of its own."""
     guest = layer.guests[-1]
-    seconds = guest.ready_seconds + shutdown_seconds
+    seconds = guest.ready_seconds + (shutdown_seconds or 0.0)
     measurements = measured(guest.ready_seconds, guest.kernel_seconds, shutdown_seconds)
     warnings = tuple(guest.warnings)
     raw = guest.console.text()

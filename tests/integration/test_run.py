@@ -53,7 +53,7 @@ def tokens(directory: Path) -> set[str]:
 
 def test_three_layers_measured_reported_and_nothing_left(image: Image, plan: Path, tmp_path: Path) -> None:
     before = set(Path("/tmp").iterdir()) | set(Path("/var/tmp").iterdir())
-    done = vmtax("run", str(plan), "--json", "-o", "report.html", directory=tmp_path)
+    done = vmtax("run", str(plan), "--yes", "--json", "-o", "report.html", directory=tmp_path)
     assert done.returncode == 0, done.stderr
     answer = json.loads(done.stdout)
     assert answer["schema"] == "vmtax/1" and answer["kind"] == "experiment"
@@ -80,7 +80,7 @@ def test_whatever_ends_it_nothing_is_left_and_results_are_kept(
 ) -> None:
     """Ended while a guest runs a workload: the guest, its namespaces and its disks must go, its results stay."""
     plan.write_text(PLAN.replace("[host, vm, nested]", "[vm]").replace("{min: 2, max: 2}", "{min: 50, max: 50}"))
-    argv = [sys.executable, "-m", "vmtax", "run", str(plan)]
+    argv = [sys.executable, "-m", "vmtax", "run", str(plan), "--yes"]
     process = subprocess.Popen(argv, cwd=tmp_path, stderr=subprocess.PIPE, text=True, start_new_session=True)
     try:
         _wait_for_trials(3)

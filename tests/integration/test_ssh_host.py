@@ -69,7 +69,7 @@ def remote(local: LocalMachine, tmp_path: Path) -> Iterator[RemoteHost]:
 def test_a_host_over_ssh_is_measured_with_the_same_code(image: Image, remote: RemoteHost, tmp_path: Path) -> None:
     plan = tmp_path / "remote.yaml"
     plan.write_text(PLAN.replace("[host, vm, nested]", "[host, vm]").replace("{min: 2, max: 2}", "{min: 1, max: 1}"))
-    done = remote.vmtax("run", str(plan), "--host", "ssh://testhost", "--json", "-o", "r.html", directory=tmp_path)
+    done = remote.vmtax("run", str(plan), "--host", "ssh://testhost", "--yes", "--json", "-o", "r.html", directory=tmp_path)
     assert done.returncode == 0, done.stderr
     data = json.loads(done.stdout)["data"]
     assert data["host"] == "ssh://testhost"
@@ -85,7 +85,7 @@ def test_a_host_over_ssh_is_measured_with_the_same_code(image: Image, remote: Re
 
 def test_a_changed_host_key_is_refused_as_ssh_would(remote: RemoteHost, tmp_path: Path) -> None:
     (remote.ssh / "known_hosts").write_text(f"{ADDRESS} {(remote.ssh / 'id.pub').read_text()}")
-    done = remote.vmtax("run", "--host", "ssh://testhost", directory=tmp_path)
+    done = remote.vmtax("run", "--host", "ssh://testhost", "--yes", directory=tmp_path)
     assert done.returncode == 1
     assert "HOST IDENTIFICATION HAS CHANGED" in done.stderr
     assert "Traceback" not in done.stderr

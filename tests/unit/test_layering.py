@@ -13,8 +13,10 @@ ROOT = Path(vmtax.__file__).parent
 LEVELS = (
     {"__main__"},
     {"cli"},
+    {"live"},
     {"screen", "runner"},
-    {"report", "trial"},
+    {"report", "resume", "outlook"},
+    {"trial"},
     {"layer"},
     {"environment"},
     {"compare", "plan", "plan_rules", "plan_yaml", "plan_error", "store"},

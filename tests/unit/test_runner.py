@@ -2,88 +2,24 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
-from vmtax import runner
-from vmtax.event import Event, RoundFinished, TrialFinished
+from tests.fake_lab import PLAN, SEVEN, Lab, bench
+from vmtax.event import RoundFinished, TrialFinished
 from vmtax.hypervisor import BootFailed
-from vmtax.layer import Opened
-from vmtax.machine.fake import FakeMachine, Reply
-from vmtax.meter import pressure
-from vmtax.plan import Plan, parse
-from vmtax.result import Experiment, Treatment
-from vmtax.runner import Options
-from vmtax.store import Store
-from vmtax.workload import Site
-
-PLAN = "name: fake\nseed: 5\nlayers: [host, vm]\nworkloads: [chess]\nprimary: [chess.nodes_per_second]\nbudget: none\n"
-SEVEN = PLAN + "rounds: {min: 7, max: 7}\n"
-BENCH = "Total time (ms) : 100\nNodes searched  : {nodes}\nNodes/second    : {rate}\n"
-
-
-def bench(nodes: int = 1000, rate: int = 10_000) -> Reply:
-    return Reply(stderr=BENCH.format(nodes=nodes, rate=rate))
-
-
-class Lab:
-    """Stands for the host and its guests: what a treatment's command answers is a function of round and treatment."""
-
-    def __init__(self, plan: str, answer: Callable[[int, str], Reply | Exception], path: Path) -> None:
-        self.plan: Plan = parse(plan)
-        self.answer = answer
-        self.store = Store(path / "store.sqlite")
-        self.events: list[Event] = []
-        self.opened_in_round: dict[str, int] = {}
-
-    @contextlib.contextmanager
-    def environment(self, plan: Plan, *_: Any, **__: Any) -> Iterator[Any]:
-        yield SimpleNamespace(
-            workloads=plan.build_workloads(),
-            notes=[],
-            emulated=False,
-            host=FakeMachine(answers={pressure.COMMAND: Reply(code=2)}),
-            image=SimpleNamespace(identity="i", kernel="k", manifest=lambda: ["busybox 1"]),
-            cpus="0,1",
-            qemu=None,
-            accelerator=None,
-            disk_directory=None,
-            wants=lambda name: False,
-        )
-
-    @contextlib.contextmanager
-    def layer(self, environment: Any, treatment: Treatment) -> Iterator[Opened]:
-        number = self.opened_in_round[treatment.name] = self.opened_in_round.get(treatment.name, 0) + 1
-        answer = self.answer(number, treatment.name)
-        if isinstance(answer, BootFailed):
-            raise answer
-        machine = FakeMachine(answers={lambda argv: "stockfish" in argv[0]: answer, ("true",): Reply()})
-        yield Opened(Site(machine, treatment.layer, 2, ()), ())
-
-    def run(self) -> Experiment:
-        with self.store as store:
-            try:
-                runner.run(self.plan, SimpleNamespace(), store, Options("vmtax run"), self.events.append)  # type: ignore[arg-type]
-            finally:
-                self.experiment = store.load("last")
-        return self.experiment
+from vmtax.machine import MachineLost
+from vmtax.machine.fake import Reply
+from vmtax.result import Trial
+from vmtax.resume import CannotResume
+from vmtax.store import StoreError
 
 
 @pytest.fixture
-def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Lab]:
-    def make(plan: str, answer: Callable[[int, str], Reply | Exception]) -> Lab:
-        made = Lab(plan, answer, tmp_path)
-        monkeypatch.setattr(runner, "open_environment", made.environment)
-        monkeypatch.setattr(runner, "opened", made.layer)
-        monkeypatch.setattr(runner, "read_facts", lambda machine: {})
-        return made
-
-    return make
+def lab(tmp_path: Path) -> Callable[..., Lab]:
+    return lambda plan, answer: Lab(plan, answer, tmp_path)
 
 
 def test_every_treatment_once_in_every_round_and_all_of_it_stored(lab: Callable[..., Lab]) -> None:
@@ -149,3 +85,115 @@ def test_a_precise_run_stops_at_its_first_look(lab: Callable[..., Lab]) -> None:
     made.run()
     rounds = [event for event in made.events if isinstance(event, RoundFinished)]
     assert len(rounds) == 10 and rounds[-1].seconds_left == 0
+
+
+def stopped_in_round(stop: int, error: type[BaseException] = KeyboardInterrupt) -> Callable[[int, str], Reply]:
+    """An answer that ends the run once, when `vm` is opened for the so-manieth time."""
+    ended: list[int] = []
+
+    def answer(number: int, name: str) -> Reply:
+        if (number, name) == (stop, "vm") and not ended:
+            ended.append(number)
+            raise error
+        return bench()
+
+    return answer
+
+
+def identity(trial: Trial) -> tuple[int, int, str, str, str]:
+    return trial.round, trial.position, trial.treatment, trial.workload, trial.case
+
+
+def test_a_stopped_run_is_finished_without_repeating_a_trial(lab: Callable[..., Lab]) -> None:
+    whole = [
+        identity(trial) for trial in lab(SEVEN.replace("fake", "whole"), lambda number, name: bench()).run().trials
+    ]
+    made = lab(SEVEN, stopped_in_round(4))
+    with pytest.raises(KeyboardInterrupt):
+        made.run()
+    kept = made.experiment.trials
+    assert made.experiment.state == "interrupted" and 12 <= len(kept) < 28
+    found = made.resume()
+    assert found.id == made.experiment.id and found.state == "complete"
+    assert found.trials[: len(kept)] == kept, "what was there stays as it was"
+    assert [identity(trial) for trial in found.trials] == whole, "the order that was drawn at the start goes on"
+    (note,) = [note for note in found.notes if "gone on with" in note]
+    assert "stopped (interrupted) in round" in note and "rebooted" not in note
+
+
+def test_a_boot_that_was_cut_in_the_middle_is_finished_in_another(lab: Callable[..., Lab]) -> None:
+    """chess has two cases: the run ends between them."""
+    made = lab(SEVEN, lambda number, name: bench())
+    add = made.emit
+    made.emit = lambda event: (_ for _ in ()).throw(KeyboardInterrupt) if third(event) else add(event)  # type: ignore[method-assign]
+
+    def third(event: object) -> bool:
+        return isinstance(event, TrialFinished) and sum(isinstance(e, TrialFinished) for e in made.events) == 2
+
+    with pytest.raises(KeyboardInterrupt):
+        made.run()
+    assert len(made.experiment.trials) == 3, "the trial was committed before anybody heard of it"
+    made.emit = add  # type: ignore[method-assign]
+    trials = made.resume().trials
+    assert len(trials) == 28 and len({identity(trial) for trial in trials}) == 28
+
+
+def test_other_work_is_refused_after_a_resume_too(lab: Callable[..., Lab]) -> None:
+    made = lab(SEVEN, stopped_in_round(4))
+    with pytest.raises(KeyboardInterrupt):
+        made.run()
+    made.answer = lambda number, name: bench(nodes=999)
+    assert {trial.status for trial in made.resume().trials[-6:]} == {"refused"}
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"cpu_model": "Another CPU"}, "cpu_model was Fake CPU, is Another CPU"),
+        ({"kernel_release": "7.0"}, "kernel_release was None, is 7.0"),
+    ],
+)
+def test_another_host_is_no_place_to_go_on(lab: Callable[..., Lab], change: dict[str, str], words: str) -> None:
+    made = lab(SEVEN, stopped_in_round(4))
+    with pytest.raises(KeyboardInterrupt):
+        made.run()
+    made.facts |= change
+    with pytest.raises(CannotResume, match=words):
+        made.resume()
+    assert made.experiment.state == "interrupted", "it is still as it was"
+
+
+def test_only_what_was_stopped_is_gone_on_with(lab: Callable[..., Lab]) -> None:
+    made = lab(SEVEN, lambda number, name: bench())
+    made.run()
+    with pytest.raises(CannotResume, match="is complete"):
+        made.resume()
+    with made.store as store, pytest.raises(StoreError, match="is complete and cannot be gone on with"):
+        store.resume(made.experiment.id)
+
+
+def test_a_reboot_in_between_is_told(lab: Callable[..., Lab]) -> None:
+    made = lab(SEVEN, stopped_in_round(4))
+    with pytest.raises(KeyboardInterrupt):
+        made.run()
+    made.facts["boot_id"] = "second"
+    assert any("the host was rebooted in between" in note for note in made.resume().notes)
+
+
+def test_a_lost_host_ends_the_run_and_a_lost_guest_does_not(lab: Callable[..., Lab]) -> None:
+    made = lab(SEVEN, lambda number, name: MachineLost("host: gone") if number == 3 else bench())
+    made.run()
+    assert made.experiment.state == "complete", "guests were lost, the host was not"
+    made.host_answers = MachineLost("host: gone")
+    made.opened_in_round.clear()
+    with pytest.raises(MachineLost):
+        made.run()
+    assert made.experiment.state == "failed" and max(trial.round for trial in made.experiment.trials) == 3
+
+
+def test_a_clock_that_is_set_back_costs_nothing(lab: Callable[..., Lab], monkeypatch: pytest.MonkeyPatch) -> None:
+    times = iter(range(1_800_000_000, 0, -3600))  # an hour back at every look
+    monkeypatch.setattr("time.time", lambda: float(next(times)))
+    found = lab(SEVEN, lambda number, name: bench()).run()
+    assert found.state == "complete" and len(found.trials) == 28
+    assert all(trial.wall_seconds >= 0 for trial in found.trials)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections.abc import Callable
@@ -13,7 +14,7 @@ from vmtax.event import Event, Step
 from vmtax.hypervisor.boot import BootFailed, Patience, boot
 from vmtax.hypervisor.credentials import Credentials
 from vmtax.hypervisor.spec import GuestSpec
-from vmtax.machine import Machine
+from vmtax.machine import Machine, MachineLost
 from vmtax.machine.local import LocalMachine
 from vmtax.places import cache_home
 
@@ -52,7 +53,8 @@ def choose(
         _remember(known)
     failure = known[key]
     if failure:
-        return Accelerator("tcg", f"/dev/kvm opens, but no guest boots on it: {failure}")
+        forget = f"tried once for each boot of the host; `rm {_file()}` to have it tried again"
+        return Accelerator("tcg", f"/dev/kvm opens, but no guest boots on it: {failure} ({forget})")
     return Accelerator("kvm", "a guest booted on /dev/kvm")
 
 
@@ -66,6 +68,10 @@ def _probe(machine: Machine, spec: GuestSpec, credentials: Credentials, local: L
         except BootFailed as failure:
             if failure.silent:
                 return f"its console fell silent for {PATIENCE.silence:.0f} s"
+            reason = _short(str(failure))
+        except MachineLost as failure:
+            if not machine.succeeds("true"):
+                raise  # the host itself
             reason = _short(str(failure))
     return reason
 
@@ -90,8 +96,13 @@ def _remembered() -> dict[str, str]:
 
 
 def _remember(known: dict[str, str]) -> None:
+    """Best effort: a cache that cannot be written costs another probe, not the run."""
     path = _file()
-    path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_suffix(f".{os.getpid()}")
-    temporary.write_text(json.dumps(known, indent=1))
-    temporary.replace(path)
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        try:
+            temporary.write_text(json.dumps(known, indent=1))
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)

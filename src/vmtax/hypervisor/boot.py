@@ -20,6 +20,7 @@ from vmtax.machine.ssh import SshMachine
 
 CONSOLE_LINES = 15  # how much of the console a failure shows
 PANIC = "Kernel panic"
+KILLED = (-9, 137)  # SIGKILL, as a parent sees it and as a shell tells it
 QMP_SECONDS = 30.0
 SHUTDOWN_SECONDS = 30.0
 # cat joins the run's credentials (standard input) and the image's initramfs: constant text, paths stay arguments.
@@ -67,20 +68,28 @@ class Guest:
         if code is None:
             return None
         words = self.process.stderr_tail().strip().splitlines()
-        return f"QEMU of {self.path} ended with {code}: {words[-1] if words else 'it said nothing'}"
+        killed = "killed from outside, or by a host out of memory: `dmesg` tells"
+        last = words[-1] if words else killed if code in KILLED else "it said nothing"
+        return f"QEMU of {self.path} ended with {code}: {last}"
 
-    def shut_down(self) -> float:
-        """Orderly end; the seconds until QEMU was gone. Power-off by QMP, then kill, are the last resorts."""
+    def shut_down(self) -> float | None:
+        """Orderly end; the seconds until QEMU was gone, None where it did not end by itself and well.
+
+        Power-off by QMP, then kill, are the last resorts; a warning says so.
+        """
         started = time.monotonic()
         with contextlib.suppress(MachineError):
             self.machine.try_run("/usr/lib/vmtax/poweroff", timeout=SHUTDOWN_SECONDS)
         try:
-            self.process.wait(SHUTDOWN_SECONDS)
+            if self.process.wait(SHUTDOWN_SECONDS) != 0:
+                self.warnings.append(f"QEMU crashed in the shutdown: {self.cause_of_death()}")
+                return None
         except TimeoutError:
             self.warnings.append(f"did not shut down within {SHUTDOWN_SECONDS:.0f} s; it was powered off")
             with contextlib.suppress(QmpError, TimeoutError):
                 self.qmp.execute("quit")
                 self.process.wait(5.0)
+            return None
         return time.monotonic() - started
 
 

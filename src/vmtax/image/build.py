@@ -35,9 +35,12 @@ STAGES = (
 )
 
 
-def ensure(emit: Emit) -> Image:
-    """The current image, verified; built where there is none. A damaged one is an error, never silently used."""
-    image = cache.current()
+def ensure(emit: Emit, identity: str | None = None) -> Image:
+    """The image of that identity where it is here, else the current one, verified; built where there is none.
+
+    A damaged one is an error, never silently used.
+    """
+    image = next((image for image in cache.images() if image.identity == identity), None) or cache.current()
     if image is None:
         return build(emit)
     cache.verify(image)

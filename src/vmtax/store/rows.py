@@ -30,7 +30,7 @@ def insert_head(connection: Connection, experiment: Experiment, owner: Owner) ->
     row = {name: getattr(experiment, name) for name in names}
     connection.execute(
         schema.experiment.insert(),
-        {**row, "owner_pid": owner.pid, "owner_boot": owner.boot, "owner_start": owner.start},
+        {**row, **owner_columns(owner)},
     )
     treatments = [
         {"experiment": id, "ordinal": ordinal, "name": t.name, "layer": t.layer, "levels": dict(t.levels)}
@@ -41,6 +41,10 @@ def insert_head(connection: Connection, experiment: Experiment, owner: Owner) ->
     for table, rows in ((schema.treatment, treatments), (schema.facts, facts), (schema.note, notes)):
         if rows:
             connection.execute(table.insert(), rows)
+
+
+def owner_columns(owner: Owner) -> dict[str, int | str]:
+    return {"owner_pid": owner.pid, "owner_boot": owner.boot, "owner_start": owner.start}
 
 
 def insert_boot(connection: Connection, experiment: str, boot: Boot) -> None:

@@ -101,6 +101,18 @@ class Store:
             raise ValueError(f"{experiment.id} is not a new, running experiment")
         self.put(experiment)
 
+    def resume(self, id: str) -> None:
+        """Records that this process goes on with an experiment that nobody runs."""
+        table = schema.experiment
+        with self._writing() as connection:
+            row = connection.execute(sa.select(table).where(table.c.id == id)).one_or_none()
+            if row is None:
+                raise self._unknown(id, _ids(connection))
+            if _state(row) not in ("interrupted", "failed"):
+                raise StoreError(f"{self.path}: {id} is {_state(row)} and cannot be gone on with")
+            owner = rows.owner_columns(this_process())
+            connection.execute(table.update().where(table.c.id == id).values(state="running", finished=None, **owner))
+
     def put(self, experiment: Experiment) -> None:
         """Records a whole experiment in one commit, as an import does."""
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", experiment.id):  # it names a directory
@@ -152,6 +164,23 @@ class Store:
         newest = sa.select(schema.experiment).order_by(*_newest_first())
         with self._reading() as connection:
             return [_summary(connection, row) for row in connection.execute(newest).all()]
+
+    def seconds_per_round(self, plan: Json, host: str) -> float | None:
+        """Of the newest complete run of the same work on the same host; None where there is none."""
+        table, trial = schema.experiment.c, schema.trial.c
+        alike = sa.and_(table.host == host, table.name == plan["name"], table.state == "complete")
+        with self._reading() as connection:
+            for row in connection.execute(sa.select(schema.experiment).where(alike).order_by(*_newest_first())):
+                if all(
+                    row.plan.get(key) == plan[key] for key in ("guest", "layers", "factors", "exclude", "workloads")
+                ):
+                    query = rows.of(row.id, trial.round).with_only_columns(
+                        sa.func.sum(trial.wall_seconds), sa.func.max(trial.round)
+                    )
+                    worked, rounds = connection.execute(query).one()
+                    # A run that was stopped and resumed, or whose clock was set, seems to have taken anything.
+                    return min(max(row.finished - row.created, worked), 3 * worked) / rounds if rounds else None
+        return None
 
     def load(self, wanted: str = "last", with_raw: bool = False) -> Experiment:
         """The experiment of that id, the only one whose id begins so, or the newest; raw is "" unless asked for."""

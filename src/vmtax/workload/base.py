@@ -59,6 +59,10 @@ class Workload(ABC, Generic[P]):
     def seconds(self, case: str) -> float:
         """About how long one command takes where nothing is emulated; for estimates and time limits."""
 
+    def written_bytes(self, case: str) -> float:
+        """About how much one command writes to the disk under test, at most, on a fast disk; said before a run."""
+        return 0.0
+
     @abstractmethod
     def parse(self, case: str, output: str) -> tuple[Measurement, ...]:
         """Pure; `output` is stdout, then stderr. Raises BadOutput, whose text says what was expected."""

@@ -41,6 +41,7 @@ class Boot(Workload[BootParameters]):
         raise NotImplementedError("boot has no output")
 
 
-def measured(ready: float, kernel: float, shutdown: float) -> tuple[Measurement, ...]:
-    """The three durations of one guest, in seconds."""
-    return (Measurement(READY, ready), Measurement(KERNEL, kernel), Measurement(SHUTDOWN, shutdown))
+def measured(ready: float, kernel: float, shutdown: float | None) -> tuple[Measurement, ...]:
+    """The durations of one guest, in seconds; None: it did not shut down well."""
+    known = (Measurement(READY, ready), Measurement(KERNEL, kernel))
+    return known if shutdown is None else (*known, Measurement(SHUTDOWN, shutdown))

@@ -39,6 +39,8 @@ PATTERNS = {
 }
 PERCENTILES = (("p50", 0.5, "50.000000"), ("p99", 0.99, "99.000000"), ("p999", 0.999, "99.900000"))
 NANOSECOND = 1e-9
+# Bytes written per second and I/O in flight by a good NVMe disk, for what is said before a run. Orders of magnitude.
+FAST_SYNC, FAST_RANDOM, FAST_SEQUENTIAL = 50e6, 200e6, 3e9
 MINIMUM_TAIL = 10  # samples beyond a percentile, below which it is an anecdote (METHOD.md)
 
 PatternName = Literal[
@@ -101,6 +103,13 @@ class Disk(Workload[DiskParameters]):
 
     def seconds(self, case: str) -> float:
         return self.parameters.seconds + 0.5
+
+    def written_bytes(self, case: str) -> float:
+        pattern = PATTERNS[case]
+        if pattern.side == "read":
+            return 0.0
+        rate = FAST_SYNC if pattern.fsync else FAST_RANDOM if pattern.block == "4k" else FAST_SEQUENTIAL
+        return min(rate * pattern.depth, FAST_SEQUENTIAL) * self.parameters.seconds
 
     def parse(self, case: str, output: str) -> tuple[Measurement, ...]:
         side, sync = _job(case, output)

@@ -1,0 +1,70 @@
+"""A run under way, as other terminals see it: its state in one small private file, replaced as it goes on."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path, PurePosixPath
+
+from pydantic import TypeAdapter, ValidationError
+
+from vmtax import event
+from vmtax.machine.local import LocalMachine
+from vmtax.places import state_home
+from vmtax.screen import State
+
+WRITE_SECONDS = 0.5  # between two writes while only a detail of a step changes
+
+
+class Journal:
+    """Follows a run's events into its file, which the guard removes with everything else."""
+
+    def __init__(self, local: LocalMachine, emit: Callable[[event.Event], None]) -> None:
+        self._local = local
+        self._emit = emit
+        self._state = State()
+        self._path: Path | None = None
+        self._written = 0.0
+
+    def emit(self, one: event.Event) -> None:
+        self._emit(one)
+        self._state.take(one)
+        if isinstance(one, event.RunStarted):
+            self._path = _path(one.experiment)
+            self._local.remove_later(PurePosixPath(self._path))
+        if self._path is None or (isinstance(one, event.Step) and time.monotonic() - self._written < WRITE_SECONDS):
+            return
+        self._written = time.monotonic()
+        with contextlib.suppress(OSError):  # who watches less sees less; the run is not stopped for it
+            _write(self._path, self._state)
+
+
+def read(experiment: str) -> State | None:
+    """Where that run is now; None where nothing is told of it (any more)."""
+    try:
+        return TypeAdapter(State).validate_python(json.loads(_path(experiment).read_text()))
+    except (OSError, ValueError, ValidationError):
+        return None
+
+
+def states(experiment: str, going_on: Callable[[], bool], every: float) -> Iterator[State]:
+    """The state every so many seconds, as long as the run goes on."""
+    while going_on():
+        state = read(experiment)
+        if state is not None:
+            yield state
+        time.sleep(every)
+
+
+def _path(experiment: str) -> Path:
+    return state_home() / "live" / f"{experiment}.json"
+
+
+def _write(path: Path, state: State) -> None:
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    temporary = path.with_suffix(".new")
+    temporary.write_text(json.dumps(dataclasses.asdict(state)))  # NaN, which an early ratio may be, stays NaN
+    temporary.replace(path)

@@ -1,0 +1,108 @@
+"""What a run is going to do, said before it does it: what, how long, what it writes to which device, what it needs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from vmtax.environment import EnvironmentOptions, available_memory, disk_bytes, is_root, memory_bytes
+from vmtax.machine import Machine
+from vmtax.meter.disk import disk_facts
+from vmtax.plan import Plan, fit_rounds, seconds_per_round
+from vmtax.result import Json
+from vmtax.units import format_duration, format_value
+
+GIB = 2**30
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One thing to know beforehand."""
+
+    what: str  # "writes"
+    text: str
+
+
+def outlook(
+    plan: Plan,
+    host: Machine,
+    options: EnvironmentOptions,
+    *,
+    earlier_seconds_per_round: float | None,
+    rounds_done: int = 0,
+    builds_image: bool,
+) -> list[Line]:
+    """Lines for a person. Reads on `host`, changes nothing there.
+
+    earlier_seconds_per_round: of the same plan on the same host, when it ran before
+    rounds_done: complete ones of a run that is gone on with
+    """
+    kept, _ = plan.treatments()
+    per_round = earlier_seconds_per_round or seconds_per_round(plan)
+    rounds = max(0, fit_rounds(plan, per_round)[0] - rounds_done)
+    root = is_root(host)
+    lines = [
+        Line("what", _what(plan, [treatment.name for treatment in kept], rounds_done)),
+        Line("how long", _how_long(per_round * rounds, rounds, earlier=earlier_seconds_per_round is not None)),
+        *_writes(plan, host, options, rounds),
+        Line("needs", _needs(plan, host)),
+        Line("as root" if root else "as a user", ROOT if root else USER),
+    ]
+    if builds_image:
+        lines.insert(0, Line("first", "builds the root image: about a minute, 2 GiB in the cache"))
+    return lines
+
+
+ROOT = "a bridge in a network namespace of its own; drops the page cache before each treatment"
+USER = "user networking in place of a bridge, and caches stay warm: both need root"
+
+
+def _what(plan: Plan, names: Sequence[str], done: int) -> str:
+    shown = ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
+    rounds = " to ".join(str(count) for count in sorted({plan.rounds.min, plan.rounds.max}))
+    gone_on = f", of which {done} are done" if done else ""
+    each = "treatment" if len(names) == 1 else f"each of {len(names)} treatments"
+    return f"{plan.name} on {plan.host}: {rounds} rounds{gone_on} of {each} ({shown})"
+
+
+def _how_long(seconds: float, rounds: int, *, earlier: bool) -> str:
+    basis = "as when this plan last ran here" if earlier else "a first guess; emulated guests take longer"
+    return f"about {format_duration(seconds)} for {rounds} round{'' if rounds == 1 else 's'}, {basis}"
+
+
+def _writes(plan: Plan, host: Machine, options: EnvironmentOptions, rounds: int) -> list[Line]:
+    prepared = disk_bytes(plan)
+    if not prepared:
+        return []
+    treatments, _ = plan.treatments()
+    workloads = plan.build_workloads()
+    each_round = sum(
+        workload.written_bytes(case)
+        for treatment in treatments
+        for workload in workloads
+        if treatment.layer in workload.layers
+        for case in workload.cases()
+    )
+    facts = disk_facts(host, options.disk_directory)
+    more = f", then up to {_gib(each_round * rounds)} on a fast disk" if each_round else ""
+    return [Line("writes", f"{_gib(prepared)} to prepare{more}, to {_device(facts)}; removed again")]
+
+
+def _device(facts: Json) -> str:
+    free = facts["free_bytes"]
+    known = [facts["file_system"], f"{_gib(free)} free" if free is not None else None]
+    return f"{facts['directory']} on {facts['device'] or 'an unknown device'} ({', '.join(filter(None, known))})"
+
+
+def _needs(plan: Plan, host: Machine) -> str:
+    cpus = f"{plan.guest.vcpus} CPU{'' if plan.guest.vcpus == 1 else 's'}"
+    wanted = max(memory_bytes(plan, layer) for layer in plan.layers)
+    if not wanted:
+        return cpus
+    available = available_memory(host)
+    has = f" ({_gib(available)} available)" if available is not None else ""
+    return f"{cpus}, {_gib(wanted)} of memory at a time{has}"
+
+
+def _gib(size: float) -> str:
+    return f"{size / GIB:.1f} GiB" if size >= GIB / 10 else format_value(size, "B")

@@ -1,0 +1,91 @@
+"""Going on with an experiment that was stopped: what it has already, and whether it still is the same experiment."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from vmtax.environment import EnvironmentOptions
+from vmtax.plan import Plan, from_data
+from vmtax.result import Experiment, Json, Trial
+from vmtax.trial import BOOT, Place
+from vmtax.units import format_duration
+
+# What must be as it was, or the rounds before and after would be of unlike things: dotted names of host facts.
+SAME = ("cpu_model", "microcode", "kernel_release", "image.identity", "qemu.version", "accelerator.name")
+
+
+class CannotResume(Exception):
+    """The experiment is not one that can be gone on with; the text says why and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Before:
+    """What an earlier session of the same experiment has committed."""
+
+    round: int = 1  # of its newest trial: the first that may have something left to do
+    position: int = 0  # of its newest trial; what stands before it in the round is over, failures included
+    trials: frozenset[tuple[int, str, str, str]] = frozenset()  # round, treatment, workload, case
+
+    @staticmethod
+    def of(trials: Iterable[Trial]) -> Before:
+        """From trials in the order in which they were committed."""
+        known = tuple(trials)
+        if not known:
+            return Before()
+        newest = known[-1]
+        done = frozenset((t.round, t.treatment, t.workload, t.case) for t in known)
+        return Before(newest.round, newest.position, done)
+
+    def has(self, place: Place, workload: str, case: str) -> bool:
+        """Whether this is not to be done again."""
+        if (place.round, place.position) < (self.round, self.position):
+            return True
+        # A boot is recorded last of all: whatever became of it, this treatment's turn is over.
+        over = (place.round, place.treatment, *BOOT) in self.trials
+        return over or (place.round, place.treatment, workload, case) in self.trials
+
+
+def resumable(experiment: Experiment) -> tuple[Plan, EnvironmentOptions]:
+    """How the experiment was started; raises CannotResume where it goes on, or is complete."""
+    if experiment.state == "running":
+        raise CannotResume(f"{experiment.id} is running: `vmtax watch {experiment.id}` shows it")
+    if experiment.state == "complete":
+        raise CannotResume(f"{experiment.id} is complete: `vmtax show {experiment.id}`; `vmtax run` starts another")
+    return from_data(experiment.plan, source=experiment.id), EnvironmentOptions.from_json(experiment.options)
+
+
+def refuse_other_host(experiment: Experiment, facts: Json) -> None:
+    """Raises CannotResume where the host under test is no longer what it was."""
+    then = experiment.facts.get("host")
+    if then is None:
+        return  # it was stopped before it had them, and before any trial
+    differing = [
+        f"{name} was {_fact(then, name)}, is {_fact(facts, name)}"
+        for name in SAME
+        if _fact(then, name) != _fact(facts, name)
+    ]
+    if differing:
+        raise CannotResume(
+            f"{experiment.id} cannot be gone on with, its rounds would be of unlike things: {'; '.join(differing)}; "
+            "undo the change, or start a new run"
+        )
+
+
+def resumed_note(experiment: Experiment, facts: Json) -> str:
+    """What a reader of the report must know of the gap."""
+    newest = max((trial.started + trial.wall_seconds for trial in experiment.trials), default=experiment.created)
+    after = format_duration(max(0.0, time.time() - newest))
+    rebooted = _fact(experiment.facts.get("host") or facts, "boot_id") != _fact(facts, "boot_id")
+    boot = "; the host was rebooted in between, and each of its boots has a speed of its own" if rebooted else ""
+    number = max((trial.round for trial in experiment.trials), default=1)
+    return f"The run was stopped ({experiment.state}) in round {number} and gone on with after {after}{boot}."
+
+
+def _fact(facts: Json, dotted: str) -> Any:
+    found: Any = facts
+    for part in dotted.split("."):
+        found = found.get(part) if isinstance(found, dict) else None
+    return found
