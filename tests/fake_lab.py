@@ -13,6 +13,7 @@ from vmtax import runner
 from vmtax.event import Event
 from vmtax.hypervisor import BootFailed
 from vmtax.layer import Opened
+from vmtax.machine import MachineLost
 from vmtax.machine.fake import FakeMachine, Reply
 from vmtax.meter import pressure
 from vmtax.plan import Plan, parse
@@ -63,7 +64,7 @@ class Lab:
     def layer(self, environment: Any, treatment: Treatment) -> Iterator[Opened]:
         number = self.opened_in_round[treatment.name] = self.opened_in_round.get(treatment.name, 0) + 1
         answer = self.answer(number, treatment.name)
-        if isinstance(answer, BootFailed):
+        if isinstance(answer, BootFailed | MachineLost):
             raise answer
         machine = FakeMachine(answers={lambda argv: "stockfish" in argv[0]: answer, ("true",): Reply()})
         yield Opened(Site(machine, treatment.layer, 2, ()), ())
