@@ -143,6 +143,11 @@ def run(
             id = _carry_out(store, work, yes=yes)
         except KeyboardInterrupt:  # here, because typer ends silently on it
             _fail(f"interrupted; {KEPT}", INTERRUPTED)
+        except Exception as error:
+            newest = next(iter(store.experiments()), None)
+            if _exit_code(error) == FAILED and newest is not None and newest.state == "failed" and newest.ok:
+                _fail(f"{error}\n{KEPT}", FAILED)
+            raise
         worked = any(trial.status == "ok" for trial in store.load(id).trials)
     _show(id, as_json=json)
     print(f"report: {_write_report(id, output)}", file=sys.stderr)

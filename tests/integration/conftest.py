@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -15,6 +18,8 @@ from vmtax.image.cache import Image
 from vmtax.image.place import Placed, place
 from vmtax.machine import Machine
 from vmtax.machine.local import LocalMachine
+from vmtax.places import state_home
+from vmtax.store import Store
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -95,6 +100,42 @@ def booted(parent: Machine, spec: GuestSpec, credentials: Credentials, local: Lo
         yield guest
 
 
+def vmtax(
+    *argv: str, directory: Path, timeout: float = 600, preexec_fn: Callable[[], None] | None = None
+) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "vmtax", *argv]
+    return subprocess.run(
+        command, cwd=directory, capture_output=True, text=True, timeout=timeout, preexec_fn=preexec_fn
+    )
+
+
+@contextlib.contextmanager
+def under_way(*argv: str, directory: Path, trials: int) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A `vmtax run` that has so many trials in the store, and its token; it is ended at exit if it still runs."""
+    lists = state_home() / "undo"
+    before = set(lists.glob("*.undo"))
+    command = [sys.executable, "-m", "vmtax", *argv]
+    process = subprocess.Popen(command, cwd=directory, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    try:
+        _wait_for_trials(process, trials)
+        (token,) = {path.stem for path in set(lists.glob("*.undo")) - before}
+        yield process, token
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def _wait_for_trials(process: subprocess.Popen[str], count: int) -> None:
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline and process.poll() is None:
+        with Store() as store:
+            newest = next(iter(store.experiments()), None)
+        if newest is not None and newest.state == "running" and newest.ok >= count:
+            return
+        time.sleep(0.1)
+    pytest.fail(f"no {count} trials: {process.stderr.read() if process.poll() is not None else 'after 120 s'}")  # type: ignore[union-attr]
+
+
 def leftovers(token: str) -> list[str]:
     """What a run with this token left on this machine."""
     found = [str(path) for base in ("/tmp", "/var/tmp") for path in Path(base).glob(f"*{token}*")]
@@ -103,7 +144,8 @@ def leftovers(token: str) -> list[str]:
     for process in Path("/proc").glob("[0-9]*"):
         try:
             if f"VMTAX_RUN={token}".encode() in (process / "environ").read_bytes():
-                found.append((process / "cmdline").read_bytes().replace(b"\0", b" ").decode())
+                command = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+                found.append(f"{process.name}: {command}")
         except OSError:
             continue
     return found

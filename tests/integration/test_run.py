@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
-import sys
+import threading
 import time
 from pathlib import Path
 
 import pytest
 
-from tests.integration.conftest import leftovers
+from tests.integration.conftest import leftovers, under_way, vmtax
 from vmtax.image.cache import Image
 
 PLAN = """\
@@ -39,11 +38,6 @@ def plan(tmp_path: Path) -> Path:
 def _directories_of_this_test(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-
-
-def vmtax(*argv: str, directory: Path, timeout: float = 600) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "vmtax", *argv]
-    return subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=timeout)
 
 
 def tokens(directory: Path) -> set[str]:
@@ -80,35 +74,18 @@ def test_whatever_ends_it_nothing_is_left_and_results_are_kept(
 ) -> None:
     """Ended while a guest runs a workload: the guest, its namespaces and its disks must go, its results stay."""
     plan.write_text(PLAN.replace("[host, vm, nested]", "[vm]").replace("{min: 2, max: 2}", "{min: 50, max: 50}"))
-    argv = [sys.executable, "-m", "vmtax", "run", str(plan), "--yes"]
-    process = subprocess.Popen(argv, cwd=tmp_path, stderr=subprocess.PIPE, text=True, start_new_session=True)
-    try:
-        _wait_for_trials(3)
-        (token,) = tokens(tmp_path)
+    with under_way("run", str(plan), "--yes", directory=tmp_path, trials=3) as (process, token):
         assert any("qemu" in entry for entry in leftovers(token)), "it was really under way"
-        process.send_signal(number)
+        threading.Timer(2.0, process.send_signal, (number,)).start()
+        watched = vmtax("watch", directory=tmp_path)
+        assert "of at most 50" in watched.stderr and "is interrupted" in watched.stderr
+        process.send_signal(number)  # twice: the second must not stop the tidying up
         process.wait(60)
-    finally:
-        process.kill()
-        process.communicate()
-    deadline = time.monotonic() + 30
-    while (left := leftovers(token)) and time.monotonic() < deadline:
-        time.sleep(0.2)
-    assert left == []
-    assert tokens(tmp_path) == set()
+        deadline = time.monotonic() + 30
+        while (left := leftovers(token)) and time.monotonic() < deadline:
+            time.sleep(0.2)
+        assert left == []
+    assert tokens(tmp_path) == set() and not list((tmp_path / "state/vmtax/live").glob("*"))
     shown = json.loads(vmtax("show", "--json", directory=tmp_path).stdout)["data"]
     assert shown["state"] == "interrupted"
     assert len({entry["metric"] for entry in shown["measurements"]}) >= 3
-
-
-def _wait_for_trials(count: int) -> None:
-    from vmtax.store import Store
-
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline:
-        with Store() as store:
-            newest = next(iter(store.experiments()), None)
-            if newest is not None and newest.state == "running" and newest.ok >= count:
-                return
-        time.sleep(0.2)
-    pytest.fail(f"no {count} trials within 120 s")

@@ -188,7 +188,7 @@ def test_a_lost_host_ends_the_run_and_a_lost_guest_does_not(lab: Callable[..., L
     made.opened_in_round.clear()
     with pytest.raises(MachineLost):
         made.run()
-    assert made.experiment.state == "failed" and max(trial.round for trial in made.experiment.trials) == 3
+    assert made.experiment.state == "failed" and max(trial.round for trial in made.experiment.trials) == 2
 
 
 def test_a_clock_that_is_set_back_costs_nothing(lab: Callable[..., Lab], monkeypatch: pytest.MonkeyPatch) -> None:

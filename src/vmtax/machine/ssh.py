@@ -15,7 +15,10 @@ from vmtax.machine.base import DEFAULT_TIMEOUT, CommandFailed, MachineError, Mac
 from vmtax.machine.guarded import Guard, GuardedMachine, guard_source
 from vmtax.machine.local import LocalMachine
 
-GUARD_SILENCE = 60.0  # seconds without a ping after which a remote guard takes the line for cut
+# A line that says nothing for half a minute is taken for cut, by us and then by the guard on the far side, which gets
+# a ping every ten seconds.
+ALIVE = ("-o", "ServerAliveInterval=10", "-o", "ServerAliveCountMax=3")
+GUARD_SILENCE = 40.0  # seconds
 # Says which process it became, then becomes the command: constant text, the arguments stay arguments.
 ANNOUNCE = ("sh", "-c", 'echo "$$"; exec "$@"', "sh")
 SSH_FAILED = 255  # the client's own failures; a command that ends so is told apart by asking the master
@@ -97,8 +100,7 @@ class SshMachine(GuardedMachine):
 
     def connect(self, timeout: float) -> None:
         """Log in; raises MachineLost with the client's words, host key warnings included, when that fails."""
-        options = ["-o", "ServerAliveInterval=10", "-o", "ServerAliveCountMax=6"]
-        argv = [*self._login, *options, "-M", "-o", "ControlPersist=no", "-f", "-N"]
+        argv = [*self._login, *ALIVE, "-M", "-o", "ControlPersist=no", "-f", "-N"]
         argv += ["-E", str(self._log), self.destination]
         # In our process group and with our terminal: ssh may have to ask the user for a passphrase.
         client = subprocess.Popen(argv, stdout=subprocess.DEVNULL, env=self.local.environment())

@@ -1,0 +1,262 @@
+"""What goes wrong on a bad day, provoked for real: a clear line says so, what was measured is kept, nothing is left."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.integration.conftest import booted, leftovers, under_way, vmtax
+from tests.integration.test_run import PLAN
+from vmtax import trial as trial_module
+from vmtax.hypervisor import Credentials, Guest, GuestSpec
+from vmtax.image.cache import Image
+from vmtax.layer import Opened
+from vmtax.machine.local import LocalMachine
+from vmtax.result import Measurement, Metric, Trial
+from vmtax.store import Store
+from vmtax.trial import Place, Signatures, run_trial
+from vmtax.workload import BadOutput, Site, Workload
+from vmtax.workload.base import Parameters
+
+VM_ONLY = """\
+name: faults
+layers: [vm]
+guest: {vcpus: 2, memory: 512MiB}
+workloads:
+  - disk: {patterns: [randread-4k-qd1, randwrite-4k-fsync], size: 32MiB, seconds: 1}
+  - net: {cases: [tcp-in], seconds: 1}
+  - boot
+rounds: {min: 2, max: 2}
+"""
+# Mounts a small file system in a mount namespace of its own: constant text, the arguments stay arguments.
+WITH_TMPFS = 'mount -t tmpfs -o size="$1" tmpfs "$2" && shift 2 && "$@"; code=$?; df "$PWD/small" >&2; exit $code'
+
+
+class Shell(Workload[Parameters]):
+    """Runs any script in place of a benchmark, and expects one number from it."""
+
+    name = "shell"
+    parameters_type = Parameters
+
+    def __init__(self, script: str) -> None:
+        super().__init__(Parameters())
+        self.script = script
+
+    def cases(self) -> Sequence[str]:
+        return ("",)
+
+    def metrics(self) -> Sequence[Metric]:
+        return (Metric("shell.number", "1", "higher"),)
+
+    def command(self, site: Site, case: str) -> Sequence[str]:
+        return ("sh", "-c", self.script)
+
+    def seconds(self, case: str) -> float:
+        return 1.0
+
+    def parse(self, case: str, output: str) -> tuple[Measurement, ...]:
+        try:
+            return (Measurement(self.metrics()[0], float(output)),)
+        except ValueError as error:
+            raise BadOutput("no number in what the script printed") from error
+
+
+def tried(script: str, local: LocalMachine, *guests: Guest) -> Trial:
+    machine = guests[-1].machine if guests else local
+    layer = Opened(Site(machine, "vm" if guests else "host", 2, ()), guests)
+    return run_trial(Place(1, 1, "vm"), layer, Shell(script), "", Signatures(), host=local, emulated=False)
+
+
+@pytest.mark.parametrize(
+    ("script", "error", "kept"),
+    [
+        ("echo half; echo no memory >&2; exit 3", "exit code 3: no memory", "half"),
+        ("echo garbage", "no number in what the script printed", "garbage"),
+        ("true", "no number in what the script printed", ""),
+        ("printf 'a\\377b\\000c'", "no number in what the script printed", "a\N{REPLACEMENT CHARACTER}b\0c"),
+        ("kill -SEGV $$", "exit code -11", ""),
+        ("nosuchprogram", "not found", "nosuchprogram"),
+    ],
+    ids=["non-zero", "garbage", "nothing", "bytes", "crash", "missing"],
+)
+def test_a_workload_that_fails_is_a_trial_with_its_output(
+    local: LocalMachine, script: str, error: str, kept: str
+) -> None:
+    found = tried(script, local)
+    assert found.status == "failed" and error in (found.error or "") and kept in found.raw
+    assert found.disturbance is not None and found.disturbance.wall_seconds >= 0
+    assert tried("echo 42", local).measurements[0].value == 42.0, "the next one works"
+
+
+def test_a_guest_that_panics_hangs_or_is_killed_in_mid_workload(
+    local: LocalMachine, credentials: Credentials, spec: GuestSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with booted(local, spec, credentials, local) as guest:
+        found = tried("sync; echo c > /proc/sysrq-trigger; sleep 60", local, guest)
+        assert found.status == "failed" and "ended with" in (found.error or "")
+        assert "Kernel panic" in found.raw, "the console is kept"
+
+    monkeypatch.setattr(trial_module, "GRACE_SECONDS", 2.0)
+    monkeypatch.setattr(trial_module, "SLOWDOWN", 1.0)
+    with booted(local, spec, credentials, local) as guest:
+        threading.Timer(1.0, os.kill, (guest.process.pid, signal.SIGSTOP)).start()
+        found = tried("sleep 600", local, guest)
+        assert found.status == "failed" and "connection is gone" in (found.error or "")
+        assert found.wall_seconds < 60, "it is not waited for for ever"
+    with pytest.raises(ProcessLookupError):
+        os.kill(guest.process.pid, 0)
+
+    with booted(local, spec, credentials, local) as guest:
+        threading.Timer(1.0, os.kill, (guest.process.pid, signal.SIGKILL)).start()
+        found = tried("sleep 600", local, guest)
+        assert "killed from outside, or by a host out of memory" in (found.error or "")
+    local.close()
+    assert leftovers(local.token) == []
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Results and undo lists of this test alone."""
+    for kind in ("DATA", "STATE"):
+        monkeypatch.setenv(f"XDG_{kind}_HOME", str(tmp_path / kind.lower()))
+    return tmp_path
+
+
+def test_qemu_killed_from_outside_costs_one_round_of_one_treatment(image: Image, own: Path) -> None:
+    (own / "p.yaml").write_text(VM_ONLY.replace("{min: 2, max: 2}", "{min: 3, max: 3}"))
+    with under_way("run", "p.yaml", "--yes", directory=own, trials=2) as (process, token):
+        (qemu,) = [int(entry.partition(":")[0]) for entry in leftovers(token) if "-machine" in entry]
+        os.kill(qemu, signal.SIGKILL)
+        assert process.wait(200) == 0
+    with Store() as store:
+        found = store.load()
+    failed = [trial for trial in found.trials if trial.status != "ok"]
+    assert found.state == "complete" and len(failed) == 1 and "killed from outside" in (failed[0].error or "")
+    assert {trial.round for trial in found.trials if trial.workload == "boot"} == {1, 2, 3} - {failed[0].round}
+
+
+def test_a_guest_that_the_host_has_no_memory_for(image: Image, own: Path) -> None:
+    (own / "huge.yaml").write_text(VM_ONLY.replace("512MiB", "512GiB"))
+    done = vmtax("run", "huge.yaml", "--yes", directory=own)
+    assert done.returncode == 1 and "512.1 GiB; lower guest.memory in the plan" in done.stderr
+    (own / "p.yaml").write_text(VM_ONLY)
+
+    def little() -> None:
+        resource.setrlimit(resource.RLIMIT_AS, (2**30, 2**30))
+
+    done = vmtax("run", "p.yaml", "--yes", directory=own, preexec_fn=little)
+    assert done.returncode == 1 and "Cannot allocate memory" in done.stderr and "Traceback" not in done.stderr
+    assert nothing_left(own)
+
+
+def nothing_left(own: Path) -> bool:
+    return not [*(own / "state/vmtax/undo").glob("*"), *(own / "state/vmtax/live").glob("*")]
+
+
+def on_a_full_disk(own: Path, size: str, variable: str, *argv: str) -> subprocess.CompletedProcess[str]:
+    small = own / "small"
+    small.mkdir(exist_ok=True)
+    command = [*("unshare", "--mount", "sh", "-c", WITH_TMPFS, "sh", size, str(small)), sys.executable, "-m", "vmtax"]
+    environment = {**os.environ, variable: str(small)}
+    return subprocess.run([*command, *argv], cwd=own, env=environment, capture_output=True, text=True, timeout=300)
+
+
+def test_a_full_image_cache(own: Path) -> None:
+    done = on_a_full_disk(own, "200m", "XDG_CACHE_HOME", "image", "build")
+    error, *_, usage = done.stderr.splitlines()[-3:]
+    assert done.returncode == 1
+    assert error.startswith("vmtax: building the root image:") and "No space left on device; about 2 GiB" in error
+    assert usage.split()[2] == "0", "of the half-built image nothing is left"
+
+
+def test_a_full_store(image: Image, own: Path) -> None:
+    """A host-only run whose results no longer fit: what did fit stays, and says that it can be gone on with."""
+    (own / "p.yaml").write_text(PLAN.replace("[host, vm, nested]", "[host]").replace("  - boot\n", ""))
+    done = on_a_full_disk(own, "176k", "XDG_DATA_HOME", "run", "p.yaml", "--yes")
+    assert done.returncode == 1, done.stderr
+    assert "no space left" in done.stderr.lower() and "set XDG_DATA_HOME" in done.stderr
+    assert "Traceback" not in done.stderr and nothing_left(own)
+
+
+def test_an_image_that_is_damaged_or_half_built_is_never_used(
+    image: Image, own: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = own / "cache"
+    copy = cache / "vmtax/images" / image.identity
+    copy.parent.mkdir(parents=True)
+    # Reflinked or hard-linked where possible, so that only what is damaged is written.
+    subprocess.run(["cp", "-al", str(image.directory), str(copy)], check=False)
+    if not (copy / "image.json").exists():
+        subprocess.run(["cp", "-a", str(image.directory), str(copy)], check=True)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
+    initrd = (copy / "initrd").read_bytes()
+    (copy / "initrd").unlink()
+    (copy / "initrd").write_bytes(initrd[:-4] + b"zzzz")
+    done = vmtax("run", "--layers", "host", "--rounds", "1", "--yes", directory=own)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].endswith(f"`vmtax image remove {image.identity}` and it is built anew")
+    (copy / "image.json").unlink()
+    assert image.identity not in vmtax("image", "list", directory=own).stdout
+    assert nothing_left(own)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP], ids=["SIGTERM", "SIGHUP"])
+def test_signals_unwind(image: Image, own: Path, number: signal.Signals) -> None:
+    (own / "p.yaml").write_text(
+        PLAN.replace("[host, vm, nested]", "[host]").replace("  - boot\n", "").replace("2}", "40}")
+    )
+    with under_way("run", "p.yaml", "--yes", directory=own, trials=2) as (process, token):
+        process.send_signal(number)
+        assert process.wait(60) == 130
+        assert process.stderr is not None and "vmtax run --resume" in process.stderr.read()
+        assert leftovers(token) == [] and nothing_left(own)
+
+
+def test_a_dead_guard_is_made_up_for(image: Image, own: Path) -> None:
+    """The guard is killed first, then vmtax: the next start of anything undoes what both have left."""
+    (own / "p.yaml").write_text(VM_ONLY.replace("2}", "40}"))
+    with under_way("run", "p.yaml", "--yes", directory=own, trials=2) as (process, token):
+        for guard in guards(process.pid):
+            os.kill(guard, signal.SIGKILL)
+        process.kill()
+        process.wait()
+        assert any("-machine" in entry for entry in leftovers(token)), "nobody was there to end it"
+        machine = LocalMachine()
+        assert machine.guard.recovered == 1 and machine.guard.left == []
+        machine.close()
+        assert leftovers(token) == [] and nothing_left(own)
+
+
+def guards(parent: int) -> Iterator[int]:
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        ours = int(stat.read_text().rpartition(")")[2].split()[1]) == parent
+        if ours and b"VMTAX_RUN" in (stat.parent / "cmdline").read_bytes():
+            yield int(stat.parent.name)
+
+
+def test_a_stopped_run_is_finished(image: Image, own: Path) -> None:
+    """SIGKILL in mid-run; `run --resume` keeps every trial, adds the rest, and the report says so."""
+    (own / "p.yaml").write_text(VM_ONLY)
+    with under_way("run", "p.yaml", "--yes", directory=own, trials=3) as (process, _):
+        process.kill()
+        process.wait()
+    with Store() as store:
+        kept = store.load().trials
+    done = vmtax("run", "--resume", "--yes", "-o", "r.html", directory=own)
+    assert done.returncode == 0, done.stderr
+    with Store() as store:
+        found = store.load()
+    assert found.state == "complete" and found.trials[: len(kept)] == kept
+    places = [(trial.round, trial.workload, trial.case) for trial in found.trials]
+    assert len(places) == len(set(places)) == 2 * 4
+    assert any("gone on with" in note for note in found.notes) and "gone on with" in (own / "r.html").read_text()
+    assert vmtax("run", "--resume", "--yes", directory=own).returncode == 2
+    assert nothing_left(own)
