@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import shlex
+import shutil
 import signal
 import sys
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ import typer
 from vmtax import __version__
 
 if TYPE_CHECKING:
+    from vmtax.doctor import Check, Readings
     from vmtax.plan import Plan
     from vmtax.result import Experiment
     from vmtax.runner import Options
@@ -218,12 +220,15 @@ def _carry_out(store: Store, work: Work, *, yes: bool) -> str:
             return runner.run(hosts, plan, image, store, work.options, journal.emit)
 
 
+NOBODY = "this asks before it begins, and nobody is there to answer: add --yes"
+
+
 def _agree(yes: bool) -> None:
     """Go on only where somebody said so."""
     if yes:
         return
     if not sys.stdin.isatty():
-        raise BadUse("this asks before it begins, and nobody is there to answer: add --yes")
+        raise BadUse(NOBODY)
     print("Begin? [Y/n] ", end="", file=sys.stderr, flush=True)
     if sys.stdin.readline().strip().lower() not in ("", "y", "yes"):
         _fail("not begun; nothing was changed", 0)
@@ -266,6 +271,57 @@ def _drop_workloads_without_layer(data: dict[str, Any]) -> None:
         return  # no legal layer at all: the plan's own check says so better
     data["workloads"] = [entry for entry in data["workloads"] if entry["name"] in fits]
     data["primary"] = [metric for metric in data["primary"] if metric.partition(".")[0] in fits]
+
+
+@app.command()
+def doctor(
+    host: Annotated[str, typer.Option(help="Examine this host: local or ssh://[user@]host.")] = "local",
+    try_: Annotated[
+        bool, typer.Option("--try", help="Also boot a guest, make a bridge and a file; all removed.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="With --try: begin without asking; for scripts.")] = False,
+    json: AsJson = False,
+) -> None:
+    """Say what can be measured, what is missing and what will disturb. Reads only, unless --try."""
+    from vmtax import plan_rules
+    from vmtax.doctor import diagnose, examine
+    from vmtax.report.doctor import diagnosis_data, render
+
+    if yes and not try_:
+        raise BadUse("--yes answers what --try asks; without --try nothing is asked")
+    if try_ and not yes and not sys.stdin.isatty():
+        raise BadUse(NOBODY)
+    try:
+        readings = examine(plan_rules.host(host))
+    except ValueError as error:
+        raise BadUse(f"--host {error}") from error
+    tried: tuple[Check, ...] = ()
+    if try_:
+        readings, tried = _tried(readings, yes=yes)
+    diagnosis = diagnose(readings, tried)
+    if json:
+        from vmtax.report.json import envelope
+
+        print(envelope("doctor", diagnosis_data(diagnosis)))
+    else:
+        _print(render(diagnosis, shutil.get_terminal_size().columns), soft_wrap=True)
+    raise SystemExit(FAILED if diagnosis.bad else 0)
+
+
+def _tried(readings: Readings, *, yes: bool) -> tuple[Readings, tuple[Check, ...]]:
+    """Say what will be made, make it and remove it again."""
+    from vmtax import screen
+    from vmtax.doctor.attempt import announce, attempt
+
+    print(f"made on {readings.host}, and removed again:", file=sys.stderr)
+    for line in announce(readings):
+        print(f"  {line}", file=sys.stderr)
+    _agree(yes)
+    try:
+        with screen.open_screen() as emit:
+            return attempt(readings, emit)
+    except KeyboardInterrupt:  # as in run
+        _fail("interrupted; what was made is removed", INTERRUPTED)
 
 
 @app.command()
@@ -463,7 +519,7 @@ def _write_report(run: str, target: Path | None) -> Path:
     return file
 
 
-def _print(renderable: Any) -> None:
+def _print(renderable: Any, *, soft_wrap: bool = False) -> None:
     from rich.console import Console
 
-    Console(highlight=False).print(renderable)
+    Console(highlight=False).print(renderable, soft_wrap=soft_wrap)

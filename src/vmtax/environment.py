@@ -240,17 +240,7 @@ def _choose_hypervisor(environment: Environment, binary: str | None, emit: Calla
     if set(plan.layers) <= {"host"}:
         return
     environment.qemu = find_qemu(host, binary)
-    spec = GuestSpec(
-        name="probe",
-        vcpus=1,
-        memory_bytes=512 * 2**20,
-        accelerator="kvm",
-        qemu=environment.qemu.command,
-        kernel=environment.placed.kernel,
-        initrd=environment.placed.initrd,
-        root=environment.placed.root,
-        talkative=True,
-    )
+    spec = probe_spec(environment.qemu, environment.placed)
     version = environment.qemu.version
     accelerator = choose(host, spec, version, environment.credentials, environment.local, emit)
     environment.accelerator = accelerator
@@ -268,6 +258,21 @@ def _choose_hypervisor(environment: Environment, binary: str | None, emit: Calla
             )
     elif "nested" in plan.layers:
         _check_nesting(host)
+
+
+def probe_spec(qemu: Qemu, placed: Placed) -> GuestSpec:
+    """The small guest that shows whether guests boot at all."""
+    return GuestSpec(
+        name="probe",
+        vcpus=1,
+        memory_bytes=512 * 2**20,
+        accelerator="kvm",
+        qemu=qemu.command,
+        kernel=placed.kernel,
+        initrd=placed.initrd,
+        root=placed.root,
+        talkative=True,
+    )
 
 
 def _check_nesting(host: Machine) -> None:

@@ -17,7 +17,7 @@ LEVELS = (
     {"screen", "runner"},
     {"report", "resume", "outlook"},
     {"trial"},
-    {"layer"},
+    {"layer", "doctor"},
     {"environment"},
     {"compare", "plan", "plan_rules", "plan_yaml", "plan_error", "store"},
     {"treatment", "workload", "network", "storage", "meter"},

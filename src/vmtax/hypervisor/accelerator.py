@@ -38,16 +38,21 @@ def choose(
     credentials: Credentials,
     local: LocalMachine,
     emit: Callable[[Event], None],
+    *,
+    again: bool = False,
 ) -> Accelerator:
-    """KVM where `spec` boots with it on `machine`, remembered per (host boot, QEMU, guest kernel); TCG otherwise."""
+    """KVM where `spec` boots with it on `machine`, remembered per (host boot, QEMU, guest kernel); TCG otherwise.
+
+    `again`: tried also where it is remembered, for a KVM that was mended meanwhile.
+    """
     if not machine.succeeds("test", "-r", "/dev/kvm", "-a", "-w", "/dev/kvm"):
         there = machine.succeeds("test", "-e", "/dev/kvm")
         why = "you may not use /dev/kvm (join the group kvm)" if there else "there is no /dev/kvm"
         return Accelerator("tcg", why)
     boot_id = machine.read_text("/proc/sys/kernel/random/boot_id").strip()
-    key = f"{boot_id} {' '.join(spec.qemu)} {version} {spec.kernel}"
+    key = f"{_key(boot_id, spec.qemu, version)} {spec.kernel}"
     known = _remembered()
-    if key not in known:
+    if again or key not in known:
         emit(Step("probing /dev/kvm", "booting a guest on it; a minute at most"))
         known[key] = _probe(machine, spec, credentials, local)
         _remember(known)
@@ -56,6 +61,16 @@ def choose(
         forget = f"tried once for each boot of the host; `rm {_file()}` to have it tried again"
         return Accelerator("tcg", f"/dev/kvm opens, but no guest boots on it: {failure} ({forget})")
     return Accelerator("kvm", "a guest booted on /dev/kvm")
+
+
+def remembered(boot_id: str, command: tuple[str, ...], version: str) -> str | None:
+    """Why no guest boots on KVM in this boot of a host with this QEMU; empty: one does; None: it was not tried yet."""
+    found = [reason for key, reason in _remembered().items() if key.startswith(f"{_key(boot_id, command, version)} ")]
+    return found[-1] if found else None
+
+
+def _key(boot_id: str, command: tuple[str, ...], version: str) -> str:
+    return f"{boot_id} {' '.join(command)} {version}"
 
 
 def _probe(machine: Machine, spec: GuestSpec, credentials: Credentials, local: LocalMachine) -> str:

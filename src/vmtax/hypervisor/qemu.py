@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from vmtax.machine import Machine
+from vmtax.machine import Reader
 
 MINIMUM = (7, 2)
 # Emulated guests of QEMU 7.2 with two vCPUs panic or reset in more than one of three runs that carry a nested guest,
@@ -31,12 +31,12 @@ class Qemu:
         return _numbers(self.version) >= STEADY_EMULATION
 
 
-def find_qemu(machine: Machine, binary: str | None) -> Qemu:
+def find_qemu(machine: Reader, binary: str | None) -> Qemu:
     """The machine's own QEMU, or `binary`; raises QemuError."""
     return _examined(machine, (binary or DEFAULT,))
 
 
-def image_qemu(machine: Machine, tree: str) -> Qemu:
+def image_qemu(machine: Reader, tree: str) -> Qemu:
     """The QEMU of an unpacked image, run with the image's own libraries but on the machine's own paths."""
     libraries = f"{tree}/usr/lib/x86_64-linux-gnu"
     loader = (f"{tree}/usr/lib64/ld-linux-x86-64.so.2", "--library-path", libraries)
@@ -44,7 +44,7 @@ def image_qemu(machine: Machine, tree: str) -> Qemu:
     return _examined(machine, (*loader, f"{tree}/usr/bin/{DEFAULT}", *firmware))
 
 
-def _examined(machine: Machine, command: tuple[str, ...]) -> Qemu:
+def _examined(machine: Reader, command: tuple[str, ...]) -> Qemu:
     outcome = machine.try_run(*command, "--version", timeout=20)
     name = command[0]
     if not outcome.ok:

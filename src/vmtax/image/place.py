@@ -9,12 +9,13 @@ from pathlib import Path, PurePosixPath
 from vmtax.event import Event, Step
 from vmtax.image import cache
 from vmtax.image.cache import Image, ImageError
-from vmtax.machine import Machine
+from vmtax.machine import Machine, Reader
 from vmtax.machine.local import LocalMachine
 
 MEMBERS = (cache.INFO, *cache.FILES, "tree")
 # Constant text: the far user's home is known to the far shell only.
 MAKE_REMOTE_CACHE = 'umask 077; d=${XDG_CACHE_HOME:-$HOME/.cache}/vmtax/images; mkdir -p "$d" && cd "$d" && pwd'
+FIND_IMAGE = 'cd "${XDG_CACHE_HOME:-$HOME/.cache}/vmtax/images/$1" && test -f "$2" && pwd'
 UNPACK_SECONDS = 1800.0
 
 
@@ -77,6 +78,16 @@ def place(machine: Machine, local: LocalMachine, image: Image, emit: Callable[[E
     directory = base / image.identity
     if not machine.succeeds("test", "-f", str(directory / cache.INFO)):
         _copy(machine, local, image, directory, emit)
+    return _placed(directory)
+
+
+def find_placed(reader: Reader, image: Image) -> Placed | None:
+    """The image on another host, where an earlier run copied it; None where it is not."""
+    found = reader.try_run("sh", "-c", FIND_IMAGE, "sh", image.identity, cache.INFO)
+    return _placed(PurePosixPath(found.stdout.strip())) if found.ok else None
+
+
+def _placed(directory: PurePosixPath) -> Placed:
     return Placed(*(str(directory / name) for name in ("root.erofs", "vmlinux", "initrd", "tree")))
 
 

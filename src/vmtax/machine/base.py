@@ -89,6 +89,16 @@ class Undoing(Protocol):
         ...
 
 
+class Reader(Protocol):
+    """What runs commands to their end and sets nothing up: all that reading takes. Every Machine is one."""
+
+    path: str  # "host", "host/vm", ...
+
+    def try_run(self, *argv: str, timeout: float = DEFAULT_TIMEOUT) -> Outcome:
+        """Run to the end and say how it went. Raises MachineLost only."""
+        ...
+
+
 class Machine(ABC):
     """This host, a host over SSH, or a guest. Commands are lists of arguments, never shell strings."""
 

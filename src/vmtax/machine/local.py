@@ -102,36 +102,11 @@ class LocalMachine(GuardedMachine):
         return Guard(self.path, argv, pings=False)
 
     def environment(self) -> dict[str, str]:
-        # Numbers and messages are parsed: one locale everywhere.
-        return {**os.environ, "LC_ALL": "C.UTF-8", MARK: self.token}
+        return {**plain_environment(), MARK: self.token}
 
     def try_run(self, *argv: str, input: str | None = None, timeout: float = DEFAULT_TIMEOUT) -> Outcome:
         self.guard  # noqa: B018 (as in start)
-        started = time.monotonic()
-        try:
-            process = subprocess.Popen(
-                argv,
-                stdin=subprocess.PIPE if input is not None else subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                env=self.environment(),
-                process_group=0,
-                text=True,
-                errors="replace",
-            )
-        except OSError as error:
-            code = 127 if isinstance(error, FileNotFoundError) else 126
-            return Outcome(self.path, argv, code, "", f"{argv[0]}: {error.strerror}", 0.0)
-        with process, _killed_on_error(process):
-            try:
-                stdout, stderr = process.communicate(input, timeout)
-                late = False
-            except subprocess.TimeoutExpired:
-                os.killpg(process.pid, signal.SIGKILL)
-                stdout, stderr = process.communicate()
-                late = True
-        seconds = time.monotonic() - started
-        return Outcome(self.path, argv, process.returncode, stdout, stderr, seconds, timed_out=late)
+        return run_here(self.path, argv, self.environment(), input, timeout)
 
     def start(self, *argv: str) -> LocalProcess:
         self.guard  # noqa: B018 (it must be there first: it is what ends the process)
@@ -156,6 +131,42 @@ class LocalMachine(GuardedMachine):
 
     def pull(self, source: PurePosixPath, target: Path, timeout: float = 600.0) -> None:
         shutil.copyfile(source, target)
+
+
+def plain_environment() -> dict[str, str]:
+    """Ours, with the one locale that is parsed everywhere: of numbers and messages."""
+    return {**os.environ, "LC_ALL": "C.UTF-8"}
+
+
+def run_here(
+    path: str, argv: tuple[str, ...], environment: dict[str, str], input: str | None, timeout: float
+) -> Outcome:
+    """Run a command on this host to its end."""
+    started = time.monotonic()
+    try:
+        process = subprocess.Popen(
+            argv,
+            stdin=subprocess.PIPE if input is not None else subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=environment,
+            process_group=0,
+            text=True,
+            errors="replace",
+        )
+    except OSError as error:
+        code = 127 if isinstance(error, FileNotFoundError) else 126
+        return Outcome(path, argv, code, "", f"{argv[0]}: {error.strerror}", 0.0)
+    with process, _killed_on_error(process):
+        try:
+            stdout, stderr = process.communicate(input, timeout)
+            late = False
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            stdout, stderr = process.communicate()
+            late = True
+    seconds = time.monotonic() - started
+    return Outcome(path, argv, process.returncode, stdout, stderr, seconds, timed_out=late)
 
 
 @contextlib.contextmanager

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import PurePosixPath
 from typing import Any
 
-from vmtax.machine import Machine
+from vmtax.machine import Reader
 from vmtax.meter.text import GREP, Files, parse_files, switch, whole
 from vmtax.result import Json
 
@@ -17,7 +17,7 @@ FINDMNT = ("findmnt", "--json", "--bytes", "--nofsroot", "--output", "TARGET,SOU
 LSBLK = ("lsblk", "--json", "--bytes", "--inverse", "--output", "KNAME,TYPE,MODEL,ROTA,SCHED,SIZE,LOG-SEC,PHY-SEC,TRAN")
 
 
-def disk_facts(machine: Machine, directory: PurePosixPath | str) -> Json:
+def disk_facts(machine: Reader, directory: PurePosixPath | str) -> Json:
     """Facts of the disk under a directory, by at most three commands. None: not to be found out here.
 
     directory: as given

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Mapping
 from pathlib import PurePosixPath
 
-from vmtax.machine import Machine
+from vmtax.machine import Reader
 from vmtax.meter.disk import disk_facts
 from vmtax.meter.text import (
     GREP,
@@ -99,7 +99,7 @@ DMI_HYPERVISORS = {
 }
 
 
-def read_facts(machine: Machine) -> Json:
+def read_facts(machine: Reader) -> Json:
     """Facts of one machine, by at most four commands. None: not to be found out here.
 
     From /proc/cpuinfo:
@@ -322,7 +322,7 @@ def _hypervisor(clocks: Iterable[str], dmi: Iterable[str]) -> str | None:
     return next((name for text in dmi for start, name in DMI_HYPERVISORS.items() if text.startswith(start)), None)
 
 
-def qemu_facts(machine: Machine, binary: str = "qemu-system-x86_64") -> Json:
+def qemu_facts(machine: Reader, binary: str = "qemu-system-x86_64") -> Json:
     """Facts of the QEMU that `machine` runs, by one command; all None but the first where it cannot be run.
 
     binary: as given; version: "7.2.22"; version_numbers: [7, 2, 22]

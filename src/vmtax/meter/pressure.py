@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from vmtax.machine import CommandFailed, Machine
+from vmtax.machine import CommandFailed, Reader
 from vmtax.result import Disturbance
 
 TICKS_PER_SECOND = 100  # USER_HZ: what /proc counts in, whatever the kernel's own HZ; fixed on x86-64
@@ -38,7 +38,7 @@ class Reading:
     throttles: int | None  # see result.Disturbance
 
 
-def read(machine: Machine) -> Reading:
+def read(machine: Reader) -> Reading:
     """The counters now, by one command. Raises CommandFailed on a machine without /proc/stat."""
     outcome = machine.try_run(*COMMAND)  # exits with 2 where a file is missing, PSI for one
     reading = parse(outcome.stdout)

@@ -1,0 +1,41 @@
+"""Whether a host can be measured and what will disturb: by reading only, and by trying where that is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from vmtax.doctor.check import Check, Diagnosis
+from vmtax.doctor.disturbances import disturbances
+from vmtax.doctor.needs import Wanted, gib, measurable, needs
+from vmtax.doctor.readings import Readings, read
+from vmtax.environment import disk_bytes, memory_bytes
+from vmtax.machine.reader import open_reader
+from vmtax.plan import load
+
+__all__ = ["Check", "Diagnosis", "Readings", "diagnose", "examine"]
+
+
+def examine(host: str) -> Readings:
+    """Read `local` or `ssh://...`; changes nothing there or here. Raises MachineLost."""
+    with open_reader(host) as reader:
+        return read(reader, host)
+
+
+def diagnose(readings: Readings, tried: tuple[Check, ...] = ()) -> Diagnosis:
+    """What the readings, and what was tried, say."""
+    plan = load("quick")
+    wanted = Wanted(plan.guest.vcpus, memory_bytes(plan, "vm"), memory_bytes(plan, "nested"), disk_bytes(plan))
+    found = needs(readings, wanted)
+    checks = (*measurable(found), *found, *disturbances(readings, wanted), *tried)
+    return Diagnosis(readings.host, ", ".join(_about(readings)), checks)
+
+
+def _about(readings: Readings) -> Iterator[str]:
+    facts = readings.facts
+    yield facts["cpu_model"] or "unknown CPU"
+    if facts["cpus_online"]:
+        yield f"{facts['cpus_online']} CPU{'' if facts['cpus_online'] == 1 else 's'}"
+    if facts["memory_bytes"]:
+        yield gib(facts["memory_bytes"])
+    yield facts["os"] or "unknown system"
+    yield f"Linux {facts['kernel_release'] or 'of unknown version'}"

@@ -1,0 +1,152 @@
+"""`doctor --try`: makes small things and removes them again, because reading proves little. All through the guard."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from vmtax.doctor.check import Check
+from vmtax.doctor.readings import Readings
+from vmtax.environment import DISK_DIRECTORY, Hosts, connected, enter_tree, probe_spec
+from vmtax.event import Event, Step
+from vmtax.hypervisor import BootFailed, Credentials, Qemu, QemuError, boot, choose, image_qemu
+from vmtax.hypervisor.accelerator import remembered
+from vmtax.image.cache import ImageError
+from vmtax.image.place import Placed
+from vmtax.machine import Machine, MachineError
+from vmtax.network import PEER_ADDRESS, Segment
+from vmtax.storage import RawFile
+from vmtax.storage.file import StorageError
+
+Emit = Callable[[Event], None]
+
+SIZE = 2**20  # of the file that is written with O_DIRECT
+BLOCK = 4096
+ATTEMPTS = 2  # of an emulated boot: one in many is lost on a busy host
+FAILURES = (MachineError, BootFailed, StorageError, QemuError, ImageError, OSError)
+LONGEST = 300  # characters of a reason
+# Once it is in its namespace it vanishes with that. Constant text, the name stays an argument.
+DELETE_TAP = ("sh", "-c", '! test -e "/sys/class/net/$1" || exec ip link delete "$1"', "sh")
+NOT_TRIED = Check("tried", "cold caches", "unknown", "not tried: it would slow down everything else on the host")
+
+
+def announce(readings: Readings) -> tuple[str, ...]:
+    """What will be made, and removed again, on the host under test; a line each."""
+    lines = ["a guard process and private directories in /tmp, for as long as it takes"]
+    if readings.placed and readings.qemu:
+        lines.append("a guest of 512 MiB on /dev/kvm, and an emulated one where that does not boot")
+        lines.append("a note in ~/.cache/vmtax/kvm.json of how /dev/kvm did; this one stays")
+    if readings.user == 0:
+        lines.append("two network namespaces with a bridge, a veth pair and a tap in them")
+    lines.append(f"a file of 1 MiB in {DISK_DIRECTORY}, written and read with O_DIRECT")
+    return tuple(lines)
+
+
+def attempt(readings: Readings, emit: Emit) -> tuple[Readings, tuple[Check, ...]]:
+    """Try everything that the readings allow; the readings with what is now known of KVM."""
+    left: list[str] = []
+    with connected(readings.host, left.append) as hosts:
+        readings, checks = attempt_on(hosts, readings, emit)
+        emit(Step("removing what was made"))
+    if left:
+        checks = (*checks, Check("tried", "removal", "failed", "; ".join(left)))
+    return readings, checks
+
+
+def attempt_on(hosts: Hosts, readings: Readings, emit: Emit) -> tuple[Readings, tuple[Check, ...]]:
+    """The same on machines whose guards the caller ends."""
+    local, host = hosts.local, hosts.host
+    checks: list[Check] = []
+    placed = readings.placed
+    if placed is None:
+        checks.append(_no_image(readings))
+    else:
+        emit(Step("entering the image"))
+        checks.append(_tried("host layer", lambda: _enter(host, placed)))
+    if placed is not None and readings.qemu is not None:
+        readings, guests = _guests(hosts, readings, placed, readings.qemu, emit)
+        checks += guests
+    emit(Step("making a bridge and a file"))
+    if readings.user == 0:
+        checks.append(_tried("bridge", lambda: _bridge(host, local.token[:6])))
+    checks.append(_tried("O_DIRECT", lambda: _direct(host, local.token), "vmtax run --disk-dir /another/directory"))
+    return readings, (*checks, NOT_TRIED)
+
+
+def _tried(name: str, action: Callable[[], str], remedy: str = "") -> Check:
+    try:
+        return Check("tried", name, "ok", action())
+    except FAILURES as error:
+        return Check("tried", name, "failed", _reason(error), remedy)
+
+
+def _reason(error: Exception) -> str:
+    """The first lines, which tell what failed and QEMU's own words; not the console's."""
+    lines = [line.strip() for line in str(error).partition("\nconsole:")[0].splitlines()]
+    return " ".join(filter(None, lines))[:LONGEST]
+
+
+def _no_image(readings: Readings) -> Check:
+    if readings.image is None:
+        return Check("tried", "guests", "unknown", "not tried: no image is built yet", "vmtax image build")
+    text = "not tried: the image is not on that host yet, and is too large to be copied for a try"
+    return Check("tried", "guests", "unknown", text, f"vmtax run{readings.option} --layers host --rounds 1")
+
+
+def _enter(host: Machine, placed: Placed) -> str:
+    assert placed.tree is not None
+    host.run(*enter_tree(placed.tree), "--", "true")
+    return "bubblewrap enters the image"
+
+
+def _guests(hosts: Hosts, readings: Readings, placed: Placed, qemu: Qemu, emit: Emit) -> tuple[Readings, list[Check]]:
+    """A guest on KVM; an emulated one where it does not boot."""
+    local, host = hosts.local, hosts.host
+    try:
+        credentials = Credentials.make(local)
+        spec = probe_spec(qemu, placed)
+        accelerator = choose(host, spec, qemu.version, credentials, local, emit, again=True)
+    except FAILURES as error:
+        return readings, [Check("tried", "guest on KVM", "failed", _reason(error))]
+    if accelerator.name == "kvm":
+        return replace(readings, kvm_failure=""), [Check("tried", "guest on KVM", "ok", accelerator.reason)]
+    failure = remembered(str(readings.facts["boot_id"]), qemu.command, qemu.version)
+    text = f"no guest boots on /dev/kvm: {failure}" if "/dev/kvm" in readings.opens and failure else accelerator.reason
+    found = [Check("tried", "guest on KVM", "failed", text)]
+
+    def emulated() -> str:
+        own = qemu if qemu.emulates_steadily else image_qemu(host, str(placed.tree))
+        guest_spec = replace(spec, accelerator="tcg", qemu=own.command, talkative=False)
+        for attempt in range(1, ATTEMPTS + 1):
+            try:
+                with boot(host, guest_spec, credentials, local) as guest:
+                    return f"booted in {guest.ready_seconds:.1f} s by QEMU {own.version}"
+            except BootFailed:
+                if attempt == ATTEMPTS:
+                    raise
+        raise AssertionError("unreachable")
+
+    emit(Step("booting an emulated guest", "half a minute at most"))
+    found.append(_tried("emulated guest", emulated))
+    return replace(readings, kvm_failure=failure), found
+
+
+def _bridge(host: Machine, token: str) -> str:
+    segment = Segment(host, token)
+    segment.add_end("peer", PEER_ADDRESS)
+    tap = segment.tap_name()
+    host.undo_later(*DELETE_TAP, tap)
+    host.run("ip", "tuntap", "add", "dev", tap, "mode", "tap")
+    segment.attach(tap)
+    return "a bridge, a veth pair and a tap, in network namespaces of their own"
+
+
+def _direct(host: Machine, token: str) -> str:
+    ours = DISK_DIRECTORY / f"vmtax-{token}-doctor"
+    host.remove_later(ours)
+    host.run("mkdir", "-m", "700", str(ours))
+    file = RawFile.allocate(host, ours / "file", SIZE)
+    sizes = (f"bs={BLOCK}", f"count={SIZE // BLOCK}", "status=none")
+    host.run("dd", "if=/dev/zero", f"of={file.path}", "oflag=direct", "conv=notrunc,fsync", *sizes)
+    host.run("dd", f"if={file.path}", "of=/dev/null", "iflag=direct", *sizes)
+    return f"a file in {DISK_DIRECTORY} was written and read past the page cache"

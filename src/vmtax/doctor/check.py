@@ -1,0 +1,43 @@
+"""What the doctor says: one frozen record for each thing looked at."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Area = Literal["measurable", "need", "disturbance", "tried"]
+Status = Literal["ok", "unknown", "disturbs", "missing", "failed"]
+WORST_FIRST: tuple[Status, ...] = ("failed", "missing", "disturbs", "unknown", "ok")
+
+# What the exit code is about.
+HOST, VM = "host", "VM"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One finding."""
+
+    area: Area
+    name: str  # of what was looked at: "VM", "governor"; unique within its area
+    status: Status
+    text: str  # what was found, and why it matters
+    remedy: str = ""  # what to type or do, a line each; empty where there is nothing to do
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """Everything about one host."""
+
+    host: str  # "local" or "ssh://[user@]host", as given
+    about: str  # processor, memory, system; one line
+    checks: tuple[Check, ...]
+
+    def of(self, area: Area) -> tuple[Check, ...]:
+        """The checks of one area."""
+        return tuple(check for check in self.checks if check.area == area)
+
+    @property
+    def bad(self) -> tuple[Check, ...]:
+        """What keeps host and VM from being measured."""
+        layers = [check for check in self.of("measurable") if check.name in (HOST, VM)]
+        return tuple(check for check in (*layers, *self.of("tried")) if check.status in ("missing", "failed"))

@@ -1,0 +1,259 @@
+"""What measuring takes, one check each, and which layers can therefore be measured. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from vmtax.doctor.check import HOST, VM, WORST_FIRST, Check, Status
+from vmtax.doctor.readings import TOOLS, TOOLS_HERE, Readings
+from vmtax.environment import DISK_DIRECTORY
+from vmtax.image.build import TOOLS as BUILD_TOOLS
+from vmtax.meter.text import fields, kibibytes
+from vmtax.units import format_value
+
+IMAGE_BYTES = 2 * 2**30  # that a build, or a copy with its packed file, takes for a while
+TO_COPY = ("tar", "zstd")  # tools that only an image on its way takes
+FIRMWARE = "enable VT-x (Intel) or SVM (AMD) in the firmware setup (BIOS, UEFI)"
+BASE = ("system", "CPUs", "bwrap", "python3", "taskset", "image", "image cache", "tar", "zstd", "ssh", "ssh-keygen")
+DISKS = ("disk space", "fallocate")
+# What is measured -> the needs it has.
+LAYERS = {
+    HOST: (*BASE, *DISKS),
+    VM: (*BASE, *DISKS, "VM RAM", "QEMU", "KVM"),
+    "nested VM": (*BASE, *DISKS, "nested RAM", "QEMU", "KVM", "nesting"),
+    "bridge network": ("root", "ip", "tun"),
+    "cold caches": ("root",),
+}
+GOOD = {
+    HOST: "CPU, memory and disk without a VM",
+    VM: "CPU, memory, disk, network and boot in a guest",
+    "nested VM": "the same in a guest of a guest",
+    "bridge network": "a bridge and taps in network namespaces of their own",
+    "cold caches": "the page cache is dropped once per boot",
+}
+WITHOUT = {
+    "bridge network": "QEMU's user networking instead: slower, and it does not reach a nested VM",
+    "cold caches": "the host's caches stay warm",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a plan takes of the host under test."""
+
+    vcpus: int
+    vm_bytes: int  # of memory, QEMU's included
+    nested_bytes: int  # of memory, for a VM that carries a nested one
+    disk_bytes: int  # of the disks under test
+
+
+def needs(readings: Readings, wanted: Wanted) -> tuple[Check, ...]:
+    """Everything that measuring takes, found or missing."""
+    return (
+        _system(readings),
+        _cpus(readings, wanted),
+        _memory("VM RAM", readings, wanted.vm_bytes, "a VM"),
+        _memory("nested RAM", readings, wanted.nested_bytes, "a VM with a nested VM"),
+        _root(readings),
+        *_tools(readings),
+        _qemu(readings),
+        _kvm(readings),
+        _nesting(readings),
+        _tun(readings),
+        _image(readings),
+        _image_cache(readings),
+        _disk(readings, wanted),
+    )
+
+
+def measurable(found: Iterable[Check]) -> tuple[Check, ...]:
+    """The layers, each as good as the worst of its needs."""
+    by_name = {check.name: check for check in found}
+    return tuple(_layer(name, [by_name[need] for need in wants if need in by_name]) for name, wants in LAYERS.items())
+
+
+def _layer(name: str, wants: list[Check]) -> Check:
+    worst = min((need.status for need in wants), key=WORST_FIRST.index)
+    bad = [need for need in wants if need.status in ("missing", "failed")]
+    if bad:
+        lacking = ", ".join(need.name for need in bad)
+        text = f"lacking: {lacking}" + (f"; {WITHOUT[name]}" if name in WITHOUT else "")
+        if "KVM" in (names := {need.name for need in bad}) and names <= {"KVM", "nesting"}:
+            text += "; a run would emulate it, which shows that things work, not what hardware costs"
+        remedies = dict.fromkeys(line for need in bad for line in need.remedy.splitlines())
+        return Check("measurable", name, "missing", text, "\n".join(remedies))
+    unclear = [need.name for need in wants if need.status == "unknown"]
+    text = GOOD[name] + (f"; not known: {', '.join(unclear)}" if unclear else "")
+    return Check("measurable", name, worst, text)
+
+
+def _need(name: str, status: Status, text: str, remedy: str = "") -> Check:
+    return Check("need", name, status, text, remedy)
+
+
+def _system(readings: Readings) -> Check:
+    if not readings.system:
+        return _need("system", "unknown", "uname says nothing")
+    if readings.system != "Linux x86_64":
+        return _need("system", "missing", f"{readings.system}; vmtax measures Linux on x86-64")
+    return _need("system", "ok", readings.system)
+
+
+def _cpus(readings: Readings, wanted: Wanted) -> Check:
+    allowed = cpu_numbers(readings.facts["cpus_allowed"])
+    if not allowed:
+        return _need("CPUs", "unknown", "which may be used cannot be read")
+    text = f"{len(allowed)} may be used, plan quick gives a guest {wanted.vcpus}"
+    if len(allowed) < wanted.vcpus:
+        return _need("CPUs", "missing", text, "lower guest.vcpus in a plan of your own: vmtax plan show quick")
+    return _need("CPUs", "ok", text)
+
+
+def _memory(name: str, readings: Readings, wanted: int, taker: str) -> Check:
+    available = kibibytes(fields(readings.files.get("/proc/meminfo", "")).get("MemAvailable"))
+    if available is None:
+        return _need(name, "unknown", "how much memory is available cannot be read")
+    text = f"{gib(available)} available, {taker} takes {gib(wanted)}"
+    if available < wanted:
+        return _need(name, "missing", text, "end something, or lower guest.memory in a plan of your own")
+    return _need(name, "ok", text)
+
+
+def _root(readings: Readings) -> Check:
+    if readings.user is None:
+        return _need("root", "unknown", "id says nothing")
+    if readings.user == 0:
+        return _need("root", "ok", "for a bridge and for dropping caches")
+    host = readings.host.removeprefix("ssh://").rpartition("@")[2]
+    cure = "sudo vmtax run" if readings.is_local else f"vmtax run --host ssh://root@{host}"
+    return _need("root", "missing", f"you are user {readings.user}; most remedies need root too", cure)
+
+
+def _tools(readings: Readings) -> Iterable[Check]:
+    sides = [(TOOLS, readings.tools, "on the host under test"), (TOOLS_HERE, readings.tools_here, "where vmtax runs")]
+    for tools, have, side in sides:
+        for tool, package in tools.items():
+            if tool in have:
+                yield _need(tool, "ok", "found")
+            elif not (tool in TO_COPY and readings.placed):
+                yield _need(tool, "missing", f"not found {side}", install(readings, package))
+
+
+def _qemu(readings: Readings) -> Check:
+    if readings.qemu is not None:
+        return _need("QEMU", "ok", readings.qemu.version)
+    text = re.split("; install it|: name another", readings.qemu_error)[0].removeprefix("host: ")
+    return _need("QEMU", "missing", text, install(readings, "qemu-system-x86"))
+
+
+def _kvm(readings: Readings) -> Check:
+    facts, opens = readings.facts, "/dev/kvm" in readings.opens
+    if opens and readings.kvm_failure is None:
+        text = "/dev/kvm opens, which proves nothing; whether a guest boots is found by --try"
+        return _need("KVM", "unknown", text, "vmtax doctor --try" + readings.option)
+    if opens and readings.kvm_failure == "":
+        return _need("KVM", "ok", "a guest booted on /dev/kvm since the host's own boot")
+    if opens:
+        text = f"/dev/kvm opens, but no guest boots on it: {readings.kvm_failure}"
+        again = f"vmtax doctor --try{readings.option}   # tries again"
+        return _need("KVM", "failed", text, f"{_mend_kvm(readings)}\n{again}")
+    if facts["kvm_device"]:
+        text = f"/dev/kvm does not open: {readings.device_error or 'no reason given'}"
+        return _need(
+            "KVM", "missing", text, "" if readings.user == 0 else 'usermod -aG kvm "$USER"   # then log in anew'
+        )
+    flag = facts["virtualization_flag"]
+    if flag is None:
+        known = facts["virtualized"] is not None
+        text = "no /dev/kvm, and the CPU shows neither vmx nor svm" if known else "no /dev/kvm"
+        return _need("KVM", "missing", text, _mend_kvm(readings) if facts["virtualized"] else FIRMWARE)
+    module = {"vmx": "kvm_intel", "svm": "kvm_amd"}[flag]
+    return _need("KVM", "missing", "no /dev/kvm, though the CPU can virtualize", f"modprobe {module}")
+
+
+def _mend_kvm(readings: Readings) -> str:
+    if readings.facts["virtualized"]:
+        return "enable nested virtualization where this VM runs, or use bare metal"
+    return "dmesg | grep -i kvm   # says why"
+
+
+def _nesting(readings: Readings) -> Check:
+    nested: bool | None = readings.facts["kvm_nested"]
+    module = next((name for name in ("kvm_intel", "kvm_amd") if name in readings.facts["kvm_modules"]), None)
+    if nested is None or module is None:
+        return _need("nesting", "unknown", "neither kvm_intel nor kvm_amd shows whether it nests")
+    if nested:
+        return _need("nesting", "ok", f"{module} has nested=1")
+    cure = f"modprobe -r {module} && modprobe {module} nested=1   # with all VMs off"
+    return _need("nesting", "missing", f"{module} is loaded with nested=0", cure)
+
+
+def _tun(readings: Readings) -> Check:
+    if "/dev/net/tun" in readings.opens:
+        return _need("tun", "ok", "/dev/net/tun opens")
+    return _need("tun", "missing", "/dev/net/tun does not open", "modprobe tun")
+
+
+def _image(readings: Readings) -> Check:
+    """It is built on the host that runs vmtax and copied to the one under test."""
+    image = readings.image
+    if image is not None:
+        size = format_value(image.bytes, "B")
+        there = "" if readings.placed else "; the first run copies it to the host"
+        return _need("image", "ok", f"{image.identity}, {size}{there}")
+    tools = {**BUILD_TOOLS, "newuidmap": "uidmap"} if readings.user != 0 and readings.is_local else BUILD_TOOLS
+    lacking = [package for tool, package in tools.items() if tool not in readings.tools_here]
+    if not lacking:
+        return _need("image", "ok", "none yet; the first run builds it from Debian packages: vmtax image build")
+    text = f"none yet, and {', '.join(lacking)} to build one cannot be found where vmtax runs"
+    return _need("image", "missing", text, install(readings, *lacking) + "\nvmtax image import FILE   # or this")
+
+
+def _image_cache(readings: Readings) -> Check:
+    needed = 0 if readings.placed else IMAGE_BYTES
+    cure = "export XDG_CACHE_HOME=/a/larger/file-system"
+    return _space("image cache", readings.cache_free, needed, "its file system", cure)
+
+
+def _disk(readings: Readings, wanted: Wanted) -> Check:
+    free, system, device = (readings.disk[key] for key in ("free_bytes", "file_system", "device"))
+    where = f"{DISK_DIRECTORY} ({system} on {device})" if system else str(DISK_DIRECTORY)
+    cure = f"vmtax run{readings.option} --disk-dir /a/larger/directory"
+    if system in ("tmpfs", "ramfs"):
+        cure = f"vmtax run{readings.option} --disk-dir /a/directory/on/a/disk"
+        return _need("disk space", "missing", f"{where} is memory, not a disk", cure)
+    return _space("disk space", free, wanted.disk_bytes, where, cure)
+
+
+def _space(name: str, free: int | None, needed: int, where: str, cure: str) -> Check:
+    if free is None:
+        return _need(name, "unknown", f"how much is free on {where} cannot be read")
+    text = f"{gib(free)} free on {where}" + (f", {gib(needed)} needed" if needed else "")
+    return _need(name, "ok", text) if free >= needed else _need(name, "missing", text, cure)
+
+
+def cpu_numbers(text: Any) -> list[int]:
+    """The CPUs that the kernel's list notation names, "0-3,8"; none where it is not understood."""
+    numbers: list[int] = []
+    for part in str(text or "").split(","):
+        first, _, last = part.strip().partition("-")
+        if not all(word.isascii() and word.isdigit() and len(word) < 5 for word in (first, last or first)):
+            return []
+        numbers.extend(range(int(first), int(last or first) + 1))
+    return numbers
+
+
+def install(readings: Readings, *packages: str) -> str:
+    """The command where it is known, which is on Debian and what derives from it."""
+    system = fields(readings.files.get("/etc/os-release", ""), "=")
+    family = f"{system.get('ID', '')} {system.get('ID_LIKE', '')}".replace('"', "").split()
+    command = f"apt-get install {' '.join(packages)}"
+    return command if "debian" in family else f"install {' '.join(packages)} (so named by Debian) with your packager"
+
+
+def gib(size: int) -> str:
+    # A number without end, from a damaged file, has no float.
+    return f"{min(size, 2**80) / 2**30:.1f} GiB"

@@ -1,0 +1,182 @@
+"""Everything the doctor reads of a host, in some twenty quick commands that change nothing."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from vmtax.environment import DISK_DIRECTORY
+from vmtax.hypervisor import Qemu, QemuError, find_qemu
+from vmtax.hypervisor.accelerator import remembered
+from vmtax.image import cache
+from vmtax.image.build import TOOLS as BUILD_TOOLS
+from vmtax.image.cache import Image
+from vmtax.image.place import Placed, find_placed
+from vmtax.machine import CommandFailed, Reader
+from vmtax.machine.local import PYTHON
+from vmtax.meter import pressure
+from vmtax.meter.disk import disk_facts
+from vmtax.meter.facts import read_facts
+from vmtax.meter.text import Files, parse_files, whole
+from vmtax.result import Disturbance, Json
+
+LOAD_SECONDS = 1.0  # between the two readings of what else runs
+CPU = "/sys/devices/system/cpu"
+
+# Constant texts for the far shell; names are arguments.
+SYSTEM = ("sh", "-c", "uname -sm; id -u")
+HAVE = ("sh", "-c", 'for tool; do command -v "$tool" >/dev/null && echo "$tool"; done', "sh")
+# Opened for reading only: it tells a device that is there from one that a container may not use.
+OPENS = (
+    *("sh", "-c", 'for file; do test -c "$file" && dd if="$file" count=0 status=none && echo "$file"; done', "sh"),
+    *("/dev/kvm", "/dev/net/tun"),
+)
+CACHE_SPACE = (
+    *("sh", "-c"),
+    'd=${XDG_CACHE_HOME:-$HOME/.cache}/vmtax/images; while ! test -e "$d"; do d=$(dirname "$d"); done; '
+    'stat -f -c "%a %S" "$d"',
+)
+MORE_FILES = (
+    *("sh", "-c"),
+    'exec grep -s -a -H "" /proc/meminfo /proc/self/cgroup /etc/os-release '
+    f"{CPU}/cpu[0-9]*/topology/thread_siblings_list {CPU}/cpu[0-9]*/thermal_throttle/*_throttle_count",
+)
+# Whole names, cut to 15 letters as the kernel does; a kernel thread of KVM has a longer one than "kvm" (Proxmox).
+VMMS = "qemu-.*|kvm|firecracker|cloud-hyperviso|crosvm|VBoxHeadless|VirtualBoxVM|vmware-vmx"
+PROCESSES = ("sh", "-c", 'exec grep -s -a -H -x -E "$1" /proc/[0-9]*/comm', "sh", VMMS)
+
+# What a host under test must have -> its Debian package.
+TOOLS = {
+    "bwrap": "bubblewrap",
+    "python3": "python3",
+    "ip": "iproute2",
+    "taskset": "util-linux",
+    "fallocate": "util-linux",
+    "tar": "tar",
+    "zstd": "zstd",
+}
+# What the host that runs vmtax must have.
+TOOLS_HERE = {"ssh": "openssh-client", "ssh-keygen": "openssh-client"}
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What else ran during one second."""
+
+    cpus: int
+    during: Disturbance
+
+
+@dataclass(frozen=True, slots=True)
+class Readings:
+    """One host under test as it was found, and what there is on the host that runs vmtax."""
+
+    host: str  # "local" or "ssh://..."
+    system: str  # "Linux x86_64"; empty: unknown
+    user: int | None  # id
+    facts: Json  # see meter.facts
+    files: Files  # what MORE_FILES printed
+    tools: frozenset[str]  # those of TOOLS that are there
+    tools_here: frozenset[str]  # those of TOOLS_HERE and of the image's build
+    opens: frozenset[str]  # devices that can be opened
+    device_error: str  # why another cannot, in dd's words
+    qemu: Qemu | None
+    qemu_error: str  # why there is none to be used
+    image: Image | None  # on the host that runs vmtax
+    placed: Placed | None  # the image on the host under test
+    kvm_failure: str | None  # why no guest boots on KVM; empty: one does; None: not tried since the host's boot
+    disk: Json  # see meter.disk, of the directory for disks under test
+    cache_free: int | None  # bytes, where images lie on the host under test
+    vmms: tuple[str, ...] | None  # "qemu-system-x86 (pid 812)"; None: not to be seen
+    load: Load | None
+
+    @property
+    def is_local(self) -> bool:
+        return self.host == "local"
+
+    @property
+    def option(self) -> str:
+        """What the commands of a remedy need to be about this host."""
+        return "" if self.is_local else f" --host {self.host}"
+
+
+def read(reader: Reader, host: str, sleep: Callable[[float], None] = time.sleep) -> Readings:
+    """Raises MachineLost only: what cannot be read is unknown."""
+    system, _, user = reader.try_run(*SYSTEM).stdout.strip().partition("\n")
+    facts = read_facts(reader)
+    devices = reader.try_run(*OPENS)
+    qemu, qemu_error = _qemu(reader)
+    image = cache.current()
+    return Readings(
+        host=host,
+        system=system,
+        user=whole(user),
+        facts=facts,
+        files=parse_files(reader.try_run(*MORE_FILES).stdout),
+        tools=_tools(reader, host),
+        tools_here=frozenset(filter(shutil.which, (*TOOLS_HERE, *BUILD_TOOLS, "newuidmap"))),
+        opens=frozenset(devices.stdout.split()),
+        device_error=devices.stderr.strip(),
+        qemu=qemu,
+        qemu_error=qemu_error,
+        image=image,
+        placed=_placed(reader, host, image),
+        kvm_failure=remembered(str(facts["boot_id"]), qemu.command, qemu.version) if qemu else None,
+        disk=disk_facts(reader, DISK_DIRECTORY),
+        cache_free=free_bytes(reader.try_run(*CACHE_SPACE).stdout),
+        vmms=_vmms(reader),
+        load=_load(reader, sleep),
+    )
+
+
+def free_bytes(text: str) -> int | None:
+    """Of "blocks block-size"."""
+    blocks, size = ([whole(word) for word in text.split()] + [None, None])[:2]
+    return None if blocks is None or size is None else blocks * size
+
+
+def processes(text: str) -> tuple[str, ...]:
+    """What PROCESSES printed -> "name (pid number)"."""
+    found = parse_files(text)
+    return tuple(f"{name} (pid {path.split('/')[2]})" for path, name in found.items() if path.count("/") > 2)
+
+
+def _tools(reader: Reader, host: str) -> frozenset[str]:
+    # Our own guard runs on the system's Python, whatever the search path says.
+    python = PYTHON if host == "local" else "python3"
+    names = [python if tool == "python3" else tool for tool in TOOLS]
+    found = reader.try_run(*HAVE, *names).stdout.splitlines()
+    return frozenset("python3" if name == PYTHON else name for name in found)
+
+
+def _qemu(reader: Reader) -> tuple[Qemu | None, str]:
+    try:
+        return find_qemu(reader, None), ""
+    except QemuError as error:
+        return None, str(error)
+
+
+def _vmms(reader: Reader) -> tuple[str, ...] | None:
+    outcome = reader.try_run(*PROCESSES)
+    # 1: none found; 2: a process ended meanwhile.
+    return processes(outcome.stdout) if outcome.code in (0, 1, 2) else None
+
+
+def _placed(reader: Reader, host: str, image: Image | None) -> Placed | None:
+    if image is None:
+        return None
+    if host == "local":
+        return Placed(str(image.root), str(image.vmlinux), str(image.initrd), str(image.tree))
+    return find_placed(reader, image)
+
+
+def _load(reader: Reader, sleep: Callable[[float], None]) -> Load | None:
+    try:
+        before = pressure.read(reader)
+        sleep(LOAD_SECONDS)
+        after = pressure.read(reader)
+    except CommandFailed:
+        return None
+    return Load(after.cpus, pressure.between(before, after))

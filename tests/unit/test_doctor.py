@@ -1,0 +1,313 @@
+"""What the doctor says of hosts that are not here: scripted commands, exact findings."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from vmtax.doctor import Check, Diagnosis, diagnose, readings
+from vmtax.doctor.needs import cpu_numbers, install
+from vmtax.doctor.readings import Readings, free_bytes, processes, read
+from vmtax.image import cache, place
+from vmtax.image.cache import Image
+from vmtax.machine.fake import Answers, Argv, FakeMachine, Reply
+from vmtax.meter import disk, facts, pressure
+from vmtax.meter.text import GREP
+from vmtax.report.doctor import diagnosis_data, render, verdict
+
+CPU = "/sys/devices/system/cpu"
+IMAGE = Image(Path("/images/abc"), "abc", "recipe", "6.12", 0.0, 100, 800_000_000, {})
+
+INTEL_FILES = f"""\
+/proc/cpuinfo:processor\t: 0
+/proc/cpuinfo:vendor_id\t: GenuineIntel
+/proc/cpuinfo:model name\t: Intel(R) Xeon(R) Gold 6230
+/proc/cpuinfo:microcode\t: 0x5003604
+/proc/cpuinfo:physical id\t: 0
+/proc/cpuinfo:core id\t: 0
+/proc/cpuinfo:flags\t: fpu vmx
+/proc/self/status:Cpus_allowed_list:\t0-3
+/proc/self/cgroup:0::/user.slice
+/proc/sys/kernel/random/boot_id:b00t
+/proc/sys/kernel/osrelease:6.18.1
+/sys/kernel/mm/transparent_hugepage/enabled:[always] madvise never
+/sys/module/kvm_intel/parameters/nested:N
+{CPU}/intel_pstate/no_turbo:0
+{CPU}/smt/active:1
+{CPU}/vulnerabilities/old_microcode:Vulnerable
+{CPU}/vulnerabilities/mds:Vulnerable: Clear CPU buffers attempted, no microcode
+{CPU}/vulnerabilities/spec_store_bypass:Vulnerable
+"""
+INTEL_MORE = f"""\
+{CPU}/cpufreq/policy0/scaling_governor:powersave
+{CPU}/cpufreq/policy0/scaling_driver:intel_pstate
+/sys/fs/cgroup/user.slice/cpu.max:150000 100000
+"""
+INTEL_EXTRA = f"""\
+/proc/self/cgroup:0::/user.slice
+/proc/meminfo:MemTotal:       16000000 kB
+/proc/meminfo:MemAvailable:    1000000 kB
+/proc/meminfo:SwapTotal:       8000000 kB
+/proc/meminfo:SwapFree:        6000000 kB
+/etc/os-release:ID=debian
+{CPU}/cpu0/topology/thread_siblings_list:0-1
+{CPU}/cpu1/topology/thread_siblings_list:0-1
+{CPU}/cpu0/thermal_throttle/core_throttle_count:12
+{CPU}/cpu0/thermal_throttle/package_throttle_count:41
+"""
+KVM_INTEL = "- /dev/kvm\nw /sys/module/kvm_intel\n- /sys/devices/system/cpu/cpufreq/policy0\n"
+BEFORE = """\
+/proc/uptime:100.00 100.00
+/proc/stat:cpu  0 0 0 10000 0 0 0 0 0 0
+/proc/stat:cpu0 0 0 0 5000 0 0 0 0 0 0
+/proc/stat:cpu1 0 0 0 5000 0 0 0 0 0 0
+/proc/pressure/cpu:some avg10=0.00 total=0
+/proc/pressure/io:some avg10=0.00 total=0
+"""
+BUSY = (
+    BEFORE.replace("100.00 100.00", "101.00 100.00")
+    .replace("cpu  0 0 0 10000 0 0 0 0", "cpu  50 0 0 10100 0 0 0 10")
+    .replace("cpu:some avg10=0.00 total=0", "cpu:some avg10=9.00 total=200000")
+)
+IDLE = BEFORE.replace("100.00 100.00", "101.00 100.00").replace("10000", "10200")
+FINDMNT = '{"filesystems": [{"target": "/", "source": "/dev/sda1", "fstype": "ext4", "avail": 99000000000}]}'
+QEMU = ("qemu-system-x86_64", "--version")
+
+
+def asks(start: Argv) -> Callable[[Argv], bool]:
+    return lambda argv: argv[: len(start)] == start
+
+
+def machine(
+    files: str, found: str, more: str = "", extra: str = "", load: str = IDLE, **changed: str | Reply
+) -> FakeMachine:
+    """A host that has everything, but for what is given otherwise."""
+    answers: Answers = {
+        readings.SYSTEM: changed.get("system", "Linux x86_64\n0\n"),
+        (*GREP, "", *facts.FILES): Reply(files, code=2),
+        facts.FIND: found,
+        asks((*GREP, *facts.INCLUDES)): more,
+        ("systemd-detect-virt", "--vm"): changed.get("virt", "none\n"),
+        readings.OPENS: changed.get("opens", "/dev/kvm\n/dev/net/tun\n"),
+        readings.MORE_FILES: extra,
+        asks(readings.HAVE): changed.get("tools", "\n".join(readings.TOOLS) + "\n/usr/bin/python3\n"),
+        QEMU: changed.get("qemu", "QEMU emulator version 9.0.1 (Debian)\n"),
+        (*disk.FINDMNT, "/var/tmp"): changed.get("findmnt", FINDMNT),
+        (*disk.LSBLK, "/dev/sda1"): Reply(code=1),
+        readings.CACHE_SPACE: changed.get("space", "10000000 4096\n"),
+        readings.PROCESSES: changed.get("processes", Reply(code=1)),
+        pressure.COMMAND: [BEFORE, load],
+        ("sh", "-c", place.FIND_IMAGE, "sh", "abc", "image.json"): Reply(code=1),
+    }
+    return FakeMachine(answers=answers)
+
+
+@pytest.fixture(autouse=True)
+def _with_an_image(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(cache, "current", lambda: IMAGE)
+
+
+def examined(host: FakeMachine, name: str = "local") -> Readings:
+    return read(host, name, sleep=host.clock.sleep)
+
+
+def by_name(diagnosis: Diagnosis, area: str) -> dict[str, Check]:
+    return {check.name: check for check in diagnosis.checks if check.area == area}
+
+
+def test_an_intel_host_with_everything_wrong() -> None:
+    processes = "/proc/812/comm:qemu-system-x86\n/proc/99/comm:kvm\n"
+    host = machine(INTEL_FILES, KVM_INTEL, INTEL_MORE, INTEL_EXTRA, BUSY, processes=processes)
+    diagnosis = diagnose(examined(host))
+    found = by_name(diagnosis, "disturbance")
+    assert host.undo_list == [] and host.processes == [], "reading sets nothing up"
+    disturbing = {name: check.remedy for name, check in found.items() if check.status == "disturbs"}
+    assert disturbing == {
+        "neighbours": "top   # shows who; end it, or wait",
+        "pressure": "top   # shows who; end it, or wait",
+        "steal": "ask for dedicated CPUs where this VM runs",
+        "other VMs": "shut them down, or pause them, for the time",
+        "governor": f"echo performance | tee {CPU}/cpufreq/policy*/scaling_governor",
+        "turbo": f"echo 1 > {CPU}/intel_pstate/no_turbo",
+        "heat": f"better cooling; or:\necho 1 > {CPU}/intel_pstate/no_turbo",
+        "SMT": f"echo off > {CPU}/smt/control",
+        "CPU quota": "systemd-run --scope --slice=-.slice vmtax run   # in a container: raise its limit",
+        "swap": "end what fills the memory: top -o %MEM",
+        "microcode": "apt-get install intel-microcode && reboot",
+    }
+    assert found["neighbours"].text == "45% of 2 CPUs busy during one second", "what was stolen is told by itself"
+    assert found["other VMs"].text == "2 run: qemu-system-x86 (pid 812), kvm (pid 99)"
+    assert found["SMT"].text.startswith("on, and the measured CPUs 0,1 are siblings")
+    assert "old_microcode: Vulnerable" in found["microcode"].text, "the kernel's own words"
+    assert "spec_store_bypass" not in found["microcode"].text, "of which the kernel does not blame the microcode"
+    assert "41 times" in found["heat"].text
+    layers = by_name(diagnosis, "measurable")
+    assert "nesting" in layers["nested VM"].text
+    assert (
+        layers["nested VM"].remedy.splitlines()[-1].startswith("modprobe -r kvm_intel && modprobe kvm_intel nested=1")
+    )
+    assert layers["VM"].text == "lacking: VM RAM"
+    assert layers["host"].status == "ok", "which takes no guest's memory"
+    assert [check.name for check in diagnosis.bad] == ["VM"]
+
+
+AMD_FILES = (
+    INTEL_FILES.replace("GenuineIntel", "AuthenticAMD")
+    .replace("vmx", "svm")
+    .replace("kvm_intel/parameters/nested:N", "kvm_amd/parameters/nested:1")
+    .replace(f"{CPU}/intel_pstate/no_turbo:0\n", "")
+    .replace("old_microcode:Vulnerable", "old_microcode:Not affected")
+    .replace("Clear CPU buffers attempted, no microcode", "whatever")
+)
+AMD_MORE = f"""\
+{CPU}/cpufreq/boost:1
+{CPU}/cpufreq/policy0/scaling_governor:performance
+{CPU}/cpufreq/policy0/scaling_driver:acpi-cpufreq
+"""
+AMD_EXTRA = (
+    INTEL_EXTRA.replace("0-1", "0,64")
+    .replace("MemAvailable:    1000000", "MemAvailable:   12000000")
+    .replace("SwapFree:        6000000", "SwapFree:        8000000")
+    .replace("count:12", "count:0")
+    .replace("count:41", "count:0")
+)
+KVM_AMD = KVM_INTEL.replace("intel", "amd")
+
+
+def test_an_amd_host_that_is_nearly_fine() -> None:
+    diagnosis = diagnose(examined(machine(AMD_FILES, KVM_AMD, AMD_MORE, AMD_EXTRA)))
+    found = by_name(diagnosis, "disturbance")
+    assert {name: check.remedy for name, check in found.items() if check.status == "disturbs"} == {
+        "turbo": f"echo 0 > {CPU}/cpufreq/boost"
+    }
+    assert found["SMT"].text.startswith("on; the measured CPUs have cores of their own")
+    needs = by_name(diagnosis, "need")
+    assert needs["KVM"].status == "unknown" and "whether a guest boots is found by --try" in needs["KVM"].text
+    assert needs["nesting"].text == "kvm_amd has nested=1"
+    assert by_name(diagnosis, "measurable")["VM"].status == "unknown"
+    assert not diagnosis.bad and verdict(diagnosis).startswith("Nothing known keeps host and VM from being measured")
+
+
+def test_what_the_probe_remembers_decides() -> None:
+    fine = examined(machine(AMD_FILES, KVM_AMD, AMD_MORE, AMD_EXTRA))
+    proved = diagnose(replace(fine, kvm_failure=""))
+    assert [check.status for check in proved.of("measurable")] == ["ok"] * 5
+    assert verdict(proved) == "Host and VM can be measured: vmtax run"
+    broken = diagnose(replace(fine, kvm_failure="failed to set MSR"))
+    assert by_name(broken, "need")["KVM"].status == "failed"
+    assert [check.name for check in broken.bad] == ["VM"]
+    assert "a run would emulate it" in broken.bad[0].text
+    tried = diagnose(replace(fine, kvm_failure=""), (Check("tried", "bridge", "failed", "no veth"),))
+    assert verdict(tried) == "What was tried failed, so a run would fail too: see above."
+
+
+def test_a_cloud_vm_as_a_user_over_ssh() -> None:
+    files = AMD_FILES.replace("svm", "hypervisor").replace("kvm_amd/parameters", "x/parameters")
+    changed = {"system": "Linux x86_64\n1000\n", "virt": "amazon\n", "opens": "", "tools": "python3\nip\ntaskset\n"}
+    host = machine(files, "", AMD_MORE, AMD_EXTRA.replace("debian", "fedora"), **changed)
+    diagnosis = diagnose(examined(host, "ssh://admin@cloud"))
+    assert by_name(diagnosis, "disturbance")["bare metal"].text.startswith("this host is itself a VM (amazon)")
+    needs = by_name(diagnosis, "need")
+    assert needs["KVM"].text == "no /dev/kvm, and the CPU shows neither vmx nor svm"
+    assert needs["KVM"].remedy == "enable nested virtualization where this VM runs, or use bare metal"
+    assert needs["root"].remedy == "vmtax run --host ssh://root@cloud"
+    assert needs["bwrap"].remedy == "install bubblewrap (so named by Debian) with your packager"
+    assert {check.name for check in diagnosis.bad} == {"host", "VM"}
+    shown = render(diagnosis, 80).plain
+    assert shown.count("install bubblewrap") == 1, "a remedy is told once"
+
+
+@pytest.mark.parametrize(
+    ("changed", "need", "text", "remedy"),
+    [
+        ({"system": "Linux aarch64\n0\n"}, "system", "Linux aarch64; vmtax measures Linux on x86-64", ""),
+        (
+            {"qemu": "QEMU emulator version 5.2.0\n"},
+            "QEMU",
+            "qemu-system-x86_64 is QEMU emulator version 5.2.0; 7.2 or newer is needed",
+            "apt-get install qemu-system-x86",
+        ),
+        (
+            {"opens": Reply("/dev/net/tun\n", stderr="dd: failed to open '/dev/kvm': Operation not permitted\n")},
+            "KVM",
+            "/dev/kvm does not open: dd: failed to open '/dev/kvm': Operation not permitted",
+            "",
+        ),
+        ({"findmnt": FINDMNT.replace("ext4", "tmpfs")}, "disk space", "memory, not a disk", "vmtax run --disk-dir"),
+        ({"findmnt": FINDMNT.replace("99000000000", "99000")}, "disk space", "0.0 GiB free on", "--disk-dir"),
+        ({"opens": "/dev/kvm\n"}, "tun", "/dev/net/tun does not open", "modprobe tun"),
+    ],
+)
+def test_what_is_missing_comes_with_its_remedy(
+    changed: dict[str, str | Reply], need: str, text: str, remedy: str
+) -> None:
+    diagnosis = diagnose(examined(machine(AMD_FILES, KVM_AMD, AMD_MORE, AMD_EXTRA, **changed)))
+    check = by_name(diagnosis, "need")[need]
+    assert check.status == "missing"
+    assert text in check.text and remedy in check.remedy
+
+
+def test_without_an_image_its_build_is_what_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache, "current", lambda: None)
+    none = replace(examined(machine(AMD_FILES, KVM_AMD, AMD_MORE, AMD_EXTRA)), tools_here=frozenset({"tar"}))
+    check = by_name(diagnose(none), "need")["image"]
+    assert check.remedy.startswith("apt-get install mmdebstrap erofs-utils zstd\nvmtax image import")
+    tools = frozenset({"mmdebstrap", "mkfs.erofs", "zstd", "tar"})
+    assert by_name(diagnose(replace(none, tools_here=tools)), "need")["image"].status == "ok"
+
+
+def test_nothing_can_be_read_and_nothing_is_claimed() -> None:
+    nothing = FakeMachine(answers={lambda _: True: Reply(code=127)})
+    diagnosis = diagnose(examined(nothing))
+    assert {check.status for check in diagnosis.of("disturbance")} == {"unknown"}
+    assert diagnosis.bad
+    json.dumps(diagnosis_data(diagnosis))
+
+
+def test_eighty_columns_and_no_control_characters() -> None:
+    evil = INTEL_FILES.replace("Gold 6230", "\x1b[2JGold\x07")
+    shown = render(diagnose(examined(machine(evil, KVM_INTEL, INTEL_MORE, INTEL_EXTRA, BUSY))), 80).plain
+    assert "\x1b" not in shown and "\x07" not in shown
+    assert [line for line in shown.splitlines() if len(line) > 80 and "→" not in line] == []
+    assert f"    → echo performance | tee {CPU}/cpufreq/policy*/scaling_governor\n" in shown, "whole, to be copied"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("0-3,8", [0, 1, 2, 3, 8]), ("5", [5]), ("", []), (None, []), ("0-x", []), ("-1", [])]
+)
+def test_cpu_lists(text: str | None, expected: list[int]) -> None:
+    assert cpu_numbers(text) == expected
+
+
+def test_debian_s_children_are_debian() -> None:
+    base = examined(machine(AMD_FILES, KVM_AMD, AMD_MORE, AMD_EXTRA))
+    ubuntu = replace(base, files={"/etc/os-release": 'ID=ubuntu\nID_LIKE="debian"'})
+    assert install(ubuntu, "bubblewrap") == "apt-get install bubblewrap"
+
+
+LINES = st.sampled_from(
+    [line.partition(":")[0] + ":" for line in (INTEL_FILES + INTEL_EXTRA + INTEL_MORE + BUSY).splitlines()]
+)
+GARBAGE = st.lists(st.tuples(LINES, st.text()).map("".join)).map("\n".join) | st.text()
+
+
+@settings(
+    deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+)
+@given(st.lists(GARBAGE, min_size=1), st.integers(20, 200))
+def test_no_output_whatever_makes_the_doctor_fail(texts: list[str], width: int) -> None:
+    turns = itertools.cycle(texts)
+    host = FakeMachine(answers={lambda _: True: [next(turns) for _ in range(40)]})
+    diagnosis = diagnose(examined(host))
+    render(diagnosis, width)
+    json.dumps(diagnosis_data(diagnosis))
+    free_bytes(texts[0])
+    processes(texts[0])

@@ -1,0 +1,101 @@
+"""`vmtax doctor` at the real entry point, and what --try does on a fake machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.unit.test_doctor import AMD_EXTRA, AMD_FILES, AMD_MORE, KVM_AMD, by_name, examined, machine
+from vmtax.doctor import diagnose
+from vmtax.doctor.attempt import announce, attempt_on
+from vmtax.environment import Hosts
+from vmtax.machine.fake import FakeMachine, Reply
+from vmtax.machine.local import LocalMachine
+
+# A far host that is this one with another home: ssh's options are dropped, the rest is the command.
+FAR = '#!/bin/sh\nwhile [ "$1" != -- ]; do shift; done\nshift\nexport HOME="$FAR"\nexec sh -c "$*"\n'
+
+
+def doctor(*argv: str, home: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("XDG_")}
+    environment = {**clean, "HOME": str(home), "COLUMNS": "80", **environment}
+    argv = (sys.executable, "-m", "vmtax", "doctor", *argv)
+    return subprocess.run(argv, cwd=home, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+
+
+def test_this_host_is_examined_and_nothing_is_written(tmp_path: Path) -> None:
+    done = doctor("--json", home=tmp_path)
+    answer = json.loads(done.stdout)
+    assert (answer["schema"], answer["kind"], done.stderr) == ("vmtax/1", "doctor", "")
+    data = answer["data"]
+    assert done.returncode == (0 if data["measurable"] else 1)
+    assert {check["area"] for check in data["checks"]} == {"measurable", "need", "disturbance"}
+    [kvm] = [check for check in data["checks"] if check["name"] == "KVM"]
+    assert kvm["status"] != "ok", "reading proves nothing"
+    assert list(tmp_path.rglob("*")) == []
+
+
+def test_a_host_over_ssh_is_examined_and_nothing_is_written_on_either_side(tmp_path: Path) -> None:
+    home, far, tools = (tmp_path / name for name in ("home", "far", "tools"))
+    for directory in (home, far, tools):
+        directory.mkdir()
+    (tools / "ssh").write_text(FAR)
+    (tools / "ssh").chmod(0o755)
+    path = f"{tools}:{os.environ['PATH']}"
+    done = doctor("--host", "ssh://root@far", home=home, PATH=path, FAR=str(far))
+    assert done.stderr == "" and done.stdout.startswith("ssh://root@far: ")
+    assert [line for line in done.stdout.splitlines() if len(line) > 80 and "→" not in line] == []
+    assert [*home.rglob("*"), *far.rglob("*")] == []
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (("--try",), "nobody is there to answer: add --yes"),
+        (("--yes",), "without --try nothing is asked"),
+        (("--host", "ftp://x"), "must be local or ssh://"),
+    ],
+)
+def test_bad_use_gets_one_clear_line(argv: tuple[str, ...], words: str, tmp_path: Path) -> None:
+    done = doctor(*argv, home=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    [line] = done.stderr.splitlines()
+    assert line.startswith("vmtax: ") and words in line
+    assert list(tmp_path.rglob("*")) == []
+
+
+def test_a_try_that_fails_tells_why_and_leaves_nothing() -> None:
+    """Without an image there is no guest to boot; bridge and file are tried all the same."""
+    readings = replace(examined(machine(AMD_FILES, KVM_AMD, AMD_MORE, AMD_EXTRA)), image=None, placed=None)
+    assert not any("guest" in line for line in announce(readings))
+    host = FakeMachine(
+        answers={
+            lambda argv: argv[:3] == ("ip", "netns", "add"): "",
+            lambda argv: argv[:2] == ("ip", "-n"): Reply(stderr="Error: Unknown device type.\n", code=2),
+            lambda argv: argv[0] in ("mkdir", "fallocate"): "",
+            lambda argv: argv[0] == "stat": "4096\n",
+            lambda argv: argv[0] == "dd" and "oflag=direct" in argv: Reply(stderr="dd: Invalid argument\n", code=1),
+        }
+    )
+    told: list[object] = []
+    after, tried = attempt_on(Hosts(LocalMachine(), host), readings, told.append)
+    found = by_name(diagnose(after, tried), "tried")
+    assert {name: check.status for name, check in found.items()} == {
+        "guests": "unknown",
+        "bridge": "failed",
+        "O_DIRECT": "failed",
+        "cold caches": "unknown",
+    }
+    assert found["guests"].remedy == "vmtax image build"
+    assert "exit code 2 Error: Unknown device type." in found["bridge"].text
+    assert found["O_DIRECT"].text.endswith("dd: Invalid argument")
+    assert len(host.undo_list) == 2, "each was listed before it was made"
+    host.close()
+    assert host.undo_list == [] and len(host.undone) == 2
+    assert len(diagnose(after, tried).bad) == 2
