@@ -77,7 +77,16 @@ def _exit_code(error: Exception) -> int | None:
     names = {kind.__name__ for kind in type(error).__mro__}
     if names & {"PlanError", "BadUse", "CannotResume"}:
         return BAD_INPUT
-    if names & {"StoreError", "ImageError", "MachineError", "QemuError", "BootFailed", "CannotMeasure", "StorageError"}:
+    if names & {
+        "StoreError",
+        "ImageError",
+        "MachineError",
+        "QemuError",
+        "BootFailed",
+        "CannotMeasure",
+        "StorageError",
+        "ShareError",
+    }:
         return FAILED
     return None
 
@@ -223,14 +232,15 @@ def _carry_out(store: Store, work: Work, *, yes: bool) -> str:
 NOBODY = "this asks before it begins, and nobody is there to answer: add --yes"
 
 
-def _agree(yes: bool) -> None:
-    """Go on only where somebody said so."""
+def _agree(yes: bool, question: str = "Begin? [Y/n]") -> None:
+    """Go on only where somebody said so; the capital letter is what an empty answer means."""
     if yes:
         return
     if not sys.stdin.isatty():
         raise BadUse(NOBODY)
-    print("Begin? [Y/n] ", end="", file=sys.stderr, flush=True)
-    if sys.stdin.readline().strip().lower() not in ("", "y", "yes"):
+    print(f"{question} ", end="", file=sys.stderr, flush=True)
+    answer = sys.stdin.readline().strip().lower()
+    if answer not in ("y", "yes") and (answer or "[Y" not in question):
         _fail("not begun; nothing was changed", 0)
 
 
@@ -380,6 +390,52 @@ def report(
 ) -> None:
     """Write one run's report: one HTML file that needs nothing else."""
     print(_write_report(run, output))
+
+
+@app.command()
+def export(
+    run: RunId = "last",
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="File; vmtax-RUN.run.gz.")] = None,
+) -> None:
+    """Write one run to a file, for another machine to show and compare."""
+    from vmtax import share
+    from vmtax.store import Store
+
+    with Store() as store:
+        print(share.export(store, run, output))
+
+
+@app.command("import")
+def import_(file: Annotated[Path, typer.Argument(metavar="FILE", help="What `vmtax export` wrote.")]) -> None:
+    """Add a run that was measured elsewhere to the store."""
+    from vmtax import share
+    from vmtax.store import Store
+
+    with Store() as store:
+        experiment = share.import_(store, file)
+    print(f"{experiment.id}  {len(experiment.trials)} trials of {experiment.name} on {experiment.host}")
+
+
+@app.command()
+def clean(
+    images: Annotated[bool, typer.Option("--images", help="Also images of another recipe.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Remove without asking; for scripts.")] = False,
+) -> None:
+    """Show what killed runs left on this host, and remove it. Never results."""
+    from vmtax import clean as cleaning
+    from vmtax.store import Store
+
+    with Store() as store:
+        leftovers = cleaning.found(store, images=images)
+        for leftover in leftovers:
+            print(f"{leftover.what:>19}  {leftover.text}")
+        if not leftovers:
+            print("nothing is left over")
+            return
+        _agree(yes, "Remove all of this? [y/N]")
+        left = cleaning.remove(store, images=images)
+    if left:
+        _fail("\n".join(f"could not be removed: {line}" for line in left), FAILED)
 
 
 @plan_app.command("list")

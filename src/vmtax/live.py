@@ -59,8 +59,12 @@ def states(experiment: str, going_on: Callable[[], bool], every: float) -> Itera
         time.sleep(every)
 
 
+def live_directory() -> Path:
+    return state_home() / "live"
+
+
 def _path(experiment: str) -> Path:
-    return state_home() / "live" / f"{experiment}.json"
+    return live_directory() / f"{experiment}.json"
 
 
 def _write(path: Path, state: State) -> None:

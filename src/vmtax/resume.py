@@ -50,6 +50,8 @@ class Before:
 
 def resumable(experiment: Experiment) -> tuple[Plan, EnvironmentOptions]:
     """How the experiment was started; raises CannotResume where it goes on, or is complete."""
+    if experiment.options.get("imported"):
+        raise CannotResume(f"{experiment.id} was imported: it can be gone on with only where it was measured")
     if experiment.state == "running":
         raise CannotResume(f"{experiment.id} is running: `vmtax watch {experiment.id}` shows it")
     if experiment.state == "complete":

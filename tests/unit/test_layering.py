@@ -13,9 +13,10 @@ ROOT = Path(vmtax.__file__).parent
 LEVELS = (
     {"__main__"},
     {"cli"},
+    {"clean"},
     {"live"},
     {"screen", "runner"},
-    {"report", "resume", "outlook"},
+    {"report", "resume", "outlook", "share"},
     {"trial"},
     {"layer", "doctor"},
     {"environment"},

@@ -1,0 +1,84 @@
+"""What killed runs and builds left on this host. Finding changes nothing; `remove` takes away what was found."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from vmtax.image import cache, recipe
+from vmtax.live import live_directory
+from vmtax.machine import guard
+from vmtax.machine.local import LocalMachine, state_directory
+from vmtax.store import Store
+from vmtax.units import format_value
+
+
+@dataclass(frozen=True, slots=True)
+class Leftover:
+    """One thing that is of no use any more."""
+
+    what: str  # "to be undone", "half-built image"
+    text: str  # which, and how large
+
+
+def found(store: Store, *, images: bool) -> list[Leftover]:
+    """Everything that `remove` would take away; `images`: whole ones of another recipe too."""
+    return [
+        *_undo_lists(),
+        *(Leftover("half-made image", str(path)) for path in cache.half_made()),
+        *(Leftover("state of a dead run", str(path)) for path in _dead(store)),
+        *(Leftover("old image", f"{i.directory} ({format_value(i.bytes, 'B')})") for i in _old(images)),
+    ]
+
+
+def remove(store: Store, *, images: bool) -> list[str]:
+    """Remove it all; a line for each thing that could not be."""
+    machine = LocalMachine()
+    left = list(machine.guard.left)  # at its start it undoes the lists of dead guards
+    machine.close()
+    with cache.locked():
+        pass  # which sweeps what is half made
+    for path in _dead(store):
+        path.unlink(missing_ok=True)
+    for image in _old(images):
+        cache.remove(image)
+    return left + machine.left
+
+
+def _undo_lists() -> Iterator[Leftover]:
+    for path in sorted(state_directory().glob("*.undo")):
+        descriptor = guard.lock(str(path))
+        if descriptor is None:
+            continue  # its guard lives
+        try:
+            entries = guard.read_list(path.read_text(errors="replace"))
+        finally:
+            os.close(descriptor)
+        for entry in entries.values():
+            yield Leftover("to be undone", _described(entry))
+        for pid in guard.marked(path.stem):
+            yield Leftover("process", f"{pid}: {_command(pid)}")
+
+
+def _described(entry: dict[str, object]) -> str:
+    argv = entry.get("argv")
+    return " ".join(map(str, argv)) if isinstance(argv, list) else f"remove {entry.get('remove')}"
+
+
+def _command(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+    except OSError:
+        return "ended just now"
+
+
+def _dead(store: Store) -> list[Path]:
+    """States that nobody will replace or remove any more."""
+    running = {entry.id for entry in store.experiments() if entry.state == "running"}
+    return [path for path in sorted(live_directory().glob("*")) if path.name.partition(".")[0] not in running]
+
+
+def _old(wanted: bool) -> list[cache.Image]:
+    return [image for image in cache.images() if image.recipe != recipe.key()] if wanted else []

@@ -1,0 +1,96 @@
+"""Carries runs between machines: one file with everything the store has of an experiment, raw outputs included."""
+
+from __future__ import annotations
+
+import dataclasses
+import gzip
+import json
+import os
+import zlib
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from vmtax.plan import PlanError, from_data
+from vmtax.result import Experiment
+from vmtax.store import Store
+from vmtax.treatment import LAYERS
+
+SCHEMA, KIND = "vmtax/1", "run"
+LARGEST_BYTES = 2**30  # unpacked; 100,000 measurements with their raw outputs take a tenth of that
+
+
+class ShareError(Exception):
+    """A file that holds no run, or a place that takes none; the text says what to do."""
+
+
+def export(store: Store, run: str, target: Path | None) -> Path:
+    """Write the run to `target`, by default vmtax-RUN.run.gz here; replaced in one step. Raises ShareError."""
+    experiment = store.load(run, with_raw=True)
+    answer = {"schema": SCHEMA, "kind": KIND, "data": dataclasses.asdict(experiment)}
+    file = target or Path(f"vmtax-{experiment.id}.run.gz")
+    temporary = file.with_name(f".{file.name}.{os.getpid()}")
+    try:
+        temporary.write_bytes(gzip.compress(json.dumps(answer, allow_nan=False).encode(), mtime=0))
+        temporary.replace(file)
+    except OSError as error:
+        raise ShareError(f"{file}: {error.strerror}; name another file with --output") from error
+    finally:
+        temporary.unlink(missing_ok=True)
+    return file
+
+
+def import_(store: Store, source: Path) -> Experiment:
+    """Add the run in `source` to the store. Raises ShareError, and StoreError where it is there already."""
+    experiment = _checked(source, _read(source))
+    state = "interrupted" if experiment.state == "running" else experiment.state
+    carried = dataclasses.replace(
+        experiment,
+        state=state,
+        host=experiment.host.removesuffix(IMPORTED) + IMPORTED,
+        options={**experiment.options, "imported": True},
+    )
+    store.put(carried)
+    return carried
+
+
+IMPORTED = ", imported"  # ends the host of a run that was measured elsewhere
+
+
+def _read(source: Path) -> Any:
+    try:
+        with gzip.open(source) as stream:
+            text = stream.read(LARGEST_BYTES + 1)
+        if len(text) > LARGEST_BYTES:
+            raise ShareError(f"{source}: more than 1 GiB when unpacked, so it is no run")
+        answer = json.loads(text)
+    except (gzip.BadGzipFile, zlib.error, EOFError, ValueError, RecursionError) as error:
+        raise ShareError(f"{source}: not a file that `vmtax export` wrote, or not whole: {error}") from error
+    except OSError as error:
+        raise ShareError(f"{source}: {error.strerror}") from error
+    if not isinstance(answer, dict) or (answer.get("schema"), answer.get("kind")) != (SCHEMA, KIND):
+        raise ShareError(f"{source}: not a file that `vmtax export` wrote: it is no {KIND} of {SCHEMA}")
+    return answer.get("data")
+
+
+def _checked(source: Path, data: Any) -> Experiment:
+    """Everything that the reports rely on, so that a made-up file is refused here and not met later."""
+    try:
+        experiment = TypeAdapter(Experiment).validate_python(data)
+        from_data(experiment.plan, source="plan")
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise ShareError(f"{source}: {where}: {first['msg']}; written by another version of vmtax?") from error
+    except PlanError as error:
+        raise ShareError(
+            f"{source}: {str(error).partition(chr(10))[0]}; written by another version of vmtax?"
+        ) from error
+    names = [treatment.name for treatment in experiment.treatments]
+    unknown = {entry.treatment for entry in (*experiment.trials, *experiment.boots)} - set(names)
+    layers = {treatment.layer for treatment in experiment.treatments} - set(LAYERS)
+    if unknown or layers or len(set(names)) < len(names):
+        wrong = ", ".join(sorted(unknown | layers)) or "a treatment that is given twice"
+        raise ShareError(f"{source}: does not fit together: {wrong}")
+    return experiment

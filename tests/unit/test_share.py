@@ -1,0 +1,98 @@
+"""Runs carried to another machine: what arrives is what left, and what is no run is refused in one line."""
+
+from __future__ import annotations
+
+import dataclasses
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.sample import sample_experiment
+from vmtax import compare, share
+from vmtax.resume import CannotResume, resumable
+from vmtax.share import ShareError
+from vmtax.store import Store, StoreError
+
+SAMPLE = sample_experiment(rounds=3, failures=2)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    with Store(tmp_path / "here.sqlite") as store:
+        store.put(SAMPLE)
+        return share.export(store, "last", tmp_path / "carried")
+
+
+def test_what_arrives_is_what_left(file: Path, tmp_path: Path) -> None:
+    with Store(tmp_path / "there.sqlite") as store:
+        carried = share.import_(store, file)
+        found = store.load(carried.id, with_raw=True)
+        assert found == carried == dataclasses.replace(SAMPLE, host="local, imported", options={"imported": True}), (
+            "raw outputs, facts, disturbances and all"
+        )
+        assert compare.of(found) == compare.of(SAMPLE)
+        with pytest.raises(StoreError, match="is already there"):
+            share.import_(store, file)
+        with pytest.raises(CannotResume, match="was imported"):
+            resumable(found)
+        again = share.export(store, "last", tmp_path / "again")
+    with Store(tmp_path / "third.sqlite") as store:
+        assert share.import_(store, again).host == "local, imported", "said once"
+
+
+def test_a_run_that_goes_on_arrives_as_interrupted(tmp_path: Path) -> None:
+    with Store(tmp_path / "here.sqlite") as store:
+        store.put(dataclasses.replace(SAMPLE, state="running", finished=None))
+        file = share.export(store, "last", tmp_path / "carried")
+    with Store(tmp_path / "there.sqlite") as store:
+        assert share.import_(store, file).state == "interrupted"
+
+
+def changed(file: Path, change: dict[str, Any]) -> Path:
+    answer = json.loads(gzip.decompress(file.read_bytes()))
+    answer["data"] |= change
+    file.write_bytes(gzip.compress(json.dumps(answer).encode()))
+    return file
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"treatments": []}, "does not fit together: host"),
+        ({"plan": {}}, "plan: name:"),
+        ({"trials": "none"}, "trials:"),
+        ({"id": "../../etc/cron.d/x"}, "cannot be an experiment's id"),
+        ({"created": "soon"}, "created:"),
+        ({"state": "dancing"}, "state:"),
+    ],
+)
+def test_a_made_up_run_is_refused(file: Path, change: dict[str, Any], words: str, tmp_path: Path) -> None:
+    with Store(tmp_path / "there.sqlite") as store:
+        with pytest.raises((ShareError, StoreError)) as caught:
+            share.import_(store, changed(file, change))
+        assert words in str(caught.value) and len(str(caught.value).splitlines()) == 1
+        assert store.experiments() == []
+
+
+@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.binary(max_size=200) | st.binary(max_size=200).map(gzip.compress) | st.integers(1, 2000))
+def test_anything_else_is_refused(file: Path, tmp_path: Path, content: bytes | int) -> None:
+    other = tmp_path / "other"
+    other.write_bytes(content if isinstance(content, bytes) else file.read_bytes()[:-content])
+    with Store(tmp_path / "there.sqlite") as store, pytest.raises(ShareError, match="other: "):
+        share.import_(store, other)
+
+
+def test_files_that_are_not_there(tmp_path: Path, file: Path) -> None:
+    with Store(tmp_path / "there.sqlite") as store:
+        with pytest.raises(ShareError, match="No such file"):
+            share.import_(store, tmp_path / "nothing")
+        with pytest.raises(ShareError, match="Is a directory"):
+            share.import_(store, tmp_path)
+    with Store(tmp_path / "here.sqlite") as store, pytest.raises(ShareError, match="name another file with --output"):
+        share.export(store, "last", tmp_path / "no" / "directory")
