@@ -71,22 +71,19 @@ def _explained() -> Iterator[None]:
         _fail(str(error), code)
 
 
+CANNOT = {
+    *("StoreError", "ImageError", "MachineError", "QemuError", "BootFailed", "CannotMeasure", "StorageError"),
+    "ShareError",
+}
+
+
 def _exit_code(error: Exception) -> int | None:
     """The exit code of a failure that explains itself; None for one that does not."""
     # By name, so that --help does not import what defines them.
     names = {kind.__name__ for kind in type(error).__mro__}
     if names & {"PlanError", "BadUse", "CannotResume"}:
         return BAD_INPUT
-    if names & {
-        "StoreError",
-        "ImageError",
-        "MachineError",
-        "QemuError",
-        "BootFailed",
-        "CannotMeasure",
-        "StorageError",
-        "ShareError",
-    }:
+    if names & CANNOT:
         return FAILED
     return None
 
