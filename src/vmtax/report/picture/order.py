@@ -14,11 +14,12 @@ from vmtax.result import Json
 PANEL_PIXELS = 150
 GAP_PIXELS = 34  # between panels; holds the next one's title
 FOOT_PIXELS = 84  # axis and legend
-MOST_POINTS = 800  # of a panel
+MOST_POINTS = 600  # of a panel
 CROWD = 250  # points of a panel from which on they are drawn smaller
 MOST_BANDS = 60  # rounds that are marked one by one
 MOST_ROUND_TICKS = 10
 ROUND_STEPS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 10**6)
+HOVER = "<b>%{customdata[0]}</b>, round %{customdata[1]}<br>%{customdata[2]}<br>after %{customdata[3]}<extra></extra>"
 # Deviations that make a readable tick; the axis is logarithmic in value / median.
 TICKS = tuple(
     sorted(
@@ -99,8 +100,8 @@ class _Panel:
             # What failed has no value: it stands at the panel's foot.
             "y": [10**foot if point.relative is None else round(point.relative, 5) for point in points],
             "marker": marker,
-            "text": [_hover(point) for point in points],
-            "hovertemplate": "%{text}<extra></extra>",
+            "customdata": [_hover(point) for point in points],
+            "hovertemplate": HOVER,
         }
 
     def _trace(self, name: str) -> Json:
@@ -157,13 +158,11 @@ def _with_legend(traces: Iterable[Json]) -> Iterator[Json]:
             told.add(trace["legendgroup"])
 
 
-def _hover(point: Point) -> str:
-    relative = "" if point.relative is None else f", {deviation(point.relative)}"
+def _hover(point: Point) -> list[str]:
+    """What HOVER shows of a point: apart, for there may be thousands of them."""
     mark = " (emulated)" if point.emulated else ""
-    return (
-        f"<b>{escape(point.treatment)}</b>{mark}, round {point.round}"
-        f"<br>{escape(point.text)}{relative}<br>after {point.after}"
-    )
+    relative = "" if point.relative is None else f", {deviation(point.relative)}"
+    return [escape(point.treatment) + mark, str(point.round), escape(point.text) + relative, point.after]
 
 
 def _layout(panels: Sequence[_Panel], height: int, emulated: str) -> Json:
