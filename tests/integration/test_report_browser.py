@@ -94,7 +94,7 @@ def test_the_pictures_are_drawn(tmp_path: Path) -> None:
         assert 'data-pictures="drawn"' in document
         drawn = document.partition("<body")[2].partition('id="figures"')[0]
         assert drawn.count('class="main-svg"') >= len(shown)
-        assert drawn.count('<path class="point"') == points > 300
+        assert drawn.count('<path class="point') == points > 300
         assert drawn.count('<path class="xerror"') == intervals > 50
         assert colour in drawn
         assert drawn.count('<button type="button"') == len(shown)  # saving the picture, and nothing that uploads it

@@ -8,12 +8,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from html import escape
+from html import escape as html_escape
 
 from vmtax.result import Json
 from vmtax.units import MINUS
-
-__all__ = ["AXIS", "LAYER_STYLES", "LayerStyle", "Picture", "apart", "emulation", "escape", "frame", "percent_tick"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +40,13 @@ LAYER_STYLES = {
     "nested": LayerStyle("var(--nesting)", "diamond", "dash"),
 }
 
+FONT: Json = {"family": "system-ui, sans-serif", "size": 13, "color": "var(--text)"}
 AXIS: Json = {"gridcolor": "var(--rule)", "linecolor": "var(--rule)", "zeroline": False, "fixedrange": True}
+
+
+def escape(text: str) -> str:
+    """`text` as plotly is to show it. It knows no entity for a quotation mark, and needs none."""
+    return html_escape(text, quote=False)
 
 
 def frame(height: int) -> Json:
@@ -50,11 +54,11 @@ def frame(height: int) -> Json:
     return {
         "height": height,
         "margin": {"l": 8, "r": 16, "t": 8, "b": 48},
-        "font": {"family": "system-ui, sans-serif", "size": 13, "color": "var(--text)"},
+        "font": FONT,
         "modebar": {"bgcolor": "rgba(0,0,0,0)", "color": "var(--muted)", "activecolor": "var(--text)"},
         "paper_bgcolor": "rgba(0,0,0,0)",
         "plot_bgcolor": "rgba(0,0,0,0)",
-        "hoverlabel": {"bgcolor": "var(--paper)", "bordercolor": "var(--rule)", "font": {"color": "var(--text)"}},
+        "hoverlabel": {"bgcolor": "var(--paper)", "bordercolor": "var(--rule)", "font": FONT},
         "showlegend": True,
         "legend": {"orientation": "h", "x": 0, "xanchor": "left", "y": 1, "yanchor": "bottom"},
     }
