@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from vmtax import __version__
+from vmtax.report.formats import FORMATS, FormatError, find
 
 if TYPE_CHECKING:
     from vmtax.doctor import Check, Readings
@@ -38,6 +39,7 @@ FAILED, BAD_INPUT, INTERRUPTED = 1, 2, 130  # exit codes, besides 0; documented 
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, schema vmtax/1.")]
 PlanName = Annotated[str, typer.Argument(metavar="PLAN", help="A built-in plan's name, or a YAML file.")]
+FormatName = Annotated[str, typer.Option("--format", metavar="FORMAT", help=f"One of {', '.join(FORMATS)}.")]
 RunId = Annotated[str, typer.Argument(metavar="RUN", help="A run's id, the start of one, or 'last'.")]
 
 
@@ -81,7 +83,7 @@ def _exit_code(error: Exception) -> int | None:
     """The exit code of a failure that explains itself; None for one that does not."""
     # By name, so that --help does not import what defines them.
     names = {kind.__name__ for kind in type(error).__mro__}
-    if names & {"PlanError", "BadUse", "CannotResume"}:
+    if names & {"PlanError", "BadUse", "CannotResume", "FormatError"}:
         return BAD_INPUT
     if names & CANNOT:
         return FAILED
@@ -157,7 +159,7 @@ def run(
                 _fail(f"{error}\n{KEPT}", FAILED)
             raise
         worked = any(trial.status == "ok" for trial in store.load(id).trials)
-    _show(id, as_json=json)
+    _show(id, "json" if json else "")
     print(f"report: {_write_report(id, output)}", file=sys.stderr)
     if not worked:
         _fail("nothing could be measured: every trial failed, see the warnings", FAILED)
@@ -375,18 +377,21 @@ def watch(run: Annotated[str, typer.Argument(metavar="[RUN]", help="A run's id; 
 
 
 @app.command()
-def show(run: RunId = "last", json: AsJson = False) -> None:
+def show(run: RunId = "last", json: AsJson = False, format: FormatName = "") -> None:
     """Show one run's results."""
-    _show(run, as_json=json)
+    _show(run, "json" if json else format)
 
 
 @app.command()
 def report(
     run: RunId = "last",
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="File; vmtax-RUN.html.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="File; vmtax-RUN and the format's ending.")
+    ] = None,
+    format: FormatName = "html",
 ) -> None:
-    """Write one run's report: one HTML file that needs nothing else."""
-    print(_write_report(run, output))
+    """Write one run's report: one HTML file that needs nothing else, or the measurements for other programs."""
+    print(_write_report(run, output, format))
 
 
 @app.command()
@@ -540,33 +545,35 @@ def image_import(file: Annotated[Path, typer.Argument(metavar="FILE")]) -> None:
     print(f"{image.identity}  {image.directory}")
 
 
-def _show(run: str, *, as_json: bool) -> None:
+def _show(run: str, format: str) -> None:
+    """On the terminal, or as the text of one of FORMATS."""
+    wanted = find(format) if format else None
+    if wanted and not wanted.text:
+        raise FormatError(f"{format} is no text: vmtax report {run} --format {format}")
     from vmtax import compare
     from vmtax.store import Store
 
     with Store() as store:
         experiment = store.load(run)
     comparisons = compare.of(experiment)
-    if as_json:
-        from vmtax.report.json import envelope, experiment_data
-
-        print(envelope("experiment", experiment_data(experiment, comparisons)))
+    if wanted:
+        print(wanted.render(experiment, comparisons).decode(), end="")
         return
     from vmtax.report.terminal import render
 
     _print(render(experiment, comparisons))
 
 
-def _write_report(run: str, target: Path | None) -> Path:
+def _write_report(run: str, target: Path | None, format: str = "html") -> Path:
+    wanted = find(format)
     from vmtax import compare
-    from vmtax.report.html import render_html
     from vmtax.store import Store
 
     with Store() as store:
         experiment = store.load(run)
-    file = target or Path(f"vmtax-{experiment.id}.html")
+    file = target or Path(f"vmtax-{experiment.id}{wanted.suffix}")
     try:
-        file.write_text(render_html(experiment, compare.of(experiment)), encoding="utf-8")
+        file.write_bytes(wanted.render(experiment, compare.of(experiment)))
     except OSError as error:
         raise BadUse(f"{file}: {error.strerror}; name another file with --output") from error
     return file

@@ -1,30 +1,71 @@
-"""The report in a real browser: the pictures are drawn, in both themes, and nothing complains."""
+"""The report in a real browser: the pictures are drawn, in both themes, it fits a telephone, nothing is executed."""
 
 from __future__ import annotations
 
+import html
+import json
+import re
 import shutil
 import subprocess
+from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from tests.sample import sample_experiment
+from tests.unit.test_report_html import hostile
 from vmtax.compare import comparisons
 from vmtax.report.html import render_html
-from vmtax.report.picture import pictures
-from vmtax.report.summary import headline_metrics
-from vmtax.report.view import view
+from vmtax.result import Experiment
 
 OPTIONS = (
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
-    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync", "--hide-scrollbars"),
     *("--enable-logging=stderr", "--virtual-time-budget=30000"),
 )
+LIGHT = "--blink-settings=preferredColorScheme=1"
 THEMES = {  # how chromium is told, and the first contrast's colour there
-    "--blink-settings=preferredColorScheme=1": "rgb(27, 94, 158)",
+    LIGHT: "rgb(27, 94, 158)",
     "--blink-settings=preferredColorScheme=0": "rgb(125, 180, 234)",  # dark
 }
+# A frame of a telephone's width, for chromium's own window has none so narrow; it tells what sticks out.
+NARROW = """<!doctype html><body><iframe width="400" height="900" style="border: 0"></iframe><script>
+const frame = document.querySelector("iframe");
+frame.srcdoc = %s;
+setTimeout(() => {
+  const page = frame.contentDocument.documentElement;
+  const wide = [...page.querySelectorAll("body *")].filter((one) =>
+    one.getBoundingClientRect().right > 401 && !one.closest(".scroll, svg")).map((one) => one.outerHTML.slice(0, 80));
+  const told = { drawn: page.dataset.pictures, width: page.clientWidth, scroll: page.scrollWidth, wide };
+  document.documentElement.dataset.told = JSON.stringify(told);
+}, 10000);
+</script>"""
 
 
-def loaded(page: Path, theme: str, profile: Path) -> tuple[str, list[str]]:
+class Elements(HTMLParser):
+    """The elements of a document as a browser tells it, and its pieces of text."""
+
+    def __init__(self, document: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str]]] = []
+        self.texts = ""
+        self.feed(document)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, {name: value or "" for name, value in attrs}))
+
+    def handle_data(self, data: str) -> None:
+        self.texts += data
+
+
+def written(experiment: Experiment, file: Path) -> Path:
+    made = comparisons(experiment.treatments, experiment.trials, experiment.boots)
+    file.write_text(render_html(experiment, made), encoding="utf-8")
+    return file
+
+
+def loaded(page: Path, profile: Path, theme: str = LIGHT) -> tuple[str, list[str]]:
     """(the document as it stands after loading, what the page's scripts complained about)."""
     chromium = shutil.which("chromium")
     assert chromium, "no chromium: install the Debian package of that name (apt-get install chromium)"
@@ -33,19 +74,60 @@ def loaded(page: Path, theme: str, profile: Path) -> tuple[str, list[str]]:
     return done.stdout, [line for line in done.stderr.splitlines() if ":CONSOLE" in line or "Uncaught" in line]
 
 
+def figures(page: Path) -> dict[str, Any]:
+    """The figures that the page holds, by id."""
+    data = re.search(r'<script type="application/json" id="figures">(.*?)</script>', page.read_text(), re.DOTALL)
+    assert data
+    return dict(json.loads(data[1]))
+
+
 def test_the_pictures_are_drawn(tmp_path: Path) -> None:
-    experiment = sample_experiment(treatments=4)
-    made = comparisons(experiment.treatments, experiment.trials, experiment.boots)
-    shown = pictures(view(experiment, made), headline_metrics(experiment, made))
-    points = sum(len(trace["x"]) for picture in shown for trace in picture.figure["data"])
-    page = tmp_path / "report.html"
-    page.write_text(render_html(experiment, made), encoding="utf-8")
+    page = written(sample_experiment(treatments=4, failures=2), tmp_path / "report.html")
+    shown = figures(page)
+    assert {"throughput", "time", "settings", "latency-1", "order"} <= {*shown}
+    traces = [trace for figure in shown.values() for trace in figure["data"]]
+    points = sum(len(trace["x"]) for trace in traces if "markers" in trace["mode"])
+    intervals = sum(len(trace["x"]) for trace in traces if "error_x" in trace)
     for number, (theme, colour) in enumerate(THEMES.items()):
-        document, complaints = loaded(page, theme, tmp_path / f"profile{number}")
+        document, complaints = loaded(page, tmp_path / f"profile{number}", theme)
         assert complaints == []
         assert 'data-pictures="drawn"' in document
         drawn = document.partition("<body")[2].partition('id="figures"')[0]
-        assert drawn.count('class="main-svg"') >= len(shown) == 3
-        assert points == drawn.count('<path class="point"') == drawn.count('<path class="xerror"') > 50
+        assert drawn.count('class="main-svg"') >= len(shown)
+        assert drawn.count('<path class="point') == points > 300
+        assert drawn.count('<path class="xerror"') == intervals > 50
         assert colour in drawn
         assert drawn.count('<button type="button"') == len(shown)  # saving the picture, and nothing that uploads it
+
+
+def test_nothing_sticks_out_on_a_telephone(tmp_path: Path) -> None:
+    page = written(sample_experiment(treatments=12, rounds=8, failures=3), tmp_path / "report.html")
+    frame = tmp_path / "frame.html"
+    frame.write_text(NARROW % json.dumps(page.read_text()).replace("</", "<\\/"))
+    document, complaints = loaded(frame, tmp_path / "profile")
+    told = re.search(r'data-told="([^"]*)"', document)
+    assert complaints == [] and told
+    assert json.loads(html.unescape(told[1])) == {"drawn": "drawn", "width": 400, "scroll": 400, "wide": []}
+
+
+@pytest.mark.parametrize("policy", [True, False], ids=["", "also without its policy"])
+def test_nothing_measured_is_executed(policy: bool, tmp_path: Path) -> None:
+    mark = "document.documentElement.dataset.hit=1"
+    text = (
+        f"<script>{mark};alert(1)</script>\"><img src=x onerror='{mark}'></script>{{{{7*7}}}}<a href=javascript:{mark}>"
+    )
+    page = written(hostile(text), tmp_path / "report.html")
+    if not policy:
+        bare, count = re.subn(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", page.read_text())
+        assert count == 1
+        page.write_text(bare)
+    document, complaints = loaded(page, tmp_path / "profile")
+    assert complaints == []  # nor did the policy have anything to refuse
+    assert 'data-pictures="drawn"' in document and "data-hit" not in document
+    found = Elements(document)
+    assert not [tag for tag, _ in found.elements if tag == "img"]
+    assert not [attrs for _, attrs in found.elements if any(name.startswith("on") for name in attrs)]
+    assert {attrs["href"][:1] for tag, attrs in found.elements if tag == "a"} == {"#"}
+    # Figures, plotly packed, the page's script, and plotly inflated.
+    assert sum(tag == "script" for tag, _ in found.elements) == 4
+    assert found.texts.count(text) > 20

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import base64
 import dataclasses
 import itertools
 import json
 import re
 from collections.abc import Iterator
+from hashlib import sha256
 from html.parser import HTMLParser
+from importlib import resources
 
 import pytest
 
-from tests.sample import sample_experiment
+from tests.sample import large_experiment, sample_experiment
 from tests.unit.test_report import compared, renamed
+from vmtax.report.glossary import term_id
 from vmtax.report.html import render_html
-from vmtax.report.picture import pictures
-from vmtax.report.summary import headline_metrics
+from vmtax.report.picture import forests
+from vmtax.report.summary import PREFERRED, headline_metrics
 from vmtax.report.view import view
-from vmtax.result import Experiment
+from vmtax.result import Experiment, Measurement, Trial
 
-SCRIPT = "<script>alert(1)</script>"
+HOSTILE = ("<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "</script>", "{{7*7}}", "%{y}<b>x</b>")
+WORDS = ("text", "muted", "warn", "vm")  # colours in which something is written
 VOID = {"meta", "link", "br", "hr", "img", "input", "wbr"}
 MEGABYTE = 10**6
 
@@ -71,7 +76,7 @@ def test_the_page_is_well_formed_and_small() -> None:
     assert all(after - before <= 1 for before, after in itertools.pairwise(levels))
     assert all(attrs.get("scope") for tag, attrs in page.elements if tag == "th")
     plots = [attrs for _, attrs in page.elements if attrs.get("class") == "plot"]
-    assert len(plots) == 3 and all("largest is" in (attrs.get("aria-label") or "") for attrs in plots)
+    assert len(plots) == 3 + 5 + 1 and all(len(attrs.get("aria-label") or "") > 60 for attrs in plots)
     ids = [attrs["id"] for _, attrs in page.elements if "id" in attrs]
     assert len(ids) == len(set(ids))
     assert {attrs["aria-labelledby"] for _, attrs in page.elements if "aria-labelledby" in attrs} <= {*ids}
@@ -79,29 +84,98 @@ def test_the_page_is_well_formed_and_small() -> None:
 
 def test_nothing_is_loaded_from_outside() -> None:
     page = Page(html(sample_experiment()))
-    loading = {"src", "href", "srcset", "data", "action", "poster", "background"}
+    loading = {"src", "srcset", "data", "action", "poster", "background"}
     assert not [(tag, attrs) for tag, attrs in page.elements if loading & {*attrs}]
+    ids = {f"#{attrs['id']}" for _, attrs in page.elements if "id" in attrs}
+    assert {attrs["href"] for _, attrs in page.elements if "href" in attrs} <= ids  # all of them lead somewhere
     styles = "".join(text for path, text in page.texts if "style" in path)
     assert styles and "url(" not in styles and "@import" not in styles
     policy = next(attrs["content"] for _, attrs in page.elements if attrs.get("http-equiv"))
     assert policy is not None and policy.startswith("default-src 'none'")
 
 
-def test_names_are_text_everywhere() -> None:
-    names = {"vm": f"vm {SCRIPT}", "vm guest.mitigations=off": f"vm x={SCRIPT}"}
-    experiment = renamed(
-        sample_experiment(treatments=4), names, name=SCRIPT, command=f"vmtax run {SCRIPT}", notes=(SCRIPT,)
+def hostile(text: str) -> Experiment:
+    """An experiment in which everything that comes from outside is `text`."""
+    names = {"vm": f"vm {text}", "vm guest.mitigations=off": f"vm x={text}"}
+    run = renamed(sample_experiment(treatments=4, failures=1), names, name=text, command=text, notes=(text,), host=text)
+    trials = tuple(
+        dataclasses.replace(
+            t, case=t.case and text, warnings=(text,), error=t.error and text, measurements=_called(t, text)
+        )
+        for t in run.trials
     )
-    experiment = dataclasses.replace(experiment, facts={SCRIPT: {SCRIPT: SCRIPT}}, host=SCRIPT)
-    text = html(experiment)
-    page = Page(text)
-    assert "<script>alert" not in text and SCRIPT in page.prose()
-    assert page.count("script") == Page(html(sample_experiment(treatments=4))).count("script")
-    data = re.search(r'<script type="application/json" id="figures">(.*?)</script>', text, re.DOTALL)
+    boots = tuple(dataclasses.replace(boot, argv=(text,), warnings=(text,)) for boot in run.boots)
+    return dataclasses.replace(run, id=text, facts={text: {text: text}}, trials=trials, boots=boots)
+
+
+def _called(trial: Trial, text: str) -> tuple[Measurement, ...]:
+    """The measurements under names of metrics that hold `text`; the headlines keep theirs."""
+    return tuple(
+        m
+        if m.metric.name in PREFERRED
+        else Measurement(dataclasses.replace(m.metric, name=m.metric.name + text), m.value)
+        for m in trial.measurements
+    )
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_names_are_text_everywhere(text: str) -> None:
+    told = html(hostile(text))
+    page, harmless = Page(told), Page(html(hostile("harmless")))
+    assert text in page.prose()
+    assert [tag for tag, _ in page.elements] == [tag for tag, _ in harmless.elements]
+    assert [sorted(attrs) for _, attrs in page.elements] == [sorted(attrs) for _, attrs in harmless.elements]
+    assert text in "".join(t for path, t in page.texts if path[-1:] == ("title",))
+    data = re.search(r'<script type="application/json" id="figures">(.*?)</script>', told, re.DOTALL)
     assert data and not {"<", ">", "&"} & {*data[1]}
-    figures = json.dumps(json.loads(data[1]))
-    assert "&lt;script&gt;" in figures and "<script" not in figures  # plotly reads its own markup in names
-    assert SCRIPT in "".join(t for path, t in page.texts if path[-1:] == ("title",))
+    drawn = json.dumps(json.loads(data[1]))
+    assert "<script" not in drawn and "<img" not in drawn  # plotly reads its own markup in names
+
+
+def test_only_our_own_scripts_may_run() -> None:
+    text = html(sample_experiment())
+    policy = re.search(r'http-equiv="Content-Security-Policy" content="([^"]*)"', text)
+    script = re.search(r"<script>(.*?)</script>", text, re.DOTALL)
+    assert policy and script
+    allowed = re.search(r"script-src ([^;]*);", policy[1].replace("&#39;", "'"))
+    assert allowed and "unsafe" not in allowed[1]
+    assert f"'sha256-{base64.b64encode(sha256(script[1].encode()).digest()).decode()}'" in allowed[1].split()
+
+
+def luminance(colour: str) -> float:
+    parts = (int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5))
+    red, green, blue = (p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def test_text_is_readable_in_every_theme() -> None:
+    style = resources.files("vmtax.report").joinpath("page/style.css").read_text("utf-8")
+    themes = [
+        dict(re.findall(r"--([\w-]+): (#\w{6})", block)) for block in re.findall(r":root \{(.*?)\}", style, re.DOTALL)
+    ]
+    assert len(themes) == 3
+    for theme in themes:
+        for word, ground in (
+            *((name, "paper") for name in WORDS),
+            *((name, "wash") for name in WORDS),
+            ("warn", "warn-wash"),
+        ):
+            dark, light = sorted((luminance(theme[word]), luminance(theme[ground])))
+            assert (light + 0.05) / (dark + 0.05) >= 4.5, (word, ground, theme)
+
+
+def test_terms_are_explained() -> None:
+    page = Page(html(sample_experiment()))
+    links = {attrs["href"] for tag, attrs in page.elements if tag == "a" and attrs.get("class") == "term"}
+    assert len(links) >= 10
+    assert next(attrs["href"] for tag, attrs in page.elements if tag == "a") == "#findings"  # the skip link
+    with pytest.raises(KeyError):
+        term_id("no such word")
+
+
+def test_ten_thousand_measurements_stay_small() -> None:
+    experiment = large_experiment(10_000)
+    assert len(html(experiment).encode()) <= 3 * MEGABYTE
 
 
 def emulated_cells(page: str) -> Iterator[tuple[list[str], list[str]]]:
@@ -135,7 +209,7 @@ def test_emulated_settings_say_so() -> None:
 def test_pictures_hold_the_comparisons_and_say_emulated() -> None:
     experiment = sample_experiment(treatments=4)
     metrics = headline_metrics(experiment, compared(experiment))
-    drawn = {p.id: p for p in pictures(view(experiment, compared(experiment)), metrics)}
+    drawn = {p.id: p for p in forests(view(experiment, compared(experiment)), metrics)}
     assert list(drawn) == ["throughput", "time", "settings"]
     first = drawn["throughput"].figure["data"][0]
     overheads = {

@@ -11,6 +11,7 @@ import shlex
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
+from hashlib import sha256
 from importlib import resources
 from pathlib import Path
 
@@ -18,63 +19,92 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from vmtax import __version__
-from vmtax.report.picture import pictures
-from vmtax.report.summary import CONFIDENCE, banner, findings, headline, headline_metrics, machine_name
-from vmtax.report.view import View, cost, flat_facts, label, view
+from vmtax.report.glossary import GLOSSARY, term_id
+from vmtax.report.latency import distributions, percentile, tabled
+from vmtax.report.order import THIRDS_ROUNDS, courses
+from vmtax.report.outlier import FEWEST, outliers
+from vmtax.report.picture import forests, latency_pictures, order_picture
+from vmtax.report.summary import CONFIDENCE, banner, findings, headline, headline_metrics, machine_name, sureness
+from vmtax.report.view import View, cost, deviation, flat_facts, label, title, view
 from vmtax.result import Comparison, Experiment
-from vmtax.units import format_duration
+from vmtax.units import format_duration, format_value
+
+MOST_OUTLIERS = 60  # rows of the table; the farthest come first
 
 
 def render_html(experiment: Experiment, comparisons: Sequence[Comparison]) -> str:
     """The report's text, at most 3 MB, most of which is plotly."""
     shown = view(experiment, comparisons)
-    figures = pictures(shown, headline_metrics(experiment, comparisons))
-    return (
-        _environment()
-        .get_template("template.html.j2")
-        .render(
-            view=shown,
-            run=experiment,
-            banner=banner(experiment),
-            headline=headline(experiment, comparisons),
-            findings=findings(experiment, comparisons),
-            figures=figures,
-            figure_data=_script_json({figure.id: figure.figure for figure in figures}),
-            plotly=Markup(_packed_plotly() if figures else ""),
-            style=_own_text("style.css"),
-            script=_own_text("page.js"),
-            machine=machine_name(experiment.facts),
-            facts={path: list(flat_facts(facts)) for path, facts in experiment.facts.items()},
-            command_lines=_command_lines(shown),
-            confidence=CONFIDENCE,
-            date=_date(experiment.created),
-            took=None if experiment.finished is None else format_duration(experiment.finished - experiment.created),
-            version=__version__,
-        )
+    metrics = headline_metrics(experiment, comparisons)
+    latencies = distributions(experiment)
+    course = courses(experiment, metrics.values())
+    overheads, tails, order = forests(shown, metrics), latency_pictures(latencies), order_picture(course)
+    drawn = {picture.id: picture.figure for picture in (*overheads, *tails, *((order,) if order else ()))}
+    script = _own_text("page.js")
+    plotly = _plotly() if drawn else b""
+    page = _environment().get_template("page.html.j2")
+    return page.render(
+        view=shown,
+        run=experiment,
+        banner=banner(experiment),
+        headline=headline(experiment, comparisons),
+        findings=findings(experiment, comparisons),
+        sure=sureness(experiment, comparisons),
+        overheads=overheads,
+        latencies=latencies,
+        shares=tabled(latencies),
+        tails=tails,
+        courses=course,
+        order=order,
+        outliers=outliers(experiment),
+        policy=_policy(script.encode(), plotly),
+        figure_data=_script_json(drawn) if drawn else None,
+        plotly=_packed(plotly),
+        style=_own_text("style.css"),
+        script=script,
+        glossary=[term for term in GLOSSARY if shown.emulated or term.word != "emulated"],
+        machine=machine_name(experiment.facts),
+        facts={path: list(flat_facts(facts)) for path, facts in experiment.facts.items()},
+        command_lines=_command_lines(shown),
+        confidence=CONFIDENCE,
+        date=_date(experiment.created),
+        took=None if experiment.finished is None else format_duration(experiment.finished - experiment.created),
+        version=__version__,
     )
 
 
 @lru_cache(maxsize=1)
 def _environment() -> Environment:
     environment = Environment(
-        loader=PackageLoader("vmtax.report", ""),
+        loader=PackageLoader("vmtax.report", "page"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
     environment.filters["whole"] = _whole
-    environment.globals.update(cost=cost, label=label)
+    environment.globals.update(
+        cost=cost,
+        deviation=deviation,
+        format_value=format_value,
+        label=label,
+        percentile=percentile,
+        term_id=term_id,
+        title=title,
+        FEWEST=FEWEST,
+        MOST_OUTLIERS=MOST_OUTLIERS,
+        THIRDS_ROUNDS=THIRDS_ROUNDS,
+    )
     return environment
 
 
 def _whole(text: str) -> str:
     """`text` whose numbers stay on one line with their units."""
-    return re.sub(r"(?<=\d) (?=%|ms\b|s\b|m\b|h\b|d\b)", "\N{NO-BREAK SPACE}", text)
+    return re.sub(r"(?<=\d) (?=%|ms\b|s\b|m\b|h\b|d\b)|(?<=\d [mhd]) (?=\d)", "\N{NO-BREAK SPACE}", text)
 
 
 def _own_text(name: str) -> Markup:
-    return Markup(resources.files("vmtax.report").joinpath(name).read_text("utf-8"))  # ours, not measured
+    return Markup(resources.files("vmtax.report").joinpath("page", name).read_text("utf-8"))  # ours, not measured
 
 
 def _script_json(data: object) -> Markup:
@@ -86,13 +116,24 @@ def _script_json(data: object) -> Markup:
 
 
 @lru_cache(maxsize=1)
-def _packed_plotly() -> str:
-    """plotly.min.js, compressed to a third; page.js inflates it. Found without importing plotly, which takes long."""
+def _plotly() -> bytes:
+    """plotly.min.js, found without importing plotly, which takes long."""
     package = importlib.util.find_spec("plotly")
     if package is None or package.origin is None:
         raise FileNotFoundError("the Python package plotly is not installed: pip install plotly")
-    script = Path(package.origin).parent / "package_data" / "plotly.min.js"
-    return base64.b64encode(gzip.compress(script.read_bytes(), compresslevel=9, mtime=0)).decode()
+    return (Path(package.origin).parent / "package_data" / "plotly.min.js").read_bytes()
+
+
+@lru_cache(maxsize=1)
+def _packed(script: bytes) -> Markup:
+    """Compressed to a third; page.js inflates it."""
+    return Markup(base64.b64encode(gzip.compress(script, compresslevel=9, mtime=0)).decode())
+
+
+def _policy(*scripts: bytes) -> str:
+    """A content security policy: nothing is loaded, and no script runs but these, also if markup slipped through."""
+    hashes = " ".join(f"'sha256-{base64.b64encode(sha256(script).digest()).decode()}'" for script in scripts)
+    return f"default-src 'none'; style-src 'unsafe-inline'; script-src {hashes}; img-src data: blob:"
 
 
 def _command_lines(shown: View) -> list[tuple[str, str, str]]:

@@ -64,6 +64,26 @@ class Finding:
         return "".join(part.text for part in self.parts)
 
 
+@dataclass(frozen=True, slots=True)
+class Sureness:
+    """What the findings rest on, counted."""
+
+    comparisons: int
+    intervals: int  # comparisons that have one
+    trials: int
+    failed: int  # trials that failed or were refused
+
+
+def sureness(experiment: Experiment, comparisons: Sequence[Comparison]) -> Sureness:
+    """What a reader needs to know before believing the findings."""
+    return Sureness(
+        comparisons=len(comparisons),
+        intervals=sum(comparison.low is not None for comparison in comparisons),
+        trials=len(experiment.trials),
+        failed=sum(trial.status != "ok" for trial in experiment.trials),
+    )
+
+
 def findings(experiment: Experiment, comparisons: Sequence[Comparison]) -> tuple[Finding, ...]:
     """One sentence for each workload that was compared, in the order in which they were measured."""
     seen = _Seen(experiment, comparisons)

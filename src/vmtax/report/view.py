@@ -232,6 +232,12 @@ def figures(fraction: float, low: float | None, high: float | None) -> tuple[str
     return estimate, f"[{', '.join(ends)}]"
 
 
+def deviation(ratio: float) -> str:
+    """How far a value lies from its reference: "+4.5 %", "-12 %" with a real minus sign, "24x" from tenfold on."""
+    text = format_overhead(ratio - 1)
+    return f"+{text}" if ratio > 1 and text.endswith("%") and text != "0.0 %" else text
+
+
 def printable(text: str) -> str:
     """`text` without what a terminal would obey: a name or a tool's last words may hold escape sequences."""
     return "".join(c if c.isprintable() else " " if c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in text)

@@ -1,7 +1,4 @@
-"""The pictures as plotly figures, built as plain data: forest plots, one row per case, a point with its interval.
-
-A string "var(--name)" stands for a colour of style.css: page.js puts in the one of the current theme.
-"""
+"""Forest plots: one row per case, a point with its interval for each contrast."""
 
 from __future__ import annotations
 
@@ -9,8 +6,8 @@ import math
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from html import escape
 
+from vmtax.report.picture.base import AXIS, Picture, apart, emulation, escape, frame, percent_tick
 from vmtax.report.view import Effect, Row, View, cost, label, split
 from vmtax.result import Json, Metric
 
@@ -22,23 +19,12 @@ FRAME_PIXELS = 96  # axis and legend
 STYLES = {  # (layer of the baseline, layer of the treatment)
     ("host", "vm"): ("circle", "var(--vm)"),
     ("vm", "nested"): ("diamond", "var(--nesting)"),
-    ("host", "nested"): ("square-open", "var(--nested)"),
+    ("host", "nested"): ("square-open", "var(--host)"),
     ("vm", "vm"): ("circle", "var(--vm)"),
     ("nested", "nested"): ("diamond", "var(--nesting)"),
 }
 # Overheads in time that make a readable tick; the axis is logarithmic in 1 + overhead.
 TICKS = (-0.9, -0.75, -0.5, -0.25, -0.1, 0, 0.1, 0.25, 0.5, 1, 2, 4, 9, 24, 99, 249, 999)
-
-
-@dataclass(frozen=True, slots=True)
-class Picture:
-    """One figure and what is said about it."""
-
-    id: str
-    title: str
-    caption: str
-    alternative: str  # for a reader who does not see it
-    figure: Json  # plotly: data and layout
 
 
 @dataclass(slots=True)
@@ -69,9 +55,9 @@ class _Forest:
         return [effect for points in self.points.values() for _, _, effect in points]
 
 
-def pictures(view: View, headline_metrics: Mapping[str, Metric]) -> tuple[Picture, ...]:
+def forests(view: View, headline_metrics: Mapping[str, Metric]) -> tuple[Picture, ...]:
     """The layers by throughput lost and by more time, and the settings; only those that have a point to show."""
-    forests = (
+    found = (
         ("throughput", "Throughput lost", _layers(view, _rate), _linear, "throughput lost"),
         ("time", "More time", _layers(view, _time), _logarithmic, "time added"),
         (
@@ -82,7 +68,7 @@ def pictures(view: View, headline_metrics: Mapping[str, Metric]) -> tuple[Pictur
             "overhead",
         ),
     )
-    return tuple(_picture(*forest) for forest in forests if forest[2].effects)
+    return tuple(_picture(*forest) for forest in found if forest[2].effects)
 
 
 def _layers(view: View, choose: Callable[[Sequence[Row]], Row | None]) -> _Forest:
@@ -130,7 +116,7 @@ def _settings(view: View, headline_metrics: Mapping[str, Metric]) -> _Forest:
 
 def _style(baseline: str, treatment: str) -> tuple[str, str]:
     """By the layers, with which treatments' names begin."""
-    return STYLES.get((baseline.partition(" ")[0], treatment.partition(" ")[0]), ("square-open", "var(--nested)"))
+    return STYLES.get((baseline.partition(" ")[0], treatment.partition(" ")[0]), ("square-open", "var(--host)"))
 
 
 def _drawable(effect: Effect | None) -> bool:
@@ -150,7 +136,7 @@ def _time(rows: Sequence[Row]) -> Row | None:
 
 def _picture(id: str, name: str, forest: _Forest, axis: Callable[[Sequence[Effect]], Json], what: str) -> Picture:
     effects = forest.effects
-    emulated = _how_emulated(effects)
+    emulated = emulation([effect.emulated for effect in effects])
     transform = axis is _logarithmic
     figure: Json = {
         "data": [_trace(series, points, forest.styles[series], transform) for series, points in forest.points.items()],
@@ -174,12 +160,6 @@ def _caption(id: str, emulated: str) -> str:
     }
     said = {"": "", "emulated": " Every point is emulated.", "partly emulated": " Points that are emulated say so."}
     return texts[id] + said[emulated]
-
-
-def _how_emulated(effects: Sequence[Effect]) -> str:
-    if not any(effect.emulated for effect in effects):
-        return ""
-    return "emulated" if all(effect.emulated for effect in effects) else "partly emulated"
 
 
 def _trace(series: str, points: Sequence[tuple[float, str, Effect]], style: tuple[str, str], logarithmic: bool) -> Json:
@@ -222,20 +202,11 @@ def _hover(row: str, series: str, effect: Effect) -> Iterator[str]:
 
 def _layout(forest: _Forest, axis: Json, what: str) -> Json:
     labels = forest.labels
-    grid = {"gridcolor": "var(--rule)", "linecolor": "var(--rule)", "zeroline": False, "fixedrange": True}
     return {
-        "height": FRAME_PIXELS + forest.row_pixels * len(labels),
-        "margin": {"l": 8, "r": 16, "t": 8, "b": 48},
-        "font": {"family": "system-ui, sans-serif", "size": 13, "color": "var(--text)"},
-        "modebar": {"bgcolor": "rgba(0,0,0,0)", "color": "var(--muted)", "activecolor": "var(--text)"},
-        "paper_bgcolor": "rgba(0,0,0,0)",
-        "plot_bgcolor": "rgba(0,0,0,0)",
-        "hoverlabel": {"bgcolor": "var(--paper)", "bordercolor": "var(--rule)", "font": {"color": "var(--text)"}},
-        "showlegend": True,
-        "legend": {"orientation": "h", "x": 0, "xanchor": "left", "y": 1, "yanchor": "bottom"},
-        "xaxis": {**grid, "title": {"text": what, "standoff": 8, "font": {"size": 13}}, **axis},
+        **frame(FRAME_PIXELS + forest.row_pixels * len(labels)),
+        "xaxis": {**AXIS, "title": {"text": what, "standoff": 8, "font": {"size": 13}}, **axis},
         "yaxis": {
-            **grid,
+            **AXIS,
             "automargin": True,
             "tickvals": list(range(len(labels))),
             "ticktext": list(labels),
@@ -277,28 +248,15 @@ def _logarithmic(effects: Sequence[Effect]) -> Json:
     low, high = min(ends), max(ends)
     room = 0.05 * (high - low) or 0.01
     inside = [tick for tick in TICKS if low - room <= math.log10(1 + tick) <= high + room]
-    ticks = _apart(inside, (high - low + 2 * room) / 6)
+    ticks = apart(inside, (high - low + 2 * room) / 6)
     return {
         "type": "log",
         "tickangle": 0,
         "range": [low - room, high + room],
         "tickvals": [1 + tick for tick in ticks],
-        "ticktext": [_tick(tick) for tick in ticks],
+        "ticktext": [percent_tick(tick) for tick in ticks],
         "minorloglabels": "none",
     }
-
-
-def _apart(ticks: Sequence[float], gap: float) -> list[float]:
-    """Those ticks that stand at least `gap` decades from the one before; 0 always stays."""
-    kept: list[float] = []
-    for tick in sorted(ticks, key=abs):
-        if all(abs(math.log10(1 + tick) - math.log10(1 + other)) >= gap for other in kept):
-            kept.append(tick)
-    return sorted(kept)
-
-
-def _tick(overhead: float) -> str:
-    return f"{1 + overhead:g}×" if overhead >= 9 else f"{100 * overhead:g} %".replace("-", "−")
 
 
 def _ends(effect: Effect) -> Iterator[float]:

@@ -26,13 +26,26 @@
     return value;
   };
 
+  // Paper is told its width here: its layout is made after the last moment at which a script can measure it.
+  const paperWidth = (plot) => (plot.closest(".pair") ? 340 : 690);
+
   const draw = () => {
     const style = getComputedStyle(root);
+    const paper = matchMedia("print").matches;
     return Promise.all(Object.entries(figures).map(([id, figure]) => {
+      const plot = document.getElementById(id);
       const { data, layout } = coloured(figure, style);
-      return window.Plotly.react(document.getElementById(id), data, layout, options);
+      return window.Plotly.react(plot, data, paper ? { ...layout, width: paperWidth(plot) } : layout, options);
     }));
   };
+
+  // What is folded on the screen is not lost on paper, but for the long lists of where a warning holds.
+  const folded = [];
+  addEventListener("beforeprint", () => {
+    folded.push(...document.querySelectorAll("details:not([open], .doubts details)"));
+    folded.forEach((details) => { details.open = true; });
+  });
+  addEventListener("afterprint", () => { folded.splice(0).forEach((details) => { details.open = false; }); });
 
   const failed = (error) => {
     root.dataset.pictures = `failed: ${error}`;

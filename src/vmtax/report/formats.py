@@ -1,0 +1,74 @@
+"""The formats of a report, in one table. What a format needs is imported when it is asked for."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from vmtax.result import Comparison, Experiment
+
+
+class FormatError(Exception):
+    """A format that does not exist, or that this installation cannot write."""
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """One way of writing an experiment down."""
+
+    name: str
+    suffix: str  # of the file
+    render: Callable[[Experiment, Sequence[Comparison]], bytes]
+    text: bool = True  # UTF-8, so that a terminal can show it
+
+
+def _html(experiment: Experiment, comparisons: Sequence[Comparison]) -> bytes:
+    from vmtax.report.html import render_html
+
+    return render_html(experiment, comparisons).encode()
+
+
+def _markdown(experiment: Experiment, comparisons: Sequence[Comparison]) -> bytes:
+    from vmtax.report.markdown import render_markdown
+
+    return render_markdown(experiment, comparisons).encode()
+
+
+def _json(experiment: Experiment, comparisons: Sequence[Comparison]) -> bytes:
+    from vmtax.report.json import envelope, experiment_data
+
+    return f"{envelope('experiment', experiment_data(experiment, comparisons))}\n".encode()
+
+
+def _csv(experiment: Experiment, comparisons: Sequence[Comparison]) -> bytes:
+    from vmtax.report.csv import render_csv
+
+    return render_csv(experiment).encode()
+
+
+def _parquet(experiment: Experiment, comparisons: Sequence[Comparison]) -> bytes:
+    from vmtax.report.parquet import render_parquet
+
+    return render_parquet(experiment)
+
+
+FORMATS = {
+    format.name: format
+    for format in (
+        Format("html", ".html", _html),
+        Format("markdown", ".md", _markdown),
+        Format("json", ".json", _json),
+        Format("csv", ".csv", _csv),
+        Format("parquet", ".parquet", _parquet, text=False),
+    )
+}
+
+
+def find(name: str) -> Format:
+    """The format of that name. Raises FormatError with what there is."""
+    if name in FORMATS:
+        return FORMATS[name]
+    near = difflib.get_close_matches(name, FORMATS, n=1)
+    meant = f"; did you mean {near[0]}?" if near else f"; there are: {', '.join(FORMATS)}"
+    raise FormatError(f"unknown format {name!r}{meant}")

@@ -1,0 +1,96 @@
+"""How long single operations took, layer by layer: a distribution, where a mean would hide the tail. Pure."""
+
+from __future__ import annotations
+
+import statistics
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from vmtax.report.view import Number, emulated_treatments, first_treatments, title
+from vmtax.result import Experiment, Treatment, Trial
+from vmtax.units import format_value
+
+TABLED = (0.5, 0.9, 0.99, 0.999, 0.9999)  # shares that the table tells
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """The latencies of one treatment in one case."""
+
+    treatment: str
+    layer: str
+    emulated: bool
+    rounds: int
+    points: tuple[tuple[float, float], ...]  # (share of operations, seconds: median over rounds), rising
+
+    def at(self, share: float) -> Number | None:
+        """What that share of the operations took at most; None where too few operations tell it."""
+        seconds = dict(self.points).get(share)
+        return None if seconds is None else Number(format_value(seconds, "s"), self.emulated)
+
+
+@dataclass(frozen=True, slots=True)
+class Distribution:
+    """One case, with the first treatment of each layer that has latencies."""
+
+    workload: str
+    case: str
+    curves: tuple[Curve, ...]
+
+    @property
+    def name(self) -> str:
+        """The case under its workload: "Disk randread-4k-qd1"."""
+        return f"{title(self.workload)} {self.case}".strip()
+
+
+def distributions(experiment: Experiment) -> tuple[Distribution, ...]:
+    """Every case whose trials kept their latencies, in order of appearance."""
+    first = first_treatments(experiment.treatments).values()
+    names = {treatment.name for treatment in first}
+    emulated = emulated_treatments(experiment)
+    kept: dict[tuple[str, str], dict[str, list[Trial]]] = defaultdict(lambda: defaultdict(list))
+    for trial in experiment.trials:
+        if trial.status == "ok" and trial.latencies and trial.treatment in names:
+            kept[trial.workload, trial.case][trial.treatment].append(trial)
+    found = (Distribution(*case, tuple(_curves(first, trials, emulated))) for case, trials in kept.items())
+    return tuple(distribution for distribution in found if distribution.curves)
+
+
+def tabled(found: Iterable[Distribution]) -> tuple[float, ...]:
+    """The shares of TABLED that any of them has."""
+    have = {share for distribution in found for curve in distribution.curves for share, _ in curve.points}
+    return tuple(share for share in TABLED if share in have)
+
+
+def percentile(share: float) -> str:
+    """A share as people call it: "p99.9"."""
+    return f"p{100 * share:.10g}"
+
+
+def _curves(
+    treatments: Iterable[Treatment], trials: Mapping[str, Sequence[Trial]], emulated: frozenset[str]
+) -> Iterator[Curve]:
+    for treatment in treatments:
+        mine = trials.get(treatment.name, ())
+        points = _medians(mine)
+        if points:
+            rounds = len({trial.round for trial in mine})
+            yield Curve(treatment.name, treatment.layer, treatment.name in emulated, rounds, points)
+
+
+def _medians(trials: Sequence[Trial]) -> tuple[tuple[float, float], ...]:
+    """Of each share the median over rounds of each round's median: a boot is the unit (METHOD.md).
+
+    Only shares that every trial tells: a share that needs more operations is told by the fast rounds alone.
+    """
+    values: dict[float, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for trial in trials:
+        for share, seconds in trial.latencies:
+            if 0 <= share < 1 and seconds > 0:
+                values[share][trial.round].append(seconds)
+    return tuple(
+        (share, statistics.median(map(statistics.median, rounds.values())))
+        for share, rounds in sorted(values.items())
+        if sum(map(len, rounds.values())) == len(trials)
+    )

@@ -1,0 +1,162 @@
+"""GitHub-flavoured Markdown, for issues and wikis: findings, one table for each workload, warnings, the machines."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+
+from vmtax.report.summary import Part, banner, findings, headline, machine_name
+from vmtax.report.view import Effect, Number, Section, View, cost, flat_facts, label, printable, view
+from vmtax.result import Comparison, Experiment
+from vmtax.units import format_duration, format_value
+
+FACTS = {  # of each machine, as people call them; the HTML and the JSON have all
+    "cpu_model": "CPU",
+    "cpus_online": "CPUs",
+    "memory_bytes": "memory",
+    "os": "system",
+    "kernel_release": "kernel",
+    "hypervisor": "hypervisor",
+}
+MOST_PLACES = 3  # of a warning
+
+
+def render_markdown(experiment: Experiment, comparisons: Sequence[Comparison]) -> str:
+    """The whole document. What was measured or named by somebody is text in it, never markup."""
+    shown = view(experiment, comparisons)
+    parts = (
+        _head(shown),
+        _findings(experiment, comparisons),
+        *(_section(section) for section in shown.sections),
+        _listed("Warnings", _doubts(shown)),
+        _listed("What was not measured, and why", map(_text, experiment.notes)),
+        _machines(experiment),
+        ("## Repeat it", "", *_code_block(experiment.command)),
+    )
+    return "\n".join(line for part in parts for line in (*part, "")).rstrip("\n") + "\n"
+
+
+def _head(shown: View) -> Iterator[str]:
+    run = shown.experiment
+    machine = machine_name(run.facts)
+    took = f"took {format_duration(run.finished - run.created)}" if run.finished else "not finished"
+    date = f"{datetime.fromtimestamp(run.created, UTC):%Y-%m-%d %H:%M} UTC"
+    rounds = f"{shown.rounds} round{'' if shown.rounds == 1 else 's'}"
+    facts = (run.name, f"on {run.host}{f' ({machine})' if machine else ''}", date, rounds, took, run.state, run.id)
+    yield "# What virtualization costs"
+    yield ""
+    yield _text(", ".join(facts))
+    warning = banner(run)
+    if warning:
+        yield ""
+        yield f"> **Emulated.** {_text(warning)}"
+
+
+def _findings(experiment: Experiment, comparisons: Sequence[Comparison]) -> Iterator[str]:
+    yield "## What was found"
+    yield ""
+    over = headline(experiment, comparisons)
+    if over:
+        yield from (_text(over), "")
+    found = findings(experiment, comparisons)
+    for finding in found:
+        yield f"- {_text(finding.resource)}: {''.join(map(_part, finding.parts))}"
+    if not found:
+        yield "Nothing can be compared yet: no round has a result on two sides."
+
+
+def _part(part: Part) -> str:
+    """Its own spaces are kept, for they join it to the next."""
+    return {"strong": f"**{part.text}**", "interval": part.text}.get(part.kind) or _escaped(printable(part.text))
+
+
+def _section(section: Section) -> Iterator[str]:
+    """Medians, and overheads with their intervals; then the other settings, where there are any."""
+    yield f"## {_text(section.title)}"
+    yield ""
+    contrasts = (f"{high} vs {low}" for low, high in section.contrasts)
+    yield from _table_head("metric", *section.layers, *contrasts, "rounds")
+    for case in section.cases:
+        for row in case.rows:
+            name = " ".join(filter(None, (case.name, label(row.metric))))
+            what = f"{_text(name)} ({cost(row.metric)})"
+            yield _row(what, *map(_number, row.medians), *map(_effect, row.effects), row.rounds)
+    settings = [
+        (case.name, row.metric, setting.treatment, setting.medians[place], setting.effects[place])
+        for case in section.cases
+        for setting in case.settings
+        for place, row in enumerate(case.rows)
+    ]
+    if settings:
+        yield ""
+        yield from _table_head("metric and treatment", "median", "against the first of its layer")
+        for case_name, metric, treatment, median, effect in settings:
+            name = " ".join(filter(None, (case_name, label(metric))))
+            what = f"{_text(name)} ({cost(metric)}), {_text(treatment)}"
+            yield _row(what, _number(median), _effect(effect))
+
+
+def _doubts(shown: View) -> Iterator[str]:
+    for doubt in shown.doubts:
+        more = f", and {len(doubt.places) - MOST_PLACES} more" if len(doubt.places) > MOST_PLACES else ""
+        yield f"{_text(doubt.text)} ({_text('; '.join(doubt.places[:MOST_PLACES]))}{more})"
+
+
+def _machines(experiment: Experiment) -> Iterator[str]:
+    yield "## The machines"
+    yield ""
+    known = {path: dict(flat_facts(facts)) for path, facts in experiment.facts.items()}
+    told = [name for name in FACTS if any(name in facts for facts in known.values())]
+    yield _row("machine", *(FACTS[name] for name in told))
+    yield _row("---", *("---" for _ in told))
+    for path, facts in known.items():
+        yield _row(_text(path), *(_fact(name, facts.get(name, "")) for name in told))
+
+
+def _fact(name: str, value: str) -> str:
+    return format_value(float(value), "B") if name == "memory_bytes" and value.isdecimal() else _text(value)
+
+
+def _listed(title: str, lines: Iterable[str]) -> Iterator[str]:
+    items = [f"- {line}" for line in lines]
+    if items:
+        yield from (f"## {title}", "", *items)
+
+
+def _table_head(*names: str) -> Iterator[str]:
+    yield _row(*map(_text, names))
+    yield _row("---", *("---:" for _ in names[1:]))
+
+
+def _row(*cells: str) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _number(number: Number | None) -> str:
+    return "–" if number is None else f"{number.text}{' emulated' if number.emulated else ''}"
+
+
+def _effect(effect: Effect | None) -> str:
+    if effect is None:
+        return "–"
+    estimate = effect.text if effect.unclear else f"**{effect.text}**"
+    return f"{estimate} {effect.interval}{' emulated' if effect.emulated else ''}"
+
+
+def _text(text: str) -> str:
+    """`text` on one line, as it is: nor does it begin a list where it begins a line."""
+    return re.sub(r"^(\d*)([-+.)])(?=\s|$)", r"\1\\\2", _escaped(" ".join(printable(text).split())))
+
+
+def _escaped(text: str) -> str:
+    """Every character that Markdown or HTML could obey, made harmless."""
+    harmless = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return re.sub(r"[\\`*_\[\]|~#$]", r"\\\g<0>", harmless)
+
+
+def _code_block(text: str) -> tuple[str, str, str]:
+    """A fenced block whose fence is longer than any in the text."""
+    longest = max((len(run) for run in re.findall("`+", text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return fence, printable(text), fence

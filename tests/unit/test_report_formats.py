@@ -1,0 +1,164 @@
+"""Markdown, CSV and Parquet: everything is in them, and nothing in them is obeyed by what opens them."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+import json
+import re
+import sys
+
+import pyarrow.parquet
+import pytest
+from markdown_it import MarkdownIt
+
+from tests.sample import sample_experiment
+from tests.unit.test_report import check_golden, compared, renamed
+from tests.unit.test_report_html import HOSTILE, Page, hostile
+from vmtax.report.formats import FORMATS, FormatError, find
+from vmtax.report.json import envelope, experiment_data
+from vmtax.result import Experiment
+
+FORMULAS = ("=1+1", "+1", "-1", "@SUM(A1)", " =1")
+
+
+def made(format: str, experiment: Experiment) -> bytes:
+    return find(format).render(experiment, compared(experiment))
+
+
+def read_csv(experiment: Experiment) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(made("csv", experiment).decode(), newline="")))
+
+
+def rendered(experiment: Experiment) -> str:
+    """The Markdown as a page, by a renderer that would let HTML through."""
+    return (
+        MarkdownIt("commonmark", {"html": True})
+        .enable(["table", "strikethrough"])
+        .render(made("markdown", experiment).decode())
+    )
+
+
+# --- the table of formats
+
+
+def test_every_format_writes_every_experiment() -> None:
+    started = dataclasses.replace(sample_experiment(), trials=(), boots=(), finished=None, state="running")
+    for name, format in FORMATS.items():
+        assert format.name == name and format.suffix.startswith(".")
+        for experiment in (sample_experiment(rounds=2, failures=2), started):
+            data = format.render(experiment, compared(experiment))
+            assert data and (not format.text or data.decode().endswith("\n") or name == "html")
+
+
+def test_an_unknown_format_is_told_with_what_there_is() -> None:
+    with pytest.raises(FormatError, match="did you mean parquet"):
+        find("parket")
+    with pytest.raises(FormatError, match="there are: html, markdown, json, csv, parquet"):
+        find("pdf")
+
+
+def test_json_is_what_show_json_prints() -> None:
+    experiment = sample_experiment(rounds=2)
+    assert (
+        made("json", experiment).decode()
+        == envelope("experiment", experiment_data(experiment, compared(experiment))) + "\n"
+    )
+
+
+# --- Markdown
+
+
+def test_markdown() -> None:
+    check_golden("report.md", made("markdown", sample_experiment(treatments=4, failures=2)).decode())
+
+
+@pytest.mark.parametrize(
+    "text", (*HOSTILE, "a|b", "`a", "*a*", "[a](http://x)", "![a](b)", "\\", "- a", "# a", "&lt;", "a\n\n# b")
+)
+def test_names_are_text_in_markdown(text: str) -> None:
+    page, harmless = Page(rendered(hostile(text))), Page(rendered(hostile("harmless")))
+    assert [tag for tag, _ in page.elements] == [tag for tag, _ in harmless.elements]
+    assert " ".join(text.split()) in page.prose()
+
+
+def test_every_emulated_number_of_the_markdown_says_so() -> None:
+    lines = made("markdown", sample_experiment()).decode().splitlines()
+    rows = [line.strip("| ").split(" | ") for line in lines if re.search(r"\((throughput|more)", line)]
+    assert len(rows) > 30
+    for name, *cells in rows:
+        guests = [cell for cell in cells if "emulated" in cell]
+        assert len(guests) == len(cells) - (1 if "launch" in name or len(cells) == 4 else 2), (name, cells)
+    assert "emulated" not in made("markdown", sample_experiment(emulated=False)).decode().lower()
+
+
+# --- CSV and Parquet
+
+
+def test_one_row_for_each_measurement() -> None:
+    experiment = sample_experiment(treatments=4, failures=2)
+    found = read_csv(experiment)
+    first = experiment.trials[0]
+    row, disturbance = found[0], first.disturbance
+    assert disturbance is not None
+    assert len(found) == sum(len(trial.measurements) for trial in experiment.trials)
+    assert (row["run"], row["plan"], row["host"]) == (experiment.id, "quick", "local")
+    assert (row["treatment"], row["layer"], row["disk.cache"]) == (first.treatment, "vm", "none")
+    assert (row["metric"], row["unit"], row["better"]) == ("chess.one-thread.nodes_per_second", "1/s", "higher")
+    assert float(row["value"]) == first.measurements[0].value  # exactly
+    assert float(row["disturbance.busy_seconds"]) == disturbance.busy_seconds
+    assert {r["emulated"] for r in found if r["layer"] == "host"} == {"false"}
+    assert {r["emulated"] for r in found if r["layer"] != "host"} == {"true"}
+
+
+def test_what_is_not_known_is_empty() -> None:
+    experiment = sample_experiment(rounds=1)
+    trials = tuple(dataclasses.replace(trial, disturbance=None) for trial in experiment.trials)
+    row = read_csv(dataclasses.replace(experiment, trials=trials))[0]
+    assert {value for name, value in row.items() if name.startswith("disturbance.")} == {""}
+
+
+@pytest.mark.parametrize("text", FORMULAS)
+def test_text_is_no_formula_in_a_spreadsheet(text: str) -> None:
+    experiment = renamed(sample_experiment(rounds=1), {"vm": text}, name=text, host=text)
+    below_zero = dataclasses.replace(experiment.trials[0].measurements[0], value=-1.5)
+    first = dataclasses.replace(experiment.trials[0], measurements=(below_zero,))
+    found = read_csv(dataclasses.replace(experiment, trials=(first, *experiment.trials[1:])))
+    assert {row["plan"] for row in found} == {row["host"] for row in found} == {f"'{text}"}
+    assert f"'{text}" in {row["treatment"] for row in found}
+    assert found[0]["value"] == "-1.5"  # a number is one
+
+
+def test_a_row_stays_on_its_line() -> None:
+    text = made("csv", renamed(sample_experiment(rounds=1), {}, host="a\r\n=1\x1b[2J")).decode()
+    assert "\x1b" not in text and "\r" not in text
+    assert text.count("\n") == 1 + len(read_csv(sample_experiment(rounds=1)))
+
+
+def test_parquet_holds_the_rows_of_the_csv_with_their_types() -> None:
+    experiment = sample_experiment(treatments=4, failures=1)
+    table = pyarrow.parquet.read_table(io.BytesIO(made("parquet", experiment)))
+    found = read_csv(experiment)
+    assert table.column_names == [*found[0]]
+    assert [str(row["value"]) for row in table.to_pylist()] == [row["value"] for row in found]
+    types = {name: str(table.schema.field(name).type) for name in table.column_names}
+    assert (types["round"], types["value"], types["emulated"], types["disk.cache"]) == (
+        *("int64", "double", "bool", "string"),
+    )
+    assert types["disturbance.throttles"] == "int64"
+
+
+def test_parquet_without_pyarrow_names_the_cure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(FormatError) as caught:
+        made("parquet", sample_experiment(rounds=1))
+    assert str(caught.value) == "parquet needs pyarrow: pip install 'vmtax[parquet]'"
+
+
+def test_json_and_csv_agree() -> None:
+    experiment = sample_experiment(rounds=2)
+    measurements = json.loads(made("json", experiment))["data"]["measurements"]
+    assert [(m["metric"], m["value"]) for m in measurements] == [
+        (row["metric"], float(row["value"])) for row in read_csv(experiment)
+    ]
