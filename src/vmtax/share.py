@@ -18,6 +18,7 @@ from vmtax.store import Store
 from vmtax.treatment import LAYERS
 
 SCHEMA, KIND = "vmtax/1", "run"
+OTHER_VERSION = "written by another version of vmtax?"
 LARGEST_BYTES = 2**30  # unpacked; 100,000 measurements with their raw outputs take a tenth of that
 
 
@@ -82,13 +83,12 @@ def _checked(source: Path, data: Any) -> Experiment:
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
-        raise ShareError(f"{source}: {where}: {first['msg']}; written by another version of vmtax?") from error
+        raise ShareError(f"{source}: {where}: {first['msg']}; {OTHER_VERSION}") from error
     except PlanError as error:
-        raise ShareError(
-            f"{source}: {str(error).partition(chr(10))[0]}; written by another version of vmtax?"
-        ) from error
+        raise ShareError(f"{source}: {str(error).splitlines()[0]}; {OTHER_VERSION}") from error
     names = [treatment.name for treatment in experiment.treatments]
-    unknown = {entry.treatment for entry in (*experiment.trials, *experiment.boots)} - set(names)
+    unknown = {trial.treatment for trial in experiment.trials} | {boot.treatment for boot in experiment.boots}
+    unknown -= set(names)
     layers = {treatment.layer for treatment in experiment.treatments} - set(LAYERS)
     if unknown or layers or len(set(names)) < len(names):
         wrong = ", ".join(sorted(unknown | layers)) or "a treatment that is given twice"

@@ -35,32 +35,26 @@ def _own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_is_dead_is_shown_then_removed_and_what_lives_stays(tmp_path: Path) -> None:
-    ours = tmp_path / "ours"
+    alive = LocalMachine()
+    kept, ours = tmp_path / "kept", tmp_path / "ours"
+    kept.mkdir()
     ours.mkdir()
+    alive.remove_later(PurePosixPath(kept))
     child = subprocess.Popen([sys.executable, "-c", CHILD, str(ours)], stdout=subprocess.PIPE, text=True)
     assert child.stdout is not None
     with child.stdout as stdout:
-        guard = int(stdout.readline())
-    os.kill(guard, signal.SIGKILL)
+        os.kill(int(stdout.readline()), signal.SIGKILL)
     child.kill()
     child.wait()
     half = cache_home() / "images/.building-1"
     half.mkdir(parents=True)
     (state_home() / "live").mkdir()
     (state_home() / "live/gone.json").write_text("{}")
-    alive = LocalMachine()
-    kept = tmp_path / "kept"
-    kept.mkdir()
-    # A guard recovers dead lists when it starts: this one must not, so the dead one comes to light again afterwards.
-    dead = next(path for path in (state_home() / "undo").glob("*.undo"))
-    text = dead.read_text()
-    alive.remove_later(PurePosixPath(kept))
-    ours.mkdir(exist_ok=True)
-    dead.write_text(text)
 
     with Store() as store:
         found = {leftover.what: leftover.text for leftover in clean.found(store, images=False)}
         assert found["to be undone"] == f"remove {ours}"
+        assert "sleep 600" in found["process"]
         assert found["half-made image"] == str(half)
         assert found["state of a dead run"].endswith("gone.json")
         assert ours.is_dir() and half.is_dir(), "showing changes nothing"
