@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -20,6 +20,8 @@ from vmtax.machine import Machine
 from vmtax.machine.local import LocalMachine
 from vmtax.places import state_home
 from vmtax.store import Store
+
+VMTAX = (sys.executable, "-m", "vmtax")
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -103,19 +105,21 @@ def booted(parent: Machine, spec: GuestSpec, credentials: Credentials, local: Lo
 def vmtax(
     *argv: str, directory: Path, timeout: float = 600, preexec_fn: Callable[[], None] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "vmtax", *argv]
     return subprocess.run(
-        command, cwd=directory, capture_output=True, text=True, timeout=timeout, preexec_fn=preexec_fn
+        [*VMTAX, *argv], cwd=directory, capture_output=True, text=True, timeout=timeout, preexec_fn=preexec_fn
     )
 
 
 @contextlib.contextmanager
-def under_way(*argv: str, directory: Path, trials: int) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def under_way(
+    *argv: str, directory: Path, trials: int, command: Sequence[str] = VMTAX
+) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """A `vmtax run` that has so many trials in the store, and its token; it is ended at exit if it still runs."""
     lists = state_home() / "undo"
     before = set(lists.glob("*.undo"))
-    command = [sys.executable, "-m", "vmtax", *argv]
-    process = subprocess.Popen(command, cwd=directory, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    process = subprocess.Popen(
+        [*command, *argv], cwd=directory, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
     try:
         _wait_for_trials(process, trials)
         (token,) = {path.stem for path in set(lists.glob("*.undo")) - before}

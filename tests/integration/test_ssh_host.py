@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pwd
+import signal
 import subprocess
-import sys
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from tests.integration.conftest import VMTAX, under_way
+from tests.integration.test_faults import VM_ONLY
 from tests.integration.test_run import PLAN
 from vmtax.image.cache import Image
-from vmtax.machine.local import LocalMachine
+from vmtax.machine.local import LocalMachine, LocalProcess
+from vmtax.machine.ssh import GUARD_SILENCE
+from vmtax.store import Store
 
 NAMESPACE = "vmtax-test-host"
 ADDRESS = "10.78.0.2"
@@ -27,15 +33,34 @@ WITH_SSH_DIRECTORY = 'mount --bind "$1" "$2" && shift 2 && exec "$@"'
 class RemoteHost:
     """What a user would have: a configuration that knows the host, and nothing else."""
 
+    local: LocalMachine
     ssh: Path  # to be used as ~/.ssh
     cache: Path  # XDG_CACHE_HOME over there
+    sshd: tuple[str, ...]
+    servers: list[LocalProcess]
+
+    def cut(self, cut: bool) -> None:
+        """Nothing gets through, and nobody is told."""
+        self.local.run("ip", "link", "set", "vt-test-host", "down" if cut else "up")
+
+    def crash(self) -> None:
+        """Every process of the host dies at once, as in a power cut."""
+        for pid in self.local.run("ip", "netns", "pids", NAMESPACE).split():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(pid), signal.SIGKILL)
+
+    def restart(self) -> None:
+        self.servers.append(self.local.start(*self.sshd))
+        time.sleep(0.5)
 
     def vmtax(self, *argv: str, directory: Path) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([*self.command(), *argv], cwd=directory, capture_output=True, text=True, timeout=400)
+
+    def command(self) -> list[str]:
         home = Path(pwd.getpwuid(os.getuid()).pw_dir, ".ssh")  # where ssh looks, whatever HOME says
         home.mkdir(mode=0o700, exist_ok=True)
         private = ("unshare", "--mount", "sh", "-c", WITH_SSH_DIRECTORY, "sh", str(self.ssh), str(home))
-        command = [*private, sys.executable, "-m", "vmtax", *argv]
-        return subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=400)
+        return [*private, *VMTAX]
 
 
 @pytest.fixture
@@ -62,8 +87,8 @@ def remote(local: LocalMachine, tmp_path: Path) -> Iterator[RemoteHost]:
     batch = f"link set lo up\naddress add {ADDRESS}/30 dev eth0\nlink set eth0 up\n"
     local.run("ip", "-n", NAMESPACE, "-batch", "-", input=batch)
     local.run("mkdir", "-p", "/run/sshd")
-    local.start("ip", "netns", "exec", NAMESPACE, "/usr/sbin/sshd", "-D", "-e", "-f", str(configuration))
-    yield RemoteHost(ssh, cache)
+    sshd = ("ip", "netns", "exec", NAMESPACE, "/usr/sbin/sshd", "-D", "-e", "-f", str(configuration))
+    yield RemoteHost(local, ssh, cache, sshd, [local.start(*sshd)])
 
 
 def test_a_host_over_ssh_is_measured_with_the_same_code(image: Image, remote: RemoteHost, tmp_path: Path) -> None:
@@ -91,3 +116,55 @@ def test_a_changed_host_key_is_refused_as_ssh_would(remote: RemoteHost, tmp_path
     assert done.returncode == 1
     assert "HOST IDENTIFICATION HAS CHANGED" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_cut_line_and_a_host_that_dies_cost_the_rest_of_the_run_only(
+    image: Image, remote: RemoteHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for kind in ("DATA", "STATE"):
+        monkeypatch.setenv(f"XDG_{kind}_HOME", str(tmp_path / f"{kind.lower()}-here"))
+    plan = tmp_path / "remote.yaml"
+    plan.write_text(VM_ONLY.replace("2}", "3}").replace("min: 2", "min: 3"))
+    (remote.cache / "vmtax/images").mkdir(parents=True)
+    # Hard links: what is tested is the line, not the copying.
+    remote.local.run("cp", "-al", str(image.directory), str(remote.cache / "vmtax/images"), timeout=120)
+    options = ("--yes", "-o", "r.html")
+
+    begin = ("run", str(plan), "--host", "ssh://testhost", *options)
+    with under_way(*begin, directory=tmp_path, trials=2, command=remote.command()) as (process, _):
+        remote.cut(True)
+        assert process.wait(120) == 1
+        assert process.stderr is not None
+        words = process.stderr.read()
+        assert "host: the connection is gone" in words and "vmtax run --resume" in words
+        assert "Traceback" not in words
+        deadline = time.monotonic() + GUARD_SILENCE + 20
+        while (left := far_away(remote)) and time.monotonic() < deadline:
+            time.sleep(0.5)
+        assert left == [], "the far guard noticed by itself that the line is cut"
+    remote.cut(False)
+
+    again = ("run", "--resume", *options)
+    with under_way(*again, directory=tmp_path, trials=4, command=remote.command()) as (process, _):
+        remote.crash()
+        assert process.wait(120) == 1
+    remote.restart()
+
+    done = remote.vmtax(*again, directory=tmp_path)
+    assert done.returncode == 0, done.stderr
+    with Store() as store:
+        found = store.load()
+    places = [(trial.round, trial.workload, trial.case) for trial in found.trials]
+    assert found.state == "complete" and len(places) == len(set(places)) == 3 * 4
+    assert far_away(remote) == []
+
+
+def far_away(remote: RemoteHost) -> list[str]:
+    """What our runs left on the host under test, and processes there other than its sshd."""
+    found = [str(path) for path in Path("/var/tmp").glob("vmtax-*")]
+    for pid in remote.local.run("ip", "netns", "pids", NAMESPACE).split():
+        with contextlib.suppress(OSError):
+            command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+            if "sshd" not in command:
+                found.append(command)
+    return found
