@@ -9,9 +9,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from vmtax import stats
-from vmtax.result import Better, Boot, Comparison, Experiment, Metric, Treatment, Trial
+from vmtax.result import LAYERS, Better, Boot, Comparison, Experiment, Metric, Treatment, Trial
 
-LAYERS = ("host", "vm", "nested")  # from the bottom up
 Verdict = Literal["worse", "better", "no difference shown", "too few rounds"]
 
 # (metric, treatment name) -> round -> values of that round, or the one number they were reduced to.

@@ -17,6 +17,7 @@ from vmtax.machine import Machine
 from vmtax.machine.guarded import GuardedMachine
 from vmtax.machine.local import LocalMachine
 from vmtax.machine.ssh import connect_host
+from vmtax.meter.text import cpu_numbers
 from vmtax.network import END_ADDRESS, PEER_ADDRESS, Segment
 from vmtax.plan import Plan
 from vmtax.result import Json
@@ -226,10 +227,7 @@ def is_root(host: Machine) -> bool:
 def _cpus(host: Machine, count: int) -> str:
     """The first `count` CPUs that we may use there, as "0,1"."""
     allowed = host.run("grep", "Cpus_allowed_list", "/proc/self/status")
-    numbers: list[int] = []
-    for part in allowed.rpartition(":")[2].strip().split(","):
-        first, _, last = part.partition("-")
-        numbers.extend(range(int(first), int(last or first) + 1))
+    numbers = cpu_numbers(allowed.rpartition(":")[2])
     if len(numbers) < count:
         raise CannotMeasure(f"{host.path} has {len(numbers)} CPUs, the plan gives a guest {count}; lower guest.vcpus")
     return ",".join(str(number) for number in numbers[:count])

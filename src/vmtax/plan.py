@@ -23,8 +23,8 @@ from pydantic import (
 from vmtax import plan_rules as rules
 from vmtax.plan_error import PlanError, problems_of, raise_problems, unknown
 from vmtax.plan_yaml import Document, read
-from vmtax.result import Treatment
-from vmtax.treatment import LAYERS, matches, moved_defaults, treatments
+from vmtax.result import LAYERS, Treatment
+from vmtax.treatment import matches, moved_defaults, treatments
 from vmtax.units import format_duration, parse_bytes, parse_duration, parse_percent
 
 if TYPE_CHECKING:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from pydantic import AfterValidator, BeforeValidator, ValidationError, ValidationInfo
 
 from vmtax.plan_error import Place, Problem, problems_of, show, unknown
-from vmtax.treatment import FACTORS, LAYERS, treatments
+from vmtax.result import LAYERS
+from vmtax.treatment import FACTORS, treatments
 
 if TYPE_CHECKING:
     from vmtax.workload.base import Workload

@@ -10,6 +10,8 @@ Better = Literal["higher", "lower"]
 Status = Literal["ok", "failed", "refused"]
 State = Literal["running", "complete", "interrupted", "failed"]
 
+LAYERS = ("host", "vm", "nested")  # from the bottom up
+
 # A JSON object as the standard library reads it.
 Json = dict[str, Any]
 

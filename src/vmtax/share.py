@@ -13,9 +13,8 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from vmtax.plan import PlanError, from_data
-from vmtax.result import Experiment
+from vmtax.result import LAYERS, Experiment
 from vmtax.store import Store
-from vmtax.treatment import LAYERS
 
 SCHEMA, KIND = "vmtax/1", "run"
 OTHER_VERSION = "written by another version of vmtax?"

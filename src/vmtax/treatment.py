@@ -10,7 +10,6 @@ from types import MappingProxyType
 
 from vmtax.result import Treatment
 
-LAYERS = ("host", "vm", "nested")
 GUESTS = ("vm", "nested")
 
 # The cache modes in which QEMU opens the image with O_DIRECT.

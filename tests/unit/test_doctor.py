@@ -13,13 +13,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from vmtax.doctor import Check, Diagnosis, diagnose, readings
-from vmtax.doctor.needs import cpu_numbers, install
+from vmtax.doctor.needs import install
 from vmtax.doctor.readings import Readings, free_bytes, processes, read
 from vmtax.image import cache, place
 from vmtax.image.cache import Image
 from vmtax.machine.fake import Answers, Argv, FakeMachine, Reply
 from vmtax.meter import disk, facts, pressure
-from vmtax.meter.text import GREP
+from vmtax.meter.text import GREP, cpu_numbers
 from vmtax.report.doctor import diagnosis_data, render, verdict
 
 CPU = "/sys/devices/system/cpu"

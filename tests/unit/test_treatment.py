@@ -5,7 +5,8 @@ from itertools import islice
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vmtax.treatment import FACTORS, LAYERS, moved_defaults, shuffled_rounds, treatments, why_illegal
+from vmtax.result import LAYERS
+from vmtax.treatment import FACTORS, moved_defaults, shuffled_rounds, treatments, why_illegal
 
 FACTOR_LEVELS = st.fixed_dictionaries(
     {}, optional={f.name: st.lists(st.sampled_from(f.levels), min_size=1, unique=True) for f in FACTORS.values()}

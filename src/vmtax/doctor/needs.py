@@ -5,13 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 from vmtax.doctor.check import HOST, VM, WORST_FIRST, Check, Status
 from vmtax.doctor.readings import TOOLS, TOOLS_HERE, Readings
 from vmtax.environment import DISK_DIRECTORY
 from vmtax.image.build import TOOLS as BUILD_TOOLS
-from vmtax.meter.text import fields, kibibytes
+from vmtax.meter.text import cpu_numbers, fields, kibibytes
 from vmtax.units import format_value
 
 IMAGE_BYTES = 2 * 2**30  # that a build, or a copy with its packed file, takes for a while
@@ -20,7 +19,7 @@ FIRMWARE = "enable VT-x (Intel) or SVM (AMD) in the firmware setup (BIOS, UEFI)"
 BASE = ("system", "CPUs", "bwrap", "python3", "taskset", "image", "image cache", "tar", "zstd", "ssh", "ssh-keygen")
 DISKS = ("disk space", "fallocate")
 # What is measured -> the needs it has.
-LAYERS = {
+WANTS = {
     HOST: (*BASE, *DISKS),
     VM: (*BASE, *DISKS, "VM RAM", "QEMU", "KVM"),
     "nested VM": (*BASE, *DISKS, "nested RAM", "QEMU", "KVM", "nesting"),
@@ -72,7 +71,7 @@ def needs(readings: Readings, wanted: Wanted) -> tuple[Check, ...]:
 def measurable(found: Iterable[Check]) -> tuple[Check, ...]:
     """The layers, each as good as the worst of its needs."""
     by_name = {check.name: check for check in found}
-    return tuple(_layer(name, [by_name[need] for need in wants if need in by_name]) for name, wants in LAYERS.items())
+    return tuple(_layer(name, [by_name[need] for need in wants if need in by_name]) for name, wants in WANTS.items())
 
 
 def _layer(name: str, wants: list[Check]) -> Check:
@@ -233,17 +232,6 @@ def _space(name: str, free: int | None, needed: int, where: str, cure: str) -> C
         return _need(name, "unknown", f"how much is free on {where} cannot be read")
     text = f"{gib(free)} free on {where}" + (f", {gib(needed)} needed" if needed else "")
     return _need(name, "ok", text) if free >= needed else _need(name, "missing", text, cure)
-
-
-def cpu_numbers(text: Any) -> list[int]:
-    """The CPUs that the kernel's list notation names, "0-3,8"; none where it is not understood."""
-    numbers: list[int] = []
-    for part in str(text or "").split(","):
-        first, _, last = part.strip().partition("-")
-        if not all(word.isascii() and word.isdigit() and len(word) < 5 for word in (first, last or first)):
-            return []
-        numbers.extend(range(int(first), int(last or first) + 1))
-    return numbers
 
 
 def install(readings: Readings, *packages: str) -> str:

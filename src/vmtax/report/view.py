@@ -10,10 +10,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from vmtax.compare import overhead
-from vmtax.result import Comparison, Experiment, Metric, Treatment, Trial
+from vmtax.result import LAYERS, Comparison, Experiment, Metric, Treatment, Trial
 from vmtax.units import MINUS, format_overhead, format_value
 
-LAYERS = ("host", "vm", "nested")
 CONTRASTS = (("host", "vm"), ("vm", "nested"), ("host", "nested"))  # (baseline, treatment) layers
 TITLES = {"chess": "CPU", "memory": "Memory", "disk": "Disk", "net": "Network", "boot": "Boot"}
 
