@@ -10,6 +10,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import closing
@@ -260,11 +261,37 @@ def test_where_nothing_can_be_written(tmp_path: Path) -> None:
         pass
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_directory_without_permission(tmp_path: Path) -> None:
-    tmp_path.chmod(0o500)
-    with pytest.raises(StoreError, match="cannot be opened for writing"), Store(tmp_path / "x" / "x.sqlite"):
-        pass
+NOBODY = 65534  # whom the overflow uid stands for: no file belongs to it
+
+
+def test_directory_without_permission(path: Path) -> None:
+    """Root may write everywhere, so a child that is nobody tries it."""
+    with Store(path):
+        pass  # every module that the child needs is loaded: it may not be able to read them
+    with tempfile.TemporaryDirectory() as directory:  # pytest's own are closed to others
+        Path(directory).chmod(0o555)
+        words = _tried_as_nobody(Path(directory))
+    assert words.startswith("StoreError") and "x.sqlite: cannot be opened for writing" in words
+
+
+def _tried_as_nobody(directory: Path) -> str:
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            if os.geteuid() == 0:
+                os.setuid(NOBODY)
+            Store(directory / "x.sqlite").__enter__()
+            words = "it was written"
+        except BaseException as error:
+            words = f"{type(error).__name__}: {error}"
+        os.write(write, words.encode())
+        os._exit(0)
+    os.close(write)
+    with os.fdopen(read) as pipe:
+        words = pipe.read()
+    os.waitpid(child, 0)
+    return words
 
 
 FULL_DISK = """
