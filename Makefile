@@ -41,7 +41,7 @@ check: $(STAMP) ## format, lint, strict types, unit tests; under a minute
 	@$(BIN)/mypy
 	@$(BIN)/python -m pytest --quiet tests/unit
 
-bench: setup ## print the figures of docs/: guest boot, start-up, store, report
+bench: setup ## print the figures that are watched: start-up, show, report, guest boot
 	@$(BIN)/python tools/bench.py
 
 torture: setup ## kill runs at 1100 random points; prints what was lost or left: 0 and 0; about an hour

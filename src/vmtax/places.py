@@ -21,6 +21,11 @@ def state_home() -> Path:
     return _base("XDG_STATE_HOME", ".local/state")
 
 
+def private(path: str, flags: int) -> int:
+    """For `open(..., opener=private)`: what is made is for this user only."""
+    return os.open(path, flags, 0o600)
+
+
 def _base(variable: str, default: str) -> Path:
     given = Path(os.environ.get(variable, ""))
     # A relative path must be ignored, as the specification demands.

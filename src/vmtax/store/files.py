@@ -9,6 +9,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
+from vmtax.places import private
 from vmtax.store.failure import StoreError
 
 
@@ -23,7 +24,7 @@ class RawFiles:
         path = self.root / experiment / file
         make_private(path.parent)
         try:
-            with path.open("wb") as stream:
+            with open(path, "wb", opener=private) as stream:
                 stream.write(gzip.compress(text.encode("utf-8", "surrogatepass"), compresslevel=6, mtime=0))
                 stream.flush()
                 os.fsync(stream.fileno())

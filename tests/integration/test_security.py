@@ -1,0 +1,48 @@
+"""What others on the host, and readers of what is kept, must not get: looked at while a run goes on, and afterwards."""
+
+from __future__ import annotations
+
+import re
+import stat
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.integration.conftest import leftovers, under_way, vmtax
+from tests.integration.test_faults import VM_ONLY
+from vmtax.image.cache import Image
+
+
+def modes(directory: Path) -> dict[str, int]:
+    """Permissions of everything below and of the directory itself."""
+    return {str(path): stat.S_IMODE(path.lstat().st_mode) for path in (directory, *directory.rglob("*"))}
+
+
+def test_sockets_keys_and_files_are_private(image: Image, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for kind in ("DATA", "STATE"):
+        monkeypatch.setenv(f"XDG_{kind}_HOME", str(tmp_path / kind.lower()))
+    (tmp_path / "p.yaml").write_text(VM_ONLY)
+    with under_way("run", "p.yaml", "--yes", "-o", "r.html", directory=tmp_path, trials=2) as (process, token):
+        pids = {entry.partition(":")[0] for entry in leftovers(token) if entry[0].isdigit()}
+        sockets = subprocess.run(["ss", "-H", "-ltunp"], capture_output=True, text=True, check=True).stdout
+        ours = [line.split()[4] for line in sockets.splitlines() if set(re.findall(r"pid=(\d+)", line)) & pids]
+        assert ours, "the guest's ssh port is among them"
+        assert all(address.startswith(("127.0.0.1:", "[::1]:")) for address in ours)
+
+        scratch = Path(f"/tmp/vmtax-{token}")
+        key = (scratch / "key").read_text()
+        assert stat.S_IMODE(scratch.stat().st_mode) == 0o700, "nobody else gets at what is in it"
+        assert stat.S_IMODE((scratch / "key").stat().st_mode) == 0o600
+        for pid in pids:
+            assert key.splitlines()[1] not in Path(f"/proc/{pid}/cmdline").read_text(errors="replace")
+        assert all(mode & 0o077 == 0 for mode in modes(tmp_path / "state").values())
+        assert all(mode & 0o077 == 0 for mode in modes(tmp_path / "data").values())
+        assert process.wait(200) == 0
+    assert not scratch.exists()
+    kept = [path for path in tmp_path.rglob("*") if path.is_file()]
+    raw = subprocess.run(["zcat", *(str(path) for path in kept if path.suffix == ".gz")], capture_output=True).stdout
+    secret = key.splitlines()[1].encode()
+    assert len(secret) > 60 and secret not in raw
+    assert not [path for path in kept if secret in path.read_bytes()]
+    assert "PRIVATE KEY" not in vmtax("show", "--json", directory=tmp_path).stdout
