@@ -10,6 +10,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from vmtax.event import Event, Notice, Step
+from vmtax.exits import CannotDo
 from vmtax.hypervisor import Accelerator, Credentials, GuestSpec, Qemu, choose, find_qemu, image_qemu
 from vmtax.image.cache import Image
 from vmtax.image.place import Placed, place
@@ -51,7 +52,7 @@ class EnvironmentOptions:
         return EnvironmentOptions(data.get("qemu"), PurePosixPath(data.get("disk_directory", DISK_DIRECTORY)))
 
 
-class CannotMeasure(Exception):
+class CannotMeasure(CannotDo):
     """What the plan wants cannot be done here; the text says what would enable it."""
 
 

@@ -10,13 +10,15 @@ from typing import Any, NoReturn
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails, PydanticCustomError
 
+from vmtax.exits import BadInput
+
 Place = tuple[str | int, ...]  # keys and list indexes, from the top of the plan
 Problem = tuple[Place, str]  # where, and what is wrong there and what would be right
 
 _LONGEST_VALUE = 40  # characters of a wrong value that are repeated in a message
 
 
-class PlanError(Exception):
+class PlanError(BadInput):
     """A plan that cannot be used; `problems` holds one printable line for each thing to mend."""
 
     def __init__(self, problems: Sequence[str]) -> None:

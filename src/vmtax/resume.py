@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from vmtax.environment import EnvironmentOptions
+from vmtax.exits import BadInput
 from vmtax.plan import Plan, from_data
 from vmtax.result import Experiment, Json, Trial
 from vmtax.trial import BOOT, Place
@@ -17,7 +18,7 @@ from vmtax.units import format_duration
 SAME = ("cpu_model", "microcode", "kernel_release", "image.identity", "qemu.version", "accelerator.name")
 
 
-class CannotResume(Exception):
+class CannotResume(BadInput):
     """The experiment is not one that can be gone on with; the text says why and what to do."""
 
 
@@ -74,6 +75,12 @@ def refuse_other_host(experiment: Experiment, facts: Json) -> None:
             f"{experiment.id} cannot be gone on with, its rounds would be of unlike things: {'; '.join(differing)}; "
             "undo the change, or start a new run"
         )
+
+
+def image_of(experiment: Experiment) -> str | None:
+    """The identity of the image that it used; None where it was stopped before that was written down."""
+    found = _fact(experiment.facts, "host.image.identity")
+    return found if isinstance(found, str) else None
 
 
 def resumed_note(experiment: Experiment, facts: Json) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
+from vmtax.exits import CannotDo
 from vmtax.plan import PlanError, from_data
 from vmtax.result import LAYERS, Experiment
 from vmtax.store import Store
@@ -21,7 +22,7 @@ OTHER_VERSION = "written by another version of vmtax?"
 LARGEST_BYTES = 2**30  # unpacked; 100,000 measurements with their raw outputs take a tenth of that
 
 
-class ShareError(Exception):
+class ShareError(CannotDo):
     """A file that holds no run, or a place that takes none; the text says what to do."""
 
 

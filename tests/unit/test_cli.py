@@ -12,7 +12,7 @@ import pytest
 
 from tests.sample import sample_experiment
 from vmtax import __version__
-from vmtax.cli import _overridden
+from vmtax.cli.run import _overridden
 from vmtax.plan import load
 from vmtax.store import Store
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
+from vmtax.exits import CannotDo
 from vmtax.hypervisor.credentials import Credentials
 from vmtax.hypervisor.qmp import Qmp, QmpError
 from vmtax.hypervisor.spec import READY, GuestSpec, command_line
@@ -29,7 +30,7 @@ JOIN = 'umask 077 && mkdir "$1" && cat - "$2" > "$1/initrd" && : > "$1/console"'
 _numbers = itertools.count(1)
 
 
-class BootFailed(Exception):
+class BootFailed(CannotDo):
     """A guest did not come up; the text holds QEMU's words and the last console lines."""
 
     def __init__(self, text: str, *, qemu_died: bool = False, silent: bool = False) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from vmtax.exits import CannotDo
 from vmtax.machine import Reader
 
 MINIMUM = (7, 2)
@@ -14,7 +15,7 @@ STEADY_EMULATION = (10, 0)
 DEFAULT = "qemu-system-x86_64"
 
 
-class QemuError(Exception):
+class QemuError(CannotDo):
     """QEMU is missing, too old, or died at start; the text says what to do."""
 
 

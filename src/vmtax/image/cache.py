@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
 
+from vmtax.exits import CannotDo
 from vmtax.image import recipe
 from vmtax.machine.local import LocalMachine
 from vmtax.places import cache_home
@@ -22,7 +23,7 @@ INCOMING = ".incoming-"  # begins the name of a directory that is being copied h
 FILES = ("root.erofs", "vmlinux", "initrd", "manifest")
 
 
-class ImageError(Exception):
+class ImageError(CannotDo):
     """An image cannot be built, found, or trusted; the text says what to do."""
 
 

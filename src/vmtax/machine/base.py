@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO, Protocol
 
+from vmtax.exits import CannotDo
+
 DEFAULT_TIMEOUT = 60.0  # seconds; everything has a limit, this is the one for quick commands
 TAIL_LINES = 12  # how much of stderr a failure shows
 
@@ -29,7 +31,7 @@ class Outcome:
         return self.code == 0 and not self.timed_out
 
 
-class MachineError(Exception):
+class MachineError(CannotDo):
     """Anything that goes wrong with a machine."""
 
 

@@ -6,10 +6,11 @@ import difflib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from vmtax.exits import BadInput
 from vmtax.result import Comparison, Experiment
 
 
-class FormatError(Exception):
+class FormatError(BadInput):
     """A format that does not exist, or that this installation cannot write."""
 
 

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
+from vmtax.exits import CannotDo
 from vmtax.machine import Machine
 
 SLOWEST_BYTES_PER_SECOND = 4e6  # for the time limit of filling: a poor disk under emulation
 
 
-class StorageError(Exception):
+class StorageError(CannotDo):
     """A disk under test cannot be made; the text says what to do."""
 
 

@@ -10,6 +10,8 @@ from pathlib import Path
 
 from sqlalchemy.exc import SQLAlchemyError, StatementError
 
+from vmtax.exits import CannotDo
+
 ELSEWHERE = "set XDG_DATA_HOME to a directory elsewhere"
 FULL = ("no space left", f"free some, or {ELSEWHERE}")
 FORBIDDEN = ("cannot be opened for writing", f"give yourself access to it and its directory, or {ELSEWHERE}")
@@ -35,7 +37,7 @@ OS_CAUSES = {
 }
 
 
-class StoreError(Exception):
+class StoreError(CannotDo):
     """One line: what is wrong, where, and what to do about it."""
 
 

@@ -1,0 +1,31 @@
+"""The command line. The only part that prints; heavy modules are imported by the command that needs them."""
+
+from __future__ import annotations
+
+import signal
+from typing import NoReturn
+
+# In the order in which --help lists them.
+from vmtax.cli import host, images, plans, results, run  # noqa: F401
+from vmtax.cli.app import app, fail
+from vmtax.exits import BadInput, CannotDo
+
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def main() -> None:
+    """Run the command; whatever stops it becomes clear lines on stderr and an exit code."""
+    # An ended session or a stopped service unwinds as Ctrl-C does: nothing is left behind.
+    for number in ENDING:
+        signal.signal(number, _interrupted)
+    try:
+        app(prog_name="vmtax")
+    except (BadInput, CannotDo) as error:
+        fail(str(error), error.exit_code)
+
+
+def _interrupted(*_: object) -> NoReturn:
+    # Once is enough: a second Ctrl-C must not stop the tidying up. (Not SIG_IGN, which commands would inherit.)
+    for number in ENDING:
+        signal.signal(number, lambda *_: None)
+    raise KeyboardInterrupt

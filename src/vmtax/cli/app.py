@@ -1,0 +1,93 @@
+"""What all commands share: the application, its options, how it asks, prints and fails."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated, Any, NoReturn
+
+import typer
+from typer.core import TyperGroup
+
+from vmtax import __version__
+from vmtax.exits import DONE, BadInput
+from vmtax.report.formats import FORMATS
+
+ORDER = ("doctor", "run", "watch", "show", "report", "runs", "export", "import", "clean", "plan", "image")
+
+
+class InOrder(TyperGroup):
+    """Lists commands as they are needed, not as they are written."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return sorted(super().list_commands(ctx), key=ORDER.index)
+
+
+app = typer.Typer(
+    cls=InOrder,
+    help="What virtualization costs you: host against VM against nested VM, with confidence intervals.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, schema vmtax/1.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Begin without asking; for scripts.")]
+FormatName = Annotated[str, typer.Option("--format", metavar="FORMAT", help=f"One of {', '.join(FORMATS)}.")]
+RunId = Annotated[str, typer.Argument(metavar="RUN", help="A run's id, the start of one, or 'last'.")]
+
+NOBODY = "this asks before it begins, and nobody is there to answer: add --yes"
+
+
+class BadUse(BadInput):
+    """Options that do not go together, or a place that takes no file."""
+
+
+def fail(text: str, code: int) -> NoReturn:
+    """End with `text` on stderr."""
+    warn(text)
+    raise SystemExit(code)
+
+
+def warn(text: str) -> None:
+    print(f"vmtax: {text}", file=sys.stderr)
+
+
+def agree(yes: bool, question: str = "Begin? [Y/n]") -> None:
+    """Go on only where somebody said so; the capital letter is what an empty answer means."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise BadUse(NOBODY)
+    print(f"{question} ", end="", file=sys.stderr, flush=True)
+    answer = sys.stdin.readline().strip().lower()
+    if answer not in ("y", "yes") and (answer or "[Y" not in question):
+        fail("not begun; nothing was changed", DONE)
+
+
+def printed(renderable: Any, *, soft_wrap: bool = False) -> None:
+    """Print what rich renders."""
+    from rich.console import Console
+
+    Console(highlight=False).print(renderable, soft_wrap=soft_wrap)
+
+
+def answer(kind: str, data: Any) -> None:
+    """Print what `--json` asks for."""
+    from vmtax.report.json import envelope
+
+    print(envelope(kind, data))
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"vmtax {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    pass

@@ -1,0 +1,86 @@
+"""The host itself: `vmtax doctor` and `vmtax clean`."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from vmtax.cli.app import NOBODY, AsJson, BadUse, agree, answer, app, fail, printed
+from vmtax.exits import FAILED, INTERRUPTED
+
+if TYPE_CHECKING:
+    from vmtax.doctor import Check, Readings
+
+
+@app.command()
+def doctor(
+    host: Annotated[str, typer.Option(help="Examine this host: local or ssh://[user@]host.")] = "local",
+    try_: Annotated[
+        bool, typer.Option("--try", help="Also boot a guest, make a bridge and a file; all removed.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="With --try: begin without asking; for scripts.")] = False,
+    json: AsJson = False,
+) -> None:
+    """Say what can be measured, what is missing and what will disturb. Reads only, unless --try."""
+    from vmtax import plan_rules
+    from vmtax.doctor import diagnose, examine
+    from vmtax.report.doctor import diagnosis_data, render
+
+    if yes and not try_:
+        raise BadUse("--yes answers what --try asks; without --try nothing is asked")
+    if try_ and not yes and not sys.stdin.isatty():
+        raise BadUse(NOBODY)
+    try:
+        readings = examine(plan_rules.host(host))
+    except ValueError as error:
+        raise BadUse(f"--host {error}") from error
+    tried: tuple[Check, ...] = ()
+    if try_:
+        readings, tried = _tried(readings, yes=yes)
+    diagnosis = diagnose(readings, tried)
+    if json:
+        answer("doctor", diagnosis_data(diagnosis))
+    else:
+        printed(render(diagnosis, shutil.get_terminal_size().columns), soft_wrap=True)
+    raise SystemExit(FAILED if diagnosis.bad else 0)
+
+
+def _tried(readings: Readings, *, yes: bool) -> tuple[Readings, tuple[Check, ...]]:
+    """Say what will be made, make it and remove it again."""
+    from vmtax import screen
+    from vmtax.doctor.attempt import announce, attempt
+
+    print(f"made on {readings.host}, and removed again:", file=sys.stderr)
+    for line in announce(readings):
+        print(f"  {line}", file=sys.stderr)
+    agree(yes)
+    try:
+        with screen.open_screen() as emit:
+            return attempt(readings, emit)
+    except KeyboardInterrupt:  # as in run
+        fail("interrupted; what was made is removed", INTERRUPTED)
+
+
+@app.command()
+def clean(
+    images: Annotated[bool, typer.Option("--images", help="Also images of another recipe.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Remove without asking; for scripts.")] = False,
+) -> None:
+    """Show what killed runs left on this host, and remove it. Never results."""
+    from vmtax import clean as cleaning
+    from vmtax.store import Store
+
+    with Store() as store:
+        leftovers = cleaning.found(store, images=images)
+        for leftover in leftovers:
+            print(f"{leftover.what:>19}  {leftover.text}")
+        if not leftovers:
+            print("nothing is left over")
+            return
+        agree(yes, "Remove all of this? [y/N]")
+        left = cleaning.remove(store, images=images)
+    if left:
+        fail("\n".join(f"could not be removed: {line}" for line in left), FAILED)

@@ -1,0 +1,72 @@
+"""`vmtax image`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from vmtax.cli.app import app
+
+image_app = typer.Typer(help="Root images: the one userland of all layers.", no_args_is_help=True)
+app.add_typer(image_app, name="image")
+
+
+@image_app.command("build")
+def image_build(
+    again: Annotated[bool, typer.Option(help="Also when there is one of the present recipe.")] = False,
+) -> None:
+    """Build the root image."""
+    from vmtax import screen
+    from vmtax.image import build
+
+    with screen.open_screen() as emit:
+        image = build.build(emit, again=again)
+    print(f"{image.identity}  {image.directory}")
+
+
+@image_app.command("list")
+def image_list() -> None:
+    """List the images of this host."""
+    from vmtax.image import cache, recipe
+    from vmtax.units import format_value
+
+    for image in cache.images():
+        mark = "current" if image.recipe == recipe.key() else "of another recipe"
+        size = format_value(image.bytes, "B")
+        print(f"{image.identity}  kernel {image.kernel}  {image.packages} packages  {size}  {mark}")
+
+
+@image_app.command("remove")
+def image_remove(identity: Annotated[str, typer.Argument(metavar="IDENTITY")]) -> None:
+    """Remove an image from this host."""
+    from vmtax.image import cache
+
+    image = cache.find(identity)
+    cache.remove(image)
+    print(f"removed {image.identity}")
+
+
+@image_app.command("export")
+def image_export(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Such as image.tar.zst.")],
+    identity: Annotated[str, typer.Option(help="Which; the current one.")] = "",
+) -> None:
+    """Write an image to one file, for a host without a network."""
+    from vmtax.image import cache, place
+
+    image = cache.find(identity) if identity else cache.current()
+    if image is None:
+        raise cache.ImageError("there is no image yet: vmtax image build")
+    place.export(image, file)
+    print(f"{image.identity}  {file}")
+
+
+@image_app.command("import")
+def image_import(file: Annotated[Path, typer.Argument(metavar="FILE")]) -> None:
+    """Install an image that `image export` wrote."""
+    from vmtax.image import place
+
+    image = place.import_(file)
+    print(f"{image.identity}  {image.directory}")

@@ -1,0 +1,54 @@
+"""`vmtax plan`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from vmtax.cli.app import AsJson, answer, app
+
+plan_app = typer.Typer(help="Plans: what is measured.", no_args_is_help=True)
+app.add_typer(plan_app, name="plan")
+
+PlanName = Annotated[str, typer.Argument(metavar="PLAN", help="A built-in plan's name, or a YAML file.")]
+
+
+@plan_app.command("list")
+def plan_list(json: AsJson = False) -> None:
+    """List the built-in plans."""
+    from vmtax.plan import builtin_plans, describe
+
+    plans = {name: describe(name) for name in builtin_plans()}
+    if json:
+        answer("plans", [{"name": name, "describe": text} for name, text in plans.items()])
+        return
+    for name, text in plans.items():
+        print(f"{name:<12} {text}")
+
+
+@plan_app.command("show")
+def planshown(plan: PlanName, json: AsJson = False) -> None:
+    """Show a plan with every default filled in."""
+    import yaml
+
+    from vmtax.plan import load
+
+    data = load(plan).model_dump(mode="json")
+    if json:
+        answer("plan", data)
+        return
+    print(yaml.safe_dump(data, sort_keys=False, allow_unicode=True), end="")
+
+
+@plan_app.command("check")
+def plan_check(plan: PlanName, json: AsJson = False) -> None:
+    """Say what a plan compares, how long it takes, and what it cannot show."""
+    from vmtax.plan import check, load
+
+    lines = check(load(plan))
+    if json:
+        answer("plan-check", lines)
+        return
+    for line in lines:
+        print(line)

@@ -1,0 +1,195 @@
+"""`vmtax run` and `vmtax watch`."""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+import sys
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from vmtax.cli.app import AsJson, BadUse, Yes, agree, app, fail, warn
+from vmtax.cli.results import shown, written
+from vmtax.exits import FAILED, INTERRUPTED, CannotDo
+
+if TYPE_CHECKING:
+    from vmtax.plan import Plan
+    from vmtax.result import Experiment
+    from vmtax.runner import Options
+    from vmtax.store import Store
+
+KEPT = "every result that was measured is kept: `vmtax show` shows them, `vmtax run --resume` goes on"
+
+
+@app.command()
+def run(
+    plan: Annotated[
+        str, typer.Argument(metavar="[PLAN]", help="A built-in plan's name, or a YAML file; with --resume, a run.")
+    ] = "",
+    host: Annotated[str | None, typer.Option(help="Measure this host: local or ssh://[user@]host.")] = None,
+    layers: Annotated[str | None, typer.Option(help="Only these, such as host,vm.")] = None,
+    budget: Annotated[str | None, typer.Option(help="Fit the rounds to this time: 20m, 1h30m.")] = None,
+    rounds: Annotated[int | None, typer.Option(help="Exactly so many rounds.")] = None,
+    qemu: Annotated[str | None, typer.Option(help="Another QEMU than the host's own.")] = None,
+    disk_dir: Annotated[
+        str | None, typer.Option(help="Directory for the disk under test, on the host under test; /var/tmp.")
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Finish a run that was stopped: the last one, or the one named.")
+    ] = False,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Where the HTML report goes.")] = None,
+    yes: Yes = False,
+    json: AsJson = False,
+) -> None:
+    """Measure, print the table, write the report."""
+    from vmtax.store import Store
+
+    _check_output(output)
+    overrides = {"host": host, "layers": layers, "budget": budget, "rounds": rounds}
+    with Store() as store:
+        if resume:
+            given = [
+                f"--{name}" for name, value in (*overrides.items(), ("qemu", qemu), ("disk-dir", disk_dir)) if value
+            ]
+            if given:
+                raise BadUse(f"--resume goes on as the run was begun: leave out {' '.join(given)}")
+            work = _resumed(store, plan or "last")
+        else:
+            work = _new(plan or "quick", overrides, qemu, disk_dir)
+        try:
+            id = _carry_out(store, work, yes=yes)
+        except KeyboardInterrupt:  # here, because typer ends silently on it
+            newest = next(iter(store.experiments()), None)
+            begun = newest is not None and newest.state == "interrupted"
+            fail(f"interrupted; {KEPT if begun else 'nothing was measured yet'}", INTERRUPTED)
+        except CannotDo as error:
+            newest = next(iter(store.experiments()), None)
+            if newest is not None and newest.state == "failed" and newest.ok:
+                fail(f"{error}\n{KEPT}", FAILED)
+            raise
+        worked = any(trial.status == "ok" for trial in store.load(id).trials)
+    shown(id, "json" if json else "")
+    print(f"report: {written(id, output)}", file=sys.stderr)
+    if not worked:
+        fail("nothing could be measured: every trial failed, see the warnings", FAILED)
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What `run` is to do."""
+
+    plan: Plan
+    options: Options
+    resumed: Experiment | None = None  # the experiment that is gone on with
+
+
+def _new(plan: str, overrides: dict[str, Any], qemu: str | None, disk_dir: str | None) -> Work:
+    from vmtax.environment import DISK_DIRECTORY, EnvironmentOptions
+    from vmtax.plan import load
+    from vmtax.runner import Options
+
+    wanted = _overridden(load(plan), **overrides)
+    directory = PurePosixPath(disk_dir) if disk_dir else DISK_DIRECTORY
+    if not directory.is_absolute():
+        if wanted.host != "local":
+            raise BadUse(f"--disk-dir {disk_dir}: must be absolute, for it is on {wanted.host}")
+        directory = PurePosixPath(Path(directory).absolute())
+    return Work(wanted, Options(shlex.join(["vmtax", *sys.argv[1:]]), EnvironmentOptions(qemu, directory)))
+
+
+def _resumed(store: Store, run: str) -> Work:
+    from vmtax.resume import resumable
+    from vmtax.runner import Options
+
+    experiment = store.load(run)
+    plan, options = resumable(experiment)
+    return Work(plan, Options(experiment.command, options), experiment)
+
+
+def _carry_out(store: Store, work: Work, *, yes: bool) -> str:
+    """Say what will be done, do it, and tell how it goes; the experiment's id."""
+    from vmtax import live, runner, screen
+    from vmtax.environment import connected
+    from vmtax.image import build, cache
+    from vmtax.outlook import outlook
+    from vmtax.resume import image_of
+
+    plan, before = work.plan, work.resumed
+    with connected(plan.host, warn) as hosts:
+        lines = outlook(
+            plan,
+            hosts.host,
+            work.options.environment,
+            earlier_seconds_per_round=store.seconds_per_round(plan.model_dump(mode="json"), plan.host),
+            rounds_done=max((trial.round for trial in before.trials), default=1) - 1 if before else 0,
+            builds_image=cache.current() is None,
+        )
+        for line in lines:
+            print(f"{line.what:>10}  {line.text}", file=sys.stderr)
+        agree(yes)
+        with screen.open_screen() as emit:
+            journal = live.Journal(hosts.local, emit)
+            image = build.ensure(emit, identity=image_of(before) if before else None)
+            if before:
+                return runner.resume(hosts, before.id, image, store, journal.emit)
+            return runner.run(hosts, plan, image, store, work.options, journal.emit)
+
+
+def _check_output(output: Path | None) -> None:
+    """Now, not after hours."""
+    if output is not None and (output.is_dir() or not output.parent.is_dir()):
+        what = "is a directory" if output.is_dir() else "its directory does not exist"
+        raise BadUse(f"{output}: {what}; name another file with --output")
+
+
+def _overridden(plan: Plan, **options: Any) -> Plan:
+    """The plan with what the command line says instead."""
+    from vmtax.plan import from_data
+
+    data: dict[str, Any] = plan.model_dump(mode="json")
+    if options["host"]:
+        data["host"] = options["host"]
+    if options["layers"]:
+        data["layers"] = [layer.strip() for layer in options["layers"].split(",")]
+        _drop_workloads_without_layer(data)
+    if options["budget"]:
+        data["budget"] = options["budget"]
+    if options["rounds"] is not None:
+        data["rounds"] = {"min": options["rounds"], "max": options["rounds"]}
+    return from_data(data, source="command line")
+
+
+def _drop_workloads_without_layer(data: dict[str, Any]) -> None:
+    """A host has no boot: who asks for fewer layers of a plan asks for what is measured on those."""
+    from vmtax.workload import WORKLOADS
+
+    fits = {name for name, kind in WORKLOADS.items() if kind.layers & set(data["layers"])}
+    if not fits:
+        return  # no legal layer at all: the plan's own check says so better
+    data["workloads"] = [entry for entry in data["workloads"] if entry["name"] in fits]
+    data["primary"] = [metric for metric in data["primary"] if metric.partition(".")[0] in fits]
+
+
+@app.command()
+def watch(run: Annotated[str, typer.Argument(metavar="[RUN]", help="A run's id; the one that goes on.")] = "") -> None:
+    """Watch a run that goes on in another terminal."""
+    from vmtax import live, screen
+    from vmtax.store import Store
+
+    with Store() as store:
+        running = [entry for entry in store.experiments() if entry.state == "running" and entry.id.startswith(run)]
+        if not running:
+            fail(f"no run {run or 'goes on'}{' goes on' if run else ''}: `vmtax runs` lists them", FAILED)
+        id = running[0].id
+
+        def going_on() -> bool:
+            return next(entry.state for entry in store.experiments() if entry.id == id) == "running"
+
+        print(f"run {id}", file=sys.stderr)
+        with contextlib.suppress(KeyboardInterrupt):
+            screen.follow(live.states(id, going_on, every=0.5))
+        state = next(entry.state for entry in store.experiments() if entry.id == id)
+    print(f"run {id} is {state}: vmtax show {id}", file=sys.stderr)

@@ -1,0 +1,23 @@
+"""How vmtax ends: its exit codes, and the two kinds of failure whose text explains itself."""
+
+from __future__ import annotations
+
+DONE, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
+MEANINGS = {
+    DONE: "done; `doctor`: everything can be measured",
+    FAILED: "could not measure, or not read or keep what was measured; `doctor`: something is missing",
+    BAD_INPUT: "bad input: an option, a plan, a name; nothing was begun",
+    INTERRUPTED: "interrupted by Ctrl-C, SIGTERM or SIGHUP: everything measured so far is kept",
+}
+
+
+class CannotDo(Exception):
+    """What was asked for cannot be done here; the text says what is wrong, where, and what to do."""
+
+    exit_code = FAILED
+
+
+class BadInput(Exception):
+    """What was asked for makes no sense; the text says what is wrong, where, and what would be right."""
+
+    exit_code = BAD_INPUT
