@@ -10,7 +10,7 @@ from vmtax.machine import Machine
 from vmtax.meter.disk import disk_facts
 from vmtax.plan import Plan, fit_rounds, seconds_per_round
 from vmtax.result import Json
-from vmtax.units import format_duration, format_value
+from vmtax.units import format_duration
 
 GIB = 2**30
 
@@ -59,10 +59,11 @@ USER = "user networking in place of a bridge, and caches stay warm: both need ro
 
 def _what(plan: Plan, names: Sequence[str], done: int) -> str:
     shown = ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
-    rounds = " to ".join(str(count) for count in sorted({plan.rounds.min, plan.rounds.max}))
-    gone_on = f", of which {done} are done" if done else ""
-    each = "treatment" if len(names) == 1 else f"each of {len(names)} treatments"
-    return f"{plan.name} on {plan.host}: {rounds} rounds{gone_on} of {each} ({shown})"
+    least, most = plan.rounds.min, plan.rounds.max
+    rounds = f"{most} round{'' if most == 1 else 's'}" if least == most else f"{least} to {most} rounds"
+    gone_on = f", {done} of them done" if done else ""
+    treatments = "treatment" if len(names) == 1 else "treatments"
+    return f"plan {plan.name} on {plan.host}: {rounds}{gone_on}, each of {len(names)} {treatments} ({shown})"
 
 
 def _how_long(seconds: float, rounds: int, *, earlier: bool) -> str:
@@ -105,4 +106,4 @@ def _needs(plan: Plan, host: Machine) -> str:
 
 
 def _gib(size: float) -> str:
-    return f"{size / GIB:.1f} GiB" if size >= GIB / 10 else format_value(size, "B")
+    return f"{size / GIB:.1f} GiB" if size >= GIB / 10 else f"{size / 2**20:.0f} MiB"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vmtax.cli.app import AsJson, BadUse, Yes, agree, app, fail, warn
+from vmtax.cli.app import NOBODY, AsJson, BadUse, Yes, agree, app, fail, warn
 from vmtax.cli.results import shown, written
 from vmtax.exits import FAILED, INTERRUPTED, CannotDo
 
@@ -117,6 +117,8 @@ def _carry_out(store: Store, work: Work, *, yes: bool) -> str:
     from vmtax.outlook import outlook
     from vmtax.resume import image_of
 
+    if not yes and not sys.stdin.isatty():
+        raise BadUse(NOBODY)
     plan, before = work.plan, work.resumed
     with connected(plan.host, warn) as hosts:
         lines = outlook(

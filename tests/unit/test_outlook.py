@@ -1,0 +1,70 @@
+"""What is said before a run: computed from the plan and from what the host tells, and nothing is changed there."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from vmtax.environment import EnvironmentOptions
+from vmtax.machine.fake import FakeMachine, Reply
+from vmtax.meter.disk import FINDMNT, LSBLK
+from vmtax.outlook import outlook
+from vmtax.plan import Plan, load, parse
+
+GIB = 2**30
+MOUNT = {"target": "/", "source": "/dev/nvme0n1p2", "fstype": "xfs", "options": "rw", "avail": 50 * GIB}
+
+
+def host(*, root: bool = True, available: int = 8 * GIB) -> FakeMachine:
+    """Answers what is read; whatever else is asked fails the test, so nothing is set up."""
+    return FakeMachine(
+        answers={
+            ("id", "-u"): "0\n" if root else "1000\n",
+            ("cat", "/proc/meminfo"): f"MemTotal: 1 kB\nMemAvailable:   {available // 1024} kB\n",
+            (*FINDMNT, "/var/tmp"): json.dumps({"filesystems": [MOUNT]}),
+            (*LSBLK, "/dev/nvme0n1p2"): Reply(code=1),
+        }
+    )
+
+
+def said(plan: Plan, machine: FakeMachine, earlier: float | None = None, done: int = 0) -> dict[str, str]:
+    lines = outlook(
+        plan,
+        machine,
+        EnvironmentOptions(),
+        earlier_seconds_per_round=earlier,
+        rounds_done=done,
+        builds_image=done == 0,
+    )
+    return {line.what: line.text for line in lines}
+
+
+def test_what_how_long_how_much_is_written_where_and_what_it_needs() -> None:
+    lines = said(load("quick"), host(), earlier=100.0)
+    assert lines["what"] == "plan quick on local: 7 rounds, each of 3 treatments (host, vm, nested)"
+    assert lines["how long"] == "about 11 m 40 s for 7 rounds, as when this plan last ran here"
+    assert lines["writes"].startswith("0.8 GiB to prepare, then up to ")
+    assert lines["writes"].endswith("to /var/tmp on /dev/nvme0n1p2 (xfs, 50.0 GiB free); removed again")
+    assert lines["needs"] == "2 CPUs, 2.1 GiB of memory at a time (8.0 GiB available)"
+    assert "bridge" in lines["as root"] and "first" in lines
+
+
+def test_who_goes_on_is_told_of_the_rest() -> None:
+    lines = said(load("quick"), host(root=False), earlier=100.0, done=5)
+    assert "7 rounds, 5 of them done" in lines["what"] and lines["how long"].startswith("about 3 m 20 s for 2 rounds")
+    assert "need root" in lines["as a user"] and "first" not in lines
+
+
+@pytest.mark.parametrize(
+    ("patterns", "wanted"), [("[randread-4k-qd1]", "32 MiB to prepare, to"), ("[write-1m]", "then up to 2.8 GiB on")]
+)
+def test_reads_write_nothing(patterns: str, wanted: str) -> None:
+    text = (
+        "name: x\nlayers: [vm]\nrounds: {min: 1, max: 1}\nworkloads: [{disk: {size: 32MiB, seconds: 1, patterns: %s}}]"
+    )
+    assert wanted in said(parse(text % patterns), host())["writes"]
+
+
+def test_without_a_disk_nothing_is_written() -> None:
+    assert "writes" not in said(parse("name: x\nlayers: [host]\nworkloads: [chess]"), host())
