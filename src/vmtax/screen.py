@@ -38,6 +38,20 @@ def open_screen() -> Iterator[Callable[[event.Event], None]]:
         yield emit
 
 
+def tell(lines: Iterable[tuple[str, str]]) -> None:
+    """Things to know, each with its name in front."""
+    console = Console(stderr=True, highlight=False)
+    if not console.is_terminal:
+        for name, text in lines:
+            console.print(f"{name:>9}  {text}", soft_wrap=True, markup=False)
+        return
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(justify="right", style="bold")
+    for name, text in lines:
+        grid.add_row(name, Text(text))
+    console.print(grid)
+
+
 def follow(states: Iterable[State]) -> None:
     """Draw somebody else's run as it goes on: live on a terminal, a line for each round anywhere else."""
     console = Console(stderr=True, highlight=False)

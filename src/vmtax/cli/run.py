@@ -129,8 +129,7 @@ def _carry_out(store: Store, work: Work, *, yes: bool) -> str:
             rounds_done=max((trial.round for trial in before.trials), default=1) - 1 if before else 0,
             builds_image=cache.current() is None,
         )
-        for line in lines:
-            print(f"{line.what:>10}  {line.text}", file=sys.stderr)
+        screen.tell((line.what, line.text) for line in lines)
         agree(yes)
         with screen.open_screen() as emit:
             journal = live.Journal(hosts.local, emit)
