@@ -89,11 +89,10 @@ def _open(environment: Environment, treatment: Treatment, stack: contextlib.Exit
 def drop_caches(environment: Environment, layer: Opened) -> None:
     """Guest first, then host, so that what the guest writes back is not in the host's cache again."""
     machines: list[Machine] = [guest.machine for guest in reversed(layer.guests)]
-    if environment.is_root:
-        machines.append(environment.host)
-    for machine in machines:
+    for machine in (*machines, environment.host):
         machine.run("sync", timeout=300)
-        machine.run("tee", "/proc/sys/vm/drop_caches", input="3")
+        if machine is not environment.host or environment.is_root:
+            machine.run("tee", "/proc/sys/vm/drop_caches", input="3")
 
 
 def _host(environment: Environment) -> Opened:
