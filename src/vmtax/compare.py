@@ -6,12 +6,9 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
 from vmtax import stats
-from vmtax.result import LAYERS, Better, Boot, Comparison, Experiment, Metric, Treatment, Trial
-
-Verdict = Literal["worse", "better", "no difference shown", "too few rounds"]
+from vmtax.result import LAYERS, Better, Boot, Comparison, Experiment, Metric, Treatment, Trial, Verdict
 
 # (metric, treatment name) -> round -> values of that round, or the one number they were reduced to.
 Side = tuple[Metric, str]

@@ -83,15 +83,19 @@ class _Model(BaseModel):
 class Guest(_Model):
     """The size of a guest; the host is held to the same number of CPUs."""
 
-    vcpus: Whole = Field(2, ge=1, le=1024)
-    memory: Memory = 1024 * _MIB  # bytes
+    vcpus: Whole = Field(2, ge=1, le=1024, description="CPUs of a guest, and of the host layer")
+    memory: Memory = Field(
+        1024 * _MIB,
+        description="memory of a guest: 256MiB to 1024TiB; a bare number is in bytes",
+        examples=["1GiB"],
+    )
 
 
 class Rounds(_Model):
     """How often each treatment runs."""
 
-    min: Whole = Field(7, ge=1, le=10_000)
-    max: Whole = Field(60, ge=1, le=10_000)
+    min: Whole = Field(7, ge=1, le=10_000, description="rounds before the run may end because it is precise enough")
+    max: Whole = Field(60, ge=1, le=10_000, description="rounds after which it ends in any case; not below min")
 
     @model_validator(mode="after")
     def _ordered(self) -> Rounds:
@@ -103,27 +107,45 @@ class Rounds(_Model):
 class Choice(_Model):
     """A workload and what the plan sets of it."""
 
-    name: Name
-    parameters: dict[str, Any] = Field(default_factory=dict)  # as written, known to be valid
+    name: Name = Field(description="which")
+    parameters: dict[str, Any] = Field(default_factory=dict, description="what the plan sets of it")
 
 
 class Plan(_Model):
     """One experiment as it was asked for. The fields are checked in this order, a later one against earlier ones."""
 
-    name: Annotated[Name, AfterValidator(rules.plan_name)]
-    host: Annotated[Name, AfterValidator(rules.host)] = "local"  # or "ssh://[user@]host[:port]"
-    guest: Guest = Guest()
-    layers: tuple[Layer, ...] = Field(LAYERS, min_length=1)
-    factors: Annotated[dict[str, Levels], BeforeValidator(rules.level_lists)] = Field({}, validate_default=True)
-    exclude: tuple[Annotated[dict[str, Levels], BeforeValidator(rules.level_lists)], ...] = Field(
-        (), validate_default=True
+    name: Annotated[Name, AfterValidator(rules.plan_name)] = Field(
+        description="begins the ids of its runs: 1 to 64 letters, digits, `.`, `_` or `-`"
     )
-    workloads: tuple[Annotated[Choice, BeforeValidator(rules.choice)], ...] = Field(min_length=1)
-    primary: tuple[Name, ...] = Field((), validate_default=True)  # metrics; where none is given, each workload's first
-    precision: Precision = 0.02  # half-width of the interval, as a fraction
-    rounds: Rounds = Rounds()
-    budget: Budget = 20 * 60.0  # seconds; None: no limit
-    seed: Whole | None = Field(None, ge=0, lt=2**63)  # of the order within rounds; None: whoever runs it draws one
+    host: Annotated[Name, AfterValidator(rules.host)] = Field(
+        "local", description="where to measure: `local` or `ssh://[user@]host[:port]`"
+    )
+    guest: Guest = Field(Guest(), description="the size of a guest; the host layer gets as many CPUs")
+    layers: tuple[Layer, ...] = Field(LAYERS, min_length=1, description="what is compared: `host`, `vm`, `nested`")
+    factors: Annotated[dict[str, Levels], BeforeValidator(rules.level_lists)] = Field(
+        {}, validate_default=True, description="factor: list of levels, the first one the baseline; see below"
+    )
+    exclude: tuple[Annotated[dict[str, Levels], BeforeValidator(rules.level_lists)], ...] = Field(
+        (),
+        validate_default=True,
+        description="what to leave out, such as `{disk.cache: unsafe, layers: nested}`",
+    )
+    workloads: tuple[Annotated[Choice, BeforeValidator(rules.choice)], ...] = Field(
+        min_length=1, description="what is run: a name, or `name: {parameter: value}`; see below"
+    )
+    primary: tuple[Name, ...] = Field(
+        (), validate_default=True, description="metrics that stopping is about; by default each workload's first"
+    )
+    precision: Precision = Field(
+        0.02, description="half-width of the primary intervals at which the run may end: 0.01% to 50%", examples=["2%"]
+    )
+    rounds: Rounds = Field(Rounds(), description="how often each treatment runs")
+    budget: Budget = Field(
+        20 * 60.0, description="time that the rounds must fit: `20m`, `1h30m`, or `none`", examples=["20m"]
+    )
+    seed: Whole | None = Field(
+        None, ge=0, lt=2**63, description="of the order within rounds; by default drawn anew for each run"
+    )
 
     def treatments(self) -> tuple[list[Treatment], list[str]]:
         """What is compared, and one line for each combination left out."""

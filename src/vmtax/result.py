@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 Better = Literal["higher", "lower"]
 Status = Literal["ok", "failed", "refused"]
+Verdict = Literal["worse", "better", "no difference shown", "too few rounds"]
 State = Literal["running", "complete", "interrupted", "failed"]
 
 LAYERS = ("host", "vm", "nested")  # from the bottom up
@@ -103,7 +104,7 @@ class Comparison:
     low: float | None  # interval of the ratio; None with too few rounds
     high: float | None
     rounds: int  # rounds in which both sides have a value
-    verdict: Literal["worse", "better", "no difference shown", "too few rounds"]
+    verdict: Verdict
     warnings: tuple[str, ...] = ()  # each names its cure
 
 

@@ -39,7 +39,9 @@ def image_list() -> None:
 
 
 @image_app.command("remove")
-def image_remove(identity: Annotated[str, typer.Argument(metavar="IDENTITY")]) -> None:
+def image_remove(
+    identity: Annotated[str, typer.Argument(metavar="IDENTITY", help="Or its start.")],
+) -> None:
     """Remove an image from this host."""
     from vmtax.image import cache
 
@@ -51,7 +53,7 @@ def image_remove(identity: Annotated[str, typer.Argument(metavar="IDENTITY")]) -
 @image_app.command("export")
 def image_export(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="Such as image.tar.zst.")],
-    identity: Annotated[str, typer.Option(help="Which; the current one.")] = "",
+    identity: Annotated[str, typer.Option(metavar="IDENTITY", help="Which; the current one.")] = "",
 ) -> None:
     """Write an image to one file, for a host without a network."""
     from vmtax.image import cache, place
@@ -64,7 +66,9 @@ def image_export(
 
 
 @image_app.command("import")
-def image_import(file: Annotated[Path, typer.Argument(metavar="FILE")]) -> None:
+def image_import(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="What `vmtax image export` wrote.")],
+) -> None:
     """Install an image that `image export` wrote."""
     from vmtax.image import place
 

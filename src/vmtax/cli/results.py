@@ -46,7 +46,7 @@ def show(
 def report(
     run: RunId = "last",
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="File; vmtax-RUN and the format's ending.")
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="vmtax-RUN and the format's ending.")
     ] = None,
     format: FormatName = "html",
 ) -> None:
@@ -57,7 +57,7 @@ def report(
 @app.command()
 def export(
     run: RunId = "last",
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="File; vmtax-RUN.run.gz.")] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="vmtax-RUN.run.gz.")] = None,
 ) -> None:
     """Write one run to a file, for another machine to show and compare."""
     from vmtax import share

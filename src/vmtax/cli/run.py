@@ -29,18 +29,18 @@ def run(
     plan: Annotated[
         str, typer.Argument(metavar="[PLAN]", help="A built-in plan's name, or a YAML file; with --resume, a run.")
     ] = "",
-    host: Annotated[str | None, typer.Option(help="Measure this host: local or ssh://[user@]host.")] = None,
-    layers: Annotated[str | None, typer.Option(help="Only these, such as host,vm.")] = None,
-    budget: Annotated[str | None, typer.Option(help="Fit the rounds to this time: 20m, 1h30m.")] = None,
-    rounds: Annotated[int | None, typer.Option(help="Exactly so many rounds.")] = None,
-    qemu: Annotated[str | None, typer.Option(help="Another QEMU than the host's own.")] = None,
+    host: Annotated[str | None, typer.Option(metavar="HOST", help="Measure local, or ssh://[user@]host.")] = None,
+    layers: Annotated[str | None, typer.Option(metavar="LAYERS", help="Only these, such as host,vm.")] = None,
+    budget: Annotated[str | None, typer.Option(metavar="TIME", help="Fit the rounds to this time: 20m, 1h30m.")] = None,
+    rounds: Annotated[int | None, typer.Option(metavar="NUMBER", help="Exactly so many rounds.")] = None,
+    qemu: Annotated[str | None, typer.Option(metavar="PROGRAM", help="Another QEMU than the host's own.")] = None,
     disk_dir: Annotated[
-        str | None, typer.Option(help="Directory for the disk under test, on the host under test; /var/tmp.")
+        str | None, typer.Option(metavar="DIRECTORY", help="Of the disk under test, on the host under test; /var/tmp.")
     ] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Finish a run that was stopped: the last one, or the one named.")
     ] = False,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Where the HTML report goes.")] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Of the HTML report.")] = None,
     yes: Yes = False,
     json: AsJson = False,
 ) -> None:

@@ -80,6 +80,7 @@ def _place(trial: Trial) -> Json:
         "started": trial.started,
         "wall_seconds": trial.wall_seconds,
         "warnings": list(trial.warnings),
+        "disturbance": asdict(trial.disturbance) if trial.disturbance else None,
     }
 
 
