@@ -30,10 +30,39 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
+
+def complete_plan(incomplete: str) -> list[str]:
+    """Built-in plans, for the shell's completion."""
+    from vmtax.plan import builtin_plans
+
+    return [name for name in builtin_plans() if name.startswith(incomplete)]
+
+
+def complete_run(incomplete: str) -> list[str]:
+    """Ids of the runs in the store."""
+    from vmtax.store import Store, default_path
+
+    if not default_path().exists():
+        return []  # completing must not make a store
+    with Store() as store:
+        return [entry.id for entry in store.experiments() if entry.id.startswith(incomplete)]
+
+
+def complete_format(incomplete: str) -> list[str]:
+    """What `--format` takes."""
+    return [name for name in FORMATS if name.startswith(incomplete)]
+
+
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, schema vmtax/1.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Begin without asking; for scripts.")]
-FormatName = Annotated[str, typer.Option("--format", metavar="FORMAT", help=f"One of {', '.join(FORMATS)}.")]
-RunId = Annotated[str, typer.Argument(metavar="RUN", help="A run's id, the start of one, or 'last'.")]
+FormatName = Annotated[
+    str,
+    typer.Option("--format", metavar="FORMAT", help=f"One of {', '.join(FORMATS)}.", autocompletion=complete_format),
+]
+RunId = Annotated[
+    str,
+    typer.Argument(metavar="RUN", help="A run's id, the start of one, or 'last'.", autocompletion=complete_run),
+]
 
 NOBODY = "this asks before it begins, and nobody is there to answer: add --yes"
 

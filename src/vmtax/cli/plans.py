@@ -6,12 +6,15 @@ from typing import Annotated
 
 import typer
 
-from vmtax.cli.app import AsJson, answer, app
+from vmtax.cli.app import AsJson, answer, app, complete_plan
 
 plan_app = typer.Typer(help="Plans: what is measured.", no_args_is_help=True)
 app.add_typer(plan_app, name="plan")
 
-PlanName = Annotated[str, typer.Argument(metavar="PLAN", help="A built-in plan's name, or a YAML file.")]
+PlanName = Annotated[
+    str,
+    typer.Argument(metavar="PLAN", help="A built-in plan's name, or a YAML file.", autocompletion=complete_plan),
+]
 
 
 @plan_app.command("list")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vmtax.cli.app import NOBODY, AsJson, BadUse, Yes, agree, app, fail, warn
+from vmtax.cli.app import NOBODY, AsJson, BadUse, Yes, agree, app, complete_plan, complete_run, fail, warn
 from vmtax.cli.results import shown, written
 from vmtax.exits import FAILED, INTERRUPTED, CannotDo
 
@@ -27,7 +27,12 @@ KEPT = "every result that was measured is kept: `vmtax show` shows them, `vmtax 
 @app.command()
 def run(
     plan: Annotated[
-        str, typer.Argument(metavar="[PLAN]", help="A built-in plan's name, or a YAML file; with --resume, a run.")
+        str,
+        typer.Argument(
+            metavar="[PLAN]",
+            help="A built-in plan's name, or a YAML file; with --resume, a run.",
+            autocompletion=complete_plan,
+        ),
     ] = "",
     host: Annotated[str | None, typer.Option(metavar="HOST", help="Measure local, or ssh://[user@]host.")] = None,
     layers: Annotated[str | None, typer.Option(metavar="LAYERS", help="Only these, such as host,vm.")] = None,
@@ -175,7 +180,11 @@ def _drop_workloads_without_layer(data: dict[str, Any]) -> None:
 
 
 @app.command()
-def watch(run: Annotated[str, typer.Argument(metavar="[RUN]", help="A run's id; the one that goes on.")] = "") -> None:
+def watch(
+    run: Annotated[
+        str, typer.Argument(metavar="[RUN]", help="A run's id; the one that goes on.", autocompletion=complete_run)
+    ] = "",
+) -> None:
     """Watch a run that goes on in another terminal."""
     from vmtax import live, screen
     from vmtax.store import Store
