@@ -85,8 +85,8 @@ def _writes(plan: Plan, host: Machine, options: EnvironmentOptions, rounds: int)
         for case in workload.cases()
     )
     facts = disk_facts(host, options.disk_directory)
-    more = f", then up to {_gib(each_round * rounds)} on a fast disk" if each_round else ""
-    return [Line("writes", f"{_gib(prepared)} to prepare{more}, to {_device(facts)}; removed again")]
+    more = f", then over it up to {_gib(each_round * rounds)} if the disk is fast" if each_round else ""
+    return [Line("writes", f"{_gib(prepared)} to {_device(facts)}{more}; removed again")]
 
 
 def _device(facts: Json) -> str:

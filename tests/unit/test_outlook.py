@@ -44,8 +44,10 @@ def test_what_how_long_how_much_is_written_where_and_what_it_needs() -> None:
     lines = said(load("quick"), host(), earlier=100.0)
     assert lines["what"] == "plan quick on local: 7 rounds, each of 3 treatments (host, vm, nested)"
     assert lines["how long"] == "about 11 m 40 s for 7 rounds, as when this plan last ran here"
-    assert lines["writes"].startswith("0.8 GiB to prepare, then up to ")
-    assert lines["writes"].endswith("to /var/tmp on /dev/nvme0n1p2 (xfs, 50.0 GiB free); removed again")
+    assert lines["writes"].startswith(
+        "0.8 GiB to /var/tmp on /dev/nvme0n1p2 (xfs, 50.0 GiB free), then over it up to 122.2 GiB"
+    )
+    assert lines["writes"].endswith("; removed again")
     assert lines["needs"] == "2 CPUs, 2.1 GiB of memory at a time (8.0 GiB available)"
     assert "bridge" in lines["as root"] and "first" in lines
 
@@ -57,7 +59,11 @@ def test_who_goes_on_is_told_of_the_rest() -> None:
 
 
 @pytest.mark.parametrize(
-    ("patterns", "wanted"), [("[randread-4k-qd1]", "32 MiB to prepare, to"), ("[write-1m]", "then up to 2.8 GiB on")]
+    ("patterns", "wanted"),
+    [
+        ("[randread-4k-qd1]", "32 MiB to /var/tmp on /dev/nvme0n1p2 (xfs, 50.0 GiB free); removed"),
+        ("[write-1m]", "then over it up to 2.8 GiB if"),
+    ],
 )
 def test_reads_write_nothing(patterns: str, wanted: str) -> None:
     text = (
