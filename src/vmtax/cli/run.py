@@ -61,25 +61,26 @@ def run(
             ]
             if given:
                 raise BadUse(f"--resume goes on as the run was begun: leave out {' '.join(given)}")
-            work = _resumed(store, plan or "last")
+            work = _resumed(store, plan)
         else:
             work = _new(plan or "quick", overrides, qemu, disk_dir)
+        known = {entry.id for entry in store.experiments() if not work.resumed or entry.id != work.resumed.id}
         try:
             id = _carry_out(store, work, yes=yes)
         except KeyboardInterrupt:  # here, because typer ends silently on it
-            newest = next(iter(store.experiments()), None)
-            begun = newest is not None and newest.state == "interrupted"
-            fail(f"interrupted; {KEPT if begun else 'nothing was measured yet'}", INTERRUPTED)
+            fail(f"interrupted; {KEPT if _measured(store, known) else 'nothing was measured yet'}", INTERRUPTED)
         except CannotDo as error:
-            newest = next(iter(store.experiments()), None)
-            if newest is not None and newest.state == "failed" and newest.ok:
-                fail(f"{error}\n{KEPT}", FAILED)
-            raise
+            fail(f"{error}\n{KEPT}" if _measured(store, known) else str(error), FAILED)
         worked = any(trial.status == "ok" for trial in store.load(id).trials)
     shown(id, "json" if json else "")
     print(f"report: {written(id, output)}", file=sys.stderr)
     if not worked:
         fail("nothing could be measured: every trial failed, see the warnings", FAILED)
+
+
+def _measured(store: Store, known: set[str]) -> bool:
+    """Whether there is anything of a run that ended early; `known`: the runs that are not meant."""
+    return any(entry.ok for entry in store.experiments() if entry.id not in known)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,10 +107,16 @@ def _new(plan: str, overrides: dict[str, Any], qemu: str | None, disk_dir: str |
 
 
 def _resumed(store: Store, run: str) -> Work:
-    from vmtax.resume import resumable
+    """The run named, or the newest that was stopped."""
+    from vmtax.resume import CannotResume, resumable
     from vmtax.runner import Options
+    from vmtax.share import IMPORTED
 
-    experiment = store.load(run)
+    ours = [entry for entry in store.experiments() if not entry.host.endswith(IMPORTED)]
+    stopped = [entry.id for entry in ours if entry.state in ("interrupted", "failed")]
+    if not run and not stopped:
+        raise CannotResume("no run was stopped: `vmtax runs` lists them all")
+    experiment = store.load(run or stopped[0])
     plan, options = resumable(experiment)
     return Work(plan, Options(experiment.command, options), experiment)
 
