@@ -34,7 +34,8 @@ class Journal:
         self._state.take(one)
         if isinstance(one, event.RunStarted):
             self._path = _path(one.experiment)
-            self._local.remove_later(PurePosixPath(self._path))
+            for path in (self._path, _new(self._path)):
+                self._local.remove_later(PurePosixPath(path))
         if self._path is None or (isinstance(one, event.Step) and time.monotonic() - self._written < WRITE_SECONDS):
             return
         self._written = time.monotonic()
@@ -67,9 +68,13 @@ def _path(experiment: str) -> Path:
     return live_directory() / f"{experiment}.json"
 
 
+def _new(path: Path) -> Path:
+    return path.with_suffix(".new")
+
+
 def _write(path: Path, state: State) -> None:
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    temporary = path.with_suffix(".new")
+    temporary = _new(path)
     with open(temporary, "w", opener=private) as file:
         json.dump(dataclasses.asdict(state), file)  # NaN, which an early ratio may be, stays NaN
     temporary.replace(path)

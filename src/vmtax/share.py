@@ -5,14 +5,14 @@ from __future__ import annotations
 import dataclasses
 import gzip
 import json
-import os
 import zlib
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
 from vmtax.exits import CannotDo
+from vmtax.machine.local import LocalMachine
 from vmtax.plan import PlanError, from_data
 from vmtax.result import LAYERS, Experiment
 from vmtax.store import Store
@@ -31,14 +31,16 @@ def export(store: Store, run: str, target: Path | None) -> Path:
     experiment = store.load(run, with_raw=True)
     answer = {"schema": SCHEMA, "kind": KIND, "data": dataclasses.asdict(experiment)}
     file = target or Path(f"vmtax-{experiment.id}.run.gz")
-    temporary = file.with_name(f".{file.name}.{os.getpid()}")
+    keeper = LocalMachine()  # so that a half-written file is removed even after SIGKILL
+    temporary = file.absolute().with_name(f".{file.name}.{keeper.token}")
     try:
+        keeper.remove_later(PurePosixPath(temporary))
         temporary.write_bytes(gzip.compress(json.dumps(answer, allow_nan=False).encode(), mtime=0))
         temporary.replace(file)
     except OSError as error:
         raise ShareError(f"{file}: {error.strerror}; name another file with --output") from error
     finally:
-        temporary.unlink(missing_ok=True)
+        keeper.close()
     return file
 
 

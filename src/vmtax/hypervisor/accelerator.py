@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Literal
 
 from vmtax.event import Event, Step
@@ -21,6 +20,7 @@ from vmtax.places import cache_home
 # A genuine KVM three levels deep needed 22 s in all but kept talking; one that hangs says nothing any more.
 PATIENCE = Patience(ready=120.0, silence=20.0)
 ATTEMPTS = 2
+REMEMBERED = 50  # probes, of so many host boots, QEMUs and kernels
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ def choose(
     if again or key not in known:
         emit(Step("probing /dev/kvm", "booting a guest on it; a minute at most"))
         known[key] = _probe(machine, spec, credentials, local)
-        _remember(known)
+        _remember(local, known)
     failure = known[key]
     if failure:
         forget = f"tried once for each boot of the host; `rm {_file()}` to have it tried again"
@@ -110,14 +110,14 @@ def _remembered() -> dict[str, str]:
     return found if isinstance(found, dict) else {}
 
 
-def _remember(known: dict[str, str]) -> None:
+def _remember(local: LocalMachine, known: dict[str, str]) -> None:
     """Best effort: a cache that cannot be written costs another probe, not the run."""
     path = _file()
-    temporary = path.with_suffix(f".{os.getpid()}")
+    temporary = path.with_suffix(f".{local.token}")
+    unfinished = local.remove_later(PurePosixPath(temporary))
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        try:
-            temporary.write_text(json.dumps(known, indent=1))
-            temporary.replace(path)
-        finally:
-            temporary.unlink(missing_ok=True)
+        newest = dict([*known.items()][-REMEMBERED:])
+        temporary.write_text(json.dumps(newest, indent=1))
+        temporary.replace(path)
+    unfinished.undo()
