@@ -87,6 +87,23 @@ def test_a_precise_run_stops_at_its_first_look(lab: Callable[..., Lab]) -> None:
     assert len(rounds) == 10 and rounds[-1].seconds_left == 0
 
 
+def test_a_metric_that_only_one_layer_has_does_not_keep_a_run_from_stopping(lab: Callable[..., Lab]) -> None:
+    plan = PLAN.replace("[chess]", "[chess, boot]").replace(
+        "nodes_per_second]", "nodes_per_second, boot.ready_seconds]"
+    )
+    made = lab(plan + "rounds: {min: 7, max: 60}\n", lambda number, name: bench(rate=10_000 + number % 3))
+    made.run()
+    assert sum(isinstance(event, RoundFinished) for event in made.events) == 10
+
+
+def test_a_primary_metric_without_a_result_is_not_precise(lab: Callable[..., Lab]) -> None:
+    plan = PLAN.replace("nodes_per_second]", "nodes_per_second, chess.one-thread.nodes_per_second]")
+    failing = Reply(stdout="garbage")
+    made = lab(plan + "rounds: {min: 7, max: 12}\n", lambda number, name: failing if name == "vm" else bench())
+    made.run()
+    assert sum(isinstance(event, RoundFinished) for event in made.events) == 12
+
+
 def stopped_in_round(stop: int, error: type[BaseException] = KeyboardInterrupt) -> Callable[[int, str], Reply]:
     """An answer that ends the run once, when `vm` is opened for the so-manieth time."""
     ended: list[int] = []
