@@ -14,11 +14,13 @@ from hypothesis import strategies as st
 
 from tests.sample import sample_experiment
 from vmtax import compare, share
+from vmtax.plan import from_data
 from vmtax.resume import CannotResume, resumable
 from vmtax.share import ShareError
 from vmtax.store import Store, StoreError
 
-SAMPLE = sample_experiment(rounds=3, failures=2)
+MADE = sample_experiment(rounds=3, failures=2)
+SAMPLE = dataclasses.replace(MADE, plan=from_data(MADE.plan).model_dump(mode="json"))
 
 
 @pytest.fixture
@@ -53,6 +55,10 @@ def test_a_run_that_goes_on_arrives_as_interrupted(tmp_path: Path) -> None:
         assert share.import_(store, file).state == "interrupted"
 
 
+TRIAL = json.loads(json.dumps(dataclasses.asdict(SAMPLE.trials[0])))
+FOO = {"name": "x.y", "unit": "foo", "better": "lower"}
+
+
 def changed(file: Path, change: dict[str, Any]) -> Path:
     answer = json.loads(gzip.decompress(file.read_bytes()))
     answer["data"] |= change
@@ -69,6 +75,12 @@ def changed(file: Path, change: dict[str, Any]) -> Path:
         ({"id": "../../etc/cron.d/x"}, "cannot be an experiment's id"),
         ({"created": "soon"}, "created:"),
         ({"state": "dancing"}, "state:"),
+        ({"created": 1e12}, "time 1000000000000.0: no run has that"),
+        ({"facts": {"host": {"cpu_model": "\ud800"}}}, "text that is no Unicode"),
+        ({"trials": [{**TRIAL, "round": 10**30}]}, "no run has that"),
+        ({"trials": [{**TRIAL, "round": 2**40}]}, "count 1099511627776"),
+        ({"trials": [{**TRIAL, "measurements": [{"metric": FOO, "value": 1.0}]}]}, "unit 'foo' of x.y"),
+        ({"trials": [{**TRIAL, "measurements": [{"metric": {**FOO, "unit": "s"}, "value": 1e-320}]}]}, "x.y = 1e-320"),
     ],
 )
 def test_a_made_up_run_is_refused(file: Path, change: dict[str, Any], words: str, tmp_path: Path) -> None:

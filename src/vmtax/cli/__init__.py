@@ -17,7 +17,8 @@ def main() -> None:
     """Run the command; whatever stops it becomes clear lines on stderr and an exit code."""
     # An ended session or a stopped service unwinds as Ctrl-C does: nothing is left behind.
     for number in ENDING:
-        signal.signal(number, _interrupted)
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup, which means it
+            signal.signal(number, _interrupted)
     try:
         app(prog_name="vmtax")
     except (BadInput, CannotDo) as error:
