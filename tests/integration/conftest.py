@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -118,7 +119,13 @@ def under_way(
     lists = state_home() / "undo"
     before = set(lists.glob("*.undo"))
     process = subprocess.Popen(
-        [*command, *argv], cwd=directory, stderr=subprocess.PIPE, text=True, start_new_session=True
+        [*command, *argv],
+        cwd=directory,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        # vmtax leaves an ignored signal ignored, and the tests may run under nohup.
+        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),
     )
     try:
         _wait_for_trials(process, trials)
