@@ -35,6 +35,9 @@ def export(store: Store, run: str, target: Path | None) -> Path:
     experiment = store.load(run, with_raw=True)
     answer = {"schema": SCHEMA, "kind": KIND, "data": dataclasses.asdict(experiment)}
     file = target or Path(f"vmtax-{experiment.id}.run.gz")
+    if file.exists() and not file.is_file():
+        raise ShareError(f"{file}: is no regular file; name another with --output")
+    file = file.resolve()  # a link stays one
     keeper = LocalMachine()  # so that a half-written file is removed even after SIGKILL
     temporary = file.absolute().with_name(f".{file.name}.{keeper.token}")
     try:

@@ -111,6 +111,12 @@ def vmtax(
     )
 
 
+def _default_signals() -> None:
+    """vmtax leaves an ignored signal ignored, and the tests may run under nohup or in the background."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+
+
 @contextlib.contextmanager
 def under_way(
     *argv: str, directory: Path, trials: int, command: Sequence[str] = VMTAX
@@ -124,8 +130,7 @@ def under_way(
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
-        # vmtax leaves an ignored signal ignored, and the tests may run under nohup.
-        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),
+        preexec_fn=_default_signals,
     )
     try:
         _wait_for_trials(process, trials)

@@ -82,7 +82,7 @@ def test_export_and_import_carry_it_to_another_cache(tmp_path: Path, monkeypatch
 
 def test_an_image_is_exported_to_a_file_only(tmp_path: Path) -> None:
     image = make_image()
-    with pytest.raises(ImageError, match="is a directory; name a file"):
+    with pytest.raises(ImageError, match="is no regular file; name a file"):
         place.export(image, tmp_path)
     with pytest.raises(ImageError, match="its directory does not exist; name a file"):
         place.export(image, tmp_path / "no" / "image.tar.zst")

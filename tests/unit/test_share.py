@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import gzip
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -106,5 +107,12 @@ def test_files_that_are_not_there(tmp_path: Path, file: Path) -> None:
             share.import_(store, tmp_path / "nothing")
         with pytest.raises(ShareError, match="Is a directory"):
             share.import_(store, tmp_path)
+    os.mkfifo(tmp_path / "fifo")
+    (tmp_path / "link").symlink_to("target")
+    with Store(tmp_path / "here.sqlite") as store:
+        with pytest.raises(ShareError, match="is no regular file"):
+            share.export(store, "last", tmp_path / "fifo")
+        share.export(store, "last", tmp_path / "link")
+    assert (tmp_path / "link").is_symlink() and (tmp_path / "target").is_file() and (tmp_path / "fifo").is_fifo()
     with Store(tmp_path / "here.sqlite") as store, pytest.raises(ShareError, match="name another file with --output"):
         share.export(store, "last", tmp_path / "no" / "directory")
