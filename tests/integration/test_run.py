@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import signal
-import threading
+import subprocess
 import time
 from pathlib import Path
 
 import pytest
 
-from tests.integration.conftest import leftovers, under_way, vmtax
+from tests.integration.conftest import VMTAX, leftovers, under_way, vmtax
 from vmtax.image.cache import Image
 
 PLAN = """\
@@ -76,11 +76,14 @@ def test_whatever_ends_it_nothing_is_left_and_results_are_kept(
     plan.write_text(PLAN.replace("[host, vm, nested]", "[vm]").replace("{min: 2, max: 2}", "{min: 50, max: 50}"))
     with under_way("run", str(plan), "--yes", directory=tmp_path, trials=3) as (process, token):
         assert any("qemu" in entry for entry in leftovers(token)), "it was really under way"
-        threading.Timer(2.0, process.send_signal, (number,)).start()
-        watched = vmtax("watch", directory=tmp_path)
-        assert "of at most 50" in watched.stderr and "is interrupted" in watched.stderr
-        process.send_signal(number)  # twice: the second must not stop the tidying up
-        process.wait(60)
+        with subprocess.Popen([*VMTAX, "watch"], cwd=tmp_path, stderr=subprocess.PIPE, text=True) as watch:
+            assert watch.stderr is not None
+            assert watch.stderr.readline().startswith("run ") and "of at most 50" in watch.stderr.readline()
+            process.send_signal(number)
+            time.sleep(0.1)
+            process.send_signal(number)  # twice: the second must not stop the tidying up
+            process.wait(60)
+            assert "is interrupted" in watch.stderr.read()
         deadline = time.monotonic() + 30
         while (left := leftovers(token)) and time.monotonic() < deadline:
             time.sleep(0.2)
