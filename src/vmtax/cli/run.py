@@ -30,7 +30,7 @@ def run(
         str,
         typer.Argument(
             metavar="[PLAN]",
-            help="A built-in plan's name, or a YAML file; with --resume, a run.",
+            help="A built-in plan's name, or a YAML file; quick where none is named. With --resume, a run.",
             autocompletion=complete_plan,
         ),
     ] = "",
