@@ -58,6 +58,8 @@ class Lab:
             accelerator=None,
             disk_directory=None,
             wants=lambda name: False,
+            is_root=True,
+            check_guards=lambda: None,
         )
 
     @contextlib.contextmanager

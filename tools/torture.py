@@ -208,9 +208,17 @@ def _command(home: Path) -> list[str]:
     return [sys.executable, "-m", "vmtax", "run", *what, "--yes", "--output", str(home / "report.html")]
 
 
+def _default_signals() -> None:
+    """An ignored signal stays ignored, and this may run under nohup or in the background."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+
+
 def _start(home: Path) -> subprocess.Popen[bytes]:
     with (home / "log").open("ab") as log:
-        return subprocess.Popen(_command(home), cwd=home, stdout=log, stderr=log, start_new_session=True)
+        return subprocess.Popen(
+            _command(home), cwd=home, stdout=log, stderr=log, start_new_session=True, preexec_fn=_default_signals
+        )
 
 
 def _timed(home: Path) -> float:

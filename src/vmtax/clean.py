@@ -11,6 +11,7 @@ from vmtax.image import cache, recipe
 from vmtax.live import live_directory
 from vmtax.machine import guard
 from vmtax.machine.local import LocalMachine, state_directory
+from vmtax.resume import image_of
 from vmtax.store import Store
 from vmtax.units import format_value
 
@@ -27,9 +28,10 @@ def found(store: Store, *, images: bool) -> list[Leftover]:
     """Everything that `remove` would take away; `images`: whole ones of another recipe too."""
     return [
         *_undo_lists(),
-        *(Leftover("half-made image", str(path)) for path in cache.half_made()),
+        # While one is being made, what looks half made may be it.
+        *(Leftover("half-made image", str(path)) for path in ([] if cache.is_locked() else cache.half_made())),
         *(Leftover("state of a dead run", str(path)) for path in _dead(store)),
-        *(Leftover("old image", f"{i.directory} ({format_value(i.bytes, 'B')})") for i in _old(images)),
+        *(Leftover("old image", f"{i.directory} ({format_value(i.bytes, 'B')})") for i in _old(store, images)),
     ]
 
 
@@ -38,11 +40,12 @@ def remove(store: Store, *, images: bool) -> list[str]:
     machine = LocalMachine()
     left = list(machine.guard.left)  # at its start it undoes the lists of dead guards
     machine.close()
-    with cache.locked():
-        pass  # which sweeps what is half made
+    if not cache.is_locked():
+        with cache.locked():
+            pass  # which sweeps what is half made
     for path in _dead(store):
         path.unlink(missing_ok=True)
-    for image in _old(images):
+    for image in _old(store, images):
         cache.remove(image)
     return left + machine.left
 
@@ -80,5 +83,9 @@ def _dead(store: Store) -> list[Path]:
     return [path for path in sorted(live_directory().glob("*")) if path.name.partition(".")[0] not in running]
 
 
-def _old(wanted: bool) -> list[cache.Image]:
-    return [image for image in cache.images() if image.recipe != recipe.key()] if wanted else []
+def _old(store: Store, wanted: bool) -> list[cache.Image]:
+    """Images of another recipe, but those of runs that go on or could be gone on with."""
+    if not wanted:
+        return []
+    needed = {image_of(store.load(entry.id)) for entry in store.experiments() if entry.state != "complete"}
+    return [image for image in cache.images() if image.recipe != recipe.key() and image.identity not in needed]

@@ -80,6 +80,12 @@ class Environment:
     carrier_ready: bool = False  # its file system is made and the nested disk filled
     notes: list[str] = field(default_factory=list)  # what is not measured, and why
 
+    def check_guards(self) -> None:
+        """Raises MachineLost where one is gone: what is set up without it could stay, or be undone by another run."""
+        for machine in {id(machine): machine for machine in (self.local, self.host)}.values():
+            if isinstance(machine, GuardedMachine):
+                machine.check_guard()
+
     @property
     def emulated(self) -> bool:
         return self.accelerator is not None and self.accelerator.name == "tcg"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from vmtax.environment import EnvironmentOptions, available_memory, disk_bytes, is_root, memory_bytes
+from vmtax.environment import CannotMeasure, EnvironmentOptions, available_memory, disk_bytes, is_root, memory_bytes
 from vmtax.machine import Machine
 from vmtax.meter.disk import disk_facts
 from vmtax.plan import Plan, fit_rounds, seconds_per_round
@@ -85,6 +85,8 @@ def _writes(plan: Plan, host: Machine, options: EnvironmentOptions, rounds: int)
         for case in workload.cases()
     )
     facts = disk_facts(host, options.disk_directory)
+    if facts["mount_point"] is None:
+        raise CannotMeasure(f"{host.path}: no directory {options.disk_directory}; name another with --disk-dir")
     more = f", then over it up to {_gib(each_round * rounds)} if the disk is fast" if each_round else ""
     return [Line("writes", f"{_gib(prepared)} to {_device(facts)}{more}; removed again")]
 

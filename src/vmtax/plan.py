@@ -36,6 +36,7 @@ __all__ = [
     "Plan",
     "PlanError",
     "Rounds",
+    "as_written",
     "builtin_plans",
     "check",
     "describe",
@@ -208,6 +209,18 @@ def load(name_or_path: str) -> Plan:
     """A built-in plan by its name, or a YAML file by its path. PlanError when there is none or it is wrong."""
     text, source = _text(name_or_path)
     return parse(text, source)
+
+
+def as_written(plan: Plan) -> dict[str, Any]:
+    """The plan as a person would write it, with every default filled in: `load` of its YAML gives the same plan."""
+    data: dict[str, Any] = plan.model_dump(mode="json", exclude={"seed"} if plan.seed is None else set())
+    data["guest"]["memory"] = f"{plan.guest.memory}B" if plan.guest.memory % _MIB else f"{plan.guest.memory // _MIB}MiB"
+    data["precision"] = f"{plan.precision * 100:.10g}%"
+    data["budget"] = "none" if plan.budget is None else f"{plan.budget:.10g}s"
+    data["workloads"] = [
+        {workload.name: workload.parameters.model_dump(mode="json")} for workload in plan.build_workloads()
+    ]
+    return data
 
 
 def describe(name_or_path: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -15,7 +16,11 @@ from vmtax.trial import BOOT, Place
 from vmtax.units import format_duration
 
 # What must be as it was, or the rounds before and after would be of unlike things: dotted names of host facts.
-SAME = ("cpu_model", "microcode", "kernel_release", "image.identity", "qemu.version", "accelerator.name")
+SAME = (
+    *("cpu_model", "microcode", "mitigations", "smt_active", "governor", "turbo"),
+    *("kernel_release", "kernel_command_line", "cpus_measured", "measured_as_root"),
+    *("image.identity", "qemu.version", "accelerator.name", "disk.device"),
+)
 
 
 class CannotResume(BadInput):
@@ -29,16 +34,21 @@ class Before:
     round: int = 1  # of its newest trial: the first that may have something left to do
     position: int = 0  # of its newest trial; what stands before it in the round is over, failures included
     trials: frozenset[tuple[int, str, str, str]] = frozenset()  # round, treatment, workload, case
+    refused: frozenset[tuple[int, str, str]] = frozenset()  # round, treatment, workload: the other cases are over too
 
     @staticmethod
-    def of(trials: Iterable[Trial]) -> Before:
-        """From trials in the order in which they were committed."""
+    def of(trials: Iterable[Trial], *, same_boot: bool = True) -> Before:
+        """From trials in the order in which they were committed.
+
+        Where the host was rebooted since, its unfinished round is over: what stands in one round is compared.
+        """
         known = tuple(trials)
         if not known:
             return Before()
         newest = known[-1]
         done = frozenset((t.round, t.treatment, t.workload, t.case) for t in known)
-        return Before(newest.round, newest.position, done)
+        refused = frozenset((t.round, t.treatment, t.workload) for t in known if t.status == "refused")
+        return Before(newest.round, newest.position if same_boot else sys.maxsize, done, refused)
 
     def has(self, place: Place, workload: str, case: str) -> bool:
         """Whether this is not to be done again."""
@@ -46,6 +56,7 @@ class Before:
             return True
         # A boot is recorded last of all: whatever became of it, this treatment's turn is over.
         over = (place.round, place.treatment, *BOOT) in self.trials
+        over = over or (place.round, place.treatment, workload) in self.refused
         return over or (place.round, place.treatment, workload, case) in self.trials
 
 
@@ -87,10 +98,15 @@ def resumed_note(experiment: Experiment, facts: Json) -> str:
     """What a reader of the report must know of the gap."""
     newest = max((trial.started + trial.wall_seconds for trial in experiment.trials), default=experiment.created)
     after = format_duration(max(0.0, time.time() - newest))
-    rebooted = _fact(experiment.facts.get("host") or facts, "boot_id") != _fact(facts, "boot_id")
-    boot = "; the host was rebooted in between, and each of its boots has a speed of its own" if rebooted else ""
+    rebooted = "; the host was rebooted in between, so that round was not finished"
+    boot = "" if same_boot(experiment, facts) else rebooted
     number = max((trial.round for trial in experiment.trials), default=1)
     return f"The run was stopped ({experiment.state}) in round {number} and gone on with after {after}{boot}."
+
+
+def same_boot(experiment: Experiment, facts: Json) -> bool:
+    """Whether the host under test still is in the boot in which the experiment was stopped."""
+    return bool(_fact(experiment.facts.get("host") or facts, "boot_id") == _fact(facts, "boot_id"))
 
 
 def _fact(facts: Json, dotted: str) -> Any:

@@ -30,7 +30,7 @@ from vmtax.meter.disk import disk_facts
 from vmtax.meter.facts import differences, qemu_facts, read_facts
 from vmtax.plan import Plan, fit_rounds
 from vmtax.result import Boot, Comparison, Experiment, Json, Treatment, Trial
-from vmtax.resume import Before, refuse_other_host, resumable, resumed_note
+from vmtax.resume import Before, refuse_other_host, resumable, resumed_note, same_boot
 from vmtax.store import Store, StoreError
 from vmtax.treatment import moved_defaults, shuffled_rounds
 from vmtax.trial import BOOT, Place, Signatures, boot_trial, failed_boot, run_trial
@@ -63,6 +63,7 @@ class Run:
     boots: list[Boot] = field(default_factory=list)
     facts: dict[str, Json] = field(default_factory=dict)  # by machine path
     notes: list[str] = field(default_factory=list)
+    up: set[str] = field(default_factory=set)  # treatments that have come up in this session
 
     def note(self, text: str) -> None:
         """Keep with the experiment, once, what its reader must know."""
@@ -122,7 +123,7 @@ def resume(hosts: Hosts, id: str, image: Image, store: Store, emit: Emit) -> str
     store.resume(experiment.id)
     active = Run(
         *(experiment.id, plan, environment, experiment.treatments, store, emit, _seed(plan, experiment)),
-        before=Before.of(experiment.trials),
+        before=Before.of(experiment.trials, same_boot=same_boot(experiment, facts)),
         signatures=Signatures.of(environment.workloads, experiment.trials),
         trials=list(experiment.trials),
         boots=list(experiment.boots),
@@ -130,7 +131,8 @@ def resume(hosts: Hosts, id: str, image: Image, store: Store, emit: Emit) -> str
         notes=list(experiment.notes),
     )
     with _finished(store, experiment.id):
-        active.note(resumed_note(experiment, facts))
+        for text in (resumed_note(experiment, facts), *environment.notes):
+            active.note(text)
         _keep_facts(active, "host", facts)
         _rounds(active, Pace(setup_seconds=time.monotonic() - clock), clock)
     return experiment.id
@@ -210,16 +212,18 @@ def _treatment(active: Run, place: Place, treatment: Treatment) -> None:
     todo = _todo(active, place, treatment)
     if not todo:
         return
+    active.environment.check_guards()
     active.emit(TreatmentStarted(place.round, place.position, place.treatment))
     started = time.time()
     try:
         with opened(active.environment, treatment) as layer:
+            active.up.add(treatment.name)
             _record_boots(active, place, layer)
             lost = _workloads(active, place, layer, todo)
             if layer.guests and not lost:
                 _shut_down(active, place, layer)
     except (BootFailed, MachineError) as failure:
-        if place.round == 1 or not _host_answers(active):
+        if treatment.name not in active.up or not _host_answers(active):
             raise  # nothing is known to work yet, or nothing will: say so now, not after hours
         active.add(failed_boot(place, started, str(failure)))
 
@@ -312,6 +316,7 @@ def _host_facts(environment: Environment) -> Json:
         "manifest": environment.image.manifest(),
     }
     facts["cpus_measured"] = environment.cpus
+    facts["measured_as_root"] = environment.is_root
     if environment.qemu is not None:
         qemu = environment.qemu
         facts["qemu"] = {"command": list(qemu.command), "version": qemu.version, "text": qemu.described}

@@ -15,7 +15,7 @@ from rich.text import Text
 from vmtax import event
 from vmtax.compare import overhead
 from vmtax.result import Comparison
-from vmtax.units import format_duration, format_overhead
+from vmtax.units import format_duration, format_overhead, printable
 
 PLAIN_STEP_SECONDS = 10.0  # without a terminal, one step's details are told no more often than this
 
@@ -86,9 +86,9 @@ class State:
         match one:
             case event.Step(what, detail, done):
                 share = f" {done:.0%}" if done is not None else ""
-                self.step = f"{what}{share}: {detail}" if detail else f"{what}{share}"
+                self.step = printable(f"{what}{share}: {detail}" if detail else f"{what}{share}")
             case event.Notice(text):
-                return Text(text, style="yellow")
+                return Text(printable(text), style="yellow")
             case event.RunStarted(experiment, treatments, _, rounds_max):
                 self.treatments = [treatment.name for treatment in treatments]
                 self.planned, self.step = rounds_max, ""
@@ -103,7 +103,8 @@ class State:
                 self.doing[treatment] = f"{workload} {case}".strip()
             case event.TrialFinished(trial) if trial.error:
                 error = trial.error.partition("\n")[0]
-                return Text(f"{trial.treatment} {trial.workload} {trial.case}: {trial.status}: {error}", style="red")
+                what = f"{trial.treatment} {trial.workload} {trial.case}"
+                return Text(printable(f"{what}: {trial.status}: {error}"), style="red")
             case event.RoundFinished(number, planned, seconds_left, comparisons):
                 self.round, self.planned, self.left = number, planned, seconds_left
                 self.comparisons, self.told = comparisons, time.monotonic()

@@ -6,6 +6,7 @@ import dataclasses
 import gzip
 import json
 import zlib
+from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -13,12 +14,15 @@ from pydantic import TypeAdapter, ValidationError
 
 from vmtax.exits import CannotDo
 from vmtax.machine.local import LocalMachine
+from vmtax.places import private
 from vmtax.plan import PlanError, from_data
 from vmtax.result import LAYERS, Experiment
 from vmtax.store import Store
+from vmtax.units import UNITS
 
 SCHEMA, KIND = "vmtax/1", "run"
 OTHER_VERSION = "written by another version of vmtax?"
+LATEST_SECONDS = 2.0**33  # of any time since the epoch: the year 2242
 LARGEST_BYTES = 2**30  # unpacked; 100,000 measurements with their raw outputs take a tenth of that
 
 
@@ -31,11 +35,15 @@ def export(store: Store, run: str, target: Path | None) -> Path:
     experiment = store.load(run, with_raw=True)
     answer = {"schema": SCHEMA, "kind": KIND, "data": dataclasses.asdict(experiment)}
     file = target or Path(f"vmtax-{experiment.id}.run.gz")
+    if file.exists() and not file.is_file():
+        raise ShareError(f"{file}: is no regular file; name another with --output")
+    file = file.resolve()  # a link stays one
     keeper = LocalMachine()  # so that a half-written file is removed even after SIGKILL
     temporary = file.absolute().with_name(f".{file.name}.{keeper.token}")
     try:
         keeper.remove_later(PurePosixPath(temporary))
-        temporary.write_bytes(gzip.compress(json.dumps(answer, allow_nan=False).encode(), mtime=0))
+        with open(temporary, "wb", opener=private) as stream:
+            stream.write(gzip.compress(json.dumps(answer, allow_nan=False).encode(), mtime=0))
         temporary.replace(file)
     except OSError as error:
         raise ShareError(f"{file}: {error.strerror}; name another file with --output") from error
@@ -81,11 +89,14 @@ def _checked(source: Path, data: Any) -> Experiment:
     """Everything that the reports rely on, so that a made-up file is refused here and not met later."""
     try:
         experiment = TypeAdapter(Experiment).validate_python(data)
-        from_data(experiment.plan, source="plan")
+        plan = from_data(experiment.plan, source="plan").model_dump(mode="json")  # every key there
+        json.dumps(data, ensure_ascii=False).encode()
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
         raise ShareError(f"{source}: {where}: {first['msg']}; {OTHER_VERSION}") from error
+    except UnicodeEncodeError as error:
+        raise ShareError(f"{source}: holds text that is no Unicode; {OTHER_VERSION}") from error
     except PlanError as error:
         raise ShareError(f"{source}: {str(error).splitlines()[0]}; {OTHER_VERSION}") from error
     names = [treatment.name for treatment in experiment.treatments]
@@ -95,4 +106,20 @@ def _checked(source: Path, data: Any) -> Experiment:
     if unknown or layers or len(set(names)) < len(names):
         wrong = ", ".join(sorted(unknown | layers)) or "a treatment that is given twice"
         raise ShareError(f"{source}: does not fit together: {wrong}")
-    return experiment
+    odd = next(_out_of_bounds(experiment), None)
+    if odd is not None:
+        raise ShareError(f"{source}: {odd}: no run has that; {OTHER_VERSION}")
+    return dataclasses.replace(experiment, plan=plan)
+
+
+def _out_of_bounds(experiment: Experiment) -> Iterator[str]:
+    """Numbers and units that a made-up file may hold, and no report can show."""
+    times = (experiment.created, experiment.finished or 0.0, *(trial.started for trial in experiment.trials))
+    yield from (f"time {value}" for value in times if not 0 <= value < LATEST_SECONDS)
+    counts = (number for t in experiment.trials for number in (t.round, t.position, t.iteration))
+    yield from (f"count {number}" for number in counts if not 0 < number < 2**31)
+    for measurement in (measurement for trial in experiment.trials for measurement in trial.measurements):
+        if measurement.metric.unit not in UNITS:
+            yield f"unit {measurement.metric.unit!r} of {measurement.metric.name}"
+        if not (measurement.value == 0 or 1e-200 < abs(measurement.value) < 1e200):
+            yield f"{measurement.metric.name} = {measurement.value}"

@@ -14,7 +14,7 @@ _DOWN = (("", 1.0), ("m", 1e-3), ("\N{MICRO SIGN}", 1e-6), ("n", 1e-9))
 
 # Base unit -> (what follows the prefix, prefixes with their factors, largest first). Rates have no "milli": an "m/s"
 # would be metres. Seconds are not scaled up: nobody reads kiloseconds. CPU time per byte is always told per gigabyte.
-_UNITS = {
+UNITS = {
     "1": ("", _UP),
     "1/s": ("/s", _UP),
     "s": ("s", _DOWN),
@@ -39,9 +39,9 @@ def format_value(value: float, unit: str) -> str:
 
     Raises ValueError for a unit that is no base unit.
     """
-    if unit not in _UNITS:
-        raise ValueError(f"{unit!r} is no base unit; these are: {', '.join(_UNITS)}")
-    name, prefixes = _UNITS[unit]
+    if unit not in UNITS:
+        raise ValueError(f"{unit!r} is no base unit; these are: {', '.join(UNITS)}")
+    name, prefixes = UNITS[unit]
     if not math.isfinite(value):
         return f"{value} {name}".rstrip()
     size = float(f"{abs(value):.3g}")  # rounded first, so that 999.9 becomes 1.00 k and not 1000
@@ -139,3 +139,8 @@ def _percent_decimals(percent: float) -> int:
     if 99 <= percent < 100:
         return next((decimals for decimals in (1, 2, 3) if float(f"{percent:.{decimals}f}") < 100), 4)
     return 0
+
+
+def printable(text: str) -> str:
+    """`text` without what a terminal would obey: a name or a tool's last words may hold escape sequences."""
+    return "".join(c if c.isprintable() else " " if c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in text)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -110,6 +111,12 @@ def vmtax(
     )
 
 
+def _default_signals() -> None:
+    """vmtax leaves an ignored signal ignored, and the tests may run under nohup or in the background."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+
+
 @contextlib.contextmanager
 def under_way(
     *argv: str, directory: Path, trials: int, command: Sequence[str] = VMTAX
@@ -118,7 +125,12 @@ def under_way(
     lists = state_home() / "undo"
     before = set(lists.glob("*.undo"))
     process = subprocess.Popen(
-        [*command, *argv], cwd=directory, stderr=subprocess.PIPE, text=True, start_new_session=True
+        [*command, *argv],
+        cwd=directory,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        preexec_fn=_default_signals,
     )
     try:
         _wait_for_trials(process, trials)

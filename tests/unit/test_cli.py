@@ -98,3 +98,20 @@ def test_fewer_layers_drop_what_those_layers_do_not_have() -> None:
     assert plan.layers == ("host",)
     assert "boot" not in {workload.name for workload in plan.workloads}
     assert not any(metric.startswith("boot.") for metric in plan.primary)
+
+
+SIGNALS = """
+import signal, sys
+from vmtax.cli import main
+sys.argv = ["vmtax", "--version"]
+try:
+    main()
+except SystemExit:
+    print(signal.getsignal(signal.SIGHUP) is signal.SIG_IGN, signal.getsignal(signal.SIGTERM) is signal.SIG_DFL)
+"""
+
+
+def test_nohup_is_meant() -> None:
+    argv = ["nohup", sys.executable, "-c", SIGNALS]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=30, stdin=subprocess.DEVNULL)
+    assert done.stdout.splitlines()[-1] == "True False"

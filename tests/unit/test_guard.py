@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vmtax.machine import CommandFailed, MachineError
+from vmtax.machine import CommandFailed, MachineError, MachineLost
 from vmtax.machine.guard import marked, read_list
 from vmtax.machine.local import LocalMachine
 
@@ -98,6 +98,26 @@ def test_a_killed_guard_is_made_up_for_at_the_end_of_the_same_run(tmp_path: Path
     machine.guard._process.kill()
     machine.close()
     assert not kept.exists() and process.poll() is not None and list(lists.iterdir()) == []
+
+
+def test_what_a_killed_guard_could_not_undo_stays_listed(tmp_path: Path, lists: Path) -> None:
+    machine = LocalMachine()
+    machine.undo_later("sh", "-c", "echo it is stuck >&2; exit 3")
+    machine.guard._process.kill()
+    machine.close()
+    assert "it is stuck" in machine.left[0]
+    (kept,) = lists.iterdir()
+    assert "it is stuck" in kept.read_text()
+
+
+def test_a_machine_without_its_guard_says_so() -> None:
+    machine = LocalMachine()
+    machine.check_guard()
+    machine.guard._process.kill()
+    machine.guard._process.wait()
+    with pytest.raises(MachineLost, match="guard"):
+        machine.check_guard()
+    machine.close()
 
 
 def test_a_guard_that_cannot_start_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from vmtax.image import cache, initramfs, place, recipe
+from vmtax.image import build, cache, initramfs, place, recipe
 from vmtax.image.cache import Image, ImageError
 
 
@@ -82,7 +82,7 @@ def test_export_and_import_carry_it_to_another_cache(tmp_path: Path, monkeypatch
 
 def test_an_image_is_exported_to_a_file_only(tmp_path: Path) -> None:
     image = make_image()
-    with pytest.raises(ImageError, match="is a directory; name a file"):
+    with pytest.raises(ImageError, match="is no regular file; name a file"):
         place.export(image, tmp_path)
     with pytest.raises(ImageError, match="its directory does not exist; name a file"):
         place.export(image, tmp_path / "no" / "image.tar.zst")
@@ -141,3 +141,9 @@ def test_an_archive_cannot_say_where_it_goes(lie: dict[str, object], tmp_path: P
     with pytest.raises(ImageError, match="not an image that"):
         place.import_(file)
     assert victim.is_dir() and image.directory.is_dir()
+
+
+def test_only_root_builds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    with pytest.raises(ImageError, match="building the root image needs root; as root: vmtax image build && "):
+        build.build(lambda event: None)

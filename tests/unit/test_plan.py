@@ -14,6 +14,7 @@ from vmtax import plan_rules
 from vmtax.plan import (
     Plan,
     PlanError,
+    as_written,
     builtin_plans,
     check,
     describe,
@@ -397,3 +398,12 @@ def test_a_small_budget_never_cuts_rounds_silently(
     assert number == fitted
     assert warnings[0].startswith(first)
     assert ("no interval can be given" in " ".join(warnings)) == (fitted < 6)
+
+
+@pytest.mark.parametrize("name", builtin_plans())
+def test_what_is_shown_can_be_loaded(name: str) -> None:
+    plan = load(name)
+    again = parse(yaml.safe_dump(as_written(plan), sort_keys=False))
+    assert as_written(again) == as_written(plan)
+    assert [w.parameters for w in again.build_workloads()] == [w.parameters for w in plan.build_workloads()]
+    assert again.model_dump(exclude={"workloads"}) == plan.model_dump(exclude={"workloads"})

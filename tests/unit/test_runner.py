@@ -168,6 +168,7 @@ def test_other_work_is_refused_after_a_resume_too(lab: Callable[..., Lab]) -> No
     [
         ({"cpu_model": "Another CPU"}, "cpu_model was Fake CPU, is Another CPU"),
         ({"kernel_release": "7.0"}, "kernel_release was None, is 7.0"),
+        ({"mitigations": {"spectre_v2": "Vulnerable"}}, "mitigations was None"),
     ],
 )
 def test_another_host_is_no_place_to_go_on(lab: Callable[..., Lab], change: dict[str, str], words: str) -> None:
@@ -193,8 +194,24 @@ def test_a_reboot_in_between_is_told(lab: Callable[..., Lab]) -> None:
     made = lab(SEVEN, stopped_in_round(4))
     with pytest.raises(KeyboardInterrupt):
         made.run()
+    kept = len(made.experiment.trials)
     made.facts["boot_id"] = "second"
-    assert any("the host was rebooted in between" in note for note in made.resume().notes)
+    found = made.resume()
+    assert any("the host was rebooted in between" in note for note in found.notes)
+    stopped = made.experiment.trials[kept - 1].round
+    assert {trial.round for trial in found.trials[kept:]} == set(range(stopped + 1, 8)), "no round spans the reboot"
+
+
+def test_a_resumed_run_in_which_nothing_comes_up_stops_at_once(lab: Callable[..., Lab]) -> None:
+    made = lab(SEVEN, stopped_in_round(4))
+    with pytest.raises(KeyboardInterrupt):
+        made.run()
+    made.answer = lambda number, name: BootFailed("no answer") if name == "vm" else bench()
+    with pytest.raises(BootFailed):
+        made.resume()
+    assert made.experiment.state == "failed", "and can be resumed again"
+    made.answer = lambda number, name: bench()
+    assert made.resume().state == "complete"
 
 
 def test_a_lost_host_ends_the_run_and_a_lost_guest_does_not(lab: Callable[..., Lab]) -> None:

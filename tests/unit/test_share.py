@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import gzip
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,13 @@ from hypothesis import strategies as st
 
 from tests.sample import sample_experiment
 from vmtax import compare, share
+from vmtax.plan import from_data
 from vmtax.resume import CannotResume, resumable
 from vmtax.share import ShareError
 from vmtax.store import Store, StoreError
 
-SAMPLE = sample_experiment(rounds=3, failures=2)
+MADE = sample_experiment(rounds=3, failures=2)
+SAMPLE = dataclasses.replace(MADE, plan=from_data(MADE.plan).model_dump(mode="json"))
 
 
 @pytest.fixture
@@ -53,6 +56,10 @@ def test_a_run_that_goes_on_arrives_as_interrupted(tmp_path: Path) -> None:
         assert share.import_(store, file).state == "interrupted"
 
 
+TRIAL = json.loads(json.dumps(dataclasses.asdict(SAMPLE.trials[0])))
+FOO = {"name": "x.y", "unit": "foo", "better": "lower"}
+
+
 def changed(file: Path, change: dict[str, Any]) -> Path:
     answer = json.loads(gzip.decompress(file.read_bytes()))
     answer["data"] |= change
@@ -69,6 +76,12 @@ def changed(file: Path, change: dict[str, Any]) -> Path:
         ({"id": "../../etc/cron.d/x"}, "cannot be an experiment's id"),
         ({"created": "soon"}, "created:"),
         ({"state": "dancing"}, "state:"),
+        ({"created": 1e12}, "time 1000000000000.0: no run has that"),
+        ({"facts": {"host": {"cpu_model": "\ud800"}}}, "text that is no Unicode"),
+        ({"trials": [{**TRIAL, "round": 10**30}]}, "no run has that"),
+        ({"trials": [{**TRIAL, "round": 2**40}]}, "count 1099511627776"),
+        ({"trials": [{**TRIAL, "measurements": [{"metric": FOO, "value": 1.0}]}]}, "unit 'foo' of x.y"),
+        ({"trials": [{**TRIAL, "measurements": [{"metric": {**FOO, "unit": "s"}, "value": 1e-320}]}]}, "x.y = 1e-320"),
     ],
 )
 def test_a_made_up_run_is_refused(file: Path, change: dict[str, Any], words: str, tmp_path: Path) -> None:
@@ -94,5 +107,12 @@ def test_files_that_are_not_there(tmp_path: Path, file: Path) -> None:
             share.import_(store, tmp_path / "nothing")
         with pytest.raises(ShareError, match="Is a directory"):
             share.import_(store, tmp_path)
+    os.mkfifo(tmp_path / "fifo")
+    (tmp_path / "link").symlink_to("target")
+    with Store(tmp_path / "here.sqlite") as store:
+        with pytest.raises(ShareError, match="is no regular file"):
+            share.export(store, "last", tmp_path / "fifo")
+        share.export(store, "last", tmp_path / "link")
+    assert (tmp_path / "link").is_symlink() and (tmp_path / "target").is_file() and (tmp_path / "fifo").is_fifo()
     with Store(tmp_path / "here.sqlite") as store, pytest.raises(ShareError, match="name another file with --output"):
         share.export(store, "last", tmp_path / "no" / "directory")

@@ -12,6 +12,7 @@ from typer.core import TyperGroup
 from vmtax import __version__
 from vmtax.exits import DONE, BadInput, CannotDo
 from vmtax.report.formats import FORMATS
+from vmtax.units import printable
 
 ORDER = ("doctor", "run", "watch", "show", "report", "runs", "export", "import", "clean", "plan", "image")
 
@@ -90,7 +91,8 @@ def fail(text: str, code: int) -> NoReturn:
 
 
 def warn(text: str) -> None:
-    print(f"vmtax: {text}", file=sys.stderr)
+    # What a tool, a guest or a file said may hold escape sequences.
+    print("\n".join(printable(line) for line in f"vmtax: {text}".splitlines()), file=sys.stderr)
 
 
 def agree(yes: bool, question: str = "Begin? [Y/n]") -> None:
@@ -100,8 +102,9 @@ def agree(yes: bool, question: str = "Begin? [Y/n]") -> None:
     if not sys.stdin.isatty():
         raise BadUse(NOBODY)
     print(f"{question} ", end="", file=sys.stderr, flush=True)
-    answer = sys.stdin.readline().strip().lower()
-    if answer not in ("y", "yes") and (answer or "[Y" not in question):
+    line = sys.stdin.readline()  # empty at its end: Ctrl-D is no yes
+    default = line.strip() == "" and line != "" and "[Y" in question
+    if line.strip().lower() not in ("y", "yes") and not default:
         fail("not begun; nothing was changed", DONE)
 
 

@@ -10,6 +10,7 @@ import typer
 
 from vmtax.cli.app import NOBODY, AsJson, BadUse, agree, answer, app, fail, printed
 from vmtax.exits import FAILED, INTERRUPTED
+from vmtax.units import printable
 
 if TYPE_CHECKING:
     from vmtax.doctor import Check, Readings
@@ -76,7 +77,7 @@ def clean(
     with Store() as store:
         leftovers = cleaning.found(store, images=images)
         for leftover in leftovers:
-            print(f"{leftover.what:>19}  {leftover.text}")
+            print(printable(f"{leftover.what:>19}  {leftover.text}"))
         if not leftovers:
             print("nothing is left over")
             return

@@ -44,8 +44,14 @@ def image_remove(
 ) -> None:
     """Remove an image from this host."""
     from vmtax.image import cache
+    from vmtax.resume import image_of
+    from vmtax.store import Store
 
     image = cache.find(identity)
+    with Store() as store:
+        for run in (entry.id for entry in store.experiments() if entry.state == "running"):
+            if image_of(store.load(run)) == image.identity:
+                raise cache.ImageError(f"{image.identity} is used by run {run}: `vmtax watch {run}` shows how long yet")
     cache.remove(image)
     print(f"removed {image.identity}")
 

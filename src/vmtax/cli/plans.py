@@ -35,13 +35,13 @@ def planshown(plan: PlanName, json: AsJson = False) -> None:
     """Show a plan with every default filled in."""
     import yaml
 
-    from vmtax.plan import load
+    from vmtax.plan import as_written, load
 
-    data = load(plan).model_dump(mode="json")
+    loaded = load(plan)
     if json:
-        answer("plan", data)
+        answer("plan", loaded.model_dump(mode="json"))
         return
-    print(yaml.safe_dump(data, sort_keys=False, allow_unicode=True), end="")
+    print(yaml.safe_dump(as_written(loaded), sort_keys=False, allow_unicode=True), end="")
 
 
 @plan_app.command("check")

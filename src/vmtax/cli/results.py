@@ -9,6 +9,7 @@ import typer
 
 from vmtax.cli.app import AsJson, BadUse, FormatName, RunId, TextName, answer, app, printed
 from vmtax.report.formats import FormatError, find
+from vmtax.units import printable
 
 
 @app.command()
@@ -75,7 +76,7 @@ def import_(file: Annotated[Path, typer.Argument(metavar="FILE", help="What `vmt
 
     with Store() as store:
         experiment = share.import_(store, file)
-    print(f"{experiment.id}  {len(experiment.trials)} trials of {experiment.name} on {experiment.host}")
+    print(printable(f"{experiment.id}  {len(experiment.trials)} trials of {experiment.name} on {experiment.host}"))
 
 
 def shown(run: str, format: str, *, full: bool = False) -> None:

@@ -74,6 +74,7 @@ def run(
             work = _resumed(store, plan)
         else:
             work = _new(plan or "quick", overrides, qemu, disk_dir)
+        _alone(store, work.plan.host)
         known = {entry.id for entry in store.experiments() if not work.resumed or entry.id != work.resumed.id}
         try:
             id = _carry_out(store, work, yes=yes)
@@ -86,6 +87,13 @@ def run(
     print(f"report: {written(id, output)}", file=sys.stderr)
     if not worked:
         fail("nothing could be measured: every trial failed, see the warnings", FAILED)
+
+
+def _alone(store: Store, host: str) -> None:
+    """Two runs at once would measure each other."""
+    for entry in store.experiments():
+        if entry.state == "running" and entry.host == host:
+            raise BadUse(f"run {entry.id} measures {host} just now: wait until it has ended, vmtax watch {entry.id}")
 
 
 def _measured(store: Store, known: set[str]) -> bool:
@@ -136,7 +144,7 @@ def _carry_out(store: Store, work: Work, *, yes: bool) -> str:
     from vmtax import live, runner, screen
     from vmtax.environment import connected
     from vmtax.image import build, cache
-    from vmtax.outlook import outlook
+    from vmtax.outlook import Line, outlook
     from vmtax.resume import image_of
 
     if not yes and not sys.stdin.isatty():
@@ -151,6 +159,8 @@ def _carry_out(store: Store, work: Work, *, yes: bool) -> str:
             rounds_done=max((trial.round for trial in before.trials), default=1) - 1 if before else 0,
             builds_image=cache.current() is None,
         )
+        if before:
+            lines.insert(0, Line("resumes", f"{before.id}, whose {len(before.trials)} trials are kept"))
         screen.tell((line.what, line.text) for line in lines)
         agree(yes)
         with screen.open_screen() as emit:
@@ -175,7 +185,7 @@ def _overridden(plan: Plan, **options: Any) -> Plan:
     data: dict[str, Any] = plan.model_dump(mode="json")
     if options["host"]:
         data["host"] = options["host"]
-    if options["layers"]:
+    if options["layers"] is not None:
         data["layers"] = [layer.strip() for layer in options["layers"].split(",")]
         _drop_workloads_without_layer(data)
     if options["budget"]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from vmtax.doctor.check import HOST, VM, WORST_FIRST, Check, Status
 from vmtax.doctor.readings import TOOLS, TOOLS_HERE, Readings
 from vmtax.environment import DISK_DIRECTORY
+from vmtax.image.build import CARRY
 from vmtax.image.build import TOOLS as BUILD_TOOLS
 from vmtax.meter.text import cpu_numbers, fields, kibibytes
 from vmtax.units import format_value
@@ -203,8 +204,9 @@ def _image(readings: Readings) -> Check:
         size = format_value(image.bytes, "B")
         there = "" if readings.placed else "; the first run copies it to the host"
         return _need("image", "ok", f"{image.identity}, {size}{there}")
-    tools = {**BUILD_TOOLS, "newuidmap": "uidmap"} if readings.user != 0 and readings.is_local else BUILD_TOOLS
-    lacking = [package for tool, package in tools.items() if tool not in readings.tools_here]
+    if readings.user != 0 and readings.is_local:
+        return _need("image", "missing", "none yet, and only root can build one", CARRY.replace("; then here: ", "\n"))
+    lacking = [package for tool, package in BUILD_TOOLS.items() if tool not in readings.tools_here]
     if not lacking:
         return _need("image", "ok", "none yet; the first run builds it from Debian packages: vmtax image build")
     text = f"none yet, and {', '.join(lacking)} to build one cannot be found where vmtax runs"

@@ -50,7 +50,7 @@ def _examined(machine: Reader, command: tuple[str, ...]) -> Qemu:
     name = command[0]
     if not outcome.ok:
         raise QemuError(
-            f"{machine.path}: no usable {name} ({(outcome.stderr or outcome.stdout).strip()}); "
+            f"{machine.path}: no usable {name} ({first_line(outcome.stderr or outcome.stdout)}); "
             "install it (Debian: apt-get install qemu-system-x86) or name another with --qemu"
         )
     line = outcome.stdout.partition("\n")[0].strip()
@@ -61,6 +61,10 @@ def _examined(machine: Reader, command: tuple[str, ...]) -> Qemu:
         wanted = ".".join(map(str, MINIMUM))
         raise QemuError(f"{machine.path}: {name} is {line}; {wanted} or newer is needed: name another with --qemu")
     return Qemu(command, found[1], line)
+
+
+def first_line(text: str) -> str:
+    return text.strip().partition("\n")[0] or "it says nothing"
 
 
 def _numbers(version: str) -> tuple[int, ...]:

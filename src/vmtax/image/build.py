@@ -22,6 +22,7 @@ TOOLS = {"mmdebstrap": "mmdebstrap", "mkfs.erofs": "erofs-utils", "zstd": "zstd"
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 WHAT = "building the root image"
 NO_SPACE = "about 2 GiB are needed; set XDG_CACHE_HOME to a directory on a larger file system"
+CARRY = "as root: vmtax image build && vmtax image export image.tar.zst; then here: vmtax image import image.tar.zst"
 STEP_SECONDS = 1800.0
 # What mmdebstrap says it does -> the share of the whole that is then done, from timed builds.
 STAGES = (
@@ -49,12 +50,14 @@ def ensure(emit: Emit, identity: str | None = None) -> Image:
 
 def build(emit: Emit, *, again: bool = False) -> Image:
     """Build the image of the present recipe; `again`: also when there is one already."""
-    tools = TOOLS if os.geteuid() == 0 else {**TOOLS, "newuidmap": "uidmap"}
-    missing = [f"{package} (for {tool})" for tool, package in tools.items() if shutil.which(tool) is None]
+    if os.geteuid() != 0:
+        # In a user namespace mmdebstrap leaves files and processes of other users, which our guard could not remove.
+        raise ImageError(f"building the root image needs root; {CARRY}")
+    missing = [f"{package} (for {tool})" for tool, package in TOOLS.items() if shutil.which(tool) is None]
     if missing:
         packages = " ".join(entry.partition(" ")[0] for entry in missing)
         raise ImageError(f"missing {', '.join(missing)}: apt-get install {packages}")
-    emit(Step(WHAT, "waiting for another build to end" if _is_locked() else "starting", 0.0))
+    emit(Step(WHAT, "waiting for another build to end" if cache.is_locked() else "starting", 0.0))
     with cache.workshop() as (keeper, work):
         image = cache.current()
         if image is not None and not again:
@@ -69,20 +72,6 @@ def build(emit: Emit, *, again: bool = False) -> Image:
 
 def _cure(error: OSError) -> str:
     return f"; {NO_SPACE}" if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
-
-
-def _is_locked() -> bool:
-    import fcntl
-
-    path = cache.images_directory() / ".lock"
-    if not path.exists():
-        return False
-    with path.open("a") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            return True
-        return False
 
 
 def _build_in(keeper: LocalMachine, work: Path, emit: Emit) -> Image:
@@ -136,10 +125,10 @@ def _bootstrap(keeper: LocalMachine, tree: Path, work: Path, emit: Emit) -> None
     (work / "tar.log").unlink()
     if any("No space left" in line for line in (*words, *complaints)):
         raise ImageError(f"{WHAT}: {work.parent}: No space left on device; {NO_SPACE}")
-    if sink.returncode != 0:
-        raise ImageError("\n".join([f"{WHAT}: tar ended with {sink.returncode}:", *complaints[-8:]]))
     if source.returncode != 0:
         raise ImageError("\n".join([f"{WHAT}: mmdebstrap ended with {source.returncode}:", *words[-8:]]))
+    if sink.returncode != 0:
+        raise ImageError("\n".join([f"{WHAT}: tar ended with {sink.returncode}:", *complaints[-8:]]))
 
 
 def _follow(process: subprocess.Popen[bytes], emit: Emit) -> list[str]:

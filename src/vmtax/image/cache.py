@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
 
+from pydantic import TypeAdapter
+
 from vmtax.exits import CannotDo
 from vmtax.image import recipe
 from vmtax.machine.local import LocalMachine
@@ -105,6 +107,19 @@ def _sweep() -> None:
         shutil.rmtree(entry, ignore_errors=True)
 
 
+def is_locked() -> bool:
+    """Whether an image is being made or removed just now."""
+    path = images_directory() / ".lock"
+    try:
+        with path.open("a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+    return False
+
+
 def half_made() -> list[Path]:
     """Directories that are no images: of a build or removal that was killed, or of one that goes on just now."""
     found = []
@@ -122,7 +137,7 @@ def read(directory: Path) -> Image:
     """The image in `directory`; raises ImageError where it is not a whole one."""
     try:
         info = json.loads((directory / INFO).read_text())
-        return Image(directory=directory, **info)
+        return TypeAdapter(Image).validate_python({**info, "directory": directory})
     except (OSError, ValueError, TypeError) as error:
         raise ImageError(f"{directory}: not a whole image ({error})") from error
 

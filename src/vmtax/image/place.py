@@ -35,9 +35,10 @@ IN_GUEST = Placed(root="/dev/vda", kernel="/boot/vmlinux", initrd="/boot/initrd"
 
 def export(image: Image, target: Path) -> None:
     """Write the whole image to one file (tar, zstd); replaced in one step."""
-    if target.is_dir() or not target.parent.is_dir():
-        what = "is a directory" if target.is_dir() else "its directory does not exist"
+    if (target.exists() and not target.is_file()) or not target.parent.is_dir():
+        what = "is no regular file" if target.exists() else "its directory does not exist"
         raise ImageError(f"{target}: {what}; name a file, such as image.tar.zst")
+    target = target.resolve()  # a link stays one
     cache.verify(image)
     keeper = LocalMachine()
     try:

@@ -18,6 +18,7 @@ next start, and is told: in the answer at the start, {"recovered": COUNT, "left"
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -112,9 +113,12 @@ def read_list(text: str) -> dict[int, dict[str, object]]:
     return entries
 
 
-def lock(path: str) -> int | None:
-    """An open, locked descriptor; None where another guard holds the lock."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+def lock(path: str, flags: int = 0) -> int | None:
+    """An open, locked descriptor; None where another guard holds the lock, or where the list is not ours to open."""
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | flags, 0o600)
+    except (FileNotFoundError, PermissionError):
+        return None
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
@@ -126,7 +130,7 @@ def lock(path: str) -> int | None:
 def own_list(path: str) -> int | None:
     """Our own list, locked. A starting guard that takes it for a dead one's may remove it: then make it anew."""
     for _ in range(100):
-        descriptor = lock(path)
+        descriptor = lock(path, os.O_CREAT)
         if descriptor is not None:
             try:
                 if os.stat(path).st_ino == os.fstat(descriptor).st_ino:
@@ -168,7 +172,10 @@ def recover(directory: str) -> tuple[int, list[str]]:
 
 
 def keep(descriptor: int, line: str) -> None:
-    os.write(descriptor, line.encode())
+    data = line.encode()
+    if os.write(descriptor, data) != len(data):
+        os.write(descriptor, b"\n")  # what follows must be a line of its own
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     os.fsync(descriptor)
 
 
@@ -230,9 +237,11 @@ def main() -> None:
 
     signal.signal(signal.SIGTERM, leave)
     signal.signal(signal.SIGHUP, leave)
-    entries: dict[int, dict[str, object]] = {}
+    # Not empty where a guard of the same run was killed and left something that could not be undone just now.
+    with open(path, encoding="utf-8", errors="replace") as file:
+        entries = read_list(file.read())
     try:
-        print(json.dumps({"recovered": recovered, "left": left}), flush=True)
+        print(json.dumps({"recovered": recovered, "left": left, "last": max(entries, default=0)}), flush=True)
         serve(descriptor, token, silence, entries)
     except (BrokenPipeError, SystemExit):
         pass

@@ -48,7 +48,6 @@ class Guard:
     def __init__(self, path: str, argv: Sequence[str], *, pings: bool) -> None:
         """Start `argv`, which must run guard.py on the machine named `path`."""
         self.path = path
-        self._count = 0
         self._lock = threading.Lock()
         # A session of its own: Ctrl-C and a closing terminal reach vmtax, and the guard through its input.
         try:
@@ -64,6 +63,7 @@ class Guard:
             raise
         self.recovered: int = hello["recovered"]  # lists of dead guards it undid at its start
         self.left: list[str] = hello["left"]  # what could not be undone, a line each
+        self._count: int = hello["last"]  # numbers that are taken
         self._stopped = threading.Event()
         if pings:
             threading.Thread(target=self._ping, name=f"guard of {path}", daemon=True).start()
@@ -167,6 +167,10 @@ class GuardedMachine(Machine):
                 self.run("mkdir", "-m", "700", str(scratch))
                 self._scratch = scratch
             return self._scratch
+
+    def check_guard(self) -> None:
+        """Raises MachineLost where the guard is gone: nothing more may be set up then."""
+        self.guard.ask({"ping": True})
 
     def undo_later(self, *argv: str) -> Undoing:
         return self.guard.add(argv=list(argv))

@@ -12,9 +12,9 @@ import time
 from collections.abc import Iterator
 from typing import IO
 
-from vmtax.machine.base import DEFAULT_TIMEOUT, MachineLost, Outcome, Reader
+from vmtax.machine.base import DEFAULT_TIMEOUT, MachineError, MachineLost, Outcome, Reader
 from vmtax.machine.local import plain_environment, run_here
-from vmtax.machine.ssh import split_url
+from vmtax.machine.ssh import CLIENT_MISSING, split_url
 
 LOGIN_SECONDS = 60.0  # a passphrase may have to be typed
 LATE_SECONDS = 15.0  # beyond a command's own limit, which is kept on the far side, before the line is taken for dead
@@ -57,13 +57,16 @@ class SshReader:
         # What the user's configuration may say otherwise: both would write files here.
         options = ("-o", "ControlMaster=no", "-o", "UpdateHostKeys=no", *(("-p", port) if port else ()))
         # In our process group and with our terminal: ssh may have to ask the user for a passphrase.
-        self._ssh = subprocess.Popen(
-            ("ssh", "-T", *options, self._destination, "--", "exec sh"),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=plain_environment(),
-        )
+        try:
+            self._ssh = subprocess.Popen(
+                ("ssh", "-T", *options, self._destination, "--", "exec sh"),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env=plain_environment(),
+            )
+        except OSError as error:
+            raise MachineError(f"{self.path}: ssh: {error.strerror}; {CLIENT_MISSING}") from error
 
     def log_in(self) -> None:
         """Raises MachineLost with ssh's own words where that fails."""

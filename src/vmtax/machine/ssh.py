@@ -19,6 +19,7 @@ from vmtax.machine.local import LocalMachine
 # a ping every ten seconds.
 ALIVE = ("-o", "ServerAliveInterval=10", "-o", "ServerAliveCountMax=3")
 GUARD_SILENCE = 40.0  # seconds
+CLIENT_MISSING = "the OpenSSH client is needed here (Debian: apt-get install openssh-client)"
 # Says which process it became, then becomes the command: constant text, the arguments stay arguments.
 ANNOUNCE = ("sh", "-c", 'echo "$$"; exec "$@"', "sh")
 SSH_FAILED = 255  # the client's own failures; a command that ends so is told apart by asking the master
@@ -103,7 +104,10 @@ class SshMachine(GuardedMachine):
         argv = [*self._login, *ALIVE, "-M", "-o", "ControlPersist=no", "-f", "-N"]
         argv += ["-E", str(self._log), self.destination]
         # In our process group and with our terminal: ssh may have to ask the user for a passphrase.
-        client = subprocess.Popen(argv, stdout=subprocess.DEVNULL, env=self.local.environment())
+        try:
+            client = subprocess.Popen(argv, stdout=subprocess.DEVNULL, env=self.local.environment())
+        except OSError as error:
+            raise MachineError(f"{self.path}: ssh: {error.strerror}; {CLIENT_MISSING}") from error
         try:
             code = client.wait(timeout)
         except subprocess.TimeoutExpired:

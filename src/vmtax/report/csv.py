@@ -6,8 +6,8 @@ import csv
 import io
 
 from vmtax.report.rows import Cell, rows
-from vmtax.report.view import printable
 from vmtax.result import Experiment
+from vmtax.units import printable
 
 FORMULA = ("=", "+", "-", "@")  # a spreadsheet takes text that begins so for a formula, and would run it
 

@@ -9,8 +9,8 @@ from dataclasses import asdict
 from rich.text import Text
 
 from vmtax.doctor.check import HOST, VM, WORST_FIRST, Area, Check, Diagnosis
-from vmtax.report.view import printable
 from vmtax.result import Json
+from vmtax.units import printable
 
 TITLES: dict[Area, str] = {
     "measurable": "What can be measured",

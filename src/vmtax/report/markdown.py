@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 
 from vmtax.report.summary import Part, banner, findings, headline, machine_name
-from vmtax.report.view import Effect, Number, Section, View, cost, flat_facts, label, printable, view
+from vmtax.report.view import Effect, Number, Section, View, cost, flat_facts, label, view
 from vmtax.result import Comparison, Experiment
-from vmtax.units import format_duration, format_value
+from vmtax.units import format_duration, format_value, printable
 
 FACTS = {  # of each machine, as people call them; the HTML and the JSON have all
     "cpu_model": "CPU",

@@ -13,9 +13,9 @@ from rich.table import Table
 from rich.text import Text
 
 from vmtax.report.summary import CONFIDENCE, banner, findings, headline
-from vmtax.report.view import Effect, Number, Row, Section, View, cost, printable, split, view
+from vmtax.report.view import Effect, Number, Row, Section, View, cost, split, view
 from vmtax.result import Comparison, Experiment
-from vmtax.units import format_duration
+from vmtax.units import format_duration, printable
 
 if TYPE_CHECKING:
     from vmtax.store import ExperimentSummary

@@ -237,11 +237,6 @@ def deviation(ratio: float) -> str:
     return f"+{text}" if ratio > 1 and text.endswith("%") and text != "0.0 %" else text
 
 
-def printable(text: str) -> str:
-    """`text` without what a terminal would obey: a name or a tool's last words may hold escape sequences."""
-    return "".join(c if c.isprintable() else " " if c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in text)
-
-
 def flat_facts(facts: object, name: str = "") -> Iterator[tuple[str, str]]:
     """Nested facts as lines of (dotted name, text)."""
     if isinstance(facts, dict) and facts:

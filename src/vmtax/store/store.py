@@ -123,7 +123,11 @@ class Store:
             rows.insert_head(connection, experiment, this_process())
             for boot in experiment.boots:
                 rows.insert_boot(connection, experiment.id, boot)
-            self._insert_trials(connection, experiment.id, experiment.trials)
+            try:
+                self._insert_trials(connection, experiment.id, experiment.trials)
+            except BaseException:
+                self._raw.keep_only(experiment.id, ())
+                raise
 
     def add_boot(self, id: str, boot: Boot) -> None:
         with self._writing() as connection:
