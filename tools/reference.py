@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+import textwrap
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,10 +19,17 @@ from vmtax.exits import MEANINGS
 from vmtax.plan import Plan
 from vmtax.report.answers import KINDS, json_schema
 from vmtax.report.view import cost, label
+from vmtax.result import LAYERS
 from vmtax.treatment import FACTORS
 from vmtax.workload import WORKLOADS
 
 DIRECTORY = Path(__file__).parent.parent / "docs/reference"
+FILES = {
+    "~/.local/share/vmtax": "results (XDG_DATA_HOME)",
+    "~/.cache/vmtax": "root images (XDG_CACHE_HOME)",
+    "~/.local/state/vmtax": "undo lists of runs (XDG_STATE_HOME)",
+}  # see places.py
+ROFF = str.maketrans({"\\": "\\e", "-": "\\-", "'": "\\(aq", "`": "\\(ga", "~": "\\(ti", "^": "\\(ha"})
 NOTE = "<!-- made by tools/reference.py: `make reference` writes it anew -->\n"
 
 
@@ -29,6 +37,10 @@ def table(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     cells = [tuple(heads), *(tuple(cell.replace("|", "\\|") for cell in row) for row in rows)]
     lines = [f"| {' | '.join(row)} |" for row in cells]
     return "\n".join([lines[0], "|" + "---|" * len(cells[0]), *lines[1:]]) + "\n"
+
+
+def code(names: Iterable[Any]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
 
 
 # Commands
@@ -44,21 +56,25 @@ def commands(command: Any = None, name: str = "vmtax") -> Iterator[tuple[str, An
             yield from commands(command.get_command(context, child), f"{name} {child}")
 
 
+def documented() -> list[tuple[str, Any]]:
+    """Those with something to say: groups only where they have options."""
+    return [(name, command) for name, command in commands() if command.params or not hasattr(command, "commands")]
+
+
 def parameters(command: Any) -> list[tuple[str, str]]:
     """(how it is typed, what it does) of every argument and option."""
     found = []
     for parameter in command.params:
-        if parameter.param_type_name == "argument":
-            found.append((usage_name(parameter), parameter.help or ""))
-            continue
-        names = ", ".join([*parameter.opts, *parameter.secondary_opts])
-        value = "" if parameter.is_flag else f" {value_name(parameter)}"
-        found.append((f"{names}{value}", parameter.help or ""))
+        argument = parameter.param_type_name == "argument"
+        typed = usage_name(parameter) if argument else option_name(parameter)
+        default = parameter.default if isinstance(parameter.default, str) else ""
+        found.append((typed, f"{parameter.help or ''}{default and f' Default: {default}.'}"))
     return found
 
 
-def value_name(parameter: Any) -> str:
-    return parameter.metavar or {"integer": "NUMBER", "path": "FILE"}.get(parameter.type.name, "TEXT")
+def option_name(option: Any) -> str:
+    names = ", ".join([*option.opts, *option.secondary_opts])
+    return names if option.is_flag else f"{names} {option.metavar}"
 
 
 def usage_name(argument: Any) -> str:
@@ -68,14 +84,13 @@ def usage_name(argument: Any) -> str:
 
 def usage(name: str, command: Any) -> str:
     arguments = [usage_name(p) for p in command.params if p.param_type_name == "argument"]
-    return " ".join([name, *(["[OPTIONS]"] if len(command.params) > len(arguments) else []), *arguments])
+    options = ["[OPTIONS]"] if len(command.params) > len(arguments) else []
+    return " ".join([name, *options, *arguments, *(["COMMAND"] if hasattr(command, "commands") else [])])
 
 
 def commands_page() -> str:
-    parts = ["# Commands\n", "Every command takes `--help`. Results go to stdout, progress and questions to stderr.\n"]
-    for name, command in commands():
-        if hasattr(command, "commands"):
-            continue
+    parts = ["# Commands\n\nEvery command takes `--help`. Results go to stdout, progress and questions to stderr.\n"]
+    for name, command in documented():
         parts += [f"## {name}\n", f"{command.help}\n", f"```\n{usage(name, command)}\n```\n"]
         rows = [(f"`{typed}`", text) for typed, text in parameters(command)]
         parts += [table(("", "what"), rows)] if rows else []
@@ -83,26 +98,23 @@ def commands_page() -> str:
 
 
 def man_page() -> str:
-    """roff, for man(7)."""
-
     def plain(text: str) -> str:
-        return text.replace("\\", "\\e").replace("-", "\\-").replace("'", "\\(aq").replace("\n.", "\n\\&.")
+        lines = textwrap.wrap(text, 72, break_long_words=False, break_on_hyphens=False)
+        return "\n".join(f"\\&{line}" if line[0] == "." else line for line in (one.translate(ROFF) for one in lines))
 
     root = typer.main.get_command(app)
     lines = [f'.TH VMTAX 1 "" "vmtax {__version__}"', ".SH NAME", "vmtax \\- what virtualization costs", ".SH SYNOPSIS"]
     lines += [".B vmtax", "COMMAND [OPTIONS] ...", ".SH DESCRIPTION", plain(root.help or ""), ".SH COMMANDS"]
-    for name, command in commands():
-        if hasattr(command, "commands"):
-            continue
-        lines += [f".SS {plain(usage(name, command))}", plain(command.help or "")]
+    for name, command in documented():
+        lines += [f".SS {usage(name, command).translate(ROFF)}", plain(command.help or "")]
         for typed, text in parameters(command):
-            lines += [".TP", f"\\fB{plain(typed)}\\fR", plain(text)]
-    lines.append(".SH EXIT STATUS")
-    for code, meaning in MEANINGS.items():
-        lines += [".TP", f"\\fB{code}\\fR", plain(meaning)]
-    lines += [".SH FILES", ".TP", "\\fI~/.local/share/vmtax\\fR", "results (XDG_DATA_HOME)"]
-    lines += [".TP", "\\fI~/.cache/vmtax\\fR", "root images (XDG_CACHE_HOME)"]
-    lines += [".TP", "\\fI~/.local/state/vmtax\\fR", "undo lists of runs (XDG_STATE_HOME)"]
+            lines += [".TP", f"\\fB{typed.translate(ROFF)}\\fR", plain(text)]
+    lines += [".SH EXIT STATUS"]
+    for number, meaning in MEANINGS.items():
+        lines += [".TP", f"\\fB{number}\\fR", plain(meaning)]
+    lines += [".SH FILES"]
+    for place, what in FILES.items():
+        lines += [".TP", f"\\fI{place.translate(ROFF)}\\fR", plain(what)]
     return "\n".join(lines) + "\n"
 
 
@@ -111,11 +123,23 @@ def man_page() -> str:
 
 def field_rows(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, str, str]]:
     """(dotted key, default, what it means)."""
+    shapes = model.model_json_schema()["properties"]
     for name, field in model.model_fields.items():
         kind = field.annotation
-        yield f"`{prefix}{name}`", default_text(field), field.description or ""
+        yield f"`{prefix}{name}`", default_text(field), f"{field.description or ''}{legal_text(shapes[name])}"
         if isinstance(kind, type) and issubclass(kind, BaseModel):
             yield from field_rows(kind, f"{prefix}{name}.")
+
+
+def legal_text(shape: Any) -> str:
+    """What the type itself allows; a rule that it cannot say stands in the description."""
+    (shape, *_) = shape.get("anyOf", [shape])
+    names = shape.get("enum") or shape.get("items", {}).get("enum")
+    if names:
+        return f" ({'one' if 'enum' in shape else 'any'} of {code(names)})"
+    if "minimum" in shape:
+        return f" ({shape['minimum']:,} to {shape['maximum']:,})" if "maximum" in shape else " (0 to 2^63 - 1)"
+    return ""
 
 
 def default_text(field: Any) -> str:
@@ -133,8 +157,7 @@ def default_text(field: Any) -> str:
 
 def plan_page() -> str:
     factors = [
-        (f"`{factor.name}`", ", ".join(f"`{level}`" for level in factor.levels), f"`{factor.default}`", factor.describe)
-        for factor in FACTORS.values()
+        (code([f.name]), code(f.levels), code([f.default]), ", ".join(f.layers), f.describe) for f in FACTORS.values()
     ]
     parts = [
         "# Plan keys\n",
@@ -142,11 +165,11 @@ def plan_page() -> str:
         " its line and the legal values; `vmtax plan show PLAN` prints a plan with every default filled in.\n",
         table(("key", "default", "what"), field_rows(Plan)),
         "## Factors\n",
-        table(("factor", "levels", "default", "what"), factors),
+        table(("factor", "levels", "default", "on", "what"), factors),
         "## Workloads\n",
     ]
     for name, kind in WORKLOADS.items():
-        layers = ", ".join(layer for layer in ("host", "vm", "nested") if layer in kind.layers)
+        layers = ", ".join(layer for layer in LAYERS if layer in kind.layers)
         parts += [f"### {name}\n", f"{kind.describe}. On {layers}.\n"]
         rows = list(field_rows(kind.parameters_type))
         parts += [table(("parameter", "default", "what"), rows)] if rows else ["No parameters.\n"]
@@ -161,26 +184,25 @@ def metrics_page() -> str:
     ]
     for name, kind in WORKLOADS.items():
         rows = [
-            (f"`{metric.name}`", metric.unit, metric.better, label(metric), cost(metric))
+            (f"`{metric.name}`", metric.unit, metric.better, kind.meaning(metric), label(metric), cost(metric))
             for metric in kind(kind.parameters_type()).metrics()
         ]
-        parts += [f"## {name}\n", f"{kind.describe}.\n"]
-        parts.append(table(("metric", "unit", "better", "what", "an overhead is"), rows))
+        parts += [f"## {name}\n", f"{kind.describe}. Measured by {kind.tool}.\n"]
+        parts.append(table(("metric", "unit", "better", "what", "reports call it", "an overhead is"), rows))
     return "\n".join(parts)
-
-
-def exit_page() -> str:
-    return "# Exit codes\n\n" + table(("code", "meaning"), ((str(code), text) for code, text in MEANINGS.items()))
 
 
 def json_page() -> str:
     schema = json_schema()
+    shapes = [envelope["properties"]["data"] for envelope in schema["oneOf"]]
     parts = [
         "# JSON answers\n",
         'Every `--json` answer is `{"schema": "vmtax/1", "kind": KIND, "data": ...}`. Numbers are in base units,'
         " times are seconds since the epoch; what is not a finite number is `null`."
         " [vmtax-1.schema.json](vmtax-1.schema.json) is the JSON Schema of all of it.\n",
-        table(("kind", "data"), ((f"`{kind}`", f"`{type_text(schema, kind)}`") for kind in KINDS)),
+        table(
+            ("kind", "data"), ((f"`{kind}`", f"`{type_of(data)}`") for kind, data in zip(KINDS, shapes, strict=True))
+        ),
     ]
     for name, shape in schema["$defs"].items():
         described = re.sub(r"\s+", " ", shape.get("description", ""))
@@ -190,10 +212,6 @@ def json_page() -> str:
         ]
         parts += [f"## {name}\n", f"{described}\n" if described else "", table(("key", "type", "what"), rows)]
     return "\n".join(part for part in parts if part)
-
-
-def type_text(schema: Any, kind: str) -> str:
-    return type_of(next(e for e in schema["oneOf"] if e["title"] == kind)["properties"]["data"])
 
 
 def type_of(value: Any) -> str:
@@ -208,33 +226,24 @@ def type_of(value: Any) -> str:
     return str(value.get("type", "any"))
 
 
-def index_page() -> str:
-    lines = ["# Reference\n", "Made from the code, and tested against it.\n"]
-    for file, text in pages().items():
-        title = text.removeprefix(NOTE).partition("\n")[0].removeprefix("# ")
-        lines.append(f"- [{title if file.endswith('.md') else file}]({file})")
-    return "\n".join(lines) + "\n"
-
-
 def pages() -> dict[str, str]:
-    """File name -> text, without the index."""
+    """File name -> text."""
+    exits = table(("code", "meaning"), ((str(number), text) for number, text in MEANINGS.items()))
     found = {
         "commands.md": commands_page(),
         "plan.md": plan_page(),
         "metrics.md": metrics_page(),
-        "exit-codes.md": exit_page(),
+        "exit-codes.md": f"# Exit codes\n\n{exits}",
         "json.md": json_page(),
     }
-    found = {file: NOTE + text for file, text in found.items()}
-    return {**found, "vmtax-1.schema.json": json.dumps(json_schema(), indent=1) + "\n", "vmtax.1": man_page()}
-
-
-def every_page() -> dict[str, str]:
-    return {"README.md": NOTE + index_page(), **pages()}
+    others = {"vmtax-1.schema.json": json.dumps(json_schema(), indent=1) + "\n", "vmtax.1": man_page()}
+    links = "".join(f"- [{text.partition(chr(10))[0][2:]}]({file})\n" for file, text in found.items())
+    links += "".join(f"- [{file}]({file})\n" for file in others)
+    found["README.md"] = f"# Reference\n\nMade from the code, and tested against it.\n\n{links}"
+    return {**{file: NOTE + text for file, text in found.items()}, **others}
 
 
 if __name__ == "__main__":
-    DIRECTORY.mkdir(parents=True, exist_ok=True)
-    for file, text in every_page().items():
+    for file, text in pages().items():
         (DIRECTORY / file).write_text(text, encoding="utf-8")
         print(DIRECTORY.joinpath(file), file=sys.stderr)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 DONE, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 MEANINGS = {
-    DONE: "done; `doctor`: nothing known keeps host and VM from being measured",
-    FAILED: "could not measure, or not read or keep what was measured; `doctor`: host or VM cannot be measured",
+    DONE: "done, or not begun because the answer was no; `doctor`: nothing known keeps host and VM from being measured",
+    FAILED: "could not measure, or not read or keep what was measured; `doctor`: host or VM cannot be measured, or what"
+    " `--try` tried failed",
     BAD_INPUT: "bad input: an option, a plan, a name; nothing was begun",
     INTERRUPTED: "interrupted by Ctrl-C, SIGTERM or SIGHUP: everything measured so far is kept",
 }

@@ -24,7 +24,7 @@ class Factor:
     levels: tuple[str, ...]  # every legal level
     default: str  # the level of a plan that does not name the factor
     layers: tuple[str, ...]  # where it means anything
-    describe: str  # one line for `vmtax plan show` and the docs
+    describe: str  # one line for the docs
 
 
 _ALL = (
@@ -36,7 +36,11 @@ _ALL = (
         "QEMU's cache mode: whether the host's page cache is used, and whether a flush reaches the disk",
     ),
     Factor(
-        "disk.aio", ("native", "threads", "io_uring"), "native", GUESTS, "how QEMU submits I/O to the host's kernel"
+        "disk.aio",
+        ("native", "threads", "io_uring"),
+        "native",
+        GUESTS,
+        "how QEMU submits I/O to the host's kernel; native goes only with disk.cache none or directsync",
     ),
     Factor("disk.bus", ("virtio", "ide", "nvme"), "virtio", GUESTS, "the disk controller the guest sees"),
     Factor(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import shlex
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,72 +19,151 @@ from vmtax.plan import parse
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
+HELP = {"--help", "-h"}
+
+
+FENCE = re.compile(r"^( *)(```+|~~~+)(.*)\n((?:.*\n)*?) *\2 *$", re.MULTILINE)
 
 
 def blocks(text: str, language: str) -> list[str]:
-    return [re.sub(r"(?m)^ +", "", block) if language == "sh" else _dedented(block) for block in _found(text, language)]
+    """What stands between fences of that language, without the indentation of the list that it is in."""
+    return [textwrap.dedent(found[4]) for found in FENCE.finditer(text) if found[3].split()[:1] == [language]]
 
 
-def _found(text: str, language: str) -> Iterator[str]:
-    for found in re.finditer(rf"^( *)```{language}\n(.*?)^ *```", text, re.DOTALL | re.MULTILINE):
-        yield found[2]
+def prose(text: str) -> str:
+    """Without what is code: a comment of a shell is no heading, an index of a list no link."""
+    return re.sub(r"`[^`\n]+`", "`code`", FENCE.sub("", text))
 
 
-def _dedented(block: str) -> str:
-    indent = len(block) - len(block.lstrip(" "))
-    return "\n".join(line[indent:] for line in block.splitlines())
+def invocations(block: str) -> Iterator[list[str]]:
+    """The words of every command that is vmtax: after a prompt, sudo or a variable, in a pipe, over several lines."""
+    for line in block.replace("\\\n", " ").splitlines():
+        lexer = shlex.shlex(line.strip().removeprefix("$ "), posix=True, punctuation_chars="|&;<>()")
+        lexer.commenters, lexer.whitespace_split = "#", True
+        words: list[str] = []
+        for word in [*lexer, ";"]:
+            if not set(word) <= set("|&;<>()"):
+                words.append(word)
+                continue
+            while words and (words[0] in ("sudo", "time", "nohup") or re.match(r"\w+=", words[0])):
+                del words[0]
+            if words and words[0].rpartition("/")[2] == "vmtax":
+                yield words[1:]
+            words = ["file"] if "<" in word or ">" in word else []
 
 
-def commands() -> Iterator[tuple[str, str]]:
-    for page, name in zip(PAGES, NAMES, strict=True):
-        for block in blocks(page.read_text(), "sh"):
-            yield from ((name, line) for line in block.splitlines() if line.startswith("vmtax "))
+def commands() -> list[tuple[str, list[str]]]:
+    return [
+        (name, words)
+        for page, name in zip(PAGES, NAMES, strict=True)
+        for block in blocks(page.read_text(), "sh")
+        for words in invocations(block)
+    ]
+
+
+def plans() -> list[tuple[str, str]]:
+    return [
+        (name, block)
+        for page, name in zip(PAGES, NAMES, strict=True)
+        for block in blocks(page.read_text(), "yaml")
+        if re.search(r"^workloads:", block, re.MULTILINE)
+    ]
 
 
 def parsed(words: list[str]) -> Any:
     """The context of the command that `words` name, parsed and not run; raises what the command line would say."""
     command: Any = typer.main.get_command(app)
-    name = "vmtax"
+    name, parent = "vmtax", None
     while hasattr(command, "commands"):
+        if words[:1] and words[0].startswith("-"):
+            assert words[0] in {option for parameter in command.params for option in parameter.opts} | HELP, words[0]
+            return None  # nothing follows what prints and ends
+        parent = command.context_class(command, info_name=name, parent=parent)
         name, *words = words
+        assert name in command.commands, name
         command = command.commands[name]
-    return command.make_context(name, words)
-
-
-@pytest.mark.parametrize(("page", "line"), list(commands()))
-def test_commands_exist(page: str, line: str) -> None:
-    parsed(shlex.split(line, comments=True)[1:])
-
-
-def test_what_does_not_exist_is_noticed() -> None:
-    for line in ("run --no-such-option", "nosuch", "report one two"):
-        with pytest.raises(Exception, match=r"(?i)no such option|nosuch|unexpected"):
-            parsed(line.split())
+    return None if HELP & {*words} else command.make_context(name, [*words], parent=parent)
 
 
 @pytest.mark.parametrize(
-    "text", [block for page in PAGES for block in blocks(page.read_text(), "yaml")], ids=lambda text: text.split()[1]
+    ("page", "words"), commands(), ids=lambda value: value if isinstance(value, str) else " ".join(value)
 )
-def test_plans_are_legal(text: str) -> None:
+def test_commands_exist(page: str, words: list[str]) -> None:
+    parsed(words)
+
+
+@pytest.mark.parametrize(
+    ("line", "complaint"),
+    [
+        ("vmtax run --no-such-option", "(?i)no such option"),
+        ("vmtax nosuch", "nosuch"),
+        ("vmtax --nosuch", "nosuch"),
+        ("vmtax report one two", "unexpected"),
+        ("vmtax run --rounds many", "integer"),
+        ("sudo A=b .venv/bin/vmtax show --full | less; $ x && vmtax plan \\\n  nosuch # vmtax runs", "nosuch"),
+    ],
+)
+def test_what_does_not_exist_is_noticed(line: str, complaint: str) -> None:
+    *_, last = invocations(line)
+    with pytest.raises(Exception, match=complaint):
+        parsed(last)
+
+
+def test_what_exists_is_not_run() -> None:
+    for line in ("vmtax --version", "vmtax run --help", "vmtax plan -h", "vmtax runs --json > runs.json 2>&1"):
+        for words in invocations(line):
+            parsed(words)
+
+
+@pytest.mark.parametrize(("page", "text"), plans(), ids=lambda value: value.split()[-1])
+def test_plans_are_legal(page: str, text: str) -> None:
     assert parse(text).treatments()[0]
 
 
+def test_there_is_something_to_check() -> None:
+    assert len(commands()) > 20 and len(plans()) > 2
+    assert {"README.md", "CONTRIBUTING.md", "docs/tutorial.md", "docs/reference/plan.md"} <= {*NAMES}
+
+
 def anchors(page: Path) -> set[str]:
-    """What GitHub makes of headings."""
-    heads = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
+    """What GitHub makes of headings; one that is there already gets a number."""
+    found: set[str] = set(re.findall(r"<a (?:id|name)=\"([^\"]+)\"", page.read_text()))
+    for head in re.findall(r"^#+ +(.+?) *#*$", FENCE.sub("", page.read_text()), re.MULTILINE):
+        text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", head)
+        slug = re.sub(r"[^\w\- ]", "", text.lower()).replace(" ", "-")
+        numbered = (f"{slug}-{number}" for number in itertools.count(1))
+        found.add(slug if slug not in found else next(name for name in numbered if name not in found))
+    return found
+
+
+def links(page: Path) -> list[str]:
+    """Everything that the page leads to, pictures too."""
+    text = prose(page.read_text())
+    inline = re.findall(r"\]\(\s*<?([^)>\s]+)>?(?:\s+\"[^\"]*\")?\s*\)", text)
+    return (
+        inline + re.findall(r"^ *\[[^\]]+\]: +(\S+)", text, re.MULTILINE) + re.findall(r"(?:href|src)=\"([^\"]+)", text)
+    )
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_links_lead_somewhere(name: str) -> None:
     page = ROOT / name
-    for link in re.findall(r"\]\(([^)]+)\)", page.read_text()):
-        if link.startswith(("http://", "https://")):
-            continue
+    for link in links(page):
+        if re.match(r"\w+:", link):
+            continue  # elsewhere: no test may need a network
         file, _, anchor = link.partition("#")
-        target = page.parent / file if file else page
-        assert target.exists(), link
+        target = (page.parent / file if file else page).resolve()
+        assert target.exists() and target.is_relative_to(ROOT), link
         assert not anchor or anchor in anchors(target), link
+
+
+def test_headings_and_links_are_found_as_github_finds_them(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(
+        '# A `b`: c\n## A\n## A\n```sh\n# no\n[n](no)\n```\n[x](y.md#z "t") `[n](no)` ![p](q.png)\n\n[r]: s.md\n'
+    )
+    assert anchors(page) == {"a-b-c", "a", "a-1"}
+    assert links(page) == ["y.md#z", "q.png", "s.md"]
 
 
 def test_every_page_is_reached_from_the_index() -> None:
@@ -93,6 +174,5 @@ def test_every_page_is_reached_from_the_index() -> None:
         if page in seen or page.suffix != ".md":
             continue
         seen.add(page)
-        links = re.findall(r"\]\(([^)#:]+)", page.read_text())
-        todo += [page.parent / link for link in links]
+        todo += [page.parent / link.partition("#")[0] for link in links(page) if ":" not in link]
     assert set((ROOT / "docs").rglob("*.md")) <= seen

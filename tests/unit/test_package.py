@@ -7,7 +7,10 @@ import re
 import subprocess
 import sys
 import zipfile
+from dataclasses import replace
 from pathlib import Path
+
+import pytest
 
 from tests.sample import sample_experiment
 from vmtax import __version__
@@ -16,47 +19,129 @@ from vmtax.store import Store
 ROOT = Path(__file__).parents[2]
 
 
-def test_the_wheel_holds_all_that_is_needed(tmp_path: Path) -> None:
-    argv = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(tmp_path)]
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
+    directory = tmp_path_factory.mktemp("wheel")
+    argv = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(directory)]
     subprocess.run(argv, cwd=ROOT, check=True, capture_output=True, timeout=60)
-    (wheel,) = tmp_path.glob("*.whl")
-    assert wheel.name.startswith(f"vmtax-{__version__}-py3-none-any")
-    names = set(zipfile.ZipFile(wheel).namelist())
+    (file,) = directory.glob("*.whl")
+    return zipfile.ZipFile(file)
+
+
+def test_the_wheel_holds_all_that_is_needed(wheel: zipfile.ZipFile) -> None:
+    names = set(wheel.namelist())
+    assert names >= {
+        *(f"vmtax/plans/{name}.yaml" for name in ("quick", "layers", "disk-cache")),
+        *(f"vmtax/report/page/{name}" for name in ("page.html.j2", "style.css", "page.js")),
+        *(f"vmtax/image/guest/{name}" for name in ("init", "initramfs-init", "poweroff")),
+        "vmtax/machine/guard.py",
+    }
     sources = [path for path in (ROOT / "src").rglob("*") if path.is_file() and "__pycache__" not in path.parts]
     missing = {str(path.relative_to(ROOT / "src")) for path in sources} - names
-    assert missing == set(), "every file of the package, plans and templates too"
-    assert any(name.endswith("share/man/man1/vmtax.1") for name in names)
-    assert not [name for name in names if name.startswith(("tests", "tools"))]
+    assert missing == set(), "every other file of the package too"
+
+
+def test_the_wheel_holds_nothing_else(wheel: zipfile.ZipFile) -> None:
+    meta = f"vmtax-{__version__}.dist-info"
+    man = f"vmtax-{__version__}.data/data/share/man/man1/vmtax.1"
+    assert {name for name in wheel.namelist() if not name.startswith("vmtax/")} == {
+        man,
+        *(f"{meta}/{name}" for name in ("METADATA", "WHEEL", "RECORD", "entry_points.txt", "licenses/LICENSE")),
+    }
+    assert wheel.read(man) == (ROOT / "docs/reference/vmtax.1").read_bytes()
+    assert "vmtax = vmtax.__main__:main" in wheel.read(f"{meta}/entry_points.txt").decode()
+    assert f"\nVersion: {__version__}\n" in wheel.read(f"{meta}/METADATA").decode()
+
+
+def test_the_wheel_alone_is_a_program(wheel: zipfile.ZipFile, tmp_path: Path) -> None:
+    """Unpacked, without the sources and from another directory."""
+    wheel.extractall(tmp_path / "site")
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path / "site")}
+    program = "import vmtax; from vmtax.cli import main; assert 'site' in vmtax.__file__, vmtax.__file__; main()"
+    for words, expected in (("--version", f"vmtax {__version__}"), ("plan list", "quick")):
+        argv = [sys.executable, "-c", program, *words.split()]
+        done = subprocess.run(argv, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
+        assert (done.returncode, done.stderr) == (0, "") and expected in done.stdout
 
 
 def test_the_version_stands_in_one_place() -> None:
-    stated = [
-        path.name
-        for path in (*ROOT.glob("*.toml"), *(ROOT / "src").rglob("*.py"))
-        if re.search(rf'"{re.escape(__version__)}"', path.read_text())
+    """Made files have it from there, and the changelog says what is new in which."""
+    kinds = {"", ".cfg", ".j2", ".json", ".md", ".py", ".toml", ".yaml", ".1"}
+    trees = [path for name in ("src", "docs", "tools") for path in (ROOT / name).rglob("*")]
+    paths = [
+        path for path in (*ROOT.iterdir(), *trees) if path.is_file() and path.name[0] != "." and path.suffix in kinds
     ]
-    assert stated == ["__init__.py"]
+    version = re.compile(rf"(?<![\d.]){re.escape(__version__)}(?![\d.]*\d)")
+    stated = {str(path.relative_to(ROOT)) for path in paths if version.search(path.read_text())}
+    assert stated == {"src/vmtax/__init__.py", "CHANGELOG.md", "docs/reference/vmtax.1"}
+
+
+def completion(protocol: dict[str, str], home: Path) -> str:
+    """What the program prints where a shell asks it."""
+    environment = {**os.environ, "XDG_DATA_HOME": str(home), **protocol}
+    argv = [sys.executable, "-m", "vmtax"]
+    done = subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=60)
+    assert done.stderr == ""
+    return done.stdout
 
 
 def completed(words: str, home: Path) -> list[str]:
     """What bash offers for the last word."""
-    environment = {
-        **os.environ,
-        "_VMTAX_COMPLETE": "complete_bash",
-        "COMP_WORDS": words,
-        "COMP_CWORD": str(len(words.split(" ")) - 1),
-        "XDG_DATA_HOME": str(home),
-    }
-    argv = [sys.executable, "-c", "from vmtax.cli import main; main()"]
-    return subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=20).stdout.split()
+    number = str(len(words.split(" ")) - 1)
+    return completion({"_VMTAX_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": number}, home).split()
 
 
-def test_the_shell_completes_commands_plans_runs_and_formats(tmp_path: Path) -> None:
+def test_bash_completes_commands_plans_and_formats(tmp_path: Path) -> None:
     assert completed("vmtax r", tmp_path) == ["run", "report", "runs"]
     assert completed("vmtax run q", tmp_path) == ["quick"]
-    assert completed("vmtax plan show d", tmp_path) == ["disk-cache"]
-    assert completed("vmtax show 2", tmp_path) == [] and list(tmp_path.iterdir()) == []
+    assert completed("vmtax plan show ", tmp_path) == ["disk-cache", "layers", "quick"]
+    assert completed("vmtax report --format p", tmp_path) == ["parquet"]
+    assert completed("vmtax show --format p", tmp_path) == [], "what show would refuse is not offered"
+    assert completed("vmtax show --format m", tmp_path) == ["markdown"]
+
+
+def test_bash_completes_runs_where_they_fit(tmp_path: Path) -> None:
+    assert completed("vmtax show 2", tmp_path) == []
+    assert list(tmp_path.iterdir()) == [], "completing makes no store"
+    done, stopped = (replace(sample_experiment(rounds=1), id=f"2026112{n}-0000-quick-aaaa") for n in (0, 1))
     with Store(tmp_path / "vmtax/vmtax.sqlite") as store:
-        store.put(sample_experiment(rounds=1))
-    assert completed("vmtax show 2", tmp_path) == [sample_experiment(rounds=1).id]
-    assert completed("vmtax report --format m", tmp_path) == ["markdown"]
+        store.put(done)
+        store.put(replace(stopped, state="interrupted"))
+    assert sorted(completed("vmtax show 2", tmp_path)) == [done.id, stopped.id]
+    assert completed("vmtax run --resume 2", tmp_path) == [stopped.id]
+    assert completed("vmtax run 2", tmp_path) == completed("vmtax watch 2", tmp_path) == []
+
+
+def test_completing_is_silent_where_the_store_is_broken(tmp_path: Path) -> None:
+    (tmp_path / "vmtax").mkdir()
+    (tmp_path / "vmtax/vmtax.sqlite").write_text("no database " * 100)
+    assert completed("vmtax show 2", tmp_path) == []
+
+
+def test_zsh_and_fish_are_answered_in_their_own_ways(tmp_path: Path) -> None:
+    asked = {"_TYPER_COMPLETE_ARGS": "vmtax plan show d"}
+    assert "disk-cache" in completion({**asked, "_VMTAX_COMPLETE": "complete_zsh"}, tmp_path)
+    fish = {**asked, "_VMTAX_COMPLETE": "complete_fish", "_TYPER_COMPLETE_FISH_ACTION": "get-args"}
+    assert completion(fish, tmp_path).strip() == "disk-cache"
+    for shell in ("zsh", "fish"):
+        assert "_VMTAX_COMPLETE" in completion({"_VMTAX_COMPLETE": f"source_{shell}"}, tmp_path)
+
+
+def test_a_real_bash_completes(tmp_path: Path) -> None:
+    """The script that `vmtax --install-completion` installs, as bash calls it."""
+    (tmp_path / "vmtax").write_text(f'#!/bin/sh\nexec {sys.executable} -m vmtax "$@"\n')
+    (tmp_path / "vmtax").chmod(0o755)
+    script = completion({"_VMTAX_COMPLETE": "source_bash"}, tmp_path)
+    asked = 'COMP_WORDS=(vmtax plan show d); COMP_CWORD=3; _vmtax_completion vmtax; echo "${COMPREPLY[@]}"'
+    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    argv = ["bash", "--norc", "-c", f"{script}\n{asked}"]
+    done = subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=60)
+    assert (done.stdout, done.stderr) == ("disk-cache\n", "")
+
+
+def test_nothing_heavy_is_imported_at_start() -> None:
+    """Time varies with the machine; what is loaded does not. `make bench` prints the time."""
+    heavy = {"jinja2", "numpy", "plotly", "pyarrow", "pydantic", "sqlalchemy", "yaml"}
+    program = f"import sys, vmtax.cli; print(*sorted({heavy} & sys.modules.keys()))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout == "\n"

@@ -3,64 +3,83 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+import shutil
+import subprocess
 from pathlib import Path
-from typing import Any
 
 import jsonschema
 import pytest
+from typer.testing import CliRunner
 
 from tests.sample import sample_experiment
 from tools import reference
-from vmtax import compare
-from vmtax.doctor.check import Check, Diagnosis
-from vmtax.plan import builtin_plans, check, describe, load
-from vmtax.report.answers import KINDS
-from vmtax.report.doctor import diagnosis_data
-from vmtax.report.json import envelope, experiment_data
+from vmtax.cli import app
+from vmtax.report.answers import KINDS, json_schema
 from vmtax.store import Store
+from vmtax.workload import WORKLOADS
+
+ANSWERS = {  # kind -> the commands that give it
+    "experiment": ["show --json", "show --format json"],
+    "runs": ["runs --json"],
+    "plan": ["plan show quick --json", "plan show layers --json", "plan show disk-cache --json"],
+    "plans": ["plan list --json"],
+    "plan-check": ["plan check disk-cache --json"],
+    "doctor": ["doctor --json"],
+}
 
 
-@pytest.mark.parametrize("file", reference.every_page())
+@pytest.mark.parametrize("file", reference.pages())
 def test_a_page_is_what_the_code_says(file: str) -> None:
     written = (reference.DIRECTORY / file).read_text(encoding="utf-8")
-    assert written == reference.every_page()[file], "make reference"
+    assert written == reference.pages()[file], "make reference"
+
+
+def test_there_is_no_other_page() -> None:
+    assert {path.name for path in reference.DIRECTORY.iterdir()} == reference.pages().keys()
 
 
 def test_every_command_and_parameter_says_what_it_is() -> None:
-    found = [(name, command) for name, command in reference.commands() if not hasattr(command, "commands")]
-    assert {"vmtax run", "vmtax doctor", "vmtax plan check", "vmtax image import"} <= {name for name, _ in found}
+    found = reference.documented()
+    assert {"vmtax", "vmtax run", "vmtax doctor", "vmtax plan check", "vmtax image import"} <= {
+        name for name, _ in found
+    }
     for name, command in found:
         assert command.help, name
         assert all(text and "None" not in typed for typed, text in reference.parameters(command)), name
 
 
-def answers(directory: Path) -> dict[str, Any]:
-    """kind -> data, made by what the commands use."""
-    experiment = sample_experiment(failures=2)
-    with Store(directory / "store.sqlite") as store:
-        store.put(experiment)
-        runs = [asdict(entry) for entry in store.experiments()]
-    checks = (Check("need", "QEMU", "missing", "there is none", "apt-get install qemu-system-x86"),)
-    return {
-        "experiment": experiment_data(experiment, compare.of(experiment)),
-        "runs": runs,
-        "plan": load("layers").model_dump(mode="json"),
-        "plans": [{"name": name, "describe": describe(name)} for name in builtin_plans()],
-        "plan-check": check(load("disk-cache")),
-        "doctor": diagnosis_data(Diagnosis("local", "a CPU", checks)),
-    }
+def test_every_metric_parameter_and_field_says_what_it_is() -> None:
+    for name, kind in WORKLOADS.items():
+        assert kind.tool
+        assert all(kind.meaning(metric) for metric in kind(kind.parameters_type()).metrics()), name
+        assert all(field.description for field in kind.parameters_type.model_fields.values()), name
+    for name, shape in json_schema()["$defs"].items():
+        assert shape["description"], name
+        assert [key for key, value in shape["properties"].items() if not value.get("description")] == [], name
 
 
-def test_real_answers_are_what_the_schema_allows(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_real_answers_are_what_the_schema_allows(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for place in ("DATA", "CACHE", "STATE"):
+        monkeypatch.setenv(f"XDG_{place}_HOME", str(tmp_path))
+    with Store() as store:
+        store.put(sample_experiment(rounds=2, failures=2))
     schema = json.loads((reference.DIRECTORY / "vmtax-1.schema.json").read_text())
     jsonschema.Draft202012Validator.check_schema(schema)
     validator = jsonschema.Draft202012Validator(schema)
-    found = answers(tmp_path)
-    assert found.keys() == KINDS.keys()
-    for kind, data in found.items():
-        answer = json.loads(envelope(kind, data))
-        (problem, *_) = [*validator.iter_errors(answer), None]
-        assert problem is None, f"{kind}: {jsonschema.exceptions.best_match(validator.iter_errors(answer))}"
-        answer["data"] = {"surprise": 1}
-        assert not validator.is_valid(answer)
+    for command in ANSWERS[kind]:
+        answer = json.loads(CliRunner().invoke(app, command.split()).stdout)
+        assert answer["kind"] == kind
+        validator.validate(answer)
+        for changed in ({**answer, "data": {"surprise": 1}}, {**answer, "kind": "other"}, {**answer, "more": 1}):
+            assert not validator.is_valid(changed)
+
+
+@pytest.mark.parametrize("argv", [["groff", "-man", "-ww", "-z"], ["mandoc", "-Tlint", "-Werror"]])
+def test_the_man_page_is_good_roff(argv: list[str]) -> None:
+    page = reference.DIRECTORY / "vmtax.1"
+    if shutil.which(argv[0]):  # neither is needed for vmtax; whoever has one checks with it
+        done = subprocess.run([*argv, str(page)], capture_output=True, text=True, timeout=30)
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    text = page.read_text()
+    assert [line for line in text.splitlines() if line[:1] in ("'", "`") or len(line) > 100] == []

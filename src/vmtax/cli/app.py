@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperGroup
 
 from vmtax import __version__
-from vmtax.exits import DONE, BadInput
+from vmtax.exits import DONE, BadInput, CannotDo
 from vmtax.report.formats import FORMATS
 from vmtax.units import printable
 
@@ -40,26 +41,37 @@ def complete_plan(incomplete: str) -> list[str]:
 
 
 def complete_run(incomplete: str) -> list[str]:
-    """Ids of the runs in the store."""
+    """Ids of the runs in the store, newest first."""
+    return run_ids(incomplete)
+
+
+def run_ids(incomplete: str, *states: str) -> list[str]:
+    """Ids of the runs that begin so and, where `states` are named, are in one of them."""
     from vmtax.store import Store, default_path
 
     if not default_path().exists():
         return []  # completing must not make a store
-    with Store() as store:
-        return [entry.id for entry in store.experiments() if entry.id.startswith(incomplete)]
+    try:
+        with Store() as store:
+            found = store.experiments()
+    except CannotDo:
+        return []  # a message in the middle of somebody's typing helps nobody; the command itself will say it
+    return [entry.id for entry in found if entry.id.startswith(incomplete) and (not states or entry.state in states)]
 
 
-def complete_format(incomplete: str) -> list[str]:
-    """What `--format` takes."""
-    return [name for name in FORMATS if name.startswith(incomplete)]
+def _format(names: Sequence[str]) -> Any:
+    """The option `--format` of a command that writes these."""
+
+    def complete(incomplete: str) -> list[str]:
+        return [name for name in names if name.startswith(incomplete)]
+
+    return typer.Option("--format", metavar="FORMAT", help=f"One of {', '.join(names)}.", autocompletion=complete)
 
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, schema vmtax/1.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Begin without asking; for scripts.")]
-FormatName = Annotated[
-    str,
-    typer.Option("--format", metavar="FORMAT", help=f"One of {', '.join(FORMATS)}.", autocompletion=complete_format),
-]
+FormatName = Annotated[str, _format(list(FORMATS))]
+TextName = Annotated[str, _format([format.name for format in FORMATS.values() if format.text])]
 RunId = Annotated[
     str,
     typer.Argument(metavar="RUN", help="A run's id, the start of one, or 'last'.", autocompletion=complete_run),

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from vmtax.cli.app import AsJson, BadUse, FormatName, RunId, answer, app, printed
+from vmtax.cli.app import AsJson, BadUse, FormatName, RunId, TextName, answer, app, printed
 from vmtax.report.formats import FormatError, find
 from vmtax.units import printable
 
@@ -37,7 +37,7 @@ def show(
     run: RunId = "last",
     full: Annotated[bool, typer.Option("--full", help="Every metric, every setting.")] = False,
     json: AsJson = False,
-    format: FormatName = "",
+    format: TextName = "",
 ) -> None:
     """Show one run's results."""
     shown(run, "json" if json else format, full=full)

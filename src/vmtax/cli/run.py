@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vmtax.cli.app import NOBODY, AsJson, BadUse, Yes, agree, app, complete_plan, complete_run, fail, warn
+from vmtax.cli.app import NOBODY, AsJson, BadUse, Yes, agree, app, complete_plan, fail, run_ids, warn
 from vmtax.cli.results import shown, written
 from vmtax.exits import FAILED, INTERRUPTED, CannotDo
 
@@ -24,14 +24,24 @@ if TYPE_CHECKING:
 KEPT = "every result that was measured is kept: `vmtax show` shows them, `vmtax run --resume` goes on"
 
 
+def complete_work(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Plans; after --resume the runs that were stopped."""
+    return run_ids(incomplete, "interrupted", "failed") if ctx.params.get("resume") else complete_plan(incomplete)
+
+
+def complete_running(incomplete: str) -> list[str]:
+    """Runs that can be watched."""
+    return run_ids(incomplete, "running")
+
+
 @app.command()
 def run(
     plan: Annotated[
         str,
         typer.Argument(
             metavar="[PLAN]",
-            help="A built-in plan's name, or a YAML file; with --resume, a run.",
-            autocompletion=complete_plan,
+            help="A built-in plan's name, or a YAML file; quick where none is named. With --resume, a run.",
+            autocompletion=complete_work,
         ),
     ] = "",
     host: Annotated[str | None, typer.Option(metavar="HOST", help="Measure local, or ssh://[user@]host.")] = None,
@@ -199,7 +209,7 @@ def _drop_workloads_without_layer(data: dict[str, Any]) -> None:
 @app.command()
 def watch(
     run: Annotated[
-        str, typer.Argument(metavar="[RUN]", help="A run's id; the one that goes on.", autocompletion=complete_run)
+        str, typer.Argument(metavar="[RUN]", help="A run's id; the one that goes on.", autocompletion=complete_running)
     ] = "",
 ) -> None:
     """Watch a run that goes on in another terminal."""

@@ -17,9 +17,9 @@ HOST, VM = "host", "VM"
 class Check:
     """One finding."""
 
-    area: Area
+    area: Area  # what it is about; "tried": only with --try
     name: str  # of what was looked at: "VM", "governor"; unique within its area
-    status: Status
+    status: Status  # "unknown": reading alone does not tell
     text: str  # what was found, and why it matters
     remedy: str = ""  # what to type or do, a line each; empty where there is nothing to do
 

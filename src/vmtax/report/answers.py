@@ -1,10 +1,13 @@
 """What every `--json` answer holds, kind by kind. Base units: seconds, bytes, bits, operations; times since the epoch.
 
-docs/reference has it as a JSON Schema, made by tools/reference.py; a test holds the real answers to it.
+docs/reference has it as a JSON Schema, made by tools/reference.py; a test holds the real answers to it. What a
+field means stands beside it: in its description, or in a record's comment.
 """
 
 from __future__ import annotations
 
+import inspect
+import re
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
@@ -23,103 +26,103 @@ class _Part(BaseModel):
 class Treatment(_Part):
     """One layer and one level of each factor."""
 
-    name: str
-    layer: Literal["host", "vm", "nested"]
+    name: str = Field(description="the layer, then the levels that differ within the plan")
+    layer: Literal["host", "vm", "nested"] = Field(description="where it ran")
     levels: dict[str, str] = Field(description="every factor's level")
     emulated: bool = Field(description="any boot of it ran on an emulated CPU")
 
 
 class _Place(_Part):
-    treatment: str
-    workload: str
+    treatment: str = Field(description="name of a treatment")
+    workload: str = Field(description="chess, memory, disk, net or boot")
     case: str = Field(description="part of the workload; empty where there is only one")
     round: int = Field(description="from 1")
     position: int = Field(description="of the treatment within its round, from 1")
     iteration: int = Field(description="within the boot, from 1")
-    started: float
-    wall_seconds: float = Field(description="of the command, seen from outside")
-    warnings: list[str]
+    started: float = Field(description="seconds since the epoch")
+    wall_seconds: float = Field(description="of the command, in seconds, seen from outside")
+    warnings: list[str] = Field(description="doubts about the number")
     disturbance: Disturbance | None = Field(description="what else happened on the host under test; null: not read")
 
 
 class Measurement(_Place):
     """One number of one trial that may be compared."""
 
-    metric: str
-    unit: str
-    better: Better
-    value: float
-    emulated: bool
+    metric: str = Field(description="its name")
+    unit: str = Field(description="base unit: 1/s, s, B/s, bit/s, B, s/B or 1")
+    better: Better = Field(description="which direction is an improvement")
+    value: float = Field(description="in unit")
+    emulated: bool = Field(description="any boot of the treatment ran on an emulated CPU")
 
 
 class Failure(_Place):
     """A trial without a number: what it ran did not work, or must not be compared."""
 
-    status: Literal["failed", "refused"]
-    error: str | None
+    status: Literal["failed", "refused"] = Field(description="did not work; worked, but must not be compared")
+    error: str | None = Field(description="why, one line")
 
 
 class Overhead(_Part):
     """Lost rate, 1 - ratio, where higher is better; added time, ratio - 1, where lower is better."""
 
-    estimate: float | None
-    low: float | None
-    high: float | None
+    estimate: float | None = Field(description="a fraction: 0.02 is 2 %; above 0 is a cost")
+    low: float | None = Field(description="lower end of its interval")
+    high: float | None = Field(description="upper end of its interval")
 
 
 class Comparison(_Part):
     """One metric of one treatment against a baseline; null bounds: too few rounds for an interval."""
 
-    metric: str
-    unit: str
-    better: Better
-    baseline: str
-    treatment: str
+    metric: str = Field(description="its name")
+    unit: str = Field(description="base unit of the metric; the ratio has none")
+    better: Better = Field(description="which direction is an improvement")
+    baseline: str = Field(description="name of the treatment that it is compared with")
+    treatment: str = Field(description="name of the treatment")
     ratio: float | None = Field(description="exp of the Hodges-Lehmann estimate of ln(treatment / baseline)")
-    low: float | None
-    high: float | None
-    overhead: Overhead
+    low: float | None = Field(description="lower end of the ratio's interval")
+    high: float | None = Field(description="upper end of the ratio's interval")
+    overhead: Overhead = Field(description="the same as a cost")
     rounds: int = Field(description="rounds in which both sides have a value")
-    verdict: Verdict
+    verdict: Verdict = Field(description="what the interval shows")
     emulated: bool = Field(description="either side is")
-    warnings: list[str]
+    warnings: list[str] = Field(description="doubts, each with its cure")
 
 
 class Experiment(_Part):
     """One run of a plan."""
 
-    id: str
+    id: str = Field(description="unique; sorts by time")
     name: str = Field(description="the plan's")
-    host: str
+    host: str = Field(description="where it was measured, as given: local or ssh://[user@]host")
     command: str = Field(description="what repeats it")
-    created: float
-    finished: float | None
-    state: State
-    plan: Json
+    created: float = Field(description="seconds since the epoch")
+    finished: float | None = Field(description="seconds since the epoch; null: not finished")
+    state: State = Field(description="how far it is")
+    plan: Json = Field(description="the plan with every default, as `vmtax plan show --json` gives it")
     notes: list[str] = Field(description="what was not measured, and why; what a reader must know")
     facts: dict[str, Any] = Field(description="machine path to the facts of that machine; null: not to be found out")
-    treatments: list[Treatment]
-    boots: list[Boot]
-    measurements: list[Measurement]
-    failures: list[Failure]
-    comparisons: list[Comparison]
+    treatments: list[Treatment] = Field(description="what was compared")
+    boots: list[Boot] = Field(description="every start of a guest")
+    measurements: list[Measurement] = Field(description="every number, trial by trial")
+    failures: list[Failure] = Field(description="every trial without a number")
+    comparisons: list[Comparison] = Field(description="what came out")
     ledger: list[Any] = Field(description="who used the host's CPU; empty in this version")
 
 
 class PlanLine(_Part):
     """A built-in plan."""
 
-    name: str
+    name: str = Field(description="what `vmtax run` takes")
     describe: str = Field(description="the question that it answers")
 
 
 class Diagnosis(_Part):
     """What `vmtax doctor` found."""
 
-    host: str
-    about: str
+    host: str = Field(description="as given: local or ssh://[user@]host")
+    about: str = Field(description="processor, memory, system; one line")
     measurable: bool = Field(description="host and VM can be measured")
-    checks: list[Check]
+    checks: list[Check] = Field(description="one for each thing looked at")
 
 
 KINDS: dict[str, Any] = {  # kind -> type of its data
@@ -130,6 +133,7 @@ KINDS: dict[str, Any] = {  # kind -> type of its data
     "plan-check": list[str],
     "doctor": Diagnosis,
 }
+RECORDS = (Boot, Check, Disturbance, ExperimentSummary)
 
 
 def json_schema() -> Json:
@@ -146,4 +150,13 @@ def json_schema() -> Json:
         }
         for (kind, _), data in by_kind.items()
     ]
+    for record in RECORDS:
+        for name, text in comments(record).items():
+            shared["$defs"][record.__name__]["properties"][name].setdefault("description", text)
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": SCHEMA, "oneOf": envelopes, **shared}
+
+
+def comments(record: type) -> dict[str, str]:
+    """Field -> the comment beside it. Records have no descriptions, for whoever uses them need not load pydantic."""
+    found = re.findall(r"^    (\w+): [^#\n]*#\s+(.+)$", inspect.getsource(record), re.MULTILINE)
+    return {name: text.replace("None:", "null:") for name, text in found}  # as JSON calls it

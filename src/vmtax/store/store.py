@@ -37,13 +37,13 @@ End = Literal["complete", "interrupted", "failed"]
 class ExperimentSummary:
     """One line of `vmtax runs`."""
 
-    id: str
+    id: str  # unique; sorts by time
     name: str  # the plan's name
     host: str  # as given: "local" or "ssh://user@host"
     created: float  # seconds since the epoch
-    finished: float | None
+    finished: float | None  # seconds since the epoch; None: not finished
     state: State  # "interrupted" also when the process that ran it is gone
-    treatments: int
+    treatments: int  # how many are compared
     rounds: int  # rounds in which every treatment has a trial; the newest of a running one may still go on
     ok: int  # trials that worked
     failed: int  # trials that failed or were refused

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import ClassVar, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict
@@ -30,7 +30,9 @@ class Workload(ABC, Generic[P]):
     """One benchmark, with fixed parameters. Stateless: what it needs stands in the `Site`."""
 
     name: ClassVar[str]
-    describe: ClassVar[str]  # one line for `vmtax plan show` and the docs
+    describe: ClassVar[str]  # one line for the docs
+    tool: ClassVar[str]  # what measures it
+    meanings: ClassVar[Mapping[str, str]]  # the last part of a metric's name, or all of it -> what the number is
     parameters_type: ClassVar[type[Parameters]]
     layers: ClassVar[frozenset[str]] = frozenset({"host", "vm", "nested"})
 
@@ -46,6 +48,11 @@ class Workload(ABC, Generic[P]):
     @abstractmethod
     def metrics(self) -> Sequence[Metric]:
         """Every metric it can report with these parameters."""
+
+    @classmethod
+    def meaning(cls, metric: Metric) -> str:
+        """What the number is. KeyError: nobody has said."""
+        return cls.meanings.get(metric.name) or cls.meanings[metric.name.rpartition(".")[2]]
 
     @abstractmethod
     def command(self, site: Site, case: str) -> Sequence[str]:

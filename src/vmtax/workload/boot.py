@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 from vmtax.result import Measurement, Metric
 from vmtax.workload.base import Parameters, Workload
@@ -22,6 +23,12 @@ class Boot(Workload[BootParameters]):
 
     name = "boot"
     describe = "boot: launch to first answered command, the kernel's share of it, and shutdown"
+    tool = "vmtax"
+    meanings: ClassVar = {
+        "ready_seconds": "from the launch of QEMU to the first answered command",
+        "kernel_seconds": "the guest kernel's share of ready_seconds",
+        "shutdown_seconds": "from asking the guest to power off to the end of its QEMU",
+    }
     parameters_type = BootParameters
     layers = frozenset({"vm", "nested"})  # a host has no boot metric
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import ClassVar
 
 from pydantic import Field
 
@@ -29,6 +30,11 @@ class Chess(Workload[ChessParameters]):
 
     name = "chess"
     describe = "CPU: stockfish bench, nodes per second on min(8, vCPUs) threads and on one"
+    tool = "stockfish bench"
+    meanings: ClassVar = {
+        "nodes_per_second": "chess positions searched in a second, on min(8, vCPUs) threads",
+        "chess.one-thread.nodes_per_second": "the same on one thread; it must search equally many on every layer",
+    }
     parameters_type = ChessParameters
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, field_validator
 
@@ -52,10 +52,10 @@ class DiskParameters(Parameters):
     patterns: tuple[PatternName, ...] = Field(
         ("randread-4k-qd1", "randwrite-4k-qd1", "randwrite-4k-qd32", "randwrite-4k-fsync", "read-1m", "write-1m"),
         min_length=1,
-        description="what to measure",
+        description="what to measure: way, block size, queue depth (qd) or an fsync after every write",
     )
-    size: str = Field("1GiB", description="size of the file or disk under test")
-    seconds: float = Field(10.0, ge=1, le=3600, description="run length of each pattern")
+    size: str = Field("1GiB", description="size of the file or disk under test: 16MiB or more")
+    seconds: float = Field(10.0, ge=1, le=3600, description="run length of each pattern, in seconds")
 
     @field_validator("size")
     @classmethod
@@ -76,6 +76,15 @@ def _metric(case: str, measure: str, unit: str, better: Better) -> Metric:
 class Disk(Workload[DiskParameters]):
     name = "disk"
     describe = "disk: fio, 4 KiB random and 1 MiB sequential, IOPS, bandwidth and latency percentiles"
+    tool = "fio"
+    meanings: ClassVar = {
+        "iops": "reads or writes completed in a second",
+        "bytes_per_second": "bytes read or written in a second",
+        "mean_seconds": "mean time of an operation, from asking to answer; with fsync, the write and its fsync",
+        "p50_seconds": "half of the operations took at most this long; told from 20 operations on",
+        "p99_seconds": "99 of 100 operations took at most this long; told from 1,000 operations on",
+        "p999_seconds": "999 of 1,000 operations took at most this long; told from 10,000 operations on",
+    }
     parameters_type = DiskParameters
 
     def cases(self) -> Sequence[str]:

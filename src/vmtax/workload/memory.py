@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
@@ -30,15 +30,23 @@ METRICS = {
 
 class MemoryParameters(Parameters):
     cases: tuple[Case, ...] = Field(("stream", "faults", "switches"), min_length=1, description="what to measure")
-    seconds: float = Field(5.0, ge=1, le=3600, description="run length of each; stream takes 5 s or more")
+    seconds: float = Field(5.0, ge=1, le=3600, description="run length of each, in seconds; stream takes 5 or more")
     # The size is given, never taken from the cache that the guest reports: stress-ng makes each array 4 × this size,
     # divided by the number of instances.
-    stream_cache: Literal["4m", "16m", "64m", "256m"] = Field("16m", description="stream: cache size to exceed")
+    stream_cache: Literal["4m", "16m", "64m", "256m"] = Field(
+        "16m", description="stream: cache size to exceed; m is MiB"
+    )
 
 
 class Memory(Workload[MemoryParameters]):
     name = "memory"
     describe = "memory: stream bandwidth, page faults and context switches per second (stress-ng)"
+    tool = "stress-ng"
+    meanings: ClassVar = {
+        "bytes_per_second": "bytes read and written in a second in arrays larger than the cache, all vCPUs together",
+        "memory.faults.per_second": "page faults served in a second, minor and major, all vCPUs together",
+        "memory.switches.per_second": "messages passed from process to process in a second: each switches context",
+    }
     parameters_type = MemoryParameters
 
     def cases(self) -> Sequence[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
@@ -18,13 +18,21 @@ Case = Literal["tcp-in", "tcp-out"]
 
 
 class NetParameters(Parameters):
-    cases: tuple[Case, ...] = Field(("tcp-in", "tcp-out"), min_length=1, description="into the layer, out of it")
-    seconds: float = Field(10.0, ge=1, le=3600, description="run length of each direction")
+    cases: tuple[Case, ...] = Field(
+        ("tcp-in", "tcp-out"), min_length=1, description="what to measure: into the layer, out of it"
+    )
+    seconds: float = Field(10.0, ge=1, le=3600, description="run length of each direction, in seconds")
 
 
 class Net(Workload[NetParameters]):
     name = "net"
     describe = "network: iperf3 TCP throughput in and out, with the CPU use of both ends"
+    tool = "iperf3"
+    meanings: ClassVar = {
+        "bits_per_second": "bits of TCP payload that arrived in a second",
+        "local_cpu": "CPUs that iperf3 kept busy on the layer itself",
+        "peer_cpu": "CPUs that iperf3 kept busy at the far end",
+    }
     parameters_type = NetParameters
 
     def cases(self) -> Sequence[str]:
