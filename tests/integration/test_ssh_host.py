@@ -131,7 +131,7 @@ def test_a_cut_line_and_a_host_that_dies_cost_the_rest_of_the_run_only(
     options = ("--yes", "-o", "r.html")
 
     begin = ("run", str(plan), "--host", "ssh://testhost", *options)
-    with under_way(*begin, directory=tmp_path, trials=2, command=remote.command()) as (process, _):
+    with under_way(*begin, directory=tmp_path, trials=2, command=remote.command()) as (process, token):
         remote.cut(True)
         assert process.wait(120) == 1
         assert process.stderr is not None
@@ -139,7 +139,7 @@ def test_a_cut_line_and_a_host_that_dies_cost_the_rest_of_the_run_only(
         assert "host: the connection is gone" in words and "vmtax run --resume" in words
         assert "Traceback" not in words
         deadline = time.monotonic() + GUARD_SILENCE + 20
-        while (left := far_away(remote)) and time.monotonic() < deadline:
+        while (left := far_away(remote, token)) and time.monotonic() < deadline:
             time.sleep(0.5)
         assert left == [], "the far guard noticed by itself that the line is cut"
     remote.cut(False)
@@ -156,12 +156,12 @@ def test_a_cut_line_and_a_host_that_dies_cost_the_rest_of_the_run_only(
         found = store.load()
     places = [(trial.round, trial.workload, trial.case) for trial in found.trials]
     assert found.state == "complete" and len(places) == len(set(places)) == 3 * 4
-    assert far_away(remote) == []
+    assert far_away(remote, token) == []
 
 
-def far_away(remote: RemoteHost) -> list[str]:
-    """What our runs left on the host under test, and processes there other than its sshd."""
-    found = [str(path) for path in Path("/var/tmp").glob("vmtax-*")]
+def far_away(remote: RemoteHost, token: str) -> list[str]:
+    """What the run with that token left on the host under test, and processes there other than its sshd."""
+    found = [str(path) for path in Path("/var/tmp").glob(f"vmtax-{token}*")]
     for pid in remote.local.run("ip", "netns", "pids", NAMESPACE).split():
         with contextlib.suppress(OSError):
             command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
