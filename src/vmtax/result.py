@@ -41,6 +41,8 @@ class Treatment:
     name: str  # "vm disk.cache=writeback": the layer, then the levels that differ within the plan
     layer: str  # "host", "vm" or "nested"
     levels: Mapping[str, str] = field(default_factory=dict)  # dotted factor name -> level, every factor named
+    repeats: str | None = None  # name of the treatment that this one is once more in each round: the A/A
+    side: str = ""  # what `run --interleave-with` names, for the treatments of that side
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,3 +128,4 @@ class Experiment:
     trials: tuple[Trial, ...]
     notes: tuple[str, ...] = ()  # what was not measured and why; falls back to TCG because ...
     options: Json = field(default_factory=dict)  # what the command line added to the plan; a resumed run has the same
+    ended: str | None = None  # why there were no more rounds: precise enough, decided, budget, rounds.max

@@ -101,6 +101,7 @@ def _checked(source: Path, data: Any) -> Experiment:
         raise ShareError(f"{source}: {str(error).splitlines()[0]}; {OTHER_VERSION}") from error
     names = [treatment.name for treatment in experiment.treatments]
     unknown = {trial.treatment for trial in experiment.trials} | {boot.treatment for boot in experiment.boots}
+    unknown |= {treatment.repeats for treatment in experiment.treatments if treatment.repeats is not None}
     unknown -= set(names)
     layers = {treatment.layer for treatment in experiment.treatments} - set(LAYERS)
     if unknown or layers or len(set(names)) < len(names):

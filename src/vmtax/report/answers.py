@@ -29,6 +29,8 @@ class Treatment(_Part):
     name: str = Field(description="the layer, then the levels that differ within the plan")
     layer: Literal["host", "vm", "nested"] = Field(description="where it ran")
     levels: dict[str, str] = Field(description="every factor's level")
+    repeats: str | None = Field(description="name of the treatment that it is once more in each round: the A/A")
+    side: str = Field(description="what --interleave-with names, for the treatments of that side")
     emulated: bool = Field(description="any boot of it ran on an emulated CPU")
 
 
@@ -98,6 +100,7 @@ class Experiment(_Part):
     created: float = Field(description="seconds since the epoch")
     finished: float | None = Field(description="seconds since the epoch; null: not finished")
     state: State = Field(description="how far it is")
+    ended: str | None = Field(description="why there were no more rounds; null: not known, or not ended by itself")
     plan: Json = Field(description="the plan with every default, as `vmtax plan show --json` gives it")
     notes: list[str] = Field(description="what was not measured, and why; what a reader must know")
     facts: dict[str, Any] = Field(description="machine path to the facts of that machine; null: not to be found out")

@@ -35,12 +35,12 @@ def experiment_data(experiment: Experiment, comparisons: Sequence[Comparison]) -
         "created": experiment.created,
         "finished": experiment.finished,
         "state": experiment.state,
+        "ended": experiment.ended,
         "plan": experiment.plan,
         "notes": list(experiment.notes),
         "facts": experiment.facts,
         "treatments": [
-            {"name": t.name, "layer": t.layer, "levels": dict(t.levels), "emulated": t.name in emulated}
-            for t in experiment.treatments
+            {**asdict(t), "levels": dict(t.levels), "emulated": t.name in emulated} for t in experiment.treatments
         ],
         "boots": [asdict(boot) for boot in experiment.boots],
         "measurements": [m for trial in experiment.trials for m in _measurements(trial, trial.treatment in emulated)],

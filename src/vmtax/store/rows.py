@@ -26,14 +26,14 @@ def of(experiment: str, *columns: sa.Column[Any]) -> sa.Select[Any]:
 def insert_head(connection: Connection, experiment: Experiment, owner: Owner) -> None:
     """Everything but boots and trials."""
     id = experiment.id
-    names = ("id", "name", "host", "command", "created", "finished", "state", "plan", "options")
+    names = ("id", "name", "host", "command", "created", "finished", "state", "plan", "options", "ended")
     row = {name: getattr(experiment, name) for name in names}
     connection.execute(
         schema.experiment.insert(),
         {**row, **owner_columns(owner)},
     )
     treatments = [
-        {"experiment": id, "ordinal": ordinal, "name": t.name, "layer": t.layer, "levels": dict(t.levels)}
+        {"experiment": id, "ordinal": ordinal, **dataclasses.asdict(t), "levels": dict(t.levels)}
         for ordinal, t in enumerate(experiment.treatments)
     ]
     facts = [{"experiment": id, "path": path, "facts": facts} for path, facts in experiment.facts.items()]
@@ -83,7 +83,8 @@ def metric_ids(connection: Connection) -> dict[Metric, int]:
 
 def load_treatments(connection: Connection, experiment: str) -> tuple[Treatment, ...]:
     c = schema.treatment.c
-    rows = connection.execute(of(experiment, c.name, c.layer, c.levels).order_by(c.ordinal))
+    columns = [c[field.name] for field in dataclasses.fields(Treatment)]
+    rows = connection.execute(of(experiment, *columns).order_by(c.ordinal))
     return tuple(Treatment(*row) for row in rows)
 
 

@@ -7,12 +7,17 @@ from typing import Any
 
 import sqlalchemy as sa
 
-VERSION = 2  # raise it with every change of the tables, and say in MIGRATIONS how to get there
+VERSION = 3  # raise it with every change of the tables, and say in MIGRATIONS how to get there
 MIGRATIONS = {  # version -> what makes the next one of it
     1: (
         "ALTER TABLE experiment ADD COLUMN options JSON NOT NULL DEFAULT '{}'",
         "ALTER TABLE trial ADD COLUMN disturbance JSON",
         "ALTER TABLE trial ADD COLUMN latencies JSON NOT NULL DEFAULT '[]'",
+    ),
+    2: (
+        "ALTER TABLE experiment ADD COLUMN ended TEXT",
+        "ALTER TABLE treatment ADD COLUMN repeats TEXT",
+        "ALTER TABLE treatment ADD COLUMN side TEXT NOT NULL DEFAULT ''",
     ),
 }
 
@@ -69,6 +74,7 @@ experiment = sa.Table(
     _column("owner_boot", _Text),
     _column("owner_start", _Text),
     _column("options", sa.JSON),
+    _column("ended", _Text, nullable=True),
 )
 treatment = sa.Table(
     "treatment",
@@ -78,6 +84,8 @@ treatment = sa.Table(
     _column("ordinal", sa.Integer),
     _column("layer", _Text),
     _column("levels", sa.JSON),
+    _column("repeats", _Text, nullable=True),
+    _column("side", _Text),
 )
 boot = sa.Table(
     "boot",

@@ -149,14 +149,14 @@ class Store:
         with self._writing() as connection:
             connection.execute(schema.note.insert(), {"experiment": id, "text": text})
 
-    def finish(self, id: str, state: End, when: float) -> None:
-        """Records the end, and removes raw files whose trial was never committed."""
+    def finish(self, id: str, state: End, when: float, ended: str | None = None) -> None:
+        """Records the end, why there were no more rounds, and removes raw files whose trial was never committed."""
         if state not in get_args(End):
             raise ValueError(f"{state!r} is not an end")
         with self._writing() as connection:
             known = schema.experiment.c.id == id
             if not connection.execute(
-                schema.experiment.update().where(known).values(state=state, finished=when)
+                schema.experiment.update().where(known).values(state=state, finished=when, ended=ended)
             ).rowcount:
                 raise self._unknown(id, _ids(connection))
             self._raw.keep_only(id, set(connection.scalars(rows.of(id, schema.trial.c.raw))))
@@ -207,6 +207,7 @@ class Store:
                 trials=rows.load_trials(connection, id, self._read_all_raw(connection, id) if with_raw else {}),
                 notes=tuple(connection.scalars(rows.of(id, note.text).order_by(note.id))),
                 options=row.options,
+                ended=row.ended,
             )
 
     def raw(self, wanted: str, number: int) -> str:
