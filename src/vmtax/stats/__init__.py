@@ -1,32 +1,52 @@
-"""Ratios with exact intervals, and when to stop. Pure numbers; imports nothing of vmtax and is usable on its own."""
+"""Ratios with exact intervals, when to stop, rankings. Pure numbers; imports nothing of vmtax, usable on its own.
 
+`paired_ratio` compares two rows of numbers, `log_ratio_interval` is the interval underneath; PrecisionRule and
+DecisionRule say when a run may stop; `rank` sets many treatments in order; `factor_effects` says what each factor does.
+"""
+
+from vmtax.stats.effects import Effect, factor_effects
 from vmtax.stats.interval import (
     ALPHA,
-    PRECISION_ALPHA,
-    Estimate,
     Floats,
+    TooFewRounds,
     Vector,
-    estimate,
     hodges_lehmann,
     interval,
+    log_ratio_interval,
     minimum_rounds,
-    precise_enough,
     reduce_iterations,
     rounds_needed,
     signed_rank_rank,
 )
+from vmtax.stats.ranking import Ranking, rank, ranking_rounds
+from vmtax.stats.ratio import P95_ROUNDS, CarryOver, PairedRatio, Stalls, paired_ratio
+from vmtax.stats.stopping import LOOKS, PRECISION_ALPHA, DecisionRule, Look, PrecisionRule, look_alpha
 
 __all__ = [
     "ALPHA",
+    "LOOKS",
+    "P95_ROUNDS",
     "PRECISION_ALPHA",
-    "Estimate",
+    "CarryOver",
+    "DecisionRule",
+    "Effect",
     "Floats",
+    "Look",
+    "PairedRatio",
+    "PrecisionRule",
+    "Ranking",
+    "Stalls",
+    "TooFewRounds",
     "Vector",
-    "estimate",
+    "factor_effects",
     "hodges_lehmann",
     "interval",
+    "log_ratio_interval",
+    "look_alpha",
     "minimum_rounds",
-    "precise_enough",
+    "paired_ratio",
+    "rank",
+    "ranking_rounds",
     "reduce_iterations",
     "rounds_needed",
     "signed_rank_rank",
