@@ -2,8 +2,10 @@
 
 `paired_ratio` compares two rows of numbers, `log_ratio_interval` is the interval underneath; PrecisionRule and
 DecisionRule say when a run may stop; `rank` sets many treatments in order; `factor_effects` says what each factor does.
+`variance_components`, `iterations_per_boot` and `steady_state` plan what is done inside a boot.
 """
 
+from vmtax.stats.boots import MOST_ITERATIONS, VarianceComponents, iterations_per_boot, variance_components
 from vmtax.stats.effects import Effect, factor_effects
 from vmtax.stats.interval import (
     ALPHA,
@@ -20,11 +22,13 @@ from vmtax.stats.interval import (
 )
 from vmtax.stats.ranking import Ranking, rank, ranking_rounds
 from vmtax.stats.ratio import P95_ROUNDS, CarryOver, PairedRatio, Stalls, paired_ratio
+from vmtax.stats.steady import Steady, steady_state
 from vmtax.stats.stopping import LOOKS, PRECISION_ALPHA, DecisionRule, Look, PrecisionRule, look_alpha
 
 __all__ = [
     "ALPHA",
     "LOOKS",
+    "MOST_ITERATIONS",
     "P95_ROUNDS",
     "PRECISION_ALPHA",
     "CarryOver",
@@ -36,11 +40,14 @@ __all__ = [
     "PrecisionRule",
     "Ranking",
     "Stalls",
+    "Steady",
     "TooFewRounds",
+    "VarianceComponents",
     "Vector",
     "factor_effects",
     "hodges_lehmann",
     "interval",
+    "iterations_per_boot",
     "log_ratio_interval",
     "look_alpha",
     "minimum_rounds",
@@ -50,4 +57,6 @@ __all__ = [
     "reduce_iterations",
     "rounds_needed",
     "signed_rank_rank",
+    "steady_state",
+    "variance_components",
 ]
