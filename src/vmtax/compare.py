@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from vmtax import stats
+from vmtax import schedule, stats
 from vmtax.result import LAYERS, Better, Boot, Comparison, Experiment, Metric, Treatment, Trial, Verdict
 from vmtax.stopping import Stopping
 
@@ -45,9 +45,10 @@ def comparisons(
 ) -> tuple[Comparison, ...]:
     """Every contrast of every metric, metrics in order of appearance, contrasts in the order of `contrasts`.
 
-    Only trials with status "ok" count. Several values of one (round, treatment, metric) are first reduced to one, for a
-    boot is the unit. A metric that one side does not have by design (a host has no boot time) gives no comparison; one
-    that failed there gives a comparison without rounds, whose ratio is NaN and whose warnings say why.
+    Only trials with status "ok" count; `schedule.counted` leaves warm-up out beforehand. Several values of one (round,
+    treatment, metric) are first reduced to one, for a boot is the unit. A metric that one side does not have by design
+    (a host has no boot time) gives no comparison; one that failed there gives a comparison without rounds, whose ratio
+    is NaN and whose warnings say why.
     """
     records = _group(trials, boots)
     records.layers = {treatment.name: treatment.layer for treatment in treatments}
@@ -60,7 +61,8 @@ def comparisons(
 def of(experiment: Experiment) -> tuple[Comparison, ...]:
     """All comparisons of a stored experiment, at the confidence that its way of stopping allows."""
     alpha = Stopping.of(experiment.plan).alpha
-    return comparisons(experiment.treatments, experiment.trials, experiment.boots, alpha)
+    trials = schedule.counted(experiment.trials, schedule.of(experiment))
+    return comparisons(experiment.treatments, trials, experiment.boots, alpha)
 
 
 def contrasts(treatments: Sequence[Treatment]) -> tuple[tuple[str, str], ...]:

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from vmtax.environment import CannotMeasure, EnvironmentOptions, available_memory, disk_bytes, is_root, memory_bytes
 from vmtax.machine import Machine
 from vmtax.meter.disk import disk_facts
-from vmtax.plan import Plan, fit_rounds, seconds_per_round
+from vmtax.plan import Plan, fit_rounds, pilot_seconds, seconds_per_round
 from vmtax.result import Json
+from vmtax.schedule import PILOT_ITERATIONS, PILOT_ROUNDS
+from vmtax.stats import MOST_ITERATIONS
 from vmtax.units import format_duration
 
 GIB = 2**30
@@ -39,12 +41,16 @@ def outlook(
     """
     kept, _ = plan.treatments()
     per_round = earlier_seconds_per_round or seconds_per_round(plan)
-    rounds = max(0, fit_rounds(plan, per_round)[0] - rounds_done)
+    piloting = plan.iterations == "auto" and rounds_done < PILOT_ROUNDS
+    # Seconds that were measured hold the pilot already.
+    more = pilot_seconds(plan) if piloting and not earlier_seconds_per_round else 0.0
+    rounds = max(0, fit_rounds(plan, per_round, more)[0] - rounds_done)
     root = is_root(host)
+    earlier = earlier_seconds_per_round is not None
     lines = [
         Line("what", _what(plan, [treatment.name for treatment in kept], rounds_done)),
-        Line("how long", _how_long(per_round * rounds, rounds, earlier=earlier_seconds_per_round is not None)),
-        *_writes(plan, host, options, rounds),
+        Line("how long", _how_long(per_round * rounds + more, rounds, earlier=earlier, piloting=piloting)),
+        *_writes(plan, host, options, rounds, rounds_done),
         Line("needs", _needs(plan, host)),
         Line("as root" if root else "as a user", ROOT if root else USER),
     ]
@@ -66,12 +72,21 @@ def _what(plan: Plan, names: Sequence[str], done: int) -> str:
     return f"plan {plan.name} on {plan.host}: {rounds}{gone_on}, each of {len(names)} {treatments} ({shown})"
 
 
-def _how_long(seconds: float, rounds: int, *, earlier: bool) -> str:
+def _how_long(seconds: float, rounds: int, *, earlier: bool, piloting: bool) -> str:
     basis = "as when this plan last ran here" if earlier else "a first guess; emulated guests take longer"
-    return f"about {format_duration(seconds)} for {rounds} round{'' if rounds == 1 else 's'}, {basis}"
+    longer = f"; the first {PILOT_ROUNDS} are the pilot and take longer than the rest" if piloting else ""
+    return f"about {format_duration(seconds)} for {rounds} round{'' if rounds == 1 else 's'}, {basis}{longer}"
 
 
-def _writes(plan: Plan, host: Machine, options: EnvironmentOptions, rounds: int) -> list[Line]:
+def _executions(plan: Plan, rounds: int, done: int) -> int:
+    """How often each case is run in the rounds to come, at most."""
+    if plan.iterations != "auto":
+        return plan.iterations * rounds
+    pilot = min(rounds, max(0, PILOT_ROUNDS - done))
+    return pilot * PILOT_ITERATIONS + (rounds - pilot) * MOST_ITERATIONS
+
+
+def _writes(plan: Plan, host: Machine, options: EnvironmentOptions, rounds: int, done: int) -> list[Line]:
     prepared = disk_bytes(plan)
     if not prepared:
         return []
@@ -87,7 +102,8 @@ def _writes(plan: Plan, host: Machine, options: EnvironmentOptions, rounds: int)
     facts = disk_facts(host, options.disk_directory)
     if facts["mount_point"] is None:
         raise CannotMeasure(f"{host.path}: no directory {options.disk_directory}; name another with --disk-dir")
-    more = f", then over it up to {_gib(each_round * rounds)} if the disk is fast" if each_round else ""
+    most = _gib(each_round * _executions(plan, rounds, done))
+    more = f", then over it up to {most} if the disk is fast" if each_round else ""
     return [Line("writes", f"{_gib(prepared)} to {_device(facts)}{more}; removed again")]
 
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
@@ -25,6 +25,7 @@ from vmtax import stats
 from vmtax.plan_error import PlanError, problems_of, raise_problems, unknown
 from vmtax.plan_yaml import Document, read
 from vmtax.result import LAYERS, Treatment
+from vmtax.schedule import PILOT_ITERATIONS, PILOT_ROUNDS
 from vmtax.stopping import Stopping
 from vmtax.treatment import matches, moved_defaults, treatments
 from vmtax.units import format_duration, parse_bytes, parse_duration, parse_percent
@@ -46,6 +47,7 @@ __all__ = [
     "from_data",
     "load",
     "parse",
+    "pilot_seconds",
     "seconds_per_round",
 ]
 
@@ -57,6 +59,7 @@ _BUDGET_ROUNDS = 7  # a budget does not push the rounds below this
 # Guesses for the estimate before anything has run: start and settle of a guest, and of a carrier with its nested guest.
 _BOOT_SECONDS = {"host": 0.0, "vm": 10.0, "nested": 30.0}
 _BETWEEN_SECONDS = 1.0  # meter readings and round trips of each command
+_PLANNED_ITERATIONS = 5  # that a pilot may ask for
 
 
 def _precision(text: str) -> float | None:
@@ -73,6 +76,10 @@ Layer = Annotated[Name, rules.one_of("layer", LAYERS)]
 Levels = tuple[Name, ...]
 Memory = Annotated[
     int, rules.within(256 * _MIB, 2**50, "from 256MiB to 1024TiB"), rules.quantity(parse_bytes, "1GiB", bare=True)
+]
+Iterations = Annotated[
+    Annotated[Whole, Field(ge=1, le=1000)] | Literal["auto"],
+    BeforeValidator(rules.iterations),
 ]
 Margin = Annotated[float, rules.within(0.0001, 0.5, "from 0.01% to 50%"), rules.quantity(parse_percent, "3%")]
 Precision = Annotated[
@@ -161,6 +168,12 @@ class Plan(_Model):
         examples=["2%"],
     )
     rounds: Rounds = Field(Rounds(), description="how often each treatment runs")
+    iterations: Iterations = Field(
+        1,
+        description="how often each workload is run in each boot, which counts as one value all the same; `auto`:"
+        f" planned from a pilot, the first {PILOT_ROUNDS} rounds with {PILOT_ITERATIONS} each, and without warm-up",
+        examples=["auto"],
+    )
     budget: Budget = Field(
         20 * 60.0, description="time that the rounds must fit: `20m`, `1h30m`, or `none`", examples=["20m"]
     )
@@ -287,7 +300,7 @@ def check(plan: Plan) -> list[str]:
         lines.append("nothing to compare: add a layer, or a second level of a factor")
     seconds = seconds_per_round(plan)
     lines += [_rounds_advice(plan), _duration_advice(plan, seconds)]
-    rounds, warnings = fit_rounds(plan, seconds)
+    rounds, warnings = fit_rounds(plan, seconds, pilot_seconds(plan))
     return lines + (warnings or _losses(plan, rounds))
 
 
@@ -313,8 +326,23 @@ def fit_rounds(plan: Plan, seconds_per_round: float, setup_seconds: float = 0.0)
 def seconds_per_round(plan: Plan) -> float:
     """About how long a round takes, from the workloads' own estimates; for before anything has run."""
     kept, _ = plan.treatments()
+    times = _PLANNED_ITERATIONS if plan.iterations == "auto" else plan.iterations
+    return sum(_BOOT_SECONDS[treatment.layer] for treatment in kept) + times * _workload_seconds(plan)
+
+
+def pilot_seconds(plan: Plan) -> float:
+    """About how much longer than others the rounds of the pilot are, together; 0 where the plan has none."""
+    if plan.iterations != "auto":
+        return 0.0
+    more = PILOT_ITERATIONS - _PLANNED_ITERATIONS
+    return min(PILOT_ROUNDS, plan.rounds.max) * more * _workload_seconds(plan)
+
+
+def _workload_seconds(plan: Plan) -> float:
+    """Every case once in each treatment."""
+    kept, _ = plan.treatments()
     workloads = plan.build_workloads()
-    return sum(_BOOT_SECONDS[t.layer] + sum(_seconds(w) for w in workloads if t.layer in w.layers) for t in kept)
+    return sum(_seconds(workload) for t in kept for workload in workloads if t.layer in workload.layers)
 
 
 def _seconds(workload: Workload[Any]) -> float:
@@ -360,9 +388,11 @@ def _rounds_advice(plan: Plan) -> str:
 
 
 def _duration_advice(plan: Plan, seconds: float) -> str:
-    low, high = (format_duration(rounds * seconds) for rounds in (plan.rounds.min, plan.rounds.max))
+    pilot = pilot_seconds(plan)
+    low, high = (format_duration(rounds * seconds + pilot) for rounds in (plan.rounds.min, plan.rounds.max))
     total = f"{low} to {high}" if low != high else low
-    return f"about {format_duration(seconds)} a round where nothing is emulated, {total} in all"
+    longer = f" after a pilot of {PILOT_ROUNDS} longer ones" if pilot else ""
+    return f"about {format_duration(seconds)} a round{longer} where nothing is emulated, {total} in all"
 
 
 def _count(number: int, noun: str) -> str:

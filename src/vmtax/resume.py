@@ -33,7 +33,8 @@ class Before:
 
     round: int = 1  # of its newest trial: the first that may have something left to do
     position: int = 0  # of its newest trial; what stands before it in the round is over, failures included
-    trials: frozenset[tuple[int, str, str, str]] = frozenset()  # round, treatment, workload, case
+    trials: frozenset[tuple[int, str, str, str, int]] = frozenset()  # round, treatment, workload, case, iteration
+    failed: frozenset[tuple[int, str, str, str]] = frozenset()  # round, treatment, workload, case: its boot has no more
     refused: frozenset[tuple[int, str, str]] = frozenset()  # round, treatment, workload: the other cases are over too
 
     @staticmethod
@@ -46,18 +47,20 @@ class Before:
         if not known:
             return Before()
         newest = known[-1]
-        done = frozenset((t.round, t.treatment, t.workload, t.case) for t in known)
+        done = frozenset((t.round, t.treatment, t.workload, t.case, t.iteration) for t in known)
+        failed = frozenset((t.round, t.treatment, t.workload, t.case) for t in known if t.status == "failed")
         refused = frozenset((t.round, t.treatment, t.workload) for t in known if t.status == "refused")
-        return Before(newest.round, newest.position if same_boot else sys.maxsize, done, refused)
+        return Before(newest.round, newest.position if same_boot else sys.maxsize, done, failed, refused)
 
-    def has(self, place: Place, workload: str, case: str) -> bool:
+    def has(self, place: Place, workload: str, case: str, iteration: int = 1) -> bool:
         """Whether this is not to be done again."""
         if (place.round, place.position) < (self.round, self.position):
             return True
         # A boot is recorded last of all: whatever became of it, this treatment's turn is over.
-        over = (place.round, place.treatment, *BOOT) in self.trials
+        over = (place.round, place.treatment, *BOOT, 1) in self.trials
+        over = over or (place.round, place.treatment, workload, case) in self.failed
         over = over or (place.round, place.treatment, workload) in self.refused
-        return over or (place.round, place.treatment, workload, case) in self.trials
+        return over or (place.round, place.treatment, workload, case, iteration) in self.trials
 
 
 def resumable(experiment: Experiment) -> tuple[Plan, EnvironmentOptions]:

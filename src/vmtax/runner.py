@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
-from vmtax import compare
+from vmtax import compare, schedule
 from vmtax.environment import Environment, EnvironmentOptions, Hosts, set_up
 from vmtax.event import (
     Event,
@@ -35,8 +36,10 @@ from vmtax.store import Store, StoreError
 from vmtax.treatment import moved_defaults, shuffled_rounds
 from vmtax.trial import BOOT, Place, Signatures, boot_trial, failed_boot, run_trial
 from vmtax.units import format_duration
+from vmtax.workload import Workload
 
 Emit = Callable[[Event], None]
+Todo = Mapping[schedule.Case, Sequence[int]]  # (workload, case) -> iterations
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +67,14 @@ class Run:
     boots: list[Boot] = field(default_factory=list)
     facts: dict[str, Json] = field(default_factory=dict)  # by machine path
     notes: list[str] = field(default_factory=list)
+    schedules: dict[schedule.Case, schedule.Schedule] = field(default_factory=dict)  # once the pilot is over
     ended: str | None = None  # why there are no more rounds
     up: set[str] = field(default_factory=set)  # treatments that have come up in this session
+
+    @property
+    def pilot(self) -> int:
+        """Rounds that are run to plan the iterations of the others."""
+        return min(schedule.PILOT_ROUNDS, self.plan.rounds.max) if self.plan.iterations == "auto" else 0
 
     def note(self, text: str) -> None:
         """Keep with the experiment, once, what its reader must know."""
@@ -91,6 +100,13 @@ class Pace:
         now = time.monotonic()
         self.rounds.append(now - self._since)
         self._since = now
+
+    def shorten(self, seconds: float) -> None:
+        """Rounds to come are shorter than those so far by this: the difference was setting up."""
+        # A round that was gone on with may itself have taken less.
+        shorter = [max(lap - seconds, lap / 10) for lap in self.rounds]
+        self.setup_seconds += sum(self.rounds) - sum(shorter)
+        self.rounds = shorter
 
     @property
     def seconds_per_round(self) -> float:
@@ -181,18 +197,27 @@ def _rounds(active: Run, pace: Pace, clock: float) -> None:
     """Rounds until they are enough."""
     plan = active.plan
     earlier = len(active.trials)
+    first = active.before.round
+    if first > active.pilot:
+        _plan_iterations(active)
     active.emit(RunStarted(active.id, active.treatments, plan.rounds.min, plan.rounds.max))
     for number, order in enumerate(shuffled_rounds(active.treatments, active.seed), start=1):
-        if number < active.before.round:
+        if number < first:
             continue
         for position, treatment in enumerate(order, start=1):
             _treatment(active, Place(number, position, treatment.name), treatment)
         pace.lap()
+        if number == active.pilot:
+            _plan_iterations(active)
+            pace.shorten(schedule.pilot_excess(active.trials, active.schedules))
+            active.emit(Notice(schedule.told(active.schedules)))
         planned, warnings = fit_rounds(plan, pace.seconds_per_round, pace.setup_seconds)
-        if len(pace.rounds) == 1:
+        if number == first:
             for text in differences(active.facts):
                 active.note(text)
-            for text in (*warnings, *differences(active.facts)):
+                active.emit(Notice(text))
+        if number == max(first, active.pilot):  # before, rounds are longer than they will be
+            for text in warnings:
                 active.emit(Notice(text))
         primary = _primary(active)
         active.ended = _why_over(active, primary, number)
@@ -206,6 +231,12 @@ def _rounds(active: Run, pace: Pace, clock: float) -> None:
             _tell_end(active, number, active.trials[earlier:], time.monotonic() - clock)
             return
         active.emit(RoundFinished(number, planned, pace.seconds_per_round * (planned - number), primary))
+
+
+def _plan_iterations(active: Run) -> None:
+    """The pilot is over, if there was one: how often each case is run in the boots to come."""
+    if active.pilot:
+        active.schedules = schedule.schedules(active.trials, active.boots, active.plan.primary)
 
 
 def _tell_end(active: Run, rounds: int, trials: Sequence[Trial], seconds: float) -> None:
@@ -234,15 +265,21 @@ def _treatment(active: Run, place: Place, treatment: Treatment) -> None:
         active.add(failed_boot(place, started, str(failure)))
 
 
-def _todo(active: Run, place: Place, treatment: Treatment) -> set[tuple[str, str]]:
-    """(workload, case) that are still to be run in this boot; the boot itself counts as one."""
-    wanted = {
+def _todo(active: Run, place: Place, treatment: Treatment) -> Todo:
+    """What is still to be run in this boot; the boot itself counts as one."""
+    wanted = [
         (workload.name, case)
         for workload in active.environment.workloads
         if treatment.layer in workload.layers
         for case in (workload.cases() or BOOT[1:])
-    }
-    return {what for what in wanted if not active.before.has(place, *what)}
+    ]
+    left = {what: _iterations_left(active, place, what) for what in wanted}
+    return {what: iterations for what, iterations in left.items() if iterations}
+
+
+def _iterations_left(active: Run, place: Place, what: schedule.Case) -> list[int]:
+    runs = 1 if what == BOOT else schedule.runs(active.plan.iterations, active.schedules, what, place.round)
+    return [iteration for iteration in range(1, runs + 1) if not active.before.has(place, *what, iteration)]
 
 
 def _host_answers(active: Run) -> bool:
@@ -276,25 +313,37 @@ def _record_boots(active: Run, place: Place, layer: Opened) -> None:
             _keep_facts(active, guest.path, facts)
 
 
-def _workloads(active: Run, place: Place, layer: Opened, todo: Set[tuple[str, str]]) -> bool:
+def _workloads(active: Run, place: Place, layer: Opened, todo: Todo) -> bool:
     """Run every workload that this layer can and that is to be done; True when the machine was lost on the way."""
     for workload in active.environment.workloads:
         if layer.site.layer not in workload.layers or (workload.name == "net" and layer.site.link is None):
             continue
         for case in (case for case in workload.cases() if (workload.name, case) in todo):
-            active.emit(WorkloadStarted(place.treatment, workload.name, case))
-            environment = active.environment
-            trial = run_trial(
-                *(place, layer, workload, case, active.signatures),
-                host=environment.host,
-                emulated=environment.emulated,
-            )
-            active.add(trial)
-            if trial.status == "refused":
+            last = _iterations(active, place, layer, workload, case, todo[workload.name, case])
+            if last.status == "refused":
                 break  # the other cases did other work too
-            if trial.status == "failed" and not _answers(layer):
+            if last.status == "failed" and not _answers(layer):
                 return True
     return False
+
+
+def _iterations(
+    active: Run, place: Place, layer: Opened, workload: Workload[Any], case: str, iterations: Sequence[int]
+) -> Trial:
+    """Run one case so often, or until it fails, for the next would fail too; the last trial."""
+    environment = active.environment
+    for iteration in iterations:
+        active.emit(WorkloadStarted(place.treatment, workload.name, case, iteration, iterations[-1]))
+        trial = run_trial(
+            *(place, layer, workload, case, active.signatures),
+            iteration=iteration,
+            host=environment.host,
+            emulated=environment.emulated,
+        )
+        active.add(trial)
+        if trial.status != "ok":
+            break
+    return trial
 
 
 def _answers(layer: Opened) -> bool:
@@ -340,7 +389,8 @@ def _keep_facts(active: Run, path: str, facts: Json) -> None:
 
 def _primary(active: Run) -> tuple[Comparison, ...]:
     """The comparisons that stopping is about."""
-    found = compare.comparisons(active.treatments, active.trials, active.boots, active.plan.stopping().alpha)
+    trials = schedule.counted(active.trials, active.schedules)
+    found = compare.comparisons(active.treatments, trials, active.boots, active.plan.stopping().alpha)
     return tuple(entry for entry in found if entry.metric.name in active.plan.primary)
 
 

@@ -21,7 +21,7 @@ LEVELS = (
     {"layer", "doctor"},
     {"environment"},
     {"compare", "plan", "plan_rules", "plan_yaml", "plan_error", "store"},
-    {"stopping", "treatment", "workload", "network", "storage", "meter"},
+    {"schedule", "stopping", "treatment", "workload", "network", "storage", "meter"},
     {"hypervisor"},
     {"image"},
     {"machine"},

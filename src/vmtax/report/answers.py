@@ -97,6 +97,31 @@ class Comparison(_Part):
     warnings: list[str] = Field(description="doubts, each with its cure")
 
 
+class Schedule(_Part):
+    """What the pilot planned for one case of a workload, the same in all boots."""
+
+    workload: str = Field(description="chess, memory, disk or net")
+    case: str = Field(description="part of the workload; empty where there is only one")
+    metric: str = Field(description="that it was planned by")
+    warm_up: int = Field(description="leading iterations of every boot that no comparison counts")
+    iterations: int = Field(description="that count, in each boot after the pilot")
+    steady: bool = Field(description="false: values never settled; then the first iterations of each boot are compared")
+    reason: str = Field(description="how the warm-up was found, or why not")
+
+
+class Variance(_Part):
+    """Where the variance of a metric's logarithm is; warm-up left out."""
+
+    metric: str = Field(description="a primary one")
+    treatment: str = Field(description="name of a treatment")
+    emulated: bool = Field(description="any boot of it ran on an emulated CPU")
+    share_between: float = Field(description="the part of the variance that is between boots, 0 to 1")
+    between: float = Field(description="variance between boots")
+    within: float = Field(description="variance of iterations within a boot")
+    boots: int = Field(description="how many it is from")
+    iterations: int = Field(description="in all of them together")
+
+
 class Experiment(_Part):
     """One run of a plan."""
 
@@ -116,6 +141,8 @@ class Experiment(_Part):
     measurements: list[Measurement] = Field(description="every number, trial by trial")
     failures: list[Failure] = Field(description="every trial without a number")
     comparisons: list[Comparison] = Field(description="what came out")
+    schedules: list[Schedule] = Field(description="what the pilot planned; empty without `iterations: auto`")
+    variance: list[Variance] = Field(description="of primary metrics; empty where boots have one iteration")
     ledger: list[Any] = Field(description="who used the host's CPU; empty in this version")
 
 

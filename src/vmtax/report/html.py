@@ -19,6 +19,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from vmtax import __version__
+from vmtax.report import iterations
 from vmtax.report.glossary import GLOSSARY, term_id
 from vmtax.report.latency import distributions, percentile, tabled
 from vmtax.report.order import THIRDS_ROUNDS, courses
@@ -57,6 +58,7 @@ def render_html(experiment: Experiment, comparisons: Sequence[Comparison]) -> st
         courses=course,
         order=order,
         outliers=outliers(experiment),
+        iterations=iterations.lines(experiment),
         policy=_policy(script.encode(), plotly),
         figure_data=_script_json(drawn) if drawn else None,
         plotly=_packed(plotly),

@@ -9,6 +9,7 @@ from dataclasses import asdict
 from typing import Any
 
 from vmtax.compare import overhead
+from vmtax.report import iterations
 from vmtax.report.view import emulated_treatments
 from vmtax.result import Comparison, Experiment, Json, Trial
 
@@ -50,6 +51,7 @@ def experiment_data(experiment: Experiment, comparisons: Sequence[Comparison]) -
         "measurements": [m for trial in experiment.trials for m in _measurements(trial, trial.treatment in emulated)],
         "failures": [_failure(trial) for trial in experiment.trials if trial.status != "ok"],
         "comparisons": [_comparison(comparison, emulated) for comparison in comparisons],
+        **iterations.to_json(experiment),
         "ledger": [],
     }
 

@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from vmtax import schedule
 from vmtax.report.view import Number, emulated_treatments, first_treatments, title
 from vmtax.result import Experiment, Treatment, Trial
 from vmtax.units import format_value
@@ -50,7 +51,7 @@ def distributions(experiment: Experiment) -> tuple[Distribution, ...]:
     names = {treatment.name for treatment in first}
     emulated = emulated_treatments(experiment)
     kept: dict[tuple[str, str], dict[str, list[Trial]]] = defaultdict(lambda: defaultdict(list))
-    for trial in experiment.trials:
+    for trial in schedule.counted(experiment.trials, schedule.of(experiment)):
         if trial.status == "ok" and trial.latencies and trial.treatment in names:
             kept[trial.workload, trial.case][trial.treatment].append(trial)
     found = (Distribution(*case, tuple(_curves(first, trials, emulated))) for case, trials in kept.items())

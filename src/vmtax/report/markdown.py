@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 
+from vmtax.report import iterations
 from vmtax.report.summary import Part, banner, findings, headline, machine_name
 from vmtax.report.view import Effect, Number, Section, View, cost, flat_facts, label, view
 from vmtax.result import Comparison, Experiment
@@ -30,6 +31,7 @@ def render_markdown(experiment: Experiment, comparisons: Sequence[Comparison]) -
         _findings(experiment, comparisons),
         *(_section(section) for section in shown.sections),
         _listed("Warnings", _doubts(shown)),
+        _listed("Boots and iterations", map(_text, iterations.lines(experiment))),
         _listed("What was not measured, and why", map(_text, experiment.notes)),
         _machines(experiment),
         ("## Repeat it", "", *_code_block(experiment.command)),

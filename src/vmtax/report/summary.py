@@ -129,7 +129,7 @@ class _Seen:
         self.first = {layer: t.name for layer, t in first_treatments(experiment.treatments).items()}
         self.emulated = emulated_treatments(experiment)
         self.effects = {(c.metric, c.baseline, c.treatment): effect(c, self.emulated) for c in comparisons}
-        self.medians = medians(experiment.trials)
+        self.medians = medians(experiment)
         self.metrics = tuple(dict.fromkeys(c.metric for c in comparisons))
 
     def effect(self, metric: Metric, low: str, high: str) -> Effect | None:

@@ -12,6 +12,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from vmtax.report import iterations
 from vmtax.report.summary import CONFIDENCE, banner, findings, headline
 from vmtax.report.view import Effect, Number, Row, Section, View, cost, split, view
 from vmtax.result import Comparison, Experiment
@@ -39,6 +40,7 @@ def render(experiment: Experiment, comparisons: Sequence[Comparison], full: bool
         *(_Section(shown, section, full) for section in shown.sections),
         *_reading(shown),
         *_lines("Warnings", _doubts(shown)),
+        *_lines("Boots and iterations", iterations.lines(experiment) if full else ()),
         *_lines("Not measured, and other notes", experiment.notes),
         *_lines("Repeat it with", (experiment.command,)),
     ]

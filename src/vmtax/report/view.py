@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from vmtax import schedule
 from vmtax.compare import overhead
 from vmtax.result import LAYERS, Comparison, Experiment, Metric, Treatment, Trial
 from vmtax.units import MINUS, format_overhead, format_value
@@ -142,7 +143,7 @@ class _Table:
 
     def __init__(self, experiment: Experiment, comparisons: Sequence[Comparison]) -> None:
         self.emulated = emulated_treatments(experiment)
-        self.medians = medians(experiment.trials)
+        self.medians = medians(experiment)
         self.effects = {(c.metric, c.baseline, c.treatment): effect(c, self.emulated) for c in comparisons}
         found = dict.fromkeys(metric for metric, _ in self.medians)
         self.metrics = tuple(found | dict.fromkeys(c.metric for c in comparisons))
@@ -252,10 +253,10 @@ def flat_facts(facts: object, name: str = "") -> Iterator[tuple[str, str]]:
         yield name, str(facts)
 
 
-def medians(trials: Iterable[Trial]) -> dict[tuple[Metric, str], float]:
+def medians(experiment: Experiment) -> dict[tuple[Metric, str], float]:
     """(metric, treatment name) -> the median over rounds of each round's median: a boot is the unit (METHOD.md)."""
     values: dict[tuple[Metric, str], dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
-    for trial in trials:
+    for trial in schedule.counted(experiment.trials, schedule.of(experiment)):
         if trial.status == "ok":
             for measurement in trial.measurements:
                 values[measurement.metric, trial.treatment][trial.round].append(measurement.value)

@@ -1,4 +1,4 @@
-"""Where the variance of a benchmark sits, between boots or within them, and how many iterations of a boot it pays to run.
+"""Where variance sits, between boots or within them, and how many iterations of a boot it pays to run. Pure numbers.
 
 Sources: Searle, Casella & McCulloch, "Variance Components" (1992), section 3.6, for the unbalanced one-way analysis of
 variance; Kalibera & Jones, "Rigorous benchmarking in reasonable time", ISMM 2013, for the number of iterations.

@@ -64,11 +64,11 @@ def _logs(series: Sequence[Sequence[float]]) -> Vector:
 
 
 def _last_change(logs: Vector) -> int:
-    """Index of the first iteration after the last change point; 0 where nothing changes. `logs`: (boots, iterations)."""
+    """Index of the first iteration after the last change point; 0: no change. Shape `(boots, iterations)`."""
     from ruptures import Pelt  # here, because it takes half a second to import
 
     breaks = Pelt(model="l2", min_size=1, jump=1).fit(_standardised(logs).T).predict(_penalty(*logs.shape))
-    return breaks[-2] if len(breaks) > 1 else 0
+    return int(breaks[-2]) if len(breaks) > 1 else 0
 
 
 def _standardised(logs: Vector) -> Vector:
@@ -79,7 +79,8 @@ def _standardised(logs: Vector) -> Vector:
     """
     centred = logs - np.median(logs, axis=1, keepdims=True)
     scale = np.abs(np.diff(logs, axis=1)).mean(axis=1, keepdims=True) * np.sqrt(np.pi) / 2
-    return np.clip(np.divide(centred, scale, out=np.zeros_like(centred), where=scale > 0), -CLIP, CLIP)
+    scaled: Vector = np.divide(centred, scale, out=np.zeros_like(centred), where=scale > 0)
+    return scaled.clip(-CLIP, CLIP)
 
 
 def _penalty(boots: int, length: int) -> float:

@@ -175,7 +175,7 @@ class Store:
         alike = sa.and_(table.host == host, table.name == plan["name"], table.state == "complete")
         with self._reading() as connection:
             for row in connection.execute(sa.select(schema.experiment).where(alike).order_by(*_newest_first())):
-                if all(
+                if row.plan.get("iterations", 1) == plan["iterations"] and all(
                     row.plan.get(key) == plan[key] for key in ("guest", "layers", "factors", "exclude", "workloads")
                 ):
                     query = rows.of(row.id, trial.round).with_only_columns(
