@@ -31,13 +31,17 @@ def bench(nodes: int = 1000, rate: int = 10_000) -> Reply:
     return Reply(stderr=BENCH.format(nodes=nodes, rate=rate))
 
 
+def _threads(count: str) -> Callable[[tuple[str, ...]], bool]:
+    return lambda argv: "stockfish" in argv[0] and argv[3] == count
+
+
 _ANY: Any = SimpleNamespace()  # what the stand-ins do not look at
 
 
 class Lab:
     """Stands for the host and its guests: what a treatment's command answers is a function of round and treatment."""
 
-    def __init__(self, plan: str, answer: Callable[[int, str], Reply | Exception], path: Path) -> None:
+    def __init__(self, plan: str, answer: Callable[[int, str], Reply | Exception | list[Reply]], path: Path) -> None:
         self.plan: Plan = parse(plan)
         self.answer = answer
         self.store = Store(path / "store.sqlite")
@@ -68,7 +72,9 @@ class Lab:
         answer = self.answer(number, treatment.name)
         if isinstance(answer, BootFailed | MachineLost):
             raise answer
-        machine = FakeMachine(answers={lambda argv: "stockfish" in argv[0]: answer, ("true",): Reply()})
+        # A list has an answer for each iteration: each of the two cases begins at its start.
+        cases = {_threads("1"): answer, _threads("2"): answer}
+        machine = FakeMachine(answers={**cases, ("true",): Reply()})
         yield Opened(Site(machine, treatment.layer, 2, ()), ())
 
     def run(self) -> Experiment:

@@ -106,7 +106,7 @@ def _plan(planned: schedule.Schedule) -> str:
     number = f"{planned.iterations} iteration{'' if planned.iterations == 1 else 's'} in each boot"
     if not planned.steady:
         return (
-            f"{number}; no steady state, so none is left out as warm-up and the first {planned.runs} of each boot count:"
+            f"{number}; no steady state, so none is left out as warm-up, the first {planned.runs} of each boot count:"
             " a longer workload may settle"
         )
     return f"{number}, the first {planned.warm_up} before them left out as warm-up" if planned.warm_up else number
