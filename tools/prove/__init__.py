@@ -1,1 +1,1 @@
-"""What METHOD.md promises, simulated with fixed seeds: each module is one part of it and gives its bars."""
+"""`make prove`: the statistics against simulated machines whose truth is known. Every figure has a bar to clear."""

@@ -43,7 +43,7 @@ def spreads(experiment: Experiment) -> tuple[Spread, ...]:
     primary = set(experiment.plan.get("primary", ()))
     emulated = emulated_treatments(experiment)
     boots: dict[tuple[Metric, str], dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
-    for trial in schedule.counted(experiment.trials, schedule.of(experiment)):
+    for trial in schedule.counted_in(experiment):
         for measurement in trial.measurements if trial.status == "ok" else ():
             if measurement.metric.name in primary and measurement.value > 0:
                 boots[measurement.metric, trial.treatment][trial.round].append(measurement.value)

@@ -51,7 +51,7 @@ def distributions(experiment: Experiment) -> tuple[Distribution, ...]:
     names = {treatment.name for treatment in first}
     emulated = emulated_treatments(experiment)
     kept: dict[tuple[str, str], dict[str, list[Trial]]] = defaultdict(lambda: defaultdict(list))
-    for trial in schedule.counted(experiment.trials, schedule.of(experiment)):
+    for trial in schedule.counted_in(experiment):
         if trial.status == "ok" and trial.latencies and trial.treatment in names:
             kept[trial.workload, trial.case][trial.treatment].append(trial)
     found = (Distribution(*case, tuple(_curves(first, trials, emulated))) for case, trials in kept.items())

@@ -117,7 +117,7 @@ GAUGES = (
 def outliers(experiment: Experiment) -> Outliers:
     """Every trial with a value beyond the fences of its treatment's own values."""
     values: dict[tuple[Metric, str], list[tuple[int, float]]] = defaultdict(list)
-    trials = schedule.counted(experiment.trials, schedule.of(experiment))
+    trials = schedule.counted_in(experiment)
     for index, trial in enumerate(trials):
         for measurement in trial.measurements if trial.status == "ok" else ():
             if measurement.value > 0:

@@ -256,7 +256,7 @@ def flat_facts(facts: object, name: str = "") -> Iterator[tuple[str, str]]:
 def medians(experiment: Experiment) -> dict[tuple[Metric, str], float]:
     """(metric, treatment name) -> the median over rounds of each round's median: a boot is the unit (METHOD.md)."""
     values: dict[tuple[Metric, str], dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
-    for trial in schedule.counted(experiment.trials, schedule.of(experiment)):
+    for trial in schedule.counted_in(experiment):
         if trial.status == "ok":
             for measurement in trial.measurements:
                 values[measurement.metric, trial.treatment][trial.round].append(measurement.value)
