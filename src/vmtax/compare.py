@@ -74,11 +74,12 @@ def contrasts(treatments: Sequence[Treatment]) -> tuple[tuple[str, str], ...]:
     """Pairs (baseline, treatment) of names that are worth comparing, each once.
 
     Across layers with equal levels: vm against host, nested against vm ("nesting adds"), nested against host. Within a
-    layer: each treatment against the layer's first, which has the baseline levels.
+    layer: each treatment against the layer's first, which has the baseline levels. Of a repeat only the A/A.
     """
     by_layer: dict[str, list[Treatment]] = defaultdict(list)
     for treatment in treatments:
-        by_layer[treatment.layer].append(treatment)
+        if treatment.repeats is None:
+            by_layer[treatment.layer].append(treatment)
     pairs: dict[tuple[str, str], None] = {}  # a dict keeps the order
     for upper, lower in (("vm", "host"), ("nested", "vm"), ("nested", "host")):
         for treatment in by_layer[upper]:
@@ -88,6 +89,9 @@ def contrasts(treatments: Sequence[Treatment]) -> tuple[tuple[str, str], ...]:
     for members in by_layer.values():
         for treatment in members[1:]:
             pairs[members[0].name, treatment.name] = None
+    for treatment in treatments:
+        if treatment.repeats is not None:
+            pairs[treatment.repeats, treatment.name] = None
     return tuple(pairs)
 
 

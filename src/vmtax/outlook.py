@@ -90,14 +90,12 @@ def _writes(plan: Plan, host: Machine, options: EnvironmentOptions, rounds: int,
     prepared = disk_bytes(plan)
     if not prepared:
         return []
-    treatments, _ = plan.treatments()
     workloads = plan.build_workloads()
     each_round = sum(
         workload.written_bytes(case)
-        for treatment in treatments
+        for treatment in plan.entries()
         for workload in workloads
-        if treatment.layer in workload.layers
-        for case in workload.cases()
+        for case in plan.cases(workload, treatment)
     )
     facts = disk_facts(host, options.disk_directory)
     if facts["mount_point"] is None:

@@ -116,10 +116,10 @@ class Pace:
 def run(hosts: Hosts, plan: Plan, image: Image, store: Store, options: Options, emit: Emit) -> str:
     """Carry out `plan`; returns the experiment's id. Raises what stops it, with everything measured kept."""
     clock = time.monotonic()
-    treatments, left_out = plan.treatments()
+    _, left_out = plan.treatments()
     environment = set_up(hosts, plan, image, emit, options.environment)
     facts = _host_facts(environment)
-    experiment = _experiment(store, plan, tuple(treatments), options)
+    experiment = _experiment(store, plan, tuple(plan.entries()), options)
     store.begin(experiment)
     active = Run(experiment.id, plan, environment, experiment.treatments, store, emit, _seed(plan, experiment))
     with _finished(active):
@@ -271,7 +271,7 @@ def _todo(active: Run, place: Place, treatment: Treatment) -> Todo:
         (workload.name, case)
         for workload in active.environment.workloads
         if treatment.layer in workload.layers
-        for case in (workload.cases() or BOOT[1:])
+        for case in (active.plan.cases(workload, treatment) if workload.cases() else BOOT[1:])
     ]
     left = {what: _iterations_left(active, place, what) for what in wanted}
     return {what: iterations for what, iterations in left.items() if iterations}
@@ -391,13 +391,16 @@ def _primary(active: Run) -> tuple[Comparison, ...]:
     """The comparisons that stopping is about."""
     trials = schedule.counted(active.trials, active.schedules)
     found = compare.comparisons(active.treatments, trials, active.boots, active.plan.stopping().alpha)
-    return tuple(entry for entry in found if entry.metric.name in active.plan.primary)
+    repeats = {treatment.name for treatment in active.treatments if treatment.repeats is not None}
+    primary = active.plan.primary
+    return tuple(entry for entry in found if entry.metric.name in primary and entry.treatment not in repeats)
 
 
 def _comparable(active: Run) -> set[str]:
     """The primary metrics that two treatments which are set side by side both have: a host has no boot time."""
     layer = {treatment.name: treatment.layer for treatment in active.treatments}
-    pairs = [{layer[name] for name in pair} for pair in compare.contrasts(active.treatments)]
+    compared = [treatment for treatment in active.treatments if treatment.repeats is None]
+    pairs = [{layer[name] for name in pair} for pair in compare.contrasts(compared)]
     found = {
         metric.name
         for workload in active.environment.workloads

@@ -62,7 +62,7 @@ def test_who_goes_on_is_told_of_the_rest() -> None:
     ("patterns", "wanted"),
     [
         ("[randread-4k-qd1]", "32 MiB to /var/tmp on /dev/nvme0n1p2 (xfs, 50.0 GiB free); removed"),
-        ("[write-1m]", "then over it up to 2.8 GiB if"),
+        ("[write-1m]", "then over it up to 5.6 GiB if"),
     ],
 )
 def test_reads_write_nothing(patterns: str, wanted: str) -> None:

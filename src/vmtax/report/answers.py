@@ -192,6 +192,7 @@ class Experiment(_Part):
     comparisons: list[Comparison] = Field(description="what came out")
     schedules: list[Schedule] = Field(description="what the pilot planned; empty without `iterations: auto`")
     variance: list[Variance] = Field(description="of primary metrics; empty where boots have one iteration")
+    noise_floor: list[Comparison] = Field(description="one guest treatment against itself: the A/A, primary metrics")
     rankings: list[Ranking] = Field(description="of every layer with three treatments or more")
     effects: list[FactorEffect] = Field(description="of layers in which two factors or more differ")
     decisions: list[Decision] = Field(description="answers to the plan's decide; empty where it asks nothing")

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 
 from vmtax.report import iterations
+from vmtax.report.noise import noise_floor
 from vmtax.report.standing import Ranked, decided, factor_tables, ranked
 from vmtax.report.summary import Part, banner, findings, headline, machine_name
 from vmtax.report.view import Effect, Number, Section, View, cost, flat_facts, label, view
@@ -32,6 +33,7 @@ def render_markdown(experiment: Experiment, comparisons: Sequence[Comparison]) -
         _findings(experiment, comparisons),
         *(_section(section) for section in shown.sections),
         *(_ranking(found) for found in (*ranked(experiment, primary_only=True), *factor_tables(experiment))),
+        _listed("Noise floor", (_text(floor.text) for floor in noise_floor(experiment, comparisons))),
         _listed("Decisions", map(_text, decided(experiment, comparisons))),
         _listed("Warnings", _doubts(shown)),
         _listed("Boots and iterations", map(_text, iterations.lines(experiment))),
@@ -39,7 +41,8 @@ def render_markdown(experiment: Experiment, comparisons: Sequence[Comparison]) -
         _machines(experiment),
         ("## Repeat it", "", *_code_block(experiment.command)),
     )
-    return "\n".join(line for part in parts for line in (*part, "")).rstrip("\n") + "\n"
+    told = [lines for lines in map(list, parts) if lines]
+    return "\n".join(line for lines in told for line in (*lines, "")).rstrip("\n") + "\n"
 
 
 def _head(shown: View) -> Iterator[str]:

@@ -157,7 +157,8 @@ def view(experiment: Experiment, comparisons: Sequence[Comparison]) -> View:
     """Everything a report shows of one experiment."""
     table = _Table(experiment, comparisons)
     first = first_treatments(experiment.treatments)
-    others = [(t.name, first[t.layer].name) for t in experiment.treatments if t is not first[t.layer]]
+    compared = [treatment for treatment in experiment.treatments if treatment.repeats is None]
+    others = [(t.name, first[t.layer].name) for t in compared if t is not first[t.layer]]
     grouped: dict[str, list[Metric]] = defaultdict(list)
     for metric in table.metrics:
         grouped[split(metric)[0]].append(metric)
