@@ -63,16 +63,17 @@ def identity(trial: Trial) -> tuple[int, str, str, int]:
     return trial.round, trial.treatment, trial.case, trial.iteration
 
 
-def stop_after(lab: Lab, trials: int) -> None:
-    """Ctrl-C once, when so many trials are finished."""
+def stop_when(lab: Lab, over: Callable[[int, Trial], bool]) -> None:
+    """Ctrl-C once, when the so-manieth trial, which is finished, is the one."""
     keep, seen = lab.emit, []
 
     def emit(event: Event) -> None:
         keep(event)
-        seen.append(isinstance(event, TrialFinished))
-        if sum(seen) == trials and seen[-1]:
-            lab.emit = keep  # type: ignore[method-assign]
-            raise KeyboardInterrupt
+        if isinstance(event, TrialFinished):
+            seen.append(event)
+            if over(len(seen), event.trial):
+                lab.emit = keep  # type: ignore[method-assign]
+                raise KeyboardInterrupt
 
     lab.emit = emit  # type: ignore[method-assign]
 
@@ -80,7 +81,7 @@ def stop_after(lab: Lab, trials: int) -> None:
 def test_a_fixed_number_of_iterations_is_one_value_for_each_boot(lab: Callable[..., Lab]) -> None:
     made = lab(THREE, lambda number, name: [bench(rate=rate * (1 + number)) for rate in (100, 200, 300)])
     found = made.run()
-    assert set(runs(found).values()) == {3} and len(found.trials) == 7 * 2 * 2 * 3
+    assert set(runs(found).values()) == {3} and len(found.trials) == 7 * (2 + 2 + 1) * 3
     assert all(comparison.rounds == 7 and comparison.ratio == 1 for comparison in compare.of(found))
     started = [event for event in made.events if isinstance(event, WorkloadStarted)]
     assert [(event.iteration, event.iterations) for event in started[:4]] == [(1, 3), (2, 3), (3, 3), (1, 3)]
@@ -113,7 +114,7 @@ def test_a_pilot_that_never_settles_is_told_and_like_is_compared_with_like(lab: 
     assert any("no steady state, so none is left out as warm-up" in line for line in iterations.lines(found))
 
 
-@pytest.mark.parametrize(("plan", "stop"), [(THREE, 20), (SHORT, 30), (SHORT, 3 * 4 * PILOT_ITERATIONS + 2)])
+@pytest.mark.parametrize(("plan", "stop"), [(THREE, 20), (SHORT, 30), (SHORT, 3 * 5 * PILOT_ITERATIONS + 2)])
 def test_a_run_stopped_in_mid_boot_goes_on_with_the_next_iteration(
     lab: Callable[..., Lab], plan: str, stop: int
 ) -> None:
@@ -122,7 +123,7 @@ def test_a_run_stopped_in_mid_boot_goes_on_with_the_next_iteration(
 
     whole = [identity(trial) for trial in lab(plan.replace("fake", "whole"), answer).run().trials]
     made = lab(plan, answer)
-    stop_after(made, stop)
+    stop_when(made, lambda number, trial: number == stop)
     with pytest.raises(KeyboardInterrupt):
         made.run()
     assert len(made.experiment.trials) == stop
@@ -132,15 +133,17 @@ def test_a_run_stopped_in_mid_boot_goes_on_with_the_next_iteration(
 
 def test_an_iteration_that_fails_ends_its_case_also_after_a_resume(lab: Callable[..., Lab]) -> None:
     garbage = Reply(stdout="garbage")
-    made = lab(THREE, lambda number, name: [bench(), garbage, bench()] if number == 2 else [bench()] * 3)
-    stop_after(made, 12 + 2)
+    made = lab(
+        THREE, lambda number, name: [bench(), garbage, bench()] if (number, name) == (2, "vm") else [bench()] * 3
+    )
+    stop_when(made, lambda number, trial: trial.status == "failed")
     with pytest.raises(KeyboardInterrupt):
         made.run()
     made.answer = lambda number, name: [bench()] * 3
     found = made.resume()
     failed = [trial for trial in found.trials if trial.status == "failed"]
-    assert [(t.round, t.iteration, t.case) for t in failed] == [(2, 2, "one-thread")]
-    assert runs(found)[failed[0].round, failed[0].treatment, "one-thread"] == 2, "the third was not tried"
+    assert [(t.round, t.iteration, t.treatment, t.case) for t in failed] == [(2, 2, "vm", "one-thread")]
+    assert runs(found)[2, "vm", "one-thread"] == 2, "the third was not tried"
     assert all(comparison.rounds == 7 for comparison in compare.of(found)), "the boot has its first iteration"
 
 
@@ -221,7 +224,7 @@ def test_reports_tell_where_the_variance_is(lab: Callable[..., Lab]) -> None:
     found = lab(AUTO, settling).run()
     compared = compare.of(found)
     lines = iterations.lines(found)
-    assert any("2 before them left out as warm-up (steady after 2 in 6 boots of 12 iterations)" in x for x in lines)
+    assert any("2 before them left out as warm-up (steady after 2 in 9 boots of 12 iterations)" in x for x in lines)
     assert sum("% of the variance is between boots" in line for line in lines) == 2, "primary, on host and vm"
     for name in ("html", "markdown"):
         text = find(name).render(found, compared).decode()

@@ -39,7 +39,8 @@ class Spread:
 
 
 def spreads(experiment: Experiment) -> tuple[Spread, ...]:
-    """Of each primary metric and treatment that has boots with two iterations or more; warm-up left out."""
+    """Of each primary metric and treatment that has boots with two iterations or more; without warm-up and the A/A."""
+    repeats = {treatment.name for treatment in experiment.treatments if treatment.repeats is not None}
     primary = set(experiment.plan.get("primary", ()))
     emulated = emulated_treatments(experiment)
     boots: dict[tuple[Metric, str], dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
@@ -50,7 +51,7 @@ def spreads(experiment: Experiment) -> tuple[Spread, ...]:
     return tuple(
         Spread(metric, treatment, treatment in emulated, stats.variance_components(list(rounds.values())))
         for (metric, treatment), rounds in boots.items()
-        if len(rounds) > 1 and any(len(values) > 1 for values in rounds.values())
+        if treatment not in repeats and len(rounds) > 1 and any(len(values) > 1 for values in rounds.values())
     )
 
 
