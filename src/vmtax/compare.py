@@ -86,14 +86,20 @@ def contrasts(treatments: Sequence[Treatment]) -> tuple[tuple[str, str], ...]:
 
 
 def overhead(comparison: Comparison) -> tuple[float, float | None, float | None]:
-    """(estimate, low, high) of the overhead as fractions, low <= high; None without an interval.
+    """The comparison's `cost`."""
+    return cost(comparison.metric.better, comparison.ratio, comparison.low, comparison.high)
+
+
+def cost(
+    better: Better, ratio: float, low: float | None, high: float | None
+) -> tuple[float, float | None, float | None]:
+    """(estimate, low, high) of an overhead as fractions, low <= high; None without an interval.
 
     Lost rate, `1 - ratio`, where higher is better; added time, `ratio - 1`, where lower is better (METHOD.md).
     """
-    low, high = comparison.low, comparison.high
-    if comparison.metric.better == "lower":
-        return comparison.ratio - 1, None if low is None else low - 1, None if high is None else high - 1
-    return 1 - comparison.ratio, None if high is None else 1 - high, None if low is None else 1 - low
+    if better == "lower":
+        return ratio - 1, None if low is None else low - 1, None if high is None else high - 1
+    return 1 - ratio, None if high is None else 1 - high, None if low is None else 1 - low
 
 
 def _counterpart(treatment: Treatment, candidates: Sequence[Treatment]) -> Treatment | None:

@@ -15,16 +15,34 @@ from vmtax.stats.interval import (
     rounds_needed,
     signed_rank_rank,
 )
+from vmtax.stats.sessions import (
+    BetweenSessions,
+    Level,
+    SessionResult,
+    between_sessions,
+    compare_sessions,
+    level,
+    merged,
+)
+from vmtax.stats.sessions import Method as SessionMethod
 
 __all__ = [
     "ALPHA",
     "PRECISION_ALPHA",
+    "BetweenSessions",
     "Estimate",
     "Floats",
+    "Level",
+    "SessionMethod",
+    "SessionResult",
     "Vector",
+    "between_sessions",
+    "compare_sessions",
     "estimate",
     "hodges_lehmann",
     "interval",
+    "level",
+    "merged",
     "minimum_rounds",
     "precise_enough",
     "reduce_iterations",
