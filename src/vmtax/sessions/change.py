@@ -38,7 +38,7 @@ class Line:
     sessions: tuple[int, int]  # before and after: boots of the host where it was rebooted between the sides, else runs
     method: SessionMethod  # where the variance between sessions is from
     verdict: Outcome  # worse, better: the interval excludes 1; same: it lies within same_within
-    gate: Gate | None  # failed: wholly worse than the limit; passed: wholly not; None: there is no limit
+    gate: Gate | None  # failed: wholly worse than the limit; passed: wholly not; None: no limit, or not primary
     emulated: bool  # either side is
     why: str | None  # it is undecided, and what would decide it
 
@@ -57,6 +57,7 @@ class Change:
     hosts: tuple[str, str]  # where measured, before and after
     facts: tuple[FactChange, ...]  # what is different about the machines
     lines: tuple[Line, ...]  # the primary ones first
+    emulated: tuple[str, ...]  # treatments that ran on an emulated CPU
     same_within: float  # fraction within which two are the same
     limit: float | None  # fraction by which after may be worse; None: nothing was asked
     warnings: tuple[str, ...]  # each names its cure
@@ -81,7 +82,7 @@ def compared(
     sides = [[Session.of(experiment) for experiment in side] for side in (before, after)]
     boots = [{session.boot for session in side} for side in sides]
     lines = _Lines(sides, calibrations, by_boot=not boots[0] & boots[1], same_within=same_within, limit=limit)
-    made = tuple(sorted(lines.all(), key=lambda line: not line.primary))
+    made = tuple(sorted(lines.all(), key=lambda line: (not line.primary, line.metric.name not in lines.primary)))
     if not made:
         raise refusal.Unlike(f"{before[0].id} and {after[0].id} have no metric in common with a value on both sides")
     if limit is not None and not made[0].primary:
@@ -92,6 +93,7 @@ def compared(
         hosts=(before[0].host, after[0].host),
         facts=facts.changes(before, after),
         lines=made,
+        emulated=tuple(dict.fromkeys(line.treatment for line in made if line.treatment in lines.emulated)),
         same_within=same_within,
         limit=limit,
         warnings=(*warnings, *_mixed(before, after), *lines.doubts()),
@@ -144,11 +146,14 @@ class _Lines:
         sides = [replicates(side, subject, by_boot=self.by_boot) for side in self.sides]
         known = self._stored(subject) if min(map(len, sides)) == 1 else None
         result = stats.compare_sessions(sides[0], sides[1], known)
-        verdict, gate = self._judged(subject.metric, result)
+        primary = subject.baseline is None and subject.metric.name in self.primary
+        interval = cost(subject.metric.better, result.ratio, result.low, result.high)[1:]
+        verdict = _verdict(*interval, self.same_within)
+        gate = _gate(*interval, self.limit) if primary and self.limit is not None else None
         return Line(
             metric=subject.metric,
             treatment=subject.name,
-            primary=subject.baseline is None and subject.metric.name in self.primary,
+            primary=primary,
             ratio=result.ratio,
             low=result.low,
             high=result.high,
@@ -182,18 +187,6 @@ class _Lines:
             max(one.sd for one in known), min(one.df for one in known), min(one.sessions for one in known)
         )
 
-    def _judged(self, metric: Metric, result: stats.SessionResult) -> tuple[Outcome, Gate | None]:
-        _, low, high = cost(metric.better, result.ratio, result.low, result.high)
-        undecided: Gate | None = None if self.limit is None else "undecided"
-        if low is None or high is None:
-            return "undecided", undecided
-        gate = undecided
-        if self.limit is not None and (low > self.limit or high <= self.limit):
-            gate = "failed" if low > self.limit else "passed"
-        if -self.same_within <= low and high <= self.same_within:
-            return "same", gate
-        return ("worse" if low > 0 else "better" if high < 0 else "undecided"), gate
-
     def _why(self, result: stats.SessionResult, verdict: Outcome, gate: Gate | None) -> str | None:
         if result.why_undecided:
             return f"{result.why_undecided}: {CURE}"
@@ -201,6 +194,20 @@ class _Lines:
             return None
         limit = self.same_within if self.limit is None else self.limit
         return f"the interval reaches from below to above {100 * limit:.3g} %: more sessions a side make it narrower"
+
+
+def _verdict(low: float | None, high: float | None, same_within: float) -> Outcome:
+    if low is None or high is None:
+        return "undecided"
+    if -same_within <= low and high <= same_within:
+        return "same"
+    return "worse" if low > 0 else "better" if high < 0 else "undecided"
+
+
+def _gate(low: float | None, high: float | None, limit: float) -> Gate:
+    if low is None or high is None or low <= limit < high:
+        return "undecided"
+    return "failed" if low > limit else "passed"
 
 
 def _mixed(before: Sequence[Experiment], after: Sequence[Experiment]) -> Iterator[str]:

@@ -95,8 +95,10 @@ def compare_sessions(
 ) -> SessionResult:
     """The ratio of after to before, with an interval where sessions are enough to know what changes by itself.
 
-    Two or more a side: Welch's t interval of the levels. At 1 % session sd and 2 % between 30 rounds, of 20,000
-    simulated comparisons of equal sides WELCH_HERE. The exact rank-sum interval needs 4 a side and is no better: HL_HERE.
+    Two or more a side: Welch's t interval of the levels. At 1 % session sd and 2 % between 30 rounds it excludes 1 in
+    4.2 % of 20,000 simulated comparisons of equal sides with five each, 3.7 % with three, 2.3 % with two, and 6.3 %
+    with two against five. The exact rank-sum interval needs four a side; with eight, one side scattering three times
+    as much as the other, it excludes 1 in 6.3 %, Welch's in 4.9 %.
 
     One on a side: t quantile (df of the stored sd) times `sqrt(sd^2 (1/n + 1/m) + error_before^2 + error_after^2)`;
     where nothing is stored, the sd of the other side if that has FEWEST_SESSIONS. With neither there is no interval.
@@ -139,5 +141,8 @@ def _variance(
 
 
 def _why(sessions: tuple[int, int]) -> str:
-    counted = " and ".join(f"{count} {side}" for count, side in zip(sessions, ("before", "after"), strict=True))
-    return f"{counted}: how much this machine changes by itself from session to session is not known"
+    before, after = sessions
+    return (
+        f"{before} session{'' if before == 1 else 's'} before and {after} after do not tell how much the machine"
+        " changes by itself from session to session"
+    )

@@ -1,0 +1,1 @@
+"""Simulations that hold the statistics to what they promise."""
