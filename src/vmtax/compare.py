@@ -6,9 +6,13 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
 
 from vmtax import stats
 from vmtax.result import LAYERS, Better, Boot, Comparison, Experiment, Metric, Treatment, Trial, Verdict
+from vmtax.stopping import Stopping
 
 # (metric, treatment name) -> round -> values of that round, or the one number they were reduced to.
 Side = tuple[Metric, str]
@@ -24,11 +28,12 @@ class _Records:
     failures: dict[tuple[str, str, str], dict[int, str]] = field(default_factory=lambda: defaultdict(dict))
     boots: dict[str, list[Boot]] = field(default_factory=lambda: defaultdict(list))
     layers: dict[str, str] = field(default_factory=dict)  # treatment name -> layer
+    positions: dict[tuple[int, str], int] = field(default_factory=dict)  # round, treatment name -> place in its order
     last_round: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class _Reduced:
+class Reduced:
     """One side of a comparison: one number per round."""
 
     numbers: dict[int, float]  # round -> value in the metric's base unit, above 0
@@ -46,7 +51,7 @@ def comparisons(
     """
     records = _group(trials, boots)
     records.layers = {treatment.name: treatment.layer for treatment in treatments}
-    sides = {side: _reduce(rounds) for side, rounds in records.values.items()}
+    sides = {side: reduce(rounds) for side, rounds in records.values.items()}
     pairs = contrasts(treatments)
     found = (_compare(metric, *pair, sides, records, alpha) for metric in records.source for pair in pairs)
     return tuple(comparison for comparison in found if comparison is not None)
@@ -54,14 +59,8 @@ def comparisons(
 
 def of(experiment: Experiment) -> tuple[Comparison, ...]:
     """All comparisons of a stored experiment, at the confidence that its way of stopping allows."""
-    rounds = experiment.plan["rounds"]
-    alpha = alpha_of(rounds["min"], rounds["max"])
+    alpha = Stopping.of(experiment.plan).alpha
     return comparisons(experiment.treatments, experiment.trials, experiment.boots, alpha)
-
-
-def alpha_of(rounds_min: int, rounds_max: int) -> float:
-    """A fixed number of rounds, or stopping when the intervals are narrow enough."""
-    return stats.ALPHA if rounds_min == rounds_max else stats.PRECISION_ALPHA
 
 
 def contrasts(treatments: Sequence[Treatment]) -> tuple[tuple[str, str], ...]:
@@ -114,6 +113,7 @@ def _group(trials: Sequence[Trial], boots: Sequence[Boot]) -> _Records:
     records = _Records()
     for trial in trials:
         records.last_round = max(records.last_round, trial.round)
+        records.positions[trial.round, trial.treatment] = trial.position
         if trial.status != "ok":
             failed = records.failures[trial.treatment, trial.workload, trial.case]
             failed.setdefault(trial.round, f"{trial.status}: {trial.error or 'no reason was recorded'}")
@@ -127,21 +127,24 @@ def _group(trials: Sequence[Trial], boots: Sequence[Boot]) -> _Records:
     return records
 
 
-def _reduce(rounds: Mapping[int, Sequence[float]]) -> _Reduced:
-    numbers, unusable = {}, []
+def reduce(rounds: Mapping[int, Sequence[float]]) -> Reduced:
+    """The values of each round made one, for a boot is the unit."""
+    numbers: dict[int, float] = {}
+    by_length: dict[int, list[int]] = defaultdict(list)
     for number, values in rounds.items():
-        try:
-            numbers[number] = stats.reduce_iterations(values)
-        except ValueError:
-            unusable.append(number)
-    return _Reduced(numbers, tuple(sorted(unusable)))
+        by_length[len(values)].append(number)
+    for alike in by_length.values():
+        reduced = stats.reduce_iterations(np.array([rounds[number] for number in alike]))
+        numbers.update(zip(alike, reduced.tolist(), strict=True))
+    usable = {number: value for number, value in numbers.items() if not math.isnan(value)}
+    return Reduced(usable, tuple(sorted(numbers.keys() - usable.keys())))
 
 
 def _compare(
     metric: Metric,
     baseline: str,
     treatment: str,
-    sides: Mapping[Side, _Reduced],
+    sides: Mapping[Side, Reduced],
     records: _Records,
     alpha: float,
 ) -> Comparison | None:
@@ -151,12 +154,12 @@ def _compare(
     reduced = {name: sides.get((metric, name)) for name in names}
     if not any(reduced.values()) or not all(reduced[name] or failed[name] for name in names):
         return None
-    have = {name: side or _Reduced({}, ()) for name, side in reduced.items()}
+    have = {name: side or Reduced({}, ()) for name, side in reduced.items()}
     before, after = have[baseline].numbers, have[treatment].numbers
-    log_ratios = [math.log(after[number]) - math.log(before[number]) for number in sorted(before.keys() & after.keys())]
-    result = stats.estimate(log_ratios, alpha) if log_ratios else None
+    both = sorted(before.keys() & after.keys())
+    result = _ratio(metric, before, after, both, names, records, alpha) if both else None
     warnings = (
-        *_few_warnings(len(log_ratios), alpha),
+        *(result.warnings if result else _few_warnings(alpha)),
         *_missing_warnings(have, failed, records.last_round),
         *_unusable_warnings(have),
         *_cached_warnings(metric, result, records.layers, names),
@@ -166,16 +169,51 @@ def _compare(
         metric=metric,
         baseline=baseline,
         treatment=treatment,
-        ratio=result.ratio if result else math.nan,
-        low=result.low if result else None,
-        high=result.high if result else None,
-        rounds=len(log_ratios),
         verdict=_verdict(metric.better, result),
         warnings=warnings,
+        **_figures(result),
     )
 
 
-def _verdict(better: Better, result: stats.Estimate | None) -> Verdict:
+def _ratio(
+    metric: Metric,
+    before: Mapping[int, float],
+    after: Mapping[int, float],
+    rounds: Sequence[int],
+    names: tuple[str, str],
+    records: _Records,
+    alpha: float,
+) -> stats.PairedRatio:
+    first = [records.positions[number, names[0]] < records.positions[number, names[1]] for number in rounds]
+    return stats.paired_ratio(
+        np.array([before[number] for number in rounds]),
+        np.array([after[number] for number in rounds]),
+        1 - alpha,
+        better=metric.better,
+        baseline_first=first,
+    )
+
+
+def _figures(result: stats.PairedRatio | None) -> dict[str, Any]:
+    """The fields of a comparison that are numbers."""
+    if result is None:
+        return {"ratio": math.nan, "low": None, "high": None, "rounds": 0}
+    return {
+        "ratio": result.ratio,
+        "low": result.low,
+        "high": result.high,
+        "rounds": result.pairs,
+        "mean_ratio": result.mean_ratio,
+        "p95_ratio": result.p95_ratio if result.pairs >= stats.P95_ROUNDS else None,
+        "baseline_stalls": result.stalls.baseline,
+        "treatment_stalls": result.stalls.treatment,
+        "stalls_p": result.stalls.p,
+        "carry_over": result.carry_over.estimate if result.carry_over else None,
+        "carry_over_p": result.carry_over.p if result.carry_over else None,
+    }
+
+
+def _verdict(better: Better, result: stats.PairedRatio | None) -> Verdict:
     if result is None or result.low is None or result.high is None:
         return "too few rounds"
     if result.low <= 1 <= result.high:
@@ -183,14 +221,12 @@ def _verdict(better: Better, result: stats.Estimate | None) -> Verdict:
     return "better" if (result.low > 1) == (better == "higher") else "worse"
 
 
-def _few_warnings(rounds: int, alpha: float) -> Iterator[str]:
-    needed = stats.minimum_rounds(alpha)
-    if rounds < needed:
-        yield f"too few rounds for an interval: needs {needed} rounds or more; has {rounds}"
+def _few_warnings(alpha: float) -> Iterator[str]:
+    yield f"too few rounds for an interval: needs {stats.minimum_rounds(alpha)} rounds or more; has 0"
 
 
 def _missing_warnings(
-    have: Mapping[str, _Reduced], failed: Mapping[str, Mapping[int, str]], last_round: int
+    have: Mapping[str, Reduced], failed: Mapping[str, Mapping[int, str]], last_round: int
 ) -> Iterator[str]:
     """Rounds without a result on one side. The last round may be still under way: there only failures count."""
     present = {name: side.numbers.keys() | set(side.unusable) for name, side in have.items()}
@@ -203,7 +239,7 @@ def _missing_warnings(
         yield f"{_rounds(gaps)} left out, no result of {name}{why}: mend the cause, then run more rounds"
 
 
-def _unusable_warnings(have: Mapping[str, _Reduced]) -> Iterator[str]:
+def _unusable_warnings(have: Mapping[str, Reduced]) -> Iterator[str]:
     for name, side in have.items():
         if side.unusable:
             yield (
@@ -213,7 +249,7 @@ def _unusable_warnings(have: Mapping[str, _Reduced]) -> Iterator[str]:
 
 
 def _cached_warnings(
-    metric: Metric, result: stats.Estimate | None, layers: Mapping[str, str], names: tuple[str, str]
+    metric: Metric, result: stats.PairedRatio | None, layers: Mapping[str, str], names: tuple[str, str]
 ) -> Iterator[str]:
     """A disk that is faster through one more layer is not faster: something above it answered (METHOD.md, guards)."""
     baseline, treatment = (LAYERS.index(layers[name]) for name in names)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+from collections import Counter
 from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
@@ -21,9 +21,11 @@ from pydantic import (
 )
 
 from vmtax import plan_rules as rules
+from vmtax import stats
 from vmtax.plan_error import PlanError, problems_of, raise_problems, unknown
 from vmtax.plan_yaml import Document, read
 from vmtax.result import LAYERS, Treatment
+from vmtax.stopping import Stopping
 from vmtax.treatment import matches, moved_defaults, treatments
 from vmtax.units import format_duration, parse_bytes, parse_duration, parse_percent
 
@@ -44,20 +46,21 @@ __all__ = [
     "from_data",
     "load",
     "parse",
-    "ranking_rounds",
     "seconds_per_round",
 ]
 
 _MIB = 2**20
 _LARGEST_FILE = 64 * 1024  # bytes; the longest sensible plan is a tenth of that
-_ALPHA = 0.05
-_INTERVAL_ROUNDS = 6  # the first n with 2^(1-n) <= 0.05
-_PRECISION_ROUNDS = 10  # precision is first looked at here
+_PRECISION = 0.02  # where the plan asks for nothing else
 _BUDGET_ROUNDS = 7  # a budget does not push the rounds below this
 
 # Guesses for the estimate before anything has run: start and settle of a guest, and of a carrier with its nested guest.
 _BOOT_SECONDS = {"host": 0.0, "vm": 10.0, "nested": 30.0}
 _BETWEEN_SECONDS = 1.0  # meter readings and round trips of each command
+
+
+def _precision(text: str) -> float | None:
+    return None if text == "none" else parse_percent(text)
 
 
 def _budget(text: str) -> float | None:
@@ -71,7 +74,12 @@ Levels = tuple[Name, ...]
 Memory = Annotated[
     int, rules.within(256 * _MIB, 2**50, "from 256MiB to 1024TiB"), rules.quantity(parse_bytes, "1GiB", bare=True)
 ]
-Precision = Annotated[float, rules.within(0.0001, 0.5, "from 0.01% to 50%"), rules.quantity(parse_percent, "2%")]
+Margin = Annotated[float, rules.within(0.0001, 0.5, "from 0.01% to 50%"), rules.quantity(parse_percent, "3%")]
+Precision = Annotated[
+    float | None,
+    rules.within(0.0001, 0.5, "none, or from 0.01% to 50%"),
+    rules.quantity(_precision, "2% (or none)"),
+]
 Budget = Annotated[
     float | None, rules.within(1, 30 * 86400, "none, or from 1s to 30d"), rules.quantity(_budget, "20m (or none)")
 ]
@@ -103,6 +111,14 @@ class Rounds(_Model):
         if self.max < self.min:
             raise ValueError(f"min must not be more than max, but min is {self.min} and max is {self.max}")
         return self
+
+
+class Decide(_Model):
+    """A question with yes or no for an answer, asked of every primary contrast."""
+
+    worse_than: Margin = Field(
+        description="is it worse by more than this? 0.01% to 50%, of rate lost or time added", examples=["3%"]
+    )
 
 
 class Choice(_Model):
@@ -137,8 +153,12 @@ class Plan(_Model):
     primary: tuple[Name, ...] = Field(
         (), validate_default=True, description="metrics that stopping is about; by default each workload's first"
     )
+    decide: Decide | None = Field(None, description="a question; the run may end when it is settled")
     precision: Precision = Field(
-        0.02, description="half-width of the primary intervals at which the run may end: 0.01% to 50%", examples=["2%"]
+        _PRECISION,
+        description="half-width of the primary intervals at which the run may end: 0.01% to 50%, or `none`;"
+        " with `decide` it is none by default",
+        examples=["2%"],
     )
     rounds: Rounds = Field(Rounds(), description="how often each treatment runs")
     budget: Budget = Field(
@@ -152,9 +172,26 @@ class Plan(_Model):
         """What is compared, and one line for each combination left out."""
         return treatments(self.layers, self.factors, self.exclude)
 
+    def stopping(self) -> Stopping:
+        """Its rules for when a run is over."""
+        return Stopping.of(self.model_dump(mode="json", include={"rounds", "precision", "decide"}))
+
     def build_workloads(self, *, emulated: bool = False) -> list[Workload[Any]]:
         """The workloads with their validated parameters, in the plan's order. `emulated`: some layer of the run is."""
         return [rules.build(choice.name, choice.parameters, emulated) for choice in self.workloads]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _question_instead_of_precision(cls, data: Any) -> Any:
+        if isinstance(data, dict) and data.get("decide") is not None:
+            return {"precision": None, **data}
+        return data
+
+    @model_validator(mode="after")
+    def _decidable(self) -> Plan:
+        if self.decide is not None and self.rounds.max < (needed := stats.minimum_rounds(stats.ALPHA)):
+            raise ValueError(f"decide takes rounds.max of {needed} or more, but max is {self.rounds.max}")
+        return self
 
     @field_validator("layers")
     @classmethod
@@ -215,7 +252,11 @@ def as_written(plan: Plan) -> dict[str, Any]:
     """The plan as a person would write it, with every default filled in: `load` of its YAML gives the same plan."""
     data: dict[str, Any] = plan.model_dump(mode="json", exclude={"seed"} if plan.seed is None else set())
     data["guest"]["memory"] = f"{plan.guest.memory}B" if plan.guest.memory % _MIB else f"{plan.guest.memory // _MIB}MiB"
-    data["precision"] = f"{plan.precision * 100:.10g}%"
+    data["precision"] = "none" if plan.precision is None else f"{plan.precision * 100:.10g}%"
+    if plan.decide is None:
+        del data["decide"]
+    else:
+        data["decide"] = {"worse_than": f"{plan.decide.worse_than * 100:.10g}%"}
     data["budget"] = "none" if plan.budget is None else f"{plan.budget:.10g}s"
     data["workloads"] = [
         {workload.name: workload.parameters.model_dump(mode="json")} for workload in plan.build_workloads()
@@ -245,15 +286,9 @@ def check(plan: Plan) -> list[str]:
     if len(kept) < 2:
         lines.append("nothing to compare: add a layer, or a second level of a factor")
     seconds = seconds_per_round(plan)
-    lines += [_rounds_advice(plan, len(kept)), _duration_advice(plan, seconds)]
+    lines += [_rounds_advice(plan), _duration_advice(plan, seconds)]
     rounds, warnings = fit_rounds(plan, seconds)
     return lines + (warnings or _losses(plan, rounds))
-
-
-def ranking_rounds(treatments: int, alpha: float = _ALPHA) -> int:
-    """Rounds before the signed-rank test with Holm's correction can rank so many treatments (METHOD.md)."""
-    pairs = treatments * (treatments - 1) // 2
-    return 1 + math.ceil(math.log2(pairs / alpha)) if pairs else 1
 
 
 def fit_rounds(plan: Plan, seconds_per_round: float, setup_seconds: float = 0.0) -> tuple[int, list[str]]:
@@ -288,19 +323,26 @@ def _seconds(workload: Workload[Any]) -> float:
 
 def _losses(plan: Plan, rounds: int) -> list[str]:
     """What cannot be had with so few rounds, each with the cure."""
-    count = len(plan.treatments()[0])
+    stopping, count = plan.stopping(), ranked(plan)
+    needed = stats.minimum_rounds(stopping.alpha)
     lines = []
-    if rounds < _INTERVAL_ROUNDS:
-        lines.append(f"no interval can be given after {_count(rounds, 'round')}: 95 % needs {_INTERVAL_ROUNDS}")
-    elif plan.rounds.min < _INTERVAL_ROUNDS:
+    if rounds < needed:
+        lines.append(f"no interval can be given after {_count(rounds, 'round')}: 95 % needs {needed}")
+    elif plan.rounds.min < needed:
+        lines.append(f"rounds.min is {plan.rounds.min}: a run cut short before round {needed} has no interval")
+    if count > 2 and rounds < (wanted := stats.ranking_rounds(count)):
         lines.append(
-            f"rounds.min is {plan.rounds.min}: a run cut short before round {_INTERVAL_ROUNDS} has no interval"
+            f"{_count(rounds, 'round')} cannot rank {count} treatments by signed ranks, which takes {wanted}:"
+            " permutations within rounds do it"
         )
-    if count > 2 and rounds < (needed := ranking_rounds(count)):
-        lines.append(f"{_count(rounds, 'round')} cannot rank {count} treatments by signed ranks: that takes {needed}")
-    if rounds < _PRECISION_ROUNDS:
-        lines.append(f"precision is first looked at in round {_PRECISION_ROUNDS}: it will not end this run")
+    if stopping.first_look is not None and rounds < stopping.first_look:
+        lines.append(f"stopping is first looked at in round {stopping.first_look}: it will not end this run")
     return lines
+
+
+def ranked(plan: Plan) -> int:
+    """How many treatments the largest ranking sets in order: those of one layer."""
+    return max(Counter(treatment.layer for treatment in plan.treatments()[0]).values())
 
 
 def _idle_excludes(plan: Plan) -> list[str]:
@@ -309,10 +351,12 @@ def _idle_excludes(plan: Plan) -> list[str]:
     return [f"exclude[{number}] leaves nothing out: no treatment matches it" for number in idle]
 
 
-def _rounds_advice(plan: Plan, treatments: int) -> str:
-    ranking = f", ranking {treatments} treatments {ranking_rounds(treatments)}" if treatments > 2 else ""
+def _rounds_advice(plan: Plan) -> str:
+    """What the plan's contrasts and ranking need at least."""
+    count = ranked(plan)
+    ranking = f", ranking {count} treatments {stats.ranking_rounds(count)} by signed ranks" if count > 2 else ""
     planned = " to ".join(str(rounds) for rounds in sorted({plan.rounds.min, plan.rounds.max}))
-    return f"rounds: {planned} planned; an interval takes {_INTERVAL_ROUNDS}{ranking}"
+    return f"rounds: {planned} planned; an interval takes {stats.minimum_rounds(plan.stopping().alpha)}{ranking}"
 
 
 def _duration_advice(plan: Plan, seconds: float) -> str:

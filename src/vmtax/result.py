@@ -107,6 +107,13 @@ class Comparison:
     high: float | None
     rounds: int  # rounds in which both sides have a value
     verdict: Verdict
+    mean_ratio: float | None = None  # exp(mean of the log ratios): moves with stalls that the median does not see
+    p95_ratio: float | None = None  # of the slow tails; None with fewer than 200 rounds
+    baseline_stalls: float = 0.0  # share of its runs that are slower than 1.5 times its median
+    treatment_stalls: float = 0.0
+    stalls_p: float = 1.0  # Fisher's exact test of the two
+    carry_over: float | None = None  # mean(D | baseline first) - mean(D | treatment first), D in log ratio
+    carry_over_p: float | None = None  # by permutation; None: the order never changed
     warnings: tuple[str, ...] = ()  # each names its cure
 
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
 
-from vmtax import compare, stats
+from vmtax import compare
 from vmtax.environment import Environment, EnvironmentOptions, Hosts, set_up
 from vmtax.event import (
     Event,
@@ -31,9 +30,11 @@ from vmtax.meter.facts import differences, qemu_facts, read_facts
 from vmtax.plan import Plan, fit_rounds
 from vmtax.result import Boot, Comparison, Experiment, Json, Treatment, Trial
 from vmtax.resume import Before, refuse_other_host, resumable, resumed_note, same_boot
+from vmtax.stopping import count
 from vmtax.store import Store, StoreError
 from vmtax.treatment import moved_defaults, shuffled_rounds
 from vmtax.trial import BOOT, Place, Signatures, boot_trial, failed_boot, run_trial
+from vmtax.units import format_duration
 
 Emit = Callable[[Event], None]
 
@@ -63,6 +64,7 @@ class Run:
     boots: list[Boot] = field(default_factory=list)
     facts: dict[str, Json] = field(default_factory=dict)  # by machine path
     notes: list[str] = field(default_factory=list)
+    ended: str | None = None  # why there are no more rounds
     up: set[str] = field(default_factory=set)  # treatments that have come up in this session
 
     def note(self, text: str) -> None:
@@ -104,7 +106,7 @@ def run(hosts: Hosts, plan: Plan, image: Image, store: Store, options: Options, 
     experiment = _experiment(store, plan, tuple(treatments), options)
     store.begin(experiment)
     active = Run(experiment.id, plan, environment, experiment.treatments, store, emit, _seed(plan, experiment))
-    with _finished(store, experiment.id):
+    with _finished(active):
         _keep_facts(active, "host", facts)
         for text in (*left_out, *moved_defaults(plan.factors), *environment.notes):
             active.note(text)
@@ -130,7 +132,7 @@ def resume(hosts: Hosts, id: str, image: Image, store: Store, emit: Emit) -> str
         facts=dict(experiment.facts),
         notes=list(experiment.notes),
     )
-    with _finished(store, experiment.id):
+    with _finished(active):
         for text in (resumed_note(experiment, facts), *environment.notes):
             active.note(text)
         _keep_facts(active, "host", facts)
@@ -139,8 +141,9 @@ def resume(hosts: Hosts, id: str, image: Image, store: Store, emit: Emit) -> str
 
 
 @contextlib.contextmanager
-def _finished(store: Store, id: str) -> Iterator[None]:
+def _finished(active: Run) -> Iterator[None]:
     """However it ends, the store says so."""
+    store, id = active.store, active.id
     try:
         yield
     except BaseException as error:
@@ -148,7 +151,7 @@ def _finished(store: Store, id: str) -> Iterator[None]:
         with contextlib.suppress(StoreError):
             store.finish(id, "interrupted" if isinstance(error, KeyboardInterrupt) else "failed", time.time())
         raise
-    store.finish(id, "complete", time.time())
+    store.finish(id, "complete", time.time(), active.ended)
 
 
 def _experiment(store: Store, plan: Plan, treatments: tuple[Treatment, ...], options: Options) -> Experiment:
@@ -192,10 +195,13 @@ def _rounds(active: Run, pace: Pace, clock: float) -> None:
             for text in (*warnings, *differences(active.facts)):
                 active.emit(Notice(text))
         primary = _primary(active)
-        precise = number >= plan.rounds.min and _precise(active, primary, number)
-        if precise or number >= planned:
-            for text in () if precise else warnings:
+        active.ended = _why_over(active, primary, number)
+        if active.ended is None and number >= planned:
+            assert plan.budget is not None
+            active.ended = f"after {count(number)}, which the budget of {format_duration(plan.budget)} allowed"
+            for text in warnings:
                 active.note(text)
+        if active.ended is not None:
             active.emit(RoundFinished(number, number, 0.0, primary))
             _tell_end(active, number, active.trials[earlier:], time.monotonic() - clock)
             return
@@ -334,8 +340,7 @@ def _keep_facts(active: Run, path: str, facts: Json) -> None:
 
 def _primary(active: Run) -> tuple[Comparison, ...]:
     """The comparisons that stopping is about."""
-    alpha = compare.alpha_of(active.plan.rounds.min, active.plan.rounds.max)
-    found = compare.comparisons(active.treatments, active.trials, active.boots, alpha)
+    found = compare.comparisons(active.treatments, active.trials, active.boots, active.plan.stopping().alpha)
     return tuple(entry for entry in found if entry.metric.name in active.plan.primary)
 
 
@@ -352,10 +357,9 @@ def _comparable(active: Run) -> set[str]:
     return found & set(active.plan.primary)
 
 
-def _precise(active: Run, primary: tuple[Comparison, ...], number: int) -> bool:
-    """Precision mode of METHOD: only the width of the intervals decides, at looks two rounds apart."""
-    half_width = math.log1p(active.plan.precision)
+def _why_over(active: Run, primary: tuple[Comparison, ...], number: int) -> str | None:
+    """Why the run may end now; None where it goes on."""
     wanted = _comparable(active)
-    if not wanted or not wanted <= {entry.metric.name for entry in primary}:
-        return False  # a metric without a single result is not precise
-    return all(stats.precise_enough(entry.low, entry.high, number, half_width) for entry in primary)
+    # A metric without a single result is neither precise nor decided.
+    missing = not wanted or not wanted <= {entry.metric.name for entry in primary}
+    return active.plan.stopping().why_over(number, () if missing else primary)

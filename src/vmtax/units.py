@@ -91,6 +91,11 @@ def format_overhead(fraction: float) -> str:
     return f"{MINUS if fraction < 0 else ''}{digits} %"
 
 
+def format_percent(fraction: float) -> str:
+    """A percentage that somebody gave, as he gave it: "2 %", "0.5 %"."""
+    return f"{100 * fraction:.10g} %"
+
+
 def parse_bytes(text: str) -> int:
     """Bytes of "4k", "512MiB", "1.5G" (powers of 1024, as fio and QEMU read them) or "1GB" (powers of 1000).
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -46,10 +47,10 @@ def run(treatment: str, values: Iterable[float], metric: Metric = RATE) -> list[
 
 
 def only(trials: Sequence[Trial], boots: Sequence[Boot] = (), alpha: float = 0.05) -> Comparison:
-    """The one comparison, vm against host."""
+    """The one comparison, vm against host; without the doubt that made-up values, all the same, deserve."""
     (found,) = comparisons(PLAIN[:2], trials, boots, alpha)
     assert (found.baseline, found.treatment) == ("host", "vm")
-    return found
+    return replace(found, warnings=tuple(warning for warning in found.warnings if "to the last digit" not in warning))
 
 
 def test_contrasts_pair_equal_levels_across_layers_and_first_levels_within() -> None:

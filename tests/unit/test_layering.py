@@ -22,7 +22,7 @@ LEVELS = (
     {"layer", "doctor"},
     {"environment"},
     {"compare", "plan", "plan_rules", "plan_yaml", "plan_error", "store"},
-    {"treatment", "workload", "network", "storage", "meter"},
+    {"stopping", "treatment", "workload", "network", "storage", "meter"},
     {"hypervisor"},
     {"image"},
     {"machine"},

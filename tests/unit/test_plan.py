@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import Field
 
-from vmtax import plan_rules
+from vmtax import plan_rules, stats
 from vmtax.plan import (
     Plan,
     PlanError,
@@ -22,7 +22,7 @@ from vmtax.plan import (
     from_data,
     load,
     parse,
-    ranking_rounds,
+    ranked,
     seconds_per_round,
 )
 from vmtax.result import Measurement, Metric
@@ -155,7 +155,7 @@ budget: 20
         "'a b'",
         "p.yaml:2:1: host: lab is not available yet: use local or ssh://[user@]host[:port]",
         "p.yaml:3:1: guset: unknown key 'guset'; did you mean guest? legal: name, host, guest, layers, factors, "
-        "exclude, workloads, primary, precision, rounds, budget, seed",
+        "exclude, workloads, primary, decide, precision, rounds, budget, seed",
         "p.yaml:4:9: guest.vcpus: must be at least 1, not 0",
         "p.yaml:4:19: guest.memory: must be from 256MiB to 1024TiB",
         "p.yaml:5:16: layers[1]: unknown layer 'nestd'; did you mean nested? legal: host, vm, nested",
@@ -166,7 +166,7 @@ budget: 20
         "p.yaml:9:12: exclude[0].layers: unknown layer 'guest'; legal: host, vm, nested",
         "p.yaml:9:28: exclude[1]: is empty: say what to leave out, such as {disk.cache: writeback, layers: nested}",
         "p.yaml:13:5: workloads[2]: must be one workload: indent the parameters below its name (start, seconds)",
-        "p.yaml:15:1: precision: must be a number and a unit, such as 2%, not 2",
+        "p.yaml:15:1: precision: must be a number and a unit, such as 2% (or none), not 2",
         "p.yaml:16:18: rounds.max: must be a whole number, not 7.5",
         "p.yaml:17:1: budget: must be a number and a unit, such as 20m (or none), not 20",
     ]
@@ -214,7 +214,7 @@ def test_what_is_no_plan_at_all_gets_one_line(spin: None, text: str, line: str) 
         ("rounds", "7", "rounds: must be a mapping (key: value), not 7"),
         ("guest", "{vcpus: true}", "guest.vcpus: must be a whole number, not true"),
         ("guest", "{memory: 1XB}", "guest.memory: '1XB' is no size"),
-        ("precision", "0%", "precision: must be from 0.01% to 50%"),
+        ("precision", "0%", "precision: must be none, or from 0.01% to 50%"),
         ("budget", "31d", "budget: must be none, or from 1s to 30d"),
         ("seed", "-1", "seed: must be at least 0, not -1"),
         ("layers", "[]", "layers: must have at least one entry"),
@@ -316,7 +316,7 @@ def test_the_builtin_plans_are_valid_say_what_they_answer_and_survive_being_stor
         assert plan.name == name
         assert describe(name).count("?") == 1
         assert from_data(plan.model_dump(mode="json")) == plan
-        assert fit_rounds(plan, seconds_per_round(plan))[0] >= ranking_rounds(len(plan.treatments()[0]))
+        assert fit_rounds(plan, seconds_per_round(plan))[0] >= stats.ranking_rounds(ranked(plan))
 
 
 def test_a_replaced_field_is_validated(spin: None) -> None:
@@ -326,8 +326,18 @@ def test_a_replaced_field_is_validated(spin: None) -> None:
         from_data(stored | {"layers": ["v"]})
 
 
-def test_ranking_needs_the_rounds_of_the_method() -> None:
-    assert [ranking_rounds(treatments) for treatments in (1, 3, 6, 24)] == [1, 7, 10, 14]
+def test_a_question_takes_the_place_of_the_precision(spin: None) -> None:
+    assert spin_plan().precision == 0.02
+    asked = spin_plan(decide={"worse_than": "3%"})
+    assert (asked.precision, asked.stopping().worse_than) == (None, 0.03)
+    assert from_data(asked.model_dump(mode="json")) == asked
+    assert as_written(asked)["decide"] == {"worse_than": "3%"}
+    assert spin_plan(decide={"worse_than": "3%"}, precision="1%").precision == 0.01
+    assert as_written(spin_plan(precision="none"))["precision"] == "none"
+    with pytest.raises(PlanError, match=r"decide takes rounds.max of 6 or more, but max is 5"):
+        spin_plan(decide={"worse_than": "3%"}, rounds={"min": 1, "max": 5})
+    with pytest.raises(PlanError, match=r"decide.worse_than: must be from 0.01% to 50%"):
+        spin_plan(decide={"worse_than": "0%"})
 
 
 def test_check_says_what_is_compared_left_out_and_possible(spin: None) -> None:
@@ -347,11 +357,11 @@ def test_check_says_what_is_compared_left_out_and_possible(spin: None) -> None:
         f"left out: nested disk.cache=writeback: {native}",
         "left out: nested disk.cache=writeback disk.aio=threads: excluded by the plan's exclude[0]",
         "exclude[1] leaves nothing out: no treatment matches it",
-        "rounds: 3 to 5 planned; an interval takes 6, ranking 4 treatments 8",
+        "rounds: 3 to 5 planned; an interval takes 6, ranking 3 treatments 7 by signed ranks",
         "about 1 m 05 s a round where nothing is emulated, 3 m 15 s to 5 m 25 s in all",
         "no interval can be given after 5 rounds: 95 % needs 6",
-        "5 rounds cannot rank 4 treatments by signed ranks: that takes 8",
-        "precision is first looked at in round 10: it will not end this run",
+        "5 rounds cannot rank 3 treatments by signed ranks, which takes 7: permutations within rounds do it",
+        "stopping is first looked at in round 10: it will not end this run",
     ]
 
 

@@ -54,25 +54,34 @@ def test_no_interval_exactly_below_the_fewest_rounds() -> None:
     assert (stats.minimum_rounds(0.05), stats.minimum_rounds(0.0625)) == (6, 5)
 
 
-def test_known_estimate() -> None:
-    result = stats.estimate([0.0, 0.0, 0.0, 0.1, 0.1, 0.9])
-    assert result.low == 1.0 and result.high == math.exp(0.9)  # k = 1: the extremes
-    assert result.ratio == pytest.approx(math.exp(0.05))  # 11th of 21 Walsh averages
-    assert result.mean_ratio == pytest.approx(math.exp(1.1 / 6))
-    assert result.rounds == 6
+def test_known_interval() -> None:
+    estimate, low, high = stats.log_ratio_interval([0.0, 0.0, 0.0, 0.1, 0.1, 0.9])
+    assert (low, high) == (0.0, 0.9)  # k = 1: the extremes
+    assert estimate == pytest.approx(0.05)  # 11th of 21 Walsh averages
+    with pytest.raises(stats.TooFewRounds, match="an interval at 95 % needs 6 rounds or more, not 5"):
+        stats.log_ratio_interval([0.1] * 5)
 
 
-@given(log_ratios)
-def test_swapping_sides_inverts_the_ratio_and_mirrors_the_interval(values: list[float]) -> None:
-    there, back = stats.estimate(values), stats.estimate([-value for value in values])
-    assert back.ratio == pytest.approx(1 / there.ratio)
-    assert back.mean_ratio == pytest.approx(1 / there.mean_ratio)
-    if there.low is None or there.high is None:
-        assert back.low is None and back.high is None
-    else:
-        assert back.low == pytest.approx(1 / there.high)
-        assert back.high == pytest.approx(1 / there.low)
-        assert there.low <= there.ratio <= there.high
+@pytest.mark.parametrize("n", [6, 9])
+def test_limits_are_those_of_the_inverted_test(n: int) -> None:
+    """The interval holds just those shifts that the exact test, by all 2^n signs, does not refuse."""
+    values = np.random.default_rng(n).normal(size=n)
+    _, low, high = stats.log_ratio_interval(values)
+    signs = np.array(list(itertools.product([0, 1], repeat=n)))
+    for shift, inside in ((low + 1e-9, True), (low - 1e-9, False), (high - 1e-9, True), (high + 1e-9, False)):
+        moved = values - shift
+        ranks = np.abs(moved).argsort().argsort() + 1
+        drawn, seen = signs @ ranks, ranks[moved > 0].sum()
+        p = 2 * min((drawn <= seen).mean(), (drawn >= seen).mean())
+        assert (p > 0.05) == inside
+
+
+@given(st.lists(st.floats(-3, 3), min_size=6, max_size=25))
+def test_swapping_sides_mirrors_the_interval(values: list[float]) -> None:
+    estimate, low, high = stats.log_ratio_interval(values)
+    mirrored = stats.log_ratio_interval([-value for value in values])
+    assert mirrored == pytest.approx((-estimate, -high, -low))
+    assert low <= estimate <= high
 
 
 @given(log_ratios, st.floats(-2, 2), st.randoms(use_true_random=False))
@@ -82,38 +91,33 @@ def test_estimate_follows_a_shift_and_ignores_order(values: list[float], shift: 
     assert stats.hodges_lehmann(moved) == pytest.approx(stats.hodges_lehmann(values) + shift, abs=1e-9)
 
 
+def reduced(*boots: list[float]) -> list[float]:
+    return stats.reduce_iterations(np.array(boots)).tolist()
+
+
 @given(st.lists(st.floats(1e-9, 1e9), min_size=1, max_size=12), st.sampled_from([1e-9, 1e3, 8.0]))
 def test_iterations_reduce_alike_in_any_unit(values: list[float], factor: float) -> None:
-    reduced = stats.reduce_iterations(values)
-    assert min(values) * (1 - 1e-9) <= reduced <= max(values) * (1 + 1e-9)
-    assert stats.reduce_iterations([value * factor for value in values]) == pytest.approx(reduced * factor)
+    (number,) = reduced(values)
+    assert min(values) * (1 - 1e-9) <= number <= max(values) * (1 + 1e-9)
+    assert reduced([value * factor for value in values]) == pytest.approx([number * factor])
 
 
 def test_reduction_is_geometric_and_resists_one_stall() -> None:
-    assert stats.reduce_iterations([0.1]) == 0.1
-    assert stats.reduce_iterations([100.0, 400.0]) == pytest.approx(200.0)
-    assert stats.reduce_iterations([100.0, 100.0, 100.0, 100.0, 9000.0]) == pytest.approx(100.0)
+    assert reduced([0.1]) == [0.1]  # to the last digit
+    assert reduced([100.0, 400.0], [3.0, 12.0]) == pytest.approx([200.0, 6.0])
+    assert reduced([100.0, 100.0, 100.0, 100.0, 9000.0]) == pytest.approx([100.0])
 
 
-@pytest.mark.parametrize("values", [[], [0.0], [1.0, -2.0], [math.nan], [1.0, math.inf]])
-def test_reduction_refuses_what_has_no_logarithm(values: list[float]) -> None:
-    with pytest.raises(ValueError, match="finite"):
-        stats.reduce_iterations(values)
+@pytest.mark.parametrize("bad", [0.0, -2.0, math.nan, math.inf])
+def test_a_boot_without_a_logarithm_has_no_number(bad: float) -> None:
+    first, second = reduced([1.0, bad], [2.0, 2.0])
+    assert math.isnan(first) and second == pytest.approx(2.0)
 
 
-@pytest.mark.parametrize("values", [[], [math.nan], [math.inf, 0.0]])
+@pytest.mark.parametrize("values", [[], [math.nan], [math.inf, 0.0], [[1.0, 2.0]]])
 def test_estimate_refuses_what_is_not_finite(values: list[float]) -> None:
     with pytest.raises(ValueError, match="finite numbers"):
-        stats.estimate(values)
-
-
-def test_stops_only_at_a_look_and_only_when_narrow() -> None:
-    half_width = math.log(1.02)
-    assert [n for n in range(21) if stats.precise_enough(0.99, 1.01, n, half_width)] == [10, 12, 14, 16, 18, 20]
-    assert not any(stats.precise_enough(0.9, 1.1, n, half_width) for n in range(21))
-    assert stats.precise_enough(9.9, 10.1, 10, half_width)  # only the width decides
-    assert not stats.precise_enough(None, None, 10, half_width)  # no interval, not "narrow"
-    assert not stats.precise_enough(0.99, 1.01, 11, half_width, minimum=8, every=2)
+        stats.log_ratio_interval(values)
 
 
 def test_rounds_needed() -> None:

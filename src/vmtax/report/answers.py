@@ -88,6 +88,13 @@ class Comparison(_Part):
     overhead: Overhead = Field(description="the same as a cost")
     rounds: int = Field(description="rounds in which both sides have a value")
     verdict: Verdict = Field(description="what the interval shows")
+    mean_ratio: float | None = Field(description="exp of the mean of ln(treatment / baseline); stalls move it")
+    p95_ratio: float | None = Field(description="of the slow tails; null with fewer than 200 rounds")
+    baseline_stalls: float = Field(description="share of the baseline's runs slower than 1.5 times their median")
+    treatment_stalls: float = Field(description="the same of the treatment's runs")
+    stalls_p: float = Field(description="Fisher's exact test of the two")
+    carry_over: float | None = Field(description="log ratio with the baseline first minus that with it second")
+    carry_over_p: float | None = Field(description="of that, by permutation; null: the order never changed")
     emulated: bool = Field(description="either side is")
     warnings: list[str] = Field(description="doubts, each with its cure")
 

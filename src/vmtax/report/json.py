@@ -13,6 +13,10 @@ from vmtax.report.view import emulated_treatments
 from vmtax.result import Comparison, Experiment, Json, Trial
 
 SCHEMA = "vmtax/1"
+SIDE_FIGURES = (
+    *("mean_ratio", "p95_ratio", "baseline_stalls", "treatment_stalls", "stalls_p"),
+    *("carry_over", "carry_over_p"),
+)
 
 
 def envelope(kind: str, data: Any) -> str:
@@ -98,6 +102,7 @@ def _comparison(comparison: Comparison, emulated: frozenset[str]) -> Json:
         "overhead": {"estimate": estimate, "low": low, "high": high},
         "rounds": comparison.rounds,
         "verdict": comparison.verdict,
+        **{name: getattr(comparison, name) for name in SIDE_FIGURES},
         "emulated": bool(emulated & {comparison.baseline, comparison.treatment}),
         "warnings": list(comparison.warnings),
     }

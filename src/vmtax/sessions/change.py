@@ -14,6 +14,7 @@ from vmtax.sessions.calibration import Session, fits, replicates, stored
 from vmtax.sessions.facts import FactChange
 from vmtax.sessions.level import Subject
 from vmtax.stats import SessionMethod
+from vmtax.units import format_percent
 
 Outcome = Literal["worse", "better", "same", "undecided"]
 Gate = Literal["passed", "failed", "undecided"]
@@ -193,7 +194,9 @@ class _Lines:
         if "undecided" not in (verdict, gate):
             return None
         limit = self.same_within if self.limit is None else self.limit
-        return f"the interval reaches from below to above {100 * limit:.3g} %: more sessions a side make it narrower"
+        return (
+            f"the interval reaches from below to above {format_percent(limit)}: more sessions a side make it narrower"
+        )
 
 
 def _verdict(low: float | None, high: float | None, same_within: float) -> Outcome:

@@ -7,7 +7,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 
 from vmtax import stats
-from vmtax.compare import contrasts
+from vmtax.compare import contrasts, reduce
 from vmtax.result import Experiment, Metric
 
 FEWEST_ROUNDS = 2  # for a level and its error
@@ -60,11 +60,5 @@ def _logs(experiment: Experiment) -> dict[tuple[Metric, str], dict[int, float]]:
         if trial.status == "ok":
             for measurement in trial.measurements:
                 values[measurement.metric, trial.treatment][trial.round].append(measurement.value)
-    return {
-        side: {
-            number: math.log(stats.reduce_iterations(boot))
-            for number, boot in rounds.items()
-            if all(value > 0 and math.isfinite(value) for value in boot)
-        }
-        for side, rounds in values.items()
-    }
+    reduced = {side: reduce(rounds).numbers for side, rounds in values.items()}
+    return {side: {number: math.log(value) for number, value in rounds.items()} for side, rounds in reduced.items()}

@@ -1,20 +1,25 @@
-"""Ratios with exact intervals, and when to stop. Pure numbers; imports nothing of vmtax and is usable on its own."""
+"""Ratios with exact intervals, when to stop, rankings. Pure numbers; imports nothing of vmtax, usable on its own.
 
+`paired_ratio` compares two rows of numbers, `log_ratio_interval` is the interval underneath; PrecisionRule and
+DecisionRule say when a run may stop; `rank` sets many treatments in order; `factor_effects` says what each factor does.
+"""
+
+from vmtax.stats.effects import Effect, factor_effects
 from vmtax.stats.interval import (
     ALPHA,
-    PRECISION_ALPHA,
-    Estimate,
     Floats,
+    TooFewRounds,
     Vector,
-    estimate,
     hodges_lehmann,
     interval,
+    log_ratio_interval,
     minimum_rounds,
-    precise_enough,
     reduce_iterations,
     rounds_needed,
     signed_rank_rank,
 )
+from vmtax.stats.ranking import Ranking, rank, ranking_rounds
+from vmtax.stats.ratio import P95_ROUNDS, CarryOver, PairedRatio, Stalls, paired_ratio
 from vmtax.stats.sessions import (
     BetweenSessions,
     Level,
@@ -25,26 +30,41 @@ from vmtax.stats.sessions import (
     merged,
 )
 from vmtax.stats.sessions import Method as SessionMethod
+from vmtax.stats.stopping import LOOKS, PRECISION_ALPHA, DecisionRule, Look, PrecisionRule, look_alpha
 
 __all__ = [
     "ALPHA",
+    "LOOKS",
+    "P95_ROUNDS",
     "PRECISION_ALPHA",
     "BetweenSessions",
-    "Estimate",
+    "CarryOver",
+    "DecisionRule",
+    "Effect",
     "Floats",
     "Level",
+    "Look",
+    "PairedRatio",
+    "PrecisionRule",
+    "Ranking",
     "SessionMethod",
     "SessionResult",
+    "Stalls",
+    "TooFewRounds",
     "Vector",
     "between_sessions",
     "compare_sessions",
-    "estimate",
+    "factor_effects",
     "hodges_lehmann",
     "interval",
     "level",
+    "log_ratio_interval",
+    "look_alpha",
     "merged",
     "minimum_rounds",
-    "precise_enough",
+    "paired_ratio",
+    "rank",
+    "ranking_rounds",
     "reduce_iterations",
     "rounds_needed",
     "signed_rank_rank",

@@ -1,4 +1,4 @@
-"""Ratios with exact intervals, and when to stop. Pure numbers: no vmtax, no state but two caches.
+"""The Hodges-Lehmann estimate and its exact interval. Pure numbers, no state but two caches.
 
 Everything works on *log ratios*, `D_i = ln(x_B) - ln(x_A)`, one per round, in one dimension: shape `(n,)`.
 
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -20,37 +19,31 @@ Vector = npt.NDArray[np.float64]
 Floats = Sequence[float] | Vector
 
 ALPHA = 0.05  # of an interval after a number of rounds that was fixed beforehand
-PRECISION_ALPHA = 0.035  # of the intervals of a run that stops when they are narrow: simulated, METHOD.md "Stopping"
 
 
-@dataclass(frozen=True, slots=True)
-class Estimate:
-    """A ratio of B to A over rounds; every field without a unit."""
-
-    ratio: float  # exp(Hodges-Lehmann of the log ratios)
-    low: float | None  # exact interval of the ratio; None with too few rounds
-    high: float | None
-    rounds: int  # log ratios that went in
-    mean_ratio: float  # exp(mean of the log ratios): moves with stalls that the median does not see
+class TooFewRounds(ValueError):
+    """No interval at that confidence can be had from so few differences; the text says how many it takes."""
 
 
-def estimate(log_ratios: Floats, alpha: float = 0.05) -> Estimate:
-    """Ratio and its interval at confidence `1 - alpha`. Raises ValueError without a finite log ratio in each round."""
-    differences = _finite(log_ratios)
-    averages = _walsh(differences)
-    bounds = _bounds(averages, differences.size, alpha)
-    return Estimate(
-        ratio=math.exp(_median(averages)),
-        low=None if bounds is None else math.exp(bounds[0]),
-        high=None if bounds is None else math.exp(bounds[1]),
-        rounds=differences.size,
-        mean_ratio=math.exp(differences.mean()),
-    )
+def log_ratio_interval(differences: Floats, alpha: float = ALPHA) -> tuple[float, float, float]:
+    """(estimate, low, high): Hodges-Lehmann with exact signed-rank limits, in units of the input; shape `(n,)`.
+
+    The limits are the k-th smallest and k-th largest Walsh average, k by `signed_rank_rank`; they hold the true shift
+    in at least `1 - alpha` of all experiments whose differences are symmetric about it. Raises TooFewRounds where
+    `2**(1 - n) > alpha`, ValueError when empty or not finite.
+    """
+    values = finite(differences)
+    averages = _walsh(values)
+    bounds = _bounds(averages, values.size, alpha)
+    if bounds is None:
+        needed = minimum_rounds(alpha)
+        raise TooFewRounds(f"an interval at {100 * (1 - alpha):.3g} % needs {needed} rounds or more, not {values.size}")
+    return _median(averages), *bounds
 
 
 def hodges_lehmann(differences: Floats) -> float:
     """Median of the Walsh averages `(D_i + D_j) / 2, i <= j`. Raises ValueError when empty or not finite."""
-    return _median(_walsh(_finite(differences)))
+    return _median(_walsh(finite(differences)))
 
 
 def interval(differences: Floats, alpha: float = 0.05) -> tuple[float, float] | None:
@@ -59,21 +52,24 @@ def interval(differences: Floats, alpha: float = 0.05) -> tuple[float, float] | 
     The k-th smallest and k-th largest Walsh average; None when there are too few differences for any interval.
     Raises ValueError when empty or not finite.
     """
-    values = _finite(differences)
+    values = finite(differences)
     return _bounds(_walsh(values), values.size, alpha)
 
 
-def reduce_iterations(values: Floats) -> float:
-    """One number for the iterations of one boot: `exp(Hodges-Lehmann of ln(value))`, in the unit of the values.
+def reduce_iterations(boots: Vector) -> Vector:
+    """One number for each boot: `exp(Hodges-Lehmann of ln(value))` over its iterations, in the unit of the values.
 
-    Raises ValueError when a value is missing, not finite, or not above 0.
+    `boots`: shape `(boots, iterations)`; the answer has shape `(boots,)`, with NaN for a boot of which any value is
+    missing, not finite, or not above 0.
     """
-    for value in values:
-        if not (value > 0 and math.isfinite(value)):
-            raise ValueError(f"a logarithm needs a finite value above 0, not {float(value)!r}")
-    if len(values) == 1:
-        return float(values[0])  # exactly, where exp(log(x)) would round
-    return math.exp(hodges_lehmann(np.log(np.asarray(values, dtype=np.float64))))
+    values = np.where(np.isfinite(boots) & (boots > 0), boots, np.nan)
+    if values.shape[1] == 1:
+        return values[:, 0].copy()  # exactly, where exp(log(x)) would round
+    logs = np.log(values)
+    rows, columns = walsh_indices(values.shape[1])
+    with np.errstate(invalid="ignore"):
+        reduced: Vector = np.exp(np.median((logs[:, rows] + logs[:, columns]) / 2, axis=1))
+    return reduced
 
 
 @lru_cache(maxsize=1024)
@@ -85,7 +81,7 @@ def signed_rank_rank(n: int, alpha: float) -> int | None:
     """
     if not 0 < alpha < 1:
         raise ValueError(f"alpha lies between 0 and 1, not at {alpha!r}")
-    k = int(np.searchsorted(np.cumsum(_signed_rank(n)), alpha / 2, side="right"))
+    k = int(np.searchsorted(tail_probabilities(n), alpha / 2, side="right"))
     return k or None
 
 
@@ -94,19 +90,6 @@ def minimum_rounds(alpha: float) -> int:
     if not 0 < alpha < 1:
         raise ValueError(f"alpha lies between 0 and 1, not at {alpha!r}")
     return math.ceil(1 - math.log2(alpha))
-
-
-def precise_enough(
-    low: float | None, high: float | None, rounds: int, half_width: float, minimum: int = 10, every: int = 2
-) -> bool:
-    """True when a run in precision mode may stop now; `low` and `high` bound the ratio, `half_width` is in log ratio.
-
-    Looks only at `minimum` rounds, then at each further `every`. Only the width decides, never the position. With
-    intervals at PRECISION_ALPHA, A/A false positives stay within 5 % over all looks.
-    """
-    if low is None or high is None or rounds < minimum or (rounds - minimum) % every:
-        return False
-    return math.log(high / low) / 2 <= half_width
 
 
 def rounds_needed(cv: float, half_width: float) -> int:
@@ -120,6 +103,11 @@ def rounds_needed(cv: float, half_width: float) -> int:
 
 
 @lru_cache(maxsize=256)
+def tail_probabilities(n: int) -> Vector:
+    """P(T <= t) of the signed-rank statistic of n differences, for t from 0 to n(n+1)//4."""
+    return np.cumsum(_signed_rank(n))
+
+
 def _signed_rank(n: int) -> Vector:
     """P(T = t) for t from 0 to half of n(n+1)/2, the rest being symmetric; shape `(n(n+1)//4 + 1,)`.
 
@@ -136,13 +124,14 @@ def _signed_rank(n: int) -> Vector:
 
 
 @lru_cache(maxsize=256)
-def _pairs(n: int) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+def walsh_indices(n: int) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
     """Indices i <= j of all pairs, shape `(n(n+1)/2,)` each."""
     rows, columns = np.triu_indices(n)
     return rows, columns
 
 
-def _finite(values: Floats) -> Vector:
+def finite(values: Floats) -> Vector:
+    """As an array of shape `(n,)`; ValueError when empty, not one row, or not finite."""
     vector = np.asarray(values, dtype=np.float64)
     if vector.ndim != 1 or not vector.size or not np.isfinite(vector).all():
         raise ValueError(f"needs one row of finite numbers, at least one; has {vector.tolist()!r}")
@@ -151,7 +140,7 @@ def _finite(values: Floats) -> Vector:
 
 def _walsh(differences: Vector) -> Vector:
     """Walsh averages, ascending, shape `(n(n+1)/2,)`."""
-    rows, columns = _pairs(differences.size)
+    rows, columns = walsh_indices(differences.size)
     averages = (differences[rows] + differences[columns]) / 2
     averages.sort()
     return averages

@@ -8,16 +8,13 @@ from collections.abc import Sequence
 from vmtax.report.summary import NOT_A_COST
 from vmtax.report.view import figures
 from vmtax.sessions import Change, Line
+from vmtax.units import format_percent
 
 READING = (
     "Each figure is the change from before to after as a cost, with its 95 % interval over sessions: above 0 is worse"
     " after."
 )
 EXPLORATORY = "Exploratory: of twenty such figures one is apart by chance."
-
-
-def percent(fraction: float) -> str:
-    return f"{100 * fraction:.3g} %"
 
 
 def amount(line: Line) -> str:
@@ -28,10 +25,10 @@ def amount(line: Line) -> str:
 
 def verdict(line: Line, change: Change) -> str:
     """ "same within 3 %"; "worse by over 3 %"; "undecided"."""
-    word = f"same within {percent(change.same_within)}" if line.verdict == "same" else line.verdict
+    word = f"same within {format_percent(change.same_within)}" if line.verdict == "same" else line.verdict
     if change.limit is None:
         return word
-    limit = percent(change.limit)
+    limit = format_percent(change.limit)
     if line.gate == "undecided" and line.verdict != "undecided":
         return f"{word}, over {limit}: undecided"
     if line.gate == "failed":

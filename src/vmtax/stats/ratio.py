@@ -1,0 +1,165 @@
+"""One treatment against its baseline: ratio, interval, mean, tail, stalls, carry-over."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from vmtax.stats.interval import ALPHA, Floats, Vector, hodges_lehmann, interval, minimum_rounds
+
+STALL = 1.5  # times the median: a run slower than that stalled
+STALLS_P = 0.05  # Fisher's test is conservative where stalls are rare
+CARRY_OVER_P = 0.01  # every comparison makes the check, and nobody asked for it
+PERMUTATIONS = 999  # of the carry-over check: a p-value in steps of 0.001
+P95_ROUNDS = 200  # a percentile p takes 10/(1 - p) samples (METHOD.md, "Boots are the unit")
+
+
+@dataclass(frozen=True, slots=True)
+class Stalls:
+    """Runs slower than 1.5 times their treatment's median time; for a rate, below its median / 1.5."""
+
+    baseline: float  # share of the baseline's runs
+    treatment: float
+    p: float  # Fisher's exact test of the two counts; 1 where neither side stalled
+
+
+@dataclass(frozen=True, slots=True)
+class CarryOver:
+    """Whether it matters which of the two ran first."""
+
+    estimate: float  # mean(D | baseline first) - mean(D | treatment first), in log ratio
+    p: float  # by permuting the orders, which were drawn at random: exact
+
+
+@dataclass(frozen=True, slots=True)
+class PairedRatio:
+    """A ratio of treatment to baseline over rounds; without a unit."""
+
+    ratio: float  # exp(Hodges-Lehmann of the log ratios)
+    low: float | None  # exact interval of the ratio; None with too few rounds
+    high: float | None
+    pairs: int  # rounds that went in
+    mean_ratio: float  # exp(mean of the log ratios): moves with stalls that the median does not see
+    p95_ratio: float  # of the slow tails: 95th percentiles of times, 5th percentiles of rates
+    stalls: Stalls
+    carry_over: CarryOver | None  # None where the orders are not known or were all the same
+    warnings: tuple[str, ...] = ()
+
+
+def paired_ratio(
+    baseline: Floats,
+    treatment: Floats,
+    confidence: float = 1 - ALPHA,
+    *,
+    better: Literal["higher", "lower"] = "lower",
+    baseline_first: Sequence[bool] | None = None,
+) -> PairedRatio:
+    """Compare two rows whose i-th elements are of one round; each of shape `(n,)`, above 0, in one unit.
+
+    `better`: which direction is an improvement, for what counts as slow. `baseline_first`: for each round whether the
+    baseline ran before the treatment. Raises ValueError for values that have no logarithm, for rows of unequal length
+    and for empty ones; with too few rounds for an interval it has none, and a warning says how many it takes.
+    """
+    before, after = _positive("baseline", baseline), _positive("treatment", treatment)
+    if before.size != after.size:
+        raise ValueError(
+            f"baseline and treatment have one value for each round, not {before.size} and {after.size}: "
+            "leave out the rounds in which one is missing"
+        )
+    if baseline_first is not None and len(baseline_first) != before.size:
+        raise ValueError(f"baseline_first has one entry for each of {before.size} rounds, not {len(baseline_first)}")
+    alpha = 1 - confidence
+    differences = np.log(after) - np.log(before)
+    bounds = interval(differences, alpha)
+    low, high = (None, None) if bounds is None else map(math.exp, bounds)
+    slow = 0.95 if better == "lower" else 0.05
+    found = PairedRatio(
+        ratio=math.exp(hodges_lehmann(differences)),
+        low=low,
+        high=high,
+        pairs=before.size,
+        mean_ratio=math.exp(differences.mean()),
+        p95_ratio=float(np.quantile(after, slow) / np.quantile(before, slow)),
+        stalls=_stalls(before, after, better),
+        carry_over=_carry_over(differences, baseline_first),
+    )
+    return replace(found, warnings=tuple(_warnings(found, differences, alpha)))
+
+
+def _positive(what: str, values: Floats) -> Vector:
+    row = np.asarray(values, dtype=np.float64)
+    if row.ndim != 1 or not row.size:
+        raise ValueError(f"{what} needs one row of values, at least one; its shape is {row.shape}")
+    wrong = ~(np.isfinite(row) & (row > 0))
+    if wrong.any():
+        place = int(np.flatnonzero(wrong)[0])
+        raise ValueError(f"{what}[{place}] is {row[place]}: a ratio needs finite values above 0")
+    return row
+
+
+def _warnings(found: PairedRatio, differences: Vector, alpha: float) -> list[str]:
+    told = []
+    if found.low is None:
+        told.append(f"too few rounds for an interval: needs {minimum_rounds(alpha)} rounds or more; has {found.pairs}")
+    if found.pairs > 1 and np.ptp(differences) == 0:
+        told.append(
+            f"all {found.pairs} ratios are the same to the last digit: the metric's steps are too coarse to show"
+            " chance, so its interval says nothing; run longer"
+        )
+    stalls = found.stalls
+    if stalls.p < STALLS_P:
+        told.append(
+            f"stalls: {stalls.treatment:.0%} of the treatment's runs and {stalls.baseline:.0%} of the baseline's are"
+            f" slower than {STALL} × their median (p = {stalls.p:.2g}); the ratio of medians is {found.ratio:.3f}, of"
+            f" means {found.mean_ratio:.3f}: look at both"
+        )
+    if found.carry_over is not None and found.carry_over.p < CARRY_OVER_P:
+        told.append(
+            f"carry-over: who ran first moves the ratio by {abs(math.expm1(found.carry_over.estimate)):.1%}"
+            f" (p = {found.carry_over.p:.2g}); the shuffled order keeps the interval honest, a longer pause between"
+            " treatments makes it narrower"
+        )
+    return told
+
+
+def _stalls(before: Vector, after: Vector, better: str) -> Stalls:
+    counts = [int(_stalled(row, better).sum()) for row in (before, after)]
+    n = before.size
+    if not any(counts):
+        return Stalls(0.0, 0.0, 1.0)
+    from scipy.stats import fisher_exact  # here, because it takes most of a second to import
+
+    p = fisher_exact([[counts[0], n - counts[0]], [counts[1], n - counts[1]]])[1]
+    return Stalls(counts[0] / n, counts[1] / n, float(p))
+
+
+def _stalled(row: Vector, better: str) -> npt.NDArray[np.bool_]:
+    median = np.median(row)
+    return row > STALL * median if better == "lower" else row < median / STALL
+
+
+def _carry_over(differences: Vector, baseline_first: Sequence[bool] | None) -> CarryOver | None:
+    if baseline_first is None:
+        return None
+    first = np.asarray(baseline_first, dtype=bool)
+    firsts, n = int(first.sum()), differences.size
+    if min(firsts, n - firsts) < 2:
+        return None
+    observed = float(differences[first].mean() - differences[~first].mean())
+    orders = differences[_orders(n)]
+    drawn = orders[:, :firsts].mean(axis=1) - orders[:, firsts:].mean(axis=1)
+    # A little slack, or the observed order drawn again would not count for its rounding.
+    as_large = np.abs(drawn) >= abs(observed) * (1 - 1e-12)
+    return CarryOver(observed, float((1 + as_large.sum()) / (1 + PERMUTATIONS)))
+
+
+@lru_cache(maxsize=64)
+def _orders(n: int) -> npt.NDArray[np.intp]:
+    """Random orders of n, shape `(PERMUTATIONS, n)`; always the same, so that an analysis can be repeated."""
+    return np.random.default_rng(n).permuted(np.tile(np.arange(n), (PERMUTATIONS, 1)), axis=1)
