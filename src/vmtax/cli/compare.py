@@ -65,8 +65,9 @@ def compare(
     render = renderer(format, full=full)
     limit = _fraction("--fail-if-worse", fail_if_worse)
     same = _fraction("--same-within", same_within)
+    ids = [_ids(runs) for runs in (before, after)]
     with Store() as store:
-        first, second = ([store.load(id) for id in _ids(runs)] for runs in (before, after))
+        first, second = ([store.load(id) for id in side] for side in ids)
         change = compared(
             first,
             second,

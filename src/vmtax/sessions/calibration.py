@@ -7,6 +7,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 from vmtax import stats
+from vmtax.plan import PlanError
 from vmtax.result import Experiment
 from vmtax.sessions.facts import flat
 from vmtax.sessions.level import FEWEST_ROUNDS, Subject, levels, rounds_of
@@ -48,8 +49,12 @@ def fits(calibration: Experiment, experiment: Experiment) -> bool:
     alike = calibration.name == CALIBRATE and calibration.state == "complete" and models[0] == models[1]
     if not alike or calibration.id == experiment.id or rounds_of(calibration) < FEWEST_ROUNDS:
         return False
-    # Another image is another change between groups of calibrations, which `stored` keeps apart.
-    return not [text for text in differences(calibration, experiment) if not text.startswith("image.")]
+    try:
+        unlike = list(differences(calibration, experiment))
+    except PlanError:  # of an older vmtax
+        return False
+    # Another image is one more thing by which `stored` keeps groups of calibrations apart.
+    return not [text for text in unlike if not text.startswith("image.")]
 
 
 def stored(calibrations: Sequence[Session], subject: Subject, *, by_boot: bool) -> stats.BetweenSessions | None:

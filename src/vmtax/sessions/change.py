@@ -24,6 +24,7 @@ CURE = (
     " machine in three sessions or more (vmtax calibrate), or measure both in the same rounds"
     " (vmtax run --interleave-with)"
 )
+MORE = "more sessions a side make it narrower"
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +139,13 @@ class _Lines:
                     f"{len(side)} sessions {name} are of {boots} boot{'' if boots == 1 else 's'} of the host and count"
                     " as so many, for the host was rebooted between the sides: reboot it between sessions"
                 )
+        known = self.calibrations[0]
+        boots = len({calibration.boot for calibration in known})
+        if self.by_boot and 0 < boots < min(len(known), stats.FEWEST_SESSIONS):
+            yield (
+                f"the {len(known)} calibrations are of {boots} boot{'' if boots == 1 else 's'} of the host and do not"
+                " tell what a reboot changes, which lies between the sides: calibrate in three boots or more"
+            )
         if self.borrowed:
             given = ", ".join(self.borrowed)
             (lender, *_) = self.borrowed.values()
@@ -191,12 +199,11 @@ class _Lines:
     def _why(self, result: stats.SessionResult, verdict: Outcome, gate: Gate | None) -> str | None:
         if result.why_undecided:
             return f"{result.why_undecided}: {CURE}"
-        if "undecided" not in (verdict, gate):
-            return None
-        limit = self.same_within if self.limit is None else self.limit
-        return (
-            f"the interval reaches from below to above {format_percent(limit)}: more sessions a side make it narrower"
-        )
+        if gate == "undecided" and self.limit is not None:
+            return f"the interval reaches from below to above {format_percent(self.limit)}: {MORE}"
+        if gate is None and verdict == "undecided":
+            return f"the interval includes 0 and reaches beyond {format_percent(self.same_within)}: {MORE}"
+        return None
 
 
 def _verdict(low: float | None, high: float | None, same_within: float) -> Outcome:

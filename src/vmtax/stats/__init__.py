@@ -21,6 +21,7 @@ from vmtax.stats.interval import (
 from vmtax.stats.ranking import Ranking, rank, ranking_rounds
 from vmtax.stats.ratio import P95_ROUNDS, CarryOver, PairedRatio, Stalls, paired_ratio
 from vmtax.stats.sessions import (
+    FEWEST_SESSIONS,
     BetweenSessions,
     Level,
     SessionResult,
@@ -34,6 +35,7 @@ from vmtax.stats.stopping import LOOKS, PRECISION_ALPHA, DecisionRule, Look, Pre
 
 __all__ = [
     "ALPHA",
+    "FEWEST_SESSIONS",
     "LOOKS",
     "P95_ROUNDS",
     "PRECISION_ALPHA",

@@ -84,7 +84,7 @@ def between_sessions(*groups: Sequence[float]) -> BetweenSessions:
     sessions, df = sum(map(len, logs)), sum(len(group) - 1 for group in logs)
     if sessions < FEWEST_SESSIONS or df < FEWEST_SESSIONS - 1:
         raise ValueError(f"a variance between sessions needs {FEWEST_SESSIONS} sessions or more; has {sessions}")
-    variance = sum(float(((group - group.mean()) ** 2).sum()) for group in logs) / df
+    variance = sum(_spread(group) for group in logs) / df
     if not 0 < variance < math.inf:
         raise ValueError(f"levels of sessions are finite and differ, but their variance is {variance!r}")
     return BetweenSessions(math.sqrt(variance), df, sessions)
@@ -128,16 +128,22 @@ def _variance(
 ) -> tuple[Method, float | None, float]:
     """(where from, variance of the difference of the sides' means, its degrees of freedom); None where unknown."""
     if min(len(before), len(after)) > 1:
-        parts = [float(side.var(ddof=1)) / side.size for side in sides]
+        parts = [_spread(side) / (side.size - 1) / side.size for side in sides]
         weights = sum(part**2 / (side.size - 1) for part, side in zip(parts, sides, strict=True))
         return "welch", sum(parts), sum(parts) ** 2 / weights if weights else 1.0
     larger = max(sides, key=len)
     if stored is None and larger.size < FEWEST_SESSIONS:
         return "none", None, 0.0
-    sd, df = (stored.sd, stored.df) if stored else (float(larger.std(ddof=1)), larger.size - 1)
+    sd, df = (stored.sd, stored.df) if stored else (math.sqrt(_spread(larger) / (larger.size - 1)), larger.size - 1)
     within = sum(merged(levels).error ** 2 for levels in (before, after))
     variance = sd**2 * sum(1 / side.size for side in sides) + within if sd else 0.0
     return "stored" if stored else "other side", variance, df
+
+
+def _spread(values: Vector) -> float:
+    """Sum of squares around the mean; exactly 0 where all are equal."""
+    shifted = values - values[0]
+    return float(((shifted - shifted.mean()) ** 2).sum())
 
 
 def _why(sessions: tuple[int, int]) -> str:

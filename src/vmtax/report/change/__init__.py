@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from vmtax.exits import BadInput
-from vmtax.sessions import Change
+
+if TYPE_CHECKING:
+    from vmtax.sessions import Change
 
 FORMATS = ("terminal", "markdown", "junit", "json")
 
