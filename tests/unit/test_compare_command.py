@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import re
 from pathlib import Path
 from xml.etree import ElementTree as ET
@@ -191,6 +192,7 @@ def test_every_emulated_number_says_so(format: str) -> None:
     text = renderer(format, full=True)(sessions.compared(*sides))
     numbers = re.findall(r"\d %? ?\[[^\]]*\d\]( emulated)?", text)
     assert len(numbers) > 3 and all(numbers)
+    assert amount(a_line(ratio=math.nan, low=None, high=None)) == "not measured on one side"
     assert amount(a_line(low=None, high=None, emulated=True)) == "5.0 % [no interval] emulated"
 
 

@@ -284,6 +284,20 @@ def test_unlike_things_are_refused_with_the_difference(change: Changes, words: s
     assert words in str(caught.value) and len(str(caught.value).splitlines()) == 1
 
 
+def test_what_an_upgrade_broke_does_not_pass() -> None:
+    def broken(experiment: Experiment) -> Experiment:
+        trials = [t for t in experiment.trials if (t.treatment, t.workload) != ("nested", "chess")]
+        return dataclasses.replace(experiment, trials=tuple(trials))
+
+    change = compared(five(1), [broken(one) for one in five(11)], limit=0.03)
+    lost = line(change, treatment="nested")
+    assert (lost.verdict, lost.gate, lost.sessions, lost.low) == ("undecided", "undecided", (5, 0), None)
+    assert math.isnan(lost.ratio) and "no session after has two rounds with a result" in (lost.why or "")
+    assert change.gate == "undecided"
+    fewer = compared(five(1), [only(one, "host", "vm") for one in five(11)])
+    assert fewer.warnings == ("nested: not in all runs, so not compared: run the same plan on both sides",)
+
+
 def test_nothing_in_common_is_said() -> None:
     def of(experiment: Experiment, workload: str) -> Experiment:
         trials = tuple(trial for trial in experiment.trials if trial.workload == workload)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from vmtax import stats
 from vmtax.plan import PlanError
 from vmtax.result import Experiment
-from vmtax.sessions.facts import flat
+from vmtax.sessions.facts import software
 from vmtax.sessions.level import FEWEST_ROUNDS, Subject, levels, rounds_of
 from vmtax.sessions.refusal import differences
 
@@ -58,10 +58,10 @@ def fits(calibration: Experiment, experiment: Experiment) -> bool:
 
 
 def stored(calibrations: Sequence[Session], subject: Subject, *, by_boot: bool) -> stats.BetweenSessions | None:
-    """The variance between those sessions, taken within groups that ran on the same software; None: too few."""
+    """The variance between those sessions, within groups that ran on the same software; None: too few."""
     groups: dict[Hashable, list[Session]] = defaultdict(list)
     for session in calibrations:
-        groups[tuple(flat(session.experiment.facts.get("host") or {}))].append(session)
+        groups[software(session.experiment)].append(session)
     logs = [[one.log for one in replicates(group, subject, by_boot=by_boot)] for group in groups.values()]
     try:
         return stats.between_sessions(*logs)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from vmtax import stats
@@ -34,7 +35,7 @@ class Line:
     metric: Metric
     treatment: str  # "vm"; "vm against host": the overhead itself, whose machine-wide part has cancelled out
     primary: bool  # the verdict is about these; the others are exploratory, and some differ by chance
-    ratio: float  # after / before
+    ratio: float  # after / before; NaN where one side has no result
     low: float | None  # its interval at 95 %; None: cannot be given
     high: float | None
     sessions: tuple[int, int]  # before and after: boots of the host where it was rebooted between the sides, else runs
@@ -85,7 +86,7 @@ def compared(
     boots = [{session.boot for session in side} for side in sides]
     lines = _Lines(sides, calibrations, by_boot=not boots[0] & boots[1], same_within=same_within, limit=limit)
     made = tuple(sorted(lines.all(), key=lambda line: (not line.primary, line.metric.name not in lines.primary)))
-    if not made:
+    if not any(math.isfinite(line.ratio) for line in made):
         raise refusal.Unlike(f"{before[0].id} and {after[0].id} have no metric in common with a value on both sides")
     if limit is not None and not made[0].primary:
         raise refusal.Unlike("no primary metric is common to all runs: a limit is about those; set primary in the plan")
@@ -121,13 +122,18 @@ class _Lines:
         # Each side's own machine; the same list twice where it is one machine.
         self.calibrations = [[c for c in others if fits(c.experiment, side[0].experiment)] for side in sides]
         self.primary = set.intersection(*({*experiment.plan.get("primary", ())} for experiment in every))
+        self.named = [set.intersection(*({t.name for t in s.experiment.treatments} for s in side)) for side in sides]
+        self.common = self.named[0] & self.named[1]
         self.emulated = {boot.treatment for experiment in every for boot in experiment.boots if boot.emulated}
         self.borrowed: dict[str, str] = {}  # treatment -> the one whose variance between sessions it was given
 
     def all(self) -> Iterator[Line]:
-        names = [dict.fromkeys(subject for session in side for subject in session.levels) for side in self.sides]
-        for subject in names[0]:
-            if subject in names[1]:
+        """What both sides have; and what is primary and only one has, for that must not look as if it had passed."""
+        known = [{subject: None for session in side for subject in session.levels} for side in self.sides]
+        for subject in known[0] | known[1]:
+            if all(subject in names for names in known) or (
+                self._primary(subject) and subject.treatment in self.common
+            ):
                 yield self._line(subject)
 
     def doubts(self) -> Iterator[str]:
@@ -139,6 +145,9 @@ class _Lines:
                     f"{len(side)} sessions {name} are of {boots} boot{'' if boots == 1 else 's'} of the host and count"
                     " as so many, for the host was rebooted between the sides: reboot it between sessions"
                 )
+        alone = sorted((self.named[0] | self.named[1]) - self.common)
+        if alone:
+            yield f"{', '.join(alone)}: not in all runs, so not compared: run the same plan on both sides"
         known = self.calibrations[0]
         boots = len({calibration.boot for calibration in known})
         if self.by_boot and 0 < boots < min(len(known), stats.FEWEST_SESSIONS):
@@ -153,9 +162,8 @@ class _Lines:
 
     def _line(self, subject: Subject) -> Line:
         sides = [replicates(side, subject, by_boot=self.by_boot) for side in self.sides]
-        known = self._stored(subject) if min(map(len, sides)) == 1 else None
-        result = stats.compare_sessions(sides[0], sides[1], known)
-        primary = subject.baseline is None and subject.metric.name in self.primary
+        result = self._result(subject, sides) if all(sides) else _missing(*map(len, sides))
+        primary = self._primary(subject)
         interval = cost(subject.metric.better, result.ratio, result.low, result.high)[1:]
         verdict = _verdict(*interval, self.same_within)
         gate = _gate(*interval, self.limit) if primary and self.limit is not None else None
@@ -173,6 +181,16 @@ class _Lines:
             emulated=bool({subject.treatment, subject.baseline} & self.emulated),
             why=self._why(result, verdict, gate),
         )
+
+    def _primary(self, subject: Subject) -> bool:
+        return subject.baseline is None and subject.metric.name in self.primary
+
+    def _result(self, subject: Subject, sides: Sequence[Sequence[stats.Level]]) -> stats.SessionResult:
+        known = self._stored(subject) if min(map(len, sides)) == 1 else None
+        result = stats.compare_sessions(sides[0], sides[1], known)
+        if result.why_undecided is None:
+            return result
+        return replace(result, why_undecided=f"{result.why_undecided}: {CURE}")
 
     def _stored(self, subject: Subject) -> stats.BetweenSessions | None:
         """Of the machine that is known less well, where the sides are two machines; None unless both are known.
@@ -198,12 +216,18 @@ class _Lines:
 
     def _why(self, result: stats.SessionResult, verdict: Outcome, gate: Gate | None) -> str | None:
         if result.why_undecided:
-            return f"{result.why_undecided}: {CURE}"
+            return result.why_undecided
         if gate == "undecided" and self.limit is not None:
             return f"the interval reaches from below to above {format_percent(self.limit)}: {MORE}"
         if gate is None and verdict == "undecided":
             return f"the interval includes 0 and reaches beyond {format_percent(self.same_within)}: {MORE}"
         return None
+
+
+def _missing(before: int, after: int) -> stats.SessionResult:
+    side = "after" if before else "before"
+    why = f"no session {side} has two rounds with a result: vmtax show says what failed"
+    return stats.SessionResult(math.nan, None, None, (before, after), "none", why)
 
 
 def _verdict(low: float | None, high: float | None, same_within: float) -> Outcome:

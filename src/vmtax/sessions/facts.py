@@ -45,6 +45,11 @@ def mixed(side: Sequence[Experiment]) -> tuple[str, ...]:
     return tuple(name for name in names if len({facts.get(name, ABSENT) for facts in known}) > 1)
 
 
+def software(experiment: Experiment) -> tuple[tuple[str, str], ...]:
+    """The host's facts that upgrades are about: sessions with equal ones are repetitions of each other."""
+    return tuple((n, text) for n, text in flat(experiment.facts.get("host") or {}) if _rank(n) < len(FIRST))
+
+
 def flat(facts: Json, prefix: str = "") -> Iterator[tuple[str, str]]:
     """(dotted name, text) of every fact that lasts."""
     for key, value in facts.items():

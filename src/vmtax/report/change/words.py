@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 
@@ -19,6 +20,8 @@ EXPLORATORY = "Exploratory: of twenty such figures one is apart by chance."
 
 def amount(line: Line) -> str:
     """ "2.1 % [0.4, 3.8]", "2.1 % [no interval]", either followed by "emulated"."""
+    if math.isnan(line.ratio):
+        return "not measured on one side"
     estimate, interval = figures(*line.cost)
     return f"{estimate} {interval or '[no interval]'}{' emulated' if line.emulated else ''}"
 
