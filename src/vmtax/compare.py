@@ -33,7 +33,7 @@ class _Records:
 
 
 @dataclass(frozen=True, slots=True)
-class Reduced:
+class _Reduced:
     """One side of a comparison: one number per round."""
 
     numbers: dict[int, float]  # round -> value in the metric's base unit, above 0
@@ -51,7 +51,7 @@ def comparisons(
     """
     records = _group(trials, boots)
     records.layers = {treatment.name: treatment.layer for treatment in treatments}
-    sides = {side: reduce(rounds) for side, rounds in records.values.items()}
+    sides = {side: _reduce(rounds) for side, rounds in records.values.items()}
     pairs = contrasts(treatments)
     found = (_compare(metric, *pair, sides, records, alpha) for metric in records.source for pair in pairs)
     return tuple(comparison for comparison in found if comparison is not None)
@@ -61,6 +61,11 @@ def of(experiment: Experiment) -> tuple[Comparison, ...]:
     """All comparisons of a stored experiment, at the confidence that its way of stopping allows."""
     alpha = Stopping.of(experiment.plan).alpha
     return comparisons(experiment.treatments, experiment.trials, experiment.boots, alpha)
+
+
+def boot_numbers(trials: Sequence[Trial]) -> dict[Side, dict[int, float]]:
+    """(metric, treatment) -> round -> the one number of that boot, above 0, in the metric's unit."""
+    return {side: _reduce(rounds).numbers for side, rounds in _group(trials, ()).values.items()}
 
 
 def contrasts(treatments: Sequence[Treatment]) -> tuple[tuple[str, str], ...]:
@@ -85,17 +90,17 @@ def contrasts(treatments: Sequence[Treatment]) -> tuple[tuple[str, str], ...]:
 
 
 def overhead(comparison: Comparison) -> tuple[float, float | None, float | None]:
-    """The comparison's `cost`."""
-    return cost(comparison.metric.better, comparison.ratio, comparison.low, comparison.high)
-
-
-def cost(
-    better: Better, ratio: float, low: float | None, high: float | None
-) -> tuple[float, float | None, float | None]:
-    """(estimate, low, high) of an overhead as fractions, low <= high; None without an interval.
+    """(estimate, low, high) of the overhead as fractions, low <= high; None without an interval.
 
     Lost rate, `1 - ratio`, where higher is better; added time, `ratio - 1`, where lower is better (METHOD.md).
     """
+    return as_overhead(comparison.metric.better, comparison.ratio, comparison.low, comparison.high)
+
+
+def as_overhead(
+    better: Better, ratio: float, low: float | None, high: float | None
+) -> tuple[float, float | None, float | None]:
+    """A ratio and its interval as (estimate, low, high) of the overhead."""
     if better == "lower":
         return ratio - 1, None if low is None else low - 1, None if high is None else high - 1
     return 1 - ratio, None if high is None else 1 - high, None if low is None else 1 - low
@@ -127,8 +132,7 @@ def _group(trials: Sequence[Trial], boots: Sequence[Boot]) -> _Records:
     return records
 
 
-def reduce(rounds: Mapping[int, Sequence[float]]) -> Reduced:
-    """The values of each round made one, for a boot is the unit."""
+def _reduce(rounds: Mapping[int, Sequence[float]]) -> _Reduced:
     numbers: dict[int, float] = {}
     by_length: dict[int, list[int]] = defaultdict(list)
     for number, values in rounds.items():
@@ -137,14 +141,14 @@ def reduce(rounds: Mapping[int, Sequence[float]]) -> Reduced:
         reduced = stats.reduce_iterations(np.array([rounds[number] for number in alike]))
         numbers.update(zip(alike, reduced.tolist(), strict=True))
     usable = {number: value for number, value in numbers.items() if not math.isnan(value)}
-    return Reduced(usable, tuple(sorted(numbers.keys() - usable.keys())))
+    return _Reduced(usable, tuple(sorted(numbers.keys() - usable.keys())))
 
 
 def _compare(
     metric: Metric,
     baseline: str,
     treatment: str,
-    sides: Mapping[Side, Reduced],
+    sides: Mapping[Side, _Reduced],
     records: _Records,
     alpha: float,
 ) -> Comparison | None:
@@ -154,7 +158,7 @@ def _compare(
     reduced = {name: sides.get((metric, name)) for name in names}
     if not any(reduced.values()) or not all(reduced[name] or failed[name] for name in names):
         return None
-    have = {name: side or Reduced({}, ()) for name, side in reduced.items()}
+    have = {name: side or _Reduced({}, ()) for name, side in reduced.items()}
     before, after = have[baseline].numbers, have[treatment].numbers
     both = sorted(before.keys() & after.keys())
     result = _ratio(metric, before, after, both, names, records, alpha) if both else None
@@ -226,7 +230,7 @@ def _few_warnings(alpha: float) -> Iterator[str]:
 
 
 def _missing_warnings(
-    have: Mapping[str, Reduced], failed: Mapping[str, Mapping[int, str]], last_round: int
+    have: Mapping[str, _Reduced], failed: Mapping[str, Mapping[int, str]], last_round: int
 ) -> Iterator[str]:
     """Rounds without a result on one side. The last round may be still under way: there only failures count."""
     present = {name: side.numbers.keys() | set(side.unusable) for name, side in have.items()}
@@ -239,7 +243,7 @@ def _missing_warnings(
         yield f"{_rounds(gaps)} left out, no result of {name}{why}: mend the cause, then run more rounds"
 
 
-def _unusable_warnings(have: Mapping[str, Reduced]) -> Iterator[str]:
+def _unusable_warnings(have: Mapping[str, _Reduced]) -> Iterator[str]:
     for name, side in have.items():
         if side.unusable:
             yield (

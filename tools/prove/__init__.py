@@ -1,1 +1,1 @@
-"""Simulations that hold the statistics to what they promise."""
+"""`make prove`: the statistics against simulated machines whose truth is known. Every figure has a bar to clear."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from tools.prove.bar import Bar
+from tools.prove.bar import Bar, above, at_least, at_most
 from vmtax import stats
 
 SEED = 20261121
@@ -44,21 +44,13 @@ def bars(experiments: int = 2000) -> Iterator[Bar]:
         low, high = stats.interval(session() - session()) or (-np.inf, np.inf)
         return not low <= 0 <= high
 
-    yield _at_most("sessions: one a side, nothing stored: decided", share(decided), 0)
+    yield at_most("sessions: one a side, nothing stored: decided", 0, share(decided))
     for each in (5, 3, 2):
-        yield _at_most(
-            f"sessions: {each} a side, 1 % session sd: false positives", share(lambda n=each: claimed(n)), 0.065
-        )
+        what = f"sessions: {each} a side, 1 % session sd: false positives"
+        yield at_most(what, 0.065, share(lambda n=each: claimed(n)))
     for known in CALIBRATIONS:
         what = f"sessions: one a side, sd from {known} calibrations: false positives"
-        yield _at_most(what, share(lambda k=known: claimed(1, k)), 0.065)
+        yield at_most(what, 0.065, share(lambda k=known: claimed(1, k)))
     found = share(lambda: claimed(5, change=-CHANGE))
-    yield Bar("sessions: 5 a side, a real change of 5 %: found", ">= 99 %", f"{100 * found:.1f} %", found >= 0.99)
-    control = share(naive)
-    yield Bar(
-        "sessions, control: intervals within one session a side", "> 40 %", f"{100 * control:.1f} %", control > 0.4
-    )
-
-
-def _at_most(what: str, figure: float, most: float) -> Bar:
-    return Bar(what, f"<= {100 * most:.1f} %" if most else "0 %", f"{100 * figure:.1f} %", figure <= most)
+    yield at_least("sessions: 5 a side, a real change of 5 %: found", 0.99, found)
+    yield above("sessions, control: intervals within one session a side: false positives", 0.4, share(naive))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from vmtax import stats
-from vmtax.compare import cost
+from vmtax.compare import as_overhead
 from vmtax.result import Experiment, Metric
 from vmtax.sessions import facts, refusal
 from vmtax.sessions.calibration import Session, fits, replicates, stored
@@ -48,7 +48,7 @@ class Line:
     @property
     def cost(self) -> tuple[float, float | None, float | None]:
         """(estimate, low, high) as fractions of lost rate or added time; above 0 is worse after than before."""
-        return cost(self.metric.better, self.ratio, self.low, self.high)
+        return as_overhead(self.metric.better, self.ratio, self.low, self.high)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +164,7 @@ class _Lines:
         sides = [replicates(side, subject, by_boot=self.by_boot) for side in self.sides]
         result = self._result(subject, sides) if all(sides) else _missing(*map(len, sides))
         primary = self._primary(subject)
-        interval = cost(subject.metric.better, result.ratio, result.low, result.high)[1:]
+        interval = as_overhead(subject.metric.better, result.ratio, result.low, result.high)[1:]
         verdict = _verdict(*interval, self.same_within)
         gate = _gate(*interval, self.limit) if primary and self.limit is not None else None
         return Line(

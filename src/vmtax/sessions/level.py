@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from dataclasses import dataclass
 
 from vmtax import stats
-from vmtax.compare import contrasts, reduce
+from vmtax.compare import boot_numbers, contrasts
 from vmtax.result import Experiment, Metric
 
 FEWEST_ROUNDS = 2  # for a level and its error
@@ -33,7 +32,10 @@ def levels(experiment: Experiment) -> dict[Subject, stats.Level]:
     Left out: what is there once more in each round for the A/A, trials that are not ok, values without a logarithm, and
     what has fewer than FEWEST_ROUNDS rounds.
     """
-    logs = _logs(experiment)
+    logs = {
+        side: {number: math.log(value) for number, value in rounds.items()}
+        for side, rounds in boot_numbers(experiment.trials).items()
+    }
     own = [treatment for treatment in experiment.treatments if treatment.repeats is None]
     found: dict[Subject, dict[int, float]] = {}
     for metric in dict.fromkeys(metric for metric, _ in logs):
@@ -51,14 +53,3 @@ def levels(experiment: Experiment) -> dict[Subject, stats.Level]:
 def rounds_of(experiment: Experiment) -> int:
     """Rounds in which anything worked."""
     return len({trial.round for trial in experiment.trials if trial.status == "ok"})
-
-
-def _logs(experiment: Experiment) -> dict[tuple[Metric, str], dict[int, float]]:
-    """(metric, treatment) -> round -> logarithm of the boot's one number."""
-    values: dict[tuple[Metric, str], dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
-    for trial in experiment.trials:
-        if trial.status == "ok":
-            for measurement in trial.measurements:
-                values[measurement.metric, trial.treatment][trial.round].append(measurement.value)
-    reduced = {side: reduce(rounds).numbers for side, rounds in values.items()}
-    return {side: {number: math.log(value) for number, value in rounds.items()} for side, rounds in reduced.items()}
