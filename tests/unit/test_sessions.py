@@ -272,6 +272,8 @@ def four_each(experiment: Experiment) -> tuple[Boot, ...]:
             lambda e: dataclasses.replace(sample_experiment(rounds=5, seed=9), state="interrupted"),
             "was stopped after 5 rounds, and needs 6 or more to be compared: vmtax run --resume",
         ),
+        (lambda e: dataclasses.replace(e, host="ssh://other"), "are on one side, but of two machines: local (Intel"),
+        (lambda e: with_facts(e, cpu_model="another"), "are on one side, but of two machines: local (Intel"),
         (lambda e: session(1), "is named twice: a run compared with itself shows nothing"),
     ],
 )
@@ -295,7 +297,7 @@ def test_what_an_upgrade_broke_does_not_pass() -> None:
     assert math.isnan(lost.ratio) and "no session after has two rounds with a result" in (lost.why or "")
     assert change.gate == "undecided"
     fewer = compared(five(1), [only(one, "host", "vm") for one in five(11)])
-    assert fewer.warnings == ("nested: not in all runs, so not compared: run the same plan on both sides",)
+    assert fewer.warnings == ("nested: on one side only, so not compared: run the same plan on both sides",)
 
 
 def test_nothing_in_common_is_said() -> None:

@@ -11,7 +11,7 @@ from vmtax.plan import PlanError
 from vmtax.result import Experiment
 from vmtax.sessions.facts import software
 from vmtax.sessions.level import FEWEST_ROUNDS, Subject, levels, rounds_of
-from vmtax.sessions.refusal import differences
+from vmtax.sessions.refusal import differences, machine
 
 CALIBRATE = "calibrate"  # name of the plan
 
@@ -45,9 +45,10 @@ def replicates(sessions: Sequence[Session], subject: Subject, *, by_boot: bool) 
 
 def fits(calibration: Experiment, experiment: Experiment) -> bool:
     """Whether it is a calibration of the machine and the work of `experiment`."""
-    models = [(one.host, (one.facts.get("host") or {}).get("cpu_model")) for one in (calibration, experiment)]
-    alike = calibration.name == CALIBRATE and calibration.state == "complete" and models[0] == models[1]
-    if not alike or calibration.id == experiment.id or rounds_of(calibration) < FEWEST_ROUNDS:
+    complete = calibration.name == CALIBRATE and calibration.state == "complete"
+    if not complete or machine(calibration) != machine(experiment):
+        return False
+    if calibration.id == experiment.id or rounds_of(calibration) < FEWEST_ROUNDS:
         return False
     try:
         unlike = list(differences(calibration, experiment))

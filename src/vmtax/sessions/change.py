@@ -122,7 +122,9 @@ class _Lines:
         # Each side's own machine; the same list twice where it is one machine.
         self.calibrations = [[c for c in others if fits(c.experiment, side[0].experiment)] for side in sides]
         self.primary = set.intersection(*({*experiment.plan.get("primary", ())} for experiment in every))
-        self.named = [set.intersection(*({t.name for t in s.experiment.treatments} for s in side)) for side in sides]
+        self.named = [
+            {t.name for session in side for t in session.experiment.treatments if t.repeats is None} for side in sides
+        ]
         self.common = self.named[0] & self.named[1]
         self.emulated = {boot.treatment for experiment in every for boot in experiment.boots if boot.emulated}
         self.borrowed: dict[str, str] = {}  # treatment -> the one whose variance between sessions it was given
@@ -147,7 +149,7 @@ class _Lines:
                 )
         alone = sorted((self.named[0] | self.named[1]) - self.common)
         if alone:
-            yield f"{', '.join(alone)}: not in all runs, so not compared: run the same plan on both sides"
+            yield f"{', '.join(alone)}: on one side only, so not compared: run the same plan on both sides"
         known = self.calibrations[0]
         boots = len({calibration.boot for calibration in known})
         if self.by_boot and 0 < boots < min(len(known), stats.FEWEST_SESSIONS):

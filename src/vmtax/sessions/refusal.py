@@ -26,6 +26,13 @@ def check(before: Sequence[Experiment], after: Sequence[Experiment]) -> tuple[st
     if twice:
         raise Unlike(f"{twice} is named twice: a run compared with itself shows nothing; name another run")
     doubts = [doubt for one in every for doubt in _unfinished(one)]
+    for side in (before, after):
+        for other in side[1:]:
+            if machine(side[0]) != machine(other):
+                names = " and ".join(f"{host} ({model})" for host, model in (machine(side[0]), machine(other)))
+                raise Unlike(
+                    f"{side[0].id} and {other.id} are on one side, but of two machines: {names}; name one side each"
+                )
     first = before[0]
     for other in every[1:]:
         difference = next(differences(first, other), None)
@@ -49,6 +56,11 @@ def differences(one: Experiment, other: Experiment) -> Iterator[str]:
     for mine, their in common:
         yield from _unequal(mine.name, dict(mine.levels), dict(their.levels))
         yield from _unequal(mine.name, *({"guests": _guests(e, mine.name)} for e in (one, other)))
+
+
+def machine(experiment: Experiment) -> tuple[str, str]:
+    """The host as it was given, and its CPU model."""
+    return experiment.host, str((experiment.facts.get("host") or {}).get("cpu_model"))
 
 
 def parameters(experiment: Experiment) -> dict[str, dict[str, Any]]:
