@@ -6,6 +6,9 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 
+from vmtax.report.markdown_text import escaped as _escaped
+from vmtax.report.markdown_text import row as _row
+from vmtax.report.markdown_text import text as _text
 from vmtax.report.noise import noise_floor
 from vmtax.report.standing import Ranked, decided, factor_tables, ranked
 from vmtax.report.summary import Part, banner, findings, headline, machine_name
@@ -150,10 +153,6 @@ def _table_head(*names: str) -> Iterator[str]:
     yield _row("---", *("---:" for _ in names[1:]))
 
 
-def _row(*cells: str) -> str:
-    return f"| {' | '.join(cells)} |"
-
-
 def _number(number: Number | None) -> str:
     return "–" if number is None else f"{number.text}{' emulated' if number.emulated else ''}"
 
@@ -163,17 +162,6 @@ def _effect(effect: Effect | None) -> str:
         return "–"
     estimate = effect.text if effect.unclear else f"**{effect.text}**"
     return f"{estimate} {effect.interval}{' emulated' if effect.emulated else ''}"
-
-
-def _text(text: str) -> str:
-    """`text` on one line, as it is: nor does it begin a list where it begins a line."""
-    return re.sub(r"^(\d*)([-+.)])(?=\s|$)", r"\1\\\2", _escaped(" ".join(printable(text).split())))
-
-
-def _escaped(text: str) -> str:
-    """Every character that Markdown or HTML could obey, made harmless."""
-    harmless = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    return re.sub(r"[\\`*_\[\]|~#$]", r"\\\g<0>", harmless)
 
 
 def _code_block(text: str) -> tuple[str, str, str]:
