@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -310,9 +310,12 @@ def fit_rounds(plan: Plan, seconds_per_round: float, setup_seconds: float = 0.0)
     return rounds, [f"{budget} allows {rounds} of up to {plan.rounds.max} rounds{less}", *_losses(plan, rounds)]
 
 
-def seconds_per_round(plan: Plan) -> float:
-    """About how long a round takes, from the workloads' own estimates; for before anything has run."""
-    kept, _ = plan.treatments()
+def seconds_per_round(plan: Plan, treatments: Sequence[Treatment] | None = None) -> float:
+    """About how long a round takes, from the workloads' own estimates; for before anything has run.
+
+    treatments: where they are not just the plan's own
+    """
+    kept = plan.treatments()[0] if treatments is None else treatments
     workloads = plan.build_workloads()
     return sum(_BOOT_SECONDS[t.layer] + sum(_seconds(w) for w in workloads if t.layer in w.layers) for t in kept)
 

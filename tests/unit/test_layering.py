@@ -18,7 +18,7 @@ LEVELS = (
     {"screen", "runner"},
     {"report", "resume", "outlook", "share"},
     {"trial"},
-    {"layer", "doctor"},
+    {"layer", "doctor", "interleave"},
     {"environment"},
     {"compare", "plan", "plan_rules", "plan_yaml", "plan_error", "store"},
     {"stopping", "treatment", "workload", "network", "storage", "meter"},
