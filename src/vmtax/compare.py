@@ -63,6 +63,11 @@ def of(experiment: Experiment) -> tuple[Comparison, ...]:
     return comparisons(experiment.treatments, experiment.trials, experiment.boots, alpha)
 
 
+def boot_numbers(trials: Sequence[Trial]) -> dict[Side, dict[int, float]]:
+    """(metric, treatment) -> round -> the one number of that boot, above 0, in the metric's unit."""
+    return {side: _reduce(rounds).numbers for side, rounds in _group(trials, ()).values.items()}
+
+
 def contrasts(treatments: Sequence[Treatment]) -> tuple[tuple[str, str], ...]:
     """Pairs (baseline, treatment) of names that are worth comparing, each once.
 
@@ -104,10 +109,16 @@ def overhead(comparison: Comparison) -> tuple[float, float | None, float | None]
 
     Lost rate, `1 - ratio`, where higher is better; added time, `ratio - 1`, where lower is better (METHOD.md).
     """
-    low, high = comparison.low, comparison.high
-    if comparison.metric.better == "lower":
-        return comparison.ratio - 1, None if low is None else low - 1, None if high is None else high - 1
-    return 1 - comparison.ratio, None if high is None else 1 - high, None if low is None else 1 - low
+    return as_overhead(comparison.metric.better, comparison.ratio, comparison.low, comparison.high)
+
+
+def as_overhead(
+    better: Better, ratio: float, low: float | None, high: float | None
+) -> tuple[float, float | None, float | None]:
+    """A ratio and its interval as (estimate, low, high) of the overhead."""
+    if better == "lower":
+        return ratio - 1, None if low is None else low - 1, None if high is None else high - 1
+    return 1 - ratio, None if high is None else 1 - high, None if low is None else 1 - low
 
 
 def _counterpart(treatment: Treatment, candidates: Sequence[Treatment]) -> Treatment | None:

@@ -160,6 +160,9 @@ class Plan(_Model):
         " with `decide` it is none by default",
         examples=["2%"],
     )
+    same_within: Margin = Field(
+        0.02, description="what does not matter in practice: 0.01% to 50%; makes ties in rankings", examples=["2%"]
+    )
     rounds: Rounds = Field(Rounds(), description="how often each treatment runs")
     budget: Budget = Field(
         20 * 60.0, description="time that the rounds must fit: `20m`, `1h30m`, or `none`", examples=["20m"]
@@ -253,6 +256,7 @@ def as_written(plan: Plan) -> dict[str, Any]:
     data: dict[str, Any] = plan.model_dump(mode="json", exclude={"seed"} if plan.seed is None else set())
     data["guest"]["memory"] = f"{plan.guest.memory}B" if plan.guest.memory % _MIB else f"{plan.guest.memory // _MIB}MiB"
     data["precision"] = "none" if plan.precision is None else f"{plan.precision * 100:.10g}%"
+    data["same_within"] = f"{plan.same_within * 100:.10g}%"
     if plan.decide is None:
         del data["decide"]
     else:

@@ -20,6 +20,7 @@ LEVELS = (
     {"trial"},
     {"layer", "doctor", "interleave"},
     {"environment"},
+    {"ranking"},
     {"compare", "plan", "plan_rules", "plan_yaml", "plan_error", "store"},
     {"stopping", "treatment", "workload", "network", "storage", "meter"},
     {"hypervisor"},

@@ -1,0 +1,149 @@
+"""Many treatments of one layer: which is best, which are beaten, which tie, and what each factor does. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from vmtax import stats
+from vmtax.compare import as_overhead, boot_numbers
+from vmtax.result import Experiment, Metric, Treatment
+
+FEWEST = 3  # treatments of a layer; two are a comparison, not a ranking
+Numbers = Mapping[tuple[Metric, str], Mapping[int, float]]  # (metric, treatment) -> round -> that boot's number
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """One treatment in a ranking; figures against the best, as overheads: fractions, above 0 is a cost."""
+
+    treatment: str
+    overhead: float
+    low: float | None  # its interval; None with too few rounds, and for the best itself
+    high: float | None
+    top: bool  # no other is shown to beat it
+    tie: bool  # its interval lies within what does not matter
+    beaten_by: tuple[str, ...]  # shown to be better, best first
+
+
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """One metric of one layer's treatments."""
+
+    metric: Metric
+    layer: str
+    standings: tuple[Standing, ...]  # best first
+    method: str  # what the claims rest on
+    rounds: int  # in which every treatment has a value
+    left_out: int  # rounds in which some have
+    same_within: float  # fraction: what makes a tie
+
+
+@dataclass(frozen=True, slots=True)
+class FactorEffect:
+    """One level of a factor against its first, or what two levels do together beyond each alone."""
+
+    metric: Metric
+    layer: str
+    factors: tuple[str, ...]
+    levels: tuple[str, ...]
+    overhead: float  # fraction, above 0 is a cost
+    low: float
+    high: float
+    share: float  # of the variance within rounds that the factors explain so
+
+
+def rankings(experiment: Experiment, numbers: Numbers | None = None) -> tuple[Ranking, ...]:
+    """For every layer of three treatments or more and every metric that they have; primary metrics first.
+
+    `numbers` are `compare.boot_numbers` of its trials where they are known already.
+    """
+    known = boot_numbers(experiment.trials) if numbers is None else numbers
+    within = float(experiment.plan.get("same_within", 0.02))
+    found = (_ranking(metric, members, known, within) for metric, members in _fields(experiment, known))
+    return tuple(ranking for ranking in found if ranking is not None)
+
+
+def effects(experiment: Experiment, numbers: Numbers | None = None) -> tuple[FactorEffect, ...]:
+    """Of the plan's primary metrics, for every layer in which two factors or more differ."""
+    known = boot_numbers(experiment.trials) if numbers is None else numbers
+    primary = experiment.plan.get("primary", ())
+    return tuple(
+        effect
+        for metric, members in _fields(experiment, known)
+        if metric.name in primary
+        for effect in _effects(metric, members, known)
+    )
+
+
+def _fields(experiment: Experiment, numbers: Numbers) -> Iterator[tuple[Metric, Sequence[Treatment]]]:
+    """(metric, treatments that have it) of each ranking."""
+    layers: dict[str, list[Treatment]] = defaultdict(list)
+    for treatment in experiment.treatments:
+        if treatment.repeats is None:
+            layers[treatment.layer].append(treatment)
+    primary = {name: place for place, name in enumerate(experiment.plan.get("primary", ()))}
+    metrics = sorted(dict.fromkeys(metric for metric, _ in numbers), key=lambda m: primary.get(m.name, len(primary)))
+    for metric in metrics:
+        for members in layers.values():
+            having = [treatment for treatment in members if (metric, treatment.name) in numbers]
+            if len(having) >= FEWEST:
+                yield metric, having
+
+
+def _logs(metric: Metric, members: Sequence[Treatment], numbers: Numbers) -> npt.NDArray[np.float64]:
+    """Shape `(rounds, treatments)`, NaN where a boot has no number."""
+    columns = [numbers[metric, treatment.name] for treatment in members]
+    rounds = sorted(set().union(*columns))
+    return np.log([[column.get(number, math.nan) for column in columns] for number in rounds]).reshape(
+        len(rounds), len(members)
+    )
+
+
+def _ranking(metric: Metric, members: Sequence[Treatment], numbers: Numbers, within: float) -> Ranking | None:
+    logs = _logs(metric, members, numbers)
+    try:
+        ranked = stats.rank(logs, metric.better)
+    except ValueError:
+        return None  # no round has them all
+    names = [treatment.name for treatment in members]
+    best = ranked.order[0]
+    top = set(ranked.top)
+    standings = []
+    for number in ranked.order:
+        overhead, low, high = _against(logs[:, best], logs[:, number], metric) if number != best else (0.0, None, None)
+        tie = number == best or (low is not None and high is not None and -within <= low and high <= within)
+        beaten_by = tuple(names[other] for other in ranked.order if ranked.beaten[other, number])
+        standings.append(Standing(names[number], overhead, low, high, number in top, tie, beaten_by))
+    left_out = len(logs) - ranked.rounds
+    return Ranking(metric, members[0].layer, tuple(standings), ranked.method, ranked.rounds, left_out, within)
+
+
+def _against(
+    best: npt.NDArray[np.float64], other: npt.NDArray[np.float64], metric: Metric
+) -> tuple[float, float | None, float | None]:
+    differences = other - best
+    differences = differences[~np.isnan(differences)]
+    bounds = stats.interval(differences)
+    low, high = (None, None) if bounds is None else map(math.exp, bounds)
+    return as_overhead(metric.better, math.exp(stats.hodges_lehmann(differences)), low, high)
+
+
+def _effects(metric: Metric, members: Sequence[Treatment], numbers: Numbers) -> Iterator[FactorEffect]:
+    levels = [dict(treatment.levels) for treatment in members]
+    varying = [name for name in levels[0] if len({entry.get(name) for entry in levels}) > 1]
+    if len(varying) < 2:
+        return
+    try:
+        found = stats.factor_effects(levels, _logs(metric, members, numbers))
+    except ValueError:
+        return  # too few boots to tell them apart; the ranking stands
+    for effect in found:
+        overhead, low, high = as_overhead(metric.better, effect.ratio, effect.low, effect.high)
+        assert low is not None and high is not None
+        yield FactorEffect(metric, members[0].layer, effect.factors, effect.levels, overhead, low, high, effect.share)

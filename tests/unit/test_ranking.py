@@ -1,0 +1,130 @@
+"""Rankings and effects: of numbers, and of an experiment's records. Their error rates shows `make prove`."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+
+from tests.sample import sample_experiment
+from vmtax import stats
+from vmtax.ranking import effects, rankings
+
+
+def logs(rounds: int, *means: float, sd: float = 0.01, seed: int = 5) -> np.ndarray:
+    source = np.random.default_rng(seed)
+    return source.normal(0, sd, (rounds, len(means))) + source.normal(0, 0.2, (rounds, 1)) + np.array(means)
+
+
+def test_rounds_that_signed_ranks_take() -> None:
+    assert [stats.ranking_rounds(treatments) for treatments in (1, 3, 6, 24)] == [1, 7, 10, 14]
+
+
+@pytest.mark.parametrize(("rounds", "method"), [(5, "permutation"), (12, "signed-rank + Holm")])
+def test_the_slow_one_is_beaten_by_all_others(rounds: int, method: str) -> None:
+    times = logs(rounds, 0.0, 0.2, 0.0, 0.0)
+    found = stats.rank(times)
+    assert (found.method, found.rounds, found.order[-1]) == (method, rounds, 1)
+    assert sorted(found.top) == [0, 2, 3]
+    assert found.beaten[:, 1].tolist() == [True, False, True, True] and found.beaten.sum() == 3
+    assert found.relative[1] == pytest.approx(math.exp(0.2), abs=0.03)
+    rates = stats.rank(-times, "higher")
+    assert (rates.order, rates.top) == (found.order, found.top)
+    assert rates.relative[1] == pytest.approx(math.exp(-0.2), abs=0.03)
+
+
+def test_step_down_finds_more_than_one_step() -> None:
+    """The slowest is so far away that the rest is told apart only once its claims are settled."""
+    times = logs(6, 0.0, 0.022, 0.022, 0.9)
+    found = stats.rank(times)
+    assert found.beaten[:3, 3].all()
+    assert found.beaten[0].sum() >= 1 and not found.beaten[3].any()
+
+
+def test_equal_columns_and_one_round_claim_nothing() -> None:
+    assert not stats.rank(np.zeros((8, 4))).beaten.any()
+    assert not stats.rank(np.zeros((20, 4))).beaten.any()
+    one = stats.rank(logs(1, 0.0, 5.0))
+    assert one.top == (0, 1) and not one.beaten.any()
+
+
+def test_incomplete_rounds_are_left_out() -> None:
+    times = logs(9, 0.0, 0.3, 0.0)
+    times[2, 0] = np.nan
+    assert stats.rank(times).rounds == 8
+    with pytest.raises(ValueError, match="none of 2 rounds has a value of every treatment"):
+        stats.rank(np.array([[1.0, np.nan], [np.nan, 1.0]]))
+    with pytest.raises(ValueError, match="two treatments or more"):
+        stats.rank(np.zeros((4, 1)))
+    with pytest.raises(ValueError, match="finite logs"):
+        stats.rank(np.array([[1.0, np.inf]]))
+
+
+LEVELS = [
+    {"cache": c, "fs": f, "bus": "virtio"} for c in ("none", "writeback", "writethrough") for f in ("ext4", "xfs")
+]
+
+
+def test_effects_of_factors_and_of_two_together() -> None:
+    together = [0.1 if entry["cache"] == "writeback" and entry["fs"] == "xfs" else 0.0 for entry in LEVELS]
+    alone = [{"none": 0.0, "writeback": 0.3, "writethrough": -0.5}[entry["cache"]] for entry in LEVELS]
+    found = stats.factor_effects(LEVELS, logs(10, *(a + b for a, b in zip(alone, together, strict=True))))
+    told = {(effect.factors, effect.levels): effect for effect in found}
+    assert len(told) == 5, "two of cache, one of fs, two of both; bus has one level"
+    through = told[("cache",), ("writethrough",)]
+    assert through.low < math.exp(-0.5) < through.high and through.high - through.low < 0.02
+    assert told[("cache",), ("writeback",)].ratio == pytest.approx(math.exp(0.35), abs=0.02), "over both file systems"
+    both = told[("cache", "fs"), ("writeback", "xfs")]
+    assert both.low < math.exp(0.1) < both.high and both.p < 0.001
+    assert told[("cache", "fs"), ("writethrough", "xfs")].p > 0.01
+    assert through.share > 0.9 > 0.05 > both.share > 0
+
+
+def test_iterations_of_a_boot_are_one_cluster() -> None:
+    """Pooled as if independent they would seem three times as sure."""
+    source = np.random.default_rng(8)
+    boots = source.normal(0, 0.02, (8, 6, 1)) + source.normal(0, 0.001, (8, 6, 20))
+    clustered, reduced = (
+        next(effect for effect in stats.factor_effects(LEVELS, values) if effect.factors == ("fs",))
+        for values in (boots, boots.mean(axis=2))
+    )
+    assert clustered.high - clustered.low == pytest.approx(reduced.high - reduced.low, rel=0.15)
+
+
+def test_effects_that_cannot_be_told_apart_are_refused() -> None:
+    aliased = [{"a": "1", "b": "1"}, {"a": "2", "b": "2"}, {"a": "1", "b": "1"}]
+    with pytest.raises(ValueError, match="to tell 2 effects apart"):
+        stats.factor_effects(aliased, logs(5, 0.0, 0.1, 0.0))
+    with pytest.raises(ValueError, match=r"shape \(rounds, 3, iterations\)"):
+        stats.factor_effects(aliased, logs(5, 0.0))
+
+
+def test_an_experiment_is_ranked_layer_by_layer() -> None:
+    experiment = sample_experiment(rounds=8, treatments=12)
+    found = rankings(experiment)
+    assert {ranking.layer for ranking in found} == {"vm", "nested"}, "a single host is no ranking"
+    assert found[0].metric.name == experiment.plan["primary"][0]
+    for ranking in found:
+        members = [treatment.name for treatment in experiment.treatments if treatment.layer == ranking.layer]
+        assert sorted(standing.treatment for standing in ranking.standings) == sorted(members)
+        first = ranking.standings[0]
+        assert (first.overhead, first.top, first.tie, first.beaten_by) == (0.0, True, True, ())
+        for standing in ranking.standings:
+            assert standing.top == (not standing.beaten_by)
+            if standing.tie and standing is not first:
+                assert standing.low is not None and standing.high is not None
+                assert -0.02 <= standing.low <= standing.high <= 0.02
+    assert effects(experiment), "two factors differ"
+
+
+def test_a_repeat_and_a_missing_round_stay_out_of_the_ranking() -> None:
+    experiment = sample_experiment(rounds=8, treatments=8)
+    last = experiment.treatments[-1]
+    repeated = dataclasses.replace(last, repeats=experiment.treatments[1].name)
+    with_repeat = dataclasses.replace(experiment, treatments=(*experiment.treatments[:-1], repeated))
+    assert all(s.treatment != last.name for ranking in rankings(with_repeat) for s in ranking.standings)
+    kept = tuple(trial for trial in experiment.trials if (trial.round, trial.treatment) != (3, last.name))
+    found = [r for r in rankings(dataclasses.replace(experiment, trials=kept)) if r.layer == last.layer]
+    assert {(ranking.rounds, ranking.left_out) for ranking in found} == {(7, 1)}
