@@ -20,6 +20,7 @@ from vmtax.meter import pressure
 from vmtax.plan import Plan, parse
 from vmtax.result import Experiment, Json, Treatment
 from vmtax.runner import Options
+from vmtax.sides import is_host
 from vmtax.store import Store
 from vmtax.workload import Site
 
@@ -77,7 +78,7 @@ class Lab:
 
     def hosts(self) -> Hosts:
         other = self.interleave_with
-        second = self.machine(other) if other and interleave.is_host(other) else None
+        second = self.machine(other) if other and is_host(other) else None
         return Hosts(_ANY, self.machine("host"), second)
 
     def machine(self, path: str) -> FakeMachine:

@@ -1,8 +1,7 @@
 """Two hosts, or two QEMUs, in the same shuffled rounds: what `run --interleave-with` makes of a plan.
 
-The plan's own host and QEMU are the side ""; the other side is called what the option names. In one round the
-machines drift together and nothing lies between the sides but themselves, so their contrast needs no correction for
-sessions (METHOD.md, *Sessions*).
+In one round the machines drift together and nothing lies between the sides but themselves, so their contrast needs no
+correction for sessions. `sides.py` has what is pure of it.
 """
 
 from __future__ import annotations
@@ -26,7 +25,8 @@ from vmtax.machine import Machine
 from vmtax.meter import facts as meter
 from vmtax.plan import Plan
 from vmtax.plan_rules import host as checked_host
-from vmtax.result import Json, Treatment
+from vmtax.result import Json
+from vmtax.sides import is_host, qemu_name
 
 Environments = Mapping[str, Environment]  # Treatment.side -> where its treatments are measured, the plan's own first
 
@@ -40,11 +40,6 @@ TOLD = (
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 # The path that a shell would start it by: constant text, the name stays an argument.
 WHICH = ("sh", "-c", 'command -v -- "$1"', "sh")
-
-
-def is_host(other: str) -> bool:
-    """Whether it is a host as a plan names one; else it is a QEMU program."""
-    return other in ("local", "lab") or other.startswith(("ssh:", "lab:"))
 
 
 def other_host(options: EnvironmentOptions) -> str | None:
@@ -72,28 +67,6 @@ def why_not(plan: Plan, options: EnvironmentOptions) -> str | None:
     return f"{other} is the QEMU that the plan is measured with: name another, or a host" if other == own else None
 
 
-def both(treatments: Sequence[Treatment], other: str | None) -> tuple[Treatment, ...]:
-    """The treatments of the plan, then those of the other side; a host measured with two QEMUs is one host layer."""
-    if other is None:
-        return tuple(treatments)
-    joint = "on" if is_host(other) else "with"
-
-    def name(own: str) -> str:
-        return f"{own} {joint} {other}"
-
-    more = (
-        dataclasses.replace(
-            treatment,
-            name=name(treatment.name),
-            repeats=name(treatment.repeats) if treatment.repeats is not None else None,
-            side=other,
-        )
-        for treatment in treatments
-        if is_host(other) or treatment.layer != "host"
-    )
-    return (*treatments, *more)
-
-
 def set_up(
     hosts: Hosts, plan: Plan, image: Image, emit: Callable[[Event], None], options: EnvironmentOptions
 ) -> Environments:
@@ -110,7 +83,7 @@ def set_up(
         sides = _two_hosts(hosts, hosts.other, plan, image, emit, options)
     else:
         sides = _two_qemus(hosts, other, plan, image, emit, options)
-    for side, note in zip(sides, _notes(sides, _labels(plan, options)), strict=True):
+    for side, note in zip(sides, _notes(sides), strict=True):
         side.notes = note
         for text in note:
             emit(Notice(text))
@@ -126,7 +99,7 @@ def _two_hosts(
     own = examine(hosts.local, hosts.host, plan, image, emit, options)
     theirs = examine(hosts.local, other, plan, image, tell, options)
     theirs.side = other.path
-    refuse_unlike(own, theirs, _labels(plan, options))
+    refuse_unlike(own, theirs)
     provision(own, emit, options)
     provision(theirs, tell, options)
     return [own, theirs]
@@ -142,15 +115,16 @@ def _two_qemus(
     assert own.qemu is not None
     if _which(own.host, own.qemu.command[0]) == _which(own.host, program):
         raise CannotMeasure(f"{program} is the QEMU that the plan is measured with: name another, or a host")
-    refuse_unlike(own, theirs, _labels(plan, options))
+    refuse_unlike(own, theirs)
     examined = len(own.notes)
     provision(own, emit, options)
     notes = [*theirs.notes, *own.notes[examined:]]
     return [own, dataclasses.replace(own, side=program, qemu=theirs.qemu, accelerator=theirs.accelerator, notes=notes)]
 
 
-def refuse_unlike(own: Environment, theirs: Environment, labels: Sequence[str]) -> None:
+def refuse_unlike(own: Environment, theirs: Environment) -> None:
     """Raises CannotMeasure where the sides would be set up so differently that no contrast of them means anything."""
+    labels = _labels(own, theirs)
     if own.emulated != theirs.emulated:
         kvm, tcg = labels if theirs.emulated else reversed(labels)
         emulated = theirs if theirs.emulated else own
@@ -203,17 +177,19 @@ def _is_of(path: str, root: str, environment: Environment) -> bool:
     return here and qemu == (environment.side if environment.second_qemu else "")
 
 
-def _labels(plan: Plan, options: EnvironmentOptions) -> tuple[str, str]:
+def _labels(own: Environment, theirs: Environment) -> tuple[str, str]:
     """What to call the plan's own side, and the other."""
-    other = options.interleave_with or ""
-    return plan.host if is_host(other) else options.qemu or DEFAULT, other
+    if theirs.second_qemu and own.qemu is not None:
+        return qemu_name(own.qemu.command), theirs.side
+    return own.plan.host, theirs.side
 
 
-def _notes(sides: Sequence[Environment], labels: Sequence[str]) -> Iterator[list[str]]:
+def _notes(sides: Sequence[Environment]) -> Iterator[list[str]]:
     """The notes of each side: what is true of both is said once, anything else says of which side it is."""
     if len(sides) == 1:
         yield sides[0].notes
         return
+    labels = _labels(*sides)
     own, theirs = (side.notes for side in sides)
     yield [note if note in theirs else f"{labels[0]}: {note}" for note in own]
     yield [f"{labels[1]}: {note}" for note in theirs if note not in own]

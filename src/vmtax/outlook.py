@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from vmtax.environment import CannotMeasure, EnvironmentOptions, available_memory, disk_bytes, is_root, memory_bytes
-from vmtax.interleave import both
 from vmtax.machine import Machine
 from vmtax.meter.disk import disk_facts
 from vmtax.plan import Plan, fit_rounds, seconds_per_round
 from vmtax.result import Json, Treatment
+from vmtax.sides import both
 from vmtax.units import format_duration
 
 GIB = 2**30

@@ -83,10 +83,10 @@ def effects(experiment: Experiment, numbers: Numbers | None = None) -> tuple[Fac
 
 def _fields(experiment: Experiment, numbers: Numbers) -> Iterator[tuple[Metric, Sequence[Treatment]]]:
     """(metric, treatments that have it) of each ranking."""
-    layers: dict[str, list[Treatment]] = defaultdict(list)
+    layers: dict[tuple[str, str], list[Treatment]] = defaultdict(list)  # by layer and side
     for treatment in experiment.treatments:
         if treatment.repeats is None:
-            layers[treatment.layer].append(treatment)
+            layers[treatment.layer, treatment.side].append(treatment)
     primary = {name: place for place, name in enumerate(experiment.plan.get("primary", ()))}
     metrics = sorted(dict.fromkeys(metric for metric, _ in numbers), key=lambda m: primary.get(m.name, len(primary)))
     for metric in metrics:

@@ -30,6 +30,7 @@ from vmtax.meter.facts import qemu_facts, read_facts
 from vmtax.plan import Plan, fit_rounds
 from vmtax.result import Boot, Comparison, Experiment, Json, Treatment, Trial
 from vmtax.resume import Before, refuse_other_host, resumable, resumed_note, same_boot
+from vmtax.sides import both
 from vmtax.stopping import count
 from vmtax.store import Store, StoreError
 from vmtax.treatment import moved_defaults, shuffled_rounds
@@ -112,7 +113,7 @@ def run(hosts: Hosts, plan: Plan, image: Image, store: Store, options: Options, 
     treatments, left_out = plan.treatments()
     environments = interleave.set_up(hosts, plan, image, emit, options.environment)
     facts = _host_facts(environments)
-    wanted = interleave.both(treatments, options.environment.interleave_with)
+    wanted = both(treatments, options.environment.interleave_with)
     experiment = _experiment(store, plan, wanted, options)
     store.begin(experiment)
     active = Run(experiment.id, plan, environments, experiment.treatments, store, emit, _seed(plan, experiment))

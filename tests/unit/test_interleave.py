@@ -12,12 +12,13 @@ from tests.unit.test_runner import identity
 from vmtax import compare
 from vmtax.environment import CannotMeasure, EnvironmentOptions
 from vmtax.event import Notice
-from vmtax.interleave import both, why_not
+from vmtax.interleave import why_not
 from vmtax.machine import MachineLost
 from vmtax.machine.fake import Reply
 from vmtax.plan import parse
 from vmtax.result import Experiment, Treatment
 from vmtax.resume import CannotResume
+from vmtax.sides import both
 
 B = "ssh://b"
 QEMU = "/opt/qemu/bin/qemu-system-x86_64"
