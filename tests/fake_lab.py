@@ -54,7 +54,16 @@ class Lab:
         self.emulating: set[str] = set()  # QEMU programs, or machine paths, whose guests are emulated
         self.watched: list[str] = []  # paths of the hosts, in the order in which treatments were opened
 
-    def examine(self, local: Any, host: Any, plan: Plan, image: Any, emit: Any, options: EnvironmentOptions) -> Any:
+    def examine(
+        self,
+        local: Any,
+        host: Any,
+        plan: Plan,
+        image: Any,
+        emit: Any,
+        options: EnvironmentOptions,
+        credentials: Any = None,
+    ) -> Any:
         environment = Environment(
             local=_ANY,
             host=host,
@@ -62,7 +71,7 @@ class Lab:
             workloads=plan.build_workloads(),
             image=_IMAGE,
             placed=_ANY,
-            credentials=_ANY,
+            credentials=credentials or object(),
             cpus="0,1",
             is_root=("host" if host.path == "host" else "other") in self.root_on,
         )

@@ -190,8 +190,12 @@ def examine(
     image: Image,
     emit: Callable[[Event], None],
     options: EnvironmentOptions,
+    credentials: Credentials | None = None,
 ) -> Environment:
-    """Whether `plan` can be measured on `host`, and with what. Raises CannotMeasure and what the parts raise."""
+    """Whether `plan` can be measured on `host`, and with what. Raises CannotMeasure and what the parts raise.
+
+    `credentials`: the run's, where it has them already.
+    """
     _check_host(host)
     _check_memory(host, plan)
     environment = Environment(
@@ -201,7 +205,7 @@ def examine(
         workloads=plan.build_workloads(),
         image=image,
         placed=place(host, local, image, emit),
-        credentials=Credentials.make(local),
+        credentials=credentials or Credentials.make(local),
         cpus=_cpus(host, plan.guest.vcpus),
         is_root=is_root(host),
     )

@@ -69,9 +69,8 @@ def sides_of(experiment: Experiment) -> Sides | None:
     found: object = experiment.facts
     for key in ("host", "qemu", "command"):
         found = found.get(key) if isinstance(found, dict) else None
-    return Sides(
-        qemu_name([str(word) for word in found] if isinstance(found, list) else ["the plan's own QEMU"]), other, "with"
-    )
+    command = [str(word) for word in found] if isinstance(found, list) else ["the plan's own QEMU"]
+    return Sides(qemu_name(command), other, "with")
 
 
 def qemu_name(command: Sequence[str]) -> str:

@@ -77,7 +77,7 @@ def _section(section: Section, sides: Sides | None) -> Iterator[str]:
     if section.between and sides:
         yield f"## {_text(f'{section.between_title}: {sides.other} against {sides.own}')}"
         yield ""
-        yield from _table_head("metric and treatment", sides.own, sides.other, f"{sides.other} vs {sides.own}")
+        yield from _table_head("metric and treatment", sides.own, sides.other, "overhead")
         for between in section.between:
             name = " ".join(filter(None, (between.case, label(between.metric))))
             what = f"{_text(name)} ({cost(between.metric)}), {_text(between.treatment)}"
