@@ -97,6 +97,55 @@ class Comparison(_Part):
     warnings: list[str] = Field(description="doubts, each with its cure")
 
 
+class Standing(_Part):
+    """One treatment in a ranking; overheads against the best, fractions, above 0 is a cost."""
+
+    treatment: str = Field(description="its name")
+    overhead: float = Field(description="estimate")
+    low: float | None = Field(description="lower end of its interval; null: too few rounds, or the best itself")
+    high: float | None = Field(description="upper end of its interval")
+    top: bool = Field(description="no other is shown to beat it")
+    tie: bool = Field(description="its interval lies within same_within of the best")
+    beaten_by: list[str] = Field(description="names of those shown to be better, best first")
+    emulated: bool = Field(description="any boot of it ran on an emulated CPU")
+
+
+class Ranking(_Part):
+    """One metric of one layer's treatments, where there are three or more."""
+
+    metric: str = Field(description="its name")
+    layer: str = Field(description="host, vm or nested")
+    standings: list[Standing] = Field(description="best first")
+    method: str = Field(description="what the claims rest on: signed-rank + Holm, or permutation")
+    rounds: int = Field(description="in which every treatment has a value")
+    left_out: int = Field(description="rounds in which some have")
+    same_within: float = Field(description="what makes a tie: a fraction, from the plan")
+
+
+class FactorEffect(_Part):
+    """One level of a factor against its first, or what two levels do together beyond each alone."""
+
+    metric: str = Field(description="its name, one of the plan's primary")
+    layer: str = Field(description="host, vm or nested")
+    factors: list[str] = Field(description="one, or two that interact")
+    levels: list[str] = Field(description="one for each factor")
+    overhead: float = Field(description="estimate, a fraction, above 0 is a cost")
+    low: float = Field(description="lower end of its interval")
+    high: float = Field(description="upper end of its interval")
+    share: float = Field(description="of the variance within rounds that the factors explain so, 0 to 1")
+    emulated: bool = Field(description="any treatment of the layer is")
+
+
+class Decision(_Part):
+    """The answer to the plan's question about one primary contrast."""
+
+    metric: str = Field(description="its name")
+    baseline: str = Field(description="name of the treatment that it is compared with")
+    treatment: str = Field(description="name of the treatment")
+    worse: Literal["yes", "no", "undecided"] = Field(description="by more than the plan's decide.worse_than")
+    emulated: bool = Field(description="either side is")
+
+
 class Experiment(_Part):
     """One run of a plan."""
 
@@ -116,6 +165,9 @@ class Experiment(_Part):
     measurements: list[Measurement] = Field(description="every number, trial by trial")
     failures: list[Failure] = Field(description="every trial without a number")
     comparisons: list[Comparison] = Field(description="what came out")
+    rankings: list[Ranking] = Field(description="of every layer with three treatments or more")
+    effects: list[FactorEffect] = Field(description="of layers in which two factors or more differ")
+    decisions: list[Decision] = Field(description="answers to the plan's decide; empty where it asks nothing")
     ledger: list[Any] = Field(description="who used the host's CPU; empty in this version")
 
 

@@ -24,6 +24,7 @@ from vmtax.report.latency import distributions, percentile, tabled
 from vmtax.report.order import THIRDS_ROUNDS, courses
 from vmtax.report.outlier import FEWEST, outliers
 from vmtax.report.picture import forests, latency_pictures, order_picture
+from vmtax.report.standing import decided, factor_tables, ranked
 from vmtax.report.summary import CONFIDENCE, banner, findings, headline, headline_metrics, machine_name, sureness
 from vmtax.report.view import View, cost, deviation, flat_facts, label, title, view
 from vmtax.result import Comparison, Experiment
@@ -57,6 +58,9 @@ def render_html(experiment: Experiment, comparisons: Sequence[Comparison]) -> st
         courses=course,
         order=order,
         outliers=outliers(experiment),
+        rankings=ranked(experiment, primary_only=True),
+        effects=factor_tables(experiment),
+        decided=list(decided(experiment, comparisons)),
         policy=_policy(script.encode(), plotly),
         figure_data=_script_json(drawn) if drawn else None,
         plotly=_packed(plotly),

@@ -9,8 +9,11 @@ from dataclasses import asdict
 from typing import Any
 
 from vmtax.compare import overhead
+from vmtax.ranking import FactorEffect, Ranking, effects, rankings
+from vmtax.report.standing import decisions
 from vmtax.report.view import emulated_treatments
 from vmtax.result import Comparison, Experiment, Json, Trial
+from vmtax.stopping import Decision
 
 SCHEMA = "vmtax/1"
 SIDE_FIGURES = (
@@ -50,6 +53,9 @@ def experiment_data(experiment: Experiment, comparisons: Sequence[Comparison]) -
         "measurements": [m for trial in experiment.trials for m in _measurements(trial, trial.treatment in emulated)],
         "failures": [_failure(trial) for trial in experiment.trials if trial.status != "ok"],
         "comparisons": [_comparison(comparison, emulated) for comparison in comparisons],
+        "rankings": [_ranking(ranking, emulated) for ranking in rankings(experiment)],
+        "effects": [_factor_effect(effect, experiment, emulated) for effect in effects(experiment)],
+        "decisions": [_decision(decision, emulated) for decision in decisions(experiment, comparisons)],
         "ledger": [],
     }
 
@@ -105,6 +111,27 @@ def _comparison(comparison: Comparison, emulated: frozenset[str]) -> Json:
         **{name: getattr(comparison, name) for name in SIDE_FIGURES},
         "emulated": bool(emulated & {comparison.baseline, comparison.treatment}),
         "warnings": list(comparison.warnings),
+    }
+
+
+def _ranking(ranking: Ranking, emulated: frozenset[str]) -> Json:
+    standings = [{**asdict(entry), "emulated": entry.treatment in emulated} for entry in ranking.standings]
+    return {**asdict(ranking), "metric": ranking.metric.name, "standings": standings}
+
+
+def _factor_effect(effect: FactorEffect, experiment: Experiment, emulated: frozenset[str]) -> Json:
+    names = {treatment.name for treatment in experiment.treatments if treatment.layer == effect.layer}
+    return {**asdict(effect), "metric": effect.metric.name, "emulated": bool(emulated & names)}
+
+
+def _decision(decision: Decision, emulated: frozenset[str]) -> Json:
+    contrast = decision.comparison
+    return {
+        "metric": contrast.metric.name,
+        "baseline": contrast.baseline,
+        "treatment": contrast.treatment,
+        "worse": decision.answer,
+        "emulated": bool(emulated & {contrast.baseline, contrast.treatment}),
     }
 
 

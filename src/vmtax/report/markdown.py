@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 
+from vmtax.report.standing import Ranked, decided, factor_tables, ranked
 from vmtax.report.summary import Part, banner, findings, headline, machine_name
 from vmtax.report.view import Effect, Number, Section, View, cost, flat_facts, label, view
 from vmtax.result import Comparison, Experiment
@@ -30,6 +31,8 @@ def render_markdown(experiment: Experiment, comparisons: Sequence[Comparison]) -
         _head(shown),
         _findings(experiment, comparisons),
         *(_section(section, shown.sides) for section in shown.sections),
+        *(_ranking(found) for found in (*ranked(experiment, primary_only=True), *factor_tables(experiment))),
+        _listed("Decisions", map(_text, decided(experiment, comparisons))),
         _listed("Warnings", _doubts(shown)),
         _listed("What was not measured, and why", map(_text, experiment.notes)),
         _machines(experiment),
@@ -48,6 +51,9 @@ def _head(shown: View) -> Iterator[str]:
     yield "# What virtualization costs"
     yield ""
     yield _text(", ".join(facts))
+    if run.ended:
+        yield ""
+        yield _text(f"Ended {run.ended}.")
     warning = banner(run)
     if warning:
         yield ""
@@ -114,6 +120,18 @@ def _settings(section: Section) -> Iterator[str]:
             name = " ".join(filter(None, (case_name, label(metric))))
             what = f"{_text(name)} ({cost(metric)}), {_text(treatment)}"
             yield _row(what, _number(median), _effect(effect))
+
+
+def _ranking(found: Ranked) -> Iterator[str]:
+    yield f"## {_text(found.heading)}"
+    yield ""
+    yield from _table_head("", "overhead", "standing")
+    for line in found.lines:
+        amount = line.amount if line.plain else f"**{line.amount}**"
+        words = " ".join(filter(None, (amount, line.interval, "emulated" if line.emulated else "")))
+        yield _row(_text(line.what), words, _text(line.remark))
+    yield ""
+    yield _text(found.reading)
 
 
 def _doubts(shown: View) -> Iterator[str]:

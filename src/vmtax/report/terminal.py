@@ -12,6 +12,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from vmtax.report.standing import Ranked, decided, factor_tables, ranked
 from vmtax.report.summary import CONFIDENCE, banner, findings, headline
 from vmtax.report.view import Effect, Number, Row, Section, View, cost, split, view
 from vmtax.result import Comparison, Experiment
@@ -38,6 +39,8 @@ def render(experiment: Experiment, comparisons: Sequence[Comparison], full: bool
         _findings(shown, comparisons),
         *(_Section(shown, section, full) for section in shown.sections),
         *_reading(shown),
+        *_rankings((*ranked(experiment, primary_only=not full), *factor_tables(experiment)), full),
+        *_lines("Decisions", decided(experiment, comparisons)),
         *_lines("Warnings", _doubts(shown)),
         *_lines("Not measured, and other notes", experiment.notes),
         *_lines("Repeat it with", (experiment.command,)),
@@ -154,6 +157,8 @@ def _head(shown: View) -> Text:
     took = f"took {format_duration(run.finished - run.created)}" if run.finished else "not finished"
     facts = (f"on {shown.place}", rounds, run.state, _date(run.created), took)
     head = Text.assemble((printable(run.name), "bold"), "  ", (printable(" · ".join(facts)), "dim"))
+    if run.ended:
+        head.append(f"\nended {printable(run.ended)}", style="dim")
     return head.append(f"\n{printable(run.id)}", style="dim")
 
 
@@ -184,6 +189,30 @@ def _reading(shown: View) -> Iterator[RenderableType]:
             " every metric, --json every comparison.",
             style="dim",
         )
+
+
+def _rankings(found: Sequence[Ranked], full: bool) -> Iterator[RenderableType]:
+    """Every table, and how to read them below the last of those that are read alike."""
+    for number, table in enumerate(found):
+        yield _ranking(table, full)
+        if table.reading not in [later.reading for later in found[number + 1 :]]:
+            yield Text(table.reading, style="dim")
+
+
+def _ranking(found: Ranked, full: bool) -> RenderableType:
+    """The first lines of a ranking, or all."""
+    table = _table(found.heading, "overhead", "standing")
+    table.columns[1].justify = "right"
+    for line in found.lines if full else found.lines[:MOST_SETTINGS]:
+        amount = Text.assemble(
+            (line.amount, "dim" if line.plain else "bold"), f" {line.interval}" if line.interval else ""
+        )
+        table.add_row(
+            _plain(line.what), amount.append_text(Text.assemble(*_emulated(line.emulated, "\n"))), line.remark
+        )
+    if not full and len(found.lines) > MOST_SETTINGS:
+        table.add_row(Text(f" and {len(found.lines) - MOST_SETTINGS} more", style="dim"))
+    return table
 
 
 def _doubts(shown: View) -> Iterator[str]:

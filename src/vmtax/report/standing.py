@@ -1,0 +1,132 @@
+"""Rankings, effects of factors and decisions as every report words them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from vmtax.ranking import FactorEffect, Ranking, Standing, effects, rankings
+from vmtax.report.view import cost, emulated_treatments, figures, label, split, title
+from vmtax.result import Comparison, Experiment, Metric
+from vmtax.stopping import Answer, Decision, Stopping
+from vmtax.units import format_percent
+
+ANSWERS: dict[Answer, str] = {
+    "yes": "is worse by more than {}",
+    "no": "is not worse by more than {}",
+    "undecided": "may be worse by more than {}, undecided after so many rounds",
+}
+ORDER = {answer: place for place, answer in enumerate(ANSWERS)}
+MOST_NAMED = 4  # contrasts of one sentence; the JSON has all
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One row of a ranking or of a table of effects."""
+
+    what: str  # the treatment, or the factor's level
+    amount: str  # overhead against the best, or against the factor's first level
+    interval: str  # "" where there is none
+    remark: str  # "top set", "beaten by 3 of 5", "71 % of the variance"
+    emulated: bool
+    plain: bool = False  # nothing is shown about it: neither best nor beaten
+
+
+@dataclass(frozen=True, slots=True)
+class Ranked:
+    """One metric of one layer."""
+
+    metric: Metric
+    heading: str  # "Disk randread-4k-qd1 operations, vm"
+    lines: tuple[Line, ...]
+    reading: str  # what the claims rest on
+
+
+def ranked(experiment: Experiment, *, primary_only: bool = False) -> tuple[Ranked, ...]:
+    """The rankings in words; only those of the plan's primary metrics where that is asked for."""
+    emulated = emulated_treatments(experiment)
+    primary = experiment.plan.get("primary", ())
+    return tuple(
+        Ranked(
+            ranking.metric,
+            _heading(ranking.metric, ranking.layer),
+            tuple(_standing(entry, ranking, emulated) for entry in ranking.standings),
+            _reading(ranking),
+        )
+        for ranking in rankings(experiment)
+        if not primary_only or ranking.metric.name in primary
+    )
+
+
+def factor_tables(experiment: Experiment) -> tuple[Ranked, ...]:
+    """What each factor does, one table for each primary metric and layer; the strongest first."""
+    emulated = {t.layer for t in experiment.treatments if t.name in emulated_treatments(experiment)}
+    grouped: dict[tuple[Metric, str], list[FactorEffect]] = {}
+    for effect in effects(experiment):
+        grouped.setdefault((effect.metric, effect.layer), []).append(effect)
+    return tuple(
+        Ranked(
+            metric,
+            _heading(metric, layer),
+            tuple(_effect(effect, layer in emulated) for effect in sorted(found, key=lambda effect: -effect.share)),
+            "Least squares on logs with rounds as blocks; a level against its factor's first, over all other factors;"
+            " two levels together: what they cost beyond each alone.",
+        )
+        for (metric, layer), found in grouped.items()
+    )
+
+
+def decisions(experiment: Experiment, comparisons: Sequence[Comparison]) -> tuple[Decision, ...]:
+    """The answers to the plan's question; none where it asks nothing."""
+    primary = experiment.plan.get("primary", ())
+    repeats = {treatment.name for treatment in experiment.treatments if treatment.repeats is not None}
+    asked = [c for c in comparisons if c.metric.name in primary and c.treatment not in repeats]
+    return Stopping.of(experiment.plan).decisions(asked)
+
+
+def decided(experiment: Experiment, comparisons: Sequence[Comparison]) -> Iterator[str]:
+    """The question's answers as sentences, one for each metric and answer."""
+    emulated = emulated_treatments(experiment)
+    margin = format_percent(Stopping.of(experiment.plan).worse_than or 0.0)
+    grouped: dict[tuple[str, Answer], list[str]] = {}
+    for decision in decisions(experiment, comparisons):
+        contrast = decision.comparison
+        doubt = " (emulated)" if emulated & {contrast.baseline, contrast.treatment} else ""
+        contrasts = grouped.setdefault((contrast.metric.name, decision.answer), [])
+        contrasts.append(f"{contrast.treatment} against {contrast.baseline}{doubt}")
+    for (metric, answer), contrasts in sorted(grouped.items(), key=lambda entry: (entry[0][0], ORDER[entry[0][1]])):
+        more = f", and {len(contrasts) - MOST_NAMED} more" if len(contrasts) > MOST_NAMED else ""
+        yield f"{metric} {ANSWERS[answer].format(margin)}: {', '.join(contrasts[:MOST_NAMED])}{more}"
+
+
+def _heading(metric: Metric, layer: str) -> str:
+    workload, case, _ = split(metric)
+    return f"{' '.join(filter(None, (title(workload), case, label(metric))))}, {layer}"
+
+
+def _standing(entry: Standing, ranking: Ranking, emulated: frozenset[str]) -> Line:
+    best = entry is ranking.standings[0]
+    amount, interval = ("best", "") if best else figures(entry.overhead, entry.low, entry.high)
+    if entry.beaten_by:
+        remark = f"beaten by {len(entry.beaten_by)} of {len(ranking.standings) - 1}"
+    else:
+        remark = "top set, tie" if entry.tie and not best else "top set"
+    return Line(entry.treatment, amount, interval, remark, entry.treatment in emulated, plain=not entry.beaten_by)
+
+
+def _effect(effect: FactorEffect, emulated: bool) -> Line:
+    what = " and ".join(f"{name}={level}" for name, level in zip(effect.factors, effect.levels, strict=True))
+    amount, interval = figures(effect.overhead, effect.low, effect.high)
+    shown = not effect.low <= 0 <= effect.high
+    remark = f"{effect.share:.0%} of the variance".replace("%", " %") + ("" if shown else ", not distinguishable")
+    return Line(what, amount, interval, remark, emulated, plain=not shown)
+
+
+def _reading(ranking: Ranking) -> str:
+    left_out = f", {ranking.left_out} incomplete left out" if ranking.left_out else ""
+    test = {"permutation": "permutations within rounds"}.get(ranking.method, "signed ranks with Holm's correction")
+    return (
+        f"{cost(ranking.metric).capitalize()} against the best, over {ranking.rounds} rounds{left_out}. The top set are"
+        f" those that no other is shown to beat, by {test}: 5 % for any false claim in this table. A tie lies within"
+        f" ±{format_percent(ranking.same_within)} of the best."
+    )

@@ -1,0 +1,44 @@
+"""Rankings, effects of factors, decisions: in every report."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+
+from rich.console import Console
+
+from tests.sample import sample_experiment
+from vmtax import compare
+from vmtax.report.html import render_html
+from vmtax.report.json import experiment_data
+from vmtax.report.markdown import render_markdown
+from vmtax.report.terminal import render
+
+
+def test_rankings_effects_and_decisions_are_told_in_every_report() -> None:
+    experiment = sample_experiment(rounds=12, treatments=14)
+    plan = {**experiment.plan, "decide": {"worse_than": 0.03}, "rounds": {"min": 8, "max": 60}}
+    experiment = dataclasses.replace(experiment, plan=plan, ended="after 12 rounds, it is settled")
+    comparisons = compare.of(experiment)
+    html, markdown = render_html(experiment, comparisons), render_markdown(experiment, comparisons)
+    console = Console(width=80, file=io.StringIO())
+    console.print(render(experiment, comparisons))
+    terminal = console.file.getvalue()  # type: ignore[attr-defined]
+    data = experiment_data(experiment, comparisons)
+    for text in (html, markdown, terminal):
+        assert "nded after 12 rounds, it is settled" in text.replace("\N{NO-BREAK SPACE}", " ")
+        assert "beaten by 5 of 6" in text.replace("\N{NO-BREAK SPACE}", " ")
+        assert "36 % of the variance" in text.replace("\N{NO-BREAK SPACE}", " ")
+        assert "worse by more than" in text
+    assert max(len(line) for line in terminal.splitlines()) <= 80
+    assert {decision["worse"] for decision in data["decisions"]} == {"yes", "no", "undecided"}
+    primary = set(plan["primary"])
+    assert {decision["metric"] for decision in data["decisions"]} == primary
+    last = [r["standings"][-1] for r in data["rankings"] if r["metric"] == "disk.randread-4k-qd1.iops"]
+    assert all(entry["beaten_by"] and entry["emulated"] for entry in last)
+    assert {tuple(effect["factors"]) for effect in data["effects"] if effect["layer"] == "vm"} == {
+        ("disk.bus",),
+        ("disk.format",),
+        ("guest.mitigations",),
+        ("disk.bus", "guest.mitigations"),
+    }
