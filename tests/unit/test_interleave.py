@@ -2,22 +2,36 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from tests.fake_lab import SEVEN, Lab, bench
 from tests.unit.test_runner import identity
 from vmtax import compare
+from vmtax.cli.app import BadUse
+from vmtax.cli.run import Work, _alone
 from vmtax.environment import CannotMeasure, EnvironmentOptions
 from vmtax.event import Notice
 from vmtax.interleave import why_not
 from vmtax.machine import MachineLost
 from vmtax.machine.fake import Reply
 from vmtax.plan import parse
+from vmtax.ranking import rankings
+from vmtax.report.html import render_html
+from vmtax.report.json import experiment_data
+from vmtax.report.markdown import render_markdown
+from vmtax.report.rows import rows
+from vmtax.report.summary import findings
+from vmtax.report.terminal import render
+from vmtax.report.view import view
 from vmtax.result import Experiment, Treatment
 from vmtax.resume import CannotResume
+from vmtax.runner import Options
 from vmtax.sides import both
 
 B = "ssh://b"
@@ -99,6 +113,69 @@ def test_the_repeat_of_a_treatment_is_one_for_each_side() -> None:
     found = both(plain, B)
     assert [(t.name, t.repeats) for t in found[2:]] == [(f"vm on {B}", None), (f"vm again on {B}", f"vm on {B}")]
     assert compare.side_contrasts(found) == (("vm", f"vm on {B}"),)
+
+
+def test_reports_tell_the_sides_first_and_each_thing_once(lab: Callable[..., Lab]) -> None:
+    found = lab(B, SEVEN + FACTORS, answer=slower_there).run()
+    told = {finding.resource: finding.sentence for finding in findings(found, compare.of(found))}
+    assert told["CPU"].startswith(f"The host on {B} gives 10 % less CPU throughput than on local [")
+    assert f"; the VM on {B} gives 10 % less" in told["CPU"]
+    own, other = view(found, compare.of(found)).sections
+    assert (own.title, other.title) == ("CPU on local", f"CPU on {B}")
+    assert own.layers == other.layers == ("host", "vm"), "under its own title a treatment need not say whose it is"
+    sides = [entry.treatment for entry in own.between if entry.metric.name == "chess.nodes_per_second"]
+    assert sides == ["host", "vm", "vm disk.cache=writeback"] and other.between == ()
+    for section in (own, other):
+        settings = {(entry.treatment, entry.baseline) for case in section.cases for entry in case.settings}
+        assert settings == {("vm disk.cache=writeback", "vm")}
+
+
+def test_every_form_of_report_names_both_sides(lab: Callable[..., Lab]) -> None:
+    found = lab(QEMU, answer=slower_there).run()
+    screen = Console(file=io.StringIO(), width=80)
+    screen.print(render(found, compare.of(found)))
+    texts = (screen.file.getvalue(), render_markdown(found, compare.of(found)), render_html(found, compare.of(found)))
+    for text in texts:
+        assert "CPU with" in text and QEMU in text.replace("\\", "")
+    assert f"CPU: {QEMU} against qemu-system-x86_64</h3>" in texts[2]
+    (data,) = [entry for entry in experiment_data(found, compare.of(found))["treatments"] if entry["side"]]
+    assert data["name"] == f"vm with {QEMU}" and data["side"] == QEMU
+    table = rows(found)
+    side, treatment = (list(table.columns).index(name) for name in ("side", "treatment"))
+    assert {(row[treatment], row[side]) for row in table} == {("host", ""), ("vm", ""), (f"vm with {QEMU}", QEMU)}
+
+
+def test_a_ranking_is_of_one_side(lab: Callable[..., Lab]) -> None:
+    plan = SEVEN + "factors: {disk.cache: [none, writeback, unsafe]}\n"
+    found = rankings(lab(B, plan, answer=slower_there).run())
+    assert {(ranking.layer, ranking.side) for ranking in found} == {("vm", ""), ("vm", B)}
+    assert all((B in standing.treatment) == (ranking.side == B) for ranking in found for standing in ranking.standings)
+
+
+def test_how_long_it_took_interleaved_says_nothing_of_a_plain_run(lab: Callable[..., Lab]) -> None:
+    made = lab(B)
+    plan = made.run().plan
+    with made.store as store:
+        assert store.seconds_per_round(plan, "local") is None
+        assert store.seconds_per_round(plan, "local", B) is not None
+
+
+def test_a_run_on_the_second_host_keeps_others_off_it(lab: Callable[..., Lab]) -> None:
+    made = lab(B)
+    refused: list[str] = []
+
+    def answer(number: int, name: str) -> Reply:
+        for host in (B, "local", "ssh://c"):
+            plan = made.plan.model_copy(update={"host": host})
+            with contextlib.suppress(BadUse), made.store as store:
+                refused.append(host)
+                _alone(store, Work(plan, Options("vmtax run")))
+                refused.remove(host)
+        return bench()
+
+    made.answer = answer
+    made.run()
+    assert set(refused) == {B, "local"}
 
 
 @pytest.mark.parametrize("other", [B, QEMU])
