@@ -73,11 +73,13 @@ def contrasts(treatments: Sequence[Treatment]) -> tuple[tuple[str, str], ...]:
 
     Where sides are interleaved, first of all each treatment of the other side against the same on the plan's own. Then
     within each side, across layers with equal levels: vm against host, nested against vm ("nesting adds"), nested
-    against host. Within a layer: each treatment against the layer's first, which has the baseline levels.
+    against host. Within a layer: each treatment against the layer's first, which has the baseline levels. Of a repeat
+    only the A/A.
     """
     by_layer: dict[tuple[str, str], list[Treatment]] = defaultdict(list)
     for treatment in treatments:
-        by_layer[treatment.layer, treatment.side].append(treatment)
+        if treatment.repeats is None:
+            by_layer[treatment.layer, treatment.side].append(treatment)
     pairs: dict[tuple[str, str], None] = dict.fromkeys(side_contrasts(treatments))  # a dict keeps the order
     for upper, lower in (("vm", "host"), ("nested", "vm"), ("nested", "host")):
         for side in dict.fromkeys(treatment.side for treatment in treatments):
@@ -89,6 +91,9 @@ def contrasts(treatments: Sequence[Treatment]) -> tuple[tuple[str, str], ...]:
     for members in by_layer.values():
         for treatment in members[1:]:
             pairs[members[0].name, treatment.name] = None
+    for treatment in treatments:
+        if treatment.repeats is not None:
+            pairs[treatment.repeats, treatment.name] = None
     return tuple(pairs)
 
 

@@ -40,14 +40,14 @@ def outlook(
     earlier_seconds_per_round: of the same plan on the same host, when it ran before
     rounds_done: complete ones of a run that is gone on with
     """
-    treatments = both(plan.treatments()[0], options.interleave_with)
+    compared, treatments = (both(found, options.interleave_with) for found in (plan.treatments()[0], plan.entries()))
     per_round = earlier_seconds_per_round or seconds_per_round(plan, treatments)
     rounds = max(0, fit_rounds(plan, per_round)[0] - rounds_done)
     places = [(host, [t for t in treatments if other is None or not t.side])]
     if other is not None:
         places.append((other, [t for t in treatments if t.side]))
     lines = [
-        Line("what", _what(plan, options, [treatment.name for treatment in treatments], rounds_done)),
+        Line("what", _what(plan, options, [treatment.name for treatment in compared], rounds_done)),
         Line("how long", _how_long(per_round * rounds, rounds, earlier=earlier_seconds_per_round is not None)),
     ]
     for machine, theirs in places:
@@ -93,8 +93,7 @@ def _writes(
         workload.written_bytes(case)
         for treatment in treatments
         for workload in workloads
-        if treatment.layer in workload.layers
-        for case in workload.cases()
+        for case in plan.cases(workload, treatment)
     )
     facts = disk_facts(host, options.disk_directory)
     if facts["mount_point"] is None:

@@ -26,7 +26,7 @@ from vmtax.plan_error import PlanError, problems_of, raise_problems, unknown
 from vmtax.plan_yaml import Document, read
 from vmtax.result import LAYERS, Treatment
 from vmtax.stopping import Stopping
-from vmtax.treatment import matches, moved_defaults, treatments
+from vmtax.treatment import matches, moved_defaults, repeat, treatments
 from vmtax.units import format_duration, parse_bytes, parse_duration, parse_percent
 
 if TYPE_CHECKING:
@@ -175,6 +175,20 @@ class Plan(_Model):
         """What is compared, and one line for each combination left out."""
         return treatments(self.layers, self.factors, self.exclude)
 
+    def entries(self) -> list[Treatment]:
+        """What enters each round: what is compared, and one guest treatment once more, the A/A."""
+        kept, _ = self.treatments()
+        again = repeat(kept)
+        return [*kept, *([again] if again else [])]
+
+    def cases(self, workload: Workload[Any], treatment: Treatment) -> Sequence[str]:
+        """Which cases of a workload this treatment runs: all, but of the A/A those only that stopping is about."""
+        if treatment.layer not in workload.layers:
+            return ()
+        if treatment.repeats is None:
+            return workload.cases()
+        return [case for case in workload.cases() if any(m.name in self.primary for m in workload.reports(case))]
+
     def stopping(self) -> Stopping:
         """Its rules for when a run is over."""
         return Stopping.of(self.model_dump(mode="json", include={"rounds", "precision", "decide"}))
@@ -287,6 +301,9 @@ def check(plan: Plan) -> list[str]:
     lines += moved_defaults(plan.factors)
     lines += [f"left out: {reason}" for reason in left_out]
     lines += _idle_excludes(plan)
+    again = repeat(kept)
+    if again is not None:
+        lines.append(f"{again.repeats} enters each round twice: the A/A that shows the noise floor")
     if len(kept) < 2:
         lines.append("nothing to compare: add a layer, or a second level of a factor")
     seconds = seconds_per_round(plan)
@@ -317,15 +334,16 @@ def fit_rounds(plan: Plan, seconds_per_round: float, setup_seconds: float = 0.0)
 def seconds_per_round(plan: Plan, treatments: Sequence[Treatment] | None = None) -> float:
     """About how long a round takes, from the workloads' own estimates; for before anything has run.
 
-    treatments: where they are not just the plan's own
+    treatments: what enters it, where that is not just the plan's own
     """
-    kept = plan.treatments()[0] if treatments is None else treatments
-    workloads = plan.build_workloads()
-    return sum(_BOOT_SECONDS[t.layer] + sum(_seconds(w) for w in workloads if t.layer in w.layers) for t in kept)
-
-
-def _seconds(workload: Workload[Any]) -> float:
-    return sum(workload.seconds(case) + _BETWEEN_SECONDS for case in workload.cases())
+    entries, workloads = plan.entries() if treatments is None else treatments, plan.build_workloads()
+    commands = (
+        workload.seconds(case) + _BETWEEN_SECONDS
+        for treatment in entries
+        for workload in workloads
+        for case in plan.cases(workload, treatment)
+    )
+    return sum(_BOOT_SECONDS[treatment.layer] for treatment in entries) + sum(commands)
 
 
 def _losses(plan: Plan, rounds: int) -> list[str]:

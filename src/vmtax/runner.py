@@ -110,11 +110,11 @@ class Pace:
 def run(hosts: Hosts, plan: Plan, image: Image, store: Store, options: Options, emit: Emit) -> str:
     """Carry out `plan`; returns the experiment's id. Raises what stops it, with everything measured kept."""
     clock = time.monotonic()
-    treatments, left_out = plan.treatments()
+    _, left_out = plan.treatments()
     environments = interleave.set_up(hosts, plan, image, emit, options.environment)
     facts = _host_facts(environments)
-    wanted = both(treatments, options.environment.interleave_with)
-    experiment = _experiment(store, plan, wanted, options)
+    treatments = both(plan.entries(), options.environment.interleave_with)
+    experiment = _experiment(store, plan, treatments, options)
     store.begin(experiment)
     active = Run(experiment.id, plan, environments, experiment.treatments, store, emit, _seed(plan, experiment))
     with _finished(active):
@@ -252,7 +252,7 @@ def _todo(active: Run, place: Place, treatment: Treatment) -> set[tuple[str, str
         (workload.name, case)
         for workload in active.environment.workloads
         if treatment.layer in workload.layers
-        for case in (workload.cases() or BOOT[1:])
+        for case in (active.plan.cases(workload, treatment) if workload.cases() else BOOT[1:])
     }
     return {what for what in wanted if not active.before.has(place, *what)}
 
@@ -381,13 +381,16 @@ def _keep_facts(active: Run, path: str, facts: Json) -> None:
 def _primary(active: Run) -> tuple[Comparison, ...]:
     """The comparisons that stopping is about."""
     found = compare.comparisons(active.treatments, active.trials, active.boots, active.plan.stopping().alpha)
-    return tuple(entry for entry in found if entry.metric.name in active.plan.primary)
+    repeats = {treatment.name for treatment in active.treatments if treatment.repeats is not None}
+    primary = active.plan.primary
+    return tuple(entry for entry in found if entry.metric.name in primary and entry.treatment not in repeats)
 
 
 def _comparable(active: Run) -> set[str]:
     """The primary metrics that two treatments which are set side by side both have: a host has no boot time."""
     layer = {treatment.name: treatment.layer for treatment in active.treatments}
-    pairs = [{layer[name] for name in pair} for pair in compare.contrasts(active.treatments)]
+    compared = [treatment for treatment in active.treatments if treatment.repeats is None]
+    pairs = [{layer[name] for name in pair} for pair in compare.contrasts(compared)]
     found = {
         metric.name
         for workload in active.environment.workloads

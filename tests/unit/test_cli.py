@@ -40,7 +40,7 @@ def vmtax(*argv: str, home: Path) -> subprocess.CompletedProcess[str]:
         (
             ("run", "--layers", "host", "--interleave-with", "q", "--yes"),
             2,
-            "q is taken for a QEMU, and this plan has no",
+            "taken for a QEMU, and this plan has no",
         ),
         (("run", "--resume", "--interleave-with", "q"), 2, "as the run was begun: leave out --interleave-with"),
         (("watch",), 1, "no run goes on: `vmtax runs` lists them"),

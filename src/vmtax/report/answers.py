@@ -167,6 +167,7 @@ class Experiment(_Part):
     measurements: list[Measurement] = Field(description="every number, trial by trial")
     failures: list[Failure] = Field(description="every trial without a number")
     comparisons: list[Comparison] = Field(description="what came out")
+    noise_floor: list[Comparison] = Field(description="one guest treatment against itself: the A/A, primary metrics")
     rankings: list[Ranking] = Field(description="of every layer with three treatments or more")
     effects: list[FactorEffect] = Field(description="of layers in which two factors or more differ")
     decisions: list[Decision] = Field(description="answers to the plan's decide; empty where it asks nothing")

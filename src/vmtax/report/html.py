@@ -21,6 +21,7 @@ from markupsafe import Markup
 from vmtax import __version__
 from vmtax.report.glossary import GLOSSARY, term_id
 from vmtax.report.latency import distributions, percentile, tabled
+from vmtax.report.noise import READING, noise_floor
 from vmtax.report.order import THIRDS_ROUNDS, courses
 from vmtax.report.outlier import FEWEST, outliers
 from vmtax.report.picture import forests, latency_pictures, order_picture
@@ -58,6 +59,8 @@ def render_html(experiment: Experiment, comparisons: Sequence[Comparison]) -> st
         courses=course,
         order=order,
         outliers=outliers(experiment),
+        floors=noise_floor(experiment, comparisons),
+        floor_reading=READING,
         rankings=ranked(experiment, primary_only=True),
         effects=factor_tables(experiment),
         decided=list(decided(experiment, comparisons)),

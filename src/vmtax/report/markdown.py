@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 
+from vmtax.report.noise import noise_floor
 from vmtax.report.standing import Ranked, decided, factor_tables, ranked
 from vmtax.report.summary import Part, banner, findings, headline, machine_name
 from vmtax.report.view import Effect, Number, Section, View, cost, flat_facts, label, view
@@ -32,13 +33,15 @@ def render_markdown(experiment: Experiment, comparisons: Sequence[Comparison]) -
         _findings(experiment, comparisons),
         *(_section(section, shown.sides) for section in shown.sections),
         *(_ranking(found) for found in (*ranked(experiment, primary_only=True), *factor_tables(experiment))),
+        _listed("Noise floor", (_text(floor.text) for floor in noise_floor(experiment, comparisons))),
         _listed("Decisions", map(_text, decided(experiment, comparisons))),
         _listed("Warnings", _doubts(shown)),
         _listed("What was not measured, and why", map(_text, experiment.notes)),
         _machines(experiment),
         ("## Repeat it", "", *_code_block(experiment.command)),
     )
-    return "\n".join(line for part in parts for line in (*part, "")).rstrip("\n") + "\n"
+    told = [lines for lines in map(list, parts) if lines]
+    return "\n".join(line for lines in told for line in (*lines, "")).rstrip("\n") + "\n"
 
 
 def _head(shown: View) -> Iterator[str]:

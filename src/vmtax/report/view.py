@@ -304,7 +304,7 @@ def _sections(
     for workload, metrics in grouped.items():
         for side in dict.fromkeys(treatment.side for treatment in treatments):
             first = first_treatments(treatments, side)
-            mine = [treatment for treatment in treatments if treatment.side == side]
+            mine = [treatment for treatment in treatments if treatment.side == side and treatment.repeats is None]
             others = [(t.name, first[t.layer].name) for t in mine if t is not first[t.layer]]
             section = _section(workload, metrics, table, first, others)
             if sides is None:
