@@ -331,9 +331,12 @@ def fit_rounds(plan: Plan, seconds_per_round: float, setup_seconds: float = 0.0)
     return rounds, [f"{budget} allows {rounds} of up to {plan.rounds.max} rounds{less}", *_losses(plan, rounds)]
 
 
-def seconds_per_round(plan: Plan) -> float:
-    """About how long a round takes, from the workloads' own estimates; for before anything has run."""
-    entries, workloads = plan.entries(), plan.build_workloads()
+def seconds_per_round(plan: Plan, treatments: Sequence[Treatment] | None = None) -> float:
+    """About how long a round takes, from the workloads' own estimates; for before anything has run.
+
+    treatments: what enters it, where that is not just the plan's own
+    """
+    entries, workloads = plan.entries() if treatments is None else treatments, plan.build_workloads()
     commands = (
         workload.seconds(case) + _BETWEEN_SECONDS
         for treatment in entries

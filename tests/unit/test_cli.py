@@ -36,6 +36,13 @@ def vmtax(*argv: str, home: Path) -> subprocess.CompletedProcess[str]:
         (("run", "--layers", "host"), 2, "nobody is there to answer: add --yes"),
         (("run", "--yes", "-o", "no/where.html"), 2, "no/where.html: its directory does not exist"),
         (("run", "--host", "ssh://h", "--disk-dir", "here", "--yes"), 2, "must be absolute, for it is on ssh://h"),
+        (("run", "--interleave-with", "local", "--yes"), 2, "--interleave-with: local is the plan's own host"),
+        (
+            ("run", "--layers", "host", "--interleave-with", "q", "--yes"),
+            2,
+            "taken for a QEMU, and this plan has no",
+        ),
+        (("run", "--resume", "--interleave-with", "q"), 2, "as the run was begun: leave out --interleave-with"),
         (("watch",), 1, "no run goes on: `vmtax runs` lists them"),
         (("watch", "2026"), 1, "no run 2026 goes on"),
         (("import", "nosuch"), 1, "nosuch: No such file"),

@@ -117,6 +117,7 @@ class Ranking(_Part):
 
     metric: str = Field(description="its name")
     layer: str = Field(description="host, vm or nested")
+    side: str = Field(description="as of its treatments")
     standings: list[Standing] = Field(description="best first")
     method: str = Field(description="what the claims rest on: signed-rank + Holm, or permutation")
     rounds: int = Field(description="in which every treatment has a value")
@@ -129,6 +130,7 @@ class FactorEffect(_Part):
 
     metric: str = Field(description="its name, one of the plan's primary")
     layer: str = Field(description="host, vm or nested")
+    side: str = Field(description="as of its treatments")
     factors: list[str] = Field(description="one, or two that interact")
     levels: list[str] = Field(description="one for each factor")
     overhead: float = Field(description="estimate, a fraction, above 0 is a cost")
