@@ -344,26 +344,31 @@ def fit_rounds(plan: Plan, seconds_per_round: float, setup_seconds: float = 0.0)
     return rounds, [f"{budget} allows {rounds} of up to {plan.rounds.max} rounds{less}", *_losses(plan, rounds)]
 
 
-def seconds_per_round(plan: Plan) -> float:
-    """About how long a round takes, from the workloads' own estimates; for before anything has run."""
+def seconds_per_round(plan: Plan, treatments: Sequence[Treatment] | None = None) -> float:
+    """About how long a round takes, from the workloads' own estimates; for before anything has run.
+
+    treatments: what enters it, where that is not just the plan's own
+    """
+    entries = plan.entries() if treatments is None else treatments
     times = _PLANNED_ITERATIONS if plan.iterations == "auto" else plan.iterations
-    return sum(_BOOT_SECONDS[treatment.layer] for treatment in plan.entries()) + times * _workload_seconds(plan)
+    return sum(_BOOT_SECONDS[treatment.layer] for treatment in entries) + times * _workload_seconds(plan, entries)
 
 
-def pilot_seconds(plan: Plan) -> float:
+def pilot_seconds(plan: Plan, treatments: Sequence[Treatment] | None = None) -> float:
     """About how much longer than others the rounds of the pilot are, together; 0 where the plan has none."""
     if plan.iterations != "auto":
         return 0.0
+    entries = plan.entries() if treatments is None else treatments
     more = PILOT_ITERATIONS - _PLANNED_ITERATIONS
-    return min(PILOT_ROUNDS, plan.rounds.max) * more * _workload_seconds(plan)
+    return min(PILOT_ROUNDS, plan.rounds.max) * more * _workload_seconds(plan, entries)
 
 
-def _workload_seconds(plan: Plan) -> float:
+def _workload_seconds(plan: Plan, entries: Sequence[Treatment]) -> float:
     """Every case of a round once."""
     workloads = plan.build_workloads()
     return sum(
         workload.seconds(case) + _BETWEEN_SECONDS
-        for treatment in plan.entries()
+        for treatment in entries
         for workload in workloads
         for case in plan.cases(workload, treatment)
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -74,13 +74,13 @@ def resumable(experiment: Experiment) -> tuple[Plan, EnvironmentOptions]:
     return from_data(experiment.plan, source=experiment.id), EnvironmentOptions.from_json(experiment.options)
 
 
-def refuse_other_host(experiment: Experiment, facts: Json) -> None:
-    """Raises CannotResume where the host under test is no longer what it was."""
-    then = experiment.facts.get("host")
-    if then is None:
-        return  # it was stopped before it had them, and before any trial
+def refuse_other_host(experiment: Experiment, facts_by_path: Mapping[str, Json]) -> None:
+    """Raises CannotResume where a host under test, or its QEMU, is no longer what it was."""
     differing = [
-        f"{name} was {_fact(then, name)}, is {_fact(facts, name)}"
+        f"{name} was {_fact(then, name)}, is {_fact(facts, name)}{'' if path == 'host' else f' ({path})'}"
+        for path, facts in facts_by_path.items()
+        # Without them it was stopped before it had them, and before any trial.
+        if (then := experiment.facts.get(path)) is not None
         for name in SAME
         if _fact(then, name) != _fact(facts, name)
     ]
@@ -97,19 +97,22 @@ def image_of(experiment: Experiment) -> str | None:
     return found if isinstance(found, str) else None
 
 
-def resumed_note(experiment: Experiment, facts: Json) -> str:
+def resumed_note(experiment: Experiment, facts_by_path: Mapping[str, Json]) -> str:
     """What a reader of the report must know of the gap."""
     newest = max((trial.started + trial.wall_seconds for trial in experiment.trials), default=experiment.created)
     after = format_duration(max(0.0, time.time() - newest))
     rebooted = "; the host was rebooted in between, so that round was not finished"
-    boot = "" if same_boot(experiment, facts) else rebooted
+    boot = "" if same_boot(experiment, facts_by_path) else rebooted
     number = max((trial.round for trial in experiment.trials), default=1)
     return f"The run was stopped ({experiment.state}) in round {number} and gone on with after {after}{boot}."
 
 
-def same_boot(experiment: Experiment, facts: Json) -> bool:
-    """Whether the host under test still is in the boot in which the experiment was stopped."""
-    return bool(_fact(experiment.facts.get("host") or facts, "boot_id") == _fact(facts, "boot_id"))
+def same_boot(experiment: Experiment, facts_by_path: Mapping[str, Json]) -> bool:
+    """Whether every host under test still is in the boot in which the experiment was stopped."""
+    return all(
+        _fact(experiment.facts.get(path) or facts, "boot_id") == _fact(facts, "boot_id")
+        for path, facts in facts_by_path.items()
+    )
 
 
 def _fact(facts: Json, dotted: str) -> Any:

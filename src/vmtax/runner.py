@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from vmtax import compare, schedule
-from vmtax.environment import Environment, EnvironmentOptions, Hosts, set_up
+from vmtax import compare, interleave, schedule
+from vmtax.environment import Environment, EnvironmentOptions, Hosts
 from vmtax.event import (
     Event,
     GuestBooted,
@@ -27,10 +27,11 @@ from vmtax.image.cache import Image
 from vmtax.layer import Opened, opened
 from vmtax.machine import MachineError, MachineLost
 from vmtax.meter.disk import disk_facts
-from vmtax.meter.facts import differences, qemu_facts, read_facts
+from vmtax.meter.facts import qemu_facts, read_facts
 from vmtax.plan import Plan, fit_rounds
 from vmtax.result import Boot, Comparison, Experiment, Json, Treatment, Trial
 from vmtax.resume import Before, refuse_other_host, resumable, resumed_note, same_boot
+from vmtax.sides import both
 from vmtax.stopping import count
 from vmtax.store import Store, StoreError
 from vmtax.treatment import moved_defaults, shuffled_rounds
@@ -56,7 +57,7 @@ class Run:
 
     id: str
     plan: Plan
-    environment: Environment
+    environments: interleave.Environments
     treatments: tuple[Treatment, ...]
     store: Store
     emit: Emit
@@ -75,6 +76,15 @@ class Run:
     def pilot(self) -> int:
         """Rounds that are run to plan the iterations of the others."""
         return min(schedule.PILOT_ROUNDS, self.plan.rounds.max) if self.plan.iterations == "auto" else 0
+
+    @property
+    def environment(self) -> Environment:
+        """The plan's own side; what is to be measured is the same on the other."""
+        return self.environments[""]
+
+    def side_of(self, treatment: str) -> Environment:
+        """Where the treatment of that name is measured."""
+        return self.environments[next(t.side for t in self.treatments if t.name == treatment)]
 
     def note(self, text: str) -> None:
         """Keep with the experiment, once, what its reader must know."""
@@ -117,15 +127,16 @@ def run(hosts: Hosts, plan: Plan, image: Image, store: Store, options: Options, 
     """Carry out `plan`; returns the experiment's id. Raises what stops it, with everything measured kept."""
     clock = time.monotonic()
     _, left_out = plan.treatments()
-    environment = set_up(hosts, plan, image, emit, options.environment)
-    facts = _host_facts(environment)
-    experiment = _experiment(store, plan, tuple(plan.entries()), options)
+    environments = interleave.set_up(hosts, plan, image, emit, options.environment)
+    facts = _host_facts(environments)
+    treatments = both(plan.entries(), options.environment.interleave_with)
+    experiment = _experiment(store, plan, treatments, options)
     store.begin(experiment)
-    active = Run(experiment.id, plan, environment, experiment.treatments, store, emit, _seed(plan, experiment))
+    active = Run(experiment.id, plan, environments, experiment.treatments, store, emit, _seed(plan, experiment))
     with _finished(active):
-        _keep_facts(active, "host", facts)
-        for text in (*left_out, *moved_defaults(plan.factors), *environment.notes):
+        for text in (*left_out, *moved_defaults(plan.factors)):
             active.note(text)
+        _keep_host_facts(active, facts)
         _rounds(active, Pace(setup_seconds=time.monotonic() - clock), clock)
     return experiment.id
 
@@ -134,24 +145,23 @@ def resume(hosts: Hosts, id: str, image: Image, store: Store, emit: Emit) -> str
     """Finish the experiment that was stopped; no trial that it has is repeated. Raises CannotResume, and as `run`."""
     clock = time.monotonic()
     plan, options = resumable(store.load(id))
-    environment = set_up(hosts, plan, image, emit, options)
-    facts = _host_facts(environment)
+    environments = interleave.set_up(hosts, plan, image, emit, options)
+    facts = _host_facts(environments)
     experiment = store.load(id, with_raw=True)
     refuse_other_host(experiment, facts)
     store.resume(experiment.id)
     active = Run(
-        *(experiment.id, plan, environment, experiment.treatments, store, emit, _seed(plan, experiment)),
+        *(experiment.id, plan, environments, experiment.treatments, store, emit, _seed(plan, experiment)),
         before=Before.of(experiment.trials, same_boot=same_boot(experiment, facts)),
-        signatures=Signatures.of(environment.workloads, experiment.trials),
+        signatures=Signatures.of(environments[""].workloads, experiment.trials),
         trials=list(experiment.trials),
         boots=list(experiment.boots),
         facts=dict(experiment.facts),
         notes=list(experiment.notes),
     )
     with _finished(active):
-        for text in (resumed_note(experiment, facts), *environment.notes):
-            active.note(text)
-        _keep_facts(active, "host", facts)
+        active.note(resumed_note(experiment, facts))
+        _keep_host_facts(active, facts)
         _rounds(active, Pace(setup_seconds=time.monotonic() - clock), clock)
     return experiment.id
 
@@ -213,7 +223,7 @@ def _rounds(active: Run, pace: Pace, clock: float) -> None:
             active.emit(Notice(schedule.told(active.schedules)))
         planned, warnings = fit_rounds(plan, pace.seconds_per_round, pace.setup_seconds)
         if number == first:
-            for text in differences(active.facts):
+            for text in interleave.layer_differences(active.facts, active.environments):
                 active.note(text)
                 active.emit(Notice(text))
         if number == max(first, active.pilot):  # before, rounds are longer than they will be
@@ -249,18 +259,19 @@ def _treatment(active: Run, place: Place, treatment: Treatment) -> None:
     todo = _todo(active, place, treatment)
     if not todo:
         return
-    active.environment.check_guards()
+    for environment in active.environments.values():
+        environment.check_guards()
     active.emit(TreatmentStarted(place.round, place.position, place.treatment))
     started = time.time()
     try:
-        with opened(active.environment, treatment) as layer:
+        with opened(active.side_of(treatment.name), treatment) as layer:
             active.up.add(treatment.name)
             _record_boots(active, place, layer)
             lost = _workloads(active, place, layer, todo)
             if layer.guests and not lost:
                 _shut_down(active, place, layer)
     except (BootFailed, MachineError) as failure:
-        if treatment.name not in active.up or not _host_answers(active):
+        if treatment.name not in active.up or not _host_answers(active.side_of(treatment.name)):
             raise  # nothing is known to work yet, or nothing will: say so now, not after hours
         active.add(failed_boot(place, started, str(failure)))
 
@@ -282,21 +293,22 @@ def _iterations_left(active: Run, place: Place, what: schedule.Case) -> list[int
     return [iteration for iteration in range(1, runs + 1) if not active.before.has(place, *what, iteration)]
 
 
-def _host_answers(active: Run) -> bool:
+def _host_answers(environment: Environment) -> bool:
     try:
-        return active.environment.host.succeeds("true", timeout=20)
+        return environment.host.succeeds("true", timeout=20)
     except MachineLost:
         return False
 
 
 def _record_boots(active: Run, place: Place, layer: Opened) -> None:
+    environment = active.side_of(place.treatment)
     for guest in layer.guests:
         boot = Boot(
             round=place.round,
             treatment=place.treatment,
             path=guest.path,
             accelerator=guest.spec.accelerator,
-            emulated=active.environment.emulated,
+            emulated=environment.emulated,
             argv=guest.argv,
             ready_seconds=guest.ready_seconds,
             kernel_seconds=guest.kernel_seconds,
@@ -305,12 +317,13 @@ def _record_boots(active: Run, place: Place, layer: Opened) -> None:
         active.store.add_boot(active.id, boot)
         active.boots.append(boot)
         active.emit(GuestBooted(boot))
-        if guest.path not in active.facts:
+        path = environment.facts_path(guest.path)
+        if path not in active.facts:
             facts = read_facts(guest.machine)
             if len(layer.guests) > 1 and guest is not layer.guests[-1]:
                 facts["qemu"] = qemu_facts(guest.machine)
             facts["command_line"] = list(guest.argv)
-            _keep_facts(active, guest.path, facts)
+            _keep_facts(active, path, facts)
 
 
 def _workloads(active: Run, place: Place, layer: Opened, todo: Todo) -> bool:
@@ -331,7 +344,7 @@ def _iterations(
     active: Run, place: Place, layer: Opened, workload: Workload[Any], case: str, iterations: Sequence[int]
 ) -> Trial:
     """Run one case so often, or until it fails, for the next would fail too; the last trial."""
-    environment = active.environment
+    environment = active.side_of(place.treatment)
     for iteration in iterations:
         active.emit(WorkloadStarted(place.treatment, workload.name, case, iteration, iterations[-1]))
         trial = run_trial(
@@ -363,7 +376,15 @@ def _shut_down(active: Run, place: Place, layer: Opened) -> None:
         carrier.shut_down()
 
 
-def _host_facts(environment: Environment) -> Json:
+def _host_facts(environments: interleave.Environments) -> dict[str, Json]:
+    """By path."""
+    return {
+        interleave.root_facts_path(each): _facts_of_qemu(each) if each.second_qemu else _facts_of_host(each)
+        for each in environments.values()
+    }
+
+
+def _facts_of_host(environment: Environment) -> Json:
     facts = read_facts(environment.host)
     facts["image"] = {
         "identity": environment.image.identity,
@@ -372,14 +393,32 @@ def _host_facts(environment: Environment) -> Json:
     }
     facts["cpus_measured"] = environment.cpus
     facts["measured_as_root"] = environment.is_root
+    facts |= _facts_of_qemu(environment)
+    if environment.disk_directory is not None:
+        facts["disk"] = disk_facts(environment.host, environment.disk_directory)
+    return facts
+
+
+def _facts_of_qemu(environment: Environment) -> Json:
+    facts: Json = {}
     if environment.qemu is not None:
         qemu = environment.qemu
         facts["qemu"] = {"command": list(qemu.command), "version": qemu.version, "text": qemu.described}
     if environment.accelerator is not None:
         facts["accelerator"] = {"name": environment.accelerator.name, "reason": environment.accelerator.reason}
-    if environment.disk_directory is not None:
-        facts["disk"] = disk_facts(environment.host, environment.disk_directory)
     return facts
+
+
+def _keep_host_facts(active: Run, facts: Mapping[str, Json]) -> None:
+    """With what the hosts' set-up had to say, and in what the sides differ."""
+    for path, found in facts.items():
+        _keep_facts(active, path, found)
+    for environment in active.environments.values():
+        for text in environment.notes:
+            active.note(text)
+    for text in interleave.side_differences(active.facts, active.environments):
+        active.note(text)
+        active.emit(Notice(text))
 
 
 def _keep_facts(active: Run, path: str, facts: Json) -> None:

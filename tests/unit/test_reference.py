@@ -20,6 +20,7 @@ from vmtax.workload import WORKLOADS
 
 ANSWERS = {  # kind -> the commands that give it
     "experiment": ["show --json", "show --format json"],
+    "comparison": ["compare 20261121-0412-quick-0000 last --json --fail-if-worse 3%"],
     "runs": ["runs --json"],
     "plan": ["plan show quick --json", "plan show layers --json", "plan show disk-cache --json"],
     "plans": ["plan list --json"],
@@ -64,6 +65,7 @@ def test_real_answers_are_what_the_schema_allows(kind: str, tmp_path: Path, monk
         monkeypatch.setenv(f"XDG_{place}_HOME", str(tmp_path))
     with Store() as store:
         store.put(sample_experiment(rounds=2, failures=2))
+        store.put(sample_experiment(rounds=2, failures=2, seed=1))
     schema = json.loads((reference.DIRECTORY / "vmtax-1.schema.json").read_text())
     jsonschema.Draft202012Validator.check_schema(schema)
     validator = jsonschema.Draft202012Validator(schema)

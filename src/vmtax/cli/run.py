@@ -52,6 +52,10 @@ def run(
     disk_dir: Annotated[
         str | None, typer.Option(metavar="DIRECTORY", help="Of the disk under test, on the host under test; /var/tmp.")
     ] = None,
+    interleave_with: Annotated[
+        str | None,
+        typer.Option(metavar="OTHER", help="Also on this host, or with this QEMU, in the same shuffled rounds."),
+    ] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Finish a run that was stopped: the last one, or the one named.")
     ] = False,
@@ -66,15 +70,14 @@ def run(
     overrides = {"host": host, "layers": layers, "budget": budget, "rounds": rounds}
     with Store() as store:
         if resume:
-            given = [
-                f"--{name}" for name, value in (*overrides.items(), ("qemu", qemu), ("disk-dir", disk_dir)) if value
-            ]
+            others = {"qemu": qemu, "disk-dir": disk_dir, "interleave-with": interleave_with}
+            given = [f"--{name}" for name, value in {**overrides, **others}.items() if value]
             if given:
                 raise BadUse(f"--resume goes on as the run was begun: leave out {' '.join(given)}")
             work = _resumed(store, plan)
         else:
-            work = _new(plan or "quick", overrides, qemu, disk_dir)
-        _alone(store, work.plan.host)
+            work = _new(plan or "quick", overrides, qemu, disk_dir, interleave_with)
+        _alone(store, work)
         known = {entry.id for entry in store.experiments() if not work.resumed or entry.id != work.resumed.id}
         try:
             id = _carry_out(store, work, yes=yes)
@@ -89,11 +92,18 @@ def run(
         fail("nothing could be measured: every trial failed, see the warnings", FAILED)
 
 
-def _alone(store: Store, host: str) -> None:
+def _alone(store: Store, work: Work) -> None:
     """Two runs at once would measure each other."""
+    from vmtax.environment import EnvironmentOptions
+    from vmtax.interleave import other_host
+
+    ours = {work.plan.host, other_host(work.options.environment)} - {None}
     for entry in store.experiments():
-        if entry.state == "running" and entry.host == host:
-            raise BadUse(f"run {entry.id} measures {host} just now: wait until it has ended, vmtax watch {entry.id}")
+        if entry.state == "running":
+            second = other_host(EnvironmentOptions.from_json(store.load(entry.id).options))
+            if host := next((host for host in (entry.host, second) if host in ours), None):
+                busy = f"run {entry.id} measures {host} just now"
+                raise BadUse(f"{busy}: wait until it has ended, vmtax watch {entry.id}")
 
 
 def _measured(store: Store, known: set[str]) -> bool:
@@ -110,8 +120,11 @@ class Work:
     resumed: Experiment | None = None  # the experiment that is gone on with
 
 
-def _new(plan: str, overrides: dict[str, Any], qemu: str | None, disk_dir: str | None) -> Work:
+def _new(
+    plan: str, overrides: dict[str, Any], qemu: str | None, disk_dir: str | None, interleave_with: str | None
+) -> Work:
     from vmtax.environment import DISK_DIRECTORY, EnvironmentOptions
+    from vmtax.interleave import why_not
     from vmtax.plan import load
     from vmtax.runner import Options
 
@@ -121,7 +134,11 @@ def _new(plan: str, overrides: dict[str, Any], qemu: str | None, disk_dir: str |
         if wanted.host != "local":
             raise BadUse(f"--disk-dir {disk_dir}: must be absolute, for it is on {wanted.host}")
         directory = PurePosixPath(Path(directory).absolute())
-    return Work(wanted, Options(shlex.join(["vmtax", *sys.argv[1:]]), EnvironmentOptions(qemu, directory)))
+    options = EnvironmentOptions(qemu, directory, interleave_with)
+    problem = why_not(wanted, options)
+    if problem:
+        raise BadUse(f"--interleave-with: {problem}")
+    return Work(wanted, Options(shlex.join(["vmtax", *sys.argv[1:]]), options))
 
 
 def _resumed(store: Store, run: str) -> Work:
@@ -144,18 +161,23 @@ def _carry_out(store: Store, work: Work, *, yes: bool) -> str:
     from vmtax import live, runner, screen
     from vmtax.environment import connected
     from vmtax.image import build, cache
+    from vmtax.interleave import other_host
     from vmtax.outlook import Line, outlook
     from vmtax.resume import image_of
 
     if not yes and not sys.stdin.isatty():
         raise BadUse(NOBODY)
     plan, before = work.plan, work.resumed
-    with connected(plan.host, warn) as hosts:
+    options = work.options.environment
+    with connected(plan.host, warn, other_host(options)) as hosts:
         lines = outlook(
             plan,
             hosts.host,
-            work.options.environment,
-            earlier_seconds_per_round=store.seconds_per_round(plan.model_dump(mode="json"), plan.host),
+            options,
+            other=hosts.other,
+            earlier_seconds_per_round=store.seconds_per_round(
+                plan.model_dump(mode="json"), plan.host, options.interleave_with
+            ),
             rounds_done=max((trial.round for trial in before.trials), default=1) - 1 if before else 0,
             builds_image=cache.current() is None,
         )
