@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from vmtax import stats
+from vmtax import schedule, stats
 from vmtax.compare import boot_numbers, contrasts
 from vmtax.result import Experiment, Metric
 
@@ -34,7 +34,7 @@ def levels(experiment: Experiment) -> dict[Subject, stats.Level]:
     """
     logs = {
         side: {number: math.log(value) for number, value in rounds.items()}
-        for side, rounds in boot_numbers(experiment.trials).items()
+        for side, rounds in boot_numbers(schedule.counted_in(experiment)).items()
     }
     own = [treatment for treatment in experiment.treatments if treatment.repeats is None]
     found: dict[Subject, dict[int, float]] = {}
