@@ -161,6 +161,9 @@ class Plan(_Model):
         (), validate_default=True, description="metrics that stopping is about; by default each workload's first"
     )
     decide: Decide | None = Field(None, description="a question; the run may end when it is settled")
+    only_primary: bool = Field(
+        False, strict=True, description="leave out the cases that report no primary metric; the A/A always does"
+    )
     precision: Precision = Field(
         _PRECISION,
         description="half-width of the primary intervals at which the run may end: 0.01% to 50%, or `none`;"
@@ -195,10 +198,10 @@ class Plan(_Model):
         return [*kept, *([again] if again else [])]
 
     def cases(self, workload: Workload[Any], treatment: Treatment) -> Sequence[str]:
-        """Which cases of a workload this treatment runs: all, but of the A/A those only that stopping is about."""
+        """Which cases of a workload this treatment runs: all, or only those that stopping is about."""
         if treatment.layer not in workload.layers:
             return ()
-        if treatment.repeats is None:
+        if treatment.repeats is None and not self.only_primary:
             return workload.cases()
         return [case for case in workload.cases() if any(m.name in self.primary for m in workload.reports(case))]
 

@@ -17,6 +17,7 @@ LEVELS = (
     {"live"},
     {"screen", "runner"},
     {"report", "resume", "outlook", "share"},
+    {"calibration"},
     {"sessions"},
     {"trial"},
     {"layer", "doctor", "interleave"},

@@ -155,7 +155,7 @@ budget: 20
         "'a b'",
         "p.yaml:2:1: host: lab is not available yet: use local or ssh://[user@]host[:port]",
         "p.yaml:3:1: guset: unknown key 'guset'; did you mean guest? legal: name, host, guest, layers, factors, "
-        "exclude, workloads, primary, decide, precision, same_within, rounds, iterations, budget, seed",
+        "exclude, workloads, primary, decide, only_primary, precision, same_within, rounds, iterations, budget, seed",
         "p.yaml:4:9: guest.vcpus: must be at least 1, not 0",
         "p.yaml:4:19: guest.memory: must be from 256MiB to 1024TiB",
         "p.yaml:5:16: layers[1]: unknown layer 'nestd'; did you mean nested? legal: host, vm, nested",

@@ -14,7 +14,21 @@ from vmtax.exits import DONE, BadInput, CannotDo
 from vmtax.report.formats import FORMATS
 from vmtax.units import printable
 
-ORDER = ("doctor", "run", "watch", "show", "report", "compare", "runs", "export", "import", "clean", "plan", "image")
+ORDER = (
+    "doctor",
+    "run",
+    "watch",
+    "calibrate",
+    "show",
+    "report",
+    "compare",
+    "runs",
+    "export",
+    "import",
+    "clean",
+    "plan",
+    "image",
+)
 
 
 class InOrder(TyperGroup):
