@@ -131,8 +131,9 @@ class Lab:
         self.events.append(event)
 
     def _carried_out(self, action: Callable[[Store], str]) -> Experiment:
-        here = {"opened": self.layer, "read_facts": lambda machine: self.facts_of(machine.path)}
-        there = {"examine": self.examine, "choose_hypervisor": self.choose, "provision": lambda *_: None}
+        facts = {"read_facts": lambda machine: self.facts_of(machine.path)}
+        here = {"opened": self.layer, **facts}
+        there = {**facts, "examine": self.examine, "choose_hypervisor": self.choose, "provision": lambda *_: None}
         with mock.patch.multiple(runner, **here), mock.patch.multiple(interleave, **there), self.store as store:
             try:
                 action(store)

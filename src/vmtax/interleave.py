@@ -22,7 +22,8 @@ from vmtax.event import Event, Notice, Step
 from vmtax.hypervisor.qemu import DEFAULT
 from vmtax.image.cache import Image
 from vmtax.machine import Machine
-from vmtax.meter import facts as meter
+from vmtax.meter.disk import disk_facts
+from vmtax.meter.facts import differences, read_facts
 from vmtax.plan import Plan
 from vmtax.plan_rules import host as checked_host
 from vmtax.result import Json
@@ -141,17 +142,50 @@ def refuse_unlike(own: Environment, theirs: Environment) -> None:
         )
 
 
+def host_facts(environments: Environments) -> dict[str, Json]:
+    """Facts of every host under test, with its image, QEMU and disk; by path."""
+    return {
+        root_facts_path(each): _facts_of_qemu(each) if each.second_qemu else _facts_of_host(each)
+        for each in environments.values()
+    }
+
+
+def _facts_of_host(environment: Environment) -> Json:
+    facts = read_facts(environment.host)
+    facts["image"] = {
+        "identity": environment.image.identity,
+        "kernel": environment.image.kernel,
+        "manifest": environment.image.manifest(),
+    }
+    facts["cpus_measured"] = environment.cpus
+    facts["measured_as_root"] = environment.is_root
+    facts |= _facts_of_qemu(environment)
+    if environment.disk_directory is not None:
+        facts["disk"] = disk_facts(environment.host, environment.disk_directory)
+    return facts
+
+
+def _facts_of_qemu(environment: Environment) -> Json:
+    facts: Json = {}
+    if environment.qemu is not None:
+        qemu = environment.qemu
+        facts["qemu"] = {"command": list(qemu.command), "version": qemu.version, "text": qemu.described}
+    if environment.accelerator is not None:
+        facts["accelerator"] = {"name": environment.accelerator.name, "reason": environment.accelerator.reason}
+    return facts
+
+
 def root_facts_path(environment: Environment) -> str:
     """Under which the facts of a side's host are kept; of a second QEMU's only what differs from the plan's own."""
     return environment.facts_path(environment.host.path)
 
 
 def layer_differences(facts: Mapping[str, Json], environments: Environments) -> list[str]:
-    """meter.facts.differences, each side for itself; `facts` by path."""
+    """`differences`, each side for itself; `facts` by path."""
     found: dict[str, None] = {}
     for environment in environments.values():
         root = environment.host.path
-        for text in meter.differences({path: facts[path] for path in facts if _is_of(path, root, environment)}):
+        for text in differences({path: facts[path] for path in facts if _is_of(path, root, environment)}):
             found[text] = None
     return list(found)
 

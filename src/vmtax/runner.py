@@ -26,7 +26,6 @@ from vmtax.hypervisor import BootFailed
 from vmtax.image.cache import Image
 from vmtax.layer import Opened, opened
 from vmtax.machine import MachineError, MachineLost
-from vmtax.meter.disk import disk_facts
 from vmtax.meter.facts import qemu_facts, read_facts
 from vmtax.plan import Plan, fit_rounds
 from vmtax.result import Boot, Comparison, Experiment, Json, Treatment, Trial
@@ -128,7 +127,7 @@ def run(hosts: Hosts, plan: Plan, image: Image, store: Store, options: Options, 
     clock = time.monotonic()
     _, left_out = plan.treatments()
     environments = interleave.set_up(hosts, plan, image, emit, options.environment)
-    facts = _host_facts(environments)
+    facts = interleave.host_facts(environments)
     treatments = both(plan.entries(), options.environment.interleave_with)
     experiment = _experiment(store, plan, treatments, options)
     store.begin(experiment)
@@ -146,7 +145,7 @@ def resume(hosts: Hosts, id: str, image: Image, store: Store, emit: Emit) -> str
     clock = time.monotonic()
     plan, options = resumable(store.load(id))
     environments = interleave.set_up(hosts, plan, image, emit, options)
-    facts = _host_facts(environments)
+    facts = interleave.host_facts(environments)
     experiment = store.load(id, with_raw=True)
     refuse_other_host(experiment, facts)
     store.resume(experiment.id)
@@ -374,39 +373,6 @@ def _shut_down(active: Run, place: Place, layer: Opened) -> None:
         active.add(boot_trial(place, layer, seconds))
     for carrier in reversed(layer.guests[:-1]):
         carrier.shut_down()
-
-
-def _host_facts(environments: interleave.Environments) -> dict[str, Json]:
-    """By path."""
-    return {
-        interleave.root_facts_path(each): _facts_of_qemu(each) if each.second_qemu else _facts_of_host(each)
-        for each in environments.values()
-    }
-
-
-def _facts_of_host(environment: Environment) -> Json:
-    facts = read_facts(environment.host)
-    facts["image"] = {
-        "identity": environment.image.identity,
-        "kernel": environment.image.kernel,
-        "manifest": environment.image.manifest(),
-    }
-    facts["cpus_measured"] = environment.cpus
-    facts["measured_as_root"] = environment.is_root
-    facts |= _facts_of_qemu(environment)
-    if environment.disk_directory is not None:
-        facts["disk"] = disk_facts(environment.host, environment.disk_directory)
-    return facts
-
-
-def _facts_of_qemu(environment: Environment) -> Json:
-    facts: Json = {}
-    if environment.qemu is not None:
-        qemu = environment.qemu
-        facts["qemu"] = {"command": list(qemu.command), "version": qemu.version, "text": qemu.described}
-    if environment.accelerator is not None:
-        facts["accelerator"] = {"name": environment.accelerator.name, "reason": environment.accelerator.reason}
-    return facts
 
 
 def _keep_host_facts(active: Run, facts: Mapping[str, Json]) -> None:
