@@ -107,6 +107,12 @@ def test_iterations_of_one_boot_are_one_value() -> None:
     assert found.ratio == pytest.approx(0.9)
 
 
+def test_ratios_that_are_all_the_same_show_nothing() -> None:
+    found = only([trial(name, n, value) for name, value in (("host", 2.0), ("vm", 1.0)) for n in range(1, 8)])
+    assert (found.verdict, found.low, found.ratio) == ("no difference shown", None, 0.5)
+    assert found.warnings[0].startswith("no interval: all 7 ratios are the same to the last digit")
+
+
 def test_too_few_rounds_say_how_many_it_takes() -> None:
     found = only(run("host", [2.0] * 3) + run("vm", [1.0] * 3))
     assert (found.verdict, found.low, found.high) == ("too few rounds", None, None)
@@ -151,12 +157,6 @@ def test_a_side_that_always_failed_is_shown_but_one_that_does_not_apply_is_not()
 
 
 @pytest.mark.parametrize("value", [0.0, -1.0, math.nan, math.inf])
-def test_ratios_that_are_all_the_same_show_nothing() -> None:
-    found = only([trial(name, n, value) for name, value in (("host", 2.0), ("vm", 1.0)) for n in range(1, 8)])
-    assert (found.verdict, found.low, found.ratio) == ("no difference shown", None, 0.5)
-    assert found.warnings[0].startswith("no interval: all 7 ratios are the same to the last digit")
-
-
 def test_a_value_without_a_logarithm_is_left_out_with_a_warning(value: float) -> None:
     found = only(run("host", [1.0] * 7) + run("vm", [value, *[0.5] * 6]))
     assert (found.rounds, found.ratio) == (6, pytest.approx(0.5))
