@@ -15,7 +15,7 @@ from vmtax.hypervisor import BootFailed
 from vmtax.layer import Opened
 from vmtax.machine import MachineLost
 from vmtax.machine.fake import FakeMachine, Reply
-from vmtax.meter import pressure
+from vmtax.meter import clock, pressure
 from vmtax.plan import Plan, parse
 from vmtax.result import Experiment, Json, Treatment
 from vmtax.runner import Options
@@ -44,6 +44,7 @@ class Lab:
         self.events: list[Event] = []
         self.facts: Json = {"cpu_model": "Fake CPU", "boot_id": "first"}
         self.host_answers: Reply | Exception = Reply()  # when asked whether the host still is there
+        self.uptime: Reply | list[str] = Reply(code=1)  # what a guest's clock says, asked before and after each trial
         self.opened_in_round: dict[str, int] = {}
 
     def environment(self, hosts: Any, plan: Plan, *_: Any) -> Any:
@@ -68,7 +69,11 @@ class Lab:
         answer = self.answer(number, treatment.name)
         if isinstance(answer, BootFailed | MachineLost):
             raise answer
-        machine = FakeMachine(answers={lambda argv: "stockfish" in argv[0]: answer, ("true",): Reply()})
+        uptime = self.uptime if treatment.layer != "host" else Reply(code=1)
+        machine = FakeMachine(
+            f"host/{treatment.layer}",
+            answers={lambda argv: "stockfish" in argv[0]: answer, ("true",): Reply(), clock.COMMAND: uptime},
+        )
         yield Opened(Site(machine, treatment.layer, 2, ()), ())
 
     def run(self) -> Experiment:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal, cast
 
 from vmtax.environment import CARRIER_MEMORY_BYTES, DATA_MOUNT, CannotMeasure, Environment
 from vmtax.hypervisor import BootFailed, Drive, Guest, GuestSpec, boot
 from vmtax.image.place import IN_GUEST, Placed
 from vmtax.machine import Machine, MachineLost
+from vmtax.meter.clock import Watch
 from vmtax.network import GUEST_ADDRESS, PEER_ADDRESS, Segment
 from vmtax.network.segment import PREFIX_LENGTH
 from vmtax.result import Treatment
@@ -35,6 +36,7 @@ class Opened:
 
     site: Site
     guests: tuple[Guest, ...]  # from the outside in; empty for the host
+    clocks: Watch = field(default_factory=Watch)  # of its machines, held against this host's
 
 
 @contextlib.contextmanager

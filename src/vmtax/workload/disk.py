@@ -138,6 +138,10 @@ class Disk(Workload[DiskParameters]):
         by_name = {metric.name.rpartition(".")[2]: metric for metric in _metrics(case)}
         return tuple(Measurement(by_name[name], value) for name, value in figures.items())
 
+    def own_seconds(self, case: str, output: str) -> float | None:
+        side, _ = _job(case, output)
+        return float(side["runtime"]) / 1000 if "runtime" in side else None
+
     def latencies(self, case: str, output: str) -> tuple[tuple[float, float], ...]:
         if PATTERNS[case].fsync:
             return ()  # write and fsync are timed apart: their percentiles cannot be added
