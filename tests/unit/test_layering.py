@@ -22,7 +22,7 @@ LEVELS = (
     {"environment"},
     {"ranking"},
     {"compare", "plan", "plan_rules", "plan_yaml", "plan_error", "store"},
-    {"stopping", "treatment", "workload", "network", "storage", "meter"},
+    {"ceiling", "stopping", "treatment", "workload", "network", "storage", "meter"},
     {"hypervisor"},
     {"image"},
     {"machine"},

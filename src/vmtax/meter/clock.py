@@ -1,6 +1,6 @@
 """Clocks held against each other: no guest's clock is trusted (METHOD.md, guards).
 
-A tool reports its rates by the clock of the machine on which it runs; where that clock is 3 % slow, they are 3 % too good.
+A tool reports its rates by the clock of the machine on which it runs: where that is 3 % slow, they are 3 % too good.
 """
 
 from __future__ import annotations
@@ -106,6 +106,6 @@ def own_time(tool: str, own: float | None, seconds: float, *, emulated: bool) ->
     if rest > (EMULATED_START_UP_SECONDS if emulated else START_UP_SECONDS) + WORST * seconds:
         return (
             f"clock: {tool} accounts for {own:.1f} s of the {seconds:.1f} s that its command took, and more than a"
-            " start-up is missing: its clock stood still, or it had to wait; repeat while nothing else runs on the host",
+            " start-up is missing: its clock stood still or it had to wait; repeat while nothing else runs on the host",
         )
     return ()
