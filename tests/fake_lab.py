@@ -19,6 +19,7 @@ from vmtax.meter import clock, pressure
 from vmtax.plan import Plan, parse
 from vmtax.result import Experiment, Json, Treatment
 from vmtax.runner import Options
+from vmtax.storage import FirstWrite
 from vmtax.store import Store
 from vmtax.workload import Site
 
@@ -45,6 +46,7 @@ class Lab:
         self.facts: Json = {"cpu_model": "Fake CPU", "boot_id": "first"}
         self.host_answers: Reply | Exception = Reply()  # when asked whether the host still is there
         self.uptime: Reply | list[str] = Reply(code=1)  # what a guest's clock says, asked before and after each trial
+        self.first_writes: dict[str, FirstWrite] = {}
         self.opened_in_round: dict[str, int] = {}
 
     def environment(self, hosts: Any, plan: Plan, *_: Any) -> Any:
@@ -58,6 +60,7 @@ class Lab:
             qemu=None,
             accelerator=None,
             disk_directory=None,
+            first_writes=self.first_writes,
             wants=lambda name: False,
             is_root=True,
             check_guards=lambda: None,

@@ -16,7 +16,7 @@ from vmtax.meter.clock import Watch
 from vmtax.network import GUEST_ADDRESS, PEER_ADDRESS, Segment
 from vmtax.network.segment import PREFIX_LENGTH
 from vmtax.result import Treatment
-from vmtax.storage import fill
+from vmtax.storage import RAW_FILE, fill
 from vmtax.workload import Link, Site
 from vmtax.workload.net import PORT
 
@@ -231,6 +231,8 @@ def _mount_carrier_disk(environment: Environment, carrier: Machine) -> None:
         return
     size = environment.disk_size
     carrier.run("fallocate", "-l", str(size), NESTED_DISK)
-    fill(carrier, (), NESTED_DISK, size)
+    allocation = f"{RAW_FILE}, on the ext4 of the carrier's data disk, itself a {RAW_FILE}"
+    when = "in the carrier's first boot, before anything was measured in it"
+    environment.first_writes["nested"] = fill(carrier, (), NESTED_DISK, size, allocation=allocation, when=when)
     carrier.run("sync", timeout=300)
     environment.carrier_ready = True

@@ -225,6 +225,7 @@ def _treatment(active: Run, place: Place, treatment: Treatment) -> None:
         with opened(active.environment, treatment) as layer:
             active.up.add(treatment.name)
             _record_boots(active, place, layer)
+            _keep_first_writes(active)
             lost = _workloads(active, place, layer, todo)
             if layer.guests and not lost:
                 _shut_down(active, place, layer)
@@ -274,6 +275,14 @@ def _record_boots(active: Run, place: Place, layer: Opened) -> None:
                 facts["qemu"] = qemu_facts(guest.machine)
             facts["command_line"] = list(guest.argv)
             _keep_facts(active, guest.path, facts)
+
+
+def _keep_first_writes(active: Run) -> None:
+    """How each disk under test was made; the nested one is, in the first boot of its carrier."""
+    known = {layer: written.to_json() for layer, written in active.environment.first_writes.items()}
+    host = active.facts["host"]
+    if known and known != host["disk"].get("first_write"):
+        _keep_facts(active, "host", {**host, "disk": {**host["disk"], "first_write": known}})
 
 
 def _workloads(active: Run, place: Place, layer: Opened, todo: Set[tuple[str, str]]) -> bool:

@@ -88,6 +88,9 @@ def _section(section: Section) -> Iterator[str]:
             name = " ".join(filter(None, (case.name, label(row.metric))))
             what = f"{_text(name)} ({cost(row.metric)})"
             yield _row(what, *map(_number, row.medians), *map(_effect, row.effects), row.rounds)
+    if section.note:
+        yield ""
+        yield _text(section.note)
     settings = [
         (case.name, row.metric, setting.treatment, setting.medians[place], setting.effects[place])
         for case in section.cases

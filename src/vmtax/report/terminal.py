@@ -79,6 +79,8 @@ class _Section:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         wide = options.max_width >= WIDE
         yield self._layers(wide)
+        if self.section.note:
+            yield _plain(self.section.note, "dim")
         if any(case.settings for case in self.section.cases):
             yield Text()
             yield self._settings(wide)

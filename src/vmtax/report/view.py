@@ -7,9 +7,10 @@ import re
 import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from vmtax.compare import overhead
+from vmtax.report.prepared import prepared
 from vmtax.result import LAYERS, Comparison, Experiment, Metric, Treatment, Trial
 from vmtax.units import MINUS, format_overhead, format_value
 
@@ -111,6 +112,7 @@ class Section:
     layers: tuple[str, ...]  # the first treatment of each layer that has any of these metrics
     contrasts: tuple[tuple[str, str], ...]  # (baseline, treatment), among `layers`
     cases: tuple[Case, ...]
+    note: str = ""  # what none of its figures means anything without
 
     @property
     def title(self) -> str:
@@ -160,9 +162,10 @@ def view(experiment: Experiment, comparisons: Sequence[Comparison]) -> View:
     grouped: dict[str, list[Metric]] = defaultdict(list)
     for metric in table.metrics:
         grouped[split(metric)[0]].append(metric)
+    sections = (_section(workload, metrics, table, first, others) for workload, metrics in grouped.items())
     return View(
         experiment=experiment,
-        sections=tuple(_section(workload, metrics, table, first, others) for workload, metrics in grouped.items()),
+        sections=tuple(replace(s, note=prepared(experiment)) if s.workload == "disk" else s for s in sections),
         doubts=_doubts(experiment, comparisons),
         emulated=table.emulated,
         rounds=max((trial.round for trial in experiment.trials), default=0),

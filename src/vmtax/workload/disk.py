@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, field_validator
 
 from vmtax.result import Better, Measurement, Metric
+from vmtax.storage import INCOMPRESSIBLE
 from vmtax.units import parse_bytes
 from vmtax.workload.base import BadOutput, Parameters, Workload
 from vmtax.workload.site import Site
@@ -105,8 +106,7 @@ class Disk(Workload[DiskParameters]):
             f"--ioengine={'psync' if pattern.fsync else 'libaio'}",
             # Direct, so that the page cache of the layer itself is not what is measured.
             *("--direct=1", "--time_based", f"--runtime={self.parameters.seconds:g}"),
-            # New random data for every write, so that no layer below can compress or deduplicate it.
-            *("--refill_buffers=1", "--randrepeat=0", "--norandommap=1", "--lat_percentiles=1"),
+            *(*INCOMPRESSIBLE, "--norandommap=1", "--lat_percentiles=1"),
             "--output-format=json",
         )
 
