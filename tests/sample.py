@@ -152,6 +152,29 @@ def without_raw(experiment: Experiment) -> Experiment:
     return dataclasses.replace(experiment, trials=trials)
 
 
+def with_repeat(experiment: Experiment) -> Experiment:
+    """The same experiment with an A/A: `vm` a second time in every round, a little different by chance."""
+    source = random.Random(2)
+    original = next(treatment for treatment in experiment.treatments if treatment.name == "vm")
+    again = dataclasses.replace(original, name="vm again", repeats="vm")
+
+    def repeated(trial: Trial) -> Trial:
+        values = tuple(Measurement(m.metric, m.value * math.exp(source.gauss(0, 0.01))) for m in trial.measurements)
+        position = len(experiment.treatments) + 1
+        return dataclasses.replace(trial, treatment=again.name, position=position, measurements=values)
+
+    trials = tuple(repeated(trial) for trial in experiment.trials if trial.treatment == "vm")
+    boots = tuple(
+        dataclasses.replace(boot, treatment=again.name) for boot in experiment.boots if boot.treatment == "vm"
+    )
+    return dataclasses.replace(
+        experiment,
+        treatments=(*experiment.treatments, again),
+        boots=(*experiment.boots, *boots),
+        trials=(*experiment.trials, *trials),
+    )
+
+
 def _all_treatments() -> Iterator[Treatment]:
     yield Treatment("host", "host", dict(DEFAULTS))
     for levels in itertools.product(*LEVELS.values()):

@@ -1,6 +1,6 @@
 """Recovers a known cost with real guests, prints a table; exit code 1 where a bar is missed.
 
-    python -m tools.prove_live [--rounds 10] [--seconds 4] [--limit 200] [--seed N]
+    python -m tools.prove_live [--rounds 10] [--seconds 5] [--limit 100] [--seed N]
 
 QEMU's own limit on a disk's operations sets the truth on both sides: what it lets through in a second is what the guest
 gets, as long as the disk could give much more, which is looked at first. The guests, the rounds, the trials and the
@@ -20,10 +20,11 @@ from rich.table import Table
 
 from tools.prove.bar import Bar
 from vmtax import compare
-from vmtax.environment import Environment, EnvironmentOptions, connected, set_up
+from vmtax.environment import Environment, EnvironmentOptions, connected
 from vmtax.event import Event, Notice, Step
 from vmtax.exits import FAILED, INTERRUPTED, CannotDo
 from vmtax.image import build
+from vmtax.interleave import set_up
 from vmtax.layer import opened
 from vmtax.plan import parse
 from vmtax.result import Comparison, Treatment, Trial
@@ -77,8 +78,12 @@ class Proof:
         place = Place(number, position, treatment.name)
         try:
             with opened(environment, treatment) as layer:
-                host, emulated = environment.host, environment.emulated
-                trial = run_trial(place, layer, self.workload, CASE, Signatures(), host=host, emulated=emulated)
+                trial = run_trial(
+                    *(place, layer, self.workload, CASE, Signatures()),
+                    iteration=1,
+                    host=environment.host,
+                    emulated=environment.emulated,
+                )
         except CannotDo as failure:
             console.print(f"round {number}, {treatment.name}: {failure}", style="yellow", markup=False)
             return None
@@ -146,8 +151,8 @@ def tell(event: Event) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=10)
-    parser.add_argument("--seconds", type=float, default=4.0, help="measured in each boot")
-    parser.add_argument("--limit", type=int, default=200, help="operations a second of the base")
+    parser.add_argument("--seconds", type=float, default=5.0, help="measured in each boot")
+    parser.add_argument("--limit", type=int, default=100, help="operations a second of the base")
     parser.add_argument("--seed", type=int, default=int(time.time()), help="of the order within rounds")
     asked = parser.parse_args()
     clock = time.monotonic()
@@ -172,7 +177,7 @@ def proved(asked: argparse.Namespace) -> list[Bar]:
     """The bars, on this host; everything that was set up is undone at the end, however that comes."""
     plan = parse(PLAN)
     with connected(plan.host, lambda text: console.print(text, markup=False)) as hosts:
-        environment = set_up(hosts, plan, build.ensure(tell), tell, EnvironmentOptions())
+        environment = set_up(hosts, plan, build.ensure(tell), tell, EnvironmentOptions())[""]
         workload = LimitedReads(DiskParameters(patterns=(CASE,), seconds=asked.seconds), emulated=environment.emulated)
         return prove(Proof(environment, workload), asked.rounds, asked.limit, asked.seed)
 

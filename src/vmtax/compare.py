@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from vmtax import ceiling, stats
+from vmtax import ceiling, schedule, stats
 from vmtax.result import Better, Boot, Comparison, Experiment, Metric, Treatment, Trial, Verdict
 from vmtax.stopping import Stopping
 
@@ -47,9 +47,10 @@ def comparisons(
 ) -> tuple[Comparison, ...]:
     """Every contrast of every metric, metrics in order of appearance, contrasts in the order of `contrasts`.
 
-    Only trials with status "ok" count. Several values of one (round, treatment, metric) are first reduced to one, for a
-    boot is the unit. A metric that one side does not have by design (a host has no boot time) gives no comparison; one
-    that failed there gives a comparison without rounds, whose ratio is NaN and whose warnings say why.
+    Only trials with status "ok" count; `schedule.counted` leaves warm-up out beforehand. Several values of one (round,
+    treatment, metric) are first reduced to one, for a boot is the unit. A metric that one side does not have by design
+    (a host has no boot time) gives no comparison; one that failed there gives a comparison without rounds, whose ratio
+    is NaN and whose warnings say why.
     """
     records = _group(trials, boots)
     records.layers = {treatment.name: treatment.layer for treatment in treatments}
@@ -63,7 +64,8 @@ def comparisons(
 def of(experiment: Experiment) -> tuple[Comparison, ...]:
     """All comparisons of a stored experiment, at the confidence that its way of stopping allows."""
     alpha = Stopping.of(experiment.plan).alpha
-    return comparisons(experiment.treatments, experiment.trials, experiment.boots, alpha)
+    trials = schedule.counted_in(experiment)
+    return comparisons(experiment.treatments, trials, experiment.boots, alpha)
 
 
 def boot_numbers(trials: Sequence[Trial]) -> dict[Side, dict[int, float]]:
@@ -74,22 +76,42 @@ def boot_numbers(trials: Sequence[Trial]) -> dict[Side, dict[int, float]]:
 def contrasts(treatments: Sequence[Treatment]) -> tuple[tuple[str, str], ...]:
     """Pairs (baseline, treatment) of names that are worth comparing, each once.
 
-    Across layers with equal levels: vm against host, nested against vm ("nesting adds"), nested against host. Within a
-    layer: each treatment against the layer's first, which has the baseline levels.
+    Where sides are interleaved, first of all each treatment of the other side against the same on the plan's own. Then
+    within each side, across layers with equal levels: vm against host, nested against vm ("nesting adds"), nested
+    against host. Within a layer: each treatment against the layer's first, which has the baseline levels. Of a repeat
+    only the A/A.
     """
-    by_layer: dict[str, list[Treatment]] = defaultdict(list)
+    by_layer: dict[tuple[str, str], list[Treatment]] = defaultdict(list)
     for treatment in treatments:
-        by_layer[treatment.layer].append(treatment)
-    pairs: dict[tuple[str, str], None] = {}  # a dict keeps the order
+        if treatment.repeats is None:
+            by_layer[treatment.layer, treatment.side].append(treatment)
+    pairs: dict[tuple[str, str], None] = dict.fromkeys(side_contrasts(treatments))  # a dict keeps the order
     for upper, lower in (("vm", "host"), ("nested", "vm"), ("nested", "host")):
-        for treatment in by_layer[upper]:
-            baseline = _counterpart(treatment, by_layer[lower])
-            if baseline is not None:
-                pairs[baseline.name, treatment.name] = None
+        for side in dict.fromkeys(treatment.side for treatment in treatments):
+            for treatment in by_layer[upper, side]:
+                # Two QEMUs of one host have its layer in common.
+                baseline = _counterpart(treatment, by_layer[lower, side] or by_layer[lower, ""])
+                if baseline is not None:
+                    pairs[baseline.name, treatment.name] = None
     for members in by_layer.values():
         for treatment in members[1:]:
             pairs[members[0].name, treatment.name] = None
+    for treatment in treatments:
+        if treatment.repeats is not None:
+            pairs[treatment.repeats, treatment.name] = None
     return tuple(pairs)
+
+
+def side_contrasts(treatments: Sequence[Treatment]) -> tuple[tuple[str, str], ...]:
+    """Pairs (name on the plan's own side, name of the same on the other), in the order of the treatments."""
+    own = [treatment for treatment in treatments if not treatment.side and treatment.repeats is None]
+    others = [treatment for treatment in treatments if treatment.side and treatment.repeats is None]
+    return tuple(
+        (one.name, another.name)
+        for one in own
+        for another in others
+        if (one.layer, dict(one.levels)) == (another.layer, dict(another.levels))
+    )
 
 
 def overhead(comparison: Comparison) -> tuple[float, float | None, float | None]:

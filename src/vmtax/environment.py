@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import re
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any
 
-from vmtax.event import Event, Notice, Step
+from vmtax.event import Event, Step
 from vmtax.exits import CannotDo
 from vmtax.hypervisor import Accelerator, Credentials, GuestSpec, Qemu, choose, find_qemu, image_qemu
 from vmtax.image.cache import Image
@@ -43,13 +44,22 @@ class EnvironmentOptions:
 
     qemu: str | None = None  # another QEMU than the host's own
     disk_directory: PurePosixPath = DISK_DIRECTORY  # for the disk under test
+    interleave_with: str | None = None  # a second host, or a second QEMU, in the same rounds
 
     def to_json(self) -> Json:
-        return {"qemu": self.qemu, "disk_directory": str(self.disk_directory)}
+        return {
+            "qemu": self.qemu,
+            "disk_directory": str(self.disk_directory),
+            "interleave_with": self.interleave_with,
+        }
 
     @staticmethod
     def from_json(data: Json) -> EnvironmentOptions:
-        return EnvironmentOptions(data.get("qemu"), PurePosixPath(data.get("disk_directory", DISK_DIRECTORY)))
+        return EnvironmentOptions(
+            data.get("qemu"),
+            PurePosixPath(data.get("disk_directory", DISK_DIRECTORY)),
+            data.get("interleave_with"),
+        )
 
 
 class CannotMeasure(CannotDo):
@@ -77,9 +87,20 @@ class Environment:
     disk: RawFile | None = None
     carrier_disk: RawFile | None = None
     disk_directory: PurePosixPath | None = None  # where the disks under test lie; None where none is asked for
-    carrier_ready: bool = False  # its file system is made and the nested disk filled
+    # Set when its file system is made and the nested disk filled; two QEMUs of one host share disk and event.
+    carrier_ready: threading.Event = field(default_factory=threading.Event)
     first_writes: dict[str, FirstWrite] = field(default_factory=dict)  # layer -> how its disk came to be
     notes: list[str] = field(default_factory=list)  # what is not measured, and why
+    side: str = ""  # Treatment.side of what is measured in it
+
+    @property
+    def second_qemu(self) -> bool:
+        """It shares all but QEMU with the environment of the plan's own side."""
+        return self.side not in ("", self.host.path)
+
+    def facts_path(self, path: str) -> str:
+        """Under which the facts of its machine `path` are kept: two QEMUs of one host boot guests of the same path."""
+        return f"{path} with {self.side}" if self.second_qemu else path
 
     def check_guards(self) -> None:
         """Raises MachineLost where one is gone: what is set up without it could stay, or be undone by another run."""
@@ -140,31 +161,42 @@ class Hosts:
 
     local: LocalMachine
     host: Machine
+    other: Machine | None = None  # a second host under test
 
 
 @contextlib.contextmanager
-def connected(url: str, warn: Callable[[str], None]) -> Iterator[Hosts]:
-    """Reach the host under test; at exit, what is still set up there is undone, and `warn` told what could not be."""
+def connected(url: str, warn: Callable[[str], None], other: str | None = None) -> Iterator[Hosts]:
+    """Reach the host under test; at exit, what is still set up there is undone, and `warn` told what could not be.
+
+    `other`: a second host under test, whose path is its name: `host` is the first one's.
+    """
     with contextlib.ExitStack() as stack:
-        local = LocalMachine()
+        local = LocalMachine(other if other == "local" else "host")
         stack.callback(_close, local, warn)
-        if url == "local":
-            yield Hosts(local, local)
-            return
-        host = connect_host(local, url)
-        stack.callback(_close, host, warn)
-        yield Hosts(local, host)
+
+        def reached(url: str, path: str) -> Machine:
+            if url == "local":
+                return local
+            machine = connect_host(local, url, path=path)
+            stack.callback(_close, machine, warn)
+            return machine
+
+        yield Hosts(local, reached(url, "host"), reached(other, other) if other else None)
 
 
-def set_up(
-    hosts: Hosts,
+def examine(
+    local: LocalMachine,
+    host: Machine,
     plan: Plan,
     image: Image,
     emit: Callable[[Event], None],
     options: EnvironmentOptions,
+    credentials: Credentials | None = None,
 ) -> Environment:
-    """Set up what `plan` needs; the hosts' guards undo it. Raises CannotMeasure and what the parts raise."""
-    local, host = hosts.local, hosts.host
+    """Whether `plan` can be measured on `host`, and with what. Raises CannotMeasure and what the parts raise.
+
+    `credentials`: the run's, where it has them already.
+    """
     _check_host(host)
     _check_memory(host, plan)
     environment = Environment(
@@ -174,21 +206,23 @@ def set_up(
         workloads=plan.build_workloads(),
         image=image,
         placed=place(host, local, image, emit),
-        credentials=Credentials.make(local),
+        credentials=credentials or Credentials.make(local),
         cpus=_cpus(host, plan.guest.vcpus),
         is_root=is_root(host),
     )
+    choose_hypervisor(environment, options.qemu, emit)
+    environment.workloads = plan.build_workloads(emulated=environment.emulated)
+    return environment
+
+
+def provision(environment: Environment, emit: Callable[[Event], None], options: EnvironmentOptions) -> None:
+    """Set up the networks and disks that the plan needs; the host's guard undoes it."""
     if not environment.is_root:
         environment.notes.append("The host's caches stay warm, because dropping them needs root there.")
-    _choose_hypervisor(environment, options.qemu, emit)
-    environment.workloads = plan.build_workloads(emulated=environment.emulated)
     if environment.wants("net"):
         _open_network(environment)
     if environment.wants("disk"):
         _open_disks(environment, options.disk_directory, emit)
-    for note in environment.notes:
-        emit(Notice(note))
-    return environment
 
 
 def _close(machine: GuardedMachine, warn: Callable[[str], None]) -> None:
@@ -241,7 +275,8 @@ def _cpus(host: Machine, count: int) -> str:
     return ",".join(str(number) for number in numbers[:count])
 
 
-def _choose_hypervisor(environment: Environment, binary: str | None, emit: Callable[[Event], None]) -> None:
+def choose_hypervisor(environment: Environment, binary: str | None, emit: Callable[[Event], None]) -> None:
+    """QEMU (`binary`, or the host's own) and what its guests run on; raises QemuError, CannotMeasure."""
     plan, host = environment.plan, environment.host
     if set(plan.layers) <= {"host"}:
         return

@@ -48,6 +48,8 @@ class WorkloadStarted:
     treatment: str
     workload: str
     case: str
+    iteration: int = 1  # of this boot
+    iterations: int = 1  # planned in this boot
 
 
 @dataclass(frozen=True, slots=True)

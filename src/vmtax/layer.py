@@ -226,10 +226,10 @@ def _guest_site(environment: Environment, layer: str, guest: Guest) -> Site:
 
 def _mount_carrier_disk(environment: Environment, carrier: Machine) -> None:
     """ext4 with one raw file in it, made and filled at the first boot and kept for all the others."""
-    if not environment.carrier_ready:
+    if not environment.carrier_ready.is_set():
         carrier.run("mkfs.ext4", "-q", "-F", CARRIER_DISK, timeout=300)
     carrier.run("mount", "-t", "ext4", CARRIER_DISK, CARRIER_MOUNT)
-    if environment.carrier_ready:
+    if environment.carrier_ready.is_set():
         return
     size = environment.disk_size
     carrier.run("fallocate", "-l", str(size), NESTED_DISK)
@@ -237,4 +237,4 @@ def _mount_carrier_disk(environment: Environment, carrier: Machine) -> None:
     when = "in the carrier's first boot, before anything was measured in it"
     environment.first_writes["nested"] = fill(carrier, (), NESTED_DISK, size, allocation=allocation, when=when)
     carrier.run("sync", timeout=300)
-    environment.carrier_ready = True
+    environment.carrier_ready.set()

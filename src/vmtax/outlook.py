@@ -8,8 +8,11 @@ from dataclasses import dataclass
 from vmtax.environment import CannotMeasure, EnvironmentOptions, available_memory, disk_bytes, is_root, memory_bytes
 from vmtax.machine import Machine
 from vmtax.meter.disk import disk_facts
-from vmtax.plan import Plan, fit_rounds, seconds_per_round
-from vmtax.result import Json
+from vmtax.plan import Plan, fit_rounds, pilot_seconds, seconds_per_round
+from vmtax.result import Json, Treatment
+from vmtax.schedule import PILOT_ITERATIONS, PILOT_ROUNDS
+from vmtax.sides import both
+from vmtax.stats import MOST_ITERATIONS
 from vmtax.units import format_duration
 
 GIB = 2**30
@@ -28,26 +31,37 @@ def outlook(
     host: Machine,
     options: EnvironmentOptions,
     *,
+    other: Machine | None = None,
     earlier_seconds_per_round: float | None,
     rounds_done: int = 0,
     builds_image: bool,
 ) -> list[Line]:
     """Lines for a person. Reads on `host`, changes nothing there.
 
+    other: the second host under test
     earlier_seconds_per_round: of the same plan on the same host, when it ran before
     rounds_done: complete ones of a run that is gone on with
     """
-    kept, _ = plan.treatments()
-    per_round = earlier_seconds_per_round or seconds_per_round(plan)
-    rounds = max(0, fit_rounds(plan, per_round)[0] - rounds_done)
-    root = is_root(host)
+    compared, treatments = (both(found, options.interleave_with) for found in (plan.treatments()[0], plan.entries()))
+    per_round = earlier_seconds_per_round or seconds_per_round(plan, treatments)
+    piloting = plan.iterations == "auto" and rounds_done < PILOT_ROUNDS
+    earlier = earlier_seconds_per_round is not None  # seconds that were measured hold the pilot already
+    more = pilot_seconds(plan, treatments) if piloting and not earlier else 0.0
+    rounds = max(0, fit_rounds(plan, per_round, more)[0] - rounds_done)
+    executions = _executions(plan, rounds, rounds_done)
+    places = [(host, [t for t in treatments if other is None or not t.side])]
+    if other is not None:
+        places.append((other, [t for t in treatments if t.side]))
     lines = [
-        Line("what", _what(plan, [treatment.name for treatment in kept], rounds_done)),
-        Line("how long", _how_long(per_round * rounds, rounds, earlier=earlier_seconds_per_round is not None)),
-        *_writes(plan, host, options, rounds),
-        Line("needs", _needs(plan, host)),
-        Line("as root" if root else "as a user", ROOT if root else USER),
+        Line("what", _what(plan, options, [treatment.name for treatment in compared], rounds_done)),
+        Line("how long", _how_long(per_round * rounds + more, rounds, earlier=earlier, piloting=piloting)),
     ]
+    for machine, theirs in places:
+        if other is not None:
+            lines.append(Line("on", other.path if machine is other else plan.host))
+        lines += [*_writes(plan, theirs, machine, options, executions), Line("needs", _needs(plan, machine))]
+        root = is_root(machine)
+        lines.append(Line("as root" if root else "as a user", ROOT if root else USER))
     if builds_image:
         lines.insert(0, Line("first", "builds the root image: about a minute, 2 GiB in the cache"))
     return lines
@@ -57,37 +71,50 @@ ROOT = "a bridge in a network namespace of its own; drops the page cache before 
 USER = "user networking in place of a bridge, and caches stay warm: both need root"
 
 
-def _what(plan: Plan, names: Sequence[str], done: int) -> str:
+def _what(plan: Plan, options: EnvironmentOptions, names: Sequence[str], done: int) -> str:
     shown = ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
     least, most = plan.rounds.min, plan.rounds.max
     rounds = f"{most} round{'' if most == 1 else 's'}" if least == most else f"{least} to {most} rounds"
     gone_on = f", {done} of them done" if done else ""
     treatments = "treatment" if len(names) == 1 else "treatments"
-    return f"plan {plan.name} on {plan.host}: {rounds}{gone_on}, each of {len(names)} {treatments} ({shown})"
+    on = plan.host
+    if options.interleave_with:
+        on += f" and {options.interleave_with}, interleaved"
+    return f"plan {plan.name} on {on}: {rounds}{gone_on}, each of {len(names)} {treatments} ({shown})"
 
 
-def _how_long(seconds: float, rounds: int, *, earlier: bool) -> str:
+def _how_long(seconds: float, rounds: int, *, earlier: bool, piloting: bool) -> str:
     basis = "as when this plan last ran here" if earlier else "a first guess; emulated guests take longer"
-    return f"about {format_duration(seconds)} for {rounds} round{'' if rounds == 1 else 's'}, {basis}"
+    longer = f"; the first {PILOT_ROUNDS} are the pilot and take longer than the rest" if piloting else ""
+    return f"about {format_duration(seconds)} for {rounds} round{'' if rounds == 1 else 's'}, {basis}{longer}"
 
 
-def _writes(plan: Plan, host: Machine, options: EnvironmentOptions, rounds: int) -> list[Line]:
+def _executions(plan: Plan, rounds: int, done: int) -> int:
+    """How often each case is run in the rounds to come, at most."""
+    if plan.iterations != "auto":
+        return plan.iterations * rounds
+    pilot = min(rounds, max(0, PILOT_ROUNDS - done))
+    return pilot * PILOT_ITERATIONS + (rounds - pilot) * MOST_ITERATIONS
+
+
+def _writes(
+    plan: Plan, treatments: Sequence[Treatment], host: Machine, options: EnvironmentOptions, executions: int
+) -> list[Line]:
     prepared = disk_bytes(plan)
     if not prepared:
         return []
-    treatments, _ = plan.treatments()
     workloads = plan.build_workloads()
     each_round = sum(
         workload.written_bytes(case)
         for treatment in treatments
         for workload in workloads
-        if treatment.layer in workload.layers
-        for case in workload.cases()
+        for case in plan.cases(workload, treatment)
     )
     facts = disk_facts(host, options.disk_directory)
     if facts["mount_point"] is None:
         raise CannotMeasure(f"{host.path}: no directory {options.disk_directory}; name another with --disk-dir")
-    more = f", then over it up to {_gib(each_round * rounds)} if the disk is fast" if each_round else ""
+    most = _gib(each_round * executions)
+    more = f", then over it up to {most} if the disk is fast" if each_round else ""
     return [Line("writes", f"{_gib(prepared)} to {_device(facts)}{more}; removed again")]
 
 

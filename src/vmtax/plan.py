@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
@@ -25,8 +25,9 @@ from vmtax import stats
 from vmtax.plan_error import PlanError, problems_of, raise_problems, unknown
 from vmtax.plan_yaml import Document, read
 from vmtax.result import LAYERS, Treatment
+from vmtax.schedule import PILOT_ITERATIONS, PILOT_ROUNDS
 from vmtax.stopping import Stopping
-from vmtax.treatment import matches, moved_defaults, treatments
+from vmtax.treatment import matches, moved_defaults, repeat, treatments
 from vmtax.units import format_duration, parse_bytes, parse_duration, parse_percent
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ __all__ = [
     "from_data",
     "load",
     "parse",
+    "pilot_seconds",
     "seconds_per_round",
 ]
 
@@ -57,6 +59,7 @@ _BUDGET_ROUNDS = 7  # a budget does not push the rounds below this
 # Guesses for the estimate before anything has run: start and settle of a guest, and of a carrier with its nested guest.
 _BOOT_SECONDS = {"host": 0.0, "vm": 10.0, "nested": 30.0}
 _BETWEEN_SECONDS = 1.0  # meter readings and round trips of each command
+_PLANNED_ITERATIONS = 5  # that a pilot may ask for
 
 
 def _precision(text: str) -> float | None:
@@ -73,6 +76,10 @@ Layer = Annotated[Name, rules.one_of("layer", LAYERS)]
 Levels = tuple[Name, ...]
 Memory = Annotated[
     int, rules.within(256 * _MIB, 2**50, "from 256MiB to 1024TiB"), rules.quantity(parse_bytes, "1GiB", bare=True)
+]
+Iterations = Annotated[
+    Annotated[Whole, Field(ge=1, le=1000)] | Literal["auto"],
+    BeforeValidator(rules.iterations),
 ]
 Margin = Annotated[float, rules.within(0.0001, 0.5, "from 0.01% to 50%"), rules.quantity(parse_percent, "3%")]
 Precision = Annotated[
@@ -154,6 +161,9 @@ class Plan(_Model):
         (), validate_default=True, description="metrics that stopping is about; by default each workload's first"
     )
     decide: Decide | None = Field(None, description="a question; the run may end when it is settled")
+    only_primary: bool = Field(
+        False, strict=True, description="leave out the cases that report no primary metric; the A/A always does"
+    )
     precision: Precision = Field(
         _PRECISION,
         description="half-width of the primary intervals at which the run may end: 0.01% to 50%, or `none`;"
@@ -164,6 +174,12 @@ class Plan(_Model):
         0.02, description="what does not matter in practice: 0.01% to 50%; makes ties in rankings", examples=["2%"]
     )
     rounds: Rounds = Field(Rounds(), description="how often each treatment runs")
+    iterations: Iterations = Field(
+        1,
+        description="how often each workload is run in each boot, which counts as one value all the same; `auto`:"
+        f" planned from a pilot, the first {PILOT_ROUNDS} rounds with {PILOT_ITERATIONS} each, and without warm-up",
+        examples=["auto"],
+    )
     budget: Budget = Field(
         20 * 60.0, description="time that the rounds must fit: `20m`, `1h30m`, or `none`", examples=["20m"]
     )
@@ -174,6 +190,20 @@ class Plan(_Model):
     def treatments(self) -> tuple[list[Treatment], list[str]]:
         """What is compared, and one line for each combination left out."""
         return treatments(self.layers, self.factors, self.exclude)
+
+    def entries(self) -> list[Treatment]:
+        """What enters each round: what is compared, and one guest treatment once more, the A/A."""
+        kept, _ = self.treatments()
+        again = repeat(kept)
+        return [*kept, *([again] if again else [])]
+
+    def cases(self, workload: Workload[Any], treatment: Treatment) -> Sequence[str]:
+        """Which cases of a workload this treatment runs: all, or only those that stopping is about."""
+        if treatment.layer not in workload.layers:
+            return ()
+        if treatment.repeats is None and not self.only_primary:
+            return workload.cases()
+        return [case for case in workload.cases() if any(m.name in self.primary for m in workload.reports(case))]
 
     def stopping(self) -> Stopping:
         """Its rules for when a run is over."""
@@ -287,11 +317,14 @@ def check(plan: Plan) -> list[str]:
     lines += moved_defaults(plan.factors)
     lines += [f"left out: {reason}" for reason in left_out]
     lines += _idle_excludes(plan)
+    again = repeat(kept)
+    if again is not None:
+        lines.append(f"{again.repeats} enters each round twice: the A/A that shows the noise floor")
     if len(kept) < 2:
         lines.append("nothing to compare: add a layer, or a second level of a factor")
     seconds = seconds_per_round(plan)
     lines += [_rounds_advice(plan), _duration_advice(plan, seconds)]
-    rounds, warnings = fit_rounds(plan, seconds)
+    rounds, warnings = fit_rounds(plan, seconds, pilot_seconds(plan))
     return lines + (warnings or _losses(plan, rounds))
 
 
@@ -314,15 +347,34 @@ def fit_rounds(plan: Plan, seconds_per_round: float, setup_seconds: float = 0.0)
     return rounds, [f"{budget} allows {rounds} of up to {plan.rounds.max} rounds{less}", *_losses(plan, rounds)]
 
 
-def seconds_per_round(plan: Plan) -> float:
-    """About how long a round takes, from the workloads' own estimates; for before anything has run."""
-    kept, _ = plan.treatments()
+def seconds_per_round(plan: Plan, treatments: Sequence[Treatment] | None = None) -> float:
+    """About how long a round takes, from the workloads' own estimates; for before anything has run.
+
+    treatments: what enters it, where that is not just the plan's own
+    """
+    entries = plan.entries() if treatments is None else treatments
+    times = _PLANNED_ITERATIONS if plan.iterations == "auto" else plan.iterations
+    return sum(_BOOT_SECONDS[treatment.layer] for treatment in entries) + times * _workload_seconds(plan, entries)
+
+
+def pilot_seconds(plan: Plan, treatments: Sequence[Treatment] | None = None) -> float:
+    """About how much longer than others the rounds of the pilot are, together; 0 where the plan has none."""
+    if plan.iterations != "auto":
+        return 0.0
+    entries = plan.entries() if treatments is None else treatments
+    more = PILOT_ITERATIONS - _PLANNED_ITERATIONS
+    return min(PILOT_ROUNDS, plan.rounds.max) * more * _workload_seconds(plan, entries)
+
+
+def _workload_seconds(plan: Plan, entries: Sequence[Treatment]) -> float:
+    """Every case of a round once."""
     workloads = plan.build_workloads()
-    return sum(_BOOT_SECONDS[t.layer] + sum(_seconds(w) for w in workloads if t.layer in w.layers) for t in kept)
-
-
-def _seconds(workload: Workload[Any]) -> float:
-    return sum(workload.seconds(case) + _BETWEEN_SECONDS for case in workload.cases())
+    return sum(
+        workload.seconds(case) + _BETWEEN_SECONDS
+        for treatment in entries
+        for workload in workloads
+        for case in plan.cases(workload, treatment)
+    )
 
 
 def _losses(plan: Plan, rounds: int) -> list[str]:
@@ -364,9 +416,11 @@ def _rounds_advice(plan: Plan) -> str:
 
 
 def _duration_advice(plan: Plan, seconds: float) -> str:
-    low, high = (format_duration(rounds * seconds) for rounds in (plan.rounds.min, plan.rounds.max))
+    pilot = pilot_seconds(plan)
+    low, high = (format_duration(rounds * seconds + pilot) for rounds in (plan.rounds.min, plan.rounds.max))
     total = f"{low} to {high}" if low != high else low
-    return f"about {format_duration(seconds)} a round where nothing is emulated, {total} in all"
+    longer = f" after a pilot of {PILOT_ROUNDS} longer ones" if pilot else ""
+    return f"about {format_duration(seconds)} a round{longer} where nothing is emulated, {total} in all"
 
 
 def _count(number: int, noun: str) -> str:

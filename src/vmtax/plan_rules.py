@@ -74,6 +74,14 @@ def one_of(what: str, legal: Sequence[str]) -> AfterValidator:
     return AfterValidator(test)
 
 
+def iterations(value: object) -> object:
+    """A whole number, or the word for as many as pay."""
+    whole = isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= 1000
+    if not whole and value != "auto":
+        raise ValueError(f"must be a whole number from 1 to 1000, or auto, not {show(value)}")
+    return value
+
+
 def plan_name(name: str) -> str:
     """A name that may stand in a file name."""
     if not _NAME.fullmatch(name):

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from vmtax import stats
+from vmtax import schedule, stats
 from vmtax.compare import as_overhead, boot_numbers
 from vmtax.result import Experiment, Metric, Treatment
 
@@ -37,6 +37,7 @@ class Ranking:
 
     metric: Metric
     layer: str
+    side: str  # Treatment.side of them all
     standings: tuple[Standing, ...]  # best first
     method: str  # what the claims rest on
     rounds: int  # in which every treatment has a value
@@ -50,6 +51,7 @@ class FactorEffect:
 
     metric: Metric
     layer: str
+    side: str  # Treatment.side of them all
     factors: tuple[str, ...]
     levels: tuple[str, ...]
     overhead: float  # fraction, above 0 is a cost
@@ -61,9 +63,9 @@ class FactorEffect:
 def rankings(experiment: Experiment, numbers: Numbers | None = None) -> tuple[Ranking, ...]:
     """For every layer of three treatments or more and every metric that they have; primary metrics first.
 
-    `numbers` are `compare.boot_numbers` of its trials where they are known already.
+    `numbers` are `compare.boot_numbers` of the trials that count, where they are known already.
     """
-    known = boot_numbers(experiment.trials) if numbers is None else numbers
+    known = boot_numbers(schedule.counted_in(experiment)) if numbers is None else numbers
     within = float(experiment.plan.get("same_within", 0.02))
     found = (_ranking(metric, members, known, within) for metric, members in _fields(experiment, known))
     return tuple(ranking for ranking in found if ranking is not None)
@@ -71,7 +73,7 @@ def rankings(experiment: Experiment, numbers: Numbers | None = None) -> tuple[Ra
 
 def effects(experiment: Experiment, numbers: Numbers | None = None) -> tuple[FactorEffect, ...]:
     """Of the plan's primary metrics, for every layer in which two factors or more differ."""
-    known = boot_numbers(experiment.trials) if numbers is None else numbers
+    known = boot_numbers(schedule.counted_in(experiment)) if numbers is None else numbers
     primary = experiment.plan.get("primary", ())
     return tuple(
         effect
@@ -83,10 +85,10 @@ def effects(experiment: Experiment, numbers: Numbers | None = None) -> tuple[Fac
 
 def _fields(experiment: Experiment, numbers: Numbers) -> Iterator[tuple[Metric, Sequence[Treatment]]]:
     """(metric, treatments that have it) of each ranking."""
-    layers: dict[str, list[Treatment]] = defaultdict(list)
+    layers: dict[tuple[str, str], list[Treatment]] = defaultdict(list)  # by layer and side
     for treatment in experiment.treatments:
         if treatment.repeats is None:
-            layers[treatment.layer].append(treatment)
+            layers[treatment.layer, treatment.side].append(treatment)
     primary = {name: place for place, name in enumerate(experiment.plan.get("primary", ()))}
     metrics = sorted(dict.fromkeys(metric for metric, _ in numbers), key=lambda m: primary.get(m.name, len(primary)))
     for metric in metrics:
@@ -121,7 +123,9 @@ def _ranking(metric: Metric, members: Sequence[Treatment], numbers: Numbers, wit
         beaten_by = tuple(names[other] for other in ranked.order if ranked.beaten[other, number])
         standings.append(Standing(names[number], overhead, low, high, number in top, tie, beaten_by))
     left_out = len(logs) - ranked.rounds
-    return Ranking(metric, members[0].layer, tuple(standings), ranked.method, ranked.rounds, left_out, within)
+    return Ranking(
+        metric, members[0].layer, members[0].side, tuple(standings), ranked.method, ranked.rounds, left_out, within
+    )
 
 
 def _against(
@@ -146,4 +150,6 @@ def _effects(metric: Metric, members: Sequence[Treatment], numbers: Numbers) -> 
     for effect in found:
         overhead, low, high = as_overhead(metric.better, effect.ratio, effect.low, effect.high)
         assert low is not None and high is not None
-        yield FactorEffect(metric, members[0].layer, effect.factors, effect.levels, overhead, low, high, effect.share)
+        yield FactorEffect(
+            metric, members[0].layer, members[0].side, effect.factors, effect.levels, overhead, low, high, effect.share
+        )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,7 +33,8 @@ class Before:
 
     round: int = 1  # of its newest trial: the first that may have something left to do
     position: int = 0  # of its newest trial; what stands before it in the round is over, failures included
-    trials: frozenset[tuple[int, str, str, str]] = frozenset()  # round, treatment, workload, case
+    trials: frozenset[tuple[int, str, str, str, int]] = frozenset()  # round, treatment, workload, case, iteration
+    failed: frozenset[tuple[int, str, str, str]] = frozenset()  # round, treatment, workload, case: its boot has no more
     refused: frozenset[tuple[int, str, str]] = frozenset()  # round, treatment, workload: the other cases are over too
 
     @staticmethod
@@ -46,18 +47,20 @@ class Before:
         if not known:
             return Before()
         newest = known[-1]
-        done = frozenset((t.round, t.treatment, t.workload, t.case) for t in known)
+        done = frozenset((t.round, t.treatment, t.workload, t.case, t.iteration) for t in known)
+        failed = frozenset((t.round, t.treatment, t.workload, t.case) for t in known if t.status == "failed")
         refused = frozenset((t.round, t.treatment, t.workload) for t in known if t.status == "refused")
-        return Before(newest.round, newest.position if same_boot else sys.maxsize, done, refused)
+        return Before(newest.round, newest.position if same_boot else sys.maxsize, done, failed, refused)
 
-    def has(self, place: Place, workload: str, case: str) -> bool:
+    def has(self, place: Place, workload: str, case: str, iteration: int = 1) -> bool:
         """Whether this is not to be done again."""
         if (place.round, place.position) < (self.round, self.position):
             return True
         # A boot is recorded last of all: whatever became of it, this treatment's turn is over.
-        over = (place.round, place.treatment, *BOOT) in self.trials
+        over = (place.round, place.treatment, *BOOT, 1) in self.trials
+        over = over or (place.round, place.treatment, workload, case) in self.failed
         over = over or (place.round, place.treatment, workload) in self.refused
-        return over or (place.round, place.treatment, workload, case) in self.trials
+        return over or (place.round, place.treatment, workload, case, iteration) in self.trials
 
 
 def resumable(experiment: Experiment) -> tuple[Plan, EnvironmentOptions]:
@@ -71,13 +74,13 @@ def resumable(experiment: Experiment) -> tuple[Plan, EnvironmentOptions]:
     return from_data(experiment.plan, source=experiment.id), EnvironmentOptions.from_json(experiment.options)
 
 
-def refuse_other_host(experiment: Experiment, facts: Json) -> None:
-    """Raises CannotResume where the host under test is no longer what it was."""
-    then = experiment.facts.get("host")
-    if then is None:
-        return  # it was stopped before it had them, and before any trial
+def refuse_other_host(experiment: Experiment, facts_by_path: Mapping[str, Json]) -> None:
+    """Raises CannotResume where a host under test, or its QEMU, is no longer what it was."""
     differing = [
-        f"{name} was {_fact(then, name)}, is {_fact(facts, name)}"
+        f"{name} was {_fact(then, name)}, is {_fact(facts, name)}{'' if path == 'host' else f' ({path})'}"
+        for path, facts in facts_by_path.items()
+        # Without them it was stopped before it had them, and before any trial.
+        if (then := experiment.facts.get(path)) is not None
         for name in SAME
         if _fact(then, name) != _fact(facts, name)
     ]
@@ -94,19 +97,22 @@ def image_of(experiment: Experiment) -> str | None:
     return found if isinstance(found, str) else None
 
 
-def resumed_note(experiment: Experiment, facts: Json) -> str:
+def resumed_note(experiment: Experiment, facts_by_path: Mapping[str, Json]) -> str:
     """What a reader of the report must know of the gap."""
     newest = max((trial.started + trial.wall_seconds for trial in experiment.trials), default=experiment.created)
     after = format_duration(max(0.0, time.time() - newest))
     rebooted = "; the host was rebooted in between, so that round was not finished"
-    boot = "" if same_boot(experiment, facts) else rebooted
+    boot = "" if same_boot(experiment, facts_by_path) else rebooted
     number = max((trial.round for trial in experiment.trials), default=1)
     return f"The run was stopped ({experiment.state}) in round {number} and gone on with after {after}{boot}."
 
 
-def same_boot(experiment: Experiment, facts: Json) -> bool:
-    """Whether the host under test still is in the boot in which the experiment was stopped."""
-    return bool(_fact(experiment.facts.get("host") or facts, "boot_id") == _fact(facts, "boot_id"))
+def same_boot(experiment: Experiment, facts_by_path: Mapping[str, Json]) -> bool:
+    """Whether every host under test still is in the boot in which the experiment was stopped."""
+    return all(
+        _fact(experiment.facts.get(path) or facts, "boot_id") == _fact(facts, "boot_id")
+        for path, facts in facts_by_path.items()
+    )
 
 
 def _fact(facts: Json, dotted: str) -> Any:

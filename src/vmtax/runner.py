@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
-from vmtax import compare
-from vmtax.environment import Environment, EnvironmentOptions, Hosts, set_up
+from vmtax import compare, interleave, schedule
+from vmtax.environment import Environment, EnvironmentOptions, Hosts
 from vmtax.event import (
     Event,
     GuestBooted,
@@ -25,18 +26,20 @@ from vmtax.hypervisor import BootFailed
 from vmtax.image.cache import Image
 from vmtax.layer import Opened, opened
 from vmtax.machine import MachineError, MachineLost
-from vmtax.meter.disk import disk_facts
-from vmtax.meter.facts import differences, qemu_facts, read_facts
+from vmtax.meter.facts import qemu_facts, read_facts
 from vmtax.plan import Plan, fit_rounds
 from vmtax.result import Boot, Comparison, Experiment, Json, Treatment, Trial
 from vmtax.resume import Before, refuse_other_host, resumable, resumed_note, same_boot
+from vmtax.sides import both
 from vmtax.stopping import count
 from vmtax.store import Store, StoreError
 from vmtax.treatment import moved_defaults, shuffled_rounds
 from vmtax.trial import BOOT, Place, Signatures, boot_trial, failed_boot, run_trial
 from vmtax.units import format_duration
+from vmtax.workload import Workload
 
 Emit = Callable[[Event], None]
+Todo = Mapping[schedule.Case, Sequence[int]]  # (workload, case) -> iterations
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +56,7 @@ class Run:
 
     id: str
     plan: Plan
-    environment: Environment
+    environments: interleave.Environments
     treatments: tuple[Treatment, ...]
     store: Store
     emit: Emit
@@ -64,8 +67,23 @@ class Run:
     boots: list[Boot] = field(default_factory=list)
     facts: dict[str, Json] = field(default_factory=dict)  # by machine path
     notes: list[str] = field(default_factory=list)
+    schedules: dict[schedule.Case, schedule.Schedule] = field(default_factory=dict)  # once the pilot is over
     ended: str | None = None  # why there are no more rounds
     up: set[str] = field(default_factory=set)  # treatments that have come up in this session
+
+    @property
+    def pilot(self) -> int:
+        """Rounds that are run to plan the iterations of the others."""
+        return min(schedule.PILOT_ROUNDS, self.plan.rounds.max) if self.plan.iterations == "auto" else 0
+
+    @property
+    def environment(self) -> Environment:
+        """The plan's own side; what is to be measured is the same on the other."""
+        return self.environments[""]
+
+    def side_of(self, treatment: str) -> Environment:
+        """Where the treatment of that name is measured."""
+        return self.environments[next(t.side for t in self.treatments if t.name == treatment)]
 
     def note(self, text: str) -> None:
         """Keep with the experiment, once, what its reader must know."""
@@ -92,6 +110,13 @@ class Pace:
         self.rounds.append(now - self._since)
         self._since = now
 
+    def shorten(self, seconds: float) -> None:
+        """Rounds to come are shorter than those so far by this: the difference was setting up."""
+        # A round that was gone on with may itself have taken less.
+        shorter = [max(lap - seconds, lap / 10) for lap in self.rounds]
+        self.setup_seconds += sum(self.rounds) - sum(shorter)
+        self.rounds = shorter
+
     @property
     def seconds_per_round(self) -> float:
         return statistics.mean(self.rounds[1:] or self.rounds)
@@ -100,16 +125,17 @@ class Pace:
 def run(hosts: Hosts, plan: Plan, image: Image, store: Store, options: Options, emit: Emit) -> str:
     """Carry out `plan`; returns the experiment's id. Raises what stops it, with everything measured kept."""
     clock = time.monotonic()
-    treatments, left_out = plan.treatments()
-    environment = set_up(hosts, plan, image, emit, options.environment)
-    facts = _host_facts(environment)
-    experiment = _experiment(store, plan, tuple(treatments), options)
+    _, left_out = plan.treatments()
+    environments = interleave.set_up(hosts, plan, image, emit, options.environment)
+    facts = interleave.host_facts(environments)
+    treatments = both(plan.entries(), options.environment.interleave_with)
+    experiment = _experiment(store, plan, treatments, options)
     store.begin(experiment)
-    active = Run(experiment.id, plan, environment, experiment.treatments, store, emit, _seed(plan, experiment))
+    active = Run(experiment.id, plan, environments, experiment.treatments, store, emit, _seed(plan, experiment))
     with _finished(active):
-        _keep_facts(active, "host", facts)
-        for text in (*left_out, *moved_defaults(plan.factors), *environment.notes):
+        for text in (*left_out, *moved_defaults(plan.factors)):
             active.note(text)
+        _keep_host_facts(active, facts)
         _rounds(active, Pace(setup_seconds=time.monotonic() - clock), clock)
     return experiment.id
 
@@ -118,24 +144,23 @@ def resume(hosts: Hosts, id: str, image: Image, store: Store, emit: Emit) -> str
     """Finish the experiment that was stopped; no trial that it has is repeated. Raises CannotResume, and as `run`."""
     clock = time.monotonic()
     plan, options = resumable(store.load(id))
-    environment = set_up(hosts, plan, image, emit, options)
-    facts = _host_facts(environment)
+    environments = interleave.set_up(hosts, plan, image, emit, options)
+    facts = interleave.host_facts(environments)
     experiment = store.load(id, with_raw=True)
     refuse_other_host(experiment, facts)
     store.resume(experiment.id)
     active = Run(
-        *(experiment.id, plan, environment, experiment.treatments, store, emit, _seed(plan, experiment)),
+        *(experiment.id, plan, environments, experiment.treatments, store, emit, _seed(plan, experiment)),
         before=Before.of(experiment.trials, same_boot=same_boot(experiment, facts)),
-        signatures=Signatures.of(environment.workloads, experiment.trials),
+        signatures=Signatures.of(environments[""].workloads, experiment.trials),
         trials=list(experiment.trials),
         boots=list(experiment.boots),
         facts=dict(experiment.facts),
         notes=list(experiment.notes),
     )
     with _finished(active):
-        for text in (resumed_note(experiment, facts), *environment.notes):
-            active.note(text)
-        _keep_facts(active, "host", facts)
+        active.note(resumed_note(experiment, facts))
+        _keep_host_facts(active, facts)
         _rounds(active, Pace(setup_seconds=time.monotonic() - clock), clock)
     return experiment.id
 
@@ -181,18 +206,27 @@ def _rounds(active: Run, pace: Pace, clock: float) -> None:
     """Rounds until they are enough."""
     plan = active.plan
     earlier = len(active.trials)
+    first = active.before.round
+    if first > active.pilot:
+        _plan_iterations(active)
     active.emit(RunStarted(active.id, active.treatments, plan.rounds.min, plan.rounds.max))
     for number, order in enumerate(shuffled_rounds(active.treatments, active.seed), start=1):
-        if number < active.before.round:
+        if number < first:
             continue
         for position, treatment in enumerate(order, start=1):
             _treatment(active, Place(number, position, treatment.name), treatment)
         pace.lap()
+        if number == active.pilot:
+            _plan_iterations(active)
+            pace.shorten(schedule.pilot_excess(active.trials, active.schedules))
+            active.emit(Notice(schedule.told(active.schedules)))
         planned, warnings = fit_rounds(plan, pace.seconds_per_round, pace.setup_seconds)
-        if len(pace.rounds) == 1:
-            for text in differences(active.facts):
+        if number == first:
+            for text in interleave.layer_differences(active.facts, active.environments):
                 active.note(text)
-            for text in (*warnings, *differences(active.facts)):
+                active.emit(Notice(text))
+        if number == max(first, active.pilot):  # before, rounds are longer than they will be
+            for text in warnings:
                 active.emit(Notice(text))
         primary = _primary(active)
         active.ended = _why_over(active, primary, number)
@@ -208,6 +242,12 @@ def _rounds(active: Run, pace: Pace, clock: float) -> None:
         active.emit(RoundFinished(number, planned, pace.seconds_per_round * (planned - number), primary))
 
 
+def _plan_iterations(active: Run) -> None:
+    """The pilot is over, if there was one: how often each case is run in the boots to come."""
+    if active.pilot:
+        active.schedules = schedule.schedules(active.trials, active.boots, active.plan.primary)
+
+
 def _tell_end(active: Run, rounds: int, trials: Sequence[Trial], seconds: float) -> None:
     inside = sum(trial.wall_seconds for trial in trials if trial.workload != "boot")
     active.emit(RunFinished(active.id, rounds, seconds, inside / seconds))
@@ -218,49 +258,57 @@ def _treatment(active: Run, place: Place, treatment: Treatment) -> None:
     todo = _todo(active, place, treatment)
     if not todo:
         return
-    active.environment.check_guards()
+    for environment in active.environments.values():
+        environment.check_guards()
     active.emit(TreatmentStarted(place.round, place.position, place.treatment))
     started = time.time()
     try:
-        with opened(active.environment, treatment) as layer:
+        with opened(active.side_of(treatment.name), treatment) as layer:
             active.up.add(treatment.name)
             _record_boots(active, place, layer)
-            _keep_first_writes(active)
+            _keep_first_writes(active, treatment)
             lost = _workloads(active, place, layer, todo)
             if layer.guests and not lost:
                 _shut_down(active, place, layer)
     except (BootFailed, MachineError) as failure:
-        if treatment.name not in active.up or not _host_answers(active):
+        if treatment.name not in active.up or not _host_answers(active.side_of(treatment.name)):
             raise  # nothing is known to work yet, or nothing will: say so now, not after hours
         active.add(failed_boot(place, started, str(failure)))
 
 
-def _todo(active: Run, place: Place, treatment: Treatment) -> set[tuple[str, str]]:
-    """(workload, case) that are still to be run in this boot; the boot itself counts as one."""
-    wanted = {
+def _todo(active: Run, place: Place, treatment: Treatment) -> Todo:
+    """What is still to be run in this boot; the boot itself counts as one."""
+    wanted = [
         (workload.name, case)
         for workload in active.environment.workloads
         if treatment.layer in workload.layers
-        for case in (workload.cases() or BOOT[1:])
-    }
-    return {what for what in wanted if not active.before.has(place, *what)}
+        for case in (active.plan.cases(workload, treatment) if workload.cases() else BOOT[1:])
+    ]
+    left = {what: _iterations_left(active, place, what) for what in wanted}
+    return {what: iterations for what, iterations in left.items() if iterations}
 
 
-def _host_answers(active: Run) -> bool:
+def _iterations_left(active: Run, place: Place, what: schedule.Case) -> list[int]:
+    runs = 1 if what == BOOT else schedule.runs(active.plan.iterations, active.schedules, what, place.round)
+    return [iteration for iteration in range(1, runs + 1) if not active.before.has(place, *what, iteration)]
+
+
+def _host_answers(environment: Environment) -> bool:
     try:
-        return active.environment.host.succeeds("true", timeout=20)
+        return environment.host.succeeds("true", timeout=20)
     except MachineLost:
         return False
 
 
 def _record_boots(active: Run, place: Place, layer: Opened) -> None:
+    environment = active.side_of(place.treatment)
     for guest in layer.guests:
         boot = Boot(
             round=place.round,
             treatment=place.treatment,
             path=guest.path,
             accelerator=guest.spec.accelerator,
-            emulated=active.environment.emulated,
+            emulated=environment.emulated,
             argv=guest.argv,
             ready_seconds=guest.ready_seconds,
             kernel_seconds=guest.kernel_seconds,
@@ -269,41 +317,56 @@ def _record_boots(active: Run, place: Place, layer: Opened) -> None:
         active.store.add_boot(active.id, boot)
         active.boots.append(boot)
         active.emit(GuestBooted(boot))
-        if guest.path not in active.facts:
+        path = environment.facts_path(guest.path)
+        if path not in active.facts:
             facts = read_facts(guest.machine)
             if len(layer.guests) > 1 and guest is not layer.guests[-1]:
                 facts["qemu"] = qemu_facts(guest.machine)
             facts["command_line"] = list(guest.argv)
-            _keep_facts(active, guest.path, facts)
+            _keep_facts(active, path, facts)
 
 
-def _keep_first_writes(active: Run) -> None:
+def _keep_first_writes(active: Run, treatment: Treatment) -> None:
     """How each disk under test was made; the nested one is, in the first boot of its carrier."""
-    known = {layer: written.to_json() for layer, written in active.environment.first_writes.items()}
-    host = active.facts["host"]
-    if known and known != host["disk"].get("first_write"):
-        _keep_facts(active, "host", {**host, "disk": {**host["disk"], "first_write": known}})
+    environment = active.side_of(treatment.name)
+    path = environment.facts_path(environment.host.path)
+    facts = active.facts.get(path, {})
+    known = {layer: written.to_json() for layer, written in environment.first_writes.items()}
+    if "disk" in facts and known != facts["disk"].get("first_write", {}):
+        _keep_facts(active, path, {**facts, "disk": {**facts["disk"], "first_write": known}})
 
 
-def _workloads(active: Run, place: Place, layer: Opened, todo: Set[tuple[str, str]]) -> bool:
+def _workloads(active: Run, place: Place, layer: Opened, todo: Todo) -> bool:
     """Run every workload that this layer can and that is to be done; True when the machine was lost on the way."""
     for workload in active.environment.workloads:
         if layer.site.layer not in workload.layers or (workload.name == "net" and layer.site.link is None):
             continue
         for case in (case for case in workload.cases() if (workload.name, case) in todo):
-            active.emit(WorkloadStarted(place.treatment, workload.name, case))
-            environment = active.environment
-            trial = run_trial(
-                *(place, layer, workload, case, active.signatures),
-                host=environment.host,
-                emulated=environment.emulated,
-            )
-            active.add(trial)
-            if trial.status == "refused":
+            last = _iterations(active, place, layer, workload, case, todo[workload.name, case])
+            if last.status == "refused":
                 break  # the other cases did other work too
-            if trial.status == "failed" and not _answers(layer):
+            if last.status == "failed" and not _answers(layer):
                 return True
     return False
+
+
+def _iterations(
+    active: Run, place: Place, layer: Opened, workload: Workload[Any], case: str, iterations: Sequence[int]
+) -> Trial:
+    """Run one case so often, or until it fails, for the next would fail too; the last trial."""
+    environment = active.side_of(place.treatment)
+    for iteration in iterations:
+        active.emit(WorkloadStarted(place.treatment, workload.name, case, iteration, iterations[-1]))
+        trial = run_trial(
+            *(place, layer, workload, case, active.signatures),
+            iteration=iteration,
+            host=environment.host,
+            emulated=environment.emulated,
+        )
+        active.add(trial)
+        if trial.status != "ok":
+            break
+    return trial
 
 
 def _answers(layer: Opened) -> bool:
@@ -323,23 +386,16 @@ def _shut_down(active: Run, place: Place, layer: Opened) -> None:
         carrier.shut_down()
 
 
-def _host_facts(environment: Environment) -> Json:
-    facts = read_facts(environment.host)
-    facts["image"] = {
-        "identity": environment.image.identity,
-        "kernel": environment.image.kernel,
-        "manifest": environment.image.manifest(),
-    }
-    facts["cpus_measured"] = environment.cpus
-    facts["measured_as_root"] = environment.is_root
-    if environment.qemu is not None:
-        qemu = environment.qemu
-        facts["qemu"] = {"command": list(qemu.command), "version": qemu.version, "text": qemu.described}
-    if environment.accelerator is not None:
-        facts["accelerator"] = {"name": environment.accelerator.name, "reason": environment.accelerator.reason}
-    if environment.disk_directory is not None:
-        facts["disk"] = disk_facts(environment.host, environment.disk_directory)
-    return facts
+def _keep_host_facts(active: Run, facts: Mapping[str, Json]) -> None:
+    """With what the hosts' set-up had to say, and in what the sides differ."""
+    for path, found in facts.items():
+        _keep_facts(active, path, found)
+    for environment in active.environments.values():
+        for text in environment.notes:
+            active.note(text)
+    for text in interleave.side_differences(active.facts, active.environments):
+        active.note(text)
+        active.emit(Notice(text))
 
 
 def _keep_facts(active: Run, path: str, facts: Json) -> None:
@@ -349,14 +405,18 @@ def _keep_facts(active: Run, path: str, facts: Json) -> None:
 
 def _primary(active: Run) -> tuple[Comparison, ...]:
     """The comparisons that stopping is about."""
-    found = compare.comparisons(active.treatments, active.trials, active.boots, active.plan.stopping().alpha)
-    return tuple(entry for entry in found if entry.metric.name in active.plan.primary)
+    trials = schedule.counted(active.trials, active.schedules)
+    found = compare.comparisons(active.treatments, trials, active.boots, active.plan.stopping().alpha)
+    repeats = {treatment.name for treatment in active.treatments if treatment.repeats is not None}
+    primary = active.plan.primary
+    return tuple(entry for entry in found if entry.metric.name in primary and entry.treatment not in repeats)
 
 
 def _comparable(active: Run) -> set[str]:
     """The primary metrics that two treatments which are set side by side both have: a host has no boot time."""
     layer = {treatment.name: treatment.layer for treatment in active.treatments}
-    pairs = [{layer[name] for name in pair} for pair in compare.contrasts(active.treatments)]
+    compared = [treatment for treatment in active.treatments if treatment.repeats is None]
+    pairs = [{layer[name] for name in pair} for pair in compare.contrasts(compared)]
     found = {
         metric.name
         for workload in active.environment.workloads

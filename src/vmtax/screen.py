@@ -99,8 +99,9 @@ class State:
                 self.emulated = self.emulated or boot.emulated
                 mark = " (emulated)" if boot.emulated else ""
                 self.doing[boot.treatment] = f"{boot.path} ready in {boot.ready_seconds:.1f} s{mark}"
-            case event.WorkloadStarted(treatment, workload, case):
-                self.doing[treatment] = f"{workload} {case}".strip()
+            case event.WorkloadStarted(treatment, workload, case, iteration, iterations):
+                which = f", {iteration} of {iterations}" if iterations > 1 else ""
+                self.doing[treatment] = f"{workload} {case}".strip() + which
             case event.TrialFinished(trial) if trial.error:
                 error = trial.error.partition("\n")[0]
                 what = f"{trial.treatment} {trial.workload} {trial.case}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from vmtax.result import Treatment
@@ -108,6 +108,15 @@ def treatments(
             else:
                 left_out.append(f"{treatment.name}: {reason}")
     return kept, left_out
+
+
+def repeat(treatments: Sequence[Treatment]) -> Treatment | None:
+    """The first guest treatment once more, for the A/A of each round; None where there is no guest.
+
+    A guest, so that the differences between boots are in it (METHOD.md, guards).
+    """
+    guests = sorted((t for t in treatments if t.layer in GUESTS), key=lambda t: GUESTS.index(t.layer))
+    return replace(guests[0], name=f"{guests[0].name} again", repeats=guests[0].name) if guests else None
 
 
 def matches(treatment: Treatment, entry: Mapping[str, Sequence[str]]) -> bool:

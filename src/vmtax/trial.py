@@ -65,17 +65,18 @@ def run_trial(
     case: str,
     signatures: Signatures,
     *,
+    iteration: int,
     host: Machine,
     emulated: bool,
 ) -> Trial:
-    """Run one case. A failure is a trial too: status and error say so, and what the tool printed is kept.
+    """Run one case once. A failure is a trial too: status and error say so, and what the tool printed is kept.
 
     `host`: the host under test, which is watched meanwhile.
     """
     machine, _ = workload.seat(layer.site)
     layer.clocks.begin(machine)
     before = _reading(host)
-    trial = _run(place, layer, workload, case, signatures, emulated)
+    trial = replace(_run(place, layer, workload, case, signatures, emulated), iteration=iteration)
     after = _reading(host)
     if before is not None and after is not None:
         trial = replace(trial, disturbance=pressure.between(before, after))

@@ -110,6 +110,13 @@ def test_a_host_over_ssh_is_measured_with_the_same_code(image: Image, remote: Re
     assert list((tmp_path / "state/vmtax/undo").glob("*.undo")) == [], "the far guard undid its list"
 
 
+def test_this_machine_under_another_name_is_no_second_host(image: Image, remote: RemoteHost, tmp_path: Path) -> None:
+    done = remote.vmtax("run", "--interleave-with", "ssh://testhost", "--yes", directory=tmp_path)
+    assert done.returncode == 1
+    assert "ssh://testhost is the machine that local is: interleave with another" in done.stderr
+    assert list((tmp_path / "state/vmtax/undo").glob("*.undo")) == []
+
+
 def test_a_changed_host_key_is_refused_as_ssh_would(remote: RemoteHost, tmp_path: Path) -> None:
     (remote.ssh / "known_hosts").write_text(f"{ADDRESS} {(remote.ssh / 'id.pub').read_text()}")
     done = remote.vmtax("run", "--host", "ssh://testhost", "--yes", directory=tmp_path)

@@ -10,7 +10,8 @@ from vmtax.environment import EnvironmentOptions
 from vmtax.machine.fake import FakeMachine, Reply
 from vmtax.meter.disk import FINDMNT, LSBLK
 from vmtax.outlook import outlook
-from vmtax.plan import Plan, load, parse
+from vmtax.plan import Plan, load, parse, seconds_per_round
+from vmtax.units import format_duration
 
 GIB = 2**30
 MOUNT = {"target": "/", "source": "/dev/nvme0n1p2", "fstype": "xfs", "options": "rw", "avail": 50 * GIB}
@@ -62,7 +63,7 @@ def test_who_goes_on_is_told_of_the_rest() -> None:
     ("patterns", "wanted"),
     [
         ("[randread-4k-qd1]", "32 MiB to /var/tmp on /dev/nvme0n1p2 (xfs, 50.0 GiB free); removed"),
-        ("[write-1m]", "then over it up to 2.8 GiB if"),
+        ("[write-1m]", "then over it up to 5.6 GiB if"),
     ],
 )
 def test_reads_write_nothing(patterns: str, wanted: str) -> None:
@@ -74,3 +75,33 @@ def test_reads_write_nothing(patterns: str, wanted: str) -> None:
 
 def test_without_a_disk_nothing_is_written() -> None:
     assert "writes" not in said(parse("name: x\nlayers: [host]\nworkloads: [chess]"), host())
+
+
+def test_both_hosts_are_told_and_both_sides_take_their_time() -> None:
+    plan, options = load("quick"), EnvironmentOptions(interleave_with="ssh://b")
+    other = host(root=False, available=4 * GIB)
+    other.path = "ssh://b"
+    lines = outlook(plan, host(), options, other=other, earlier_seconds_per_round=None, builds_image=False)
+    alone = outlook(plan, host(), EnvironmentOptions(), earlier_seconds_per_round=None, builds_image=False)
+    kinds = [line.what for line in lines]
+    assert kinds == ["what", "how long", "on", "writes", "needs", "as root", "on", "writes", "needs", "as a user"]
+    assert "on local and ssh://b, interleaved: 7 rounds, each of 6 treatments" in lines[0].text
+    assert [line.text for line in lines if line.what == "on"] == ["local", "ssh://b"]
+    assert "(4.0 GiB available)" in lines[8].text and lines[3].text == alone[2].text == lines[7].text
+    seconds = 7 * seconds_per_round(plan)
+    for found, wanted in ((alone, seconds), (lines, 2 * seconds)):
+        assert found[1].text.startswith(f"about {format_duration(wanted)} for 7 rounds")
+
+
+def test_a_second_qemu_writes_to_the_same_disk_and_adds_its_guests_only() -> None:
+    plan = parse(
+        "name: x\nlayers: [host, vm]\nrounds: {min: 1, max: 1}\n"
+        "workloads: [{disk: {size: 32MiB, seconds: 1, patterns: [write-1m]}}]"
+    )
+    options = EnvironmentOptions(interleave_with="/opt/qemu")
+    lines = outlook(plan, host(), options, earlier_seconds_per_round=None, builds_image=False)
+    alone = outlook(plan, host(), EnvironmentOptions(), earlier_seconds_per_round=None, builds_image=False)
+    assert "each of 3 treatments (host, vm, vm with /opt/qemu)" in lines[0].text
+    more, once = ({line.what: line.text for line in found}["writes"] for found in (lines, alone))
+    assert once.startswith("32 MiB to") and more.startswith("32 MiB to"), "the disk is filled once"
+    assert "up to 8.4 GiB" in once and "up to 14.0 GiB" in more, "host, guest and its A/A; and the two guests once more"

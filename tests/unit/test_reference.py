@@ -11,7 +11,7 @@ import jsonschema
 import pytest
 from typer.testing import CliRunner
 
-from tests.sample import sample_experiment
+from tests.sample import sample_experiment, with_repeat
 from tools import reference
 from vmtax.cli import app
 from vmtax.report.answers import KINDS, json_schema
@@ -20,11 +20,13 @@ from vmtax.workload import WORKLOADS
 
 ANSWERS = {  # kind -> the commands that give it
     "experiment": ["show --json", "show --format json"],
+    "comparison": ["compare 20261121-0412-quick-0000 last --json --fail-if-worse 3%"],
     "runs": ["runs --json"],
     "plan": ["plan show quick --json", "plan show layers --json", "plan show disk-cache --json"],
     "plans": ["plan list --json"],
     "plan-check": ["plan check disk-cache --json"],
     "doctor": ["doctor --json"],
+    "calibration": ["calibrate --show last --json"],
 }
 
 
@@ -64,6 +66,7 @@ def test_real_answers_are_what_the_schema_allows(kind: str, tmp_path: Path, monk
         monkeypatch.setenv(f"XDG_{place}_HOME", str(tmp_path))
     with Store() as store:
         store.put(sample_experiment(rounds=2, failures=2))
+        store.put(with_repeat(sample_experiment(rounds=7, failures=2, seed=1)))
     schema = json.loads((reference.DIRECTORY / "vmtax-1.schema.json").read_text())
     jsonschema.Draft202012Validator.check_schema(schema)
     validator = jsonschema.Draft202012Validator(schema)

@@ -14,7 +14,21 @@ from vmtax.exits import DONE, BadInput, CannotDo
 from vmtax.report.formats import FORMATS
 from vmtax.units import printable
 
-ORDER = ("doctor", "run", "watch", "show", "report", "runs", "export", "import", "clean", "plan", "image")
+ORDER = (
+    "doctor",
+    "run",
+    "watch",
+    "calibrate",
+    "show",
+    "report",
+    "compare",
+    "runs",
+    "export",
+    "import",
+    "clean",
+    "plan",
+    "image",
+)
 
 
 class InOrder(TyperGroup):
@@ -59,7 +73,7 @@ def run_ids(incomplete: str, *states: str) -> list[str]:
     return [entry.id for entry in found if entry.id.startswith(incomplete) and (not states or entry.state in states)]
 
 
-def _format(names: Sequence[str]) -> Any:
+def format_option(names: Sequence[str]) -> Any:
     """The option `--format` of a command that writes these."""
 
     def complete(incomplete: str) -> list[str]:
@@ -70,8 +84,8 @@ def _format(names: Sequence[str]) -> Any:
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, schema vmtax/1.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Begin without asking; for scripts.")]
-FormatName = Annotated[str, _format(list(FORMATS))]
-TextName = Annotated[str, _format([format.name for format in FORMATS.values() if format.text])]
+FormatName = Annotated[str, format_option(list(FORMATS))]
+TextName = Annotated[str, format_option([format.name for format in FORMATS.values() if format.text])]
 RunId = Annotated[
     str,
     typer.Argument(metavar="RUN", help="A run's id, the start of one, or 'last'.", autocompletion=complete_run),

@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-import shlex
 import sys
-from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vmtax.cli.app import NOBODY, AsJson, BadUse, Yes, agree, app, complete_plan, fail, run_ids, warn
+from vmtax.cli.app import AsJson, BadUse, Yes, app, complete_plan, fail, run_ids
+from vmtax.cli.measuring import Work, disk_directory, measure, options_of
 from vmtax.cli.results import shown, written
-from vmtax.exits import FAILED, INTERRUPTED, CannotDo
+from vmtax.exits import FAILED
 
 if TYPE_CHECKING:
     from vmtax.plan import Plan
-    from vmtax.result import Experiment
-    from vmtax.runner import Options
     from vmtax.store import Store
-
-KEPT = "every result that was measured is kept: `vmtax show` shows them, `vmtax run --resume` goes on"
 
 
 def complete_work(ctx: typer.Context, incomplete: str) -> list[str]:
@@ -52,6 +47,10 @@ def run(
     disk_dir: Annotated[
         str | None, typer.Option(metavar="DIRECTORY", help="Of the disk under test, on the host under test; /var/tmp.")
     ] = None,
+    interleave_with: Annotated[
+        str | None,
+        typer.Option(metavar="OTHER", help="Also on this host, or with this QEMU, in the same shuffled rounds."),
+    ] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Finish a run that was stopped: the last one, or the one named.")
     ] = False,
@@ -66,22 +65,14 @@ def run(
     overrides = {"host": host, "layers": layers, "budget": budget, "rounds": rounds}
     with Store() as store:
         if resume:
-            given = [
-                f"--{name}" for name, value in (*overrides.items(), ("qemu", qemu), ("disk-dir", disk_dir)) if value
-            ]
+            others = {"qemu": qemu, "disk-dir": disk_dir, "interleave-with": interleave_with}
+            given = [f"--{name}" for name, value in {**overrides, **others}.items() if value]
             if given:
                 raise BadUse(f"--resume goes on as the run was begun: leave out {' '.join(given)}")
             work = _resumed(store, plan)
         else:
-            work = _new(plan or "quick", overrides, qemu, disk_dir)
-        _alone(store, work.plan.host)
-        known = {entry.id for entry in store.experiments() if not work.resumed or entry.id != work.resumed.id}
-        try:
-            id = _carry_out(store, work, yes=yes)
-        except KeyboardInterrupt:  # here, because typer ends silently on it
-            fail(f"interrupted; {KEPT if _measured(store, known) else 'nothing was measured yet'}", INTERRUPTED)
-        except CannotDo as error:
-            fail(f"{error}\n{KEPT}" if _measured(store, known) else str(error), FAILED)
+            work = _new(plan or "quick", overrides, qemu, disk_dir, interleave_with)
+        id = measure(store, work, yes=yes)
         worked = any(trial.status == "ok" for trial in store.load(id).trials)
     shown(id, "json" if json else "")
     print(f"report: {written(id, output)}", file=sys.stderr)
@@ -89,39 +80,19 @@ def run(
         fail("nothing could be measured: every trial failed, see the warnings", FAILED)
 
 
-def _alone(store: Store, host: str) -> None:
-    """Two runs at once would measure each other."""
-    for entry in store.experiments():
-        if entry.state == "running" and entry.host == host:
-            raise BadUse(f"run {entry.id} measures {host} just now: wait until it has ended, vmtax watch {entry.id}")
-
-
-def _measured(store: Store, known: set[str]) -> bool:
-    """Whether there is anything of a run that ended early; `known`: the runs that are not meant."""
-    return any(entry.ok for entry in store.experiments() if entry.id not in known)
-
-
-@dataclass(frozen=True, slots=True)
-class Work:
-    """What `run` is to do."""
-
-    plan: Plan
-    options: Options
-    resumed: Experiment | None = None  # the experiment that is gone on with
-
-
-def _new(plan: str, overrides: dict[str, Any], qemu: str | None, disk_dir: str | None) -> Work:
-    from vmtax.environment import DISK_DIRECTORY, EnvironmentOptions
+def _new(
+    plan: str, overrides: dict[str, Any], qemu: str | None, disk_dir: str | None, interleave_with: str | None
+) -> Work:
+    from vmtax.environment import EnvironmentOptions
+    from vmtax.interleave import why_not
     from vmtax.plan import load
-    from vmtax.runner import Options
 
     wanted = _overridden(load(plan), **overrides)
-    directory = PurePosixPath(disk_dir) if disk_dir else DISK_DIRECTORY
-    if not directory.is_absolute():
-        if wanted.host != "local":
-            raise BadUse(f"--disk-dir {disk_dir}: must be absolute, for it is on {wanted.host}")
-        directory = PurePosixPath(Path(directory).absolute())
-    return Work(wanted, Options(shlex.join(["vmtax", *sys.argv[1:]]), EnvironmentOptions(qemu, directory)))
+    options = EnvironmentOptions(qemu, disk_directory(disk_dir, wanted.host), interleave_with)
+    problem = why_not(wanted, options)
+    if problem:
+        raise BadUse(f"--interleave-with: {problem}")
+    return Work(wanted, options_of(options))
 
 
 def _resumed(store: Store, run: str) -> Work:
@@ -137,38 +108,6 @@ def _resumed(store: Store, run: str) -> Work:
     experiment = store.load(run or stopped[0])
     plan, options = resumable(experiment)
     return Work(plan, Options(experiment.command, options), experiment)
-
-
-def _carry_out(store: Store, work: Work, *, yes: bool) -> str:
-    """Say what will be done, do it, and tell how it goes; the experiment's id."""
-    from vmtax import live, runner, screen
-    from vmtax.environment import connected
-    from vmtax.image import build, cache
-    from vmtax.outlook import Line, outlook
-    from vmtax.resume import image_of
-
-    if not yes and not sys.stdin.isatty():
-        raise BadUse(NOBODY)
-    plan, before = work.plan, work.resumed
-    with connected(plan.host, warn) as hosts:
-        lines = outlook(
-            plan,
-            hosts.host,
-            work.options.environment,
-            earlier_seconds_per_round=store.seconds_per_round(plan.model_dump(mode="json"), plan.host),
-            rounds_done=max((trial.round for trial in before.trials), default=1) - 1 if before else 0,
-            builds_image=cache.current() is None,
-        )
-        if before:
-            lines.insert(0, Line("resumes", f"{before.id}, whose {len(before.trials)} trials are kept"))
-        screen.tell((line.what, line.text) for line in lines)
-        agree(yes)
-        with screen.open_screen() as emit:
-            journal = live.Journal(hosts.local, emit)
-            image = build.ensure(emit, identity=image_of(before) if before else None)
-            if before:
-                return runner.resume(hosts, before.id, image, store, journal.emit)
-            return runner.run(hosts, plan, image, store, work.options, journal.emit)
 
 
 def _check_output(output: Path | None) -> None:

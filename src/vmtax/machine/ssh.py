@@ -190,10 +190,10 @@ class SshMachine(GuardedMachine):
             self.local.try_run(*self._base, "-O", "exit", self.destination, timeout=10)
 
 
-def connect_host(local: LocalMachine, url: str, timeout: float = 60.0) -> SshMachine:
+def connect_host(local: LocalMachine, url: str, timeout: float = 60.0, *, path: str = "host") -> SshMachine:
     """A host under test by `ssh://[user@]host[:port]`, logged in with the user's own ssh configuration."""
     destination, port = split_url(url)
-    machine = SshMachine("host", local, destination, ("-p", port) if port else (), is_guest=False)
+    machine = SshMachine(path, local, destination, ("-p", port) if port else (), is_guest=False)
     machine.connect(timeout)
     return machine
 

@@ -16,6 +16,8 @@ from vmtax.doctor.check import Check
 from vmtax.plan import Plan
 from vmtax.report.json import SCHEMA
 from vmtax.result import Better, Boot, Disturbance, Json, State, Verdict
+from vmtax.sessions import Gate, Outcome
+from vmtax.stats import SessionMethod
 from vmtax.store import ExperimentSummary
 
 
@@ -97,6 +99,31 @@ class Comparison(_Part):
     warnings: list[str] = Field(description="doubts, each with its cure")
 
 
+class Schedule(_Part):
+    """What the pilot planned for one case of a workload, the same in all boots."""
+
+    workload: str = Field(description="chess, memory, disk or net")
+    case: str = Field(description="part of the workload; empty where there is only one")
+    metric: str = Field(description="that it was planned by")
+    warm_up: int = Field(description="leading iterations of every boot that no comparison counts")
+    iterations: int = Field(description="that count, in each boot after the pilot")
+    steady: bool = Field(description="false: values never settled; then the first iterations of each boot are compared")
+    reason: str = Field(description="how the warm-up was found, or why not")
+
+
+class Variance(_Part):
+    """Where the variance of a metric's logarithm is; warm-up left out."""
+
+    metric: str = Field(description="a primary one")
+    treatment: str = Field(description="name of a treatment")
+    emulated: bool = Field(description="any boot of it ran on an emulated CPU")
+    share_between: float = Field(description="the part of the variance that is between boots, 0 to 1")
+    between: float = Field(description="variance between boots")
+    within: float = Field(description="variance of iterations within a boot")
+    boots: int = Field(description="how many it is from")
+    iterations: int = Field(description="in all of them together")
+
+
 class Standing(_Part):
     """One treatment in a ranking; overheads against the best, fractions, above 0 is a cost."""
 
@@ -115,6 +142,7 @@ class Ranking(_Part):
 
     metric: str = Field(description="its name")
     layer: str = Field(description="host, vm or nested")
+    side: str = Field(description="as of its treatments")
     standings: list[Standing] = Field(description="best first")
     method: str = Field(description="what the claims rest on: signed-rank + Holm, or permutation")
     rounds: int = Field(description="in which every treatment has a value")
@@ -127,6 +155,7 @@ class FactorEffect(_Part):
 
     metric: str = Field(description="its name, one of the plan's primary")
     layer: str = Field(description="host, vm or nested")
+    side: str = Field(description="as of its treatments")
     factors: list[str] = Field(description="one, or two that interact")
     levels: list[str] = Field(description="one for each factor")
     overhead: float = Field(description="estimate, a fraction, above 0 is a cost")
@@ -165,10 +194,57 @@ class Experiment(_Part):
     measurements: list[Measurement] = Field(description="every number, trial by trial")
     failures: list[Failure] = Field(description="every trial without a number")
     comparisons: list[Comparison] = Field(description="what came out")
+    schedules: list[Schedule] = Field(description="what the pilot planned; empty without `iterations: auto`")
+    variance: list[Variance] = Field(description="of primary metrics; empty where boots have one iteration")
+    noise_floor: list[Comparison] = Field(description="one guest treatment against itself: the A/A, primary metrics")
     rankings: list[Ranking] = Field(description="of every layer with three treatments or more")
     effects: list[FactorEffect] = Field(description="of layers in which two factors or more differ")
     decisions: list[Decision] = Field(description="answers to the plan's decide; empty where it asks nothing")
     ledger: list[Any] = Field(description="who used the host's CPU; empty in this version")
+
+
+class FactChange(_Part):
+    """One fact of a machine that is not the same before and after."""
+
+    path: str = Field(description="the machine's path")
+    name: str = Field(description="dotted name of the fact")
+    before: str = Field(description="for people; several values joined by |, where sessions of that side differ")
+    after: str = Field(description="the same, after")
+
+
+class ChangeLine(_Part):
+    """One metric of one treatment, or of one contrast between two, after against before; over sessions."""
+
+    metric: str = Field(description="its name")
+    unit: str = Field(description="base unit of the metric; the ratio has none")
+    better: Better = Field(description="which direction is an improvement")
+    treatment: str = Field(description="name of a treatment; `vm against host`: the overhead itself")
+    primary: bool = Field(description="the verdict is about these; the others are exploratory")
+    ratio: float | None = Field(description="after / before: exp of the difference of the sessions' mean levels")
+    low: float | None = Field(description="lower end of its 95 % interval; null: cannot be given")
+    high: float | None = Field(description="upper end of its 95 % interval")
+    cost: Overhead = Field(description="the same as a cost of the change")
+    sessions: tuple[int, int] = Field(description="before, after; boots of the host where it was rebooted in between")
+    method: SessionMethod = Field(description="where the variance between sessions is from")
+    verdict: Outcome = Field(description="worse, better: the interval excludes 0; same: it is within same_within")
+    gate: Gate | None = Field(description="failed: wholly beyond fail_if_worse; passed: null: no limit, or not primary")
+    emulated: bool = Field(description="either side is")
+    why: str | None = Field(description="it is undecided, and what would decide it")
+
+
+class Change(_Part):
+    """Runs before a change against runs after it: what `vmtax compare` found."""
+
+    before: list[str] = Field(description="ids of the runs before")
+    after: list[str] = Field(description="ids of the runs after")
+    hosts: tuple[str, str] = Field(description="where measured, before and after, as given")
+    facts: list[FactChange] = Field(description="what differs about the machines")
+    emulated: list[str] = Field(description="treatments that ran on an emulated CPU")
+    same_within: float = Field(description="fraction within which two are the same")
+    fail_if_worse: float | None = Field(description="fraction by which after may be worse; null: nothing was asked")
+    gate: Gate | None = Field(description="of all primary lines: failed where any is, else undecided where any is")
+    lines: list[ChangeLine] = Field(description="what came out, the primary lines first")
+    warnings: list[str] = Field(description="doubts, each with its cure")
 
 
 class PlanLine(_Part):
@@ -187,13 +263,45 @@ class Diagnosis(_Part):
     checks: list[Check] = Field(description="one for each thing looked at")
 
 
+class Target(_Part):
+    """A half-width, and what it takes here."""
+
+    half_width: float = Field(description="of the 95 % interval, a fraction")
+    rounds: int = Field(description="until it is reached")
+    seconds: float = Field(description="that they take")
+
+
+class Reach(_Part):
+    """One primary metric of a guest against itself."""
+
+    metric: str = Field(description="its name")
+    cv: float | None = Field(description="coefficient of variation of one run, a fraction; null: too few rounds")
+    half_width: float | None = Field(description="that was reached, a fraction")
+    rounds: int = Field(description="in which both have a value")
+    targets: list[Target] = Field(description="1, 2 and 5 %")
+    between_sessions_sd: float | None = Field(description="of the level, in log, over calibrations; null: too few")
+
+
+class Calibration(_Part):
+    """What precision a machine can reach, in how long."""
+
+    run: str = Field(description="id of the experiment")
+    host: str = Field(description="where it was measured")
+    emulated: bool = Field(description="the guest ran on an emulated CPU")
+    seconds_per_round: float = Field(description="of two boots and their workloads")
+    sessions: int = Field(description="calibrations that are alike, this one included")
+    metrics: list[Reach] = Field(description="primary, in the plan's order")
+
+
 KINDS: dict[str, Any] = {  # kind -> type of its data
     "experiment": Experiment,
+    "comparison": Change,
     "runs": list[ExperimentSummary],
     "plan": Plan,
     "plans": list[PlanLine],
     "plan-check": list[str],
     "doctor": Diagnosis,
+    "calibration": Calibration,
 }
 RECORDS = (Boot, Check, Disturbance, ExperimentSummary)
 

@@ -33,6 +33,8 @@ GLOSSARY = tuple(
         ("interval", "The range in which the true figure lies, in 95 of 100 such runs. Narrow is sure, wide is"
                      " unsure; one that holds 0 shows no difference."),
         ("IOPS", "Operations, reads or writes, that the disk completes in one second."),
+        ("iteration", "One run of a workload in a boot. All iterations of a boot are made one value, but for those at"
+                      " its start that were found to be warm-up."),
         ("latency", "How long one operation takes, from asking to answer."),
         ("layer", "Where the same work runs: on the host, in a VM on it, or in a nested VM inside that VM."),
         ("median", "The middle value: half of the values are smaller, half are larger."),

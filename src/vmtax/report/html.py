@@ -19,8 +19,10 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from vmtax import __version__
+from vmtax.report import iterations
 from vmtax.report.glossary import GLOSSARY, term_id
 from vmtax.report.latency import distributions, percentile, tabled
+from vmtax.report.noise import READING, noise_floor
 from vmtax.report.order import THIRDS_ROUNDS, courses
 from vmtax.report.outlier import FEWEST, outliers
 from vmtax.report.picture import forests, latency_pictures, order_picture
@@ -58,6 +60,9 @@ def render_html(experiment: Experiment, comparisons: Sequence[Comparison]) -> st
         courses=course,
         order=order,
         outliers=outliers(experiment),
+        iterations=iterations.lines(experiment),
+        floors=noise_floor(experiment, comparisons),
+        floor_reading=READING,
         rankings=ranked(experiment, primary_only=True),
         effects=factor_tables(experiment),
         decided=list(decided(experiment, comparisons)),

@@ -10,6 +10,8 @@ from typing import Any
 
 from vmtax.compare import overhead
 from vmtax.ranking import FactorEffect, Ranking, effects, rankings
+from vmtax.report import iterations
+from vmtax.report.noise import noise_floor
 from vmtax.report.standing import decisions
 from vmtax.report.view import emulated_treatments
 from vmtax.result import Comparison, Experiment, Json, Trial
@@ -53,6 +55,10 @@ def experiment_data(experiment: Experiment, comparisons: Sequence[Comparison]) -
         "measurements": [m for trial in experiment.trials for m in _measurements(trial, trial.treatment in emulated)],
         "failures": [_failure(trial) for trial in experiment.trials if trial.status != "ok"],
         "comparisons": [_comparison(comparison, emulated) for comparison in comparisons],
+        **iterations.to_json(experiment),
+        "noise_floor": [
+            _comparison(floor.effect.comparison, emulated) for floor in noise_floor(experiment, comparisons)
+        ],
         "rankings": [_ranking(ranking, emulated) for ranking in rankings(experiment)],
         "effects": [_factor_effect(effect, experiment, emulated) for effect in effects(experiment)],
         "decisions": [_decision(decision, emulated) for decision in decisions(experiment, comparisons)],

@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from vmtax import schedule
 from vmtax.report.view import Number, emulated_treatments, first_treatments, title
 from vmtax.result import Experiment, Treatment, Trial
 from vmtax.units import format_value
@@ -20,6 +21,7 @@ class Curve:
 
     treatment: str
     layer: str
+    second: bool  # of the side that is interleaved with the plan's own
     emulated: bool
     rounds: int
     points: tuple[tuple[float, float], ...]  # (share of operations, seconds: median over rounds), rising
@@ -32,7 +34,7 @@ class Curve:
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """One case, with the first treatment of each layer that has latencies."""
+    """One case, with the first treatment of each layer, on each side, that has latencies."""
 
     workload: str
     case: str
@@ -46,11 +48,12 @@ class Distribution:
 
 def distributions(experiment: Experiment) -> tuple[Distribution, ...]:
     """Every case whose trials kept their latencies, in order of appearance."""
-    first = first_treatments(experiment.treatments).values()
-    names = {treatment.name for treatment in first}
+    sides = dict.fromkeys(treatment.side for treatment in experiment.treatments)
+    named = {t.name: t for side in sides for t in first_treatments(experiment.treatments, side).values()}
+    first, names = named.values(), named.keys()
     emulated = emulated_treatments(experiment)
     kept: dict[tuple[str, str], dict[str, list[Trial]]] = defaultdict(lambda: defaultdict(list))
-    for trial in experiment.trials:
+    for trial in schedule.counted_in(experiment):
         if trial.status == "ok" and trial.latencies and trial.treatment in names:
             kept[trial.workload, trial.case][trial.treatment].append(trial)
     found = (Distribution(*case, tuple(_curves(first, trials, emulated))) for case, trials in kept.items())
@@ -76,7 +79,8 @@ def _curves(
         points = _medians(mine)
         if points:
             rounds = len({trial.round for trial in mine})
-            yield Curve(treatment.name, treatment.layer, treatment.name in emulated, rounds, points)
+            emulates = treatment.name in emulated
+            yield Curve(treatment.name, treatment.layer, bool(treatment.side), emulates, rounds, points)
 
 
 def _medians(trials: Sequence[Trial]) -> tuple[tuple[float, float], ...]:

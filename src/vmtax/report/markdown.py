@@ -6,10 +6,16 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 
+from vmtax.report import iterations
+from vmtax.report.markdown_text import escaped as _escaped
+from vmtax.report.markdown_text import row as _row
+from vmtax.report.markdown_text import text as _text
+from vmtax.report.noise import noise_floor
 from vmtax.report.standing import Ranked, decided, factor_tables, ranked
 from vmtax.report.summary import Part, banner, findings, headline, machine_name
 from vmtax.report.view import Effect, Number, Section, View, cost, flat_facts, label, view
 from vmtax.result import Comparison, Experiment
+from vmtax.sides import Sides
 from vmtax.units import format_duration, format_value, printable
 
 FACTS = {  # of each machine, as people call them; the HTML and the JSON have all
@@ -29,15 +35,18 @@ def render_markdown(experiment: Experiment, comparisons: Sequence[Comparison]) -
     parts = (
         _head(shown),
         _findings(experiment, comparisons),
-        *(_section(section) for section in shown.sections),
+        *(_section(section, shown.sides) for section in shown.sections),
         *(_ranking(found) for found in (*ranked(experiment, primary_only=True), *factor_tables(experiment))),
+        _listed("Noise floor", (_text(floor.text) for floor in noise_floor(experiment, comparisons))),
         _listed("Decisions", map(_text, decided(experiment, comparisons))),
         _listed("Warnings", _doubts(shown)),
+        _listed("Boots and iterations", map(_text, iterations.lines(experiment))),
         _listed("What was not measured, and why", map(_text, experiment.notes)),
         _machines(experiment),
         ("## Repeat it", "", *_code_block(experiment.command)),
     )
-    return "\n".join(line for part in parts for line in (*part, "")).rstrip("\n") + "\n"
+    told = [lines for lines in map(list, parts) if lines]
+    return "\n".join(line for lines in told for line in (*lines, "")).rstrip("\n") + "\n"
 
 
 def _head(shown: View) -> Iterator[str]:
@@ -46,7 +55,7 @@ def _head(shown: View) -> Iterator[str]:
     took = f"took {format_duration(run.finished - run.created)}" if run.finished else "not finished"
     date = f"{datetime.fromtimestamp(run.created, UTC):%Y-%m-%d %H:%M} UTC"
     rounds = f"{shown.rounds} round{'' if shown.rounds == 1 else 's'}"
-    facts = (run.name, f"on {run.host}{f' ({machine})' if machine else ''}", date, rounds, took, run.state, run.id)
+    facts = (run.name, f"on {shown.place}{f' ({machine})' if machine else ''}", date, rounds, took, run.state, run.id)
     yield "# What virtualization costs"
     yield ""
     yield _text(", ".join(facts))
@@ -77,8 +86,23 @@ def _part(part: Part) -> str:
     return {"strong": f"**{part.text}**", "interval": part.text}.get(part.kind) or _escaped(printable(part.text))
 
 
-def _section(section: Section) -> Iterator[str]:
+def _section(section: Section, sides: Sides | None) -> Iterator[str]:
     """Medians, and overheads with their intervals; then the other settings, where there are any."""
+    if section.between and sides:
+        yield f"## {_text(f'{section.between_title}: {sides.other} against {sides.own}')}"
+        yield ""
+        yield from _table_head("metric and treatment", sides.own, sides.other, "overhead")
+        for between in section.between:
+            name = " ".join(filter(None, (between.case, label(between.metric))))
+            what = f"{_text(name)} ({cost(between.metric)}), {_text(between.treatment)}"
+            yield _row(what, _number(between.own), _number(between.other), _effect(between.effect))
+        yield ""
+    if not section.told_between:
+        yield from _layers(section)
+    yield from _settings(section)
+
+
+def _layers(section: Section) -> Iterator[str]:
     yield f"## {_text(section.title)}"
     yield ""
     contrasts = (f"{high} vs {low}" for low, high in section.contrasts)
@@ -91,6 +115,9 @@ def _section(section: Section) -> Iterator[str]:
     if section.note:
         yield ""
         yield _text(section.note)
+
+
+def _settings(section: Section) -> Iterator[str]:
     settings = [
         (case.name, row.metric, setting.treatment, setting.medians[place], setting.effects[place])
         for case in section.cases
@@ -150,10 +177,6 @@ def _table_head(*names: str) -> Iterator[str]:
     yield _row("---", *("---:" for _ in names[1:]))
 
 
-def _row(*cells: str) -> str:
-    return f"| {' | '.join(cells)} |"
-
-
 def _number(number: Number | None) -> str:
     return "–" if number is None else f"{number.text}{' emulated' if number.emulated else ''}"
 
@@ -163,17 +186,6 @@ def _effect(effect: Effect | None) -> str:
         return "–"
     estimate = effect.text if effect.unclear else f"**{effect.text}**"
     return f"{estimate} {effect.interval}{' emulated' if effect.emulated else ''}"
-
-
-def _text(text: str) -> str:
-    """`text` on one line, as it is: nor does it begin a list where it begins a line."""
-    return re.sub(r"^(\d*)([-+.)])(?=\s|$)", r"\1\\\2", _escaped(" ".join(printable(text).split())))
-
-
-def _escaped(text: str) -> str:
-    """Every character that Markdown or HTML could obey, made harmless."""
-    harmless = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    return re.sub(r"[\\`*_\[\]|~#$]", r"\\\g<0>", harmless)
 
 
 def _code_block(text: str) -> tuple[str, str, str]:

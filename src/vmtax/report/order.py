@@ -107,7 +107,7 @@ class _Teller:
 
     def __init__(self, experiment: Experiment) -> None:
         self.created = experiment.created
-        self.medians = medians(experiment.trials)
+        self.medians = medians(experiment)
         self.layers = {treatment.name: treatment.layer for treatment in experiment.treatments}
         self.emulated = emulated_treatments(experiment)
         self.positions = max((trial.position for trial in experiment.trials), default=1)

@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from vmtax import schedule
 from vmtax.report.view import emulated_treatments
 from vmtax.result import Disturbance, Experiment, Metric, Trial
 
@@ -116,7 +117,8 @@ GAUGES = (
 def outliers(experiment: Experiment) -> Outliers:
     """Every trial with a value beyond the fences of its treatment's own values."""
     values: dict[tuple[Metric, str], list[tuple[int, float]]] = defaultdict(list)
-    for index, trial in enumerate(experiment.trials):
+    trials = schedule.counted_in(experiment)
+    for index, trial in enumerate(trials):
         for measurement in trial.measurements if trial.status == "ok" else ():
             if measurement.value > 0:
                 values[measurement.metric, trial.treatment].append((index, measurement.value))
@@ -125,11 +127,11 @@ def outliers(experiment: Experiment) -> Outliers:
     for (metric, _), found in judged.items():
         for index, one in _far(metric, found):
             far[index].append(one)
-    gauges = _Gauges(experiment.trials)
+    gauges = _Gauges(trials)
     emulated = emulated_treatments(experiment)
     told = [
         Outlier(
-            trial := experiment.trials[index],
+            trial := trials[index],
             trial.treatment in emulated,
             tuple(sorted(mine, key=lambda one: -one.decades)),
             gauges.readings(trial),

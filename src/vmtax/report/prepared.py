@@ -9,10 +9,10 @@ from vmtax.result import Experiment, Json
 
 def prepared(experiment: Experiment) -> str:
     """One sentence for each disk; "" where the run recorded nothing."""
-    disk = experiment.facts.get("host", {}).get("disk") or {}
     layers: dict[str, list[str]] = defaultdict(list)
-    for layer, written in disk.get("first_write", {}).items():
-        layers[_sentence(written)].append(layer)
+    for path, facts in experiment.facts.items():
+        for layer, written in ((facts.get("disk") or {}).get("first_write") or {}).items():
+            layers[_sentence(written)].append(layer if path == "host" else f"{layer} on {path}")
     return " ".join(f"Disk of {' and '.join(names)}: {sentence}." for sentence, names in layers.items())
 
 

@@ -19,6 +19,7 @@ BEFORE: dict[str, type] = {
     "iteration": int,
     "treatment": str,
     "layer": str,
+    "side": str,
 }  # then the factors, as text
 AFTER: dict[str, type] = {
     "workload": str,
@@ -71,7 +72,7 @@ def _rows(
 ) -> Iterator[tuple[Cell, ...]]:
     before: tuple[Cell, ...] = (
         *(experiment.id, experiment.name, experiment.host, trial.round, trial.position, trial.iteration),
-        *(treatment.name, treatment.layer, *(treatment.levels.get(name) for name in factors)),
+        *(treatment.name, treatment.layer, treatment.side, *(treatment.levels.get(name) for name in factors)),
     )
     host = tuple(getattr(trial.disturbance, name, None) for name in DISTURBANCE)
     for measurement in trial.measurements:

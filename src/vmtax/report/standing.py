@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from vmtax.ranking import FactorEffect, Ranking, Standing, effects, rankings
 from vmtax.report.view import cost, emulated_treatments, figures, label, split, title
 from vmtax.result import Comparison, Experiment, Metric
+from vmtax.sides import sides_of
 from vmtax.stopping import Answer, Decision, Stopping
 from vmtax.units import format_percent
 
@@ -46,10 +47,11 @@ def ranked(experiment: Experiment, *, primary_only: bool = False) -> tuple[Ranke
     """The rankings in words; only those of the plan's primary metrics where that is asked for."""
     emulated = emulated_treatments(experiment)
     primary = experiment.plan.get("primary", ())
+    where = _sides(experiment)
     return tuple(
         Ranked(
             ranking.metric,
-            _heading(ranking.metric, ranking.layer),
+            _heading(ranking.metric, ranking.layer, where[ranking.side]),
             tuple(_standing(entry, ranking, emulated) for entry in ranking.standings),
             _reading(ranking),
         )
@@ -61,18 +63,19 @@ def ranked(experiment: Experiment, *, primary_only: bool = False) -> tuple[Ranke
 def factor_tables(experiment: Experiment) -> tuple[Ranked, ...]:
     """What each factor does, one table for each primary metric and layer; the strongest first."""
     emulated = {t.layer for t in experiment.treatments if t.name in emulated_treatments(experiment)}
-    grouped: dict[tuple[Metric, str], list[FactorEffect]] = {}
+    where = _sides(experiment)
+    grouped: dict[tuple[Metric, str, str], list[FactorEffect]] = {}
     for effect in effects(experiment):
-        grouped.setdefault((effect.metric, effect.layer), []).append(effect)
+        grouped.setdefault((effect.metric, effect.layer, effect.side), []).append(effect)
     return tuple(
         Ranked(
             metric,
-            _heading(metric, layer),
+            _heading(metric, layer, where[side]),
             tuple(_effect(effect, layer in emulated) for effect in sorted(found, key=lambda effect: -effect.share)),
             "Least squares on logs with rounds as blocks; a level against its factor's first, over all other factors;"
             " two levels together: what they cost beyond each alone.",
         )
-        for (metric, layer), found in grouped.items()
+        for (metric, layer, side), found in grouped.items()
     )
 
 
@@ -99,9 +102,15 @@ def decided(experiment: Experiment, comparisons: Sequence[Comparison]) -> Iterat
         yield f"{metric} {ANSWERS[answer].format(margin)}: {', '.join(contrasts[:MOST_NAMED])}{more}"
 
 
-def _heading(metric: Metric, layer: str) -> str:
+def _sides(experiment: Experiment) -> dict[str, str]:
+    """Treatment.side -> how a heading says whose it is: "on ssh://b"; "" where nothing is interleaved."""
+    sides = sides_of(experiment)
+    return {"": sides.where(own=True), sides.other: sides.where(own=False)} if sides else {"": ""}
+
+
+def _heading(metric: Metric, layer: str, where: str) -> str:
     workload, case, _ = split(metric)
-    return f"{' '.join(filter(None, (title(workload), case, label(metric))))}, {layer}"
+    return f"{' '.join(filter(None, (title(workload), case, label(metric))))}, {layer} {where}".rstrip()
 
 
 def _standing(entry: Standing, ranking: Ranking, emulated: frozenset[str]) -> Line:

@@ -8,8 +8,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from vmtax.compare import side_contrasts
 from vmtax.report.view import Effect, effect, emulated_treatments, figures, first_treatments, medians, split, title
 from vmtax.result import Comparison, Experiment, Metric
+from vmtax.sides import sides_of
 from vmtax.units import format_duration
 
 LAYER_NAMES = {"vm": "the VM", "nested": "the nested VM"}
@@ -24,6 +26,7 @@ PREFERRED = (
     "net.tcp-in.bits_per_second",
     "boot.ready_seconds",
 )
+NAMES = {"host": "the host", **LAYER_NAMES}
 PHRASES = {  # metric -> what is lost
     "chess.nodes_per_second": "CPU throughput",
     "chess.one-thread.nodes_per_second": "one-thread CPU throughput",
@@ -40,6 +43,7 @@ PHRASES = {  # metric -> what is lost
     "disk.write-1m.bytes_per_second": "sequential write bandwidth",
     "net.tcp-in.bits_per_second": "inbound network throughput",
     "net.tcp-out.bits_per_second": "outbound network throughput",
+    "boot.ready_seconds": "its first answer",
 }
 
 
@@ -85,17 +89,26 @@ def sureness(experiment: Experiment, comparisons: Sequence[Comparison]) -> Suren
 
 
 def findings(experiment: Experiment, comparisons: Sequence[Comparison]) -> tuple[Finding, ...]:
-    """One sentence for each workload that was compared, in the order in which they were measured."""
+    """One sentence for each workload that was compared, in the order in which they were measured.
+
+    It is about the layers; where sides are interleaved about those, for that is what was asked.
+    """
     seen = _Seen(experiment, comparisons)
+    tell = _sentence if seen.sides is None else _side_sentence
     return tuple(
-        Finding(title(workload), metric, tuple(_capitalised(_sentence(metric, seen))))
+        Finding(title(workload), metric, tuple(_capitalised(tell(metric, seen))))
         for workload, metric in seen.headline_metrics().items()
     )
 
 
 def headline(experiment: Experiment, comparisons: Sequence[Comparison]) -> str | None:
-    """The span of throughput lost over the resources, for VM and nested VM; None where there is no span to tell."""
+    """The span of throughput lost over the resources, for VM and nested VM; None where there is no span to tell.
+
+    None too where sides are interleaved, each of which has its own.
+    """
     seen = _Seen(experiment, comparisons)
+    if seen.sides is not None:
+        return None
     metrics = [metric for metric in seen.headline_metrics().values() if metric.better == "higher"]
     clauses: list[str] = []
     for layer, name in LAYER_NAMES.items():
@@ -126,10 +139,12 @@ class _Seen:
 
     def __init__(self, experiment: Experiment, comparisons: Sequence[Comparison]) -> None:
         self.experiment = experiment
+        self.sides = sides_of(experiment)
+        self.side_pairs = dict(side_contrasts(experiment.treatments))  # name on the plan's own side -> on the other
         self.first = {layer: t.name for layer, t in first_treatments(experiment.treatments).items()}
         self.emulated = emulated_treatments(experiment)
         self.effects = {(c.metric, c.baseline, c.treatment): effect(c, self.emulated) for c in comparisons}
-        self.medians = medians(experiment.trials)
+        self.medians = medians(experiment)
         self.metrics = tuple(dict.fromkeys(c.metric for c in comparisons))
 
     def effect(self, metric: Metric, low: str, high: str) -> Effect | None:
@@ -169,6 +184,35 @@ def _sentence(metric: Metric, seen: _Seen) -> Iterator[Part]:
         yield from ((Part("; "),) if number else ())
         yield from clause
     yield from _few([effect for effect in (vm, nesting, direct) if effect])
+    yield Part(".")
+
+
+def _side_sentence(metric: Metric, seen: _Seen) -> Iterator[Part]:
+    """The other side against the plan's own, layer by layer."""
+    assert seen.sides is not None
+    there, here = seen.sides.where(own=False), seen.sides.where(own=True)
+    found = {
+        layer: effect
+        for layer, name in seen.first.items()
+        if (effect := seen.effects.get((metric, name, seen.side_pairs.get(name, ""))))
+    }
+    what = PHRASES.get(metric.name, metric.name)
+    if not found:
+        yield Part("the sides were not compared")
+    for number, (layer, effect) in enumerate(found.items()):
+        yield from ((Part("; "),) if number else ())
+        who = f"{NAMES[layer]} {there}"
+        if _nothing_shown(effect):
+            doubt = f"no difference of {who} from {here} is shown in {what}"
+            yield from _nothing(effect, doubt, f"{who} against {here} in {what}")
+        elif effect.comparison.metric.better == "higher":
+            more = "less" if effect.fraction > 0 else "more"
+            yield from _amount(f"{_so_far(effect)}{who} gives ", effect, f" {more} {what} than {here}")
+        else:
+            more = "more" if effect.fraction > 0 else "less"
+            tail = f" {more} {_spent(effect)} for {what} than {here}"
+            yield from _amount(f"{_so_far(effect)}{who} takes ", effect, tail)
+    yield from _few([*found.values()])
     yield Part(".")
 
 

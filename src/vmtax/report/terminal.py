@@ -12,6 +12,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from vmtax.report import iterations
+from vmtax.report.noise import noise_floor
 from vmtax.report.standing import Ranked, decided, factor_tables, ranked
 from vmtax.report.summary import CONFIDENCE, banner, findings, headline
 from vmtax.report.view import Effect, Number, Row, Section, View, cost, split, view
@@ -40,8 +42,10 @@ def render(experiment: Experiment, comparisons: Sequence[Comparison], full: bool
         *(_Section(shown, section, full) for section in shown.sections),
         *_reading(shown),
         *_rankings((*ranked(experiment, primary_only=not full), *factor_tables(experiment)), full),
+        *_lines("Noise floor, the A/A of this run", (floor.text for floor in noise_floor(experiment, comparisons))),
         *_lines("Decisions", decided(experiment, comparisons)),
         *_lines("Warnings", _doubts(shown)),
+        *_lines("Boots and iterations", iterations.lines(experiment) if full else ()),
         *_lines("Not measured, and other notes", experiment.notes),
         *_lines("Repeat it with", (experiment.command,)),
     ]
@@ -78,7 +82,11 @@ class _Section:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         wide = options.max_width >= WIDE
-        yield self._layers(wide)
+        if self.section.between:
+            yield self._between(wide)
+        if not self.section.told_between:
+            yield from (Text(),) if self.section.between else ()
+            yield self._layers(wide)
         if self.section.note:
             yield _plain(self.section.note, "dim")
         if any(case.settings for case in self.section.cases):
@@ -100,6 +108,30 @@ class _Section:
                 effects = (_effect(effect, wide) for effect in row.effects[: len(contrasts)])
                 what = Text.assemble(printable(split(row.metric)[2]), below, (cost(row.metric), "dim"))
                 table.add_row(Padding(what, (0, 0, 0, 1 if case.name else 0)), *medians, *effects)
+        return table
+
+    def _between(self, wide: bool) -> Table:
+        """The other side against the plan's own, by the metrics that the layers are told by."""
+        sides = self.view.sides
+        assert sides is not None
+        chosen = {
+            row.metric
+            for case in self.section.cases
+            for row in (case.rows if self.full else _one_of_each_cost(case.rows))
+        }
+        table = _table(f"{self.section.between_title}, sides", sides.own, sides.other, "other vs own")
+        for column in table.columns[1:]:
+            column.justify = "right"
+        metric = None
+        for row in self.section.between:
+            if row.metric not in chosen:
+                continue
+            if row.metric != metric:
+                metric = row.metric
+                what = f"{split(metric)[2]}, {cost(metric)}"
+                table.add_row(Text.assemble((printable(f"{row.case} ".lstrip()), "bold"), what))
+            numbers = _number(row.own, wide), _number(row.other, wide)
+            table.add_row(Padding(_plain(row.treatment), (0, 0, 0, 1)), *numbers, _effect(row.effect, True))
         return table
 
     def _settings(self, wide: bool) -> Table:
@@ -129,7 +161,7 @@ def _head(shown: View) -> Text:
     run = shown.experiment
     rounds = f"{shown.rounds} round{'' if shown.rounds == 1 else 's'}"
     took = f"took {format_duration(run.finished - run.created)}" if run.finished else "not finished"
-    facts = (f"on {run.host}", rounds, run.state, _date(run.created), took)
+    facts = (f"on {shown.place}", rounds, run.state, _date(run.created), took)
     head = Text.assemble((printable(run.name), "bold"), "  ", (printable(" · ".join(facts)), "dim"))
     if run.ended:
         head.append(f"\nended {printable(run.ended)}", style="dim")
@@ -209,7 +241,7 @@ def _lines(title: str, lines: Iterable[str]) -> Iterator[RenderableType]:
 def _table(*heads: str | Text) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
     for head in heads:
-        table.add_column(head if isinstance(head, Text) else _plain(head), vertical="top")
+        table.add_column(head if isinstance(head, Text) else _plain(head), vertical="top", overflow="fold")
     return table
 
 

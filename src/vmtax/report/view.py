@@ -9,9 +9,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from vmtax.compare import overhead
+from vmtax import schedule
+from vmtax.compare import overhead, side_contrasts
 from vmtax.report.prepared import prepared
 from vmtax.result import LAYERS, Comparison, Experiment, Metric, Treatment, Trial
+from vmtax.sides import Sides, sides_of
 from vmtax.units import MINUS, format_overhead, format_value
 
 CONTRASTS = (("host", "vm"), ("vm", "nested"), ("host", "nested"))  # (baseline, treatment) layers
@@ -96,6 +98,18 @@ class Setting:
 
 
 @dataclass(frozen=True, slots=True)
+class Between:
+    """One metric of one treatment on both sides."""
+
+    case: str  # part of the workload; "" where there is only one
+    metric: Metric
+    treatment: str  # its name on the plan's own side
+    own: Number | None
+    other: Number | None
+    effect: Effect | None  # the other side against the plan's own
+
+
+@dataclass(frozen=True, slots=True)
 class Case:
     """One part of a workload."""
 
@@ -112,11 +126,23 @@ class Section:
     layers: tuple[str, ...]  # the first treatment of each layer that has any of these metrics
     contrasts: tuple[tuple[str, str], ...]  # (baseline, treatment), among `layers`
     cases: tuple[Case, ...]
+    where: str = ""  # "on ssh://b": the side that layers and settings are of; "" where nothing is interleaved
+    between: tuple[Between, ...] = ()  # the sides; with the plan's own only
     note: str = ""  # what none of its figures means anything without
 
     @property
     def title(self) -> str:
         """What the workload is about: "CPU"."""
+        return " ".join(filter(None, (title(self.workload), self.where)))
+
+    @property
+    def told_between(self) -> bool:
+        """There is one layer, and the sides' table has its numbers."""
+        return bool(self.between) and not self.contrasts
+
+    @property
+    def between_title(self) -> str:
+        """The same of what is between the sides."""
         return title(self.workload)
 
 
@@ -137,6 +163,12 @@ class View:
     doubts: tuple[Doubt, ...]
     emulated: frozenset[str]  # names of treatments
     rounds: int
+    sides: Sides | None = None  # None where nothing is interleaved
+
+    @property
+    def place(self) -> str:
+        """Where it was measured: "local and ssh://b"."""
+        return self.sides.place(self.experiment.host) if self.sides else self.experiment.host
 
 
 class _Table:
@@ -144,7 +176,7 @@ class _Table:
 
     def __init__(self, experiment: Experiment, comparisons: Sequence[Comparison]) -> None:
         self.emulated = emulated_treatments(experiment)
-        self.medians = medians(experiment.trials)
+        self.medians = medians(experiment)
         self.effects = {(c.metric, c.baseline, c.treatment): effect(c, self.emulated) for c in comparisons}
         found = dict.fromkeys(metric for metric, _ in self.medians)
         self.metrics = tuple(found | dict.fromkeys(c.metric for c in comparisons))
@@ -157,26 +189,30 @@ class _Table:
 def view(experiment: Experiment, comparisons: Sequence[Comparison]) -> View:
     """Everything a report shows of one experiment."""
     table = _Table(experiment, comparisons)
-    first = first_treatments(experiment.treatments)
-    others = [(t.name, first[t.layer].name) for t in experiment.treatments if t is not first[t.layer]]
+    sides = sides_of(experiment)
     grouped: dict[str, list[Metric]] = defaultdict(list)
     for metric in table.metrics:
         grouped[split(metric)[0]].append(metric)
-    sections = (_section(workload, metrics, table, first, others) for workload, metrics in grouped.items())
+    sections = _sections(experiment.treatments, grouped, table, sides)
     return View(
         experiment=experiment,
         sections=tuple(replace(s, note=prepared(experiment)) if s.workload == "disk" else s for s in sections),
         doubts=_doubts(experiment, comparisons),
         emulated=table.emulated,
         rounds=max((trial.round for trial in experiment.trials), default=0),
+        sides=sides,
     )
 
 
-def first_treatments(treatments: Iterable[Treatment]) -> dict[str, Treatment]:
-    """Layer -> its first treatment, which has the baseline levels; layers from the host upward."""
+def first_treatments(treatments: Iterable[Treatment], side: str = "") -> dict[str, Treatment]:
+    """Layer -> its first treatment, which has the baseline levels; layers from the host upward.
+
+    Of one side; two QEMUs of one host have its layer in common.
+    """
     found: dict[str, Treatment] = {}
-    for treatment in treatments:
-        found.setdefault(treatment.layer, treatment)
+    for treatment in sorted(treatments, key=lambda treatment: treatment.side != side):
+        if treatment.side == side or treatment.layer == "host":
+            found.setdefault(treatment.layer, treatment)
     return {layer: found[layer] for layer in (*LAYERS, *found) if layer in found}
 
 
@@ -255,14 +291,63 @@ def flat_facts(facts: object, name: str = "") -> Iterator[tuple[str, str]]:
         yield name, str(facts)
 
 
-def medians(trials: Iterable[Trial]) -> dict[tuple[Metric, str], float]:
+def medians(experiment: Experiment) -> dict[tuple[Metric, str], float]:
     """(metric, treatment name) -> the median over rounds of each round's median: a boot is the unit (METHOD.md)."""
     values: dict[tuple[Metric, str], dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
-    for trial in trials:
+    for trial in schedule.counted_in(experiment):
         if trial.status == "ok":
             for measurement in trial.measurements:
                 values[measurement.metric, trial.treatment][trial.round].append(measurement.value)
     return {key: statistics.median(map(statistics.median, rounds.values())) for key, rounds in values.items()}
+
+
+def _sections(
+    treatments: Sequence[Treatment], grouped: Mapping[str, Sequence[Metric]], table: _Table, sides: Sides | None
+) -> Iterator[Section]:
+    """One for each workload; where sides are interleaved, one for each side of which there is more to tell."""
+    for workload, metrics in grouped.items():
+        for side in dict.fromkeys(treatment.side for treatment in treatments):
+            first = first_treatments(treatments, side)
+            mine = [treatment for treatment in treatments if treatment.side == side and treatment.repeats is None]
+            others = [(t.name, first[t.layer].name) for t in mine if t is not first[t.layer]]
+            section = _section(workload, metrics, table, first, others)
+            if sides is None:
+                yield section
+            elif not side:
+                between = tuple(_between(metrics, table, side_contrasts(treatments)))
+                yield replace(section, where=sides.where(own=True), between=between)
+            elif section.contrasts or any(case.settings for case in section.cases):
+                yield _of_other_side(section, sides)
+
+
+def _of_other_side(section: Section, sides: Sides) -> Section:
+    """It says whose it is, so that its treatments need not."""
+    short = sides.short
+    return replace(
+        section,
+        where=sides.where(own=False),
+        layers=tuple(map(short, section.layers)),
+        contrasts=tuple((short(low), short(high)) for low, high in section.contrasts),
+        cases=tuple(
+            replace(
+                case,
+                settings=tuple(
+                    replace(setting, treatment=short(setting.treatment), baseline=short(setting.baseline))
+                    for setting in case.settings
+                ),
+            )
+            for case in section.cases
+        ),
+    )
+
+
+def _between(metrics: Sequence[Metric], table: _Table, pairs: Sequence[tuple[str, str]]) -> Iterator[Between]:
+    for metric in _plain_first(metrics):
+        for own, other in pairs:
+            effect = table.effects.get((metric, own, other))
+            if effect is not None:
+                numbers = table.number(metric, own), table.number(metric, other)
+                yield Between(split(metric)[1], metric, own, *numbers, effect)
 
 
 def _section(
@@ -276,8 +361,7 @@ def _section(
     pairs = ((first[low].name, first[high].name) for low, high in CONTRASTS if low in first and high in first)
     contrasts = tuple(pair for pair in pairs if any((metric, *pair) in table.effects for metric in metrics))
     cases: dict[str, list[Metric]] = defaultdict(list)
-    # What has no case first: below another case's heading it would seem to belong there.
-    for metric in sorted(metrics, key=lambda metric: split(metric)[1] != ""):
+    for metric in _plain_first(metrics):
         cases[split(metric)[1]].append(metric)
     return Section(
         workload,
@@ -288,6 +372,11 @@ def _section(
             for name, mine in cases.items()
         ),
     )
+
+
+def _plain_first(metrics: Iterable[Metric]) -> list[Metric]:
+    """What has no case first: below another case's heading it would seem to belong there."""
+    return sorted(metrics, key=lambda metric: split(metric)[1] != "")
 
 
 def _row(metric: Metric, table: _Table, layers: Sequence[str], contrasts: Sequence[tuple[str, str]]) -> Row:

@@ -2,8 +2,10 @@
 
 `paired_ratio` compares two rows of numbers, `log_ratio_interval` is the interval underneath; PrecisionRule and
 DecisionRule say when a run may stop; `rank` sets many treatments in order; `factor_effects` says what each factor does.
+`variance_components`, `iterations_per_boot` and `steady_state` plan what is done inside a boot.
 """
 
+from vmtax.stats.boots import MOST_ITERATIONS, VarianceComponents, iterations_per_boot, variance_components
 from vmtax.stats.effects import Effect, factor_effects
 from vmtax.stats.interval import (
     ALPHA,
@@ -20,29 +22,54 @@ from vmtax.stats.interval import (
 )
 from vmtax.stats.ranking import Ranking, rank, ranking_rounds
 from vmtax.stats.ratio import P95_ROUNDS, CarryOver, PairedRatio, Stalls, paired_ratio
+from vmtax.stats.sessions import (
+    FEWEST_SESSIONS,
+    BetweenSessions,
+    Level,
+    SessionResult,
+    between_sessions,
+    compare_sessions,
+    level,
+    merged,
+)
+from vmtax.stats.sessions import Method as SessionMethod
+from vmtax.stats.steady import Steady, steady_state
 from vmtax.stats.stopping import LOOKS, PRECISION_ALPHA, DecisionRule, Look, PrecisionRule, look_alpha
 
 __all__ = [
     "ALPHA",
+    "FEWEST_SESSIONS",
     "LOOKS",
+    "MOST_ITERATIONS",
     "P95_ROUNDS",
     "PRECISION_ALPHA",
+    "BetweenSessions",
     "CarryOver",
     "DecisionRule",
     "Effect",
     "Floats",
+    "Level",
     "Look",
     "PairedRatio",
     "PrecisionRule",
     "Ranking",
+    "SessionMethod",
+    "SessionResult",
     "Stalls",
+    "Steady",
     "TooFewRounds",
+    "VarianceComponents",
     "Vector",
+    "between_sessions",
+    "compare_sessions",
     "factor_effects",
     "hodges_lehmann",
     "interval",
+    "iterations_per_boot",
+    "level",
     "log_ratio_interval",
     "look_alpha",
+    "merged",
     "minimum_rounds",
     "paired_ratio",
     "rank",
@@ -50,4 +77,6 @@ __all__ = [
     "reduce_iterations",
     "rounds_needed",
     "signed_rank_rank",
+    "steady_state",
+    "variance_components",
 ]

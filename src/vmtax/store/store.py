@@ -169,14 +169,19 @@ class Store:
         with self._reading() as connection:
             return [_summary(connection, row) for row in connection.execute(newest).all()]
 
-    def seconds_per_round(self, plan: Json, host: str) -> float | None:
-        """Of the newest complete run of the same work on the same host; None where there is none."""
+    def seconds_per_round(self, plan: Json, host: str, interleaved_with: str | None = None) -> float | None:
+        """Of the newest complete run of the same work on the same host, or hosts; None where there is none."""
         table, trial = schema.experiment.c, schema.trial.c
         alike = sa.and_(table.host == host, table.name == plan["name"], table.state == "complete")
         with self._reading() as connection:
             for row in connection.execute(sa.select(schema.experiment).where(alike).order_by(*_newest_first())):
-                if all(
-                    row.plan.get(key) == plan[key] for key in ("guest", "layers", "factors", "exclude", "workloads")
+                as_often = row.plan.get("iterations", 1) == plan.get("iterations", 1)
+                if (
+                    as_often
+                    and row.options.get("interleave_with") == interleaved_with
+                    and all(
+                        row.plan.get(key) == plan[key] for key in ("guest", "layers", "factors", "exclude", "workloads")
+                    )
                 ):
                     query = rows.of(row.id, trial.round).with_only_columns(
                         sa.func.sum(trial.wall_seconds), sa.func.max(trial.round)

@@ -49,6 +49,10 @@ class Workload(ABC, Generic[P]):
     def metrics(self) -> Sequence[Metric]:
         """Every metric it can report with these parameters."""
 
+    def reports(self, case: str) -> Sequence[Metric]:
+        """The metrics that one case reports."""
+        return [metric for metric in self.metrics() if metric.name.startswith(f"{self.name}.{case}.")]
+
     @classmethod
     def meaning(cls, metric: Metric) -> str:
         """What the number is. KeyError: nobody has said."""

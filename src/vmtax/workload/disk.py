@@ -148,7 +148,9 @@ class Disk(Workload[DiskParameters]):
         side, _ = _job(case, output)
         enough = 1 - MINIMUM_TAIL / int(side["total_ios"])
         found = sorted((float(share) / 100, ns * NANOSECOND) for share, ns in side["lat_ns"]["percentile"].items())
-        return tuple((round(share, 6), seconds) for share, seconds in found if share <= enough)
+        # Rounded, or 0.999 of just enough operations would lie above itself.
+        rounded = ((round(share, 6), seconds) for share, seconds in found)
+        return tuple((share, seconds) for share, seconds in rounded if share <= round(enough, 6))
 
 
 def _metrics(case: str) -> tuple[Metric, ...]:

@@ -57,7 +57,15 @@ class _Forest:
 
 def forests(view: View, headline_metrics: Mapping[str, Metric]) -> tuple[Picture, ...]:
     """The layers by throughput lost and by more time, and the settings; only those that have a point to show."""
+    sides = view.sides
     found = (
+        (
+            "sides",
+            f"{sides.other} against {sides.own}" if sides else "",
+            _between(view, headline_metrics),
+            _linear,
+            "overhead",
+        ),
         ("throughput", "Throughput lost", _layers(view, _rate), _linear, "throughput lost"),
         ("time", "More time", _layers(view, _time), _logarithmic, "time added"),
         (
@@ -114,6 +122,25 @@ def _settings(view: View, headline_metrics: Mapping[str, Metric]) -> _Forest:
     return forest
 
 
+def _between(view: View, headline_metrics: Mapping[str, Metric]) -> _Forest:
+    """One row for each treatment that both sides have, under the metric that stands for the workload."""
+    forest = _Forest()
+    for section in view.sections:
+        shown = [
+            (between.treatment, between.effect)
+            for between in section.between
+            if between.metric == headline_metrics.get(section.workload) and _drawable(between.effect)
+        ]
+        if shown:
+            forest.row(f"{_heading(section.between_title)}<br>{cost(headline_metrics[section.workload])}")
+        for name, effect in shown:
+            assert effect is not None
+            y = forest.row(_wrapped(name + (" (emulated)" if effect.emulated else "")))
+            layer = name.partition(" ")[0]
+            forest.point(layer, _style(layer if layer != "host" else "", layer), y, name, effect)
+    return forest
+
+
 def _style(baseline: str, treatment: str) -> tuple[str, str]:
     """By the layers, with which treatments' names begin."""
     return STYLES.get((baseline.partition(" ")[0], treatment.partition(" ")[0]), ("square-open", "var(--host)"))
@@ -155,6 +182,8 @@ def _caption(id: str, emulated: str) -> str:
         "throughput": "One metric for each case that has a rate. Further right is dearer; 0 is free.",
         "time": "99th percentile of latency where there is one, else the time itself. The scale is logarithmic, from"
         " tenfold on in multiples; 0 is free.",
+        "sides": "Each treatment on the other side against the same on the plan's own, by one metric for each"
+        " workload: right of 0 dearer, left of it cheaper.",
         "settings": "Other settings against the first treatment of the same layer, by one metric for each workload:"
         " right of 0 dearer, left of it cheaper.",
     }

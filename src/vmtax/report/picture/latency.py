@@ -41,6 +41,7 @@ def _in_words(curve: Curve) -> str:
 
 def _line(curve: Curve) -> Json:
     style = LAYER_STYLES[curve.layer]
+    dash, symbol = ("dashdot", "cross-thin-open") if curve.second else (style.dash, style.symbol)
     mark = " (emulated)" if curve.emulated else ""
     return {
         "type": "scatter",
@@ -48,8 +49,8 @@ def _line(curve: Curve) -> Json:
         "name": f"{escape(curve.treatment)}{mark}",
         "x": [_place(share) for share, _ in curve.points],
         "y": [seconds for _, seconds in curve.points],
-        "line": {"color": style.colour, "width": 1.75, "dash": style.dash},
-        "marker": {"symbol": style.symbol, "color": style.colour, "size": 6, "line": {"color": style.colour}},
+        "line": {"color": style.colour, "width": 1.75, "dash": dash},
+        "marker": {"symbol": symbol, "color": style.colour, "size": 6, "line": {"color": style.colour}},
         "text": [
             f"<b>{escape(curve.treatment)}</b>{mark}<br>{percentile(share)}: {format_value(seconds, 's')}"
             f"<br>median of {curve.rounds} round{'' if curve.rounds == 1 else 's'}"

@@ -1,0 +1,127 @@
+"""What precision a machine can reach, and in how long: from runs that set a guest against itself. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from vmtax.compare import of as comparisons
+from vmtax.exits import BadInput
+from vmtax.plan import Plan, from_data
+from vmtax.result import Experiment, Metric
+from vmtax.sessions import CALIBRATE, fits
+from vmtax.sessions.calibration import Session, stored
+from vmtax.sessions.level import Subject
+from vmtax.stats import BetweenSessions, PrecisionRule
+
+TARGETS = (0.01, 0.02, 0.05)  # half-widths, as fractions
+Z = 1.96  # METHOD.md, *Stopping*
+
+
+class CannotCalibrate(BadInput):
+    """A plan or a run that holds no guest against itself; the text says what does."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A half-width, and what reaching it takes here."""
+
+    half_width: float  # fraction
+    rounds: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """One primary metric of the guest against itself."""
+
+    metric: Metric
+    cv: float | None  # of one run, as a fraction, such as makes this half-width; None with too few rounds
+    half_width: float | None  # of the interval that was reached, fraction
+    rounds: int
+    targets: tuple[Target, ...]  # for TARGETS; () with too few rounds
+    between: BetweenSessions | None  # of the level, over all calibrations that are alike; None: too few
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """One run of `vmtax calibrate`, with what the earlier ones of this machine add."""
+
+    experiment: Experiment
+    seconds_per_round: float
+    metrics: tuple[Reach, ...]  # primary, in the plan's order
+    sessions: int  # calibrations that are alike, this one included
+
+
+def plan_of(plan: Plan, seconds: float) -> Plan:
+    """The same work as `plan` on one guest treatment against itself alone, for so long. Raises CannotCalibrate."""
+    layer = next((layer for layer in ("vm", "nested") if layer in plan.layers), None)
+    if layer is None:
+        raise CannotCalibrate(f"plan {plan.name} has no guest: a plan with layer vm or nested can be calibrated for")
+    kinds = {workload.name: workload for workload in plan.build_workloads() if layer in workload.layers}
+    primary = [name for name in plan.primary if name.partition(".")[0] in kinds]
+    if not primary:
+        raise CannotCalibrate(f"plan {plan.name} has no primary metric on layer {layer}: name one under primary")
+    data = plan.model_dump(mode="json")
+    wanted = {name.partition(".")[0] for name in primary}
+    data |= {
+        "name": CALIBRATE,
+        "layers": [layer],
+        "factors": {},
+        "exclude": [],
+        "workloads": [entry for entry in data["workloads"] if entry["name"] in wanted],
+        "primary": primary,
+        "only_primary": True,
+        "decide": None,
+        "precision": None,
+        "rounds": {"min": 7, "max": 10_000},
+        "budget": seconds,
+    }
+    return from_data(data, source=CALIBRATE)
+
+
+def calibration(experiment: Experiment, earlier: Sequence[Experiment]) -> Calibration:
+    """What `experiment` shows; `earlier`: whatever the store has. Raises CannotCalibrate for a run without an A/A."""
+    again = next((treatment for treatment in experiment.treatments if treatment.repeats is not None), None)
+    if again is None or again.repeats is None or not experiment.trials:
+        raise CannotCalibrate(f"{experiment.id} holds no guest against itself: vmtax calibrate makes such a run")
+    alike = [other for other in earlier if fits(other, experiment)] + [experiment]
+    sessions = [Session.of(other) for other in alike]
+    seconds = _seconds_per_round(experiment)
+    primary = {name: place for place, name in enumerate(experiment.plan["primary"])}
+    found = []
+    for comparison in comparisons(experiment):
+        if comparison.treatment != again.name or comparison.metric.name not in primary:
+            continue
+        half_width = None
+        if comparison.low is not None and comparison.high is not None:
+            half_width = math.log(comparison.high / comparison.low) / 2
+        found.append(
+            Reach(
+                metric=comparison.metric,
+                cv=None if half_width is None else half_width * math.sqrt(comparison.rounds / 2) / Z,
+                half_width=None if half_width is None else math.expm1(half_width),
+                rounds=comparison.rounds,
+                targets=_targets(half_width, comparison.rounds, seconds),
+                between=stored(sessions, Subject(comparison.metric, again.repeats), by_boot=False),
+            )
+        )
+    ordered = sorted(found, key=lambda reach: primary[reach.metric.name])
+    return Calibration(experiment, seconds, tuple(ordered), len(alike))
+
+
+def _targets(half_width: float | None, rounds: int, seconds: float) -> tuple[Target, ...]:
+    """The half-width falls with the square root of the rounds; a precise run has at least as many as its first look."""
+    if half_width is None:
+        return ()
+    fewest = PrecisionRule(1.0).first
+    wanted = [max(fewest, math.ceil(rounds * (half_width / math.log1p(target)) ** 2)) for target in TARGETS]
+    return tuple(Target(target, number, number * seconds) for target, number in zip(TARGETS, wanted, strict=True))
+
+
+def _seconds_per_round(experiment: Experiment) -> float:
+    trials = experiment.trials
+    begin = min(trial.started for trial in trials)
+    end = max(trial.started + trial.wall_seconds for trial in trials)
+    return (end - begin) / max(trial.round for trial in trials)

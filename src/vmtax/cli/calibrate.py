@@ -1,0 +1,65 @@
+"""`vmtax calibrate`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from vmtax.cli.app import AsJson, BadUse, Yes, answer, app, complete_plan, complete_run, printed
+from vmtax.cli.measuring import Work, disk_directory, measure, options_of
+
+
+@app.command()
+def calibrate(
+    plan: Annotated[
+        str,
+        typer.Argument(metavar="[PLAN]", help="Whose work is done; quick where none is.", autocompletion=complete_plan),
+    ] = "quick",
+    host: Annotated[str | None, typer.Option(metavar="HOST", help="Measure local, or ssh://[user@]host.")] = None,
+    time: Annotated[str, typer.Option("--for", metavar="TIME", help="How long: 20m, 1h30m.")] = "20m",
+    qemu: Annotated[str | None, typer.Option(metavar="PROGRAM", help="Another QEMU than the host's own.")] = None,
+    disk_dir: Annotated[
+        str | None, typer.Option(metavar="DIRECTORY", help="Of the disk under test, on the host under test; /var/tmp.")
+    ] = None,
+    show: Annotated[
+        str,
+        typer.Option(metavar="RUN", help="Measure nothing, show an earlier calibration.", autocompletion=complete_run),
+    ] = "",
+    yes: Yes = False,
+    json: AsJson = False,
+) -> None:
+    """Set a guest against itself: what precision this machine can reach, in how long, and how it changes by itself."""
+    from vmtax.calibration import calibration
+    from vmtax.store import Store
+
+    with Store() as store:
+        id = show or measure(store, _work(plan, host, time, qemu, disk_dir), yes=yes)
+        experiment = store.load(id)
+        others = [entry.id for entry in store.experiments() if entry.name == experiment.name]
+        found = calibration(experiment, [store.load(other) for other in others])
+    if json:
+        from vmtax.report.calibration import calibration_data
+
+        answer("calibration", calibration_data(found))
+        return
+    from vmtax.report.calibration import render
+
+    printed(render(found))
+
+
+def _work(plan: str, host: str | None, time: str, qemu: str | None, disk_dir: str | None) -> Work:
+    from vmtax.calibration import plan_of
+    from vmtax.environment import EnvironmentOptions
+    from vmtax.plan import from_data, load
+    from vmtax.units import parse_duration
+
+    try:
+        seconds = parse_duration(time)
+    except ValueError as error:
+        raise BadUse(f"--for: {error}") from None
+    wanted = load(plan)
+    if host:
+        wanted = from_data(wanted.model_dump(mode="json") | {"host": host}, source="command line")
+    derived = plan_of(wanted, seconds)
+    return Work(derived, options_of(EnvironmentOptions(qemu, disk_directory(disk_dir, derived.host))))

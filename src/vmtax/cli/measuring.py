@@ -1,0 +1,117 @@
+"""Measuring as every command does it that measures: say what will be done, ask, do it, tell how it goes."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
+
+from vmtax.cli.app import NOBODY, BadUse, agree, fail, warn
+from vmtax.exits import FAILED, INTERRUPTED, CannotDo
+
+if TYPE_CHECKING:
+    from vmtax.environment import EnvironmentOptions
+    from vmtax.plan import Plan
+    from vmtax.result import Experiment
+    from vmtax.runner import Options
+    from vmtax.store import Store
+
+KEPT = "every result that was measured is kept: `vmtax show` shows them, `vmtax run --resume` goes on"
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What `run` is to do."""
+
+    plan: Plan
+    options: Options
+    resumed: Experiment | None = None  # the experiment that is gone on with
+
+
+def options_of(environment: EnvironmentOptions) -> Options:
+    """What the command line adds to the plan, this command line included."""
+    from vmtax.runner import Options
+
+    return Options(shlex.join(["vmtax", *sys.argv[1:]]), environment)
+
+
+def disk_directory(given: str | None, host: str) -> PurePosixPath:
+    """Of the disk under test, on `host`."""
+    from vmtax.environment import DISK_DIRECTORY
+
+    directory = PurePosixPath(given) if given else DISK_DIRECTORY
+    if directory.is_absolute():
+        return directory
+    if host != "local":
+        raise BadUse(f"--disk-dir {given}: must be absolute, for it is on {host}")
+    return PurePosixPath(Path(directory).absolute())
+
+
+def measure(store: Store, work: Work, *, yes: bool) -> str:
+    """The experiment's id; ends the program where it cannot be finished, with every result kept."""
+    _alone(store, work)
+    known = {entry.id for entry in store.experiments() if not work.resumed or entry.id != work.resumed.id}
+    try:
+        return _carry_out(store, work, yes=yes)
+    except KeyboardInterrupt:  # here, because typer ends silently on it
+        fail(f"interrupted; {KEPT if _measured(store, known) else 'nothing was measured yet'}", INTERRUPTED)
+    except CannotDo as error:
+        fail(f"{error}\n{KEPT}" if _measured(store, known) else str(error), FAILED)
+
+
+def _alone(store: Store, work: Work) -> None:
+    """Two runs at once would measure each other."""
+    from vmtax.environment import EnvironmentOptions
+    from vmtax.interleave import other_host
+
+    ours = {work.plan.host, other_host(work.options.environment)} - {None}
+    for entry in store.experiments():
+        if entry.state == "running":
+            second = other_host(EnvironmentOptions.from_json(store.load(entry.id).options))
+            if host := next((host for host in (entry.host, second) if host in ours), None):
+                busy = f"run {entry.id} measures {host} just now"
+                raise BadUse(f"{busy}: wait until it has ended, vmtax watch {entry.id}")
+
+
+def _measured(store: Store, known: set[str]) -> bool:
+    """Whether there is anything of a run that ended early; `known`: the runs that are not meant."""
+    return any(entry.ok for entry in store.experiments() if entry.id not in known)
+
+
+def _carry_out(store: Store, work: Work, *, yes: bool) -> str:
+    """Say what will be done, do it, and tell how it goes; the experiment's id."""
+    from vmtax import live, runner, screen
+    from vmtax.environment import connected
+    from vmtax.image import build, cache
+    from vmtax.interleave import other_host
+    from vmtax.outlook import Line, outlook
+    from vmtax.resume import image_of
+
+    if not yes and not sys.stdin.isatty():
+        raise BadUse(NOBODY)
+    plan, before = work.plan, work.resumed
+    options = work.options.environment
+    with connected(plan.host, warn, other_host(options)) as hosts:
+        lines = outlook(
+            plan,
+            hosts.host,
+            options,
+            other=hosts.other,
+            earlier_seconds_per_round=store.seconds_per_round(
+                plan.model_dump(mode="json"), plan.host, options.interleave_with
+            ),
+            rounds_done=max((trial.round for trial in before.trials), default=1) - 1 if before else 0,
+            builds_image=cache.current() is None,
+        )
+        if before:
+            lines.insert(0, Line("resumes", f"{before.id}, whose {len(before.trials)} trials are kept"))
+        screen.tell((line.what, line.text) for line in lines)
+        agree(yes)
+        with screen.open_screen() as emit:
+            journal = live.Journal(hosts.local, emit)
+            image = build.ensure(emit, identity=image_of(before) if before else None)
+            if before:
+                return runner.resume(hosts, before.id, image, store, journal.emit)
+            return runner.run(hosts, plan, image, store, work.options, journal.emit)

@@ -1,0 +1,78 @@
+"""What a comparison of sessions says, in words that every format shares."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+
+from vmtax.report.summary import NOT_A_COST
+from vmtax.report.view import figures
+from vmtax.sessions import Change, Line
+from vmtax.units import format_percent
+
+READING = (
+    "Each figure is the change from before to after as a cost, with its 95 % interval over sessions: above 0 is worse"
+    " after."
+)
+EXPLORATORY = "Exploratory: of twenty such figures one is apart by chance."
+
+
+def amount(line: Line) -> str:
+    """ "2.1 % [0.4, 3.8]", "2.1 % [no interval]", either followed by "emulated"."""
+    if math.isnan(line.ratio):
+        return "not measured on one side"
+    estimate, interval = figures(*line.cost)
+    return f"{estimate} {interval or '[no interval]'}{' emulated' if line.emulated else ''}"
+
+
+def verdict(line: Line, change: Change) -> str:
+    """ "same within 3 %"; "worse by over 3 %"; "undecided"."""
+    word = f"same within {format_percent(change.same_within)}" if line.verdict == "same" else line.verdict
+    if change.limit is None:
+        return word
+    limit = format_percent(change.limit)
+    if line.gate == "undecided" and line.verdict != "undecided":
+        return f"{word}, over {limit}: undecided"
+    if line.gate == "failed":
+        return f"worse by over {limit}"
+    if line.gate == "passed" and line.verdict in ("worse", "undecided"):
+        return f"worse by {limit} or less" if line.verdict == "worse" else f"not worse by over {limit}"
+    return word
+
+
+def sessions(line: Line) -> str:
+    return " + ".join(map(str, line.sessions))
+
+
+def headline(change: Change) -> str:
+    """One sentence over the primary figures."""
+    primary = [line for line in change.lines if line.primary]
+    if not primary:
+        return "No primary metric is common to all runs: everything is exploratory."
+    counts = Counter(verdict(line, change) for line in primary)
+    told = "; ".join(f"{count} {words}" for words, count in counts.items())
+    return f"Of {len(primary)} primary figure{'' if len(primary) == 1 else 's'}: {told}."
+
+
+def sides(change: Change) -> Sequence[tuple[str, str]]:
+    """("before", "ID, ID on HOST"), ("after", ...)."""
+    named = zip(("before", "after"), (change.before, change.after), change.hosts, strict=True)
+    return [(name, f"{', '.join(ids)} on {host}") for name, ids, host in named]
+
+
+def banner(change: Change) -> str | None:
+    """What must stand above emulated figures."""
+    ran = f"{', '.join(change.emulated)} ran on an emulated CPU (TCG)."
+    return f"{ran} {NOT_A_COST}" if change.emulated else None
+
+
+def reasons(lines: Sequence[Line]) -> list[str]:
+    """Each reason for which something is undecided, once, with what it is about."""
+    about: dict[str, list[str]] = {}
+    for line in lines:
+        if line.why:
+            about.setdefault(line.why, []).append(f"{line.metric.name} {line.treatment}")
+    return [
+        f"{places[0]}{f' and {len(places) - 1} more' if places[1:] else ''}: {why}" for why, places in about.items()
+    ]

@@ -1,0 +1,47 @@
+"""The noise floor: what a guest costs against itself, measured in the same rounds. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from vmtax.report.view import Effect, cost, effect, emulated_treatments
+from vmtax.result import Comparison, Experiment, Metric
+
+READING = (
+    "One guest treatment enters each round twice, in boots of its own: what it costs against itself is what chance"
+    " and this machine make of no difference. A smaller overhead than that deserves doubt. 1 in 20 of these intervals"
+    " leaves out 0 by chance; more do where something differs between boots that nobody has asked about."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Floor:
+    """One primary metric of one A/A."""
+
+    metric: Metric
+    treatment: str  # which was repeated
+    effect: Effect
+
+    @property
+    def text(self) -> str:
+        """ "chess.nodes_per_second: vm against itself 0.4 % [−0.9, 1.6]"."""
+        parts = (self.effect.text, self.effect.interval, "emulated" if self.effect.emulated else "")
+        return f"{self.metric.name}: {self.treatment} against itself {' '.join(filter(None, parts))}"
+
+    @property
+    def cost(self) -> str:
+        return cost(self.metric)
+
+
+def noise_floor(experiment: Experiment, comparisons: Sequence[Comparison]) -> tuple[Floor, ...]:
+    """In the order of the plan's primary metrics; empty where no guest was measured."""
+    emulated = emulated_treatments(experiment)
+    repeats = {treatment.name for treatment in experiment.treatments if treatment.repeats is not None}
+    primary = {name: place for place, name in enumerate(experiment.plan.get("primary", ()))}
+    found = [
+        Floor(comparison.metric, comparison.baseline, effect(comparison, emulated))
+        for comparison in comparisons
+        if comparison.treatment in repeats and comparison.metric.name in primary
+    ]
+    return tuple(sorted(found, key=lambda floor: primary[floor.metric.name]))

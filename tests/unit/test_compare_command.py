@@ -1,0 +1,208 @@
+"""`vmtax compare` at its entry point: exit codes, and what a person, a pull request and a CI system are shown."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import re
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+from markdown_it import MarkdownIt
+from typer.testing import CliRunner, Result
+
+from tests.unit.test_report import printed
+from tests.unit.test_report_html import HOSTILE
+from tests.unit.test_sessions import calibrations, five, only, session, with_facts
+from vmtax import sessions
+from vmtax.cli import app
+from vmtax.exits import DONE, UNDECIDED, WORSE
+from vmtax.report.change import FORMATS, renderer
+from vmtax.report.change.terminal import render
+from vmtax.report.change.words import amount, verdict
+from vmtax.result import Metric
+from vmtax.sessions import Change, Line
+from vmtax.store import Store
+
+METRIC = Metric("chess.nodes_per_second", "1/s", "higher")
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("home")
+    with Store(path / "vmtax/vmtax.sqlite") as store:
+        for experiment in (*five(0x10), *five(0x20), *five(0x30, -0.2)):
+            store.put(only(experiment, "vm"))
+    return path
+
+
+def ids(first: int, count: int = 5) -> str:
+    return ",".join(f"20261121-0412-quick-{first + i:04x}" for i in range(count))
+
+
+def compare(home: Path, monkeypatch: pytest.MonkeyPatch, *argv: str) -> Result:
+    monkeypatch.setenv("XDG_DATA_HOME", str(home))
+    return CliRunner().invoke(app, ["compare", *argv])
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "options", "code"),
+    [
+        (ids(0x10), ids(0x20), ("--fail-if-worse", "3%"), DONE),
+        (ids(0x10), ids(0x30), ("--fail-if-worse", "3%"), WORSE),
+        (ids(0x30), ids(0x10), ("--fail-if-worse", "3%"), DONE),
+        (ids(0x10, 1), ids(0x30, 1), ("--fail-if-worse", "3%"), UNDECIDED),
+        (ids(0x10), ids(0x20), ("--fail-if-worse", "0.01%"), UNDECIDED),
+        (ids(0x10), ids(0x30), (), DONE),
+        (ids(0x10, 1), ids(0x20, 1), (), DONE),
+    ],
+)
+def test_the_exit_code_tells_what_the_limit_came_to(
+    before: str,
+    after: str,
+    options: tuple[str, ...],
+    code: int,
+    home: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    done = compare(home, monkeypatch, before, after, *options)
+    assert done.exit_code == code and done.stdout, done.exception
+
+
+def test_calibrations_in_the_store_are_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Store(tmp_path / "vmtax/vmtax.sqlite") as store:
+        for experiment in (*calibrations(5), session(0x10), session(0x11, -0.3)):
+            store.put(experiment)
+    done = compare(tmp_path, monkeypatch, ids(0x10, 1), ids(0x11, 1), "--json", "--fail-if-worse", "3%")
+    answer = json.loads(done.stdout)["data"]
+    assert (done.exit_code, answer["gate"]) == (WORSE, "failed")
+    assert {line["method"] for line in answer["lines"] if line["primary"]} == {"stored"}
+
+
+def test_a_file_is_written_instead(home: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    file = tmp_path / "compare.txt"
+    done = compare(home, monkeypatch, ids(0x10), ids(0x30), "-o", str(file), "--fail-if-worse", "3%", "--full")
+    assert (done.exit_code, done.stdout) == (WORSE, f"{file}\n")
+    assert "worse by over 3 %" in file.read_text() and "\x1b" not in file.read_text()
+
+
+@pytest.mark.parametrize(("format", "start"), [("markdown", "### "), ("junit", "<?xml"), ("json", "{")])
+def test_every_format_is_printed_and_ends_with_the_same_code(
+    format: str, start: str, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = compare(home, monkeypatch, ids(0x10), ids(0x30), "--fail-if-worse", "3%", "--format", format)
+    assert done.exit_code == WORSE and done.stdout.startswith(start)
+
+
+def a_line(**changes: object) -> Line:
+    line = Line(METRIC, "vm", True, 0.95, 0.94, 0.96, (5, 5), "welch", "worse", None, False, None)
+    return dataclasses.replace(line, **changes)  # type: ignore[arg-type]
+
+
+def a_change(*lines: Line, limit: float | None = None, **changes: object) -> Change:
+    change = Change(("a",), ("b",), ("local", "local"), (), lines, (), 0.03, limit, ())
+    return dataclasses.replace(change, **changes)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "limit", "words", "gate"),
+    [
+        (0.90, 0.95, None, "worse", None),
+        (0.90, 0.95, 0.03, "worse by over 3 %", "failed"),
+        (0.95, 0.99, 0.03, "worse, over 3 %: undecided", "undecided"),
+        (0.975, 0.99, 0.03, "same within 3 %", "passed"),
+        (0.94, 0.99, 0.08, "worse by 8 % or less", "passed"),
+        (0.98, 1.05, 0.03, "not worse by over 3 %", "passed"),
+        (0.96, 1.05, 0.03, "undecided", "undecided"),
+        (0.96, 1.05, None, "undecided", None),
+        (1.01, 1.05, 0.03, "better", "passed"),
+        (0.975, 1.01, 0.01, "same within 3 %, over 1 %: undecided", "undecided"),
+        (None, None, 0.03, "undecided", "undecided"),
+    ],
+)
+def test_verdict_and_gate_follow_from_the_interval(
+    low: float | None, high: float | None, limit: float | None, words: str, gate: str | None
+) -> None:
+    from vmtax.sessions import change as module
+
+    costs = (None, None) if low is None or high is None else (1 - high, 1 - low)
+    judged = module._verdict(*costs, 0.03)
+    line = a_line(low=low, high=high, verdict=judged, gate=None if limit is None else module._gate(*costs, limit))
+    assert (verdict(line, a_change(line, limit=limit)), line.gate) == (words, gate)
+
+
+def test_the_worst_primary_line_is_the_gate() -> None:
+    passed, failed, undecided = (a_line(gate=gate) for gate in ("passed", "failed", "undecided"))
+    exploratory = a_line(primary=False, gate=None)
+    assert a_change(passed, failed, undecided).gate == "failed"
+    assert a_change(passed, undecided, exploratory).gate == "undecided"
+    assert a_change(passed, exploratory).gate == "passed"
+    assert a_change(a_line(gate=None)).gate is None
+
+
+def test_junit_shows_worse_as_failure_and_undecided_as_skipped() -> None:
+    why = "one session: repeat"
+    lines = (
+        a_line(treatment="host", gate="passed", verdict="same"),
+        a_line(treatment="vm", gate="failed"),
+        a_line(treatment="nested", gate="undecided", verdict="undecided", low=None, high=None, why=why, emulated=True),
+        a_line(treatment="vm against host", primary=False),
+    )
+    facts = (sessions.FactChange("host", "kernel_release", "6.1", "6.12"),)
+    root = ET.fromstring(renderer("junit", full=False)(a_change(*lines, limit=0.03, facts=facts)))
+    (suite,) = root
+    assert root.tag == "testsuites"
+    for element in (root, suite):
+        counted = {key: element.get(key) for key in ("tests", "failures", "errors", "skipped")}
+        assert counted == {"tests": "3", "failures": "1", "errors": "0", "skipped": "1"}
+    outcomes = {case.get("name"): [child.tag for child in case] for case in suite.iter("testcase")}
+    assert outcomes == {"host": ["system-out"], "vm": ["failure", "system-out"], "nested": ["skipped", "system-out"]}
+    (skipped,) = suite.iter("skipped")
+    assert "emulated" in (skipped.get("message") or "") and skipped.text == why
+    properties = {entry.get("name"): entry.get("value") for entry in suite.iter("property")}
+    assert properties["host kernel_release"] == "6.1 → 6.12"
+    without = ET.fromstring(renderer("junit", full=False)(a_change(a_line(), a_line(verdict="undecided"))))
+    assert (without.get("failures"), without.get("skipped")) == ("1", "1")
+
+
+def hostile_change() -> Change:
+    """Everything that somebody could name, named to be obeyed."""
+    before, after = five(1), five(11)
+    named = [with_facts(one, kernel_release=f"{HOSTILE} \x1b[31m|`*[x](y)") for one in after]
+    return sessions.compared(before, [dataclasses.replace(one, host=f"ssh://{HOSTILE}") for one in named])
+
+
+def test_nothing_that_was_named_is_obeyed() -> None:
+    change = hostile_change()
+    for format in FORMATS:
+        assert "\x1b" not in renderer(format, full=True)(change)
+    assert "\x1b" not in printed(render(change, full=True))
+    ET.fromstring(renderer("junit", full=False)(change))
+    text = renderer("markdown", full=False)(change)
+    page = MarkdownIt("commonmark", {"html": True}).enable("table").render(text)
+    assert "<script" not in page and "<img" not in page and 'href="y"' not in page
+    assert page.count("<tr>") == len(change.lines) + len(change.facts) + 3  # three heads
+
+
+@pytest.mark.parametrize("format", ["terminal", "markdown", "junit"])
+def test_every_emulated_number_says_so(format: str) -> None:
+    sides = ([only(session(n, emulated=True), "vm", "nested") for n in numbers] for numbers in ((1, 2, 3), (4, 5, 6)))
+    text = renderer(format, full=True)(sessions.compared(*sides))
+    numbers = re.findall(r"\d %? ?\[[^\]]*\d\]( emulated)?", text)
+    assert len(numbers) > 3 and all(numbers)
+    assert amount(a_line(ratio=math.nan, low=None, high=None)) == "not measured on one side"
+    assert amount(a_line(low=None, high=None, emulated=True)) == "5.0 % [no interval] emulated"
+
+
+def test_the_terminal_fits_80_columns_and_tells_the_primary_lines_first() -> None:
+    change = sessions.compared(
+        five(1), [with_facts(one, kernel_release="6.18.2") for one in five(11, -0.2)], limit=0.03
+    )
+    text = printed(render(change))
+    assert max(map(len, text.splitlines())) <= 80 and "…" not in text
+    order = ["What differs", "6.18.2", "Of 6 primary figures: 6 worse by over 3 %.", "Primary", "Exploratory", "--full"]
+    places = [text.index(words) for words in order]
+    assert places == sorted(places)
+    assert len(text.splitlines()) < 70 < len(printed(render(change, full=True)).splitlines())

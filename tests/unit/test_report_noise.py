@@ -1,0 +1,64 @@
+"""The A/A: told as the noise floor in every report, and part of nothing else."""
+
+from __future__ import annotations
+
+import io
+import re
+
+import pytest
+from rich.console import Console
+
+from tests.sample import sample_experiment, with_repeat
+from vmtax import compare
+from vmtax.report.formats import FORMATS
+from vmtax.report.html import render_html
+from vmtax.report.json import experiment_data
+from vmtax.report.markdown import render_markdown
+from vmtax.report.noise import noise_floor
+from vmtax.report.summary import findings, headline
+from vmtax.report.terminal import render
+from vmtax.report.view import view
+from vmtax.result import Experiment
+
+PLAIN = sample_experiment(rounds=8, treatments=5)
+REPEATED = with_repeat(PLAIN)
+
+
+def on_terminal(experiment: Experiment) -> str:
+    console = Console(width=80, file=io.StringIO())
+    console.print(render(experiment, compare.of(experiment)))
+    return console.file.getvalue()  # type: ignore[attr-defined, no-any-return]
+
+
+def test_a_guest_is_set_against_itself_once() -> None:
+    pairs = compare.contrasts(REPEATED.treatments)
+    assert pairs == (*compare.contrasts(PLAIN.treatments), ("vm", "vm again"))
+
+
+def test_the_floor_is_told_for_every_primary_metric() -> None:
+    comparisons = compare.of(REPEATED)
+    floors = noise_floor(REPEATED, comparisons)
+    assert [floor.metric.name for floor in floors] == REPEATED.plan["primary"]
+    assert all(floor.effect.unclear and floor.effect.emulated for floor in floors), "nothing was planted"
+    texts = (render_html(REPEATED, comparisons), render_markdown(REPEATED, comparisons), on_terminal(REPEATED))
+    for text in texts:
+        assert "oise floor" in text and "against itself" in text
+    assert "chess.nodes_per_second: vm against itself" in texts[2] and "emulated" in floors[0].text
+    told = experiment_data(REPEATED, comparisons)["noise_floor"]
+    assert [(entry["metric"], entry["treatment"]) for entry in told] == [
+        (name, "vm again") for name in REPEATED.plan["primary"]
+    ]
+    assert noise_floor(PLAIN, compare.of(PLAIN)) == ()
+
+
+def test_the_repeat_is_no_treatment_of_its_own_elsewhere() -> None:
+    before, after = compare.of(PLAIN), compare.of(REPEATED)
+    assert headline(REPEATED, after) == headline(PLAIN, before)
+    assert [f.sentence for f in findings(REPEATED, after)] == [f.sentence for f in findings(PLAIN, before)]
+    assert view(REPEATED, after).sections == view(PLAIN, before).sections
+    assert not re.search(r"vm again\b", on_terminal(REPEATED).split("Warnings")[0])
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_every_format_takes_it(name: str) -> None:
+    assert FORMATS[name].render(REPEATED, compare.of(REPEATED))
