@@ -27,7 +27,7 @@ from vmtax.workload import Site
 
 PLAN = "name: fake\nseed: 5\nlayers: [host, vm]\nworkloads: [chess]\nprimary: [chess.nodes_per_second]\nbudget: none\n"
 SEVEN = PLAN + "rounds: {min: 7, max: 7}\n"
-BENCH = "Total time (ms) : 100\nNodes searched  : {nodes}\nNodes/second    : {rate}\n"
+BENCH = "Total time (ms) : 1\nNodes searched  : {nodes}\nNodes/second    : {rate}\n"
 
 
 def bench(nodes: int = 1000, rate: int = 10_000) -> Reply:

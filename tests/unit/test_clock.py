@@ -80,4 +80,4 @@ def test_a_guest_whose_clock_runs_wild_is_doubted_in_each_of_its_trials(tmp_path
         if any(text.startswith("clock: host/vm counted 60.0 s") for text in trial.warnings)
     ]
     guests = [trial for trial in found.trials if trial.treatment != "host"]
-    assert doubted == guests and len(guests) == 7 * 2 * 2, "the A/A is a guest too"
+    assert doubted == guests and {trial.treatment for trial in guests} == {"vm", "vm again"}
