@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from vmtax.environment import CannotMeasure, EnvironmentOptions, available_memory, disk_bytes, is_root, memory_bytes
 from vmtax.machine import Machine
 from vmtax.meter.disk import disk_facts
-from vmtax.plan import Plan, fit_rounds, pilot_seconds, seconds_per_round
+from vmtax.plan import Plan
+from vmtax.plan_advice import fit_rounds, pilot_seconds, seconds_per_round
 from vmtax.result import Json, Treatment
 from vmtax.schedule import PILOT_ITERATIONS, PILOT_ROUNDS
 from vmtax.sides import both

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
@@ -27,8 +26,8 @@ from vmtax.plan_yaml import Document, read
 from vmtax.result import LAYERS, Treatment
 from vmtax.schedule import PILOT_ITERATIONS, PILOT_ROUNDS
 from vmtax.stopping import Stopping
-from vmtax.treatment import matches, moved_defaults, repeat, treatments
-from vmtax.units import format_duration, parse_bytes, parse_duration, parse_percent
+from vmtax.treatment import repeat, treatments
+from vmtax.units import parse_bytes, parse_duration, parse_percent
 
 if TYPE_CHECKING:
     from vmtax.workload.base import Workload
@@ -41,25 +40,15 @@ __all__ = [
     "Rounds",
     "as_written",
     "builtin_plans",
-    "check",
     "describe",
-    "fit_rounds",
     "from_data",
     "load",
     "parse",
-    "pilot_seconds",
-    "seconds_per_round",
 ]
 
 _MIB = 2**20
 _LARGEST_FILE = 64 * 1024  # bytes; the longest sensible plan is a tenth of that
 _PRECISION = 0.02  # where the plan asks for nothing else
-_BUDGET_ROUNDS = 7  # a budget does not push the rounds below this
-
-# Guesses for the estimate before anything has run: start and settle of a guest, and of a carrier with its nested guest.
-_BOOT_SECONDS = {"host": 0.0, "vm": 10.0, "nested": 30.0}
-_BETWEEN_SECONDS = 1.0  # meter readings and round trips of each command
-_PLANNED_ITERATIONS = 5  # that a pilot may ask for
 
 
 def _precision(text: str) -> float | None:
@@ -308,123 +297,6 @@ def builtin_plans() -> list[str]:
     """The names of the plans that come with vmtax."""
     files = resources.files("vmtax").joinpath("plans").iterdir()
     return sorted(file.name.removesuffix(".yaml") for file in files if file.name.endswith(".yaml"))
-
-
-def check(plan: Plan) -> list[str]:
-    """Advice before a run, a line each: what it compares, leaves out, can show, and about how long it takes."""
-    kept, left_out = plan.treatments()
-    lines = [f"{_count(len(kept), 'treatment')}: {', '.join(treatment.name for treatment in kept)}"]
-    lines += moved_defaults(plan.factors)
-    lines += [f"left out: {reason}" for reason in left_out]
-    lines += _idle_excludes(plan)
-    again = repeat(kept)
-    if again is not None:
-        lines.append(f"{again.repeats} enters each round twice: the A/A that shows the noise floor")
-    if len(kept) < 2:
-        lines.append("nothing to compare: add a layer, or a second level of a factor")
-    seconds = seconds_per_round(plan)
-    lines += [_rounds_advice(plan), _duration_advice(plan, seconds)]
-    rounds, warnings = fit_rounds(plan, seconds, pilot_seconds(plan))
-    return lines + (warnings or _losses(plan, rounds))
-
-
-def fit_rounds(plan: Plan, seconds_per_round: float, setup_seconds: float = 0.0) -> tuple[int, list[str]]:
-    """How many rounds the budget allows; where those are fewer than rounds.max, also a line for each thing it costs.
-
-    `setup_seconds`: what was needed before the first round.
-    Never fewer than seven, or than rounds.min where that is smaller: then the budget is overdrawn, and a line says so.
-    """
-    if plan.budget is None or plan.budget >= plan.rounds.max * seconds_per_round + setup_seconds:
-        return plan.rounds.max, []
-    budget = f"the budget of {format_duration(plan.budget)}"
-    floor = min(_BUDGET_ROUNDS, plan.rounds.min)
-    rounds = int(max(0.0, plan.budget - setup_seconds) // seconds_per_round)
-    if rounds < floor:
-        needed = format_duration(floor * seconds_per_round + setup_seconds)
-        warning = f"{budget} is too small and will be overdrawn: {_count(floor, 'round')} need about {needed}"
-        return floor, [warning, *_losses(plan, floor)]
-    less = f", fewer than rounds.min ({plan.rounds.min})" if rounds < plan.rounds.min else ""
-    return rounds, [f"{budget} allows {rounds} of up to {plan.rounds.max} rounds{less}", *_losses(plan, rounds)]
-
-
-def seconds_per_round(plan: Plan, treatments: Sequence[Treatment] | None = None) -> float:
-    """About how long a round takes, from the workloads' own estimates; for before anything has run.
-
-    treatments: what enters it, where that is not just the plan's own
-    """
-    entries = plan.entries() if treatments is None else treatments
-    times = _PLANNED_ITERATIONS if plan.iterations == "auto" else plan.iterations
-    return sum(_BOOT_SECONDS[treatment.layer] for treatment in entries) + times * _workload_seconds(plan, entries)
-
-
-def pilot_seconds(plan: Plan, treatments: Sequence[Treatment] | None = None) -> float:
-    """About how much longer than others the rounds of the pilot are, together; 0 where the plan has none."""
-    if plan.iterations != "auto":
-        return 0.0
-    entries = plan.entries() if treatments is None else treatments
-    more = PILOT_ITERATIONS - _PLANNED_ITERATIONS
-    return min(PILOT_ROUNDS, plan.rounds.max) * more * _workload_seconds(plan, entries)
-
-
-def _workload_seconds(plan: Plan, entries: Sequence[Treatment]) -> float:
-    """Every case of a round once."""
-    workloads = plan.build_workloads()
-    return sum(
-        workload.seconds(case) + _BETWEEN_SECONDS
-        for treatment in entries
-        for workload in workloads
-        for case in plan.cases(workload, treatment)
-    )
-
-
-def _losses(plan: Plan, rounds: int) -> list[str]:
-    """What cannot be had with so few rounds, each with the cure."""
-    stopping, count = plan.stopping(), ranked(plan)
-    needed = stats.minimum_rounds(stopping.alpha)
-    lines = []
-    if rounds < needed:
-        lines.append(f"no interval can be given after {_count(rounds, 'round')}: 95 % needs {needed}")
-    elif plan.rounds.min < needed:
-        lines.append(f"rounds.min is {plan.rounds.min}: a run cut short before round {needed} has no interval")
-    if count > 2 and rounds < (wanted := stats.ranking_rounds(count)):
-        lines.append(
-            f"{_count(rounds, 'round')} cannot rank {count} treatments by signed ranks, which takes {wanted}:"
-            " permutations within rounds do it"
-        )
-    if stopping.first_look is not None and rounds < stopping.first_look:
-        lines.append(f"stopping is first looked at in round {stopping.first_look}: it will not end this run")
-    return lines
-
-
-def ranked(plan: Plan) -> int:
-    """How many treatments the largest ranking sets in order: those of one layer."""
-    return max(Counter(treatment.layer for treatment in plan.treatments()[0]).values())
-
-
-def _idle_excludes(plan: Plan) -> list[str]:
-    every, _ = treatments(plan.layers, plan.factors)
-    idle = [i for i, entry in enumerate(plan.exclude) if not any(matches(treatment, entry) for treatment in every)]
-    return [f"exclude[{number}] leaves nothing out: no treatment matches it" for number in idle]
-
-
-def _rounds_advice(plan: Plan) -> str:
-    """What the plan's contrasts and ranking need at least."""
-    count = ranked(plan)
-    ranking = f", ranking {count} treatments {stats.ranking_rounds(count)} by signed ranks" if count > 2 else ""
-    planned = " to ".join(str(rounds) for rounds in sorted({plan.rounds.min, plan.rounds.max}))
-    return f"rounds: {planned} planned; an interval takes {stats.minimum_rounds(plan.stopping().alpha)}{ranking}"
-
-
-def _duration_advice(plan: Plan, seconds: float) -> str:
-    pilot = pilot_seconds(plan)
-    low, high = (format_duration(rounds * seconds + pilot) for rounds in (plan.rounds.min, plan.rounds.max))
-    total = f"{low} to {high}" if low != high else low
-    longer = f" after a pilot of {PILOT_ROUNDS} longer ones" if pilot else ""
-    return f"about {format_duration(seconds)} a round{longer} where nothing is emulated, {total} in all"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _validated(document: Document, context: dict[str, str]) -> Plan:

@@ -27,7 +27,8 @@ from vmtax.image.cache import Image
 from vmtax.layer import Opened, opened
 from vmtax.machine import MachineError, MachineLost
 from vmtax.meter.facts import qemu_facts, read_facts
-from vmtax.plan import Plan, fit_rounds
+from vmtax.plan import Plan
+from vmtax.plan_advice import fit_rounds
 from vmtax.result import Boot, Comparison, Experiment, Json, Treatment, Trial
 from vmtax.resume import Before, refuse_other_host, resumable, resumed_note, same_boot
 from vmtax.sides import both

@@ -15,7 +15,7 @@ from tests.fake_lab import SEVEN, Lab, bench
 from tests.unit.test_runner import identity
 from vmtax import compare
 from vmtax.cli.app import BadUse
-from vmtax.cli.run import Work, _alone
+from vmtax.cli.measuring import Work, _alone
 from vmtax.environment import CannotMeasure, EnvironmentOptions
 from vmtax.event import Notice
 from vmtax.interleave import why_not

@@ -20,7 +20,8 @@ from tests.fake_lab import PLAN, Lab, bench
 from vmtax import compare, schedule
 from vmtax.event import Event, Notice, TrialFinished, WorkloadStarted
 from vmtax.machine.fake import Reply
-from vmtax.plan import PlanError, check, fit_rounds, load, parse, pilot_seconds, seconds_per_round
+from vmtax.plan import PlanError, load, parse
+from vmtax.plan_advice import check, fit_rounds, pilot_seconds, seconds_per_round
 from vmtax.report import answers, iterations
 from vmtax.report.formats import find
 from vmtax.report.json import experiment_data

@@ -23,7 +23,7 @@ LEVELS = (
     {"layer", "doctor", "interleave"},
     {"environment"},
     {"ranking"},
-    {"compare", "plan", "plan_rules", "plan_yaml", "plan_error", "store"},
+    {"compare", "plan", "plan_advice", "plan_rules", "plan_yaml", "plan_error", "store"},
     {"ceiling", "schedule", "stopping", "sides", "treatment", "workload", "network", "storage", "meter"},
     {"hypervisor"},
     {"image"},

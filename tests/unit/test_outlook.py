@@ -10,7 +10,8 @@ from vmtax.environment import EnvironmentOptions
 from vmtax.machine.fake import FakeMachine, Reply
 from vmtax.meter.disk import FINDMNT, LSBLK
 from vmtax.outlook import outlook
-from vmtax.plan import Plan, load, parse, seconds_per_round
+from vmtax.plan import Plan, load, parse
+from vmtax.plan_advice import seconds_per_round
 from vmtax.units import format_duration
 
 GIB = 2**30

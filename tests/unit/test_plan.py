@@ -16,15 +16,12 @@ from vmtax.plan import (
     PlanError,
     as_written,
     builtin_plans,
-    check,
     describe,
-    fit_rounds,
     from_data,
     load,
     parse,
-    ranked,
-    seconds_per_round,
 )
+from vmtax.plan_advice import check, fit_rounds, ranked, seconds_per_round
 from vmtax.result import Measurement, Metric
 from vmtax.workload import WORKLOADS, Parameters, Site, Workload
 

@@ -47,7 +47,8 @@ def planshown(plan: PlanName, json: AsJson = False) -> None:
 @plan_app.command("check")
 def plan_check(plan: PlanName, json: AsJson = False) -> None:
     """Say what a plan compares, how long it takes, and what it cannot show."""
-    from vmtax.plan import check, load
+    from vmtax.plan import load
+    from vmtax.plan_advice import check
 
     lines = check(load(plan))
     if json:
