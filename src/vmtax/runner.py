@@ -330,11 +330,10 @@ def _record_boots(active: Run, place: Place, layer: Opened) -> None:
 def _keep_first_writes(active: Run, treatment: Treatment) -> None:
     """How each disk under test was made; the nested one is, in the first boot of its carrier."""
     environment = active.side_of(treatment.name)
-    path = environment.facts_path(environment.host.path)
-    facts = active.facts.get(path, {})
+    facts = active.facts[environment.host.path]
     known = {layer: written.to_json() for layer, written in environment.first_writes.items()}
-    if "disk" in facts and known != facts["disk"].get("first_write", {}):
-        _keep_facts(active, path, {**facts, "disk": {**facts["disk"], "first_write": known}})
+    if known and known != facts["disk"].get("first_write"):
+        _keep_facts(active, environment.host.path, {**facts, "disk": {**facts["disk"], "first_write": known}})
 
 
 def _workloads(active: Run, place: Place, layer: Opened, todo: Todo) -> bool:
