@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,6 +26,7 @@ from vmtax.image.cache import Image
 from vmtax.layer import Opened, opened
 from vmtax.machine import MachineError, MachineLost
 from vmtax.meter.facts import qemu_facts, read_facts
+from vmtax.pace import Pace
 from vmtax.plan import Plan
 from vmtax.plan_advice import fit_rounds
 from vmtax.result import Boot, Comparison, Experiment, Json, Treatment, Trial
@@ -96,31 +96,6 @@ class Run:
         self.store.add_trial(self.id, trial)
         self.trials.append(trial)
         self.emit(TrialFinished(trial))
-
-
-@dataclass
-class Pace:
-    """How long this run's rounds take; the first holds work done once, so it counts only while it is the only one."""
-
-    setup_seconds: float = 0.0
-    rounds: list[float] = field(default_factory=list)  # seconds each
-    _since: float = field(default_factory=time.monotonic)
-
-    def lap(self) -> None:
-        now = time.monotonic()
-        self.rounds.append(now - self._since)
-        self._since = now
-
-    def shorten(self, seconds: float) -> None:
-        """Rounds to come are shorter than those so far by this: the difference was setting up."""
-        # A round that was gone on with may itself have taken less.
-        shorter = [max(lap - seconds, lap / 10) for lap in self.rounds]
-        self.setup_seconds += sum(self.rounds) - sum(shorter)
-        self.rounds = shorter
-
-    @property
-    def seconds_per_round(self) -> float:
-        return statistics.mean(self.rounds[1:] or self.rounds)
 
 
 def run(hosts: Hosts, plan: Plan, image: Image, store: Store, options: Options, emit: Emit) -> str:

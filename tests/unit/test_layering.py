@@ -30,7 +30,7 @@ LEVELS = (
     {"machine"},
     {"event"},
     {"result"},
-    {"stats", "units", "places", "exits"},
+    {"pace", "stats", "units", "places", "exits"},
 )
 LEVEL = {name: number for number, names in enumerate(LEVELS) for name in names}
 

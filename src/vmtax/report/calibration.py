@@ -6,14 +6,13 @@ from collections.abc import Iterator
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
-from vmtax.calibration import TARGETS, Calibration, Reach, Target
+from vmtax.calibration import Calibration, Reach
 from vmtax.report.view import emulated_treatments
 from vmtax.result import Json
 from vmtax.stats import FEWEST_SESSIONS
-from vmtax.units import format_duration, format_percent, printable
+from vmtax.units import format_duration, format_overhead, format_percent, printable
 
 
 def render(found: Calibration) -> RenderableType:
@@ -24,18 +23,12 @@ def render(found: Calibration) -> RenderableType:
         (f"{rounds} rounds of a guest against itself", "bold"),
         (f"  {printable(run.host)} · {format_duration(found.seconds_per_round)} a round · {run.id}", "dim"),
     )
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    heads = ("", "one run", "reached", *(f"±{format_percent(target)}" for target in TARGETS))
-    for number, name in enumerate(heads):
-        table.add_column(name, justify="right" if number else "left", no_wrap=number > 0)
-    for reach in found.metrics:
-        table.add_row(Text(reach.metric.name, style="bold"))
-        table.add_row(*map(Text, _cells(reach, emulated)))
     note = (
-        "One run: the coefficient of variation. Reached: the half-width of the 95 % interval. Then: rounds, and their"
-        " time, until the interval is that narrow."
+        "One run: the coefficient of variation. Reached: the half-width of the 95 % interval. Then what it takes until"
+        " the interval is that narrow."
     )
-    return Group(head, Text(), table, Padding(Text(note, style="dim"), (1, 0)), *map(Text, sessions(found)))
+    lines = [line for reach in found.metrics for line in (_metric(reach, emulated), *_targets(reach))]
+    return Group(head, Text(), *lines, Padding(Text(note, style="dim"), (1, 0)), *map(Text, sessions(found)))
 
 
 def sessions(found: Calibration) -> Iterator[str]:
@@ -45,8 +38,8 @@ def sessions(found: Calibration) -> Iterator[str]:
     for reach in known:
         assert reach.between is not None
         yield (
-            f"{reach.metric.name}: {100 * reach.between.sd:.2g} % standard deviation from session to session{emulated},"
-            f" of {reach.between.sessions} sessions"
+            f"{reach.metric.name}: {format_overhead(reach.between.sd)} standard deviation from session to session"
+            f"{emulated}, of {reach.between.sessions} sessions"
         )
     if not known:
         missing = max(FEWEST_SESSIONS - found.sessions, 1)
@@ -85,15 +78,16 @@ def is_emulated(found: Calibration) -> bool:
     return bool(emulated_treatments(found.experiment))
 
 
-def _cells(reach: Reach, emulated: bool) -> Iterator[str]:
-    yield " emulated" if emulated else ""
+def _metric(reach: Reach, emulated: bool) -> Text:
+    name = (reach.metric.name, "bold")
     if reach.cv is None or reach.half_width is None:
-        yield from ("too few rounds", f"{reach.rounds} rounds")
-        return
-    yield f"{100 * reach.cv:.2g} %"
-    yield f"±{100 * reach.half_width:.2g} %"
-    yield from map(_target, reach.targets)
+        return Text.assemble(name, f"  too few rounds: {reach.rounds}")
+    doubt = ("  emulated", "yellow") if emulated else ""
+    amounts = f"  one run {format_overhead(reach.cv)}, reached ±{format_overhead(reach.half_width)}"
+    return Text.assemble(name, amounts, doubt)
 
 
-def _target(target: Target) -> str:
-    return f"{target.rounds} rounds\n{format_duration(target.seconds)}"
+def _targets(reach: Reach) -> Iterator[Text]:
+    for target in reach.targets:
+        takes = f"{target.rounds} rounds, {format_duration(target.seconds)}"
+        yield Text(f"  ±{format_percent(target.half_width)}: {takes}")

@@ -1,0 +1,32 @@
+"""How long rounds take, and so what is left of a run."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Pace:
+    """How long this run's rounds take; the first holds work done once, so it counts only while it is the only one."""
+
+    setup_seconds: float = 0.0
+    rounds: list[float] = field(default_factory=list)  # seconds each
+    _since: float = field(default_factory=time.monotonic)
+
+    def lap(self) -> None:
+        now = time.monotonic()
+        self.rounds.append(now - self._since)
+        self._since = now
+
+    def shorten(self, seconds: float) -> None:
+        """Rounds to come are shorter than those so far by this: the difference was setting up."""
+        # A round that was gone on with may itself have taken less.
+        shorter = [max(lap - seconds, lap / 10) for lap in self.rounds]
+        self.setup_seconds += sum(self.rounds) - sum(shorter)
+        self.rounds = shorter
+
+    @property
+    def seconds_per_round(self) -> float:
+        return statistics.mean(self.rounds[1:] or self.rounds)
