@@ -47,7 +47,7 @@ bench: setup ## print the figures that are watched: start-up, show, report, gues
 prove: $(STAMP) ## show that the statistics hold what they promise: simulated machines, a table of bars; under a minute
 	@$(BIN)/python -m tools.prove
 
-prove-live: setup ## show that a planted cost is recovered with real guests: -3 %, -10 %, -50 %, and none; ten minutes
+prove-live: setup ## show that a planted cost is recovered with real guests: -3 %, -10 %, -50 %, and none; a quarter of an hour
 	@$(BIN)/vmtax image build
 	@$(BIN)/python -m tools.prove_live
 
