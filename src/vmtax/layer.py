@@ -233,7 +233,7 @@ def _mount_carrier_disk(environment: Environment, carrier: Machine) -> None:
         return
     size = environment.disk_size
     carrier.run("fallocate", "-l", str(size), NESTED_DISK)
-    allocation = f"{RAW_FILE}, on the ext4 of the carrier's data disk, itself a {RAW_FILE}"
+    allocation = f"{RAW_FILE}, on ext4 on the carrier's data disk, which is another"
     when = "in the carrier's first boot, before anything was measured in it"
     environment.first_writes["nested"] = fill(carrier, (), NESTED_DISK, size, allocation=allocation, when=when)
     carrier.run("sync", timeout=300)
