@@ -13,10 +13,9 @@ from vmtax.result import Experiment, Metric
 from vmtax.sessions import CALIBRATE, fits
 from vmtax.sessions.calibration import Session, stored
 from vmtax.sessions.level import Subject
-from vmtax.stats import BetweenSessions, PrecisionRule
+from vmtax.stats import ALPHA, BetweenSessions, PrecisionRule, rounds_needed
 
 TARGETS = (0.01, 0.02, 0.05)  # half-widths, as fractions
-Z = 1.96  # METHOD.md, *Stopping*
 
 
 class CannotCalibrate(BadInput):
@@ -75,7 +74,7 @@ def plan_of(plan: Plan, seconds: float) -> Plan:
         "only_primary": True,
         "decide": None,
         "precision": None,
-        "rounds": {"min": 7, "max": 10_000},
+        "rounds": {"min": 7, "max": 1000},
         "budget": seconds,
     }
     return from_data(data, source=CALIBRATE)
@@ -94,16 +93,17 @@ def calibration(experiment: Experiment, earlier: Sequence[Experiment]) -> Calibr
     for comparison in comparisons(experiment):
         if comparison.treatment != again.name or comparison.metric.name not in primary:
             continue
-        half_width = None
+        cv = half_width = None
         if comparison.low is not None and comparison.high is not None:
             half_width = math.log(comparison.high / comparison.low) / 2
+            cv = _cv(half_width, comparison.rounds)
         found.append(
             Reach(
                 metric=comparison.metric,
-                cv=None if half_width is None else half_width * math.sqrt(comparison.rounds / 2) / Z,
+                cv=cv,
                 half_width=None if half_width is None else math.expm1(half_width),
                 rounds=comparison.rounds,
-                targets=_targets(half_width, comparison.rounds, seconds),
+                targets=_targets(cv, seconds),
                 between=stored(sessions, Subject(comparison.metric, again.repeats), by_boot=False),
             )
         )
@@ -111,12 +111,19 @@ def calibration(experiment: Experiment, earlier: Sequence[Experiment]) -> Calibr
     return Calibration(experiment, seconds, tuple(ordered), len(alike))
 
 
-def _targets(half_width: float | None, rounds: int, seconds: float) -> tuple[Target, ...]:
-    """The half-width falls with the square root of the rounds; a precise run has at least as many as its first look."""
-    if half_width is None:
+def _cv(half_width: float, rounds: int) -> float:
+    """Of one run: what makes a 95 % interval of so many differences that wide, by Student's t."""
+    from scipy.special import stdtrit
+
+    return half_width * math.sqrt(rounds / 2) / float(stdtrit(rounds - 1, 1 - ALPHA / 2))
+
+
+def _targets(cv: float | None, seconds: float) -> tuple[Target, ...]:
+    """A precise run has at least as many rounds as its first look."""
+    if cv is None:
         return ()
     fewest = PrecisionRule(1.0).first
-    wanted = [max(fewest, math.ceil(rounds * (half_width / math.log1p(target)) ** 2)) for target in TARGETS]
+    wanted = [max(fewest, rounds_needed(cv, math.log1p(target))) for target in TARGETS]
     return tuple(Target(target, number, number * seconds) for target, number in zip(TARGETS, wanted, strict=True))
 
 

@@ -244,8 +244,10 @@ def _figures(result: stats.PairedRatio | None) -> dict[str, Any]:
 
 
 def _verdict(better: Better, result: stats.PairedRatio | None) -> Verdict:
-    if result is None or result.low is None or result.high is None:
+    if result is None or ((result.low is None or result.high is None) and not result.coarse):
         return "too few rounds"
+    if result.low is None or result.high is None:
+        return "no difference shown"
     if result.low <= 1 <= result.high:
         return "no difference shown"
     return "better" if (result.low > 1) == (better == "higher") else "worse"

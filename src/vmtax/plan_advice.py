@@ -95,11 +95,8 @@ def _losses(plan: Plan, rounds: int) -> list[str]:
         lines.append(f"no interval can be given after {_count(rounds, 'round')}: 95 % needs {needed}")
     elif plan.rounds.min < needed:
         lines.append(f"rounds.min is {plan.rounds.min}: a run cut short before round {needed} has no interval")
-    if count > 2 and rounds < (wanted := stats.ranking_rounds(count)):
-        lines.append(
-            f"{_count(rounds, 'round')} cannot rank {count} treatments by signed ranks, which takes {wanted}:"
-            " permutations within rounds do it"
-        )
+    if count > 2 and rounds < (wanted := stats.minimum_rounds(stats.ALPHA)):
+        lines.append(f"{_count(rounds, 'round')} cannot rank {count} treatments: that takes {wanted}")
     if stopping.first_look is not None and rounds < stopping.first_look:
         lines.append(f"stopping is first looked at in round {stopping.first_look}: it will not end this run")
     return lines
@@ -119,7 +116,7 @@ def _idle_excludes(plan: Plan) -> list[str]:
 def _rounds_advice(plan: Plan) -> str:
     """What the plan's contrasts and ranking need at least."""
     count = ranked(plan)
-    ranking = f", ranking {count} treatments {stats.ranking_rounds(count)} by signed ranks" if count > 2 else ""
+    ranking = f", ranking {count} treatments {stats.minimum_rounds(stats.ALPHA)}" if count > 2 else ""
     planned = " to ".join(str(rounds) for rounds in sorted({plan.rounds.min, plan.rounds.max}))
     return f"rounds: {planned} planned; an interval takes {stats.minimum_rounds(plan.stopping().alpha)}{ranking}"
 

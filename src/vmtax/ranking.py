@@ -13,6 +13,7 @@ import numpy.typing as npt
 from vmtax import schedule, stats
 from vmtax.compare import as_overhead, boot_numbers
 from vmtax.result import Experiment, Metric, Treatment
+from vmtax.stopping import Stopping
 
 FEWEST = 3  # treatments of a layer; two are a comparison, not a ranking
 Numbers = Mapping[tuple[Metric, str], Mapping[int, float]]  # (metric, treatment) -> round -> that boot's number
@@ -39,7 +40,6 @@ class Ranking:
     layer: str
     side: str  # Treatment.side of them all
     standings: tuple[Standing, ...]  # best first
-    method: str  # what the claims rest on
     rounds: int  # in which every treatment has a value
     left_out: int  # rounds in which some have
     same_within: float  # fraction: what makes a tie
@@ -67,7 +67,8 @@ def rankings(experiment: Experiment, numbers: Numbers | None = None) -> tuple[Ra
     """
     known = boot_numbers(schedule.counted_in(experiment)) if numbers is None else numbers
     within = float(experiment.plan.get("same_within", 0.02))
-    found = (_ranking(metric, members, known, within) for metric, members in _fields(experiment, known))
+    alpha = Stopping.of(experiment.plan).alpha
+    found = (_ranking(metric, members, known, within, alpha) for metric, members in _fields(experiment, known))
     return tuple(ranking for ranking in found if ranking is not None)
 
 
@@ -79,7 +80,7 @@ def effects(experiment: Experiment, numbers: Numbers | None = None) -> tuple[Fac
         effect
         for metric, members in _fields(experiment, known)
         if metric.name in primary
-        for effect in _effects(metric, members, known)
+        for effect in _effects(metric, members, known, Stopping.of(experiment.plan).alpha)
     )
 
 
@@ -107,7 +108,9 @@ def _logs(metric: Metric, members: Sequence[Treatment], numbers: Numbers) -> npt
     )
 
 
-def _ranking(metric: Metric, members: Sequence[Treatment], numbers: Numbers, within: float) -> Ranking | None:
+def _ranking(
+    metric: Metric, members: Sequence[Treatment], numbers: Numbers, within: float, alpha: float
+) -> Ranking | None:
     logs = _logs(metric, members, numbers)
     try:
         ranked = stats.rank(logs, metric.better)
@@ -118,33 +121,34 @@ def _ranking(metric: Metric, members: Sequence[Treatment], numbers: Numbers, wit
     top = set(ranked.top)
     standings = []
     for number in ranked.order:
-        overhead, low, high = _against(logs[:, best], logs[:, number], metric) if number != best else (0.0, None, None)
+        overhead, low, high = 0.0, None, None
+        if number != best:
+            overhead, low, high = _against(logs[:, best], logs[:, number], metric, alpha)
         tie = number == best or (low is not None and high is not None and -within <= low and high <= within)
         beaten_by = tuple(names[other] for other in ranked.order if ranked.beaten[other, number])
         standings.append(Standing(names[number], overhead, low, high, number in top, tie, beaten_by))
     left_out = len(logs) - ranked.rounds
-    return Ranking(
-        metric, members[0].layer, members[0].side, tuple(standings), ranked.method, ranked.rounds, left_out, within
-    )
+    return Ranking(metric, members[0].layer, members[0].side, tuple(standings), ranked.rounds, left_out, within)
 
 
 def _against(
-    best: npt.NDArray[np.float64], other: npt.NDArray[np.float64], metric: Metric
+    best: npt.NDArray[np.float64], other: npt.NDArray[np.float64], metric: Metric, alpha: float
 ) -> tuple[float, float | None, float | None]:
     differences = other - best
     differences = differences[~np.isnan(differences)]
-    bounds = stats.interval(differences)
+    bounds = stats.interval(differences, alpha)
     low, high = (None, None) if bounds is None else map(math.exp, bounds)
     return as_overhead(metric.better, math.exp(stats.hodges_lehmann(differences)), low, high)
 
 
-def _effects(metric: Metric, members: Sequence[Treatment], numbers: Numbers) -> Iterator[FactorEffect]:
+def _effects(metric: Metric, members: Sequence[Treatment], numbers: Numbers, alpha: float) -> Iterator[FactorEffect]:
     levels = [dict(treatment.levels) for treatment in members]
     varying = [name for name in levels[0] if len({entry.get(name) for entry in levels}) > 1]
-    if len(varying) < 2:
-        return
+    logs = _logs(metric, members, numbers)
+    if len(varying) < 2 or len(logs) < stats.minimum_rounds(alpha):
+        return  # with few rounds the errors, estimated from as few, are too small
     try:
-        found = stats.factor_effects(levels, _logs(metric, members, numbers))
+        found = stats.factor_effects(levels, logs, alpha)
     except ValueError:
         return  # too few boots to tell them apart; the ranking stands
     for effect in found:

@@ -45,7 +45,7 @@ class Stopping:
     @property
     def alpha(self) -> float:
         """Of the intervals, such that looking at them as often as the rules do keeps 95 %."""
-        if self.fixed:
+        if self.first_look is None:
             return stats.ALPHA
         return stats.look_alpha(self.looks, stats.ALPHA) if self.worse_than is not None else stats.PRECISION_ALPHA
 
@@ -88,7 +88,7 @@ class Stopping:
     def answer(self, comparison: Comparison) -> Answer:
         """Whether this contrast is worse by more than the plan's margin."""
         bounds, margin = _log_bounds(comparison), worse_by(self.worse_than or 0.0, comparison.metric.better)
-        if bounds is None or not stats.DecisionRule((100,), margin=margin).settled(*bounds):
+        if bounds is None or bounds[0] <= margin <= bounds[1]:
             return "undecided"
         return "yes" if (bounds[0] > margin) == (comparison.metric.better == "lower") else "no"
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -43,14 +42,18 @@ def boot(treatment: str, number: int, emulated: bool = False, warnings: tuple[st
 
 
 def run(treatment: str, values: Iterable[float], metric: Metric = RATE) -> list[Trial]:
-    return [trial(treatment, number, value, metric=metric) for number, value in enumerate(values, 1)]
+    """One value a round; no two runs are the same to the last digit."""
+    apart = 1e-9 if treatment == "vm" else 0.0
+    return [
+        trial(treatment, n, value * (1 + apart * n * (-1) ** n), metric=metric) for n, value in enumerate(values, 1)
+    ]
 
 
 def only(trials: Sequence[Trial], boots: Sequence[Boot] = (), alpha: float = 0.05) -> Comparison:
-    """The one comparison, vm against host; without the doubt that made-up values, all the same, deserve."""
+    """The one comparison, vm against host."""
     (found,) = comparisons(PLAIN[:2], trials, boots, alpha)
     assert (found.baseline, found.treatment) == ("host", "vm")
-    return replace(found, warnings=tuple(warning for warning in found.warnings if "to the last digit" not in warning))
+    return found
 
 
 def test_contrasts_pair_equal_levels_across_layers_and_first_levels_within() -> None:
@@ -106,7 +109,8 @@ def test_iterations_of_one_boot_are_one_value() -> None:
 
 def test_too_few_rounds_say_how_many_it_takes() -> None:
     found = only(run("host", [2.0] * 3) + run("vm", [1.0] * 3))
-    assert (found.verdict, found.low, found.high, found.ratio) == ("too few rounds", None, None, 0.5)
+    assert (found.verdict, found.low, found.high) == ("too few rounds", None, None)
+    assert found.ratio == pytest.approx(0.5)
     assert found.warnings == ("too few rounds for an interval: needs 6 rounds or more; has 3",)
     strict = only(run("host", [2.0] * 6) + run("vm", [1.0] * 6), alpha=0.01)
     assert strict.verdict == "too few rounds" and "needs 8 rounds or more; has 6" in strict.warnings[0]
@@ -147,9 +151,15 @@ def test_a_side_that_always_failed_is_shown_but_one_that_does_not_apply_is_not()
 
 
 @pytest.mark.parametrize("value", [0.0, -1.0, math.nan, math.inf])
+def test_ratios_that_are_all_the_same_show_nothing() -> None:
+    found = only([trial(name, n, value) for name, value in (("host", 2.0), ("vm", 1.0)) for n in range(1, 8)])
+    assert (found.verdict, found.low, found.ratio) == ("no difference shown", None, 0.5)
+    assert found.warnings[0].startswith("no interval: all 7 ratios are the same to the last digit")
+
+
 def test_a_value_without_a_logarithm_is_left_out_with_a_warning(value: float) -> None:
     found = only(run("host", [1.0] * 7) + run("vm", [value, *[0.5] * 6]))
-    assert (found.rounds, found.ratio) == (6, 0.5)
+    assert (found.rounds, found.ratio) == (6, pytest.approx(0.5))
     (warning,) = found.warnings
     assert "1 round (1) left out, vm has a value that is not above 0" in warning and "larger or longer" in warning
     nothing = only(run("host", [value] * 7) + run("vm", [1.0] * 7))
@@ -171,7 +181,7 @@ def test_overhead_is_lost_rate_or_added_time() -> None:
     as_rate = only(run("host", [1 / 362] * 6) + run("vm", [1 / 436] * 6))
     assert overhead(as_time) == pytest.approx((0.2044, 0.2044, 0.2044), abs=1e-4)
     assert overhead(as_rate) == pytest.approx((0.1697, 0.1697, 0.1697), abs=1e-4)
-    assert overhead(only(run("host", [2.0]) + run("vm", [1.0]))) == (0.5, None, None)
+    assert overhead(only(run("host", [2.0]) + run("vm", [1.0]))) == (pytest.approx(0.5), None, None)
 
 
 @given(

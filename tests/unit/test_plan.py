@@ -21,7 +21,7 @@ from vmtax.plan import (
     load,
     parse,
 )
-from vmtax.plan_advice import check, fit_rounds, ranked, seconds_per_round
+from vmtax.plan_advice import check, fit_rounds, seconds_per_round
 from vmtax.result import Measurement, Metric
 from vmtax.workload import WORKLOADS, Parameters, Site, Workload
 
@@ -313,7 +313,7 @@ def test_the_builtin_plans_are_valid_say_what_they_answer_and_survive_being_stor
         assert plan.name == name
         assert describe(name).count("?") == 1
         assert from_data(plan.model_dump(mode="json")) == plan
-        assert fit_rounds(plan, seconds_per_round(plan))[0] >= stats.ranking_rounds(ranked(plan))
+        assert fit_rounds(plan, seconds_per_round(plan))[0] >= stats.minimum_rounds(plan.stopping().alpha)
 
 
 def test_a_replaced_field_is_validated(spin: None) -> None:
@@ -355,10 +355,10 @@ def test_check_says_what_is_compared_left_out_and_possible(spin: None) -> None:
         "left out: nested disk.cache=writeback disk.aio=threads: excluded by the plan's exclude[0]",
         "exclude[1] leaves nothing out: no treatment matches it",
         "vm enters each round twice: the A/A that shows the noise floor",
-        "rounds: 3 to 5 planned; an interval takes 6, ranking 3 treatments 7 by signed ranks",
+        "rounds: 3 to 5 planned; an interval takes 6, ranking 3 treatments 6",
         "about 1 m 25 s a round where nothing is emulated, 4 m 15 s to 7 m 05 s in all",
         "no interval can be given after 5 rounds: 95 % needs 6",
-        "5 rounds cannot rank 3 treatments by signed ranks, which takes 7: permutations within rounds do it",
+        "5 rounds cannot rank 3 treatments: that takes 6",
         "stopping is first looked at in round 10: it will not end this run",
     ]
 

@@ -71,9 +71,9 @@ def test_few_rounds_and_values_without_scatter_are_said() -> None:
     assert (one.ratio, one.low, one.pairs) == (pytest.approx(1.5), None, 1)
     assert one.warnings == ("too few rounds for an interval: needs 6 rounds or more; has 1",)
     assert "needs 8 rounds" in stats.paired_ratio([2.0], [3.0], confidence=0.99).warnings[0]
-    same = stats.paired_ratio([5.0] * 8, [5.0] * 8)
-    assert (same.low, same.high) == (1.0, 1.0)
-    assert same.warnings[0].startswith("all 8 ratios are the same to the last digit")
+    same = stats.paired_ratio([5.0] * 8, [5.5] * 8)
+    assert (same.ratio, same.low, same.high, same.coarse) == (pytest.approx(1.1), None, None, True)
+    assert len(same.warnings) == 1 and "all 8 ratios are the same to the last digit" in same.warnings[0]
 
 
 @pytest.mark.parametrize(
@@ -84,6 +84,7 @@ def test_few_rounds_and_values_without_scatter_are_said() -> None:
         ([1.0], [0.0], r"treatment\[0\] is 0.0"),
         ([1.0], [-1.0], r"treatment\[0\] is -1.0"),
         ([1.0, 2.0], [1.0], "one value for each round, not 2 and 1: leave out the rounds in which one is missing"),
+        ([1e300], [1e-300], "the ratios go to 1e600: no number holds them"),
         ([], [], "baseline needs one row of values, at least one"),
         ([[1.0]], [[1.0]], "baseline needs one row"),
     ],
@@ -91,6 +92,11 @@ def test_few_rounds_and_values_without_scatter_are_said() -> None:
 def test_what_has_no_ratio_is_refused(before: list[float], after: list[float], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         stats.paired_ratio(before, after)
+
+
+def test_a_confidence_is_a_fraction() -> None:
+    with pytest.raises(ValueError, match=r"confidence lies between 0 and 1, such as 0\.95, not at 95"):
+        stats.paired_ratio([1.0], [1.0], confidence=95)
 
 
 def test_orders_must_fit() -> None:

@@ -22,6 +22,7 @@ def test_precision_is_looked_at_every_other_pair_from_the_tenth_on() -> None:
     assert [n for n in range(1, 16) if rule.look(wild[:n]).stop] == [15], "wide to the end"
     assert rule.look(NOISE[:12] + 5).stop, "only the width decides"
     assert rule.look(NOISE[:5]).low is None, "no interval, not a narrow one"
+    assert not rule.look([0.01] * 12).stop, "no width at all is no precision"
 
 
 @pytest.mark.parametrize(
@@ -32,6 +33,7 @@ def test_precision_is_looked_at_every_other_pair_from_the_tenth_on() -> None:
         ((1, 2, 3, 4, 5, 6, 7, 8, 9, 10), 0.05, 0.0106),  # 2.555
         ((1, 2, 3, 4, 5), 0.01, 0.0028),  # 2.986
         ((7,), 0.05, 0.05),
+        ((1000, 1001), 0.05, 0.0486),  # nearly one look; by 2000 nodes
     ],
 )
 def test_alpha_of_a_look_agrees_with_the_printed_tables(looks: tuple[int, ...], alpha: float, each: float) -> None:
@@ -56,6 +58,7 @@ def test_a_decision_falls_only_at_looks_and_beyond_the_margin() -> None:
         (lambda: PrecisionRule(0.0), "half_width is above 0"),
         (lambda: PrecisionRule(0.01, first=4), "first is at least 6 at alpha 0.035, not 4"),
         (lambda: PrecisionRule(0.01, every=0), "every is at least 1"),
+        (lambda: PrecisionRule(0.01, most=9), "most is not below first"),
         (lambda: DecisionRule(looks=(8, 8)), "looks are rising numbers of pairs"),
         (lambda: DecisionRule(looks=()), "looks are rising numbers of pairs"),
         (lambda: DecisionRule(looks=(4, 60)), "the first look is at 7 pairs or more"),
@@ -113,3 +116,4 @@ def test_a_fixed_number_of_rounds_is_not_looked_at() -> None:
     assert rule.alpha == 0.05
     assert rule.why_over(12, [contrast(0.99, 1.0)]) is None
     assert rule.why_over(20, []) == "after 20 rounds, as the plan says"
+    assert stopping(precision=None).alpha == 0.05, "nor is what results cannot end"

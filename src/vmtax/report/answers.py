@@ -144,7 +144,6 @@ class Ranking(_Part):
     layer: str = Field(description="host, vm or nested")
     side: str = Field(description="as of its treatments")
     standings: list[Standing] = Field(description="best first")
-    method: str = Field(description="what the claims rest on: signed-rank + Holm, or permutation")
     rounds: int = Field(description="in which every treatment has a value")
     left_out: int = Field(description="rounds in which some have")
     same_within: float = Field(description="what makes a tie: a fraction, from the plan")

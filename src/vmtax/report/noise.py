@@ -10,8 +10,8 @@ from vmtax.result import Comparison, Experiment, Metric
 
 READING = (
     "One guest treatment enters each round twice, in boots of its own: what it costs against itself is what chance"
-    " and this machine make of no difference. A smaller overhead than that deserves doubt. 1 in 20 of these intervals"
-    " leaves out 0 by chance; more do where something differs between boots that nobody has asked about."
+    " and this machine make of no difference. A smaller overhead than that deserves doubt. A few in a hundred of these"
+    " intervals leave out 0 by chance; more do where something differs between boots that nobody has asked about."
 )
 
 
@@ -26,7 +26,8 @@ class Floor:
     @property
     def text(self) -> str:
         """ "chess.nodes_per_second: vm against itself 0.4 % [−0.9, 1.6]"."""
-        parts = (self.effect.text, self.effect.interval, "emulated" if self.effect.emulated else "")
+        beyond = "" if self.effect.unclear else "leaves out 0, by chance or because boots differ"
+        parts = (self.effect.text, self.effect.interval, "emulated" if self.effect.emulated else "", beyond)
         return f"{self.metric.name}: {self.treatment} against itself {' '.join(filter(None, parts))}"
 
     @property

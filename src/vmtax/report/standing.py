@@ -133,9 +133,8 @@ def _effect(effect: FactorEffect, emulated: bool) -> Line:
 
 def _reading(ranking: Ranking) -> str:
     left_out = f", {ranking.left_out} incomplete left out" if ranking.left_out else ""
-    test = {"permutation": "permutations within rounds"}.get(ranking.method, "signed ranks with Holm's correction")
     return (
         f"{cost(ranking.metric).capitalize()} against the best, over {ranking.rounds} rounds{left_out}. The top set are"
-        f" those that no other is shown to beat, by {test}: 5 % for any false claim in this table. A tie lies within"
-        f" ±{format_percent(ranking.same_within)} of the best."
+        " those that no other is shown to beat; the chance of any false claim in this table is 5 % at most. A tie lies"
+        f" within ±{format_percent(ranking.same_within)} of the best."
     )

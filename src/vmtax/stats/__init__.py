@@ -20,7 +20,7 @@ from vmtax.stats.interval import (
     rounds_needed,
     signed_rank_rank,
 )
-from vmtax.stats.ranking import Ranking, rank, ranking_rounds
+from vmtax.stats.ranking import Ranking, rank
 from vmtax.stats.ratio import P95_ROUNDS, CarryOver, PairedRatio, Stalls, paired_ratio
 from vmtax.stats.sessions import (
     FEWEST_SESSIONS,
@@ -73,7 +73,6 @@ __all__ = [
     "minimum_rounds",
     "paired_ratio",
     "rank",
-    "ranking_rounds",
     "reduce_iterations",
     "rounds_needed",
     "signed_rank_rank",

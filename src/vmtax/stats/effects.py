@@ -45,6 +45,8 @@ def factor_effects(levels: Sequence[Mapping[str, str]], logs: Matrix, alpha: flo
     values = np.asarray(logs, dtype=np.float64)
     if values.ndim == 2:
         values = values[:, :, None]
+    if np.isinf(values).any():
+        raise ValueError("needs finite logs, NaN where there is none; some are infinite")
     if values.ndim != 3 or values.shape[1] != len(levels):
         raise ValueError(f"needs logs of shape (rounds, {len(levels)}, iterations), not {np.shape(logs)}")
     data = _Data(levels, values)

@@ -97,12 +97,12 @@ def rounds_needed(cv: float, half_width: float) -> int:
 
     `cv` is the coefficient of variation of one side's runs, as a fraction. From the normal approximation, METHOD.md.
     """
-    if not half_width > 0:
-        raise ValueError(f"the half-width is above 0, not {half_width!r}")
+    if not half_width > 0 or not cv >= 0:
+        raise ValueError(f"the half-width is above 0 and cv not below, not {half_width!r} and {cv!r}")
     return math.ceil(2 * (1.96 * cv / half_width) ** 2)
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=32)
 def tail_probabilities(n: int) -> Vector:
     """P(T <= t) of the signed-rank statistic of n differences, for t from 0 to n(n+1)//4."""
     return np.cumsum(_signed_rank(n))
@@ -123,7 +123,7 @@ def _signed_rank(n: int) -> Vector:
     return probability
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=8)  # n^2 numbers each
 def walsh_indices(n: int) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
     """Indices i <= j of all pairs, shape `(n(n+1)/2,)` each."""
     rows, columns = np.triu_indices(n)
@@ -134,7 +134,7 @@ def finite(values: Floats) -> Vector:
     """As an array of shape `(n,)`; ValueError when empty, not one row, or not finite."""
     vector = np.asarray(values, dtype=np.float64)
     if vector.ndim != 1 or not vector.size or not np.isfinite(vector).all():
-        raise ValueError(f"needs one row of finite numbers, at least one; has {vector.tolist()!r}")
+        raise ValueError(f"needs one row of finite numbers, at least one; has {str(vector.tolist())[:80]}")
     return vector
 
 

@@ -16,6 +16,7 @@ from vmtax.stats.interval import ALPHA, Floats, Vector, hodges_lehmann, interval
 STALL = 1.5  # times the median: a run slower than that stalled
 STALLS_P = 0.05  # Fisher's test is conservative where stalls are rare
 CARRY_OVER_P = 0.01  # every comparison makes the check, and nobody asked for it
+_LARGEST = 700.0  # of a log ratio: beyond, exp overflows
 PERMUTATIONS = 999  # of the carry-over check: a p-value in steps of 0.001
 P95_ROUNDS = 200  # a percentile p takes 10/(1 - p) samples (METHOD.md, "Boots are the unit")
 
@@ -42,13 +43,14 @@ class PairedRatio:
     """A ratio of treatment to baseline over rounds; without a unit."""
 
     ratio: float  # exp(Hodges-Lehmann of the log ratios)
-    low: float | None  # exact interval of the ratio; None with too few rounds
+    low: float | None  # exact interval of the ratio; None with too few rounds, or steps too coarse to show chance
     high: float | None
     pairs: int  # rounds that went in
     mean_ratio: float  # exp(mean of the log ratios): moves with stalls that the median does not see
     p95_ratio: float  # of the slow tails: 95th percentiles of times, 5th percentiles of rates
     stalls: Stalls
     carry_over: CarryOver | None  # None where the orders are not known or were all the same
+    coarse: bool = False  # every ratio is the same to the last digit: the metric cannot show chance
     warnings: tuple[str, ...] = ()
 
 
@@ -74,10 +76,15 @@ def paired_ratio(
         )
     if baseline_first is not None and len(baseline_first) != before.size:
         raise ValueError(f"baseline_first has one entry for each of {before.size} rounds, not {len(baseline_first)}")
+    if not 0 < confidence < 1:
+        raise ValueError(f"confidence lies between 0 and 1, such as 0.95, not at {confidence!r}")
     alpha = 1 - confidence
     differences = np.log(after) - np.log(before)
+    if np.abs(differences).max() > _LARGEST:
+        raise ValueError(f"the ratios go to 1e{np.abs(differences).max() / math.log(10):.0f}: no number holds them")
     bounds = interval(differences, alpha)
-    low, high = (None, None) if bounds is None else map(math.exp, bounds)
+    coarse = bounds is not None and bounds[0] == bounds[1]
+    low, high = (None, None) if bounds is None or coarse else map(math.exp, bounds)
     slow = 0.95 if better == "lower" else 0.05
     found = PairedRatio(
         ratio=math.exp(hodges_lehmann(differences)),
@@ -88,8 +95,9 @@ def paired_ratio(
         p95_ratio=float(np.quantile(after, slow) / np.quantile(before, slow)),
         stalls=_stalls(before, after, better),
         carry_over=_carry_over(differences, baseline_first),
+        coarse=coarse,
     )
-    return replace(found, warnings=tuple(_warnings(found, differences, alpha)))
+    return replace(found, warnings=tuple(_warnings(found, alpha)))
 
 
 def _positive(what: str, values: Floats) -> Vector:
@@ -103,14 +111,14 @@ def _positive(what: str, values: Floats) -> Vector:
     return row
 
 
-def _warnings(found: PairedRatio, differences: Vector, alpha: float) -> list[str]:
+def _warnings(found: PairedRatio, alpha: float) -> list[str]:
     told = []
-    if found.low is None:
+    if found.low is None and not found.coarse:
         told.append(f"too few rounds for an interval: needs {minimum_rounds(alpha)} rounds or more; has {found.pairs}")
-    if found.pairs > 1 and np.ptp(differences) == 0:
+    if found.coarse:
         told.append(
-            f"all {found.pairs} ratios are the same to the last digit: the metric's steps are too coarse to show"
-            " chance, so its interval says nothing; run longer"
+            f"no interval: all {found.pairs} ratios are the same to the last digit, for the metric's steps are too"
+            " coarse to show chance; run the workload longer"
         )
     stalls = found.stalls
     if stalls.p < STALLS_P:

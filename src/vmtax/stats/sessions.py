@@ -106,9 +106,12 @@ def compare_sessions(
     """
     if not before or not after:
         raise ValueError("a side needs one session or more")
+    if not 0 < confidence < 1:
+        raise ValueError(f"confidence lies between 0 and 1, such as 0.95, not at {confidence!r}")
     sides = [np.array([one.log for one in side]) for side in (before, after)]
-    if not all(np.isfinite(side).all() for side in sides):
-        raise ValueError("the level of a session must be finite")
+    errors = np.array([one.error for side in (before, after) for one in side])
+    if not all(np.isfinite(numbers).all() for numbers in (*sides, errors)):
+        raise ValueError("the level of a session and its error must be finite")
     counts = (len(before), len(after))
     method, variance, df = _variance(sides, before, after, stored)
     shift = float(sides[1].mean() - sides[0].mean())

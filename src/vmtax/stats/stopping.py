@@ -20,7 +20,8 @@ from vmtax.stats.interval import ALPHA, Floats, finite, hodges_lehmann, interval
 PRECISION_ALPHA = 0.035  # of the intervals of a run that stops when they are narrow
 MOST = 60  # rounds
 LOOKS = (8, 12, 18, 27, 40, 60)
-_NODES = 96  # of the quadrature; the boundary is then right to 1e-10
+_NODES = 96  # of the quadrature at least; alpha is then right to 1e-10 where looks are not close together
+_NODES_PER_STEP = 8  # where they are: for each standard deviation between two looks
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,8 @@ class PrecisionRule:
             raise ValueError(f"half_width is above 0, in log ratio, not {self.half_width!r}")
         if self.first < minimum_rounds(self.alpha):
             raise ValueError(f"first is at least {minimum_rounds(self.alpha)} at alpha {self.alpha}, not {self.first}")
+        if self.most < self.first:
+            raise ValueError(f"most is not below first ({self.first}), but is {self.most}")
         if self.every < 1:
             raise ValueError(f"every is at least 1, not {self.every}")
 
@@ -60,7 +63,7 @@ class PrecisionRule:
 
     def settled(self, low: float, high: float) -> bool:
         """Whether an interval, in log ratio, answers the question."""
-        return (high - low) / 2 <= self.half_width
+        return 0 < (high - low) / 2 <= self.half_width  # no width at all: the metric's steps are too coarse to tell
 
     def look(self, differences: Floats) -> Look:
         """After so many pairs; shape `(n,)`, log ratios. ValueError when empty or not finite."""
@@ -137,7 +140,8 @@ def _ever_beyond(looks: Sequence[int], z: float) -> float:
     The sum S_n of unit normal increments is followed from look to look: the density of S at a look, of those paths that
     have stayed within z sqrt(n) so far, is the last one folded with the increment's normal density.
     """
-    nodes, weights = np.polynomial.legendre.leggauss(_NODES)
+    steps = (z * math.sqrt(now / (now - before)) for before, now in itertools.pairwise(looks))
+    nodes, weights = np.polynomial.legendre.leggauss(max(_NODES, math.ceil(_NODES_PER_STEP * max(steps, default=0.0))))
     bound = z * math.sqrt(looks[0])
     points = bound * nodes
     mass = bound * weights * _normal(points, looks[0])
