@@ -16,17 +16,18 @@ from vmtax.hypervisor import Accelerator, BootFailed, Qemu
 from vmtax.layer import Opened
 from vmtax.machine import MachineLost
 from vmtax.machine.fake import FakeMachine, Reply
-from vmtax.meter import pressure
+from vmtax.meter import clock, pressure
 from vmtax.plan import Plan, parse
 from vmtax.result import Experiment, Json, Treatment
 from vmtax.runner import Options
 from vmtax.sides import is_host
+from vmtax.storage import FirstWrite
 from vmtax.store import Store
 from vmtax.workload import Site
 
 PLAN = "name: fake\nseed: 5\nlayers: [host, vm]\nworkloads: [chess]\nprimary: [chess.nodes_per_second]\nbudget: none\n"
 SEVEN = PLAN + "rounds: {min: 7, max: 7}\n"
-BENCH = "Total time (ms) : 100\nNodes searched  : {nodes}\nNodes/second    : {rate}\n"
+BENCH = "Total time (ms) : 1\nNodes searched  : {nodes}\nNodes/second    : {rate}\n"
 
 
 def bench(nodes: int = 1000, rate: int = 10_000) -> Reply:
@@ -51,6 +52,8 @@ class Lab:
         self.events: list[Event] = []
         self.facts: Json = {"cpu_model": "Fake CPU", "boot_id": "first"}
         self.host_answers: Reply | Exception = Reply()  # when asked whether the host still is there
+        self.uptime: Reply | list[str] = Reply(code=1)  # what a guest's clock says, asked before and after each trial
+        self.first_writes: dict[str, FirstWrite] = {}
         self.opened_in_round: dict[str, int] = {}
         self.interleave_with: str | None = None
         self.other_facts: Json = {}  # of the second host, where they differ
@@ -78,6 +81,7 @@ class Lab:
             credentials=credentials or object(),
             cpus="0,1",
             is_root=("host" if host.path == "host" else "other") in self.root_on,
+            first_writes=self.first_writes,
         )
         if self.interleave_with is not None:
             self.choose(environment, options.qemu, emit)
@@ -113,7 +117,9 @@ class Lab:
             raise answer
         # A list has an answer for each iteration: each of the two cases begins at its start.
         cases = {_threads("1"): answer, _threads("2"): answer}
-        machine = FakeMachine(answers={**cases, ("true",): Reply()})
+        uptime = self.uptime if treatment.layer != "host" else Reply(code=1)
+        answers = {**cases, ("true",): Reply(), clock.COMMAND: uptime}
+        machine = FakeMachine(f"host/{treatment.layer}", answers)
         yield Opened(Site(machine, treatment.layer, 2, ()), ())
 
     def run(self) -> Experiment:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from vmtax import schedule, stats
-from vmtax.result import LAYERS, Better, Boot, Comparison, Experiment, Metric, Treatment, Trial, Verdict
+from vmtax import ceiling, schedule, stats
+from vmtax.result import Better, Boot, Comparison, Experiment, Metric, Treatment, Trial, Verdict
 from vmtax.stopping import Stopping
 
 # (metric, treatment name) -> round -> values of that round, or the one number they were reduced to.
@@ -30,6 +31,7 @@ class _Records:
     layers: dict[str, str] = field(default_factory=dict)  # treatment name -> layer
     positions: dict[tuple[int, str], int] = field(default_factory=dict)  # round, treatment name -> place in its order
     last_round: int = 0
+    memory_rate: float | None = None  # of the host, in B/s
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +55,7 @@ def comparisons(
     records = _group(trials, boots)
     records.layers = {treatment.name: treatment.layer for treatment in treatments}
     sides = {side: _reduce(rounds) for side, rounds in records.values.items()}
+    records.memory_rate = _memory_rate(sides, records.layers)
     pairs = contrasts(treatments)
     found = (_compare(metric, *pair, sides, records, alpha) for metric in records.source for pair in pairs)
     return tuple(comparison for comparison in found if comparison is not None)
@@ -184,11 +187,12 @@ def _compare(
     before, after = have[baseline].numbers, have[treatment].numbers
     both = sorted(before.keys() & after.keys())
     result = _ratio(metric, before, after, both, names, records, alpha) if both else None
+    low, high = (ceiling.Rates(name, records.layers[name], have[name].numbers) for name in names)
     warnings = (
         *(result.warnings if result else _few_warnings(alpha)),
         *_missing_warnings(have, failed, records.last_round),
         *_unusable_warnings(have),
-        *_cached_warnings(metric, result, records.layers, names),
+        *ceiling.warnings(metric, (low, high), result, records.memory_rate),
         *(warning for name in names for warning in _boot_warnings(name, records.boots.get(name, ()))),
     )
     return Comparison(
@@ -276,16 +280,14 @@ def _unusable_warnings(have: Mapping[str, _Reduced]) -> Iterator[str]:
             )
 
 
-def _cached_warnings(
-    metric: Metric, result: stats.PairedRatio | None, layers: Mapping[str, str], names: tuple[str, str]
-) -> Iterator[str]:
-    """A disk that is faster through one more layer is not faster: something above it answered (METHOD.md, guards)."""
-    baseline, treatment = (LAYERS.index(layers[name]) for name in names)
-    if metric.name.startswith("disk.") and baseline < treatment and _verdict(metric.better, result) == "better":
-        yield (
-            f"cached: {names[1]} is faster than {names[0]} below it, so a cache or read-ahead took part:"
-            " repeat with a workloads.disk.size well above the memory of guest and host"
-        )
+def _memory_rate(sides: Mapping[Side, _Reduced], layers: Mapping[str, str]) -> float | None:
+    """The most that any host of this run moves in memory, in B/s."""
+    found = [
+        statistics.median(side.numbers.values())
+        for (metric, name), side in sides.items()
+        if metric.name == ceiling.MEMORY and layers.get(name) == "host" and side.numbers
+    ]
+    return max(found, default=None)
 
 
 def _boot_warnings(name: str, boots: Sequence[Boot]) -> Iterator[str]:

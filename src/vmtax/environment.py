@@ -23,7 +23,7 @@ from vmtax.meter.text import cpu_numbers
 from vmtax.network import END_ADDRESS, PEER_ADDRESS, Segment
 from vmtax.plan import Plan
 from vmtax.result import Json
-from vmtax.storage import RawFile, fill
+from vmtax.storage import RAW_FILE, FirstWrite, RawFile, fill
 from vmtax.workload import Link, Workload
 from vmtax.workload.disk import Disk
 from vmtax.workload.net import PORT
@@ -89,6 +89,7 @@ class Environment:
     disk_directory: PurePosixPath | None = None  # where the disks under test lie; None where none is asked for
     # Set when its file system is made and the nested disk filled; two QEMUs of one host share disk and event.
     carrier_ready: threading.Event = field(default_factory=threading.Event)
+    first_writes: dict[str, FirstWrite] = field(default_factory=dict)  # layer -> how its disk came to be
     notes: list[str] = field(default_factory=list)  # what is not measured, and why
     side: str = ""  # Treatment.side of what is measured in it
 
@@ -351,7 +352,9 @@ def _open_disks(environment: Environment, directory: PurePosixPath, emit: Callab
     if {"host", "vm"} & set(plan.layers):
         emit(Step("writing the disk under test in full", f"{size / 2**20:.0f} MiB in {directory}"))
         environment.disk = RawFile.allocate(host, ours / "disk.raw", size)
-        fill(host, environment.userland(), f"{DATA_MOUNT}/disk.raw", size)
+        target, when = f"{DATA_MOUNT}/disk.raw", "before the first round"
+        written = fill(host, environment.userland(), target, size, allocation=RAW_FILE, when=when)
+        environment.first_writes |= {layer: written for layer in ("host", "vm") if layer in plan.layers}
     if "nested" in plan.layers:
         environment.carrier_disk = RawFile.allocate(host, ours / "carrier.raw", _carrier_disk_bytes(size))
 

@@ -242,6 +242,7 @@ def _treatment(active: Run, place: Place, treatment: Treatment) -> None:
         with opened(active.side_of(treatment.name), treatment) as layer:
             active.up.add(treatment.name)
             _record_boots(active, place, layer)
+            _keep_first_writes(active, treatment)
             lost = _workloads(active, place, layer, todo)
             if layer.guests and not lost:
                 _shut_down(active, place, layer)
@@ -299,6 +300,15 @@ def _record_boots(active: Run, place: Place, layer: Opened) -> None:
                 facts["qemu"] = qemu_facts(guest.machine)
             facts["command_line"] = list(guest.argv)
             _keep_facts(active, path, facts)
+
+
+def _keep_first_writes(active: Run, treatment: Treatment) -> None:
+    """How each disk under test was made; the nested one is, in the first boot of its carrier."""
+    environment = active.side_of(treatment.name)
+    facts = active.facts[environment.host.path]
+    known = {layer: written.to_json() for layer, written in environment.first_writes.items()}
+    if known and known != facts["disk"].get("first_write"):
+        _keep_facts(active, environment.host.path, {**facts, "disk": {**facts["disk"], "first_write": known}})
 
 
 def _workloads(active: Run, place: Place, layer: Opened, todo: Todo) -> bool:

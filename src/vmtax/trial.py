@@ -9,7 +9,7 @@ from typing import Any
 
 from vmtax.layer import Opened
 from vmtax.machine import CommandFailed, Machine, MachineLost, Outcome
-from vmtax.meter import pressure
+from vmtax.meter import clock, pressure
 from vmtax.result import Trial
 from vmtax.workload import BadOutput, Workload
 from vmtax.workload.boot import measured
@@ -73,12 +73,18 @@ def run_trial(
 
     `host`: the host under test, which is watched meanwhile.
     """
+    machine, _ = workload.seat(layer.site)
+    layer.clocks.begin(machine)
     before = _reading(host)
     trial = replace(_run(place, layer, workload, case, signatures, emulated), iteration=iteration)
     after = _reading(host)
-    if before is None or after is None:
-        return trial
-    return replace(trial, disturbance=pressure.between(before, after))
+    if before is not None and after is not None:
+        trial = replace(trial, disturbance=pressure.between(before, after))
+    if trial.status != "ok":
+        return trial  # there is no figure to doubt
+    own = workload.own_seconds(case, trial.raw)
+    doubts = clock.own_time(workload.tool, own, trial.wall_seconds, emulated=emulated)
+    return replace(trial, warnings=(*layer.clocks.end(machine), *doubts))
 
 
 def _reading(host: Machine) -> pressure.Reading | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from vmtax.machine import MachineLost
 from vmtax.machine.fake import Reply
 from vmtax.result import Trial
 from vmtax.resume import CannotResume
+from vmtax.storage import FirstWrite
 from vmtax.store import StoreError
 
 
@@ -232,3 +234,19 @@ def test_a_clock_that_is_set_back_costs_nothing(lab: Callable[..., Lab], monkeyp
     found = lab(SEVEN, lambda number, name: bench()).run()
     assert found.state == "complete" and len(found.trials) == 35
     assert all(trial.wall_seconds >= 0 for trial in found.trials)
+
+
+def test_how_each_disk_came_to_be_is_kept_as_soon_as_it_is_known(lab: Callable[..., Lab]) -> None:
+    first = FirstWrite("raw file", 2**20, 2**20, "fio", 1.0, 2.0, "before the first round")
+
+    def answer(number: int, name: str) -> Reply:
+        if number == 3:  # a carrier's first boot fills the nested disk
+            made.first_writes["nested"] = replace(first, when="in the carrier's first boot")
+        return bench()
+
+    made = lab(SEVEN, answer)
+    made.facts["disk"] = {"device": "/dev/vda"}
+    made.first_writes["host"] = first
+    disk = made.run().facts["host"]["disk"]
+    assert disk["device"] == "/dev/vda" and disk["first_write"]["host"] == first.to_json()
+    assert disk["first_write"]["nested"]["when"] == "in the carrier's first boot"

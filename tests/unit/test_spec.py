@@ -25,10 +25,11 @@ PLAIN = GuestSpec(
     initrd="/image/initrd",
     root="/image/root.erofs",
 )
+LIMITED = replace(PLAIN, data=Drive("/var/tmp/disk.raw", iops_limit=970))
 MEASURED = replace(PLAIN, accelerator="kvm", data=Drive("/var/tmp/disk.raw"), tap="vt1")
 
 
-@pytest.mark.parametrize(("name", "spec"), [("emulated", PLAIN), ("kvm-disk-tap", MEASURED)])
+@pytest.mark.parametrize(("name", "spec"), [("emulated", PLAIN), ("kvm-disk-tap", MEASURED), ("iops-limit", LIMITED)])
 def test_the_command_line_is_the_golden_one(name: str, spec: GuestSpec) -> None:
     assert "\n".join(command_line(spec, INITRD, CONSOLE)) + "\n" == (GOLDEN / f"{name}.txt").read_text()
 
@@ -42,10 +43,13 @@ def test_mitigations_are_off_only_where_asked_for() -> None:
     path=st.text(st.characters(codec="ascii", exclude_characters="\n\0"), min_size=1),
     bus=st.sampled_from(["virtio", "ide", "nvme"]),
     cache=st.sampled_from(["none", "writeback", "unsafe"]),
+    limit=st.integers(0, 10**6),
     forwards=st.lists(st.integers(1, 65535), max_size=3),
 )
-def test_no_guest_can_be_reached_from_the_network(path: str, bus: str, cache: str, forwards: list[int]) -> None:
-    spec = replace(PLAIN, root=path, data=Drive(path, bus, cache), forwards=tuple(forwards))
+def test_no_guest_can_be_reached_from_the_network(
+    path: str, bus: str, cache: str, limit: int, forwards: list[int]
+) -> None:
+    spec = replace(PLAIN, root=path, data=Drive(path, bus, cache, iops_limit=limit), forwards=tuple(forwards))
     argv = command_line(spec, INITRD, CONSOLE)
     assert all(argv) and not any("\n" in word for word in argv)
     for word in argv:

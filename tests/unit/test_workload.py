@@ -89,6 +89,22 @@ def test_net_repeats_what_iperf3_complains_about() -> None:
         EVERY["net"].parse("tcp-out", '{"start": {}, "error": "unable to connect to server"}')
 
 
+@pytest.mark.parametrize(
+    ("workload", "case", "file", "seconds"),
+    [
+        ("chess", "", "chess.txt", 0.146),
+        ("memory", "stream", "stream.txt", 5.02),
+        ("memory", "faults", "faults.txt", 2.00),
+        ("memory", "switches", "switches.txt", 2.00),
+        ("disk", "randread-4k-qd1", "randread-4k-qd1.json", 1.001),
+        ("disk", "randwrite-4k-fsync", "randwrite-4k-fsync.json", 2.001),
+        ("net", "tcp-out", "tcp-out.json", 1.001473),
+    ],
+)
+def test_every_tool_tells_its_own_time(workload: str, case: str, file: str, seconds: float) -> None:
+    assert EVERY[workload].own_seconds(case, (GOLDEN / file).read_text()) == seconds
+
+
 @pytest.mark.parametrize("workload", [entry for entry in EVERY.values() if entry.cases()], ids=lambda w: w.name)
 @given(output=st.one_of(st.text(), st.just('{"jobs": []}'), st.just('{"end": {"sum_received": 1}}')))
 def test_garbage_is_bad_output_and_nothing_else(workload: Workload, output: str) -> None:

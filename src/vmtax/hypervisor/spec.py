@@ -23,6 +23,7 @@ class Drive:
     bus: str = "virtio"  # "virtio", "ide" or "nvme"
     cache: str = "none"  # QEMU's cache=
     aio: str = "native"  # QEMU's aio=
+    iops_limit: int = 0  # reads and writes that QEMU lets through in a second; 0: no limit
 
     @property
     def device(self) -> str:
@@ -100,9 +101,20 @@ def _data(spec: GuestSpec) -> tuple[str, ...]:
     if spec.data is None:
         return ()
     data = spec.data
-    drive = f"if=none,id={DATA_ID},format=raw,cache={data.cache},aio={data.aio},file={_escaped(data.path)}"
+    how = f"cache={data.cache},aio={data.aio},{_throttling(data)}"
+    drive = f"if=none,id={DATA_ID},format=raw,{how}file={_escaped(data.path)}"
     # An NVMe device must have a serial number; the others may.
     return ("-drive", drive, "-device", f"{DATA_DRIVERS[data.bus]},drive={DATA_ID},serial={DATA_ID}")
+
+
+def _throttling(data: Drive) -> str:
+    """QEMU's limit; any size is one operation.
+
+    The largest burst is a second's worth: what a guest that was kept waiting could not ask for, it gets afterwards.
+    With QEMU's default, a tenth of that, a busy host would take from the rate.
+    """
+    limit = data.iops_limit
+    return f"throttling.iops-total={limit},throttling.iops-total-max={limit}," if limit else ""
 
 
 def _network(spec: GuestSpec) -> tuple[str, ...]:

@@ -112,6 +112,9 @@ def _layers(section: Section) -> Iterator[str]:
             name = " ".join(filter(None, (case.name, label(row.metric))))
             what = f"{_text(name)} ({cost(row.metric)})"
             yield _row(what, *map(_number, row.medians), *map(_effect, row.effects), row.rounds)
+    if section.note:
+        yield ""
+        yield _text(section.note)
 
 
 def _settings(section: Section) -> Iterator[str]:

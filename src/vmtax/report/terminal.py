@@ -87,6 +87,8 @@ class _Section:
         if not self.section.told_between:
             yield from (Text(),) if self.section.between else ()
             yield self._layers(wide)
+        if self.section.note:
+            yield _plain(self.section.note, "dim")
         if any(case.settings for case in self.section.cases):
             yield Text()
             yield self._settings(wide)

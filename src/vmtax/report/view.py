@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from vmtax import schedule
 from vmtax.compare import overhead, side_contrasts
+from vmtax.report.prepared import prepared
 from vmtax.result import LAYERS, Comparison, Experiment, Metric, Treatment, Trial
 from vmtax.sides import Sides, sides_of
 from vmtax.units import MINUS, format_overhead, format_value
@@ -127,6 +128,7 @@ class Section:
     cases: tuple[Case, ...]
     where: str = ""  # "on ssh://b": the side that layers and settings are of; "" where nothing is interleaved
     between: tuple[Between, ...] = ()  # the sides; with the plan's own only
+    note: str = ""  # what none of its figures means anything without
 
     @property
     def title(self) -> str:
@@ -191,9 +193,10 @@ def view(experiment: Experiment, comparisons: Sequence[Comparison]) -> View:
     grouped: dict[str, list[Metric]] = defaultdict(list)
     for metric in table.metrics:
         grouped[split(metric)[0]].append(metric)
+    sections = _sections(experiment.treatments, grouped, table, sides)
     return View(
         experiment=experiment,
-        sections=tuple(_sections(experiment.treatments, grouped, table, sides)),
+        sections=tuple(replace(s, note=prepared(experiment)) if s.workload == "disk" else s for s in sections),
         doubts=_doubts(experiment, comparisons),
         emulated=table.emulated,
         rounds=max((trial.round for trial in experiment.trials), default=0),

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import json
+import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import PurePosixPath
 
 from vmtax.exits import CannotDo
 from vmtax.machine import Machine
+from vmtax.result import Json
 
 SLOWEST_BYTES_PER_SECOND = 4e6  # for the time limit of filling: a poor disk under emulation
+# fio's options for data that no layer below can compress or knows already: new for every block, and every time.
+INCOMPRESSIBLE = ("--refill_buffers=1", "--randrepeat=0")
+RAW_FILE = "raw file, its blocks reserved (fallocate)"
 
 
 class StorageError(CannotDo):
@@ -39,13 +45,44 @@ class RawFile:
         return RawFile(machine, path, size)
 
 
-def fill(machine: Machine, prefix: Sequence[str], target: str, size: int) -> None:
+@dataclass(frozen=True, slots=True)
+class FirstWrite:
+    """How a disk under test came to be: what a reader must know before a rate of it means anything."""
+
+    allocation: str  # "raw file, blocks reserved (fallocate)"
+    size: int  # bytes
+    written: int  # bytes that were written, as fio counted them
+    by: str  # fio's options that decide the contents and the way there
+    started: float  # seconds since the epoch, clock of the machine that runs vmtax
+    seconds: float
+    when: str  # in the run: "before the first round"
+
+    def to_json(self) -> Json:
+        return asdict(self)
+
+
+def fill(machine: Machine, prefix: Sequence[str], target: str, size: int, *, allocation: str, when: str) -> FirstWrite:
     """Write `target` (file or block device, as named inside the userland that `prefix` enters) once, with random data.
 
     Reading blocks that were never written measures nothing, and their first write is slower than any later one.
+    Raises StorageError where fio did not write all of it.
     """
-    argv = (
-        *("fio", "--name=fill", f"--filename={target}", f"--size={size}", "--rw=write", "--bs=1m", "--iodepth=4"),
-        *("--ioengine=libaio", "--direct=1", "--refill_buffers=1", "--end_fsync=1"),
-    )
-    machine.run(*prefix, *argv, timeout=60 + size / SLOWEST_BYTES_PER_SECOND)
+    how = ("--rw=write", "--bs=1m", "--direct=1", *INCOMPRESSIBLE, "--end_fsync=1")
+    argv = ("fio", "--name=fill", f"--filename={target}", f"--size={size}", "--ioengine=libaio", "--iodepth=4", *how)
+    started, clock = time.time(), time.monotonic()
+    output = machine.run(*prefix, *argv, "--output-format=json", timeout=60 + size / SLOWEST_BYTES_PER_SECOND)
+    written = _written(output)
+    if written < size:
+        raise StorageError(
+            f"{machine.path}: only {written} of the {size} bytes of {target} were written before the measurement; "
+            "see whether its disk is full or failing, or name another directory with --disk-dir"
+        )
+    return FirstWrite(allocation, size, written, f"fio {' '.join(how)}", started, time.monotonic() - clock, when)
+
+
+def _written(output: str) -> int:
+    """Bytes that fio says it wrote; 0 where it says nothing that can be read."""
+    try:
+        return int(json.loads(output[output.index("{") :])["jobs"][0]["write"]["io_bytes"])
+    except (ValueError, LookupError, TypeError):
+        return 0

@@ -82,6 +82,13 @@ class Workload(ABC, Generic[P]):
         """Pure. What must be the same on every layer, or the work was not the same; None: nothing to compare."""
         return None
 
+    def own_seconds(self, case: str, output: str) -> float | None:
+        """Pure. How long the measured part took by the tool's own clock; None where it does not tell.
+
+        Called only with an output that `parse` accepted.
+        """
+        return None
+
     def latencies(self, case: str, output: str) -> tuple[tuple[float, float], ...]:
         """Pure. (share of operations, seconds that these took at most), rising; () where it is not reported.
 

@@ -64,6 +64,10 @@ class Chess(Workload[ChessParameters]):
         """With one thread stockfish is deterministic; with more it is not."""
         return f"{_figure('Nodes searched', output):.0f} nodes" if case == "one-thread" else None
 
+    def own_seconds(self, case: str, output: str) -> float | None:
+        found = re.search(r"^Total time \(ms\) : (\d+)$", output, re.MULTILINE)
+        return int(found[1]) / 1000 if found else None
+
 
 def _figure(label: str, output: str) -> float:
     found = re.search(rf"^{label}\s*: (\d+)$", output, re.MULTILINE)

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, field_validator
 
 from vmtax.result import Better, Measurement, Metric
+from vmtax.storage import INCOMPRESSIBLE
 from vmtax.units import parse_bytes
 from vmtax.workload.base import BadOutput, Parameters, Workload
 from vmtax.workload.site import Site
@@ -105,8 +106,7 @@ class Disk(Workload[DiskParameters]):
             f"--ioengine={'psync' if pattern.fsync else 'libaio'}",
             # Direct, so that the page cache of the layer itself is not what is measured.
             *("--direct=1", "--time_based", f"--runtime={self.parameters.seconds:g}"),
-            # New random data for every write, so that no layer below can compress or deduplicate it.
-            *("--refill_buffers=1", "--randrepeat=0", "--norandommap=1", "--lat_percentiles=1"),
+            *(*INCOMPRESSIBLE, "--norandommap=1", "--lat_percentiles=1"),
             "--output-format=json",
         )
 
@@ -137,6 +137,10 @@ class Disk(Workload[DiskParameters]):
                     figures[f"{label}_seconds"] = latency["percentile"][key] * NANOSECOND
         by_name = {metric.name.rpartition(".")[2]: metric for metric in _metrics(case)}
         return tuple(Measurement(by_name[name], value) for name, value in figures.items())
+
+    def own_seconds(self, case: str, output: str) -> float | None:
+        side, _ = _job(case, output)
+        return float(side["runtime"]) / 1000 if "runtime" in side else None
 
     def latencies(self, case: str, output: str) -> tuple[tuple[float, float], ...]:
         if PATTERNS[case].fsync:

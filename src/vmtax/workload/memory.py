@@ -83,6 +83,11 @@ class Memory(Workload[MemoryParameters]):
             raise BadOutput(f"stress-ng reports {value} for {METRICS[case].name}")
         return (Measurement(METRICS[case], value),)
 
+    def own_seconds(self, case: str, output: str) -> float | None:
+        """The column "real time (secs)"."""
+        found = re.search(rf"metrc: \[\d+\] {STRESSORS[case]} +\d+ +([0-9.]+) ", output)
+        return float(found[1]) if found else None
+
 
 def _figure(stressor: str, label: str, output: str) -> float:
     found = re.search(rf"{stressor} +([0-9.]+) {label} \(harmonic mean", output)

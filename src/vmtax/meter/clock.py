@@ -1,0 +1,111 @@
+"""Clocks held against each other: no guest's clock is trusted (METHOD.md, guards).
+
+A tool reports its rates by the clock of the machine on which it runs: where that is 3 % slow, they are 3 % too good.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from dataclasses import dataclass, field
+
+from vmtax.machine import MachineLost, Reader
+from vmtax.machine.local import LocalMachine
+
+COMMAND = ("cat", "/proc/uptime")
+STEP_SECONDS = 0.01  # what /proc/uptime counts in
+WORST = 0.01  # share of the time that went by from which a gap is told
+# Of a command: its way there and back, its libraries, its memory. Emulated, seconds; seldom so much.
+START_UP_SECONDS, EMULATED_START_UP_SECONDS = 5.0, 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One look at another machine's clock, in seconds."""
+
+    counted: float  # by that machine since its boot
+    asked: float  # by the launching machine's monotonic clock, before the question
+    answered: float  # and after the answer
+
+    @property
+    def middle(self) -> float:
+        return (self.asked + self.answered) / 2
+
+    @property
+    def error(self) -> float:
+        """The machine was read at some moment within this of `middle`."""
+        return (self.answered - self.asked) / 2
+
+
+def read(machine: Reader) -> Reading | None:
+    """Its clock now, by one command; None where it does not tell."""
+    asked = time.monotonic()
+    try:
+        outcome = machine.try_run(*COMMAND)
+    except MachineLost:
+        return None  # whoever uses it next is told
+    answered = time.monotonic()
+    found = re.match(r"(\d+\.\d+) ", outcome.stdout, re.ASCII)
+    return Reading(float(found[1]), asked, answered) if outcome.ok and found else None
+
+
+@dataclass
+class Watch:
+    """The clocks of one boot's machines; the reading after one trial is the one before the next."""
+
+    _last: dict[str, Reading | None] = field(default_factory=dict)  # by path
+
+    def begin(self, machine: Reader) -> None:
+        """Before a trial on `machine`. This host's own clock is the one that everything is held against."""
+        if not isinstance(machine, LocalMachine) and machine.path not in self._last:
+            self._last[machine.path] = read(machine)
+
+    def end(self, machine: Reader) -> tuple[str, ...]:
+        """After it: the doubt, if there is one."""
+        before = self._last.get(machine.path)
+        if before is None:
+            return ()
+        after = self._last[machine.path] = read(machine)
+        return gap(machine.path, before, after) if after else ()
+
+
+def gap(path: str, before: Reading, after: Reading) -> tuple[str, ...]:
+    """A warning where the two clocks differ by more than 1 % beyond what the readings' own round trips explain."""
+    counted, here = after.counted - before.counted, after.middle - before.middle
+    tolerance = before.error + after.error + STEP_SECONDS
+    if abs(counted - here) <= tolerance + WORST * here:
+        return ()
+    if counted < here:
+        wrong = f"{100 * (here / counted - 1):.0f} % too high" if counted > 0 else "far too high"
+    else:
+        wrong = f"{100 * (1 - here / counted):.0f} % too low"
+    return (
+        f"clock: {path} counted {counted:.1f} s where {here:.1f} s went by: rates are {wrong};"
+        " repeat while nothing else runs on the host, and see clocksource among that machine's facts",
+    )
+
+
+def own_time(tool: str, own: float | None, seconds: float, *, emulated: bool) -> tuple[str, ...]:
+    """A warning where the tool's own time does not fit into its command's time as seen from outside.
+
+    `own`, `seconds`: the two times; no warning where the tool does not tell its own.
+
+    Their plain difference is not used: start-up and the way to the machine are in the one and not in the other (0.4 s
+    for fio on a host, several seconds for stockfish under emulation), and no clock is wrong for it. But a tool cannot
+    have worked for longer than its command lasted, and what is left beside its work must be no more than a start-up.
+    """
+    if own is None:
+        return ()
+    if own > seconds * (1 + WORST) + STEP_SECONDS:
+        return (
+            f"clock: {tool} counted {own:.2f} s for itself where its whole command took {seconds:.2f} s:"
+            f" rates are {100 * (1 - seconds / own):.0f} % too low or more;"
+            " repeat while nothing else runs on the host, and see clocksource among that machine's facts",
+        )
+    rest = seconds - own
+    if rest > (EMULATED_START_UP_SECONDS if emulated else START_UP_SECONDS) + WORST * seconds:
+        return (
+            f"clock: {tool} accounts for {own:.1f} s of the {seconds:.1f} s that its command took, and more than a"
+            " start-up is missing: its clock stood still or it had to wait; repeat while nothing else runs on the host",
+        )
+    return ()

@@ -1,0 +1,48 @@
+"""The disk under test: what is written to it, and what is remembered of that."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from vmtax.machine.fake import FakeMachine
+from vmtax.storage import INCOMPRESSIBLE, StorageError, fill
+from vmtax.workload import Site
+from vmtax.workload.disk import PATTERNS, Disk, DiskParameters
+
+SIZE = 32 * 2**20
+# What would make fio's data easy to compress or to recognize.
+REGULAR = ("zero_buffers", "buffer_pattern", "buffer_compress", "dedupe", "allrandrepeat", "verify")
+
+
+def filled(written: object) -> tuple[FakeMachine, object]:
+    answer = json.dumps({"jobs": [{"write": {"io_bytes": written}}]})
+    machine = FakeMachine(answers={lambda argv: "fio" in argv: f"fio: a note\n{answer}\n"})
+    return machine, fill(machine, ("bwrap",), "/mnt/disk.raw", SIZE, allocation="raw file", when="at first").to_json()
+
+
+def test_a_disk_is_written_in_full_once_and_how_is_kept() -> None:
+    machine, first = filled(SIZE)
+    (argv,) = machine.calls
+    assert argv[:2] == ("bwrap", "fio") and f"--size={SIZE}" in argv and "--rw=write" in argv
+    assert isinstance(first, dict)
+    assert (first["allocation"], first["size"], first["written"], first["when"]) == ("raw file", SIZE, SIZE, "at first")
+    assert "--refill_buffers=1 --randrepeat=0" in first["by"] and first["started"] > 0
+
+
+@pytest.mark.parametrize("written", [SIZE - 4096, 0, "nonsense"])
+def test_a_disk_that_was_not_written_in_full_is_refused(written: object) -> None:
+    with pytest.raises(StorageError, match=f"of the {SIZE} bytes of /mnt/disk.raw were written"):
+        filled(written)
+
+
+def test_all_data_written_is_incompressible() -> None:
+    machine, _ = filled(SIZE)
+    site = Site(machine, "vm", 2, (), disk="/dev/vdb")
+    disk = Disk(DiskParameters(patterns=tuple(PATTERNS)))  # type: ignore[arg-type]
+    commands = [machine.calls[0], *(tuple(disk.command(site, case)) for case in PATTERNS)]
+    assert len(commands) == 7
+    for argv in commands:
+        assert set(INCOMPRESSIBLE) <= set(argv)
+        assert not [word for word in argv if any(option in word for option in REGULAR)]
