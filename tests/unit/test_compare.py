@@ -150,13 +150,13 @@ def test_a_side_that_always_failed_is_shown_but_one_that_does_not_apply_is_not()
     assert [(c.metric, c.baseline, c.treatment) for c in comparisons(PLAIN, both, ())] == [(boot_time, "vm", "nested")]
 
 
-@pytest.mark.parametrize("value", [0.0, -1.0, math.nan, math.inf])
 def test_ratios_that_are_all_the_same_show_nothing() -> None:
     found = only([trial(name, n, value) for name, value in (("host", 2.0), ("vm", 1.0)) for n in range(1, 8)])
     assert (found.verdict, found.low, found.ratio) == ("no difference shown", None, 0.5)
     assert found.warnings[0].startswith("no interval: all 7 ratios are the same to the last digit")
 
 
+@pytest.mark.parametrize("value", [0.0, -1.0, math.nan, math.inf])
 def test_a_value_without_a_logarithm_is_left_out_with_a_warning(value: float) -> None:
     found = only(run("host", [1.0] * 7) + run("vm", [value, *[0.5] * 6]))
     assert (found.rounds, found.ratio) == (6, pytest.approx(0.5))
@@ -251,7 +251,7 @@ def test_a_disk_that_is_faster_through_one_more_layer_is_flagged_as_cached() -> 
 
 def test_too_few_rounds_make_a_faster_disk_perhaps_cached() -> None:
     (few,) = cached("disk.read-1m.iops", 100.0, 200.0, rounds=2)
-    assert few.startswith("perhaps cached: vm is faster than host below it, in too few rounds to tell")
+    assert few.startswith("perhaps cached: vm is faster than host below it, but no interval shows it")
     assert cached("disk.read-1m.iops", 100.0, 90.0, rounds=2) == []
 
 
