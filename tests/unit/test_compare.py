@@ -107,6 +107,12 @@ def test_iterations_of_one_boot_are_one_value() -> None:
     assert found.ratio == pytest.approx(0.9)
 
 
+def test_ratios_that_are_all_the_same_show_nothing() -> None:
+    found = only([trial(name, n, value) for name, value in (("host", 2.0), ("vm", 1.0)) for n in range(1, 8)])
+    assert (found.verdict, found.low, found.ratio) == ("no difference shown", None, 0.5)
+    assert found.warnings[0].startswith("no interval: all 7 ratios are the same to the last digit")
+
+
 def test_too_few_rounds_say_how_many_it_takes() -> None:
     found = only(run("host", [2.0] * 3) + run("vm", [1.0] * 3))
     assert (found.verdict, found.low, found.high) == ("too few rounds", None, None)
@@ -148,12 +154,6 @@ def test_a_side_that_always_failed_is_shown_but_one_that_does_not_apply_is_not()
     boot_time = Metric("boot.seconds", "s", "lower")
     both = run("vm", [1.0] * 6, boot_time) + run("nested", [2.0] * 6, boot_time) + run("host", [1.0] * 6)
     assert [(c.metric, c.baseline, c.treatment) for c in comparisons(PLAIN, both, ())] == [(boot_time, "vm", "nested")]
-
-
-def test_ratios_that_are_all_the_same_show_nothing() -> None:
-    found = only([trial(name, n, value) for name, value in (("host", 2.0), ("vm", 1.0)) for n in range(1, 8)])
-    assert (found.verdict, found.low, found.ratio) == ("no difference shown", None, 0.5)
-    assert found.warnings[0].startswith("no interval: all 7 ratios are the same to the last digit")
 
 
 @pytest.mark.parametrize("value", [0.0, -1.0, math.nan, math.inf])
