@@ -48,7 +48,7 @@ def warnings(
             yield f"cached: {names}, so a cache or read-ahead took part: {cure}"
             return
         if result.low is None and _faster(metric, result.ratio, result.ratio):
-            yield f"perhaps cached: {names}, in too few rounds to tell; if more rounds show it too, {cure}"
+            yield f"perhaps cached: {names}, but no interval shows it; if more rounds do, {cure}"
             return
     if memory is None or not metric.name.endswith(".bytes_per_second"):
         return

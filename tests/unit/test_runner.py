@@ -83,7 +83,9 @@ def test_a_guest_that_does_not_boot_stops_only_the_first_round(lab: Callable[...
 
 
 def test_a_precise_run_stops_at_its_first_look(lab: Callable[..., Lab]) -> None:
-    made = lab(PLAN + "rounds: {min: 7, max: 60}\n", lambda number, name: bench(rate=10_000 + number % 3))
+    made = lab(
+        PLAN + "rounds: {min: 7, max: 60}\n", lambda number, name: bench(rate=10_000 + (7 * number + len(name)) % 5)
+    )
     made.run()
     rounds = [event for event in made.events if isinstance(event, RoundFinished)]
     assert len(rounds) == 10 and rounds[-1].seconds_left == 0
@@ -93,7 +95,9 @@ def test_a_metric_that_only_one_layer_has_does_not_keep_a_run_from_stopping(lab:
     plan = PLAN.replace("[chess]", "[chess, boot]").replace(
         "nodes_per_second]", "nodes_per_second, boot.ready_seconds]"
     )
-    made = lab(plan + "rounds: {min: 7, max: 60}\n", lambda number, name: bench(rate=10_000 + number % 3))
+    made = lab(
+        plan + "rounds: {min: 7, max: 60}\n", lambda number, name: bench(rate=10_000 + (7 * number + len(name)) % 5)
+    )
     made.run()
     assert sum(isinstance(event, RoundFinished) for event in made.events) == 10
 
