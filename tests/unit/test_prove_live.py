@@ -44,11 +44,7 @@ class Exact:
 
     def trial(self, number: int, position: int, treatment: Treatment) -> Trial:
         value = float(treatment.levels["disk.iops_limit"]) or self.free
-<<<<<<< HEAD
         value *= 1 + 1e-5 * ((5 * number + 3 * position) % 7 - 3)  # no two runs alike
-=======
-        value *= 1 + (number + position) * 1e-6  # no two are the same to the last digit
->>>>>>> 8893fe2e954705c09ffe14a210eba15292a71a08
         return Trial(
             *(number, position, treatment.name, "disk", "randread-4k-qd1", 1, "ok", 0.0, 1.0),
             measurements=(Measurement(IOPS, value),),
