@@ -13,6 +13,7 @@ import numpy as np
 
 from vmtax import ceiling, schedule, stats
 from vmtax.result import Better, Boot, Comparison, Experiment, Metric, Treatment, Trial, Verdict
+from vmtax.sides import is_host
 from vmtax.stopping import Stopping
 
 # (metric, treatment name) -> round -> values of that round, or the one number they were reduced to.
@@ -29,6 +30,7 @@ class _Records:
     failures: dict[tuple[str, str, str], dict[int, str]] = field(default_factory=lambda: defaultdict(dict))
     boots: dict[str, list[Boot]] = field(default_factory=lambda: defaultdict(list))
     layers: dict[str, str] = field(default_factory=dict)  # treatment name -> layer
+    sides: dict[str, str] = field(default_factory=dict)  # treatment name -> Treatment.side
     positions: dict[tuple[int, str], int] = field(default_factory=dict)  # round, treatment name -> place in its order
     last_round: int = 0
     memory_rate: float | None = None  # of the host, in B/s
@@ -54,6 +56,7 @@ def comparisons(
     """
     records = _group(trials, boots)
     records.layers = {treatment.name: treatment.layer for treatment in treatments}
+    records.sides = {treatment.name: treatment.side for treatment in treatments}
     sides = {side: _reduce(rounds) for side, rounds in records.values.items()}
     records.memory_rate = _memory_rate(sides, records.layers)
     pairs = contrasts(treatments)
@@ -193,6 +196,7 @@ def _compare(
         *_missing_warnings(have, failed, records.last_round),
         *_unusable_warnings(have),
         *ceiling.warnings(metric, (low, high), result, records.memory_rate),
+        *_session_warnings(*(records.sides[name] for name in names)),
         *(warning for name in names for warning in _boot_warnings(name, records.boots.get(name, ()))),
     )
     return Comparison(
@@ -251,6 +255,15 @@ def _verdict(better: Better, result: stats.PairedRatio | None) -> Verdict:
     if result.low <= 1 <= result.high:
         return "no difference shown"
     return "better" if (result.low > 1) == (better == "higher") else "worse"
+
+
+def _session_warnings(baseline: str, treatment: str) -> Iterator[str]:
+    """One machine's drift is in both sides of a contrast; two machines drift each by itself."""
+    if baseline != treatment and is_host(treatment):
+        yield (
+            "two hosts: each changes in speed by itself, so the interval is about this session: repeat the run in other"
+            " sessions, and believe in what they agree on"
+        )
 
 
 def _few_warnings(alpha: float) -> Iterator[str]:

@@ -1,7 +1,8 @@
 """Two hosts, or two QEMUs, in the same shuffled rounds: what `run --interleave-with` makes of a plan.
 
-In one round the machines drift together and nothing lies between the sides but themselves, so their contrast needs no
-correction for sessions. `sides.py` has what is pure of it.
+Two QEMUs share their host and so its drift: nothing lies between the sides but themselves, and their contrast needs no
+correction for sessions. Two hosts share the hour, but each drifts by itself; a warning beside their contrasts says so.
+`sides.py` has what is pure of it.
 """
 
 from __future__ import annotations

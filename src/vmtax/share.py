@@ -122,5 +122,5 @@ def _out_of_bounds(experiment: Experiment) -> Iterator[str]:
     for measurement in (measurement for trial in experiment.trials for measurement in trial.measurements):
         if measurement.metric.unit not in UNITS:
             yield f"unit {measurement.metric.unit!r} of {measurement.metric.name}"
-        if not (measurement.value == 0 or 1e-200 < abs(measurement.value) < 1e200):
+        if not (measurement.value == 0 or 1e-100 < abs(measurement.value) < 1e100):
             yield f"{measurement.metric.name} = {measurement.value}"

@@ -107,6 +107,14 @@ def test_iterations_of_one_boot_are_one_value() -> None:
     assert found.ratio == pytest.approx(0.9)
 
 
+@pytest.mark.parametrize(("side", "warned"), [("ssh://b", True), ("/opt/qemu", False)])
+def test_two_hosts_drift_each_by_itself_two_qemus_do_not(side: str, warned: bool) -> None:
+    other = f"vm on {side}"
+    treatments = (Treatment("vm", "vm"), Treatment(other, "vm", side=side))
+    found = comparisons(treatments, run("vm", [1.0] * 7) + run(other, [2.0] * 7), ())
+    assert any(warning.startswith("two hosts: ") for warning in found[0].warnings) == warned
+
+
 def test_ratios_that_are_all_the_same_show_nothing() -> None:
     found = only([trial(name, n, value) for name, value in (("host", 2.0), ("vm", 1.0)) for n in range(1, 8)])
     assert (found.verdict, found.low, found.ratio) == ("no difference shown", None, 0.5)
