@@ -81,7 +81,9 @@ def _what(plan: Plan, options: EnvironmentOptions, names: Sequence[str], done: i
     on = plan.host
     if options.interleave_with:
         on += f" and {options.interleave_with}, interleaved"
-    return f"plan {plan.name} on {on}: {rounds}{gone_on}, each of {len(names)} {treatments} ({shown})"
+    again = next((entry.repeats for entry in plan.entries() if entry.repeats is not None), None)
+    twice = f", {again} twice for the noise floor" if again else ""
+    return f"plan {plan.name} on {on}: {rounds}{gone_on}, each of {len(names)} {treatments} ({shown}){twice}"
 
 
 def _how_long(seconds: float, rounds: int, *, earlier: bool, piloting: bool) -> str:

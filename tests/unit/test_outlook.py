@@ -44,7 +44,10 @@ def said(plan: Plan, machine: FakeMachine, earlier: float | None = None, done: i
 
 def test_what_how_long_how_much_is_written_where_and_what_it_needs() -> None:
     lines = said(load("quick"), host(), earlier=100.0)
-    assert lines["what"] == "plan quick on local: 7 rounds, each of 3 treatments (host, vm, nested)"
+    assert (
+        lines["what"]
+        == "plan quick on local: 7 rounds, each of 3 treatments (host, vm, nested), vm twice for the noise floor"
+    )
     assert lines["how long"] == "about 11 m 40 s for 7 rounds, as when this plan last ran here"
     assert lines["writes"].startswith(
         "0.8 GiB to /var/tmp on /dev/nvme0n1p2 (xfs, 50.0 GiB free), then over it up to 122.2 GiB"
