@@ -13,7 +13,7 @@ TEST_PACKAGES := openssh-server chromium cpio
 .PHONY: help setup setup-test run test check bench prove prove-live torture reference clean
 
 help: ## list what can be made
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 16
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 19
 
 setup: $(STAMP) ## system packages (apt, as root), virtual environment, vmtax itself
 	@./tools/packages $(PACKAGES)
@@ -35,7 +35,7 @@ test: setup-test ## all tests, the real ones included (QEMU, bridges, SSH, brows
 	@$(BIN)/vmtax image build
 	@$(BIN)/python -m pytest
 
-check: $(STAMP) ## format, lint, strict types, unit tests; under a minute
+check: $(STAMP) ## format, lint, strict types, unit tests; about a minute
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
@@ -44,10 +44,10 @@ check: $(STAMP) ## format, lint, strict types, unit tests; under a minute
 bench: setup ## print the figures that are watched: start-up, show, report, guest boot
 	@$(BIN)/python tools/bench.py
 
-prove: $(STAMP) ## show that the statistics hold what they promise: simulated machines, a table of bars; under a minute
+prove: $(STAMP) ## show that the statistics hold what they promise: simulated machines, a table of bars; about a minute
 	@$(BIN)/python -m tools.prove
 
-prove-live: setup ## show that a planted cost is recovered with real guests: -3 %, -10 %, -50 %, and none; a quarter of an hour
+prove-live: setup ## show that a planted cost is found with real guests: -3 %, -10 %, -50 %, none; a quarter of an hour
 	@$(BIN)/vmtax image build
 	@$(BIN)/python -m tools.prove_live
 

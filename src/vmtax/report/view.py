@@ -11,8 +11,9 @@ from dataclasses import dataclass, replace
 
 from vmtax import schedule
 from vmtax.compare import overhead, side_contrasts
+from vmtax.report.doubt import Doubt, doubts
 from vmtax.report.prepared import prepared
-from vmtax.result import LAYERS, Comparison, Experiment, Metric, Treatment, Trial
+from vmtax.result import LAYERS, Comparison, Experiment, Metric, Treatment
 from vmtax.sides import Sides, sides_of
 from vmtax.units import MINUS, format_overhead, format_value
 
@@ -147,14 +148,6 @@ class Section:
 
 
 @dataclass(frozen=True, slots=True)
-class Doubt:
-    """A warning, or a failure, and everything it is about."""
-
-    text: str
-    places: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class View:
     """An experiment, ready to be shown."""
 
@@ -197,7 +190,7 @@ def view(experiment: Experiment, comparisons: Sequence[Comparison]) -> View:
     return View(
         experiment=experiment,
         sections=tuple(replace(s, note=prepared(experiment)) if s.workload == "disk" else s for s in sections),
-        doubts=_doubts(experiment, comparisons),
+        doubts=doubts(experiment, comparisons),
         emulated=table.emulated,
         rounds=max((trial.round for trial in experiment.trials), default=0),
         sides=sides,
@@ -393,31 +386,3 @@ def _settings(metrics: Sequence[Metric], table: _Table, others: Sequence[tuple[s
         effects = tuple(table.effects.get((metric, baseline, treatment)) for metric in metrics)
         if any(medians) or any(effects):
             yield Setting(treatment, baseline, medians, effects)
-
-
-def _doubts(experiment: Experiment, comparisons: Sequence[Comparison]) -> tuple[Doubt, ...]:
-    """Failures first, then warnings; those that differ only in their numbers are told once."""
-    found: dict[str, tuple[str, dict[str, None]]] = {}
-    for text, place in (*_trial_doubts(experiment.trials), *_comparison_doubts(comparisons)):
-        kind = re.sub(r"\d+(\.\d+)?", "#", text)
-        found.setdefault(kind, (text, {}))[1][place] = None
-    return tuple(Doubt(text, tuple(places)) for text, places in found.values())
-
-
-def _trial_doubts(trials: Iterable[Trial]) -> list[tuple[str, str]]:
-    failures: list[tuple[str, str]] = []
-    warnings: list[tuple[str, str]] = []
-    for trial in trials:
-        place = f"{trial.treatment}, {' '.join(filter(None, (trial.workload, trial.case)))}, round {trial.round}"
-        if trial.status != "ok":
-            failures.append((f"{trial.status}: {trial.error or 'no reason was recorded'}", place))
-        warnings += ((warning, place) for warning in trial.warnings)
-    return failures + warnings
-
-
-def _comparison_doubts(comparisons: Iterable[Comparison]) -> Iterator[tuple[str, str]]:
-    for comparison in comparisons:
-        for warning in comparison.warnings:
-            # The banner says it, and the word stands beside every number.
-            if not warning.startswith("emulated:"):
-                yield warning, f"{comparison.metric.name}, {comparison.treatment} against {comparison.baseline}"

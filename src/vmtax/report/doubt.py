@@ -1,0 +1,45 @@
+"""What to doubt: failures and warnings, each told once with everything it is about. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from vmtax.result import Comparison, Experiment, Trial
+
+
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """A warning, or a failure, and everything it is about."""
+
+    text: str
+    places: tuple[str, ...]
+
+
+def doubts(experiment: Experiment, comparisons: Sequence[Comparison]) -> tuple[Doubt, ...]:
+    """Failures first, then warnings; those that differ only in their numbers are told once."""
+    found: dict[str, tuple[str, dict[str, None]]] = {}
+    for text, place in (*_trial_doubts(experiment.trials), *_comparison_doubts(comparisons)):
+        kind = re.sub(r"\d+(\.\d+)?", "#", text)
+        found.setdefault(kind, (text, {}))[1][place] = None
+    return tuple(Doubt(text, tuple(places)) for text, places in found.values())
+
+
+def _trial_doubts(trials: Iterable[Trial]) -> list[tuple[str, str]]:
+    failures: list[tuple[str, str]] = []
+    warnings: list[tuple[str, str]] = []
+    for trial in trials:
+        place = f"{trial.treatment}, {' '.join(filter(None, (trial.workload, trial.case)))}, round {trial.round}"
+        if trial.status != "ok":
+            failures.append((f"{trial.status}: {trial.error or 'no reason was recorded'}", place))
+        warnings += ((warning, place) for warning in trial.warnings)
+    return failures + warnings
+
+
+def _comparison_doubts(comparisons: Iterable[Comparison]) -> Iterator[tuple[str, str]]:
+    for comparison in comparisons:
+        for warning in comparison.warnings:
+            # The banner says it, and the word stands beside every number.
+            if not warning.startswith("emulated:"):
+                yield warning, f"{comparison.metric.name}, {comparison.treatment} against {comparison.baseline}"
