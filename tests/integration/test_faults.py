@@ -72,7 +72,7 @@ class Shell(Workload[Parameters]):
 def tried(script: str, local: LocalMachine, *guests: Guest) -> Trial:
     machine = guests[-1].machine if guests else local
     layer = Opened(Site(machine, "vm" if guests else "host", 2, ()), guests)
-    return run_trial(Place(1, 1, "vm"), layer, Shell(script), "", Signatures(), host=local, emulated=False)
+    return run_trial(Place(1, 1, "vm"), layer, Shell(script), "", Signatures(), host=local, emulated=False, iteration=1)
 
 
 @pytest.mark.parametrize(

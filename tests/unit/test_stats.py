@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import sys
 
 import numpy as np
 import pytest
@@ -44,6 +45,15 @@ def test_rank_is_exact(n: int) -> None:
     for twentieths in (1, 2, 5):
         k = sum(40 * tail <= twentieths * 2**n for tail in itertools.accumulate(counts))
         assert stats.signed_rank_rank(n, twentieths / 20) == (k or None)
+
+
+def test_many_rounds_go_on_where_counting_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    exact = {(n, alpha): stats.signed_rank_rank(n, alpha) or 0 for n in (200, 600) for alpha in (0.05, 0.0131, 0.001)}
+    stats.signed_rank_rank.cache_clear()
+    monkeypatch.setattr(sys.modules["vmtax.stats.interval"], "EXACT_ROUNDS", 100)
+    for (n, alpha), k in exact.items():
+        assert k - 1 <= (stats.signed_rank_rank(n, alpha) or 0) <= k
+    stats.signed_rank_rank.cache_clear()
 
 
 def test_no_interval_exactly_below_the_fewest_rounds() -> None:

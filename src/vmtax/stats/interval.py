@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import lru_cache
+from statistics import NormalDist
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +19,7 @@ import numpy.typing as npt
 Vector = npt.NDArray[np.float64]
 Floats = Sequence[float] | Vector
 
+EXACT_ROUNDS = 1000  # up to which the signed-rank distribution is counted out
 ALPHA = 0.05  # of an interval after a number of rounds that was fixed beforehand
 
 
@@ -77,10 +79,16 @@ def signed_rank_rank(n: int, alpha: float) -> int | None:
     """k such that the k-th smallest and k-th largest of n(n+1)/2 Walsh averages bound a `1 - alpha` interval.
 
     The largest k with `2 P(T <= k - 1) <= alpha`, T the signed-rank statistic of n differences; that is the two-sided
-    critical value of the printed tables, plus 1. None when even k = 1 is too much: `2**(1 - n) > alpha`.
+    critical value of the printed tables, plus 1. None when even k = 1 is too much: `2**(1 - n) > alpha`. Above
+    EXACT_ROUNDS by the Cornish-Fisher expansion, which is then right or 1 too small among hundreds of thousands.
     """
     if not 0 < alpha < 1:
         raise ValueError(f"alpha lies between 0 and 1, not at {alpha!r}")
+    if n > EXACT_ROUNDS:
+        z = NormalDist().inv_cdf(alpha / 2)
+        mean, variance = n * (n + 1) / 4, n * (n + 1) * (2 * n + 1) / 24
+        kurtosis = -n * (n + 1) * (2 * n + 1) * (3 * n**2 + 3 * n - 1) / 240 / variance**2
+        return math.floor(mean + math.sqrt(variance) * (z + kurtosis * (z**3 - 3 * z) / 24) + 0.5)
     k = int(np.searchsorted(tail_probabilities(n), alpha / 2, side="right"))
     return k or None
 
