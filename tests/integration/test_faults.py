@@ -44,6 +44,7 @@ class Shell(Workload[Parameters]):
     """Runs any script in place of a benchmark, and expects one number from it."""
 
     name = "shell"
+    tool = "sh"
     parameters_type = Parameters
 
     def __init__(self, script: str) -> None:
@@ -140,7 +141,9 @@ def test_qemu_killed_from_outside_costs_one_round_of_one_treatment(image: Image,
         found = store.load()
     failed = [trial for trial in found.trials if trial.status != "ok"]
     assert found.state == "complete" and len(failed) == 1 and "killed from outside" in (failed[0].error or "")
-    assert {trial.round for trial in found.trials if trial.workload == "boot"} == {1, 2, 3} - {failed[0].round}
+    turns = {(number, treatment.name) for number in (1, 2, 3) for treatment in found.treatments}
+    done = {(trial.round, trial.treatment) for trial in found.trials if trial.workload == "boot"}
+    assert done == turns - {(failed[0].round, failed[0].treatment)}
 
 
 def test_a_guest_that_the_host_has_no_memory_for(image: Image, own: Path) -> None:
@@ -255,8 +258,8 @@ def test_a_stopped_run_is_finished(image: Image, own: Path) -> None:
     with Store() as store:
         found = store.load()
     assert found.state == "complete" and found.trials[: len(kept)] == kept
-    places = [(trial.round, trial.workload, trial.case) for trial in found.trials]
-    assert len(places) == len(set(places)) == 2 * 4
+    places = [(trial.round, trial.treatment, trial.workload, trial.case) for trial in found.trials]
+    assert len(places) == len(set(places)) == 2 * (4 + 3), "the A/A leaves out the pattern that is not primary"
     assert any("gone on with" in note for note in found.notes) and "gone on with" in (own / "r.html").read_text()
     assert vmtax("run", "--resume", "--yes", directory=own).returncode == 2
     assert nothing_left(own)

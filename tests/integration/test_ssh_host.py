@@ -161,8 +161,8 @@ def test_a_cut_line_and_a_host_that_dies_cost_the_rest_of_the_run_only(
     assert done.returncode == 0, done.stderr
     with Store() as store:
         found = store.load()
-    places = [(trial.round, trial.workload, trial.case) for trial in found.trials]
-    assert found.state == "complete" and len(places) == len(set(places)) == 3 * 4
+    places = [(trial.round, trial.treatment, trial.workload, trial.case) for trial in found.trials]
+    assert found.state == "complete" and len(places) == len(set(places)) == 3 * (4 + 3)
     assert far_away(remote, token) == []
 
 
