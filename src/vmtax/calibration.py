@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -83,8 +85,10 @@ def plan_of(plan: Plan, seconds: float) -> Plan:
 def calibration(experiment: Experiment, earlier: Sequence[Experiment]) -> Calibration:
     """What `experiment` shows; `earlier`: whatever the store has. Raises CannotCalibrate for a run without an A/A."""
     again = next((treatment for treatment in experiment.treatments if treatment.repeats is not None), None)
-    if again is None or again.repeats is None or not experiment.trials:
-        raise CannotCalibrate(f"{experiment.id} holds no guest against itself: vmtax calibrate makes such a run")
+    if experiment.name != CALIBRATE or again is None or again.repeats is None or not experiment.trials:
+        raise CannotCalibrate(
+            f"{experiment.id} is no calibration, a guest against itself alone: vmtax calibrate makes one"
+        )
     alike = [other for other in earlier if fits(other, experiment)] + [experiment]
     sessions = [Session.of(other) for other in alike]
     seconds = _seconds_per_round(experiment)
@@ -128,7 +132,10 @@ def _targets(cv: float | None, seconds: float) -> tuple[Target, ...]:
 
 
 def _seconds_per_round(experiment: Experiment) -> float:
-    trials = experiment.trials
-    begin = min(trial.started for trial in trials)
-    end = max(trial.started + trial.wall_seconds for trial in trials)
-    return (end - begin) / max(trial.round for trial in trials)
+    """Median over rounds, from the first trial of one to that of the next: a pause of the run is in one only."""
+    begins: dict[int, float] = {}
+    for trial in experiment.trials:
+        begins[trial.round] = min(begins.get(trial.round, math.inf), trial.started)
+    end = max(trial.started + trial.wall_seconds for trial in experiment.trials)
+    starts = [begins[number] for number in sorted(begins)]
+    return statistics.median(after - before for before, after in itertools.pairwise([*starts, end]))

@@ -17,6 +17,7 @@ from vmtax.stats import MOST_ITERATIONS
 from vmtax.units import format_duration
 
 GIB = 2**30
+MANY = 1000  # rounds.max that means none
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +77,8 @@ def _what(plan: Plan, options: EnvironmentOptions, names: Sequence[str], done: i
     shown = ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
     least, most = plan.rounds.min, plan.rounds.max
     rounds = f"{most} round{'' if most == 1 else 's'}" if least == most else f"{least} to {most} rounds"
+    if most >= MANY and plan.budget is not None:
+        rounds = f"{least} rounds or as many more as fit in {format_duration(plan.budget)}"
     gone_on = f", {done} of them done" if done else ""
     treatments = "treatment" if len(names) == 1 else "treatments"
     on = plan.host

@@ -167,7 +167,6 @@ class Plan(_Model):
         1,
         description="how often each workload is run in each boot, which counts as one value all the same; `auto`:"
         f" planned from a pilot, the first {PILOT_ROUNDS} rounds with {PILOT_ITERATIONS} each, and without warm-up",
-        examples=["auto"],
     )
     budget: Budget = Field(
         20 * 60.0, description="time that the rounds must fit: `20m`, `1h30m`, or `none`", examples=["20m"]

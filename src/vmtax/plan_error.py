@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NoReturn
+from typing import Any, NoReturn, get_args
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails, PydanticCustomError
@@ -114,9 +114,11 @@ def _keys_at(model: type[BaseModel], place: Sequence[str | int]) -> Sequence[str
     """The legal keys of the model that stands at `place` below `model`; none where it cannot be told."""
     for part in place:
         annotation = model.model_fields[part].annotation if part in model.model_fields else None
-        if not (isinstance(annotation, type) and issubclass(annotation, BaseModel)):
+        kinds = [kind for kind in (annotation, *get_args(annotation)) if isinstance(kind, type)]
+        models = [kind for kind in kinds if issubclass(kind, BaseModel)]
+        if not models:
             return ()
-        model = annotation
+        model = models[0]
     return list(model.model_fields)
 
 

@@ -208,7 +208,7 @@ def _rounds(active: Run, pace: Pace, clock: float) -> None:
         active.ended = _why_over(active, primary, number)
         if active.ended is None and number >= planned:
             assert plan.budget is not None
-            active.ended = f"after {count(number)}, which the budget of {format_duration(plan.budget)} allowed"
+            active.ended = _budget_over(plan.budget, number, overdrawn=time.monotonic() - clock > 1.1 * plan.budget)
             for text in warnings:
                 active.note(text)
         if active.ended is not None:
@@ -216,6 +216,13 @@ def _rounds(active: Run, pace: Pace, clock: float) -> None:
             _tell_end(active, number, active.trials[earlier:], time.monotonic() - clock)
             return
         active.emit(RoundFinished(number, planned, pace.seconds_per_round * (planned - number), primary))
+
+
+def _budget_over(budget: float, rounds: int, *, overdrawn: bool) -> str:
+    """Why there are no more rounds, where it is the budget."""
+    if overdrawn:
+        return f"after {count(rounds)}, the fewest, which took more than the budget of {format_duration(budget)}"
+    return f"after {count(rounds)}, which the budget of {format_duration(budget)} allowed"
 
 
 def _plan_iterations(active: Run) -> None:

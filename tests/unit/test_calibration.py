@@ -97,7 +97,7 @@ def test_too_few_rounds_and_runs_without_a_repeat(tmp_path: Path) -> None:
     assert (few.metrics[0].cv, few.metrics[0].targets) == (None, ())
     assert "too few rounds" in told(few)
     plain = Lab(FAKE.replace("[host, vm]", "[host]") + "rounds: {min: 1, max: 1}\n", lambda *_: bench(), tmp_path)
-    with pytest.raises(CannotCalibrate, match="holds no guest against itself: vmtax calibrate makes such a run"):
+    with pytest.raises(CannotCalibrate, match="is no calibration, a guest against itself alone"):
         calibration(plain.run(), [])
 
 

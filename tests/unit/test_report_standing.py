@@ -9,6 +9,7 @@ from rich.console import Console
 
 from tests.sample import sample_experiment
 from vmtax import compare
+from vmtax.report.doubt import doubts
 from vmtax.report.html import render_html
 from vmtax.report.json import experiment_data
 from vmtax.report.markdown import render_markdown
@@ -42,3 +43,24 @@ def test_rankings_effects_and_decisions_are_told_in_every_report() -> None:
         ("guest.mitigations",),
         ("disk.bus", "guest.mitigations"),
     }
+
+
+def test_a_crowded_host_is_told_first() -> None:
+    experiment = sample_experiment(rounds=7)
+
+    def crowded(share: float) -> str:
+        trials = tuple(
+            dataclasses.replace(
+                trial,
+                disturbance=dataclasses.replace(
+                    trial.disturbance, cpu_pressure_seconds=share * trial.disturbance.wall_seconds
+                ),
+            )
+            for trial in experiment.trials
+            if trial.disturbance is not None
+        )
+        changed = dataclasses.replace(experiment, trials=trials)
+        return next((doubt.text for doubt in doubts(changed, compare.of(changed))), "")
+
+    assert crowded(0.9).startswith("contention: during 90 % of the host's own trials some task waited for a CPU")
+    assert not crowded(0.1).startswith("contention")

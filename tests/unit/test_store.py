@@ -151,7 +151,7 @@ def test_unknown_experiment_or_treatment(store: Store, path: Path) -> None:
     for id, treatment in (("nobody", TRIAL.treatment), (SAMPLE.id, "moon")):
         with pytest.raises(StoreError, match="no such experiment, or no such treatment"):
             store.add_trial(id, dataclasses.replace(TRIAL, treatment=treatment))
-    with pytest.raises(StoreError, match=f"no experiment 'nobody'; nearest: {SAMPLE.id}"):
+    with pytest.raises(StoreError, match=f"no run 'nobody'; nearest: {SAMPLE.id}"):
         store.finish("nobody", "complete", CREATED)
     assert store.load().trials == ()
     assert not list(path.parent.rglob("*.gz"))
@@ -180,11 +180,11 @@ def test_prefix_last_and_nearest(store: Store) -> None:
     assert store.load().id == store.load("last").id == "20261121-0412-quick-aabb"
     assert store.load("20261122").id == "20261122-full-0001"
     assert [summary.created for summary in store.experiments()] == [3.0, 2.0, 1.0]
-    with pytest.raises(StoreError, match="several experiments: 20261121-0412-quick-aabb, 20261121-0412-quick-aaaa"):
+    with pytest.raises(StoreError, match="several runs: 20261121-0412-quick-aabb, 20261121-0412-quick-aaaa"):
         store.load("20261121")
     with pytest.raises(StoreError, match="nearest: 20261121-0412-quick-aaaa"):
         store.load("20261121-0412-quack-aaaa")
-    with pytest.raises(StoreError, match="no experiment '%'"):
+    with pytest.raises(StoreError, match="no run '%'"):
         store.load("%")
 
 

@@ -58,6 +58,8 @@ def _work(plan: str, host: str | None, time: str, qemu: str | None, disk_dir: st
         seconds = parse_duration(time)
     except ValueError as error:
         raise BadUse(f"--for: {error}") from None
+    if not 1 <= seconds <= 30 * 86400:
+        raise BadUse(f"--for: must be from 1s to 30d, not {time}")
     wanted = load(plan)
     if host:
         wanted = from_data(wanted.model_dump(mode="json") | {"host": host}, source="command line")

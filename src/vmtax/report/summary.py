@@ -162,6 +162,14 @@ class _Seen:
             for workload, metrics in by_workload.items()
         }
 
+    @property
+    def instead(self) -> str:
+        """What is said where no two layers have this metric."""
+        compared = [treatment for treatment in self.experiment.treatments if treatment.repeats is None]
+        if len(compared) > len(self.first):
+            return "the layers were not compared; the settings are, below"
+        return "nothing was compared but a guest with itself, below"
+
     def boot_seconds(self, metric: Metric, layer: str) -> float | None:
         """Median time from launch to the first answer of the layer's first treatment, over rounds."""
         return self.medians.get((metric, self.first.get(layer, "")))
@@ -179,7 +187,7 @@ def _sentence(metric: Metric, seen: _Seen) -> Iterator[Part]:
     ]
     told = [clause for clause in clauses if clause]
     if not told:
-        yield Part("the layers were not compared; the settings are, below")
+        yield Part(seen.instead)
     for number, clause in enumerate(told):
         yield from ((Part("; "),) if number else ())
         yield from clause

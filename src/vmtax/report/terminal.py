@@ -55,6 +55,7 @@ def render(experiment: Experiment, comparisons: Sequence[Comparison], full: bool
 def runs_table(runs: Iterable[ExperimentSummary]) -> RenderableType:
     """One line for each experiment of the store."""
     table = _table("id", "host", "state", "took", "rounds", "treatments", "trials")
+    table.columns[0].no_wrap = True  # to be copied
     for column in table.columns[3:]:
         column.justify = "right"
     for run in runs:

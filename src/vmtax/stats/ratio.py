@@ -76,6 +76,8 @@ def paired_ratio(
         )
     if baseline_first is not None and len(baseline_first) != before.size:
         raise ValueError(f"baseline_first has one entry for each of {before.size} rounds, not {len(baseline_first)}")
+    if better not in ("higher", "lower"):
+        raise ValueError(f"better is higher or lower, not {better!r}")
     if not 0 < confidence < 1:
         raise ValueError(f"confidence lies between 0 and 1, such as 0.95, not at {confidence!r}")
     alpha = 1 - confidence

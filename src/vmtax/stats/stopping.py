@@ -28,9 +28,9 @@ _NODES_PER_STEP = 8  # where they are: for each standard deviation between two l
 class Look:
     """What a rule says after some rounds, in log ratio."""
 
-    stop: bool
-    estimate: float
-    low: float | None  # None with too few rounds for an interval
+    stop: bool  # the run may end
+    estimate: float  # Hodges-Lehmann
+    low: float | None  # of the interval; None with too few rounds for one
     high: float | None
 
 
@@ -83,7 +83,9 @@ class DecisionRule:
 
     looks: tuple[int, ...] = LOOKS  # numbers of pairs
     alpha: float = ALPHA  # over all looks
-    margin: float = 0.0  # in log ratio: ln(1.03) asks whether times are worse by more than 3 %
+    margin: float = (
+        0.0  # in log ratio: ln(1.03) asks of times whether they are worse by more than 3 %, ln(0.97) of rates
+    )
 
     def __post_init__(self) -> None:
         if not self.looks or list(self.looks) != sorted({look for look in self.looks if look > 0}):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from sqlalchemy.exc import SQLAlchemyError, StatementError
 
-from vmtax.exits import CannotDo
+from vmtax.exits import BAD_INPUT, CannotDo
 
 ELSEWHERE = "set XDG_DATA_HOME to a directory elsewhere"
 FULL = ("no space left", f"free some, or {ELSEWHERE}")
@@ -39,6 +39,12 @@ OS_CAUSES = {
 
 class StoreError(CannotDo):
     """One line: what is wrong, where, and what to do about it."""
+
+
+class NoSuchRun(StoreError):
+    """A name that no run has, or that several begin with."""
+
+    exit_code = BAD_INPUT
 
 
 @contextmanager

@@ -24,7 +24,7 @@ from sqlalchemy import Connection
 from vmtax.places import data_home
 from vmtax.result import Boot, Experiment, Json, State, Trial
 from vmtax.store import rows, schema
-from vmtax.store.failure import ELSEWHERE, StoreError, explained
+from vmtax.store.failure import ELSEWHERE, NoSuchRun, StoreError, explained
 from vmtax.store.files import RawFiles, create_private
 from vmtax.store.owner import Owner, this_process
 
@@ -249,13 +249,13 @@ class Store:
         if len(found) == 1:
             return found[0]
         if found:
-            raise StoreError(f"{wanted!r} is the beginning of several experiments: {_few(found)}: name one")
+            raise NoSuchRun(f"{wanted!r} is the beginning of several runs: {_few(found)}: name one")
         raise self._unknown(wanted, ids)
 
     def _unknown(self, wanted: str, ids: Sequence[str]) -> StoreError:
         nearest = difflib.get_close_matches(wanted, ids, n=3, cutoff=0.3) or ids
         hint = f"nearest: {_few(nearest)}" if nearest else "there are none yet"
-        return StoreError(f"{self.path}: no experiment {wanted!r}; {hint}")
+        return NoSuchRun(f"{self.path}: no run {wanted!r}; {hint}")
 
     def _check_schema(self) -> None:
         with self._reading() as connection:

@@ -45,7 +45,7 @@ def render(change: Change, *, full: bool = False) -> RenderableType:
         *_figures("Primary", primary, change),
         *_figures("Exploratory", shown, change),
         *_rest(len(others), len(apart), len(shown)),
-        Text(words.READING, style="dim"),
+        Text(" ".join((words.READING, *words.basis(change))), style="dim"),
         *_listed("Undecided", words.reasons(primary or others)),
         *_listed("Warnings", change.warnings),
     ]

@@ -15,7 +15,17 @@ READING = (
     "Each figure is the change from before to after as a cost, with its 95 % interval over sessions: above 0 is worse"
     " after."
 )
+STORED = (
+    "One session on a side: how much the machine changes from session to session is taken from its calibrations"
+    " (vmtax calibrate)."
+)
 EXPLORATORY = "Exploratory: of twenty such figures one is apart by chance."
+
+
+def basis(change: Change) -> list[str]:
+    """What the intervals rest on where there is one session on a side."""
+    stored = any(line.primary and line.method == "stored" for line in change.lines)
+    return [STORED] if stored else []
 
 
 def amount(line: Line) -> str:
