@@ -10,7 +10,7 @@ from vmtax.plan import Plan
 from vmtax.result import Treatment
 from vmtax.schedule import PILOT_ITERATIONS, PILOT_ROUNDS
 from vmtax.treatment import matches, moved_defaults, repeat, treatments
-from vmtax.units import format_duration
+from vmtax.units import format_duration, format_percent
 
 BUDGET_ROUNDS = 7  # a budget does not push the rounds below this
 PLANNED_ITERATIONS = 5  # that a pilot may ask for
@@ -32,7 +32,7 @@ def check(plan: Plan) -> list[str]:
     if len(kept) < 2:
         lines.append("nothing to compare: add a layer, or a second level of a factor")
     seconds = seconds_per_round(plan)
-    lines += [_rounds_advice(plan), _duration_advice(plan, seconds)]
+    lines += [_rounds_advice(plan), *_stopping_advice(plan), _duration_advice(plan, seconds)]
     rounds, warnings = fit_rounds(plan, seconds, pilot_seconds(plan))
     return lines + (warnings or _losses(plan, rounds))
 
@@ -119,6 +119,24 @@ def _rounds_advice(plan: Plan) -> str:
     ranking = f", ranking {count} treatments {stats.minimum_rounds(stats.ALPHA)}" if count > 2 else ""
     planned = " to ".join(str(rounds) for rounds in sorted({plan.rounds.min, plan.rounds.max}))
     return f"rounds: {planned} planned; an interval takes {stats.minimum_rounds(plan.stopping().alpha)}{ranking}"
+
+
+def _stopping_advice(plan: Plan) -> list[str]:
+    """What may end the run before rounds.max, and when that is looked at."""
+    stopping = plan.stopping()
+    if stopping.first_look is None:
+        return []
+    ends = []
+    if stopping.worse_than is not None:
+        ends.append(
+            f"it is settled for every primary contrast whether it is worse by {format_percent(stopping.worse_than)}"
+        )
+    if stopping.precision is not None:
+        ends.append(f"every primary interval is within ±{format_percent(stopping.precision)}")
+    when = f"every second round from {stopping.first_look} on"
+    if stopping.worse_than is not None:
+        when = f"rounds {', '.join(map(str, stopping.looks))}"
+    return [f"ends when {' or '.join(ends)}; looked at in {when}"]
 
 
 def _duration_advice(plan: Plan, seconds: float) -> str:

@@ -329,6 +329,10 @@ def test_a_question_takes_the_place_of_the_precision(spin: None) -> None:
     assert (asked.precision, asked.stopping().worse_than) == (None, 0.03)
     assert from_data(asked.model_dump(mode="json")) == asked
     assert as_written(asked)["decide"] == {"worse_than": "3%"}
+    assert (
+        "ends when it is settled for every primary contrast whether it is worse by 3 %;"
+        " looked at in rounds 8, 12, 18, 27, 40, 60" in check(asked)
+    )
     assert spin_plan(decide={"worse_than": "3%"}, precision="1%").precision == 0.01
     assert as_written(spin_plan(precision="none"))["precision"] == "none"
     with pytest.raises(PlanError, match=r"decide takes rounds.max of 6 or more, but max is 5"):
@@ -356,6 +360,7 @@ def test_check_says_what_is_compared_left_out_and_possible(spin: None) -> None:
         "exclude[1] leaves nothing out: no treatment matches it",
         "vm enters each round twice: the A/A that shows the noise floor",
         "rounds: 3 to 5 planned; an interval takes 6, ranking 3 treatments 6",
+        "ends when every primary interval is within ±2 %; looked at in every second round from 10 on",
         "about 1 m 25 s a round where nothing is emulated, 4 m 15 s to 7 m 05 s in all",
         "no interval can be given after 5 rounds: 95 % needs 6",
         "5 rounds cannot rank 3 treatments: that takes 6",

@@ -49,10 +49,10 @@ def _examined(machine: Reader, command: tuple[str, ...]) -> Qemu:
     outcome = machine.try_run(*command, "--version", timeout=20)
     name = command[0]
     if not outcome.ok:
-        raise QemuError(
-            f"{machine.path}: no usable {name} ({first_line(outcome.stderr or outcome.stdout)}); "
-            "install it (Debian: apt-get install qemu-system-x86) or name another with --qemu"
-        )
+        cure = "name a QEMU program that is there"
+        if name == DEFAULT:
+            cure = "install it (Debian: apt-get install qemu-system-x86) or name another with --qemu"
+        raise QemuError(f"{machine.path}: no usable {name} ({first_line(outcome.stderr or outcome.stdout)}); {cure}")
     line = outcome.stdout.partition("\n")[0].strip()
     found = re.search(r"version (\d+\.\d+(\.\d+)?)", line)
     if found is None:
