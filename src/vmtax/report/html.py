@@ -20,6 +20,9 @@ from markupsafe import Markup
 
 from vmtax import __version__
 from vmtax.report import iterations
+from vmtax.report.beside import HEADS as BESIDE_HEADS
+from vmtax.report.beside import READING as BESIDE_READING
+from vmtax.report.beside import beside
 from vmtax.report.glossary import GLOSSARY, term_id
 from vmtax.report.latency import distributions, percentile, tabled
 from vmtax.report.noise import READING, noise_floor
@@ -61,6 +64,9 @@ def render_html(experiment: Experiment, comparisons: Sequence[Comparison]) -> st
         order=order,
         outliers=outliers(experiment),
         iterations=iterations.lines(experiment),
+        beside=beside(experiment, comparisons),
+        beside_heads=BESIDE_HEADS,
+        beside_reading=BESIDE_READING,
         floors=noise_floor(experiment, comparisons),
         floor_reading=READING,
         rankings=ranked(experiment, primary_only=True),

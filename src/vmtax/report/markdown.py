@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 
 from vmtax.report import iterations
+from vmtax.report.beside import HEADS, READING, beside
 from vmtax.report.markdown_text import escaped as _escaped
 from vmtax.report.markdown_text import row as _row
 from vmtax.report.markdown_text import text as _text
@@ -37,6 +38,7 @@ def render_markdown(experiment: Experiment, comparisons: Sequence[Comparison]) -
         _findings(experiment, comparisons),
         *(_section(section, shown.sides) for section in shown.sections),
         *(_ranking(found) for found in (*ranked(experiment, primary_only=True), *factor_tables(experiment))),
+        _beside(experiment, comparisons),
         _listed("Noise floor", (_text(floor.text) for floor in noise_floor(experiment, comparisons))),
         _listed("Decisions", map(_text, decided(experiment, comparisons))),
         _listed("Warnings", _doubts(shown)),
@@ -131,6 +133,17 @@ def _settings(section: Section) -> Iterator[str]:
             name = " ".join(filter(None, (case_name, label(metric))))
             what = f"{_text(name)} ({cost(metric)}), {_text(treatment)}"
             yield _row(what, _number(median), _effect(effect))
+
+
+def _beside(experiment: Experiment, comparisons: Sequence[Comparison]) -> Iterator[str]:
+    found = beside(experiment, comparisons)
+    if found:
+        yield from ("## Beside the primary figures", "")
+        yield from _table_head("contrast", *HEADS[1:])
+        for line in found:
+            doubt = " (emulated)" if line.emulated else ""
+            yield _row(_text(f"{line.what}{doubt}"), *map(_text, line.cells))
+        yield from ("", _text(READING))
 
 
 def _ranking(found: Ranked) -> Iterator[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from vmtax.report.view import Effect, cost, effect, emulated_treatments
+from vmtax.report.view import Effect, cost, effect, emulated_treatments, label, split, title
 from vmtax.result import Comparison, Experiment, Metric
 
 READING = (
@@ -29,6 +29,12 @@ class Floor:
         beyond = "" if self.effect.unclear else "leaves out 0, by chance or because boots differ"
         parts = (self.effect.text, self.effect.interval, "emulated" if self.effect.emulated else "", beyond)
         return f"{self.metric.name}: {self.treatment} against itself {' '.join(filter(None, parts))}"
+
+    @property
+    def name(self) -> str:
+        """ "Disk randread-4k-qd1 operations, vm"."""
+        workload, case, _ = split(self.metric)
+        return f"{' '.join(filter(None, (title(workload), case, label(self.metric))))}, {self.treatment}"
 
     @property
     def cost(self) -> str:

@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from vmtax.report import iterations
+from vmtax.report.beside import HEADS, READING, beside
 from vmtax.report.noise import noise_floor
 from vmtax.report.standing import Ranked, decided, factor_tables, ranked
 from vmtax.report.summary import CONFIDENCE, banner, findings, headline
@@ -42,6 +43,7 @@ def render(experiment: Experiment, comparisons: Sequence[Comparison], full: bool
         *(_Section(shown, section, full) for section in shown.sections),
         *_reading(shown),
         *_rankings((*ranked(experiment, primary_only=not full), *factor_tables(experiment)), full),
+        *(_beside(experiment, comparisons) if full else ()),
         *_lines("Noise floor, the A/A of this run", (floor.text for floor in noise_floor(experiment, comparisons))),
         *_lines("Decisions", decided(experiment, comparisons)),
         *_lines("Warnings", _doubts(shown)),
@@ -196,6 +198,20 @@ def _reading(shown: View) -> Iterator[RenderableType]:
             " every metric, --json every comparison.",
             style="dim",
         )
+
+
+def _beside(experiment: Experiment, comparisons: Sequence[Comparison]) -> Iterator[RenderableType]:
+    """Means, stalls and order of the primary contrasts: the contrast, and its figures below it."""
+    found = beside(experiment, comparisons)
+    if not found:
+        return
+    table = _table("Beside the primary figures", *HEADS[1:])
+    for line in found:
+        table.add_row(_plain(line.what), *map(_plain, line.cells))
+        if line.emulated:
+            table.add_row("", Text("emulated", style="yellow"))
+    yield table
+    yield Text(READING, style="dim")
 
 
 def _rankings(found: Sequence[Ranked], full: bool) -> Iterator[RenderableType]:
