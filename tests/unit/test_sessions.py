@@ -243,6 +243,7 @@ def four_each(experiment: Experiment) -> tuple[Boot, ...]:
             "guest.vcpus is 2 in the first, 4 in",
         ),
         (lambda e: with_plan(e, guest={"vcpus": 2, "memory": "2GiB"}), "guest.memory is 1073741824 in the first"),
+        (lambda e: with_plan(e, iterations=5), "iterations is 1 in the first, 5 in"),
         (
             lambda e: with_plan(e, workloads=["chess", {"disk": {"size": "2GiB"}}]),
             "disk.size is 1GiB in the first, 2",

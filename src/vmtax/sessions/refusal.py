@@ -46,6 +46,7 @@ def differences(one: Experiment, other: Experiment) -> Iterator[str]:
     plans = [from_data(experiment.plan, source=experiment.id) for experiment in (one, other)]
     yield from _unequal("guest", *(plan.guest.model_dump() for plan in plans))
     yield from _parameters(one, other)
+    yield from _unequal("", *({"iterations": plan.iterations} for plan in plans))
     yield from _unequal("", *({"emulated": "yes" if _emulated(e) else "no"} for e in (one, other)))
     yield from _unequal("image", *({"identity": _identity(experiment)} for experiment in (one, other)))
     theirs = {treatment.name: treatment for treatment in other.treatments}
