@@ -10,7 +10,7 @@ PACKAGES := python3-venv qemu-system-x86 bubblewrap openssh-client iproute2 e2fs
 	mmdebstrap erofs-utils debian-archive-keyring
 TEST_PACKAGES := openssh-server chromium cpio
 
-.PHONY: help setup setup-test run test check bench prove prove-live torture reference clean
+.PHONY: help setup setup-test run test check lint bench prove prove-live torture reference clean
 
 help: ## list what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 19
@@ -31,15 +31,17 @@ $(STAMP): pyproject.toml src/vmtax/__init__.py
 run: setup ## measure this machine as host, VM and nested VM; print the table, write the HTML report
 	@$(BIN)/vmtax run --yes
 
-test: setup-test ## all tests, the real ones included (QEMU, bridges, SSH, browser); about ten minutes
+test: setup-test ## all tests, the real ones included (QEMU, bridges, SSH, browser); about a quarter of an hour
 	@$(BIN)/vmtax image build
 	@$(BIN)/python -m pytest
 
-check: $(STAMP) ## format, lint, strict types, unit tests; about a minute
+check: lint ## format, lint, strict types, unit tests; two minutes
+	@$(BIN)/python -m pytest --quiet tests/unit
+
+lint: $(STAMP) ## format, lint, strict types; seconds
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
-	@$(BIN)/python -m pytest --quiet tests/unit
 
 bench: setup ## print the figures that are watched: start-up, show, report, guest boot
 	@$(BIN)/python tools/bench.py
