@@ -76,7 +76,8 @@ def remote(local: LocalMachine, tmp_path: Path) -> Iterator[RemoteHost]:
     configuration = tmp_path / "sshd_config"
     configuration.write_text(
         f"ListenAddress {ADDRESS}\nHostKey {ssh}/host_key\nAuthorizedKeysFile {ssh}/id.pub\nStrictModes no\nUsePAM no\n"
-        f"PidFile none\nSetEnv XDG_CACHE_HOME={cache} XDG_STATE_HOME={tmp_path}/state\n"
+        # Another HOME: what the owner of this machine starts in his shell is no part of the test.
+        f"PidFile none\nSetEnv XDG_CACHE_HOME={cache} XDG_STATE_HOME={tmp_path}/state HOME={tmp_path}\n"
     )
     local.undo_later("ip", "netns", "delete", NAMESPACE)
     local.run("ip", "netns", "add", NAMESPACE)
