@@ -18,6 +18,7 @@ from vmtax.machine.base import CommandFailed, Machine, MachineError, MachineLost
 from vmtax.machine.guard import MARK
 
 NOT_FOUND = 127  # exit code of a shell, or of ssh's far side, where the command is not there
+SSH_FAILED = 255  # the client's own failures, a lost line among them; no guard ends so
 PYTHON_MISSING = "python3 must be there (Debian: apt-get install python3)"
 PING_SECONDS = 10.0  # well below any silence a guard is told to bear
 
@@ -69,14 +70,24 @@ class Guard:
             threading.Thread(target=self._ping, name=f"guard of {path}", daemon=True).start()
 
     def _answer(self) -> dict[str, Any]:
-        assert self._process.stdout and self._process.stderr
+        assert self._process.stdout
         line = self._process.stdout.readline()
         if not line:
-            words = self._process.stderr.read().decode(errors="replace").strip().splitlines()
-            cure = f"; {PYTHON_MISSING}" if self._process.wait() == NOT_FOUND else ""
-            raise MachineLost(f"{self.path}: the guard ended: {words[-1] if words else 'no reason given'}{cure}")
+            raise self._lost()
         answer: dict[str, Any] = json.loads(line)
         return answer
+
+    def _lost(self) -> MachineLost:
+        """Why a guard that closed its pipes ended, in its own last words or those of the ssh it was behind."""
+        assert self._process.stderr
+        try:
+            code = self._process.wait(5.0)
+        except subprocess.TimeoutExpired:
+            return MachineLost(f"{self.path}: the guard is gone: it closed its pipes")
+        words = self._process.stderr.read().decode(errors="replace").strip().splitlines()
+        what = "the connection is gone" if code == SSH_FAILED else "the guard ended"
+        cure = f"; {PYTHON_MISSING}" if code == NOT_FOUND else ""
+        return MachineLost(f"{self.path}: {what}: {words[-1] if words else 'no reason given'}{cure}")
 
     def ask(self, record: dict[str, object]) -> str:
         """Send one line and wait for its answer: the error's text, or an empty string."""
@@ -85,7 +96,9 @@ class Guard:
             try:
                 self._process.stdin.write(json.dumps(record).encode() + b"\n")
                 self._process.stdin.flush()
-            except (OSError, ValueError) as error:
+            except BrokenPipeError as error:
+                raise self._lost() from error
+            except ValueError as error:  # we closed it ourselves
                 raise MachineLost(f"{self.path}: the guard is gone: {error}") from error
             return str(self._answer()["error"])
 

@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO
 
 from vmtax.machine.base import DEFAULT_TIMEOUT, CommandFailed, MachineError, MachineLost, Outcome
-from vmtax.machine.guarded import Guard, GuardedMachine, guard_source
+from vmtax.machine.guarded import SSH_FAILED, Guard, GuardedMachine, guard_source
 from vmtax.machine.local import LocalMachine
 
 # A line that says nothing for half a minute is taken for cut, by us and then by the guard on the far side, which gets
@@ -22,7 +22,6 @@ GUARD_SILENCE = 40.0  # seconds
 CLIENT_MISSING = "the OpenSSH client is needed here (Debian: apt-get install openssh-client)"
 # Says which process it became, then becomes the command: constant text, the arguments stay arguments.
 ANNOUNCE = ("sh", "-c", 'echo "$$"; exec "$@"', "sh")
-SSH_FAILED = 255  # the client's own failures; a command that ends so is told apart by asking the master
 
 
 class SshProcess:
@@ -138,6 +137,7 @@ class SshMachine(GuardedMachine):
         # The limit is kept on the far side, where the process is; ours is only for a dead line.
         limited = self.marked(("timeout", "-k", "2", f"{timeout:.1f}", *argv))
         done = self.local.try_run(*self.client(limited), input=input, timeout=timeout + 15)
+        # A command that ends as ssh's own failures do is told apart by asking the master.
         if done.timed_out or (done.code == SSH_FAILED and not self._alive()):
             raise MachineLost(f"{self.path}: the connection is gone: {done.stderr.strip() or 'no answer'}")
         late = done.code in (124, 137) and done.seconds >= timeout
