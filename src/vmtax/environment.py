@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import contextlib
-import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any
 
+from vmtax import hosts
 from vmtax.event import Event, Step
 from vmtax.exits import CannotDo
-from vmtax.hypervisor import Accelerator, Credentials, GuestSpec, Qemu, choose, find_qemu, image_qemu
+from vmtax.hypervisor import Accelerator, Credentials, Qemu, choose, find_qemu, image_qemu
+from vmtax.hypervisor.accelerator import probe_spec
 from vmtax.image.cache import Image
 from vmtax.image.place import Placed, place
 from vmtax.machine import Machine
 from vmtax.machine.guarded import GuardedMachine
 from vmtax.machine.local import LocalMachine
-from vmtax.machine.ssh import connect_host
+from vmtax.meter.memory import available_memory
 from vmtax.meter.text import cpu_numbers
 from vmtax.network import END_ADDRESS, PEER_ADDRESS, Segment
 from vmtax.plan import Plan
@@ -177,7 +178,7 @@ def connected(url: str, warn: Callable[[str], None], other: str | None = None) -
         def reached(url: str, path: str) -> Machine:
             if url == "local":
                 return local
-            machine = connect_host(local, url, path=path)
+            machine = hosts.connect(local, url, path)
             stack.callback(_close, machine, warn)
             return machine
 
@@ -256,12 +257,6 @@ def memory_bytes(plan: Plan, layer: str) -> int:
     return 0 if layer == "host" else plan.guest.memory + QEMU_MEMORY_BYTES + carrier
 
 
-def available_memory(host: Machine) -> int | None:
-    """Bytes; None where the host does not tell."""
-    found = re.search(r"^MemAvailable:\s+(\d+) kB", host.read_text("/proc/meminfo"), re.MULTILINE)
-    return int(found[1]) * 1024 if found else None
-
-
 def is_root(host: Machine) -> bool:
     return host.run("id", "-u").strip() == "0"
 
@@ -299,21 +294,6 @@ def choose_hypervisor(environment: Environment, binary: str | None, emit: Callab
             )
     elif "nested" in plan.layers:
         _check_nesting(host)
-
-
-def probe_spec(qemu: Qemu, placed: Placed) -> GuestSpec:
-    """The small guest that shows whether guests boot at all."""
-    return GuestSpec(
-        name="probe",
-        vcpus=1,
-        memory_bytes=512 * 2**20,
-        accelerator="kvm",
-        qemu=qemu.command,
-        kernel=placed.kernel,
-        initrd=placed.initrd,
-        root=placed.root,
-        talkative=True,
-    )
 
 
 def _check_nesting(host: Machine) -> None:

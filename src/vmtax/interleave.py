@@ -62,7 +62,7 @@ def why_not(plan: Plan, options: EnvironmentOptions) -> str | None:
             return str(error)
         return f"{other} is the plan's own host: name another, or a QEMU" if other == plan.host else None
     if not other or other.startswith("-"):
-        return f"must be local, ssh://[user@]host or a QEMU program, not {other!r}"
+        return f"must be local, ssh://[user@]host, lab[:NAME] or a QEMU program, not {other!r}"
     if set(plan.layers) <= {"host"}:
         return f"{other} is taken for a QEMU, and this plan has no guests to run: name a host, or add a layer"
     own = options.qemu or DEFAULT

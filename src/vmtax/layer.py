@@ -20,6 +20,7 @@ from vmtax.storage import RAW_FILE, fill
 from vmtax.workload import Link, Site
 from vmtax.workload.net import PORT
 
+IMAGE_QEMU = ("qemu-system-x86_64",)  # all that there is inside a guest
 GUEST_NIC = "eth1"  # the second network card of a guest: the network under test
 CARRIER_MAC = "52:54:00:76:74:02"
 CARRIER_DISK = "/dev/vdb"
@@ -111,7 +112,7 @@ def _host(environment: Environment) -> Opened:
 
 def _vm(environment: Environment, treatment: Treatment, stack: contextlib.ExitStack, guests: list[Guest]) -> Opened:
     drive = _drive(treatment, str(environment.disk.path)) if environment.disk else None
-    spec = _spec(environment, treatment, environment.placed, accelerator=_host_accelerator(environment), data=drive)
+    spec = _host_spec(environment, treatment, drive)
     if environment.wants("net") and environment.segment is None:
         spec = replace(spec, forwards=(PORT,))
     guest = _boot(environment, environment.host, spec, environment.segment, stack)
@@ -135,35 +136,35 @@ def _nested(environment: Environment, treatment: Treatment, stack: contextlib.Ex
     if environment.carrier_disk is not None:
         _mount_carrier_disk(environment, carrier.machine)
         drive = _drive(treatment, NESTED_DISK)
-    spec = _spec(environment, treatment, IN_GUEST, accelerator="kvm", data=drive)
+    spec = _spec(environment, treatment, IN_GUEST, IMAGE_QEMU, accelerator="kvm", data=drive)
     guest = _boot(environment, carrier.machine, spec, segment, stack)
     guests.append(guest)
     return Opened(_guest_site(environment, "nested", guest), (carrier, guest))
 
 
-def _host_accelerator(environment: Environment) -> Literal["kvm", "tcg"]:
-    assert environment.accelerator is not None
-    return environment.accelerator.name
+def _host_spec(environment: Environment, treatment: Treatment, data: Drive | None) -> GuestSpec:
+    """The guest that is measured, on the host under test."""
+    assert environment.accelerator is not None and environment.qemu is not None
+    qemu, accelerator = environment.qemu.command, environment.accelerator.name
+    return _spec(environment, treatment, environment.placed, qemu, accelerator=accelerator, data=data)
 
 
 def _spec(
     environment: Environment,
     treatment: Treatment,
     placed: Placed,
+    qemu: tuple[str, ...],
     *,
     accelerator: Literal["kvm", "tcg"],
     data: Drive | None,
 ) -> GuestSpec:
     """The guest that is measured: the same size on every layer."""
-    assert environment.qemu is not None
-    in_guest = placed is IN_GUEST
     return GuestSpec(
         name="vm",
         vcpus=environment.plan.guest.vcpus,
         memory_bytes=environment.plan.guest.memory,
         accelerator=accelerator,
-        # Inside a guest there is the image's QEMU only.
-        qemu=("qemu-system-x86_64",) if in_guest else environment.qemu.command,
+        qemu=qemu,
         kernel=placed.kernel,
         initrd=placed.initrd,
         root=placed.root,
@@ -176,7 +177,7 @@ def _carrier_spec(environment: Environment, treatment: Treatment) -> GuestSpec:
     """Larger by what the carrying needs; its own disk always at the defaults, the factors are the nested guest's."""
     data = Drive(str(environment.carrier_disk.path)) if environment.carrier_disk else None
     plan = environment.plan
-    spec = _spec(environment, treatment, environment.placed, accelerator=_host_accelerator(environment), data=data)
+    spec = _host_spec(environment, treatment, data)
     return replace(spec, memory_bytes=plan.guest.memory + CARRIER_MEMORY_BYTES, mac=CARRIER_MAC)
 
 

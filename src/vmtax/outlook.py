@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from vmtax.environment import CannotMeasure, EnvironmentOptions, available_memory, disk_bytes, is_root, memory_bytes
+from vmtax.environment import CannotMeasure, EnvironmentOptions, disk_bytes, is_root, memory_bytes
 from vmtax.machine import Machine
 from vmtax.meter.disk import disk_facts
+from vmtax.meter.memory import available_memory
 from vmtax.plan import Plan
 from vmtax.plan_advice import fit_rounds, pilot_seconds, seconds_per_round
 from vmtax.result import Json, Treatment

@@ -131,7 +131,7 @@ class Plan(_Model):
         description="begins the ids of its runs: 1 to 64 letters, digits, `.`, `_` or `-`"
     )
     host: Annotated[Name, AfterValidator(rules.host)] = Field(
-        "local", description="where to measure: `local` or `ssh://[user@]host[:port]`"
+        "local", description="where to measure: `local`, `ssh://[user@]host[:port]` or `lab[:NAME]`"
     )
     guest: Guest = Field(Guest(), description="the size of a guest; the host layer gets as many CPUs")
     layers: tuple[Layer, ...] = Field(LAYERS, min_length=1, description="what is compared: `host`, `vm`, `nested`")

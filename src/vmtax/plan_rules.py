@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import AfterValidator, BeforeValidator, ValidationError, ValidationInfo
 
+from vmtax.lab.spec import NAME as LAB_NAME
 from vmtax.plan_error import Place, Problem, problems_of, show, unknown
 from vmtax.result import LAYERS
 from vmtax.treatment import FACTORS, treatments
@@ -94,10 +95,12 @@ def plan_name(name: str) -> str:
 def host(text: str) -> str:
     """Where to measure."""
     if text == "lab" or text.startswith("lab:"):
-        raise ValueError("lab is not available yet: use local or ssh://[user@]host[:port]")
+        if text != "lab" and not LAB_NAME.fullmatch(text.removeprefix("lab:")):
+            raise ValueError(f"must be lab or lab:NAME, the name up to 20 of a-z, 0-9 and -, not {show(text)}")
+        return text
     match = _SSH.fullmatch(text)
     if text != "local" and (match is None or not 0 < int(match["port"] or 22) < 2**16):
-        raise ValueError(f"must be local or ssh://[user@]host[:port], not {show(text)}")
+        raise ValueError(f"must be local, ssh://[user@]host[:port] or lab[:NAME], not {show(text)}")
     return text
 
 

@@ -59,7 +59,7 @@ def test_a_host_over_ssh_is_examined_and_nothing_is_written_on_either_side(tmp_p
     [
         (("--try",), "nobody is there to answer: add --yes"),
         (("--yes",), "without --try nothing is asked"),
-        (("--host", "ftp://x"), "must be local or ssh://"),
+        (("--host", "ftp://x"), "must be local, ssh://"),
     ],
 )
 def test_bad_use_gets_one_clear_line(argv: tuple[str, ...], words: str, tmp_path: Path) -> None:

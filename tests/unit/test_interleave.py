@@ -282,9 +282,9 @@ def test_two_names_of_one_machine_are_refused(lab: Callable[..., Lab]) -> None:
     ("other", "words"),
     [
         ("local", "is the plan's own host"),
-        ("ssh://", "must be local or ssh://"),
-        ("ssh:b", "must be local or ssh://"),
-        ("lab", "not available yet"),
+        ("ssh://", "must be local, ssh://"),
+        ("ssh:b", "must be local, ssh://"),
+        ("lab:A b", "must be lab or lab:NAME"),
         ("qemu-system-x86_64", "is the QEMU that the plan is measured with"),
         ("", "must be local, ssh://"),
         ("--version", "must be local, ssh://"),

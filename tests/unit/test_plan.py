@@ -123,14 +123,14 @@ def test_hosts_that_can_be_reached(spin: None, host: str) -> None:
 
 @pytest.mark.parametrize("host", ["ssh://-oProxyCommand=x", "ssh://-x@box", "ssh://box:0", "ssh://box/x", "box", ""])
 def test_hosts_that_cannot_be_reached(spin: None, host: str) -> None:
-    with pytest.raises(PlanError, match=r"host: must be local or ssh://\[user@\]host\[:port\]"):
+    with pytest.raises(PlanError, match=r"host: must be local, ssh://\[user@\]host\[:port\] or lab"):
         spin_plan(host=host)
 
 
 def test_every_mistake_is_told_at_once_with_its_line_and_the_nearest_name(spin: None) -> None:
     text = """\
 name: a b
-host: lab:big
+host: "lab:A b"
 guset: {vcpus: 2}
 guest: {vcpus: 0, memory: 100MiB}
 layers: [host, nestd, host]
@@ -150,7 +150,7 @@ budget: 20
     assert problems(text) == [
         "p.yaml:1:1: name: must be 1 to 64 letters, digits, `.`, `_` or `-`, and begin with one of the first two: "
         "'a b'",
-        "p.yaml:2:1: host: lab is not available yet: use local or ssh://[user@]host[:port]",
+        "p.yaml:2:1: host: must be lab or lab:NAME, the name up to 20 of a-z, 0-9 and -, not 'lab:A b'",
         "p.yaml:3:1: guset: unknown key 'guset'; did you mean guest? legal: name, host, guest, layers, factors, "
         "exclude, workloads, primary, decide, only_primary, precision, same_within, rounds, iterations, budget, seed",
         "p.yaml:4:9: guest.vcpus: must be at least 1, not 0",

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from vmtax.hosts import open_reader
 from vmtax.machine import MachineLost
-from vmtax.machine.reader import LocalReader, SshReader, open_reader
+from vmtax.machine.reader import LocalReader, SshReader
+from vmtax.machine.ssh import ssh_route
 
 # Takes ssh's options, prints what a login script might, and is the far shell.
 CLIENT = """#!/bin/sh
@@ -64,7 +66,7 @@ def test_a_login_that_fails_tells_in_the_client_s_words(tmp_path: Path, monkeypa
 
 
 def test_a_line_that_breaks_is_a_lost_machine(asked: Path) -> None:
-    reader = SshReader("ssh://far")
+    reader = SshReader(ssh_route("ssh://far"))
     reader.log_in()
     reader._ssh.kill()
     with pytest.raises(MachineLost, match="the connection is gone"):

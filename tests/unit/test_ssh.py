@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from vmtax.machine.local import LocalMachine
-from vmtax.machine.ssh import SshMachine, split_url
+from vmtax.machine.ssh import SshMachine, ssh_route
 
 
 @pytest.mark.parametrize(
@@ -23,7 +23,8 @@ from vmtax.machine.ssh import SshMachine, split_url
     ],
 )
 def test_a_url_is_what_ssh_takes(url: str, destination: str, port: str) -> None:
-    assert split_url(url) == (destination, port)
+    found = ssh_route(url)
+    assert (found.destination, found.options) == (destination, ("-p", port) if port else ())
 
 
 @pytest.fixture

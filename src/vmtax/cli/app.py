@@ -26,6 +26,7 @@ ORDER = (
     "export",
     "import",
     "clean",
+    "lab",
     "plan",
     "image",
 )

@@ -16,7 +16,9 @@ def calibrate(
         str,
         typer.Argument(metavar="[PLAN]", help="Whose work is done; quick where none is.", autocompletion=complete_plan),
     ] = "quick",
-    host: Annotated[str | None, typer.Option(metavar="HOST", help="Measure local, or ssh://[user@]host.")] = None,
+    host: Annotated[
+        str | None, typer.Option(metavar="HOST", help="Measure local, ssh://[user@]host or lab[:NAME].")
+    ] = None,
     time: Annotated[str, typer.Option("--for", metavar="TIME", help="How long: 20m, 1h30m.")] = "20m",
     qemu: Annotated[str | None, typer.Option(metavar="PROGRAM", help="Another QEMU than the host's own.")] = None,
     disk_dir: Annotated[

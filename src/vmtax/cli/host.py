@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
 @app.command()
 def doctor(
-    host: Annotated[str, typer.Option(metavar="HOST", help="Examine this host: local or ssh://[user@]host.")] = "local",
+    host: Annotated[
+        str, typer.Option(metavar="HOST", help="Examine local, ssh://[user@]host or lab[:NAME].")
+    ] = "local",
     try_: Annotated[
         bool, typer.Option("--try", help="Also boot a guest, make a bridge and a file; all removed.")
     ] = False,

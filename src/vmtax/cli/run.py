@@ -39,7 +39,9 @@ def run(
             autocompletion=complete_work,
         ),
     ] = "",
-    host: Annotated[str | None, typer.Option(metavar="HOST", help="Measure local, or ssh://[user@]host.")] = None,
+    host: Annotated[
+        str | None, typer.Option(metavar="HOST", help="Measure local, ssh://[user@]host or lab[:NAME].")
+    ] = None,
     layers: Annotated[str | None, typer.Option(metavar="LAYERS", help="Only these, such as host,vm.")] = None,
     budget: Annotated[str | None, typer.Option(metavar="TIME", help="Fit the rounds to this time: 20m, 1h30m.")] = None,
     rounds: Annotated[int | None, typer.Option(metavar="NUMBER", help="Exactly so many rounds.")] = None,

@@ -9,14 +9,14 @@ from vmtax.doctor.disturbances import disturbances
 from vmtax.doctor.needs import Wanted, gib, measurable, needs
 from vmtax.doctor.readings import Readings, read
 from vmtax.environment import disk_bytes, memory_bytes
-from vmtax.machine.reader import open_reader
+from vmtax.hosts import open_reader
 from vmtax.plan import load
 
 __all__ = ["Check", "Diagnosis", "Readings", "diagnose", "examine"]
 
 
 def examine(host: str) -> Readings:
-    """Read `local` or `ssh://...`; changes nothing there or here. Raises MachineLost."""
+    """Read a host by its name; changes nothing there or here. Raises MachineLost."""
     with open_reader(host) as reader:
         return read(reader, host)
 

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 from vmtax.doctor.check import Check
 from vmtax.doctor.readings import Readings
-from vmtax.environment import DISK_DIRECTORY, Hosts, connected, enter_tree, probe_spec
+from vmtax.environment import DISK_DIRECTORY, Hosts, connected, enter_tree
 from vmtax.event import Event, Step
 from vmtax.hypervisor import BootFailed, Credentials, Qemu, QemuError, boot, choose, image_qemu
-from vmtax.hypervisor.accelerator import remembered
+from vmtax.hypervisor.accelerator import probe_spec, remembered
 from vmtax.image.cache import ImageError
 from vmtax.image.place import Placed
 from vmtax.machine import Machine, MachineError

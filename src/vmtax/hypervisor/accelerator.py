@@ -12,7 +12,9 @@ from typing import Literal
 from vmtax.event import Event, Step
 from vmtax.hypervisor.boot import BootFailed, Patience, boot
 from vmtax.hypervisor.credentials import Credentials
+from vmtax.hypervisor.qemu import Qemu
 from vmtax.hypervisor.spec import GuestSpec
+from vmtax.image.place import Placed
 from vmtax.machine import Machine, MachineLost
 from vmtax.machine.local import LocalMachine
 from vmtax.places import cache_home
@@ -61,6 +63,21 @@ def choose(
         forget = f"tried once for each boot of the host; `rm {_file()}` to have it tried again"
         return Accelerator("tcg", f"/dev/kvm opens, but no guest boots on it: {failure} ({forget})")
     return Accelerator("kvm", "a guest booted on /dev/kvm")
+
+
+def probe_spec(qemu: Qemu, placed: Placed) -> GuestSpec:
+    """The small guest that shows whether guests boot at all."""
+    return GuestSpec(
+        name="probe",
+        vcpus=1,
+        memory_bytes=512 * 2**20,
+        accelerator="kvm",
+        qemu=qemu.command,
+        kernel=placed.kernel,
+        initrd=placed.initrd,
+        root=placed.root,
+        talkative=True,
+    )
 
 
 def remembered(boot_id: str, command: tuple[str, ...], version: str) -> str | None:

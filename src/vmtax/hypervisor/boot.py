@@ -171,10 +171,10 @@ def _start(
         qmp = Qmp(process, QMP_SECONDS)
         ports = qmp.forwarded_ports()
     except QmpError as error:
-        raise _died(path, process, console, str(error)) from error
+        raise died(path, process, console, str(error)) from error
     if attach is not None:
         attach()
-    _wait_until_ready(path, process, console, patience, launched)
+    wait_until_ready(path, process, console, patience, launched)
     machine = SshMachine(
         path, local, "root@127.0.0.1", (*credentials.options(), *parent.reach(ports[22])), is_guest=True
     )
@@ -185,7 +185,8 @@ def _start(
     return Guest(path, spec, argv, process, qmp, console, ports, machine, ready_seconds, kernel_seconds)
 
 
-def _wait_until_ready(path: str, process: Process, console: Console, patience: Patience, launched: float) -> None:
+def wait_until_ready(path: str, process: Process, console: Console, patience: Patience, launched: float) -> None:
+    """Until the guest's init says so on its console; raises BootFailed. `launched`: monotonic clock, in seconds."""
     spoke = time.monotonic()
     while True:
         line = console.next_line(0.2)
@@ -195,7 +196,7 @@ def _wait_until_ready(path: str, process: Process, console: Console, patience: P
             if READY in line:
                 return
         elif process.poll() is not None:
-            raise _died(path, process, console, "QEMU ended before the guest was ready")
+            raise died(path, process, console, "QEMU ended before the guest was ready")
         elif patience.silence is not None and now - spoke > patience.silence:
             words = f"{path}: the console has been silent for {patience.silence:.0f} s; it last said\n"
             raise BootFailed(words + console.last_lines(), silent=True)
@@ -204,7 +205,7 @@ def _wait_until_ready(path: str, process: Process, console: Console, patience: P
             raise BootFailed(words + console.last_lines())
 
 
-def _died(path: str, process: Process, console: Console, what: str) -> BootFailed:
+def died(path: str, process: Process, console: Console, what: str) -> BootFailed:
     """QEMU is gone: a panic when the guest had already spoken, else something QEMU says itself."""
     with contextlib.suppress(TimeoutError):
         process.wait(2.0)

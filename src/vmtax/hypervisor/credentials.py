@@ -1,7 +1,11 @@
-"""Keys for one run: made new, handed to guests in their initramfs, gone with the run. Never stored, never logged."""
+"""Keys for one run: made new, handed to guests in their initramfs, gone with the run. Never logged.
+
+Stored only beside the saved state of a lab, which knows no others, in a private directory.
+"""
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,21 +26,24 @@ MaxSessions 100
 """
 
 
+KEY, KNOWN_HOSTS = "key", "known-hosts"
+
+
 @dataclass(frozen=True, slots=True)
 class Credentials:
     """The run's key pair and its guests' host key."""
 
     key: Path  # private, in the run's private directory
     known_hosts: Path
-    archive: bytes  # cpio with what a guest needs, to be put in front of the image's initramfs
+    archive: bytes = b""  # cpio with what a guest needs, in front of the image's initramfs; empty: it has it already
 
     @staticmethod
     def make(local: LocalMachine) -> Credentials:
         directory = Path(local.scratch)
-        key, host_key = directory / "key", directory / "host-key"
+        key, host_key = directory / KEY, directory / "host-key"
         for path in (key, host_key):
             local.run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "vmtax", "-f", str(path))
-        known_hosts = directory / "known-hosts"
+        known_hosts = directory / KNOWN_HOSTS
         known_hosts.write_text(f"{HOST_KEY_ALIAS} {host_key.with_suffix('.pub').read_text()}")
         entries = {
             "vmtax": initramfs.directory(0o700),
@@ -45,6 +52,18 @@ class Credentials:
             "vmtax/sshd_config": initramfs.file(SSHD_CONFIG.encode(), 0o600),
         }
         return Credentials(key, known_hosts, initramfs.archive(entries))
+
+    @staticmethod
+    def stored(local: LocalMachine, directory: Path) -> Credentials:
+        """Those of a saved guest, kept in `directory` by `store`."""
+        scratch = Path(local.scratch)
+        for name in (KEY, KNOWN_HOSTS):
+            shutil.copy(directory / name, scratch / name)  # with its mode: ssh takes no key that others may read
+        return Credentials(scratch / KEY, scratch / KNOWN_HOSTS)
+
+    def store(self, directory: Path) -> None:
+        for path in (self.key, self.known_hosts):
+            shutil.copy(path, directory / path.name)
 
     def options(self) -> tuple[str, ...]:
         """ssh options for a guest: none of the user's own configuration, no other key, no question asked."""

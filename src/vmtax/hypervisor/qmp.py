@@ -1,4 +1,4 @@
-"""A short QMP client over QEMU's standard input and output.
+"""A short QMP client over QEMU's standard input and output, or over a socket where QEMU outlives us.
 
 `qemu.qmp` is asyncio and wants a socket. Over the pipes of the process itself there is no socket to protect, and a
 QEMU behind one or two ssh connections is reached the same way as a local one.
@@ -9,20 +9,54 @@ from __future__ import annotations
 import json
 import queue
 import re
+import socket
 import threading
-from typing import Any
-
-from vmtax.machine import Process
+import time
+from typing import IO, Any, Protocol
 
 
 class QmpError(Exception):
     """QEMU refused a command, answered nonsense, or is gone."""
 
 
+class Pipes(Protocol):
+    """What carries QMP: the pipes of a QEMU, or a socket."""
+
+    @property
+    def stdin(self) -> IO[bytes]: ...
+    @property
+    def stdout(self) -> IO[bytes]: ...
+
+
+class Socket:
+    """A connection to the QMP socket of a QEMU on this host."""
+
+    def __init__(self, path: str, timeout: float) -> None:
+        """Raises QmpError where nobody listens there within `timeout` seconds."""
+        deadline = time.monotonic() + timeout
+        self._socket = socket.socket(socket.AF_UNIX)
+        while True:
+            try:
+                self._socket.connect(path)
+                break
+            except OSError as error:
+                if time.monotonic() > deadline:
+                    self._socket.close()
+                    raise QmpError(f"{path}: {error.strerror}") from error
+                time.sleep(0.02)
+        self.stdin: IO[bytes] = self._socket.makefile("wb")
+        self.stdout: IO[bytes] = self._socket.makefile("rb")
+
+    def close(self) -> None:
+        # Ends the reader, too, which a close alone would not.
+        self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+
+
 class Qmp:
     """One connection. Not for use by several threads at once."""
 
-    def __init__(self, process: Process, timeout: float) -> None:
+    def __init__(self, process: Pipes, timeout: float) -> None:
         """Wait for the greeting; raises QmpError when QEMU ends or says nothing within `timeout` seconds."""
         self._process = process
         self._messages: queue.Queue[dict[str, Any] | None] = queue.Queue()

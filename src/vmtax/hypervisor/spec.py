@@ -58,10 +58,10 @@ def command_line(spec: GuestSpec, initrd: PurePosixPath, console: PurePosixPath)
         *(*spec.qemu, "-name", spec.name, "-nodefaults", "-no-user-config", "-display", "none"),
         # A panicking guest asks for a reboot (panic=-1): then QEMU ends, which is how we learn of it.
         "-no-reboot",
-        *("-machine", _machine(spec), *_cpu(spec)),
+        *("-machine", _machine(spec), *cpu_arguments(spec.accelerator)),
         *("-smp", str(spec.vcpus), "-m", f"{spec.memory_bytes // 2**20}M"),
         *("-kernel", spec.kernel, "-initrd", str(initrd), "-append", kernel_arguments(spec)),
-        *("-serial", f"file:{_escaped(str(console))}", "-qmp", "stdio"),
+        *("-serial", f"file:{escaped(str(console))}", "-qmp", "stdio"),
         *_root(spec),
         *_data(spec),
         *_network(spec),
@@ -85,15 +85,16 @@ def _machine(spec: GuestSpec) -> str:
     return "pc" if spec.data and spec.data.bus == "ide" else "q35"
 
 
-def _cpu(spec: GuestSpec) -> tuple[str, ...]:
-    if spec.accelerator == "kvm":
+def cpu_arguments(accelerator: Literal["kvm", "tcg"]) -> tuple[str, ...]:
+    """Accelerator and CPU model."""
+    if accelerator == "kvm":
         return ("-accel", "kvm", "-cpu", "host")
     # max includes SVM with nested paging, which TCG emulates: so an emulated guest can carry a nested one.
     return ("-accel", "tcg,thread=multi", "-cpu", "max")
 
 
 def _root(spec: GuestSpec) -> tuple[str, ...]:
-    drive = f"if=none,id={ROOT_ID},format=raw,readonly=on,file={_escaped(spec.root)}"
+    drive = f"if=none,id={ROOT_ID},format=raw,readonly=on,file={escaped(spec.root)}"
     return ("-drive", drive, "-device", f"virtio-blk-pci,drive={ROOT_ID}")
 
 
@@ -102,7 +103,7 @@ def _data(spec: GuestSpec) -> tuple[str, ...]:
         return ()
     data = spec.data
     how = f"cache={data.cache},aio={data.aio},{_throttling(data)}"
-    drive = f"if=none,id={DATA_ID},format=raw,{how}file={_escaped(data.path)}"
+    drive = f"if=none,id={DATA_ID},format=raw,{how}file={escaped(data.path)}"
     # An NVMe device must have a serial number; the others may.
     return ("-drive", drive, "-device", f"{DATA_DRIVERS[data.bus]},drive={DATA_ID},serial={DATA_ID}")
 
@@ -132,6 +133,6 @@ def _nic(netdev: str) -> str:
     return f"virtio-net-pci,netdev={netdev},romfile="
 
 
-def _escaped(path: str) -> str:
-    """QEMU splits options at commas; a doubled comma is one that is meant."""
+def escaped(path: str) -> str:
+    """A path as part of an option: QEMU splits options at commas; a doubled comma is one that is meant."""
     return path.replace(",", ",,")

@@ -22,6 +22,7 @@ from vmtax.places import cache_home
 
 INFO = "image.json"
 INCOMING = ".incoming-"  # begins the name of a directory that is being copied here
+IDENTITY = "usr/lib/vmtax/identity"  # in the tree: by it a machine that booted the image knows which
 FILES = ("root.erofs", "vmlinux", "initrd", "manifest")
 
 
@@ -169,7 +170,7 @@ def verify(image: Image) -> None:
     """Raises ImageError where a file is not what was built, or the identity not the one of its files."""
     manifest = image.directory / "manifest"
     whole = image.digests.keys() == {*FILES, "tree"} and manifest.is_file()
-    if not whole or image.identity != _identity(manifest.read_bytes(), image.recipe):
+    if not whole or image.identity != identity(manifest.read_bytes(), image.recipe):
         raise ImageError(f"{image.directory}: damaged (its identity or digests are not those of its files)")
     for name, wanted in image.digests.items():
         try:
@@ -210,17 +211,17 @@ def tree_digest(tree: Path) -> str:
     return digest.hexdigest()
 
 
-def _identity(manifest: bytes, recipe_key: str) -> str:
+def identity(manifest: bytes, recipe_key: str) -> str:
+    """Digest of the packages with their versions and of the recipe."""
     return hashlib.sha256(manifest + recipe_key.encode()).hexdigest()[:12]
 
 
 def describe(directory: Path, *, kernel: str, recipe_key: str, created: float) -> Image:
     """Write image.json for the files in `directory`; last of all, since it is what makes an image whole."""
     manifest = (directory / "manifest").read_bytes()
-    identity = _identity(manifest, recipe_key)
     image = Image(
         directory=directory,
-        identity=identity,
+        identity=identity(manifest, recipe_key),
         recipe=recipe_key,
         kernel=kernel,
         created=created,

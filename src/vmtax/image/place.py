@@ -29,8 +29,8 @@ class Placed:
     tree: str | None = None  # unpacked, for the host layer
 
 
-# A guest has its own root image before it, and in it what boots the next guest.
-IN_GUEST = Placed(root="/dev/vda", kernel="/boot/vmlinux", initrd="/boot/initrd")
+# A machine that booted the image has it before it as a disk, and in it what boots the next guest.
+IN_GUEST = Placed(root="/dev/vda", kernel="/boot/vmlinux", initrd="/boot/initrd", tree="/")
 
 
 def export(image: Image, target: Path) -> None:
@@ -75,6 +75,8 @@ def place(machine: Machine, local: LocalMachine, image: Image, emit: Callable[[E
     """The image on `machine`, copied there where it is not yet."""
     if isinstance(machine, LocalMachine):
         return Placed(str(image.root), str(image.vmlinux), str(image.initrd), str(image.tree))
+    if _booted(machine, image):
+        return IN_GUEST
     base = PurePosixPath(machine.run("sh", "-c", MAKE_REMOTE_CACHE).strip())
     directory = base / image.identity
     if not machine.succeeds("test", "-f", str(directory / cache.INFO)):
@@ -84,8 +86,15 @@ def place(machine: Machine, local: LocalMachine, image: Image, emit: Callable[[E
 
 def find_placed(reader: Reader, image: Image) -> Placed | None:
     """The image on another host, where an earlier run copied it; None where it is not."""
+    if _booted(reader, image):
+        return IN_GUEST
     found = reader.try_run("sh", "-c", FIND_IMAGE, "sh", image.identity, cache.INFO)
     return _placed(PurePosixPath(found.stdout.strip())) if found.ok else None
+
+
+def _booted(reader: Reader, image: Image) -> bool:
+    """Whether the machine runs from that very image."""
+    return reader.try_run("cat", f"/{cache.IDENTITY}").stdout.strip() == image.identity
 
 
 def _placed(directory: PurePosixPath) -> Placed:

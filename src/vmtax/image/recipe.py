@@ -25,14 +25,22 @@ PACKAGES = (
     "e2fsprogs",
     "qemu-system-x86",
     "qemu-utils",
+    # a hypervisor host: `vmtax lab`
+    "bubblewrap",
+    "btrfs-progs",
+    "lvm2",
+    "mdadm",
+    "udev",
+    "xfsprogs",
+    "zstd",
 )
 EXCLUDED = ("/usr/share/doc/*", "/usr/share/man/*", "/usr/share/locale/*", "/usr/share/info/*")
 # What the initramfs loads, in this order, dependencies added; crc32c is asked for by libcrc32c through the crypto
 # interface, which modules.dep does not know.
 BOOT_MODULES = ("virtio_blk", "crc32c_generic", "erofs", "overlay", "virtio_net")
-GUEST_FILES = ("init", "poweroff")  # into /usr/lib/vmtax
+GUEST_FILES = ("init", "lab", "poweroff")  # into /usr/lib/vmtax
 INITRAMFS_INIT = "initramfs-init"
-LAYOUT = 2  # of the image directory; raised when what build.py makes changes
+LAYOUT = 3  # of the image directory; raised when what build.py makes changes
 
 
 def guest_file(name: str) -> bytes:

@@ -7,6 +7,7 @@ library only. It reads one JSON object a line and answers each with one:
     {"add": ID, "remove": PATH}   remember how to undo ID: remove that file or directory
     {"undo": ID}                  undo ID now and forget it
     {"ping": true}                we are still there
+    {"outlive": PID}              from now on it is the end of that process, not of the input, that ends it all
 
 Every line is in DIRECTORY/TOKEN.undo, synced, before it is answered. At the end of its input, on SIGTERM or SIGHUP, or
 after SILENCE seconds without a line (0: for ever), it ends every process that carries VMTAX_RUN=TOKEN in its
@@ -33,20 +34,19 @@ MARK = "VMTAX_RUN"
 TERM_SECONDS = 2.0  # between SIGTERM and SIGKILL
 
 
+def is_marked(pid: int, token: str) -> bool:
+    """Whether that process is there and carries the token."""
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            return f"{MARK}={token}".encode() in file.read().split(b"\0")
+    except OSError:
+        return False  # ended meanwhile, or not ours to read
+
+
 def marked(token: str) -> list[int]:
     """Every process that carries the token, but ourselves."""
-    wanted = f"{MARK}={token}".encode()
-    found = []
-    for name in os.listdir("/proc"):
-        if not name.isdigit() or int(name) == os.getpid():
-            continue
-        try:
-            with open(f"/proc/{name}/environ", "rb") as file:
-                if wanted in file.read().split(b"\0"):
-                    found.append(int(name))
-        except OSError:
-            continue  # ended meanwhile, or not ours to read
-    return found
+    pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
+    return [pid for pid in pids if pid != os.getpid() and is_marked(pid, token)]
 
 
 def end_processes(token: str) -> None:
@@ -198,7 +198,9 @@ def lines(silence: float) -> object:
         yield from whole
 
 
-def serve(descriptor: int, token: str, silence: float, entries: dict[int, dict[str, object]]) -> None:
+def serve(descriptor: int, silence: float, entries: dict[int, dict[str, object]]) -> int | None:
+    """Answer every line; the pidfd of the process to be outlived, None where there is none."""
+    outlived = None
     for line in lines(silence):  # type: ignore[attr-defined]
         record = json.loads(line)
         error = ""
@@ -214,7 +216,13 @@ def serve(descriptor: int, token: str, silence: float, entries: dict[int, dict[s
             if not error:
                 strike_off(descriptor, record["undo"])
                 entries.pop(record["undo"], None)  # last: if we are ended on the way, it is undone with the rest
+        elif "outlive" in record:
+            try:
+                outlived = os.pidfd_open(record["outlive"])
+            except (AttributeError, OSError) as failure:
+                error = str(failure)
         print(json.dumps({"error": error}), flush=True)
+    return outlived
 
 
 def main() -> None:
@@ -242,7 +250,9 @@ def main() -> None:
         entries = read_list(file.read())
     try:
         print(json.dumps({"recovered": recovered, "left": left, "last": max(entries, default=0)}), flush=True)
-        serve(descriptor, token, silence, entries)
+        outlived = serve(descriptor, silence, entries)
+        if outlived is not None:
+            select.select([outlived], [], [])
     except (BrokenPipeError, SystemExit):
         pass
     finally:

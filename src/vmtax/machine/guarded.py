@@ -135,6 +135,14 @@ class Guard:
             return False
         return True
 
+    def outlive(self, pid: int) -> None:
+        """Leave the guard alone: it undoes everything when that process of the machine ends, not when we do."""
+        error = self.ask({"outlive": pid})
+        if error:
+            raise MachineError(f"{self.path}: the guard cannot wait for process {pid}: {error}")
+        self._stopped.set()
+        self._close_pipes()
+
     def _close_pipes(self) -> None:
         for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
             assert pipe
@@ -190,6 +198,13 @@ class GuardedMachine(Machine):
 
     def remove_later(self, path: PurePosixPath) -> Undoing:
         return self.guard.add(remove=str(path))
+
+    def leave_to(self, pid: int) -> None:
+        """What is set up stays until that process ends, whatever becomes of us; then the guard undoes it."""
+        with self._lock:
+            self.guard.outlive(pid)
+            self._guard = None
+            self._scratch = None
 
     def close(self) -> None:
         """Undo everything that is left, and end."""

@@ -117,6 +117,10 @@ class LocalMachine(GuardedMachine):
         self._started.append(process)
         return process
 
+    def leave_to(self, pid: int) -> None:
+        super().leave_to(pid)
+        self._started.clear()
+
     def close(self) -> None:
         super().close()
         for process in self._started:

@@ -9,30 +9,15 @@ import selectors
 import shlex
 import subprocess
 import time
-from collections.abc import Iterator
 from typing import IO
 
-from vmtax.machine.base import DEFAULT_TIMEOUT, MachineError, MachineLost, Outcome, Reader
+from vmtax.machine.base import DEFAULT_TIMEOUT, MachineError, MachineLost, Outcome
 from vmtax.machine.local import plain_environment, run_here
-from vmtax.machine.ssh import CLIENT_MISSING, split_url
+from vmtax.machine.ssh import CLIENT_MISSING, Route
 
 LOGIN_SECONDS = 60.0  # a passphrase may have to be typed
 LATE_SECONDS = 15.0  # beyond a command's own limit, which is kept on the far side, before the line is taken for dead
 TIMED_OUT = (124, 137)  # exit codes of timeout(1)
-
-
-@contextlib.contextmanager
-def open_reader(host: str) -> Iterator[Reader]:
-    """The reader of `local` or `ssh://[user@]host[:port]`. Raises MachineLost."""
-    if host == "local":
-        yield LocalReader()
-        return
-    reader = SshReader(host)
-    try:
-        reader.log_in()
-        yield reader
-    finally:
-        reader.close()
 
 
 class LocalReader:
@@ -50,12 +35,12 @@ class SshReader:
     A control socket would be a file, and a login for each command would ask for each passphrase.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, route: Route) -> None:
         self.path = "host"
-        self._destination, port = split_url(url)
+        self._destination = route.destination
         self._mark = secrets.token_hex(16)
         # What the user's configuration may say otherwise: both would write files here.
-        options = ("-o", "ControlMaster=no", "-o", "UpdateHostKeys=no", *(("-p", port) if port else ()))
+        options = ("-o", "ControlMaster=no", "-o", "UpdateHostKeys=no", *route.options)
         # In our process group and with our terminal: ssh may have to ask the user for a passphrase.
         try:
             self._ssh = subprocess.Popen(

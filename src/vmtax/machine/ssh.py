@@ -8,6 +8,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO
 
@@ -22,6 +23,14 @@ GUARD_SILENCE = 40.0  # seconds
 CLIENT_MISSING = "the OpenSSH client is needed here (Debian: apt-get install openssh-client)"
 # Says which process it became, then becomes the command: constant text, the arguments stay arguments.
 ANNOUNCE = ("sh", "-c", 'echo "$$"; exec "$@"', "sh")
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """How the ssh client reaches a machine."""
+
+    destination: str  # as ssh takes it
+    options: tuple[str, ...] = ()
 
 
 class SshProcess:
@@ -190,19 +199,19 @@ class SshMachine(GuardedMachine):
             self.local.try_run(*self._base, "-O", "exit", self.destination, timeout=10)
 
 
-def connect_host(local: LocalMachine, url: str, timeout: float = 60.0, *, path: str = "host") -> SshMachine:
-    """A host under test by `ssh://[user@]host[:port]`, logged in with the user's own ssh configuration."""
-    destination, port = split_url(url)
-    machine = SshMachine(path, local, destination, ("-p", port) if port else (), is_guest=False)
+def connect_host(local: LocalMachine, route: Route, timeout: float = 60.0, *, path: str = "host") -> SshMachine:
+    """A host under test, logged in."""
+    machine = SshMachine(path, local, route.destination, route.options, is_guest=False)
     machine.connect(timeout)
     return machine
 
 
-def split_url(url: str) -> tuple[str, str]:
-    """(destination as ssh takes it, port or "") of `ssh://[user@]host[:port]`; an IPv6 address is in brackets."""
+def ssh_route(url: str) -> Route:
+    """Of `ssh://[user@]host[:port]`, with the user's own ssh configuration; an IPv6 address is in brackets."""
     user, at, place = url.removeprefix("ssh://").rstrip("/").rpartition("@")
     if place.startswith("["):
-        host, _, rest = place[1:].partition("]")
-        return f"{user}{at}{host}", rest.removeprefix(":")
-    host, _, port = place.partition(":")
-    return f"{user}{at}{host}", port
+        host, _, port = place[1:].partition("]")
+        port = port.removeprefix(":")
+    else:
+        host, _, port = place.partition(":")
+    return Route(f"{user}{at}{host}", ("-p", port) if port else ())

@@ -179,7 +179,7 @@ class Experiment(_Part):
 
     id: str = Field(description="unique; sorts by time")
     name: str = Field(description="the plan's")
-    host: str = Field(description="where it was measured, as given: local or ssh://[user@]host")
+    host: str = Field(description="where it was measured, as given: local, ssh://[user@]host or lab[:NAME]")
     command: str = Field(description="what repeats it")
     created: float = Field(description="seconds since the epoch")
     finished: float | None = Field(description="seconds since the epoch; null: not finished")
@@ -256,7 +256,7 @@ class PlanLine(_Part):
 class Diagnosis(_Part):
     """What `vmtax doctor` found."""
 
-    host: str = Field(description="as given: local or ssh://[user@]host")
+    host: str = Field(description="as given: local, ssh://[user@]host or lab[:NAME]")
     about: str = Field(description="processor, memory, system; one line")
     measurable: bool = Field(description="host and VM can be measured")
     checks: list[Check] = Field(description="one for each thing looked at")

@@ -1,0 +1,222 @@
+"""`vmtax lab`: an emulated host to try things on."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from vmtax.cli.app import AsJson, BadUse, agree, answer, app, warn
+from vmtax.units import format_value
+
+if TYPE_CHECKING:
+    from vmtax.lab.home import Lab
+
+HELP = "A lab: a guest that is a whole hypervisor host, with KVM, disks and networks to try things on."
+lab_app = typer.Typer(help=HELP, no_args_is_help=True)
+app.add_typer(lab_app, name="lab")
+
+
+def _complete(incomplete: str) -> list[str]:
+    from vmtax.lab.home import labs
+
+    return [one.name for one in labs() if one.name.startswith(incomplete)]
+
+
+Name = Annotated[str, typer.Argument(metavar="[NAME]", help="Which; `lab` by default.", autocompletion=_complete)]
+
+
+@lab_app.command("start")
+def lab_start(
+    name: Name = "",
+    memory: Annotated[str | None, typer.Option(metavar="SIZE", help="Such as 6GiB; 4GiB at first.")] = None,
+    vcpus: Annotated[int | None, typer.Option(min=1, max=64, metavar="N", help="2 at first.")] = None,
+    spares: Annotated[int | None, typer.Option(min=0, max=16, metavar="N", help="Disks to try; 4 at first.")] = None,
+    spare_size: Annotated[str | None, typer.Option(metavar="SIZE", help="Of each; 4GiB at first.")] = None,
+    nvme: Annotated[bool | None, typer.Option("--nvme", help="One more as NVMe; forbids `lab save`.")] = None,
+    source: Annotated[str, typer.Option("--from", metavar="NAME", help="From the saved state of that lab.")] = "",
+    json: AsJson = False,
+) -> None:
+    """Start a lab; the first time, make it. It is up until it is stopped, also when this terminal is closed."""
+    from vmtax import screen
+    from vmtax.lab.home import lab
+    from vmtax.lab.start import Wish, start
+
+    wish = Wish(vcpus, _size("--memory", memory), spares, _size("--spare-size", spare_size), nvme)
+    one = lab(name)
+    with screen.open_screen() as emit:
+        up = start(one, wish, emit, lab(source) if source else None)
+    for line in up.warnings:
+        warn(line)
+    if json:
+        _answer(one)
+    else:
+        how = "restored" if up.restored else "booted"
+        print(f"lab {one.name} is up, {how} in {up.ready_seconds:.1f} s; {_in_it(one)}")
+
+
+def _size(option: str, text: str | None) -> int | None:
+    """Bytes."""
+    from vmtax.units import parse_bytes
+
+    if text is None:
+        return None
+    try:
+        size = parse_bytes(text)
+    except ValueError as error:
+        raise BadUse(f"{option} {error}") from error
+    if size < 512 * 2**20:
+        raise BadUse(f"{option} must be 512MiB or more, not {text}")
+    return size
+
+
+def _in_it(one: Lab) -> str:
+    """What to do with it."""
+    named = "" if one.name == "lab" else f":{one.name}"
+    return f"vmtax run --host lab{named}, vmtax lab ssh{named.replace(':', ' ')}"
+
+
+@lab_app.command("ssh", context_settings={"ignore_unknown_options": True})
+def lab_ssh(
+    name: Name = "",
+    command: Annotated[list[str] | None, typer.Argument(metavar="[COMMAND]...", help="What to run there.")] = None,
+) -> None:
+    """Log in to a lab, or run a command there."""
+    import shlex
+
+    from vmtax.lab.home import lab
+    from vmtax.lab.reach import route
+
+    found = route(lab(name))
+    sys.stdout.flush()
+    words = ["--", shlex.join(command)] if command else []
+    os.execvp("ssh", ["ssh", *found.options, found.destination, *words])
+
+
+@lab_app.command("status")
+def lab_status(name: Name = "", json: AsJson = False) -> None:
+    """Say what a lab is and whether it is up."""
+    from vmtax.lab.home import lab
+
+    one = lab(name)
+    one.record()
+    if json:
+        _answer(one)
+        return
+    for what, text in _told(one):
+        print(f"{what:>10}  {text}")
+
+
+def _told(one: Lab) -> list[tuple[str, str]]:
+    record, up = one.record(), one.up()
+    size, software = record.size, record.software
+    disks = (
+        f"{one.directory}, {_bytes(sum(path.stat().st_blocks * 512 for path in one.disks if path.exists()))} of it used"
+    )
+    lines = [
+        ("lab", f"{one.name}, {'up' if up else 'off'}"),
+        ("machine", f"{size.vcpus} CPUs, {_bytes(size.memory_bytes)}, {software.accelerator.upper()}"),
+        ("software", f"QEMU {software.qemu}, Linux {software.kernel}, {_zfs(software.zfs)}"),
+        (
+            "disks",
+            f"{size.spares} spare ones of {_bytes(size.spare_bytes)}{', one NVMe' if size.nvme else ''}; {disks}",
+        ),
+    ]
+    if up:
+        lines.append(
+            ("started", f"in {up.ready_seconds:.1f} s, {'restored' if up.restored else 'booted'}; process {up.pid}")
+        )
+        lines.append(
+            ("emulated", up.accelerator_reason) if software.accelerator == "tcg" else ("KVM", up.accelerator_reason)
+        )
+        lines.append(("peer", up.peer_namespace or "QEMU's user networking, because a namespace needs root"))
+        lines += [("warning", line) for line in up.warnings]
+    if one.has_saved:
+        lines.append(("saved", f"vmtax lab start OTHER --from {one.name}"))
+    return lines
+
+
+def _bytes(count: int) -> str:
+    return format_value(count, "B")
+
+
+def _zfs(version: str | None) -> str:
+    return f"ZFS {version}" if version else "no ZFS"
+
+
+def _answer(one: Lab) -> None:
+    from dataclasses import asdict
+
+    record, up = one.record(), one.up()
+    state = asdict(up) if up else None
+    answer("lab", {"name": one.name, "directory": str(one.directory), **asdict(record), "up": state})
+
+
+@lab_app.command("list")
+def lab_list(json: AsJson = False) -> None:
+    """List the labs of this host."""
+    from vmtax.lab.home import labs
+
+    found = [(one, one.record(), one.up()) for one in labs()]
+    if json:
+        data = [{"name": one.name, "state": "up" if up else "off", "saved": one.has_saved} for one, _, up in found]
+        answer("labs", data)
+        return
+    for one, record, up in found:
+        state, memory = "up" if up else "off", _bytes(record.size.memory_bytes)
+        saved = ", saved" if one.has_saved else ""
+        print(f"{one.name:<20}  {state:<3}  {memory}  {_zfs(record.software.zfs)}{saved}")
+    if not found:
+        print("there are none yet: vmtax lab start")
+
+
+@lab_app.command("stop")
+def lab_stop(name: Name = "") -> None:
+    """Shut a lab down in order; its disks are kept."""
+    from vmtax.lab.end import stop
+    from vmtax.lab.home import lab
+
+    one = lab(name)
+    print(f"lab {one.name} {stop(one)}")
+
+
+@lab_app.command("cut")
+def lab_cut(name: Name = "") -> None:
+    """Cut a lab's power: what it had not made durable is lost. `lab start` brings it back."""
+    from vmtax.lab.end import cut
+    from vmtax.lab.home import lab
+
+    one = lab(name)
+    cut(one)
+    print(f"lab {one.name} lost its power; vmtax lab start {one.name} brings it back")
+
+
+@lab_app.command("save")
+def lab_save(name: Name = "") -> None:
+    """Keep a running lab as it is now: `lab start OTHER --from NAME` begins there, in about a second."""
+    from vmtax import screen
+    from vmtax.lab.end import save
+    from vmtax.lab.home import lab
+
+    one = lab(name)
+    with screen.open_screen() as emit:
+        size = save(one, emit)
+    print(f"lab {one.name} is saved, {_bytes(size)}; vmtax lab start OTHER --from {one.name}")
+
+
+@lab_app.command("remove")
+def lab_remove(
+    name: Name = "",
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Without asking; for scripts.")] = False,
+) -> None:
+    """Remove a lab that is off: its disks and its saved state."""
+    from vmtax.lab.end import remove
+    from vmtax.lab.home import lab
+
+    one = lab(name)
+    one.record()
+    agree(yes, f"Remove lab {one.name} with all that is on its disks? [y/N]")
+    remove(one)
+    print(f"removed {one.name}")

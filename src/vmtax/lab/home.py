@@ -1,0 +1,192 @@
+"""Where labs are kept: XDG_DATA_HOME/vmtax/labs/NAME holds disks and records, and whether one is up."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import shutil
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Any, Literal
+
+from pydantic import TypeAdapter, ValidationError
+
+from vmtax.exits import BadInput, CannotDo
+from vmtax.lab.spec import DEFAULT_NAME, NAME, Size, disk_files
+from vmtax.machine.guard import is_marked
+from vmtax.places import data_home, private
+
+URL = "lab"  # of --host: lab or lab:NAME
+
+
+class LabError(CannotDo):
+    """A lab cannot be started, reached or ended; the text says why and what to do."""
+
+
+class NoSuchLab(BadInput):
+    """A name that no lab has, or that none can have."""
+
+
+@dataclass(frozen=True, slots=True)
+class Software:
+    """What a lab runs on; a saved state needs exactly the same."""
+
+    qemu: str  # version
+    image: str  # identity
+    kernel: str  # release
+    zfs: str | None  # version; None: none was built when it was started
+    accelerator: Literal["kvm", "tcg"]
+
+    def differences(self, other: Software) -> list[str]:
+        """A line for each part that differs: "QEMU 10.0.2, not 10.0.1"."""
+        words = {"qemu": "QEMU", "image": "image", "kernel": "kernel", "zfs": "ZFS", "accelerator": "accelerator"}
+        ours, theirs = asdict(self), asdict(other)
+        return [f"{words[key]} {ours[key]}, not {theirs[key]}" for key in ours if ours[key] != theirs[key]]
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What stays when a lab is off."""
+
+    size: Size
+    software: Software  # of its last start
+
+
+@dataclass(frozen=True, slots=True)
+class Up:
+    """A lab that is up. Removed by its guard when its QEMU ends, however it ends."""
+
+    token: str  # marks its QEMU
+    pid: int
+    port: int  # of its ssh, on 127.0.0.1
+    key: str
+    known_hosts: str
+    qmp: str  # socket
+    started: float  # seconds since the epoch
+    ready_seconds: float  # from launch to the first answered command
+    accelerator_reason: str
+    peer_namespace: str | None  # None: user networking plays the peer
+    warnings: list[str] = field(default_factory=list)
+    restored: bool = False  # from a saved state, not booted
+
+
+@dataclass(frozen=True, slots=True)
+class Lab:
+    """One lab, up or off."""
+
+    name: str
+
+    @property
+    def directory(self) -> Path:
+        return labs_directory() / self.name
+
+    @property
+    def saved(self) -> Path:
+        """The directory of its saved state."""
+        return self.directory / "saved"
+
+    @property
+    def up_file(self) -> Path:
+        return self.directory / "up.json"
+
+    @property
+    def exists(self) -> bool:
+        return (self.directory / "lab.json").is_file()
+
+    @property
+    def has_saved(self) -> bool:
+        return (self.saved / "lab.json").is_file()
+
+    def record(self) -> Record:
+        """Raises NoSuchLab where there is none."""
+        return read_record(self.directory, self.name)
+
+    def up(self) -> Up | None:
+        """None where it is off."""
+        try:
+            up = TypeAdapter(Up).validate_python(json.loads(self.up_file.read_text()))
+        except (OSError, ValueError, ValidationError):
+            return None
+        return up if is_marked(up.pid, up.token) else None
+
+    def running(self) -> Up:
+        """As `up`; raises LabError where it is off, NoSuchLab where it does not exist."""
+        self.record()
+        up = self.up()
+        if up is None:
+            raise LabError(f"lab {self.name} is off: vmtax lab start {self.name}")
+        return up
+
+    @property
+    def disks(self) -> tuple[Path, ...]:
+        return tuple(Path(path) for path in disk_files(PurePosixPath(self.directory), self.record().size))
+
+
+def labs_directory() -> Path:
+    return data_home() / "labs"
+
+
+def lab(name: str = "") -> Lab:
+    """The lab of that name, there or not; raises NoSuchLab where no lab can be called so."""
+    name = name or DEFAULT_NAME
+    if not NAME.fullmatch(name):
+        raise NoSuchLab(f"{name!r} cannot be a lab's name: up to 20 of a-z, 0-9 and -, a letter or digit first")
+    return Lab(name)
+
+
+def labs() -> list[Lab]:
+    """All that there are, by name."""
+    return sorted((Lab(path.parent.name) for path in labs_directory().glob("*/lab.json")), key=lambda one: one.name)
+
+
+def read_record(directory: Path, name: str) -> Record:
+    """Of a lab, or of a saved state."""
+    path = directory / "lab.json"
+    try:
+        return TypeAdapter(Record).validate_python(json.loads(path.read_text()))
+    except FileNotFoundError:
+        have = ", ".join(one.name for one in labs())
+        hint = f"there are: {have}" if have else "there are none yet"
+        raise NoSuchLab(f"there is no lab {name}; {hint}; make it: vmtax lab start {name}") from None
+    except (OSError, ValueError, ValidationError) as error:
+        first = str(error).partition("\n")[0]
+        raise LabError(f"{path}: damaged ({first}); remove the lab: vmtax lab remove {name}") from error
+
+
+def write(path: Path, record: Any) -> None:
+    """Replace a record in one step."""
+    new = path.with_suffix(".new")
+    with open(new, "w", opener=private) as file:
+        json.dump(asdict(record), file, indent=1)
+    new.replace(path)
+
+
+@contextlib.contextmanager
+def held(one: Lab) -> Iterator[None]:
+    """Nobody else starts, ends or saves it meanwhile; raises LabError where somebody does just now."""
+    labs_directory().mkdir(parents=True, exist_ok=True, mode=0o700)
+    # Beside the directory, which may vanish under it.
+    with open(labs_directory() / f".{one.name}.lock", "a", opener=private) as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise LabError(f"lab {one.name} is being started, ended or saved by another command just now") from None
+        yield
+
+
+def copy_disk(source: Path, target: Path) -> None:
+    """Holes stay holes; where the file system can, blocks are shared."""
+    # cp knows both, Python's shutil neither.
+    import subprocess
+
+    done = subprocess.run(
+        ("cp", "--sparse=always", "--reflink=auto", str(source), str(target)), capture_output=True, text=True
+    )
+    if done.returncode != 0:
+        raise LabError(done.stderr.strip())
+
+
+def remove_files(directory: Path) -> None:
+    shutil.rmtree(directory, ignore_errors=True)

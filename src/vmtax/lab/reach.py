@@ -1,0 +1,25 @@
+"""A lab that is up, as an ordinary machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from vmtax.hypervisor import Credentials
+from vmtax.lab.home import Lab, Up
+from vmtax.machine.local import LocalMachine
+from vmtax.machine.ssh import Route, SshMachine, connect_host
+
+
+def route(one: Lab) -> Route:
+    """How ssh reaches it; raises LabError where it is off."""
+    return _route(one.running())
+
+
+def _route(up: Up) -> Route:
+    credentials = Credentials(Path(up.key), Path(up.known_hosts))
+    return Route("root@127.0.0.1", (*credentials.options(), "-p", str(up.port)))
+
+
+def reach(local: LocalMachine, one: Lab, path: str = "host") -> SshMachine:
+    """Log in."""
+    return connect_host(local, route(one), path=path)

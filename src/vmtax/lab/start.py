@@ -1,0 +1,287 @@
+"""Starts a lab, from its disks or from a saved state, and leaves it to its guard."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path, PurePosixPath
+
+from vmtax.event import Event, Step
+from vmtax.hypervisor import Accelerator, BootFailed, Credentials, Qemu, choose, image_qemu
+from vmtax.hypervisor.accelerator import probe_spec
+from vmtax.hypervisor.boot import Console, Patience, died, wait_until_ready
+from vmtax.hypervisor.qmp import Qmp, QmpError, Socket
+from vmtax.image import build
+from vmtax.image.cache import Image
+from vmtax.image.place import Placed, place
+from vmtax.lab.home import Lab, LabError, NoSuchLab, Record, Software, Up, copy_disk, held, read_record, write
+from vmtax.lab.spec import DEFAULT_NAME, PEER_ADDRESS, LabSpec, Size, command_line, disk_bytes, disk_files
+from vmtax.machine import MachineLost, Process
+from vmtax.machine.local import LocalMachine
+from vmtax.machine.ssh import SshMachine
+from vmtax.meter.memory import available_memory
+from vmtax.network import Segment
+
+Emit = Callable[[Event], None]
+
+WHAT = "starting the lab"
+QEMU_BYTES = 384 * 2**20  # beside the lab's memory: QEMU itself and its translated code
+PATIENCE = Patience(ready=180.0)
+QMP_SECONDS = 30.0
+SETTLE_SECONDS = 90.0
+ATTEMPTS = 2
+SETTLED = ("sh", "-c", "until test -e /run/vmtax/settled; do sleep 0.1; done")
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What the command line asks for; None: as the lab is, or as usual."""
+
+    vcpus: int | None = None
+    memory_bytes: int | None = None
+    spares: int | None = None
+    spare_bytes: int | None = None
+    nvme: bool | None = None
+
+    def on(self, size: Size) -> Size:
+        given = {name: getattr(self, name) for name in self.__slots__ if getattr(self, name) is not None}
+        return replace(size, **given)
+
+
+@dataclass
+class _Start:
+    """What one start has found out and made so far."""
+
+    lab: Lab
+    local: LocalMachine
+    emit: Emit
+    size: Size
+    image: Image
+    qemu: Qemu
+    accelerator: Accelerator
+    credentials: Credentials
+    saved: Path | None
+    segment: Segment | None = None
+    namespace: str | None = None
+    warnings: list[str] = field(default_factory=list)
+
+    @property
+    def software(self) -> Software:
+        return Software(self.qemu.version, self.image.identity, self.image.kernel, None, self.accelerator.name)
+
+
+def start(one: Lab, wish: Wish, emit: Emit, source: Lab | None = None) -> Up:
+    """Bring up a lab, a new one where there is none. `source`: from the saved state of that lab, disks included.
+
+    Raises LabError, and what image, QEMU and machines raise. What was set up is undone where it does not come up.
+    """
+    with held(one):
+        if one.up() is not None:
+            other = "" if one.name != DEFAULT_NAME else ", or give another lab another name"
+            raise LabError(f"lab {one.name} is up already: vmtax lab ssh {one.name}{other}")
+        record = _saved_record(source) if source else (one.record() if one.exists else None)
+        size = wish.on(record.size if record else Size())
+        if record and replace(size, vcpus=record.size.vcpus, memory_bytes=record.size.memory_bytes) != record.size:
+            raise LabError(f"lab {one.name} keeps its disks: others take another name, or vmtax lab remove {one.name}")
+        if source and record and size != record.size:
+            raise LabError(
+                f"a saved lab has its memory and CPUs: leave out --memory and --vcpus with --from {source.name}"
+            )
+        local = LocalMachine()
+        kept = False
+        try:
+            _check_memory(local, size)
+            up = _start(_prepared(one, local, emit, size, source, record))
+            local.leave_to(up.pid)
+            kept = True
+        finally:
+            if not kept:
+                local.close()
+    return up
+
+
+def _saved_record(source: Lab) -> Record:
+    source.record()
+    if not source.has_saved:
+        raise NoSuchLab(f"lab {source.name} was never saved: vmtax lab save {source.name}")
+    return read_record(source.saved, source.name)
+
+
+def _check_memory(local: LocalMachine, size: Size) -> None:
+    available, takes = available_memory(local), size.memory_bytes + QEMU_BYTES
+    if available is not None and available < takes:
+        raise LabError(
+            f"{available / 2**30:.1f} GiB of memory are available, the lab takes {takes / 2**30:.1f} GiB: "
+            "end something, or give it less with --memory (2GiB carry a small guest)"
+        )
+
+
+def _prepared(
+    one: Lab, local: LocalMachine, emit: Emit, size: Size, source: Lab | None, record: Record | None
+) -> _Start:
+    image = build.ensure(emit)
+    emit(Step(WHAT, "looking at QEMU"))
+    placed = place(local, local, image, emit)
+    assert placed.tree is not None
+    qemu = image_qemu(local, placed.tree)
+    saved = source.saved if source else None
+    credentials = Credentials.make(local) if saved is None else Credentials.stored(local, saved)
+    accelerator = _accelerator(local, qemu, placed, credentials, emit)
+    found = _Start(one, local, emit, size, image, qemu, accelerator, credentials, saved)
+    if saved is not None and record is not None and (other := found.software.differences(record.software)):
+        raise LabError(
+            f"the saved state of lab {source.name if source else ''} needs what it was saved with: {'; '.join(other)}; "
+            "start without --from, and save again"
+        )
+    if record is not None and saved is None and (other := found.software.differences(record.software)):
+        found.warnings.append(f"its disks were last used with other software: {'; '.join(other)}")
+    _make_disks(found)
+    write(one.directory / "lab.json", Record(size, found.software))
+    return found
+
+
+def _accelerator(local: LocalMachine, qemu: Qemu, placed: Placed, credentials: Credentials, emit: Emit) -> Accelerator:
+    # A saved state has other keys than the probe would be told.
+    own = credentials if credentials.archive else Credentials.make(local)
+    return choose(local, probe_spec(qemu, placed), qemu.version, own, local, emit)
+
+
+def _make_disks(found: _Start) -> None:
+    """Sparse files for a new lab; copies where it begins from a saved state."""
+    directory, fresh = found.lab.directory, not found.lab.exists
+    if not fresh and found.saved is None:
+        missing = [path.name for path in found.lab.disks if not path.is_file()]
+        if missing:
+            raise LabError(f"{directory}: {', '.join(missing)} missing: vmtax lab remove {found.lab.name}")
+        return
+    directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+    try:
+        for path, size in zip(disk_files(PurePosixPath(directory), found.size), disk_bytes(found.size), strict=True):
+            if found.saved is not None:
+                copy_disk(found.saved / path.name, Path(path))
+            else:
+                with Path(path).open("wb") as file:
+                    file.truncate(size)
+    except OSError as error:
+        if fresh:
+            shutil.rmtree(directory)
+        raise LabError(
+            f"{error.filename or directory}: {error.strerror}; set XDG_DATA_HOME to another directory"
+        ) from error
+
+
+def _start(found: _Start) -> Up:
+    """Tried twice: emulated SVM makes QEMU abort now and then; the record says so."""
+    local = found.local
+    local.remove_later(PurePosixPath(found.lab.up_file))
+    if os.geteuid() == 0:
+        found.segment = Segment(local, local.token[:6])
+        found.namespace = found.segment.add_end("peer", PEER_ADDRESS)
+    for attempt in range(1, ATTEMPTS + 1):
+        try:
+            up = _attempt(found, attempt)
+            write(found.lab.up_file, up)
+            return up
+        except (BootFailed, MachineLost) as failure:
+            if attempt == ATTEMPTS:
+                raise
+            found.warnings.append(f"came up at the second attempt: {str(failure).partition(chr(10))[0]}")
+    raise AssertionError("unreachable")
+
+
+def _spec(found: _Start, runtime: PurePosixPath) -> LabSpec:
+    segment = found.segment
+    initrd = runtime / "initrd"
+    return LabSpec(
+        name=found.lab.name,
+        size=found.size,
+        accelerator=found.accelerator.name,
+        qemu=found.qemu.command,
+        kernel=str(found.image.vmlinux),
+        initrd=str(initrd),
+        root=str(found.image.root),
+        layers=(),
+        disks=PurePosixPath(found.lab.directory),
+        runtime=runtime,
+        taps=(segment.tap_name(), segment.tap_name()) if segment else None,
+        saved=str(found.saved / "state") if found.saved else None,
+    )
+
+
+def _attempt(found: _Start, number: int) -> Up:
+    local, emit = found.local, found.emit
+    runtime = local.scratch / f"lab-{number}"
+    spec = _spec(found, runtime)
+    Path(runtime).mkdir(mode=0o700)
+    Path(spec.initrd).write_bytes(found.credentials.archive + found.image.initrd.read_bytes())
+    (Path(runtime) / "console").touch()
+    with contextlib.ExitStack() as stack:
+        console = Console(local, runtime / "console")
+        stack.callback(console.stop)
+        emit(Step(WHAT, "from its saved state" if spec.saved else "booting"))
+        started, launched = time.time(), time.monotonic()
+        process = local.start(*command_line(spec))
+        failed = stack.enter_context(contextlib.ExitStack())
+        failed.callback(process.stop)
+        port = _monitor(found, spec, process, console, stack)
+        if spec.saved is None:
+            wait_until_ready(found.lab.name, process, console, PATIENCE, launched)
+        machine = SshMachine(
+            found.lab.name, local, "root@127.0.0.1", (*found.credentials.options(), "-p", str(port)), is_guest=True
+        )
+        stack.callback(machine.close)
+        machine.connect(PATIENCE.ready)
+        machine.run("true")
+        ready = time.monotonic() - launched
+        if spec.saved is not None:
+            machine.run("date", "-u", "-s", f"@{time.time():.3f}")  # it stood still meanwhile
+        emit(Step(WHAT, f"ready after {ready:.1f} s; its devices settle"))
+        machine.run(*SETTLED, timeout=SETTLE_SECONDS)
+        failed.pop_all()
+    return Up(
+        token=local.token,
+        pid=process.pid,
+        port=port,
+        key=str(found.credentials.key),
+        known_hosts=str(found.credentials.known_hosts),
+        qmp=str(runtime / "qmp"),
+        started=started,
+        ready_seconds=ready,
+        accelerator_reason=found.accelerator.reason,
+        peer_namespace=found.namespace,
+        warnings=found.warnings,
+        restored=spec.saved is not None,
+    )
+
+
+def _monitor(found: _Start, spec: LabSpec, process: Process, console: Console, stack: contextlib.ExitStack) -> int:
+    """Talk to QEMU over its socket: attach its taps, let a saved state go on; the port of its ssh."""
+    path = Path(spec.runtime) / "qmp"
+    try:
+        while not path.exists() and process.poll() is None:
+            time.sleep(0.01)
+        socket = Socket(str(path), QMP_SECONDS)
+        stack.callback(socket.close)
+        qmp = Qmp(socket, QMP_SECONDS)
+        for tap in spec.taps or ():
+            assert found.segment is not None
+            found.segment.attach(tap)
+        port = qmp.forwarded_ports()[22]
+        if spec.saved is not None:
+            _loaded(qmp)
+            qmp.execute("cont")
+        return port
+    except QmpError as error:
+        raise died(f"lab {found.lab.name}", process, console, str(error)) from error
+
+
+def _loaded(qmp: Qmp) -> None:
+    deadline = time.monotonic() + QMP_SECONDS
+    while qmp.execute("query-status")["status"] == "inmigrate":
+        if time.monotonic() > deadline:
+            raise QmpError(f"the saved state is not loaded after {QMP_SECONDS:.0f} s")
+        time.sleep(0.02)

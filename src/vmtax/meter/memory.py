@@ -1,0 +1,11 @@
+"""How much memory a machine has left."""
+
+from __future__ import annotations
+
+from vmtax.machine import Machine
+from vmtax.meter.text import fields, kibibytes
+
+
+def available_memory(machine: Machine) -> int | None:
+    """Bytes; None where it does not tell."""
+    return kibibytes(fields(machine.read_text("/proc/meminfo")).get("MemAvailable"))
