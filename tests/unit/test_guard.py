@@ -197,6 +197,27 @@ def test_two_runs_do_not_touch_each_other(tmp_path: Path) -> None:
     assert not kept.exists() and process.poll() is not None
 
 
+def test_what_is_left_to_a_process_is_undone_when_that_ends(tmp_path: Path, lists: Path) -> None:
+    machine = LocalMachine()
+    kept = Path(machine.scratch)
+    process = machine.start("sleep", "600")
+    machine.leave_to(process.pid)
+    machine.close()
+    time.sleep(0.3)
+    assert kept.is_dir() and len(list(lists.iterdir())) == 1 and process.poll() is None
+    os.kill(process.pid, signal.SIGKILL)
+    eventually(lambda: list(lists.iterdir()) == [])
+    assert not kept.exists()
+    process.stop()
+
+
+def test_nothing_can_be_left_to_a_process_that_is_gone(tmp_path: Path) -> None:
+    machine = LocalMachine()
+    with pytest.raises(MachineError, match="the guard cannot wait for process 4194305"):
+        machine.leave_to(2**22 + 1)  # more than Linux counts to
+    machine.close()
+
+
 def test_a_half_written_line_counts_for_nothing() -> None:
     text = '{"add": 1, "remove": "/a"}\n{"add": 2, "argv": ["b"]}\n{"undo": 1}\n{"add": 3, "rem'
     assert list(read_list(text)) == [2]

@@ -84,14 +84,12 @@ def lab_ssh(
     command: Annotated[list[str] | None, typer.Argument(metavar="[COMMAND]...", help="What to run there.")] = None,
 ) -> None:
     """Log in to a lab, or run a command there."""
-    import shlex
-
     from vmtax.lab.home import lab
     from vmtax.lab.reach import route
 
     found = route(lab(name))
     sys.stdout.flush()
-    words = ["--", shlex.join(command)] if command else []
+    words = ["--", *command] if command else []  # joined by spaces for the far shell, as ssh does
     os.execvp("ssh", ["ssh", *found.options, found.destination, *words])
 
 

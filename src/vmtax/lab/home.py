@@ -65,7 +65,7 @@ class Up:
     known_hosts: str
     qmp: str  # socket
     started: float  # seconds since the epoch
-    ready_seconds: float  # from launch to the first answered command
+    ready_seconds: float  # from the beginning of the command that started it to the first answered command
     accelerator_reason: str
     peer_namespace: str | None  # None: user networking plays the peer
     warnings: list[str] = field(default_factory=list)

@@ -93,7 +93,16 @@ def kernel_arguments(spec: LabSpec) -> str:
     """The lab kernel's command line."""
     first_layer = 1 + sum(path.stem != "nvme" for path in spec.disk_files)
     layers = [f"vmtax.layer={_virtio(first_layer + number)}" for number in range(len(spec.layers))]
-    words = ("console=ttyS0", "panic=-1", "quiet", "net.ifnames=0", "intel_iommu=on", "iommu=pt", f"vmtax.lab={spec.name}", *layers)
+    words = (
+        "console=ttyS0",
+        "panic=-1",
+        "quiet",
+        "net.ifnames=0",
+        "intel_iommu=on",
+        "iommu=pt",
+        f"vmtax.lab={spec.name}",
+        *layers,
+    )
     return " ".join(words)
 
 

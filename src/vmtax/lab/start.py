@@ -7,6 +7,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 
@@ -15,7 +16,7 @@ from vmtax.hypervisor import Accelerator, BootFailed, Credentials, Qemu, choose,
 from vmtax.hypervisor.accelerator import probe_spec
 from vmtax.hypervisor.boot import Console, Patience, died, wait_until_ready
 from vmtax.hypervisor.qmp import Qmp, QmpError, Socket
-from vmtax.image import build
+from vmtax.image import build, cache
 from vmtax.image.cache import Image
 from vmtax.image.place import Placed, place
 from vmtax.lab.home import Lab, LabError, NoSuchLab, Record, Software, Up, copy_disk, held, read_record, write
@@ -65,6 +66,8 @@ class _Start:
     accelerator: Accelerator
     credentials: Credentials
     saved: Path | None
+    began: float  # monotonic clock
+    verified: Future[None]  # the image, while the lab boots already
     segment: Segment | None = None
     namespace: str | None = None
     warnings: list[str] = field(default_factory=list)
@@ -92,15 +95,14 @@ def start(one: Lab, wish: Wish, emit: Emit, source: Lab | None = None) -> Up:
                 f"a saved lab has its memory and CPUs: leave out --memory and --vcpus with --from {source.name}"
             )
         local = LocalMachine()
-        kept = False
-        try:
+        with contextlib.ExitStack() as stack:
+            stack.callback(local.close)
             _check_memory(local, size)
-            up = _start(_prepared(one, local, emit, size, source, record))
+            helper = stack.enter_context(ThreadPoolExecutor(1))
+            up = _start(_prepared(one, local, emit, size, source, record, helper))
             local.leave_to(up.pid)
-            kept = True
-        finally:
-            if not kept:
-                local.close()
+            stack.pop_all()
+            helper.shutdown()
     return up
 
 
@@ -121,9 +123,17 @@ def _check_memory(local: LocalMachine, size: Size) -> None:
 
 
 def _prepared(
-    one: Lab, local: LocalMachine, emit: Emit, size: Size, source: Lab | None, record: Record | None
+    one: Lab,
+    local: LocalMachine,
+    emit: Emit,
+    size: Size,
+    source: Lab | None,
+    record: Record | None,
+    helper: ThreadPoolExecutor,
 ) -> _Start:
-    image = build.ensure(emit)
+    began = time.monotonic()
+    image = cache.current() or build.build(emit)
+    verified = helper.submit(cache.verify, image)
     emit(Step(WHAT, "looking at QEMU"))
     placed = place(local, local, image, emit)
     assert placed.tree is not None
@@ -131,7 +141,7 @@ def _prepared(
     saved = source.saved if source else None
     credentials = Credentials.make(local) if saved is None else Credentials.stored(local, saved)
     accelerator = _accelerator(local, qemu, placed, credentials, emit)
-    found = _Start(one, local, emit, size, image, qemu, accelerator, credentials, saved)
+    found = _Start(one, local, emit, size, image, qemu, accelerator, credentials, saved, began, verified)
     if saved is not None and record is not None and (other := found.software.differences(record.software)):
         raise LabError(
             f"the saved state of lab {source.name if source else ''} needs what it was saved with: {'; '.join(other)}; "
@@ -236,7 +246,8 @@ def _attempt(found: _Start, number: int) -> Up:
         stack.callback(machine.close)
         machine.connect(PATIENCE.ready)
         machine.run("true")
-        ready = time.monotonic() - launched
+        ready = time.monotonic() - found.began
+        found.verified.result()
         if spec.saved is not None:
             machine.run("date", "-u", "-s", f"@{time.time():.3f}")  # it stood still meanwhile
         emit(Step(WHAT, f"ready after {ready:.1f} s; its devices settle"))

@@ -1,0 +1,128 @@
+"""One lab, through its whole life; everything it says it has is tried."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.integration.conftest import leftovers, under_way
+from vmtax.image.cache import Image
+from vmtax.lab.home import Lab, Up, lab
+from vmtax.store import Store
+
+NAME = "test"
+HOST = f"lab:{NAME}"
+FILE = "/var/tmp/durable"
+SMALL = """\
+name: small
+layers: [host, vm]
+guest: {vcpus: 1, memory: 512MiB}
+workloads: [boot, {disk: {patterns: [randread-4k-qd1], size: 32MiB, seconds: 2}}]
+rounds: {min: 2, max: 2}
+"""
+
+
+@pytest.fixture(scope="module")
+def home(image: Image, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Where this module's labs and results are."""
+    path = tmp_path_factory.mktemp("lab")
+    with pytest.MonkeyPatch.context() as patch:
+        for kind in ("DATA", "STATE"):
+            patch.setenv(f"XDG_{kind}_HOME", str(path / kind.lower()))
+        yield path
+
+
+@pytest.fixture(scope="module")
+def one(home: Path) -> Iterator[Lab]:
+    """A lab that is up."""
+    found = lab(NAME)
+    vmtax("lab", "start", NAME, "--memory", "2560MiB", "--spares", "2", "--spare-size", "1GiB")
+    yield found
+    up = found.up()
+    if up is not None:
+        vmtax("lab", "stop", NAME)
+        assert leftovers(up.token) == []
+    vmtax("lab", "remove", NAME, "--yes")
+    assert not found.directory.exists()
+
+
+def vmtax(*argv: str, code: int = 0) -> str:
+    """Standard output and error of one command."""
+    done = subprocess.run(
+        [sys.executable, "-m", "vmtax", *argv], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=300
+    )
+    assert done.returncode == code, done.stdout
+    return done.stdout
+
+
+def inside(*argv: str) -> str:
+    return vmtax("lab", "ssh", NAME, "--", *argv)
+
+
+def running(one: Lab) -> Up:
+    up = one.up()
+    assert up is not None
+    return up
+
+
+def test_everything_a_lab_has_works(one: Lab) -> None:
+    found = json.loads(vmtax("doctor", "--host", HOST, "--try", "--yes", "--json"))["data"]
+    tried = {check["name"]: check["status"] for check in found["checks"] if check["group"] == "tried"}
+    assert tried == {}
+
+
+def test_a_power_cut_takes_what_was_not_flushed_and_nothing_else(one: Lab) -> None:
+    up = running(one)
+    inside("echo flushed > /root/durable; sync /root/durable; echo dirty > /root/lost")
+    vmtax("lab", "cut", NAME)
+    assert one.up() is None and leftovers(up.token) == []
+    vmtax("lab", "start", NAME)
+    assert inside("cat /root/durable").strip() == "flushed"
+    assert inside("cat /root/lost || true").strip() != "dirty"
+
+
+def test_a_saved_lab_begins_where_it_was(one: Lab) -> None:
+    inside("echo in memory > /dev/shm/kept; echo on disk > /root/kept")
+    vmtax("lab", "save", NAME)
+    assert inside("cat /dev/shm/kept").strip() == "in memory", "the saved one goes on"
+    other = lab("other")
+    try:
+        began = time.monotonic()
+        vmtax("lab", "start", "other", "--from", NAME)
+        assert time.monotonic() - began < 10
+        words = vmtax(
+            "lab", "ssh", "other", "--", "cat /dev/shm/kept /root/kept; date +%s; ping -V >/dev/null 2>&1; true"
+        )
+        assert words.splitlines()[:2] == ["in memory", "on disk"]
+        assert abs(int(words.splitlines()[2]) - time.time()) < 5, "its clock was set"
+        assert running(one).port != running(other).port, "two labs at once"
+    finally:
+        vmtax("lab", "stop", "other")
+        vmtax("lab", "remove", "other", "--yes")
+
+
+def test_a_lab_that_dies_under_a_run_ends_the_run_with_that_as_its_reason(one: Lab, home: Path) -> None:
+    (home / "p.yaml").write_text(SMALL)
+    up = running(one)
+    with under_way("run", "p.yaml", "--host", HOST, "--yes", directory=home, trials=1) as (process, token):
+        os.kill(up.pid, signal.SIGKILL)
+        assert process.wait(60) == 1
+        assert process.stderr is not None
+        words = process.stderr.read()
+    assert "host: the connection is gone" in words and "vmtax run --resume" in words
+    assert leftovers(token) == [] and one.up() is None
+    vmtax("lab", "start", NAME)
+    vmtax("run", "--resume", "--yes", "-o", str(home / "r.html"))
+    with Store() as store:
+        found = store.load()
+    assert found.state == "complete"
+    assert "emulated" in (home / "r.html").read_text()
+    assert inside("ls /var/tmp").strip() == "", "what the run had left in the lab is gone"
