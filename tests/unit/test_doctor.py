@@ -18,7 +18,7 @@ from vmtax.doctor.readings import Readings, free_bytes, processes, read
 from vmtax.image import cache, place
 from vmtax.image.cache import Image
 from vmtax.machine.fake import Answers, Argv, FakeMachine, Reply
-from vmtax.meter import disk, facts, pressure
+from vmtax.meter import below, disk, facts, pressure
 from vmtax.meter.text import GREP, cpu_numbers
 from vmtax.report.doctor import diagnosis_data, render, verdict
 
@@ -94,7 +94,8 @@ def machine(
         (*GREP, "", *facts.FILES): Reply(files, code=2),
         facts.FIND: found,
         asks((*GREP, *facts.INCLUDES)): more,
-        ("systemd-detect-virt", "--vm"): changed.get("virt", "none\n"),
+        below.CPUID: changed.get("cpuid", Reply(code=1)),
+        below.DETECT: changed.get("virt", "none\n"),
         readings.OPENS: changed.get("opens", "/dev/kvm\n/dev/net/tun\n"),
         readings.MORE_FILES: extra,
         asks(readings.HAVE): changed.get("tools", "\n".join(readings.TOOLS) + "\n/usr/bin/python3\n"),

@@ -24,7 +24,7 @@ LEVELS = (
     {"environment"},
     {"ranking"},
     {"compare", "plan", "plan_advice", "plan_rules", "plan_yaml", "plan_error", "store"},
-    {"ceiling", "schedule", "stopping", "sides", "treatment", "workload", "network", "storage", "meter"},
+    {"ceiling", "schedule", "stopping", "emulation", "sides", "treatment", "workload", "network", "storage", "meter"},
     {"hypervisor"},
     {"image"},
     {"machine"},

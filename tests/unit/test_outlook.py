@@ -8,7 +8,9 @@ import pytest
 
 from vmtax.environment import EnvironmentOptions
 from vmtax.machine.fake import FakeMachine, Reply
+from vmtax.meter import below
 from vmtax.meter.disk import FINDMNT, LSBLK
+from vmtax.meter.text import GREP
 from vmtax.outlook import outlook
 from vmtax.plan import Plan, load, parse
 from vmtax.plan_advice import seconds_per_round
@@ -18,10 +20,12 @@ GIB = 2**30
 MOUNT = {"target": "/", "source": "/dev/nvme0n1p2", "fstype": "xfs", "options": "rw", "avail": 50 * GIB}
 
 
-def host(*, root: bool = True, available: int = 8 * GIB) -> FakeMachine:
+def host(*, root: bool = True, available: int = 8 * GIB, cpu: str = "", cpuid: str = "") -> FakeMachine:
     """Answers what is read; whatever else is asked fails the test, so nothing is set up."""
     return FakeMachine(
         answers={
+            (*GREP, "", *below.FILES): Reply(cpu, code=2),
+            below.CPUID: cpuid,
             ("id", "-u"): "0\n" if root else "1000\n",
             ("cat", "/proc/meminfo"): f"MemTotal: 1 kB\nMemAvailable:   {available // 1024} kB\n",
             (*FINDMNT, "/var/tmp"): json.dumps({"filesystems": [MOUNT]}),
