@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from vmtax import ceiling, schedule, stats
-from vmtax.emulation import emulated
+from vmtax.emulation import emulated, on_emulated_hosts
 from vmtax.result import Better, Boot, Comparison, Experiment, Json, Metric, Treatment, Trial, Verdict
 from vmtax.sides import is_host
 from vmtax.stopping import Stopping
@@ -33,6 +33,7 @@ class _Records:
     layers: dict[str, str] = field(default_factory=dict)  # treatment name -> layer
     sides: dict[str, str] = field(default_factory=dict)  # treatment name -> Treatment.side
     emulated: frozenset[str] = frozenset()  # names of treatments
+    on_emulated_hosts: frozenset[str] = frozenset()  # those of them whose host itself is
     positions: dict[tuple[int, str], int] = field(default_factory=dict)  # round, treatment name -> place in its order
     last_round: int = 0
     memory_rate: float | None = None  # of the host, in B/s
@@ -66,6 +67,7 @@ def comparisons(
     records.layers = {treatment.name: treatment.layer for treatment in treatments}
     records.sides = {treatment.name: treatment.side for treatment in treatments}
     records.emulated = emulated(treatments, boots, facts or {})
+    records.on_emulated_hosts = on_emulated_hosts(treatments, facts or {})
     sides = {side: _reduce(rounds) for side, rounds in records.values.items()}
     records.memory_rate = _memory_rate(sides, records.layers)
     pairs = contrasts(treatments)
@@ -315,10 +317,10 @@ def _memory_rate(sides: Mapping[Side, _Reduced], layers: Mapping[str, str]) -> f
 def _boot_warnings(name: str, records: _Records) -> Iterator[str]:
     boots = records.boots.get(name, ())
     if name in records.emulated:
-        by_itself = any(boot.accelerator == "tcg" for boot in boots)
+        cure = "on a host whose CPU is real" if name in records.on_emulated_hosts else "where /dev/kvm works"
         yield (
             f"emulated: {name} ran on an emulated CPU (TCG), which shows that it works and not what hardware costs:"
-            f" repeat {'where /dev/kvm works' if by_itself else 'on a host whose CPU is real'}"
+            f" repeat {cure}"
         )
     # What stands before the colon is the kind; what follows differs from boot to boot.
     kinds = Counter(kind for boot in boots for kind in {warning.partition(":")[0] for warning in boot.warnings})

@@ -216,6 +216,7 @@ def test_a_cloud_vm_as_a_user_over_ssh() -> None:
     host = machine(files, "", AMD_MORE, AMD_EXTRA.replace("debian", "fedora"), **changed)
     diagnosis = diagnose(examined(host, "ssh://admin@cloud"))
     assert by_name(diagnosis, "disturbance")["bare metal"].text.startswith("this host is itself a VM (amazon)")
+    assert by_name(diagnosis, "disturbance")["bare metal"].text.endswith("what is measured is what nesting adds")
     needs = by_name(diagnosis, "need")
     assert needs["KVM"].text == "no /dev/kvm, and the CPU shows neither vmx nor svm"
     assert needs["KVM"].remedy == "enable nested virtualization where this VM runs, or use bare metal"
@@ -224,6 +225,16 @@ def test_a_cloud_vm_as_a_user_over_ssh() -> None:
     assert {check.name for check in diagnosis.bad} == {"host", "VM"}
     shown = render(diagnosis, 80).plain
     assert shown.count("install bubblewrap") == 1, "a remedy is told once"
+
+
+def test_an_emulated_host_is_called_so() -> None:
+    files = AMD_FILES.replace("svm", "svm hypervisor")
+    host = machine(files, KVM_AMD, AMD_MORE, AMD_EXTRA, cpuid=f"{b'TCGTCGTCGTCG'.hex()}\n{bytes(12).hex()}\n")
+    check = by_name(diagnose(examined(host)), "disturbance")["bare metal"]
+    assert (check.status, check.text) == (
+        "disturbs",
+        "this host is itself emulated (QEMU's TCG): its figures are marked so, and none is what hardware costs",
+    )
 
 
 @pytest.mark.parametrize(

@@ -61,6 +61,20 @@ def test_what_how_long_how_much_is_written_where_and_what_it_needs() -> None:
     assert "bridge" in lines["as root"] and "first" in lines
 
 
+@pytest.mark.parametrize(
+    ("signature", "words"),
+    [
+        ("TCGTCGTCGTCG", "an emulated CPU (TCG): every figure will be marked so, none is what hardware costs"),
+        ("KVMKVMKVM\0\0\0", "kvm, being itself a VM: the figures will tell what nesting adds to it"),
+    ],
+)
+def test_what_the_host_itself_runs_on_is_told(signature: str, words: str) -> None:
+    cpu = "/proc/cpuinfo:flags\t: svm hypervisor\n"
+    cpuid = f"{signature.encode().hex()}\n{bytes(12).hex()}\n"
+    assert said(load("quick"), host(cpu=cpu, cpuid=cpuid))["runs on"] == words
+    assert "runs on" not in said(load("quick"), host(cpu="/proc/cpuinfo:flags\t: svm\n")), "bare metal"
+
+
 def test_who_goes_on_is_told_of_the_rest() -> None:
     lines = said(load("quick"), host(root=False), earlier=100.0, done=5)
     assert "7 rounds, 5 of them done" in lines["what"] and lines["how long"].startswith("about 3 m 20 s for 2 rounds")
