@@ -81,6 +81,7 @@ class Lab:
             credentials=credentials or object(),
             cpus="0,1",
             is_root=("host" if host.path == "host" else "other") in self.root_on,
+            host_emulated=self.facts_of(host.path).get("emulated_cpu") is True,
             first_writes=self.first_writes,
         )
         if self.interleave_with is not None:

@@ -140,6 +140,15 @@ def large_experiment(measurements: int) -> Experiment:
     return sample_experiment(measurements=measurements, emulated=False)
 
 
+def on_emulated_host(experiment: Experiment, *paths: str) -> Experiment:
+    """The same experiment, its host under test itself emulated, as a run on it is stored; `paths`: of other hosts."""
+    facts = dict(experiment.facts)
+    for path in ("host", *paths):
+        facts[path] = {**facts["host"], "virtualized": True, "hypervisor": "qemu", "emulated_cpu": True}
+    boots = tuple(dataclasses.replace(boot, accelerator="kvm", emulated=True) for boot in experiment.boots)
+    return dataclasses.replace(experiment, facts=facts, boots=boots)
+
+
 def unstarted(experiment: Experiment, **changes: Any) -> Experiment:
     """The same experiment as it is before its first round, then with `changes`."""
     empty = dataclasses.replace(experiment, state="running", finished=None, boots=(), trials=(), facts={}, notes=())

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from vmtax import ceiling, schedule, stats
-from vmtax.result import Better, Boot, Comparison, Experiment, Metric, Treatment, Trial, Verdict
+from vmtax.emulation import emulated, on_emulated_hosts
+from vmtax.result import Better, Boot, Comparison, Experiment, Json, Metric, Treatment, Trial, Verdict
 from vmtax.sides import is_host
 from vmtax.stopping import Stopping
 
@@ -31,6 +32,8 @@ class _Records:
     boots: dict[str, list[Boot]] = field(default_factory=lambda: defaultdict(list))
     layers: dict[str, str] = field(default_factory=dict)  # treatment name -> layer
     sides: dict[str, str] = field(default_factory=dict)  # treatment name -> Treatment.side
+    emulated: frozenset[str] = frozenset()  # names of treatments
+    on_emulated_hosts: frozenset[str] = frozenset()  # those of them whose host itself is
     positions: dict[tuple[int, str], int] = field(default_factory=dict)  # round, treatment name -> place in its order
     last_round: int = 0
     memory_rate: float | None = None  # of the host, in B/s
@@ -45,7 +48,11 @@ class _Reduced:
 
 
 def comparisons(
-    treatments: Sequence[Treatment], trials: Sequence[Trial], boots: Sequence[Boot], alpha: float = 0.05
+    treatments: Sequence[Treatment],
+    trials: Sequence[Trial],
+    boots: Sequence[Boot],
+    alpha: float = 0.05,
+    facts: Mapping[str, Json] | None = None,
 ) -> tuple[Comparison, ...]:
     """Every contrast of every metric, metrics in order of appearance, contrasts in the order of `contrasts`.
 
@@ -53,10 +60,14 @@ def comparisons(
     treatment, metric) are first reduced to one, for a boot is the unit. A metric that one side does not have by design
     (a host has no boot time) gives no comparison; one that failed there gives a comparison without rounds, whose ratio
     is NaN and whose warnings say why.
+
+    facts: by machine path; they tell which host under test is itself emulated
     """
     records = _group(trials, boots)
     records.layers = {treatment.name: treatment.layer for treatment in treatments}
     records.sides = {treatment.name: treatment.side for treatment in treatments}
+    records.emulated = emulated(treatments, boots, facts or {})
+    records.on_emulated_hosts = on_emulated_hosts(treatments, facts or {})
     sides = {side: _reduce(rounds) for side, rounds in records.values.items()}
     records.memory_rate = _memory_rate(sides, records.layers)
     pairs = contrasts(treatments)
@@ -68,7 +79,7 @@ def of(experiment: Experiment) -> tuple[Comparison, ...]:
     """All comparisons of a stored experiment, at the confidence that its way of stopping allows."""
     alpha = Stopping.of(experiment.plan).alpha
     trials = schedule.counted_in(experiment)
-    return comparisons(experiment.treatments, trials, experiment.boots, alpha)
+    return comparisons(experiment.treatments, trials, experiment.boots, alpha, experiment.facts)
 
 
 def boot_numbers(trials: Sequence[Trial]) -> dict[Side, dict[int, float]]:
@@ -197,7 +208,7 @@ def _compare(
         *_unusable_warnings(have),
         *ceiling.warnings(metric, (low, high), result, records.memory_rate),
         *_session_warnings(*(records.sides[name] for name in names)),
-        *(warning for name in names for warning in _boot_warnings(name, records.boots.get(name, ()))),
+        *(warning for name in names for warning in _boot_warnings(name, records)),
     )
     return Comparison(
         metric=metric,
@@ -303,11 +314,13 @@ def _memory_rate(sides: Mapping[Side, _Reduced], layers: Mapping[str, str]) -> f
     return max(found, default=None)
 
 
-def _boot_warnings(name: str, boots: Sequence[Boot]) -> Iterator[str]:
-    if any(boot.emulated for boot in boots):
+def _boot_warnings(name: str, records: _Records) -> Iterator[str]:
+    boots = records.boots.get(name, ())
+    if name in records.emulated:
+        cure = "on a host whose CPU is real" if name in records.on_emulated_hosts else "where /dev/kvm works"
         yield (
             f"emulated: {name} ran on an emulated CPU (TCG), which shows that it works and not what hardware costs:"
-            " repeat where /dev/kvm works"
+            f" repeat {cure}"
         )
     # What stands before the colon is the kind; what follows differs from boot to boot.
     kinds = Counter(kind for boot in boots for kind in {warning.partition(":")[0] for warning in boot.warnings})

@@ -19,6 +19,7 @@ from vmtax.image.place import Placed, place
 from vmtax.machine import Machine
 from vmtax.machine.guarded import GuardedMachine
 from vmtax.machine.local import LocalMachine
+from vmtax.meter.below import read_below
 from vmtax.meter.memory import available_memory
 from vmtax.meter.text import cpu_numbers
 from vmtax.network import END_ADDRESS, PEER_ADDRESS, Segment
@@ -80,6 +81,7 @@ class Environment:
     credentials: Credentials
     cpus: str  # the CPUs that the host layer gets, as taskset takes them
     is_root: bool  # on the host under test
+    host_emulated: bool = False  # the host under test itself runs on TCG, and so all that runs on it
     qemu: Qemu | None = None  # None where no guest is asked for
     accelerator: Accelerator | None = None
     segment: Segment | None = None
@@ -111,7 +113,8 @@ class Environment:
 
     @property
     def emulated(self) -> bool:
-        return self.accelerator is not None and self.accelerator.name == "tcg"
+        """Some layer is."""
+        return self.host_emulated or (self.accelerator is not None and self.accelerator.name == "tcg")
 
     def wants(self, name: str) -> bool:
         return any(workload.name == name for workload in self.workloads)
@@ -200,6 +203,7 @@ def examine(
     """
     _check_host(host)
     _check_memory(host, plan)
+    below = read_below(host)
     environment = Environment(
         local=local,
         host=host,
@@ -210,10 +214,28 @@ def examine(
         credentials=credentials or Credentials.make(local),
         cpus=_cpus(host, plan.guest.vcpus),
         is_root=is_root(host),
+        host_emulated=below["emulated_cpu"] is True,
     )
+    if (note := note_of_below(below)) is not None:
+        environment.notes.append(note)
     choose_hypervisor(environment, options.qemu, emit)
     environment.workloads = plan.build_workloads(emulated=environment.emulated)
     return environment
+
+
+def note_of_below(below: Json) -> str | None:
+    """What it makes of the figures that the host is itself a VM, or emulated; None on bare metal."""
+    if below["emulated_cpu"]:
+        return (
+            "The host under test is itself emulated (TCG), and so is all that runs on it, also a guest on KVM. "
+            "The numbers show that things work, not what hardware costs."
+        )
+    if not below["virtualized"]:
+        return None
+    return (
+        f"The host under test is itself a VM (under {below['hypervisor'] or 'an unknown hypervisor'}): "
+        "what is measured is what nesting adds to it, not what a first VM costs on the bare machine."
+    )
 
 
 def provision(environment: Environment, emit: Callable[[Event], None], options: EnvironmentOptions) -> None:

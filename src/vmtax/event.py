@@ -29,6 +29,7 @@ class RunStarted:
     treatments: tuple[Treatment, ...]
     rounds_min: int
     rounds_max: int
+    emulated: bool = False  # the host under test itself is, and so every figure
 
 
 @dataclass(frozen=True, slots=True)

@@ -127,9 +127,15 @@ def _two_qemus(
 def refuse_unlike(own: Environment, theirs: Environment) -> None:
     """Raises CannotMeasure where the sides would be set up so differently that no contrast of them means anything."""
     labels = _labels(own, theirs)
-    if own.emulated != theirs.emulated:
-        kvm, tcg = labels if theirs.emulated else reversed(labels)
-        emulated = theirs if theirs.emulated else own
+    if own.host_emulated != theirs.host_emulated:
+        real, played = labels if theirs.host_emulated else reversed(labels)
+        raise CannotMeasure(
+            f"{played} is itself emulated (TCG) and {real} is not: emulated is not compared with not emulated; "
+            "interleave two hosts of one kind"
+        )
+    if _guests_emulated(own) != _guests_emulated(theirs):
+        kvm, tcg = labels if _guests_emulated(theirs) else reversed(labels)
+        emulated = theirs if _guests_emulated(theirs) else own
         assert emulated.accelerator is not None
         raise CannotMeasure(
             f"{kvm} runs guests on KVM, {tcg} emulates them ({emulated.accelerator.reason}): emulated is not"
@@ -141,6 +147,10 @@ def refuse_unlike(own: Environment, theirs: Environment) -> None:
             f"root on {root} and a user on {user}: bridge and cold caches would be on one side only; "
             "be root on both, or on neither"
         )
+
+
+def _guests_emulated(environment: Environment) -> bool:
+    return environment.accelerator is not None and environment.accelerator.name == "tcg"
 
 
 def host_facts(environments: Environments) -> dict[str, Json]:

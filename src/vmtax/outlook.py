@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from vmtax.environment import CannotMeasure, EnvironmentOptions, disk_bytes, is_root, memory_bytes
 from vmtax.machine import Machine
+from vmtax.meter.below import read_below
 from vmtax.meter.disk import disk_facts
 from vmtax.meter.memory import available_memory
 from vmtax.plan import Plan
@@ -62,7 +63,8 @@ def outlook(
     for machine, theirs in places:
         if other is not None:
             lines.append(Line("on", other.path if machine is other else plan.host))
-        lines += [*_writes(plan, theirs, machine, options, executions), Line("needs", _needs(plan, machine))]
+        writes = _writes(plan, theirs, machine, options, executions)
+        lines += [*_runs_on(machine), *writes, Line("needs", _needs(plan, machine))]
         root = is_root(machine)
         lines.append(Line("as root" if root else "as a user", ROOT if root else USER))
     if builds_image:
@@ -102,6 +104,17 @@ def _executions(plan: Plan, rounds: int, done: int) -> int:
         return plan.iterations * rounds
     pilot = min(rounds, max(0, PILOT_ROUNDS - done))
     return pilot * PILOT_ITERATIONS + (rounds - pilot) * MOST_ITERATIONS
+
+
+def _runs_on(host: Machine) -> list[Line]:
+    """What makes of all figures something else; nothing on bare metal."""
+    below = read_below(host)
+    if below["emulated_cpu"]:
+        return [Line("runs on", "an emulated CPU (TCG): every figure will be marked so, none is what hardware costs")]
+    if not below["virtualized"]:
+        return []
+    hypervisor = below["hypervisor"] or "an unknown hypervisor"
+    return [Line("runs on", f"{hypervisor}, being itself a VM: the figures will tell what nesting adds to it")]
 
 
 def _writes(

@@ -53,7 +53,7 @@ class Boot:
     treatment: str  # Treatment.name
     path: str  # the machine's path: "host/vm", "host/vm/vm"
     accelerator: str  # "kvm" or "tcg"
-    emulated: bool  # True when this guest, or any guest below it, runs on TCG
+    emulated: bool  # True when this guest, or any machine below it, runs on TCG
     argv: tuple[str, ...]  # the whole QEMU command line
     ready_seconds: float  # launch to first answered command
     kernel_seconds: float  # the guest kernel's own share of ready_seconds

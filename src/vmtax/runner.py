@@ -185,7 +185,8 @@ def _rounds(active: Run, pace: Pace, clock: float) -> None:
     first = active.before.round
     if first > active.pilot:
         _plan_iterations(active)
-    active.emit(RunStarted(active.id, active.treatments, plan.rounds.min, plan.rounds.max))
+    emulated = any(environment.host_emulated for environment in active.environments.values())
+    active.emit(RunStarted(active.id, active.treatments, plan.rounds.min, plan.rounds.max, emulated))
     for number, order in enumerate(shuffled_rounds(active.treatments, active.seed), start=1):
         if number < first:
             continue
@@ -388,7 +389,7 @@ def _keep_facts(active: Run, path: str, facts: Json) -> None:
 def _primary(active: Run) -> tuple[Comparison, ...]:
     """The comparisons that stopping is about."""
     trials = schedule.counted(active.trials, active.schedules)
-    found = compare.comparisons(active.treatments, trials, active.boots, active.plan.stopping().alpha)
+    found = compare.comparisons(active.treatments, trials, active.boots, active.plan.stopping().alpha, active.facts)
     repeats = {treatment.name for treatment in active.treatments if treatment.repeats is not None}
     primary = active.plan.primary
     return tuple(entry for entry in found if entry.metric.name in primary and entry.treatment not in repeats)

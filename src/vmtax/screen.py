@@ -89,9 +89,9 @@ class State:
                 self.step = printable(f"{what}{share}: {detail}" if detail else f"{what}{share}")
             case event.Notice(text):
                 return Text(printable(text), style="yellow")
-            case event.RunStarted(experiment, treatments, _, rounds_max):
+            case event.RunStarted(experiment, treatments, _, rounds_max, emulated):
                 self.treatments = [treatment.name for treatment in treatments]
-                self.planned, self.step = rounds_max, ""
+                self.planned, self.step, self.emulated = rounds_max, "", emulated
                 return Text(f"run {experiment}")
             case event.TreatmentStarted(_, _, treatment):
                 self.doing = {treatment: "booting" if treatment != "host" else "settling"}

@@ -13,6 +13,8 @@ from vmtax.hypervisor.boot import Patience
 from vmtax.image.place import IN_GUEST
 from vmtax.machine import CommandFailed, MachineLost
 from vmtax.machine.local import LocalMachine
+from vmtax.meter import below
+from vmtax.meter.facts import read_facts
 
 
 def test_a_guest_answers_carries_a_nested_guest_and_ends(
@@ -48,6 +50,18 @@ def test_a_guest_answers_carries_a_nested_guest_and_ends(
             assert nested.shut_down() < 20
         assert carrier.shut_down() < 20
         assert carrier.warnings == []
+
+
+def test_an_emulated_guest_reads_that_it_is(
+    shared_local: LocalMachine, credentials: Credentials, spec: GuestSpec
+) -> None:
+    """So it would be as a host under test."""
+    with booted(shared_local, replace(spec, vcpus=1), credentials, shared_local) as guest:
+        machine = guest.machine
+        facts = read_facts(machine)
+        assert (facts["virtualized"], facts["hypervisor"], facts["emulated_cpu"]) == (True, "qemu", True)
+        told = machine.run(*below.CPUID)
+        assert below.signatures(told)[0] == "TCGTCGTCGTCG", "by the instruction, not by what stands in for it"
 
 
 def test_files_and_commands_of_a_guest(

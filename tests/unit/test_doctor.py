@@ -18,7 +18,7 @@ from vmtax.doctor.readings import Readings, free_bytes, processes, read
 from vmtax.image import cache, place
 from vmtax.image.cache import Image
 from vmtax.machine.fake import Answers, Argv, FakeMachine, Reply
-from vmtax.meter import disk, facts, pressure
+from vmtax.meter import below, disk, facts, pressure
 from vmtax.meter.text import GREP, cpu_numbers
 from vmtax.report.doctor import diagnosis_data, render, verdict
 
@@ -94,7 +94,8 @@ def machine(
         (*GREP, "", *facts.FILES): Reply(files, code=2),
         facts.FIND: found,
         asks((*GREP, *facts.INCLUDES)): more,
-        ("systemd-detect-virt", "--vm"): changed.get("virt", "none\n"),
+        below.CPUID: changed.get("cpuid", Reply(code=1)),
+        below.DETECT: changed.get("virt", "none\n"),
         readings.OPENS: changed.get("opens", "/dev/kvm\n/dev/net/tun\n"),
         readings.MORE_FILES: extra,
         asks(readings.HAVE): changed.get("tools", "\n".join(readings.TOOLS) + "\n/usr/bin/python3\n"),
@@ -215,6 +216,7 @@ def test_a_cloud_vm_as_a_user_over_ssh() -> None:
     host = machine(files, "", AMD_MORE, AMD_EXTRA.replace("debian", "fedora"), **changed)
     diagnosis = diagnose(examined(host, "ssh://admin@cloud"))
     assert by_name(diagnosis, "disturbance")["bare metal"].text.startswith("this host is itself a VM (amazon)")
+    assert by_name(diagnosis, "disturbance")["bare metal"].text.endswith("what is measured is what nesting adds")
     needs = by_name(diagnosis, "need")
     assert needs["KVM"].text == "no /dev/kvm, and the CPU shows neither vmx nor svm"
     assert needs["KVM"].remedy == "enable nested virtualization where this VM runs, or use bare metal"
@@ -223,6 +225,16 @@ def test_a_cloud_vm_as_a_user_over_ssh() -> None:
     assert {check.name for check in diagnosis.bad} == {"host", "VM"}
     shown = render(diagnosis, 80).plain
     assert shown.count("install bubblewrap") == 1, "a remedy is told once"
+
+
+def test_an_emulated_host_is_called_so() -> None:
+    files = AMD_FILES.replace("svm", "svm hypervisor")
+    host = machine(files, KVM_AMD, AMD_MORE, AMD_EXTRA, cpuid=f"{b'TCGTCGTCGTCG'.hex()}\n{bytes(12).hex()}\n")
+    check = by_name(diagnose(examined(host)), "disturbance")["bare metal"]
+    assert (check.status, check.text) == (
+        "disturbs",
+        "this host is itself emulated (QEMU's TCG): its figures are marked so, and none is what hardware costs",
+    )
 
 
 @pytest.mark.parametrize(

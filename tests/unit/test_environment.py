@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from vmtax import environment
-from vmtax.environment import CannotMeasure
+from vmtax.environment import CannotMeasure, note_of_below
 from vmtax.hypervisor import QemuError, find_qemu
 from vmtax.machine.fake import FakeMachine, Reply
 
@@ -69,3 +69,12 @@ def test_qemu_steady_enough_to_emulate() -> None:
     new = find_qemu(FakeMachine(answers={QEMU: "QEMU emulator version 10.0.13\n"}), None)
     assert (old.version, old.emulates_steadily) == ("7.2.22", False)
     assert (new.version, new.emulates_steadily) == ("10.0.13", True)
+
+
+def test_what_the_host_itself_runs_on_is_noted_beside_the_figures() -> None:
+    metal = {"virtualized": False, "hypervisor": None, "emulated_cpu": False}
+    assert note_of_below(metal) is None
+    assert note_of_below(dict.fromkeys(metal)) is None, "what is not known is not claimed"
+    guest = note_of_below(metal | {"virtualized": True, "hypervisor": "kvm"}) or ""
+    assert "itself a VM (under kvm)" in guest and "what nesting adds" in guest and "emulated" not in guest
+    assert "itself emulated (TCG)" in (note_of_below(metal | {"virtualized": True, "emulated_cpu": True}) or "")

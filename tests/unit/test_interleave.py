@@ -16,8 +16,9 @@ from tests.unit.test_runner import identity
 from vmtax import compare
 from vmtax.cli.app import BadUse
 from vmtax.cli.measuring import Work, _alone
+from vmtax.emulation import emulated_treatments
 from vmtax.environment import CannotMeasure, EnvironmentOptions
-from vmtax.event import Notice
+from vmtax.event import Notice, RunStarted
 from vmtax.interleave import why_not
 from vmtax.machine import MachineLost
 from vmtax.machine.fake import Reply
@@ -262,6 +263,26 @@ def test_emulated_is_not_compared_with_not_emulated(
     assert "\n" not in str(failure.value)
     with made.store as store:
         assert store.experiments() == [], "nothing was begun"
+
+
+@pytest.mark.parametrize("layers", ["[host]", "[host, vm]"])
+@pytest.mark.parametrize("real", ["local", B])
+def test_an_emulated_host_is_not_interleaved_with_a_real_one(lab: Callable[..., Lab], layers: str, real: str) -> None:
+    made = lab(B, SEVEN.replace("[host, vm]", layers))
+    made.facts["emulated_cpu"] = real != "local"
+    made.other_facts["emulated_cpu"] = real != B
+    played = B if real == "local" else "local"
+    with pytest.raises(CannotMeasure, match=re.escape(f"{played} is itself emulated (TCG) and {real} is not")):
+        made.run()
+
+
+def test_two_emulated_hosts_are_interleaved_and_every_figure_says_so(lab: Callable[..., Lab]) -> None:
+    made = lab(B)
+    made.facts["emulated_cpu"] = True
+    found = made.run()
+    assert emulated_treatments(found) == {treatment.name for treatment in found.treatments}
+    (started,) = (event for event in made.events if isinstance(event, RunStarted))
+    assert started.emulated, "the screen marks them from the first interval on"
 
 
 def test_root_on_one_host_only_is_refused(lab: Callable[..., Lab]) -> None:

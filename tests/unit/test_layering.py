@@ -26,7 +26,7 @@ LEVELS = (
     {"ranking"},
     {"compare", "plan", "plan_advice", "plan_rules", "plan_yaml", "plan_error", "store"},
     {"lab"},
-    {"ceiling", "schedule", "stopping", "sides", "treatment", "workload", "network", "storage", "meter"},
+    {"ceiling", "schedule", "stopping", "emulation", "sides", "treatment", "workload", "network", "storage", "meter"},
     {"hypervisor"},
     {"image"},
     {"machine"},

@@ -8,7 +8,9 @@ import pytest
 
 from vmtax.environment import EnvironmentOptions
 from vmtax.machine.fake import FakeMachine, Reply
+from vmtax.meter import below
 from vmtax.meter.disk import FINDMNT, LSBLK
+from vmtax.meter.text import GREP
 from vmtax.outlook import outlook
 from vmtax.plan import Plan, load, parse
 from vmtax.plan_advice import seconds_per_round
@@ -18,10 +20,12 @@ GIB = 2**30
 MOUNT = {"target": "/", "source": "/dev/nvme0n1p2", "fstype": "xfs", "options": "rw", "avail": 50 * GIB}
 
 
-def host(*, root: bool = True, available: int = 8 * GIB) -> FakeMachine:
+def host(*, root: bool = True, available: int = 8 * GIB, cpu: str = "", cpuid: str = "") -> FakeMachine:
     """Answers what is read; whatever else is asked fails the test, so nothing is set up."""
     return FakeMachine(
         answers={
+            (*GREP, "", *below.FILES): Reply(cpu, code=2),
+            below.CPUID: cpuid,
             ("id", "-u"): "0\n" if root else "1000\n",
             ("cat", "/proc/meminfo"): f"MemTotal: 1 kB\nMemAvailable:   {available // 1024} kB\n",
             (*FINDMNT, "/var/tmp"): json.dumps({"filesystems": [MOUNT]}),
@@ -55,6 +59,20 @@ def test_what_how_long_how_much_is_written_where_and_what_it_needs() -> None:
     assert lines["writes"].endswith("; removed again")
     assert lines["needs"] == "2 CPUs, 2.1 GiB of memory at a time (8.0 GiB available)"
     assert "bridge" in lines["as root"] and "first" in lines
+
+
+@pytest.mark.parametrize(
+    ("signature", "words"),
+    [
+        ("TCGTCGTCGTCG", "an emulated CPU (TCG): every figure will be marked so, none is what hardware costs"),
+        ("KVMKVMKVM\0\0\0", "kvm, being itself a VM: the figures will tell what nesting adds to it"),
+    ],
+)
+def test_what_the_host_itself_runs_on_is_told(signature: str, words: str) -> None:
+    cpu = "/proc/cpuinfo:flags\t: svm hypervisor\n"
+    cpuid = f"{signature.encode().hex()}\n{bytes(12).hex()}\n"
+    assert said(load("quick"), host(cpu=cpu, cpuid=cpuid))["runs on"] == words
+    assert "runs on" not in said(load("quick"), host(cpu="/proc/cpuinfo:flags\t: svm\n")), "bare metal"
 
 
 def test_who_goes_on_is_told_of_the_rest() -> None:

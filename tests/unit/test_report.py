@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from rich.console import Console, RenderableType
 
-from tests.sample import sample_experiment
+from tests.sample import on_emulated_host, sample_experiment
 from vmtax.compare import comparisons
 from vmtax.report.json import envelope, experiment_data
 from vmtax.report.summary import Finding, banner, findings, headline
@@ -26,7 +26,7 @@ GOLDEN = Path(__file__).parents[1] / "golden"
 
 
 def compared(experiment: Experiment) -> tuple[Comparison, ...]:
-    return comparisons(experiment.treatments, experiment.trials, experiment.boots)
+    return comparisons(experiment.treatments, experiment.trials, experiment.boots, facts=experiment.facts)
 
 
 def sentences(experiment: Experiment) -> dict[str, str]:
@@ -106,6 +106,30 @@ def test_every_number_of_an_emulated_sentence_says_so() -> None:
         assert quantities and sentence.count("emulated") == len(quantities), sentence
     assert banner(sample_experiment(emulated=False)) is None
     assert "TCG" in (banner(experiment) or "")
+
+
+def test_on_an_emulated_host_every_number_says_so_the_hosts_too() -> None:
+    experiment = on_emulated_host(sample_experiment(emulated=False))
+    assert (banner(experiment) or "").startswith("The host under test is itself emulated (TCG), and so is every figure")
+    table = view(experiment, compared(experiment))
+    assert table.emulated == {"host", "vm", "nested"}
+    rows = [row for section in table.sections for case in section.cases for row in case.rows]
+    numbers = [number for row in rows for number in (*row.medians, *row.effects) if number is not None]
+    assert len(numbers) > 100 and all(number.emulated for number in numbers)
+    alone = dataclasses.replace(experiment, treatments=experiment.treatments[:1], boots=())
+    assert view(alone, ()).emulated == {"host"} and banner(alone) == banner(experiment), "without any guest"
+    (warnings,) = {entry.warnings for entry in compared(experiment) if entry.treatment == "vm" and entry.rounds}
+    assert [text.partition(" ran ")[0] for text in warnings] == ["emulated: host", "emulated: vm"]
+    assert all("on a host whose CPU is real" in text for text in warnings), "KVM works there"
+
+
+def test_two_emulated_hosts_are_told_as_two() -> None:
+    experiment = sample_experiment(emulated=False)
+    there = [dataclasses.replace(t, name=f"{t.name} on ssh://b", side="ssh://b") for t in experiment.treatments]
+    both = dataclasses.replace(experiment, treatments=(*experiment.treatments, *there))
+    assert (banner(on_emulated_host(both, "ssh://b")) or "").startswith("Both hosts under test are themselves emulated")
+    one = dataclasses.replace(on_emulated_host(both), boots=())
+    assert (banner(one) or "").startswith("host, vm, nested ran on an emulated CPU"), "only that side's"
 
 
 def test_an_interval_that_includes_zero_is_no_cost() -> None:

@@ -13,7 +13,7 @@ import pyarrow.parquet
 import pytest
 from markdown_it import MarkdownIt
 
-from tests.sample import sample_experiment
+from tests.sample import on_emulated_host, sample_experiment
 from tests.unit.test_report import check_golden, compared, renamed
 from tests.unit.test_report_html import HOSTILE, Page, hostile
 from vmtax.report.formats import FORMATS, FormatError, find
@@ -91,6 +91,18 @@ def test_every_emulated_number_of_the_markdown_says_so() -> None:
         guests = [cell for cell in cells if "emulated" in cell]
         assert len(guests) == len(cells) - (1 if "launch" in name or len(cells) == 4 else 2), (name, cells)
     assert "emulated" not in made("markdown", sample_experiment(emulated=False)).decode().lower()
+
+
+def test_on_an_emulated_host_every_number_of_every_format_says_so() -> None:
+    experiment = on_emulated_host(sample_experiment(emulated=False))
+    page = made("markdown", experiment).decode()
+    lines = [line.strip("| ").split(" | ") for line in page.splitlines() if re.search(r"\((throughput|more)", line)]
+    cells = [cell for _, *numbers, _ in lines for cell in numbers if cell != "–"]
+    assert len(cells) > 100 and all("emulated" in cell for cell in cells)
+    assert {row["emulated"] for row in read_csv(experiment)} == {"true"}
+    data = experiment_data(experiment, compared(experiment))
+    marks = [one["emulated"] for kind in ("treatments", "measurements", "comparisons") for one in data[kind]]
+    assert len(marks) > 500 and all(marks)
 
 
 # --- CSV and Parquet

@@ -14,7 +14,7 @@ from importlib import resources
 
 import pytest
 
-from tests.sample import large_experiment, sample_experiment
+from tests.sample import large_experiment, on_emulated_host, sample_experiment
 from tests.unit.test_report import compared, renamed
 from vmtax.report.glossary import term_id
 from vmtax.report.html import render_html
@@ -198,6 +198,18 @@ def test_every_emulated_cell_says_so() -> None:
     assert found > 100
     page = html(sample_experiment(emulated=False))
     assert "emulated" not in Page(page).prose()
+
+
+def test_every_cell_of_an_emulated_host_says_so() -> None:
+    page = html(on_emulated_host(sample_experiment(emulated=False)))
+    cells = [
+        (name, cell)
+        for head, row in emulated_cells(page)
+        for name, cell in zip(head[1:], row, strict=True)
+        if name != "rounds" and "none" not in cell
+    ]
+    assert len(cells) > 150 and all("emulated" in cell for _, cell in cells)
+    assert "The host under test is itself emulated" in Page(page).prose()
 
 
 def test_emulated_settings_say_so() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.sample import sample_experiment
+from tests.sample import on_emulated_host, sample_experiment
 from vmtax.result import Boot, Experiment, Measurement, Treatment, Trial
 from vmtax.sessions import CALIBRATE, Change, Line, Unlike, compared, fits
 
@@ -317,6 +317,19 @@ def test_a_run_that_was_stopped_late_is_used_with_a_warning() -> None:
     assert change.warnings == (
         f"{change.before[0]} was stopped (interrupted) after 7 rounds: vmtax run --resume finishes it",
     )
+
+
+def test_an_emulated_host_is_compared_with_its_like_and_the_host_is_called_emulated_too() -> None:
+    one, other = (on_emulated_host(session(number)) for number in (1, 2))
+    change = compared([one], [other])
+    assert change.emulated == ("host", "vm", "nested") and all(line.emulated for line in change.lines)
+    with pytest.raises(Unlike, match="emulated is yes, the host too in the first, no in the second"):
+        compared([one], [session(2)])
+    with pytest.raises(Unlike, match="emulated is yes in the first, yes, the host too in the second"):
+        compared([session(1, emulated=True)], [other])
+    boots = tuple(dataclasses.replace(boot, accelerator="tcg") for boot in other.boots)
+    with pytest.raises(Unlike, match=r"vm\.accelerators is kvm in the first, tcg in the second"):
+        compared([one], [dataclasses.replace(other, boots=boots)])
 
 
 def test_only_what_ran_emulated_is_called_so() -> None:

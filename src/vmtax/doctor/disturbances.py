@@ -14,6 +14,7 @@ from vmtax.result import Disturbance
 BUSY = 0.05
 WAITING = 0.05
 STOLEN = 0.01
+ELSEWHERE = "vmtax run --host ssh://root@A-PHYSICAL-HOST"
 WHO = "top   # shows who; end it, or wait"
 THP = {
     "always": "all memory gets huge pages where it can, a guest's and a program's alike",
@@ -46,12 +47,15 @@ def _check(name: str, status: Status, text: str, remedy: str = "") -> Check:
 
 def _bare_metal(readings: Readings) -> Check:
     virtualized, hypervisor = readings.facts["virtualized"], readings.facts["hypervisor"]
+    if readings.facts["emulated_cpu"]:
+        text = "this host is itself emulated (QEMU's TCG): its figures are marked so, and none is what hardware costs"
+        return _check("bare metal", "disturbs", text, ELSEWHERE)
     if virtualized is None:
         return _check("bare metal", "unknown", "the CPU's flags cannot be read")
     if not virtualized:
         return _check("bare metal", "ok", "no hypervisor below")
     text = f"this host is itself a VM{f' ({hypervisor})' if hypervisor else ''}: its VM is already a nested one"
-    return _check("bare metal", "disturbs", text, "vmtax run --host ssh://root@A-PHYSICAL-HOST")
+    return _check("bare metal", "disturbs", f"{text}, and what is measured is what nesting adds", ELSEWHERE)
 
 
 def _load(readings: Readings) -> tuple[Check, ...]:

@@ -20,6 +20,8 @@ from vmtax.machine.guard import MARK
 NOT_FOUND = 127  # exit code of a shell, or of ssh's far side, where the command is not there
 SSH_FAILED = 255  # the client's own failures, a lost line among them; no guard ends so
 PYTHON_MISSING = "python3 must be there (Debian: apt-get install python3)"
+# Children that outlive us. Python would complain of one that it forgets before it has ended.
+_outliving: list[object] = []
 PING_SECONDS = 10.0  # well below any silence a guard is told to bear
 
 
@@ -142,6 +144,7 @@ class Guard:
             raise MachineError(f"{self.path}: the guard cannot wait for process {pid}: {error}")
         self._stopped.set()
         self._close_pipes()
+        _outliving.append(self._process)
 
     def _close_pipes(self) -> None:
         for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):

@@ -96,6 +96,7 @@ class LocalMachine(GuardedMachine):
     def __init__(self, path: str = "host") -> None:
         super().__init__(path)
         self._started: list[LocalProcess] = []
+        self._left_alone: list[LocalProcess] = []
 
     def _start_guard(self) -> Guard:
         argv = [PYTHON, "-c", guard_source(), str(state_directory()), self.token, "0"]
@@ -119,7 +120,7 @@ class LocalMachine(GuardedMachine):
 
     def leave_to(self, pid: int) -> None:
         super().leave_to(pid)
-        self._started.clear()
+        self._left_alone, self._started = self._started, []
 
     def close(self) -> None:
         super().close()

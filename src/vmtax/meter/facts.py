@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import PurePosixPath
 
 from vmtax.machine import Reader
+from vmtax.meter import below
+from vmtax.meter.below import CLOCK, DMI
 from vmtax.meter.disk import disk_facts
 from vmtax.meter.text import (
     GREP,
@@ -34,11 +36,9 @@ CPUFREQ = f"{CPU}/cpufreq"
 CGROUP = "/sys/fs/cgroup"
 THP = "/sys/kernel/mm/transparent_hugepage"
 HUGE_PAGES = "/sys/kernel/mm/hugepages"
-DMI = "/sys/class/dmi/id"
-CLOCK = "/sys/devices/system/clocksource/clocksource0"
 
 FILES = (
-    "/proc/cpuinfo",
+    *below.FILES,
     "/proc/cmdline",
     "/proc/meminfo",
     "/proc/pressure/cpu",
@@ -57,11 +57,7 @@ FILES = (
     HUGE_PAGES,
     "/sys/module/kvm_amd/parameters/nested",
     "/sys/module/kvm_intel/parameters/nested",
-    "/sys/hypervisor/type",
-    f"{DMI}/sys_vendor",
-    f"{DMI}/product_name",
     f"{CLOCK}/current_clocksource",
-    f"{CLOCK}/available_clocksource",
     # The quotas of the top group, which has them in a container; a plain guest has no other group.
     f"{CGROUP}/cpu.max",
     f"{CGROUP}/cpu/cpu.cfs_quota_us",
@@ -82,32 +78,15 @@ WANTED = (
 )
 INCLUDES = tuple(f"--include={name}" for name in WANTED)
 
-# Start of the DMI vendor or product -> the name systemd-detect-virt gives it.
-DMI_HYPERVISORS = {
-    "KVM": "kvm",
-    "OpenStack": "kvm",
-    "Amazon EC2": "amazon",
-    "QEMU": "qemu",
-    "VMware": "vmware",
-    "innotek GmbH": "oracle",
-    "VirtualBox": "oracle",
-    "Xen": "xen",
-    "Bochs": "bochs",
-    "Parallels": "parallels",
-    "Google": "google",
-    "Microsoft Corporation": "microsoft",
-}
-
 
 def read_facts(machine: Reader) -> Json:
-    """Facts of one machine, by at most four commands. None: not to be found out here.
+    """Facts of one machine, by at most five commands. None: not to be found out here.
 
     From /proc/cpuinfo:
       cpu_model, cpu_vendor, microcode (text)
       sockets, cores (of all sockets), threads_per_core, cpus_online (counts, online CPUs only)
       frequency_hz: mean over the CPUs at this moment
       virtualization_flag: "svm", "vmx" or None
-      virtualized: bool, the flag `hypervisor`
     From /sys/devices/system/cpu:
       smt_active (bool), smt_control ("on", "off", "notsupported", ...)      smt/*
       mitigations: mapping of vulnerability to the kernel's own words        vulnerabilities/*
@@ -125,8 +104,7 @@ def read_facts(machine: Reader) -> Json:
     kvm_modules: list of names; built in ones are in it          /sys/module/kvm*
     kvm_nested: bool                                             /sys/module/kvm_{amd,intel}/parameters/nested
     kvm_device, kvm_device_writable: bool                        /dev/kvm, by its entry; it is not opened
-    hypervisor: what we ourselves run under, named as by systemd-detect-virt ("kvm", "qemu", "microsoft"), None on
-      bare metal                                                 that command, /sys/hypervisor/type, clock, DMI
+    virtualized, hypervisor, emulated_cpu: what it itself runs on                                        see below.py
     dmi_vendor, dmi_product: text                                /sys/class/dmi/id/{sys_vendor,product_name}
     clocksource: text                                            /sys/devices/system/clocksource/clocksource0
     pressure: bool, PSI can be read                              /proc/pressure/cpu
@@ -139,11 +117,7 @@ def read_facts(machine: Reader) -> Json:
     more += quota_files(files.get("/proc/self/cgroup", ""))
     if more:
         files |= parse_files(machine.try_run(*GREP, *INCLUDES, "", *more).stdout)
-    facts = parse_facts(files, found)
-    if facts["virtualized"] or "/sys/hypervisor/type" in files:
-        detected = machine.try_run("systemd-detect-virt", "--vm").stdout.strip()
-        facts["hypervisor"] = detected if detected not in ("", "none") else facts["hypervisor"]
-    return facts
+    return parse_facts(files, found) | below.read_below(machine, files)
 
 
 def quota_files(membership: str) -> list[str]:
@@ -172,7 +146,10 @@ def parse_facts(files: Files, found: str) -> Json:
         **_kernel(files),
         **_memory(files),
         **_kvm(files, found),
-        **_surroundings(files),
+        **below.parse_below(files),
+        "dmi_vendor": files.get(f"{DMI}/sys_vendor"),
+        "dmi_product": files.get(f"{DMI}/product_name"),
+        "clocksource": files.get(f"{CLOCK}/current_clocksource"),
         "smt_active": switch(files.get(f"{CPU}/smt/active")),
         "smt_control": files.get(f"{CPU}/smt/control"),
         "numa_nodes": count_list(files.get("/sys/devices/system/node/online", "")),
@@ -198,7 +175,6 @@ def parse_cpuinfo(text: str) -> Json:
         "cpus_online": len(cpus) or None,
         "frequency_hz": sum(megahertz) / len(megahertz) * 1e6 if megahertz else None,
         "virtualization_flag": next((flag for flag in ("svm", "vmx") if flag in flags), None),
-        "virtualized": "hypervisor" in flags if flags else None,
     }
 
 
@@ -295,31 +271,6 @@ def _kvm(files: Files, found: str) -> Json:
         "kvm_device": "/dev/kvm" in writable,
         "kvm_device_writable": writable.get("/dev/kvm", False),
     }
-
-
-def _surroundings(files: Files) -> Json:
-    clocks = files.get(f"{CLOCK}/available_clocksource", "").split()
-    vendor, product = files.get(f"{DMI}/sys_vendor"), files.get(f"{DMI}/product_name")
-    virtualized = "hypervisor" in fields(files.get("/proc/cpuinfo", "")).get("flags", "").split()
-    inferred = _hypervisor(clocks, [product or "", vendor or ""]) if virtualized else None
-    return {
-        "hypervisor": files.get("/sys/hypervisor/type") or inferred,
-        "dmi_vendor": vendor,
-        "dmi_product": product,
-        "clocksource": files.get(f"{CLOCK}/current_clocksource"),
-    }
-
-
-def _hypervisor(clocks: Iterable[str], dmi: Iterable[str]) -> str | None:
-    """For want of systemd-detect-virt: a paravirtual clock is proof, DMI only what the machine says of itself."""
-    for clock in clocks:
-        if clock == "kvm-clock":
-            return "kvm"
-        if clock.startswith("hyperv_"):
-            return "microsoft"
-        if clock == "xen":
-            return "xen"
-    return next((name for text in dmi for start, name in DMI_HYPERVISORS.items() if text.startswith(start)), None)
 
 
 def qemu_facts(machine: Reader, binary: str = "qemu-system-x86_64") -> Json:

@@ -33,7 +33,7 @@ class Treatment(_Part):
     levels: dict[str, str] = Field(description="every factor's level")
     repeats: str | None = Field(description="name of the treatment that it is once more in each round: the A/A")
     side: str = Field(description="what --interleave-with names, for the treatments of that side")
-    emulated: bool = Field(description="any boot of it ran on an emulated CPU")
+    emulated: bool = Field(description="a boot of it, or its host, ran on an emulated CPU")
 
 
 class _Place(_Part):
@@ -56,7 +56,7 @@ class Measurement(_Place):
     unit: str = Field(description="base unit: 1/s, s, B/s, bit/s, B, s/B or 1")
     better: Better = Field(description="which direction is an improvement")
     value: float = Field(description="in unit")
-    emulated: bool = Field(description="any boot of the treatment ran on an emulated CPU")
+    emulated: bool = Field(description="a boot of the treatment, or its host, ran on an emulated CPU")
 
 
 class Failure(_Place):
@@ -116,7 +116,7 @@ class Variance(_Part):
 
     metric: str = Field(description="a primary one")
     treatment: str = Field(description="name of a treatment")
-    emulated: bool = Field(description="any boot of it ran on an emulated CPU")
+    emulated: bool = Field(description="a boot of it, or its host, ran on an emulated CPU")
     share_between: float = Field(description="the part of the variance that is between boots, 0 to 1")
     between: float = Field(description="variance between boots")
     within: float = Field(description="variance of iterations within a boot")
@@ -134,7 +134,7 @@ class Standing(_Part):
     top: bool = Field(description="no other is shown to beat it")
     tie: bool = Field(description="its interval lies within same_within of the best")
     beaten_by: list[str] = Field(description="names of those shown to be better, best first")
-    emulated: bool = Field(description="any boot of it ran on an emulated CPU")
+    emulated: bool = Field(description="a boot of it, or its host, ran on an emulated CPU")
 
 
 class Ranking(_Part):
@@ -286,7 +286,7 @@ class Calibration(_Part):
 
     run: str = Field(description="id of the experiment")
     host: str = Field(description="where it was measured")
-    emulated: bool = Field(description="the guest ran on an emulated CPU")
+    emulated: bool = Field(description="the guest, or its host, ran on an emulated CPU")
     seconds_per_round: float = Field(description="of two boots and their workloads")
     sessions: int = Field(description="calibrations that are alike, this one included")
     metrics: list[Reach] = Field(description="primary, in the plan's order")

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from vmtax.compare import as_overhead
-from vmtax.report.view import emulated_treatments, label, split, title
+from vmtax.emulation import emulated_treatments
+from vmtax.report.view import label, split, title
 from vmtax.result import Comparison, Experiment
 from vmtax.units import format_overhead
 

@@ -9,7 +9,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from vmtax.calibration import Calibration, Reach
-from vmtax.report.view import emulated_treatments
+from vmtax.emulation import emulated_treatments
 from vmtax.result import Json
 from vmtax.stats import FEWEST_SESSIONS
 from vmtax.units import format_duration, format_overhead, format_percent, printable

@@ -25,8 +25,9 @@ GLOSSARY = tuple(
                  " several values of one boot are first made one."),
         ("busy CPUs", "How many of the host’s CPUs did anything at all on average, the measurement included."),
         ("context switch", "The kernel puts one task aside and runs another."),
-        ("emulated", "Software played the guest’s CPU (QEMU’s TCG) because the hardware’s own help (KVM) was not"
-                     " usable. It works, and is many times slower: such a figure is no cost of virtualization."),
+        ("emulated", "Software (QEMU’s TCG) played the guest’s CPU because the hardware’s own help (KVM) was not"
+                     " usable, or the CPU of the host under test itself. It works, and is many times slower: such a"
+                     " figure is no cost of virtualization."),
         ("fsync", "A program asks that what it wrote is really on the disk, and waits for it. Databases do so at"
                   " every commit."),
         ("guest", "The machine that exists only as a program: the VM, or the nested VM."),

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 
 from vmtax import schedule, stats
-from vmtax.report.view import emulated_treatments
+from vmtax.emulation import emulated_treatments
 from vmtax.result import Experiment, Json, Metric
 from vmtax.schedule import PILOT_ITERATIONS, PILOT_ROUNDS
 

@@ -9,11 +9,11 @@ from dataclasses import asdict
 from typing import Any
 
 from vmtax.compare import overhead
+from vmtax.emulation import emulated_treatments
 from vmtax.ranking import FactorEffect, Ranking, effects, rankings
 from vmtax.report import iterations
 from vmtax.report.noise import noise_floor
 from vmtax.report.standing import decisions
-from vmtax.report.view import emulated_treatments
 from vmtax.result import Comparison, Experiment, Json, Trial
 from vmtax.stopping import Decision
 

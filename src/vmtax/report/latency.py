@@ -8,7 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from vmtax import schedule
-from vmtax.report.view import Number, emulated_treatments, first_treatments, title
+from vmtax.emulation import emulated_treatments
+from vmtax.report.view import Number, first_treatments, title
 from vmtax.result import Experiment, Treatment, Trial
 from vmtax.units import format_value
 

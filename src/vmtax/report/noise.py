@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from vmtax.report.view import Effect, cost, effect, emulated_treatments, label, split, title
+from vmtax.emulation import emulated_treatments
+from vmtax.report.view import Effect, cost, effect, label, split, title
 from vmtax.result import Comparison, Experiment, Metric
 
 READING = (

@@ -9,7 +9,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from vmtax.report.view import emulated_treatments, label, medians, split, title
+from vmtax.emulation import emulated_treatments
+from vmtax.report.view import label, medians, split, title
 from vmtax.result import Experiment, Metric, Trial
 from vmtax.units import format_duration, format_value
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from vmtax import schedule
-from vmtax.report.view import emulated_treatments
+from vmtax.emulation import emulated_treatments
 from vmtax.result import Disturbance, Experiment, Metric, Trial
 
 FENCE = 1.5  # times the middle half's width

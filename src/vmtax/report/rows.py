@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 
-from vmtax.report.view import emulated_treatments
+from vmtax.emulation import emulated_treatments
 from vmtax.result import Disturbance, Experiment, Treatment, Trial
 
 Cell = str | int | float | bool | None

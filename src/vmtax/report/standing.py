@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from vmtax.emulation import emulated_treatments
 from vmtax.ranking import FactorEffect, Ranking, Standing, effects, rankings
-from vmtax.report.view import cost, emulated_treatments, figures, label, split, title
+from vmtax.report.view import cost, figures, label, split, title
 from vmtax.result import Comparison, Experiment, Metric
 from vmtax.sides import sides_of
 from vmtax.stopping import Answer, Decision, Stopping

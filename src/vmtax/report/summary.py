@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from vmtax.compare import side_contrasts
-from vmtax.report.view import Effect, effect, emulated_treatments, figures, first_treatments, medians, split, title
+from vmtax.emulation import emulated_treatments, host_path, on_emulated_hosts
+from vmtax.report.view import Effect, effect, figures, first_treatments, medians, split, title
 from vmtax.result import Comparison, Experiment, Metric
 from vmtax.sides import sides_of
 from vmtax.units import format_duration
@@ -123,9 +124,14 @@ def banner(experiment: Experiment) -> str | None:
     emulated = emulated_treatments(experiment)
     if not emulated:
         return None
-    guests = [treatment for treatment in experiment.treatments if treatment.layer != "host"]
-    every = all(treatment.name in emulated for treatment in guests)
-    which = "Every guest" if every else ", ".join(t.name for t in guests if t.name in emulated)
+    on_hosts = on_emulated_hosts(experiment.treatments, experiment.facts)
+    if on_hosts.issuperset(treatment.name for treatment in experiment.treatments):
+        two = len({host_path(treatment) for treatment in experiment.treatments}) > 1
+        hosts = "Both hosts under test are themselves" if two else "The host under test is itself"
+        return f"{hosts} emulated (TCG), and so is every figure, also of guests on KVM. {NOT_A_COST}"
+    guests = {treatment.name for treatment in experiment.treatments if treatment.layer != "host"}
+    named = ", ".join(treatment.name for treatment in experiment.treatments if treatment.name in emulated)
+    which = "Every guest" if emulated == guests else named
     return f"{which} ran on an emulated CPU (TCG). {NOT_A_COST}"
 
 

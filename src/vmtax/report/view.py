@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from vmtax import schedule
 from vmtax.compare import overhead, side_contrasts
+from vmtax.emulation import emulated_treatments
 from vmtax.report.doubt import Doubt, doubts
 from vmtax.report.prepared import prepared
 from vmtax.result import LAYERS, Comparison, Experiment, Metric, Treatment
@@ -207,11 +208,6 @@ def first_treatments(treatments: Iterable[Treatment], side: str = "") -> dict[st
         if treatment.side == side or treatment.layer == "host":
             found.setdefault(treatment.layer, treatment)
     return {layer: found[layer] for layer in (*LAYERS, *found) if layer in found}
-
-
-def emulated_treatments(experiment: Experiment) -> frozenset[str]:
-    """Names of the treatments of which any boot ran on an emulated CPU."""
-    return frozenset(boot.treatment for boot in experiment.boots if boot.emulated)
 
 
 def effect(comparison: Comparison, emulated: frozenset[str]) -> Effect:

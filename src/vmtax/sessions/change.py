@@ -9,6 +9,7 @@ from typing import Literal
 
 from vmtax import stats
 from vmtax.compare import as_overhead
+from vmtax.emulation import emulated_treatments
 from vmtax.result import Experiment, Metric
 from vmtax.sessions import facts, refusal
 from vmtax.sessions.calibration import Session, fits, replicates, stored
@@ -126,7 +127,7 @@ class _Lines:
             {t.name for session in side for t in session.experiment.treatments if t.repeats is None} for side in sides
         ]
         self.common = self.named[0] & self.named[1]
-        self.emulated = {boot.treatment for experiment in every for boot in experiment.boots if boot.emulated}
+        self.emulated = {name for experiment in every for name in emulated_treatments(experiment)}
         self.borrowed: dict[str, str] = {}  # treatment -> the one whose variance between sessions it was given
 
     def all(self) -> Iterator[Line]:

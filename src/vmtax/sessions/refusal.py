@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from vmtax import stats
+from vmtax.emulation import emulated_treatments, on_emulated_hosts
 from vmtax.exits import BadInput
 from vmtax.plan import from_data
 from vmtax.result import Experiment
@@ -47,7 +48,7 @@ def differences(one: Experiment, other: Experiment) -> Iterator[str]:
     yield from _unequal("guest", *(plan.guest.model_dump() for plan in plans))
     yield from _parameters(one, other)
     yield from _unequal("", *({"iterations": plan.iterations} for plan in plans))
-    yield from _unequal("", *({"emulated": "yes" if _emulated(e) else "no"} for e in (one, other)))
+    yield from _unequal("", *({"emulated": _emulated(experiment)} for experiment in (one, other)))
     yield from _unequal("image", *({"identity": _identity(experiment)} for experiment in (one, other)))
     theirs = {treatment.name: treatment for treatment in other.treatments}
     common = [(mine, theirs[mine.name]) for mine in one.treatments if mine.name in theirs]
@@ -57,6 +58,7 @@ def differences(one: Experiment, other: Experiment) -> Iterator[str]:
     for mine, their in common:
         yield from _unequal(mine.name, dict(mine.levels), dict(their.levels))
         yield from _unequal(mine.name, *({"guests": _guests(e, mine.name)} for e in (one, other)))
+        yield from _unequal(mine.name, *({"accelerators": _accelerators(e, mine.name)} for e in (one, other)))
 
 
 def machine(experiment: Experiment) -> tuple[str, str]:
@@ -105,8 +107,10 @@ def _shown(value: Any) -> str:
     return ", ".join(map(str, value)) if isinstance(value, (tuple, list)) else str(value)
 
 
-def _emulated(experiment: Experiment) -> bool:
-    return any(boot.emulated for boot in experiment.boots)
+def _emulated(experiment: Experiment) -> str:
+    if on_emulated_hosts(experiment.treatments, experiment.facts):
+        return "yes, the host too"
+    return "yes" if emulated_treatments(experiment) else "no"
 
 
 def _identity(experiment: Experiment) -> str:
@@ -117,3 +121,9 @@ def _identity(experiment: Experiment) -> str:
 def _guests(experiment: Experiment, treatment: str) -> int:
     """Guests that were up at once."""
     return len({boot.path for boot in experiment.boots if boot.treatment == treatment})
+
+
+def _accelerators(experiment: Experiment, treatment: str) -> tuple[str, ...]:
+    """Of its guests, from the outside in: on an emulated host, KVM and TCG are emulated alike and very different."""
+    found = {boot.path: boot.accelerator for boot in experiment.boots if boot.treatment == treatment}
+    return tuple(found[path] for path in sorted(found))

@@ -55,7 +55,7 @@ def order_picture(courses: Sequence[Course]) -> Picture | None:
 def _caption(emulated: str, thinned: int) -> Iterator[str]:
     yield "From left to right as it ran, one band for each round; the line is the median of each round."
     if emulated:
-        yield "Every guest’s point is emulated." if emulated == "emulated" else "Points that are emulated say so."
+        yield "Every point is emulated." if emulated == "emulated" else "Points that are emulated say so."
     if thinned > 1:
         yield f"Thinned: one point in {thinned} is drawn, evenly chosen, and every failure; the lines are of all."
 

@@ -1,0 +1,143 @@
+"""What a machine itself runs on: bare metal, a hypervisor, a CPU that is emulated. What is not to be known is None."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from vmtax.machine import Reader
+from vmtax.meter.text import GREP, Files, fields, parse_files
+from vmtax.result import Json
+
+DMI = "/sys/class/dmi/id"
+CLOCK = "/sys/devices/system/clocksource/clocksource0"
+HYPERVISOR_TYPE = "/sys/hypervisor/type"
+FILES = (
+    *("/proc/cpuinfo", HYPERVISOR_TYPE),
+    *(f"{DMI}/sys_vendor", f"{DMI}/product_name", f"{CLOCK}/available_clocksource"),
+)
+
+# The instruction itself, for no file has its answer: {push rbx; mov eax, edi; xor ecx, ecx; cpuid; mov [rsi], ebx;
+# mov [rsi+4], ecx; mov [rsi+8], edx; pop rbx; ret}. One line of 24 hexadecimal digits for each leaf that may name a
+# hypervisor: 0x40000000, and 0x40000100 of one that shows itself as Hyper-V first. Nothing is printed, and the exit
+# code is not 0, where Python lacks ctypes (Debian's python3-minimal), is not 64 bits wide, or may not have such memory.
+PROGRAM = """\
+import ctypes, mmap, sys
+assert sys.maxsize > 2**32
+rights = mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC
+page = mmap.mmap(-1, mmap.PAGESIZE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, rights)
+page.write(bytes.fromhex("53 89f8 31c9 0fa2 891e 894e04 895608 5b c3"))
+entry = ctypes.addressof(ctypes.c_char.from_buffer(page))
+cpuid = ctypes.CFUNCTYPE(None, ctypes.c_uint32, ctypes.c_void_p)(entry)
+for leaf in (0x40000000, 0x40000100):
+    told = ctypes.create_string_buffer(12)
+    cpuid(leaf, told)
+    sys.stdout.write(told.raw.hex() + "\\n")
+"""
+CPUID = ("python3", "-I", "-S", "-c", PROGRAM)
+DETECT = ("systemd-detect-virt", "--vm")  # asks CPUID too, and then DMI
+
+TCG = "qemu"  # what systemd-detect-virt calls a CPU that QEMU plays
+TCG_MODEL = "QEMU TCG CPU"  # of -cpu max; also where it was handed on to a KVM guest inside
+# What CPUID tells -> the name that systemd-detect-virt gives it.
+SIGNATURES = {
+    "KVMKVMKVM": "kvm",
+    "Linux KVM Hv": "kvm",
+    "TCGTCGTCGTCG": TCG,
+    "Microsoft Hv": "microsoft",
+    "VMwareVMware": "vmware",
+    "XenVMMXenVMM": "xen",
+    "bhyve bhyve ": "bhyve",
+    "QNXQVMBSQG": "qnx",
+    "ACRNACRNACRN": "acrn",
+    "SRESRESRESRE": "sre",
+    "Apple VZ": "apple",
+}
+# Start of the DMI vendor or product -> the same.
+DMI_NAMES = {
+    "KVM": "kvm",
+    "OpenStack": "kvm",
+    "Amazon EC2": "amazon",
+    "QEMU": "qemu",
+    "VMware": "vmware",
+    "innotek GmbH": "oracle",
+    "VirtualBox": "oracle",
+    "Xen": "xen",
+    "Bochs": "bochs",
+    "Parallels": "parallels",
+    "Google": "google",
+    "Microsoft Corporation": "microsoft",
+}
+# They run on another's hypervisor, or show themselves as one, and are known by their own name all the same.
+BRANDS = ("amazon", "google", "oracle", "parallels")
+
+
+def read_below(machine: Reader, files: Files | None = None) -> Json:
+    """The facts of `parse_below`, by at most three commands; `files`: FILES, where they were read already.
+
+    Only a machine whose CPU has the flag `hypervisor` is asked by more than reading files.
+    """
+    files = parse_files(machine.try_run(*GREP, "", *FILES).stdout) if files is None else files
+    found = parse_below(files)
+    if not found["virtualized"] and HYPERVISOR_TYPE not in files:
+        return found
+    asked = machine.try_run(*CPUID)
+    if asked.ok:
+        return parse_below(files, signatures(asked.stdout))
+    return parse_below(files, detected=machine.try_run(*DETECT).stdout.strip())
+
+
+def signatures(text: str) -> tuple[str, ...]:
+    """What PROGRAM printed -> the signatures, one for each leaf."""
+    found = []
+    for line in text.split():
+        try:
+            found.append(bytes.fromhex(line).decode("ascii").rstrip("\0"))
+        except ValueError:
+            continue
+    return tuple(found)
+
+
+def parse_below(files: Files, told: Sequence[str] = (), detected: str = "") -> Json:
+    """Facts from FILES, from CPUID's signatures or, where that could not be asked, from systemd-detect-virt.
+
+    virtualized: bool, the CPU's flag `hypervisor`
+    hypervisor: what the machine runs under, named as by systemd-detect-virt and looked for in its order; "qemu" is
+      TCG; None on bare metal
+    emulated_cpu: bool; a KVM guest inside an emulated host is told False, unless its CPU model says otherwise: what
+      it inherits from below stands in the facts of the host's path
+    """
+    cpuinfo = fields(files.get("/proc/cpuinfo", ""))
+    flags = cpuinfo.get("flags", "").split()
+    virtualized = "hypervisor" in flags if flags else None
+    dmi = [files.get(f"{DMI}/{name}", "") for name in ("product_name", "sys_vendor")]
+    sold_as = next((name for text in dmi for start, name in DMI_NAMES.items() if text.startswith(start)), None)
+    signed = next((SIGNATURES[name] for name in reversed(told) if name in SIGNATURES), None)
+    asked = signed or (detected if detected not in ("", "none") else None)
+    names = [files.get(HYPERVISOR_TYPE), asked]
+    if virtualized:
+        clock = _of_clocks(files.get(f"{CLOCK}/available_clocksource", "").split())
+        names = [sold_as if sold_as in BRANDS else None, *names, clock, sold_as]
+    return {
+        "virtualized": virtualized,
+        "hypervisor": next((name for name in names if name), None),
+        "emulated_cpu": _emulated(cpuinfo.get("model name", ""), asked, virtualized),
+    }
+
+
+def _emulated(model: str, hypervisor: str | None, virtualized: bool | None) -> bool | None:
+    """What DMI says is no proof: KVM that hides itself shows QEMU's there as well."""
+    if TCG_MODEL in model or hypervisor == TCG:
+        return True
+    return False if hypervisor or virtualized is False else None
+
+
+def _of_clocks(clocks: Iterable[str]) -> str | None:
+    """Whose paravirtual clock is there."""
+    for clock in clocks:
+        if clock == "kvm-clock":
+            return "kvm"
+        if clock.startswith("hyperv_"):
+            return "microsoft"
+        if clock == "xen":
+            return "xen"
+    return None
