@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from vmtax.doctor.check import Check
+from vmtax.doctor.host_parts import Parts, tries
 from vmtax.doctor.readings import Readings
 from vmtax.environment import DISK_DIRECTORY, Hosts, connected, enter_tree
 from vmtax.event import Event, Step
@@ -38,6 +39,10 @@ def announce(readings: Readings) -> tuple[str, ...]:
         lines.append("a note in ~/.cache/vmtax/kvm.json of how /dev/kvm did; this one stays")
     if readings.user == 0:
         lines.append("two network namespaces with a bridge, a veth pair and a tap in them")
+        lines.append(
+            f"loop devices on sparse files in {DISK_DIRECTORY}: file systems, a volume group, an array, a pool"
+        )
+        lines.append("4 huge pages; a virtual function of a network card that is down; a guest or two on KVM")
     lines.append(f"a file of 1 MiB in {DISK_DIRECTORY}, written and read with O_DIRECT")
     return tuple(lines)
 
@@ -63,14 +68,27 @@ def attempt_on(hosts: Hosts, readings: Readings, emit: Emit) -> tuple[Readings, 
     else:
         emit(Step("entering the image"))
         checks.append(_tried("host layer", lambda: _enter(host, placed)))
+    credentials = Credentials.make(local)
     if placed is not None and readings.qemu is not None:
-        readings, guests = _guests(hosts, readings, placed, readings.qemu, emit)
+        readings, guests = _guests(hosts, readings, placed, readings.qemu, credentials, emit)
         checks += guests
     emit(Step("making a bridge and a file"))
     if readings.user == 0:
         checks.append(_tried("bridge", lambda: _bridge(host, local.token[:6])))
+    if readings.user == 0:
+        checks += _parts(hosts, readings, credentials, emit)
     checks.append(_tried("O_DIRECT", lambda: _direct(host, local.token), "vmtax run --disk-dir /another/directory"))
     return readings, (*checks, NOT_TRIED)
+
+
+def _parts(hosts: Hosts, readings: Readings, credentials: Credentials, emit: Emit) -> Iterator[Check]:
+    """What plans about disks and networks take."""
+    host, placed, qemu = hosts.host, readings.placed, readings.qemu
+    guest = probe_spec(qemu, placed) if placed and qemu and readings.kvm_failure == "" else None
+    directory = DISK_DIRECTORY / f"vmtax-{hosts.local.token}-parts"
+    host.remove_later(directory)
+    host.run("mkdir", "-m", "700", str(directory))
+    return tries(Parts(host, hosts.local, directory, guest, credentials), lambda name: emit(Step("trying", name)))
 
 
 def _tried(name: str, action: Callable[[], str], remedy: str = "") -> Check:
@@ -99,11 +117,12 @@ def _enter(host: Machine, placed: Placed) -> str:
     return "bubblewrap enters the image"
 
 
-def _guests(hosts: Hosts, readings: Readings, placed: Placed, qemu: Qemu, emit: Emit) -> tuple[Readings, list[Check]]:
+def _guests(
+    hosts: Hosts, readings: Readings, placed: Placed, qemu: Qemu, credentials: Credentials, emit: Emit
+) -> tuple[Readings, list[Check]]:
     """A guest on KVM; an emulated one where it does not boot."""
     local, host = hosts.local, hosts.host
     try:
-        credentials = Credentials.make(local)
         spec = probe_spec(qemu, placed)
         accelerator = choose(host, spec, qemu.version, credentials, local, emit, again=True)
     except FAILURES as error:

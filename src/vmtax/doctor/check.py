@@ -40,4 +40,5 @@ class Diagnosis:
     def bad(self) -> tuple[Check, ...]:
         """What keeps host and VM from being measured."""
         layers = [check for check in self.of("measurable") if check.name in (HOST, VM)]
-        return tuple(check for check in (*layers, *self.of("tried")) if check.status in ("missing", "failed"))
+        lacking = [check for check in layers if check.status in ("missing", "failed")]
+        return (*lacking, *(check for check in self.of("tried") if check.status == "failed"))

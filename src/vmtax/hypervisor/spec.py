@@ -45,6 +45,8 @@ class GuestSpec:
     root: str  # the read-only root image, file or block device on the parent
     data: Drive | None = None
     tap: str | None = None  # an existing tap interface on the parent for the network under test
+    vhost: bool = False  # that card is served by the host's kernel
+    passed: tuple[str, ...] = ()  # PCI addresses of devices bound to vfio-pci, given to the guest
     mac: str = "52:54:00:76:74:01"  # of that network's card; a carrier and its guest are on one segment
     forwards: tuple[int, ...] = ()  # guest TCP ports to reach from the parent's loopback, besides ssh
     mitigations: Literal["auto", "off"] = "auto"  # the guest kernel's own
@@ -123,10 +125,11 @@ def _network(spec: GuestSpec) -> tuple[str, ...]:
     forwards = "".join(f",hostfwd=tcp:127.0.0.1:0-:{port}" for port in (22, *spec.forwards))
     # restrict=on: the guest reaches nothing, and only its parent's loopback reaches it. No ROM: never booted from.
     management = ("-netdev", f"user,id=management,restrict=on{forwards}", "-device", _nic("management"))
+    passed = [word for address in spec.passed for word in ("-device", f"vfio-pci,host={address}")]
     if spec.tap is None:
-        return management
-    tap = f"tap,id=network,ifname={spec.tap},script=no,downscript=no"
-    return (*management, "-netdev", tap, "-device", f"{_nic('network')},mac={spec.mac}")
+        return (*management, *passed)
+    tap = f"tap,id=network,ifname={spec.tap},script=no,downscript=no{',vhost=on' if spec.vhost else ''}"
+    return (*management, "-netdev", tap, "-device", f"{_nic('network')},mac={spec.mac}", *passed)
 
 
 def _nic(netdev: str) -> str:

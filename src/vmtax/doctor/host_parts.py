@@ -1,0 +1,192 @@
+"""`doctor --try`: what plans about disks and networks take of a host, each made small, used, and removed again.
+
+None of it is needed to measure a host and a VM: what is not there is "missing", with the reason, never "failed".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import PurePosixPath
+
+from vmtax.doctor.check import Check
+from vmtax.exits import CannotDo
+from vmtax.hypervisor import Credentials, GuestSpec, boot
+from vmtax.machine import Machine, MachineError
+from vmtax.machine.local import LocalMachine
+from vmtax.network import GUEST_ADDRESS, PEER_ADDRESS, Segment
+from vmtax.network.segment import PREFIX_LENGTH
+from vmtax.network.sriov import Card, free_card
+
+FILE_BYTES = 400 * 2**20  # sparse; XFS takes no file system below 300 MiB
+HUGE_PAGES = 4
+PATTERN = ("if=/dev/urandom", "bs=64k", "count=4", "conv=fsync", "status=none")
+PEER_NAME = "vmtax-peer"  # in /etc/hosts: who answers pings behind a card with virtual functions
+FREE_ADDRESS = "10.78.0.77/24"
+
+# Constant texts, names stay arguments. Each undo succeeds where there is nothing to undo.
+DETACH = ("sh", "-c", 'losetup -n -O NAME -j "$1" | while read -r loop; do losetup -d "$loop"; done', "sh")
+UNMOUNT = ("sh", "-c", '! mountpoint -q "$1" || exec umount "$1"', "sh")
+NO_GROUP = ("sh", "-c", '! vgs "$1" >/dev/null 2>&1 || exec vgremove -q -f -y "$1"', "sh")
+NO_POOL = ("sh", "-c", '! zpool list "$1" >/dev/null 2>&1 || exec zpool destroy -f "$1"', "sh")
+NO_ARRAY = ("sh", "-c", '! test -e "$1" || exec mdadm --quiet --stop "$1"', "sh")
+WRITE = ("sh", "-c", 'printf %s "$1" > "$2"', "sh")
+WAIT_FOR = ("sh", "-c", 'n=0; until test -b "$1"; do n=$((n+1)); test $n -lt 100 || exit 1; sleep 0.1; done', "sh")
+# A guest has no udev: drivers for whatever cards it finds.
+LOAD_DRIVERS = ("sh", "-c", "cat /sys/bus/pci/devices/*/modalias | xargs modprobe -a -q; true")
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What the tries have to work with."""
+
+    host: Machine
+    local: LocalMachine
+    directory: PurePosixPath  # ours, on the host
+    guest: GuestSpec | None  # that boots there on KVM; None where none does
+    credentials: Credentials  # for guests
+
+    @property
+    def name(self) -> str:
+        """For a pool or volume group that is nobody else's."""
+        return f"vmtax-{self.local.token[:8]}"
+
+    def loop(self, name: str) -> str:
+        """A loop device over a new sparse file."""
+        path = self.directory / name
+        self.host.undo_later(*DETACH, str(path))
+        self.host.run("truncate", "-s", str(FILE_BYTES), str(path))
+        return self.host.run("losetup", "--find", "--show", str(path)).strip()
+
+
+def tries(parts: Parts, emit: Callable[[str], None]) -> Iterator[Check]:
+    """One check each, as they are made."""
+    for name, tools, action in (
+        ("ext4", ("mkfs.ext4", "losetup"), lambda: _file_system(parts, "ext4", "-q")),
+        ("xfs", ("mkfs.xfs", "losetup"), lambda: _file_system(parts, "xfs", "-q")),
+        ("btrfs", ("mkfs.btrfs", "losetup"), lambda: _file_system(parts, "btrfs", "-q")),
+        ("LVM", ("lvcreate", "losetup"), lambda: _volume(parts)),
+        ("md", ("mdadm", "losetup"), lambda: _array(parts)),
+        ("ZFS", ("zpool", "zfs"), lambda: _pool(parts)),
+        ("huge pages", (), lambda: _huge_pages(parts.host)),
+        ("vhost-net", ("ip",), lambda: _vhost(parts)),
+        ("SR-IOV", ("ip",), lambda: _function(parts)),
+    ):
+        emit(name)
+        yield _try(parts.host, name, tools, action)
+
+
+def _try(host: Machine, name: str, tools: tuple[str, ...], action: Callable[[], str]) -> Check:
+    absent = [tool for tool in tools if not host.succeeds("sh", "-c", 'command -v "$1"', "sh", tool)]
+    if absent:
+        return Check("tried", name, "missing", f"no {', no '.join(absent)} there; only plans about it take it")
+    try:
+        return Check("tried", name, "ok", action())
+    except (CannotDo, MachineError) as error:
+        lines = [line.strip() for line in str(error).partition("\nconsole:")[0].splitlines()]
+        return Check("tried", name, "missing", f"does not work: {' '.join(filter(None, lines))[:300]}")
+
+
+def _written(host: Machine, target: str) -> None:
+    host.run("dd", f"of={target}", *PATTERN)
+    host.run("dd", f"if={target}", "of=/dev/null", "bs=64k", "count=4", "status=none")
+
+
+def _file_system(parts: Parts, kind: str, *options: str) -> str:
+    host, mount = parts.host, str(parts.directory / f"mount-{kind}")
+    loop = parts.loop(f"{kind}.raw")
+    host.run(f"mkfs.{kind}", *options, loop, timeout=120)
+    host.run("mkdir", mount)
+    host.undo_later(*UNMOUNT, mount)
+    host.run("mount", "-t", kind, loop, mount)
+    _written(host, f"{mount}/file")
+    return "made on a loop device, mounted, written and read"
+
+
+def _volume(parts: Parts) -> str:
+    host, loop = parts.host, parts.loop("lvm.raw")
+    host.undo_later(*NO_GROUP, parts.name)
+    # Not into the host's list of devices, where one is kept.
+    host.run("vgcreate", "-q", "--config", "devices/use_devicesfile=0", parts.name, loop)
+    host.run("lvcreate", "-q", "-y", "-L", "64M", "-n", "volume", parts.name)
+    _written(host, f"/dev/{parts.name}/volume")
+    return "a logical volume was made, written and read"
+
+
+def _array(parts: Parts) -> str:
+    host, device = parts.host, "/dev/md/" + parts.name
+    loops = [parts.loop(f"md{number}.raw") for number in (1, 2)]
+    host.undo_later(*NO_ARRAY, device)
+    host.run(
+        *("mdadm", "--quiet", "--create", device, "--run", "--level=1", "--raid-devices=2", "--assume-clean"),
+        *("--metadata=1.2", "--homehost=any", *loops),
+    )
+    _written(host, device)
+    return "a mirror (RAID 1) of two loop devices was made, written and read"
+
+
+def _pool(parts: Parts) -> str:
+    host, file = parts.host, str(parts.directory / "zfs.raw")
+    host.run("truncate", "-s", str(FILE_BYTES), file)
+    host.undo_later(*NO_POOL, parts.name)
+    # No mount point of its own, nothing in the host's list of pools.
+    host.run("zpool", "create", "-o", "cachefile=none", "-O", "mountpoint=none", parts.name, file)
+    host.run("zfs", "create", "-V", "64M", f"{parts.name}/volume")
+    volume = f"/dev/zvol/{parts.name}/volume"
+    host.run(*WAIT_FOR, volume)
+    _written(host, volume)
+    mount = parts.directory / "dataset"
+    host.run("zfs", "create", "-o", f"mountpoint={mount}", f"{parts.name}/dataset")
+    _written(host, f"{mount}/file")
+    version = host.run("zfs", "version").split()[0]
+    return f"{version}: a pool, a volume and a dataset were made, written and read"
+
+
+def _huge_pages(host: Machine) -> str:
+    count = "/proc/sys/vm/nr_hugepages"
+    before = int(host.read_text(count))
+    host.undo_later(*WRITE, str(before), count)
+    host.run(*WRITE, str(before + HUGE_PAGES), count)
+    if int(host.read_text(count)) < before + HUGE_PAGES:
+        raise CannotDo(f"the kernel found no {HUGE_PAGES} free pages of 2 MiB in one piece")
+    return f"{HUGE_PAGES} pages of 2 MiB were set aside and given back"
+
+
+def _spec(parts: Parts) -> GuestSpec:
+    if parts.guest is None:
+        raise CannotDo("no guest boots on KVM here")
+    return parts.guest
+
+
+def _vhost(parts: Parts) -> str:
+    """A guest on a bridge, its card served by the kernel."""
+    host, spec = parts.host, _spec(parts)
+    host.run("sh", "-c", "test -c /dev/vhost-net || modprobe vhost_net", remedy="load vhost_net")
+    segment = Segment(host, f"{parts.local.token[:5]}v")
+    segment.add_end("peer", PEER_ADDRESS)
+    tap = segment.tap_name()
+    spec = replace(spec, name="vhost", tap=tap, vhost=True)
+    with boot(host, spec, parts.credentials, parts.local, attach=lambda: segment.attach(tap)) as guest:
+        _ping(guest.machine, "eth1", f"{GUEST_ADDRESS}/{PREFIX_LENGTH}", PEER_ADDRESS)
+    return "a guest with vhost=on reached its peer over a bridge"
+
+
+def _function(parts: Parts) -> str:
+    """A virtual function, bound to vfio-pci and given to a guest."""
+    host, spec = parts.host, _spec(parts)
+    card = free_card(host)
+    function = Card(host, card).function()
+    found = host.try_run("getent", "hosts", PEER_NAME)
+    peer = found.stdout.split()[0] if found.ok else None
+    spec = replace(spec, name="vf", passed=(function,))
+    with boot(host, spec, parts.credentials, parts.local) as guest:
+        guest.machine.run(*LOAD_DRIVERS)
+        if peer is None:
+            return f"a function of {card} came up in a guest; nobody to ping: no {PEER_NAME} in the host's /etc/hosts"
+        _ping(guest.machine, "eth1", FREE_ADDRESS, peer)
+    return f"a function of {card}, bound to vfio-pci, reached {peer} from a guest"
+
+
+def _ping(machine: Machine, nic: str, address: str, peer: str) -> None:
+    machine.run("ip", "-batch", "-", input=f"address add {address} dev {nic}\nlink set {nic} up\n")
+    machine.run("busybox", "ping", "-c", "3", "-w", "20", peer, timeout=30)

@@ -1,0 +1,70 @@
+"""A virtual function of a network card (SR-IOV), to be given to a guest."""
+
+from __future__ import annotations
+
+from vmtax.exits import CannotDo
+from vmtax.machine import Machine
+
+MODULES = "the kernel modules vfio_pci and vfio_iommu_type1 are needed"
+VF_MAC = "52:54:00:76:74:21"
+# Name and number of functions of each card that has any. Constant text.
+CARDS = (
+    *("sh", "-c"),
+    'for file in /sys/class/net/*/device/sriov_totalvfs; do test -e "$file" || exit 0; '
+    'name=${file#/sys/class/net/}; echo "${name%%/*} $(cat "$file") $(cat "${file%totalvfs}numvfs")"; done',
+)
+WRITE = ("sh", "-c", 'printf %s "$1" > "$2"', "sh")
+
+
+class NoCard(CannotDo):
+    """No card with virtual functions that may be used; the text says why."""
+
+
+def free_card(machine: Machine) -> str:
+    """The first card with virtual functions of which none is in use and which itself is not; raises NoCard."""
+    cards = [line.split() for line in machine.run(*CARDS).splitlines()]
+    if not cards:
+        raise NoCard("no network card here has virtual functions (sriov_totalvfs in /sys/class/net)")
+    for name, total, used in cards:
+        up = machine.run("ip", "-o", "link", "show", "dev", name, "up").strip()
+        if int(total) and not int(used) and not up:
+            return name
+    names = ", ".join(name for name, *_ in cards)
+    raise NoCard(
+        f"every card with virtual functions is in use ({names}): one that is down, with sriov_numvfs 0, is used"
+    )
+
+
+class Card:
+    """One such card, its settings put back by the guard. Needs root, an IOMMU and vfio-pci."""
+
+    def __init__(self, machine: Machine, name: str) -> None:
+        self._machine = machine
+        self._name = name
+        self._device = f"/sys/class/net/{name}/device"
+
+    def _set(self, value: str, file: str) -> None:
+        """Write to one of the device's files; the guard writes back what was there."""
+        path = f"{self._device}/{file}"
+        before = self._machine.read_text(path).strip()
+        self._machine.undo_later(*WRITE, before, path)
+        self._machine.run(*WRITE, value, path)
+
+    def function(self) -> str:
+        """Make one function, bound to vfio-pci; its PCI address. It is gone with the undo list."""
+        machine = self._machine
+        machine.run("sh", "-c", "test -e /sys/bus/pci/drivers/vfio-pci || modprobe vfio_pci", remedy=MODULES)
+        # QEMU finds no IOMMU without it, and nothing loads it by itself.
+        machine.try_run("modprobe", "-q", "vfio_iommu_type1")
+        machine.undo_later("ip", "link", "set", "dev", self._name, "down")
+        machine.run("ip", "link", "set", "dev", self._name, "up")
+        self._set("0", "sriov_drivers_autoprobe")
+        self._set("1", "sriov_numvfs")
+        machine.run("ip", "link", "set", "dev", self._name, "vf", "0", "mac", VF_MAC)
+        address = machine.run("readlink", f"{self._device}/virtfn0").strip().rpartition("/")[2]
+        function = f"/sys/bus/pci/devices/{address}"
+        if not machine.succeeds("test", "-e", f"{function}/iommu_group"):
+            raise NoCard(f"{self._name}: its functions have no IOMMU group; boot with intel_iommu=on or amd_iommu=on")
+        machine.run(*WRITE, "vfio-pci", f"{function}/driver_override")
+        machine.run(*WRITE, address, "/sys/bus/pci/drivers_probe")
+        return address
