@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Iterator
 
 from vmtax.lab.home import lab
+from vmtax.lab.reach import reach
 from vmtax.lab.reach import route as lab_route
 from vmtax.machine import Reader
 from vmtax.machine.local import LocalMachine
@@ -21,7 +22,8 @@ def route(host: str) -> Route:
 
 def connect(local: LocalMachine, host: str, path: str) -> SshMachine:
     """Log in to a host that is not `local`; it is machine `path`. Raises MachineLost."""
-    return connect_host(local, route(host), path=path)
+    scheme, _, name = host.partition(":")
+    return reach(local, lab(name), path) if scheme == "lab" else connect_host(local, ssh_route(host), path=path)
 
 
 @contextlib.contextmanager

@@ -255,8 +255,9 @@ def _treatment(active: Run, place: Place, treatment: Treatment) -> None:
             if layer.guests and not lost:
                 _shut_down(active, place, layer)
     except (BootFailed, MachineError) as failure:
-        if treatment.name not in active.up or not _host_answers(active.side_of(treatment.name)):
-            raise  # nothing is known to work yet, or nothing will: say so now, not after hours
+        _check_host(active.side_of(treatment.name), failure)
+        if treatment.name not in active.up:
+            raise  # nothing is known to work yet: say so now, not after hours
         active.add(failed_boot(place, started, str(failure)))
 
 
@@ -277,11 +278,12 @@ def _iterations_left(active: Run, place: Place, what: schedule.Case) -> list[int
     return [iteration for iteration in range(1, runs + 1) if not active.before.has(place, *what, iteration)]
 
 
-def _host_answers(environment: Environment) -> bool:
+def _check_host(environment: Environment, failure: Exception) -> None:
+    """Raises MachineLost where the host itself is gone: then nothing will work, and that is the reason."""
     try:
-        return environment.host.succeeds("true", timeout=20)
-    except MachineLost:
-        return False
+        environment.host.try_run("true", timeout=20)
+    except MachineLost as lost:
+        raise lost from failure
 
 
 def _record_boots(active: Run, place: Place, layer: Opened) -> None:

@@ -131,6 +131,8 @@ def _told(one: Lab) -> list[tuple[str, str]]:
         )
         lines.append(("peer", up.peer_namespace or "QEMU's user networking, because a namespace needs root"))
         lines += [("warning", line) for line in up.warnings]
+    elif one.last_words():
+        lines.append(("ended", f"its QEMU said: {one.last_words()}"))
     if one.has_saved:
         lines.append(("saved", f"vmtax lab start OTHER --from {one.name}"))
     return lines

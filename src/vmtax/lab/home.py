@@ -92,6 +92,24 @@ class Lab:
         return self.directory / "up.json"
 
     @property
+    def log(self) -> Path:
+        """What its QEMU said on standard error in its last start."""
+        return self.directory / "qemu.log"
+
+    def last_words(self) -> str:
+        """The last line of that; empty where it said nothing."""
+        try:
+            lines = self.log.read_text(errors="replace").strip().splitlines()
+        except OSError:
+            return ""
+        return lines[-1] if lines else ""
+
+    def why_off(self) -> str:
+        """How a lab that should be up is to be explained."""
+        words = self.last_words()
+        return f"lab {self.name} is off" + (f", its QEMU said: {words}" if words else "")
+
+    @property
     def exists(self) -> bool:
         return (self.directory / "lab.json").is_file()
 

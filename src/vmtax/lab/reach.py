@@ -22,4 +22,6 @@ def _route(up: Up) -> Route:
 
 def reach(local: LocalMachine, one: Lab, path: str = "host") -> SshMachine:
     """Log in."""
-    return connect_host(local, route(one), path=path)
+    machine = connect_host(local, route(one), path=path)
+    machine.why_gone = lambda: "" if one.up() else one.why_off()
+    return machine

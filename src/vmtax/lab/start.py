@@ -35,6 +35,8 @@ PATIENCE = Patience(ready=180.0)
 QMP_SECONDS = 30.0
 SETTLE_SECONDS = 90.0
 ATTEMPTS = 2
+# QEMU's last words outlive it. Constant text, the arguments stay arguments.
+KEEPING_WORDS = ("sh", "-c", 'log=$1; shift; exec "$@" 2>"$log"', "sh")
 SETTLED = ("sh", "-c", "until test -e /run/vmtax/settled; do sleep 0.1; done")
 
 
@@ -197,9 +199,10 @@ def _start(found: _Start) -> Up:
             write(found.lab.up_file, up)
             return up
         except (BootFailed, MachineLost) as failure:
+            words = str(failure) if found.lab.last_words() in str(failure) else f"{failure}\n{found.lab.last_words()}"
             if attempt == ATTEMPTS:
-                raise
-            found.warnings.append(f"came up at the second attempt: {str(failure).partition(chr(10))[0]}")
+                raise LabError(words) from failure
+            found.warnings.append(f"came up at the second attempt: {'; '.join(words.splitlines()[:3])}")
     raise AssertionError("unreachable")
 
 
@@ -234,7 +237,7 @@ def _attempt(found: _Start, number: int) -> Up:
         stack.callback(console.stop)
         emit(Step(WHAT, "from its saved state" if spec.saved else "booting"))
         started, launched = time.time(), time.monotonic()
-        process = local.start(*command_line(spec))
+        process = local.start(*KEEPING_WORDS, str(found.lab.log), *command_line(spec))
         failed = stack.enter_context(contextlib.ExitStack())
         failed.callback(process.stop)
         port = _monitor(found, spec, process, console, stack)

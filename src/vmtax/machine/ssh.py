@@ -7,7 +7,7 @@ import shlex
 import subprocess
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO
@@ -102,6 +102,7 @@ class SshMachine(GuardedMachine):
         with SshMachine._count_lock:
             SshMachine._count += 1
             control = local.scratch / f"ssh-{SshMachine._count}"
+        self.why_gone: Callable[[], str] = str  # a reason for a line that is gone, where somebody knows one; or ""
         self._log = Path(f"{control}.log")
         self._login = ("ssh", "-S", str(control), *options)
         # A client that finds no master must fail, not log in anew behind our back: the first ProxyCommand counts.
@@ -148,7 +149,8 @@ class SshMachine(GuardedMachine):
         done = self.local.try_run(*self.client(limited), input=input, timeout=timeout + 15)
         # A command that ends as ssh's own failures do is told apart by asking the master.
         if done.timed_out or (done.code == SSH_FAILED and not self._alive()):
-            raise MachineLost(f"{self.path}: the connection is gone: {done.stderr.strip() or 'no answer'}")
+            reason = self.why_gone() or done.stderr.strip() or "no answer"
+            raise MachineLost(f"{self.path}: the connection is gone: {reason}")
         late = done.code in (124, 137) and done.seconds >= timeout
         return Outcome(self.path, argv, done.code, done.stdout, done.stderr, done.seconds, timed_out=late)
 
