@@ -7,13 +7,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from vmtax.image import cache, recipe
+from vmtax.image import cache, recipe, zfs
 from vmtax.live import live_directory
 from vmtax.machine import guard
 from vmtax.machine.local import LocalMachine, state_directory
 from vmtax.resume import image_of
 from vmtax.store import Store
 from vmtax.units import format_value
+
+SHELVES = {"image": cache.shelf, "ZFS pack": zfs.shelf}
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +30,10 @@ def found(store: Store, *, images: bool) -> list[Leftover]:
     """Everything that `remove` would take away; `images`: whole ones of another recipe too."""
     return [
         *_undo_lists(),
-        # While one is being made, what looks half made may be it.
-        *(Leftover("half-made image", str(path)) for path in ([] if cache.is_locked() else cache.half_made())),
+        *(Leftover(f"half-made {what}", str(path)) for what, path in _half_made()),
         *(Leftover("state of a dead run", str(path)) for path in _dead(store)),
         *(Leftover("old image", f"{i.directory} ({format_value(i.bytes, 'B')})") for i in _old(store, images)),
+        *(Leftover("useless pack", f"{p.path} ({format_value(p.bytes, 'B')})") for p in _useless(store, images)),
     ]
 
 
@@ -40,14 +42,23 @@ def remove(store: Store, *, images: bool) -> list[str]:
     machine = LocalMachine()
     left = list(machine.guard.left)  # at its start it undoes the lists of dead guards
     machine.close()
-    if not cache.is_locked():
-        with cache.locked():
-            pass  # which sweeps what is half made
+    for shelf in SHELVES.values():
+        if not shelf().is_locked():
+            with shelf().locked():
+                pass  # which sweeps what is half made
     for path in _dead(store):
         path.unlink(missing_ok=True)
+    for pack in _useless(store, images):
+        zfs.remove(pack)
     for image in _old(store, images):
         cache.remove(image)
     return left + machine.left
+
+
+def _half_made() -> Iterator[tuple[str, Path]]:
+    for what, shelf in SHELVES.items():
+        # While one is being made, what looks half made may be it.
+        yield from ((what, path) for path in ([] if shelf().is_locked() else shelf().half_made()))
 
 
 def _undo_lists() -> Iterator[Leftover]:
@@ -89,3 +100,11 @@ def _old(store: Store, wanted: bool) -> list[cache.Image]:
         return []
     needed = {image_of(store.load(entry.id)) for entry in store.experiments() if entry.state != "complete"}
     return [image for image in cache.images() if image.recipe != recipe.key() and image.identity not in needed]
+
+
+def _useless(store: Store, wanted: bool) -> list[zfs.Pack]:
+    """Packs for none of the images that stay."""
+    if not wanted:
+        return []
+    old = _old(store, wanted)
+    return zfs.useless(image for image in cache.images() if image not in old)

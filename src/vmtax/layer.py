@@ -220,7 +220,7 @@ def _guest_site(environment: Environment, layer: str, guest: Guest) -> Site:
         layer=layer,
         vcpus=guest.spec.vcpus,
         prefix=(),
-        disk=guest.spec.data.device if guest.spec.data else None,
+        disk=guest.spec.data_device,
         link=link,
     )
 

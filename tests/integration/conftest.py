@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from vmtax.hypervisor import BootFailed, Credentials, Guest, GuestSpec, Qemu, boot, image_qemu
-from vmtax.image import build
+from vmtax.image import build, zfs
 from vmtax.image.cache import Image
 from vmtax.image.place import Placed, place
 from vmtax.machine import Machine
@@ -44,6 +44,12 @@ def _needs_root() -> None:
 @pytest.fixture(scope="session")
 def image() -> Image:
     return build.ensure(lambda event: None)
+
+
+@pytest.fixture(scope="session")
+def zfs_pack(image: Image) -> zfs.Pack:
+    """For that image's kernel, built in minutes where the cache has none."""
+    return zfs.ensure(image, lambda event: None)
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def make_image(manifest: str = "busybox 1\nfio 3\n") -> Image:
-    with cache.workshop() as (_, work):
+    with cache.shelf().workshop() as (_, work):
         (work / "tree/usr").mkdir(parents=True)
         (work / "tree/usr/program").write_text("program")
         (work / "tree/link").symlink_to("usr/program")
@@ -57,8 +57,8 @@ def test_a_half_built_or_half_removed_image_is_none() -> None:
     left, half_removed = cache.images_directory() / ".building-left", cache.images_directory() / "0123456789ab"
     left.mkdir()
     half_removed.mkdir()
-    with cache.locked():
-        assert cache.half_made() == [], "what a killed build or removal left is swept away"
+    with cache.shelf().locked():
+        assert cache.shelf().half_made() == [], "what a killed build or removal left is swept away"
 
 
 def test_removing_removes_it() -> None:

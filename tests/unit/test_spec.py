@@ -39,6 +39,23 @@ def test_mitigations_are_off_only_where_asked_for() -> None:
     assert "mitigations=off" in kernel_arguments(replace(PLAIN, mitigations="off")).split()
 
 
+def test_layers_come_right_behind_the_root_and_the_data_disk_behind_them() -> None:
+    spec = replace(PLAIN, layers=("/packs/zfs,1.erofs", "/packs/more.erofs"), data=Drive("/var/tmp/disk.raw"))
+    words = kernel_arguments(spec).split()
+    assert [word for word in words if "layer" in word] == ["vmtax.layer=/dev/vdb", "vmtax.layer=/dev/vdc"]
+    assert spec.data_device == "/dev/vdd" and replace(spec, layers=()).data_device == "/dev/vdb"
+    drives = [word for word in command_line(spec, INITRD, CONSOLE) if "if=none" in word]
+    assert [word.rpartition("file=")[2] for word in drives] == [
+        *("/image/root.erofs", "/packs/zfs,,1.erofs", "/packs/more.erofs", "/var/tmp/disk.raw")
+    ]
+    assert all("readonly=on" in word for word in drives[:3]) and "readonly" not in drives[3]
+    assert {bus: replace(spec, data=Drive("/d", bus)).data_device for bus in ("ide", "nvme")} == {
+        "ide": "/dev/sda",
+        "nvme": "/dev/nvme0n1",
+    }
+    assert PLAIN.data_device is None
+
+
 @given(
     path=st.text(st.characters(codec="ascii", exclude_characters="\n\0"), min_size=1),
     bus=st.sampled_from(["virtio", "ide", "nvme"]),

@@ -55,6 +55,8 @@ def lab_start(
     else:
         how = "restored" if up.restored else "booted"
         print(f"lab {one.name} is up, {how} in {up.ready_seconds:.1f} s; {_in_it(one)}")
+        if one.record().software.zfs is None:
+            print("it has no ZFS: `vmtax image zfs` builds it once, in about ten minutes; then start the lab again")
 
 
 def _size(option: str, text: str | None) -> int | None:

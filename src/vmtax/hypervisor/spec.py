@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import PurePosixPath
+from string import ascii_lowercase
 from typing import Literal
 
 ROOT_ID = "root"
 DATA_ID = "data"
 READY = "vmtax: ready"  # what the guest's init prints when sshd listens
-# Where Linux finds the data disk: the root image takes vda, so a second virtio disk is vdb.
-DATA_DEVICES = {"virtio": "/dev/vdb", "ide": "/dev/sda", "nvme": "/dev/nvme0n1"}
+# Where Linux finds a data disk that is no virtio disk: those share their letters with the root image and its layers.
+DATA_DEVICES = {"ide": "/dev/sda", "nvme": "/dev/nvme0n1"}
 DATA_MODULES = {"virtio": (), "ide": ("ata_piix", "sd_mod"), "nvme": ("nvme",)}
 DATA_DRIVERS = {"virtio": "virtio-blk-pci", "ide": "ide-hd", "nvme": "nvme"}
 
@@ -25,11 +26,6 @@ class Drive:
     aio: str = "native"  # QEMU's aio=
     iops_limit: int = 0  # reads and writes that QEMU lets through in a second; 0: no limit
 
-    @property
-    def device(self) -> str:
-        """What the guest calls it."""
-        return DATA_DEVICES[self.bus]
-
 
 @dataclass(frozen=True, slots=True)
 class GuestSpec:
@@ -43,6 +39,7 @@ class GuestSpec:
     kernel: str  # on the parent
     initrd: str  # on the parent, without credentials
     root: str  # the read-only root image, file or block device on the parent
+    layers: tuple[str, ...] = ()  # erofs files or devices on the parent, laid over the root; a later one is above
     data: Drive | None = None
     tap: str | None = None  # an existing tap interface on the parent for the network under test
     vhost: bool = False  # that card is served by the host's kernel
@@ -51,6 +48,23 @@ class GuestSpec:
     forwards: tuple[int, ...] = ()  # guest TCP ports to reach from the parent's loopback, besides ssh
     mitigations: Literal["auto", "off"] = "auto"  # the guest kernel's own
     talkative: bool = False  # the kernel tells its progress on the console: for the KVM probe
+
+    @property
+    def layer_devices(self) -> tuple[str, ...]:
+        """What the guest calls its layers: virtio disks like the root, and right behind it."""
+        return tuple(_virtio_disk(number) for number in range(1, 1 + len(self.layers)))
+
+    @property
+    def data_device(self) -> str | None:
+        """What the guest calls its data disk; None where it has none."""
+        if self.data is None:
+            return None
+        return DATA_DEVICES.get(self.data.bus) or _virtio_disk(1 + len(self.layers))
+
+
+def _virtio_disk(number: int) -> str:
+    """Linux's name of a virtio disk; they are found in the order of the command line, the root first, which is 0."""
+    return f"/dev/vd{ascii_lowercase[number]}"
 
 
 def command_line(spec: GuestSpec, initrd: PurePosixPath, console: PurePosixPath) -> tuple[str, ...]:
@@ -77,6 +91,7 @@ def kernel_arguments(spec: GuestSpec) -> str:
         words.append("quiet")
     if spec.mitigations == "off":
         words.append("mitigations=off")
+    words += [f"vmtax.layer={device}" for device in spec.layer_devices]
     if spec.data and DATA_MODULES[spec.data.bus]:
         words.append(f"vmtax.modules={','.join(DATA_MODULES[spec.data.bus])}")
     return " ".join(words)
@@ -96,8 +111,11 @@ def cpu_arguments(accelerator: Literal["kvm", "tcg"]) -> tuple[str, ...]:
 
 
 def _root(spec: GuestSpec) -> tuple[str, ...]:
-    drive = f"if=none,id={ROOT_ID},format=raw,readonly=on,file={escaped(spec.root)}"
-    return ("-drive", drive, "-device", f"virtio-blk-pci,drive={ROOT_ID}")
+    words: list[str] = []
+    for identity, path in ((ROOT_ID, spec.root), *((f"layer{n}", path) for n, path in enumerate(spec.layers))):
+        drive = f"if=none,id={identity},format=raw,readonly=on,file={escaped(path)}"
+        words += ["-drive", drive, "-device", f"virtio-blk-pci,drive={identity}"]
+    return tuple(words)
 
 
 def _data(spec: GuestSpec) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ import re
 import shutil
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from vmtax.event import Event, Step
@@ -18,7 +18,16 @@ from vmtax.machine import CommandFailed
 from vmtax.machine.local import LocalMachine
 
 Emit = Callable[[Event], None]
-TOOLS = {"mmdebstrap": "mmdebstrap", "mkfs.erofs": "erofs-utils", "zstd": "zstd", "tar": "tar"}
+TOOLS = {
+    "mmdebstrap": "mmdebstrap",
+    "unshare": "util-linux",
+    "mkfs.erofs": "erofs-utils",
+    "zstd": "zstd",
+    "tar": "tar",
+}
+# mmdebstrap mounts /proc and more in its tree. In a namespace of their own they go with its last process: nothing is in
+# the way of the guard, which removes the tree of a killed build.
+MMDEBSTRAP = ("unshare", "--mount", "mmdebstrap")
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 WHAT = "building the root image"
 NO_SPACE = "about 2 GiB are needed; set XDG_CACHE_HOME to a directory on a larger file system"
@@ -53,12 +62,9 @@ def build(emit: Emit, *, again: bool = False) -> Image:
     if os.geteuid() != 0:
         # In a user namespace mmdebstrap leaves files and processes of other users, which our guard could not remove.
         raise ImageError(f"building the root image needs root; {CARRY}")
-    missing = [f"{package} (for {tool})" for tool, package in TOOLS.items() if shutil.which(tool) is None]
-    if missing:
-        packages = " ".join(entry.partition(" ")[0] for entry in missing)
-        raise ImageError(f"missing {', '.join(missing)}: apt-get install {packages}")
-    emit(Step(WHAT, "waiting for another build to end" if cache.is_locked() else "starting", 0.0))
-    with cache.workshop() as (keeper, work):
+    need_tools(TOOLS)
+    emit(Step(WHAT, "waiting for another build to end" if cache.shelf().is_locked() else "starting", 0.0))
+    with cache.shelf().workshop() as (keeper, work):
         image = cache.current()
         if image is not None and not again:
             return image
@@ -68,6 +74,14 @@ def build(emit: Emit, *, again: bool = False) -> Image:
             raise ImageError(f"{WHAT}: {error.filename or work}: {error.strerror}{_cure(error)}") from error
         except CommandFailed as error:
             raise ImageError(f"{WHAT}: {error}") from error
+
+
+def need_tools(tools: Mapping[str, str]) -> None:
+    """Raises ImageError where one of `tools`, command -> Debian package, is not on this host."""
+    missing = [f"{package} (for {tool})" for tool, package in tools.items() if shutil.which(tool) is None]
+    if missing:
+        packages = " ".join(entry.partition(" ")[0] for entry in missing)
+        raise ImageError(f"missing {', '.join(missing)}: apt-get install {packages}")
 
 
 def _cure(error: OSError) -> str:
@@ -99,7 +113,7 @@ def _build_in(keeper: LocalMachine, work: Path, emit: Emit) -> Image:
 def _bootstrap(keeper: LocalMachine, tree: Path, work: Path, emit: Emit) -> None:
     """mmdebstrap to a tar stream, unpacked beside: the same way with root and without."""
     argv = [
-        *("mmdebstrap", "--variant=minbase", f"--components={recipe.COMPONENTS}", "--format=tar"),
+        *(*MMDEBSTRAP, "--variant=minbase", f"--components={recipe.COMPONENTS}", "--format=tar"),
         f"--include={','.join((recipe.KERNEL, *recipe.PACKAGES))}",
         *(f"--dpkgopt=path-exclude={pattern}" for pattern in recipe.EXCLUDED),
         *("--aptopt=APT::Install-Recommends false", recipe.SUITE, "-"),
@@ -135,21 +149,26 @@ def _bootstrap(keeper: LocalMachine, tree: Path, work: Path, emit: Emit) -> None
 
 def _follow(process: subprocess.Popen[bytes], emit: Emit) -> list[str]:
     """Turn what mmdebstrap says into progress; its last lines, for a failure."""
-    assert process.stderr
     words: list[str] = []
     done = 0.0
+    for line in spoken(process):
+        words = [*words[-40:], line]
+        done = next((share for start, share in STAGES if start in line), done)
+        emit(Step(WHAT, line.removeprefix("I: "), done))
+    return words
+
+
+def spoken(process: subprocess.Popen[bytes]) -> Iterator[str]:
+    """The lines that mmdebstrap writes to its stderr, without its progress bars."""
+    assert process.stderr
     buffer = b""
     while chunk := os.read(process.stderr.fileno(), 4096):
         # Its progress bars end in carriage returns.
         *lines, buffer = re.split(rb"[\r\n]+", buffer + chunk)
         for raw in lines:
             line = raw.decode(errors="replace").strip()
-            if not line or re.match(r"(done|.*\d+\.\d+% done)$", line):
-                continue
-            words = [*words[-40:], line]
-            done = next((share for start, share in STAGES if start in line), done)
-            emit(Step(WHAT, line.removeprefix("I: "), done))
-    return words
+            if line and not re.match(r"(done|.*\d+\.\d+% done)$", line):
+                yield line
 
 
 def _kernel_release(tree: Path) -> str:

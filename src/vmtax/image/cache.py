@@ -9,7 +9,7 @@ import json
 import os
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
 
@@ -70,68 +70,73 @@ def images_directory() -> Path:
     return cache_home() / "images"
 
 
-@contextlib.contextmanager
-def locked() -> Iterator[Path]:
-    """The images directory, held alone: a second build waits for the first and then finds its image."""
-    directory = images_directory()
-    try:
-        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-        lock = (directory / ".lock").open("a")
-    except OSError as error:
-        raise ImageError(f"{directory}: {error.strerror}; set XDG_CACHE_HOME to a directory you can write") from error
-    with lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        _sweep()
-        yield directory
+@dataclass(frozen=True, slots=True)
+class Shelf:
+    """Directories, each complete or not there at all, that are made and removed by one process at a time."""
 
+    directory: Path
+    is_whole: Callable[[Path], bool]  # whether a directory on it is complete
 
-@contextlib.contextmanager
-def workshop() -> Iterator[tuple[LocalMachine, Path]]:
-    """A directory to make an image in, alone, and who runs the commands for it.
-
-    At the end, after SIGKILL too, the keeper's guard ends its processes and removes what was not moved away.
-    """
-    with locked() as directory:
-        keeper = LocalMachine()
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Held alone: a second build waits for the first and then finds what that made."""
         try:
-            work = directory / f".building-{keeper.token}"
-            keeper.remove_later(PurePosixPath(work))
-            work.mkdir(mode=0o700)
-            yield keeper, work
-        finally:
-            keeper.close()
+            self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+            lock = (self.directory / ".lock").open("a")
+        except OSError as error:
+            cure = "set XDG_CACHE_HOME to a directory you can write"
+            raise ImageError(f"{self.directory}: {error.strerror}; {cure}") from error
+        with lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            # What a killed build or removal left: nobody else builds while we hold the lock.
+            for entry in self.half_made():
+                shutil.rmtree(entry, ignore_errors=True)
+            yield
 
+    @contextlib.contextmanager
+    def workshop(self) -> Iterator[tuple[LocalMachine, Path]]:
+        """A directory to make something in, alone, and who runs the commands for it.
 
-def _sweep() -> None:
-    """What a killed build or removal left: nobody else builds while we hold the lock."""
-    for entry in half_made():
-        shutil.rmtree(entry, ignore_errors=True)
+        At the end, after SIGKILL too, the keeper's guard ends its processes and removes what was not moved away.
+        """
+        with self.locked():
+            keeper = LocalMachine()
+            try:
+                work = self.directory / f".building-{keeper.token}"
+                keeper.remove_later(PurePosixPath(work))
+                work.mkdir(mode=0o700)
+                yield keeper, work
+            finally:
+                keeper.close()
 
-
-def is_locked() -> bool:
-    """Whether an image is being made or removed just now."""
-    path = images_directory() / ".lock"
-    try:
-        with path.open("a") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except FileNotFoundError:
+    def is_locked(self) -> bool:
+        """Whether something is being made or removed just now."""
+        try:
+            with (self.directory / ".lock").open("a") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except FileNotFoundError:
+            return False
+        except OSError:
+            return True
         return False
-    except OSError:
+
+    def half_made(self) -> list[Path]:
+        """Directories that are not whole: of a build or removal that was killed, or of one that goes on just now."""
+        # What another host's run is copying here has its own guard.
+        entries = (path for path in self.directory.glob("*") if path.is_dir() and not path.name.startswith(INCOMING))
+        return [path for path in entries if not self.is_whole(path)]
+
+
+def shelf() -> Shelf:
+    """Where the images are."""
+    return Shelf(images_directory(), _is_whole)
+
+
+def _is_whole(directory: Path) -> bool:
+    with contextlib.suppress(ImageError):
+        read(directory)
         return True
     return False
-
-
-def half_made() -> list[Path]:
-    """Directories that are no images: of a build or removal that was killed, or of one that goes on just now."""
-    found = []
-    for path in images_directory().glob("*"):
-        # What another host's run is copying here has its own guard.
-        if path.is_dir() and not path.name.startswith(INCOMING):
-            try:
-                read(path)
-            except ImageError:
-                found.append(path)
-    return found
 
 
 def read(directory: Path) -> Image:
@@ -250,6 +255,6 @@ def install(directory: Path, image: Image) -> Image:
 
 def remove(image: Image) -> None:
     """The marker goes first, so that an interrupted removal leaves no image that looks whole."""
-    with locked():
+    with shelf().locked():
         (image.directory / INFO).unlink()
         shutil.rmtree(image.directory)

@@ -48,7 +48,7 @@ def boot_archive(tree: Path, release: str) -> bytes:
     names = []
     for module in modules:
         name = f"lib/{module.name.partition('.')[0]}.ko"
-        entries[name] = file(_uncompressed(module))
+        entries[name] = file(uncompressed(module))
         names.append(f"/{name}\n")
     entries["modules"] = file("".join(names).encode())
     return archive(entries)
@@ -83,7 +83,7 @@ def _module_name(path: str) -> str:
     return path.rpartition("/")[2].partition(".")[0].replace("-", "_")
 
 
-def _uncompressed(module: Path) -> bytes:
+def uncompressed(module: Path) -> bytes:
     data = module.read_bytes()
     if module.suffix == ".xz":
         return lzma.decompress(data)

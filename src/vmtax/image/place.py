@@ -52,7 +52,7 @@ def export(image: Image, target: Path) -> None:
 
 def import_(source: Path) -> Image:
     """Install the image in `source`; raises ImageError where it is not whole or its digests do not match."""
-    with cache.workshop() as (keeper, work):
+    with cache.shelf().workshop() as (keeper, work):
         try:
             _tar(keeper, source, "-xf", str(source.absolute()), "-C", str(work), "--no-same-owner", *MEMBERS)
             work.chmod(0o755)

@@ -16,7 +16,7 @@ from vmtax.hypervisor import Accelerator, BootFailed, Credentials, Qemu, choose,
 from vmtax.hypervisor.accelerator import probe_spec
 from vmtax.hypervisor.boot import Console, Patience, died, wait_until_ready
 from vmtax.hypervisor.qmp import Qmp, QmpError, Socket
-from vmtax.image import build, cache
+from vmtax.image import build, cache, zfs
 from vmtax.image.cache import Image
 from vmtax.image.place import Placed, place
 from vmtax.lab.home import Lab, LabError, NoSuchLab, Record, Software, Up, copy_disk, held, read_record, write
@@ -68,6 +68,7 @@ class _Start:
     accelerator: Accelerator
     credentials: Credentials
     saved: Path | None
+    pack: zfs.Pack | None
     began: float  # monotonic clock
     verified: Future[None]  # the image, while the lab boots already
     segment: Segment | None = None
@@ -76,7 +77,8 @@ class _Start:
 
     @property
     def software(self) -> Software:
-        return Software(self.qemu.version, self.image.identity, self.image.kernel, None, self.accelerator.name)
+        version = self.pack.version if self.pack else None
+        return Software(self.qemu.version, self.image.identity, self.image.kernel, version, self.accelerator.name)
 
 
 def start(one: Lab, wish: Wish, emit: Emit, source: Lab | None = None) -> Up:
@@ -143,7 +145,9 @@ def _prepared(
     saved = source.saved if source else None
     credentials = Credentials.make(local) if saved is None else Credentials.stored(local, saved)
     accelerator = _accelerator(local, qemu, placed, credentials, emit)
-    found = _Start(one, local, emit, size, image, qemu, accelerator, credentials, saved, began, verified)
+    found = _Start(
+        one, local, emit, size, image, qemu, accelerator, credentials, saved, zfs.current(image), began, verified
+    )
     if saved is not None and record is not None and (other := found.software.differences(record.software)):
         raise LabError(
             f"the saved state of lab {source.name if source else ''} needs what it was saved with: {'; '.join(other)}; "
@@ -217,7 +221,7 @@ def _spec(found: _Start, runtime: PurePosixPath) -> LabSpec:
         kernel=str(found.image.vmlinux),
         initrd=str(initrd),
         root=str(found.image.root),
-        layers=(),
+        layers=(str(found.pack.path),) if found.pack else (),
         disks=PurePosixPath(found.lab.directory),
         runtime=runtime,
         taps=(segment.tap_name(), segment.tap_name()) if segment else None,
