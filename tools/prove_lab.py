@@ -1,0 +1,124 @@
+"""Starts a lab many times and cuts its power many times: every start must be ready, every flushed file must be there.
+
+    python tools/prove_lab.py [--starts 20] [--cuts 20] [--restores 5]
+
+Its own lab, in a directory of its own; nothing of it is left. Exit code 1 where a lab did not come up or lost a file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from vmtax.event import Event
+from vmtax.exits import CannotDo
+from vmtax.lab.end import cut, remove, save, stop
+from vmtax.lab.home import Lab, Up, lab
+from vmtax.lab.reach import reach
+from vmtax.lab.start import Wish, start
+from vmtax.machine.local import LocalMachine
+
+SMALL = Wish(memory_bytes=2 * 2**30)
+DURABLE = "/root/durable"
+# One durable line for each cut, and one that was not flushed. Constant text.
+WRITE = ("sh", "-c", 'echo "$1" > "$2" && sync "$2" && echo "$1" > "$2-not"', "sh")
+
+
+def quiet(event: Event) -> None:
+    pass
+
+
+class Tally:
+    """What was seen."""
+
+    def __init__(self) -> None:
+        self.ready: list[float] = []
+        self.restored: list[float] = []
+        self.retries: list[str] = []
+        self.failures: list[str] = []
+
+    def started(self, one: Lab, source: Lab | None = None) -> Up | None:
+        try:
+            up = start(one, SMALL if source is None else Wish(), quiet, source)
+        except CannotDo as error:
+            self.failures.append(str(error))
+            return None
+        (self.restored if up.restored else self.ready).append(up.ready_seconds)
+        self.retries += [line for line in up.warnings if "second attempt" in line]
+        return up
+
+    def cut(self, one: Lab, number: int) -> None:
+        local = LocalMachine()
+        try:
+            machine = reach(local, one)
+            machine.run(*WRITE, str(number), DURABLE)
+            cut(one)
+            machine.close()
+            if self.started(one) is None:
+                return
+            machine = reach(local, one)
+            found = machine.try_run("cat", DURABLE).stdout.strip()
+            machine.close()
+            if found != str(number):
+                self.failures.append(f"cut {number}: the flushed file holds {found!r}")
+        finally:
+            local.close()
+
+
+def told(what: str, seconds: list[float]) -> str:
+    if not seconds:
+        return f"{what}: none"
+    return (
+        f"{what}: {len(seconds)}, ready in {statistics.median(seconds):.1f} s median,"
+        f" {min(seconds):.1f} to {max(seconds):.1f} s"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--starts", type=int, default=20)
+    parser.add_argument("--cuts", type=int, default=20)
+    parser.add_argument("--restores", type=int, default=5)
+    asked = parser.parse_args()
+    tally, began = Tally(), time.monotonic()
+    with tempfile.TemporaryDirectory() as directory:
+        os.environ["XDG_DATA_HOME"] = directory
+        one, other = lab("prove"), lab("other")
+        for number in range(asked.starts):
+            if tally.started(one) is not None:
+                stop(one)
+            print(f"start {number + 1}: {tally.ready[-1:]}", flush=True)
+        if asked.cuts or asked.restores:
+            tally.started(one)
+        for number in range(asked.cuts):
+            tally.cut(one, number)
+            print(f"cut {number + 1}: {len(tally.failures)} failures", flush=True)
+        if asked.restores:
+            save(one, quiet)
+        for number in range(asked.restores):
+            if tally.started(other, one) is not None:
+                stop(other)
+            print(f"restore {number + 1}: {tally.restored[-1:]}", flush=True)
+        for each in (one, other):
+            if each.exists:
+                if each.up():
+                    stop(each)
+                remove(each)
+    print(told("boots", tally.ready))
+    print(told("restores", tally.restored))
+    print(f"power cuts: {asked.cuts}; second attempts: {len(tally.retries)}; failures: {len(tally.failures)}")
+    for line in (*tally.retries, *tally.failures):
+        print(f"  {line}")
+    print(f"{time.monotonic() - began:.0f} s")
+    sys.exit(bool(tally.failures))
+
+
+if __name__ == "__main__":
+    main()
