@@ -172,7 +172,7 @@ def test_what_dpkg_and_ldd_say_is_read() -> None:
         "/usr/sbin/zpool",
         "/usr/lib/systemd/system/zfs.target",
     ]
-    assert zfs.wanted_files([*listed, "/usr/share/man/man8/zfs.8.gz", "/var/lib/x"]) == [
+    assert zfs.wanted_files([*listed, "/usr/share/man/man8/zfs.8.gz", "/usr/sbin/zdb", "/var/lib/x"]) == [
         "etc/zfs/zpool.d",
         "usr/sbin/zpool",
     ]

@@ -40,10 +40,11 @@ MODULE_SCRIPT = "zfs-module"
 EXCLUDED = (*recipe.EXCLUDED, "/usr/lib/modules/*/kernel/*", "/boot/*")
 # dkms would build for every kernel it finds while it is being installed, without a word.
 NO_AUTOINSTALL = 'mkdir -p "$1/etc/dkms" && : > "$1/etc/dkms/no-autoinstall"'
-# Of the tools: no services, no manuals, nothing for programs that the image has not.
+# Of the tools: no services, no manuals, nothing for programs that the image has not; nor those that take pools and
+# streams apart, which alone need a library of 4 MB.
 LEFT_OUT = re.compile(
     r"(etc/(cron\.d|default|init\.d|sudoers\.d)|usr/lib/(modules-load\.d|os-probes|systemd)"
-    r"|usr/share/(bash-completion|doc|lintian|man))(/|$)"
+    r"|usr/sbin/(zdb|zhack|zstream|zstreamdump)|usr/share/(bash-completion|doc|lintian|man))(/|$)"
 )
 NO_ROOM = "about 1.5 GiB are needed; set XDG_CACHE_HOME to a directory on a larger file system"
 # What is said -> the share of the whole that is then done, and what is said again and again: how it begins, from which
@@ -312,7 +313,8 @@ def _collect_module(keeper: LocalMachine, tree: Path, image: Image, layer: Path)
         target.write_bytes(initramfs.uncompressed(module))
     keeper.run("chroot", str(tree), "depmod", image.kernel)
     shutil.copytree(tree / modules / "updates", layer / modules / "updates")
-    for path in (tree / modules).glob("modules.*"):
+    # Their text forms are for people, and 2 MB; modprobe reads the others.
+    for path in (tree / modules).glob("modules.*.bin"):
         old = original / path.name
         if not old.exists() or old.read_bytes() != path.read_bytes():
             shutil.copyfile(path, layer / modules / path.name)
