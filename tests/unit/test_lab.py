@@ -97,7 +97,7 @@ def test_a_lab_that_is_not_there_or_off_says_how_to_have_it() -> None:
 
 
 def up_record(one: Lab, pid: int, token: str) -> None:
-    write(one.up_file, Up(token, pid, 2222, "/k/key", "/k/known", "/r/qmp", 0.0, 5.0, "because", None))
+    write(one.up_file, Up(token, pid, 2222, "/k/key", "/k/known", "/r/qmp", 0.0, 5.0, 7.0, "because", None))
 
 
 def test_a_record_of_a_dead_lab_is_no_lab_that_is_up(monkeypatch: pytest.MonkeyPatch) -> None:

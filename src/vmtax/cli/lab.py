@@ -125,8 +125,12 @@ def _told(one: Lab) -> list[tuple[str, str]]:
         ),
     ]
     if up:
+        how = "restored" if up.restored else "booted"
         lines.append(
-            ("started", f"in {up.ready_seconds:.1f} s, {'restored' if up.restored else 'booted'}; process {up.pid}")
+            (
+                "started",
+                f"{how} in {up.ready_seconds:.1f} s, all devices after {up.settled_seconds:.1f} s; process {up.pid}",
+            )
         )
         lines.append(
             ("emulated", up.accelerator_reason) if software.accelerator == "tcg" else ("KVM", up.accelerator_reason)

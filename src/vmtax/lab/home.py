@@ -66,6 +66,7 @@ class Up:
     qmp: str  # socket
     started: float  # seconds since the epoch
     ready_seconds: float  # from the beginning of the command that started it to the first answered command
+    settled_seconds: float  # until its devices, ZFS included, and what its disks hold were there too
     accelerator_reason: str
     peer_namespace: str | None  # None: user networking plays the peer
     warnings: list[str] = field(default_factory=list)

@@ -42,10 +42,14 @@ class LabSpec:
     initrd: str  # with the lab's credentials
     root: str
     layers: tuple[str, ...]  # erofs files over the root image: ZFS
-    disks: PurePosixPath  # the directory of its disks
-    runtime: PurePosixPath  # the directory of its console and QMP socket
+    disks: PurePosixPath  # the directory of its disks and its console
+    runtime: PurePosixPath  # the directory of its QMP socket
     taps: tuple[str, str] | None = None  # names for taps to the peer and under the SR-IOV card; None: user networking
     saved: str | None = None  # a file with the state of a saved lab, to go on from
+
+    @property
+    def console(self) -> PurePosixPath:
+        return self.disks / "console.log"
 
     @property
     def disk_files(self) -> tuple[PurePosixPath, ...]:
@@ -81,7 +85,7 @@ def command_line(spec: LabSpec) -> tuple[str, ...]:
         *("-device", "intel-iommu,intremap=on"),
         *("-smp", str(spec.size.vcpus), "-m", f"{spec.size.memory_bytes // 2**20}M"),
         *("-kernel", spec.kernel, "-initrd", spec.initrd, "-append", kernel_arguments(spec)),
-        *("-serial", f"file:{escaped(str(spec.runtime / 'console'))}"),
+        *("-serial", f"file:{escaped(str(spec.console))}"),
         *("-qmp", f"unix:{escaped(str(spec.runtime / 'qmp'))},server=on,wait=off"),
         *_disks(spec),
         *_network(spec),

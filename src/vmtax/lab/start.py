@@ -235,9 +235,9 @@ def _attempt(found: _Start, number: int) -> Up:
     spec = _spec(found, runtime)
     Path(runtime).mkdir(mode=0o700)
     Path(spec.initrd).write_bytes(found.credentials.archive + found.image.initrd.read_bytes())
-    (Path(runtime) / "console").touch()
+    Path(spec.console).write_bytes(b"")
     with contextlib.ExitStack() as stack:
-        console = Console(local, runtime / "console")
+        console = Console(local, spec.console)
         stack.callback(console.stop)
         emit(Step(WHAT, "from its saved state" if spec.saved else "booting"))
         started, launched = time.time(), time.monotonic()
@@ -259,6 +259,7 @@ def _attempt(found: _Start, number: int) -> Up:
             machine.run("date", "-u", "-s", f"@{time.time():.3f}")  # it stood still meanwhile
         emit(Step(WHAT, f"ready after {ready:.1f} s; its devices settle"))
         machine.run(*SETTLED, timeout=SETTLE_SECONDS)
+        settled = time.monotonic() - found.began
         failed.pop_all()
     return Up(
         token=local.token,
@@ -269,6 +270,7 @@ def _attempt(found: _Start, number: int) -> Up:
         qmp=str(runtime / "qmp"),
         started=started,
         ready_seconds=ready,
+        settled_seconds=settled,
         accelerator_reason=found.accelerator.reason,
         peer_namespace=found.namespace,
         warnings=found.warnings,
