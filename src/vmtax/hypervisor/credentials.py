@@ -5,6 +5,7 @@ Stored only beside the saved state of a lab, which knows no others, in a private
 
 from __future__ import annotations
 
+import itertools
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +30,9 @@ MaxSessions 100
 KEY, KNOWN_HOSTS = "key", "known-hosts"
 
 
+_numbers = itertools.count(1)
+
+
 @dataclass(frozen=True, slots=True)
 class Credentials:
     """The run's key pair and its guests' host key."""
@@ -39,7 +43,7 @@ class Credentials:
 
     @staticmethod
     def make(local: LocalMachine) -> Credentials:
-        directory = Path(local.scratch)
+        directory = _new_directory(local)
         key, host_key = directory / KEY, directory / "host-key"
         for path in (key, host_key):
             local.run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "vmtax", "-f", str(path))
@@ -56,7 +60,7 @@ class Credentials:
     @staticmethod
     def stored(local: LocalMachine, directory: Path) -> Credentials:
         """Those of a saved guest, kept in `directory` by `store`."""
-        scratch = Path(local.scratch)
+        scratch = _new_directory(local)
         for name in (KEY, KNOWN_HOSTS):
             shutil.copy(directory / name, scratch / name)  # with its mode: ssh takes no key that others may read
         return Credentials(scratch / KEY, scratch / KNOWN_HOSTS)
@@ -80,3 +84,9 @@ class Credentials:
         }
         options = [f"-o{name}={value}" for name, value in settings.items()]
         return ("-F", "none", "-i", str(self.key), *options)
+
+
+def _new_directory(local: LocalMachine) -> Path:
+    directory = Path(local.scratch) / f"keys-{next(_numbers)}"
+    directory.mkdir(mode=0o700)
+    return directory
