@@ -1,6 +1,6 @@
 """Kills runs at random points, resumes them, and prints what was lost and what was left: both must be 0.
 
-    python tools/torture.py [--fake 1000] [--real 100] [--seed N]
+    python tools/torture.py [--fake 1000] [--real 100] [--rounds 2] [--seed N]
 
 A fake run is the runner and the store on scripted machines, forked, killed by SIGKILL. A real one is `vmtax run` with
 QEMU, disk and bridge, ended by SIGKILL (of the guard too), Ctrl-C (twice), SIGTERM or SIGHUP. Lost: a trial that was
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import os
 import random
 import signal
@@ -42,7 +43,7 @@ workloads:
   - disk: {patterns: [randread-4k-qd1], size: 32MiB, seconds: 1}
   - net: {cases: [tcp-in], seconds: 1}
   - boot
-rounds: {min: 2, max: 2}
+rounds: {min: ROUNDS, max: ROUNDS}
 """
 ENDS = {"SIGKILL": 50, "SIGKILL, guard first": 20, "Ctrl-C twice": 10, "SIGTERM": 10, "SIGHUP": 10}  # per cent
 TIDY_SECONDS = 60.0
@@ -182,20 +183,20 @@ def _wait(child: int, seconds: float) -> bool:
 # Real runs
 
 
-def real(kills: int, source: random.Random) -> Score:
+def real(kills: int, source: random.Random, rounds: int) -> Score:
     score = Score()
     with tempfile.TemporaryDirectory() as directory:
         home = Path(directory)
         for kind in ("DATA", "STATE"):
             os.environ[f"XDG_{kind}_HOME"] = str(home / kind.lower())
-        (home / "plan.yaml").write_text(REAL_PLAN)
+        (home / "plan.yaml").write_text(REAL_PLAN.replace("ROUNDS", str(rounds)))
         before = traces()
         longest = _timed(home)
         print(f"a whole run takes {longest:.0f} s")
         while score.kills < kills:
             _real_kill(home, source.uniform(0, longest), source, score, before)
             score.tell("real runs")
-        _finish(home, score)
+        _finish(home, score, rounds)
     print()
     return score
 
@@ -282,7 +283,7 @@ def _guards_of(parent: int) -> list[int]:
     return found
 
 
-def _finish(home: Path, score: Score) -> None:
+def _finish(home: Path, score: Score, rounds: int) -> None:
     """What was stopped last is brought to its end."""
     command = _command(home)
     if "--resume" in command:
@@ -290,7 +291,7 @@ def _finish(home: Path, score: Score) -> None:
         score.finished += code == 0
     with Store() as store:
         for entry in store.experiments():
-            if entry.state != "complete" or (entry.rounds, entry.failed) != (2, 0):
+            if entry.state != "complete" or (entry.rounds, entry.failed) != (rounds, 0):
                 score.lost.append(f"{entry}")
 
 
@@ -326,10 +327,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--fake", type=int, default=1000)
     parser.add_argument("--real", type=int, default=100)
+    parser.add_argument("--rounds", type=int, default=2, help="of a real run")
     parser.add_argument("--seed", type=int, default=int(time.time()))
     asked = parser.parse_args()
     print(f"seed {asked.seed}")
-    parts: tuple[tuple[int, Callable[[int, random.Random], Score]], ...] = ((asked.fake, fake), (asked.real, real))
+    parts: tuple[tuple[int, Callable[[int, random.Random], Score]], ...] = (
+        (asked.fake, fake),
+        (asked.real, functools.partial(real, rounds=asked.rounds)),
+    )
     scores = [part(kills, random.Random(asked.seed)) for kills, part in parts if kills]
     for line in (line for score in scores for line in (*score.lost, *score.left)):
         print(line)

@@ -26,8 +26,8 @@ SMALL = """\
 name: small
 layers: [host, vm]
 guest: {vcpus: 1, memory: 512MiB}
-workloads: [boot, {disk: {patterns: [randread-4k-qd1], size: 32MiB, seconds: 2}}]
-rounds: {min: 2, max: 2}
+workloads: [{disk: {patterns: [randread-4k-qd1, randwrite-4k-fsync], size: 32MiB, seconds: 1}}]
+rounds: {min: 1, max: 1}
 """
 
 

@@ -15,6 +15,8 @@ from typer.testing import CliRunner
 from tests.sample import sample_experiment, with_repeat
 from tools import reference
 from vmtax.cli import app
+from vmtax.lab.home import Record, Software, lab, write
+from vmtax.lab.spec import Size
 from vmtax.report.answers import KINDS, json_schema
 from vmtax.store import Store
 from vmtax.workload import WORKLOADS
@@ -28,6 +30,8 @@ ANSWERS = {  # kind -> the commands that give it
     "plan-check": ["plan check disk-cache --json"],
     "doctor": ["doctor --json"],
     "calibration": ["calibrate --show last --json"],
+    "lab": ["lab status --json"],
+    "labs": ["lab list --json"],
 }
 
 
@@ -68,6 +72,9 @@ def test_real_answers_are_what_the_schema_allows(kind: str, tmp_path: Path, monk
     with Store() as store:
         store.put(sample_experiment(rounds=2, failures=2))
         store.put(dataclasses.replace(with_repeat(sample_experiment(rounds=7, failures=2, seed=1)), name="calibrate"))
+    home = lab()
+    home.directory.mkdir(parents=True)
+    write(home.directory / "lab.json", Record(Size(), Software("10.0.2", "0123456789ab", "6.12.1", None, "tcg")))
     schema = json.loads((reference.DIRECTORY / "vmtax-1.schema.json").read_text())
     jsonschema.Draft202012Validator.check_schema(schema)
     validator = jsonschema.Draft202012Validator(schema)

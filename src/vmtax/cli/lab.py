@@ -11,8 +11,11 @@ import typer
 from vmtax.cli.app import AsJson, BadUse, agree, answer, app, warn
 from vmtax.units import format_value
 
+DEFAULT_NAME = "lab"
+
 if TYPE_CHECKING:
     from vmtax.lab.home import Lab
+    from vmtax.result import Json
 
 HELP = "A lab: a guest that is a whole hypervisor host, with KVM, disks and networks to try things on."
 lab_app = typer.Typer(help=HELP, no_args_is_help=True)
@@ -51,7 +54,7 @@ def lab_start(
     for line in up.warnings:
         warn(line)
     if json:
-        _answer(one)
+        answer("lab", _data(one))
     else:
         how = "restored" if up.restored else "booted"
         print(f"lab {one.name} is up, {how} in {up.ready_seconds:.1f} s; {_in_it(one)}")
@@ -76,8 +79,11 @@ def _size(option: str, text: str | None) -> int | None:
 
 def _in_it(one: Lab) -> str:
     """What to do with it."""
-    named = "" if one.name == "lab" else f":{one.name}"
-    return f"vmtax run --host lab{named}, vmtax lab ssh{named.replace(':', ' ')}"
+    return f"vmtax run --host {_host(one)}, vmtax lab ssh{'' if one.name == DEFAULT_NAME else f' {one.name}'}"
+
+
+def _host(one: Lab) -> str:
+    return DEFAULT_NAME if one.name == DEFAULT_NAME else f"lab:{one.name}"
 
 
 @lab_app.command("ssh", context_settings={"ignore_unknown_options": True})
@@ -103,7 +109,7 @@ def lab_status(name: Name = "", json: AsJson = False) -> None:
     one = lab(name)
     one.record()
     if json:
-        _answer(one)
+        answer("lab", _data(one))
         return
     for what, text in _told(one):
         print(f"{what:>10}  {text}")
@@ -152,12 +158,23 @@ def _zfs(version: str | None) -> str:
     return f"ZFS {version}" if version else "no ZFS"
 
 
-def _answer(one: Lab) -> None:
+def _data(one: Lab) -> Json:
+    """As report.answers.LabState says."""
     from dataclasses import asdict
 
     record, up = one.record(), one.up()
-    state = asdict(up) if up else None
-    answer("lab", {"name": one.name, "directory": str(one.directory), **asdict(record), "up": state})
+    live = ("started", "ready_seconds", "settled_seconds", "port", "peer_namespace")
+    return {
+        "name": one.name,
+        "host": _host(one),
+        "state": "up" if up else "off",
+        "saved": one.has_saved,
+        "directory": str(one.directory),
+        **{key: value for key, value in asdict(record.size).items() if key != "work_bytes"},
+        **asdict(record.software),
+        **{key: getattr(up, key) if up else None for key in live},
+        "warnings": up.warnings if up else [],
+    }
 
 
 @lab_app.command("list")
@@ -165,11 +182,10 @@ def lab_list(json: AsJson = False) -> None:
     """List the labs of this host."""
     from vmtax.lab.home import labs
 
-    found = [(one, one.record(), one.up()) for one in labs()]
     if json:
-        data = [{"name": one.name, "state": "up" if up else "off", "saved": one.has_saved} for one, _, up in found]
-        answer("labs", data)
+        answer("labs", [_data(one) for one in labs()])
         return
+    found = [(one, one.record(), one.up()) for one in labs()]
     for one, record, up in found:
         state, memory = "up" if up else "off", _bytes(record.size.memory_bytes)
         saved = ", saved" if one.has_saved else ""
