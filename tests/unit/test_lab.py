@@ -128,16 +128,18 @@ def test_what_a_start_refuses_before_it_sets_anything_up(monkeypatch: pytest.Mon
         start(one, Wish(spares=2), quiet)
     with pytest.raises(NoSuchLab, match="lab blue was never saved: vmtax lab save blue"):
         start(lab("red"), Wish(), quiet, source=one)
-    with pytest.raises(NoSuchLab, match="there is no lab green"):
-        start(lab("red"), Wish(), quiet, source=lab("green"))
+    with pytest.raises(NoSuchLab, match="there is no lab yellow"):
+        start(lab("red"), Wish(), quiet, source=lab("yellow"))
     one.saved.mkdir()
     write(one.saved / "lab.json", Record(Size(), SOFTWARE))
     with pytest.raises(LabError, match="leave out --memory and --vcpus with --from blue"):
         start(lab("red"), Wish(vcpus=1), quiet, source=one)
+    with pytest.raises(LabError, match="lab green has disks of its own: --from blue takes a name that is free"):
+        start(made("green"), Wish(), quiet, source=one)
     monkeypatch.setattr("vmtax.lab.start.available_memory", lambda machine: 2**30)
     with pytest.raises(LabError, match=r"1\.0 GiB of memory are available, the lab takes 4\.4 GiB: end something, or"):
         start(lab("red"), Wish(), quiet)
-    assert [found.name for found in labs()] == ["blue"], "what could not be started is not there"
+    assert [found.name for found in labs()] == ["blue", "green"], "what could not be started is not there"
 
 
 def test_a_damaged_record_is_told() -> None:

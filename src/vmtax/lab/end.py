@@ -103,7 +103,7 @@ def save(one: Lab, emit: Callable[[Event], None]) -> int:
                 socket.close()
             emit(Step("saving the lab", "its disks"))
             for disk in one.disks:
-                copy_disk(disk, new / disk.name)
+                copy_disk(local, disk, new / disk.name)
             Credentials(Path(up.key), Path(up.known_hosts)).store(new)
             write(new / "lab.json", record)
             going_on.undo()

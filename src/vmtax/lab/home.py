@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
-import shutil
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path, PurePosixPath
@@ -16,9 +15,10 @@ from pydantic import TypeAdapter, ValidationError
 from vmtax.exits import BadInput, CannotDo
 from vmtax.lab.spec import DEFAULT_NAME, NAME, Size, disk_files
 from vmtax.machine.guard import is_marked
+from vmtax.machine.local import LocalMachine
 from vmtax.places import data_home, private
 
-URL = "lab"  # of --host: lab or lab:NAME
+COPY_SECONDS = 1800.0
 
 
 class LabError(CannotDo):
@@ -195,17 +195,8 @@ def held(one: Lab) -> Iterator[None]:
         yield
 
 
-def copy_disk(source: Path, target: Path) -> None:
-    """Holes stay holes; where the file system can, blocks are shared."""
-    # cp knows both, Python's shutil neither.
-    import subprocess
-
-    done = subprocess.run(
-        ("cp", "--sparse=always", "--reflink=auto", str(source), str(target)), capture_output=True, text=True
-    )
-    if done.returncode != 0:
-        raise LabError(done.stderr.strip())
-
-
-def remove_files(directory: Path) -> None:
-    shutil.rmtree(directory, ignore_errors=True)
+def copy_disk(local: LocalMachine, source: Path, target: Path) -> None:
+    """Holes stay holes; where the file system can, blocks are shared. Raises LabError, such as on a full disk."""
+    done = local.try_run("cp", "--sparse=always", "--reflink=auto", str(source), str(target), timeout=COPY_SECONDS)
+    if not done.ok:
+        raise LabError(done.stderr.strip() or f"{source}: not copied within {COPY_SECONDS:.0f} s")

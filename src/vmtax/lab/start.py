@@ -90,6 +90,8 @@ def start(one: Lab, wish: Wish, emit: Emit, source: Lab | None = None) -> Up:
         if one.up() is not None:
             other = "" if one.name != DEFAULT_NAME else ", or give another lab another name"
             raise LabError(f"lab {one.name} is up already: vmtax lab ssh {one.name}{other}")
+        if source and source.name != one.name and one.exists:
+            raise LabError(f"lab {one.name} has disks of its own: --from {source.name} takes a name that is free")
         record = _saved_record(source) if source else (one.record() if one.exists else None)
         size = wish.on(record.size if record else Size())
         if record and replace(size, vcpus=record.size.vcpus, memory_bytes=record.size.memory_bytes) != record.size:
@@ -100,6 +102,8 @@ def start(one: Lab, wish: Wish, emit: Emit, source: Lab | None = None) -> Up:
             )
         local = LocalMachine()
         with contextlib.ExitStack() as stack:
+            if not one.exists:
+                stack.callback(shutil.rmtree, one.directory, ignore_errors=True)  # what never was up is not kept
             stack.callback(local.close)
             _check_memory(local, size)
             helper = stack.enter_context(ThreadPoolExecutor(1))
@@ -178,13 +182,11 @@ def _make_disks(found: _Start) -> None:
     try:
         for path, size in zip(disk_files(PurePosixPath(directory), found.size), disk_bytes(found.size), strict=True):
             if found.saved is not None:
-                copy_disk(found.saved / path.name, Path(path))
+                copy_disk(found.local, found.saved / path.name, Path(path))
             else:
                 with Path(path).open("wb") as file:
                     file.truncate(size)
     except OSError as error:
-        if fresh:
-            shutil.rmtree(directory)
         raise LabError(
             f"{error.filename or directory}: {error.strerror}; set XDG_DATA_HOME to another directory"
         ) from error
