@@ -211,6 +211,38 @@ def test_what_is_left_to_a_process_is_undone_when_that_ends(tmp_path: Path, list
     process.stop()
 
 
+def test_a_guard_that_is_killed_takes_nothing_from_a_process_that_was_to_outlive_it(lists: Path) -> None:
+    machine = LocalMachine()
+    kept, guard = Path(machine.scratch), machine.guard._process
+    process = machine.start("sleep", "600")
+    machine.leave_to(process.pid)
+    guard.kill()
+    guard.wait()
+    for still_there in (True, False):
+        if not still_there:
+            process.stop()
+        other = LocalMachine()
+        assert other.guard.recovered == (0 if still_there else 1)
+        assert kept.is_dir() == still_there and (process.poll() is None) == still_there
+        other.close()
+    assert list(lists.iterdir()) == []
+
+
+def test_an_interrupted_handing_over_ends_it_all(lists: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = LocalMachine()
+    kept = Path(machine.scratch)
+    process = machine.start("sleep", "600")
+
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(machine.guard, "_answer", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        machine.leave_to(process.pid)
+    machine.close()
+    assert not kept.exists() and process.poll() is not None and list(lists.iterdir()) == []
+
+
 def test_nothing_can_be_left_to_a_process_that_is_gone(tmp_path: Path) -> None:
     machine = LocalMachine()
     with pytest.raises(MachineError, match="the guard cannot wait for process 4194305"):
