@@ -72,7 +72,7 @@ def _undo_lists() -> Iterator[Leftover]:
             os.close(descriptor)
         if guard.is_outlived(text, path.stem):
             continue  # a lab that is up
-        entries = guard.read_list(text)
+        entries = guard.due(text)
         for entry in entries.values():
             yield Leftover("to be undone", _described(entry))
         for pid in guard.marked(path.stem):

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vmtax.machine import CommandFailed, MachineError, MachineLost
-from vmtax.machine.guard import marked, read_list
+from vmtax.machine.guard import boot_id, marked, read_list
 from vmtax.machine.local import LocalMachine
 
 
@@ -226,6 +226,20 @@ def test_a_guard_that_is_killed_takes_nothing_from_a_process_that_was_to_outlive
         assert kept.is_dir() == still_there and (process.poll() is None) == still_there
         other.close()
     assert list(lists.iterdir()) == []
+
+
+def test_after_a_reboot_only_files_are_removed(tmp_path: Path, lists: Path) -> None:
+    log, kept = tmp_path / "log", tmp_path / "kept"
+    lists.mkdir(parents=True)
+    for boot, name in (("another", "one"), (boot_id(), "two"), ("", "three")):
+        kept.touch()
+        entries = [{"boot": boot}, {"add": 1, "remove": str(kept)}, {"add": 2, "argv": append(log, name)}]
+        (lists / f"{name}.undo").write_text("".join(json.dumps(entry) + "\n" for entry in entries))
+        machine = LocalMachine()
+        assert machine.guard.recovered == 1
+        machine.close()
+        assert not kept.exists() and list(lists.iterdir()) == []
+    assert log.read_text().split() == ["two", "three"]
 
 
 def test_an_interrupted_handing_over_ends_it_all(lists: Path, monkeypatch: pytest.MonkeyPatch) -> None:
