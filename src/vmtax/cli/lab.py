@@ -163,14 +163,19 @@ def _answer(one: Lab) -> None:
 @lab_app.command("list")
 def lab_list(json: AsJson = False) -> None:
     """List the labs of this host."""
-    from vmtax.lab.home import labs
+    from vmtax.lab.home import LabError, labs
 
-    found = [(one, one.record(), one.up()) for one in labs()]
+    found = [(one, one.up()) for one in labs()]
     if json:
-        data = [{"name": one.name, "state": "up" if up else "off", "saved": one.has_saved} for one, _, up in found]
+        data = [{"name": one.name, "state": "up" if up else "off", "saved": one.has_saved} for one, up in found]
         answer("labs", data)
         return
-    for one, record, up in found:
+    for one, up in found:
+        try:
+            record = one.record()
+        except LabError as error:
+            warn(str(error))
+            continue
         state, memory = "up" if up else "off", _bytes(record.size.memory_bytes)
         saved = ", saved" if one.has_saved else ""
         print(f"{one.name:<20}  {state:<3}  {memory}  {_zfs(record.software.zfs)}{saved}")
@@ -222,7 +227,7 @@ def lab_remove(
     from vmtax.lab.home import lab
 
     one = lab(name)
-    one.record()
+    one.must_exist()
     agree(yes, f"Remove lab {one.name} with all that is on its disks? [y/N]")
     remove(one)
     print(f"removed {one.name}")

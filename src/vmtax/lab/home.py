@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
-import shutil
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path, PurePosixPath
@@ -18,7 +17,7 @@ from vmtax.lab.spec import DEFAULT_NAME, NAME, Size, disk_files
 from vmtax.machine.guard import is_marked
 from vmtax.places import data_home, private
 
-URL = "lab"  # of --host: lab or lab:NAME
+RECORD = "lab.json"  # what makes a directory a lab, or a saved state
 
 
 class LabError(CannotDo):
@@ -112,14 +111,19 @@ class Lab:
 
     @property
     def exists(self) -> bool:
-        return (self.directory / "lab.json").is_file()
+        return (self.directory / RECORD).is_file()
 
     @property
     def has_saved(self) -> bool:
-        return (self.saved / "lab.json").is_file()
+        return (self.saved / RECORD).is_file()
+
+    def must_exist(self) -> None:
+        """Raises NoSuchLab where there is none; one whose record is damaged is there."""
+        if not self.exists:
+            self.record()
 
     def record(self) -> Record:
-        """Raises NoSuchLab where there is none."""
+        """Raises NoSuchLab where there is none, LabError where it is damaged."""
         return read_record(self.directory, self.name)
 
     def up(self) -> Up | None:
@@ -157,12 +161,14 @@ def lab(name: str = "") -> Lab:
 
 def labs() -> list[Lab]:
     """All that there are, by name."""
-    return sorted((Lab(path.parent.name) for path in labs_directory().glob("*/lab.json")), key=lambda one: one.name)
+    found = (path.parent.name for path in labs_directory().glob(f"*/{RECORD}"))
+    # What has another name is being made, or removed.
+    return [Lab(name) for name in sorted(found) if NAME.fullmatch(name)]
 
 
 def read_record(directory: Path, name: str) -> Record:
     """Of a lab, or of a saved state."""
-    path = directory / "lab.json"
+    path = directory / RECORD
     try:
         return TypeAdapter(Record).validate_python(json.loads(path.read_text()))
     except FileNotFoundError:
@@ -183,20 +189,23 @@ def write(path: Path, record: Any) -> None:
 
 
 @contextlib.contextmanager
-def held(one: Lab) -> Iterator[None]:
-    """Nobody else starts, ends or saves it meanwhile; raises LabError where somebody does just now."""
+def held(one: Lab, *, shared: bool = False) -> Iterator[None]:
+    """Nobody else starts, ends or saves it meanwhile; raises LabError where somebody does just now.
+
+    `shared`: it is only read; others may do so too.
+    """
     labs_directory().mkdir(parents=True, exist_ok=True, mode=0o700)
     # Beside the directory, which may vanish under it.
     with open(labs_directory() / f".{one.name}.lock", "a", opener=private) as file:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
         except OSError:
             raise LabError(f"lab {one.name} is being started, ended or saved by another command just now") from None
         yield
 
 
 def copy_disk(source: Path, target: Path) -> None:
-    """Holes stay holes; where the file system can, blocks are shared."""
+    """Holes stay holes; where the file system can, blocks are shared. Raises LabError, on a full disk too."""
     # cp knows both, Python's shutil neither.
     import subprocess
 
@@ -204,8 +213,4 @@ def copy_disk(source: Path, target: Path) -> None:
         ("cp", "--sparse=always", "--reflink=auto", str(source), str(target)), capture_output=True, text=True
     )
     if done.returncode != 0:
-        raise LabError(done.stderr.strip())
-
-
-def remove_files(directory: Path) -> None:
-    shutil.rmtree(directory, ignore_errors=True)
+        raise LabError(f"{done.stderr.strip()}; where it is full, make room or set XDG_DATA_HOME to another directory")
