@@ -105,6 +105,8 @@ def main() -> None:
         for number in range(asked.restores):
             if tally.started(other, one) is not None:
                 stop(other)
+            if other.exists:
+                remove(other)
             print(f"restore {number + 1}: {tally.restored[-1:]}", flush=True)
         for each in (one, other):
             if each.exists:

@@ -67,9 +67,12 @@ def _undo_lists() -> Iterator[Leftover]:
         if descriptor is None:
             continue  # its guard lives
         try:
-            entries = guard.read_list(path.read_text(errors="replace"))
+            text = path.read_text(errors="replace")
         finally:
             os.close(descriptor)
+        if guard.is_outlived(text, path.stem):
+            continue  # a lab that is up
+        entries = guard.due(text)
         for entry in entries.values():
             yield Leftover("to be undone", _described(entry))
         for pid in guard.marked(path.stem):

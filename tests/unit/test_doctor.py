@@ -105,6 +105,7 @@ def machine(
         readings.CACHE_SPACE: changed.get("space", "10000000 4096\n"),
         readings.PROCESSES: changed.get("processes", Reply(code=1)),
         pressure.COMMAND: [BEFORE, load],
+        ("cat", f"/{cache.IDENTITY}"): Reply(code=1),
         ("sh", "-c", place.FIND_IMAGE, "sh", "abc", "image.json"): Reply(code=1),
     }
     return FakeMachine(answers=answers)
@@ -271,8 +272,8 @@ def test_without_an_image_its_build_is_what_counts(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(cache, "current", lambda: None)
     none = replace(examined(machine(AMD_FILES, KVM_AMD, AMD_MORE, AMD_EXTRA)), tools_here=frozenset({"tar"}))
     check = by_name(diagnose(none), "need")["image"]
-    assert check.remedy.startswith("apt-get install mmdebstrap erofs-utils zstd\nvmtax image import")
-    tools = frozenset({"mmdebstrap", "mkfs.erofs", "zstd", "tar"})
+    assert check.remedy.startswith("apt-get install mmdebstrap util-linux erofs-utils zstd\nvmtax image import")
+    tools = frozenset({"mmdebstrap", "unshare", "mkfs.erofs", "zstd", "tar"})
     assert by_name(diagnose(replace(none, tools_here=tools)), "need")["image"].status == "ok"
 
 

@@ -14,6 +14,7 @@ import pytest
 from tests.unit.test_doctor import AMD_EXTRA, AMD_FILES, AMD_MORE, KVM_AMD, by_name, examined, machine
 from vmtax.doctor import diagnose
 from vmtax.doctor.attempt import announce, attempt_on
+from vmtax.doctor.host_parts import HUGE_PAGE_COUNT
 from vmtax.environment import Hosts
 from vmtax.machine.fake import FakeMachine, Reply
 from vmtax.machine.local import LocalMachine
@@ -80,12 +81,24 @@ def test_a_try_that_fails_tells_why_and_leaves_nothing() -> None:
             lambda argv: argv[:2] == ("ip", "-n"): Reply(stderr="Error: Unknown device type.\n", code=2),
             lambda argv: argv[0] in ("mkdir", "fallocate"): "",
             lambda argv: argv[0] == "stat": "4096\n",
+            ("sh", "-c", 'command -v "$1"', "sh", "ip"): "/sbin/ip\n",
+            lambda argv: argv[2:3] == ('command -v "$1"',): Reply(code=127),
+            HUGE_PAGE_COUNT: Reply(code=1),
             lambda argv: argv[0] == "dd" and "oflag=direct" in argv: Reply(stderr="dd: Invalid argument\n", code=1),
         }
     )
     told: list[object] = []
-    after, tried = attempt_on(Hosts(LocalMachine(), host), readings, told.append)
+    local = LocalMachine()
+    try:
+        after, tried = attempt_on(Hosts(local, host), readings, told.append)
+    finally:
+        local.close()
     found = by_name(diagnose(after, tried), "tried")
+    parts = {name: found.pop(name) for name in ("ext4", "xfs", "btrfs", "LVM", "md", "ZFS", "huge pages")}
+    parts |= {name: found.pop(name) for name in ("vhost-net", "SR-IOV")}
+    assert {check.status for check in parts.values()} == {"missing"}, "only plans about them take them"
+    assert parts["xfs"].text.startswith("no mkfs.xfs, no losetup there")
+    assert parts["vhost-net"].text == "does not work: no guest boots on KVM here"
     assert {name: check.status for name, check in found.items()} == {
         "guests": "unknown",
         "bridge": "failed",
@@ -95,7 +108,7 @@ def test_a_try_that_fails_tells_why_and_leaves_nothing() -> None:
     assert found["guests"].remedy == "vmtax image build"
     assert "exit code 2 Error: Unknown device type." in found["bridge"].text
     assert found["O_DIRECT"].text.endswith("dd: Invalid argument")
-    assert len(host.undo_list) == 2, "each was listed before it was made"
+    assert len(host.undo_list) == 3, "each was listed before it was made"
     host.close()
-    assert host.undo_list == [] and len(host.undone) == 2
+    assert host.undo_list == [] and len(host.undone) == 3
     assert len(diagnose(after, tried).bad) == 2

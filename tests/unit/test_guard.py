@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vmtax.machine import CommandFailed, MachineError, MachineLost
-from vmtax.machine.guard import marked, read_list
+from vmtax.machine.guard import boot_id, marked, read_list
 from vmtax.machine.local import LocalMachine
 
 
@@ -209,6 +209,52 @@ def test_what_is_left_to_a_process_is_undone_when_that_ends(tmp_path: Path, list
     eventually(lambda: list(lists.iterdir()) == [])
     assert not kept.exists()
     process.stop()
+
+
+def test_a_guard_that_is_killed_takes_nothing_from_a_process_that_was_to_outlive_it(lists: Path) -> None:
+    machine = LocalMachine()
+    kept, guard = Path(machine.scratch), machine.guard._process
+    process = machine.start("sleep", "600")
+    machine.leave_to(process.pid)
+    guard.kill()
+    guard.wait()
+    for still_there in (True, False):
+        if not still_there:
+            process.stop()
+        other = LocalMachine()
+        assert other.guard.recovered == (0 if still_there else 1)
+        assert kept.is_dir() == still_there and (process.poll() is None) == still_there
+        other.close()
+    assert list(lists.iterdir()) == []
+
+
+def test_after_a_reboot_only_files_are_removed(tmp_path: Path, lists: Path) -> None:
+    log, kept = tmp_path / "log", tmp_path / "kept"
+    lists.mkdir(parents=True)
+    for boot, name in (("another", "one"), (boot_id(), "two"), ("", "three")):
+        kept.touch()
+        entries = [{"boot": boot}, {"add": 1, "remove": str(kept)}, {"add": 2, "argv": append(log, name)}]
+        (lists / f"{name}.undo").write_text("".join(json.dumps(entry) + "\n" for entry in entries))
+        machine = LocalMachine()
+        assert machine.guard.recovered == 1
+        machine.close()
+        assert not kept.exists() and list(lists.iterdir()) == []
+    assert log.read_text().split() == ["two", "three"]
+
+
+def test_an_interrupted_handing_over_ends_it_all(lists: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = LocalMachine()
+    kept = Path(machine.scratch)
+    process = machine.start("sleep", "600")
+
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(machine.guard, "_answer", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        machine.leave_to(process.pid)
+    machine.close()
+    assert not kept.exists() and process.poll() is not None and list(lists.iterdir()) == []
 
 
 def test_nothing_can_be_left_to_a_process_that_is_gone(tmp_path: Path) -> None:

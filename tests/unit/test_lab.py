@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
 import os
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
@@ -11,9 +18,12 @@ import pytest
 
 from vmtax import hosts
 from vmtax.exits import BadInput
-from vmtax.lab.home import Lab, LabError, NoSuchLab, Record, Software, Up, held, lab, labs, write
+from vmtax.hypervisor.qmp import QmpError
+from vmtax.lab.end import GO_ON, remove
+from vmtax.lab.home import Lab, LabError, NoSuchLab, Record, Software, Up, held, lab, labs, labs_directory, write
 from vmtax.lab.spec import LabSpec, Size, command_line, device, disk_bytes, disk_files, kernel_arguments
-from vmtax.lab.start import Wish, start
+from vmtax.lab.start import FORGET, Wish, _connected, _make_disks, _Start, start
+from vmtax.machine.local import LocalMachine
 
 SOFTWARE = Software("10.0.2", "0123456789ab", "6.12.1", None, "tcg")
 SPEC = LabSpec(
@@ -47,6 +57,23 @@ def made(name: str = "blue", size: Size = SPEC.size) -> Lab:
     return one
 
 
+def saved(one: Lab) -> Lab:
+    """That lab with a saved state."""
+    one.saved.mkdir()
+    for path in one.disks:
+        (one.saved / path.name).write_text("as saved")
+    write(one.saved / "lab.json", Record(SPEC.size, SOFTWARE))
+    return one
+
+
+def quiet(event: object) -> None:
+    pass
+
+
+def no_room(path: Path, record: object) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+
 def after(argv: tuple[str, ...], option: str) -> list[str]:
     return [argv[number + 1] for number, word in enumerate(argv) if word == option]
 
@@ -73,6 +100,13 @@ def test_a_lab_is_reached_from_the_launching_machine_only() -> None:
         assert netdevs[0] == "user,id=management,restrict=on,hostfwd=tcp:127.0.0.1:0-:22"
         assert all("restrict=on" in entry or entry.startswith("tap,") for entry in netdevs)
     assert [entry.split(",")[2] for entry in netdevs[1:]] == ["ifname=one", "ifname=two"]
+
+
+def test_commas_in_paths() -> None:
+    argv = command_line(replace(SPEC, saved="/labs/a,b/saved/state"))
+    # QEMU splits -drive and -qmp at commas, but neither of these.
+    assert after(argv, "-serial") == ["file:/labs/a,b/console.log"]
+    assert after(argv, "-incoming") == ["file:/labs/a,b/saved/state"]
 
 
 def test_a_power_cut_takes_the_page_cache() -> None:
@@ -123,7 +157,6 @@ def test_one_command_at_a_time_handles_a_lab() -> None:
 
 def test_what_a_start_refuses_before_it_sets_anything_up(monkeypatch: pytest.MonkeyPatch) -> None:
     one = made()
-    quiet = lambda event: None  # noqa: E731
     with pytest.raises(LabError, match="lab blue keeps its disks"):
         start(one, Wish(spares=2), quiet)
     with pytest.raises(NoSuchLab, match="lab blue was never saved: vmtax lab save blue"):
@@ -134,12 +167,10 @@ def test_what_a_start_refuses_before_it_sets_anything_up(monkeypatch: pytest.Mon
     write(one.saved / "lab.json", Record(Size(), SOFTWARE))
     with pytest.raises(LabError, match="leave out --memory and --vcpus with --from blue"):
         start(lab("red"), Wish(vcpus=1), quiet, source=one)
-    with pytest.raises(LabError, match="lab green has disks of its own: --from blue takes a name that is free"):
-        start(made("green"), Wish(), quiet, source=one)
     monkeypatch.setattr("vmtax.lab.start.available_memory", lambda machine: 2**30)
     with pytest.raises(LabError, match=r"1\.0 GiB of memory are available, the lab takes 4\.4 GiB: end something, or"):
         start(lab("red"), Wish(), quiet)
-    assert [found.name for found in labs()] == ["blue", "green"], "what could not be started is not there"
+    assert [found.name for found in labs()] == ["blue"], "what could not be started is not there"
 
 
 def test_a_damaged_record_is_told() -> None:
@@ -147,6 +178,110 @@ def test_a_damaged_record_is_told() -> None:
     (one.directory / "lab.json").write_text(json.dumps({"size": {}}))
     with pytest.raises(LabError, match=r"lab\.json: damaged .*; remove the lab: vmtax lab remove blue"):
         one.record()
+
+
+def test_a_damaged_lab_is_not_in_the_way_of_others_and_can_be_removed(home: Path) -> None:
+    one, other = made(), made("red")
+    (one.directory / "lab.json").write_text("")
+    assert [found.name for found in labs()] == ["blue", "red"]
+    remove(one)
+    assert labs() == [other] and not one.directory.exists()
+    assert sorted(path.name for path in one.directory.parent.iterdir()) == [".blue.lock", "red"]
+    with pytest.raises(NoSuchLab):
+        remove(one)
+
+
+def test_a_lab_from_a_saved_state_replaces_no_other() -> None:
+    one, other = saved(made()), made("red")
+    with pytest.raises(LabError, match="lab red has disks of its own: --from blue takes a name that is free"):
+        start(other, Wish(), quiet, source=one)
+    with held(one), pytest.raises(LabError, match="lab blue is being started, ended or saved by another command"):
+        start(lab("green"), Wish(), quiet, source=one)
+    with held(one, shared=True), held(one, shared=True):
+        pass  # two may begin there at once
+
+
+@pytest.mark.parametrize("name", ["red", "blue"])
+def test_disks_of_a_saved_state_are_all_there_or_none(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    one, target = saved(made()), lab(name)
+    before = {path.name for path in labs_directory().iterdir()}
+    for full in (True, False):
+        local = LocalMachine()
+        found = _Start(
+            target,
+            local,
+            quiet,
+            Size(),
+            *[None] * 4,
+            one.saved,
+            None,
+            0.0,
+            None,  # type: ignore[arg-type]
+        )
+        monkeypatch.setattr(_Start, "software", SOFTWARE)
+        with monkeypatch.context() as patch:
+            if full:
+                patch.setattr("vmtax.lab.start.write", no_room)
+                with pytest.raises(LabError, match="No space left on device; set XDG_DATA_HOME"):
+                    _make_disks(found)
+            else:
+                _make_disks(found)
+        local.close()
+        assert {path.name for path in labs_directory().iterdir()} == before | (set() if full else {name})
+        if target.exists:
+            held_now = {path.read_text() for path in target.disks}
+            assert held_now == ({""} if full else {"as saved"})
+
+
+def test_a_start_that_is_tidied_up_late_does_not_take_the_next_one_s_record() -> None:
+    one = made()
+    up_record(one, 1, "the next")
+    for token, left in (("an older", True), ("the next", False), ("the next", False)):
+        assert subprocess.run((*FORGET, token, str(one.up_file)), capture_output=True).returncode == 0
+        assert one.up_file.exists() == left
+
+
+def test_a_qemu_that_ends_at_once_is_not_waited_for(tmp_path: Path) -> None:
+    local = LocalMachine()
+    process = local.start("true")
+    process.wait(5.0)
+    began = time.monotonic()
+    with pytest.raises(QmpError, match="No such file"):
+        _connected(str(tmp_path / "qmp"), process)
+    assert time.monotonic() - began < 5
+    local.close()
+
+
+def qemu_that_says(path: Path, *answers: str) -> Iterator[list[str]]:
+    """A QMP server: a greeting, then one answer for each line, with an event before it; the commands it was given."""
+    asked: list[str] = []
+
+    def serve() -> None:
+        connection, _ = server.accept()
+        with connection, connection.makefile("rwb") as pipe:
+            pipe.write(b'{"QMP": {}}\n')
+            pipe.flush()
+            for answer, line in zip(answers, pipe, strict=False):
+                asked.append(json.loads(line)["execute"])
+                pipe.write(b'{"event": "STOP"}\n' + answer.encode() + b"\n")
+                pipe.flush()
+
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(path))
+        server.listen()
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield asked
+        thread.join()
+
+
+def test_a_lab_whose_saving_was_killed_goes_on(tmp_path: Path) -> None:
+    path = tmp_path / "qmp"
+    done, refused = '{"return": {}}', '{"error": {"desc": "Migration is not finalized yet"}}'
+    with contextlib.contextmanager(qemu_that_says)(path, done, done, refused, refused, done) as asked:
+        subprocess.run((*GO_ON, str(path)), check=True, timeout=20)
+    assert asked == ["qmp_capabilities", "migrate_cancel", "cont", "cont", "cont"]
+    subprocess.run((*GO_ON, str(tmp_path / "gone")), check=True, timeout=20)
 
 
 def test_what_a_saved_state_misses_is_named() -> None:

@@ -22,7 +22,7 @@ def doctor(
         str, typer.Option(metavar="HOST", help="Examine local, ssh://[user@]host or lab[:NAME].")
     ] = "local",
     try_: Annotated[
-        bool, typer.Option("--try", help="Also boot a guest, make a bridge and a file; all removed.")
+        bool, typer.Option("--try", help="Also make and use guests, networks, disks; all removed.")
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="With --try: begin without asking; for scripts.")] = False,
     json: AsJson = False,

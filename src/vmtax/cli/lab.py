@@ -180,13 +180,18 @@ def _data(one: Lab) -> Json:
 @lab_app.command("list")
 def lab_list(json: AsJson = False) -> None:
     """List the labs of this host."""
-    from vmtax.lab.home import labs
+    from vmtax.lab.home import LabError, labs
 
     if json:
         answer("labs", [_data(one) for one in labs()])
         return
-    found = [(one, one.record(), one.up()) for one in labs()]
-    for one, record, up in found:
+    found = [(one, one.up()) for one in labs()]
+    for one, up in found:
+        try:
+            record = one.record()
+        except LabError as error:
+            warn(str(error))
+            continue
         state, memory = "up" if up else "off", _bytes(record.size.memory_bytes)
         saved = ", saved" if one.has_saved else ""
         print(f"{one.name:<20}  {state:<3}  {memory}  {_zfs(record.software.zfs)}{saved}")
@@ -238,7 +243,7 @@ def lab_remove(
     from vmtax.lab.home import lab
 
     one = lab(name)
-    one.record()
+    one.must_exist()
     agree(yes, f"Remove lab {one.name} with all that is on its disks? [y/N]")
     remove(one)
     print(f"removed {one.name}")

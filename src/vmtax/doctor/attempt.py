@@ -42,7 +42,10 @@ def announce(readings: Readings) -> tuple[str, ...]:
         lines.append(
             f"loop devices on sparse files in {DISK_DIRECTORY}: file systems, a volume group, an array, a pool"
         )
-        lines.append("4 huge pages; a virtual function of a network card that is down; a guest or two on KVM")
+        lines.append("4 huge pages")
+        if readings.placed and readings.qemu:
+            lines.append("a guest on a bridge; another with a virtual function of a network card that is down")
+        lines.append("kernel modules for all of these, as the kernel loads them; they stay loaded")
     lines.append(f"a file of 1 MiB in {DISK_DIRECTORY}, written and read with O_DIRECT")
     return tuple(lines)
 
@@ -87,7 +90,10 @@ def _parts(hosts: Hosts, readings: Readings, credentials: Credentials, emit: Emi
     guest = probe_spec(qemu, placed) if placed and qemu and readings.kvm_failure == "" else None
     directory = DISK_DIRECTORY / f"vmtax-{hosts.local.token}-parts"
     host.remove_later(directory)
-    host.run("mkdir", "-m", "700", str(directory))
+    try:
+        host.run("mkdir", "-m", "700", str(directory))
+    except MachineError as error:
+        return iter([Check("tried", "volumes and cards", "unknown", f"not tried: {_reason(error)}")])
     return tries(Parts(host, hosts.local, directory, guest, credentials), lambda name: emit(Step("trying", name)))
 
 

@@ -16,7 +16,7 @@ from vmtax.machine import Machine, MachineError
 from vmtax.machine.local import LocalMachine
 from vmtax.network import GUEST_ADDRESS, PEER_ADDRESS, Segment
 from vmtax.network.segment import PREFIX_LENGTH
-from vmtax.network.sriov import Card, free_card
+from vmtax.network.sriov import WRITE, Card, free_card
 
 FILE_BYTES = 400 * 2**20  # sparse; XFS takes no file system below 300 MiB
 HUGE_PAGES = 4
@@ -27,10 +27,30 @@ FREE_ADDRESS = "10.78.0.77/24"
 # Constant texts, names stay arguments. Each undo succeeds where there is nothing to undo.
 DETACH = ("sh", "-c", 'losetup -n -O NAME -j "$1" | while read -r loop; do losetup -d "$loop"; done', "sh")
 UNMOUNT = ("sh", "-c", '! mountpoint -q "$1" || exec umount "$1"', "sh")
-NO_GROUP = ("sh", "-c", '! vgs "$1" >/dev/null 2>&1 || exec vgremove -q -f -y "$1"', "sh")
+# A host may keep a list of the devices that LVM sees: ours is not to get into it, and is seen nevertheless.
+ANY_DEVICE = ("--config", "devices/use_devicesfile=0")
+NO_GROUP = (
+    *("sh", "-c", 'name=$1; shift; ! vgs "$@" "$name" >/dev/null 2>&1 || exec vgremove -q -f -y "$@" "$name"', "sh"),
+)
 NO_POOL = ("sh", "-c", '! zpool list "$1" >/dev/null 2>&1 || exec zpool destroy -f "$1"', "sh")
-NO_ARRAY = ("sh", "-c", '! test -e "$1" || exec mdadm --quiet --stop "$1"', "sh")
-WRITE = ("sh", "-c", 'printf %s "$1" > "$2"', "sh")
+# Of what is left of an array in its members udev would make one again. They are found by their files: a loop device
+# may be somebody else's by now.
+NO_ARRAY = (
+    *("sh", "-c"),
+    '! test -e "$1" || mdadm --quiet --stop "$1" || exit 1; shift; for file; do losetup -n -O NAME -j "$file"; done | '
+    'while read -r loop; do mdadm --quiet --zero-superblock "$loop" 2> /dev/null; done; true',
+    "sh",
+)
+# Of one node, where there are several: a total would be spread over all, and be taken back from others. By its size:
+# the default size may be 1 GiB.
+HUGE_PAGE_COUNT = (
+    *("sh", "-c"),
+    "for file in /sys/devices/system/node/node*/hugepages/hugepages-2048kB/nr_hugepages "
+    "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages; "
+    'do ! test -e "$file" || { echo "$file"; exit; }; done; exit 1',
+)
+# Only where nobody else has set it meanwhile.
+GIVE_BACK = ("sh", "-c", '[ "$(cat "$3")" != "$2" ] || printf %s "$1" > "$3"', "sh")
 WAIT_FOR = ("sh", "-c", 'n=0; until test -b "$1"; do n=$((n+1)); test $n -lt 100 || exit 1; sleep 0.1; done', "sh")
 # A guest has no udev: drivers for whatever cards it finds.
 LOAD_DRIVERS = ("sh", "-c", "cat /sys/bus/pci/devices/*/modalias | xargs modprobe -a -q; true")
@@ -105,18 +125,18 @@ def _file_system(parts: Parts, kind: str, *options: str) -> str:
 
 def _volume(parts: Parts) -> str:
     host, loop = parts.host, parts.loop("lvm.raw")
-    host.undo_later(*NO_GROUP, parts.name)
-    # Not into the host's list of devices, where one is kept.
-    host.run("vgcreate", "-q", "--config", "devices/use_devicesfile=0", parts.name, loop)
-    host.run("lvcreate", "-q", "-y", "-L", "64M", "-n", "volume", parts.name)
+    host.undo_later(*NO_GROUP, parts.name, *ANY_DEVICE)
+    host.run("vgcreate", "-q", *ANY_DEVICE, parts.name, loop)
+    host.run("lvcreate", "-q", *ANY_DEVICE, "-y", "-L", "64M", "-n", "volume", parts.name)
     _written(host, f"/dev/{parts.name}/volume")
     return "a logical volume was made, written and read"
 
 
 def _array(parts: Parts) -> str:
     host, device = parts.host, "/dev/md/" + parts.name
-    loops = [parts.loop(f"md{number}.raw") for number in (1, 2)]
-    host.undo_later(*NO_ARRAY, device)
+    names = ("md1.raw", "md2.raw")
+    loops = [parts.loop(name) for name in names]
+    host.undo_later(*NO_ARRAY, device, *(str(parts.directory / name) for name in names))
     host.run(
         *("mdadm", "--quiet", "--create", device, "--run", "--level=1", "--raid-devices=2", "--assume-clean"),
         *("--metadata=1.2", "--homehost=any", *loops),
@@ -143,12 +163,16 @@ def _pool(parts: Parts) -> str:
 
 
 def _huge_pages(host: Machine) -> str:
-    count = "/proc/sys/vm/nr_hugepages"
+    count = host.run(*HUGE_PAGE_COUNT, remedy="the kernel has no huge pages of 2 MiB").strip()
     before = int(host.read_text(count))
-    host.undo_later(*WRITE, str(before), count)
-    host.run(*WRITE, str(before + HUGE_PAGES), count)
-    if int(host.read_text(count)) < before + HUGE_PAGES:
+    wanted = before + HUGE_PAGES
+    given_back = host.undo_later(*GIVE_BACK, str(before), str(wanted), count)
+    host.run(*WRITE, str(wanted), count)
+    found = int(host.read_text(count))
+    if found < wanted:
+        host.run(*WRITE, str(before), count)
         raise CannotDo(f"the kernel found no {HUGE_PAGES} free pages of 2 MiB in one piece")
+    given_back.undo()
     return f"{HUGE_PAGES} pages of 2 MiB were set aside and given back"
 
 

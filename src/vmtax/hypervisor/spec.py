@@ -77,7 +77,7 @@ def command_line(spec: GuestSpec, initrd: PurePosixPath, console: PurePosixPath)
         *("-machine", _machine(spec), *cpu_arguments(spec.accelerator)),
         *("-smp", str(spec.vcpus), "-m", f"{spec.memory_bytes // 2**20}M"),
         *("-kernel", spec.kernel, "-initrd", str(initrd), "-append", kernel_arguments(spec)),
-        *("-serial", f"file:{escaped(str(console))}", "-qmp", "stdio"),
+        *("-serial", f"file:{console}", "-qmp", "stdio"),
         *_root(spec),
         *_data(spec),
         *_network(spec),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import signal
 import time
 from collections.abc import Callable
@@ -13,7 +12,7 @@ from pathlib import Path, PurePosixPath
 from vmtax.event import Event, Step
 from vmtax.hypervisor import Credentials
 from vmtax.hypervisor.qmp import Qmp, QmpError, Socket
-from vmtax.lab.home import Lab, LabError, Up, copy_disk, held, write
+from vmtax.lab.home import RECORD, Lab, LabError, Up, copy_disk, held, labs_directory, write
 from vmtax.lab.reach import reach
 from vmtax.machine import MachineError
 from vmtax.machine.guard import is_marked
@@ -23,22 +22,32 @@ SHUTDOWN_SECONDS = 60.0
 TIDY_SECONDS = 30.0  # for the guard to undo networks and files
 QMP_SECONDS = 10.0
 SAVE_SECONDS = 300.0
-# Lets a lab go on whose saving was killed: QMP takes one command a line, each answered. Constant text.
+# Lets a lab go on whose saving was killed: QMP takes one command a line, each answered. Until a migration is really
+# cancelled, "cont" is refused. Constant text.
 GO_ON = (
     *(PYTHON, "-c"),
-    "import socket, sys\n"
-    "s = socket.socket(socket.AF_UNIX)\n"
+    "import socket, sys, time\n"
+    "def told(command):\n"
+    "    pipe.write(b'{\"execute\": \"' + command + b'\"}\\n')\n"
+    "    pipe.flush()\n"
+    "    for line in pipe:\n"
+    "        if b'\"event\"' not in line:\n"
+    "            return b'\"return\"' in line\n"
+    "    sys.exit(0)\n"
     "try:\n"
-    "    s.connect(sys.argv[1])\n"
+    "    end = socket.socket(socket.AF_UNIX)\n"
+    "    end.connect(sys.argv[1])\n"
+    "    pipe = end.makefile('rwb')\n"
+    "    pipe.readline()\n"
+    "    told(b'qmp_capabilities')\n"
+    "    told(b'migrate_cancel')\n"
+    "    for _ in range(300):\n"
+    "        if told(b'cont'):\n"
+    "            sys.exit(0)\n"
+    "        time.sleep(0.1)\n"
     "except OSError:\n"
     "    sys.exit(0)\n"
-    "f = s.makefile('rwb')\n"
-    "f.readline()\n"
-    "for command in (b'qmp_capabilities', b'migrate_cancel', b'cont'):\n"
-    "    f.write(b'{\"execute\": \"' + command + b'\"}\\n')\n"
-    "    f.flush()\n"
-    "    while b'\"event\"' in f.readline():\n"
-    "        pass\n",
+    "sys.exit('QEMU does not let it go on')\n",
 )
 
 
@@ -73,12 +82,19 @@ def cut(one: Lab) -> None:
 def remove(one: Lab) -> None:
     """Its disks, its saved state and every record; it must be off."""
     with held(one):
-        one.record()
+        one.must_exist()
         if one.up() is not None:
             raise LabError(f"lab {one.name} is up: vmtax lab stop {one.name}")
-        # The record first, so that an interrupted removal leaves nothing that looks like a lab.
-        (one.directory / "lab.json").unlink()
-        shutil.rmtree(one.directory)
+        # The guard does it, so that an interrupted removal is no half one.
+        local = LocalMachine()
+        try:
+            gone = labs_directory() / f".removing-{local.token}"
+            local.remove_later(PurePosixPath(gone))
+            one.directory.rename(gone)
+        finally:
+            local.close()
+        if local.left:
+            raise LabError("; ".join(local.left))
 
 
 def save(one: Lab, emit: Callable[[Event], None]) -> int:
@@ -90,8 +106,9 @@ def save(one: Lab, emit: Callable[[Event], None]) -> int:
         local = LocalMachine()
         try:
             going_on = local.undo_later(*GO_ON, up.qmp)
-            new = one.directory / f"saving-{local.token}"
-            local.remove_later(PurePosixPath(new))
+            new, old = one.directory / f"saving-{local.token}", one.directory / f"replaced-{local.token}"
+            for path in (new, old):
+                local.remove_later(PurePosixPath(path))
             new.mkdir(mode=0o700)
             emit(Step("saving the lab", "its memory"))
             socket = Socket(up.qmp, QMP_SECONDS)
@@ -105,9 +122,10 @@ def save(one: Lab, emit: Callable[[Event], None]) -> int:
             for disk in one.disks:
                 copy_disk(local, disk, new / disk.name)
             Credentials(Path(up.key), Path(up.known_hosts)).store(new)
-            write(new / "lab.json", record)
+            write(new / RECORD, record)
             going_on.undo()
-            shutil.rmtree(one.saved, ignore_errors=True)
+            if one.saved.exists():
+                one.saved.rename(old)
             new.rename(one.saved)
         except QmpError as error:
             raise LabError(f"lab {one.name} cannot be saved: {error}") from error
@@ -144,7 +162,10 @@ def _gone(up: Up, seconds: float) -> bool:
 
 
 def _wait_for_guard(one: Lab, up: Up) -> None:
-    """Until it has undone everything; the record that it is up goes last."""
+    """Until it has undone everything; the record that it is up goes last. Another does it where that one was killed."""
+    local = LocalMachine()
+    local.check_guard()
+    local.close()
     deadline = time.monotonic() + TIDY_SECONDS
     while one.up_file.exists():
         if time.monotonic() > deadline:

@@ -19,6 +19,7 @@ from vmtax.machine.local import LocalMachine
 from vmtax.places import data_home, private
 
 COPY_SECONDS = 1800.0
+RECORD = "lab.json"  # what makes a directory a lab, or a saved state
 
 
 class LabError(CannotDo):
@@ -112,14 +113,19 @@ class Lab:
 
     @property
     def exists(self) -> bool:
-        return (self.directory / "lab.json").is_file()
+        return (self.directory / RECORD).is_file()
 
     @property
     def has_saved(self) -> bool:
-        return (self.saved / "lab.json").is_file()
+        return (self.saved / RECORD).is_file()
+
+    def must_exist(self) -> None:
+        """Raises NoSuchLab where there is none; one whose record is damaged is there."""
+        if not self.exists:
+            self.record()
 
     def record(self) -> Record:
-        """Raises NoSuchLab where there is none."""
+        """Raises NoSuchLab where there is none, LabError where it is damaged."""
         return read_record(self.directory, self.name)
 
     def up(self) -> Up | None:
@@ -157,12 +163,14 @@ def lab(name: str = "") -> Lab:
 
 def labs() -> list[Lab]:
     """All that there are, by name."""
-    return sorted((Lab(path.parent.name) for path in labs_directory().glob("*/lab.json")), key=lambda one: one.name)
+    found = (path.parent.name for path in labs_directory().glob(f"*/{RECORD}"))
+    # What has another name is being made, or removed.
+    return [Lab(name) for name in sorted(found) if NAME.fullmatch(name)]
 
 
 def read_record(directory: Path, name: str) -> Record:
     """Of a lab, or of a saved state."""
-    path = directory / "lab.json"
+    path = directory / RECORD
     try:
         return TypeAdapter(Record).validate_python(json.loads(path.read_text()))
     except FileNotFoundError:
@@ -183,13 +191,16 @@ def write(path: Path, record: Any) -> None:
 
 
 @contextlib.contextmanager
-def held(one: Lab) -> Iterator[None]:
-    """Nobody else starts, ends or saves it meanwhile; raises LabError where somebody does just now."""
+def held(one: Lab, *, shared: bool = False) -> Iterator[None]:
+    """Nobody else starts, ends or saves it meanwhile; raises LabError where somebody does just now.
+
+    `shared`: it is only read; others may do so too.
+    """
     labs_directory().mkdir(parents=True, exist_ok=True, mode=0o700)
     # Beside the directory, which may vanish under it.
     with open(labs_directory() / f".{one.name}.lock", "a", opener=private) as file:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
         except OSError:
             raise LabError(f"lab {one.name} is being started, ended or saved by another command just now") from None
         yield
@@ -199,4 +210,5 @@ def copy_disk(local: LocalMachine, source: Path, target: Path) -> None:
     """Holes stay holes; where the file system can, blocks are shared. Raises LabError, such as on a full disk."""
     done = local.try_run("cp", "--sparse=always", "--reflink=auto", str(source), str(target), timeout=COPY_SECONDS)
     if not done.ok:
-        raise LabError(done.stderr.strip() or f"{source}: not copied within {COPY_SECONDS:.0f} s")
+        words = done.stderr.strip() or f"{source}: not copied within {COPY_SECONDS:.0f} s"
+        raise LabError(f"{words}; where it is full, make room or set XDG_DATA_HOME to another directory")

@@ -85,11 +85,12 @@ def command_line(spec: LabSpec) -> tuple[str, ...]:
         *("-device", "intel-iommu,intremap=on"),
         *("-smp", str(spec.size.vcpus), "-m", f"{spec.size.memory_bytes // 2**20}M"),
         *("-kernel", spec.kernel, "-initrd", spec.initrd, "-append", kernel_arguments(spec)),
-        *("-serial", f"file:{escaped(str(spec.console))}"),
+        # Neither this nor -incoming is split at commas.
+        *("-serial", f"file:{spec.console}"),
         *("-qmp", f"unix:{escaped(str(spec.runtime / 'qmp'))},server=on,wait=off"),
         *_disks(spec),
         *_network(spec),
-        *(("-incoming", f"file:{escaped(spec.saved)}") if spec.saved else ()),
+        *(("-incoming", f"file:{spec.saved}") if spec.saved else ()),
     )
 
 

@@ -19,7 +19,20 @@ from vmtax.hypervisor.qmp import Qmp, QmpError, Socket
 from vmtax.image import build, cache, zfs
 from vmtax.image.cache import Image
 from vmtax.image.place import Placed, place
-from vmtax.lab.home import Lab, LabError, NoSuchLab, Record, Software, Up, copy_disk, held, read_record, write
+from vmtax.lab.home import (
+    RECORD,
+    Lab,
+    LabError,
+    NoSuchLab,
+    Record,
+    Software,
+    Up,
+    copy_disk,
+    held,
+    labs_directory,
+    read_record,
+    write,
+)
 from vmtax.lab.spec import DEFAULT_NAME, PEER_ADDRESS, LabSpec, Size, command_line, disk_bytes, disk_files
 from vmtax.machine import MachineLost, Process
 from vmtax.machine.local import LocalMachine
@@ -33,10 +46,13 @@ WHAT = "starting the lab"
 QEMU_BYTES = 384 * 2**20  # beside the lab's memory: QEMU itself and its translated code
 PATIENCE = Patience(ready=180.0)
 QMP_SECONDS = 30.0
+LOAD_SECONDS = 300.0  # of a saved state, which may be as large as the lab's memory
 SETTLE_SECONDS = 90.0
 ATTEMPTS = 2
 # QEMU's last words outlive it. Constant text, the arguments stay arguments.
 KEEPING_WORDS = ("sh", "-c", 'log=$1; shift; exec "$@" 2>"$log"', "sh")
+# Not what a later start of the lab has written. Constant text.
+FORGET = ("sh", "-c", '! grep -qF "$1" "$2" 2> /dev/null || rm "$2"', "sh")
 SETTLED = ("sh", "-c", "until test -e /run/vmtax/settled; do sleep 0.1; done")
 
 
@@ -86,7 +102,11 @@ def start(one: Lab, wish: Wish, emit: Emit, source: Lab | None = None) -> Up:
 
     Raises LabError, and what image, QEMU and machines raise. What was set up is undone where it does not come up.
     """
-    with held(one):
+    with contextlib.ExitStack() as locks:
+        locks.enter_context(held(one))
+        if source is not None and source.name != one.name:
+            source.must_exist()
+            locks.enter_context(held(source, shared=True))
         if one.up() is not None:
             other = "" if one.name != DEFAULT_NAME else ", or give another lab another name"
             raise LabError(f"lab {one.name} is up already: vmtax lab ssh {one.name}{other}")
@@ -102,9 +122,10 @@ def start(one: Lab, wish: Wish, emit: Emit, source: Lab | None = None) -> Up:
             )
         local = LocalMachine()
         with contextlib.ExitStack() as stack:
-            if not one.exists:
+            if not one.directory.exists():
                 stack.callback(shutil.rmtree, one.directory, ignore_errors=True)  # what never was up is not kept
             stack.callback(local.close)
+            local.undo_later(*FORGET, local.token, str(one.up_file))  # first, so undone last: `lab stop` waits for it
             _check_memory(local, size)
             helper = stack.enter_context(ThreadPoolExecutor(1))
             up = _start(_prepared(one, local, emit, size, source, record, helper))
@@ -160,7 +181,6 @@ def _prepared(
     if record is not None and saved is None and (other := found.software.differences(record.software)):
         found.warnings.append(f"its disks were last used with other software: {'; '.join(other)}")
     _make_disks(found)
-    write(one.directory / "lab.json", Record(size, found.software))
     return found
 
 
@@ -171,31 +191,41 @@ def _accelerator(local: LocalMachine, qemu: Qemu, placed: Placed, credentials: C
 
 
 def _make_disks(found: _Start) -> None:
-    """Sparse files for a new lab; copies where it begins from a saved state."""
-    directory, fresh = found.lab.directory, not found.lab.exists
-    if not fresh and found.saved is None:
-        missing = [path.name for path in found.lab.disks if not path.is_file()]
+    """Sparse files for a new lab; copies where it begins from a saved state. Its record is there when all are."""
+    one, local = found.lab, found.local
+    record = Record(found.size, found.software)
+    if one.exists and found.saved is None:
+        missing = [path.name for path in one.disks if not path.is_file()]
         if missing:
-            raise LabError(f"{directory}: {', '.join(missing)} missing: vmtax lab remove {found.lab.name}")
+            raise LabError(f"{one.directory}: {', '.join(missing)} missing: vmtax lab remove {one.name}")
+        write(one.directory / RECORD, record)
         return
-    directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if one.directory.exists() and not one.exists:
+        raise LabError(f"{one.directory} is there, but is no lab: it has no {RECORD}; remove it, or take another name")
+    new = labs_directory() / f".making-{local.token}"
+    local.remove_later(PurePosixPath(new))
     try:
-        for path, size in zip(disk_files(PurePosixPath(directory), found.size), disk_bytes(found.size), strict=True):
+        new.mkdir(mode=0o700)
+        for path, size in zip(disk_files(PurePosixPath(new), found.size), disk_bytes(found.size), strict=True):
             if found.saved is not None:
                 copy_disk(found.local, found.saved / path.name, Path(path))
             else:
                 with Path(path).open("wb") as file:
                     file.truncate(size)
+        write(new / RECORD, record)
+        if one.exists:  # it goes back to its own saved state
+            for made in new.iterdir():
+                made.replace(one.directory / made.name)
+        else:
+            new.rename(one.directory)
     except OSError as error:
-        raise LabError(
-            f"{error.filename or directory}: {error.strerror}; set XDG_DATA_HOME to another directory"
-        ) from error
+        where = error.filename or one.directory
+        raise LabError(f"{where}: {error.strerror}; set XDG_DATA_HOME to another directory") from error
 
 
 def _start(found: _Start) -> Up:
     """Tried twice: emulated SVM makes QEMU abort now and then; the record says so."""
     local = found.local
-    local.remove_later(PurePosixPath(found.lab.up_file))
     if os.geteuid() == 0:
         found.segment = Segment(local, local.token[:6])
         found.namespace = found.segment.add_end("peer", PEER_ADDRESS)
@@ -284,9 +314,7 @@ def _monitor(found: _Start, spec: LabSpec, process: Process, console: Console, s
     """Talk to QEMU over its socket: attach its taps, let a saved state go on; the port of its ssh."""
     path = Path(spec.runtime) / "qmp"
     try:
-        while not path.exists() and process.poll() is None:
-            time.sleep(0.01)
-        socket = Socket(str(path), QMP_SECONDS)
+        socket = _connected(str(path), process)
         stack.callback(socket.close)
         qmp = Qmp(socket, QMP_SECONDS)
         for tap in spec.taps or ():
@@ -301,9 +329,21 @@ def _monitor(found: _Start, spec: LabSpec, process: Process, console: Console, s
         raise died(f"lab {found.lab.name}", process, console, str(error)) from error
 
 
-def _loaded(qmp: Qmp) -> None:
+def _connected(path: str, process: Process) -> Socket:
+    """Where QEMU ends instead, nobody waits for it."""
     deadline = time.monotonic() + QMP_SECONDS
+    while True:
+        try:
+            return Socket(path, 0.0)
+        except QmpError:
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
+
+
+def _loaded(qmp: Qmp) -> None:
+    deadline = time.monotonic() + LOAD_SECONDS
     while qmp.execute("query-status")["status"] == "inmigrate":
         if time.monotonic() > deadline:
-            raise QmpError(f"the saved state is not loaded after {QMP_SECONDS:.0f} s")
+            raise QmpError(f"the saved state is not loaded after {LOAD_SECONDS:.0f} s")
         time.sleep(0.02)

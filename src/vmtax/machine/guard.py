@@ -12,9 +12,12 @@ library only. It reads one JSON object a line and answers each with one:
 Every line is in DIRECTORY/TOKEN.undo, synced, before it is answered. At the end of its input, on SIGTERM or SIGHUP, or
 after SILENCE seconds without a line (0: for ever), it ends every process that carries VMTAX_RUN=TOKEN in its
 environment, undoes the list in reverse, and removes the file. At its start it does the same for every list whose guard
-is dead: the file is locked as long as its guard lives. What cannot be undone stays in the file, is tried again at the
-next start, and is told: in the answer at the start, {"recovered": COUNT, "left": [TEXT, ...]}, and in the last line,
-{"left": [TEXT, ...]}. An undo of something that was never made must succeed: it is listed before it is made.
+is dead (the file is locked as long as its guard lives), but where that was to outlive a process that is still there.
+After a reboot it removes files only: what commands undo ended with the kernel that knew it, and a setting that we would
+put back, or a network card that we would take down, may be somebody's by now.
+What cannot be undone stays in the file, is tried again at the next start, and is told: in the answer at the start,
+{"recovered": COUNT, "left": [TEXT, ...]}, and in the last line, {"left": [TEXT, ...]}. An undo of something that was
+never made must succeed: it is listed before it is made.
 """
 
 from __future__ import annotations
@@ -113,6 +116,41 @@ def read_list(text: str) -> dict[int, dict[str, object]]:
     return entries
 
 
+def boot_id() -> str:
+    """Of this boot of the machine; empty where the kernel does not tell."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            return file.read().strip()
+    except OSError:
+        return ""
+
+
+def due(text: str) -> dict[int, dict[str, object]]:
+    """What is to be undone of a dead guard's list."""
+    entries = read_list(text)
+    try:
+        record = json.loads(text.partition("\n")[0])
+    except ValueError:
+        return entries
+    boot = record.get("boot") if isinstance(record, dict) else None
+    if not boot or boot == boot_id():
+        return entries
+    return {number: entry for number, entry in entries.items() if "remove" in entry}
+
+
+def is_outlived(text: str, token: str) -> bool:
+    """Whether the list of a guard belongs to a process that was to outlive us, and still runs."""
+    pid = None
+    for line in text.splitlines():
+        try:
+            record = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(record, dict) and isinstance(record.get("outlive"), int):
+            pid = record["outlive"]
+    return pid is not None and is_marked(pid, token)
+
+
 def lock(path: str, flags: int = 0) -> int | None:
     """An open, locked descriptor; None where another guard holds the lock, or where the list is not ours to open."""
     try:
@@ -160,9 +198,13 @@ def recover(directory: str) -> tuple[int, list[str]]:
             continue
         with open(descriptor, encoding="utf-8", errors="replace", closefd=False) as file:
             text = file.read()
+        token = name.removesuffix(".undo")
+        if is_outlived(text, token):
+            os.close(descriptor)  # a lab whose guard was killed: undone when it has ended
+            continue
         if text and not text.endswith("\n"):
             keep(descriptor, "\n")  # what follows a half-written line must be a line of its own
-        failures = undo_all(name.removesuffix(".undo"), read_list(text), descriptor)
+        failures = undo_all(token, due(text), descriptor)
         if not failures:
             os.unlink(path)
         os.close(descriptor)
@@ -181,8 +223,12 @@ def keep(descriptor: int, line: str) -> None:
 
 def strike_off(descriptor: int, number: int) -> None:
     """Best effort: on a full disk what was undone stays listed, and undoing it again does no harm."""
+    try_to_keep(descriptor, json.dumps({"undo": number}) + "\n")
+
+
+def try_to_keep(descriptor: int, line: str) -> None:
     try:
-        keep(descriptor, json.dumps({"undo": number}) + "\n")
+        keep(descriptor, line)
     except OSError:
         pass
 
@@ -219,6 +265,7 @@ def serve(descriptor: int, silence: float, entries: dict[int, dict[str, object]]
         elif "outlive" in record:
             try:
                 outlived = os.pidfd_open(record["outlive"])
+                keep(descriptor, line.decode() + "\n")
             except (AttributeError, OSError) as failure:
                 error = str(failure)
         print(json.dumps({"error": error}), flush=True)
@@ -238,6 +285,8 @@ def main() -> None:
         sys.exit(f"{where}: {error.strerror}; set XDG_STATE_HOME to a directory that you can write")
     if descriptor is None:
         sys.exit(f"{path} is in use by another guard")
+    if os.fstat(descriptor).st_size == 0:
+        try_to_keep(descriptor, json.dumps({"boot": boot_id()}) + "\n")
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for vmtax, which then closes our input
 
     def leave(*_: object) -> None:

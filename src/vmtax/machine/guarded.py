@@ -68,6 +68,7 @@ class Guard:
         self.left: list[str] = hello["left"]  # what could not be undone, a line each
         self._count: int = hello["last"]  # numbers that are taken
         self._stopped = threading.Event()
+        self._is_leaving = False
         if pings:
             threading.Thread(target=self._ping, name=f"guard of {path}", daemon=True).start()
 
@@ -128,6 +129,8 @@ class Guard:
             assert self._process.stdin and self._process.stdout
             with contextlib.suppress(OSError):
                 self._process.stdin.close()
+            if self._is_leaving:
+                self._process.terminate()  # we were interrupted in `outlive`: the end of its input may not end it
             last = self._process.stdout.read()
             self._process.wait()
             self._close_pipes()
@@ -139,6 +142,7 @@ class Guard:
 
     def outlive(self, pid: int) -> None:
         """Leave the guard alone: it undoes everything when that process of the machine ends, not when we do."""
+        self._is_leaving = True
         error = self.ask({"outlive": pid})
         if error:
             raise MachineError(f"{self.path}: the guard cannot wait for process {pid}: {error}")

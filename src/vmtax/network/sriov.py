@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+from pathlib import PurePosixPath
+
 from vmtax.exits import CannotDo
 from vmtax.machine import Machine
 
 MODULES = "the kernel modules vfio_pci and vfio_iommu_type1 are needed"
 VF_MAC = "52:54:00:76:74:21"
-# Name and number of functions of each card that has any. Constant text.
+# Of each card that can have functions: name, how many it can have, how many it has, the kind of link (1: Ethernet), how
+# many interfaces share its device (ports, representors), and how many are built on it (a bridge, bond, switch, VLAN).
+# Constant text.
 CARDS = (
     *("sh", "-c"),
-    'for file in /sys/class/net/*/device/sriov_totalvfs; do test -e "$file" || exit 0; '
-    'name=${file#/sys/class/net/}; echo "${name%%/*} $(cat "$file") $(cat "${file%totalvfs}numvfs")"; done',
+    "for file in /sys/class/net/*/device/sriov_totalvfs; do "
+    'test -e "$file" || exit 0; card=${file%/device/*}; '
+    'set -- "$card"/device/net/*; ports=$#; '
+    'set -- "$card"/upper_*; test -e "$1" || shift; '
+    'echo "${card##*/} $(cat "$file") $(cat "${file%totalvfs}numvfs") $(cat "$card/type") $ports $#"; done',
 )
+ETHERNET = "1"
+# No address is asked for or taken from the network while the card is up for our guest.
+NO_IPV6 = "/proc/sys/net/ipv6/conf/{}/disable_ipv6"
 WRITE = ("sh", "-c", 'printf %s "$1" > "$2"', "sh")
 
 
@@ -21,17 +31,21 @@ class NoCard(CannotDo):
 
 
 def free_card(machine: Machine) -> str:
-    """The first card with virtual functions of which none is in use and which itself is not; raises NoCard."""
+    """The first card with virtual functions of which none is in use and which itself is not; raises NoCard.
+
+    InfiniBand is left alone: it works, for those who use it directly, while its interface is down.
+    """
     cards = [line.split() for line in machine.run(*CARDS).splitlines()]
     if not cards:
         raise NoCard("no network card here has virtual functions (sriov_totalvfs in /sys/class/net)")
-    for name, total, used in cards:
+    for name, total, used, kind, ports, uppers in cards:
         up = machine.run("ip", "-o", "link", "show", "dev", name, "up").strip()
-        if int(total) and not int(used) and not up:
+        if total != "0" and (used, kind, ports, uppers) == ("0", ETHERNET, "1", "0") and not up:
             return name
     names = ", ".join(name for name, *_ in cards)
     raise NoCard(
-        f"every card with virtual functions is in use ({names}): one that is down, with sriov_numvfs 0, is used"
+        f"every card with virtual functions is in use ({names}): an Ethernet card with one port that is down, in no "
+        "bridge or bond, with sriov_numvfs 0, is used"
     )
 
 
@@ -44,8 +58,8 @@ class Card:
         self._device = f"/sys/class/net/{name}/device"
 
     def _set(self, value: str, file: str) -> None:
-        """Write to one of the device's files; the guard writes back what was there."""
-        path = f"{self._device}/{file}"
+        """Write to a file, of the device where the path is relative; the guard writes back what was there."""
+        path = str(PurePosixPath(self._device) / file)
         before = self._machine.read_text(path).strip()
         self._machine.undo_later(*WRITE, before, path)
         self._machine.run(*WRITE, value, path)
@@ -56,6 +70,8 @@ class Card:
         machine.run("sh", "-c", "test -e /sys/bus/pci/drivers/vfio-pci || modprobe vfio_pci", remedy=MODULES)
         # QEMU finds no IOMMU without it, and nothing loads it by itself.
         machine.try_run("modprobe", "-q", "vfio_iommu_type1")
+        if machine.succeeds("test", "-e", NO_IPV6.format(self._name)):
+            self._set("1", NO_IPV6.format(self._name))
         machine.undo_later("ip", "link", "set", "dev", self._name, "down")
         machine.run("ip", "link", "set", "dev", self._name, "up")
         self._set("0", "sriov_drivers_autoprobe")
