@@ -55,6 +55,8 @@ class Tally:
         return up
 
     def cut(self, one: Lab, number: int) -> None:
+        if one.up() is None:
+            self.started(one)
         local = LocalMachine()
         try:
             machine = reach(local, one)
@@ -68,6 +70,8 @@ class Tally:
             machine.close()
             if found != str(number):
                 self.failures.append(f"cut {number}: the flushed file holds {found!r}")
+        except CannotDo as error:
+            self.failures.append(f"cut {number}: {error}")
         finally:
             local.close()
 
@@ -99,7 +103,7 @@ def main() -> None:
             tally.started(one)
         for number in range(asked.cuts):
             tally.cut(one, number)
-            print(f"cut {number + 1}: {len(tally.failures)} failures", flush=True)
+            print(f"cut {number + 1}: {tally.failures or 'no failure so far'}", flush=True)
         if asked.restores:
             save(one, quiet)
         for number in range(asked.restores):
