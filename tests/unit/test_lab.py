@@ -21,7 +21,7 @@ from vmtax.exits import BadInput
 from vmtax.hypervisor.qmp import QmpError
 from vmtax.lab.end import GO_ON, remove
 from vmtax.lab.home import Lab, LabError, NoSuchLab, Record, Software, Up, held, lab, labs, labs_directory, write
-from vmtax.lab.spec import LabSpec, Size, command_line, device, disk_bytes, disk_files, kernel_arguments
+from vmtax.lab.spec import LabSpec, Size, command_line, disk_bytes, disk_files, kernel_arguments
 from vmtax.lab.start import FORGET, Wish, _connected, _make_disks, _Start, start
 from vmtax.machine.local import LocalMachine
 
@@ -89,9 +89,7 @@ def test_disks_keep_their_names_whether_there_is_a_layer_or_not() -> None:
     more = replace(SPEC, layers=("/z/pack.erofs",), size=replace(SPEC.size, nvme=True))
     assert [entry.rpartition("file=")[2] for entry in after(command_line(more), "-drive")][:6] == drives
     assert kernel_arguments(more).endswith("vmtax.lab=blue vmtax.layer=/dev/vdg")
-    files = more.disk_files
-    assert [device(more.size, path) for path in files] == [*(f"/dev/vd{letter}" for letter in "bcdef"), "/dev/nvme0n1"]
-    assert len(disk_bytes(more.size)) == len(files)
+    assert len(disk_bytes(more.size)) == len(more.disk_files)
 
 
 def test_a_lab_is_reached_from_the_launching_machine_only() -> None:
@@ -226,8 +224,10 @@ def test_disks_of_a_saved_state_are_all_there_or_none(name: str, monkeypatch: py
                     _make_disks(found)
             else:
                 _make_disks(found)
-        local.close()
+        if full:
+            local.close()  # while the lab is up, its guard is, too
         assert {path.name for path in labs_directory().iterdir()} == before | (set() if full else {name})
+        local.close()
         if target.exists:
             held_now = {path.read_text() for path in target.disks}
             assert held_now == ({""} if full else {"as saved"})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
+import os
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path, PurePosixPath
@@ -187,6 +188,8 @@ def write(path: Path, record: Any) -> None:
     new = path.with_suffix(".new")
     with open(new, "w", opener=private) as file:
         json.dump(asdict(record), file, indent=1)
+        file.flush()
+        os.fsync(file.fileno())
     new.replace(path)
 
 

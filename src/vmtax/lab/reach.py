@@ -20,8 +20,8 @@ def _route(up: Up) -> Route:
     return Route("root@127.0.0.1", (*credentials.options(), "-p", str(up.port)))
 
 
-def reach(local: LocalMachine, one: Lab, path: str = "host") -> SshMachine:
-    """Log in."""
-    machine = connect_host(local, route(one), path=path)
+def reach(local: LocalMachine, one: Lab, path: str = "host", *, guarded: bool = True) -> SshMachine:
+    """Log in; `guarded`: with a guard there, as everything needs that sets something up."""
+    machine = connect_host(local, route(one), path=path, guarded=guarded)
     machine.why_gone = lambda: "" if one.up() else one.why_off()
     return machine

@@ -68,13 +68,6 @@ def disk_bytes(size: Size) -> tuple[int, ...]:
     return (size.work_bytes, *[size.spare_bytes] * (size.spares + size.nvme))
 
 
-def device(size: Size, path: PurePosixPath) -> str:
-    """What the lab calls that disk."""
-    if path.stem == "nvme":
-        return "/dev/nvme0n1"
-    return _virtio(1 + disk_files(path.parent, size).index(path))
-
-
 def command_line(spec: LabSpec) -> tuple[str, ...]:
     """The argv."""
     return (

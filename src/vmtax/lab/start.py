@@ -121,6 +121,8 @@ def start(one: Lab, wish: Wish, emit: Emit, source: Lab | None = None) -> Up:
                 f"a saved lab has its memory and CPUs: leave out --memory and --vcpus with --from {source.name}"
             )
         local = LocalMachine()
+        if os.geteuid() == 0:
+            local.scratch_parent = PurePosixPath("/run")  # old files in /tmp are swept away, and a lab may live long
         with contextlib.ExitStack() as stack:
             if not one.directory.exists():
                 stack.callback(shutil.rmtree, one.directory, ignore_errors=True)  # what never was up is not kept
@@ -203,7 +205,7 @@ def _make_disks(found: _Start) -> None:
     if one.directory.exists() and not one.exists:
         raise LabError(f"{one.directory} is there, but is no lab: it has no {RECORD}; remove it, or take another name")
     new = labs_directory() / f".making-{local.token}"
-    local.remove_later(PurePosixPath(new))
+    making = local.remove_later(PurePosixPath(new))
     try:
         new.mkdir(mode=0o700)
         for path, size in zip(disk_files(PurePosixPath(new), found.size), disk_bytes(found.size), strict=True):
@@ -218,6 +220,7 @@ def _make_disks(found: _Start) -> None:
                 made.replace(one.directory / made.name)
         else:
             new.rename(one.directory)
+        making.undo()
     except OSError as error:
         where = error.filename or one.directory
         raise LabError(f"{where}: {error.strerror}; set XDG_DATA_HOME to another directory") from error

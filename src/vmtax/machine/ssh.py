@@ -201,9 +201,11 @@ class SshMachine(GuardedMachine):
             self.local.try_run(*self._base, "-O", "exit", self.destination, timeout=10)
 
 
-def connect_host(local: LocalMachine, route: Route, timeout: float = 60.0, *, path: str = "host") -> SshMachine:
-    """A host under test, logged in."""
-    machine = SshMachine(path, local, route.destination, route.options, is_guest=False)
+def connect_host(
+    local: LocalMachine, route: Route, timeout: float = 60.0, *, path: str = "host", guarded: bool = True
+) -> SshMachine:
+    """A host under test, logged in; `guarded`: its guard runs from the beginning."""
+    machine = SshMachine(path, local, route.destination, route.options, is_guest=not guarded)
     machine.connect(timeout)
     return machine
 
