@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -44,21 +45,20 @@ def lab_start(
 ) -> None:
     """Start a lab; the first time, make it. It is up until it is stopped, also when this terminal is closed."""
     from vmtax import screen
-    from vmtax.lab.end import go_on
     from vmtax.lab.home import lab
     from vmtax.lab.start import Wish, start
 
     wish = Wish(vcpus, _size("--memory", memory), spares, _size("--spare-size", spare_size), nvme)
     one = lab(name)
-    if (paused := one.up()) is not None and go_on(paused):
-        print(f"lab {one.name} had been paused, by a full disk here or by a save that was killed; it goes on")
-        return
+    began = time.time()
     with screen.open_screen() as emit:
         up = start(one, wish, emit, lab(source) if source else None)
     for line in up.warnings:
         warn(line)
     if json:
         answer("lab", _data(one))
+    elif up.started < began:
+        print(f"lab {one.name} had been paused, as it is by a full disk here; it goes on")
     else:
         how = "restored" if up.restored else "booted"
         print(f"lab {one.name} is up, {how} in {up.ready_seconds:.1f} s; {_in_it(one)}")

@@ -57,7 +57,7 @@ def stop(one: Lab) -> str:
         up = one.running()
         local = LocalMachine()
         try:
-            with contextlib.suppress(MachineError, QmpError):
+            with contextlib.suppress(MachineError):
                 go_on(up)  # one that stands still would not hear us
                 machine = reach(local, one, guarded=False)
                 machine.try_run("/usr/lib/vmtax/poweroff", timeout=SHUTDOWN_SECONDS)
@@ -73,16 +73,17 @@ def stop(one: Lab) -> str:
 
 
 def go_on(up: Up) -> bool:
-    """Let a lab go on that QEMU paused, as it does on a full disk of this machine; whether it stood still."""
-    socket = Socket(up.qmp, QMP_SECONDS)
-    try:
-        qmp = Qmp(socket, QMP_SECONDS)
-        paused = not qmp.execute("query-status")["running"]
-        if paused:
-            qmp.execute("cont")
-        return bool(paused)
-    finally:
-        socket.close()
+    """Let a lab go on that QEMU paused, as it does on a full disk of this machine; whether it had stood still."""
+    with contextlib.suppress(QmpError):
+        socket = Socket(up.qmp, QMP_SECONDS)
+        try:
+            qmp = Qmp(socket, QMP_SECONDS)
+            if not qmp.execute("query-status")["running"]:
+                qmp.execute("cont")
+                return True
+        finally:
+            socket.close()
+    return False
 
 
 def cut(one: Lab) -> None:

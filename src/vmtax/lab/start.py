@@ -19,6 +19,7 @@ from vmtax.hypervisor.qmp import Qmp, QmpError, Socket
 from vmtax.image import build, cache, zfs
 from vmtax.image.cache import Image
 from vmtax.image.place import Placed, place
+from vmtax.lab.end import go_on
 from vmtax.lab.home import (
     RECORD,
     Lab,
@@ -98,7 +99,9 @@ class _Start:
 
 
 def start(one: Lab, wish: Wish, emit: Emit, source: Lab | None = None) -> Up:
-    """Bring up a lab, a new one where there is none. `source`: from the saved state of that lab, disks included.
+    """Bring up a lab, a new one where there is none; one that QEMU paused goes on.
+
+    `source`: from the saved state of that lab, disks included.
 
     Raises LabError, and what image, QEMU and machines raise. What was set up is undone where it does not come up.
     """
@@ -107,7 +110,10 @@ def start(one: Lab, wish: Wish, emit: Emit, source: Lab | None = None) -> Up:
         if source is not None and source.name != one.name:
             source.must_exist()
             locks.enter_context(held(source, shared=True))
-        if one.up() is not None:
+        running = one.up()
+        if running is not None:
+            if go_on(running):
+                return running
             other = "" if one.name != DEFAULT_NAME else ", or give another lab another name"
             raise LabError(f"lab {one.name} is up already: vmtax lab ssh {one.name}{other}")
         if source and source.name != one.name and one.exists:
