@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import json
 import os
 import socket
@@ -147,6 +148,25 @@ def test_a_record_of_a_dead_lab_is_no_lab_that_is_up(monkeypatch: pytest.MonkeyP
         start(one, Wish(), lambda event: None)
 
 
+def test_a_lab_whose_record_of_being_up_is_damaged_is_not_taken_for_off() -> None:
+    one = made()
+    one.up_file.write_text("{")
+    with pytest.raises(LabError, match=r"up\.json: damaged .*; end its QEMU \(pgrep -f vmtax-lab-blue\)"):
+        remove(one)
+    assert one.exists
+
+
+def test_disks_that_somebody_has_open_are_left_alone() -> None:
+    one = made()
+    disk = one.directory / "work.raw"
+    with disk.open("r+b") as file:
+        fcntl.lockf(file, fcntl.LOCK_EX)
+        for action in (lambda: remove(one), lambda: start(one, Wish(), quiet)):
+            with pytest.raises(LabError, match=r"work\.raw is in use by another process"):
+                action()
+    assert one.exists
+
+
 def test_one_command_at_a_time_handles_a_lab() -> None:
     one = made()
     with held(one), pytest.raises(LabError, match="is being started, ended or saved by another command"), held(one):
@@ -286,5 +306,5 @@ def test_a_lab_whose_saving_was_killed_goes_on(tmp_path: Path) -> None:
 
 def test_what_a_saved_state_misses_is_named() -> None:
     other = replace(SOFTWARE, qemu="10.1.0", zfs="2.3.2")
-    assert other.differences(SOFTWARE) == ["QEMU 10.1.0, not 10.0.2", "ZFS 2.3.2, not None"]
+    assert other.differences(SOFTWARE) == ["QEMU 10.1.0, not 10.0.2", "ZFS 2.3.2, not none"]
     assert SOFTWARE.differences(SOFTWARE) == []

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
+import textwrap
 import time
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vmtax.cli.app import AsJson, BadUse, agree, answer, app, warn
+from vmtax.cli.app import AsJson, BadUse, agree, answer, app, fail, warn
+from vmtax.exits import INTERRUPTED
 from vmtax.units import format_value
 
 DEFAULT_NAME = "lab"
@@ -51,8 +54,11 @@ def lab_start(
     wish = Wish(vcpus, _size("--memory", memory), spares, _size("--spare-size", spare_size), nvme)
     one = lab(name)
     began = time.time()
-    with screen.open_screen() as emit:
-        up = start(one, wish, emit, lab(source) if source else None)
+    try:
+        with screen.open_screen() as emit:
+            up = start(one, wish, emit, lab(source) if source else None)
+    except KeyboardInterrupt:  # as in run
+        fail("interrupted; what was set up is removed", INTERRUPTED)
     for line in up.warnings:
         warn(line)
     if json:
@@ -76,9 +82,9 @@ def _size(option: str, text: str | None) -> int | None:
         size = parse_bytes(text)
     except ValueError as error:
         raise BadUse(f"{option} {error}") from error
-    if size < 512 * 2**20:
-        raise BadUse(f"{option} must be 512MiB or more, not {text}")
-    return size
+    if not 512 * 2**20 <= size <= 2**50:
+        raise BadUse(f"{option} must be from 512MiB to 1PiB, not {text}")
+    return -(-size // 2**20) * 2**20  # whole MiB: QEMU takes no others
 
 
 def _in_it(one: Lab) -> str:
@@ -90,7 +96,7 @@ def _host(one: Lab) -> str:
     return DEFAULT_NAME if one.name == DEFAULT_NAME else f"lab:{one.name}"
 
 
-@lab_app.command("ssh", context_settings={"ignore_unknown_options": True})
+@lab_app.command("ssh", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 def lab_ssh(
     name: Name = "",
     command: Annotated[list[str] | None, typer.Argument(metavar="[COMMAND]...", help="What to run there.")] = None,
@@ -115,23 +121,28 @@ def lab_status(name: Name = "", json: AsJson = False) -> None:
     if json:
         answer("lab", _data(one))
         return
+    width = shutil.get_terminal_size().columns
     for what, text in _told(one):
-        print(f"{what:>10}  {text}")
+        print(textwrap.fill(text, width, initial_indent=f"{what:>10}  ", subsequent_indent=" " * 12))
 
 
 def _told(one: Lab) -> list[tuple[str, str]]:
     record, up = one.record(), one.up()
     size, software = record.size, record.software
+    cpus = f"{size.vcpus} CPU{'' if size.vcpus == 1 else 's'}"
     disks = (
         f"{one.directory}, {_bytes(sum(path.stat().st_blocks * 512 for path in one.disks if path.exists()))} of it used"
     )
     lines = [
         ("lab", f"{one.name}, {'up' if up else 'off'}"),
-        ("machine", f"{size.vcpus} CPUs, {_bytes(size.memory_bytes)}, {software.accelerator.upper()}"),
+        (
+            "machine",
+            f"{cpus}, {_gib(size.memory_bytes)}, {software.accelerator.upper()}",
+        ),
         ("software", f"QEMU {software.qemu}, Linux {software.kernel}, {_zfs(software.zfs)}"),
         (
             "disks",
-            f"{size.spares} spare ones of {_bytes(size.spare_bytes)}{', one NVMe' if size.nvme else ''}; {disks}",
+            f"{size.spares} spare, of {_gib(size.spare_bytes)} each{', one NVMe' if size.nvme else ''}; {disks}",
         ),
     ]
     if up:
@@ -152,6 +163,11 @@ def _told(one: Lab) -> list[tuple[str, str]]:
     if one.has_saved:
         lines.append(("saved", f"vmtax lab start OTHER --from {one.name}"))
     return lines
+
+
+def _gib(count: int) -> str:
+    """As it was asked for."""
+    return f"{count / 2**30:.4g} GiB"
 
 
 def _bytes(count: int) -> str:
@@ -186,17 +202,17 @@ def lab_list(json: AsJson = False) -> None:
     """List the labs of this host."""
     from vmtax.lab.home import LabError, labs
 
-    if json:
-        answer("labs", [_data(one) for one in labs()])
-        return
-    found = [(one, one.up()) for one in labs()]
-    for one, up in found:
+    whole, found = [], labs()
+    for one in found:
         try:
-            record = one.record()
+            whole.append((one, one.record(), one.up()))
         except LabError as error:
             warn(str(error))
-            continue
-        state, memory = "up" if up else "off", _bytes(record.size.memory_bytes)
+    if json:
+        answer("labs", [_data(one) for one, _, _ in whole])
+        return
+    for one, record, up in whole:
+        state, memory = "up" if up else "off", _gib(record.size.memory_bytes)
         saved = ", saved" if one.has_saved else ""
         print(f"{one.name:<20}  {state:<3}  {memory}  {_zfs(record.software.zfs)}{saved}")
     if not found:
@@ -232,8 +248,11 @@ def lab_save(name: Name = "") -> None:
     from vmtax.lab.home import lab
 
     one = lab(name)
-    with screen.open_screen() as emit:
-        size = save(one, emit)
+    try:
+        with screen.open_screen() as emit:
+            size = save(one, emit)
+    except KeyboardInterrupt:  # as in run
+        fail(f"interrupted; lab {one.name} goes on, and what was saved before is kept", INTERRUPTED)
     print(f"lab {one.name} is saved, {_bytes(size)}; vmtax lab start OTHER --from {one.name}")
 
 

@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 from vmtax.event import Event, Step
 from vmtax.hypervisor import Credentials
 from vmtax.hypervisor.qmp import Qmp, QmpError, Socket
-from vmtax.lab.home import RECORD, Lab, LabError, Up, copy_disk, held, labs_directory, write
+from vmtax.lab.home import RECORD, Lab, LabError, Up, check_unused, copy_disk, held, labs_directory, write
 from vmtax.lab.reach import reach
 from vmtax.machine import MachineError
 from vmtax.machine.guard import is_marked
@@ -22,6 +22,7 @@ SHUTDOWN_SECONDS = 60.0
 TIDY_SECONDS = 30.0  # for the guard to undo networks and files
 QMP_SECONDS = 10.0
 SAVE_SECONDS = 300.0
+SET_CLOCK = ("date", "-u", "-s")  # and "@" with seconds since the epoch
 # Lets a lab go on whose saving was killed: QMP takes one command a line, each answered. Until a migration is really
 # cancelled, "cont" is refused. Constant text.
 GO_ON = (
@@ -100,6 +101,7 @@ def remove(one: Lab) -> None:
         one.must_exist()
         if one.up() is not None:
             raise LabError(f"lab {one.name} is up: vmtax lab stop {one.name}")
+        check_unused(one)
         # The guard does it, so that an interrupted removal is no half one.
         local = LocalMachine()
         try:
@@ -139,6 +141,10 @@ def save(one: Lab, emit: Callable[[Event], None]) -> int:
             Credentials(Path(up.key), Path(up.known_hosts)).store(new)
             write(new / RECORD, record)
             going_on.undo()
+            with contextlib.suppress(MachineError):
+                machine = reach(local, one, guarded=False)
+                machine.run(*SET_CLOCK, f"@{time.time():.3f}")  # it stood still meanwhile
+                machine.close()
             if one.saved.exists():
                 one.saved.rename(old)
             new.rename(one.saved)

@@ -45,7 +45,11 @@ class Software:
         """A line for each part that differs: "QEMU 10.0.2, not 10.0.1"."""
         words = {"qemu": "QEMU", "image": "image", "kernel": "kernel", "zfs": "ZFS", "accelerator": "accelerator"}
         ours, theirs = asdict(self), asdict(other)
-        return [f"{words[key]} {ours[key]}, not {theirs[key]}" for key in ours if ours[key] != theirs[key]]
+        return [
+            f"{words[key]} {ours[key] or 'none'}, not {theirs[key] or 'none'}"
+            for key in ours
+            if ours[key] != theirs[key]
+        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +109,7 @@ class Lab:
             lines = self.log.read_text(errors="replace").strip().splitlines()
         except OSError:
             return ""
+        lines = [line for line in lines if "terminating on signal" not in line]  # that was us
         return lines[-1] if lines else ""
 
     def why_off(self) -> str:
@@ -130,11 +135,15 @@ class Lab:
         return read_record(self.directory, self.name)
 
     def up(self) -> Up | None:
-        """None where it is off."""
+        """None where it is off; raises LabError where its record is damaged."""
         try:
             up = TypeAdapter(Up).validate_python(json.loads(self.up_file.read_text()))
-        except (OSError, ValueError, ValidationError):
+        except FileNotFoundError:
             return None
+        except (OSError, ValueError) as error:  # what pydantic says is a ValueError
+            first = str(error).partition("\n")[0]
+            cure = f"end its QEMU (pgrep -f vmtax-lab-{self.name}), whose guard then removes the file"
+            raise LabError(f"{self.up_file}: damaged ({first}); {cure}") from error
         return up if is_marked(up.pid, up.token) else None
 
     def running(self) -> Up:
@@ -199,14 +208,28 @@ def held(one: Lab, *, shared: bool = False) -> Iterator[None]:
 
     `shared`: it is only read; others may do so too.
     """
-    labs_directory().mkdir(parents=True, exist_ok=True, mode=0o700)
-    # Beside the directory, which may vanish under it.
-    with open(labs_directory() / f".{one.name}.lock", "a", opener=private) as file:
+    try:
+        labs_directory().mkdir(parents=True, exist_ok=True, mode=0o700)
+        # Beside the directory, which may vanish under it.
+        lock = open(labs_directory() / f".{one.name}.lock", "a", opener=private)  # noqa: SIM115
+    except OSError as error:
+        where = f"{error.filename or labs_directory()}: {error.strerror}"
+        raise LabError(f"{where}; set XDG_DATA_HOME to a directory you can write") from error
+    with lock as file:
         try:
             fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
         except OSError:
             raise LabError(f"lab {one.name} is being started, ended or saved by another command just now") from None
         yield
+
+
+def check_unused(one: Lab) -> None:
+    """Raises LabError where a process holds a disk of a lab that should be off: QEMU locks the files it has open."""
+    locked = {line.split()[5] for line in Path("/proc/locks").read_text().splitlines() if "->" not in line}
+    for disk in one.directory.glob("*.raw"):
+        status = disk.stat()
+        if f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}" in locked:
+            raise LabError(f"{disk} is in use by another process: `fuser {disk}` tells which; end it first")
 
 
 def copy_disk(local: LocalMachine, source: Path, target: Path) -> None:

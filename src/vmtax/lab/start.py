@@ -19,7 +19,7 @@ from vmtax.hypervisor.qmp import Qmp, QmpError, Socket
 from vmtax.image import build, cache, zfs
 from vmtax.image.cache import Image
 from vmtax.image.place import Placed, place
-from vmtax.lab.end import go_on
+from vmtax.lab.end import SET_CLOCK, go_on
 from vmtax.lab.home import (
     RECORD,
     Lab,
@@ -28,6 +28,7 @@ from vmtax.lab.home import (
     Record,
     Software,
     Up,
+    check_unused,
     copy_disk,
     held,
     labs_directory,
@@ -126,6 +127,7 @@ def start(one: Lab, wish: Wish, emit: Emit, source: Lab | None = None) -> Up:
             raise LabError(
                 f"a saved lab has its memory and CPUs: leave out --memory and --vcpus with --from {source.name}"
             )
+        check_unused(one)
         local = LocalMachine()
         if os.geteuid() == 0:
             local.scratch_parent = PurePosixPath("/run")  # old files in /tmp are swept away, and a lab may live long
@@ -136,7 +138,11 @@ def start(one: Lab, wish: Wish, emit: Emit, source: Lab | None = None) -> Up:
             local.undo_later(*FORGET, local.token, str(one.up_file))  # first, so undone last: `lab stop` waits for it
             _check_memory(local, size)
             helper = stack.enter_context(ThreadPoolExecutor(1))
-            up = _start(_prepared(one, local, emit, size, source, record, helper))
+            try:
+                up = _start(_prepared(one, local, emit, size, source, record, helper))
+            except OSError as error:
+                where = f"{error.filename or one.directory}: {error.strerror}"
+                raise LabError(f"{where}; make room, or set XDG_DATA_HOME to another directory") from error
             local.leave_to(up.pid)
             stack.pop_all()
             helper.shutdown()
@@ -297,7 +303,8 @@ def _attempt(found: _Start, number: int) -> Up:
         ready = time.monotonic() - found.began
         found.verified.result()
         if spec.saved is not None:
-            machine.run("date", "-u", "-s", f"@{time.time():.3f}")  # it stood still meanwhile
+            machine.run(*SET_CLOCK, f"@{time.time():.3f}")  # it stood still meanwhile
+            machine.run("hostname", found.lab.name)
         emit(Step(WHAT, f"ready after {ready:.1f} s; its devices settle"))
         machine.run(*SETTLED, timeout=SETTLE_SECONDS)
         settled = time.monotonic() - found.began
