@@ -95,6 +95,8 @@ def kernel_arguments(spec: LabSpec) -> str:
         "console=ttyS0",
         "panic=-1",
         "quiet",
+        # On a busy machine an emulated timer may be late, for which the kernel would panic.
+        "no_timer_check",
         "net.ifnames=0",
         "intel_iommu=on",
         "iommu=pt",
