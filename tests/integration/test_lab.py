@@ -55,10 +55,10 @@ def one(home: Path, zfs_pack: Pack) -> Iterator[Lab]:
     assert not found.directory.exists()
 
 
-def vmtax(*argv: str) -> str:
-    """Standard output of one command that must work."""
-    done = subprocess.run([sys.executable, "-m", "vmtax", *argv], capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stdout + done.stderr
+def vmtax(*argv: str, codes: tuple[int, ...] = (0,)) -> str:
+    """Standard output of one command that must end so."""
+    done = subprocess.run([sys.executable, "-m", "vmtax", *argv], capture_output=True, text=True, timeout=600)
+    assert done.returncode in codes, done.stdout + done.stderr
     return done.stdout
 
 
@@ -73,9 +73,12 @@ def running(one: Lab) -> Up:
 
 
 def test_everything_a_lab_has_works(one: Lab) -> None:
-    found = json.loads(vmtax("doctor", "--host", HOST, "--try", "--yes", "--json"))
-    tried = {check["name"]: check for check in found["data"]["checks"] if check["area"] == "tried"}
-    bad = {name: check for name, check in tried.items() if check["status"] != "ok" and name != "cold caches"}
+    for _ in range(2):  # one guest in many is lost to the emulation of nested paging
+        found = json.loads(vmtax("doctor", "--host", HOST, "--try", "--yes", "--json", codes=(0, 1)))
+        tried = {check["name"]: check for check in found["data"]["checks"] if check["area"] == "tried"}
+        bad = {name: check for name, check in tried.items() if check["status"] != "ok" and name != "cold caches"}
+        if not bad:
+            break
     assert bad == {} and {"guest on KVM", "LVM", "md", "ZFS", "btrfs", "vhost-net", "SR-IOV"} <= tried.keys()
     assert running(one).peer_namespace and "reached 10.78.0.1 from a guest" in tried["SR-IOV"]["text"]
     assert inside("ip netns; losetup; vgs; zpool list -H; cat /sys/class/net/eth2/device/sriov_numvfs").split() == ["0"]

@@ -5,13 +5,15 @@ None of it is needed to measure a host and a VM: what is not there is "missing",
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
 from vmtax.doctor.check import Check
 from vmtax.exits import CannotDo
-from vmtax.hypervisor import Credentials, GuestSpec, boot
+from vmtax.hypervisor import BootFailed, Credentials, Guest, GuestSpec, boot
+from vmtax.hypervisor.boot import Patience
 from vmtax.machine import Machine, MachineError
 from vmtax.machine.local import LocalMachine
 from vmtax.network import GUEST_ADDRESS, PEER_ADDRESS, Segment
@@ -20,6 +22,7 @@ from vmtax.network.sriov import WRITE, Card, free_card
 
 FILE_BYTES = 400 * 2**20  # sparse; XFS takes no file system below 300 MiB
 HUGE_PAGES = 4
+PATIENCE = Patience(ready=60.0)
 PATTERN = ("if=/dev/urandom", "bs=64k", "count=4", "conv=fsync", "status=none")
 PEER_NAME = "vmtax-peer"  # in /etc/hosts: who answers pings behind a card with virtual functions
 FREE_ADDRESS = "10.78.0.77/24"
@@ -182,6 +185,22 @@ def _spec(parts: Parts) -> GuestSpec:
     return parts.guest
 
 
+@contextlib.contextmanager
+def _booted(parts: Parts, spec: GuestSpec, attach: Callable[[], None] | None = None) -> Iterator[Guest]:
+    """Tried twice: on an emulated host a guest may be lost on its way up."""
+    with contextlib.ExitStack() as stack:
+
+        def up() -> Guest:
+            with_patience = boot(parts.host, spec, parts.credentials, parts.local, patience=PATIENCE, attach=attach)
+            return stack.enter_context(with_patience)
+
+        try:
+            guest = up()
+        except BootFailed:
+            guest = up()
+        yield guest
+
+
 def _vhost(parts: Parts) -> str:
     """A guest on a bridge, its card served by the kernel."""
     host, spec = parts.host, _spec(parts)
@@ -190,7 +209,7 @@ def _vhost(parts: Parts) -> str:
     segment.add_end("peer", PEER_ADDRESS)
     tap = segment.tap_name()
     spec = replace(spec, name="vhost", tap=tap, vhost=True)
-    with boot(host, spec, parts.credentials, parts.local, attach=lambda: segment.attach(tap)) as guest:
+    with _booted(parts, spec, attach=lambda: segment.attach(tap)) as guest:
         _ping(guest.machine, "eth1", f"{GUEST_ADDRESS}/{PREFIX_LENGTH}", PEER_ADDRESS)
     return "a guest with vhost=on reached its peer over a bridge"
 
@@ -203,7 +222,7 @@ def _function(parts: Parts) -> str:
     found = host.try_run("getent", "hosts", PEER_NAME)
     peer = found.stdout.split()[0] if found.ok else None
     spec = replace(spec, name="vf", passed=(function,))
-    with boot(host, spec, parts.credentials, parts.local) as guest:
+    with _booted(parts, spec) as guest:
         guest.machine.run(*LOAD_DRIVERS)
         if peer is None:
             return f"a function of {card} came up in a guest; nobody to ping: no {PEER_NAME} in the host's /etc/hosts"
