@@ -16,8 +16,10 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 import pytest
+from typer.testing import CliRunner
 
 from vmtax import hosts
+from vmtax.cli import app
 from vmtax.exits import BadInput
 from vmtax.hypervisor.qmp import QmpError
 from vmtax.lab.end import GO_ON, remove
@@ -25,6 +27,7 @@ from vmtax.lab.home import Lab, LabError, NoSuchLab, Record, Software, Up, held,
 from vmtax.lab.spec import LabSpec, Size, command_line, disk_bytes, disk_files, kernel_arguments
 from vmtax.lab.start import FORGET, Wish, _connected, _make_disks, _Start, start
 from vmtax.machine.local import LocalMachine
+from vmtax.machine.ssh import Route
 
 SOFTWARE = Software("10.0.2", "0123456789ab", "6.12.1", None, "tcg")
 SPEC = LabSpec(
@@ -308,3 +311,17 @@ def test_what_a_saved_state_misses_is_named() -> None:
     other = replace(SOFTWARE, qemu="10.1.0", zfs="2.3.2")
     assert other.differences(SOFTWARE) == ["QEMU 10.1.0, not 10.0.2", "ZFS 2.3.2, not none"]
     assert SOFTWARE.differences(SOFTWARE) == []
+
+
+@pytest.mark.parametrize(
+    ("argv", "command"),
+    [(["ls", "-h", "/root"], ["ls", "-h", "/root"]), (["--", "ls", "-h"], ["ls", "-h"]), ([], None)],
+)
+def test_what_is_run_in_a_lab_is_left_as_it_is(
+    argv: list[str], command: list[str] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran: list[list[str]] = []
+    monkeypatch.setattr("vmtax.lab.reach.route", lambda one: Route("root@there", ("-p", "1")))
+    monkeypatch.setattr("os.execvp", lambda file, words: ran.append(words))
+    assert CliRunner().invoke(app, ["lab", "ssh", "blue", *argv]).exit_code == 0
+    assert ran == [["ssh", "-p", "1", "root@there", *(["--", *command] if command else [])]]

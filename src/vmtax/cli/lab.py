@@ -107,6 +107,7 @@ def lab_ssh(
 
     found = route(lab(name))
     sys.stdout.flush()
+    command = command[1:] if command and command[0] == "--" else command
     words = ["--", *command] if command else []  # joined by spaces for the far shell, as ssh does
     os.execvp("ssh", ["ssh", *found.options, found.destination, *words])
 
