@@ -160,7 +160,7 @@ def _wait_for_trials(process: subprocess.Popen[str], count: int) -> None:
 
 def leftovers(token: str) -> list[str]:
     """What a run with this token left on this machine."""
-    found = [str(path) for base in ("/tmp", "/var/tmp") for path in Path(base).glob(f"*{token}*")]
+    found = [str(path) for base in ("/tmp", "/var/tmp", "/run") for path in Path(base).glob(f"*{token}*")]
     found += [str(path) for path in Path("/run/netns").glob(f"*{token[:6]}*")]
     found += [str(path) for path in Path("/sys/class/net").glob(f"*{token[:6]}*")]
     for process in Path("/proc").glob("[0-9]*"):

@@ -21,7 +21,6 @@ from vmtax.store import Store
 
 NAME = "test"
 HOST = f"lab:{NAME}"
-FILE = "/var/tmp/durable"
 SMALL = """\
 name: small
 layers: [host, vm]
@@ -100,12 +99,12 @@ def test_a_saved_lab_begins_where_it_was(one: Lab) -> None:
     assert inside("cat /dev/shm/kept").strip() == "in memory", "the saved one goes on"
     other = lab("other")
     try:
-        began = time.monotonic()
         vmtax("lab", "start", "other", "--from", NAME)
-        assert time.monotonic() - began < 10
+        assert running(other).restored
+        began = time.time()
         words = vmtax("lab", "ssh", "other", "--", "cat /dev/shm/kept /root/kept; date +%s")
         assert words.splitlines()[:2] == ["in memory", "on disk"]
-        assert abs(int(words.splitlines()[2]) - time.time()) < 5, "its clock was set"
+        assert began - 2 < int(words.splitlines()[2]) < time.time() + 2, "its clock was set"
         assert running(one).port != running(other).port, "two labs at once"
     finally:
         vmtax("lab", "stop", "other")

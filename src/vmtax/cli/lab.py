@@ -243,7 +243,7 @@ def lab_cut(name: Name = "") -> None:
 
 @lab_app.command("save")
 def lab_save(name: Name = "") -> None:
-    """Keep a running lab as it is now: `lab start OTHER --from NAME` begins there, in about a second."""
+    """Keep a running lab as it is now: `lab start OTHER --from NAME` begins there, in two or three seconds."""
     from vmtax import screen
     from vmtax.lab.end import save
     from vmtax.lab.home import lab

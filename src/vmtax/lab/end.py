@@ -22,6 +22,8 @@ SHUTDOWN_SECONDS = 60.0
 TIDY_SECONDS = 30.0  # for the guard to undo networks and files
 QMP_SECONDS = 10.0
 SAVE_SECONDS = 300.0
+# Of what is replaced and what replaces it: the first is needed only where the second did not come. Constant text.
+KEEP_ONE = ("sh", "-c", 'test -e "$1" || exit 0; if test -e "$2"; then rm -rf "$1"; else mv "$1" "$2"; fi', "sh")
 SET_CLOCK = ("date", "-u", "-s")  # and "@" with seconds since the epoch
 # Lets a lab go on whose saving was killed: QMP takes one command a line, each answered. Until a migration is really
 # cancelled, "cont" is refused. Constant text.
@@ -124,8 +126,8 @@ def save(one: Lab, emit: Callable[[Event], None]) -> int:
         try:
             going_on = local.undo_later(*GO_ON, up.qmp)
             new, old = one.directory / f"saving-{local.token}", one.directory / f"replaced-{local.token}"
-            for path in (new, old):
-                local.remove_later(PurePosixPath(path))
+            local.undo_later(*KEEP_ONE, str(old), str(one.saved))
+            local.remove_later(PurePosixPath(new))
             new.mkdir(mode=0o700)
             emit(Step("saving the lab", "its memory"))
             socket = Socket(up.qmp, QMP_SECONDS)
