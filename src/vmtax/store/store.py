@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 import functools
 import json
+import random
 import re
 import secrets
 import sqlite3
@@ -28,7 +29,8 @@ from vmtax.store.failure import ELSEWHERE, NoSuchRun, StoreError, explained
 from vmtax.store.files import RawFiles, create_private
 from vmtax.store.owner import Owner, this_process
 
-BUSY_SECONDS = 30.0  # how long another writer is waited for
+BUSY_SECONDS = 120.0  # how long another writer is waited for: a disk under test stalls an fsync for tens of seconds
+RETRY_SECONDS = 0.02
 
 End = Literal["complete", "interrupted", "failed"]
 
@@ -306,9 +308,23 @@ class Store:
 
 def _configure(connection: sqlite3.Connection, _: object) -> None:
     connection.isolation_level = None  # the sqlite3 module begins too late on its own: `_begin` does it
-    connection.execute("PRAGMA journal_mode = WAL")
+    _write_ahead(connection)
     connection.execute("PRAGMA synchronous = FULL")  # a commit in WAL mode is durable with FULL only
     connection.execute("PRAGMA foreign_keys = ON")
+
+
+def _write_ahead(connection: sqlite3.Connection) -> None:
+    """Of several that open a new database at once, all but one are turned away without waiting: SQLite's
+    busy timeout is not kept where two readers both want to become the writer."""
+    deadline = time.monotonic() + BUSY_SECONDS
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() >= deadline:
+                raise
+        time.sleep(RETRY_SECONDS * random.random())
 
 
 def _begin(connection: Connection) -> None:
