@@ -28,7 +28,7 @@ from vmtax.interleave import set_up
 from vmtax.layer import opened
 from vmtax.plan import parse
 from vmtax.result import Comparison, Treatment, Trial
-from vmtax.treatment import settled, shuffled_rounds
+from vmtax.treatment import Space, settled, shuffled_rounds
 from vmtax.trial import Place, Signatures, run_trial
 from vmtax.workload import Site
 from vmtax.workload.disk import Disk, DiskParameters
@@ -93,7 +93,7 @@ class Proof:
 
 
 def treatment(name: str, iops_limit: int, repeats: str | None = None) -> Treatment:
-    return Treatment(name, "vm", {**settled({}), "disk.iops_limit": str(iops_limit)}, repeats)
+    return Treatment(name, "vm", {**settled(Space()), "disk.iops_limit": str(iops_limit)}, repeats)
 
 
 def treatments(limit: int) -> tuple[Treatment, ...]:

@@ -16,11 +16,11 @@ from pydantic import BaseModel
 from vmtax import __version__
 from vmtax.cli import app
 from vmtax.exits import MEANINGS
+from vmtax.factor import FACTORS
 from vmtax.plan import Plan
 from vmtax.report.answers import KINDS, json_schema
 from vmtax.report.view import cost, label
 from vmtax.result import LAYERS
-from vmtax.treatment import FACTORS
 from vmtax.workload import WORKLOADS
 
 DIRECTORY = Path(__file__).parent.parent / "docs/reference"

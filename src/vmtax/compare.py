@@ -16,6 +16,7 @@ from vmtax.emulation import emulated, on_emulated_hosts
 from vmtax.result import Better, Boot, Comparison, Experiment, Json, Metric, Treatment, Trial, Verdict
 from vmtax.sides import is_host
 from vmtax.stopping import Stopping
+from vmtax.treatment import host_levels
 
 # (metric, treatment name) -> round -> values of that round, or the one number they were reduced to.
 Side = tuple[Metric, str]
@@ -146,9 +147,13 @@ def as_overhead(
 
 
 def _counterpart(treatment: Treatment, candidates: Sequence[Treatment]) -> Treatment | None:
-    """The treatment of a lower layer with the same levels. A host has no guest factors: there the plain one serves."""
+    """The treatment of a lower layer with the same levels. A host has its disk's only; or the plain one serves."""
     for candidate in candidates:
-        if dict(candidate.levels) == dict(treatment.levels):
+        if candidate.layer == "host":
+            alike = dict(candidate.levels) == host_levels(treatment.levels)
+        else:  # the disk of a nested guest is always the same file, so its treatments do not name it
+            alike = all(candidate.levels.get(name) == level for name, level in treatment.levels.items())
+        if alike:
             return candidate
     return next((candidate for candidate in candidates if candidate.layer == "host"), None)
 

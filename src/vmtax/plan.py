@@ -26,7 +26,7 @@ from vmtax.plan_yaml import Document, read
 from vmtax.result import LAYERS, Treatment
 from vmtax.schedule import PILOT_ITERATIONS, PILOT_ROUNDS
 from vmtax.stopping import Stopping
-from vmtax.treatment import repeat, treatments
+from vmtax.treatment import Space, repeat, treatments
 from vmtax.units import parse_bytes, parse_duration, parse_percent
 
 if TYPE_CHECKING:
@@ -117,6 +117,17 @@ class Decide(_Model):
     )
 
 
+class Combination(_Model):
+    """An entry of a hand-made list of treatments."""
+
+    name: Annotated[Name, AfterValidator(rules.label)] | None = Field(
+        None, description="what its treatments are called, in place of their levels"
+    )
+    levels: Annotated[dict[str, Levels], BeforeValidator(rules.level_lists)] = Field(
+        description="factor: level, or a list of levels"
+    )
+
+
 class Choice(_Model):
     """A workload and what the plan sets of it."""
 
@@ -137,6 +148,17 @@ class Plan(_Model):
     layers: tuple[Layer, ...] = Field(LAYERS, min_length=1, description="what is compared: `host`, `vm`, `nested`")
     factors: Annotated[dict[str, Levels], BeforeValidator(rules.level_lists)] = Field(
         {}, validate_default=True, description="factor: list of levels, the first one the baseline; see below"
+    )
+    design: Literal["full", "one-at-a-time"] = Field(
+        "full",
+        description="`full`: every combination of the factors' levels; `one-at-a-time`: the first levels, and with"
+        " one other level each",
+    )
+    combinations: tuple[Annotated[Combination, BeforeValidator(rules.combination)], ...] = Field(
+        (),
+        validate_default=True,
+        description="a hand-made list instead of all combinations: each entry names levels, as"
+        " `{name: lvm, disk.volume: lvm, disk.cache: [none, writeback]}`, and is combined with `factors`",
     )
     exclude: tuple[Annotated[dict[str, Levels], BeforeValidator(rules.level_lists)], ...] = Field(
         (),
@@ -175,9 +197,14 @@ class Plan(_Model):
         None, ge=0, lt=2**63, description="of the order within rounds; by default drawn anew for each run"
     )
 
+    @property
+    def space(self) -> Space:
+        """What its factors, design and combinations say."""
+        return rules.space(self.factors, self.design, self.combinations)
+
     def treatments(self) -> tuple[list[Treatment], list[str]]:
         """What is compared, and one line for each combination left out."""
-        return treatments(self.layers, self.factors, self.exclude)
+        return treatments(self.layers, self.space, self.exclude)
 
     def entries(self) -> list[Treatment]:
         """What enters each round: what is compared, and one guest treatment once more, the A/A."""
@@ -226,14 +253,22 @@ class Plan(_Model):
         raise_problems(rules.factor_problems(factors, info.data.get("layers", LAYERS)))
         return factors
 
+    @field_validator("combinations")
+    @classmethod
+    def _legal_combinations(cls, entries: tuple[Combination, ...], info: ValidationInfo) -> tuple[Combination, ...]:
+        found = [(entry.name, entry.levels) for entry in entries]
+        raise_problems(rules.combination_problems(found, info.data.get("factors", {})))
+        return entries
+
     @field_validator("exclude")
     @classmethod
     def _legal_excludes(
         cls, entries: tuple[dict[str, Levels], ...], info: ValidationInfo
     ) -> tuple[dict[str, Levels], ...]:
         raise_problems(rules.exclude_problems(entries))
-        if "layers" in info.data and "factors" in info.data:
-            raise_problems(rules.nothing_left(info.data["layers"], info.data["factors"], entries))
+        if {"layers", "factors", "design", "combinations"} <= info.data.keys():
+            space = rules.space(info.data["factors"], info.data["design"], info.data["combinations"])
+            raise_problems(rules.nothing_left(info.data["layers"], space, entries))
         return entries
 
     @field_validator("workloads")
@@ -280,6 +315,10 @@ def as_written(plan: Plan) -> dict[str, Any]:
     else:
         data["decide"] = {"worse_than": f"{plan.decide.worse_than * 100:.10g}%"}
     data["budget"] = "none" if plan.budget is None else f"{plan.budget:.10g}s"
+    data["combinations"] = [
+        {**({} if entry.name is None else {"name": entry.name}), **entry.model_dump(mode="json")["levels"]}
+        for entry in plan.combinations
+    ]
     data["workloads"] = [
         {workload.name: workload.parameters.model_dump(mode="json")} for workload in plan.build_workloads()
     ]

@@ -23,7 +23,7 @@ def check(plan: Plan) -> list[str]:
     """Advice before a run, a line each: what it compares, leaves out, can show, and about how long it takes."""
     kept, left_out = plan.treatments()
     lines = [f"{_count(len(kept), 'treatment')}: {', '.join(treatment.name for treatment in kept)}"]
-    lines += moved_defaults(plan.factors)
+    lines += moved_defaults(plan.space)
     lines += [f"left out: {reason}" for reason in left_out]
     lines += _idle_excludes(plan)
     again = repeat(kept)
@@ -108,7 +108,7 @@ def ranked(plan: Plan) -> int:
 
 
 def _idle_excludes(plan: Plan) -> list[str]:
-    every, _ = treatments(plan.layers, plan.factors)
+    every, _ = treatments(plan.layers, plan.space)
     idle = [i for i, entry in enumerate(plan.exclude) if not any(matches(treatment, entry) for treatment in every)]
     return [f"exclude[{number}] leaves nothing out: no treatment matches it" for number in idle]
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from pydantic import AfterValidator, BeforeValidator, ValidationError, ValidationInfo
 
+from vmtax.factor import FACTORS
 from vmtax.lab.spec import NAME as LAB_NAME
 from vmtax.plan_error import Place, Problem, problems_of, show, unknown
 from vmtax.result import LAYERS
-from vmtax.treatment import FACTORS, treatments
+from vmtax.treatment import Combination, Design, Space, treatments
 
 if TYPE_CHECKING:
     from vmtax.workload.base import Workload
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 FROM_YAML = {"from": "yaml"}  # validation context: a person wrote it, so a bare number may lack its unit
 
 _LONGEST_QUANTITY = 100  # characters
+_LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/+-]{0,39}")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 # Neither part may begin with "-": ssh would read it as an option.
 _SSH = re.compile(r"ssh://(?:\w[\w.-]*@)?(?:\w[\w.-]*|\[[0-9A-Fa-f:]+\])(?::(?P<port>\d{1,5}))?", re.ASCII)
@@ -147,6 +149,61 @@ def factor_problems(factors: Mapping[str, Sequence[str]], layers: Sequence[str])
     return problems
 
 
+def combination(entry: object) -> object:
+    """An entry as a plan writes it, `{name: lvm, disk.volume: lvm}`, or as stored, `{name: ..., levels: ...}`."""
+    if not isinstance(entry, dict) or entry.keys() == {"name", "levels"}:
+        return entry
+    levels = {key: value for key, value in entry.items() if key != "name"}
+    return {"name": entry.get("name"), "levels": levels}
+
+
+def label(name: str) -> str:
+    """A name for a combination, which stands in the names of its treatments."""
+    if not _LABEL.fullmatch(name):
+        raise ValueError(
+            f"must be 1 to 40 letters, digits or any of . _ - / +, and begin with a letter or digit: {show(name)}"
+        )
+    return name
+
+
+class Entry(Protocol):
+    """An entry of a plan's hand-made list."""
+
+    @property
+    def name(self) -> str | None: ...
+    @property
+    def levels(self) -> Mapping[str, Sequence[str]]: ...
+
+
+def space(factors: Mapping[str, Sequence[str]], design: Design, combinations: Sequence[Entry]) -> Space:
+    """What a plan's keys say of its treatments."""
+    return Space(factors, [Combination(entry.levels, entry.name) for entry in combinations], design)
+
+
+def combination_problems(
+    entries: Sequence[tuple[str | None, Mapping[str, Sequence[str]]]], factors: Mapping[str, Sequence[str]]
+) -> list[Problem]:
+    """Empty entries, unknown factors and levels, names given twice, factors that stand in `factors` too."""
+    problems: list[Problem] = []
+    for number, (name, levels) in enumerate(entries):
+        at: Place = ("combinations", number)
+        if not levels:
+            problems.append((at, "names no level: say what it is, such as {disk.volume: lvm, disk.filesystem: none}"))
+        if name is not None and name in [earlier for earlier, _ in entries[:number]]:
+            problems.append(((*at, "name"), f"{show(name)} is given twice"))
+        for factor, wanted in levels.items():
+            here: Place = (*at, factor)
+            if factor not in FACTORS:
+                problems.append((here, unknown("factor", factor, FACTORS)))
+                continue
+            if factor in factors:
+                problems.append((here, f"{factor} stands in factors as well: name it in one of the two"))
+            problems += [*_unknown_levels(here, wanted), *repeated(here, wanted)]
+            if not wanted:
+                problems.append((here, f"must have at least one level; legal: {', '.join(FACTORS[factor].levels)}"))
+    return problems
+
+
 def exclude_problems(entries: Sequence[Mapping[str, Sequence[str]]]) -> list[Problem]:
     """Empty entries, unknown factors and levels."""
     problems: list[Problem] = []
@@ -162,12 +219,10 @@ def exclude_problems(entries: Sequence[Mapping[str, Sequence[str]]]) -> list[Pro
     return problems
 
 
-def nothing_left(
-    layers: Sequence[str], factors: Mapping[str, Sequence[str]], entries: Sequence[Mapping[str, Sequence[str]]]
-) -> list[Problem]:
+def nothing_left(layers: Sequence[str], space: Space, entries: Sequence[Mapping[str, Sequence[str]]]) -> list[Problem]:
     """Says so when every combination is illegal or excluded."""
-    kept, left_out = treatments(layers, factors, entries)
-    at: Place = ("exclude",) if entries else ("factors",)
+    kept, left_out = treatments(layers, space, entries)
+    at: Place = ("exclude",) if entries else ("combinations",) if space.combinations else ("factors",)
     return [] if kept else [(at, f"no treatment is left to measure: {'; '.join(left_out[:3])}")]
 
 

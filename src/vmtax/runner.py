@@ -109,7 +109,7 @@ def run(hosts: Hosts, plan: Plan, image: Image, store: Store, options: Options, 
     store.begin(experiment)
     active = Run(experiment.id, plan, environments, experiment.treatments, store, emit, _seed(plan, experiment))
     with _finished(active):
-        for text in (*left_out, *moved_defaults(plan.factors)):
+        for text in (*left_out, *moved_defaults(plan.space)):
             active.note(text)
         _keep_host_facts(active, facts)
         _rounds(active, Pace(setup_seconds=time.monotonic() - clock), clock)

@@ -5,109 +5,103 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from types import MappingProxyType
+from dataclasses import dataclass, field, replace
+from typing import Literal
 
+from vmtax.factor import BACKING, FACTORS, GUESTS, idle, why_illegal
 from vmtax.result import Treatment
 
-GUESTS = ("vm", "nested")
-
-# The cache modes in which QEMU opens the image with O_DIRECT.
-_DIRECT = frozenset({"none", "directsync"})
+Design = Literal["full", "one-at-a-time"]
+MANY = 3  # combinations left out for one reason, above which they are told in one line
+# What a host's own disk is whatever the guest's is: the host never writes qcow2, and its file is written in full.
+_OF_HOST = {"disk.format": "raw", "disk.preallocation": "falloc"}
 
 
 @dataclass(frozen=True, slots=True)
-class Factor:
-    """One setting whose price is asked for."""
+class Combination:
+    """An entry of a plan's hand-made list: a small factorial of its own, beside what the plan's factors say."""
 
-    name: str  # dotted, as a plan writes it: "disk.cache"
-    levels: tuple[str, ...]  # every legal level
-    default: str  # the level of a plan that does not name the factor
-    layers: tuple[str, ...]  # where it means anything
-    describe: str  # one line for the docs
+    levels: Mapping[str, Sequence[str]]
+    name: str | None = None  # stands in its treatments' names in place of its first levels
 
 
-_ALL = (
-    Factor(
-        "disk.cache",
-        ("none", "writeback", "writethrough", "directsync", "unsafe"),
-        "none",
-        GUESTS,
-        "QEMU's cache mode: whether the host's page cache is used, and whether a flush reaches the disk",
-    ),
-    Factor(
-        "disk.aio",
-        ("native", "threads", "io_uring"),
-        "native",
-        GUESTS,
-        "how QEMU submits I/O to the host's kernel; native goes only with disk.cache none or directsync",
-    ),
-    Factor("disk.bus", ("virtio", "ide", "nvme"), "virtio", GUESTS, "the disk controller the guest sees"),
-    Factor(
-        "cpu.mitigations",
-        ("auto", "off"),
-        "auto",
-        GUESTS,
-        "the guest kernel's defences against speculation attacks (mitigations= on its command line)",
-    ),
-)
-FACTORS: Mapping[str, Factor] = MappingProxyType({factor.name: factor for factor in _ALL})
+@dataclass(frozen=True, slots=True)
+class _Point:
+    """One level of each named factor."""
+
+    part: Combination
+    levels: Mapping[str, str]
 
 
-def why_illegal(levels: Mapping[str, str]) -> str | None:
-    """Why these levels cannot go together; None when they can, or when too few are given to tell."""
-    cache = levels.get("disk.cache", "none")
-    if levels.get("disk.aio") == "native" and cache not in _DIRECT:
-        return f"disk.aio=native needs O_DIRECT, which disk.cache={cache} does not use"
-    return None
+@dataclass(frozen=True, slots=True)
+class Space:
+    """All that a plan says of its treatments."""
+
+    factors: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    combinations: Sequence[Combination] = ()
+    design: Design = "full"
+
+    def first(self, name: str) -> str | None:
+        """The baseline level of a factor, None where the plan does not name it."""
+        for source in (self.factors, *(part.levels for part in self.combinations)):
+            if name in source:
+                return source[name][0]
+        return None
+
+    def points(self) -> Iterator[_Point]:
+        """Every combination of named levels, legal or not."""
+        for part in self.combinations or (Combination({}),):
+            named = {**self.factors, **part.levels}
+            first = {name: levels[0] for name, levels in named.items()}
+            for levels in _products(named):
+                changed = sum(level != first[name] for name, level in levels.items())
+                if self.design == "full" or changed <= 1:
+                    yield _Point(part, levels)
 
 
-def settled(factors: Mapping[str, Sequence[str]]) -> dict[str, str]:
+def settled(space: Space) -> dict[str, str]:
     """The one level, for all treatments, of each factor that the plan does not name.
 
     The default, or where that is illegal with a named level the first level that is legal with all of them:
     a factor nobody asked about must neither remove treatments nor differ between them.
     """
-    named = list(_combinations(factors))
-    levels: dict[str, str] = {}
-    for factor in FACTORS.values():
-        if factor.name in factors:
-            continue
-        fits = (level for level in (factor.default, *factor.levels) if _fits(factor.name, level, named))
-        levels[factor.name] = next(fits, factor.default)
-    return levels
+    points = [point.levels for point in space.points()]
+    return {name: _fitting(name, points) for name in FACTORS if space.first(name) is None}
 
 
-def moved_defaults(factors: Mapping[str, Sequence[str]]) -> list[str]:
+def moved_defaults(space: Space) -> list[str]:
     """One line for each unnamed factor that could not keep its default."""
     return [
         f"{name}={level} in every guest instead of the default {FACTORS[name].default}, "
         "which is not legal with every named level"
-        for name, level in settled(factors).items()
+        for name, level in settled(space).items()
         if level != FACTORS[name].default
     ]
 
 
 def treatments(
-    layers: Sequence[str],
-    factors: Mapping[str, Sequence[str]],
-    exclude: Sequence[Mapping[str, Sequence[str]]] = (),
+    layers: Sequence[str], space: Space, exclude: Sequence[Mapping[str, Sequence[str]]] = ()
 ) -> tuple[list[Treatment], list[str]]:
-    """Every legal treatment in the plan's order, and one line for each combination left out.
+    """Every legal treatment in the plan's order, and one line for each combination left out, or for each reason.
 
     An entry of `exclude` maps factor names, and "layers", to the levels it is about; it matches where all of them do.
     The first level of each factor is the baseline and is not part of a name.
     """
-    kept: list[Treatment] = []
-    left_out: list[str] = []
+    kept: dict[tuple[str, tuple[tuple[str, str], ...]], Treatment] = {}
+    left_out: dict[str, dict[str, None]] = {}  # reason -> names
+    every = list(_filled(space))
+    firsts = {id(part): next(levels for point, levels in every if point.part is part) for part in space.combinations}
     for layer in layers:
-        for treatment in _of_layer(layer, factors):
-            reason = why_illegal(treatment.levels) or _excluded(treatment, exclude)
-            if reason is None:
-                kept.append(treatment)
-            else:
-                left_out.append(f"{treatment.name}: {reason}")
-    return kept, left_out
+        for point, levels in every:
+            first = firsts[id(point.part)] if point.part.name else every[0][1]
+            treatment = _treatment(layer, space, point, levels, first)
+            reason = _why_not(treatment, space, point, exclude)
+            same = kept.setdefault((layer, tuple(treatment.levels.items())), treatment) if reason is None else treatment
+            if reason is None and same is not treatment and layer == "vm":
+                reason = f"has the same levels as {same.name}"
+            if reason is not None:
+                left_out.setdefault(reason, {})[treatment.name] = None
+    return list(kept.values()), _told(left_out)
 
 
 def repeat(treatments: Sequence[Treatment]) -> Treatment | None:
@@ -125,6 +119,17 @@ def matches(treatment: Treatment, entry: Mapping[str, Sequence[str]]) -> bool:
     return all(have.get(key) in levels for key, levels in entry.items())
 
 
+def backing(levels: Mapping[str, str]) -> dict[str, str]:
+    """Of a treatment's levels what decides the file or device of its disk; two with the same share one."""
+    without = idle(levels)
+    return {name: levels[name] for name in BACKING if name in levels and name not in without}
+
+
+def host_levels(levels: Mapping[str, str]) -> dict[str, str]:
+    """The levels of the host treatment below a guest's: the host's own fio on the same backing, as a raw file."""
+    return {name: level for name, level in backing({**levels, **_OF_HOST}).items() if name in levels}
+
+
 def shuffled_rounds(treatments: Sequence[Treatment], seed: int) -> Iterator[list[Treatment]]:
     """Endless rounds: each treatment once, in an order drawn afresh for each round. One seed, one sequence."""
     source = random.Random(seed)
@@ -134,26 +139,87 @@ def shuffled_rounds(treatments: Sequence[Treatment], seed: int) -> Iterator[list
         yield order
 
 
-def _of_layer(layer: str, factors: Mapping[str, Sequence[str]]) -> Iterator[Treatment]:
-    """Every combination of one layer, legal or not."""
-    here = [name for name, factor in FACTORS.items() if layer in factor.layers]
-    rest = settled(factors)
-    for named in _combinations({name: levels for name, levels in factors.items() if name in here}):
-        levels = {name: named.get(name, rest.get(name, "")) for name in here}
-        shown = [f"{name}={level}" for name, level in named.items() if level != factors[name][0]]
-        yield Treatment(" ".join([layer, *shown]), layer, levels)
+def _filled(space: Space) -> Iterator[tuple[_Point, dict[str, str]]]:
+    """Each combination with a level of every factor."""
+    rest = settled(space)
+    points = list(space.points())
+    # What only other entries of the list name; the same for all treatments of an entry.
+    elsewhere: dict[int, dict[str, str]] = {}
+    for part in space.combinations:
+        own = [{**rest, **point.levels} for point in points if point.part is part]
+        missing = [
+            name for name in FACTORS if name not in rest and name not in part.levels and name not in space.factors
+        ]
+        found: dict[str, str] = {}
+        elsewhere[id(part)] = found
+        for name in missing:
+            found[name] = _fitting(name, [{**levels, **found} for levels in own])
+    for point in points:
+        levels = {**rest, **elsewhere.get(id(point.part), {}), **point.levels}
+        yield point, {name: levels[name] for name in FACTORS}
 
 
-def _combinations(factors: Mapping[str, Sequence[str]]) -> Iterator[dict[str, str]]:
+def _treatment(
+    layer: str, space: Space, point: _Point, levels: Mapping[str, str], first: Mapping[str, str]
+) -> Treatment:
+    """`first`: the levels of the plan's first combination, or where this one's entry has a name, of that entry's."""
+    here, baseline = _of_layer(layer, levels), _of_layer(layer, first)
+    without = {*idle(here), *(_OF_HOST if layer == "host" else ())}
+    order = (*(name for name in FACTORS if name not in space.factors), *space.factors)
+    words = [layer, *([point.part.name] if point.part.name else [])]
+    words += [
+        f"{name}={here[name]}"
+        for name in order
+        if name in here and name not in without and here[name] != baseline.get(name)
+    ]
+    return Treatment(" ".join(words), layer, here)
+
+
+def _of_layer(layer: str, levels: Mapping[str, str]) -> dict[str, str]:
+    here = {name: level for name, level in levels.items() if layer in FACTORS[name].layers}
+    return host_levels(here) if layer == "host" else here
+
+
+def _why_not(
+    treatment: Treatment, space: Space, point: _Point, exclude: Sequence[Mapping[str, Sequence[str]]]
+) -> str | None:
+    """Why there is no such treatment; None where there is."""
+    if (reason := why_illegal(treatment.levels)) is not None:
+        return reason
+    number = next((i for i, entry in enumerate(exclude) if matches(treatment, entry)), None)
+    if number is not None:
+        return f"excluded by the plan's exclude[{number}]"
+    if treatment.layer == "host":
+        return None  # what means nothing to it is not told apart in it
+    for name, because in idle(treatment.levels).items():
+        first = point.part.levels.get(name, space.factors.get(name, ("",)))[0]
+        if name in point.levels and point.levels[name] != first:
+            return f"{name} means nothing where {because}"
+    return None
+
+
+def _told(left_out: Mapping[str, Mapping[str, None]]) -> list[str]:
+    lines = []
+    for reason, names in left_out.items():
+        if len(names) > MANY:
+            lines.append(f"{next(iter(names))} and {len(names) - 1} more: {reason}")
+        else:
+            lines += [f"{name}: {reason}" for name in names]
+    return lines
+
+
+def _products(factors: Mapping[str, Sequence[str]]) -> Iterator[dict[str, str]]:
     for levels in itertools.product(*factors.values()):
         yield dict(zip(factors, levels, strict=True))
 
 
-def _fits(name: str, level: str, named: Sequence[Mapping[str, str]]) -> bool:
-    """Whether this level makes no combination illegal that is legal without it."""
-    return all(why_illegal({**levels, name: level}) is None for levels in named if why_illegal(levels) is None)
-
-
-def _excluded(treatment: Treatment, exclude: Sequence[Mapping[str, Sequence[str]]]) -> str | None:
-    number = next((i for i, entry in enumerate(exclude) if matches(treatment, entry)), None)
-    return None if number is None else f"excluded by the plan's exclude[{number}]"
+def _fitting(name: str, points: Sequence[Mapping[str, str]]) -> str:
+    """The default, or the first level that makes no combination illegal that is legal without it."""
+    factor = FACTORS[name]
+    legal = [levels for levels in points if why_illegal(levels) is None]
+    fits = (
+        level
+        for level in (factor.default, *factor.levels)
+        if all(why_illegal({**levels, name: level}) is None for levels in legal)
+    )
+    return next(fits, factor.default)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from pydantic import Field
 
 from vmtax import plan_rules, stats
+from vmtax.factor import FACTORS
 from vmtax.plan import (
     Plan,
     PlanError,
@@ -152,7 +153,8 @@ budget: 20
         "'a b'",
         "p.yaml:2:1: host: must be lab or lab:NAME, the name up to 20 of a-z, 0-9 and -, not 'lab:A b'",
         "p.yaml:3:1: guset: unknown key 'guset'; did you mean guest? legal: name, host, guest, layers, factors, "
-        "exclude, workloads, primary, decide, only_primary, precision, same_within, rounds, iterations, budget, seed",
+        "design, combinations, exclude, workloads, primary, decide, only_primary, precision, same_within, rounds, iterations, "
+        "budget, seed",
         "p.yaml:4:9: guest.vcpus: must be at least 1, not 0",
         "p.yaml:4:19: guest.memory: must be from 256MiB to 1024TiB",
         "p.yaml:5:16: layers[1]: unknown layer 'nestd'; did you mean nested? legal: host, vm, nested",
@@ -353,9 +355,9 @@ def test_check_says_what_is_compared_left_out_and_possible(spin: None) -> None:
     assert check(plan) == [
         "4 treatments: host, vm, vm disk.aio=threads, vm disk.cache=writeback disk.aio=threads",
         f"left out: vm disk.cache=writeback: {native}",
+        f"left out: nested disk.cache=writeback: {native}",
         "left out: nested: excluded by the plan's exclude[0]",
         "left out: nested disk.aio=threads: excluded by the plan's exclude[0]",
-        f"left out: nested disk.cache=writeback: {native}",
         "left out: nested disk.cache=writeback disk.aio=threads: excluded by the plan's exclude[0]",
         "exclude[1] leaves nothing out: no treatment matches it",
         "vm enters each round twice: the A/A that shows the noise floor",
@@ -365,6 +367,35 @@ def test_check_says_what_is_compared_left_out_and_possible(spin: None) -> None:
         "no interval can be given after 5 rounds: 95 % needs 6",
         "5 rounds cannot rank 3 treatments: that takes 6",
         "stopping is first looked at in round 10: it will not end this run",
+    ]
+
+
+def test_a_hand_made_list_of_treatments(spin: None) -> None:
+    entries = [{"name": "lvm", "disk.volume": "lvm", "disk.filesystem": "none"}, {"disk.cache": ["none", "unsafe"]}]
+    plan = spin_plan(layers=["vm"], combinations=entries)
+    lvm, plain, unsafe = (treatment.name for treatment in plan.treatments()[0])
+    assert (lvm, unsafe) == ("vm lvm", f"{plain} disk.cache=unsafe")
+    assert as_written(plan)["combinations"][0] == {k: v if k == "name" else [v] for k, v in entries[0].items()}
+    assert from_data(as_written(plan)).space == plan.space
+    assert from_data(plan.model_dump(mode="json")) == plan
+    wrong = [
+        {"name": "a b", "disk.volume": "lvm"},
+        {"name": "twice", "disk.cache": "none"},
+        {"name": "twice"},
+        {"disk.bus": "ide", "disk.volum": "lvm", "disk.cache": "writebak"},
+    ]
+    with pytest.raises(PlanError) as raised:
+        spin_plan(layers=["vm"], factors={"disk.bus": "ide"}, combinations=wrong)
+    assert "combinations[0].name: must be 1 to 40 letters, digits or any of" in str(raised.value)
+    with pytest.raises(PlanError) as raised:
+        spin_plan(layers=["vm"], factors={"disk.bus": "ide"}, combinations=wrong[1:])
+    assert [line.partition("combinations")[2] for line in str(raised.value).splitlines()] == [
+        "[1]: names no level: say what it is, such as {disk.volume: lvm, disk.filesystem: none}",
+        "[1].name: 'twice' is given twice",
+        "[2].disk.bus: disk.bus stands in factors as well: name it in one of the two",
+        "[2].disk.volum: unknown factor 'disk.volum'; did you mean disk.volume? legal: " + ", ".join(FACTORS),
+        "[2].disk.cache[0]: unknown level of disk.cache 'writebak'; did you mean writeback? legal: none, writeback,"
+        " writethrough, directsync, unsafe",
     ]
 
 
