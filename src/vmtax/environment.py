@@ -9,11 +9,13 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any
 
-from vmtax import hosts
-from vmtax.event import Event, Step
+from vmtax import disks, hosts
+from vmtax.disks import Disks, bound
+from vmtax.event import Event
 from vmtax.exits import CannotDo
 from vmtax.hypervisor import Accelerator, Credentials, Qemu, choose, find_qemu, image_qemu
 from vmtax.hypervisor.accelerator import probe_spec
+from vmtax.hypervisor.qemu import image_program
 from vmtax.image.cache import Image
 from vmtax.image.place import Placed, place
 from vmtax.machine import Machine
@@ -25,13 +27,11 @@ from vmtax.meter.text import cpu_numbers
 from vmtax.network import END_ADDRESS, PEER_ADDRESS, Segment
 from vmtax.plan import Plan
 from vmtax.result import Json
-from vmtax.storage import RAW_FILE, FirstWrite, RawFile, fill
+from vmtax.storage import DISK_DIRECTORY, Backing, FirstWrite, RawFile, Target
 from vmtax.workload import Link, Workload
 from vmtax.workload.disk import Disk
 from vmtax.workload.net import PORT
 
-DISK_DIRECTORY = PurePosixPath("/var/tmp")  # for large files that are not for ever (Filesystem Hierarchy Standard)
-DATA_MOUNT = "/mnt"  # where the userland sees the directory of the disk under test
 # Starts a server that serves one test, then becomes the client: constant text, the client's arguments stay arguments.
 WITH_SERVER = ("sh", "-c", 'iperf3 --server --one-off --daemon --bind 127.0.0.1 && exec "$@"', "sh")
 CARRIER_SPARE = 1.15  # a carrier's ext4 needs room beside the nested guest's disk
@@ -45,23 +45,31 @@ class EnvironmentOptions:
     """What the command line may choose about the host under test."""
 
     qemu: str | None = None  # another QEMU than the host's own
-    disk_directory: PurePosixPath = DISK_DIRECTORY  # for the disk under test
+    target: Target = field(default_factory=Target)  # for the disks under test
     interleave_with: str | None = None  # a second host, or a second QEMU, in the same rounds
 
     def to_json(self) -> Json:
+        target = self.target
         return {
             "qemu": self.qemu,
-            "disk_directory": str(self.disk_directory),
+            "disk_directory": str(target.directory),
+            "disk_devices": list(target.devices),
+            "disk_group": target.group,
+            "disk_pool": target.pool,
+            "erase": sorted(target.erase),
             "interleave_with": self.interleave_with,
         }
 
     @staticmethod
     def from_json(data: Json) -> EnvironmentOptions:
-        return EnvironmentOptions(
-            data.get("qemu"),
+        target = Target(
             PurePosixPath(data.get("disk_directory", DISK_DIRECTORY)),
-            data.get("interleave_with"),
+            tuple(data.get("disk_devices", ())),
+            data.get("disk_group"),
+            data.get("disk_pool"),
+            frozenset(data.get("erase", ())),
         )
+        return EnvironmentOptions(data.get("qemu"), target, data.get("interleave_with"))
 
 
 class CannotMeasure(CannotDo):
@@ -87,12 +95,13 @@ class Environment:
     segment: Segment | None = None
     end: str | None = None  # network namespace of the host layer's own end
     peer: str | None = None  # network namespace of the other end
-    disk: RawFile | None = None
+    disks: Disks | None = None  # of host and VM
     carrier_disk: RawFile | None = None
     disk_directory: PurePosixPath | None = None  # where the disks under test lie; None where none is asked for
     # Set when its file system is made and the nested disk filled; two QEMUs of one host share disk and event.
     carrier_ready: threading.Event = field(default_factory=threading.Event)
-    first_writes: dict[str, FirstWrite] = field(default_factory=dict)  # layer -> how its disk came to be
+    first_writes: dict[str, FirstWrite] = field(default_factory=dict)  # layer or kind of disk -> how it came to be
+    impossible: dict[str, str] = field(default_factory=dict)  # treatments that cannot be here -> why
     notes: list[str] = field(default_factory=list)  # what is not measured, and why
     side: str = ""  # Treatment.side of what is measured in it
 
@@ -123,7 +132,9 @@ class Environment:
     def disk_size(self) -> int:
         return disk_size(self.workloads)
 
-    def userland(self, *, namespace: str | None = None, unshare_network: bool = False) -> tuple[str, ...]:
+    def userland(
+        self, *, namespace: str | None = None, unshare_network: bool = False, disk: Backing | None = None
+    ) -> tuple[str, ...]:
         """What enters the image on the host, on as many CPUs as a guest gets."""
         assert self.placed.tree is not None
         return (
@@ -131,7 +142,7 @@ class Environment:
             *("taskset", "-c", self.cpus),
             *enter_tree(self.placed.tree),
             *(("--unshare-net",) if unshare_network else ()),
-            *(("--bind", str(self.disk.path.parent), DATA_MOUNT) if self.disk else ()),
+            *(bound(disk) if disk else ()),
             "--",
         )
 
@@ -245,7 +256,7 @@ def provision(environment: Environment, emit: Callable[[Event], None], options: 
     if environment.wants("net"):
         _open_network(environment)
     if environment.wants("disk"):
-        _open_disks(environment, options.disk_directory, emit)
+        _open_disks(environment, options.target, emit)
 
 
 def _close(machine: GuardedMachine, warn: Callable[[str], None]) -> None:
@@ -344,21 +355,35 @@ def _open_network(environment: Environment) -> None:
     environment.segment = segment
 
 
-def _open_disks(environment: Environment, directory: PurePosixPath, emit: Callable[[Event], None]) -> None:
+def _open_disks(environment: Environment, target: Target, emit: Callable[[Event], None]) -> None:
     host, plan = environment.host, environment.plan
     size = environment.disk_size
-    ours = directory / f"vmtax-{environment.local.token}-disk"
+    ours = target.directory / f"vmtax-{environment.local.token}-disk"
     host.remove_later(ours)
-    environment.disk_directory = directory
+    environment.disk_directory = target.directory
     host.run("mkdir", "-m", "700", str(ours), remedy="name another directory with --disk-dir")
-    if {"host", "vm"} & set(plan.layers):
-        emit(Step("writing the disk under test in full", f"{size / 2**20:.0f} MiB in {directory}"))
-        environment.disk = RawFile.allocate(host, ours / "disk.raw", size)
-        target, when = f"{DATA_MOUNT}/disk.raw", "before the first round"
-        written = fill(host, environment.userland(), target, size, allocation=RAW_FILE, when=when)
-        environment.first_writes |= {layer: written for layer in ("host", "vm") if layer in plan.layers}
+    treatments = plan.treatments()[0]
+    if disks.wanted(treatments):
+        mark = f"vmtax-{environment.local.token[:8]}"
+        found = disks.provision(host, target, ours, mark, _qemu_img(environment), treatments, size, emit)
+        environment.disks = found
+        if environment.qemu is not None:
+            environment.impossible = disks.why_not(found, treatments, environment.qemu)
+        environment.first_writes |= disks.fill_all(
+            found, lambda disk: environment.userland(disk=disk), treatments, emit
+        )
     if "nested" in plan.layers:
         environment.carrier_disk = RawFile.allocate(host, ours / "carrier.raw", _carrier_disk_bytes(size))
+
+
+def _userland_with(environment: Environment, disk: Backing) -> tuple[str, ...]:
+    return environment.userland(disk=disk)
+
+
+def _qemu_img(environment: Environment) -> tuple[str, ...]:
+    """The image's own: the host need not have one."""
+    assert environment.placed.tree is not None
+    return image_program(environment.placed.tree, "qemu-img")
 
 
 def _carrier_disk_bytes(size: int) -> int:
@@ -369,7 +394,7 @@ def _carrier_disk_bytes(size: int) -> int:
 def disk_bytes(plan: Plan) -> int:
     """What is written on the host under test before the first round: every disk under test, once."""
     size = disk_size(plan.build_workloads())
-    own = size if {"host", "vm"} & set(plan.layers) else 0
+    own = disks.written_bytes(plan.treatments()[0], size)
     return own + (_carrier_disk_bytes(size) if size and "nested" in plan.layers else 0)
 
 

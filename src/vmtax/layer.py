@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Literal, cast
 
-from vmtax.environment import CARRIER_MEMORY_BYTES, DATA_MOUNT, CannotMeasure, Environment
+from vmtax import disks
+from vmtax.environment import CARRIER_MEMORY_BYTES, CannotMeasure, Environment
 from vmtax.hypervisor import BootFailed, Drive, Guest, GuestSpec, boot
 from vmtax.image.place import IN_GUEST, Placed
 from vmtax.machine import Machine, MachineLost
@@ -16,7 +17,7 @@ from vmtax.meter.clock import Watch
 from vmtax.network import GUEST_ADDRESS, PEER_ADDRESS, Segment
 from vmtax.network.segment import PREFIX_LENGTH
 from vmtax.result import Treatment
-from vmtax.storage import RAW_FILE, fill
+from vmtax.storage import RAW_FILE, Backing, fill
 from vmtax.workload import Link, Site
 from vmtax.workload.net import PORT
 
@@ -79,7 +80,7 @@ def _open(environment: Environment, treatment: Treatment, stack: contextlib.Exit
     if environment.segment is not None:
         stack.callback(environment.host.start(*environment.peer_server()).stop)
     if treatment.layer == "host":
-        layer = _host(environment)
+        layer = _host(environment, treatment)
     elif treatment.layer == "vm":
         layer = _vm(environment, treatment, stack, guests)
     else:
@@ -98,20 +99,21 @@ def drop_caches(environment: Environment, layer: Opened) -> None:
             machine.run("tee", "/proc/sys/vm/drop_caches", input="3")
 
 
-def _host(environment: Environment) -> Opened:
+def _host(environment: Environment, treatment: Treatment) -> Opened:
+    disk = environment.disks.of(treatment) if environment.disks else None
     site = Site(
         machine=environment.host,
         layer="host",
         vcpus=environment.plan.guest.vcpus,
-        prefix=environment.userland(),
-        disk=f"{DATA_MOUNT}/{environment.disk.path.name}" if environment.disk else None,
+        prefix=environment.userland(disk=disk),
+        disk=disks.inside_userland(disk) if disk else None,
         link=environment.host_link(),
     )
     return Opened(site, ())
 
 
 def _vm(environment: Environment, treatment: Treatment, stack: contextlib.ExitStack, guests: list[Guest]) -> Opened:
-    drive = _drive(treatment, str(environment.disk.path)) if environment.disk else None
+    drive = disks.drive(treatment, environment.disks.of(treatment)) if environment.disks else None
     spec = _host_spec(environment, treatment, drive)
     if environment.wants("net") and environment.segment is None:
         spec = replace(spec, forwards=(PORT,))
@@ -135,7 +137,8 @@ def _nested(environment: Environment, treatment: Treatment, stack: contextlib.Ex
     drive = None
     if environment.carrier_disk is not None:
         _mount_carrier_disk(environment, carrier.machine)
-        drive = _drive(treatment, NESTED_DISK)
+        nested_disk = Backing(NESTED_DISK, environment.disk_size, "raw", False, RAW_FILE)
+        drive = disks.drive(treatment, nested_disk)
     spec = _spec(environment, treatment, IN_GUEST, IMAGE_QEMU, accelerator="kvm", data=drive)
     guest = _boot(environment, carrier.machine, spec, segment, stack)
     guests.append(guest)
@@ -179,13 +182,6 @@ def _carrier_spec(environment: Environment, treatment: Treatment) -> GuestSpec:
     plan = environment.plan
     spec = _host_spec(environment, treatment, data)
     return replace(spec, memory_bytes=plan.guest.memory + CARRIER_MEMORY_BYTES, mac=CARRIER_MAC)
-
-
-def _drive(treatment: Treatment, path: str) -> Drive:
-    levels = treatment.levels
-    # No factor of a plan: tools/prove_live.py plants a known cost with it.
-    limit = int(levels.get("disk.iops_limit", "0"))
-    return Drive(path, bus=levels["disk.bus"], cache=levels["disk.cache"], aio=levels["disk.aio"], iops_limit=limit)
 
 
 def _boot(

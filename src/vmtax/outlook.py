@@ -130,9 +130,9 @@ def _writes(
         for workload in workloads
         for case in plan.cases(workload, treatment)
     )
-    facts = disk_facts(host, options.disk_directory)
+    facts = disk_facts(host, options.target.directory)
     if facts["mount_point"] is None:
-        raise CannotMeasure(f"{host.path}: no directory {options.disk_directory}; name another with --disk-dir")
+        raise CannotMeasure(f"{host.path}: no directory {options.target.directory}; name another with --disk-dir")
     most = _gib(each_round * executions)
     more = f", then over it up to {most} if the disk is fast" if each_round else ""
     return [Line("writes", f"{_gib(prepared)} to {_device(facts)}{more}; removed again")]

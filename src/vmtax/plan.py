@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -206,9 +206,12 @@ class Plan(_Model):
         """What is compared, and one line for each combination left out."""
         return treatments(self.layers, self.space, self.exclude)
 
-    def entries(self) -> list[Treatment]:
-        """What enters each round: what is compared, and one guest treatment once more, the A/A."""
-        kept, _ = self.treatments()
+    def entries(self, without: Collection[str] = ()) -> list[Treatment]:
+        """What enters each round: what is compared, and one guest treatment once more, the A/A.
+
+        without: names of treatments that cannot be on the host under test
+        """
+        kept = [treatment for treatment in self.treatments()[0] if treatment.name not in without]
         again = repeat(kept)
         return [*kept, *([again] if again else [])]
 

@@ -104,12 +104,14 @@ def run(hosts: Hosts, plan: Plan, image: Image, store: Store, options: Options, 
     _, left_out = plan.treatments()
     environments = interleave.set_up(hosts, plan, image, emit, options.environment)
     facts = interleave.host_facts(environments)
-    treatments = both(plan.entries(), options.environment.interleave_with)
+    impossible = {name: why for side in environments.values() for name, why in side.impossible.items()}
+    treatments = both(plan.entries(impossible), options.environment.interleave_with)
     experiment = _experiment(store, plan, treatments, options)
     store.begin(experiment)
     active = Run(experiment.id, plan, environments, experiment.treatments, store, emit, _seed(plan, experiment))
     with _finished(active):
-        for text in (*left_out, *moved_defaults(plan.space)):
+        not_here = (f"{name}: {why}" for name, why in impossible.items())
+        for text in (*left_out, *not_here, *moved_defaults(plan.space)):
             active.note(text)
         _keep_host_facts(active, facts)
         _rounds(active, Pace(setup_seconds=time.monotonic() - clock), clock)

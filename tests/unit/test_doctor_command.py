@@ -80,7 +80,7 @@ def test_a_try_that_fails_tells_why_and_leaves_nothing() -> None:
             lambda argv: argv[:3] == ("ip", "netns", "add"): "",
             lambda argv: argv[:2] == ("ip", "-n"): Reply(stderr="Error: Unknown device type.\n", code=2),
             lambda argv: argv[0] in ("mkdir", "fallocate"): "",
-            lambda argv: argv[0] == "stat": "4096\n",
+            lambda argv: argv[0] == "stat": "1000 4096\n",
             ("sh", "-c", 'command -v "$1"', "sh", "ip"): "/sbin/ip\n",
             lambda argv: argv[2:3] == ('command -v "$1"',): Reply(code=127),
             HUGE_PAGE_COUNT: Reply(code=1),

@@ -22,6 +22,7 @@ LEVELS = (
     {"trial"},
     {"layer", "doctor", "interleave"},
     {"environment"},
+    {"disks"},
     {"hosts"},
     {"ranking"},
     {"compare", "plan", "plan_advice", "plan_rules", "plan_yaml", "plan_error", "store"},

@@ -153,13 +153,13 @@ budget: 20
         "'a b'",
         "p.yaml:2:1: host: must be lab or lab:NAME, the name up to 20 of a-z, 0-9 and -, not 'lab:A b'",
         "p.yaml:3:1: guset: unknown key 'guset'; did you mean guest? legal: name, host, guest, layers, factors, "
-        "design, combinations, exclude, workloads, primary, decide, only_primary, precision, same_within, rounds, iterations, "
-        "budget, seed",
+        "design, combinations, exclude, workloads, primary, decide, only_primary, precision, same_within, rounds, "
+        "iterations, budget, seed",
         "p.yaml:4:9: guest.vcpus: must be at least 1, not 0",
         "p.yaml:4:19: guest.memory: must be from 256MiB to 1024TiB",
         "p.yaml:5:16: layers[1]: unknown layer 'nestd'; did you mean nested? legal: host, vm, nested",
-        "p.yaml:7:3: factors.disk.cahe: unknown factor 'disk.cahe'; did you mean disk.cache? legal: disk.cache, "
-        "disk.aio, disk.bus, cpu.mitigations",
+        "p.yaml:7:3: factors.disk.cahe: unknown factor 'disk.cahe'; did you mean disk.cache? legal: "
+        + ", ".join(FACTORS),
         "p.yaml:8:22: factors.disk.cache[1]: unknown level of disk.cache 'writebak'; did you mean writeback? legal: "
         "none, writeback, writethrough, directsync, unsafe",
         "p.yaml:9:12: exclude[0].layers: unknown layer 'guest'; legal: host, vm, nested",

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from vmtax.plan import Plan
     from vmtax.result import Experiment
     from vmtax.runner import Options
+    from vmtax.storage import Target
     from vmtax.store import Store
 
 KEPT = "every result that was measured is kept: `vmtax show` shows them, `vmtax run --resume` goes on"
@@ -37,16 +40,35 @@ def options_of(environment: EnvironmentOptions) -> Options:
     return Options(shlex.join(["vmtax", *sys.argv[1:]]), environment)
 
 
-def disk_directory(given: str | None, host: str) -> PurePosixPath:
-    """Of the disk under test, on `host`."""
-    from vmtax.environment import DISK_DIRECTORY
+def disk_target(
+    host: str,
+    directory: str | None,
+    devices: Sequence[str] = (),
+    group: str | None = None,
+    pool: str | None = None,
+    erase: Sequence[str] = (),
+) -> Target:
+    """Where the disks under test are to lie on `host`, as the command line says."""
+    from vmtax.storage import DISK_DIRECTORY, Target
 
-    directory = PurePosixPath(given) if given else DISK_DIRECTORY
-    if directory.is_absolute():
-        return directory
-    if host != "local":
-        raise BadUse(f"--disk-dir {given}: must be absolute, for it is on {host}")
-    return PurePosixPath(Path(directory).absolute())
+    where = PurePosixPath(directory) if directory else DISK_DIRECTORY
+    if not where.is_absolute():
+        if host != "local":
+            raise BadUse(f"--disk-dir {directory}: must be absolute, for it is on {host}")
+        where = PurePosixPath(Path(where).absolute())
+    for option, names in (("--disk-device", devices), ("--erase", erase)):
+        for name in names:
+            if not name.startswith("/dev/"):
+                raise BadUse(f"{option} {name}: must be a device, such as /dev/sdb")
+            if names.count(name) > 1:
+                raise BadUse(f"{option} {name}: is given twice")
+    for name in erase:
+        if name not in devices:
+            raise BadUse(f"--erase {name}: is about a device of --disk-device, and it is none of them")
+    for option, given in (("--disk-group", group), ("--disk-pool", pool)):
+        if given is not None and not re.fullmatch(r"[A-Za-z][\w.:/-]{0,199}", given, re.ASCII):
+            raise BadUse(f"{option} {given}: is no name of one")
+    return Target(where, tuple(devices), group, pool, frozenset(erase))
 
 
 def measure(store: Store, work: Work, *, yes: bool) -> str:

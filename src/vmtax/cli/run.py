@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from vmtax.cli.app import AsJson, BadUse, Yes, app, complete_plan, fail, run_ids
-from vmtax.cli.measuring import Work, disk_directory, measure, options_of
+from vmtax.cli.measuring import Work, disk_target, measure, options_of
 from vmtax.cli.results import shown, written
 from vmtax.exits import FAILED
 
 if TYPE_CHECKING:
     from vmtax.plan import Plan
+    from vmtax.storage import Target
     from vmtax.store import Store
 
 
@@ -49,6 +52,20 @@ def run(
     disk_dir: Annotated[
         str | None, typer.Option(metavar="DIRECTORY", help="Of the disk under test, on the host under test; /var/tmp.")
     ] = None,
+    disk_device: Annotated[
+        list[str] | None,
+        typer.Option(metavar="DEVICE", help="An empty block device for the disks under test; raidz1 takes four."),
+    ] = None,
+    disk_group: Annotated[
+        str | None, typer.Option(metavar="GROUP", help="An LVM volume group for volumes of the run.")
+    ] = None,
+    disk_pool: Annotated[
+        str | None, typer.Option(metavar="POOL", help="A ZFS pool for volumes and datasets of the run.")
+    ] = None,
+    erase: Annotated[
+        list[str] | None,
+        typer.Option(metavar="DEVICE", help="What this device of --disk-device holds may be lost."),
+    ] = None,
     interleave_with: Annotated[
         str | None,
         typer.Option(metavar="OTHER", help="Also on this host, or with this QEMU, in the same shuffled rounds."),
@@ -67,13 +84,22 @@ def run(
     overrides = {"host": host, "layers": layers, "budget": budget, "rounds": rounds}
     with Store() as store:
         if resume:
-            others = {"qemu": qemu, "disk-dir": disk_dir, "interleave-with": interleave_with}
+            disks = {"disk-dir": disk_dir, "disk-device": disk_device, "disk-group": disk_group, "disk-pool": disk_pool}
+            others = {"qemu": qemu, **disks, "erase": erase, "interleave-with": interleave_with}
             given = [f"--{name}" for name, value in {**overrides, **others}.items() if value]
             if given:
                 raise BadUse(f"--resume goes on as the run was begun: leave out {' '.join(given)}")
             work = _resumed(store, plan)
         else:
-            work = _new(plan or "quick", overrides, qemu, disk_dir, interleave_with)
+            place = partial(
+                disk_target,
+                directory=disk_dir,
+                devices=disk_device or (),
+                group=disk_group,
+                pool=disk_pool,
+                erase=erase or (),
+            )
+            work = _new(plan or "quick", overrides, qemu, place, interleave_with)
         id = measure(store, work, yes=yes)
         worked = any(trial.status == "ok" for trial in store.load(id).trials)
     shown(id, "json" if json else "")
@@ -83,14 +109,18 @@ def run(
 
 
 def _new(
-    plan: str, overrides: dict[str, Any], qemu: str | None, disk_dir: str | None, interleave_with: str | None
+    plan: str,
+    overrides: dict[str, Any],
+    qemu: str | None,
+    place: Callable[[str], Target],
+    interleave_with: str | None,
 ) -> Work:
     from vmtax.environment import EnvironmentOptions
     from vmtax.interleave import why_not
     from vmtax.plan import load
 
     wanted = _overridden(load(plan), **overrides)
-    options = EnvironmentOptions(qemu, disk_directory(disk_dir, wanted.host), interleave_with)
+    options = EnvironmentOptions(qemu, place(wanted.host), interleave_with)
     problem = why_not(wanted, options)
     if problem:
         raise BadUse(f"--interleave-with: {problem}")

@@ -8,7 +8,7 @@ from dataclasses import replace
 from vmtax.doctor.check import Check
 from vmtax.doctor.host_parts import Parts, tries
 from vmtax.doctor.readings import Readings
-from vmtax.environment import DISK_DIRECTORY, Hosts, connected, enter_tree
+from vmtax.environment import Hosts, connected, enter_tree
 from vmtax.event import Event, Step
 from vmtax.hypervisor import BootFailed, Credentials, Qemu, QemuError, boot, choose, image_qemu
 from vmtax.hypervisor.accelerator import probe_spec, remembered
@@ -16,7 +16,7 @@ from vmtax.image.cache import ImageError
 from vmtax.image.place import Placed
 from vmtax.machine import Machine, MachineError
 from vmtax.network import PEER_ADDRESS, Segment
-from vmtax.storage import RawFile
+from vmtax.storage import DISK_DIRECTORY, RawFile
 from vmtax.storage.file import StorageError
 
 Emit = Callable[[Event], None]

@@ -19,6 +19,7 @@ from vmtax.machine.local import LocalMachine
 from vmtax.network import GUEST_ADDRESS, PEER_ADDRESS, Segment
 from vmtax.network.segment import PREFIX_LENGTH
 from vmtax.network.sriov import WRITE, Card, free_card
+from vmtax.storage.undo import ANY_DEVICE, DETACH, NO_GROUP, NO_POOL, UNMOUNT, WAIT_FOR
 
 FILE_BYTES = 400 * 2**20  # sparse; XFS takes no file system below 300 MiB
 HUGE_PAGES = 4
@@ -27,15 +28,7 @@ PATTERN = ("if=/dev/urandom", "bs=64k", "count=4", "conv=fsync", "status=none")
 PEER_NAME = "vmtax-peer"  # in /etc/hosts: who answers pings behind a card with virtual functions
 FREE_ADDRESS = "10.78.0.77/24"
 
-# Constant texts, names stay arguments. Each undo succeeds where there is nothing to undo.
-DETACH = ("sh", "-c", 'losetup -n -O NAME -j "$1" | while read -r loop; do losetup -d "$loop"; done', "sh")
-UNMOUNT = ("sh", "-c", '! mountpoint -q "$1" || exec umount "$1"', "sh")
-# A host may keep a list of the devices that LVM sees: ours is not to get into it, and is seen nevertheless.
-ANY_DEVICE = ("--config", "devices/use_devicesfile=0")
-NO_GROUP = (
-    *("sh", "-c", 'name=$1; shift; ! vgs "$@" "$name" >/dev/null 2>&1 || exec vgremove -q -f -y "$@" "$name"', "sh"),
-)
-NO_POOL = ("sh", "-c", '! zpool list "$1" >/dev/null 2>&1 || exec zpool destroy -f "$1"', "sh")
+# Constant texts, names stay arguments; they succeed where there is nothing to undo.
 # Of what is left of an array in its members udev would make one again. They are found by their files: a loop device
 # may be somebody else's by now.
 NO_ARRAY = (
@@ -54,7 +47,6 @@ HUGE_PAGE_COUNT = (
 )
 # Only where nobody else has set it meanwhile.
 GIVE_BACK = ("sh", "-c", '[ "$(cat "$3")" != "$2" ] || printf %s "$1" > "$3"', "sh")
-WAIT_FOR = ("sh", "-c", 'n=0; until test -b "$1"; do n=$((n+1)); test $n -lt 100 || exit 1; sleep 0.1; done', "sh")
 # A guest has no udev: drivers for whatever cards it finds.
 LOAD_DRIVERS = ("sh", "-c", "cat /sys/bus/pci/devices/*/modalias | xargs modprobe -a -q; true")
 

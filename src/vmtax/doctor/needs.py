@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 from vmtax.doctor.check import HOST, VM, WORST_FIRST, Check, Status
 from vmtax.doctor.readings import TOOLS, TOOLS_HERE, Readings
-from vmtax.environment import DISK_DIRECTORY
 from vmtax.image.build import CARRY
 from vmtax.image.build import TOOLS as BUILD_TOOLS
 from vmtax.meter.text import cpu_numbers, fields, kibibytes
+from vmtax.storage import DISK_DIRECTORY
 from vmtax.units import format_value
 
 IMAGE_BYTES = 2 * 2**30  # that a build, or a copy with its packed file, takes for a while

@@ -39,10 +39,14 @@ def find_qemu(machine: Reader, binary: str | None) -> Qemu:
 
 def image_qemu(machine: Reader, tree: str) -> Qemu:
     """The QEMU of an unpacked image, run with the image's own libraries but on the machine's own paths."""
-    libraries = f"{tree}/usr/lib/x86_64-linux-gnu"
-    loader = (f"{tree}/usr/lib64/ld-linux-x86-64.so.2", "--library-path", libraries)
     firmware = ("-L", f"{tree}/usr/share/qemu", "-L", f"{tree}/usr/share/seabios")
-    return _examined(machine, (*loader, f"{tree}/usr/bin/{DEFAULT}", *firmware))
+    return _examined(machine, (*image_program(tree, DEFAULT), *firmware))
+
+
+def image_program(tree: str, name: str) -> tuple[str, ...]:
+    """What starts a program of an unpacked image with the image's own libraries, but on the machine's own paths."""
+    libraries = f"{tree}/usr/lib/x86_64-linux-gnu"
+    return (f"{tree}/usr/lib64/ld-linux-x86-64.so.2", "--library-path", libraries, f"{tree}/usr/bin/{name}")
 
 
 def _examined(machine: Reader, command: tuple[str, ...]) -> Qemu:

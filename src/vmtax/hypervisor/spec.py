@@ -5,26 +5,58 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from string import ascii_lowercase
-from typing import Literal
+from typing import Any, Literal
 
 ROOT_ID = "root"
 DATA_ID = "data"
 READY = "vmtax: ready"  # what the guest's init prints when sshd listens
 # Where Linux finds a data disk that is no virtio disk: those share their letters with the root image and its layers.
-DATA_DEVICES = {"ide": "/dev/sda", "nvme": "/dev/nvme0n1"}
-DATA_MODULES = {"virtio": (), "ide": ("ata_piix", "sd_mod"), "nvme": ("nvme",)}
-DATA_DRIVERS = {"virtio": "virtio-blk-pci", "ide": "ide-hd", "nvme": "nvme"}
+DATA_DEVICES = {"virtio-scsi": "/dev/sda", "ide": "/dev/sda", "sata": "/dev/sda", "nvme": "/dev/nvme0n1"}
+DATA_MODULES = {
+    "virtio": (),
+    "virtio-scsi": ("virtio_scsi", "sd_mod"),
+    "ide": ("ata_piix", "sd_mod"),
+    "sata": ("ahci", "sd_mod"),
+    "nvme": ("nvme",),
+}
+# On q35, whose own AHCI controller has the bus ide.0, ide-hd is a SATA disk; on pc it is an IDE disk.
+DATA_DRIVERS = {
+    "virtio": "virtio-blk-pci",
+    "virtio-scsi": "scsi-hd",
+    "ide": "ide-hd",
+    "sata": "ide-hd",
+    "nvme": "nvme",
+}
+# QEMU's cache modes as its block layer knows them: past the page cache, flushes ignored, flushed after each write.
+CACHE = {
+    "none": (True, False, False),
+    "writeback": (False, False, False),
+    "writethrough": (False, False, True),
+    "directsync": (True, False, True),
+    "unsafe": (False, True, False),
+}
+IOTHREAD = "iothread"
 
 
 @dataclass(frozen=True, slots=True)
 class Drive:
     """The disk under test, as QEMU on the parent sees it."""
 
-    path: str  # raw file or block device on the parent
-    bus: str = "virtio"  # "virtio", "ide" or "nvme"
+    path: str  # file or block device on the parent
+    bus: str = "virtio"  # "virtio" (virtio-blk), "virtio-scsi", "ide", "sata" or "nvme"
     cache: str = "none"  # QEMU's cache=
     aio: str = "native"  # QEMU's aio=
+    format: str = "raw"  # "raw" or "qcow2"
+    is_device: bool = False
+    iothread: bool = False  # a thread of its own; virtio and virtio-scsi
+    queues: int = 0  # of a virtio disk; 0: one for each vCPU, QEMU's default
+    discard: str = "ignore"  # QEMU's discard=: "ignore" or "unmap"
     iops_limit: int = 0  # reads and writes that QEMU lets through in a second; 0: no limit
+
+    @property
+    def direct(self) -> bool:
+        """Whether QEMU opens it with O_DIRECT."""
+        return CACHE[self.cache][0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,10 +154,31 @@ def _data(spec: GuestSpec) -> tuple[str, ...]:
     if spec.data is None:
         return ()
     data = spec.data
-    how = f"cache={data.cache},aio={data.aio},{_throttling(data)}"
-    drive = f"if=none,id={DATA_ID},format=raw,{how}file={escaped(data.path)}"
+    discard = "discard=unmap," if data.discard == "unmap" else ""
+    how = f"cache={data.cache},aio={data.aio},{discard}{_throttling(data)}"
+    words = ["-drive", f"if=none,id={DATA_ID},format={data.format},{how}file={escaped(data.path)}"]
+    if data.iothread:
+        words += ["-object", f"iothread,id={IOTHREAD}"]
+    thread = f",iothread={IOTHREAD}" if data.iothread else ""
+    if data.bus == "virtio-scsi":
+        words += ["-device", f"virtio-scsi-pci,id=scsi{thread}"]
+    more = f"{thread}{f',num-queues={data.queues}' if data.queues else ''}" if data.bus == "virtio" else ""
     # An NVMe device must have a serial number; the others may.
-    return ("-drive", drive, "-device", f"{DATA_DRIVERS[data.bus]},drive={DATA_ID},serial={DATA_ID}")
+    return (*words, "-device", f"{DATA_DRIVERS[data.bus]},drive={DATA_ID},serial={DATA_ID}{more}")
+
+
+def block_node(data: Drive) -> dict[str, Any]:
+    """The arguments of QMP's blockdev-add that open `data` as the command line does."""
+    direct, no_flush, _ = CACHE[data.cache]
+    cache = {"direct": direct, "no-flush": no_flush}
+    driver = "host_device" if data.is_device else "file"
+    return {
+        "node-name": DATA_ID,
+        "driver": data.format,
+        "cache": cache,
+        "discard": data.discard,
+        "file": {"driver": driver, "filename": data.path, "aio": data.aio, "cache": cache, "discard": data.discard},
+    }
 
 
 def _throttling(data: Drive) -> str:

@@ -1,5 +1,21 @@
-"""What a disk under test sits on. For now: a raw file."""
+"""What a disk under test lies on: files, volumes, pools and file systems, made for the run and removed again."""
 
-from vmtax.storage.file import INCOMPRESSIBLE, RAW_FILE, FirstWrite, RawFile, StorageError, fill
+from vmtax.storage.backing import Backing, Provisioner
+from vmtax.storage.file import INCOMPRESSIBLE, RAW_FILE, FirstWrite, RawFile, StorageError, check_free, fill, fill_image
+from vmtax.storage.ground import DISK_DIRECTORY, Ground, Target
 
-__all__ = ["INCOMPRESSIBLE", "RAW_FILE", "FirstWrite", "RawFile", "StorageError", "fill"]
+__all__ = [
+    "DISK_DIRECTORY",
+    "INCOMPRESSIBLE",
+    "RAW_FILE",
+    "Backing",
+    "FirstWrite",
+    "Ground",
+    "Provisioner",
+    "RawFile",
+    "StorageError",
+    "Target",
+    "check_free",
+    "fill",
+    "fill_image",
+]

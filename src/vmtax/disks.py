@@ -1,0 +1,220 @@
+"""The disks under test of one run on one host: made once, filled once, shared by all treatments of one backing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+
+from vmtax.event import Event, Step
+from vmtax.hypervisor import Qemu
+from vmtax.hypervisor.qmp import Qmp, QmpError
+from vmtax.hypervisor.spec import DATA_ID, Drive, block_node
+from vmtax.machine import Machine
+from vmtax.result import Treatment
+from vmtax.storage import (
+    RAW_FILE,
+    Backing,
+    FirstWrite,
+    Ground,
+    Provisioner,
+    RawFile,
+    Target,
+    check_free,
+    fill,
+    fill_image,
+)
+from vmtax.storage.backing import describe
+from vmtax.treatment import backing
+
+DATA_MOUNT = "/mnt"  # where the host's userland sees the directory of the disk under test
+DATA_DEVICE = "/dev/vmtax-disk"  # or the device
+WHEN = "before the first round"
+PROBE_SECONDS = 30.0
+
+Key = tuple[tuple[str, str], ...]
+
+
+@dataclass
+class Disks:
+    """What is there for the host and for the guests on it."""
+
+    machine: Machine
+    provisioner: Provisioner
+    made: dict[Key, Backing] = field(default_factory=dict)
+
+    def of(self, treatment: Treatment) -> Backing:
+        """The disk of a treatment of layer host or vm."""
+        return self.made[key(treatment)]
+
+
+def key(treatment: Treatment) -> Key:
+    """What decides a treatment's backing."""
+    return tuple(backing(treatment.levels).items())
+
+
+def wanted(treatments: Sequence[Treatment]) -> dict[Key, list[Treatment]]:
+    """The backings of a plan, each with the treatments that use it."""
+    found: dict[Key, list[Treatment]] = {}
+    for treatment in treatments:
+        if treatment.layer != "nested":
+            found.setdefault(key(treatment), []).append(treatment)
+    return found
+
+
+def written_bytes(treatments: Sequence[Treatment], size: int) -> int:
+    """What is written before the first round."""
+    return size * len(wanted(treatments))
+
+
+def drive(treatment: Treatment, disk: Backing) -> Drive:
+    """How QEMU opens the disk of a guest's treatment."""
+    levels = treatment.levels
+    return Drive(
+        disk.path,
+        format=disk.format,
+        is_device=disk.is_device,
+        bus=levels["disk.bus"],
+        cache=levels["disk.cache"],
+        aio=levels["disk.aio"],
+        iothread=levels["disk.iothread"] == "on",
+        queues=int(levels["disk.queues"]) if levels["disk.queues"] != "auto" else 0,
+        discard=levels["disk.discard"],
+        # No factor of a plan: tools/prove_live.py plants a known cost with it.
+        iops_limit=int(levels.get("disk.iops_limit", "0")),
+    )
+
+
+def provision(
+    machine: Machine,
+    target: Target,
+    ours: PurePosixPath,
+    mark: str,
+    qemu_img: tuple[str, ...],
+    treatments: Sequence[Treatment],
+    size: int,
+    emit: Callable[[Event], None],
+) -> Disks:
+    """Make the backings that `treatments` want, each of `size` bytes. Raises StorageError and CommandFailed.
+
+    `ours`: an existing directory of this run; `mark`: names volumes and pools of this run
+    """
+    disks = Disks(machine, Provisioner(Ground(machine, target, ours, mark), qemu_img))
+    levels = [dict(found) for found in wanted(treatments)]
+    here = [each for each in levels if each["disk.volume"] == "plain" and each["disk.filesystem"] == "as-is"]
+    if here:
+        check_free(machine, ours, size * len(here))
+    disks.provisioner.prepare(levels, size, 0)
+    for number, each in enumerate(levels, 1):
+        if len(levels) > 1:
+            emit(Step(f"making disk {number} of {len(levels)}", describe(each)))
+        disks.made[tuple(each.items())] = disks.provisioner.make(each, size)
+    return disks
+
+
+def fill_all(
+    disks: Disks,
+    enter: Callable[[Backing], tuple[str, ...]],
+    treatments: Sequence[Treatment],
+    emit: Callable[[Event], None],
+) -> dict[str, FirstWrite]:
+    """Write every disk once in full; of each layer, or of each kind where there are several, how that went.
+
+    `enter`: what enters the userland on the host with that disk in it
+    """
+    users = wanted(treatments)
+    found: dict[str, FirstWrite] = {}
+    with_image = [disk for disk in disks.made.values() if disk.format != "raw"]
+    source = _source(disks, enter, with_image[0].size) if with_image else None
+    for number, (this, disk) in enumerate(disks.made.items(), 1):
+        more = f", {number} of {len(disks.made)}" if len(disks.made) > 1 else ""
+        emit(Step(f"writing the disk under test in full{more}", f"{disk.size / 2**20:.0f} MiB, {disk.kind}"))
+        allocation = RAW_FILE if disk.kind == PLAIN_KIND else disk.kind
+        if disk.format == "raw":
+            inside = inside_userland(disk)
+            written = fill(disks.machine, enter(disk), inside, disk.size, allocation=allocation, when=WHEN)
+        else:
+            assert source is not None
+            qemu_img = disks.provisioner.qemu_img
+            written = fill_image(disks.machine, qemu_img, str(source.path), disk.path, disk.size, allocation=allocation)
+        if len(disks.made) > 1:
+            found[disk.kind] = written
+        else:
+            found |= dict.fromkeys(dict.fromkeys(treatment.layer for treatment in users[this]), written)
+    if source is not None:
+        disks.machine.run("rm", "-f", str(source.path))
+    return found
+
+
+PLAIN_KIND = "raw file (falloc)"
+
+
+def inside_userland(disk: Backing) -> str:
+    """What the host's userland calls a disk."""
+    return DATA_DEVICE if disk.is_device else f"{DATA_MOUNT}/{PurePosixPath(disk.path).name}"
+
+
+def bound(disk: Backing) -> tuple[str, ...]:
+    """bubblewrap's options that bring a disk into the host's userland."""
+    if disk.is_device:
+        return ("--dev-bind", disk.path, DATA_DEVICE)
+    return ("--bind", str(PurePosixPath(disk.path).parent), DATA_MOUNT)
+
+
+def _source(disks: Disks, enter: Callable[[Backing], tuple[str, ...]], size: int) -> RawFile:
+    """A file of random data, from which images are filled."""
+    source = RawFile.allocate(disks.machine, disks.provisioner.ground.ours / "source.raw", size)
+    as_disk = Backing(str(source.path), size, "raw", False, "source")
+    fill(disks.machine, enter(as_disk), inside_userland(as_disk), size, allocation="", when="")
+    return source
+
+
+def why_not(disks: Disks, treatments: Sequence[Treatment], qemu: Qemu) -> dict[str, str]:
+    """Guest treatments whose disk QEMU does not open as they say on this host, each with QEMU's own reason.
+
+    One paused QEMU without a guest opens and closes them all: tried on the file system, kernel and version that are
+    there, not looked up in a table. ZFS before 2.3 takes O_DIRECT and ignores it, of which no open tells: there the
+    dataset is asked for its property `direct`, which came with it.
+    """
+    found: dict[str, str] = {}
+    guests = [treatment for treatment in treatments if treatment.layer == "vm" and treatment.repeats is None]
+    process = disks.machine.start(*qemu.command, *_NO_GUEST)
+    try:
+        qmp = Qmp(process, PROBE_SECONDS)
+        for treatment in guests:
+            disk = disks.of(treatment)
+            how = drive(treatment, disk)
+            if how.direct and (reason := _ignores_direct(disks.machine, disk)) is not None:
+                found[treatment.name] = f"disk.cache={how.cache} needs O_DIRECT: {reason}"
+                continue
+            try:
+                qmp.execute("blockdev-add", **block_node(how))
+                qmp.execute("blockdev-del", node_name=DATA_ID)
+            except QmpError as error:
+                found[treatment.name] = f"QEMU {qemu.version} does not open it here: {error}"
+    finally:
+        process.stop()
+    return found
+
+
+_NO_GUEST = (
+    *("-nodefaults", "-no-user-config", "-display", "none", "-machine", "none", "-accel", "tcg", "-S", "-qmp", "stdio"),
+)
+
+
+def _ignores_direct(machine: Machine, disk: Backing) -> str | None:
+    """Why O_DIRECT on it would be a promise that is not kept; None where it would be kept, or refused."""
+    if disk.is_device:
+        return None
+    mounted = machine.try_run("findmnt", "--json", "--output", "FSTYPE,SOURCE", "--target", disk.path)
+    if not mounted.ok:
+        return None
+    row = json.loads(mounted.stdout)["filesystems"][0]
+    if row["fstype"] != "zfs":
+        return None
+    asked = machine.try_run("zfs", "get", "-H", "-o", "value", "direct", str(row["source"]))
+    if not asked.ok:
+        version = machine.try_run("zfs", "version").stdout.partition("\n")[0] or "this ZFS"
+        return f"{version} takes it and ignores it; 2.3 or newer heeds it"
+    return "the dataset has direct=disabled" if asked.stdout.strip() == "disabled" else None
