@@ -17,6 +17,7 @@ from vmtax.storage import (
     RAW_FILE,
     Backing,
     FirstWrite,
+    Fresh,
     Ground,
     Provisioner,
     RawFile,
@@ -42,11 +43,18 @@ class Disks:
 
     machine: Machine
     provisioner: Provisioner
+    fresh_size: int = 0  # bytes of a disk that is made anew for each boot of a VM; 0: none is asked for
     made: dict[Key, Backing] = field(default_factory=dict)
 
     def of(self, treatment: Treatment) -> Backing:
         """The disk of a treatment of layer host or vm."""
         return self.made[key(treatment)]
+
+    def fresh(self, treatment: Treatment) -> Fresh | None:
+        """A disk like that of a treatment, never written; None where none is asked for, and of a bare device."""
+        if not self.fresh_size:
+            return None
+        return self.provisioner.make_fresh(dict(key(treatment)), self.of(treatment), self.fresh_size)
 
 
 def key(treatment: Treatment) -> Key:
@@ -94,22 +102,24 @@ def provision(
     qemu_img: tuple[str, ...],
     treatments: Sequence[Treatment],
     size: int,
+    fresh_size: int,
     emit: Callable[[Event], None],
 ) -> Disks:
     """Make the backings that `treatments` want, each of `size` bytes. Raises StorageError and CommandFailed.
 
+    `fresh_size`: of one more disk for each boot; 0: none
     `ours`: an existing directory of this run; `mark`: names volumes and pools of this run
     """
-    disks = Disks(machine, Provisioner(Ground(machine, target, ours, mark), qemu_img))
+    disks = Disks(machine, Provisioner(Ground(machine, target, ours, mark), qemu_img), fresh_size)
     levels = [dict(found) for found in wanted(treatments)]
     here = [each for each in levels if each["disk.volume"] == "plain" and each["disk.filesystem"] == "as-is"]
     if here:
-        check_free(machine, ours, size * len(here))
-    disks.provisioner.prepare(levels, size, 0)
+        check_free(machine, ours, size * len(here) + fresh_size)
+    disks.provisioner.prepare(levels, size, fresh_size)
     for number, each in enumerate(levels, 1):
         if len(levels) > 1:
             emit(Step(f"making disk {number} of {len(levels)}", describe(each)))
-        disks.made[tuple(each.items())] = disks.provisioner.make(each, size)
+        disks.made[tuple(each.items())] = disks.provisioner.make(each, size, fresh_size)
     return disks
 
 

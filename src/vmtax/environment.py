@@ -26,8 +26,9 @@ from vmtax.meter.memory import available_memory
 from vmtax.meter.text import cpu_numbers
 from vmtax.network import END_ADDRESS, PEER_ADDRESS, Segment
 from vmtax.plan import Plan
-from vmtax.result import Json
+from vmtax.result import Json, Treatment
 from vmtax.storage import DISK_DIRECTORY, Backing, FirstWrite, RawFile, Target
+from vmtax.storage.page_cache import GROWTH_BYTES, SHARE
 from vmtax.workload import Link, Workload
 from vmtax.workload.disk import Disk
 from vmtax.workload.net import PORT
@@ -363,9 +364,12 @@ def _open_disks(environment: Environment, target: Target, emit: Callable[[Event]
     environment.disk_directory = target.directory
     host.run("mkdir", "-m", "700", str(ours), remedy="name another directory with --disk-dir")
     treatments = plan.treatments()[0]
+    _check_bounds(environment, treatments)
     if disks.wanted(treatments):
         mark = f"vmtax-{environment.local.token[:8]}"
-        found = disks.provision(host, target, ours, mark, _qemu_img(environment), treatments, size, emit)
+        found = disks.provision(
+            host, target, ours, mark, _qemu_img(environment), treatments, size, _fresh_size(environment), emit
+        )
         environment.disks = found
         if environment.qemu is not None:
             environment.impossible = disks.why_not(found, treatments, environment.qemu)
@@ -374,6 +378,23 @@ def _open_disks(environment: Environment, target: Target, emit: Callable[[Event]
         )
     if "nested" in plan.layers:
         environment.carrier_disk = RawFile.allocate(host, ours / "carrier.raw", _carrier_disk_bytes(size))
+
+
+def _check_bounds(environment: Environment, treatments: Sequence[Treatment]) -> None:
+    """Raises CannotMeasure where a bounded page cache would hold half of the disk all the same."""
+    if not any(treatment.levels.get("disk.page_cache") == "bounded" for treatment in treatments):
+        return
+    assert environment.accelerator is not None
+    needed = SHARE * GROWTH_BYTES[environment.accelerator.name]
+    if environment.disk_size < needed:
+        raise CannotMeasure(
+            f"disk.page_cache=bounded means nothing for a disk of {environment.disk_size / 2**20:.0f} MiB: what QEMU "
+            f"itself may grow by would hold it; workloads.disk.size must be {needed / 2**20:.0f} MiB or more"
+        )
+
+
+def _fresh_size(environment: Environment) -> int:
+    return max((w.parameters.fresh_bytes for w in environment.workloads if isinstance(w, Disk)), default=0)
 
 
 def _userland_with(environment: Environment, disk: Backing) -> tuple[str, ...]:

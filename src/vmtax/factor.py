@@ -113,6 +113,13 @@ _ATTACHMENT = (
     Factor(
         "disk.iothread", _SWITCH, "off", GUESTS, "a virtio disk has a thread of its own instead of QEMU's main loop"
     ),
+    Factor(
+        "disk.page_cache",
+        ("unbounded", "bounded"),
+        "unbounded",
+        ("vm",),
+        "of the host for this guest's disk: as much as there is, or room for a quarter of it (a memory cgroup)",
+    ),
     Factor("disk.queues", ("auto", "1", "2", "4", "8"), "auto", GUESTS, "of a virtio disk; auto: one for each vCPU"),
     Factor("disk.discard", ("ignore", "unmap"), "ignore", GUESTS, "whether what the guest trims is freed on the host"),
 )

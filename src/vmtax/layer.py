@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -18,6 +19,7 @@ from vmtax.network import GUEST_ADDRESS, PEER_ADDRESS, Segment
 from vmtax.network.segment import PREFIX_LENGTH
 from vmtax.result import Treatment
 from vmtax.storage import RAW_FILE, Backing, fill
+from vmtax.storage.page_cache import GROWTH_BYTES, SHARE, Bound
 from vmtax.workload import Link, Site
 from vmtax.workload.net import PORT
 
@@ -27,6 +29,7 @@ CARRIER_MAC = "52:54:00:76:74:02"
 CARRIER_DISK = "/dev/vdb"
 CARRIER_MOUNT = "/srv"
 NESTED_DISK = f"{CARRIER_MOUNT}/disk.raw"
+_numbers = itertools.count(1)
 SETTLE_SECONDS = 1.0  # after a boot, before anything is measured
 # Loads what carrying takes: taps, and KVM for whatever CPU the carrier has. Constant text.
 LOAD_MODULES = "modprobe -q tun; modprobe -q kvm_amd || modprobe -q kvm_intel; test -c /dev/kvm"
@@ -113,12 +116,22 @@ def _host(environment: Environment, treatment: Treatment) -> Opened:
 
 
 def _vm(environment: Environment, treatment: Treatment, stack: contextlib.ExitStack, guests: list[Guest]) -> Opened:
-    drive = disks.drive(treatment, environment.disks.of(treatment)) if environment.disks else None
+    host, found, bound = environment.host, environment.disks, None
+    drive = disks.drive(treatment, found.of(treatment)) if found else None
     spec = _host_spec(environment, treatment, drive)
+    if found and (fresh := found.fresh(treatment)) is not None:
+        stack.callback(fresh.remove)
+        spec = replace(spec, fresh=disks.drive(treatment, fresh.disk))
+    if treatment.levels.get("disk.page_cache") == "bounded":
+        bound = Bound.make(host, f"vmtax-{environment.local.token[:8]}-{next(_numbers)}")
+        stack.callback(bound.undoing.undo)
+        spec = replace(spec, qemu=(*bound.enter, *spec.qemu), preallocated=True)
     if environment.wants("net") and environment.segment is None:
         spec = replace(spec, forwards=(PORT,))
-    guest = _boot(environment, environment.host, spec, environment.segment, stack)
+    guest = _boot(environment, host, spec, environment.segment, stack)
     guests.append(guest)
+    if bound is not None:
+        bound.set_limit(environment.disk_size // SHARE + GROWTH_BYTES[spec.accelerator])
     return Opened(_guest_site(environment, "vm", guest), (guest,))
 
 
@@ -217,6 +230,7 @@ def _guest_site(environment: Environment, layer: str, guest: Guest) -> Site:
         vcpus=guest.spec.vcpus,
         prefix=(),
         disk=guest.spec.data_device,
+        fresh_disk=guest.spec.fresh_device,
         link=link,
     )
 

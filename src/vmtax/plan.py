@@ -219,9 +219,10 @@ class Plan(_Model):
         """Which cases of a workload this treatment runs: all, or only those that stopping is about."""
         if treatment.layer not in workload.layers:
             return ()
+        cases = [case for case in workload.cases() if treatment.layer in workload.layers_of(case)]
         if treatment.repeats is None and not self.only_primary:
-            return workload.cases()
-        return [case for case in workload.cases() if any(m.name in self.primary for m in workload.reports(case))]
+            return cases
+        return [case for case in cases if any(m.name in self.primary for m in workload.reports(case))]
 
     def stopping(self) -> Stopping:
         """Its rules for when a run is over."""

@@ -276,7 +276,8 @@ def _todo(active: Run, place: Place, treatment: Treatment) -> Todo:
 
 
 def _iterations_left(active: Run, place: Place, what: schedule.Case) -> list[int]:
-    runs = 1 if what == BOOT else schedule.runs(active.plan.iterations, active.schedules, what, place.round)
+    once = what == BOOT or any(w.name == what[0] and w.once(what[1]) for w in active.environment.workloads)
+    runs = 1 if once else schedule.runs(active.plan.iterations, active.schedules, what, place.round)
     return [iteration for iteration in range(1, runs + 1) if not active.before.has(place, *what, iteration)]
 
 
@@ -329,6 +330,8 @@ def _workloads(active: Run, place: Place, layer: Opened, todo: Todo) -> bool:
         if layer.site.layer not in workload.layers or (workload.name == "net" and layer.site.link is None):
             continue
         for case in (case for case in workload.cases() if (workload.name, case) in todo):
+            if workload.once(case) and layer.site.fresh_disk is None:
+                continue  # a bare device, of which nobody knows what was written
             last = _iterations(active, place, layer, workload, case, todo[workload.name, case])
             if last.status == "refused":
                 break  # the other cases did other work too

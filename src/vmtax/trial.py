@@ -10,8 +10,9 @@ from typing import Any
 from vmtax.layer import Opened
 from vmtax.machine import CommandFailed, Machine, MachineLost, Outcome
 from vmtax.meter import clock, pressure
-from vmtax.result import Trial
+from vmtax.result import Measurement, Trial
 from vmtax.workload import BadOutput, Workload
+from vmtax.workload.base import CPU_PER_OPERATION
 from vmtax.workload.boot import measured
 
 GRACE_SECONDS = 60.0  # beyond the expected length, before a command is taken for hung
@@ -80,11 +81,22 @@ def run_trial(
     after = _reading(host)
     if before is not None and after is not None:
         trial = replace(trial, disturbance=pressure.between(before, after))
+        trial = _with_cpu(trial, workload)
     if trial.status != "ok":
         return trial  # there is no figure to doubt
     own = workload.own_seconds(case, trial.raw)
     doubts = clock.own_time(workload.tool, own, trial.wall_seconds, emulated=emulated)
     return replace(trial, warnings=(*layer.clocks.end(machine), *doubts))
+
+
+def _with_cpu(trial: Trial, workload: Workload[Any]) -> Trial:
+    """The host's CPU time for each operation, where the workload counts operations."""
+    operations = workload.operations(trial.case, trial.raw) if trial.status == "ok" else None
+    metric = next((m for m in workload.reports(trial.case) if m.name.endswith(f".{CPU_PER_OPERATION}")), None)
+    if not operations or metric is None or trial.disturbance is None or trial.disturbance.busy_seconds <= 0:
+        return trial
+    cost = Measurement(metric, trial.disturbance.busy_seconds / operations)
+    return replace(trial, measurements=(*trial.measurements, cost))
 
 
 def _reading(host: Machine) -> pressure.Reading | None:

@@ -39,10 +39,10 @@ def test_a_disk_that_was_not_written_in_full_is_refused(written: object) -> None
 
 def test_all_data_written_is_incompressible() -> None:
     machine, _ = filled(SIZE)
-    site = Site(machine, "vm", 2, (), disk="/dev/vdb")
+    site = Site(machine, "vm", 2, (), disk="/dev/vdb", fresh_disk="/dev/vdc")
     disk = Disk(DiskParameters(patterns=tuple(PATTERNS)))  # type: ignore[arg-type]
     commands = [machine.calls[0], *(tuple(disk.command(site, case)) for case in PATTERNS)]
-    assert len(commands) == 7
+    assert len(commands) == 1 + len(PATTERNS)
     for argv in commands:
         assert set(INCOMPRESSIBLE) <= set(argv)
         assert not [word for word in argv if any(option in word for option in REGULAR)]

@@ -1,6 +1,7 @@
 """The parsers, on captured output of the real tools, and on garbage."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -46,6 +47,29 @@ def test_disk_reports_rate_and_latency() -> None:
     assert figures["disk.randread-4k-qd1.mean_seconds"] == pytest.approx(52.34e-6, rel=1e-3)
     assert figures["disk.randread-4k-qd1.p99_seconds"] == pytest.approx(76.288e-6)
     assert figures["disk.randread-4k-qd1.p999_seconds"] == pytest.approx(199.68e-6)
+
+
+def test_disk_reports_reads_and_writes_together() -> None:
+    figures = parsed_with("randrw-4k-qd8")
+    assert figures["disk.randrw-4k-qd8.iops"] > 0
+    assert figures["disk.randrw-4k-qd8.p99_seconds"] >= figures["disk.randrw-4k-qd8.p50_seconds"]
+
+
+def test_disk_reports_the_first_write_beside_the_second() -> None:
+    figures = parsed_with("first-write-64k")
+    share = figures["disk.first-write-64k.iops"] / figures["disk.first-write-64k.rewrite_iops"]
+    assert figures["disk.first-write-64k.of_rewrite"] == pytest.approx(share)
+    workload = Disk(DiskParameters(patterns=("first-write-64k",)))
+    output = (GOLDEN / "first-write-64k.json").read_text()
+    assert workload.operations("first-write-64k", output) == 2 * 256
+    assert workload.own_seconds("first-write-64k", output) is None
+    assert workload.once("first-write-64k") and workload.layers_of("first-write-64k") == {"vm"}
+
+
+def parsed_with(pattern: Any) -> dict[str, float]:
+    workload = Disk(DiskParameters(patterns=(pattern,)))
+    output = (GOLDEN / f"{pattern}.json").read_text()
+    return {entry.metric.name: entry.value for entry in workload.parse(pattern, output)}
 
 
 def test_disk_reports_the_distribution_of_latency() -> None:

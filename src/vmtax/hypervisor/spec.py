@@ -9,9 +9,11 @@ from typing import Any, Literal
 
 ROOT_ID = "root"
 DATA_ID = "data"
+FRESH_ID = "fresh"
 READY = "vmtax: ready"  # what the guest's init prints when sshd listens
 # Where Linux finds a data disk that is no virtio disk: those share their letters with the root image and its layers.
-DATA_DEVICES = {"virtio-scsi": "/dev/sda", "ide": "/dev/sda", "sata": "/dev/sda", "nvme": "/dev/nvme0n1"}
+_SCSI = ("/dev/sda", "/dev/sdb")
+DATA_DEVICES = {"virtio-scsi": _SCSI, "ide": _SCSI, "sata": _SCSI, "nvme": ("/dev/nvme0n1", "/dev/nvme1n1")}
 DATA_MODULES = {
     "virtio": (),
     "virtio-scsi": ("virtio_scsi", "sd_mod"),
@@ -73,12 +75,14 @@ class GuestSpec:
     root: str  # the read-only root image, file or block device on the parent
     layers: tuple[str, ...] = ()  # erofs files or devices on the parent, laid over the root; a later one is above
     data: Drive | None = None
+    fresh: Drive | None = None  # one more like it, never written
     tap: str | None = None  # an existing tap interface on the parent for the network under test
     vhost: bool = False  # that card is served by the host's kernel
     passed: tuple[str, ...] = ()  # PCI addresses of devices bound to vfio-pci, given to the guest
     mac: str = "52:54:00:76:74:01"  # of that network's card; a carrier and its guest are on one segment
     forwards: tuple[int, ...] = ()  # guest TCP ports to reach from the parent's loopback, besides ssh
     mitigations: Literal["auto", "off"] = "auto"  # the guest kernel's own
+    preallocated: bool = False  # QEMU takes all of the guest's memory at its start
     talkative: bool = False  # the kernel tells its progress on the console: for the KVM probe
 
     @property
@@ -89,9 +93,19 @@ class GuestSpec:
     @property
     def data_device(self) -> str | None:
         """What the guest calls its data disk; None where it has none."""
-        if self.data is None:
+        return self._device(self.data, 0)
+
+    @property
+    def fresh_device(self) -> str | None:
+        """What the guest calls the disk that was never written, which is the next one; None where it has none."""
+        return self._device(self.fresh, 1)
+
+    def _device(self, drive: Drive | None, number: int) -> str | None:
+        if drive is None:
             return None
-        return DATA_DEVICES.get(self.data.bus) or _virtio_disk(1 + len(self.layers))
+        if drive.bus in DATA_DEVICES:
+            return DATA_DEVICES[drive.bus][number]
+        return _virtio_disk(1 + len(self.layers) + number)
 
 
 def _virtio_disk(number: int) -> str:
@@ -108,6 +122,7 @@ def command_line(spec: GuestSpec, initrd: PurePosixPath, console: PurePosixPath)
         "-no-reboot",
         *("-machine", _machine(spec), *cpu_arguments(spec.accelerator)),
         *("-smp", str(spec.vcpus), "-m", f"{spec.memory_bytes // 2**20}M"),
+        *(("-mem-prealloc",) if spec.preallocated else ()),
         *("-kernel", spec.kernel, "-initrd", str(initrd), "-append", kernel_arguments(spec)),
         *("-serial", f"file:{console}", "-qmp", "stdio"),
         *_root(spec),
@@ -151,20 +166,32 @@ def _root(spec: GuestSpec) -> tuple[str, ...]:
 
 
 def _data(spec: GuestSpec) -> tuple[str, ...]:
-    if spec.data is None:
-        return ()
-    data = spec.data
+    words: list[str] = []
+    if spec.data is not None:
+        words += ["-object", f"iothread,id={IOTHREAD}"] if spec.data.iothread else []
+        words += _controller(spec.data)
+        words += [*_drive(spec.data, DATA_ID, 0), *(_drive(spec.fresh, FRESH_ID, 1) if spec.fresh else ())]
+    return tuple(words)
+
+
+def _controller(data: Drive) -> list[str]:
+    if data.bus != "virtio-scsi":
+        return []
+    return ["-device", f"virtio-scsi-pci,id=scsi{f',iothread={IOTHREAD}' if data.iothread else ''}"]
+
+
+def _drive(data: Drive, identity: str, number: int) -> tuple[str, ...]:
     discard = "discard=unmap," if data.discard == "unmap" else ""
     how = f"cache={data.cache},aio={data.aio},{discard}{_throttling(data)}"
-    words = ["-drive", f"if=none,id={DATA_ID},format={data.format},{how}file={escaped(data.path)}"]
-    if data.iothread:
-        words += ["-object", f"iothread,id={IOTHREAD}"]
-    thread = f",iothread={IOTHREAD}" if data.iothread else ""
-    if data.bus == "virtio-scsi":
-        words += ["-device", f"virtio-scsi-pci,id=scsi{thread}"]
-    more = f"{thread}{f',num-queues={data.queues}' if data.queues else ''}" if data.bus == "virtio" else ""
+    drive = f"if=none,id={identity},format={data.format},{how}file={escaped(data.path)}"
+    more = ""
+    if data.bus == "virtio":
+        more += f",iothread={IOTHREAD}" if data.iothread else ""
+        more += f",num-queues={data.queues}" if data.queues else ""
+    elif number and data.bus in ("ide", "sata"):
+        more += ",bus=ide.1"  # a channel, or port, of its own
     # An NVMe device must have a serial number; the others may.
-    return (*words, "-device", f"{DATA_DRIVERS[data.bus]},drive={DATA_ID},serial={DATA_ID}{more}")
+    return ("-drive", drive, "-device", f"{DATA_DRIVERS[data.bus]},drive={identity},serial={identity}{more}")
 
 
 def block_node(data: Drive) -> dict[str, Any]:

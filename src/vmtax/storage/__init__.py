@@ -1,6 +1,6 @@
 """What a disk under test lies on: files, volumes, pools and file systems, made for the run and removed again."""
 
-from vmtax.storage.backing import Backing, Provisioner
+from vmtax.storage.backing import Backing, Fresh, Provisioner
 from vmtax.storage.file import INCOMPRESSIBLE, RAW_FILE, FirstWrite, RawFile, StorageError, check_free, fill, fill_image
 from vmtax.storage.ground import DISK_DIRECTORY, Ground, Target
 
@@ -10,6 +10,7 @@ __all__ = [
     "RAW_FILE",
     "Backing",
     "FirstWrite",
+    "Fresh",
     "Ground",
     "Provisioner",
     "RawFile",

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
-from vmtax.machine import Machine
+from vmtax.machine import Machine, Undoing
 from vmtax.storage.file import StorageError
 from vmtax.storage.ground import MIB, RAIDZ_DISKS, Area, Ground
 from vmtax.storage.undo import ANY_DEVICE, NO_DATASET, NO_GROUP, NO_POOL, NO_VOLUME, UNMOUNT, WAIT_FOR
@@ -40,6 +41,18 @@ class Backing:
     format: str  # "raw" or "qcow2"
     is_device: bool
     kind: str  # for people: "qcow2 (falloc) on ext4 on zvol"
+
+
+@dataclass(frozen=True, slots=True)
+class Fresh:
+    """A disk for one boot."""
+
+    disk: Backing
+    undoing: Undoing
+
+    def remove(self) -> None:
+        """Away with it, now that its guest has gone."""
+        self.undoing.undo()
 
 
 def describe(levels: Levels) -> str:
@@ -131,6 +144,19 @@ class Provisioner:
         self.machine.run("mount", "-t", system, device, str(mount))
         return self._file(mount, name, levels, size)
 
+    def make_fresh(self, levels: Levels, beside: Backing, size: int) -> Fresh | None:
+        """One more of `size` bytes, like `beside` and never written; None where that is a bare device."""
+        name, volume = f"fresh{next(self._numbers)}", levels["disk.volume"]
+        if not beside.is_device:
+            path = PurePosixPath(beside.path).with_name(f"{name}.{beside.format}")
+            undoing = self.machine.remove_later(path)
+            self.create_file(path, levels, size)
+            return Fresh(dataclasses.replace(beside, path=str(path), size=size), undoing)
+        if volume == "plain":
+            return None
+        device, undoing = self._volume_of(name, levels, _rounded(size))
+        return Fresh(dataclasses.replace(beside, path=device, size=size), undoing)
+
     def _check_tools(self, wanted: Sequence[Levels]) -> None:
         needed: dict[str, str] = {}
         for levels in wanted:
@@ -149,9 +175,14 @@ class Provisioner:
         volume = levels["disk.volume"]
         if volume == "plain":
             return self.ground.cut[self._plain[_key(levels)]][0]
+        return self._volume_of(name, levels, _rounded(size))[0]
+
+    def _volume_of(self, name: str, levels: Levels, size: int) -> tuple[str, Undoing]:
+        """The device of a new volume, and how it goes again."""
+        volume = levels["disk.volume"]
         if volume in ("lvm", "lvm-thin"):
-            return self._logical_volume(name, _rounded(size), thin=volume == "lvm-thin")
-        return self._zvol(name, levels, _rounded(size))
+            return self._logical_volume(name, size, thin=volume == "lvm-thin")
+        return self._zvol(name, levels, size)
 
     def _make_group(self, size: int, thin: int) -> None:
         """`size`: bytes of all its volumes; `thin`: of those in a thin pool."""
@@ -173,15 +204,15 @@ class Provisioner:
         if thin:
             self._volume(f"{self.ground.mark}-thin", "--type", "thin-pool", "-L", f"{_rounded(thin)}b")
 
-    def _volume(self, name: str, *how: str, pool: bool = False) -> str:
-        """A logical volume; its device."""
+    def _volume(self, name: str, *how: str) -> tuple[str, Undoing]:
+        """A logical volume: its device, and how it goes again."""
         assert self._group is not None
-        self.machine.undo_later(*NO_VOLUME, f"{self._group}/{name}", *ANY_DEVICE)
+        undoing = self.machine.undo_later(*NO_VOLUME, f"{self._group}/{name}", *ANY_DEVICE)
         # No question about old signatures: whatever stood there was erased with permission.
         self.machine.run("lvcreate", "-q", *ANY_DEVICE, "-y", "-W", "y", *how, "-n", name, self._group)
-        return f"/dev/{self._group}/{name}"
+        return f"/dev/{self._group}/{name}", undoing
 
-    def _logical_volume(self, name: str, size: int, *, thin: bool) -> str:
+    def _logical_volume(self, name: str, size: int, *, thin: bool) -> tuple[str, Undoing]:
         name = f"{self.ground.mark}-{name}"
         if thin:
             pool = f"{self.ground.mark}-thin"
@@ -212,13 +243,13 @@ class Provisioner:
             word for name, key in ZFS_PROPERTIES.items() if name in levels for word in ("-o", f"{key}={levels[name]}")
         ]
 
-    def _zvol(self, name: str, levels: Levels, size: int) -> str:
+    def _zvol(self, name: str, levels: Levels, size: int) -> tuple[str, Undoing]:
         volume = f"{self._pools[_pool_of(levels['disk.volume']) or '']}/{name}"
-        self.machine.undo_later(*NO_DATASET, volume)
+        undoing = self.machine.undo_later(*NO_DATASET, volume)
         block = f"volblocksize={parse_bytes(levels['zfs.volblocksize'])}"
         self.machine.run("zfs", "create", "-V", str(size), "-o", block, *self._properties(levels), volume)
         self.machine.run(*WAIT_FOR, f"/dev/zvol/{volume}", remedy="the device did not appear: is udev running there?")
-        return f"/dev/zvol/{volume}"
+        return f"/dev/zvol/{volume}", undoing
 
     def _dataset(self, name: str, levels: Levels) -> PurePosixPath:
         dataset = f"{self._pools[_pool_of(levels['disk.volume']) or '']}/{name}"

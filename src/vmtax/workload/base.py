@@ -19,6 +19,8 @@ class Parameters(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+CPU_PER_OPERATION = "host_cpu_seconds"  # last part of the metric for which `Workload.operations` counts
+
 P = TypeVar("P", bound=Parameters)
 
 
@@ -77,6 +79,21 @@ class Workload(ABC, Generic[P]):
     @abstractmethod
     def parse(self, case: str, output: str) -> tuple[Measurement, ...]:
         """Pure; `output` is stdout, then stderr. Raises BadOutput, whose text says what was expected."""
+
+    def layers_of(self, case: str) -> frozenset[str]:
+        """Where one case can be run."""
+        return self.layers
+
+    def once(self, case: str) -> bool:
+        """Whether one case means something only the first time in a boot."""
+        return False
+
+    def operations(self, case: str, output: str) -> float | None:
+        """Pure. How many operations were done, where the host's CPU time is told for each; None where it is not.
+
+        Called only with an output that `parse` accepted. Such a workload has metrics named `CPU_PER_OPERATION`.
+        """
+        return None
 
     def signature(self, case: str, output: str) -> str | None:
         """Pure. What must be the same on every layer, or the work was not the same; None: nothing to compare."""

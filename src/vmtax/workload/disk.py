@@ -12,7 +12,7 @@ from pydantic import Field, field_validator
 from vmtax.result import Better, Measurement, Metric
 from vmtax.storage import INCOMPRESSIBLE
 from vmtax.units import parse_bytes
-from vmtax.workload.base import BadOutput, Parameters, Workload
+from vmtax.workload.base import CPU_PER_OPERATION, BadOutput, Parameters, Workload
 from vmtax.workload.site import Site
 
 
@@ -24,20 +24,34 @@ class Pattern:
     block: str  # fio's bs=
     depth: int  # fio's iodepth=
     fsync: bool = False  # an fsync after every write
+    fresh: bool = False  # on a disk that was never written: once, all of it, and then once more
 
     @property
     def side(self) -> str:
-        return "write" if "write" in self.rw else "read"
+        """Where fio's JSON has the figures; reads and writes together where both are asked for."""
+        return "mixed" if self.rw == "randrw" else "write" if "write" in self.rw else "read"
 
 
+FIRST_WRITE = "first-write-64k"
 PATTERNS = {
     "randread-4k-qd1": Pattern("randread", "4k", 1),
+    "randread-4k-qd32": Pattern("randread", "4k", 32),
     "randwrite-4k-qd1": Pattern("randwrite", "4k", 1),
     "randwrite-4k-qd32": Pattern("randwrite", "4k", 32),
     "randwrite-4k-fsync": Pattern("randwrite", "4k", 1, fsync=True),
+    "randrw-4k-qd8": Pattern("randrw", "4k", 8),
+    "randread-512-qd1": Pattern("randread", "512", 1),
+    "randwrite-512-qd1": Pattern("randwrite", "512", 1),
+    "randread-64k-qd8": Pattern("randread", "64k", 8),
+    "randwrite-64k-qd8": Pattern("randwrite", "64k", 8),
+    "randread-1m-qd8": Pattern("randread", "1m", 8),
+    "randwrite-1m-qd8": Pattern("randwrite", "1m", 8),
     "read-1m": Pattern("read", "1m", 8),
     "write-1m": Pattern("write", "1m", 8),
+    FIRST_WRITE: Pattern("randwrite", "64k", 8, fresh=True),
 }
+READ_SHARE = 70  # percent of the operations of randrw
+REWRITE = "rewrite"  # fio's second job on the fresh disk
 PERCENTILES = (("p50", 0.5, "50.000000"), ("p99", 0.99, "99.000000"), ("p999", 0.999, "99.900000"))
 NANOSECOND = 1e-9
 # Bytes written per second and I/O in flight by a good NVMe disk, for what is said before a run. Orders of magnitude.
@@ -45,7 +59,21 @@ FAST_SYNC, FAST_RANDOM, FAST_SEQUENTIAL = 50e6, 200e6, 3e9
 MINIMUM_TAIL = 10  # samples beyond a percentile, below which it is an anecdote (METHOD.md)
 
 PatternName = Literal[
-    "randread-4k-qd1", "randwrite-4k-qd1", "randwrite-4k-qd32", "randwrite-4k-fsync", "read-1m", "write-1m"
+    "randread-4k-qd1",
+    "randread-4k-qd32",
+    "randwrite-4k-qd1",
+    "randwrite-4k-qd32",
+    "randwrite-4k-fsync",
+    "randrw-4k-qd8",
+    "randread-512-qd1",
+    "randwrite-512-qd1",
+    "randread-64k-qd8",
+    "randwrite-64k-qd8",
+    "randread-1m-qd8",
+    "randwrite-1m-qd8",
+    "read-1m",
+    "write-1m",
+    "first-write-64k",
 ]
 
 
@@ -53,12 +81,14 @@ class DiskParameters(Parameters):
     patterns: tuple[PatternName, ...] = Field(
         ("randread-4k-qd1", "randwrite-4k-qd1", "randwrite-4k-qd32", "randwrite-4k-fsync", "read-1m", "write-1m"),
         min_length=1,
-        description="what to measure: way, block size, queue depth (qd) or an fsync after every write",
+        description="what to measure: way, block size, queue depth (qd) or an fsync after every write; randrw: 70 %"
+        " reads; first-write: all of a disk that was never written, in a VM",
     )
     size: str = Field("1GiB", description="size of the file or disk under test: 16MiB or more")
+    fresh_size: str = Field("128MiB", description="size of the disk for first-write: 16MiB or more")
     seconds: float = Field(10.0, ge=1, le=3600, description="run length of each pattern, in seconds")
 
-    @field_validator("size")
+    @field_validator("size", "fresh_size")
     @classmethod
     def _is_size(cls, text: str) -> str:
         if parse_bytes(text) < 16 * 2**20:
@@ -68,6 +98,11 @@ class DiskParameters(Parameters):
     @property
     def size_bytes(self) -> int:
         return parse_bytes(self.size)
+
+    @property
+    def fresh_bytes(self) -> int:
+        """Of the disk that is made anew for each boot; 0 where no pattern asks for it."""
+        return parse_bytes(self.fresh_size) if any(PATTERNS[name].fresh for name in self.patterns) else 0
 
 
 def _metric(case: str, measure: str, unit: str, better: Better) -> Metric:
@@ -85,6 +120,9 @@ class Disk(Workload[DiskParameters]):
         "p50_seconds": "half of the operations took at most this long; told from 20 operations on",
         "p99_seconds": "99 of 100 operations took at most this long; told from 1,000 operations on",
         "p999_seconds": "999 of 1,000 operations took at most this long; told from 10,000 operations on",
+        "host_cpu_seconds": "time of the host's CPUs, whatever they did meanwhile, for each operation",
+        "rewrite_iops": "writes completed in a second when all of the disk is written for the second time",
+        "of_rewrite": "rate of the first write, as a fraction of that of the second",
     }
     parameters_type = DiskParameters
 
@@ -96,12 +134,15 @@ class Disk(Workload[DiskParameters]):
 
     def command(self, site: Site, case: str) -> Sequence[str]:
         pattern = PATTERNS[case]
+        if pattern.fresh:
+            return self._first_write(site, pattern)
         if site.disk is None:
             raise ValueError(f"{site.machine.path} has no disk under test")
         return (
             *("fio", f"--name={case}", f"--filename={site.disk}", f"--size={self.parameters.size_bytes}"),
             *(f"--rw={pattern.rw}", f"--bs={pattern.block}", f"--iodepth={pattern.depth}"),
             *(("--fsync=1",) if pattern.fsync else ()),
+            *((f"--rwmixread={READ_SHARE}", "--unified_rw_reporting=1") if pattern.side == "mixed" else ()),
             # pwrite then fsync, as a database does; with libaio the two overlap and their times cannot be added.
             f"--ioengine={'psync' if pattern.fsync else 'libaio'}",
             # Direct, so that the page cache of the layer itself is not what is measured.
@@ -110,13 +151,35 @@ class Disk(Workload[DiskParameters]):
             "--output-format=json",
         )
 
+    def _first_write(self, site: Site, pattern: Pattern) -> Sequence[str]:
+        if site.fresh_disk is None:
+            raise ValueError(f"{site.machine.path} has no disk that was never written")
+        every = (f"--filename={site.fresh_disk}", f"--size={self.parameters.fresh_bytes}", f"--rw={pattern.rw}")
+        how = (f"--bs={pattern.block}", f"--iodepth={pattern.depth}", "--ioengine=libaio", "--direct=1")
+        # Every block once in each job: fio keeps a map of where it was.
+        job = (*every, *how, *INCOMPRESSIBLE, "--lat_percentiles=1")
+        return (
+            *("fio", f"--name={FIRST_WRITE}", *job, f"--name={REWRITE}", "--stonewall", *job),
+            "--output-format=json",
+        )
+
+    def layers_of(self, case: str) -> frozenset[str]:
+        return frozenset({"vm"}) if PATTERNS[case].fresh else self.layers
+
+    def once(self, case: str) -> bool:
+        return PATTERNS[case].fresh
+
     def seconds(self, case: str) -> float:
+        if PATTERNS[case].fresh:
+            return 2 * self.parameters.fresh_bytes / FAST_RANDOM + 0.5
         return self.parameters.seconds + 0.5
 
     def written_bytes(self, case: str) -> float:
         pattern = PATTERNS[case]
         if pattern.side == "read":
             return 0.0
+        if pattern.fresh:
+            return 2.0 * self.parameters.fresh_bytes
         rate = FAST_SYNC if pattern.fsync else FAST_RANDOM if pattern.block == "4k" else FAST_SEQUENTIAL
         return min(rate * pattern.depth, FAST_SEQUENTIAL) * self.parameters.seconds
 
@@ -135,10 +198,19 @@ class Disk(Workload[DiskParameters]):
             for label, share, key in PERCENTILES:
                 if count >= MINIMUM_TAIL / (1 - share):
                     figures[f"{label}_seconds"] = latency["percentile"][key] * NANOSECOND
+        if PATTERNS[case].fresh:
+            again, _ = _job(case, output, 1)
+            figures |= {"rewrite_iops": float(again["iops"]), "of_rewrite": side["iops"] / again["iops"]}
         by_name = {metric.name.rpartition(".")[2]: metric for metric in _metrics(case)}
         return tuple(Measurement(by_name[name], value) for name, value in figures.items())
 
+    def operations(self, case: str, output: str) -> float | None:
+        jobs = (0, 1) if PATTERNS[case].fresh else (0,)
+        return float(sum(_job(case, output, number)[0]["total_ios"] for number in jobs))
+
     def own_seconds(self, case: str, output: str) -> float | None:
+        if PATTERNS[case].fresh:
+            return None  # two jobs, and the pause between them
         side, _ = _job(case, output)
         return float(side["runtime"]) / 1000 if "runtime" in side else None
 
@@ -154,24 +226,28 @@ class Disk(Workload[DiskParameters]):
 
 
 def _metrics(case: str) -> tuple[Metric, ...]:
-    figures = (
+    figures: tuple[Metric, ...] = (
         _metric(case, "iops", "1/s", "higher"),
         _metric(case, "bytes_per_second", "B/s", "higher"),
         _metric(case, "mean_seconds", "s", "lower"),
+        _metric(case, CPU_PER_OPERATION, "s", "lower"),
     )
+    if PATTERNS[case].fresh:
+        figures += (_metric(case, "rewrite_iops", "1/s", "higher"), _metric(case, "of_rewrite", "1", "higher"))
     if PATTERNS[case].fsync:
         return figures
     return figures + tuple(_metric(case, f"{label}_seconds", "s", "lower") for label, _, _ in PERCENTILES)
 
 
-def _job(case: str, output: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The job's read or write side and its sync side. fio may print notes before the JSON."""
+def _job(case: str, output: str, number: int = 0) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The job's read, write or mixed side and its sync side. fio may print notes before the JSON."""
     try:
-        job = json.loads(output[output.index("{") : output.rindex("}") + 1])["jobs"][0]
-        side, sync, error = job[PATTERNS[case].side], job["sync"], job["error"]
+        job = json.loads(output[output.index("{") : output.rindex("}") + 1])["jobs"][number]
+        side, error = job[PATTERNS[case].side], job["error"]
+        sync = job["sync"] if PATTERNS[case].fsync else {}  # reads and writes told together come without
         _ = side["lat_ns"]["mean"], side["iops"], side["bw_bytes"], side["total_ios"]
     except (ValueError, LookupError, TypeError) as problem:
-        raise BadOutput("no JSON with jobs[0] in what fio printed") from problem
+        raise BadOutput(f"no JSON with jobs[{number}] in what fio printed") from problem
     if error:
         raise BadOutput(f"fio reports error {error} for {case}")
     return side, sync

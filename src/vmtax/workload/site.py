@@ -27,4 +27,5 @@ class Site:
     vcpus: int
     prefix: tuple[str, ...]  # enters the image: bubblewrap on a host, nothing in a guest
     disk: str | None = None  # file or block device under test, as named inside the userland
+    fresh_disk: str | None = None  # one more that was never written, made for this boot
     link: Link | None = None  # to the network peer; None: the network is not measured here

@@ -1,0 +1,68 @@
+"""A bound on what of a guest's disk the host can keep in its page cache: a memory cgroup around that guest's QEMU."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+from vmtax.machine import Machine, Undoing
+from vmtax.storage.file import StorageError
+
+SHARE = 4  # of a bounded disk, one part in so many fits into the page cache
+# What QEMU and the kernel on its behalf may still grow by; without it the guest would be killed for want of memory.
+# Emulating, QEMU keeps what it has translated.
+GROWTH_BYTES = {"kvm": 32 * 2**20, "tcg": 192 * 2**20}
+# The directory in which memory cgroups are made: of version 2 where its controller is on for children, else of 1.
+HIERARCHY = (
+    *("sh", "-c"),
+    "if grep -qsw memory /sys/fs/cgroup/cgroup.subtree_control; then echo /sys/fs/cgroup memory.max; "
+    "elif test -e /sys/fs/cgroup/memory/memory.limit_in_bytes; then "
+    "echo /sys/fs/cgroup/memory memory.limit_in_bytes; else exit 1; fi",
+)
+ENTER = ("sh", "-c", 'echo $$ > "$1/cgroup.procs" && shift && exec "$@"', "sh")
+# A cgroup goes when its last process has gone.
+REMOVE = (
+    *(
+        "sh",
+        "-c",
+        'n=0; until ! test -d "$1" || rmdir "$1" 2>/dev/null; do n=$((n+1)); test $n -lt 50; sleep 0.1; done',
+    ),
+    "sh",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """One cgroup on one machine."""
+
+    machine: Machine
+    directory: PurePosixPath
+    limit: str  # name of the file with the limit
+    undoing: Undoing
+
+    @staticmethod
+    def make(machine: Machine, name: str) -> Bound:
+        """An empty one, without a limit yet. Raises StorageError where there are no memory cgroups for us."""
+        found = machine.try_run(*HIERARCHY)
+        if not found.ok:
+            raise StorageError(
+                f"{machine.path}: disk.page_cache=bounded takes memory cgroups, which are not there, or not on for "
+                "children of the root (`cat /sys/fs/cgroup/cgroup.subtree_control`); leave that level out"
+            )
+        root, limit = found.stdout.split()
+        directory = PurePosixPath(root) / name
+        undoing = machine.undo_later(*REMOVE, str(directory))
+        machine.run("mkdir", str(directory), remedy="memory cgroups take root")
+        return Bound(machine, directory, limit, undoing)
+
+    @property
+    def enter(self) -> tuple[str, ...]:
+        """What starts a command in it."""
+        return (*ENTER, str(self.directory))
+
+    def set_limit(self, cache_bytes: int) -> None:
+        """Room for what its processes hold now, and `cache_bytes` of page cache."""
+        text = self.machine.read_text(self.directory / "memory.stat")
+        held = dict(line.split() for line in text.splitlines())
+        own = int(held.get("anon", held.get("rss", "0"))) + int(held.get("shmem", "0"))
+        self.machine.run("tee", str(self.directory / self.limit), input=str(own + cache_bytes))
