@@ -176,6 +176,27 @@ def test_without_a_host_the_first_treatment_is_the_yardstick() -> None:
     assert order == ["vm a", "vm b", "vm c"], "of the geometric mean no yardstick changes the order"
 
 
+def test_each_side_has_its_own_yardstick() -> None:
+    """Of two hosts the own one, of two QEMUs the one host that both have."""
+    twice = {name: {m: [2 * v for v in column if v] for m, column in row.items()} for name, row in HAND.items()}
+    other = {f"{name} on ssh://b": row for name, row in twice.items()}
+    both = measured({**HAND, **other})
+    for hosts in (2, 1):
+        treatments = tuple(
+            dataclasses.replace(t, side="ssh://b" if "ssh" in t.name else "")
+            for t in both.treatments
+            if hosts == 2 or t.name != "host on ssh://b"
+        )
+        found = scores(dataclasses.replace(both, treatments=treatments)).found
+        made = {score.ranking.side: score for score in found if score.metric.name == "score.both"}
+        yards = {side: score.parts[0].yardstick for side, score in made.items()}
+        assert {side: yard and (yard.treatment, yard.host) for side, yard in yards.items()} == {
+            "": ("host", True),
+            "ssh://b": ("host on ssh://b" if hosts == 2 else "host", True),
+        }
+        assert made["ssh://b"].values["vm a on ssh://b"] == pytest.approx(600), "the factor has no unit"
+
+
 def test_what_is_not_there_is_said() -> None:
     reads = {name: {m: row[m] for m in READ} for name, row in HAND.items()}
     made = scores(measured({**reads, "vm d": {READ[0]: [5.0] * 6}}))
