@@ -12,14 +12,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from vmtax.exits import BadInput
-from vmtax.plan_error import show, unknown
 from vmtax.result import Experiment
-from vmtax.workload import WORKLOADS
-from vmtax.workload.disk import PATTERNS, Disk
 
 LARGEST = 1e6  # of a weight
 OWN = "weights"  # the name of a mix that a user gave
 _MOST_NAMED = 3  # metrics of one message
+_LONGEST = 60  # characters of what was typed that a message repeats
 
 
 class BadMix(BadInput):
@@ -104,6 +102,8 @@ def asked(experiment: Experiment, name: str, weights: str) -> Mix | None:
     if not name and not weights:
         return None
     if name and name not in MIXES:
+        from vmtax.plan_error import unknown
+
         raise BadMix(f"--for: {unknown('mix', name, MIXES)}")
     measured = {m.metric.name for trial in experiment.trials if trial.status == "ok" for m in trial.measurements}
     if weights:
@@ -124,11 +124,11 @@ def _given(text: str, measured: Iterable[str], run: str) -> Iterator[Weight]:
     for entry in filter(None, map(str.strip, text.split(","))):
         metric, equals, number = map(str.strip, entry.partition("="))
         if not equals or not metric or not number:
-            raise BadMix(f"--weights: {show(entry)} is no METRIC=NUMBER; write disk.read-1m.bytes_per_second=1, say")
+            raise BadMix(f"--weights: {_quoted(entry)} is no METRIC=NUMBER; write disk.read-1m.bytes_per_second=1, say")
         if metric in found:
             raise BadMix(f"--weights: {metric} is given twice: give it once")
-        found[metric] = _number(metric, number)
         _check_metric(metric, measured, run)
+        found[metric] = _number(metric, number)
     if not any(found.values()):
         raise BadMix("--weights: every weight is 0, so nothing would count: give one above 0")
     yield from (Weight(metric, weight) for metric, weight in found.items() if weight)
@@ -140,7 +140,7 @@ def _number(metric: str, text: str) -> float:
     except ValueError:
         weight = math.nan
     if not 0 <= weight <= LARGEST:
-        raise BadMix(f"--weights: {metric}={show(text)[1:-1]} is no weight: a number from 0 to {LARGEST:,.0f}")
+        raise BadMix(f"--weights: {metric}={_quoted(text)} is no weight: a number from 0 to {LARGEST:,.0f}")
     return weight
 
 
@@ -155,7 +155,13 @@ def _check_metric(name: str, measured: Iterable[str], run: str) -> None:
         instead = f"near it has {', '.join(near)}" if near else f"it has {_some(have)}"
         raise BadMix(f"--weights: {name} was not measured in run {run}; {instead}")
     meant = f"did you mean {' or '.join(near)}?" if near else f"this run has {_some(have)}"
-    raise BadMix(f"--weights: unknown metric {show(name)}; {meant}")
+    raise BadMix(f"--weights: unknown metric {_quoted(name)}; {meant}")
+
+
+def _quoted(text: str) -> str:
+    """What was typed, short, and nothing that a terminal would obey."""
+    told = repr(text)
+    return told if len(told) <= _LONGEST else f"{told[:_LONGEST]}..."
 
 
 def _some(names: list[str]) -> str:
@@ -165,6 +171,9 @@ def _some(names: list[str]) -> str:
 
 def _known() -> set[str]:
     """Every metric that some plan could measure."""
+    from vmtax.workload import WORKLOADS  # loads pydantic, which takes a tenth of a second of every `show`
+    from vmtax.workload.disk import PATTERNS, Disk
+
     every = Disk.parameters_type.model_validate({"patterns": list(PATTERNS)})
     known = {metric.name for kind in WORKLOADS.values() for metric in kind(kind.parameters_type()).metrics()}
     known |= {metric.name for metric in Disk(every).metrics()}
