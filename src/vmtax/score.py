@@ -75,7 +75,7 @@ class Score:
     ranking: Ranking  # its metric is "score.read", "score.both.geometric", "score.database"
     mean: Mean
     parts: tuple[Part, ...]
-    values: Mapping[str, float]  # treatment -> median over rounds, the host's too where it has one
+    numbers: Mapping[str, Rounds] = field(repr=False)  # treatment -> round -> score, the yardstick's too; none empty
     left_out: tuple[str, ...]  # metrics of a mix that this layer has no number of
     measured: float  # share of the mix's weight that is in the score
     unranked: tuple[str, ...]  # treatments of the layer that have all parts in fewer than half of the rounds
@@ -84,6 +84,11 @@ class Score:
     @property
     def metric(self) -> Metric:
         return self.ranking.metric
+
+    @property
+    def values(self) -> dict[str, float]:
+        """Treatment -> median over rounds; the yardstick's too."""
+        return {name: statistics.median(rounds.values()) for name, rounds in self.numbers.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,11 +172,12 @@ def _article(experiment: Experiment, one: _Field, table: _Table, found: list[Sco
     for name, pairs in ARTICLE.items():
         lacking = [metric for pair in pairs for metric in pair if not table.has(metric, one.members)]
         if lacking:
-            missing.append(f"no {name} score of {one.name}: {' and '.join(lacking)} not measured there")
+            if len(pairs) == 1:  # of both together it is said by then
+                missing.append(f"no score.{name} of {one.name}: {' and '.join(lacking)} not measured there")
             continue
         made = tuple(part for pair in pairs for part in _pair(pair, one, table))
         if len(made) < 2 * len(pairs):
-            missing.append(f"no {name} score of {one.name}: no treatment has both figures in one round")
+            missing.append(f"no score.{name} of {one.name}: no treatment has both figures in one round")
             continue
         means: tuple[tuple[Mean, str], ...] = (("arithmetic", ""), ("geometric", ".geometric"))
         for mean, suffix in means:
@@ -189,7 +195,7 @@ def _weighted(
     there = [weight for weight in mix.weights if table.has(weight.metric, one.members)]
     left_out = tuple(weight.metric for weight in mix.weights if weight not in there)
     if not there:
-        missing.append(f"no score of {one.name} for {mix.name}: nothing of it was measured there")
+        missing.append(f"no score.{mix.name} of {one.name}: nothing of it was measured there")
         return
     parts = tuple(_ratio(weight.metric, weight.weight, one, table) for weight in there)
     share = sum(weight.weight for weight in there) / sum(weight.weight for weight in mix.weights)
@@ -253,13 +259,12 @@ def _ranked(experiment: Experiment, one: _Field, made: _Made, share: float) -> S
     mine = {(made.metric, name): numbers[name] for name in having}
     ranking = next((r for r in rankings(experiment, mine) if (r.layer, r.side) == (one.layer, one.side)), None)
     if ranking is None:
-        what = made.metric.name.removeprefix("score.")
-        return f"no {what} score of {one.name}: needs a round in which {FEWEST} treatments have all that it is made of"
+        return f"no {made.metric.name} of {one.name}: needs a round in which {FEWEST} treatments have all of it"
     return Score(
         ranking,
         made.mean,
         made.parts,
-        {name: statistics.median(rounds.values()) for name, rounds in numbers.items() if rounds},
+        {name: rounds for name, rounds in numbers.items() if rounds},
         made.left_out,
         share,
         tuple(name for name in one.members if name not in having),

@@ -72,11 +72,9 @@ def _place(score: Score, where: dict[str, str]) -> str:
 
 
 def _table(score: Score, experiment: Experiment, emulated: frozenset[str]) -> Ranked:
-    ranking = score.ranking
+    ranking, values = score.ranking, score.values
     lines = tuple(
-        replace(
-            standing(entry, ranking, emulated), value=format_value(score.values[entry.treatment], ranking.metric.unit)
-        )
+        replace(standing(entry, ranking, emulated), value=format_value(values[entry.treatment], ranking.metric.unit))
         for entry in ranking.standings
     )
     article = _kind(score) in ARTICLE
