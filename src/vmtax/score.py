@@ -12,6 +12,7 @@ numbers themselves) or geometric. A geometric ranking does not depend on the yar
 from __future__ import annotations
 
 import math
+import re
 import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,7 +22,7 @@ import numpy as np
 
 from vmtax import schedule, stats
 from vmtax.compare import boot_numbers
-from vmtax.mix import Mix
+from vmtax.mix import OWN, Mix
 from vmtax.ranking import FEWEST, Ranking, rankings
 from vmtax.result import Experiment, Metric, Treatment
 from vmtax.stats import Mean
@@ -77,6 +78,7 @@ class Score:
     parts: tuple[Part, ...]
     numbers: Mapping[str, Rounds] = field(repr=False)  # treatment -> round -> score, the yardstick's too; none empty
     left_out: tuple[str, ...]  # metrics of a mix that this layer has no number of
+    untold: tuple[str, ...]  # percentiles of a mix for which some boot had too few operations: left out as well
     measured: float  # share of the mix's weight that is in the score
     unranked: tuple[str, ...]  # treatments of the layer that have all parts in fewer than half of the rounds
     stability: Stability | None  # None: nothing to weigh, or reads or writes alone, of which the mean of both tells
@@ -121,6 +123,7 @@ class _Made:
     mean: Mean
     parts: tuple[Part, ...]
     left_out: tuple[str, ...] = ()
+    untold: tuple[str, ...] = ()
     weighed: bool = True  # it is asked how stable its winner is
 
 
@@ -137,6 +140,21 @@ class _Table:
 
     def has(self, metric: str, treatments: Iterable[str]) -> bool:
         return any(treatment in self.numbers.get(metric, {}) for treatment in treatments)
+
+    def is_whole(self, metric: str, treatments: Iterable[str]) -> bool:
+        """Whether a percentile is told wherever its case has any number; slow boots have too few operations for it.
+
+        Else each such boot would take its round from all treatments, and the slow would drop out of the ranking.
+        """
+        case, _, measure = metric.rpartition(".")
+        if not re.fullmatch(r"p\d+_seconds", measure):
+            return True  # what it lacks has failed
+        beside = [numbers for name, numbers in self.numbers.items() if name.rpartition(".")[0] == case]
+        return all(
+            self.numbers[metric].get(treatment, {}).keys() >= numbers.get(treatment, {}).keys()
+            for treatment in treatments
+            for numbers in beside
+        )
 
 
 def scores(experiment: Experiment, mix: Mix | None = None) -> Scores:
@@ -192,14 +210,16 @@ def _article(experiment: Experiment, one: _Field, table: _Table, found: list[Sco
 def _weighted(
     experiment: Experiment, one: _Field, table: _Table, mix: Mix, found: list[Score], missing: list[str]
 ) -> None:
-    there = [weight for weight in mix.weights if table.has(weight.metric, one.members)]
-    left_out = tuple(weight.metric for weight in mix.weights if weight not in there)
+    measured = [weight for weight in mix.weights if table.has(weight.metric, one.members)]
+    left_out = tuple(weight.metric for weight in mix.weights if weight not in measured)
+    there = [weight for weight in measured if mix.name == OWN or table.is_whole(weight.metric, one.members)]
+    untold = tuple(weight.metric for weight in measured if weight not in there)
     if not there:
         missing.append(f"no score.{mix.name} of {one.name}: nothing of it was measured there")
         return
     parts = tuple(_ratio(weight.metric, weight.weight, one, table) for weight in there)
     share = sum(weight.weight for weight in there) / sum(weight.weight for weight in mix.weights)
-    made = _Made(Metric(f"score.{mix.name}", "1", "higher"), "geometric", parts, left_out)
+    made = _Made(Metric(f"score.{mix.name}", "1", "higher"), "geometric", parts, left_out, untold)
     score = _ranked(experiment, one, made, share)
     if isinstance(score, str):
         missing.append(score)
@@ -266,6 +286,7 @@ def _ranked(experiment: Experiment, one: _Field, made: _Made, share: float) -> S
         made.parts,
         {name: rounds for name, rounds in numbers.items() if rounds},
         made.left_out,
+        made.untold,
         share,
         tuple(name for name in one.members if name not in having),
         _stability(made, ranking),

@@ -249,6 +249,30 @@ def test_a_mix_by_hand() -> None:
     assert firm is not None and (firm.corners, firm.corners_won) == (4, 0.75), "a wins where 1.5 stands against 2"
 
 
+def test_a_percentile_that_slow_boots_cannot_tell_is_left_out() -> None:
+    """It would take the slow from the ranking, and their rounds from all others."""
+    case = "disk.randread-4k-qd1"
+    table = {
+        name: {
+            f"{case}.iops": [rate] * 6,
+            f"{case}.p99_seconds": [p99] * 6,
+            "disk.read-1m.bytes_per_second": [rate] * 6,
+        }
+        for name, rate, p99 in (("host", 9.0, 1.0), ("vm a", 6.0, 2.0), ("vm b", 5.0, 2.0), ("vm c", 1.0, 9.0))
+    }
+    table["vm d"] = table["vm a"]
+    whole = found(measured(table), MIXES["desktop"])["score.desktop"]
+    assert whole.untold == () and whole.measured == 6 / 9 and len(whole.parts) == 3
+    table["vm c"][f"{case}.p99_seconds"] = [9.0, None, 9.0, None, None, None]  # type: ignore[list-item]
+    gaps = measured(table)
+    told = dataclasses.replace(gaps, trials=tuple(t for t in gaps.trials if t.status == "ok"))
+    score = found(told, MIXES["desktop"])["score.desktop"]
+    assert score.untold == (f"{case}.p99_seconds",) and score.measured == 5 / 9
+    assert score.unranked == () and score.ranking.rounds == 6
+    given = asked(told, "", f"{case}.p99_seconds=1,{case}.iops=1")
+    assert found(told, given)["score.weights"].unranked == ("vm c",), "whoever asks for just this gets it"
+
+
 def test_weights_that_were_given() -> None:
     experiment = measured(HAND)
     mix = asked(experiment, "", f" {READ[1]} = 3 , {WRITE[0]}=0.5,{READ[0]}=0,")

@@ -204,6 +204,7 @@ class Score(_Part):
     parts: list[ScorePart] = Field(description="what it is made of")
     values: list[ScoreValue] = Field(description="the scores themselves")
     left_out: list[str] = Field(description="metrics of a mix that were not measured in this layer")
+    untold: list[str] = Field(description="its percentiles that some boot had too few operations for: left out as well")
     measured: float = Field(description="share of the mix's weight that is in the score, 0 to 1")
     unranked: list[str] = Field(description="treatments that have all parts in fewer than half of the rounds")
     stability: Stability | None = Field(description="null: one part only, or reads or writes alone")

@@ -152,6 +152,7 @@ def _score(score: Score, emulated: frozenset[str]) -> Json:
             {"treatment": name, "value": value, "emulated": name in emulated} for name, value in score.values.items()
         ],
         "left_out": list(score.left_out),
+        "untold": list(score.untold),
         "measured": score.measured,
         "unranked": list(score.unranked),
         "stability": stability,

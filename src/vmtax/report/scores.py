@@ -152,10 +152,12 @@ def _made_of(score: Score) -> Iterator[str]:
     if _kind(score) in ARTICLE:
         return
     yield f"{_name(score)} weighs {', '.join(f'{part.weight:g} {part.metric}' for part in score.parts)}"
-    if score.left_out:
-        remains = f"{score.measured:.0%}".replace("%", " %")
+    reasons = {"for not measured": score.left_out, "for some boots had too few operations": score.untold}
+    lacking = "; ".join(f"{why}: {', '.join(metrics)}" for why, metrics in reasons.items() if metrics)
+    if lacking:
         doubt = ": too little to be an answer" if score.measured < 0.5 else ""
-        yield f"left out, for not measured: {', '.join(score.left_out)}; {remains} of the weight remains{doubt}"
+        remains = f"{score.measured:.0%}".replace("%", " %")
+        yield f"left out, {lacking}; {remains} of the weight remains{doubt}"
 
 
 def _stability(score: Score, emulated: frozenset[str]) -> str:
@@ -163,7 +165,7 @@ def _stability(score: Score, emulated: frozenset[str]) -> str:
     assert found is not None
     corners = f"{round(found.corners_won * found.corners)} of {found.corners}"
     told = (
-        f"{found.winner} stays first in {corners} cases of each weight halved or doubled, and in"
+        f"{found.winner} stays first by its estimate in {corners} cases of each weight halved or doubled, and in"
         f" {_share(found.draws_won)} of {found.draws} sets of weights drawn at random"
     )
     if not found.others:
