@@ -147,11 +147,9 @@ def _number(metric: str, text: str) -> float:
 def _check_metric(name: str, measured: Iterable[str], run: str) -> None:
     if name in measured:
         return
-    have = sorted(measured)
-    known = _known()
-    near = difflib.get_close_matches(name[:100], [*have, *(known - {*have})], n=_MOST_NAMED, cutoff=0.75)
+    have, known = sorted(measured), _known()
+    near = difflib.get_close_matches(name[:100], have, n=_MOST_NAMED, cutoff=0.75)
     if name in known:
-        near = [metric for metric in near if metric in measured]
         instead = f"near it has {', '.join(near)}" if near else f"it has {_some(have)}"
         raise BadMix(f"--weights: {name} was not measured in run {run}; {instead}")
     meant = f"did you mean {' or '.join(near)}?" if near else f"this run has {_some(have)}"
