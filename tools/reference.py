@@ -17,6 +17,7 @@ from vmtax import __version__
 from vmtax.cli import app
 from vmtax.exits import MEANINGS
 from vmtax.factor import FACTORS
+from vmtax.mix import MIXES
 from vmtax.plan import Plan
 from vmtax.report.answers import KINDS, json_schema
 from vmtax.report.view import cost, label
@@ -192,6 +193,20 @@ def metrics_page() -> str:
     return "\n".join(parts)
 
 
+def mixes_page() -> str:
+    parts = [
+        "# Mixes\n",
+        "What `--for` of `vmtax show` and `vmtax report` weighs: a treatment's score is the weighted geometric mean of"
+        " its ratios to the host, or to the first treatment where no host was measured; a latency's ratio is turned"
+        " over. The weights are judgements: a report says how often the winner stays when they move."
+        " [Rank storage](../how-to/rank-storage.md) has the rest.\n",
+    ]
+    for name, mix in MIXES.items():
+        rows = [(f"`{weight.metric}`", f"{weight.weight:g}", weight.reason) for weight in mix.weights]
+        parts += [f"## {name}\n", f"For {mix.describe}.\n", table(("metric", "weight", "because"), rows)]
+    return "\n".join(parts)
+
+
 def json_page() -> str:
     schema = json_schema()
     shapes = [envelope["properties"]["data"] for envelope in schema["oneOf"]]
@@ -233,6 +248,7 @@ def pages() -> dict[str, str]:
         "commands.md": commands_page(),
         "plan.md": plan_page(),
         "metrics.md": metrics_page(),
+        "mixes.md": mixes_page(),
         "exit-codes.md": f"# Exit codes\n\n{exits}",
         "json.md": json_page(),
     }

@@ -24,7 +24,8 @@ LEVELS = (
     {"environment"},
     {"disks"},
     {"hosts"},
-    {"ranking"},
+    {"score"},
+    {"ranking", "mix"},
     {"compare", "plan", "plan_advice", "plan_rules", "plan_yaml", "plan_error", "store"},
     {"lab"},
     {

@@ -83,10 +83,30 @@ def format_option(names: Sequence[str]) -> Any:
     return typer.Option("--format", metavar="FORMAT", help=f"One of {', '.join(names)}.", autocompletion=complete)
 
 
+def complete_mix(incomplete: str) -> list[str]:
+    """Kinds of work that storage is ranked for."""
+    from vmtax.mix import MIXES
+
+    return [name for name in MIXES if name.startswith(incomplete)]
+
+
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, schema vmtax/1.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Begin without asking; for scripts.")]
 FormatName = Annotated[str, format_option(list(FORMATS))]
 TextName = Annotated[str, format_option([format.name for format in FORMATS.values() if format.text])]
+ForMix = Annotated[
+    str,
+    typer.Option(
+        "--for",
+        metavar="WORK",
+        help="Rank storage for database, fileserver, desktop or build.",
+        autocompletion=complete_mix,
+    ),
+]
+Weights = Annotated[
+    str,
+    typer.Option("--weights", metavar="METRIC=NUMBER,...", help="Rank storage by these metrics, weighted so."),
+]
 RunId = Annotated[
     str,
     typer.Argument(metavar="RUN", help="A run's id, the start of one, or 'last'.", autocompletion=complete_run),

@@ -149,6 +149,74 @@ class Ranking(_Part):
     same_within: float = Field(description="what makes a tie: a fraction, from the plan")
 
 
+class Yardstick(_Part):
+    """What a part of a score is measured by."""
+
+    treatment: str = Field(description="its name")
+    host: bool = Field(description="bare metal; else the first treatment that has the numbers")
+    same_round: int = Field(description="rounds in which it has its own number")
+    other_rounds: int = Field(description="rounds in which it has none, and the median of its others serves")
+
+
+class ScorePart(_Part):
+    """One metric of a score."""
+
+    metric: str = Field(description="its name")
+    weight: float = Field(description="above 0; its share of the sum counts")
+    yardstick: Yardstick | None = Field(description="null: taken as it is, the article's factor scales to it")
+
+
+class ScoreValue(_Part):
+    """One treatment's score."""
+
+    treatment: str = Field(description="its name; of a host too, where it has all parts")
+    value: float = Field(description="median over rounds, in the score's unit")
+    emulated: bool = Field(description="a boot of it, or its host, ran on an emulated CPU")
+
+
+class OtherWinner(_Part):
+    """Who wins by other weights."""
+
+    treatment: str = Field(description="its name")
+    draws_won: float = Field(description="share of the drawn sets of weights, 0 to 1; 0: only a corner")
+
+
+class Stability(_Part):
+    """Whether the winner wins also by other weights."""
+
+    winner: str = Field(description="name of the treatment that stands first")
+    corners: int = Field(description="sets with every weight halved or doubled; 256 drawn of them where they are more")
+    corners_won: float = Field(description="share of them in which it stays first, 0 to 1")
+    draws: int = Field(description="sets drawn at random around the weights, with a fixed seed")
+    draws_won: float = Field(description="share of them in which it stays first")
+    draws_near: float = Field(description="share in which it is first or within same_within of the first")
+    behind: float = Field(description="the most that it is behind the first, over all sets; a fraction")
+    others: list[OtherWinner] = Field(description="who wins otherwise, most often first")
+    emulated: bool = Field(description="the winner is")
+
+
+class Score(_Part):
+    """A figure for a whole disk: the article's, its geometric sister, or a mix's; of one layer's treatments."""
+
+    ranking: Ranking = Field(description="of score.read, score.both.geometric, score.database, ...; higher is better")
+    unit: str = Field(description="B/s; 1 for a mix")
+    mean: Literal["arithmetic", "geometric"] = Field(description="of the parts, weighted")
+    parts: list[ScorePart] = Field(description="what it is made of")
+    values: list[ScoreValue] = Field(description="the scores themselves")
+    left_out: list[str] = Field(description="metrics of a mix that were not measured in this layer")
+    untold: list[str] = Field(description="its percentiles that some boot had too few operations for: left out as well")
+    measured: float = Field(description="share of the mix's weight that is in the score, 0 to 1")
+    unranked: list[str] = Field(description="treatments that have all parts in fewer than half of the rounds")
+    stability: Stability | None = Field(description="null: one part only, or reads or writes alone")
+
+
+class Scores(_Part):
+    """Storage scores, of every layer with three treatments or more."""
+
+    found: list[Score] = Field(description="layer by layer, the article's first; a mix where --for or --weights asks")
+    missing: list[str] = Field(description="why a score could not be made, for people")
+
+
 class FactorEffect(_Part):
     """One level of a factor against its first, or what two levels do together beyond each alone."""
 
@@ -197,6 +265,7 @@ class Experiment(_Part):
     variance: list[Variance] = Field(description="of primary metrics; empty where boots have one iteration")
     noise_floor: list[Comparison] = Field(description="one guest treatment against itself: the A/A, primary metrics")
     rankings: list[Ranking] = Field(description="of every layer with three treatments or more")
+    scores: Scores = Field(description="storage ranked by one figure: as the article does, and by mixes")
     effects: list[FactorEffect] = Field(description="of layers in which two factors or more differ")
     decisions: list[Decision] = Field(description="answers to the plan's decide; empty where it asks nothing")
     ledger: list[Any] = Field(description="who used the host's CPU; empty in this version")

@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
 
 from vmtax.exits import BadInput
 from vmtax.result import Comparison, Experiment
 
+if TYPE_CHECKING:
+    from vmtax.mix import Mix
+
 
 class FormatError(BadInput):
     """A format that does not exist, or that this installation cannot write."""
+
+
+class Render(Protocol):
+    """Makes the file; `mix`: what the storage is also ranked by."""
+
+    def __call__(self, experiment: Experiment, comparisons: Sequence[Comparison], mix: Mix | None = None) -> bytes: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,35 +30,36 @@ class Format:
 
     name: str
     suffix: str  # of the file
-    render: Callable[[Experiment, Sequence[Comparison]], bytes]
+    render: Render
     text: bool = True  # UTF-8, so that a terminal can show it
+    ranks: bool = True  # it has rankings; else measurements only
 
 
-def _html(experiment: Experiment, comparisons: Sequence[Comparison]) -> bytes:
+def _html(experiment: Experiment, comparisons: Sequence[Comparison], mix: Mix | None = None) -> bytes:
     from vmtax.report.html import render_html
 
-    return render_html(experiment, comparisons).encode()
+    return render_html(experiment, comparisons, mix).encode()
 
 
-def _markdown(experiment: Experiment, comparisons: Sequence[Comparison]) -> bytes:
+def _markdown(experiment: Experiment, comparisons: Sequence[Comparison], mix: Mix | None = None) -> bytes:
     from vmtax.report.markdown import render_markdown
 
-    return render_markdown(experiment, comparisons).encode()
+    return render_markdown(experiment, comparisons, mix).encode()
 
 
-def _json(experiment: Experiment, comparisons: Sequence[Comparison]) -> bytes:
+def _json(experiment: Experiment, comparisons: Sequence[Comparison], mix: Mix | None = None) -> bytes:
     from vmtax.report.json import envelope, experiment_data
 
-    return f"{envelope('experiment', experiment_data(experiment, comparisons))}\n".encode()
+    return f"{envelope('experiment', experiment_data(experiment, comparisons, mix))}\n".encode()
 
 
-def _csv(experiment: Experiment, comparisons: Sequence[Comparison]) -> bytes:
+def _csv(experiment: Experiment, comparisons: Sequence[Comparison], mix: Mix | None = None) -> bytes:
     from vmtax.report.csv import render_csv
 
     return render_csv(experiment).encode()
 
 
-def _parquet(experiment: Experiment, comparisons: Sequence[Comparison]) -> bytes:
+def _parquet(experiment: Experiment, comparisons: Sequence[Comparison], mix: Mix | None = None) -> bytes:
     from vmtax.report.parquet import render_parquet
 
     return render_parquet(experiment)
@@ -60,8 +71,8 @@ FORMATS = {
         Format("html", ".html", _html),
         Format("markdown", ".md", _markdown),
         Format("json", ".json", _json),
-        Format("csv", ".csv", _csv),
-        Format("parquet", ".parquet", _parquet, text=False),
+        Format("csv", ".csv", _csv, ranks=False),
+        Format("parquet", ".parquet", _parquet, text=False, ranks=False),
     )
 }
 

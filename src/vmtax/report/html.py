@@ -14,6 +14,7 @@ from functools import lru_cache
 from hashlib import sha256
 from importlib import resources
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
@@ -29,17 +30,22 @@ from vmtax.report.noise import READING, noise_floor
 from vmtax.report.order import THIRDS_ROUNDS, courses
 from vmtax.report.outlier import FEWEST, outliers
 from vmtax.report.picture import forests, latency_pictures, order_picture
+from vmtax.report.scores import TITLE as STORAGE_TITLE
+from vmtax.report.scores import storage
 from vmtax.report.standing import decided, factor_tables, ranked
 from vmtax.report.summary import CONFIDENCE, banner, findings, headline, headline_metrics, machine_name, sureness
 from vmtax.report.view import View, cost, deviation, flat_facts, label, title, view
 from vmtax.result import Comparison, Experiment
 from vmtax.units import format_duration, format_value
 
+if TYPE_CHECKING:
+    from vmtax.mix import Mix
+
 MOST_OUTLIERS = 60  # rows of the table; the farthest come first
 
 
-def render_html(experiment: Experiment, comparisons: Sequence[Comparison]) -> str:
-    """The report's text, at most 3 MB, most of which is plotly."""
+def render_html(experiment: Experiment, comparisons: Sequence[Comparison], mix: Mix | None = None) -> str:
+    """The report's text, at most 3 MB, most of which is plotly; `mix`: what the storage is also ranked by."""
     shown = view(experiment, comparisons)
     metrics = headline_metrics(experiment, comparisons)
     latencies = distributions(experiment)
@@ -71,6 +77,8 @@ def render_html(experiment: Experiment, comparisons: Sequence[Comparison]) -> st
         floor_reading=READING,
         rankings=ranked(experiment, primary_only=True),
         effects=factor_tables(experiment),
+        storage=storage(experiment, mix),
+        storage_title=STORAGE_TITLE,
         decided=list(decided(experiment, comparisons)),
         policy=_policy(script.encode(), plotly),
         figure_data=_script_json(drawn) if drawn else None,

@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vmtax.compare import overhead
 from vmtax.emulation import emulated_treatments
@@ -15,7 +15,11 @@ from vmtax.report import iterations
 from vmtax.report.noise import noise_floor
 from vmtax.report.standing import decisions
 from vmtax.result import Comparison, Experiment, Json, Trial
+from vmtax.score import Score, scores
 from vmtax.stopping import Decision
+
+if TYPE_CHECKING:
+    from vmtax.mix import Mix
 
 SCHEMA = "vmtax/1"
 SIDE_FIGURES = (
@@ -33,9 +37,13 @@ def envelope(kind: str, data: Any) -> str:
         return json.dumps(_finite(answer), indent=2, allow_nan=False)
 
 
-def experiment_data(experiment: Experiment, comparisons: Sequence[Comparison]) -> Json:
-    """An experiment without the tools' raw output. Base units; seconds since the epoch; treatments by name."""
+def experiment_data(experiment: Experiment, comparisons: Sequence[Comparison], mix: Mix | None = None) -> Json:
+    """An experiment without the tools' raw output. Base units; seconds since the epoch; treatments by name.
+
+    mix: what the storage is also ranked by
+    """
     emulated = emulated_treatments(experiment)
+    scored = scores(experiment, mix)
     return {
         "id": experiment.id,
         "name": experiment.name,
@@ -60,6 +68,7 @@ def experiment_data(experiment: Experiment, comparisons: Sequence[Comparison]) -
             _comparison(floor.effect.comparison, emulated) for floor in noise_floor(experiment, comparisons)
         ],
         "rankings": [_ranking(ranking, emulated) for ranking in rankings(experiment)],
+        "scores": {"found": [_score(score, emulated) for score in scored.found], "missing": list(scored.missing)},
         "effects": [_factor_effect(effect, experiment, emulated) for effect in effects(experiment)],
         "decisions": [_decision(decision, emulated) for decision in decisions(experiment, comparisons)],
         "ledger": [],
@@ -123,6 +132,31 @@ def _comparison(comparison: Comparison, emulated: frozenset[str]) -> Json:
 def _ranking(ranking: Ranking, emulated: frozenset[str]) -> Json:
     standings = [{**asdict(entry), "emulated": entry.treatment in emulated} for entry in ranking.standings]
     return {**asdict(ranking), "metric": ranking.metric.name, "standings": standings}
+
+
+def _score(score: Score, emulated: frozenset[str]) -> Json:
+    stability = score.stability and {
+        **asdict(score.stability),
+        "others": [{"treatment": name, "draws_won": share} for name, share in score.stability.others],
+        "emulated": score.stability.winner in emulated,
+    }
+    return {
+        "ranking": _ranking(score.ranking, emulated),
+        "unit": score.metric.unit,
+        "mean": score.mean,
+        "parts": [
+            {"metric": part.metric, "weight": part.weight, "yardstick": part.yardstick and asdict(part.yardstick)}
+            for part in score.parts
+        ],
+        "values": [
+            {"treatment": name, "value": value, "emulated": name in emulated} for name, value in score.values.items()
+        ],
+        "left_out": list(score.left_out),
+        "untold": list(score.untold),
+        "measured": score.measured,
+        "unranked": list(score.unranked),
+        "stability": stability,
+    }
 
 
 def _factor_effect(effect: FactorEffect, experiment: Experiment, emulated: frozenset[str]) -> Json:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 from vmtax.report import iterations
 from vmtax.report.beside import HEADS, READING, beside
@@ -12,12 +13,16 @@ from vmtax.report.markdown_text import escaped as _escaped
 from vmtax.report.markdown_text import row as _row
 from vmtax.report.markdown_text import text as _text
 from vmtax.report.noise import noise_floor
+from vmtax.report.scores import TITLE, storage
 from vmtax.report.standing import Ranked, decided, factor_tables, ranked
 from vmtax.report.summary import Part, banner, findings, headline, machine_name
 from vmtax.report.view import Effect, Number, Section, View, cost, flat_facts, label, view
 from vmtax.result import Comparison, Experiment
 from vmtax.sides import Sides
 from vmtax.units import format_duration, format_value, printable
+
+if TYPE_CHECKING:
+    from vmtax.mix import Mix
 
 FACTS = {  # of each machine, as people call them; the HTML and the JSON have all
     "cpu_model": "CPU",
@@ -30,14 +35,20 @@ FACTS = {  # of each machine, as people call them; the HTML and the JSON have al
 MOST_PLACES = 3  # of a warning
 
 
-def render_markdown(experiment: Experiment, comparisons: Sequence[Comparison]) -> str:
-    """The whole document. What was measured or named by somebody is text in it, never markup."""
+def render_markdown(experiment: Experiment, comparisons: Sequence[Comparison], mix: Mix | None = None) -> str:
+    """The whole document. What was measured or named by somebody is text in it, never markup.
+
+    mix: what the storage is also ranked by
+    """
     shown = view(experiment, comparisons)
+    scored = storage(experiment, mix)
     parts = (
         _head(shown),
         _findings(experiment, comparisons),
         *(_section(section, shown.sides) for section in shown.sections),
         *(_ranking(found) for found in (*ranked(experiment, primary_only=True), *factor_tables(experiment))),
+        *(_ranking(found) for found in (*scored.tables, *scored.more)),
+        _listed(TITLE, map(_text, scored.lines)),
         _beside(experiment, comparisons),
         _listed("Noise floor", (_text(floor.text) for floor in noise_floor(experiment, comparisons))),
         _listed("Decisions", map(_text, decided(experiment, comparisons))),
@@ -149,11 +160,14 @@ def _beside(experiment: Experiment, comparisons: Sequence[Comparison]) -> Iterat
 def _ranking(found: Ranked) -> Iterator[str]:
     yield f"## {_text(found.heading)}"
     yield ""
-    yield from _table_head("", "overhead", "standing")
+    scored = any(line.value for line in found.lines)
+    yield from _table_head("", *(("score",) if scored else ()), "overhead", "standing")
     for line in found.lines:
+        doubt = "emulated" if line.emulated else ""
         amount = line.amount if line.plain else f"**{line.amount}**"
-        words = " ".join(filter(None, (amount, line.interval, "emulated" if line.emulated else "")))
-        yield _row(_text(line.what), words, _text(line.remark))
+        value = (" ".join(filter(None, (line.value, doubt))),) if scored else ()
+        words = " ".join(filter(None, (amount, line.interval, doubt)))
+        yield _row(_text(line.what), *value, words, _text(line.remark))
     yield ""
     yield _text(found.reading)
 

@@ -32,6 +32,7 @@ class Line:
     remark: str  # "top set", "beaten by 3 of 5", "71 % of the variance"
     emulated: bool
     plain: bool = False  # nothing is shown about it: neither best nor beaten
+    value: str = ""  # of a score: the figure itself, with its unit
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +49,13 @@ def ranked(experiment: Experiment, *, primary_only: bool = False) -> tuple[Ranke
     """The rankings in words; only those of the plan's primary metrics where that is asked for."""
     emulated = emulated_treatments(experiment)
     primary = experiment.plan.get("primary", ())
-    where = _sides(experiment)
+    where = sides(experiment)
     return tuple(
         Ranked(
             ranking.metric,
             _heading(ranking.metric, ranking.layer, where[ranking.side]),
-            tuple(_standing(entry, ranking, emulated) for entry in ranking.standings),
-            _reading(ranking),
+            tuple(standing(entry, ranking, emulated) for entry in ranking.standings),
+            what_is_claimed(ranking, cost(ranking.metric).capitalize()),
         )
         for ranking in rankings(experiment)
         if not primary_only or ranking.metric.name in primary
@@ -64,7 +65,7 @@ def ranked(experiment: Experiment, *, primary_only: bool = False) -> tuple[Ranke
 def factor_tables(experiment: Experiment) -> tuple[Ranked, ...]:
     """What each factor does, one table for each primary metric and layer; the strongest first."""
     emulated = {t.layer for t in experiment.treatments if t.name in emulated_treatments(experiment)}
-    where = _sides(experiment)
+    where = sides(experiment)
     grouped: dict[tuple[Metric, str, str], list[FactorEffect]] = {}
     for effect in effects(experiment):
         grouped.setdefault((effect.metric, effect.layer, effect.side), []).append(effect)
@@ -103,10 +104,10 @@ def decided(experiment: Experiment, comparisons: Sequence[Comparison]) -> Iterat
         yield f"{metric} {ANSWERS[answer].format(margin)}: {', '.join(contrasts[:MOST_NAMED])}{more}"
 
 
-def _sides(experiment: Experiment) -> dict[str, str]:
+def sides(experiment: Experiment) -> dict[str, str]:
     """Treatment.side -> how a heading says whose it is: "on ssh://b"; "" where nothing is interleaved."""
-    sides = sides_of(experiment)
-    return {"": sides.where(own=True), sides.other: sides.where(own=False)} if sides else {"": ""}
+    found = sides_of(experiment)
+    return {"": found.where(own=True), found.other: found.where(own=False)} if found else {"": ""}
 
 
 def _heading(metric: Metric, layer: str, where: str) -> str:
@@ -114,7 +115,8 @@ def _heading(metric: Metric, layer: str, where: str) -> str:
     return f"{' '.join(filter(None, (title(workload), case, label(metric))))}, {layer} {where}".rstrip()
 
 
-def _standing(entry: Standing, ranking: Ranking, emulated: frozenset[str]) -> Line:
+def standing(entry: Standing, ranking: Ranking, emulated: frozenset[str]) -> Line:
+    """One treatment's line."""
     best = entry is ranking.standings[0]
     amount, interval = ("best", "") if best else figures(entry.overhead, entry.low, entry.high)
     if entry.beaten_by:
@@ -132,10 +134,11 @@ def _effect(effect: FactorEffect, emulated: bool) -> Line:
     return Line(what, amount, interval, remark, emulated, plain=not shown)
 
 
-def _reading(ranking: Ranking) -> str:
+def what_is_claimed(ranking: Ranking, lost: str) -> str:
+    """How to read a ranking; `lost`: what its overheads are."""
     left_out = f", {ranking.left_out} incomplete left out" if ranking.left_out else ""
     return (
-        f"{cost(ranking.metric).capitalize()} against the best, over {ranking.rounds} rounds{left_out}. The top set are"
+        f"{lost} against the best, over {ranking.rounds} rounds{left_out}. The top set are"
         " those that no other is shown to beat; the chance of any false claim in this table is 5 % at most. A tie lies"
         f" within ±{format_percent(ranking.same_within)} of the best."
     )

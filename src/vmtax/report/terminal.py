@@ -15,6 +15,7 @@ from rich.text import Text
 from vmtax.report import iterations
 from vmtax.report.beside import HEADS, READING, beside
 from vmtax.report.noise import noise_floor
+from vmtax.report.scores import TITLE, storage
 from vmtax.report.standing import Ranked, decided, factor_tables, ranked
 from vmtax.report.summary import CONFIDENCE, banner, findings, headline
 from vmtax.report.view import Effect, Number, Row, Section, View, cost, split, view
@@ -22,6 +23,7 @@ from vmtax.result import Comparison, Experiment
 from vmtax.units import format_duration, printable
 
 if TYPE_CHECKING:
+    from vmtax.mix import Mix
     from vmtax.store import ExperimentSummary
 
 WIDE = 120  # columns from which on an estimate and its interval share a line
@@ -30,10 +32,13 @@ MOST_SETTINGS = 8  # shown of each case unless all are asked for; the report has
 STATE_STYLES = {"complete": "green", "running": "cyan", "interrupted": "yellow", "failed": "red"}
 
 
-def render(experiment: Experiment, comparisons: Sequence[Comparison], full: bool = False) -> RenderableType:
+def render(
+    experiment: Experiment, comparisons: Sequence[Comparison], full: bool = False, mix: Mix | None = None
+) -> RenderableType:
     """The whole answer: what was found, the tables behind it, what to doubt and how to repeat it.
 
-    Each case is told by one metric of each kind of cost (rate, time, CPU), with `full` by all it has.
+    Each case is told by one metric of each kind of cost (rate, time, CPU), with `full` by all it has. `mix`: what the
+    storage is also ranked by.
     """
     shown = view(experiment, comparisons)
     parts = [
@@ -43,6 +48,7 @@ def render(experiment: Experiment, comparisons: Sequence[Comparison], full: bool
         *(_Section(shown, section, full) for section in shown.sections),
         *_reading(shown),
         *_rankings((*ranked(experiment, primary_only=not full), *factor_tables(experiment)), full),
+        *_storage(experiment, mix, full),
         *(_beside(experiment, comparisons) if full else ()),
         *_lines("Noise floor, the A/A of this run", (floor.text for floor in noise_floor(experiment, comparisons))),
         *_lines("Decisions", decided(experiment, comparisons)),
@@ -222,17 +228,26 @@ def _rankings(found: Sequence[Ranked], full: bool) -> Iterator[RenderableType]:
             yield Text(table.reading, style="dim")
 
 
+def _storage(experiment: Experiment, mix: Mix | None, full: bool) -> Iterator[RenderableType]:
+    """The storage scores: that for reads and writes and that of the mix, or all; then what they rest on."""
+    found = storage(experiment, mix)
+    yield from _rankings((*found.tables, *(found.more if full else ())), full)
+    yield from _lines(TITLE, found.lines)
+
+
 def _ranking(found: Ranked, full: bool) -> RenderableType:
     """The first lines of a ranking, or all."""
-    table = _table(found.heading, "overhead", "standing")
-    table.columns[1].justify = "right"
+    scored = any(line.value for line in found.lines)
+    table = _table(found.heading, *(("score",) if scored else ()), "overhead", "standing")
+    for column in table.columns[1:-1]:
+        column.justify = "right"
     for line in found.lines if full else found.lines[:MOST_SETTINGS]:
         amount = Text.assemble(
             (line.amount, "dim" if line.plain else "bold"), f" {line.interval}" if line.interval else ""
         )
-        table.add_row(
-            _plain(line.what), amount.append_text(Text.assemble(*_emulated(line.emulated, "\n"))), line.remark
-        )
+        amount.append_text(Text.assemble(*_emulated(line.emulated, "\n")))
+        value = (Text.assemble(line.value, *_emulated(line.emulated, "\n")),) if scored else ()
+        table.add_row(_plain(line.what), *value, amount, line.remark)
     if not full and len(found.lines) > MOST_SETTINGS:
         table.add_row(Text(f" and {len(found.lines) - MOST_SETTINGS} more", style="dim"))
     return table

@@ -1,7 +1,8 @@
 """Ratios with exact intervals, when to stop, rankings. Pure numbers; imports nothing of vmtax, usable on its own.
 
 `paired_ratio` compares two rows of numbers, `log_ratio_interval` is the interval underneath; PrecisionRule and
-DecisionRule say when a run may stop; `rank` sets many treatments in order; `factor_effects` says what each factor does.
+DecisionRule say when a run may stop; `rank` sets many treatments in order; `factor_effects` says what each factor does;
+`weighted_places` orders them by weighted scores, under many sets of weights.
 `variance_components`, `iterations_per_boot` and `steady_state` plan what is done inside a boot.
 """
 
@@ -35,6 +36,7 @@ from vmtax.stats.sessions import (
 from vmtax.stats.sessions import Method as SessionMethod
 from vmtax.stats.steady import Steady, steady_state
 from vmtax.stats.stopping import LOOKS, PRECISION_ALPHA, DecisionRule, Look, PrecisionRule, look_alpha
+from vmtax.stats.weights import Mean, drawn_weights, weight_corners, weighted, weighted_places
 
 __all__ = [
     "ALPHA",
@@ -50,6 +52,7 @@ __all__ = [
     "Floats",
     "Level",
     "Look",
+    "Mean",
     "PairedRatio",
     "PrecisionRule",
     "Ranking",
@@ -62,6 +65,7 @@ __all__ = [
     "Vector",
     "between_sessions",
     "compare_sessions",
+    "drawn_weights",
     "factor_effects",
     "hodges_lehmann",
     "interval",
@@ -78,4 +82,7 @@ __all__ = [
     "signed_rank_rank",
     "steady_state",
     "variance_components",
+    "weight_corners",
+    "weighted",
+    "weighted_places",
 ]
