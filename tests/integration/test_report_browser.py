@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.sample import sample_experiment
-from tests.unit.test_report_html import hostile
+from tests.unit.test_report_html import figures_in, hostile
 from vmtax.compare import comparisons
 from vmtax.report.html import render_html
 from vmtax.result import Experiment
@@ -75,10 +75,11 @@ def loaded(page: Path, profile: Path, theme: str = LIGHT) -> tuple[str, list[str
 
 
 def figures(page: Path) -> dict[str, Any]:
-    """The figures that the page holds, by id."""
-    data = re.search(r'<script type="application/json" id="figures">(.*?)</script>', page.read_text(), re.DOTALL)
-    assert data
-    return dict(json.loads(data[1]))
+    """The figures that the page shows at first, by id."""
+    return {
+        id: next(iter(figure["choices"].values())) if "choices" in figure else figure
+        for id, figure in figures_in(page.read_text()).items()
+    }
 
 
 def test_the_pictures_are_drawn(tmp_path: Path) -> None:

@@ -18,19 +18,31 @@ from pathlib import Path
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from vmtax import __version__
+from vmtax import __version__, schedule
+from vmtax.compare import boot_numbers
+from vmtax.ranking import effects, rankings
 from vmtax.report import iterations
 from vmtax.report.beside import HEADS as BESIDE_HEADS
 from vmtax.report.beside import READING as BESIDE_READING
 from vmtax.report.beside import beside
+from vmtax.report.crossed import grids
+from vmtax.report.decides import deciding
 from vmtax.report.glossary import GLOSSARY, term_id
 from vmtax.report.latency import distributions, percentile, tabled
 from vmtax.report.noise import READING, noise_floor
 from vmtax.report.order import THIRDS_ROUNDS, courses
 from vmtax.report.outlier import FEWEST, outliers
-from vmtax.report.picture import forests, latency_pictures, order_picture
+from vmtax.report.picture import (
+    crossed_picture,
+    forests,
+    latency_pictures,
+    order_picture,
+    rank_pictures,
+    tradeoff_picture,
+)
 from vmtax.report.standing import decided, factor_tables, ranked
 from vmtax.report.summary import CONFIDENCE, banner, findings, headline, headline_metrics, machine_name, sureness
+from vmtax.report.tradeoff import tradeoffs
 from vmtax.report.view import View, cost, deviation, flat_facts, label, title, view
 from vmtax.result import Comparison, Experiment
 from vmtax.units import format_duration, format_value
@@ -45,7 +57,18 @@ def render_html(experiment: Experiment, comparisons: Sequence[Comparison]) -> st
     latencies = distributions(experiment)
     course = courses(experiment, metrics.values())
     overheads, tails, order = forests(shown, metrics), latency_pictures(latencies), order_picture(course)
-    drawn = {picture.id: picture.figure for picture in (*overheads, *tails, *((order,) if order else ()))}
+    numbers = boot_numbers(schedule.counted_in(experiment))
+    primary = experiment.plan.get("primary", ())
+    order_of = tuple(ranking for ranking in rankings(experiment, numbers) if ranking.metric.name in primary)
+    told = ranked(experiment, known=order_of)
+    ranks = rank_pictures(experiment, order_of, told, numbers)
+    found = effects(experiment, numbers)
+    decides = deciding(experiment, found)
+    crossed = crossed_picture(grids(experiment, order_of, numbers), told)
+    strongest = next((term.name for one in decides for term in one.terms if term.shown), None)
+    tradeoff = tradeoff_picture(tradeoffs(experiment, numbers), strongest)
+    pictures = (*overheads, *ranks, *filter(None, (crossed, tradeoff)), *tails, *((order,) if order else ()))
+    drawn = {picture.id: picture.drawing for picture in pictures}
     script = _own_text("page.js")
     plotly = _plotly() if drawn else b""
     page = _environment().get_template("page.html.j2")
@@ -69,11 +92,13 @@ def render_html(experiment: Experiment, comparisons: Sequence[Comparison]) -> st
         beside_reading=BESIDE_READING,
         floors=noise_floor(experiment, comparisons),
         floor_reading=READING,
-        rankings=ranked(experiment, primary_only=True),
-        effects=factor_tables(experiment),
+        rankings=list(zip(told, ranks, strict=True)),
+        effects=list(zip(factor_tables(experiment, found), decides, strict=True)),
+        crossed=crossed,
+        tradeoff=tradeoff,
         decided=list(decided(experiment, comparisons)),
         policy=_policy(script.encode(), plotly),
-        figure_data=_script_json(drawn) if drawn else None,
+        figure_data=_gzipped(_json(drawn)) if drawn else None,
         plotly=_packed(plotly),
         style=_own_text("style.css"),
         script=script,
@@ -122,12 +147,13 @@ def _own_text(name: str) -> Markup:
     return Markup(resources.files("vmtax.report").joinpath("page", name).read_text("utf-8"))  # ours, not measured
 
 
-def _script_json(data: object) -> Markup:
-    """JSON that cannot end the script element it stands in, nor open a comment."""
-    text = json.dumps(data, allow_nan=False, separators=(",", ":"))
-    for character in "<>&":
-        text = text.replace(character, f"\\u{ord(character):04x}")
-    return Markup(text)
+def _json(data: object) -> bytes:
+    return json.dumps(data, allow_nan=False, separators=(",", ":")).encode()
+
+
+def _gzipped(data: bytes) -> Markup:
+    """Letters and digits, whatever was measured; page.js inflates it."""
+    return Markup(base64.b64encode(gzip.compress(data, compresslevel=9, mtime=0)).decode())
 
 
 @lru_cache(maxsize=1)
@@ -141,8 +167,8 @@ def _plotly() -> bytes:
 
 @lru_cache(maxsize=1)
 def _packed(script: bytes) -> Markup:
-    """Compressed to a third; page.js inflates it."""
-    return Markup(base64.b64encode(gzip.compress(script, compresslevel=9, mtime=0)).decode())
+    """Compressed to a third; once for all reports, for it takes a while."""
+    return _gzipped(script)
 
 
 def _policy(*scripts: bytes) -> str:

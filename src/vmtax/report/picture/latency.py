@@ -5,13 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 
-from vmtax.report.latency import Curve, Distribution, percentile
+from vmtax.report.latency import JUDGED, Curve, Distribution, percentile
 from vmtax.report.picture.base import AXIS, LAYER_STYLES, Picture, emulation, escape, frame
 from vmtax.result import Json
 from vmtax.units import format_value
 
 HEIGHT = 320
 # Shares with a tick. The axis is log10 of 1 / (1 - share): each nine gets as much room as the one before.
+ROLES = {  # (dash, marker, colour) of the best and the worst of many
+    "best": ("longdash", "triangle-up", "var(--level-3)"),
+    "worst": ("dashdot", "triangle-down", "var(--level-4)"),
+}
 TICKS = (0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999)
 
 
@@ -27,10 +31,17 @@ def _picture(number: int, distribution: Distribution) -> Picture:
     return Picture(
         id=f"latency-{number}",
         title=distribution.name,
-        caption="",
+        caption=_caption(distribution),
         alternative=f"Latency of {distribution.name} by percentile: {told}. The table below holds the percentiles.",
         figure={"data": [_line(curve) for curve in curves], "layout": _layout(curves, emulated)},
     )
+
+
+def _caption(distribution: Distribution) -> str:
+    if not any(curve.role for curve in distribution.curves):
+        return ""
+    rest = f"; {distribution.others} more are not drawn" if distribution.others else ""
+    return f"Of many treatments the best and the worst by {percentile(JUDGED)}{rest}."
 
 
 def _in_words(curve: Curve) -> str:
@@ -41,18 +52,21 @@ def _in_words(curve: Curve) -> str:
 
 def _line(curve: Curve) -> Json:
     style = LAYER_STYLES[curve.layer]
-    dash, symbol = ("dashdot", "cross-thin-open") if curve.second else (style.dash, style.symbol)
+    dash, symbol, colour = ROLES.get(curve.role, (style.dash, style.symbol, style.colour))
+    if curve.second:
+        dash, symbol = ("dashdot", "cross-thin-open")
     mark = " (emulated)" if curve.emulated else ""
+    name = f"{escape(curve.treatment)}{f', {curve.role}' if curve.role else ''}"
     return {
         "type": "scatter",
         "mode": "lines+markers",
-        "name": f"{escape(curve.treatment)}{mark}",
+        "name": f"{name}{mark}",
         "x": [_place(share) for share, _ in curve.points],
         "y": [seconds for _, seconds in curve.points],
-        "line": {"color": style.colour, "width": 1.75, "dash": dash},
-        "marker": {"symbol": symbol, "color": style.colour, "size": 6, "line": {"color": style.colour}},
+        "line": {"color": colour, "width": 1.75, "dash": dash},
+        "marker": {"symbol": symbol, "color": colour, "size": 6, "line": {"color": colour}},
         "text": [
-            f"<b>{escape(curve.treatment)}</b>{mark}<br>{percentile(share)}: {format_value(seconds, 's')}"
+            f"<b>{name}</b>{mark}<br>{percentile(share)}: {format_value(seconds, 's')}"
             f"<br>median of {curve.rounds} round{'' if curve.rounds == 1 else 's'}"
             for share, seconds in curve.points
         ],
