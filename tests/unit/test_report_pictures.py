@@ -98,13 +98,13 @@ def test_factors_with_the_same_last_word_keep_their_names() -> None:
 @pytest.mark.parametrize(
     ("case", "words"),
     [
-        ("randwrite-4k-qd1", "4 KiB random writes, one at a time"),
-        ("randread-512-qd1", "512 B random reads, one at a time"),
-        ("randrw-4k-qd8", "4 KiB mixed random reads and writes, 8 at once"),
-        ("randwrite-4k-fsync", "4 KiB random writes, each with fsync"),
+        ("randwrite-4k-qd1", "4 KiB random writes (one at a time)"),
+        ("randread-512-qd1", "512 B random reads (one at a time)"),
+        ("randrw-4k-qd8", "4 KiB mixed random reads and writes (8 at once)"),
+        ("randwrite-4k-fsync", "4 KiB random writes (each with fsync)"),
         ("read-1m", "1 MiB sequential reads"),
         ("first-write-64k", "first writes of 64 KiB"),
-        ("rewrite-64k", "writes over what is there of 64 KiB"),
+        ("rewrite-64k", "rewrites of 64 KiB"),
         ("something-else", None),
     ],
 )
@@ -115,7 +115,7 @@ def test_patterns_are_told_in_words(case: str, words: str | None) -> None:
 def test_what_is_no_pattern_is_called_as_in_the_tables() -> None:
     assert spoken(Metric("boot.ready_seconds", "s", "lower")) == "Boot launch to first answer"
     assert spoken(Metric("disk.odd.iops", "1/s", "higher")) == "Disk odd operations"
-    assert spoken(Metric(TAIL, "s", "lower")) == "p99 latency of 4 KiB random writes, one at a time"
+    assert spoken(Metric(TAIL, "s", "lower")) == "the p99 latency of 4 KiB random writes (one at a time)"
 
 
 # --- rankings
@@ -139,7 +139,7 @@ def test_a_ranking_is_drawn_best_first_with_its_kinds_apart() -> None:
 def test_the_host_is_a_line_where_there_is_one() -> None:
     first, *_ = pictures(EXPERIMENT)
     (line,) = [trace for trace in first.figure["data"] if trace["mode"] == "lines"]
-    assert line["x"][0] == line["x"][1] < 1 and "The host itself, without a guest: −" in first.caption
+    assert line["x"][0] == line["x"][1] < 1 and "The host itself, without a guest, gives " in first.caption
     bare, *_ = pictures(storage_experiment(host=False))
     assert not [trace for trace in bare.figure["data"] if trace["mode"] == "lines"]
     assert "host itself" not in bare.caption
@@ -156,9 +156,15 @@ def test_a_host_that_is_far_away_does_not_squeeze_the_rest() -> None:
     )
     first, *_ = pictures(dataclasses.replace(EXPERIMENT, trials=trials))
     assert not [trace for trace in first.figure["data"] if trace["mode"] == "lines"]
-    assert re.search(r"The host itself, without a guest: \d+× better", first.caption)
+    assert re.search(r"The host itself, without a guest, gives \d+× of the best", first.caption)
     low, high = first.figure["layout"]["xaxis"]["range"]
     assert high - low < 1.2
+
+
+def test_too_few_complete_rounds_are_said() -> None:
+    first, *_ = pictures(storage_experiment(failed=1))
+    assert "over 5 rounds, 1 incomplete left out. Nothing can be called beaten before 6 rounds" in first.caption
+    assert "beaten" not in {trace["name"] for trace in first.figure["data"]}
 
 
 def test_a_telephone_gets_labels_above_the_points() -> None:
@@ -195,7 +201,7 @@ def test_what_was_pruned_is_not_measured() -> None:
     assert found.rows == ("disk.filesystem", FACTORS["disk.filesystem"])
     assert {*found.cells} == {("ext4", "raw"), ("ext4", "qcow2"), ("xfs", "raw"), ("none", "raw")}
     told = ranked(EXPERIMENT, known=guests(EXPERIMENT))
-    picture = crossed_picture([found], told)
+    picture = crossed_picture([found], told, {})
     assert picture is not None
     heat, words = picture.figure["data"]
     assert heat["z"][1][1] is None and words["text"][3] == "not<br>measured"
@@ -205,10 +211,11 @@ def test_what_was_pruned_is_not_measured() -> None:
 
 def test_every_pair_and_metric_can_be_chosen() -> None:
     told = ranked(EXPERIMENT, known=guests(EXPERIMENT))
-    picture = crossed_picture(grids(EXPERIMENT, guests(EXPERIMENT), numbers_of(EXPERIMENT)), told)
+    picture = crossed_picture(grids(EXPERIMENT, guests(EXPERIMENT), numbers_of(EXPERIMENT)), told, {"disk.bus": 0.4})
     assert picture is not None
     assert [len(options) for _, options in picture.selects] == [5, 6]
     assert len(picture.figures) == 30 and next(iter(picture.figures)) == (0, 0)
+    assert all("disk.bus" in option for option in picture.selects[1][1][:3]), "what matters more comes first"
     assert {*picture.drawing["choices"]} == {f"{metric}|{pair}" for metric in range(5) for pair in range(6)}
 
 
@@ -240,23 +247,35 @@ def test_a_machine_that_wanders_widens_no_point() -> None:
 
 def test_speed_and_price_are_drawn_by_a_factor() -> None:
     found = tradeoffs(EXPERIMENT, numbers_of(EXPERIMENT))
-    assert [one.case for one in found] == ["randwrite-4k-qd1", "randread-4k-qd32", "first-write-64k", "rewrite-64k"]
-    picture = tradeoff_picture(found, "disk.cache")
+    assert [one.name for one in found] == [f"Disk {metric.split('.')[1]}" for metric in PRIMARY[:4]]
+    picture = tradeoff_picture(found, {"disk.cache": 0.7})
     assert picture is not None
     assert picture.selects[1] == ("marks tell", ("disk.cache", "disk.filesystem", "disk.format", "disk.bus"))
     front, *marks = picture.figure["data"]
-    assert [trace["name"] for trace in marks] == [
-        *(f"disk.cache={level}" for level in FACTORS["disk.cache"]),
-        "host, without a guest",
-    ]
-    assert len({(trace["marker"]["symbol"]) for trace in marks}) == len(marks)
+    assert [trace["name"] for trace in marks] == [f"disk.cache={level}" for level in FACTORS["disk.cache"]]
+    kinds = [{symbol.removesuffix("-open") for symbol in trace["marker"]["symbol"]} for trace in marks]
+    assert all(len(kind) == 1 for kind in kinds) and len(set.union(*kinds)) == 3
+    filled = sum(not symbol.endswith("-open") for trace in marks for symbol in trace["marker"]["symbol"])
+    assert filled == len(front["x"]) == sum(point.best for point in found[0].points)
+    (far,) = picture.figure["layout"]["annotations"]
+    assert far["text"].startswith("← host, without a guest: 1"), "20 times cheaper: told at the edge"
     assert front["x"] == sorted(front["x"]) and front["y"] == sorted(front["y"])
-    assert not [text for trace in marks[:-1] for text in trace["text"] if "(emulated)" not in text]
+    assert not [text for trace in marks for text in trace["text"] if "(emulated)" not in text]
+
+
+def test_a_host_that_is_near_is_drawn() -> None:
+    near, *_ = tradeoffs(EXPERIMENT, numbers_of(EXPERIMENT))
+    assert near.host is not None
+    host = dataclasses.replace(near.host, price=near.points[0].price, speed=near.points[0].speed)
+    picture = tradeoff_picture([dataclasses.replace(near, host=host)], {})
+    assert picture is not None
+    assert picture.figure["data"][-1]["name"] == "host, without a guest"
+    assert picture.figure["layout"]["annotations"] == []
 
 
 def test_without_the_price_there_is_no_such_picture() -> None:
     bare = without(EXPERIMENT, "host_cpu_seconds")
-    assert tradeoffs(bare, numbers_of(bare)) == () and tradeoff_picture(()) is None
+    assert tradeoffs(bare, numbers_of(bare)) == () and tradeoff_picture((), {}) is None
     page = html(bare)
     assert 'id="tradeoff"' not in page and 'id="crossed"' in page
     guest = tuple(t for t in EXPERIMENT.trials if t.treatment != "host")
@@ -270,7 +289,7 @@ def test_without_the_price_there_is_no_such_picture() -> None:
 def test_what_decides_is_a_sentence_and_bars() -> None:
     small = decided(EXPERIMENT, SMALL_WRITES)
     assert re.match(
-        r"disk\.cache decides 9\d(\.\d)? % of 4 KiB random writes, one at a time, disk\.bus \d", small.sentence
+        r"disk\.cache decides 9\d(\.\d)? % of 4 KiB random writes \(one at a time\); disk\.bus \d", small.sentence
     )
     assert small.sentence.endswith(", not distinguishable.") and "disk.filesystem" in small.sentence
     cache = small.terms[0]
@@ -287,7 +306,7 @@ def test_nothing_that_decides_is_said_so() -> None:
     doubtful = dataclasses.replace(effect, low=-0.1, high=0.1, share=0.02)
     (one,) = deciding(EXPERIMENT, [doubtful])
     assert one.sentence == (
-        "No factor is shown to matter to 4 KiB random writes, one at a time:"
+        "No factor is shown to matter to 4 KiB random writes (one at a time):"
         " disk.filesystem 2.0 %, not distinguishable."
     )
 
@@ -311,7 +330,7 @@ def test_of_many_the_best_and_the_worst_are_drawn() -> None:
         assert distribution.others == 27 - len(distribution.curves)
         styles = [(t["line"]["color"], t["line"]["dash"], t["marker"]["symbol"]) for t in picture.figure["data"]]
         assert all(len({*column}) == len(styles) for column in zip(*styles, strict=True))
-        assert f"{distribution.others} more are not drawn" in picture.caption
+        assert picture.figure["data"][-1]["name"].startswith("worst: vm")
 
 
 # --- the page

@@ -134,8 +134,8 @@ def _sentence(metric: Metric, terms: Sequence[Term]) -> str:
     parts = [f"{lead.name} decides {lead.percent} of {what}"]
     parts += [f"{term.name} {term.percent}" for term in others[:MOST_NAMED]]
     if len(others) > MOST_NAMED:
-        parts.append(f"{len(others) - MOST_NAMED} more are below")
-    return "; ".join([", ".join(parts), *_doubtful(rest)]) + "."
+        parts.append(f"and {len(others) - MOST_NAMED} more, below")
+    return "; ".join([*parts, *_doubtful(rest)]) + "."
 
 
 def _doubtful(terms: Sequence[Term]) -> Iterator[str]:

@@ -26,9 +26,9 @@ from vmtax.report.beside import HEADS as BESIDE_HEADS
 from vmtax.report.beside import READING as BESIDE_READING
 from vmtax.report.beside import beside
 from vmtax.report.crossed import grids
-from vmtax.report.decides import deciding
+from vmtax.report.decides import Deciding, deciding
 from vmtax.report.glossary import GLOSSARY, term_id
-from vmtax.report.latency import distributions, percentile, tabled
+from vmtax.report.latency import JUDGED, distributions, percentile, tabled
 from vmtax.report.noise import READING, noise_floor
 from vmtax.report.order import THIRDS_ROUNDS, courses
 from vmtax.report.outlier import FEWEST, outliers
@@ -59,14 +59,15 @@ def render_html(experiment: Experiment, comparisons: Sequence[Comparison]) -> st
     overheads, tails, order = forests(shown, metrics), latency_pictures(latencies), order_picture(course)
     numbers = boot_numbers(schedule.counted_in(experiment))
     primary = experiment.plan.get("primary", ())
-    order_of = tuple(ranking for ranking in rankings(experiment, numbers) if ranking.metric.name in primary)
+    of_primary = {key: found for key, found in numbers.items() if key[0].name in primary}
+    # A host's own backings come last.
+    order_of = tuple(sorted(rankings(experiment, of_primary), key=lambda ranking: ranking.layer == "host"))
     told = ranked(experiment, known=order_of)
     ranks = rank_pictures(experiment, order_of, told, numbers)
-    found = effects(experiment, numbers)
+    found = effects(experiment, of_primary)
     decides = deciding(experiment, found)
-    crossed = crossed_picture(grids(experiment, order_of, numbers), told)
-    strongest = next((term.name for one in decides for term in one.terms if term.shown), None)
-    tradeoff = tradeoff_picture(tradeoffs(experiment, numbers), strongest)
+    crossed = crossed_picture(grids(experiment, order_of, numbers), told, _shares(decides))
+    tradeoff = tradeoff_picture(tradeoffs(experiment, numbers), _shares(decides))
     pictures = (*overheads, *ranks, *filter(None, (crossed, tradeoff)), *tails, *((order,) if order else ()))
     drawn = {picture.id: picture.drawing for picture in pictures}
     script = _own_text("page.js")
@@ -132,6 +133,7 @@ def _environment() -> Environment:
         term_id=term_id,
         title=title,
         FEWEST=FEWEST,
+        JUDGED=JUDGED,
         MOST_OUTLIERS=MOST_OUTLIERS,
         THIRDS_ROUNDS=THIRDS_ROUNDS,
     )
@@ -140,7 +142,7 @@ def _environment() -> Environment:
 
 def _whole(text: str) -> str:
     """`text` whose numbers stay on one line with their units."""
-    return re.sub(r"(?<=\d) (?=%|ms\b|s\b|m\b|h\b|d\b)|(?<=\d [mhd]) (?=\d)", "\N{NO-BREAK SPACE}", text)
+    return re.sub(r"(?<=\d) (?=%|ms\b|s\b|m\b|h\b|d\b|[KM]?i?B\b)|(?<=\d [mhd]) (?=\d)", "\N{NO-BREAK SPACE}", text)
 
 
 def _own_text(name: str) -> Markup:
@@ -149,6 +151,14 @@ def _own_text(name: str) -> Markup:
 
 def _json(data: object) -> bytes:
     return json.dumps(data, allow_nan=False, separators=(",", ":")).encode()
+
+
+def _shares(decides: Sequence[Deciding]) -> dict[str, float]:
+    """Factor -> the share that it explains, of the metric of which it explains most."""
+    found: dict[str, float] = {}
+    for term in (term for one in decides for term in one.terms):
+        found[term.name] = max(found.get(term.name, 0.0), term.share)
+    return found
 
 
 def _gzipped(data: bytes) -> Markup:

@@ -16,13 +16,13 @@ _SIZES = {"": "B", "k": "KiB", "m": "MiB"}
 
 
 def spoken(metric: Metric) -> str:
-    """ "4 KiB random writes, one at a time"; for what is no disk pattern, what the tables call it."""
+    """ "4 KiB random writes (one at a time)"; for what is no disk pattern, what the tables call it."""
     workload, case, measure = split(metric)
     words = pattern_words(case) if workload == "disk" else None
     if words is None:
         told = label(metric)
         return f"{title(workload)} {case if case and case not in told else ''} {told}".replace("  ", " ")
-    return words if measure == "iops" else f"{label(metric)} of {words}"
+    return words if measure == "iops" else f"the {label(metric)} of {words}"
 
 
 def pattern_words(case: str) -> str | None:
@@ -32,7 +32,7 @@ def pattern_words(case: str) -> str | None:
         return None
     size = f"{match['size']} {_SIZES[match['unit']]}"
     if match["first"]:
-        return f"{'first writes' if match['first'] == 'first-' else 'writes over what is there'} of {size}"
+        return f"{'first writes' if match['first'] == 'first-' else 'rewrites'} of {size}"
     order = "mixed random" if match["way"] == "rw" else "random" if match["random"] else "sequential"
-    depth = "" if not match["depth"] else ", one at a time" if match["depth"] == "1" else f", {match['depth']} at once"
-    return f"{size} {order} {_WAYS[match['way']]}{depth}{', each with fsync' if match['fsync'] else ''}"
+    waiting = {None: "", "1": " (one at a time)"}.get(match["depth"], f" ({match['depth']} at once)")
+    return f"{size} {order} {_WAYS[match['way']]}{waiting}{' (each with fsync)' if match['fsync'] else ''}"

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from vmtax import stats
 from vmtax.emulation import emulated_treatments
 from vmtax.ranking import FEWEST, Numbers
-from vmtax.report.view import split
+from vmtax.report.view import split, title
 from vmtax.result import Experiment, Metric, Treatment
 from vmtax.stopping import Stopping
 
@@ -47,7 +47,7 @@ class Point:
 class Tradeoff:
     """One case of one layer."""
 
-    case: str
+    name: str  # "Disk randwrite-4k-qd1"
     layer: str
     side: str
     points: tuple[Point, ...]  # in the plan's order
@@ -74,7 +74,8 @@ def tradeoffs(experiment: Experiment, numbers: Numbers) -> tuple[Tradeoff, ...]:
             if pair and layer != "host" and len(having) >= FEWEST:
                 hosts = layers.get(("host", side)) or layers.get(("host", ""), [])
                 host = [t for t in hosts[:1] if all((metric, t.name) in numbers for metric in pair)]
-                found.append(_tradeoff(case[1], having, host, pair, numbers, alpha, emulated))
+                name = f"{title(case[0])} {case[1]}".strip()
+                found.append(_tradeoff(name, having, host, pair, numbers, alpha, emulated))
     return tuple(found)
 
 
@@ -88,7 +89,7 @@ def _pair(case: tuple[str, str], metrics: Mapping[str, Metric]) -> tuple[Metric,
 
 
 def _tradeoff(
-    case: str,
+    name: str,
     members: Sequence[Treatment],
     host: Sequence[Treatment],
     pair: tuple[Metric, Metric],
@@ -106,7 +107,7 @@ def _tradeoff(
     guests = tuple(points[: len(members)])
     rounds = max(figure.rounds for point in guests for figure in (point.speed, point.price))
     baseline = points[-1] if host else None
-    return Tradeoff(case, members[0].layer, members[0].side, guests, baseline, rounds)
+    return Tradeoff(name, members[0].layer, members[0].side, guests, baseline, rounds)
 
 
 def steadied(columns: Sequence[Mapping[int, float]], alpha: float) -> list[Figure]:

@@ -123,14 +123,15 @@ def emulation(emulated: Sequence[bool]) -> str:
     return "emulated" if all(emulated) else "partly emulated"
 
 
-# Overheads that make a readable tick where an axis is logarithmic in how many times dearer something is.
+# Overheads that make a readable tick where an axis is logarithmic in how many times dearer something is; those that
+# people think in come first, the others where there is room between them.
 _LOST = (
-    *(-99.0, -49.0, -24.0, -9.0, -4.0, -1.0, -0.5, -0.2, -0.1, -0.05, -0.02, -0.01, 0.0, 0.01, 0.02, 0.05, 0.1, 0.2),
-    *(0.35, 0.5, 0.75, 0.9, 0.95, 0.98, 0.99, 0.995, 0.998, 0.999),
+    *(0.0, 0.5, 0.75, 0.9, 0.97, 0.99, 0.997, 0.999, -1.0, -3.0, -9.0, -29.0, -99.0),
+    *(0.3, 0.2, 0.1, 0.05, 0.02, 0.01, 0.85, 0.95, -0.5, -0.25, -0.1, -0.05, -0.02, -0.01),
 )
 _ADDED = (
-    *(-0.99, -0.95, -0.9, -0.75, -0.5, -0.2, -0.1, -0.05, -0.02, -0.01, 0.0, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0),
-    *(2.0, 4.0, 9.0, 24.0, 49.0, 99.0, 249.0, 999.0),
+    *(0.0, 1.0, 3.0, 9.0, 29.0, 99.0, 299.0, 999.0, -0.5, -0.75, -0.9, -0.97, -0.99),
+    *(0.5, 0.25, 0.1, 0.05, 0.02, 0.01, 2.0, 6.0, 19.0, -0.25, -0.1, -0.05, -0.02, -0.01),
 )
 
 
@@ -144,7 +145,7 @@ def dearness_axis(better: Better, low: float, high: float, ticks: int) -> Json:
     places = {tick: math.log10(times_dearer(better, tick)) for tick in (_LOST if better == "higher" else _ADDED)}
     gap = (high - low) / ticks
     kept: list[float] = []
-    for tick in sorted(places, key=lambda tick: abs(places[tick])):
+    for tick in places:
         if low <= places[tick] <= high and all(abs(places[tick] - places[other]) >= gap for other in kept):
             kept.append(tick)
     return {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from vmtax.ranking import Ranking
 from vmtax.report.crossed import Cell, Grid
@@ -16,24 +16,34 @@ from vmtax.result import Json, Metric
 ROW_PIXELS = 46
 FOOT_PIXELS, HEAD_PIXELS = 12, 64
 NOT_MEASURED = "not<br>measured"
+LEAST_SCALE = 0.02  # decades, 5 %: what costs less than that is pale
 SCALE = [[0, "var(--heat-low)"], [1, "var(--heat-high)"]]
 
 
-def crossed_picture(found: Sequence[Grid], told: Sequence[Ranked]) -> Choice | None:
-    """All of them in one place; None without any. `told`: the rankings in words, those of the grids among them."""
+def crossed_picture(found: Sequence[Grid], told: Sequence[Ranked], shares: Mapping[str, float]) -> Choice | None:
+    """All of them in one place; None without any.
+
+    told: the rankings in words, those of the grids among them; shares: of a factor, what it explains: the strongest
+    pair is shown at first
+    """
     if not found:
         return None
     headings = {(ranked.metric, ranked.layer, ranked.side): ranked.heading for ranked in told}
     metrics = list(dict.fromkeys(headings[_key(grid.ranking)] for grid in found))
-    pairs = list(dict.fromkeys(_pair(grid) for grid in found))
-    drawn: dict[tuple[int, ...], Json] = {
-        (metrics.index(headings[_key(grid.ranking)]), pairs.index(_pair(grid))): _figure(grid) for grid in found
-    }
+    pairs = list(dict.fromkeys(_pair(grid) for grid in sorted(found, key=lambda grid: -_strength(grid, shares))))
+    scales: dict[Ranking, float] = {}  # decades of the dearest cell: one colour is one cost in all pairs of a metric
+    for grid in found:
+        scales[grid.ranking] = max(scales.get(grid.ranking, LEAST_SCALE), *map(abs, _decades(grid)))
+    drawn: dict[tuple[int, ...], Json] = {}
+    for grid in sorted(found, key=lambda grid: pairs.index(_pair(grid))):
+        metric = metrics.index(headings[_key(grid.ranking)])
+        drawn[metric, pairs.index(_pair(grid))] = _figure(grid, scales[grid.ranking])
     return Choice(
         id="crossed",
         title="Two factors at a time",
         caption="Each cell: the median over all treatments that have both levels, whatever their other levels are,"
-        " against the best treatment of the ranking. Darker is dearer, on a logarithmic scale.",
+        " against the best treatment of the ranking. The stronger the colour, the dearer, on a logarithmic scale"
+        " that all pairs of one metric share.",
         alternative=f"Heat maps of what pairs of levels cost, for {len(metrics)} metrics and {len(pairs)} pairs of"
         " factors. The tables of effects above tell what two factors do together.",
         selects=(("metric", tuple(metrics)), ("factors", tuple(pairs))),
@@ -49,7 +59,16 @@ def _pair(grid: Grid) -> str:
     return f"{grid.rows[0]} by {grid.columns[0]}"
 
 
-def _figure(grid: Grid) -> Json:
+def _strength(grid: Grid, shares: Mapping[str, float]) -> float:
+    return shares.get(grid.rows[0], 0.0) + shares.get(grid.columns[0], 0.0)
+
+
+def _decades(grid: Grid) -> list[float]:
+    better = grid.ranking.metric.better
+    return [math.log10(times_dearer(better, cell.overhead)) for cell in grid.cells.values()]
+
+
+def _figure(grid: Grid, scale: float) -> Json:
     (row, rows), (column, columns) = grid.rows, grid.columns
     better = grid.ranking.metric.better
     cells = [[grid.cells.get((one, other)) for other in columns] for one in rows]
@@ -57,7 +76,6 @@ def _figure(grid: Grid) -> Json:
         [None if cell is None else round_off(math.log10(times_dearer(better, cell.overhead))) for cell in line]
         for line in cells
     ]
-    known = [value for line in z for value in line if value is not None]
     pairs = list(itertools.product(range(len(rows)), range(len(columns))))
     mark = ", emulated" if grid.emulated else ""
     axis = {**AXIS, "showgrid": False, "tickangle": 0, "automargin": True}
@@ -66,8 +84,8 @@ def _figure(grid: Grid) -> Json:
             {
                 "type": "heatmap",
                 "z": z,
-                "zmin": min([0.0, *known]),
-                "zmax": max([0.02, *known]),
+                "zmin": 0.0,
+                "zmax": round_off(scale),
                 "colorscale": SCALE,
                 "showscale": False,
                 "xgap": 2,
@@ -103,7 +121,7 @@ def _figure(grid: Grid) -> Json:
             },
             "yaxis": {
                 **axis,
-                "title": {"text": escape(row), "font": {"size": 13}},
+                "title": {"text": escape(row), "standoff": 12, "font": {"size": 13}},
                 "tickvals": list(range(len(rows))),
                 "ticktext": [escape(name or "–") for name in rows],
                 "range": [len(rows) - 0.5, -0.5],

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 
-from vmtax.report.latency import JUDGED, Curve, Distribution, percentile
+from vmtax.report.latency import Curve, Distribution, percentile
 from vmtax.report.picture.base import AXIS, LAYER_STYLES, Picture, emulation, escape, frame
 from vmtax.result import Json
 from vmtax.units import format_value
 
 HEIGHT = 320
+LEGEND_CHARACTERS = 44  # of a line
+LEGEND_PIXELS, FREE_LINES = 19, 3  # of a line; so many take no room from the curves that they need
 # Shares with a tick. The axis is log10 of 1 / (1 - share): each nine gets as much room as the one before.
 ROLES = {  # (dash, marker, colour) of the best and the worst of many
     "best": ("longdash", "triangle-up", "var(--level-3)"),
@@ -31,17 +34,10 @@ def _picture(number: int, distribution: Distribution) -> Picture:
     return Picture(
         id=f"latency-{number}",
         title=distribution.name,
-        caption=_caption(distribution),
+        caption="",
         alternative=f"Latency of {distribution.name} by percentile: {told}. The table below holds the percentiles.",
         figure={"data": [_line(curve) for curve in curves], "layout": _layout(curves, emulated)},
     )
-
-
-def _caption(distribution: Distribution) -> str:
-    if not any(curve.role for curve in distribution.curves):
-        return ""
-    rest = f"; {distribution.others} more are not drawn" if distribution.others else ""
-    return f"Of many treatments the best and the worst by {percentile(JUDGED)}{rest}."
 
 
 def _in_words(curve: Curve) -> str:
@@ -56,11 +52,11 @@ def _line(curve: Curve) -> Json:
     if curve.second:
         dash, symbol = ("dashdot", "cross-thin-open")
     mark = " (emulated)" if curve.emulated else ""
-    name = f"{escape(curve.treatment)}{f', {curve.role}' if curve.role else ''}"
+    name = f"{escape(curve.treatment)}{f' ({curve.role})' if curve.role else ''}"
     return {
         "type": "scatter",
         "mode": "lines+markers",
-        "name": f"{name}{mark}",
+        "name": "<br>".join(map(escape, _legend(curve))),
         "x": [_place(share) for share, _ in curve.points],
         "y": [seconds for _, seconds in curve.points],
         "line": {"color": colour, "width": 1.75, "dash": dash},
@@ -74,6 +70,13 @@ def _line(curve: Curve) -> Json:
     }
 
 
+def _legend(curve: Curve) -> list[str]:
+    """Lines of the curve's name: the role first, for a long name's end is what a narrow picture cuts off."""
+    role = f"{curve.role}: " if curve.role else ""
+    text = f"{role}{curve.treatment}{' (emulated)' if curve.emulated else ''}"
+    return textwrap.wrap(text, LEGEND_CHARACTERS, break_on_hyphens=False, subsequent_indent="  ") or [text]
+
+
 def _layout(curves: Sequence[Curve], emulated: str) -> Json:
     last = max(_place(curve.points[-1][0]) for curve in curves)
     ticks = [share for share in TICKS if _place(share) <= last + 0.01]
@@ -81,7 +84,7 @@ def _layout(curves: Sequence[Curve], emulated: str) -> Json:
     values = list(_seconds(low, high))
     title = f"share of operations{f', {emulated}' if emulated else ''}"
     return {
-        **frame(HEIGHT),
+        **frame(HEIGHT + LEGEND_PIXELS * max(0, sum(len(_legend(curve)) for curve in curves) - FREE_LINES)),
         "xaxis": {
             **AXIS,
             "title": {"text": title, "standoff": 8, "font": {"size": 13}},

@@ -28,7 +28,7 @@ from vmtax.report.standing import Ranked
 from vmtax.report.view import cost, figures, first_treatments, label, medians
 from vmtax.result import Experiment, Json, Metric
 from vmtax.stopping import Stopping
-from vmtax.units import format_percent, format_value
+from vmtax.units import TIMES, format_percent, format_value
 
 ROW_PIXELS, LINE_PIXELS = 20, 15  # of a label of one line; of each further line
 NARROW_PIXELS, NARROW_LINE = 26, 14  # of a row whose label stands above its point, without; of each line of it
@@ -130,7 +130,7 @@ def _picture(number: int, ranking: Ranking, told: Ranked, rows: Sequence[_Row], 
     return Picture(
         id=f"rank-{number}",
         title=told.heading,
-        caption=told.reading + (_host_words(host, metric) if host else ""),
+        caption=_caption(ranking, host),
         alternative=(
             f"{told.heading}: {len(entries)} treatments, best first. Best is {best}; {top} of {len(entries)} are in the"
             f" top set; last is {worst.treatment}, {figures(worst.overhead, worst.low, worst.high)[0]} {cost(metric)}."
@@ -138,8 +138,8 @@ def _picture(number: int, ranking: Ranking, told: Ranked, rows: Sequence[_Row], 
         ),
         figure={
             "data": traces,
-            "layout": _layout(rows, what, dearness_axis(metric.better, low, high, 6)),
-            "narrow": {"layout": _narrow(rows, what, dearness_axis(metric.better, low, high, 4))},
+            "layout": _layout(rows, what, dearness_axis(metric.better, low, high, 9)),
+            "narrow": {"layout": _narrow(rows, what, dearness_axis(metric.better, low, high, 5))},
         },
     )
 
@@ -165,9 +165,24 @@ def _is_beyond(host: _Host | None, metric: Metric, low: float) -> bool:
     return host is not None and math.log10(times_dearer(metric.better, host.overhead)) < low
 
 
+def _caption(ranking: Ranking, host: _Host | None) -> str:
+    left_out = f", {ranking.left_out} incomplete left out" if ranking.left_out else ""
+    told = f" {_host_words(host, ranking.metric)}" if host else ""
+    needed = stats.minimum_rounds(stats.ALPHA)
+    few = "" if ranking.rounds >= needed else f" Nothing can be called beaten before {needed} rounds have them all."
+    return f"{cost(ranking.metric).capitalize()} against the best, over {ranking.rounds} rounds{left_out}.{few}{told}"
+
+
 def _host_words(host: _Host, metric: Metric) -> str:
-    amount, interval = figures(host.overhead, host.low, host.high)
-    return f" The host itself, without a guest: {amount} {interval}".rstrip() + "."
+    """ "The host itself, without a guest, gives 59 % more than the best [31, 88]."."""
+    overhead, low, high = host.overhead, host.low, host.high
+    more = (overhead < 0) == (metric.better == "higher")
+    if overhead < 0:
+        overhead, low, high = -overhead, None if high is None else -high, None if low is None else -low
+    amount, interval = figures(overhead, low, high)
+    verb = "gives" if metric.better == "higher" else "takes"
+    direction = "" if amount.endswith(TIMES) else " more than" if more else " less than"
+    return f"The host itself, without a guest, {verb} {amount}{direction or ' of'} the best {interval}".rstrip() + "."
 
 
 def _trace(kind: int, rows: Sequence[_Row], ranking: Ranking) -> Json | None:
@@ -247,6 +262,7 @@ def _layout(rows: Sequence[_Row], what: str, axis: Json) -> Json:
             **_rows_axis(rows),
             "automargin": True,
             "tickfont": FAMILY,
+            **{"ticks": "outside", "ticklen": 6, "tickcolor": "rgba(0,0,0,0)"},
             "ticktext": [_bold(row, "<br>".join(map(escape, row.label.lines))) for row in rows],
         },
         "annotations": [
@@ -260,7 +276,7 @@ def _narrow(rows: Sequence[_Row], what: str, axis: Json) -> Json:
     wrapped = [textwrap.wrap(row.label.plain, NARROW_CHARACTERS, break_on_hyphens=False) for row in rows]
     lines = max(map(len, wrapped))
     height = len(rows) * (NARROW_PIXELS + NARROW_LINE * lines) + FOOT_PIXELS + 2 * LEGEND_PIXELS
-    above = {"yanchor": "bottom", "yshift": 6}
+    above = {"yanchor": "bottom", "yshift": 6, "bgcolor": "var(--paper)", "borderpad": 0}  # lines end at the words
     labels = [
         {**_text(row, place, _bold(row, "<br>".join(map(escape, text))), 0, "left", NARROW_SIZE), **above}
         for place, (row, text) in enumerate(zip(rows, wrapped, strict=True))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 
 from vmtax.report.picture.base import (
     AXIS,
@@ -16,26 +17,27 @@ from vmtax.report.picture.base import (
     round_off,
 )
 from vmtax.report.short import varying
-from vmtax.report.spoken import pattern_words
 from vmtax.report.tradeoff import Figure, Point, Tradeoff
 from vmtax.result import Json
 from vmtax.units import format_value
 
 HEIGHT = 440
 FEWEST_TICKS = 3
+HOST = "host, without a guest"
+LEAST_REACH = 0.15  # decades by which the host may widen an axis
 OTHERS = "other levels"  # of a factor with more levels than there are styles
 
 
-def tradeoff_picture(found: Sequence[Tradeoff], strongest: str | None = None) -> Choice | None:
+def tradeoff_picture(found: Sequence[Tradeoff], shares: Mapping[str, float]) -> Choice | None:
     """All cases in one place, those of each layer and side apart; None without any.
 
-    `strongest`: the factor that the marks tell at first.
+    `shares`: of a factor, what it explains; the marks tell the strongest at first.
     """
     if not found:
         return None
     cases = list(dict.fromkeys(map(_case, found)))
     factors = list(dict.fromkeys(name for one in found for name in varying([point.treatment for point in one.points])))
-    factors.sort(key=lambda name: name != strongest)
+    factors.sort(key=lambda name: -shares.get(name, 0.0))
     drawn: dict[tuple[int, ...], Json] = {
         ((cases.index(_case(one)), place) if factors else (cases.index(_case(one)),)): _figure(one, factor)
         for one in found
@@ -45,8 +47,8 @@ def tradeoff_picture(found: Sequence[Tradeoff], strongest: str | None = None) ->
     return Choice(
         id="tradeoff",
         title="Speed against what it costs the host",
-        caption="Up is faster, left is cheaper for the host. The line joins those that no other guest beats in both, by"
-        " the estimates; where intervals overlap, the order may be chance.",
+        caption="Up is faster, left is cheaper for the host. The line joins those, filled, that no other guest beats in"
+        " both, by the estimates; where intervals overlap, the order may be chance.",
         alternative=f"Operations per second against host CPU time for each operation, for {len(cases)} cases. In the"
         f" first, {cases[0]}, no guest is both faster and cheaper than: {', '.join(joined)}.",
         selects=(("case", tuple(cases)), ("marks tell", tuple(factors))) if factors else (("case", tuple(cases)),),
@@ -55,8 +57,7 @@ def tradeoff_picture(found: Sequence[Tradeoff], strongest: str | None = None) ->
 
 
 def _case(one: Tradeoff) -> str:
-    words = pattern_words(one.case)
-    return f"{one.case}{f' ({words})' if words else ''}, {one.layer}{f', {one.side}' if one.side else ''}"
+    return f"{one.name}, {one.layer}{f' {one.side}' if one.side else ''}"
 
 
 def _figure(one: Tradeoff, factor: str) -> Json:
@@ -71,11 +72,12 @@ def _figure(one: Tradeoff, factor: str) -> Json:
             rest = [point for point in one.points if point.treatment.levels.get(factor, "") not in kept]
             traces.append(_points(OTHERS, rest, colour, symbol))
             break
-    if one.host:
+    host = one.host
+    if host and _near(host, one.points):
         style = LAYER_STYLES["host"]
-        traces.append(_points("host, without a guest", [one.host], style.colour, style.symbol))
+        traces.append(_points(HOST, [host], style.colour, style.symbol))
     emulated = emulation([point.emulated for point in one.points])
-    shown = [*one.points, *([one.host] if one.host else [])]
+    shown = [*one.points, *([host] if host and _near(host, one.points) else [])]
     return {
         "data": traces,
         "layout": {
@@ -89,11 +91,38 @@ def _figure(one: Tradeoff, factor: str) -> Json:
                 },
             },
             "yaxis": {
-                **_axis([point.speed for point in shown], "1/s"),
+                **_axis([point.speed for point in shown], "1/s", above=0.0 if host in shown or not host else 0.1),
                 "automargin": True,
                 "title": {"text": "operations", "font": {"size": 13}},
             },
+            "annotations": [_beyond(host, one.points)] if host and not _near(host, one.points) else [],
         },
+    }
+
+
+def _near(host: Point, points: Sequence[Point]) -> bool:
+    """Whether the host can be drawn without squeezing the guests into a corner."""
+    for values, own in (
+        ([point.speed.value for point in points], host.speed.value),
+        ([point.price.value for point in points], host.price.value),
+    ):
+        low, high = math.log10(min(values)), math.log10(max(values))
+        reach = max(high - low, LEAST_REACH)
+        if not low - reach <= math.log10(own) <= high + reach:
+            return False
+    return True
+
+
+def _beyond(host: Point, points: Sequence[Point]) -> Json:
+    """Where a host that is far away would be, in words."""
+    cheaper = host.price.value < min(point.price.value for point in points)
+    dearer = host.price.value > max(point.price.value for point in points)
+    told = f"{HOST}: {format_value(host.speed.value, '1/s')}, {format_value(host.price.value, 's')} each"
+    arrows = ("← " if cheaper else "", " →" if dearer else "")
+    return {
+        **{"text": f"{arrows[0]}{told}{arrows[1]}", "xref": "paper", "yref": "paper", "showarrow": False},
+        **{"x": 1 if dearer else 0, "xanchor": "right" if dearer else "left", "y": 1, "yanchor": "top"},
+        "font": {"size": 12, "color": "var(--muted)"},
     }
 
 
@@ -110,12 +139,13 @@ def _front(points: Sequence[Point]) -> Json:
         "name": "best of both",
         "x": [round_off(point.price.value) for point in ordered],
         "y": [round_off(point.speed.value) for point in ordered],
-        "line": {"color": "var(--muted)", "width": 1.5, "dash": "dot", "shape": "hv"},
+        "line": {"color": "var(--muted)", "width": 1.5, "dash": "solid", "shape": "hv"},
         "hoverinfo": "skip",
     }
 
 
-def _points(name: str, points: Sequence[Point], colour: str, symbol: str) -> Json:
+def _points(name: str, found: Sequence[Point], colour: str, symbol: str) -> Json:
+    points = sorted(found, key=lambda point: point.best)  # the legend shows the first one's marker
     return {
         "type": "scatter",
         "mode": "markers",
@@ -124,10 +154,20 @@ def _points(name: str, points: Sequence[Point], colour: str, symbol: str) -> Jso
         "y": [round_off(point.speed.value) for point in points],
         "error_x": _arms([point.price for point in points], colour),
         "error_y": _arms([point.speed for point in points], colour),
-        "marker": {"symbol": symbol, "color": colour, "size": 9, "line": {"color": colour, "width": 1}},
+        "marker": {
+            "symbol": [_filled(symbol, point.best) for point in points],
+            "color": colour,
+            "size": 9,
+            "line": {"color": colour, "width": 1.5},
+        },
         "text": ["<br>".join(_hover(point)) for point in points],
         "hovertemplate": "%{text}<extra></extra>",
     }
+
+
+def _filled(symbol: str, best: bool) -> str:
+    """Filled for the best of both, open for those that another beats in both."""
+    return symbol if best or symbol.endswith("-open") else f"{symbol}-open"
 
 
 def _arms(found: Sequence[Figure], colour: str) -> Json:
@@ -157,11 +197,12 @@ def _told(found: Figure, unit: str) -> str:
     return f"{format_value(found.value, unit)}{ends}"
 
 
-def _axis(found: Sequence[Figure], unit: str) -> Json:
-    """Logarithmic, over all values and intervals, with round numbers for ticks."""
+def _axis(found: Sequence[Figure], unit: str, above: float = 0.0) -> Json:
+    """Logarithmic, over all values and intervals, with round numbers for ticks; `above`: more room, a share of it."""
     decades = [math.log10(end) for one in found for end in (one.value, one.low, one.high) if end]
     room = 0.06 * (max(decades) - min(decades)) or 0.05
     low, high = min(decades) - room, max(decades) + room
+    high += above * (high - low)
     for steps in ((1,), (1, 3), (1, 2, 5), (1, 1.5, 2, 3, 5, 7), tuple(1 + step / 10 for step in range(0, 90, 2))):
         ticks = [
             step * 10.0**decade
@@ -177,6 +218,6 @@ def _axis(found: Sequence[Figure], unit: str) -> Json:
         "range": [round_off(low), round_off(high)],
         "tickangle": 0,
         "tickvals": [round_off(tick) for tick in ticks],
-        "ticktext": [format_value(tick, unit).replace(".00", "").replace(".0 ", " ") for tick in ticks],
+        "ticktext": [re.sub(r"\.0+(?= )|(?<=\.\d)0+(?= )", "", format_value(tick, unit)) for tick in ticks],
         "minorloglabels": "none",
     }
