@@ -181,8 +181,8 @@ def _host_words(host: _Host, metric: Metric) -> str:
         overhead, low, high = -overhead, None if high is None else -high, None if low is None else -low
     amount, interval = figures(overhead, low, high)
     verb = "gives" if metric.better == "higher" else "takes"
-    direction = "" if amount.endswith(TIMES) else " more than" if more else " less than"
-    return f"The host itself, without a guest, {verb} {amount}{direction or ' of'} the best {interval}".rstrip() + "."
+    direction = "as much as" if amount.endswith(TIMES) else "more than" if more else "less than"
+    return f"The host itself, without a guest, {verb} {amount} {direction} the best {interval}".rstrip() + "."
 
 
 def _trace(kind: int, rows: Sequence[_Row], ranking: Ranking) -> Json | None:
