@@ -35,8 +35,7 @@ NARROW_PIXELS, NARROW_LINE = 26, 14  # of a row whose label stands above its poi
 FOOT_PIXELS, LEGEND_PIXELS = 56, 34
 CHARACTER_PIXELS = 7.3  # of a label
 LABEL_SIZE = 12
-NARROW_CHARACTERS = 44  # of a label, beside its value, on a telephone
-NARROW_SIZE = 10.5
+NARROW = ((44, 10.5), (54, 9.0))  # (characters of a label beside its value on a telephone, size): the first that does
 FURTHEST = 1.0  # decades that the host may widen the scale by; beyond that it is told at the edge
 KINDS = (  # (what the legend says, marker, colour)
     ("best, and ties within ±{}", "diamond", "var(--vm)"),
@@ -273,17 +272,17 @@ def _layout(rows: Sequence[_Row], what: str, axis: Json) -> Json:
 
 def _narrow(rows: Sequence[_Row], what: str, axis: Json) -> Json:
     """For a telephone: a label and its median stand above the point."""
-    wrapped = [textwrap.wrap(row.label.plain, NARROW_CHARACTERS, break_on_hyphens=False) for row in rows]
+    longest = max(len(row.label.plain) for row in rows)
+    characters, size = next((pair for pair in NARROW if longest <= pair[0]), NARROW[-1])
+    wrapped = [textwrap.wrap(row.label.plain, characters, break_on_hyphens=False) for row in rows]
     lines = max(map(len, wrapped))
     height = len(rows) * (NARROW_PIXELS + NARROW_LINE * lines) + FOOT_PIXELS + 2 * LEGEND_PIXELS
     above = {"yanchor": "bottom", "yshift": 6, "bgcolor": "var(--paper)", "borderpad": 0}  # lines end at the words
     labels = [
-        {**_text(row, place, _bold(row, "<br>".join(map(escape, text))), 0, "left", NARROW_SIZE), **above}
+        {**_text(row, place, _bold(row, "<br>".join(map(escape, text))), 0, "left", size), **above}
         for place, (row, text) in enumerate(zip(rows, wrapped, strict=True))
     ]
-    values = [
-        {**_text(row, place, _bold(row, row.value), 1, "right", NARROW_SIZE), **above} for place, row in enumerate(rows)
-    ]
+    values = [{**_text(row, place, _bold(row, row.value), 1, "right", size), **above} for place, row in enumerate(rows)]
     return {
         **_common(what, axis, height),
         "margin": {"l": 8, "r": 8, "t": 2 * LEGEND_PIXELS, "b": FOOT_PIXELS},
