@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from tests.sample import sample_experiment
-from tests.unit.test_report_html import hostile
+from tests.sample_storage import storage_experiment
+from tests.unit.test_report_html import figures_in, hostile
 from vmtax.compare import comparisons
 from vmtax.report.html import render_html
 from vmtax.result import Experiment
@@ -39,6 +40,26 @@ setTimeout(() => {
     one.getBoundingClientRect().right > 401 && !one.closest(".scroll, svg")).map((one) => one.outerHTML.slice(0, 80));
   const told = { drawn: page.dataset.pictures, width: page.clientWidth, scroll: page.scrollWidth, wide };
   document.documentElement.dataset.told = JSON.stringify(told);
+}, 10000);
+</script>"""
+
+
+# The page in a frame; another pair of factors is chosen there, and what the pictures then show is told.
+CHOOSING = """<!doctype html><body><iframe width="1100" height="900" style="border: 0"></iframe><script>
+const frame = document.querySelector("iframe");
+frame.srcdoc = %s;
+const titles = (page) => [...page.querySelectorAll("#crossed .xtitle, #crossed .ytitle")].map((one) => one.textContent);
+setTimeout(() => {
+  const page = frame.contentDocument;
+  const before = titles(page);
+  const select = page.querySelectorAll('select[data-plot="crossed"]')[1];
+  select.value = "5";
+  select.dispatchEvent(new Event("change"));
+  setTimeout(() => {
+    const rows = page.querySelectorAll("#rank-1 .yaxislayer-above .ytick text").length;
+    const told = { drawn: page.documentElement.dataset.pictures, before, after: titles(page), rows };
+    document.documentElement.dataset.told = JSON.stringify(told);
+  }, 2000);
 }, 10000);
 </script>"""
 
@@ -75,10 +96,11 @@ def loaded(page: Path, profile: Path, theme: str = LIGHT) -> tuple[str, list[str
 
 
 def figures(page: Path) -> dict[str, Any]:
-    """The figures that the page holds, by id."""
-    data = re.search(r'<script type="application/json" id="figures">(.*?)</script>', page.read_text(), re.DOTALL)
-    assert data
-    return dict(json.loads(data[1]))
+    """The figures that the page shows at first, by id."""
+    return {
+        id: next(iter(figure["choices"].values())) if "choices" in figure else figure
+        for id, figure in figures_in(page.read_text()).items()
+    }
 
 
 def test_the_pictures_are_drawn(tmp_path: Path) -> None:
@@ -100,14 +122,33 @@ def test_the_pictures_are_drawn(tmp_path: Path) -> None:
         assert drawn.count('<button type="button"') == len(shown)  # saving the picture, and nothing that uploads it
 
 
-def test_nothing_sticks_out_on_a_telephone(tmp_path: Path) -> None:
-    page = written(sample_experiment(treatments=12, rounds=8, failures=3), tmp_path / "report.html")
-    frame = tmp_path / "frame.html"
-    frame.write_text(NARROW % json.dumps(page.read_text()).replace("</", "<\\/"))
-    document, complaints = loaded(frame, tmp_path / "profile")
+def told_by(frame: str, experiment: Experiment, directory: Path) -> Any:
+    """What the script of a page says that frames the report."""
+    page = written(experiment, directory / "report.html")
+    file = directory / "frame.html"
+    file.write_text(frame % json.dumps(page.read_text()).replace("</", "<\\/"))
+    document, complaints = loaded(file, directory / "profile")
     told = re.search(r'data-told="([^"]*)"', document)
     assert complaints == [] and told
-    assert json.loads(html.unescape(told[1])) == {"drawn": "drawn", "width": 400, "scroll": 400, "wide": []}
+    return json.loads(html.unescape(told[1]))
+
+
+@pytest.mark.parametrize(
+    "experiment",
+    [sample_experiment(treatments=12, rounds=8, failures=3), storage_experiment(many=True)],
+    ids=["", "with 72 treatments"],
+)
+def test_nothing_sticks_out_on_a_telephone(experiment: Experiment, tmp_path: Path) -> None:
+    told = told_by(NARROW, experiment, tmp_path)
+    assert told == {"drawn": "drawn", "width": 400, "scroll": 400, "wide": []}
+
+
+def test_another_pair_of_factors_can_be_chosen(tmp_path: Path) -> None:
+    told = told_by(CHOOSING, storage_experiment(), tmp_path)
+    assert told["drawn"] == "drawn" and told["rows"] == 25
+    before, after = ("".join(told[when]) for when in ("before", "after"))
+    assert "disk.cache" in before and "disk.bus" in before
+    assert "disk.filesystem" in after and "disk.format" in after and "disk.cache" not in after
 
 
 @pytest.mark.parametrize("policy", [True, False], ids=["", "also without its policy"])

@@ -19,21 +19,33 @@ from typing import TYPE_CHECKING
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from vmtax import __version__
+from vmtax import __version__, schedule
+from vmtax.compare import boot_numbers
+from vmtax.ranking import effects, rankings
 from vmtax.report import iterations
 from vmtax.report.beside import HEADS as BESIDE_HEADS
 from vmtax.report.beside import READING as BESIDE_READING
 from vmtax.report.beside import beside
+from vmtax.report.crossed import grids
+from vmtax.report.decides import Deciding, deciding
 from vmtax.report.glossary import GLOSSARY, term_id
-from vmtax.report.latency import distributions, percentile, tabled
+from vmtax.report.latency import JUDGED, distributions, percentile, tabled
 from vmtax.report.noise import READING, noise_floor
 from vmtax.report.order import THIRDS_ROUNDS, courses
 from vmtax.report.outlier import FEWEST, outliers
-from vmtax.report.picture import forests, latency_pictures, order_picture
+from vmtax.report.picture import (
+    crossed_picture,
+    forests,
+    latency_pictures,
+    order_picture,
+    rank_pictures,
+    tradeoff_picture,
+)
 from vmtax.report.scores import TITLE as STORAGE_TITLE
 from vmtax.report.scores import storage
 from vmtax.report.standing import decided, factor_tables, ranked
 from vmtax.report.summary import CONFIDENCE, banner, findings, headline, headline_metrics, machine_name, sureness
+from vmtax.report.tradeoff import tradeoffs
 from vmtax.report.view import View, cost, deviation, flat_facts, label, title, view
 from vmtax.result import Comparison, Experiment
 from vmtax.units import format_duration, format_value
@@ -51,7 +63,19 @@ def render_html(experiment: Experiment, comparisons: Sequence[Comparison], mix: 
     latencies = distributions(experiment)
     course = courses(experiment, metrics.values())
     overheads, tails, order = forests(shown, metrics), latency_pictures(latencies), order_picture(course)
-    drawn = {picture.id: picture.figure for picture in (*overheads, *tails, *((order,) if order else ()))}
+    numbers = boot_numbers(schedule.counted_in(experiment))
+    primary = experiment.plan.get("primary", ())
+    of_primary = {key: found for key, found in numbers.items() if key[0].name in primary}
+    # A host's own backings come last.
+    order_of = tuple(sorted(rankings(experiment, of_primary), key=lambda ranking: ranking.layer == "host"))
+    told = ranked(experiment, known=order_of)
+    ranks = rank_pictures(experiment, order_of, told, numbers)
+    found = effects(experiment, of_primary)
+    decides = deciding(experiment, found)
+    crossed = crossed_picture(grids(experiment, order_of, numbers), told, _shares(decides))
+    tradeoff = tradeoff_picture(tradeoffs(experiment, numbers), _shares(decides))
+    pictures = (*overheads, *ranks, *filter(None, (crossed, tradeoff)), *tails, *((order,) if order else ()))
+    drawn = {picture.id: picture.drawing for picture in pictures}
     script = _own_text("page.js")
     plotly = _plotly() if drawn else b""
     page = _environment().get_template("page.html.j2")
@@ -75,13 +99,15 @@ def render_html(experiment: Experiment, comparisons: Sequence[Comparison], mix: 
         beside_reading=BESIDE_READING,
         floors=noise_floor(experiment, comparisons),
         floor_reading=READING,
-        rankings=ranked(experiment, primary_only=True),
-        effects=factor_tables(experiment),
+        rankings=list(zip(told, ranks, strict=True)),
+        effects=list(zip(factor_tables(experiment, found), decides, strict=True)),
+        crossed=crossed,
+        tradeoff=tradeoff,
         storage=storage(experiment, mix),
         storage_title=STORAGE_TITLE,
         decided=list(decided(experiment, comparisons)),
         policy=_policy(script.encode(), plotly),
-        figure_data=_script_json(drawn) if drawn else None,
+        figure_data=_gzipped(_json(drawn)) if drawn else None,
         plotly=_packed(plotly),
         style=_own_text("style.css"),
         script=script,
@@ -115,6 +141,7 @@ def _environment() -> Environment:
         term_id=term_id,
         title=title,
         FEWEST=FEWEST,
+        JUDGED=JUDGED,
         MOST_OUTLIERS=MOST_OUTLIERS,
         THIRDS_ROUNDS=THIRDS_ROUNDS,
     )
@@ -123,19 +150,28 @@ def _environment() -> Environment:
 
 def _whole(text: str) -> str:
     """`text` whose numbers stay on one line with their units."""
-    return re.sub(r"(?<=\d) (?=%|ms\b|s\b|m\b|h\b|d\b)|(?<=\d [mhd]) (?=\d)", "\N{NO-BREAK SPACE}", text)
+    return re.sub(r"(?<=\d) (?=%|ms\b|s\b|m\b|h\b|d\b|[KM]?i?B\b)|(?<=\d [mhd]) (?=\d)", "\N{NO-BREAK SPACE}", text)
 
 
 def _own_text(name: str) -> Markup:
     return Markup(resources.files("vmtax.report").joinpath("page", name).read_text("utf-8"))  # ours, not measured
 
 
-def _script_json(data: object) -> Markup:
-    """JSON that cannot end the script element it stands in, nor open a comment."""
-    text = json.dumps(data, allow_nan=False, separators=(",", ":"))
-    for character in "<>&":
-        text = text.replace(character, f"\\u{ord(character):04x}")
-    return Markup(text)
+def _json(data: object) -> bytes:
+    return json.dumps(data, allow_nan=False, separators=(",", ":")).encode()
+
+
+def _shares(decides: Sequence[Deciding]) -> dict[str, float]:
+    """Factor -> the share that it explains, of the metric of which it explains most."""
+    found: dict[str, float] = {}
+    for term in (term for one in decides for term in one.terms):
+        found[term.name] = max(found.get(term.name, 0.0), term.share)
+    return found
+
+
+def _gzipped(data: bytes) -> Markup:
+    """Letters and digits, whatever was measured; page.js inflates it."""
+    return Markup(base64.b64encode(gzip.compress(data, compresslevel=9, mtime=0)).decode())
 
 
 @lru_cache(maxsize=1)
@@ -149,8 +185,8 @@ def _plotly() -> bytes:
 
 @lru_cache(maxsize=1)
 def _packed(script: bytes) -> Markup:
-    """Compressed to a third; page.js inflates it."""
-    return Markup(base64.b64encode(gzip.compress(script, compresslevel=9, mtime=0)).decode())
+    """Compressed to a third; once for all reports, for it takes a while."""
+    return _gzipped(script)
 
 
 def _policy(*scripts: bytes) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from vmtax import schedule
 from vmtax.emulation import emulated_treatments
@@ -13,6 +13,8 @@ from vmtax.report.view import Number, first_treatments, title
 from vmtax.result import Experiment, Treatment, Trial
 from vmtax.units import format_value
 
+FEWEST = 3  # treatments of a layer from which on its best and its worst are shown beside its first
+JUDGED = 0.99  # the share of operations by which they are; less where that is not told
 TABLED = (0.5, 0.9, 0.99, 0.999, 0.9999)  # shares that the table tells
 
 
@@ -26,6 +28,7 @@ class Curve:
     emulated: bool
     rounds: int
     points: tuple[tuple[float, float], ...]  # (share of operations, seconds: median over rounds), rising
+    role: str = ""  # "best" or "worst" of its layer's treatments; "" of the first one
 
     def at(self, share: float) -> Number | None:
         """What that share of the operations took at most; None where too few operations tell it."""
@@ -35,11 +38,12 @@ class Curve:
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """One case, with the first treatment of each layer, on each side, that has latencies."""
+    """One case, with the first treatment of each layer, on each side, and the best and the worst of many."""
 
     workload: str
     case: str
     curves: tuple[Curve, ...]
+    others: int = 0  # treatments that have latencies and are not among the curves
 
     @property
     def name(self) -> str:
@@ -51,14 +55,38 @@ def distributions(experiment: Experiment) -> tuple[Distribution, ...]:
     """Every case whose trials kept their latencies, in order of appearance."""
     sides = dict.fromkeys(treatment.side for treatment in experiment.treatments)
     named = {t.name: t for side in sides for t in first_treatments(experiment.treatments, side).values()}
-    first, names = named.values(), named.keys()
+    compared = {t.name: t for t in experiment.treatments if t.repeats is None} | named
     emulated = emulated_treatments(experiment)
     kept: dict[tuple[str, str], dict[str, list[Trial]]] = defaultdict(lambda: defaultdict(list))
     for trial in schedule.counted_in(experiment):
-        if trial.status == "ok" and trial.latencies and trial.treatment in names:
+        if trial.status == "ok" and trial.latencies and trial.treatment in compared:
             kept[trial.workload, trial.case][trial.treatment].append(trial)
-    found = (Distribution(*case, tuple(_curves(first, trials, emulated))) for case, trials in kept.items())
-    return tuple(distribution for distribution in found if distribution.curves)
+    found = []
+    for case, trials in kept.items():
+        curves = {curve.treatment: curve for curve in _curves(compared.values(), trials, emulated)}
+        shown = _shown(curves, compared, named)
+        if shown:
+            found.append(Distribution(*case, shown, len(curves) - len(shown)))
+    return tuple(found)
+
+
+def _shown(
+    curves: Mapping[str, Curve], treatments: Mapping[str, Treatment], first: Mapping[str, Treatment]
+) -> tuple[Curve, ...]:
+    """The first of each layer, then its best and its worst where it has many; layers from the host upward."""
+    layers: dict[tuple[str, str], list[Curve]] = defaultdict(list)
+    for name, curve in curves.items():
+        layers[treatments[name].side, curve.layer].append(curve)
+    shown = {name: curves[name] for name in first if name in curves}
+    for (_, layer), members in layers.items():
+        shares = set.intersection(*({share for share, _ in curve.points} for curve in members))
+        judged = max((share for share in shares if share <= JUDGED), default=None)
+        if layer == "host" or len(members) < FEWEST or judged is None:
+            continue
+        ordered = sorted(members, key=lambda curve: dict(curve.points)[judged])
+        for role, curve in (("best", ordered[0]), ("worst", ordered[-1])):
+            shown[curve.treatment] = replace(curve, role=role)
+    return tuple(shown.values())
 
 
 def tabled(found: Iterable[Distribution]) -> tuple[float, ...]:

@@ -80,7 +80,14 @@ def _table(score: Score, experiment: Experiment, emulated: frozenset[str]) -> Ra
     article = _kind(score) in ARTICLE
     made_of = (ARTICLE_READING if score.mean == "arithmetic" else GEOMETRIC_READING) if article else MIX_READING
     heading = f"Storage for {_name(score)}, {_place(score, sides(experiment))}"
-    return Ranked(ranking.metric, heading, lines, f"{made_of} {what_is_claimed(ranking, 'Score lost')}")
+    return Ranked(
+        ranking.metric,
+        ranking.layer,
+        ranking.side,
+        heading,
+        lines,
+        f"{made_of} {what_is_claimed(ranking, 'Score lost')}",
+    )
 
 
 def _lines(made: Scores, experiment: Experiment, emulated: frozenset[str]) -> Iterator[str]:

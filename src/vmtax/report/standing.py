@@ -40,38 +40,52 @@ class Ranked:
     """One metric of one layer."""
 
     metric: Metric
+    layer: str
+    side: str  # Treatment.side of them all
     heading: str  # "Disk randread-4k-qd1 operations, vm"
     lines: tuple[Line, ...]
     reading: str  # what the claims rest on
 
 
-def ranked(experiment: Experiment, *, primary_only: bool = False) -> tuple[Ranked, ...]:
-    """The rankings in words; only those of the plan's primary metrics where that is asked for."""
+def ranked(
+    experiment: Experiment, *, primary_only: bool = False, known: Sequence[Ranking] | None = None
+) -> tuple[Ranked, ...]:
+    """The rankings in words; only those of the plan's primary metrics where that is asked for.
+
+    `known`: `rankings` of the experiment, where they have been made already.
+    """
     emulated = emulated_treatments(experiment)
     primary = experiment.plan.get("primary", ())
     where = sides(experiment)
     return tuple(
         Ranked(
             ranking.metric,
+            ranking.layer,
+            ranking.side,
             _heading(ranking.metric, ranking.layer, where[ranking.side]),
             tuple(standing(entry, ranking, emulated) for entry in ranking.standings),
             what_is_claimed(ranking, cost(ranking.metric).capitalize()),
         )
-        for ranking in rankings(experiment)
+        for ranking in (rankings(experiment) if known is None else known)
         if not primary_only or ranking.metric.name in primary
     )
 
 
-def factor_tables(experiment: Experiment) -> tuple[Ranked, ...]:
-    """What each factor does, one table for each primary metric and layer; the strongest first."""
+def factor_tables(experiment: Experiment, known: Sequence[FactorEffect] | None = None) -> tuple[Ranked, ...]:
+    """What each factor does, one table for each primary metric and layer; the strongest first.
+
+    `known`: `effects` of the experiment, where they have been found already.
+    """
     emulated = {t.layer for t in experiment.treatments if t.name in emulated_treatments(experiment)}
     where = sides(experiment)
     grouped: dict[tuple[Metric, str, str], list[FactorEffect]] = {}
-    for effect in effects(experiment):
+    for effect in effects(experiment) if known is None else known:
         grouped.setdefault((effect.metric, effect.layer, effect.side), []).append(effect)
     return tuple(
         Ranked(
             metric,
+            layer,
+            side,
             _heading(metric, layer, where[side]),
             tuple(_effect(effect, layer in emulated) for effect in sorted(found, key=lambda effect: -effect.share)),
             "Least squares on logs with rounds as blocks; a level against its factor's first, over all other factors;"

@@ -33,6 +33,7 @@ LABELS = {  # a metric's name, or its last part, the measure -> what people call
     "ready_seconds": "launch to first answer",
     "kernel_seconds": "the kernel's share of it",
     "shutdown_seconds": "shutdown",
+    "host_cpu_seconds": "host CPU per operation",
     "local_cpu": "CPUs busy, own end",
     "peer_cpu": "CPUs busy, far end",
 }
@@ -238,7 +239,9 @@ def label(metric: Metric) -> str:
 
 def cost(metric: Metric) -> str:
     """What an overhead of this metric is: "throughput lost", "more time"."""
-    return "throughput lost" if metric.better == "higher" else COSTS.get(metric.unit, "more of it")
+    if metric.better == "higher":
+        return "throughput lost"
+    return "more CPU time" if split(metric)[2] == "host_cpu_seconds" else COSTS.get(metric.unit, "more of it")
 
 
 def figures(fraction: float, low: float | None, high: float | None) -> tuple[str, str]:

@@ -2,16 +2,20 @@
 "use strict";
 (() => {
   const root = document.documentElement;
-  const figures = JSON.parse(document.getElementById("figures").textContent);
+  let figures = {};
   // plotly.js 4 by default offers a button that uploads the chart to a server: it must never be here.
   const options = { responsive: true, displaylogo: false, displayModeBar: "hover", modeBarButtons: [["toImage"]],
     showSendToCloud: false, plotlyServerURL: "", typesetMath: false };
 
+  const inflated = (id) => {
+    const packed = Uint8Array.from(atob(document.getElementById(id).textContent), (c) => c.charCodeAt(0));
+    return new Response(new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"))).text();
+  };
+
   const inflate = async () => {
-    const packed = Uint8Array.from(atob(document.getElementById("plotly").textContent), (c) => c.charCodeAt(0));
-    const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
+    figures = JSON.parse(await inflated("figures"));
     const script = document.createElement("script");
-    script.textContent = await new Response(stream).text();
+    script.textContent = await inflated("plotly");
     document.head.append(script);
   };
 
@@ -29,15 +33,29 @@
   // Paper is told its width here: its layout is made after the last moment at which a script can measure it.
   const paperWidth = (plot) => (plot.closest(".pair") ? 340 : 690);
 
-  const draw = () => {
+  const narrow = "(max-width: 40rem)";
+  const selects = (id) => [...document.querySelectorAll("select[data-plot]")].filter((one) => one.dataset.plot === id);
+
+  // Of several figures in one place the one that is chosen; undefined where those options do not go together.
+  const chosen = (id, figure) => (figure.choices ? figure.choices[selects(id).map((one) => one.value).join("|")] : figure);
+
+  const drawOne = async (id) => {
     const style = getComputedStyle(root);
     const paper = matchMedia("print").matches;
-    return Promise.all(Object.entries(figures).map(([id, figure]) => {
-      const plot = document.getElementById(id);
-      const { data, layout } = coloured(figure, style);
-      return window.Plotly.react(plot, data, paper ? { ...layout, width: paperWidth(plot) } : layout, options);
-    }));
+    const plot = document.getElementById(id);
+    const figure = chosen(id, figures[id]);
+    if (!figure) {
+      window.Plotly.purge(plot);
+      plot.textContent = "Not measured for this metric: choose another pair.";
+      return;
+    }
+    if (!plot.classList.contains("js-plotly-plot")) plot.textContent = "";
+    const { data, layout } = coloured({ ...figure, ...(!paper && matchMedia(narrow).matches ? figure.narrow : {}) }, style);
+    plot.style.minHeight = `${layout.height}px`;
+    await window.Plotly.react(plot, data, paper ? { ...layout, width: paperWidth(plot) } : layout, options);
   };
+
+  const draw = () => Promise.all(Object.keys(figures).map(drawOne));
 
   // What is folded on the screen is not lost on paper, but for the long lists of where a warning holds.
   const folded = [];
@@ -57,7 +75,10 @@
     root.dataset.pictures = "drawn";
     // The picture's label and the tables tell it better than its loose axis texts would.
     document.querySelectorAll(".plot svg.main-svg").forEach((svg) => { svg.setAttribute("aria-hidden", "true"); });
-    for (const query of ["(prefers-color-scheme: dark)", "print"]) {
+    document.querySelectorAll("select[data-plot]").forEach((one) => {
+      one.addEventListener("change", () => { drawOne(one.dataset.plot).catch(failed); });
+    });
+    for (const query of ["(prefers-color-scheme: dark)", "print", narrow]) {
       matchMedia(query).addEventListener("change", () => { draw().catch(failed); });
     }
   }).catch(failed);

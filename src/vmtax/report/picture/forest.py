@@ -14,6 +14,7 @@ from vmtax.result import Json, Metric
 ROW_PIXELS = 44  # with several contrasts
 LINE_PIXELS = 18  # of one line of a label
 LABEL_CHARACTERS = 28
+MOST_SETTINGS = 12  # of a case; more than that are told by the rankings
 FRAME_PIXELS = 96  # axis and legend
 # Marker and colour, so that neither alone must tell the series apart.
 STYLES = {  # (layer of the baseline, layer of the treatment)
@@ -111,6 +112,8 @@ def _settings(view: View, headline_metrics: Mapping[str, Metric]) -> _Forest:
         for case in section.cases:
             place = next((i for i, row in enumerate(case.rows) if row.metric == metric), None)
             shown = [s for s in case.settings if place is not None and _drawable(s.effects[place])]
+            if len(shown) > MOST_SETTINGS:
+                continue
             if shown and metric:
                 forest.row(f"{_heading(f'{section.title} {case.name}'.strip())}<br>{cost(metric)}")
             for setting in shown:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 
 from vmtax.report.latency import Curve, Distribution, percentile
@@ -11,7 +12,13 @@ from vmtax.result import Json
 from vmtax.units import format_value
 
 HEIGHT = 320
+LEGEND_CHARACTERS = 44  # of a line
+LEGEND_PIXELS, FREE_LINES = 19, 3  # of a line; so many take no room from the curves that they need
 # Shares with a tick. The axis is log10 of 1 / (1 - share): each nine gets as much room as the one before.
+ROLES = {  # (dash, marker, colour) of the best and the worst of many
+    "best": ("longdash", "triangle-up", "var(--level-3)"),
+    "worst": ("dashdot", "triangle-down", "var(--level-4)"),
+}
 TICKS = (0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999)
 
 
@@ -41,23 +48,33 @@ def _in_words(curve: Curve) -> str:
 
 def _line(curve: Curve) -> Json:
     style = LAYER_STYLES[curve.layer]
-    dash, symbol = ("dashdot", "cross-thin-open") if curve.second else (style.dash, style.symbol)
+    dash, symbol, colour = ROLES.get(curve.role, (style.dash, style.symbol, style.colour))
+    if curve.second:
+        dash, symbol = ("dashdot", "cross-thin-open")
     mark = " (emulated)" if curve.emulated else ""
+    name = f"{escape(curve.treatment)}{f' ({curve.role})' if curve.role else ''}"
     return {
         "type": "scatter",
         "mode": "lines+markers",
-        "name": f"{escape(curve.treatment)}{mark}",
+        "name": "<br>".join(map(escape, _legend(curve))),
         "x": [_place(share) for share, _ in curve.points],
         "y": [seconds for _, seconds in curve.points],
-        "line": {"color": style.colour, "width": 1.75, "dash": dash},
-        "marker": {"symbol": symbol, "color": style.colour, "size": 6, "line": {"color": style.colour}},
+        "line": {"color": colour, "width": 1.75, "dash": dash},
+        "marker": {"symbol": symbol, "color": colour, "size": 6, "line": {"color": colour}},
         "text": [
-            f"<b>{escape(curve.treatment)}</b>{mark}<br>{percentile(share)}: {format_value(seconds, 's')}"
+            f"<b>{name}</b>{mark}<br>{percentile(share)}: {format_value(seconds, 's')}"
             f"<br>median of {curve.rounds} round{'' if curve.rounds == 1 else 's'}"
             for share, seconds in curve.points
         ],
         "hovertemplate": "%{text}<extra></extra>",
     }
+
+
+def _legend(curve: Curve) -> list[str]:
+    """Lines of the curve's name: the role first, for a long name's end is what a narrow picture cuts off."""
+    role = f"{curve.role}: " if curve.role else ""
+    text = f"{role}{curve.treatment}{' (emulated)' if curve.emulated else ''}"
+    return textwrap.wrap(text, LEGEND_CHARACTERS, break_on_hyphens=False, subsequent_indent="  ") or [text]
 
 
 def _layout(curves: Sequence[Curve], emulated: str) -> Json:
@@ -67,7 +84,7 @@ def _layout(curves: Sequence[Curve], emulated: str) -> Json:
     values = list(_seconds(low, high))
     title = f"share of operations{f', {emulated}' if emulated else ''}"
     return {
-        **frame(HEIGHT),
+        **frame(HEIGHT + LEGEND_PIXELS * max(0, sum(len(_legend(curve)) for curve in curves) - FREE_LINES)),
         "xaxis": {
             **AXIS,
             "title": {"text": title, "standoff": 8, "font": {"size": 13}},

@@ -1,0 +1,383 @@
+"""The pictures of many treatments: rankings, factor against factor, speed against its price, what decides."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from tests.sample_storage import FACTORS, PRIMARY, storage_experiment
+from tests.unit.test_report_html import Page, figures_in, html
+from vmtax import schedule
+from vmtax.compare import boot_numbers
+from vmtax.ranking import Ranking, effects, rankings
+from vmtax.report.crossed import Grid, grids
+from vmtax.report.decides import Deciding, deciding, share_text
+from vmtax.report.latency import distributions
+from vmtax.report.picture import crossed_picture, latency_pictures, rank_pictures, tradeoff_picture
+from vmtax.report.picture.base import dearness_axis, times_dearer
+from vmtax.report.short import WRAPPED, factor_words, shortened
+from vmtax.report.spoken import pattern_words, spoken
+from vmtax.report.standing import ranked
+from vmtax.report.tradeoff import pareto, steadied, tradeoffs
+from vmtax.result import Experiment, Measurement, Metric, Treatment
+
+SMALL_WRITES, DEEP_READS, FIRST, REWRITE, TAIL = PRIMARY
+EXPERIMENT = storage_experiment()
+
+
+def numbers_of(experiment: Experiment) -> Mapping[tuple[Metric, str], Mapping[int, float]]:
+    return boot_numbers(schedule.counted_in(experiment))
+
+
+def guests(experiment: Experiment) -> tuple[Ranking, ...]:
+    primary = experiment.plan["primary"]
+    return tuple(r for r in rankings(experiment) if r.metric.name in primary and r.layer == "vm")
+
+
+def pictures(experiment: Experiment) -> list[Any]:
+    found = guests(experiment)
+    return list(rank_pictures(experiment, found, ranked(experiment, known=found), numbers_of(experiment)))
+
+
+def grid(experiment: Experiment, metric: str, *factors: str) -> Grid:
+    found = grids(experiment, guests(experiment), numbers_of(experiment))
+    return next(g for g in found if g.ranking.metric.name == metric and {g.rows[0], g.columns[0]} == {*factors})
+
+
+def decided(experiment: Experiment, metric: str) -> Deciding:
+    return next(
+        one for one in deciding(experiment, effects(experiment)) if (one.metric.name, one.layer) == (metric, "vm")
+    )
+
+
+def without(experiment: Experiment, measure: str) -> Experiment:
+    """The same experiment in which nothing of that name was measured."""
+
+    def kept(measurements: tuple[Measurement, ...]) -> tuple[Measurement, ...]:
+        return tuple(m for m in measurements if not m.metric.name.endswith(measure))
+
+    trials = tuple(dataclasses.replace(t, measurements=kept(t.measurements)) for t in experiment.trials)
+    return dataclasses.replace(experiment, trials=trials)
+
+
+# --- names
+
+
+def test_names_become_columns_of_what_differs() -> None:
+    found = shortened([t for t in EXPERIMENT.treatments if t.layer == "vm"])
+    assert found.head and found.head.plain.split(" · ") == ["filesystem", "format", "cache", "bus"]
+    assert found.labels["vm"].plain.split(" · ") == ["ext4", "raw", "none", "virtio"]
+    lines = [label.lines[0] for label in (found.head, *found.labels.values())]
+    assert len({*map(len, lines)}) == 1 and " " not in "".join(lines), "a browser makes one of several spaces"
+
+
+def test_names_that_make_too_wide_columns_are_wrapped() -> None:
+    levels = {f"disk.factor-{number}": "a long level" for number in range(5)}
+    other = dict.fromkeys(levels, "another")
+    name = "vm " + " ".join(f"{factor}={level}" for factor, level in other.items())
+    found = shortened([Treatment("vm", "vm", levels), Treatment(name, "vm", other)])
+    assert found.head is None and found.labels["vm"].lines == ("vm, all first levels",)
+    label = found.labels[name]
+    assert len(label.lines) > 1 and all(len(line) <= WRAPPED for line in label.lines)
+    assert label.plain == " ".join(label.lines) == name.removeprefix("vm ").replace("disk.", "")
+
+
+def test_factors_with_the_same_last_word_keep_their_names() -> None:
+    assert factor_words(["disk.cache", "zfs.cache", "disk.bus"]) == {
+        "disk.cache": "disk.cache",
+        "zfs.cache": "zfs.cache",
+        "disk.bus": "bus",
+    }
+
+
+@pytest.mark.parametrize(
+    ("case", "words"),
+    [
+        ("randwrite-4k-qd1", "4 KiB random writes (one at a time)"),
+        ("randread-512-qd1", "512 B random reads (one at a time)"),
+        ("randrw-4k-qd8", "4 KiB mixed random reads and writes (8 at once)"),
+        ("randwrite-4k-fsync", "4 KiB random writes (each with fsync)"),
+        ("read-1m", "1 MiB sequential reads"),
+        ("first-write-64k", "first writes of 64 KiB"),
+        ("rewrite-64k", "rewrites of 64 KiB"),
+        ("something-else", None),
+    ],
+)
+def test_patterns_are_told_in_words(case: str, words: str | None) -> None:
+    assert pattern_words(case) == words
+
+
+def test_what_is_no_pattern_is_called_as_in_the_tables() -> None:
+    assert spoken(Metric("boot.ready_seconds", "s", "lower")) == "Boot launch to first answer"
+    assert spoken(Metric("disk.odd.iops", "1/s", "higher")) == "Disk odd operations"
+    assert spoken(Metric(TAIL, "s", "lower")) == "the p99 latency of 4 KiB random writes (one at a time)"
+
+
+# --- rankings
+
+
+def test_a_ranking_is_drawn_best_first_with_its_kinds_apart() -> None:
+    for ranking, picture in zip(guests(EXPERIMENT), pictures(EXPERIMENT), strict=True):
+        traces = [trace for trace in picture.figure["data"] if trace["mode"] == "markers"]
+        places = sorted((y, x) for trace in traces for x, y in zip(trace["x"], trace["y"], strict=True))
+        assert [y for y, _ in places] == list(range(1, 25)), "row 0 is the columns' head"
+        expected = [times_dearer(ranking.metric.better, entry.overhead) for entry in ranking.standings]
+        assert [x for _, x in places] == pytest.approx(expected, rel=1e-5)
+        assert all(arm >= 0 for t in traces for arm in (*t["error_x"]["array"], *t["error_x"]["arrayminus"]))
+        beaten = next(trace for trace in traces if trace["name"] == "beaten")
+        assert len(beaten["x"]) == sum(not entry.top for entry in ranking.standings) > 0
+        assert len({(t["marker"]["symbol"]) for t in traces}) == len(traces), "not by colour alone"
+        assert all("(emulated)" in text for trace in traces for text in trace["text"])
+        assert "emulated" in picture.figure["layout"]["xaxis"]["title"]["text"]
+
+
+def test_the_host_is_a_line_where_there_is_one() -> None:
+    first, *_ = pictures(EXPERIMENT)
+    (line,) = [trace for trace in first.figure["data"] if trace["mode"] == "lines"]
+    assert line["x"][0] == line["x"][1] < 1 and "The host itself, without a guest, gives " in first.caption
+    bare, *_ = pictures(storage_experiment(host=False))
+    assert not [trace for trace in bare.figure["data"] if trace["mode"] == "lines"]
+    assert "host itself" not in bare.caption
+
+
+def test_a_host_that_is_far_away_does_not_squeeze_the_rest() -> None:
+    trials = tuple(
+        dataclasses.replace(
+            t, measurements=tuple(Measurement(m.metric, m.value * 1000) for m in t.measurements if m.metric.unit != "s")
+        )
+        if t.treatment == "host"
+        else t
+        for t in EXPERIMENT.trials
+    )
+    first, *_ = pictures(dataclasses.replace(EXPERIMENT, trials=trials))
+    assert not [trace for trace in first.figure["data"] if trace["mode"] == "lines"]
+    assert re.search(r"The host itself, without a guest, gives \d+× as much as the best", first.caption)
+    low, high = first.figure["layout"]["xaxis"]["range"]
+    assert high - low < 1.2
+
+
+def test_too_few_complete_rounds_are_said() -> None:
+    first, *_ = pictures(storage_experiment(failed=1))
+    assert "over 5 rounds, 1 incomplete left out. Nothing can be called beaten before 6 rounds" in first.caption
+    assert "beaten" not in {trace["name"] for trace in first.figure["data"]}
+
+
+def test_a_telephone_gets_labels_above_the_points() -> None:
+    for picture in pictures(storage_experiment(many=True)):
+        narrow = picture.figure["narrow"]["layout"]
+        assert narrow["yaxis"]["showticklabels"] is False
+        assert len(narrow["annotations"]) == 2 * 73
+        assert len(picture.figure["layout"]["yaxis"]["ticktext"]) == 73
+
+
+def test_ticks_tell_overheads_whichever_way_is_better() -> None:
+    lost = dearness_axis("higher", -1.1, 1.1, 8)
+    assert dict(zip(lost["ticktext"], lost["tickvals"], strict=True))["50 %"] == 2
+    assert lost["ticktext"][0] == "10× better" and lost["ticktext"][-1] == "90 %" and "0 %" in lost["ticktext"]
+    added = dearness_axis("lower", -0.1, 1.5, 6)
+    assert dict(zip(added["ticktext"], added["tickvals"], strict=True))["100 %"] == 2
+
+
+# --- two factors at a time
+
+
+def test_cells_show_the_shapes() -> None:
+    small = grid(EXPERIMENT, SMALL_WRITES, "disk.cache", "disk.bus").cells
+    assert small["writethrough", "virtio"].overhead > 0.6 > 0.2 > small["none", "virtio"].overhead
+    assert (small["writethrough", "virtio"].treatments, small["writethrough", "virtio"].rounds) == (4, 6)
+    deep = grid(EXPERIMENT, DEEP_READS, "disk.cache", "disk.bus").cells
+    assert deep["none", "ide"].low is not None and deep["none", "ide"].low > 0.5
+    first, again = (grid(EXPERIMENT, metric, "disk.format", "disk.cache").cells for metric in (FIRST, REWRITE))
+    assert first["writeback", "qcow2"].overhead > 0.3 > 0.1 > again["writeback", "qcow2"].overhead
+
+
+def test_what_was_pruned_is_not_measured() -> None:
+    found = grid(EXPERIMENT, SMALL_WRITES, "disk.filesystem", "disk.format")
+    assert found.rows == ("disk.filesystem", FACTORS["disk.filesystem"])
+    assert {*found.cells} == {("ext4", "raw"), ("ext4", "qcow2"), ("xfs", "raw"), ("none", "raw")}
+    told = ranked(EXPERIMENT, known=guests(EXPERIMENT))
+    picture = crossed_picture([found], told, {})
+    assert picture is not None
+    heat, words = picture.figure["data"]
+    assert heat["z"][1][1] is None and words["text"][3] == "not<br>measured"
+    assert words["hovertext"][3].endswith("not measured: no treatment has both, or none of them has a value")
+    assert re.search(r"\[.*\] throughput lost<br>median of 6 treatments, 6 rounds, emulated", words["hovertext"][0])
+
+
+def test_every_pair_and_metric_can_be_chosen() -> None:
+    told = ranked(EXPERIMENT, known=guests(EXPERIMENT))
+    picture = crossed_picture(grids(EXPERIMENT, guests(EXPERIMENT), numbers_of(EXPERIMENT)), told, {"disk.bus": 0.4})
+    assert picture is not None
+    assert [len(options) for _, options in picture.selects] == [5, 6]
+    assert len(picture.figures) == 30 and next(iter(picture.figures)) == (0, 0)
+    assert all("disk.bus" in option for option in picture.selects[1][1][:3]), "what matters more comes first"
+    assert {*picture.drawing["choices"]} == {f"{metric}|{pair}" for metric in range(5) for pair in range(6)}
+
+
+def test_a_lost_guest_costs_its_cell_a_round_not_more() -> None:
+    short = storage_experiment(failed=1)
+    cells = grid(short, SMALL_WRITES, "disk.filesystem", "disk.bus").cells
+    assert cells["none", "ide"].rounds == 5 and cells["none", "ide"].low is None
+    assert cells["none", "virtio"].rounds == 6
+
+
+# --- speed against its price
+
+
+def test_the_best_of_both() -> None:
+    assert pareto([(10, 5), (8, 2), (9, 6), (1, 1), (8, 3)]) == {0, 1, 3}
+    assert pareto([(1, 1), (1, 1)]) == {0, 1}
+
+
+def test_a_machine_that_wanders_widens_no_point() -> None:
+    wander = {1: 1.0, 2: 1.4, 3: 0.8, 4: 1.1, 5: 0.9, 6: 1.3, 7: 1.2}
+    slow, fast, gap = ({n: level * factor for n, level in wander.items()} for factor in (1.0, 2.0, 1.5))
+    del gap[3]
+    found = steadied([slow, fast, gap], 0.05)
+    for one, factor in zip(found, (1.0, 2.0, 1.5), strict=True):
+        assert (one.value == pytest.approx(1.1 * factor) and one.low is None) or one.low == pytest.approx(1.1 * factor)
+    assert [one.rounds for one in found] == [7, 7, 6]
+    assert steadied([{1: 2.0}], 0.05)[0].low is None
+
+
+def test_speed_and_price_are_drawn_by_a_factor() -> None:
+    found = tradeoffs(EXPERIMENT, numbers_of(EXPERIMENT))
+    assert [one.name for one in found] == [f"Disk {metric.split('.')[1]}" for metric in PRIMARY[:4]]
+    picture = tradeoff_picture(found, {"disk.cache": 0.7})
+    assert picture is not None
+    assert picture.selects[1] == ("marks tell", ("disk.cache", "disk.filesystem", "disk.format", "disk.bus"))
+    front, *marks = picture.figure["data"]
+    assert [trace["name"] for trace in marks] == [f"disk.cache={level}" for level in FACTORS["disk.cache"]]
+    kinds = [{symbol.removesuffix("-open") for symbol in trace["marker"]["symbol"]} for trace in marks]
+    assert all(len(kind) == 1 for kind in kinds) and len(set.union(*kinds)) == 3
+    filled = sum(not symbol.endswith("-open") for trace in marks for symbol in trace["marker"]["symbol"])
+    assert filled == len(front["x"]) == sum(point.best for point in found[0].points)
+    (far,) = picture.figure["layout"]["annotations"]
+    assert far["text"].startswith("← host, without a guest: 1"), "20 times cheaper: told at the edge"
+    assert front["x"] == sorted(front["x"]) and front["y"] == sorted(front["y"])
+    assert not [text for trace in marks for text in trace["text"] if "(emulated)" not in text]
+
+
+def test_a_host_that_is_near_is_drawn() -> None:
+    near, *_ = tradeoffs(EXPERIMENT, numbers_of(EXPERIMENT))
+    assert near.host is not None
+    host = dataclasses.replace(near.host, price=near.points[0].price, speed=near.points[0].speed)
+    picture = tradeoff_picture([dataclasses.replace(near, host=host)], {})
+    assert picture is not None
+    assert picture.figure["data"][-1]["name"] == "host, without a guest"
+    assert picture.figure["layout"]["annotations"] == []
+
+
+def test_without_the_price_there_is_no_such_picture() -> None:
+    bare = without(EXPERIMENT, "host_cpu_seconds")
+    assert tradeoffs(bare, numbers_of(bare)) == () and tradeoff_picture((), {}) is None
+    page = html(bare)
+    assert 'id="tradeoff"' not in page and 'id="crossed"' in page
+    guest = tuple(t for t in EXPERIMENT.trials if t.treatment != "host")
+    hostless = dataclasses.replace(EXPERIMENT, trials=guest)
+    assert tradeoffs(hostless, numbers_of(hostless))[0].host is None
+
+
+# --- what decides
+
+
+def test_what_decides_is_a_sentence_and_bars() -> None:
+    small = decided(EXPERIMENT, SMALL_WRITES)
+    assert re.match(
+        r"disk\.cache decides 9\d(\.\d)? % of 4 KiB random writes \(one at a time\); disk\.bus \d", small.sentence
+    )
+    assert small.sentence.endswith(", not distinguishable.") and "disk.filesystem" in small.sentence
+    cache = small.terms[0]
+    assert [level.name for level in cache.levels] == ["writeback against none", "writethrough against none"]
+    assert cache.levels[1].shown and cache.levels[1].interval.startswith("[")
+    assert decided(EXPERIMENT, DEEP_READS).sentence.startswith("disk.bus decides 9")
+    assert "disk.format" in decided(EXPERIMENT, FIRST).sentence
+    prose = Page(html(EXPERIMENT)).prose().replace("\N{NO-BREAK SPACE}", " ")
+    assert small.sentence in prose
+
+
+def test_nothing_that_decides_is_said_so() -> None:
+    effect = next(e for e in effects(EXPERIMENT) if e.layer == "vm")
+    doubtful = dataclasses.replace(effect, low=-0.1, high=0.1, share=0.02)
+    (one,) = deciding(EXPERIMENT, [doubtful])
+    assert one.sentence == (
+        "No factor is shown to matter to 4 KiB random writes (one at a time):"
+        " disk.filesystem 2.0 %, not distinguishable."
+    )
+
+
+def test_shares_are_told_in_two_digits() -> None:
+    told = [share_text(share) for share in (0.0004, 0.0234, 0.0996, 0.714, 0.9951, 1.0)]
+    assert told == ["under 0.1 %", "2.3 %", "10 %", "71 %", "99.5 %", "100 %"]
+
+
+# --- latencies of many
+
+
+def test_of_many_the_best_and_the_worst_are_drawn() -> None:
+    for distribution, picture in zip(
+        distributions(EXPERIMENT), latency_pictures(distributions(EXPERIMENT)), strict=True
+    ):
+        roles = [(curve.layer, curve.role) for curve in distribution.curves]
+        assert len(roles) <= 4 and {("vm", "best"), ("vm", "worst")} <= {*roles} and roles[0] == ("host", "")
+        judged = {c.role: dict(c.points)[0.99] for c in distribution.curves if c.layer == "vm"}
+        assert judged["best"] == min(judged.values()) and judged["worst"] == max(judged.values())
+        assert distribution.others == 27 - len(distribution.curves)
+        styles = [(t["line"]["color"], t["line"]["dash"], t["marker"]["symbol"]) for t in picture.figure["data"]]
+        assert all(len({*column}) == len(styles) for column in zip(*styles, strict=True))
+        assert picture.figure["data"][-1]["name"].startswith("worst: vm")
+
+
+# --- the page
+
+
+def test_the_page_of_a_sweep_is_well_formed() -> None:
+    text = html(storage_experiment(failed=1))
+    page = Page(text)
+    plots = {attrs.get("id"): attrs for _, attrs in page.elements if attrs.get("class") == "plot"}
+    assert {*plots} == {*figures_in(text)}
+    assert all(len(attrs.get("aria-label") or "") > 60 for attrs in plots.values())
+    selects = [attrs for tag, attrs in page.elements if tag == "select"]
+    assert [attrs["data-plot"] for attrs in selects] == ["crossed", "crossed", "tradeoff", "tradeoff"]
+    assert page.count("caption") == page.count("table")
+    ids = [attrs["id"] for _, attrs in page.elements if "id" in attrs]
+    assert len(ids) == len(set(ids))
+
+
+def hostile_sweep(text: str) -> Experiment:
+    """The sweep with a factor, a level and all names that hold `text`."""
+    names = {t.name: t.name.replace("ide", text) for t in EXPERIMENT.treatments}
+    treatments = tuple(
+        dataclasses.replace(
+            t,
+            name=names[t.name],
+            levels={name.replace("bus", text): level.replace("ide", text) for name, level in t.levels.items()},
+        )
+        for t in EXPERIMENT.treatments
+    )
+    trials = tuple(dataclasses.replace(t, treatment=names[t.treatment]) for t in EXPERIMENT.trials)
+    boots = tuple(dataclasses.replace(b, treatment=names[b.treatment]) for b in EXPERIMENT.boots)
+    return dataclasses.replace(EXPERIMENT, treatments=treatments, trials=trials, boots=boots)
+
+
+def test_levels_and_factors_are_text_everywhere() -> None:
+    text = '</option></script><img src=x onerror="alert(1)">%{y}'
+    told, harmless = html(hostile_sweep(text)), Page(html(hostile_sweep("harmless")))
+    page = Page(told)
+    assert [tag for tag, _ in page.elements] == [tag for tag, _ in harmless.elements]
+    assert [sorted(attrs) for _, attrs in page.elements] == [sorted(attrs) for _, attrs in harmless.elements]
+    assert page.prose().count(text) > 20
+    drawn = json.dumps(figures_in(told))
+    assert "<img" not in drawn and "&lt;img" in drawn  # plotly reads its own markup in names
+
+
+def test_a_sweep_with_next_to_nothing_measured_is_shown() -> None:
+    few = tuple(trial for trial in EXPERIMENT.trials if trial.round == 1 and trial.treatment.startswith("vm disk.bus"))
+    assert Page(html(dataclasses.replace(EXPERIMENT, trials=few))).count("h1") == 1
+    none = Page(html(dataclasses.replace(EXPERIMENT, trials=(), boots=())))
+    assert none.count("select") == none.count("figure") == 0
