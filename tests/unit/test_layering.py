@@ -23,6 +23,7 @@ LEVELS = (
     {"layer", "doctor", "interleave"},
     {"environment"},
     {"hosts"},
+    {"advice"},
     {"ranking"},
     {"compare", "plan", "plan_advice", "plan_rules", "plan_yaml", "plan_error", "store"},
     {"lab"},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from string import ascii_lowercase
@@ -9,22 +10,57 @@ from typing import Literal
 
 ROOT_ID = "root"
 DATA_ID = "data"
+THREAD_ID = "thread"
+CONTROLLER_ID = "scsi"
 READY = "vmtax: ready"  # what the guest's init prints when sshd listens
 # Where Linux finds a data disk that is no virtio disk: those share their letters with the root image and its layers.
-DATA_DEVICES = {"ide": "/dev/sda", "nvme": "/dev/nvme0n1"}
-DATA_MODULES = {"virtio": (), "ide": ("ata_piix", "sd_mod"), "nvme": ("nvme",)}
-DATA_DRIVERS = {"virtio": "virtio-blk-pci", "ide": "ide-hd", "nvme": "nvme"}
+DATA_DEVICES = {"virtio-scsi": "/dev/sda", "ide": "/dev/sda", "sata": "/dev/sda", "nvme": "/dev/nvme0n1"}
+DATA_MODULES = {
+    "virtio": (),
+    "virtio-scsi": ("virtio_scsi", "sd_mod"),
+    "ide": ("ata_piix", "sd_mod"),
+    "sata": ("ahci", "sd_mod"),
+    "nvme": ("nvme",),
+}
+# The older PC's IDE and the newer one's AHCI controller take the same disks; _machine chooses between them.
+DATA_DRIVERS = {
+    "virtio": "virtio-blk-pci",
+    "virtio-scsi": "scsi-hd",
+    "ide": "ide-hd",
+    "sata": "ide-hd",
+    "nvme": "nvme",
+}
+THREADED = ("virtio", "virtio-scsi")  # buses that take an iothread and several queues
 
 
 @dataclass(frozen=True, slots=True)
 class Drive:
     """The disk under test, as QEMU on the parent sees it."""
 
-    path: str  # raw file or block device on the parent
-    bus: str = "virtio"  # "virtio", "ide" or "nvme"
+    path: str  # file or block device on the parent
+    bus: str = "virtio"  # "virtio" (virtio-blk), "virtio-scsi", "ide", "sata" or "nvme"
     cache: str = "none"  # QEMU's cache=
     aio: str = "native"  # QEMU's aio=
     iops_limit: int = 0  # reads and writes that QEMU lets through in a second; 0: no limit
+    format: str = "raw"  # "raw" or "qcow2"
+    iothread: bool = False  # a thread of its own instead of QEMU's main loop; virtio buses only
+    queues: int = 0  # of a virtio bus; 0: as many as QEMU sees fit
+    discard: str = "ignore"  # "unmap": what the guest discards is given back to the parent
+
+    @staticmethod
+    def of_levels(path: str, levels: Mapping[str, str]) -> Drive:
+        """A treatment's levels of `disk.*`; what is not named keeps the default of a Drive."""
+        queues = levels.get("disk.queues", "auto")
+        return Drive(
+            path,
+            bus=levels.get("disk.bus", "virtio"),
+            cache=levels.get("disk.cache", "none"),
+            aio=levels.get("disk.aio", "native"),
+            format=levels.get("disk.format", "raw"),
+            iothread=levels.get("disk.iothread") == "on",
+            queues=0 if queues == "auto" else int(queues),
+            discard=levels.get("disk.discard", "ignore"),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +134,12 @@ def kernel_arguments(spec: GuestSpec) -> str:
 
 
 def _machine(spec: GuestSpec) -> str:
+    return machine_type(spec.data)
+
+
+def machine_type(data: Drive | None) -> str:
     # Only the older PC has an IDE controller; q35 has AHCI in its place.
-    return "pc" if spec.data and spec.data.bus == "ide" else "q35"
+    return "pc" if data and data.bus == "ide" else "q35"
 
 
 def cpu_arguments(accelerator: Literal["kvm", "tcg"]) -> tuple[str, ...]:
@@ -119,13 +159,33 @@ def _root(spec: GuestSpec) -> tuple[str, ...]:
 
 
 def _data(spec: GuestSpec) -> tuple[str, ...]:
-    if spec.data is None:
-        return ()
-    data = spec.data
-    how = f"cache={data.cache},aio={data.aio},{_throttling(data)}"
-    drive = f"if=none,id={DATA_ID},format=raw,{how}file={escaped(data.path)}"
+    return data_arguments(spec.data) if spec.data else ()
+
+
+def data_arguments(data: Drive) -> tuple[str, ...]:
+    """The disk under test alone, with what it takes beside it: an iothread, a SCSI controller."""
+    discard = "discard=unmap," if data.discard == "unmap" else ""
+    how = f"cache={data.cache},aio={data.aio},{discard}{_throttling(data)}"
+    drive = f"if=none,id={DATA_ID},format={data.format},{how}file={escaped(data.path)}"
+    thread = ("-object", f"iothread,id={THREAD_ID}") if _threaded(data) else ()
     # An NVMe device must have a serial number; the others may.
-    return ("-drive", drive, "-device", f"{DATA_DRIVERS[data.bus]},drive={DATA_ID},serial={DATA_ID}")
+    device = f"{DATA_DRIVERS[data.bus]},drive={DATA_ID},serial={DATA_ID}"
+    if data.bus == "virtio-scsi":
+        controller = f"virtio-scsi-pci,id={CONTROLLER_ID}{_thread_and_queues(data, 'num_queues')}"
+        return (*thread, "-drive", drive, "-device", controller, "-device", f"{device},bus={CONTROLLER_ID}.0")
+    return (*thread, "-drive", drive, "-device", f"{device}{_thread_and_queues(data, 'num-queues')}")
+
+
+def _threaded(data: Drive) -> bool:
+    return data.iothread and data.bus in THREADED
+
+
+def _thread_and_queues(data: Drive, queues: str) -> str:
+    """Options of the device that has the queues; `queues` is what it calls their number."""
+    if data.bus not in THREADED:
+        return ""
+    thread = f",iothread={THREAD_ID}" if data.iothread else ""
+    return thread + (f",{queues}={data.queues}" if data.queues else "")
 
 
 def _throttling(data: Drive) -> str:
