@@ -98,7 +98,7 @@ def test_what_cannot_be_tried_says_why(shared_local: LocalMachine, qemu: Qemu, o
     backing = Backing(PurePosixPath(path), {})
     impossible = Drive(str(path), cache="writeback", aio="native")
     found = {f.name: f for f in features(shared_local, qemu, backing, impossible, PurePosixPath(on_disk))}
-    assert states(found) == "durable file" and found["savevm"].state == "not tried"
+    assert states(found) == "durable file thin" and found["savevm"].state == "not tried"
     assert "aio=native" in found["savevm"].words
     missing = features(shared_local, qemu, backing, Drive(str(path)), PurePosixPath(on_disk), qemu_img=("no-such",))
     assert {f.state for f in missing if f.name in ("savevm", "snapshots", "thin")} == {"not tried"}

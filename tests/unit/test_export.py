@@ -18,26 +18,26 @@ def commands(levels: dict[str, str], path: str | None = None) -> list[str]:
 @pytest.mark.parametrize(
     ("levels", "path", "expected"),
     [
-        ({}, "/images/a.raw", ["qemu-img create -q -f raw /images/a.raw 10737418240"]),
+        ({}, "/images/a.raw", ["qemu-img create -q -f raw /images/a.raw 10G"]),
         (
             {"disk.format": "qcow2", "disk.preallocation": "metadata", "disk.cluster_size": "16KiB"},
             "/images/a.qcow2",
-            ["qemu-img create -q -f qcow2 -o preallocation=metadata,cluster_size=16384 /images/a.qcow2 10737418240"],
+            ["qemu-img create -q -f qcow2 -o preallocation=metadata,cluster_size=16384 /images/a.qcow2 10G"],
         ),
         (
             {"disk.volume": "lvm", "disk.filesystem": "none"},
             "/dev/fast/a",
-            ["lvcreate --name a --size 10737418240b fast"],
+            ["lvcreate --name a --size 10G fast"],
         ),
         (
             {"disk.volume": "lvm-thin", "disk.filesystem": "none"},
             None,
-            ["lvcreate --type thin --name vm1 --virtualsize 10737418240b VG/THINPOOL"],
+            ["lvcreate --type thin --name vm1 --virtualsize 10G VG/THINPOOL"],
         ),
         (
             {"disk.volume": "zvol", "disk.filesystem": "none", "zfs.volblocksize": "16KiB", "zfs.recordsize": "1MiB"},
             None,
-            ["zfs create -o volblocksize=16384 -V 10737418240 POOL/vm1"],
+            ["zfs create -o volblocksize=16384 -V 10G POOL/vm1"],
         ),
         (
             {"disk.volume": "raidz1-dataset", "zfs.recordsize": "128KiB", "zfs.compression": "lz4"},
@@ -45,24 +45,25 @@ def commands(levels: dict[str, str], path: str | None = None) -> list[str]:
             [
                 "zpool create POOL raidz1 DISK1 DISK2 DISK3 DISK4",
                 "zfs create -o recordsize=131072 -o compression=lz4 POOL/vm1",
-                "qemu-img create -q -f raw /POOL/vm1/vm1.raw 10737418240",
+                "qemu-img create -q -f raw /POOL/vm1/vm1.raw 10G",
             ],
         ),
         (
             {"disk.volume": "zvol", "disk.filesystem": "ext4", "disk.format": "qcow2", "disk.preallocation": "off"},
             None,
             [
-                "zfs create -V 11811160064 POOL/vm1",
+                "zfs create -V 11G POOL/vm1",
                 "mkfs.ext4 /dev/zvol/POOL/vm1",
+                "mkdir -p /srv/vm1",
                 "mount /dev/zvol/POOL/vm1 /srv/vm1",
-                "qemu-img create -q -f qcow2 -o preallocation=off /srv/vm1/vm1.qcow2 10737418240",
+                "qemu-img create -q -f qcow2 -o preallocation=off /srv/vm1/vm1.qcow2 10G",
             ],
         ),
         ({"disk.filesystem": "none"}, "/dev/sdx", []),
         (
             {"disk.filesystem": "none", "disk.format": "qcow2", "disk.preallocation": "full"},
             "/dev/sdx",
-            ["qemu-img create -q -f qcow2 /dev/sdx 10737418240"],
+            ["qemu-img create -q -f qcow2 /dev/sdx 10G"],
         ),
     ],
 )
@@ -70,6 +71,12 @@ def test_the_commands_make_what_the_disk_is_kept_in(
     levels: dict[str, str], path: str | None, expected: list[str]
 ) -> None:
     assert commands(levels, path) == expected
+
+
+def test_sizes_are_written_as_every_tool_reads_them() -> None:
+    assert [export({}, "/a", size).backing[0][-1] for size in (32 * GIB, 3 * 2**20, 1000)] == ["32G", "3M", "1000"]
+    odd = export({"disk.volume": "lvm", "disk.filesystem": "ext4"}, size=GIB).backing[0]
+    assert odd[odd.index("--size") + 1] == "1127M", "with room for the file system's own"
 
 
 def test_a_path_stays_one_word_everywhere() -> None:

@@ -90,7 +90,7 @@ class Advice:
                 text += _wrapped(f"{option.treatment}: {_told(option)}", width, "- ", "  ")
         others = sum(not option.in_pareto_set for option in self.options)
         if others:
-            text += _wrapped(f"{others} more meet all needs, and some choice above leaves no reason for them.", width)
+            text += _wrapped(f"{others} more: for each, one of these is no worse in anything.", width)
         text += self._refusals(width)
         if self.export is not None:
             text += ["", *self.export.lines(width)]

@@ -119,27 +119,49 @@ def _backing(levels: Mapping[str, str], path: str, size: int) -> Iterator[Argv]:
     if volume.startswith("lvm"):
         group, name = _group_and_name(device)
         if volume == "lvm":
-            yield ("lvcreate", "--name", name, "--size", f"{room}b", group)
+            yield ("lvcreate", "--name", name, "--size", _written(room), group)
         else:
-            yield (*("lvcreate", "--type", "thin", "--name", name), "--virtualsize", f"{room}b", f"{group}/{THIN_POOL}")
+            yield (
+                *("lvcreate", "--type", "thin", "--name", name),
+                "--virtualsize",
+                _written(room),
+                f"{group}/{THIN_POOL}",
+            )
     elif volume.endswith("zvol"):
-        yield ("zfs", "create", *_zfs(levels, "zfs.recordsize"), "-V", str(room), device.removeprefix("/dev/zvol/"))
+        yield (
+            "zfs",
+            "create",
+            *_zfs(levels, "zfs.recordsize"),
+            "-V",
+            _written(room),
+            device.removeprefix("/dev/zvol/"),
+        )
     elif volume.endswith("dataset"):
         yield ("zfs", "create", *_zfs(levels, "zfs.volblocksize"), f"{POOL}/{NAME}")
     if system in ("ext4", "xfs", "btrfs"):
+        directory = path.rpartition("/")[0]
         yield (f"mkfs.{system}", device)
-        yield ("mount", device, path.rpartition("/")[0])
+        yield ("mkdir", "-p", directory)
+        yield ("mount", device, directory)
     if is_file:
-        yield tuple(create_image(levels, path, size))
+        yield tuple(create_image(levels, path, _written(size)))
     elif levels.get("disk.format", "raw") != "raw":
         # A device has its blocks already, or its volume decides.
         kept = {name: level for name, level in levels.items() if name != "disk.preallocation"}
-        yield tuple(create_image(kept, path, size))
+        yield tuple(create_image(kept, path, _written(size)))
 
 
 def _rounded(size: float) -> int:
     """To whole MiB, upwards."""
     return math.ceil(size / 2**20) * 2**20
+
+
+def _written(size: int) -> str:
+    """As all of these tools read it: "32G" of 1024 to the third; bytes where it is no whole number of MiB."""
+    for factor, unit in ((GIB, "G"), (2**20, "M")):
+        if size % factor == 0:
+            return f"{size // factor}{unit}"
+    return str(size)
 
 
 def _group_and_name(device: str) -> tuple[str, str]:
@@ -157,6 +179,10 @@ def _zfs(levels: Mapping[str, str], other: str) -> Iterator[str]:
             yield from ("-o", f"{option}={parse_bytes(value) if size else value}")
 
 
+def _is_device(path: str) -> bool:
+    return path.startswith("/dev/") and not path.startswith("/dev/shm/")
+
+
 def _libvirt(drive: Drive) -> tuple[str, tuple[str, ...]]:
     if drive.bus not in _TARGETS:
         return "", (
@@ -164,7 +190,7 @@ def _libvirt(drive: Drive) -> tuple[str, tuple[str, ...]]:
             " ones may; put the QEMU arguments into <qemu:commandline>.",
         )
     bus, target = _TARGETS[drive.bus]
-    kind, source = ("block", "dev") if drive.path.startswith("/dev/") else ("file", "file")
+    kind, source = ("block", "dev") if _is_device(drive.path) else ("file", "file")
     words = f"name='qemu' type='{drive.format}' cache='{drive.cache}' io='{drive.aio}'"
     if drive.discard == "unmap":
         words += " discard='unmap'"
@@ -246,21 +272,22 @@ def _unsaid(levels: Mapping[str, str]) -> Iterator[str]:
 
 
 def _commands(commands: tuple[Argv, ...], width: int) -> Iterator[str]:
+    """As a shell takes them; broken only in front of an option, which keeps its value beside it."""
     for argv in commands:
-        rows = textwrap.wrap(
-            " ".join(_glued(argv)), width - 4, break_long_words=False, break_on_hyphens=False, subsequent_indent="  "
-        )
-        for number, row in enumerate(rows):
-            yield f"  {row.replace(_GLUE, ' ')}" + (" \\" if number < len(rows) - 1 else "")
-
-
-_GLUE = "\0"
-
-
-def _glued(argv: Argv) -> Iterator[str]:
-    """Words as a shell takes them; one that has a space in it is not broken there."""
-    for word in argv:
-        yield shlex.quote(word).replace(" ", _GLUE)
+        pieces: list[str] = []
+        for word in map(shlex.quote, argv):
+            if not pieces or word.startswith("-"):
+                pieces.append(word)
+            else:
+                pieces[-1] += f" {word}"
+        rows = [f"  {pieces[0]}"]
+        for piece in pieces[1:]:
+            if len(rows[-1]) + len(piece) + 3 <= width:  # a space, and " \\" at the end
+                rows[-1] += f" {piece}"
+            else:
+                rows[-1] += " \\"
+                rows.append(f"    {piece}")
+        yield from rows
 
 
 def _note(note: str, width: int) -> list[str]:

@@ -38,6 +38,7 @@ FEATURES: Mapping[str, str] = {
 DOCUMENTED = "documented"
 SCRATCH_BYTES = 64 * 2**20  # above what qcow2 needs for itself with its largest clusters
 THIN = 0.5  # share of a fresh image's size that it may take and still be thin
+ZVOLS = "/dev/zvol/"
 QEMU_SECONDS = 30.0
 SNAPSHOT = "vmtax"
 # Every level of a treatment that is an option of qemu-img create -> its name there.
@@ -96,8 +97,10 @@ def image_options(levels: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def create_image(levels: Mapping[str, str], path: str, size: int, tool: Sequence[str] = ("qemu-img",)) -> list[str]:
-    """The argv that makes the image `path` of `size` bytes. A device takes no preallocation, only qcow2 its others."""
+def create_image(
+    levels: Mapping[str, str], path: str, size: int | str, tool: Sequence[str] = ("qemu-img",)
+) -> list[str]:
+    """The argv that makes the image `path` of `size` bytes (or "32G")."""
     options = image_options(levels)
     words = [*tool, "create", "-q", "-f", levels.get("disk.format", "raw")]
     return [*words, *(("-o", ",".join(options)) if options else ()), path, str(size)]
@@ -121,7 +124,7 @@ def features(
     kind = machine.try_run("stat", "-L", "-c", "%F", str(backing.path)).stdout.strip()
     is_file = kind.startswith("regular")
     found = {
-        "durable": durable(machine, backing, attachment.cache),
+        "durable": durable(machine, backing, attachment.cache, is_file=is_file),
         "file": _file(kind),
         "thin": Feature("thin", "not tried", "", "no scratch image could be made"),
         "pause-on-full": when_full or Feature("pause-on-full", "not tried", "", "needs root, and a guest of the image"),
@@ -148,16 +151,17 @@ def documented_durability(cache: str, sync: str = "standard") -> Feature:
     return Feature("durable", "yes", DOCUMENTED, f"cache={cache} flushes the host's disk{each}")
 
 
-def durable(machine: Machine, backing: Backing, cache: str) -> Feature:
+def durable(machine: Machine, backing: Backing, cache: str, *, is_file: bool) -> Feature:
     """The settings as documented, and what lies below the disk on this machine."""
     claimed = documented_durability(cache, backing.levels.get("zfs.sync", "standard"))
     if claimed.state == "no":
         return claimed
     path = str(backing.path)
-    told = machine.try_run("findmnt", "-n", "-o", "FSTYPE,OPTIONS,SOURCE", "--target", path).stdout.split(maxsplit=2)
-    kind, options, source = told if len(told) == 3 else ("", "", "")
-    if path.startswith("/dev/"):
-        kind, options, source = ("zfs" if path.startswith("/dev/zvol/") else ""), "", path.removeprefix("/dev/zvol/")
+    if is_file:
+        told = machine.try_run("findmnt", "-n", "-o", "FSTYPE,OPTIONS,SOURCE", "--target", path).stdout
+        kind, options, source = (*told.split(maxsplit=2), "", "", "")[:3]
+    else:
+        kind, options, source = ("zfs" if path.startswith(ZVOLS) else ""), "", path.removeprefix(ZVOLS)
     how = f"{DOCUMENTED}; findmnt, zfs get" if kind == "zfs" else f"{DOCUMENTED}; findmnt"
     if kind in ("tmpfs", "ramfs"):
         return Feature("durable", "no", how, f"{backing.path.parent} is a {kind}, kept in memory")
@@ -200,8 +204,8 @@ def _thin_file(machine: Machine, image: PurePosixPath) -> Feature:
 
 def _thin_device(machine: Machine, backing: Backing) -> Feature:
     path = str(backing.path)
-    if path.startswith("/dev/zvol/"):
-        asked = ("zfs", "get", "-H", "-p", "-o", "value", "refreservation", path.removeprefix("/dev/zvol/"))
+    if path.startswith(ZVOLS):
+        asked = ("zfs", "get", "-H", "-p", "-o", "value", "refreservation", path.removeprefix(ZVOLS))
         told = machine.run(*asked).strip()
         thin = told in ("none", "0")
         return Feature("thin", "yes" if thin else "no", "zfs get refreservation", f"refreservation={told}")
