@@ -95,7 +95,7 @@ def test_a_feature_that_was_not_tried_does_not_count_as_there() -> None:
     assert advise(experiment, ["savevm"]).refused == ((FAST, "savevm: not tried (so it said)"),)
 
 
-@pytest.mark.parametrize("name", ["disk.cache=unsafe", "disk.cache=none zfs.sync=disabled"])
+@pytest.mark.parametrize("name", ["disk.cache=unsafe", "disk.volume=zvol zfs.sync=disabled"])
 def test_what_loses_data_is_never_recommended_unless_that_is_accepted(name: str) -> None:
     experiment = run({name: 30_000, SLOW: 9_000})
     found = advise(experiment)
@@ -105,6 +105,11 @@ def test_what_loses_data_is_never_recommended_unless_that_is_accepted(name: str)
     assert accepted.choice and accepted.choice.treatment == name
     assert any("--accept-loss" in note for note in accepted.notes)
     assert advise(experiment, ["durable"], accept_loss=True).choice == found.choice
+
+
+def test_what_zfs_is_told_means_nothing_where_there_is_none() -> None:
+    found = advise(run({"disk.volume=plain zfs.sync=disabled": 30_000, SLOW: 9_000}))
+    assert found.choice and found.choice.treatment == "disk.volume=plain zfs.sync=disabled"
 
 
 def test_a_disk_that_the_host_keeps_in_memory_is_not_recommended_either() -> None:

@@ -39,7 +39,7 @@ def found_features(experiment: Experiment) -> Known:
 def durability(features: Sequence[Feature], levels: Mapping[str, str]) -> Feature:
     """As the run found it; of a run that did not look, as documented."""
     found = next((feature for feature in features if feature.name == "durable"), None)
-    return found or documented_durability(levels.get("disk.cache", "none"), levels.get("zfs.sync", "standard"))
+    return found or documented_durability(levels)
 
 
 def loses_data(features: Sequence[Feature], levels: Mapping[str, str]) -> str | None:

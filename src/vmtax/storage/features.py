@@ -40,6 +40,8 @@ SCRATCH_BYTES = 64 * 2**20  # above what qcow2 needs for itself with its largest
 THIN = 0.5  # share of a fresh image's size that it may take and still be thin
 ZVOLS = "/dev/zvol/"
 QEMU_SECONDS = 30.0
+# A file system that allocates late has not done so before. One command: each costs 0.3 s on an emulated host.
+BLOCKS = ("sh", "-c", 'sync "$1" && exec stat -c "%b %B" "$1"', "sh")
 SNAPSHOT = "vmtax"
 # Every level of a treatment that is an option of qemu-img create -> its name there.
 IMAGE_OPTIONS = {
@@ -141,11 +143,13 @@ def features(
     return tuple(found[name] for name in FEATURES)
 
 
-def documented_durability(cache: str, sync: str = "standard") -> Feature:
+def documented_durability(levels: Mapping[str, str]) -> Feature:
     """From the settings alone. Pure. Sources: this module's docstring."""
+    cache = levels.get("disk.cache", "none")
     if cache == "unsafe":
         return Feature("durable", "no", DOCUMENTED, "cache=unsafe ignores the guest's flushes")
-    if sync == "disabled":
+    on_zfs = levels.get("disk.volume", "plain").endswith(("zvol", "dataset"))  # a level that means nothing elsewhere
+    if on_zfs and levels.get("zfs.sync") == "disabled":
         return Feature("durable", "no", DOCUMENTED, "zfs.sync=disabled answers a flush before the data are on disk")
     each = " with every write" if cache in ("writethrough", "directsync") else ""
     return Feature("durable", "yes", DOCUMENTED, f"cache={cache} flushes the host's disk{each}")
@@ -153,7 +157,7 @@ def documented_durability(cache: str, sync: str = "standard") -> Feature:
 
 def durable(machine: Machine, backing: Backing, cache: str, *, is_file: bool) -> Feature:
     """The settings as documented, and what lies below the disk on this machine."""
-    claimed = documented_durability(cache, backing.levels.get("zfs.sync", "standard"))
+    claimed = documented_durability({**backing.levels, "disk.cache": cache})
     if claimed.state == "no":
         return claimed
     path = str(backing.path)
@@ -195,11 +199,10 @@ def _scratch_image(
 
 
 def _thin_file(machine: Machine, image: PurePosixPath) -> Feature:
-    machine.run("sync", str(image))  # a file system that allocates late has not done so before
-    blocks, unit = map(int, machine.run("stat", "-c", "%b %B", str(image)).split())
+    blocks, unit = map(int, machine.run(*BLOCKS, str(image)).split())
     share = blocks * unit / SCRATCH_BYTES
     words = f"a fresh image takes {share:.0%} of its size".replace("%", " %")
-    return Feature("thin", "yes" if share < THIN else "no", "qemu-img create, stat", words)
+    return Feature("thin", "yes" if share < THIN else "no", "qemu-img create, sync, stat", words)
 
 
 def _thin_device(machine: Machine, backing: Backing) -> Feature:
@@ -223,7 +226,11 @@ def _asked(machine: Machine, qemu: Qemu, attachment: Drive, image: PurePosixPath
     process = machine.start(*qemu.command, "-machine", machine_type(drive), *plain, *data_arguments(drive))
     try:
         qmp = Qmp(process, QEMU_SECONDS)
-        return (_snapshots(qmp), _savevm(qmp), _migration(qmp))
+        found = (_snapshots(qmp), _savevm(qmp), _migration(qmp))
+        with contextlib.suppress(QmpError, TimeoutError):
+            qmp.execute("quit")
+            process.wait(QEMU_SECONDS)
+        return found
     except QmpError as error:
         raise MachineError(process.stderr_tail().strip() or str(error)) from error
     finally:
