@@ -20,7 +20,7 @@ from vmtax.exits import CannotDo
 from vmtax.hypervisor.qemu import Qemu, first_line
 from vmtax.hypervisor.qmp import Qmp, QmpError
 from vmtax.hypervisor.spec import DATA_ID, Drive, data_arguments, machine_type
-from vmtax.machine import Machine, MachineError
+from vmtax.machine import CommandFailed, Machine, MachineError
 from vmtax.result import Json
 from vmtax.units import parse_bytes
 
@@ -128,17 +128,16 @@ def features(
     found = {
         "durable": durable(machine, backing, attachment.cache, is_file=is_file),
         "file": _file(kind),
-        "thin": Feature("thin", "not tried", "", "no scratch image could be made"),
         "pause-on-full": when_full or Feature("pause-on-full", "not tried", "", "needs root, and a guest of the image"),
     }
     directory = backing.path.parent if is_file else scratch
     try:
         with _scratch_image(machine, backing, directory, qemu_img) as image:
-            found["thin"] = _thin_file(machine, image) if is_file else _thin_device(machine, backing)
+            found["thin"] = _thin(machine, backing, image, is_file=is_file)
             found |= {feature.name: feature for feature in _asked(machine, qemu, attachment, image)}
     except (CannotDo, MachineError) as error:
         words = _one_line(str(error))
-        for name in ("savevm", "snapshots", "migration"):
+        for name in ("savevm", "snapshots", "migration", "thin"):
             found.setdefault(name, Feature(name, "not tried", "a scratch image and a paused QEMU", words))
     return tuple(found[name] for name in FEATURES)
 
@@ -196,6 +195,13 @@ def _scratch_image(
         yield image
     finally:
         entry.undo()
+
+
+def _thin(machine: Machine, backing: Backing, image: PurePosixPath, *, is_file: bool) -> Feature:
+    try:
+        return _thin_file(machine, image) if is_file else _thin_device(machine, backing)
+    except CommandFailed as error:
+        return Feature("thin", "not tried", "", _one_line(str(error)))
 
 
 def _thin_file(machine: Machine, image: PurePosixPath) -> Feature:
