@@ -8,102 +8,25 @@ decide between the others, then simplicity.
 from __future__ import annotations
 
 import math
-import textwrap
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from vmtax import schedule
 from vmtax.advice.constraints import Known, durability, found_features, loses_data, unmet
-from vmtax.advice.export import Export, export
-from vmtax.advice.pareto import Distance, Numbers, Scale, mean_costs, pareto_set, scale
+from vmtax.advice.export import export
+from vmtax.advice.pareto import Costs, Distance, Numbers, Scale, mean_costs, pareto_set, scale
+from vmtax.advice.record import Advice, Against, Option, amount, named
 from vmtax.compare import boot_numbers
 from vmtax.emulation import emulated_treatments
-from vmtax.result import Experiment, Json, Metric, Treatment
+from vmtax.result import Experiment, Metric, Treatment
 from vmtax.stopping import Stopping
 from vmtax.storage.features import FEATURES, Feature
 from vmtax.treatment import FACTORS, GUESTS
-from vmtax.units import format_overhead, format_percent
+from vmtax.units import format_percent
 
 CPU = ".host_cpu_seconds"  # the end of a metric's name
-MOST_NAMED = 3  # treatments of one sentence; the JSON has all
 EMULATED = "Everything here ran emulated: this shows how the recommendation works, not what to choose."
 MORE_EMULATED = "Some of what was compared ran emulated: {}. The order may be another on real hardware."
-
-
-@dataclass(frozen=True, slots=True)
-class Against:
-    """A choice against another, as fractions; above 0 is worse. None: not measured, or too few rounds."""
-
-    slower: float | None  # of the rate lost
-    slower_low: float | None
-    slower_high: float | None
-    dearer: float | None  # host CPU more
-    dearer_low: float | None
-    dearer_high: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class Option:
-    """A choice that meets all needs."""
-
-    treatment: str
-    features: tuple[str, ...]  # those that it is shown to have
-    unusual: tuple[str, ...]  # "disk.cache=writeback": settings that are not the default; fewer are simpler
-    best: Against  # against the fastest option
-    in_pareto_set: bool
-    tie: bool  # with the fastest option, within what does not matter
-
-
-@dataclass(frozen=True, slots=True)
-class Advice:
-    """What to choose, and why; `choice` is None where nothing can be recommended, and the notes say why."""
-
-    layer: str
-    by: str  # what speed is: a metric's name, or "mean of 6 primary metrics"
-    needs: tuple[str, ...]
-    accept_loss: bool
-    choice: Option | None
-    reasons: tuple[str, ...]
-    runner_up: Option | None
-    runner_up_words: str
-    options: tuple[Option, ...]  # fastest first
-    refused: tuple[tuple[str, str], ...]  # (treatment, why it was not considered)
-    notes: tuple[str, ...]  # doubts, and what is not there
-    same_within: float  # fraction
-    export: Export | None  # the choice in every form
-
-    def to_json(self) -> Json:
-        return asdict(self)
-
-    def lines(self, width: int = 80) -> list[str]:
-        """For a terminal, in `width` columns, except of libvirt's XML and of words of a command that are longer."""
-        text = [line for note in self.notes for line in _wrapped(note, width, "! ", "  ")]
-        if self.choice is None:
-            return [*text, *self._refusals(width)]
-        text += _wrapped(self.choice.treatment, width, "Choose:  ", "         ")
-        text += [line for reason in self.reasons for line in _wrapped(reason, width, "- ", "  ")]
-        if self.runner_up is not None:
-            text += _wrapped(f"{self.runner_up.treatment}, {self.runner_up_words}", width, "Second:  ", "         ")
-        text += ["", f"Pareto set of speed, host CPU and features ({self.by}):"]
-        for option in self.options:
-            if option.in_pareto_set:
-                text += _wrapped(f"{option.treatment}: {_told(option)}", width, "- ", "  ")
-        others = sum(not option.in_pareto_set for option in self.options)
-        if others:
-            text += _wrapped(f"{others} more: for each, one of these is no worse in anything.", width)
-        text += self._refusals(width)
-        if self.export is not None:
-            text += ["", *self.export.lines(width)]
-        return text
-
-    def _refusals(self, width: int) -> Iterator[str]:
-        grouped: dict[str, list[str]] = {}
-        for name, why in self.refused:
-            grouped.setdefault(why, []).append(name)
-        if grouped:
-            yield from ("", "Not considered:")
-        for why, names in grouped.items():
-            yield from _wrapped(f"{why}: {_named(names)}", width, "- ", "  ")
 
 
 def advise(
@@ -117,27 +40,26 @@ def advise(
     """Of the run's guests of the outermost layer. Speed is `metric`, which may be one of `numbers` that no trial
     reported (a score), or else the mean of the plan's primary disk metrics. `needs`: of NEEDS, see parse_needs.
     """
-    known = boot_numbers(schedule.counted_in(experiment)) if numbers is None else numbers
+    known: Numbers = {**boot_numbers(schedule.counted_in(experiment)), **(numbers or {})}
     members = _members(experiment)
     speed, by = _speed(experiment, known, members, metric)
     facts = found_features(experiment)
     refused, left = _sieved(members, facts, needs, accept_loss)
-    measured = [t for t in left if any(known.get((m, t.name)) for m in speed)]
-    refused += [(t.name, "no complete result") for t in left if t not in measured]
+    costs = mean_costs(known, speed, [t.name for t in left])
+    few = _incomplete(costs)
+    refused += few.items()
+    treatments = {t.name: t for t in left if t.name not in few}
     stage = _Stage(experiment, tuple(needs), accept_loss, by, tuple(refused), facts)
     if not members:
         return stage.nothing("there is no guest in this run, so there is nothing to choose between.")
     if not speed:
         return stage.nothing(f"{by} was not measured in this run; name a plan that measures the disk.")
-    if not measured:
-        return stage.nothing("no choice of this run is left; ask for less with --needs, or measure other choices.")
-    names = [t.name for t in measured]
-    fast = scale(mean_costs(known, speed, names), Stopping.of(experiment.plan).alpha)
+    fast = scale({name: costs[name] for name in treatments}, Stopping.of(experiment.plan).alpha)
     if fast is None:
-        return stage.nothing("no round has a result of every choice; go on with `vmtax run --resume`.")
-    cpu_metrics = [m for m in _having(known, names) if m.name.startswith("disk.") and m.name.endswith(CPU)]
-    cheap = scale(mean_costs(known, cpu_metrics, names), fast.alpha) if cpu_metrics else None
-    return stage.settled({t.name: t for t in measured}, fast, cheap)
+        return stage.nothing("no choice of this run is left; ask for less with --needs, or measure other choices.")
+    cpu_metrics = [m for m in _having(known, list(treatments)) if m.name.startswith("disk.") and m.name.endswith(CPU)]
+    cheap = scale(mean_costs(known, cpu_metrics, list(treatments)), fast.alpha) if cpu_metrics else None
+    return stage.settled(treatments, fast, cheap)
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,10 +111,12 @@ class _Stage:
             )
             for name in fast.order
         )
-        ties = [option.treatment for option in options if option.tie and option.in_pareto_set]
+        ties = [option for option in options if option.tie]
         # How fast they are does not matter between ties; what they cost the host does.
-        worth = pareto_set(scales[1:], features, ties, self.within)
-        choice = _chosen([option for option in options if option.treatment in worth] or options[:1])
+        wasteful = {option.treatment for option in ties if cheap and self.is_wasteful(option, ties, cheap)}
+        worth = [option for option in ties if option.treatment not in wasteful]
+        kept = [option for option in worth if option.in_pareto_set] or worth or ties
+        choice = _chosen(kept)
         rest = [option for option in options if option is not choice]
         second = next((option for option in rest if option.in_pareto_set), rest[0] if rest else None)
         return Advice(
@@ -201,7 +125,7 @@ class _Stage:
             needs=self.needs,
             accept_loss=self.accept_loss,
             choice=choice,
-            reasons=tuple(self.reasons(choice, options, fast)),
+            reasons=tuple(self.reasons(choice, worth, options, fast)),
             runner_up=second,
             runner_up_words=_runner_up(second, choice, fast, cheap) if second else "",
             options=options,
@@ -223,7 +147,17 @@ class _Stage:
         ]
         return (inside[0] and inside[1]) or (inside[2] and (best, name) not in fast.beaten)
 
-    def reasons(self, choice: Option, options: Sequence[Option], fast: Scale) -> Iterator[str]:
+    def is_wasteful(self, one: Option, ties: Sequence[Option], cheap: Scale) -> bool:
+        """Another tie has all of its features and is shown to cost the host less, by more than does not matter."""
+        return any(
+            (other.treatment, one.treatment) in cheap.beaten
+            and cheap.place[one.treatment] - cheap.place[other.treatment] > math.log1p(self.within)
+            and set(other.features) >= set(one.features)
+            for other in ties
+        )
+
+    def reasons(self, choice: Option, worth: Sequence[Option], options: Sequence[Option], fast: Scale) -> Iterator[str]:
+        """`worth`: the ties that cost the host no more than they are; `options`: all, fastest first."""
         if self.needs:
             yield f"It meets what is needed: {', '.join(self.needs)}."
         ties = [option for option in options if option.tie and option is not choice]
@@ -233,38 +167,37 @@ class _Stage:
         elif not ties:
             yield f"It is the fastest of {len(options)} choices, by {self.by}."
         else:
-            names = _named([option.treatment for option in ties])
+            names = named([option.treatment for option in ties])
             which = "the fastest" if choice is best else f"tied with the fastest, {best.treatment}"
             yield f"It is {which}, by {self.by}; within {format_percent(self.within)} it ties with {names}."
-            if all(len(choice.features) > len(option.features) for option in ties):
-                yield f"Of the ties it has the most features: {', '.join(choice.features)}."
-            elif all(len(choice.features) >= len(option.features) for option in ties):
-                fewest = all(len(choice.unusual) < len(o.unusual) for o in ties if _equal(o, choice))
-                simple = "the simplest" if fewest else "simple"
-                how = f"settings apart from the defaults: {', '.join(choice.unusual) or 'none'}"
-                yield f"No tie has more features ({len(choice.features)}), and it is {simple} of those; {how}."
-            else:
-                yield "The ties with more features are beaten on what they cost: see the Pareto set."
+            wasteful = [option.treatment for option in ties if option not in worth]
+            if wasteful:
+                yield f"Ties that cost the host more CPU than another, for nothing: {named(wasteful)}."
+            yield from _told_apart(choice, [option for option in worth if option is not choice])
         unclear = [o for o in options if not o.tie and (best.treatment, o.treatment) not in fast.beaten]
         if unclear:
-            yield f"Not shown to be slower, for so few rounds: {_named([o.treatment for o in unclear])}."
+            yield f"Not shown to be slower, for so few rounds: {named([o.treatment for o in unclear])}."
         if choice.features:
             yield "It " + "; ".join(FEATURES[name] for name in choice.features) + "."
-        missing = [name for name in FEATURES if name not in choice.features]
-        if missing and choice.treatment in self.facts:
-            yield f"It gives up: {', '.join(missing)}."
+        states = {feature.name: feature.state for feature in self.facts.get(choice.treatment, ())}
+        lacking = [name for name in FEATURES if states.get(name) == "no"]
+        if lacking:
+            yield f"It gives up: {', '.join(lacking)}."
+        untried = [name for name in FEATURES if states.get(name, "not tried") == "not tried"]
+        if states and untried:
+            yield f"Not tried: {', '.join(untried)}."
 
     def doubts(self, names: Collection[str], *scales: Scale | None) -> Iterator[str]:
         emulated = emulated_treatments(self.experiment)
         if names and emulated >= set(names):
             yield EMULATED
         elif emulated & set(names):
-            yield MORE_EMULATED.format(_named([name for name in names if name in emulated]))
+            yield MORE_EMULATED.format(named([name for name in names if name in emulated]))
         unknown = [name for name in names if name not in self.facts]
         if unknown and len(unknown) == len(names):
             yield "This run did not find out what the choices can do: only durability is known, as documented."
         elif unknown:
-            yield f"What these can do was not found out: {_named(unknown)}."
+            yield f"What these can do was not found out: {named(unknown)}."
         if len(scales) == 2 and scales[1] is None:
             yield "Host CPU per operation was not measured for all choices: speed and features decide."
         if scales and scales[0] is not None and len(names) > 1 and not scales[0].beaten:
@@ -298,7 +231,8 @@ def _speed(
     experiment: Experiment, numbers: Numbers, members: Sequence[Treatment], metric: str | None
 ) -> tuple[list[Metric], str]:
     """What speed is the mean of, and what that is called; [] where it was not measured."""
-    there = [m for m in dict.fromkeys(m for m, _ in numbers) if any(numbers.get((m, t.name)) for t in members)]
+    having = {m: sum(bool(numbers.get((m, t.name))) for t in members) for m in dict.fromkeys(m for m, _ in numbers)}
+    there = [m for m, count in having.items() if 2 * count > len(members)]  # what a few lack is their fault
     if metric is not None:
         return [m for m in there if m.name == metric], metric
     primary = [m for m in there if m.name in experiment.plan.get("primary", ()) and m.name.startswith("disk.")]
@@ -326,6 +260,22 @@ def _sieved(
     return refused, left
 
 
+def _incomplete(costs: Costs) -> dict[str, str]:
+    """Who cannot be set against the others, and why: few rounds of one would leave few complete rounds to all."""
+    most = max((len(rounds) for rounds in costs.values()), default=0)
+    found = {
+        name: f"complete results in only {len(rounds)} of {most} rounds"
+        for name, rounds in costs.items()
+        if not rounds or len(rounds) * 2 < most
+    }
+    left = {name: set(rounds) for name, rounds in costs.items() if name not in found}
+    while left and not set.intersection(*left.values()):
+        fewest = min(left, key=lambda name: sum(len(left[name] & rounds) for rounds in left.values()))
+        found[fewest] = "no round has a result of it and of all others"
+        del left[fewest]
+    return found
+
+
 def _has(found: Sequence[Feature], treatment: Treatment) -> Iterator[str]:
     """Names of the features that it is shown, or documented, to have."""
     known = (durability(found, treatment.levels), *(feature for feature in found if feature.name != "durable"))
@@ -337,8 +287,21 @@ def _chosen(ties: Sequence[Option]) -> Option:
     return min(ties, key=lambda option: (-len(option.features), len(option.unusual), ties.index(option)))
 
 
-def _equal(one: Option, other: Option) -> bool:
-    return len(one.features) == len(other.features)
+def _told_apart(choice: Option, others: Sequence[Option]) -> Iterator[str]:
+    """What decided for it among the ties."""
+    equal = [option for option in others if len(option.features) == len(choice.features)]
+    if not others:
+        return
+    if not equal:
+        yield f"Of the ties it has the most features: {', '.join(choice.features)}."
+    elif all(len(choice.unusual) < len(option.unusual) for option in equal):
+        settings = ", ".join(choice.unusual) or "none"
+        yield (
+            f"No tie has more features ({len(choice.features)}), and of those with as many it is the simplest."
+            f" Its settings apart from the defaults: {settings}."
+        )
+    else:
+        yield f"No tie has more features ({len(choice.features)}) or is simpler; it is the fastest of those."
 
 
 def _lost(distance: float) -> float:
@@ -367,55 +330,16 @@ def _or_none(value: float | None, as_fraction: Callable[[float], float]) -> floa
 
 
 def _runner_up(second: Option, choice: Option, fast: Scale, cheap: Scale | None) -> str:
-    """ "4 % slower [2, 6], but lets the guest's state be saved"."""
+    """ "4 % slower [2, 6], but with savevm"."""
     against = _against(second.treatment, choice.treatment, fast, cheap)
-    words = [_amount(against.slower, against.slower_low, against.slower_high, "slower", "faster")]
-    pros = [FEATURES[name] for name in second.features if name not in choice.features]
-    cons = [FEATURES[name] for name in choice.features if name not in second.features]
+    words = [amount(against.slower, against.slower_low, against.slower_high, "slower", "faster")]
+    pros = [name for name in second.features if name not in choice.features]
+    cons = [name for name in choice.features if name not in second.features]
     if against.dearer is not None:
-        cpu = _amount(against.dearer, against.dearer_low, against.dearer_high, "more host CPU", "less host CPU")
+        cpu = amount(against.dearer, against.dearer_low, against.dearer_high, "more host CPU", "less host CPU")
         words.append(cpu)
     if pros:
-        words.append(f"but {', '.join(pros)}")
+        words.append(f"but with {', '.join(pros)}")
     if cons:
-        words.append(f"but it does not have this: {', '.join(cons)}")
+        words.append(f"without {', '.join(cons)}")
     return ", ".join(words)
-
-
-def _amount(middle: float | None, low: float | None, high: float | None, more: str, less: str) -> str:
-    """A difference whose words fit its sign; with its interval, and said where it may be none."""
-    if middle is None:
-        return f"{more} or not, which was not measured"
-    if middle < 0:
-        middle, low, high, more = -middle, None if high is None else -high, None if low is None else -low, less
-    interval = "" if low is None or high is None else f" [{_bare(low)}, {_bare(high)}]"
-    unsure = ", not distinguishable" if low is not None and high is not None and low <= 0 <= high else ""
-    return f"{format_overhead(middle)} {more}{interval}{unsure}"
-
-
-def _bare(fraction: float) -> str:
-    return format_overhead(fraction).removesuffix(" %")
-
-
-def _told(option: Option) -> str:
-    against, words = option.best, []
-    if not against.slower:
-        words.append("the fastest")
-    else:
-        words.append(_amount(against.slower, against.slower_low, against.slower_high, "slower", "faster"))
-    if against.dearer:
-        words.append(_amount(against.dearer, against.dearer_low, against.dearer_high, "more host CPU", "less host CPU"))
-    words.append(", ".join(option.features) or "no feature known")
-    return "; ".join(words)
-
-
-def _named(names: Sequence[str]) -> str:
-    """The first few, and how many more there are."""
-    more = f", and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
-    return ", ".join(names[:MOST_NAMED]) + more
-
-
-def _wrapped(text: str, width: int, first: str = "", then: str = "") -> list[str]:
-    return textwrap.wrap(
-        text, width, initial_indent=first, subsequent_indent=then, break_long_words=False, break_on_hyphens=False
-    )
