@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 
 from vmtax.event import Event, Step
@@ -78,20 +78,9 @@ def written_bytes(treatments: Sequence[Treatment], size: int) -> int:
 
 def drive(treatment: Treatment, disk: Backing) -> Drive:
     """How QEMU opens the disk of a guest's treatment."""
-    levels = treatment.levels
-    return Drive(
-        disk.path,
-        format=disk.format,
-        is_device=disk.is_device,
-        bus=levels["disk.bus"],
-        cache=levels["disk.cache"],
-        aio=levels["disk.aio"],
-        iothread=levels["disk.iothread"] == "on",
-        queues=int(levels["disk.queues"]) if levels["disk.queues"] != "auto" else 0,
-        discard=levels["disk.discard"],
-        # No factor of a plan: tools/prove_live.py plants a known cost with it.
-        iops_limit=int(levels.get("disk.iops_limit", "0")),
-    )
+    found = Drive.of_levels(str(disk.path), {**treatment.levels, "disk.format": disk.format}, is_device=disk.is_device)
+    # No factor of a plan: tools/prove_live.py plants a known cost with it.
+    return replace(found, iops_limit=int(treatment.levels.get("disk.iops_limit", "0")))
 
 
 def provision(
@@ -147,7 +136,9 @@ def fill_all(
         else:
             assert source is not None
             qemu_img = disks.provisioner.qemu_img
-            written = fill_image(disks.machine, qemu_img, str(source.path), disk.path, disk.size, allocation=allocation)
+            written = fill_image(
+                disks.machine, qemu_img, str(source.path), str(disk.path), disk.size, allocation=allocation
+            )
         if len(disks.made) > 1:
             found[disk.kind] = written
         else:
@@ -162,20 +153,20 @@ PLAIN_KIND = "raw file (falloc)"
 
 def inside_userland(disk: Backing) -> str:
     """What the host's userland calls a disk."""
-    return DATA_DEVICE if disk.is_device else f"{DATA_MOUNT}/{PurePosixPath(disk.path).name}"
+    return DATA_DEVICE if disk.is_device else f"{DATA_MOUNT}/{disk.path.name}"
 
 
 def bound(disk: Backing) -> tuple[str, ...]:
     """bubblewrap's options that bring a disk into the host's userland."""
     if disk.is_device:
-        return ("--dev-bind", disk.path, DATA_DEVICE)
-    return ("--bind", str(PurePosixPath(disk.path).parent), DATA_MOUNT)
+        return ("--dev-bind", str(disk.path), DATA_DEVICE)
+    return ("--bind", str(disk.path.parent), DATA_MOUNT)
 
 
 def _source(disks: Disks, enter: Callable[[Backing], tuple[str, ...]], size: int) -> RawFile:
     """A file of random data, from which images are filled."""
     source = RawFile.allocate(disks.machine, disks.provisioner.ground.ours / "source.raw", size)
-    as_disk = Backing(str(source.path), size, "raw", False, "source")
+    as_disk = Backing(source.path, {}, size)
     fill(disks.machine, enter(as_disk), inside_userland(as_disk), size, allocation="", when="")
     return source
 
@@ -217,7 +208,7 @@ def _ignores_direct(machine: Machine, disk: Backing) -> str | None:
     """Why O_DIRECT on it would be a promise that is not kept; None where it would be kept, or refused."""
     if disk.is_device:
         return None
-    mounted = machine.try_run("findmnt", "--json", "--output", "FSTYPE,SOURCE", "--target", disk.path)
+    mounted = machine.try_run("findmnt", "--json", "--output", "FSTYPE,SOURCE", "--target", str(disk.path))
     if not mounted.ok:
         return None
     row = json.loads(mounted.stdout)["filesystems"][0]

@@ -120,7 +120,13 @@ _ATTACHMENT = (
         ("vm",),
         "of the host for this guest's disk: as much as there is, or room for a quarter of it (a memory cgroup)",
     ),
-    Factor("disk.queues", ("auto", "1", "2", "4", "8"), "auto", GUESTS, "of a virtio disk; auto: one for each vCPU"),
+    Factor(
+        "disk.queues",
+        ("auto", "1", "2", "4", "8"),
+        "auto",
+        GUESTS,
+        "of a virtio disk; auto: one for each vCPU",
+    ),
     Factor("disk.discard", ("ignore", "unmap"), "ignore", GUESTS, "whether what the guest trims is freed on the host"),
 )
 _CPU = (
@@ -178,8 +184,6 @@ def idle(levels: Mapping[str, str]) -> dict[str, str]:
         without(("zfs.recordsize",), f"disk.volume={volume}")
     if volume not in _ZVOLS | _DATASETS:
         without(("zfs.compression", "zfs.sync", "zfs.primarycache"), f"disk.volume={volume}")
-    if bus != "virtio":
-        without(("disk.queues",), f"disk.bus={bus}")
     if bus not in ("virtio", "virtio-scsi"):
-        without(("disk.iothread",), f"disk.bus={bus}")
+        without(("disk.iothread", "disk.queues"), f"disk.bus={bus}")
     return found

@@ -7,6 +7,7 @@ import itertools
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from pathlib import PurePosixPath
 from typing import Literal, cast
 
 from vmtax import disks
@@ -150,7 +151,7 @@ def _nested(environment: Environment, treatment: Treatment, stack: contextlib.Ex
     drive = None
     if environment.carrier_disk is not None:
         _mount_carrier_disk(environment, carrier.machine)
-        nested_disk = Backing(NESTED_DISK, environment.disk_size, "raw", False, RAW_FILE)
+        nested_disk = Backing(PurePosixPath(NESTED_DISK), {}, environment.disk_size)
         drive = disks.drive(treatment, nested_disk)
     spec = _spec(environment, treatment, IN_GUEST, IMAGE_QEMU, accelerator="kvm", data=drive)
     guest = _boot(environment, carrier.machine, spec, segment, stack)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -9,14 +10,22 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import pytest
 
 from tests.integration.conftest import leftovers, under_way
+from vmtax import hosts
+from vmtax.advice import export
+from vmtax.doctor.host_parts import NO_GROUP, NO_POOL, WAIT_FOR
+from vmtax.hypervisor import Drive, find_qemu
 from vmtax.image.cache import Image
 from vmtax.image.zfs import Pack
 from vmtax.lab.home import Lab, Up, lab
+from vmtax.machine import Machine
+from vmtax.machine.local import LocalMachine
+from vmtax.storage import Backing
+from vmtax.storage.features import features
 from vmtax.store import Store
 
 NAME = "test"
@@ -81,6 +90,43 @@ def test_everything_a_lab_has_works(one: Lab) -> None:
     assert bad == {} and {"guest on KVM", "LVM", "md", "ZFS", "btrfs", "vhost-net", "SR-IOV"} <= tried.keys()
     assert running(one).peer_namespace and "reached 10.78.0.1 from a guest" in tried["SR-IOV"]["text"]
     assert inside("ip netns; losetup; vgs; zpool list -H; cat /sys/class/net/eth2/device/sriov_numvfs").split() == ["0"]
+
+
+def test_volumes_that_are_made_as_exported_can_do_what_they_should(one: Lab) -> None:
+    """The exported commands as they stand, names that are to be put in and all, on the lab's two spare disks."""
+    with contextlib.closing(LocalMachine()) as local, contextlib.closing(hosts.connect(local, HOST, "host")) as host:
+        spares = [f"/dev/disk/by-id/virtio-vmtax-spare{number}" for number in (1, 2)]
+        host.undo_later(*NO_GROUP, "VG")
+        host.run("vgcreate", "-q", "VG", spares[0])
+        host.run("lvcreate", "-q", "-y", "-L", "400M", "--thinpool", "THINPOOL", "VG")
+        host.undo_later(*NO_POOL, "POOL")
+        host.run("zpool", "create", "-o", "cachefile=none", "POOL", spares[1])
+        assert able(host, {"disk.volume": "lvm", "disk.filesystem": "none"}) == "durable migration"
+        host.run("lvremove", "-q", "-y", "VG/vm1")
+        assert able(host, {"disk.volume": "lvm-thin", "disk.filesystem": "none"}) == "durable thin migration"
+        host.run("lvremove", "-q", "-y", "VG/vm1")
+        zvol = {"disk.volume": "zvol", "disk.filesystem": "none", "zfs.volblocksize": "16KiB", "zfs.compression": "lz4"}
+        assert able(host, zvol) == "durable migration"
+        host.run("zfs", "destroy", "POOL/vm1")
+        qcow2 = {"disk.format": "qcow2", "disk.preallocation": "metadata", "disk.cache": "writeback"}
+        dataset = {"disk.volume": "dataset", "zfs.recordsize": "64KiB", **qcow2, "disk.aio": "threads"}
+        assert able(host, dataset) == "durable savevm snapshots file thin migration"
+        host.run("zfs", "set", "sync=disabled", "POOL/vm1")
+        assert able(host, dataset, made=True) == "savevm snapshots file thin migration", "it is seen below the file"
+    assert inside("vgs; zpool list -H; ls /var/tmp").strip() == ""
+
+
+def able(host: Machine, levels: dict[str, str], *, made: bool = False) -> str:
+    """Make what the disk is kept in, and find out what it can do; names of features."""
+    found = export(levels, size=64 * 2**20)
+    for argv in () if made else found.backing:
+        host.run(*argv, *(("--yes",) if argv[0] == "lvcreate" else ()))
+    if found.path.startswith("/dev/"):
+        host.run(*WAIT_FOR, found.path)
+    backing = Backing(PurePosixPath(found.path), levels)
+    drive = Drive.of_levels(found.path, levels)
+    each = features(host, find_qemu(host, None), backing, drive, PurePosixPath("/var/tmp"))
+    return " ".join(feature.name for feature in each if feature.state == "yes")
 
 
 def test_a_power_cut_takes_what_was_not_flushed_and_nothing_else(one: Lab) -> None:

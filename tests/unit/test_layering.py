@@ -25,6 +25,7 @@ LEVELS = (
     {"disks"},
     {"hosts"},
     {"score"},
+    {"advice"},
     {"ranking", "mix"},
     {"compare", "plan", "plan_advice", "plan_rules", "plan_yaml", "plan_error", "store"},
     {"lab"},

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vmtax.hypervisor.qmp import Qmp, QmpError, parse_usernet
-from vmtax.hypervisor.spec import Drive, GuestSpec, command_line, kernel_arguments
+from vmtax.hypervisor.spec import Drive, GuestSpec, command_line, data_arguments, kernel_arguments, machine_type
 from vmtax.machine.fake import FakeMachine, Reply
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "argv"
@@ -49,11 +49,43 @@ def test_layers_come_right_behind_the_root_and_the_data_disk_behind_them() -> No
         *("/image/root.erofs", "/packs/zfs,,1.erofs", "/packs/more.erofs", "/var/tmp/disk.raw")
     ]
     assert all("readonly=on" in word for word in drives[:3]) and "readonly" not in drives[3]
-    assert {bus: replace(spec, data=Drive("/d", bus)).data_device for bus in ("ide", "nvme")} == {
+    assert {
+        bus: replace(spec, data=Drive("/d", bus)).data_device for bus in ("ide", "sata", "virtio-scsi", "nvme")
+    } == {
         "ide": "/dev/sda",
+        "sata": "/dev/sda",
+        "virtio-scsi": "/dev/sda",
         "nvme": "/dev/nvme0n1",
     }
     assert PLAIN.data_device is None
+
+
+@pytest.mark.parametrize(
+    ("drive", "expected"),
+    [
+        (Drive("/d"), "-drive if=none,id=data,format=raw,cache=none,aio=native,file=/d"
+         " -device virtio-blk-pci,drive=data,serial=data"),
+        (Drive("/d", format="qcow2", iothread=True, queues=4, discard="unmap"),
+         "-object iothread,id=thread"
+         " -drive if=none,id=data,format=qcow2,cache=none,aio=native,discard=unmap,file=/d"
+         " -device virtio-blk-pci,drive=data,serial=data,iothread=thread,num-queues=4"),
+        (Drive("/d", bus="virtio-scsi", iothread=True, queues=2),
+         "-object iothread,id=thread -drive if=none,id=data,format=raw,cache=none,aio=native,file=/d"
+         " -device virtio-scsi-pci,id=scsi,iothread=thread,num_queues=2"
+         " -device scsi-hd,drive=data,serial=data,bus=scsi.0"),
+        (Drive("/d", bus="sata", iothread=True, queues=2),
+         "-drive if=none,id=data,format=raw,cache=none,aio=native,file=/d -device ide-hd,drive=data,serial=data"),
+    ],
+)  # fmt: skip
+def test_a_disk_brings_what_its_bus_needs_and_nothing_its_bus_cannot(drive: Drive, expected: str) -> None:
+    assert " ".join(data_arguments(drive)) == expected
+    assert machine_type(drive) == "q35" and machine_type(replace(drive, bus="ide")) == "pc"
+
+
+def test_a_treatments_levels_make_a_disk() -> None:
+    levels = {"disk.bus": "sata", "disk.iothread": "on", "disk.queues": "4", "disk.discard": "unmap", "zfs.sync": "off"}
+    assert Drive.of_levels("/d", levels) == Drive("/d", bus="sata", iothread=True, queues=4, discard="unmap")
+    assert Drive.of_levels("/d", {"disk.queues": "auto"}) == Drive("/d") == Drive.of_levels("/d", {})
 
 
 @given(
@@ -101,6 +133,7 @@ GREETING, READY = '{"QMP": {"version": {}}}', '{"return": {}}'
 def test_qmp_passes_over_events() -> None:
     client = qmp(GREETING, READY, '{"event": "RTC_CHANGE"}', '{"return": {"status": "running"}}')
     assert client.execute("query-status") == {"status": "running"}
+    assert [event["event"] for event in client.events] == ["RTC_CHANGE"], "they can be looked at afterwards"
 
 
 def test_qmp_repeats_what_qemu_refuses_and_notices_its_end() -> None:

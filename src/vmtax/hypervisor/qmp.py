@@ -12,6 +12,7 @@ import re
 import socket
 import threading
 import time
+from collections import deque
 from typing import IO, Any, Protocol
 
 
@@ -59,6 +60,7 @@ class Qmp:
     def __init__(self, process: Pipes, timeout: float) -> None:
         """Wait for the greeting; raises QmpError when QEMU ends or says nothing within `timeout` seconds."""
         self._process = process
+        self.events: deque[dict[str, Any]] = deque(maxlen=100)  # those that came before the newest answer
         self._messages: queue.Queue[dict[str, Any] | None] = queue.Queue()
         threading.Thread(target=self._read, name="qmp", daemon=True).start()
         self._next("QMP", timeout)
@@ -82,7 +84,7 @@ class Qmp:
                 raise QmpError("QEMU ended")
             if key in message or "error" in message:
                 return message
-            # Anything else is an event, which nobody waits for.
+            self.events.append(message)  # nobody waits for one
 
     def execute(self, command: str, timeout: float = 10.0, **arguments: object) -> Any:
         """Run one command and return what it returned; raises QmpError."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from string import ascii_lowercase
@@ -10,8 +11,11 @@ from typing import Any, Literal
 ROOT_ID = "root"
 DATA_ID = "data"
 FRESH_ID = "fresh"
+THREAD_ID = "thread"
+CONTROLLER_ID = "scsi"
 READY = "vmtax: ready"  # what the guest's init prints when sshd listens
-# Where Linux finds a data disk that is no virtio disk: those share their letters with the root image and its layers.
+# Where Linux finds a data disk, and the fresh one, that are no virtio disks: those share their letters with the root
+# image and its layers.
 _SCSI = ("/dev/sda", "/dev/sdb")
 DATA_DEVICES = {"virtio-scsi": _SCSI, "ide": _SCSI, "sata": _SCSI, "nvme": ("/dev/nvme0n1", "/dev/nvme1n1")}
 DATA_MODULES = {
@@ -21,7 +25,7 @@ DATA_MODULES = {
     "sata": ("ahci", "sd_mod"),
     "nvme": ("nvme",),
 }
-# On q35, whose own AHCI controller has the bus ide.0, ide-hd is a SATA disk; on pc it is an IDE disk.
+# The older PC's IDE and the newer one's AHCI controller take the same disks; _machine chooses between them.
 DATA_DRIVERS = {
     "virtio": "virtio-blk-pci",
     "virtio-scsi": "scsi-hd",
@@ -37,7 +41,7 @@ CACHE = {
     "directsync": (True, False, True),
     "unsafe": (False, True, False),
 }
-IOTHREAD = "iothread"
+THREADED = ("virtio", "virtio-scsi")  # buses that take an iothread and several queues
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +54,26 @@ class Drive:
     aio: str = "native"  # QEMU's aio=
     format: str = "raw"  # "raw" or "qcow2"
     is_device: bool = False
-    iothread: bool = False  # a thread of its own; virtio and virtio-scsi
-    queues: int = 0  # of a virtio disk; 0: one for each vCPU, QEMU's default
-    discard: str = "ignore"  # QEMU's discard=: "ignore" or "unmap"
+    iothread: bool = False  # a thread of its own instead of QEMU's main loop; virtio buses only
+    queues: int = 0  # of a virtio bus; 0: one for each vCPU, QEMU's default
+    discard: str = "ignore"  # "unmap": what the guest discards is given back to the parent
     iops_limit: int = 0  # reads and writes that QEMU lets through in a second; 0: no limit
+
+    @staticmethod
+    def of_levels(path: str, levels: Mapping[str, str], *, is_device: bool = False) -> Drive:
+        """A treatment's levels of `disk.*`; what is not named keeps the default of a Drive."""
+        queues = levels.get("disk.queues", "auto")
+        return Drive(
+            path,
+            bus=levels.get("disk.bus", "virtio"),
+            cache=levels.get("disk.cache", "none"),
+            aio=levels.get("disk.aio", "native"),
+            format=levels.get("disk.format", "raw"),
+            is_device=is_device,
+            iothread=levels.get("disk.iothread") == "on",
+            queues=0 if queues == "auto" else int(queues),
+            discard=levels.get("disk.discard", "ignore"),
+        )
 
     @property
     def direct(self) -> bool:
@@ -145,8 +165,12 @@ def kernel_arguments(spec: GuestSpec) -> str:
 
 
 def _machine(spec: GuestSpec) -> str:
+    return machine_type(spec.data)
+
+
+def machine_type(data: Drive | None) -> str:
     # Only the older PC has an IDE controller; q35 has AHCI in its place.
-    return "pc" if spec.data and spec.data.bus == "ide" else "q35"
+    return "pc" if data and data.bus == "ide" else "q35"
 
 
 def cpu_arguments(accelerator: Literal["kvm", "tcg"]) -> tuple[str, ...]:
@@ -166,32 +190,33 @@ def _root(spec: GuestSpec) -> tuple[str, ...]:
 
 
 def _data(spec: GuestSpec) -> tuple[str, ...]:
-    words: list[str] = []
-    if spec.data is not None:
-        words += ["-object", f"iothread,id={IOTHREAD}"] if spec.data.iothread else []
-        words += _controller(spec.data)
-        words += [*_drive(spec.data, DATA_ID, 0), *(_drive(spec.fresh, FRESH_ID, 1) if spec.fresh else ())]
-    return tuple(words)
+    return data_arguments(spec.data, spec.fresh) if spec.data else ()
 
 
-def _controller(data: Drive) -> list[str]:
-    if data.bus != "virtio-scsi":
-        return []
-    return ["-device", f"virtio-scsi-pci,id=scsi{f',iothread={IOTHREAD}' if data.iothread else ''}"]
+def data_arguments(data: Drive, fresh: Drive | None = None) -> tuple[str, ...]:
+    """The disk under test alone, with what it takes beside it: an iothread, a SCSI controller; `fresh`: one more."""
+    thread = ("-object", f"iothread,id={THREAD_ID}") if _threaded(data) else ()
+    controller: tuple[str, ...] = ()
+    if data.bus == "virtio-scsi":
+        controller = ("-device", f"virtio-scsi-pci,id={CONTROLLER_ID}{_thread_and_queues(data, 'num_queues')}")
+    more = () if fresh is None else (*_drive(fresh, FRESH_ID), "-device", _disk(fresh, FRESH_ID))
+    return (*thread, *_drive(data, DATA_ID), *controller, "-device", _disk(data, DATA_ID), *more)
 
 
-def _drive(data: Drive, identity: str, number: int) -> tuple[str, ...]:
+def _drive(data: Drive, identity: str) -> tuple[str, ...]:
     discard = "discard=unmap," if data.discard == "unmap" else ""
     how = f"cache={data.cache},aio={data.aio},{discard}{_throttling(data)}"
-    drive = f"if=none,id={identity},format={data.format},{how}file={escaped(data.path)}"
-    more = ""
-    if data.bus == "virtio":
-        more += f",iothread={IOTHREAD}" if data.iothread else ""
-        more += f",num-queues={data.queues}" if data.queues else ""
-    elif number and data.bus in ("ide", "sata"):
-        more += ",bus=ide.1"  # a channel, or port, of its own
+    return ("-drive", f"if=none,id={identity},format={data.format},{how}file={escaped(data.path)}")
+
+
+def _disk(data: Drive, identity: str) -> str:
     # An NVMe device must have a serial number; the others may.
-    return ("-drive", drive, "-device", f"{DATA_DRIVERS[data.bus]},drive={identity},serial={identity}{more}")
+    device = f"{DATA_DRIVERS[data.bus]},drive={identity},serial={identity}"
+    if data.bus == "virtio-scsi":
+        return f"{device},bus={CONTROLLER_ID}.0"
+    if data.bus in ("ide", "sata") and identity == FRESH_ID:
+        return f"{device},bus=ide.1"  # a channel, or port, of its own
+    return f"{device}{_thread_and_queues(data, 'num-queues')}"
 
 
 def block_node(data: Drive) -> dict[str, Any]:
@@ -206,6 +231,18 @@ def block_node(data: Drive) -> dict[str, Any]:
         "discard": data.discard,
         "file": {"driver": driver, "filename": data.path, "aio": data.aio, "cache": cache, "discard": data.discard},
     }
+
+
+def _threaded(data: Drive) -> bool:
+    return data.iothread and data.bus in THREADED
+
+
+def _thread_and_queues(data: Drive, queues: str) -> str:
+    """Options of the device that has the queues; `queues` is what it calls their number."""
+    if data.bus not in THREADED:
+        return ""
+    thread = f",iothread={THREAD_ID}" if data.iothread else ""
+    return thread + (f",{queues}={data.queues}" if data.queues else "")
 
 
 def _throttling(data: Drive) -> str:

@@ -11,6 +11,7 @@ from pathlib import PurePosixPath
 from vmtax.machine import Machine, Undoing
 from vmtax.storage.file import StorageError
 from vmtax.storage.ground import MIB, RAIDZ_DISKS, Area, Ground
+from vmtax.storage.image import create_image
 from vmtax.storage.undo import ANY_DEVICE, NO_DATASET, NO_GROUP, NO_POOL, NO_VOLUME, UNMOUNT, WAIT_FOR
 from vmtax.units import parse_bytes
 
@@ -36,11 +37,25 @@ ZFS_PROPERTIES = {"zfs.compression": "compression", "zfs.sync": "sync", "zfs.pri
 class Backing:
     """One disk as QEMU on its machine sees it."""
 
-    path: str  # file or block device
-    size: int  # bytes that the guest sees
-    format: str  # "raw" or "qcow2"
-    is_device: bool
-    kind: str  # for people: "qcow2 (falloc) on ext4 on zvol"
+    path: PurePosixPath  # image file or block device on the machine
+    levels: Levels  # of the factors of disks; what is not named has its default
+    size: int = 0  # bytes that the guest sees
+    is_device: bool = False
+
+    @property
+    def format(self) -> str:
+        """raw or qcow2"""
+        return self.levels.get("disk.format", "raw")
+
+    @property
+    def volume(self) -> str:
+        """What holds it."""
+        return self.levels.get("disk.volume", "plain")
+
+    @property
+    def kind(self) -> str:
+        """What it is, for people."""
+        return describe(self.levels)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +71,12 @@ class Fresh:
 
 
 def describe(levels: Levels) -> str:
-    """What a backing is, for people: "qcow2 (falloc) on ext4 on lvm"."""
-    volume, system = levels["disk.volume"], levels["disk.filesystem"]
+    """What a backing is, for people: "qcow2 file (falloc) on ext4 on lvm"."""
+    volume, system = levels.get("disk.volume", "plain"), levels.get("disk.filesystem", "as-is")
     below = [] if volume == "plain" else [volume]
     if system == "none":
         return f"block device on {volume}" if below else "block device"
-    form = f"{levels['disk.format']} file ({levels['disk.preallocation']})"
+    form = f"{levels.get('disk.format', 'raw')} file ({levels.get('disk.preallocation', 'falloc')})"
     more = [
         f"{name.partition('.')[2]}={level}" for name, level in levels.items() if name in _TOLD and level != _TOLD[name]
     ]
@@ -136,7 +151,7 @@ class Provisioner:
             return self._file(self._dataset(name, levels), name, levels, size)
         device = self._device(name, levels, whole)
         if system == "none":
-            return Backing(device, size, "raw", True, describe(levels))
+            return Backing(PurePosixPath(device), levels, size, True)
         mount = self.ground.ours / f"mount-{name}"
         self.machine.run(*MKFS[system], device, timeout=600)
         self.machine.run("mkdir", str(mount))
@@ -148,14 +163,14 @@ class Provisioner:
         """One more of `size` bytes, like `beside` and never written; None where that is a bare device."""
         name, volume = f"fresh{next(self._numbers)}", levels["disk.volume"]
         if not beside.is_device:
-            path = PurePosixPath(beside.path).with_name(f"{name}.{beside.format}")
+            path = beside.path.with_name(f"{name}.{beside.format}")
             undoing = self.machine.remove_later(path)
             self.create_file(path, levels, size)
-            return Fresh(dataclasses.replace(beside, path=str(path), size=size), undoing)
+            return Fresh(dataclasses.replace(beside, path=path, size=size), undoing)
         if volume == "plain":
             return None
         device, undoing = self._volume_of(name, levels, _rounded(size))
-        return Fresh(dataclasses.replace(beside, path=device, size=size), undoing)
+        return Fresh(dataclasses.replace(beside, path=PurePosixPath(device), size=size), undoing)
 
     def _check_tools(self, wanted: Sequence[Levels]) -> None:
         needed: dict[str, str] = {}
@@ -262,27 +277,12 @@ class Provisioner:
     def _file(self, directory: PurePosixPath, name: str, levels: Levels, size: int) -> Backing:
         path = directory / f"{name}.{levels['disk.format']}"
         self.create_file(path, levels, size)
-        return Backing(str(path), size, levels["disk.format"], False, describe(levels))
+        return Backing(path, levels, size)
 
     def create_file(self, path: PurePosixPath, levels: Levels, size: int) -> None:
         """An image file as the levels say. Raises StorageError where there is no room for it."""
-        options = [f"preallocation={levels['disk.preallocation']}"]
-        if levels["disk.format"] == "qcow2":
-            options.append(f"cluster_size={parse_bytes(levels['disk.cluster_size'])}")
-            options.append(f"lazy_refcounts={levels['disk.lazy_refcounts']}")
-            options.append(f"extended_l2={levels['disk.extended_l2']}")
         self.machine.run(
-            *(
-                *self.qemu_img,
-                "create",
-                "-q",
-                "-f",
-                levels["disk.format"],
-                "-o",
-                ",".join(options),
-                str(path),
-                str(size),
-            ),
+            *create_image(levels, str(path), size, self.qemu_img),
             timeout=60 + size / 4e6,
             remedy="name another place with --disk-dir or --disk-device, or a smaller workloads.disk.size in the plan",
         )

@@ -1,0 +1,345 @@
+"""One choice out of a run's treatments, with its reasons and its runner-up. Pure.
+
+First what is needed; then the Pareto set of speed, host CPU and features; then the fastest of it. Of choices that tie
+with the fastest, within what the plan says does not matter, those go that cost the host more for nothing; features
+decide between the others, then simplicity.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+
+from vmtax import schedule
+from vmtax.advice.constraints import Known, durability, found_features, loses_data, unmet
+from vmtax.advice.export import export
+from vmtax.advice.pareto import Costs, Distance, Numbers, Scale, mean_costs, pareto_set, scale
+from vmtax.advice.record import Advice, Against, Option, amount, named
+from vmtax.compare import boot_numbers
+from vmtax.emulation import emulated_treatments
+from vmtax.factor import FACTORS, GUESTS
+from vmtax.result import Experiment, Metric, Treatment
+from vmtax.stopping import Stopping
+from vmtax.storage.features import FEATURES, Feature
+from vmtax.units import format_percent
+
+CPU = ".host_cpu_seconds"  # the end of a metric's name
+EMULATED = "Everything here ran emulated: this shows how the recommendation works, not what to choose."
+MORE_EMULATED = "Some of what was compared ran emulated: {}. The order may be another on real hardware."
+
+
+def advise(
+    experiment: Experiment,
+    needs: Sequence[str] = (),
+    accept_loss: bool = False,
+    *,
+    numbers: Numbers | None = None,
+    metric: str | None = None,
+) -> Advice:
+    """Of the run's guests of the outermost layer. Speed is `metric`, which may be one of `numbers` that no trial
+    reported (a score), or else the mean of the plan's primary disk metrics. `needs`: of NEEDS, see parse_needs.
+    """
+    known: Numbers = {**boot_numbers(schedule.counted_in(experiment)), **(numbers or {})}
+    members = _members(experiment)
+    speed, by = _speed(experiment, known, members, metric)
+    facts = found_features(experiment)
+    refused, left = _sieved(members, facts, needs, accept_loss)
+    costs = mean_costs(known, speed, [t.name for t in left])
+    few = _incomplete(costs)
+    refused += few.items()
+    treatments = {t.name: t for t in left if t.name not in few}
+    stage = _Stage(experiment, tuple(needs), accept_loss, by, tuple(refused), facts)
+    if not members:
+        return stage.nothing("there is no guest in this run, so there is nothing to choose between.")
+    if not speed:
+        return stage.nothing(f"{by} was not measured in this run; name a plan that measures the disk.")
+    fast = scale({name: costs[name] for name in treatments}, Stopping.of(experiment.plan).alpha)
+    if fast is None:
+        return stage.nothing("no choice of this run is left; ask for less with --needs, or measure other choices.")
+    cpu_metrics = [m for m in _having(known, list(treatments)) if m.name.startswith("disk.") and m.name.endswith(CPU)]
+    cheap = scale(mean_costs(known, cpu_metrics, list(treatments)), fast.alpha) if cpu_metrics else None
+    return stage.settled(treatments, fast, cheap)
+
+
+@dataclass(frozen=True, slots=True)
+class _Stage:
+    """What is known before the choices are set against each other."""
+
+    experiment: Experiment
+    needs: tuple[str, ...]
+    accept_loss: bool
+    by: str
+    refused: tuple[tuple[str, str], ...]
+    facts: Known
+
+    @property
+    def within(self) -> float:
+        return float(self.experiment.plan.get("same_within", 0.02))
+
+    def nothing(self, why: str) -> Advice:
+        notes = (f"No recommendation: {why}", *self.doubts([name for name, _ in self.refused]))
+        members = _members(self.experiment)
+        return Advice(
+            layer=members[0].layer if members else "",
+            by=self.by,
+            needs=self.needs,
+            accept_loss=self.accept_loss,
+            choice=None,
+            reasons=(),
+            runner_up=None,
+            runner_up_words="",
+            options=(),
+            refused=self.refused,
+            notes=notes,
+            same_within=self.within,
+            export=None,
+        )
+
+    def settled(self, treatments: dict[str, Treatment], fast: Scale, cheap: Scale | None) -> Advice:
+        features = {name: frozenset(_has(self.facts.get(name, ()), treatments[name])) for name in treatments}
+        scales = [s for s in (fast, cheap) if s is not None]
+        chosen_from = frozenset(pareto_set(scales, features, fast.order, self.within))
+        options = tuple(
+            Option(
+                name,
+                tuple(feature for feature in FEATURES if feature in features[name]),
+                unusual(treatments[name]),
+                _against(name, fast.order[0], fast, cheap),
+                name in chosen_from,
+                self.ties(name, fast),
+            )
+            for name in fast.order
+        )
+        ties = [option for option in options if option.tie]
+        # How fast they are does not matter between ties; what they cost the host does.
+        wasteful = {option.treatment for option in ties if cheap and self.is_wasteful(option, ties, cheap)}
+        worth = [option for option in ties if option.treatment not in wasteful]
+        kept = [option for option in worth if option.in_pareto_set] or worth or ties
+        choice = _chosen(kept)
+        rest = [option for option in options if option is not choice]
+        second = next((option for option in rest if option.in_pareto_set), rest[0] if rest else None)
+        return Advice(
+            layer=treatments[choice.treatment].layer,
+            by=self.by,
+            needs=self.needs,
+            accept_loss=self.accept_loss,
+            choice=choice,
+            reasons=tuple(self.reasons(choice, worth, options, fast)),
+            runner_up=second,
+            runner_up_words=_runner_up(second, choice, fast, cheap) if second else "",
+            options=options,
+            refused=self.refused,
+            notes=tuple(self.doubts(treatments, fast, cheap)),
+            same_within=self.within,
+            export=export(treatments[choice.treatment].levels),
+        )
+
+    def ties(self, name: str, fast: Scale) -> bool:
+        """Its interval lies within what does not matter, or its estimate does and it is not shown to be slower."""
+        best = fast.order[0]
+        if name == best:
+            return True
+        distance = fast.distance(name, best)
+        inside = [
+            value is not None and abs(_lost(value)) <= self.within
+            for value in (distance.low, distance.high, distance.middle)
+        ]
+        return (inside[0] and inside[1]) or (inside[2] and (best, name) not in fast.beaten)
+
+    def is_wasteful(self, one: Option, ties: Sequence[Option], cheap: Scale) -> bool:
+        """Another tie has all of its features and is shown to cost the host less, by more than does not matter."""
+        return any(
+            (other.treatment, one.treatment) in cheap.beaten
+            and cheap.place[one.treatment] - cheap.place[other.treatment] > math.log1p(self.within)
+            and set(other.features) >= set(one.features)
+            for other in ties
+        )
+
+    def reasons(self, choice: Option, worth: Sequence[Option], options: Sequence[Option], fast: Scale) -> Iterator[str]:
+        """`worth`: the ties that cost the host no more than they are; `options`: all, fastest first."""
+        if self.needs:
+            yield f"It meets what is needed: {', '.join(self.needs)}."
+        ties = [option for option in options if option.tie and option is not choice]
+        best = options[0]
+        if len(options) == 1:
+            yield "It is the only choice that is left."
+        elif not ties:
+            yield f"It is the fastest of {len(options)} choices, by {self.by}."
+        else:
+            names = named([option.treatment for option in ties])
+            which = "the fastest" if choice is best else f"tied with the fastest, {best.treatment}"
+            yield f"It is {which}, by {self.by}; within {format_percent(self.within)} it ties with {names}."
+            wasteful = [option.treatment for option in ties if option not in worth]
+            if wasteful:
+                yield f"Ties that cost the host more CPU than another, for nothing: {named(wasteful)}."
+            yield from _told_apart(choice, [option for option in worth if option is not choice])
+        unclear = [o for o in options if not o.tie and (best.treatment, o.treatment) not in fast.beaten]
+        if unclear:
+            yield f"Not shown to be slower, for so few rounds: {named([o.treatment for o in unclear])}."
+        if choice.features:
+            yield "It " + "; ".join(FEATURES[name] for name in choice.features) + "."
+        states = {feature.name: feature.state for feature in self.facts.get(choice.treatment, ())}
+        lacking = [name for name in FEATURES if states.get(name) == "no"]
+        if lacking:
+            yield f"It gives up: {', '.join(lacking)}."
+        untried = [name for name in FEATURES if states.get(name, "not tried") == "not tried"]
+        if states and untried:
+            yield f"Not tried: {', '.join(untried)}."
+
+    def doubts(self, names: Collection[str], *scales: Scale | None) -> Iterator[str]:
+        emulated = emulated_treatments(self.experiment)
+        if names and emulated >= set(names):
+            yield EMULATED
+        elif emulated & set(names):
+            yield MORE_EMULATED.format(named([name for name in names if name in emulated]))
+        unknown = [name for name in names if name not in self.facts]
+        if unknown and len(unknown) == len(names):
+            yield "This run did not find out what the choices can do: only durability is known, as documented."
+        elif unknown:
+            yield f"What these can do was not found out: {named(unknown)}."
+        if len(scales) == 2 and scales[1] is None:
+            yield "Host CPU per operation was not measured for all choices: speed and features decide."
+        if scales and scales[0] is not None and len(names) > 1 and not scales[0].beaten:
+            yield f"After {scales[0].rounds} complete rounds no choice is shown to be slower than another: add rounds."
+        if self.accept_loss:
+            yield "Choices that lose flushed data with the host's power were considered, as --accept-loss asks."
+
+
+def unusual(treatment: Treatment) -> tuple[str, ...]:
+    """Its settings that are not the factor's default, so that somebody must make and remember them."""
+    found = []
+    for name, level in treatment.levels.items():
+        factor = FACTORS.get(name)
+        if name.startswith(("disk.", "zfs.")) and factor is not None and level != factor.default:
+            found.append(f"{name}={level}")
+    return tuple(found)
+
+
+def _members(experiment: Experiment) -> list[Treatment]:
+    """The guests of the outermost layer that the run has, on the plan's own side."""
+    own = [t for t in experiment.treatments if t.repeats is None and not t.side]
+    return next((found for layer in GUESTS if (found := [t for t in own if t.layer == layer])), [])
+
+
+def _having(numbers: Numbers, names: Sequence[str]) -> list[Metric]:
+    """The metrics that all of these have, in the order of the run."""
+    return [m for m in dict.fromkeys(m for m, _ in numbers) if all(numbers.get((m, name)) for name in names)]
+
+
+def _speed(
+    experiment: Experiment, numbers: Numbers, members: Sequence[Treatment], metric: str | None
+) -> tuple[list[Metric], str]:
+    """What speed is the mean of, and what that is called; [] where it was not measured."""
+    having = {m: sum(bool(numbers.get((m, t.name))) for t in members) for m in dict.fromkeys(m for m, _ in numbers)}
+    there = [m for m, count in having.items() if 2 * count > len(members)]  # what a few lack is their fault
+    if metric is not None:
+        return [m for m in there if m.name == metric], metric
+    primary = [m for m in there if m.name in experiment.plan.get("primary", ()) and m.name.startswith("disk.")]
+    if not primary:  # a plan about something else that measured the disk as well
+        primary = [m for m in there if m.name.startswith("disk.") and m.name.endswith(".iops")]
+    if len(primary) == 1:
+        return primary, primary[0].name
+    return primary, f"the mean of {len(primary)} disk metrics" if primary else "the disk's speed"
+
+
+def _sieved(
+    members: Sequence[Treatment], facts: Known, needs: Sequence[str], accept_loss: bool
+) -> tuple[list[tuple[str, str]], list[Treatment]]:
+    """(refused with the reason, left)."""
+    refused: list[tuple[str, str]] = []
+    left: list[Treatment] = []
+    for treatment in members:
+        found = facts.get(treatment.name, ())
+        loss = None if accept_loss else loses_data(found, treatment.levels)
+        reasons = [loss] if loss else list(unmet(found, treatment.levels, needs))
+        if reasons:
+            refused.append((treatment.name, "; ".join(reasons)))
+        else:
+            left.append(treatment)
+    return refused, left
+
+
+def _incomplete(costs: Costs) -> dict[str, str]:
+    """Who cannot be set against the others, and why: few rounds of one would leave few complete rounds to all."""
+    most = max((len(rounds) for rounds in costs.values()), default=0)
+    found = {
+        name: f"complete results in only {len(rounds)} of {most} rounds"
+        for name, rounds in costs.items()
+        if not rounds or len(rounds) * 2 < most
+    }
+    left = {name: set(rounds) for name, rounds in costs.items() if name not in found}
+    while left and not set.intersection(*left.values()):
+        fewest = min(left, key=lambda name: sum(len(left[name] & rounds) for rounds in left.values()))
+        found[fewest] = "no round has a result of it and of all others"
+        del left[fewest]
+    return found
+
+
+def _has(found: Sequence[Feature], treatment: Treatment) -> Iterator[str]:
+    """Names of the features that it is shown, or documented, to have."""
+    known = (durability(found, treatment.levels), *(feature for feature in found if feature.name != "durable"))
+    yield from (feature.name for feature in known if feature.state == "yes")
+
+
+def _chosen(ties: Sequence[Option]) -> Option:
+    """By features, then simplicity, then speed, in which they are sorted."""
+    return min(ties, key=lambda option: (-len(option.features), len(option.unusual), ties.index(option)))
+
+
+def _told_apart(choice: Option, others: Sequence[Option]) -> Iterator[str]:
+    """What decided for it among the ties."""
+    equal = [option for option in others if len(option.features) == len(choice.features)]
+    if not others:
+        return
+    if not equal:
+        yield f"Of the ties it has the most features: {', '.join(choice.features)}."
+    elif all(len(choice.unusual) < len(option.unusual) for option in equal):
+        settings = ", ".join(choice.unusual) or "none"
+        yield (
+            f"No tie has more features ({len(choice.features)}), and of those with as many it is the simplest."
+            f" Its settings apart from the defaults: {settings}."
+        )
+    else:
+        yield f"No tie has more features ({len(choice.features)}) or is simpler; it is the fastest of those."
+
+
+def _lost(distance: float) -> float:
+    """A cost's logarithm as the share of the rate that is lost."""
+    return 1 - math.exp(-distance)
+
+
+def _more(distance: float) -> float:
+    return math.exp(distance) - 1
+
+
+def _against(one: str, other: str, fast: Scale, cheap: Scale | None) -> Against:
+    nothing = Distance(math.nan, None, None)
+    speed = fast.distance(one, other)
+    cpu = cheap.distance(one, other) if cheap else nothing
+    if one == other:
+        speed, cpu = Distance(0.0, None, None), Distance(0.0, None, None) if cheap else nothing
+    return Against(
+        *(_or_none(value, _lost) for value in (speed.middle, speed.low, speed.high)),
+        *(_or_none(value, _more) for value in (cpu.middle, cpu.low, cpu.high)),
+    )
+
+
+def _or_none(value: float | None, as_fraction: Callable[[float], float]) -> float | None:
+    return None if value is None or math.isnan(value) else as_fraction(value)
+
+
+def _runner_up(second: Option, choice: Option, fast: Scale, cheap: Scale | None) -> str:
+    """ "4 % slower [2, 6], but with savevm"."""
+    against = _against(second.treatment, choice.treatment, fast, cheap)
+    words = [amount(against.slower, against.slower_low, against.slower_high, "slower", "faster")]
+    pros = [name for name in second.features if name not in choice.features]
+    cons = [name for name in choice.features if name not in second.features]
+    if against.dearer is not None:
+        cpu = amount(against.dearer, against.dearer_low, against.dearer_high, "more host CPU", "less host CPU")
+        words.append(cpu)
+    if pros:
+        words.append(f"but with {', '.join(pros)}")
+    if cons:
+        words.append(f"without {', '.join(cons)}")
+    return ", ".join(words)

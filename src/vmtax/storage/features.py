@@ -1,0 +1,246 @@
+"""What a way to keep a disk can do besides being fast: each answer from a check made on this host.
+
+Only durability is taken from documentation. QEMU's manual, -drive cache=: `unsafe` is the one mode with
+cache.no-flush=on, "Ignore any flush requests for the device"; with `none` and `writeback` a flush reaches the host's
+disk, and `writethrough` and `directsync` set cache.writeback=off, which flushes every write before it is completed.
+zfsprops(7): sync=disabled "disables synchronous requests". ext4(5): barrier=0 "disables the use of write barriers".
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import PurePosixPath
+from typing import Literal
+
+from vmtax.exits import CannotDo
+from vmtax.hypervisor.qemu import Qemu, first_line
+from vmtax.hypervisor.qmp import Qmp, QmpError
+from vmtax.hypervisor.spec import DATA_ID, Drive, data_arguments, machine_type
+from vmtax.machine import CommandFailed, Machine, MachineError
+from vmtax.result import Json
+from vmtax.storage.backing import Backing
+from vmtax.storage.image import create_image
+from vmtax.storage.undo import ANY_DEVICE
+
+State = Literal["yes", "no", "not tried"]
+# name -> what a disk that has it does; in the order of the table.
+FEATURES: Mapping[str, str] = {
+    "durable": "keeps what the guest flushed when the host loses power",
+    "savevm": "lets the guest's state be saved into the image (savevm)",
+    "snapshots": "takes snapshots inside the image",
+    "file": "is a file, which rsync and cp can copy",
+    "thin": "takes space only as it is written",
+    "pause-on-full": "pauses the guest when the host's disk is full",
+    "migration": "can be migrated while the guest runs",
+}
+DOCUMENTED = "documented"
+SCRATCH_BYTES = 64 * 2**20  # above what qcow2 needs for itself with its largest clusters
+THIN = 0.5  # share of a fresh image's size that it may take and still be thin
+ZVOLS = "/dev/zvol/"
+QEMU_SECONDS = 30.0
+# A file system that allocates late has not done so before. One command: each costs 0.3 s on an emulated host.
+BLOCKS = ("sh", "-c", 'sync "$1" && exec stat -c "%b %B" "$1"', "sh")
+SNAPSHOT = "vmtax"
+_numbers = itertools.count(1)
+
+
+@dataclass(frozen=True, slots=True)
+class Feature:
+    """One cell of the table of what a choice gives up."""
+
+    name: str  # one of FEATURES
+    state: State
+    how: str  # what was done to find out, or DOCUMENTED
+    words: str = ""  # why, in the words of who refused where somebody did
+
+    def to_json(self) -> Json:
+        return asdict(self)
+
+    @staticmethod
+    def from_json(data: Json) -> Feature:
+        return Feature(data["name"], data["state"], data["how"], data.get("words", ""))
+
+
+def features(
+    machine: Machine,
+    qemu: Qemu,
+    backing: Backing,
+    attachment: Drive,
+    scratch: PurePosixPath,
+    *,
+    qemu_img: Sequence[str] = ("qemu-img",),
+    when_full: Feature | None = None,
+) -> tuple[Feature, ...]:
+    """All of FEATURES, in their order. The disk itself is only looked at: what is tried is tried on a fresh image made
+    alike, beside the disk where that is a file, else in `scratch`. `when_full` is what `stops_when_full` found for
+    this bus and format. A check that cannot be made is "not tried", in the words of what went wrong; only MachineLost
+    is raised.
+    """
+    kind = machine.try_run("stat", "-L", "-c", "%F", str(backing.path)).stdout.strip()
+    is_file = kind.startswith("regular")
+    found = {
+        "durable": durable(machine, backing, attachment.cache, is_file=is_file),
+        "file": _file(kind),
+        "pause-on-full": when_full or Feature("pause-on-full", "not tried", "", "needs root, and a guest of the image"),
+    }
+    directory = backing.path.parent if is_file else scratch
+    try:
+        with _scratch_image(machine, backing, directory, qemu_img) as image:
+            found["thin"] = _thin(machine, backing, image, is_file=is_file)
+            found |= {feature.name: feature for feature in _asked(machine, qemu, attachment, image)}
+    except (CannotDo, MachineError) as error:
+        words = _one_line(str(error))
+        for name in ("savevm", "snapshots", "migration", "thin"):
+            found.setdefault(name, Feature(name, "not tried", "a scratch image and a paused QEMU", words))
+    return tuple(found[name] for name in FEATURES)
+
+
+def documented_durability(levels: Mapping[str, str]) -> Feature:
+    """From the settings alone. Pure. Sources: this module's docstring."""
+    cache = levels.get("disk.cache", "none")
+    if cache == "unsafe":
+        return Feature("durable", "no", DOCUMENTED, "cache=unsafe ignores the guest's flushes")
+    on_zfs = levels.get("disk.volume", "plain").endswith(("zvol", "dataset"))  # a level that means nothing elsewhere
+    if on_zfs and levels.get("zfs.sync") == "disabled":
+        return Feature("durable", "no", DOCUMENTED, "zfs.sync=disabled answers a flush before the data are on disk")
+    each = " with every write" if cache in ("writethrough", "directsync") else ""
+    return Feature("durable", "yes", DOCUMENTED, f"cache={cache} flushes the host's disk{each}")
+
+
+def durable(machine: Machine, backing: Backing, cache: str, *, is_file: bool) -> Feature:
+    """The settings as documented, and what lies below the disk on this machine."""
+    claimed = documented_durability({**backing.levels, "disk.cache": cache})
+    if claimed.state == "no":
+        return claimed
+    path = str(backing.path)
+    if is_file:
+        told = machine.try_run("findmnt", "-n", "-o", "FSTYPE,OPTIONS,SOURCE", "--target", path).stdout
+        kind, options, source = (*told.split(maxsplit=2), "", "", "")[:3]
+    else:
+        kind, options, source = ("zfs" if path.startswith(ZVOLS) else ""), "", path.removeprefix(ZVOLS)
+    how = f"{DOCUMENTED}; findmnt, zfs get" if kind == "zfs" else f"{DOCUMENTED}; findmnt"
+    if kind in ("tmpfs", "ramfs"):
+        return Feature("durable", "no", how, f"{backing.path.parent} is a {kind}, kept in memory")
+    if {"nobarrier", "barrier=0"} & set(options.split(",")):
+        return Feature("durable", "no", how, f"{source} is mounted without write barriers")
+    if kind == "zfs":
+        sync = machine.try_run("zfs", "get", "-H", "-o", "value", "sync", source.strip()).stdout.strip()
+        if sync == "disabled":
+            return Feature("durable", "no", how, f"{source.strip()} has sync=disabled")
+    return claimed
+
+
+def _file(kind: str) -> Feature:
+    if not kind:
+        return Feature("file", "not tried", "stat", "the disk is not there")
+    return Feature("file", "yes" if kind.startswith("regular") else "no", "stat", f"a {kind}")
+
+
+@contextlib.contextmanager
+def _scratch_image(
+    machine: Machine, backing: Backing, directory: PurePosixPath, qemu_img: Sequence[str]
+) -> Iterator[PurePosixPath]:
+    """A fresh image made as the disk was; it is removed at exit, or by the guard."""
+    image = directory / f"vmtax-feature-{machine.scratch.name.rpartition('-')[2]}-{next(_numbers)}.{backing.format}"
+    entry = machine.remove_later(image)
+    machine.run(*create_image(backing.levels, str(image), SCRATCH_BYTES, qemu_img))
+    try:
+        yield image
+    finally:
+        entry.undo()
+
+
+def _thin(machine: Machine, backing: Backing, image: PurePosixPath, *, is_file: bool) -> Feature:
+    try:
+        return _thin_file(machine, image) if is_file else _thin_device(machine, backing)
+    except CommandFailed as error:
+        return Feature("thin", "not tried", "", _one_line(str(error)))
+
+
+def _thin_file(machine: Machine, image: PurePosixPath) -> Feature:
+    blocks, unit = map(int, machine.run(*BLOCKS, str(image)).split())
+    share = blocks * unit / SCRATCH_BYTES
+    words = f"a fresh image takes {share:.0%} of its size".replace("%", " %")
+    return Feature("thin", "yes" if share < THIN else "no", "qemu-img create, sync, stat", words)
+
+
+def _thin_device(machine: Machine, backing: Backing) -> Feature:
+    path = str(backing.path)
+    if path.startswith(ZVOLS):
+        asked = ("zfs", "get", "-H", "-p", "-o", "value", "refreservation", path.removeprefix(ZVOLS))
+        told = machine.run(*asked).strip()
+        thin = told in ("none", "0")
+        return Feature("thin", "yes" if thin else "no", "zfs get refreservation", f"refreservation={told}")
+    if backing.volume.startswith("lvm"):
+        pool = machine.run("lvs", *ANY_DEVICE, "--noheadings", "-o", "pool_lv", path).strip()
+        words = f"from the thin pool {pool}" if pool else "a volume with all its blocks"
+        return Feature("thin", "yes" if pool else "no", "lvs", words)
+    return Feature("thin", "no", "stat", "a whole device")
+
+
+def _asked(machine: Machine, qemu: Qemu, attachment: Drive, image: PurePosixPath) -> tuple[Feature, ...]:
+    """What a paused QEMU with that image answers; raises MachineError where it does not start."""
+    drive = replace(attachment, path=str(image), iops_limit=0)
+    plain = ("-nodefaults", "-no-user-config", "-display", "none", "-accel", "tcg", "-m", "64", "-S", "-qmp", "stdio")
+    process = machine.start(*qemu.command, "-machine", machine_type(drive), *plain, *data_arguments(drive))
+    try:
+        qmp = Qmp(process, QEMU_SECONDS)
+        found = (_snapshots(qmp), _savevm(qmp), _migration(qmp))
+        with contextlib.suppress(QmpError, TimeoutError):
+            qmp.execute("quit")
+            process.wait(QEMU_SECONDS)
+        return found
+    except QmpError as error:
+        raise MachineError(process.stderr_tail().strip() or str(error)) from error
+    finally:
+        process.stop()
+
+
+def _snapshots(qmp: Qmp) -> Feature:
+    how = "blockdev-snapshot-internal-sync"
+    try:
+        qmp.execute(how, QEMU_SECONDS, device=DATA_ID, name=SNAPSHOT)
+    except QmpError as error:
+        return _refused("snapshots", how, error)
+    return Feature("snapshots", "yes", how)
+
+
+def _savevm(qmp: Qmp) -> Feature:
+    # By the human monitor: what it prints is the error; nothing means that the state is saved.
+    answer = qmp.execute("human-monitor-command", QEMU_SECONDS, command_line="savevm vmtax-state").strip()
+    return Feature("savevm", "no" if answer else "yes", "savevm", _one_line(answer).removeprefix("Error: "))
+
+
+def _migration(qmp: Qmp) -> Feature:
+    """Into nothing: it is the state of the guest's devices that decides, and QEMU that knows it."""
+    how = "migrate to exec:cat"
+    try:
+        qmp.execute("migrate", QEMU_SECONDS, uri="exec:cat > /dev/null")
+        deadline = time.monotonic() + QEMU_SECONDS
+        while time.monotonic() < deadline:
+            told = qmp.execute("query-migrate")
+            if told.get("status") == "completed":
+                words = "the guest's own state; a disk that only this host reaches is copied as well"
+                return Feature("migration", "yes", how, words)
+            if told.get("status") in ("failed", "cancelled"):
+                return Feature("migration", "no", how, told.get("error-desc", "QEMU gives no reason"))
+            time.sleep(0.05)
+    except QmpError as error:
+        return _refused("migration", how, error)
+    return Feature("migration", "not tried", how, f"no end within {QEMU_SECONDS:.0f} s")
+
+
+def _refused(name: str, how: str, error: QmpError) -> Feature:
+    """In QEMU's own words; raises the error where QEMU is gone."""
+    refusal, _, words = str(error).partition(": ")
+    if not refusal.startswith("QEMU refused"):
+        raise error
+    return Feature(name, "no", how, _one_line(words))
+
+
+def _one_line(text: str) -> str:
+    return first_line(text) if text.strip() else ""

@@ -1,0 +1,155 @@
+"""Whether a guest is paused when the host's disk is full: a small file system is filled under a real one."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import PurePosixPath
+
+from vmtax.exits import CannotDo
+from vmtax.hypervisor.boot import BootFailed, Guest, boot
+from vmtax.hypervisor.credentials import Credentials
+from vmtax.hypervisor.qemu import first_line
+from vmtax.hypervisor.qmp import QmpError
+from vmtax.hypervisor.spec import Drive, GuestSpec
+from vmtax.machine import Machine, MachineError, MachineLost, Process, Undoing
+from vmtax.machine.local import LocalMachine
+from vmtax.storage.features import Feature
+from vmtax.storage.undo import UNMOUNT
+
+NAME = "pause-on-full"
+HOW = "a full file system under a guest that writes"
+FILE_SYSTEM_BYTES = 64 * 2**20
+FREE_BYTES = 8 * 2**20  # left for the image
+DISK_BYTES = 32 * 2**20
+WRITTEN_BYTES = 24 * 2**20
+PAUSE_SECONDS = 90.0  # for the guest to reach the end of the disk
+FINISH_SECONDS = 90.0  # for it to write the rest and read all of it
+WORDS = "paused, went on when there was space again, and all data were there"
+
+_numbers = itertools.count(1)
+
+
+@dataclass(frozen=True, slots=True)
+class _Small:
+    """A file system that is nearly full."""
+
+    mount: PurePosixPath
+    ballast: PurePosixPath  # takes what the image is not to get
+
+
+def stops_when_full(
+    machine: Machine,
+    spec: GuestSpec,
+    drive: Drive,
+    credentials: Credentials,
+    local: LocalMachine,
+    qemu_img: tuple[str, ...] = ("qemu-img",),
+) -> Feature:
+    """Fill the disk under a guest with that bus and format (the rest of `drive` is left alone); "yes" where QEMU
+    paused it (werror=enospc is its default where the bus has it), it went on with space there, and what it had written
+    was there. Takes root, and a boot. "not tried" where the check itself could not be made; raises MachineLost only.
+    """
+    try:
+        with _small_file_system(machine) as small:
+            image = small.mount / f"disk.{drive.format}"
+            machine.run(*qemu_img, "create", "-q", "-f", drive.format, str(image), str(DISK_BYTES))
+            _fill(machine, small)
+            disk = Drive(str(image), bus=drive.bus, aio="threads", format=drive.format)
+            with _booted(machine, replace(spec, data=disk), credentials, local) as guest:
+                return _watched(machine, small, guest)
+    except MachineLost as error:
+        if error.args and str(error).startswith(f"{machine.path}/"):
+            return Feature(NAME, "not tried", HOW, first_line(str(error)))
+        raise
+    except (CannotDo, MachineError, QmpError) as error:
+        return Feature(NAME, "not tried", HOW, first_line(str(error)))
+
+
+@contextlib.contextmanager
+def _small_file_system(machine: Machine) -> Iterator[_Small]:
+    directory = machine.scratch / f"full-{next(_numbers)}"
+    mount, file = directory / "mount", directory / "disk"
+    entries: list[Undoing] = [machine.remove_later(directory)]
+    try:
+        machine.run("mkdir", "-p", str(mount))
+        machine.run("truncate", "-s", str(FILE_SYSTEM_BYTES), str(file))
+        machine.run("mkfs.ext4", "-q", "-m", "0", str(file))
+        entries.append(machine.undo_later(*UNMOUNT, str(mount)))
+        machine.run("mount", "-o", "loop", str(file), str(mount))
+        yield _Small(mount, mount / "ballast")
+    finally:
+        for entry in reversed(entries):
+            entry.undo()
+
+
+def _fill(machine: Machine, small: _Small) -> None:
+    free, block = map(int, machine.run("stat", "-f", "-c", "%a %S", str(small.mount)).split())
+    machine.run("fallocate", "-l", str(free * block - FREE_BYTES), str(small.ballast))
+
+
+@contextlib.contextmanager
+def _booted(machine: Machine, spec: GuestSpec, credentials: Credentials, local: LocalMachine) -> Iterator[Guest]:
+    """At the second attempt if need be, as in a run."""
+    with contextlib.ExitStack() as stack:
+        try:
+            guest = stack.enter_context(boot(machine, spec, credentials, local))
+        except BootFailed:
+            guest = stack.enter_context(boot(machine, spec, credentials, local))
+        yield guest
+
+
+def _watched(machine: Machine, small: _Small, guest: Guest) -> Feature:
+    assert guest.spec.data_device
+    writer = guest.machine.start(
+        *("fio", "--name=full", f"--filename={guest.spec.data_device}", f"--size={WRITTEN_BYTES}", "--rw=write"),
+        # Each block carries its own checksum, and all of them are read at the end.
+        *("--bs=64k", "--direct=1", "--ioengine=psync", "--verify=crc32c", "--do_verify=1", "--verify_fatal=1"),
+        "--output-format=json",
+    )
+    try:
+        if not _paused(guest, writer):
+            code = writer.poll()
+            if code is None:
+                return Feature(NAME, "not tried", HOW, f"neither full nor finished within {PAUSE_SECONDS:.0f} s")
+            return Feature(NAME, "no", HOW, f"the guest was not paused, its write failed: {_error(writer)}")
+        machine.run("rm", str(small.ballast))
+        guest.qmp.execute("cont")
+        try:
+            code = writer.wait(FINISH_SECONDS)
+        except TimeoutError:
+            return Feature(NAME, "no", HOW, f"paused, but did not finish within {FINISH_SECONDS:.0f} s of going on")
+        told = _error(writer)
+        if code == 0 and not told:
+            return Feature(NAME, "yes", HOW, WORDS)
+        return Feature(NAME, "no", HOW, f"paused and went on, but then: {told or f'exit code {code}'}")
+    finally:
+        writer.stop()
+
+
+def _paused(guest: Guest, writer: Process) -> bool:
+    """Whether QEMU paused the guest for an I/O error before the writer ended."""
+    deadline = time.monotonic() + PAUSE_SECONDS
+    while time.monotonic() < deadline:
+        ended = writer.poll() is not None
+        if guest.qmp.execute("query-status").get("status") == "io-error":
+            return True
+        if ended:
+            return False
+        time.sleep(0.1)
+    return False
+
+
+def _error(writer: Process) -> str:
+    """What fio calls an error; "" for none. Called when it has ended."""
+    output = writer.stdout.read().decode(errors="replace")
+    try:
+        number = int(json.loads(output[output.index("{") :])["jobs"][0]["error"])
+    except (ValueError, LookupError, TypeError):
+        return first_line(writer.stderr_tail() or output)
+    return os.strerror(number) if number else ""

@@ -1,0 +1,130 @@
+"""A choice as QEMU, libvirt, Proxmox and a shell take it, as text; the real ones are asked in tests/integration."""
+
+from __future__ import annotations
+
+import shlex
+
+import pytest
+
+from vmtax.advice import export
+
+GIB = 2**30
+
+
+def commands(levels: dict[str, str], path: str | None = None) -> list[str]:
+    return [shlex.join(argv) for argv in export(levels, path, 10 * GIB).backing]
+
+
+@pytest.mark.parametrize(
+    ("levels", "path", "expected"),
+    [
+        ({}, "/images/a.raw", ["qemu-img create -q -f raw /images/a.raw 10G"]),
+        (
+            {"disk.format": "qcow2", "disk.preallocation": "metadata", "disk.cluster_size": "16KiB"},
+            "/images/a.qcow2",
+            ["qemu-img create -q -f qcow2 -o preallocation=metadata,cluster_size=16384 /images/a.qcow2 10G"],
+        ),
+        (
+            {"disk.volume": "lvm", "disk.filesystem": "none"},
+            "/dev/fast/a",
+            ["lvcreate --name a --size 10G fast"],
+        ),
+        (
+            {"disk.volume": "lvm-thin", "disk.filesystem": "none"},
+            None,
+            ["lvcreate --type thin --name vm1 --virtualsize 10G VG/THINPOOL"],
+        ),
+        (
+            {"disk.volume": "zvol", "disk.filesystem": "none", "zfs.volblocksize": "16KiB", "zfs.recordsize": "1MiB"},
+            None,
+            ["zfs create -o volblocksize=16384 -V 10G POOL/vm1"],
+        ),
+        (
+            {"disk.volume": "raidz1-dataset", "zfs.recordsize": "128KiB", "zfs.compression": "lz4"},
+            None,
+            [
+                "zpool create POOL raidz1 DISK1 DISK2 DISK3 DISK4",
+                "zfs create -o recordsize=131072 -o compression=lz4 POOL/vm1",
+                "qemu-img create -q -f raw /POOL/vm1/vm1.raw 10G",
+            ],
+        ),
+        (
+            {"disk.volume": "zvol", "disk.filesystem": "ext4", "disk.format": "qcow2", "disk.preallocation": "off"},
+            None,
+            [
+                "zfs create -V 11G POOL/vm1",
+                "mkfs.ext4 /dev/zvol/POOL/vm1",
+                "mkdir -p /srv/vm1",
+                "mount /dev/zvol/POOL/vm1 /srv/vm1",
+                "qemu-img create -q -f qcow2 -o preallocation=off /srv/vm1/vm1.qcow2 10G",
+            ],
+        ),
+        ({"disk.filesystem": "none"}, "/dev/sdx", []),
+        (
+            {"disk.filesystem": "none", "disk.format": "qcow2", "disk.preallocation": "full"},
+            "/dev/sdx",
+            ["qemu-img create -q -f qcow2 /dev/sdx 10G"],
+        ),
+    ],
+)
+def test_the_commands_make_what_the_disk_is_kept_in(
+    levels: dict[str, str], path: str | None, expected: list[str]
+) -> None:
+    assert commands(levels, path) == expected
+
+
+def test_sizes_are_written_as_every_tool_reads_them() -> None:
+    assert [export({}, "/a", size).backing[0][-1] for size in (32 * GIB, 3 * 2**20, 1000)] == ["32G", "3M", "1000"]
+    odd = export({"disk.volume": "lvm", "disk.filesystem": "ext4"}, size=GIB).backing[0]
+    assert odd[odd.index("--size") + 1] == "1127M", "with room for the file system's own"
+
+
+def test_a_path_stays_one_word_everywhere() -> None:
+    path = "/images/a, 'b' & <c>.raw"
+    found = export({}, path)
+    assert found.backing[0][-2] == path
+    assert f"file={path.replace(',', ',,')}" in found.qemu[1]
+    assert "file=\"/images/a, 'b' &amp; &lt;c&gt;.raw\"" in found.libvirt
+    assert shlex.quote(path) in "\n".join(found.lines()), "not broken at its spaces"
+
+
+def test_proxmox_gets_its_documented_options() -> None:
+    levels = {
+        "disk.bus": "virtio-scsi",
+        "disk.cache": "none",
+        "disk.aio": "io_uring",
+        "disk.iothread": "on",
+        "disk.queues": "4",
+        "disk.discard": "unmap",
+        "disk.format": "qcow2",
+        "disk.preallocation": "metadata",
+    }
+    found = export(levels, size=10 * GIB)
+    assert [" ".join(argv) for argv in found.proxmox] == [
+        "pvesm set STORAGE --preallocation metadata",
+        "qm set VMID --scsihw virtio-scsi-single --scsi0"
+        " STORAGE:10,cache=none,aio=io_uring,format=qcow2,discard=on,iothread=1,queues=4",
+    ]
+    (plain,) = export({"disk.filesystem": "none", "disk.volume": "lvm"}, size=10 * GIB).proxmox
+    assert " ".join(plain) == "qm set VMID --virtio0 STORAGE:10,cache=none,aio=native"
+
+
+@pytest.mark.parametrize(
+    ("levels", "where", "words"),
+    [
+        ({"disk.bus": "nvme"}, "proxmox", "no bus for QEMU's emulated NVMe"),
+        ({"disk.bus": "nvme"}, "libvirt", "no bus for QEMU's emulated NVMe"),
+        ({"disk.bus": "ide"}, "libvirt", "machine='pc'"),
+        ({"disk.queues": "4"}, "proxmox", "cannot set disk.queues=4"),
+        ({"disk.format": "qcow2", "disk.extended_l2": "on"}, "proxmox", "cannot set disk.extended_l2=on"),
+        ({"disk.format": "qcow2", "disk.filesystem": "none"}, "proxmox", "no qcow2 on a bare volume"),
+        ({"disk.volume": "zvol", "zfs.sync": "always"}, "proxmox", "sync=always: by `zfs set`"),
+    ],
+)
+def test_what_cannot_be_said_is_told(levels: dict[str, str], where: str, words: str) -> None:
+    found = export(levels)
+    notes = found.proxmox_notes if where == "proxmox" else found.libvirt_notes
+    assert words.replace("no qcow2 on a bare volume", "qcow2 on a bare volume") in " ".join(notes)
+    if levels.get("disk.bus") == "nvme":
+        assert found.libvirt == "" and found.proxmox == ()
+    assert all(len(line) <= 80 or "if=none" in line for line in found.lines())

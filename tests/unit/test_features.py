@@ -1,0 +1,149 @@
+"""What a disk can do, as it is read from what tools say; the real ones are asked in tests/integration."""
+
+from __future__ import annotations
+
+import json
+from pathlib import PurePosixPath
+
+import pytest
+
+from vmtax.hypervisor import Credentials, Drive, GuestSpec, Qemu
+from vmtax.machine import MachineLost
+from vmtax.machine.fake import Answers, FakeMachine, Reply
+from vmtax.storage import Backing
+from vmtax.storage.features import Feature, documented_durability, features
+from vmtax.storage.full import stops_when_full
+from vmtax.storage.image import create_image, image_options
+
+QEMU = Qemu(("qemu",), "10.0.3", "QEMU emulator version 10.0.3")
+GREETING, READY = '{"QMP": {}}', '{"return": {}}'
+REFUSED = '{"error": {"desc": "Device \'data\' does not support it"}}'
+SAVED, MIGRATED = '{"return": ""}', '{"return": {"status": "completed"}}'
+WILLING = (GREETING, READY, READY, SAVED, READY, MIGRATED, READY)
+
+
+def looked_at(path: str, levels: dict[str, str], *lines: str, **answers: str | Reply) -> dict[str, Feature]:
+    """`answers` by a command's first word; QEMU says `lines`."""
+    scripted: Answers = {
+        lambda argv: argv[0] == "stat": answers.get("stat", "regular file"),
+        lambda argv: argv[0] == "findmnt": answers.get("findmnt", "ext4 rw,relatime /dev/sda1"),
+        lambda argv: argv[0] == "qemu-img": answers.get("image", ""),
+        lambda argv: argv[0] == "sh": "8 512",
+        lambda argv: argv[0] == "lvs": answers.get("lvs", ""),
+        lambda argv: argv[0] == "zfs": answers.get("zfs", ""),
+        ("mkdir", "-m", "700", "/tmp/vmtax"): "",
+        lambda argv: argv[0] == "qemu": Reply("".join(f"{line}\n" for line in lines), stderr="could not start"),
+    }
+    machine = FakeMachine(answers=scripted)
+    found = features(machine, QEMU, Backing(PurePosixPath(path), levels), Drive(path), PurePosixPath("/scratch"))
+    return {feature.name: feature for feature in found}
+
+
+def test_what_qemu_refuses_stands_in_its_own_words() -> None:
+    found = looked_at("/d/disk", {}, GREETING, READY, REFUSED, '{"return": "Error: no\\r\\n"}', REFUSED, READY)
+    assert found["snapshots"] == Feature(
+        "snapshots", "no", "blockdev-snapshot-internal-sync", "Device 'data' does not support it"
+    )
+    assert found["savevm"] == Feature("savevm", "no", "savevm", "no")
+    assert found["migration"].state == "no"
+    failed = '{"return": {"status": "failed", "error-desc": "State blocked"}}'
+    found = looked_at("/d/disk", {}, GREETING, READY, READY, SAVED, READY, failed, READY)
+    assert (found["migration"].state, found["migration"].words) == ("no", "State blocked")
+    assert {found[name].state for name in ("savevm", "snapshots", "thin", "durable", "file")} == {"yes"}
+
+
+def test_a_qemu_that_ends_tells_nothing_and_nothing_is_concluded() -> None:
+    for lines in ((), (GREETING, READY, READY), (GREETING, READY, READY, SAVED, READY)):
+        found = looked_at("/d/disk", {}, *lines)
+        assert {found[name].state for name in ("savevm", "snapshots", "migration")} == {"not tried"}
+        assert found["savevm"].words == "could not start" and found["thin"].state == "yes"
+
+
+def test_without_qemu_img_or_room_nothing_is_tried() -> None:
+    found = looked_at("/d/disk", {}, *WILLING, image=Reply(code=1, stderr="No space left on device"))
+    assert {found[name].state for name in ("savevm", "snapshots", "migration", "thin")} == {"not tried"}
+    assert "qemu-img" in found["savevm"].words
+
+
+@pytest.mark.parametrize(
+    ("path", "levels", "answers", "state", "words"),
+    [
+        ("/dev/zvol/tank/a", {}, {"zfs": "none\n"}, "yes", "refreservation=none"),
+        ("/dev/zvol/tank/a", {}, {"zfs": "68719476736\n"}, "no", "refreservation=68719476736"),
+        ("/dev/vg/a", {"disk.volume": "lvm-thin"}, {"lvs": "  pool\n"}, "yes", "from the thin pool pool"),
+        ("/dev/vg/a", {"disk.volume": "lvm"}, {"lvs": "  \n"}, "no", "a volume with all its blocks"),
+        ("/dev/sdx", {}, {}, "no", "a whole device"),
+    ],
+)
+def test_a_device_is_thin_where_its_volume_is(
+    path: str, levels: dict[str, str], answers: dict[str, str], state: str, words: str
+) -> None:
+    found = looked_at(path, levels, *WILLING, stat="block special file", **answers)
+    assert (found["thin"].state, found["thin"].words) == (state, words)
+    assert found["file"] == Feature("file", "no", "stat", "a block special file")
+
+
+def test_a_volume_that_cannot_be_asked_is_not_tried_and_the_rest_is() -> None:
+    lvs = Reply(code=5, stderr="no such volume")
+    found = looked_at("/dev/vg/a", {"disk.volume": "lvm"}, *WILLING, stat="block special file", lvs=lvs)
+    assert found["thin"].state == "not tried" and "lvs" in found["thin"].words and found["savevm"].state == "yes"
+
+
+@pytest.mark.parametrize(
+    ("path", "answers", "words"),
+    [
+        ("/d/disk", {"findmnt": "tmpfs rw tmpfs"}, "tmpfs, kept in memory"),
+        ("/d/disk", {"findmnt": "ext4 rw,barrier=0 /dev/sda1"}, "/dev/sda1 is mounted without write barriers"),
+        ("/d/disk", {"findmnt": "zfs rw,xattr tank/my data", "zfs": "disabled\n"}, "tank/my data has sync=disabled"),
+        ("/dev/zvol/tank/a", {"stat": "block special file", "zfs": "disabled\n"}, "tank/a has sync=disabled"),
+    ],
+)
+def test_what_lies_below_may_lose_what_qemu_flushes(path: str, answers: dict[str, str], words: str) -> None:
+    durable = looked_at(path, {}, *WILLING, **answers)["durable"]
+    assert durable.state == "no" and words in durable.words
+
+
+def test_a_disk_that_is_not_there_is_not_judged() -> None:
+    assert looked_at("/d/none", {}, *WILLING, stat=Reply(code=1))["file"].state == "not tried"
+
+
+def test_durability_is_as_documented() -> None:
+    assert {cache: documented_durability({"disk.cache": cache}).state for cache in ("none", "writeback", "unsafe")} == {
+        "none": "yes",
+        "writeback": "yes",
+        "unsafe": "no",
+    }
+    on_zfs = {"disk.volume": "raidz1-dataset", "zfs.sync": "disabled"}
+    assert documented_durability(on_zfs).state == "no"
+    assert documented_durability({**on_zfs, "disk.volume": "lvm"}).state == "yes", "it means nothing there"
+
+
+def test_an_image_gets_the_options_of_its_format_only() -> None:
+    levels = {"disk.preallocation": "off", "disk.cluster_size": "1MiB", "disk.lazy_refcounts": "on", "disk.bus": "ide"}
+    assert image_options(levels) == ("preallocation=off",)
+    assert image_options({**levels, "disk.format": "qcow2"})[1:] == ("cluster_size=1048576", "lazy_refcounts=on")
+    assert create_image({}, "/a", 9, ("bwrap", "qemu-img"))[:3] == ["bwrap", "qemu-img", "create"]
+
+
+def test_a_feature_survives_the_store() -> None:
+    feature = Feature("thin", "not tried", "stat", "why")
+    assert Feature.from_json(json.loads(json.dumps(feature.to_json()))) == feature
+
+
+def test_a_full_disk_is_not_tried_without_root_and_says_so() -> None:
+    spec = GuestSpec("vm", 1, 2**29, "tcg", ("qemu",), "/kernel", "/initrd", "/root")
+
+    def tried(mount: Reply | Exception) -> Feature:
+        machine = FakeMachine(
+            answers={
+                lambda argv: argv[0] in ("mkdir", "truncate", "mkfs.ext4"): "",
+                lambda argv: argv[0] == "mount": mount,
+            }
+        )
+        none: Credentials = None  # type: ignore[assignment] (no guest is reached)
+        return stops_when_full(machine, spec, Drive(""), none, machine)  # type: ignore[arg-type]
+
+    found = tried(Reply(code=1, stderr="must be superuser to use mount"))
+    assert found.state == "not tried" and "mount" in found.words
+    with pytest.raises(MachineLost):
+        tried(MachineLost("host: the connection is gone"))
