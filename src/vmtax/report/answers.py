@@ -144,9 +144,10 @@ class Ranking(_Part):
     layer: str = Field(description="host, vm or nested")
     side: str = Field(description="as of its treatments")
     standings: list[Standing] = Field(description="best first")
-    rounds: int = Field(description="in which every treatment has a value")
-    left_out: int = Field(description="rounds in which some have")
+    rounds: int = Field(description="in which two treatments or more have a value")
+    incomplete: int = Field(description="of these, in which not all have")
     same_within: float = Field(description="what makes a tie: a fraction, from the plan")
+    unranked: list[str] = Field(description="treatments with values in fewer than half of the rounds")
 
 
 class Yardstick(_Part):

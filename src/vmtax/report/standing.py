@@ -150,9 +150,10 @@ def _effect(effect: FactorEffect, emulated: bool) -> Line:
 
 def what_is_claimed(ranking: Ranking, lost: str) -> str:
     """How to read a ranking; `lost`: what its overheads are."""
-    left_out = f", {ranking.left_out} incomplete left out" if ranking.left_out else ""
+    left_out = f", {ranking.incomplete} of them incomplete" if ranking.incomplete else ""
+    rare = f" Not ranked, for want of values: {', '.join(ranking.unranked)}." if ranking.unranked else ""
     return (
         f"{lost} against the best, over {ranking.rounds} rounds{left_out}. The top set are"
         " those that no other is shown to beat; the chance of any false claim in this table is 5 % at most. A tie lies"
-        f" within ±{format_percent(ranking.same_within)} of the best."
+        f" within ±{format_percent(ranking.same_within)} of the best." + rare
     )
