@@ -57,9 +57,9 @@ def rank(
     A pair is compared in the rounds that have both; a treatment that is missing now and then costs the others nothing.
     Where two treatments do not differ, their order within a round being random, the sign of their difference is as
     likely one as the other, however noisy each of them is; so what is seen is compared with what the same differences
-    give under changed signs of whole rounds, the largest of all pairs with the largest. The chance of any false claim is at most `alpha`; nothing can be claimed below
-    `minimum_rounds(alpha)` rounds. Raises ValueError for fewer than two treatments, for infinite values, and where a
-    treatment shares no round with any other.
+    give under changed signs of whole rounds, the largest of all pairs with the largest. The chance of any false claim
+    is at most `alpha`; nothing can be claimed below `minimum_rounds(alpha)` rounds. Raises ValueError for fewer than
+    two treatments, for infinite values, and where a treatment shares no round with any other.
     """
     values = np.asarray(logs, dtype=np.float64)
     if values.ndim != 2 or values.shape[1] < 2 or np.isinf(values).any():
