@@ -28,6 +28,7 @@ PACKAGES = (
     # a hypervisor host: `vmtax lab`
     "bubblewrap",
     "btrfs-progs",
+    "fdisk",  # sfdisk
     "lvm2",
     "mdadm",
     "udev",
