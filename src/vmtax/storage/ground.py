@@ -78,6 +78,8 @@ class Ground:
         for device, found in here:
             for area, part in zip(found, self._partitions(device, found), strict=True):
                 cut[area.name] = (*cut.get(area.name, ()), part)
+        parts = [part for found in cut.values() for part in found]
+        self.machine.run(*WAIT_FOR, *parts, remedy="a partition did not appear: does that device take any?")
         self.cut |= cut
 
     def _loop(self, name: str, size: int) -> str:
@@ -113,12 +115,9 @@ class Ground:
         self.machine.run(*how, device, input=table(self.mark, areas))
         real = self.machine.run("realpath", "-e", device).strip()
         found = json.loads(self.machine.run("sfdisk", "-J", real))["partitiontable"]
-        nodes = [str(entry["node"]) for entry in found["partitions"]]
         # Where the kernel has not found them by itself: a loop device, a kernel that does not know this kind of table.
         self.machine.try_run("partx", "-u", real)
-        for node in nodes:
-            self.machine.run(*WAIT_FOR, node, remedy=f"{node} did not appear: does {device} take partitions?")
-        return nodes
+        return [str(entry["node"]) for entry in found["partitions"]]
 
 
 def shares(areas: Sequence[Area], devices: int) -> list[list[Area]] | None:

@@ -33,7 +33,10 @@ NO_DATASET = _until_gone('zfs list "$1"', 'zfs destroy -r -f "$1"')
 # Known by the label we gave its table, whose partitions are named after the run, and which goes last.
 NO_PARTITIONS = (
     *("sh", "-c"),
-    'device=$1; is_ours() { sfdisk -d "$device" 2>/dev/null | grep -qF "name=\\"$1-"; }; is_ours "$2" || exit 0; '
+    # Not by the name it has from udev: partx knows only the kernel's.
+    'device=$(realpath -e "$1" 2>/dev/null) || exit 0; '
+    'is_ours() { sfdisk -d "$device" 2>/dev/null | grep -qF "name=\\"$1-"; }; '
+    'is_ours "$2" || exit 0; '
     'parts() { lsblk -lnpo NAME,TYPE "$device" | sed -n "s/ *part$//p"; }; '
     'empty() { wipefs -q -a -f "$1"; dd if=/dev/zero of="$1" bs=1M count=1 conv=fsync status=none; }; '
     'for part in $(parts); do empty "$part"; done; '
@@ -46,6 +49,6 @@ NO_PARTITIONS = (
 WAIT_FOR = (
     *("sh", "-c"),
     "! command -v udevadm >/dev/null || udevadm settle --timeout=20; "
-    'n=0; until test -b "$1"; do n=$((n+1)); test $n -lt 100 || exit 1; sleep 0.1; done',
+    'n=0; for device; do until test -b "$device"; do n=$((n+1)); test $n -lt 100 || exit 1; sleep 0.1; done; done',
     "sh",
 )
