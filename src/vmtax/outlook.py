@@ -135,7 +135,15 @@ def _writes(
         raise CannotMeasure(f"{host.path}: no directory {options.target.directory}; name another with --disk-dir")
     most = _gib(each_round * executions)
     more = f", then over it up to {most} if the disk is fast" if each_round else ""
-    return [Line("writes", f"{_gib(prepared)} to {_device(facts)}{more}; removed again")]
+    target = options.target
+    named = [
+        *(f"{device}, which is empty afterwards" for device in target.devices),
+        *([f"free space of volume group {target.group}"] if target.group else []),
+        *([f"free space of pool {target.pool}"] if target.pool else []),
+    ]
+    where = " and to ".join([*named, _device(facts)])
+    lost = [Line("erases", f"what {device} holds") for device in target.devices if device in target.erase]
+    return [Line("writes", f"{_gib(prepared)} to {where}{more}; removed again"), *lost]
 
 
 def _device(facts: Json) -> str:
