@@ -225,7 +225,10 @@ def test_a_group_whose_first_volume_cannot_be_made_is_on_the_list_of_what_goes()
 def test_a_group_and_pool_that_are_missing_or_full() -> None:
     missing = {lambda argv: argv[0] in ("vgs", "zfs"): Reply(stderr="not found", code=5)}
     full = {lambda argv: argv[0] == "vgs": "  4194304\n", lambda argv: argv[0] == "zfs": "4194304\n"}
-    for answers, words in ((missing, "no {0} vg0|no {1} tank"), (full, "{0} vg0 has 0.0 GiB|{1} tank has 0.0 GiB")):
+    for answers, words in (
+        (missing, "no {0} vg0|no {1} tank"),
+        (full, "{0} vg0 has 4 MiB free|{1} tank has 4 MiB free"),
+    ):
         pattern = words.format("volume group", "pool")
         for wanted, target in ((levels("lvm", "none"), Target(group="vg0")), (levels("dataset"), Target(pool="tank"))):
             machine, made = provisioner(answers, target)

@@ -13,7 +13,7 @@ from vmtax.storage.file import StorageError
 from vmtax.storage.ground import MIB, RAIDZ_DISKS, Area, Ground, Target
 from vmtax.storage.image import create_image
 from vmtax.storage.undo import ANY_DEVICE, ITS_DEVICES, NO_DATASET, NO_GROUP, NO_POOL, NO_VOLUME, UNMOUNT, WAIT_FOR
-from vmtax.units import parse_bytes
+from vmtax.units import format_room, parse_bytes
 
 Key = tuple[tuple[str, str], ...]
 Levels = Mapping[str, str]  # of the factors that decide a backing (treatment.backing)
@@ -196,7 +196,7 @@ class Provisioner:
     def _check_room(self, what: str, free: int, needed: int) -> None:
         if free < needed:
             raise StorageError(
-                f"{self.machine.path}: {what} has {free / 2**30:.1f} GiB free, {needed / 2**30:.1f} GiB are needed; "
+                f"{self.machine.path}: {what} has {format_room(free)} free, {format_room(needed)} are needed; "
                 "a smaller workloads.disk.size in the plan needs less"
             )
 

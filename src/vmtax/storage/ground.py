@@ -11,6 +11,7 @@ from vmtax.machine import Machine
 from vmtax.result import Json
 from vmtax.storage.file import RawFile, StorageError, check_free
 from vmtax.storage.undo import DETACH, NO_PARTITIONS, WAIT_FOR
+from vmtax.units import format_room
 
 DISK_DIRECTORY = PurePosixPath("/var/tmp")  # for large files that are not for ever (Filesystem Hierarchy Standard)
 MIB = 2**20
@@ -102,7 +103,7 @@ class Ground:
             size, wanted = int(self.machine.run("blockdev", "--getsize64", device)), table_bytes(areas)
             if size < wanted:
                 raise StorageError(
-                    f"{self.machine.path}: {device} has {size / 2**30:.1f} GiB, {wanted / 2**30:.1f} GiB are needed; "
+                    f"{self.machine.path}: {device} has {format_room(size)}, {format_room(wanted)} are needed; "
                     "name a larger one, or a smaller workloads.disk.size in the plan"
                 )
 
