@@ -105,9 +105,9 @@ def provision(
     disks = Disks(machine, Provisioner(Ground(machine, target, ours, mark), qemu_img), fresh_size)
     levels = [dict(found) for found in wanted(treatments)]
     here = [each for each in levels if each["disk.volume"] == "plain" and each["disk.filesystem"] == "as-is"]
+    disks.provisioner.prepare(levels, size, fresh_size)
     if here:
         check_free(machine, ours, size * len(here) + fresh_size)
-    disks.provisioner.prepare(levels, size, fresh_size)
     for number, each in enumerate(levels, 1):
         if len(levels) > 1:
             emit(Step(f"making disk {number} of {len(levels)}", describe(each)))

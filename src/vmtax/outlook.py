@@ -16,9 +16,8 @@ from vmtax.result import Json, Treatment
 from vmtax.schedule import PILOT_ITERATIONS, PILOT_ROUNDS
 from vmtax.sides import both
 from vmtax.stats import MOST_ITERATIONS
-from vmtax.units import format_duration
+from vmtax.units import format_duration, format_room
 
-GIB = 2**30
 MANY = 1000  # rounds.max that means none
 
 
@@ -133,14 +132,22 @@ def _writes(
     facts = disk_facts(host, options.target.directory)
     if facts["mount_point"] is None:
         raise CannotMeasure(f"{host.path}: no directory {options.target.directory}; name another with --disk-dir")
-    most = _gib(each_round * executions)
+    most = format_room(each_round * executions)
     more = f", then over it up to {most} if the disk is fast" if each_round else ""
-    return [Line("writes", f"{_gib(prepared)} to {_device(facts)}{more}; removed again")]
+    target = options.target
+    named = [
+        *(f"{device}, which is empty afterwards" for device in target.devices),
+        *([f"free space of volume group {target.group}"] if target.group else []),
+        *([f"free space of pool {target.pool}"] if target.pool else []),
+    ]
+    where = " and to ".join([*named, _device(facts)])
+    lost = [Line("erases", f"what {device} holds") for device in target.devices if device in target.erase]
+    return [Line("writes", f"{format_room(prepared)} to {where}{more}; removed again"), *lost]
 
 
 def _device(facts: Json) -> str:
     free = facts["free_bytes"]
-    known = [facts["file_system"], f"{_gib(free)} free" if free is not None else None]
+    known = [facts["file_system"], f"{format_room(free)} free" if free is not None else None]
     return f"{facts['directory']} on {facts['device'] or 'an unknown device'} ({', '.join(filter(None, known))})"
 
 
@@ -150,9 +157,5 @@ def _needs(plan: Plan, host: Machine) -> str:
     if not wanted:
         return cpus
     available = available_memory(host)
-    has = f" ({_gib(available)} available)" if available is not None else ""
-    return f"{cpus}, {_gib(wanted)} of memory at a time{has}"
-
-
-def _gib(size: float) -> str:
-    return f"{size / GIB:.1f} GiB" if size >= GIB / 10 else f"{size / 2**20:.0f} MiB"
+    has = f" ({format_room(available)} available)" if available is not None else ""
+    return f"{cpus}, {format_room(wanted)} of memory at a time{has}"

@@ -39,6 +39,7 @@ from vmtax.trial import BOOT, Place, Signatures, boot_trial, failed_boot, run_tr
 from vmtax.units import format_duration
 from vmtax.workload import Workload
 
+HOPELESS = 3  # treatments of a layer that do not come up, one after the other, before any does: none will
 Emit = Callable[[Event], None]
 Todo = Mapping[schedule.Case, Sequence[int]]  # (workload, case) -> iterations
 
@@ -71,6 +72,7 @@ class Run:
     schedules: dict[schedule.Case, schedule.Schedule] = field(default_factory=dict)  # once the pilot is over
     ended: str | None = None  # why there are no more rounds
     up: set[str] = field(default_factory=set)  # treatments that have come up in this session
+    down: set[str] = field(default_factory=set)  # and that have not, one time or another
 
     @property
     def pilot(self) -> int:
@@ -258,8 +260,8 @@ def _treatment(active: Run, place: Place, treatment: Treatment) -> None:
                 _shut_down(active, place, layer)
     except (BootFailed, MachineError) as failure:
         _check_host(active.side_of(treatment.name), failure)
-        if treatment.name not in active.up:
-            raise  # nothing is known to work yet: say so now, not after hours
+        if _nothing_works(active, treatment):
+            raise  # say so now, not after hours
         active.add(failed_boot(place, started, str(failure)))
 
 
@@ -279,6 +281,14 @@ def _iterations_left(active: Run, place: Place, what: schedule.Case) -> list[int
     once = what == BOOT or any(w.name == what[0] and w.once(what[1]) for w in active.environment.workloads)
     runs = 1 if once else schedule.runs(active.plan.iterations, active.schedules, what, place.round)
     return [iteration for iteration in range(1, runs + 1) if not active.before.has(place, *what, iteration)]
+
+
+def _nothing_works(active: Run, treatment: Treatment) -> bool:
+    """Of its layer no treatment has come up in this session, and so many, this one with them, have not."""
+    active.down.add(treatment.repeats or treatment.name)
+    layer = {each.repeats or each.name for each in active.treatments if each.layer == treatment.layer}
+    came_up = any(each.name in active.up for each in active.treatments if each.layer == treatment.layer)
+    return not came_up and len(active.down & layer) >= min(HOPELESS, len(layer))
 
 
 def _check_host(environment: Environment, failure: Exception) -> None:

@@ -53,6 +53,11 @@ def format_value(value: float, unit: str) -> str:
     return f"{MINUS if value < 0 else ''}{digits} {prefix}{name}".rstrip()
 
 
+def format_room(size: float) -> str:
+    """Bytes of memory or of a disk, for people, as these are sold and named in plans: "1.5 GiB", "64 MiB"."""
+    return f"{size / 2**30:.1f} GiB" if size >= 2**30 / 10 else f"{size / 2**20:.0f} MiB"
+
+
 def format_duration(seconds: float) -> str:
     """Seconds for people, the two largest parts: "850 ms", "4.2 s", "45 s", "2 m 05 s", "1 h 30 m", "2 d 04 h"."""
     if seconds < 0:

@@ -28,7 +28,7 @@ PACKAGES = (
     # a hypervisor host: `vmtax lab`
     "bubblewrap",
     "btrfs-progs",
-    "fdisk",
+    "fdisk",  # sfdisk
     "lvm2",
     "mdadm",
     "udev",

@@ -124,8 +124,12 @@ class Machine(ABC):
         """Copy a file of the machine's to us."""
 
     @abstractmethod
-    def undo_later(self, *argv: str) -> Undoing:
-        """Write to the guard's undo list, durably, that `argv` undoes what is about to be set up."""
+    def undo_later(self, *argv: str, lasting: bool = False) -> Undoing:
+        """Write to the guard's undo list, durably, that `argv` undoes what is about to be set up.
+
+        `lasting`: what is set up outlives a reboot of the machine (a volume, a partition), and then is undone too. It
+        must be known by a name that nobody else would give.
+        """
 
     @abstractmethod
     def remove_later(self, path: PurePosixPath) -> Undoing:

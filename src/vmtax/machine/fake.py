@@ -132,7 +132,7 @@ class FakeMachine(Machine):
             raise AssertionError(f"{self.path}: pull of a file that is not there: {source}")
         target.write_bytes(self.files[source])
 
-    def undo_later(self, *argv: str) -> Undoing:
+    def undo_later(self, *argv: str, lasting: bool = False) -> Undoing:
         return self._remember(argv)
 
     def remove_later(self, path: PurePosixPath) -> Undoing:

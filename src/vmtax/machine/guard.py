@@ -3,7 +3,7 @@
 This file runs by itself on the machine (`python3 -c SOURCE DIRECTORY TOKEN SILENCE`), so it imports the standard
 library only. It reads one JSON object a line and answers each with one:
 
-    {"add": ID, "argv": [...]}    remember how to undo ID: run argv
+    {"add": ID, "argv": [...]}    remember how to undo ID: run argv; "lasting": true where a reboot does not
     {"add": ID, "remove": PATH}   remember how to undo ID: remove that file or directory
     {"undo": ID}                  undo ID now and forget it
     {"ping": true}                we are still there
@@ -13,8 +13,9 @@ Every line is in DIRECTORY/TOKEN.undo, synced, before it is answered. At the end
 after SILENCE seconds without a line (0: for ever), it ends every process that carries VMTAX_RUN=TOKEN in its
 environment, undoes the list in reverse, and removes the file. At its start it does the same for every list whose guard
 is dead (the file is locked as long as its guard lives), but where that was to outlive a process that is still there.
-After a reboot it removes files only: what commands undo ended with the kernel that knew it, and a setting that we would
-put back, or a network card that we would take down, may be somebody's by now.
+After a reboot it removes files and what was said to be lasting (a volume, a partition): what other commands undo ended
+with the kernel that knew it, and a setting that we would put back, or a network card that we would take down, may be
+somebody's by now.
 What cannot be undone stays in the file, is tried again at the next start, and is told: in the answer at the start,
 {"recovered": COUNT, "left": [TEXT, ...]}, and in the last line, {"left": [TEXT, ...]}. An undo of something that was
 never made must succeed: it is listed before it is made.
@@ -135,7 +136,7 @@ def due(text: str) -> dict[int, dict[str, object]]:
     boot = record.get("boot") if isinstance(record, dict) else None
     if not boot or boot == boot_id():
         return entries
-    return {number: entry for number, entry in entries.items() if "remove" in entry}
+    return {number: entry for number, entry in entries.items() if "remove" in entry or entry.get("lasting") is True}
 
 
 def is_outlived(text: str, token: str) -> bool:

@@ -200,8 +200,8 @@ class GuardedMachine(Machine):
         """Raises MachineLost where the guard is gone: nothing more may be set up then."""
         self.guard.ask({"ping": True})
 
-    def undo_later(self, *argv: str) -> Undoing:
-        return self.guard.add(argv=list(argv))
+    def undo_later(self, *argv: str, lasting: bool = False) -> Undoing:
+        return self.guard.add(argv=list(argv), **({"lasting": True} if lasting else {}))
 
     def remove_later(self, path: PurePosixPath) -> Undoing:
         return self.guard.add(remove=str(path))

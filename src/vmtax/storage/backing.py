@@ -10,15 +10,14 @@ from pathlib import PurePosixPath
 
 from vmtax.machine import Machine, Undoing
 from vmtax.storage.file import StorageError
-from vmtax.storage.ground import MIB, RAIDZ_DISKS, Area, Ground
+from vmtax.storage.ground import MIB, RAIDZ_DISKS, Area, Ground, Target
 from vmtax.storage.image import create_image
-from vmtax.storage.undo import ANY_DEVICE, NO_DATASET, NO_GROUP, NO_POOL, NO_VOLUME, UNMOUNT, WAIT_FOR
-from vmtax.units import parse_bytes
+from vmtax.storage.undo import ANY_DEVICE, ITS_DEVICES, NO_DATASET, NO_GROUP, NO_POOL, NO_VOLUME, UNMOUNT, WAIT_FOR
+from vmtax.units import format_room, parse_bytes
 
+Key = tuple[tuple[str, str], ...]
 Levels = Mapping[str, str]  # of the factors that decide a backing (treatment.backing)
-SYSTEM_BYTES = (
-    320 * MIB
-)  # of a file system made for the run beyond the disk's file: its journal; XFS takes 300 MiB at least
+SYSTEM_BYTES = 320 * MIB  # of a file system beyond the disk's file: its journal; XFS takes 300 MiB at least
 SYSTEM_SPARE = 1.1
 POOL_BYTES = 512 * MIB  # of a pool beyond what is in it: slop, intent log
 POOL_SPARE = 1.2
@@ -29,6 +28,13 @@ MKFS = {
     "ext4": ("mkfs.ext4", "-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0"),
     "xfs": ("mkfs.xfs", "-q", "-f"),
     "btrfs": ("mkfs.btrfs", "-q", "-f"),
+}
+MKFS_PACKAGES = {"ext4": "e2fsprogs", "xfs": "xfsprogs", "btrfs": "btrfs-progs"}
+# What holds the volumes of which kinds.
+KINDS = {
+    "lvm": ("lvm", "lvm-thin"),
+    "zfs": ("zvol", "dataset"),
+    "raidz": ("raidz1-zvol", "raidz1-dataset"),
 }
 ZFS_PROPERTIES = {"zfs.compression": "compression", "zfs.sync": "sync", "zfs.primarycache": "primarycache"}
 
@@ -103,8 +109,7 @@ class Provisioner:
     ground: Ground
     qemu_img: tuple[str, ...]  # what starts qemu-img there
     _numbers: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
-    _group: str | None = None  # of ours, or the user's
-    _thin: bool = False
+    _plain: dict[Key, str] = field(default_factory=dict)  # a backing that has an area of its own -> that one's name
     _pools: dict[str, str] = field(default_factory=dict)  # "zfs" or "raidz" -> the dataset above ours
 
     @property
@@ -112,32 +117,24 @@ class Provisioner:
         return self.ground.machine
 
     def prepare(self, wanted: Sequence[Levels], size: int, spare: int) -> None:
-        """Volume group and pools for all of `wanted`, each of `size` bytes and with `spare` bytes more at times."""
+        """Volume group and pools for all of `wanted`, each of `size` bytes and with `spare` bytes more at times.
+
+        Raises StorageError where something is missing, too small, in use or named in vain, before anything is made.
+        """
+        target = self.ground.target
         self._check_tools(wanted)
-        areas: list[Area] = []
-        plain = [
-            levels for levels in wanted if levels["disk.volume"] == "plain" and levels["disk.filesystem"] != "as-is"
-        ]
-        for number, levels in enumerate(plain):
-            areas.append(Area(f"plain{number}", _rounded(room(levels, size, spare))))
-        self._plain = {_key(levels): f"plain{number}" for number, levels in enumerate(plain)}
-        volumes = sum(room(levels, size, spare) for levels in wanted if levels["disk.volume"].startswith("lvm"))
-        if volumes and self.ground.target.group is None:
-            areas.append(Area("lvm", _rounded(volumes * 1.02 + GROUP_BYTES)))
-        for name, kinds, devices in (
-            ("zfs", ("zvol", "dataset"), 1),
-            ("raidz", ("raidz1-zvol", "raidz1-dataset"), RAIDZ_DISKS),
-        ):
-            rooms = [room(levels, size, spare) for levels in wanted if levels["disk.volume"] in kinds]
-            if rooms and (name == "raidz" or self.ground.target.pool is None):
-                each = sum(rooms) * POOL_SPARE if devices == 1 else sum(rooms) * PARITY_SPARE / (devices - 1)
-                areas.append(Area(name, _rounded(each + POOL_BYTES), devices))
-        self.ground.lay_out(areas)
-        if volumes:
-            thin = sum(room(levels, size, spare) for levels in wanted if levels["disk.volume"] == "lvm-thin")
-            self._make_group(volumes, thin)
+        refuse_unused(self.machine.path, wanted, target)
+        self._plain = {_key(levels): f"plain{number}" for number, levels in enumerate(_cut_plain(wanted))}
+        volumes = {name: volume_bytes(wanted, kinds, size, spare) for name, kinds in KINDS.items()}
+        if volumes["lvm"] and target.group is not None:
+            self._check_group(target.group, group_bytes(volumes["lvm"]))
+        if volumes["zfs"] and target.pool is not None:
+            self._check_pool(target.pool, int(volumes["zfs"] * POOL_SPARE))
+        self.ground.lay_out(areas(wanted, target, size, spare))
+        if volumes["lvm"]:
+            self._make_group(volume_bytes(wanted, ("lvm-thin",), size, spare))
         for name in ("zfs", "raidz"):
-            if any(_pool_of(levels["disk.volume"]) == name for levels in wanted):
+            if volumes[name]:
                 self._make_pool(name)
 
     def make(self, levels: Levels, size: int, spare: int = 0) -> Backing:
@@ -146,8 +143,8 @@ class Provisioner:
         volume, system = levels["disk.volume"], levels["disk.filesystem"]
         if volume == "plain" and system == "as-is":
             return self._file(self.ground.ours, name, levels, size)
-        whole = size if system == "none" else room(levels, size, spare)
-        if _pool_of(volume) and volume.endswith("dataset"):
+        whole = _rounded(size) if system == "none" else room(levels, size, spare)
+        if volume.endswith("dataset"):
             return self._file(self._dataset(name, levels), name, levels, size)
         device = self._device(name, levels, whole)
         if system == "none":
@@ -173,59 +170,73 @@ class Provisioner:
         return Fresh(dataclasses.replace(beside, path=PurePosixPath(device), size=size), undoing)
 
     def _check_tools(self, wanted: Sequence[Levels]) -> None:
-        needed: dict[str, str] = {}
-        for levels in wanted:
-            volume, system = levels["disk.volume"], levels["disk.filesystem"]
-            if volume.startswith("lvm"):
-                needed |= {"lvcreate": "lvm2"}
-            if _pool_of(volume):
-                needed |= {"zpool": "zfsutils-linux", "zfs": "zfsutils-linux"}
-            if system in MKFS:
-                needed |= {MKFS[system][0]: {"ext4": "e2fsprogs", "xfs": "xfsprogs", "btrfs": "btrfs-progs"}[system]}
+        needed = tools(wanted, cuts=bool(self.ground.target.devices))
+        if (needed or _cut_plain(wanted)) and self.machine.run("id", "-u").strip() != "0":
+            raise StorageError(
+                f"{self.machine.path}: file systems, volumes and block devices take root there; without, "
+                "disk.volume=plain with disk.filesystem=as-is, a file in a directory, is all that can be measured"
+            )
         for tool, package in needed.items():
             if not self.machine.succeeds("sh", "-c", 'command -v "$1"', "sh", tool):
                 raise StorageError(f"{self.machine.path}: {tool} is missing there (Debian: apt-get install {package})")
+
+    def _check_group(self, group: str, needed: int) -> None:
+        free = self.machine.try_run("vgs", "--noheadings", "--units", "b", "--nosuffix", "-o", "vg_free", group)
+        if not free.ok:
+            raise StorageError(f"{self.machine.path}: no volume group {group}; `vgs` lists those that are there")
+        self._check_room(f"volume group {group}", int(float(free.stdout)), needed)
+
+    def _check_pool(self, pool: str, needed: int) -> None:
+        """`pool`, or a dataset in one."""
+        free = self.machine.try_run("zfs", "list", "-Hp", "-o", "available", pool)
+        if not free.ok:
+            raise StorageError(f"{self.machine.path}: no pool {pool}; `zpool list` lists those that are there")
+        self._check_room(f"pool {pool}", int(free.stdout), needed)
+
+    def _check_room(self, what: str, free: int, needed: int) -> None:
+        if free < needed:
+            raise StorageError(
+                f"{self.machine.path}: {what} has {format_room(free)} free, {format_room(needed)} are needed; "
+                "a smaller workloads.disk.size in the plan needs less"
+            )
 
     def _device(self, name: str, levels: Levels, size: int) -> str:
         volume = levels["disk.volume"]
         if volume == "plain":
             return self.ground.cut[self._plain[_key(levels)]][0]
-        return self._volume_of(name, levels, _rounded(size))[0]
+        return self._volume_of(name, levels, size)[0]
 
     def _volume_of(self, name: str, levels: Levels, size: int) -> tuple[str, Undoing]:
-        """The device of a new volume, and how it goes again."""
-        volume = levels["disk.volume"]
-        if volume in ("lvm", "lvm-thin"):
-            return self._logical_volume(name, size, thin=volume == "lvm-thin")
-        return self._zvol(name, levels, size)
-
-    def _make_group(self, size: int, thin: int) -> None:
-        """`size`: bytes of all its volumes; `thin`: of those in a thin pool."""
-        machine = self.machine
-        self._group = self.ground.target.group
-        if self._group is None:
-            self._group = self.ground.mark
-            machine.undo_later(*NO_GROUP, self._group, *ANY_DEVICE)
-            machine.run("vgcreate", "-q", *ANY_DEVICE, self._group, *self.ground.cut["lvm"])
+        """The device of a new volume, and how it goes again. `size`: whole extents."""
+        if levels["disk.volume"] in KINDS["lvm"]:
+            device, undoing = self._logical_volume(name, size, thin=levels["disk.volume"] == "lvm-thin")
         else:
-            free = machine.try_run(*("vgs", "--noheadings", "--units", "b", "--nosuffix", "-o", "vg_free", self._group))
-            if not free.ok:
-                raise StorageError(f"{machine.path}: no volume group {self._group}; `vgs` lists those that are there")
-            if int(float(free.stdout)) < size:
-                raise StorageError(
-                    f"{machine.path}: volume group {self._group} has {float(free.stdout) / 2**30:.1f} GiB free, "
-                    f"{size / 2**30:.1f} GiB are needed; a smaller workloads.disk.size in the plan needs less"
-                )
+            device, undoing = self._zvol(name, levels, size)
+        self.machine.run(*WAIT_FOR, device, remedy=f"{device} did not appear: is udev running there?")
+        return device, undoing
+
+    def _make_group(self, thin: int) -> None:
+        """`thin`: bytes of the volumes in a thin pool."""
+        group, lvm = self._group
+        if self.ground.target.group is None:
+            self.machine.undo_later(*NO_GROUP, group, *lvm, lasting=True)
+            self.machine.run("vgcreate", "-q", *lvm, group, *self.ground.cut["lvm"])
         if thin:
-            self._volume(f"{self.ground.mark}-thin", "--type", "thin-pool", "-L", f"{_rounded(thin)}b")
+            self._volume(f"{self.ground.mark}-thin", "--type", "thin-pool", "-L", f"{thin}b")
+
+    @property
+    def _group(self) -> tuple[str, tuple[str, ...]]:
+        """The volume group, ours or the user's, and what LVM is told beside its name."""
+        named = self.ground.target.group
+        return (self.ground.mark, ANY_DEVICE) if named is None else (named, ITS_DEVICES)
 
     def _volume(self, name: str, *how: str) -> tuple[str, Undoing]:
         """A logical volume: its device, and how it goes again."""
-        assert self._group is not None
-        undoing = self.machine.undo_later(*NO_VOLUME, f"{self._group}/{name}", *ANY_DEVICE)
+        group, lvm = self._group
+        undoing = self.machine.undo_later(*NO_VOLUME, f"{group}/{name}", *lvm, lasting=True)
         # No question about old signatures: whatever stood there was erased with permission.
-        self.machine.run("lvcreate", "-q", *ANY_DEVICE, "-y", "-W", "y", *how, "-n", name, self._group)
-        return f"/dev/{self._group}/{name}", undoing
+        self.machine.run("lvcreate", "-q", *lvm, "-y", *how, "-n", name, group)
+        return f"/dev/{group}/{name}", undoing
 
     def _logical_volume(self, name: str, size: int, *, thin: bool) -> tuple[str, Undoing]:
         name = f"{self.ground.mark}-{name}"
@@ -238,15 +249,11 @@ class Provisioner:
         machine, mark = self.machine, self.ground.mark
         if name == "zfs" and self.ground.target.pool is not None:
             parent = f"{self.ground.target.pool}/{mark}"
-            if not machine.succeeds("zpool", "list", self.ground.target.pool):
-                raise StorageError(
-                    f"{machine.path}: no pool {self.ground.target.pool}; `zpool list` lists those that are there"
-                )
-            machine.undo_later(*NO_DATASET, parent)
+            machine.undo_later(*NO_DATASET, parent, lasting=True)
             machine.run("zfs", "create", "-o", "mountpoint=none", parent)
         else:
             parent = f"{mark}-{name}"
-            machine.undo_later(*NO_POOL, parent)
+            machine.undo_later(*NO_POOL, parent, lasting=True)
             layout = ("raidz1",) if name == "raidz" else ()
             # No mount point of its own, nothing in the host's list of pools; 4 KiB sectors whatever the disks claim.
             options = ("-o", "cachefile=none", "-o", "ashift=12", "-O", "mountpoint=none")
@@ -259,17 +266,16 @@ class Provisioner:
         ]
 
     def _zvol(self, name: str, levels: Levels, size: int) -> tuple[str, Undoing]:
-        volume = f"{self._pools[_pool_of(levels['disk.volume']) or '']}/{name}"
-        undoing = self.machine.undo_later(*NO_DATASET, volume)
+        volume = f"{self._pools[_pool_of(levels['disk.volume'])]}/{name}"
+        undoing = self.machine.undo_later(*NO_DATASET, volume, lasting=True)
         block = f"volblocksize={parse_bytes(levels['zfs.volblocksize'])}"
         self.machine.run("zfs", "create", "-V", str(size), "-o", block, *self._properties(levels), volume)
-        self.machine.run(*WAIT_FOR, f"/dev/zvol/{volume}", remedy="the device did not appear: is udev running there?")
         return f"/dev/zvol/{volume}", undoing
 
     def _dataset(self, name: str, levels: Levels) -> PurePosixPath:
-        dataset = f"{self._pools[_pool_of(levels['disk.volume']) or '']}/{name}"
+        dataset = f"{self._pools[_pool_of(levels['disk.volume'])]}/{name}"
         mount = self.ground.ours / f"mount-{name}"
-        self.machine.undo_later(*NO_DATASET, dataset)
+        self.machine.undo_later(*NO_DATASET, dataset, lasting=True)
         record = f"recordsize={parse_bytes(levels['zfs.recordsize'])}"
         self.machine.run("zfs", "create", "-o", f"mountpoint={mount}", "-o", record, *self._properties(levels), dataset)
         return mount
@@ -289,20 +295,77 @@ class Provisioner:
 
 
 def room(levels: Levels, size: int, spare: int) -> int:
-    """Bytes that a backing of `size` takes of its volume, with `spare` bytes of files beside it at times."""
-    system = levels["disk.filesystem"]
-    if system == "none":
-        return size + spare
-    return int((size + spare) * SYSTEM_SPARE) + SYSTEM_BYTES
+    """Bytes that a backing of `size` takes of its volume, with `spare` bytes of one more beside it at times."""
+    if levels["disk.filesystem"] in MKFS:
+        return _rounded((size + spare) * SYSTEM_SPARE + SYSTEM_BYTES)
+    return _rounded(size) + _rounded(spare)
 
 
-def _pool_of(volume: str) -> str | None:
-    if volume in ("zvol", "dataset"):
-        return "zfs"
-    return "raidz" if volume.startswith("raidz1") else None
+def volume_bytes(wanted: Sequence[Levels], kinds: Sequence[str], size: int, spare: int) -> int:
+    """Bytes of all volumes of these kinds."""
+    return sum(room(levels, size, spare) for levels in wanted if levels["disk.volume"] in kinds)
 
 
-def _key(levels: Levels) -> tuple[tuple[str, str], ...]:
+def group_bytes(volumes: int) -> int:
+    """Bytes of a volume group with so many in volumes."""
+    return _rounded(volumes * 1.02 + GROUP_BYTES)
+
+
+def areas(wanted: Sequence[Levels], target: Target, size: int, spare: int) -> list[Area]:
+    """Block devices to be cut for `wanted`; nothing for what goes into a group or pool of the user's."""
+    found = [Area(f"plain{number}", room(levels, size, spare)) for number, levels in enumerate(_cut_plain(wanted))]
+    volumes = {name: volume_bytes(wanted, kinds, size, spare) for name, kinds in KINDS.items()}
+    if volumes["lvm"] and target.group is None:
+        found.append(Area("lvm", group_bytes(volumes["lvm"])))
+    if volumes["zfs"] and target.pool is None:
+        found.append(Area("zfs", _rounded(volumes["zfs"] * POOL_SPARE + POOL_BYTES)))
+    if volumes["raidz"]:
+        each = volumes["raidz"] * PARITY_SPARE / (RAIDZ_DISKS - 1)
+        found.append(Area("raidz", _rounded(each + POOL_BYTES), RAIDZ_DISKS))
+    return found
+
+
+def tools(wanted: Sequence[Levels], *, cuts: bool) -> dict[str, str]:
+    """Programs that making `wanted` takes, each with its package in Debian; `cuts`: devices into partitions."""
+    volumes = {levels["disk.volume"] for levels in wanted}
+    needed = {"sfdisk": "fdisk"} if cuts else {}
+    if volumes & set(KINDS["lvm"]):
+        needed |= {"lvcreate": "lvm2"}
+    if volumes & {*KINDS["zfs"], *KINDS["raidz"]}:
+        needed |= {"zpool": "zfsutils-linux", "zfs": "zfsutils-linux"}
+    systems = {levels["disk.filesystem"] for levels in wanted}
+    return needed | {MKFS[system][0]: package for system, package in MKFS_PACKAGES.items() if system in systems}
+
+
+def refuse_unused(path: str, wanted: Sequence[Levels], target: Target) -> None:
+    """Raises StorageError where the user named what nothing will lie on: the figures would be of something else."""
+    volumes = {levels["disk.volume"] for levels in wanted}
+    named = [("--disk-device", device) for device in target.devices[:1] if not areas(wanted, target, 1, 0)]
+    named += [("--disk-group", target.group)] if target.group and not volumes & set(KINDS["lvm"]) else []
+    named += [("--disk-pool", target.pool)] if target.pool and not volumes & set(KINDS["zfs"]) else []
+    cures = {
+        "--disk-device": "disk.filesystem (none, ext4, xfs, btrfs) or disk.volume",
+        "--disk-group": "disk.volume (lvm, lvm-thin)",
+        "--disk-pool": "disk.volume (zvol, dataset)",
+    }
+    for option, name in named:
+        raise StorageError(
+            f"{path}: {option} {name}: no disk of this plan would lie on it; name {cures[option]} among the plan's "
+            "factors, or leave the option out"
+        )
+
+
+def _cut_plain(wanted: Sequence[Levels]) -> list[Levels]:
+    """Those that take a block device of their own."""
+    return [each for each in wanted if each["disk.volume"] == "plain" and each["disk.filesystem"] != "as-is"]
+
+
+def _pool_of(volume: str) -> str:
+    """Which of KINDS; "" for a plain one."""
+    return next((name for name, kinds in KINDS.items() if volume in kinds), "")
+
+
+def _key(levels: Levels) -> Key:
     return tuple(levels.items())
 
 

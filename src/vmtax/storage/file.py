@@ -11,6 +11,7 @@ from pathlib import PurePosixPath
 from vmtax.exits import CannotDo
 from vmtax.machine import Machine
 from vmtax.result import Json
+from vmtax.units import format_room
 
 SLOWEST_BYTES_PER_SECOND = 4e6  # for the time limit of filling: a poor disk under emulation
 # fio's options for data that no layer below can compress or knows already: new for every block, and every time.
@@ -44,7 +45,7 @@ def check_free(machine: Machine, directory: PurePosixPath, size: int) -> None:
     free = blocks * block
     if free < size * 1.05:
         raise StorageError(
-            f"{machine.path}: {directory} has {free / 2**30:.1f} GiB free, {size / 2**30:.1f} GiB are needed; "
+            f"{machine.path}: {directory} has {format_room(free)} free, {format_room(size)} are needed; "
             "name another directory with --disk-dir, or a smaller workloads.disk.size in the plan"
         )
 

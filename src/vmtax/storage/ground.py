@@ -9,8 +9,9 @@ from pathlib import PurePosixPath
 
 from vmtax.machine import Machine
 from vmtax.result import Json
-from vmtax.storage.file import RawFile, StorageError
+from vmtax.storage.file import RawFile, StorageError, check_free
 from vmtax.storage.undo import DETACH, NO_PARTITIONS, WAIT_FOR
+from vmtax.units import format_room
 
 DISK_DIRECTORY = PurePosixPath("/var/tmp")  # for large files that are not for ever (Filesystem Hierarchy Standard)
 MIB = 2**20
@@ -18,6 +19,10 @@ RAIDZ_DISKS = 4
 # The first MiB of a device that holds nothing, by od: one line of zeros, and where it ends.
 FIRST_MIB = ("od", "-A", "n", "-N", str(MIB), "-v", "-t", "x8")
 TABLE_BYTES = 2 * MIB  # of a partition table, at both ends
+WHOLE = ("disk", "loop", "raid")  # how lsblk's types of what the kernel takes partitions of begin
+# The kernel's own word on whether anybody has it, or a part of it: lsblk knows nothing of an imported pool, or of the
+# second disk of a btrfs. The guard runs on the same Python.
+CLAIM = ("python3", "-c", "import os, sys; os.close(os.open(sys.argv[1], os.O_RDONLY | os.O_EXCL))")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,49 +63,80 @@ class Ground:
         if not areas:
             return
         if not self.target.devices:
+            check_free(self.machine, self.ours, sum(area.size * area.devices for area in areas))
             for area in areas:
                 self.cut[area.name] = tuple(self._loop(f"{area.name}{n}", area.size) for n in range(area.devices))
             return
-        most = max(area.devices for area in areas)
-        if len(self.target.devices) < most:
+        shared = shares(areas, len(self.target.devices))
+        if shared is None:
             raise StorageError(
-                f"{self.machine.path}: raidz1 takes {most} devices, and {len(self.target.devices)} are named: "
+                f"{self.machine.path}: raidz1 takes {RAIDZ_DISKS} devices, and {len(self.target.devices)} are named: "
                 "name more with --disk-device"
             )
-        found: dict[str, list[str]] = {area.name: [] for area in areas}
-        for number, device in enumerate(self.target.devices):
-            here = [area for area in areas if number < area.devices]
-            if here:
-                for area, part in zip(here, self._partitions(device, here), strict=True):
-                    found[area.name].append(part)
-        self.cut |= {name: tuple(devices) for name, devices in found.items()}
+        here = [(device, found) for device, found in zip(self.target.devices, shared, strict=True) if found]
+        self._refuse(here)
+        cut: dict[str, tuple[str, ...]] = {}
+        for device, found in here:
+            for area, part in zip(found, self._partitions(device, found), strict=True):
+                cut[area.name] = (*cut.get(area.name, ()), part)
+        parts = [part for found in cut.values() for part in found]
+        self.machine.run(*WAIT_FOR, *parts, remedy="a partition did not appear: does that device take any?")
+        self.cut |= cut
 
     def _loop(self, name: str, size: int) -> str:
         path = self.ours / f"{name}.area"
         self.machine.undo_later(*DETACH, str(path))
         RawFile.allocate(self.machine, path, size)
         # Past the page cache, like a disk: what the host caches is cached above.
-        return self.machine.run("losetup", "--find", "--show", "--direct-io=on", str(path)).strip()
+        how = ("losetup", "--find", "--show", "--direct-io=on", str(path))
+        return self.machine.run(*how, remedy="name a directory on a disk with --disk-dir, or --disk-device").strip()
+
+    def _refuse(self, shared: Sequence[tuple[str, Sequence[Area]]]) -> None:
+        """Raises StorageError where one of the devices cannot be used; nothing has been written by then."""
+        known: dict[str, str] = {}  # a device has many names
+        for device, areas in shared:
+            refuse_used(self.machine, device, erase=device in self.target.erase)
+            real = self.machine.run("realpath", "-e", device).strip()
+            if real in known:
+                raise StorageError(f"{self.machine.path}: {device} and {known[real]} are the same device; name another")
+            known[real] = device
+            size, wanted = int(self.machine.run("blockdev", "--getsize64", device)), table_bytes(areas)
+            if size < wanted:
+                raise StorageError(
+                    f"{self.machine.path}: {device} has {format_room(size)}, {format_room(wanted)} are needed; "
+                    "name a larger one, or a smaller workloads.disk.size in the plan"
+                )
 
     def _partitions(self, device: str, areas: Sequence[Area]) -> list[str]:
-        refuse_used(self.machine, device, erase=device in self.target.erase)
-        size = int(self.machine.run("blockdev", "--getsize64", device))
-        wanted = sum(area.size for area in areas) + 2 * TABLE_BYTES
-        if size < wanted:
-            raise StorageError(
-                f"{self.machine.path}: {device} has {size / 2**30:.1f} GiB, {wanted / 2**30:.1f} GiB are needed; name "
-                "a larger one, or a smaller workloads.disk.size in the plan"
-            )
-        self.machine.undo_later(*NO_PARTITIONS, device, self.mark)
-        lines = ["label: gpt", *(f'size={area.size // MIB}MiB, name="{self.mark}-{area.name}"' for area in areas)]
-        self.machine.run(
-            "sfdisk", "-q", "--wipe=always", "--wipe-partitions=always", device, input="\n".join(lines) + "\n"
-        )
-        table = json.loads(self.machine.run("sfdisk", "-J", device))["partitiontable"]
-        nodes = [str(entry["node"]) for entry in table["partitions"]]
-        for node in nodes:
-            self.machine.run(*WAIT_FOR, node)
-        return nodes
+        """A partition for each area, as the kernel calls them."""
+        # By the name that was given: /dev/disk/by-id/... is the same disk after a reboot, /dev/sdb need not be.
+        self.machine.undo_later(*NO_PARTITIONS, device, self.mark, lasting=True)
+        # Locked, so that udev keeps its hands off until it is done.
+        how = ("sfdisk", "-q", "--lock", "--wipe=always", "--wipe-partitions=always")
+        self.machine.run(*how, device, input=table(self.mark, areas))
+        real = self.machine.run("realpath", "-e", device).strip()
+        found = json.loads(self.machine.run("sfdisk", "-J", real))["partitiontable"]
+        # Where the kernel has not found them by itself: a loop device, a kernel that does not know this kind of table.
+        self.machine.try_run("partx", "-u", real)
+        return [str(entry["node"]) for entry in found["partitions"]]
+
+
+def shares(areas: Sequence[Area], devices: int) -> list[list[Area]] | None:
+    """What each of so many devices carries, from the first on; None where they are too few."""
+    if any(area.devices > devices for area in areas):
+        return None
+    return [[area for area in areas if number < area.devices] for number in range(devices)]
+
+
+def table(mark: str, areas: Sequence[Area]) -> str:
+    """A partition table as sfdisk reads it."""
+    lines = ["label: gpt", *(f'size={-(-area.size // MIB)}MiB, name="{mark}-{area.name}"' for area in areas)]
+    return "\n".join(lines) + "\n"
+
+
+def table_bytes(areas: Sequence[Area]) -> int:
+    """The smallest device for that table."""
+    return sum(-(-area.size // MIB) * MIB for area in areas) + 2 * TABLE_BYTES
 
 
 def refuse_used(machine: Machine, device: str, *, erase: bool) -> None:
@@ -108,6 +144,9 @@ def refuse_used(machine: Machine, device: str, *, erase: bool) -> None:
     rows = _lsblk(machine, device)
     if not rows:
         raise StorageError(f"{machine.path}: {device} is no block device; `lsblk` shows what there is")
+    kind = str(rows[0].get("type"))
+    if not kind.startswith(WHOLE):
+        raise StorageError(f"{machine.path}: {device} is no whole device ({kind}) that takes partitions; name another")
     busy = [str(row["name"]) for row in rows if any(point for point in row.get("mountpoints") or ())]
     if busy:
         raise StorageError(f"{machine.path}: {device} is in use: {', '.join(busy)} is mounted, or swap; name another")
@@ -116,6 +155,10 @@ def refuse_used(machine: Machine, device: str, *, erase: bool) -> None:
         raise StorageError(
             f"{machine.path}: {device} is in use by {above[0]['name']} ({above[0]['type']}); name another"
         )
+    claimed = machine.try_run(*CLAIM, device)
+    if not claimed.ok:
+        words = (claimed.stderr.strip().splitlines() or ["no reason given"])[-1]
+        raise StorageError(f"{machine.path}: {device} cannot be had alone ({words}); name another")
     if erase:
         return
     signatures = machine.run("wipefs", "--noheadings", "--output", "TYPE", device).split()

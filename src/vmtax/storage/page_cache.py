@@ -22,11 +22,8 @@ HIERARCHY = (
 ENTER = ("sh", "-c", 'echo $$ > "$1/cgroup.procs" && shift && exec "$@"', "sh")
 # A cgroup goes when its last process has gone.
 REMOVE = (
-    *(
-        "sh",
-        "-c",
-        'n=0; until ! test -d "$1" || rmdir "$1" 2>/dev/null; do n=$((n+1)); test $n -lt 50; sleep 0.1; done',
-    ),
+    *("sh", "-c"),
+    'n=0; until ! test -d "$1" || rmdir "$1"; do n=$((n+1)); test $n -lt 50 || exit 1; sleep 0.1; done 2>/dev/null',
     "sh",
 )
 

@@ -5,28 +5,50 @@ Constant texts, names stay arguments; each succeeds where there is nothing to un
 
 from __future__ import annotations
 
+
+def _until_gone(there: str, remove: str, before: str = "") -> tuple[str, ...]:
+    """Tried for some seconds: whatever has just been closed is busy for a moment, for udev looks into it."""
+    again = 'n=$((n+1)); test $n -lt 25 || { printf "%s\\n" "$error" >&2; exit 1; }; sleep 0.2'
+    return (
+        "sh",
+        "-c",
+        f"{before}n=0; while {there} >/dev/null 2>&1; do error=$({remove} 2>&1) && exit; {again}; done",
+        "sh",
+    )
+
+
 # Loop devices of a file of ours. They are found by the file: the device may be somebody else's by now.
 DETACH = ("sh", "-c", 'losetup -n -O NAME -j "$1" | while read -r loop; do losetup -d "$loop"; done', "sh")
-UNMOUNT = ("sh", "-c", '! mountpoint -q "$1" || exec umount "$1"', "sh")
-# A host may keep a list of the devices that LVM sees: ours is not to get into it, and is seen nevertheless.
-ANY_DEVICE = ("--config", 'devices/use_devicesfile=0 global/thin_check_executable=""')
-NO_GROUP = (
-    *("sh", "-c", 'name=$1; shift; ! vgs "$@" "$name" >/dev/null 2>&1 || exec vgremove -q -f -y "$@" "$name"', "sh"),
-)
-NO_VOLUME = (
-    *("sh", "-c", 'name=$1; shift; ! lvs "$@" "$name" >/dev/null 2>&1 || exec lvremove -q -f -y "$@" "$name"', "sh"),
-)
-NO_POOL = ("sh", "-c", '! zpool list "$1" >/dev/null 2>&1 || exec zpool destroy -f "$1"', "sh")
-NO_DATASET = ("sh", "-c", '! zfs list "$1" >/dev/null 2>&1 || exec zfs destroy -r -f "$1"', "sh")
+UNMOUNT = _until_gone('mountpoint -q "$1"', 'umount "$1"')
+NO_THIN_CHECK = 'global/thin_check_executable=""'  # its package is only recommended, and our pool is new
+# Options of LVM, behind the name in its undoings. Of a volume group of ours: a host may keep a list of the devices that
+# LVM sees; ours is not to get into it, and is seen nevertheless.
+ANY_DEVICE = ("--config", f"devices/use_devicesfile=0 {NO_THIN_CHECK}")
+ITS_DEVICES = ("--config", NO_THIN_CHECK)
+NO_GROUP = _until_gone('vgs "$@" "$name"', 'vgremove -q -f -y "$@" "$name"', "name=$1; shift; ")
+NO_VOLUME = _until_gone('lvs "$@" "$name"', 'lvremove -q -f -y "$@" "$name"', "name=$1; shift; ")
+NO_POOL = _until_gone('zpool list "$1"', 'zpool destroy -f "$1"')
+NO_DATASET = _until_gone('zfs list "$1"', 'zfs destroy -r -f "$1"')
 # Partitions, and whatever stands in them and at both ends of the device: it was ours to use, and is empty again.
-# Known by the label we gave its table, whose first partition is named after the run.
+# Known by the label we gave its table, whose partitions are named after the run, and which goes last.
 NO_PARTITIONS = (
     *("sh", "-c"),
-    'device=$1 mark=$2; sfdisk -d "$device" 2>/dev/null | grep -q "name=\\"$mark" || exit 0; '
-    'lsblk -lnpo NAME,TYPE "$device" | while read -r part type; do [ "$type" != part ] || '
-    '{ wipefs -q -a -f "$part"; dd if=/dev/zero of="$part" bs=1M count=1 status=none; }; done; '
-    'sfdisk -q --delete "$device" && wipefs -q -a -f "$device" && '
-    'dd if=/dev/zero of="$device" bs=1M count=1 status=none',
+    # Not by the name it has from udev: partx knows only the kernel's.
+    'device=$(realpath -e "$1" 2>/dev/null) || exit 0; '
+    'is_ours() { sfdisk -d "$device" 2>/dev/null | grep -qF "name=\\"$1-"; }; '
+    'is_ours "$2" || exit 0; '
+    'parts() { lsblk -lnpo NAME,TYPE "$device" | sed -n "s/ *part$//p"; }; '
+    'empty() { wipefs -q -a -f "$1"; dd if=/dev/zero of="$1" bs=1M count=1 conv=fsync status=none; }; '
+    'for part in $(parts); do empty "$part"; done; '
+    # The kernel forgets them only where nobody has one open: udev may, for a moment.
+    'n=0; while [ "$(parts)" ] && test $n -lt 25; do partx -d "$device" || sleep 0.2; n=$((n+1)); done 2>/dev/null; '
+    'empty "$device"; ! is_ours "$2"',
     "sh",
 )
-WAIT_FOR = ("sh", "-c", 'n=0; until test -b "$1"; do n=$((n+1)); test $n -lt 100 || exit 1; sleep 0.1; done', "sh")
+# Udev may take partitions away once more to look at the table anew: what it has to do comes first.
+WAIT_FOR = (
+    *("sh", "-c"),
+    "! command -v udevadm >/dev/null || udevadm settle --timeout=20; "
+    'n=0; for device; do until test -b "$device"; do n=$((n+1)); test $n -lt 100 || exit 1; sleep 0.1; done; done',
+    "sh",
+)
