@@ -10,10 +10,11 @@ import dataclasses
 import itertools
 import math
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from tests.sample import CREATED, LATENCIES, sample_experiment
 from vmtax.result import Boot, Experiment, Json, Measurement, Metric, Treatment, Trial
+from vmtax.storage.features import Feature, documented_durability
 
 PATTERNS = {  # host's operations per second, bytes of one, queue depth, guest / host under TCG
     "randread-4k-qd1": (13_000, 4096, 1, 0.62),
@@ -44,11 +45,19 @@ BACKING = ("disk.volume", "disk.filesystem", "disk.format")
 
 
 def storage_experiment(
-    rounds: int = 6, seed: int = 1, *, many: bool = False, emulated: bool = True, host: bool = True, failed: int = 0
+    rounds: int = 6,
+    seed: int = 1,
+    *,
+    many: bool = False,
+    emulated: bool = True,
+    host: bool = True,
+    failed: int = 0,
+    features: bool = True,
 ) -> Experiment:
     """24 guest treatments, 72 where `many`, and the host's own three backings; qcow2 goes with ext4 alone.
 
-    The guest of the last treatment is lost in the first `failed` rounds. The same arguments give the same experiment.
+    The guest of the last treatment is lost in the first `failed` rounds; with `features`, the run found out what each
+    disk can do. The same arguments give the same experiment.
     """
     factors = {**(MORE if many else {}), **FACTORS}
     chosen = (*(_host(factors) if host else ()), *_guests(factors))
@@ -60,6 +69,7 @@ def storage_experiment(
         name="storage",
         command="vmtax run storage",
         finished=trials[-1].started + trials[-1].wall_seconds,
+        facts=_with_features(base.facts, chosen) if features else base.facts,
         plan=_plan(rounds, factors),
         treatments=chosen,
         boots=boots,
@@ -83,6 +93,35 @@ def _host(factors: dict[str, tuple[str, ...]]) -> Iterator[Treatment]:
 
 def _name(layer: str, levels: dict[str, str], factors: dict[str, tuple[str, ...]]) -> str:
     return " ".join([layer, *(f"{name}={level}" for name, level in levels.items() if level != factors[name][0])])
+
+
+def _with_features(facts: dict[str, Json], chosen: tuple[Treatment, ...]) -> dict[str, Json]:
+    found = {t.name: [feature.to_json() for feature in _features(t.levels)] for t in chosen if t.layer == "vm"}
+    host = facts["host"]
+    return {**facts, "host": {**host, "disk": {**(host.get("disk") or {}), "features": found}}}
+
+
+def _features(levels: Mapping[str, str]) -> Iterator[Feature]:
+    """As a host answers: only qcow2 saves state, a device is no file and not thin, IDE was not tried on a full disk."""
+    refused = "Device 'data' is writable but does not support snapshots"
+    qcow2, device = levels["disk.format"] == "qcow2", levels["disk.filesystem"] == "none"
+    yield documented_durability(levels)
+    yield Feature("savevm", "yes", "savevm") if qcow2 else Feature("savevm", "no", "savevm", refused)
+    how = "blockdev-snapshot-internal-sync"
+    words = "Block format 'raw' used by device 'data' does not support internal snapshots"
+    yield Feature("snapshots", "yes", how) if qcow2 else Feature("snapshots", "no", how, words)
+    yield Feature("file", "no" if device else "yes", "stat", "a block special file" if device else "a regular file")
+    if device:
+        yield Feature("thin", "no", "stat", "a whole device")
+    else:
+        yield Feature(
+            "thin", "yes", "qemu-img create, sync, stat", f"a fresh image takes {1 if qcow2 else 0} % of its size"
+        )
+    if levels["disk.bus"] == "virtio":
+        yield Feature("pause-on-full", "yes", "filled a small file system under a guest", "all it wrote was read again")
+    else:
+        yield Feature("pause-on-full", "not tried", "", "needs root, and a guest of the image")
+    yield Feature("migration", "yes", "migrate to exec:cat", "the guest's own state")
 
 
 def _log_gain(pattern: str, levels: dict[str, str]) -> float:
