@@ -107,9 +107,9 @@ def usual_path(levels: Mapping[str, str]) -> str:
     """Where such a disk would lie: a device by the names that are to be put in, a file in libvirt's directory."""
     if not _is_file(levels):
         return _device(levels)
-    directory = DIRECTORY
-    if _is_dataset(levels) or levels.get("disk.volume", "plain") != "plain":
-        directory = f"/{POOL}/{NAME}" if _is_dataset(levels) else f"/srv/{NAME}"
+    own = levels.get("disk.volume", "plain") != "plain" or levels.get("disk.filesystem", "as-is") != "as-is"
+    # What is mounted over a directory in use would hide what is there.
+    directory = f"/{POOL}/{NAME}" if _is_dataset(levels) else f"/srv/{NAME}" if own else DIRECTORY
     return f"{directory}/{NAME}.{levels.get('disk.format', 'raw')}"
 
 

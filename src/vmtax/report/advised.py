@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import textwrap
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -11,6 +12,7 @@ from vmtax import schedule
 from vmtax.advice import Advice, Known, Option, advise, durability, found_features, members_of, named
 from vmtax.compare import boot_numbers
 from vmtax.emulation import emulated_treatments
+from vmtax.exits import CannotDo
 from vmtax.mix import OWN
 from vmtax.report.scores import score_name
 from vmtax.report.short import varying
@@ -26,10 +28,10 @@ if TYPE_CHECKING:
 
 TITLE = "Recommendation"
 GIVE_UPS = "What each choice gives up"
-HEADS = {"pause-on-full": "pauses", "migration": "migrates"}  # of columns, where a feature's own name is too long
+COLUMNS = {"pause-on-full": "pauses", "migration": "migrates"}  # headed so, where a feature's own name is too long
 LETTERS = dict(zip(FEATURES, "DSIFTPM", strict=True))  # of columns where there is no room; I: internal snapshots
 SHOWN: dict[State, str] = {"yes": "yes", "no": "no", "not tried": "?"}
-READING = "durable is as documented; all else was tried on this host. “?” was not tried, and counts as missing."
+READING = "What is durable is as documented; all else was tried on this host. “?” was not tried, and counts as missing."
 FEWEST = 2  # choices; of one there is nothing to say
 
 
@@ -60,7 +62,7 @@ class Group:
     about: str  # their name, or what they have in common: "12 with disk.format=raw"
     treatments: tuple[str, ...]
     cells: tuple[Cell, ...]  # in the order of FEATURES
-    holds: str  # "the choice", "the runner-up", "the choice, the runner-up", ""
+    holds: str  # "the choice", "among them the choice and the runner-up", ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +74,12 @@ class Reason:
     how: str
     words: str
     treatments: str  # "all", "12 of 24", or one name
+
+    @property
+    def sentence(self) -> str:
+        """ "no, 18 of 24: a block special file (stat)"."""
+        why = _source(self.words, self.how)
+        return f"{self.state}, {self.treatments}{f': {why}' if why else ''}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +103,7 @@ class Advised:
     reasons: tuple[Reason, ...]
     rated: tuple[Rated, ...]  # fastest first
     emulated: frozenset[str]
+    metric: str | None  # name of what speed is; None: the mean of the plan's primary ones
     apply: str  # the command that prints every form
 
     @property
@@ -147,8 +156,20 @@ def advised(experiment: Experiment, mix: Mix | None = None, wish: Wish | None = 
         tuple(_reasons(looked_at, known)),
         tuple(_rated(option, found, emulated) for option in found.options),
         emulated,
+        metric,
         _again(experiment, mix, wish),
     )
+
+
+def to_apply(told: Advised, width: int = 80) -> list[str]:
+    """The choice in every form, as text; raises CannotDo where nothing is recommended."""
+    found = told.advice
+    if found.choice is None or found.export is None:
+        raise CannotDo(" ".join((*found.notes, *told.refused)))
+    meets = f", which meets {', '.join(found.needs)}" if found.needs else ""
+    head = f"{found.choice.treatment}{meets}: chosen by {found.by}."
+    wrapped = (textwrap.wrap(part, width - 2, break_long_words=False) for part in (head, *found.notes, told.put_in))
+    return [*(f"# {line}" for part in wrapped for line in part), "", *found.export.lines(width)]
 
 
 def why_not(experiment: Experiment) -> str:
@@ -178,13 +199,13 @@ def _speed(experiment: Experiment, members: Sequence[Treatment], mix: Mix | None
     score = _score(scores(experiment, mix), wanted, members[0].layer)
     if score is not None:
         numbers = {(score.metric, name): rounds for name, rounds in score.numbers.items()}
-        return numbers, wanted, f"the storage score for {score_name(score)} ({wanted})"
+        return numbers, wanted, f"the storage score for {score_name(score)}"
     if mix is not None:
-        return {}, wanted, f"the storage score for it ({wanted})"
+        return {}, wanted, wanted
     measured = {metric.name: metric for metric, _ in boot_numbers(schedule.counted_in(experiment))}
     primary = [measured[name] for name in experiment.plan.get("primary", ()) if name in measured]
     first: Metric | None = next((metric for metric in primary if metric.name.startswith("disk.")), None)
-    return ({}, first.name, f"{spoken(first)} ({first.name})") if first else ({}, None, "")
+    return ({}, first.name, spoken(first)) if first else ({}, None, "")
 
 
 def _score(made: Scores, wanted: str, layer: str) -> Score | None:
@@ -202,11 +223,12 @@ def _groups(looked_at: Sequence[Treatment], known: Known, found: Advice) -> Iter
     for answers, members in sorted(alike.items(), key=lambda entry: -entry[0].count("yes")):
         names = tuple(treatment.name for treatment in members)
         held = {"the choice": found.choice, "the runner-up": found.runner_up}
+        inside = [what for what, option in held.items() if option and option.treatment in names]
         yield Group(
             _about(members, looked_at),
             names,
             tuple(Cell(name, state, _why(name, names, known)) for name, state in zip(FEATURES, answers, strict=True)),
-            ", ".join(what for what, option in held.items() if option and option.treatment in names),
+            "among them " * (len(names) > 1 and bool(inside)) + " and ".join(inside),
         )
 
 
@@ -232,12 +254,11 @@ def _levels(factor: str, members: Sequence[Treatment]) -> list[str | None]:
 
 def _why(name: str, treatments: Sequence[str], known: Known) -> str:
     found = dict.fromkeys(_of(name, treatments, known))
-    return "; ".join(dict.fromkeys(filter(None, map(_told, found))))
+    return "; ".join(dict.fromkeys(filter(None, (_source(feature.words, feature.how) for feature in found))))
 
 
-def _told(feature: Feature) -> str:
-    both = f"{feature.words} ({feature.how})"
-    return both if feature.words and feature.how else feature.words or feature.how
+def _source(words: str, how: str) -> str:
+    return f"{words} ({how})" if words and how else words or how
 
 
 def _of(name: str, treatments: Iterable[str], known: Known) -> Iterator[Feature]:

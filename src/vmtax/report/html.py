@@ -23,6 +23,9 @@ from vmtax import __version__, schedule
 from vmtax.compare import boot_numbers
 from vmtax.ranking import effects, rankings
 from vmtax.report import iterations
+from vmtax.report.advised import COLUMNS, GIVE_UPS, Wish, advised
+from vmtax.report.advised import READING as GIVE_UPS_READING
+from vmtax.report.advised import TITLE as ADVICE
 from vmtax.report.beside import HEADS as BESIDE_HEADS
 from vmtax.report.beside import READING as BESIDE_READING
 from vmtax.report.beside import beside
@@ -47,7 +50,8 @@ from vmtax.report.standing import decided, factor_tables, ranked
 from vmtax.report.summary import CONFIDENCE, banner, findings, headline, headline_metrics, machine_name, sureness
 from vmtax.report.tradeoff import tradeoffs
 from vmtax.report.view import View, cost, deviation, flat_facts, label, title, view
-from vmtax.result import Comparison, Experiment
+from vmtax.result import Comparison, Experiment, Json
+from vmtax.storage.features import FEATURES
 from vmtax.units import format_duration, format_value
 
 if TYPE_CHECKING:
@@ -56,8 +60,12 @@ if TYPE_CHECKING:
 MOST_OUTLIERS = 60  # rows of the table; the farthest come first
 
 
-def render_html(experiment: Experiment, comparisons: Sequence[Comparison], mix: Mix | None = None) -> str:
-    """The report's text, at most 3 MB, most of which is plotly; `mix`: what the storage is also ranked by."""
+def render_html(
+    experiment: Experiment, comparisons: Sequence[Comparison], mix: Mix | None = None, wish: Wish | None = None
+) -> str:
+    """The report's text, at most 3 MB, most of which is plotly; `mix`: what the storage is also ranked by; `wish`: what
+    is asked of a disk.
+    """
     shown = view(experiment, comparisons)
     metrics = headline_metrics(experiment, comparisons)
     latencies = distributions(experiment)
@@ -86,6 +94,11 @@ def render_html(experiment: Experiment, comparisons: Sequence[Comparison], mix: 
         headline=headline(experiment, comparisons),
         findings=findings(experiment, comparisons),
         sure=sureness(experiment, comparisons),
+        advised=advised(experiment, mix, wish),
+        advised_titles=(ADVICE, GIVE_UPS),
+        advised_heads=COLUMNS,
+        advised_reading=GIVE_UPS_READING,
+        features=FEATURES,
         overheads=overheads,
         latencies=latencies,
         shares=tabled(latencies),
@@ -113,7 +126,7 @@ def render_html(experiment: Experiment, comparisons: Sequence[Comparison], mix: 
         script=script,
         glossary=[term for term in GLOSSARY if shown.emulated or term.word != "emulated"],
         machine=machine_name(experiment.facts),
-        facts={path: list(flat_facts(facts)) for path, facts in experiment.facts.items()},
+        facts={path: list(flat_facts(_told_nowhere_else(facts))) for path, facts in experiment.facts.items()},
         command_lines=_command_lines(shown),
         confidence=CONFIDENCE,
         date=_date(experiment.created),
@@ -159,6 +172,14 @@ def _own_text(name: str) -> Markup:
 
 def _json(data: object) -> bytes:
     return json.dumps(data, allow_nan=False, separators=(",", ":")).encode()
+
+
+def _told_nowhere_else(facts: Json) -> Json:
+    """Without what disks can do, which has tables of its own."""
+    disk = facts.get("disk")
+    if not isinstance(disk, dict):
+        return facts
+    return {**facts, "disk": {name: fact for name, fact in disk.items() if name != "features"}}
 
 
 def _shares(decides: Sequence[Deciding]) -> dict[str, float]:

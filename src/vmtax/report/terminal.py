@@ -13,6 +13,9 @@ from rich.table import Table
 from rich.text import Text
 
 from vmtax.report import iterations
+from vmtax.report.advised import GIVE_UPS, LETTERS, SHOWN, Advised, Wish, advised
+from vmtax.report.advised import READING as GIVE_UPS_READING
+from vmtax.report.advised import TITLE as ADVICE
 from vmtax.report.beside import HEADS, READING, beside
 from vmtax.report.noise import noise_floor
 from vmtax.report.scores import TITLE, storage
@@ -20,6 +23,7 @@ from vmtax.report.standing import Ranked, decided, factor_tables, ranked
 from vmtax.report.summary import CONFIDENCE, banner, findings, headline
 from vmtax.report.view import Effect, Number, Row, Section, View, cost, split, view
 from vmtax.result import Comparison, Experiment
+from vmtax.storage.features import FEATURES
 from vmtax.units import format_duration, printable
 
 if TYPE_CHECKING:
@@ -33,18 +37,23 @@ STATE_STYLES = {"complete": "green", "running": "cyan", "interrupted": "yellow",
 
 
 def render(
-    experiment: Experiment, comparisons: Sequence[Comparison], full: bool = False, mix: Mix | None = None
+    experiment: Experiment,
+    comparisons: Sequence[Comparison],
+    full: bool = False,
+    mix: Mix | None = None,
+    wish: Wish | None = None,
 ) -> RenderableType:
     """The whole answer: what was found, the tables behind it, what to doubt and how to repeat it.
 
     Each case is told by one metric of each kind of cost (rate, time, CPU), with `full` by all it has. `mix`: what the
-    storage is also ranked by.
+    storage is also ranked by; `wish`: what is asked of a disk.
     """
     shown = view(experiment, comparisons)
     parts = [
         _head(shown),
         *_banner(shown),
         _findings(shown, comparisons),
+        *_advised(advised(experiment, mix, wish), full),
         *(_Section(shown, section, full) for section in shown.sections),
         *_reading(shown),
         *_rankings((*ranked(experiment, primary_only=not full), *factor_tables(experiment)), full),
@@ -206,6 +215,56 @@ def _reading(shown: View) -> Iterator[RenderableType]:
         )
 
 
+def _advised(told: Advised | None, full: bool) -> Iterator[RenderableType]:
+    """What to choose and why, then what each choice gives up; `full`: all choices, and every answer's source."""
+    if told is None:
+        return
+    found = told.advice
+    grid = Table.grid(padding=(0, 2))
+    if found.choice is not None:
+        doubt = _emulated(found.choice.treatment in told.emulated, " ")
+        grid.add_row(Text("Choose", style="bold"), Text.assemble((printable(found.choice.treatment), "bold"), *doubt))
+    for head, lines in (("Because", found.reasons), ("Second", (told.second,)), ("Left out", told.refused)):
+        for number, line in enumerate(filter(None, lines)):
+            grid.add_row(Text("" if number else head, style="bold"), _plain(line))
+    if found.choice is not None:
+        grid.add_row(Text("Apply it", style="bold"), _plain(told.apply))
+    yield Group(Text(ADVICE, style="bold"), *(_plain(note, "yellow") for note in found.notes), grid)
+    if full:
+        yield _rated(told)
+    yield Group(_give_ups(told), _plain(GIVE_UPS_READING, "dim"), _legend())
+    reasons = (f"{one.feature}: {one.sentence}" for one in told.reasons if one.state != "yes" or full)
+    yield from _lines("Why", reasons)
+
+
+def _give_ups(told: Advised) -> Table:
+    table = _table(*LETTERS.values(), GIVE_UPS)
+    for group in told.groups:
+        cells = (Text(SHOWN[cell.state], style="" if cell.state == "yes" else "bold") for cell in group.cells)
+        held = f" ({group.holds})" if group.holds else ""
+        table.add_row(*cells, Text.assemble(printable(group.about), (held, "bold")))
+    return table
+
+
+def _legend() -> Table:
+    grid = Table.grid(padding=(0, 1))
+    for name, letter in LETTERS.items():
+        grid.add_row(Text(letter, style="bold"), Text(f"{name}: {FEATURES[name]}", style="dim"))
+    return grid
+
+
+def _rated(told: Advised) -> Table:
+    """Every choice that meets what is needed."""
+    table = _table("Choices that meet the needs", "slower", "host CPU", "not shown to have", "standing")
+    for one in told.rated:
+        slower, dearer = (
+            Text.assemble(amount, f"\n{interval}" if interval else "", *_emulated(one.emulated, "\n"))
+            for amount, interval in (one.slower, one.dearer)
+        )
+        table.add_row(_plain(one.treatment), slower, dearer, one.lacks, one.standing)
+    return table
+
+
 def _beside(experiment: Experiment, comparisons: Sequence[Comparison]) -> Iterator[RenderableType]:
     """Means, stalls and order of the primary contrasts: the contrast, and its figures below it."""
     found = beside(experiment, comparisons)
@@ -223,7 +282,7 @@ def _beside(experiment: Experiment, comparisons: Sequence[Comparison]) -> Iterat
 def _rankings(found: Sequence[Ranked], full: bool) -> Iterator[RenderableType]:
     """Every table, and how to read them below the last of those that are read alike."""
     for number, table in enumerate(found):
-        yield _ranking(table, full)
+        yield Group(_plain(table.sentence), _ranking(table, full)) if table.sentence else _ranking(table, full)
         if table.reading not in [later.reading for later in found[number + 1 :]]:
             yield Text(table.reading, style="dim")
 
