@@ -16,7 +16,8 @@ from tests.sample import CREATED, LATENCIES, sample_experiment
 from vmtax.result import Boot, Experiment, Json, Measurement, Metric, Treatment, Trial
 from vmtax.storage.features import Feature, documented_durability
 
-PATTERNS = {  # host's operations per second, bytes of one, queue depth, guest / host under TCG
+Patterns = Mapping[str, tuple[float, int, int, float]]
+PATTERNS: Patterns = {  # host's operations per second, bytes of one, queue depth, guest / host under TCG
     "randread-4k-qd1": (13_000, 4096, 1, 0.62),
     "randwrite-4k-qd1": (12_100, 4096, 1, 0.55),
     "randread-4k-qd32": (71_000, 4096, 32, 0.31),
@@ -26,6 +27,8 @@ PATTERNS = {  # host's operations per second, bytes of one, queue depth, guest /
     "first-write-64k": (4_900, 65536, 1, 0.71),
     "rewrite-64k": (7_300, 65536, 1, 0.66),
 }
+# What the article's score needs as well.
+SEQUENTIAL: Patterns = {"read-1m": (2_800, 2**20, 1, 0.8), "write-1m": (1_650, 2**20, 1, 0.7)}
 PRIMARY = (
     "disk.randwrite-4k-qd1.iops",
     "disk.randread-4k-qd32.iops",
@@ -53,16 +56,19 @@ def storage_experiment(
     host: bool = True,
     failed: int = 0,
     features: bool = True,
+    sequential: bool = False,
 ) -> Experiment:
     """24 guest treatments, 72 where `many`, and the host's own three backings; qcow2 goes with ext4 alone.
 
     The guest of the last treatment is lost in the first `failed` rounds; with `features`, the run found out what each
-    disk can do. The same arguments give the same experiment.
+    disk can do; with `sequential`, it measured what the article's score needs. The same
+    arguments give the same experiment.
     """
     factors = {**(MORE if many else {}), **FACTORS}
     chosen = (*(_host(factors) if host else ()), *_guests(factors))
     base = sample_experiment(rounds=1, seed=seed, emulated=emulated)
-    boots, trials = _play(random.Random(seed), chosen, rounds, emulated, failed)
+    patterns = {**PATTERNS, **(SEQUENTIAL if sequential else {})}
+    boots, trials = _play(random.Random(seed), chosen, rounds, emulated, failed, patterns)
     return dataclasses.replace(
         base,
         id=f"20261121-0412-storage-{seed & 0xFFFF:04x}",
@@ -154,7 +160,7 @@ def _log_processor(levels: dict[str, str]) -> float:
 
 
 def _play(
-    rng: random.Random, chosen: tuple[Treatment, ...], rounds: int, emulated: bool, failed: int
+    rng: random.Random, chosen: tuple[Treatment, ...], rounds: int, emulated: bool, failed: int, patterns: Patterns
 ) -> tuple[tuple[Boot, ...], tuple[Trial, ...]]:
     boots: list[Boot] = []
     trials: list[Trial] = []
@@ -172,18 +178,24 @@ def _play(
                 error = "the guest did not answer within 120 s"
                 trials.append(Trial(number, position, treatment.name, "boot", "", 1, "failed", now, 120.0, error=error))
                 continue
-            for trial in _trials(rng, number, position, treatment, wander, now):
+            for trial in _trials(rng, number, position, treatment, wander, now, patterns):
                 trials.append(trial)
                 now = trial.started + trial.wall_seconds + 0.3
     return tuple(boots), tuple(trials)
 
 
 def _trials(
-    rng: random.Random, number: int, position: int, treatment: Treatment, wander: float, now: float
+    rng: random.Random,
+    number: int,
+    position: int,
+    treatment: Treatment,
+    wander: float,
+    now: float,
+    patterns: Patterns,
 ) -> Iterator[Trial]:
     boot = rng.gauss(0, 0.05)
     levels, guest = dict(treatment.levels), treatment.layer == "vm"
-    for pattern, (host, size, depth, share) in PATTERNS.items():
+    for pattern, (host, size, depth, share) in patterns.items():
         gain = _log_gain(pattern, levels) if guest else {"xfs": -0.01, "none": 0.05}.get(levels["disk.filesystem"], 0)
         rate = host * (share if guest else 1.0) * math.exp(gain + wander + boot + rng.gauss(0, 0.04))
         mean = depth / rate

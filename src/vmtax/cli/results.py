@@ -27,7 +27,7 @@ from vmtax.units import printable
 
 if TYPE_CHECKING:
     from vmtax.mix import Mix
-    from vmtax.report.advised import Wish
+    from vmtax.report.wish import Wish
     from vmtax.result import Experiment
 
 
@@ -142,7 +142,8 @@ class Asked:
         if wanted and not wanted.ranks:
             raise FormatError(f"{wanted.name} has measurements and no recommendation: leave out {option}")
         from vmtax.advice import parse_needs
-        from vmtax.report.advised import Wish, why_not
+        from vmtax.report.advised import why_not
+        from vmtax.report.wish import Wish
 
         needs = parse_needs(self.needs)
         if why := why_not(experiment):

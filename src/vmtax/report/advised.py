@@ -5,11 +5,11 @@ from __future__ import annotations
 import shlex
 import textwrap
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from vmtax import schedule
-from vmtax.advice import Advice, Known, Option, advise, durability, found_features, members_of, named
+from vmtax.advice import Advice, Known, Option, advise, durability, found_features, give_ups, members_of, named
 from vmtax.compare import boot_numbers
 from vmtax.emulation import emulated_treatments
 from vmtax.exits import CannotDo
@@ -18,7 +18,8 @@ from vmtax.report.scores import score_name
 from vmtax.report.short import varying
 from vmtax.report.spoken import spoken
 from vmtax.report.view import figures
-from vmtax.result import Experiment, Metric, Treatment
+from vmtax.report.wish import Wish
+from vmtax.result import Experiment, Json, Metric, Treatment
 from vmtax.score import Score, Scores, scores
 from vmtax.storage.features import FEATURES, Feature, State
 
@@ -26,24 +27,24 @@ if TYPE_CHECKING:
     from vmtax.advice.pareto import Numbers
     from vmtax.mix import Mix
 
-TITLE = "Recommendation"
-GIVE_UPS = "What each choice gives up"
-COLUMNS = {"pause-on-full": "pauses", "migration": "migrates"}  # headed so, where a feature's own name is too long
-LETTERS = dict(zip(FEATURES, "DSIFTPM", strict=True))  # of columns where there is no room; I: internal snapshots
-SHOWN: dict[State, str] = {"yes": "yes", "no": "no", "not tried": "?"}
-READING = "What is durable is as documented; all else was tried on this host. “?” was not tried, and counts as missing."
 FEWEST = 2  # choices; of one there is nothing to say
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
-    """What the reader asks of a disk."""
+class Column:
+    """One feature, as tables head it."""
 
-    needs: tuple[str, ...] = ()  # of FEATURES; () is what everybody needs: that it is durable
-    accept_loss: bool = False
+    name: str
+    heading: str
+    letter: str  # where there is no room
+    words: str  # what a disk that has it does
 
-    def __bool__(self) -> bool:
-        return bool(self.needs) or self.accept_loss
+
+_HEADINGS = {"pause-on-full": "pauses", "migration": "migrates"}
+COLUMNS = tuple(
+    Column(name, _HEADINGS.get(name, name), letter, words)
+    for (name, words), letter in zip(FEATURES.items(), "DSIFTPM", strict=True)  # I: internal snapshots
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,10 @@ class Cell:
     feature: str
     state: State
     why: str  # how it was found out, and in whose words; several are joined
+
+    @property
+    def shown(self) -> str:
+        return "?" if self.state == "not tried" else self.state
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +110,24 @@ class Advised:
     emulated: frozenset[str]
     metric: str | None  # name of what speed is; None: the mean of the plan's primary ones
     apply: str  # the command that prints every form
+    rows: tuple[tuple[str, tuple[Feature, ...]], ...]  # (treatment, its features), of all that were looked at
+    columns: tuple[Column, ...] = COLUMNS
+
+    def to_json(self) -> Json:
+        found = self.advice
+        return {
+            **found.to_json(),
+            "metric": self.metric,
+            "choice": self._option(found.choice) if found.choice else None,
+            "runner_up": self._option(found.runner_up) if found.runner_up else None,
+            "options": [self._option(option) for option in found.options],
+            "refused": [{"treatment": name, "why": why} for name, why in found.refused],
+            "apply": self.apply if found.export else None,
+            "give_ups": [{"treatment": name, "features": [one.to_json() for one in has]} for name, has in self.rows],
+        }
+
+    def _option(self, option: Option) -> Json:
+        return {**asdict(option), "emulated": option.treatment in self.emulated}
 
     @property
     def second(self) -> str:
@@ -136,15 +159,17 @@ class Advised:
         )
 
 
-def advised(experiment: Experiment, mix: Mix | None = None, wish: Wish | None = None) -> Advised | None:
+def advised(
+    experiment: Experiment, mix: Mix | None = None, wish: Wish | None = None, made: Scores | None = None
+) -> Advised | None:
     """None where there is nothing to advise on: see `why_not`. Speed is the mix's score, else that for reads and
-    writes, else the plan's first primary metric of the disk.
+    writes, else the plan's first primary metric of the disk. `made`: the scores, where they have been made already.
     """
     if why_not(experiment):
         return None
     wish = wish or Wish()
     members = members_of(experiment)
-    numbers, metric, called = _speed(experiment, members, mix)
+    numbers, metric, called = _speed(experiment, members, mix, made or scores(experiment, mix))
     needs = wish.needs or _usual(experiment, members, wish)
     found = advise(experiment, needs, wish.accept_loss, numbers=numbers, metric=metric, called=called)
     known = found_features(experiment)
@@ -158,6 +183,7 @@ def advised(experiment: Experiment, mix: Mix | None = None, wish: Wish | None = 
         emulated,
         metric,
         _again(experiment, mix, wish),
+        give_ups(experiment).rows,
     )
 
 
@@ -193,10 +219,12 @@ def _usual(experiment: Experiment, members: Sequence[Treatment], wish: Wish) -> 
     return () if wish.accept_loss or "not tried" in states else ("durable",)
 
 
-def _speed(experiment: Experiment, members: Sequence[Treatment], mix: Mix | None) -> tuple[Numbers, str | None, str]:
+def _speed(
+    experiment: Experiment, members: Sequence[Treatment], mix: Mix | None, made: Scores
+) -> tuple[Numbers, str | None, str]:
     """(a score's numbers, the metric's name, what it is called); the name is None where none is known."""
     wanted = f"score.{mix.name}" if mix else "score.both"
-    score = _score(scores(experiment, mix), wanted, members[0].layer)
+    score = _score(made, wanted, members[0].layer)
     if score is not None:
         numbers = {(score.metric, name): rounds for name, rounds in score.numbers.items()}
         return numbers, wanted, f"the storage score for {score_name(score)}"

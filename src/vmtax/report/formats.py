@@ -12,7 +12,7 @@ from vmtax.result import Comparison, Experiment
 
 if TYPE_CHECKING:
     from vmtax.mix import Mix
-    from vmtax.report.advised import Wish
+    from vmtax.report.wish import Wish
 
 
 class FormatError(BadInput):

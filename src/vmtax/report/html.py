@@ -23,9 +23,6 @@ from vmtax import __version__, schedule
 from vmtax.compare import boot_numbers
 from vmtax.ranking import effects, rankings
 from vmtax.report import iterations
-from vmtax.report.advised import COLUMNS, GIVE_UPS, Wish, advised
-from vmtax.report.advised import READING as GIVE_UPS_READING
-from vmtax.report.advised import TITLE as ADVICE
 from vmtax.report.beside import HEADS as BESIDE_HEADS
 from vmtax.report.beside import READING as BESIDE_READING
 from vmtax.report.beside import beside
@@ -50,8 +47,11 @@ from vmtax.report.standing import decided, factor_tables, ranked
 from vmtax.report.summary import CONFIDENCE, banner, findings, headline, headline_metrics, machine_name, sureness
 from vmtax.report.tradeoff import tradeoffs
 from vmtax.report.view import View, cost, deviation, flat_facts, label, title, view
+from vmtax.report.wish import GIVE_UPS, Wish, advised_where_known
+from vmtax.report.wish import READING as GIVE_UPS_READING
+from vmtax.report.wish import TITLE as ADVICE
 from vmtax.result import Comparison, Experiment, Json
-from vmtax.storage.features import FEATURES
+from vmtax.score import scores
 from vmtax.units import format_duration, format_value
 
 if TYPE_CHECKING:
@@ -67,6 +67,7 @@ def render_html(
     is asked of a disk.
     """
     shown = view(experiment, comparisons)
+    scored = scores(experiment, mix)
     metrics = headline_metrics(experiment, comparisons)
     latencies = distributions(experiment)
     course = courses(experiment, metrics.values())
@@ -94,11 +95,9 @@ def render_html(
         headline=headline(experiment, comparisons),
         findings=findings(experiment, comparisons),
         sure=sureness(experiment, comparisons),
-        advised=advised(experiment, mix, wish),
+        advised=advised_where_known(experiment, mix, wish, scored),
         advised_titles=(ADVICE, GIVE_UPS),
-        advised_heads=COLUMNS,
         advised_reading=GIVE_UPS_READING,
-        features=FEATURES,
         overheads=overheads,
         latencies=latencies,
         shares=tabled(latencies),
@@ -116,7 +115,7 @@ def render_html(
         effects=list(zip(factor_tables(experiment, found), decides, strict=True)),
         crossed=crossed,
         tradeoff=tradeoff,
-        storage=storage(experiment, mix),
+        storage=storage(experiment, mix, scored),
         storage_title=STORAGE_TITLE,
         decided=list(decided(experiment, comparisons)),
         policy=_policy(script.encode(), plotly),

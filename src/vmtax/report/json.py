@@ -8,14 +8,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from vmtax.advice import Option, give_ups
 from vmtax.compare import overhead
 from vmtax.emulation import emulated_treatments
 from vmtax.ranking import FactorEffect, Ranking, effects, rankings
 from vmtax.report import iterations
-from vmtax.report.advised import Advised, Wish, advised
 from vmtax.report.noise import noise_floor
 from vmtax.report.standing import decisions
+from vmtax.report.wish import Wish, advised_where_known
 from vmtax.result import Comparison, Experiment, Json, Trial
 from vmtax.score import Score, scores
 from vmtax.stopping import Decision
@@ -48,6 +47,7 @@ def experiment_data(
     """
     emulated = emulated_treatments(experiment)
     scored = scores(experiment, mix)
+    told = advised_where_known(experiment, mix, wish, scored)
     return {
         "id": experiment.id,
         "name": experiment.name,
@@ -73,7 +73,7 @@ def experiment_data(
         ],
         "rankings": [_ranking(ranking, emulated) for ranking in rankings(experiment)],
         "scores": {"found": [_score(score, emulated) for score in scored.found], "missing": list(scored.missing)},
-        "advice": _advice(experiment, advised(experiment, mix, wish)),
+        "advice": told and told.to_json(),
         "effects": [_factor_effect(effect, experiment, emulated) for effect in effects(experiment)],
         "decisions": [_decision(decision, emulated) for decision in decisions(experiment, comparisons)],
         "ledger": [],
@@ -161,27 +161,6 @@ def _score(score: Score, emulated: frozenset[str]) -> Json:
         "measured": score.measured,
         "unranked": list(score.unranked),
         "stability": stability,
-    }
-
-
-def _advice(experiment: Experiment, told: Advised | None) -> Json | None:
-    if told is None:
-        return None
-    found = told.advice
-    rows = give_ups(experiment).rows
-
-    def option(one: Option) -> Json:
-        return {**asdict(one), "emulated": one.treatment in told.emulated}
-
-    return {
-        **found.to_json(),
-        "metric": told.metric,
-        "choice": option(found.choice) if found.choice else None,
-        "runner_up": option(found.runner_up) if found.runner_up else None,
-        "options": [option(one) for one in found.options],
-        "refused": [{"treatment": name, "why": why} for name, why in found.refused],
-        "apply": told.apply if found.export else None,
-        "give_ups": [{"treatment": name, "features": [feature.to_json() for feature in has]} for name, has in rows],
     }
 
 

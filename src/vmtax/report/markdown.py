@@ -8,9 +8,6 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from vmtax.report import iterations
-from vmtax.report.advised import COLUMNS, GIVE_UPS, SHOWN, Advised, Wish, advised
-from vmtax.report.advised import READING as GIVE_UPS_READING
-from vmtax.report.advised import TITLE as ADVICE
 from vmtax.report.beside import HEADS, READING, beside
 from vmtax.report.markdown_text import escaped as _escaped
 from vmtax.report.markdown_text import row as _row
@@ -20,13 +17,17 @@ from vmtax.report.scores import TITLE, storage
 from vmtax.report.standing import Ranked, decided, factor_tables, ranked
 from vmtax.report.summary import Part, banner, findings, headline, machine_name
 from vmtax.report.view import Effect, Number, Section, View, cost, flat_facts, label, view
+from vmtax.report.wish import GIVE_UPS, Wish, advised_where_known
+from vmtax.report.wish import READING as GIVE_UPS_READING
+from vmtax.report.wish import TITLE as ADVICE
 from vmtax.result import Comparison, Experiment
+from vmtax.score import scores
 from vmtax.sides import Sides
-from vmtax.storage.features import FEATURES
 from vmtax.units import format_duration, format_value, printable
 
 if TYPE_CHECKING:
     from vmtax.mix import Mix
+    from vmtax.report.advised import Advised
 
 FACTS = {  # of each machine, as people call them; the HTML and the JSON have all
     "cpu_model": "CPU",
@@ -47,11 +48,12 @@ def render_markdown(
     mix: what the storage is also ranked by; wish: what is asked of a disk
     """
     shown = view(experiment, comparisons)
-    scored = storage(experiment, mix)
+    made = scores(experiment, mix)
+    scored = storage(experiment, mix, made)
     parts = (
         _head(shown),
         _findings(experiment, comparisons),
-        *_advised(advised(experiment, mix, wish)),
+        *_advised(advised_where_known(experiment, mix, wish, made)),
         *(_section(section, shown.sides) for section in shown.sections),
         *(_ranking(found) for found in (*ranked(experiment, primary_only=True), *factor_tables(experiment))),
         *(_ranking(found) for found in (*scored.tables, *scored.more)),
@@ -160,11 +162,11 @@ def _advised(told: Advised | None) -> Iterator[Iterable[str]]:
     yield _recommended(told)
     yield _give_ups(told)
     if told.advice.export is not None:
-        yield (f"## How to apply it: {ADVICE.lower()}", "", _text(told.put_in))
+        yield ("## How to apply it", "", _text(told.put_in))
         for form in told.advice.export.forms():
-            block = _code_block(*form.text, language=form.language) if form.text else ()
-            yield (f"### {_text(form.heading)}", "", *block, *(("",) if block and form.notes else ()))
-            yield (f"- {_text(note)}" for note in form.notes)
+            block = [*_code_block(*form.text, language=form.language)] if form.text else []
+            block += [""] if form.text and form.notes else []
+            yield (f"### {_text(form.heading)}", "", *block, *(f"- {_text(note)}" for note in form.notes))
 
 
 def _recommended(told: Advised) -> Iterator[str]:
@@ -183,14 +185,14 @@ def _recommended(told: Advised) -> Iterator[str]:
 
 def _give_ups(told: Advised) -> Iterator[str]:
     yield from (f"## {GIVE_UPS}", "")
-    yield from _table_head("choices", *(COLUMNS.get(name, name) for name in FEATURES))
+    yield from _table_head("choices", *(column.heading for column in told.columns))
     for group in told.groups:
         held = f" ({group.holds})" if group.holds else ""
-        yield _row(f"{_text(group.about)}{held}", *(SHOWN[cell.state] for cell in group.cells))
+        yield _row(f"{_text(group.about)}{held}", *(cell.shown for cell in group.cells))
     yield from ("", _text(GIVE_UPS_READING), "")
-    for name, words in FEATURES.items():
-        yield f"- {COLUMNS.get(name, name)}: {_text(words)}"
-        yield from (f"  - {_text(one.sentence)}" for one in told.reasons if one.feature == name)
+    for column in told.columns:
+        yield f"- {column.heading}: {_text(column.words)}"
+        yield from (f"  - {_text(one.sentence)}" for one in told.reasons if one.feature == column.name)
 
 
 def _beside(experiment: Experiment, comparisons: Sequence[Comparison]) -> Iterator[str]:

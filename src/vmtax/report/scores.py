@@ -38,9 +38,9 @@ class Storage:
         return bool(self.tables or self.more or self.lines)
 
 
-def storage(experiment: Experiment, mix: Mix | None = None) -> Storage:
-    """The scores in words."""
-    made = scores(experiment, mix)
+def storage(experiment: Experiment, mix: Mix | None = None, made: Scores | None = None) -> Storage:
+    """The scores in words; `made`: the scores, where they have been made already."""
+    made = made or scores(experiment, mix)
     emulated = emulated_treatments(experiment)
     told = [(score, _table(score, experiment, emulated)) for score in made.found]
     first = [table for score, table in told if _leads(score)]

@@ -13,21 +13,22 @@ from rich.table import Table
 from rich.text import Text
 
 from vmtax.report import iterations
-from vmtax.report.advised import GIVE_UPS, LETTERS, SHOWN, Advised, Wish, advised
-from vmtax.report.advised import READING as GIVE_UPS_READING
-from vmtax.report.advised import TITLE as ADVICE
 from vmtax.report.beside import HEADS, READING, beside
 from vmtax.report.noise import noise_floor
 from vmtax.report.scores import TITLE, storage
 from vmtax.report.standing import Ranked, decided, factor_tables, ranked
 from vmtax.report.summary import CONFIDENCE, banner, findings, headline
 from vmtax.report.view import Effect, Number, Row, Section, View, cost, split, view
+from vmtax.report.wish import GIVE_UPS, Wish, advised_where_known
+from vmtax.report.wish import READING as GIVE_UPS_READING
+from vmtax.report.wish import TITLE as ADVICE
 from vmtax.result import Comparison, Experiment
-from vmtax.storage.features import FEATURES
+from vmtax.score import Scores, scores
 from vmtax.units import format_duration, printable
 
 if TYPE_CHECKING:
     from vmtax.mix import Mix
+    from vmtax.report.advised import Advised
     from vmtax.store import ExperimentSummary
 
 WIDE = 120  # columns from which on an estimate and its interval share a line
@@ -49,15 +50,16 @@ def render(
     storage is also ranked by; `wish`: what is asked of a disk.
     """
     shown = view(experiment, comparisons)
+    made = scores(experiment, mix)
     parts = [
         _head(shown),
         *_banner(shown),
         _findings(shown, comparisons),
-        *_advised(advised(experiment, mix, wish), full),
+        *_advised(advised_where_known(experiment, mix, wish, made), full),
         *(_Section(shown, section, full) for section in shown.sections),
         *_reading(shown),
         *_rankings((*ranked(experiment, primary_only=not full), *factor_tables(experiment)), full),
-        *_storage(experiment, mix, full),
+        *_storage(experiment, mix, full, made),
         *(_beside(experiment, comparisons) if full else ()),
         *_lines("Noise floor, the A/A of this run", (floor.text for floor in noise_floor(experiment, comparisons))),
         *_lines("Decisions", decided(experiment, comparisons)),
@@ -232,24 +234,24 @@ def _advised(told: Advised | None, full: bool) -> Iterator[RenderableType]:
     yield Group(Text(ADVICE, style="bold"), *(_plain(note, "yellow") for note in found.notes), grid)
     if full:
         yield _rated(told)
-    yield Group(_give_ups(told), _plain(GIVE_UPS_READING, "dim"), _legend())
+    yield Group(_give_ups(told), _plain(GIVE_UPS_READING, "dim"), _legend(told))
     reasons = (f"{one.feature}: {one.sentence}" for one in told.reasons if one.state != "yes" or full)
     yield from _lines("Why", reasons)
 
 
 def _give_ups(told: Advised) -> Table:
-    table = _table(*LETTERS.values(), GIVE_UPS)
+    table = _table(*(column.letter for column in told.columns), GIVE_UPS)
     for group in told.groups:
-        cells = (Text(SHOWN[cell.state], style="" if cell.state == "yes" else "bold") for cell in group.cells)
+        cells = (Text(cell.shown, style="" if cell.state == "yes" else "bold") for cell in group.cells)
         held = f" ({group.holds})" if group.holds else ""
         table.add_row(*cells, Text.assemble(printable(group.about), (held, "bold")))
     return table
 
 
-def _legend() -> Table:
+def _legend(told: Advised) -> Table:
     grid = Table.grid(padding=(0, 1))
-    for name, letter in LETTERS.items():
-        grid.add_row(Text(letter, style="bold"), Text(f"{name}: {FEATURES[name]}", style="dim"))
+    for column in told.columns:
+        grid.add_row(Text(column.letter, style="bold"), Text(f"{column.name}: {column.words}", style="dim"))
     return grid
 
 
@@ -287,9 +289,11 @@ def _rankings(found: Sequence[Ranked], full: bool) -> Iterator[RenderableType]:
             yield Text(table.reading, style="dim")
 
 
-def _storage(experiment: Experiment, mix: Mix | None, full: bool) -> Iterator[RenderableType]:
+def _storage(
+    experiment: Experiment, mix: Mix | None, full: bool, made: Scores | None = None
+) -> Iterator[RenderableType]:
     """The storage scores: that for reads and writes and that of the mix, or all; then what they rest on."""
-    found = storage(experiment, mix)
+    found = storage(experiment, mix, made)
     yield from _rankings((*found.tables, *(found.more if full else ())), full)
     yield from _lines(TITLE, found.lines)
 
