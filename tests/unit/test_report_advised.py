@@ -161,10 +161,8 @@ def test_durable_is_needed_unless_loss_is_accepted_or_it_is_not_known() -> None:
 
 
 def test_a_need_that_nothing_meets_is_told_with_the_reasons() -> None:
-    nothing = with_features(
-        SAMPLE,
-        lambda _, found: [{**one, "state": "no", "words": ""} if one["name"] == "file" else one for one in found],
-    )
+    no_file = {"name": "file", "state": "no", "how": "stat", "words": ""}
+    nothing = with_features(SAMPLE, lambda _, found: [no_file if one["name"] == "file" else one for one in found])
     found = told(nothing, wish=Wish(("file",)))
     assert found.advice.choice is None and found.groups
     text = printed(Group(*_advised(found, full=True)))
@@ -246,7 +244,7 @@ def test_what_is_recommended_is_what_is_applied(store: Store) -> None:
     apply = re.search(r"Apply it +(vmtax show .*?) *\n", shown)
     assert apply and apply[1].endswith("--apply --needs savevm")
     text = run(apply[1].removeprefix("vmtax ")).stdout
-    assert text.startswith("# vm disk.format=qcow2 disk.cache=writeback, which meets savevm: chosen by 4 KiB random")
+    assert text.startswith("# vm disk.format=qcow2 disk.cache=writeback, which meets savevm: chosen by 4 KiB\n")
     assert "# Everything here ran emulated" in text and "temporary and is gone" in text
     for part in ("qemu-img create", "-device virtio-blk-pci", "<disk type='file' device='disk'>", "qm set VMID"):
         assert part in text

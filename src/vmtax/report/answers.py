@@ -228,7 +228,7 @@ class Against(_Part):
     dearer_high: float | None = Field(description="upper end of its interval")
 
 
-class Choice(_Part):
+class DiskChoice(_Part):
     """A way to keep a disk that meets what is needed."""
 
     treatment: str = Field(description="its name")
@@ -247,7 +247,7 @@ class Refused(_Part):
     why: str = Field(description="for people")
 
 
-class Export(_Part):
+class DiskForms(_Part):
     """The choice in every form. Its path, its size and words in capitals are to be put in."""
 
     path: str = Field(description="of the disk")
@@ -285,15 +285,15 @@ class Advice(_Part):
     metric: str | None = Field(description="its name; null: the mean of the primary disk metrics")
     needs: list[str] = Field(description="features that were needed")
     accept_loss: bool = Field(description="what loses flushed data was considered")
-    choice: Choice | None = Field(description="null: none meets what is needed; the notes say so")
+    choice: DiskChoice | None = Field(description="null: none meets what is needed; the notes say so")
     reasons: list[str] = Field(description="for the choice, for people")
-    runner_up: Choice | None = Field(description="null: there is no other")
+    runner_up: DiskChoice | None = Field(description="null: there is no other")
     runner_up_words: str = Field(description="what it costs against the choice, and what it can do, for people")
-    options: list[Choice] = Field(description="all that meet what is needed, the fastest first")
+    options: list[DiskChoice] = Field(description="all that meet what is needed, the fastest first")
     refused: list[Refused] = Field(description="those that were not considered")
     notes: list[str] = Field(description="doubts, for people")
     same_within: float = Field(description="fraction: what does not matter")
-    export: Export | None = Field(description="the choice, ready to be applied")
+    export: DiskForms | None = Field(description="the choice, ready to be applied")
     apply: str | None = Field(description="the command that prints the same for people")
     give_ups: list[GivenUp] = Field(description="of every treatment that was looked at")
 
