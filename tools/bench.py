@@ -89,10 +89,10 @@ def _command_seconds(environment: dict[str, str], directory: str, command: str) 
 
 
 SWEEP = "name: sweep\nlayers: [vm]\nworkloads: [chess]\nbudget: none\nrounds: {min: 2, max: 2}\n"
-SWEEPS = {
-    10: {"disk.cache": 5, "disk.discard": 2},
-    100: {"disk.cache": 5, "disk.discard": 2, "disk.queues": 5, "cpu.mitigations": 2},
-    1000: {
+SWEEPS = (  # factor -> how many of its levels: about 10, 100 and 1000 treatments
+    {"disk.cache": 5, "disk.discard": 2},
+    {"disk.cache": 5, "disk.discard": 2, "disk.queues": 5, "cpu.mitigations": 2},
+    {
         "disk.cache": 5,
         "disk.discard": 2,
         "disk.queues": 5,
@@ -101,12 +101,12 @@ SWEEPS = {
         "disk.aio": 3,
         "disk.iothread": 2,
     },
-}
+)
 
 
 def sweeps() -> None:
     """What a run costs besides its guests and workloads, which here take no time: for each treatment of a round."""
-    for count, used in SWEEPS.items():
+    for used in SWEEPS:
         factors = {name: list(FACTORS[name].levels)[:levels] for name, levels in used.items()}
         text = f"{SWEEP}factors: {json.dumps(factors)}\n"
         planned = timed(lambda text=text: check(parse(text)))
