@@ -39,6 +39,11 @@ class Column:
     letter: str  # where there is no room
     words: str  # what a disk that has it does
 
+    @property
+    def term(self) -> str:
+        """The heading, and what --needs calls it."""
+        return self.heading if self.heading == self.name else f"{self.heading} ({self.name})"
+
 
 _HEADINGS = {"pause-on-full": "pauses", "migration": "migrates"}
 COLUMNS = tuple(

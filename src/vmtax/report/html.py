@@ -161,7 +161,8 @@ def _environment() -> Environment:
 
 
 def _whole(text: str) -> str:
-    """`text` whose numbers stay on one line with their units."""
+    """`text` whose numbers stay on one line with their units, and intervals whole."""
+    text = re.sub(r"\[[^\s,\]]+, [^\s,\]]+\]", lambda found: found[0].replace(" ", "\N{NO-BREAK SPACE}"), text)
     return re.sub(r"(?<=\d) (?=%|ms\b|s\b|m\b|h\b|d\b|[KM]?i?B\b)|(?<=\d [mhd]) (?=\d)", "\N{NO-BREAK SPACE}", text)
 
 

@@ -191,7 +191,7 @@ def _give_ups(told: Advised) -> Iterator[str]:
         yield _row(f"{_text(group.about)}{held}", *(cell.shown for cell in group.cells))
     yield from ("", _text(GIVE_UPS_READING), "")
     for column in told.columns:
-        yield f"- {column.heading}: {_text(column.words)}"
+        yield f"- {column.term}: {_text(column.words)}"
         yield from (f"  - {_text(one.sentence)}" for one in told.reasons if one.feature == column.name)
 
 
