@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import PurePosixPath
 
 from vmtax.exits import CannotDo
-from vmtax.machine import Machine
+from vmtax.machine import CommandFailed, Machine
 from vmtax.result import Json
 from vmtax.units import format_room
 
@@ -75,7 +76,7 @@ def fill(machine: Machine, prefix: Sequence[str], target: str, size: int, *, all
     how = ("--rw=write", "--bs=1m", "--direct=1", *INCOMPRESSIBLE, "--end_fsync=1")
     argv = ("fio", "--name=fill", f"--filename={target}", f"--size={size}", "--ioengine=libaio", "--iodepth=4", *how)
     started, clock = time.time(), time.monotonic()
-    output = machine.run(*prefix, *argv, "--output-format=json", timeout=60 + size / SLOWEST_BYTES_PER_SECOND)
+    output = _fio(machine, (*prefix, *argv, "--output-format=json"), 60 + size / SLOWEST_BYTES_PER_SECOND)
     written = _written(output)
     if written < size:
         raise StorageError(
@@ -83,6 +84,16 @@ def fill(machine: Machine, prefix: Sequence[str], target: str, size: int, *, all
             "see whether its disk is full or failing, or name another directory with --disk-dir"
         )
     return FirstWrite(allocation, size, written, f"fio {' '.join(how)}", started, time.monotonic() - clock, when)
+
+
+def _fio(machine: Machine, argv: Sequence[str], timeout: float) -> str:
+    """Its standard output. Raises StorageError where the userland has none, CommandFailed where it fails."""
+    outcome = machine.try_run(*argv, timeout=timeout)
+    if not outcome.ok and re.search(r"fio'?: No such file", outcome.stderr):
+        raise StorageError(f"{machine.path}: the image has no fio, which fills disks and measures them: use another")
+    if not outcome.ok:
+        raise CommandFailed(outcome, "see whether its disk is full or failing, or name another with --disk-dir")
+    return outcome.stdout
 
 
 def fill_image(
