@@ -28,6 +28,7 @@ from vmtax.storage import (
     fill_image,
 )
 from vmtax.storage.backing import describe
+from vmtax.storage.absent import Absent
 from vmtax.storage.features import Feature, features
 from vmtax.storage.full import stops_when_full
 from vmtax.treatment import backing
@@ -84,6 +85,17 @@ def drive(treatment: Treatment, disk: Backing) -> Drive:
     found = Drive.of_levels(str(disk.path), {**treatment.levels, "disk.format": disk.format}, is_device=disk.is_device)
     # No factor of a plan: tools/prove_live.py plants a known cost with it.
     return replace(found, iops_limit=int(treatment.levels.get("disk.iops_limit", "0")))
+
+
+def not_here(machine: Machine, target: Target, treatments: Sequence[Treatment]) -> dict[str, str]:
+    """Treatments, the host's too, for whose disk the machine lacks something, each with what and its cure."""
+    asked = Absent(machine, target)
+    found: dict[str, str] = {}
+    for levels, users in wanted(treatments).items():
+        reason = asked.why(dict(levels))
+        if reason is not None:
+            found |= dict.fromkeys((treatment.name for treatment in users), reason)
+    return found
 
 
 def provision(

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ import pytest
 from tests.integration.conftest import booted, leftovers, under_way, vmtax
 from tests.integration.test_run import PLAN
 from vmtax import trial as trial_module
-from vmtax.hypervisor import Credentials, Guest, GuestSpec
+from vmtax.hypervisor import Credentials, Drive, Guest, GuestSpec
 from vmtax.image.cache import Image
 from vmtax.layer import Opened
 from vmtax.machine.local import LocalMachine
@@ -121,6 +122,20 @@ def test_a_guest_that_panics_hangs_or_is_killed_in_mid_workload(
         assert "killed from outside, or by a host out of memory" in (found.error or "")
     local.close()
     assert leftovers(local.token) == []
+
+
+def test_a_host_s_disk_that_is_full_in_mid_write_is_a_failed_trial_that_says_so(
+    local: LocalMachine, credentials: Credentials, spec: GuestSpec, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    local.undo_later("umount", str(tmp_path))
+    local.run("mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(tmp_path))
+    local.run("truncate", "-s", "32M", str(tmp_path / "disk.raw"))
+    monkeypatch.setattr(trial_module, "GRACE_SECONDS", 4.0)
+    monkeypatch.setattr(trial_module, "SLOWDOWN", 1.0)
+    drive = Drive(str(tmp_path / "disk.raw"), cache="writeback", aio="threads")
+    with booted(local, replace(spec, data=drive), credentials, local) as guest:
+        found = tried("exec dd if=/dev/urandom of=/dev/vdb bs=1M oflag=direct", local, guest)
+    assert found.status == "failed" and "has paused host/vm: what its disk lies on is full" in (found.error or "")
 
 
 @pytest.fixture

@@ -9,14 +9,15 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
 
 import pytest
 
 from tests.integration.conftest import leftovers, under_way
-from vmtax import hosts
+from vmtax import disks, hosts
 from vmtax.advice import export
+from vmtax.disks import Disks
 from vmtax.doctor.host_parts import NO_GROUP, NO_POOL, WAIT_FOR
 from vmtax.hypervisor import Drive, find_qemu
 from vmtax.image.cache import Image
@@ -24,12 +25,15 @@ from vmtax.image.zfs import Pack
 from vmtax.lab.home import Lab, Up, lab
 from vmtax.machine import Machine
 from vmtax.machine.local import LocalMachine
-from vmtax.storage import Backing
+from vmtax.plan import parse
+from vmtax.storage import Backing, StorageError, Target
 from vmtax.storage.features import features
 from vmtax.store import Store
 
 NAME = "test"
 HOST = f"lab:{NAME}"
+SPARES = tuple(f"/dev/disk/by-id/virtio-vmtax-spare{number}" for number in range(1, 5))
+WRITTEN = ("bs=1M", "count=32", "oflag=direct", "conv=fsync,notrunc", "status=none")
 SMALL = """\
 name: small
 layers: [host, vm]
@@ -53,7 +57,7 @@ def home(image: Image, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pat
 def one(home: Path, zfs_pack: Pack) -> Iterator[Lab]:
     """A lab that is up."""
     found = lab(NAME)
-    vmtax("lab", "start", NAME, "--memory", "2560MiB", "--spares", "2", "--spare-size", "1GiB")
+    vmtax("lab", "start", NAME, "--memory", "2560MiB", "--spares", "4", "--spare-size", "1GiB")
     yield found
     up = found.up()
     if up is not None:
@@ -61,6 +65,16 @@ def one(home: Path, zfs_pack: Pack) -> Iterator[Lab]:
         assert leftovers(up.token) == []
     vmtax("lab", "remove", NAME, "--yes")
     assert not found.directory.exists()
+
+
+@pytest.fixture
+def empty(one: Lab) -> tuple[str, ...]:
+    """The spare disks, whatever was on them."""
+    inside(
+        "for disk in /dev/vd[c-f]; do wipefs -q -a -f $(ls $disk* | sort -r); "
+        "dd if=/dev/zero of=$disk bs=1M count=1 status=none; done; udevadm settle"
+    )
+    return SPARES
 
 
 def vmtax(*argv: str, codes: tuple[int, ...] = (0,)) -> str:
@@ -95,12 +109,11 @@ def test_everything_a_lab_has_works(one: Lab) -> None:
 def test_volumes_that_are_made_as_exported_can_do_what_they_should(one: Lab) -> None:
     """The exported commands as they stand, names that are to be put in and all, on the lab's two spare disks."""
     with contextlib.closing(LocalMachine()) as local, contextlib.closing(hosts.connect(local, HOST, "host")) as host:
-        spares = [f"/dev/disk/by-id/virtio-vmtax-spare{number}" for number in (1, 2)]
         host.undo_later(*NO_GROUP, "VG")
-        host.run("vgcreate", "-q", "VG", spares[0])
+        host.run("vgcreate", "-q", "VG", SPARES[0])
         host.run("lvcreate", "-q", "-y", "-L", "400M", "--thinpool", "THINPOOL", "VG")
         host.undo_later(*NO_POOL, "POOL")
-        host.run("zpool", "create", "-o", "cachefile=none", "POOL", spares[1])
+        host.run("zpool", "create", "-o", "cachefile=none", "POOL", SPARES[1])
         assert able(host, {"disk.volume": "lvm", "disk.filesystem": "none"}) == "durable migration"
         host.run("lvremove", "-q", "-y", "VG/vm1")
         assert able(host, {"disk.volume": "lvm-thin", "disk.filesystem": "none"}) == "durable thin migration"
@@ -127,6 +140,82 @@ def able(host: Machine, levels: dict[str, str], *, made: bool = False) -> str:
     drive = Drive.of_levels(found.path, levels)
     each = features(host, find_qemu(host, None), backing, drive, PurePosixPath("/var/tmp"))
     return " ".join(feature.name for feature in each if feature.state == "yes")
+
+
+VOLUMES = """\
+name: volumes
+layers: [vm]
+combinations:
+  - {disk.volume: [lvm-thin], disk.filesystem: [none]}
+  - {disk.volume: [zvol], disk.filesystem: [ext4], disk.format: [qcow2]}
+  - {disk.volume: [dataset]}
+workloads: [{disk: {patterns: [randread-4k-qd1], size: 32MiB, seconds: 1}}]
+"""
+RAIDZ1 = """\
+name: raidz1
+layers: [vm]
+combinations:
+  - {disk.volume: [raidz1-dataset]}
+  - {disk.volume: [raidz1-zvol, lvm], disk.filesystem: [none]}
+workloads: [{disk: {patterns: [randread-4k-qd1], size: 32MiB, seconds: 1}}]
+"""
+FRESH = 8 * 2**20
+
+
+@contextlib.contextmanager
+def provisioning() -> Iterator[tuple[Machine, Callable[..., Disks]]]:
+    """The lab, and what makes disks there as a plan says, opened by its QEMU and filled; all is undone at exit."""
+    with contextlib.closing(LocalMachine()) as local, contextlib.closing(hosts.connect(local, HOST, "host")) as host:
+        ours = PurePosixPath(f"/var/tmp/vmtax-{local.token}-disk")
+        host.remove_later(ours)
+        host.run("mkdir", str(ours))
+
+        def make(plan: str, target: Target, size: int = 32 * 2**20) -> Disks:
+            wanted = parse(plan).treatments()[0]
+            mark, qemu_img = f"vmtax-{local.token[:8]}", ("qemu-img",)
+            made = disks.provision(host, target, ours, mark, qemu_img, wanted, size, FRESH, lambda event: None)
+            assert disks.why_not(made, wanted, find_qemu(host, None)) == {}
+            for treatment in wanted:
+                host.run("dd", "if=/dev/urandom", f"of={made.of(treatment).path}", *WRITTEN)
+                fresh = made.fresh(treatment)
+                assert fresh is not None
+                fresh.remove()
+            return made
+
+        yield host, make
+    assert host.left == []
+
+
+def test_disks_in_a_group_and_a_pool_of_the_user_s_leave_all_else_there_alone(empty: tuple[str, ...]) -> None:
+    with contextlib.closing(LocalMachine()) as local, contextlib.closing(hosts.connect(local, HOST, "host")) as host:
+        host.undo_later(*NO_GROUP, "VG")
+        host.run("vgcreate", "-q", "VG", empty[0])
+        host.run("lvcreate", "-q", "-y", "-L", "4M", "-n", "theirs", "VG")
+        host.undo_later(*NO_POOL, "POOL")
+        host.run("zpool", "create", "-f", "-o", "cachefile=none", "POOL", empty[1])
+        host.run("zfs", "create", "POOL/theirs")
+        with provisioning() as (_, make):
+            make(VOLUMES, Target(group="VG", pool="POOL/theirs"))
+            assert "POOL/theirs/vmtax-" in inside("zfs list -H")
+        with provisioning() as (_, make):
+            with pytest.raises(StorageError, match=r"no volume group VH; `vgs` lists"):
+                make(VOLUMES, Target(group="VH"))
+            with pytest.raises(StorageError, match=r"pool POOL has 0\.[89] GiB free, \d\.\d GiB are needed"):
+                make(VOLUMES.replace("32MiB", "512MiB"), Target(pool="POOL"), size=2**29)
+            for spare, words in ((empty[0], r"in use by /dev/mapper/VG-theirs \(lvm\)"), (empty[1], "resource busy")):
+                with pytest.raises(StorageError, match=words):
+                    make(VOLUMES, Target(devices=(spare,), erase=frozenset({spare})))
+        left = inside("lvs -a --noheadings -o lv_name; zfs list -H -o name").split()
+        assert left == ["theirs", "POOL", "POOL/theirs"]
+
+
+def test_disks_on_four_devices(empty: tuple[str, ...]) -> None:
+    with provisioning() as (host, make):
+        made = make(RAIDZ1, Target(devices=empty))
+        assert [disk.is_device for disk in made.made.values()] == [False, True, True]
+        assert "raidz1-0" in host.run("zpool", "status") and "vdc1" in host.run("pvs")
+    left = "vgs; zpool list -H; wipefs -n /dev/vd[c-f]; lsblk -n /dev/vd[c-f] | grep part; ls /var/tmp; true"
+    assert inside(left).strip() == ""
 
 
 def test_a_power_cut_takes_what_was_not_flushed_and_nothing_else(one: Lab) -> None:
@@ -157,10 +246,14 @@ def test_a_saved_lab_begins_where_it_was(one: Lab) -> None:
         vmtax("lab", "remove", "other", "--yes")
 
 
-def test_a_lab_that_dies_under_a_run_ends_the_run_with_that_as_its_reason(one: Lab, home: Path) -> None:
-    (home / "p.yaml").write_text(SMALL)
+def test_a_lab_that_dies_under_a_run_ends_the_run_with_that_as_its_reason(
+    one: Lab, home: Path, empty: tuple[str, ...]
+) -> None:
+    # A group and a volume on a partition outlive the lab: they are undone at its next start, and made anew.
+    (home / "p.yaml").write_text(SMALL + "factors: {disk.volume: [lvm], disk.filesystem: [none]}\n")
     up = running(one)
-    with under_way("run", "p.yaml", "--host", HOST, "--yes", directory=home, trials=1) as (process, token):
+    command = ("run", "p.yaml", "--host", HOST, "--yes", "--disk-device", empty[0])
+    with under_way(*command, directory=home, trials=1) as (process, token):
         os.kill(up.pid, signal.SIGKILL)
         assert process.wait(60) == 1
         assert process.stderr is not None
@@ -168,9 +261,10 @@ def test_a_lab_that_dies_under_a_run_ends_the_run_with_that_as_its_reason(one: L
     assert "host: the connection is gone" in words and "vmtax run --resume" in words
     assert leftovers(token) == [] and one.up() is None
     vmtax("lab", "start", NAME)
+    assert "vmtax-" in inside("vgs")
     vmtax("run", "--resume", "--yes", "-o", str(home / "r.html"))
     with Store() as store:
         found = store.load()
     assert found.state == "complete"
     assert "emulated" in (home / "r.html").read_text()
-    assert inside("ls /var/tmp").strip() == "", "what the run had left in the lab is gone"
+    assert inside("ls /var/tmp; vgs; lsblk -n /dev/vdc | grep part; true").strip() == "", "the rest is gone"

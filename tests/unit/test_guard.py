@@ -228,18 +228,32 @@ def test_a_guard_that_is_killed_takes_nothing_from_a_process_that_was_to_outlive
     assert list(lists.iterdir()) == []
 
 
-def test_after_a_reboot_only_files_are_removed(tmp_path: Path, lists: Path) -> None:
+def test_after_a_reboot_only_files_and_what_lasts_are_removed(tmp_path: Path, lists: Path) -> None:
     log, kept = tmp_path / "log", tmp_path / "kept"
     lists.mkdir(parents=True)
     for boot, name in (("another", "one"), (boot_id(), "two"), ("", "three")):
         kept.touch()
-        entries = [{"boot": boot}, {"add": 1, "remove": str(kept)}, {"add": 2, "argv": append(log, name)}]
+        entries = [
+            {"boot": boot},
+            {"add": 1, "remove": str(kept)},
+            {"add": 2, "argv": append(log, name)},
+            {"add": 3, "argv": append(log, f"{name}-volume"), "lasting": True},
+        ]
         (lists / f"{name}.undo").write_text("".join(json.dumps(entry) + "\n" for entry in entries))
         machine = LocalMachine()
         assert machine.guard.recovered == 1
         machine.close()
         assert not kept.exists() and list(lists.iterdir()) == []
-    assert log.read_text().split() == ["two", "three"]
+    assert log.read_text().split() == ["one-volume", "two-volume", "two", "three-volume", "three"]
+
+
+def test_what_lasts_is_said_to_the_guard(lists: Path) -> None:
+    machine = LocalMachine()
+    machine.undo_later("true", lasting=True)
+    machine.undo_later("true")
+    (text,) = [path.read_text() for path in lists.iterdir()]
+    assert [entry.get("lasting") for entry in read_list(text).values()] == [True, None]
+    machine.close()
 
 
 def test_an_interrupted_handing_over_ends_it_all(lists: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -274,8 +274,8 @@ def test_a_bound_of_the_page_cache_is_what_its_processes_hold_and_so_much_more()
         ({"devices": ("sdb",)}, "--disk-device sdb: must be a device"),
         ({"devices": ("/dev/sdb", "/dev/sdb")}, "is given twice"),
         ({"erase": ("/dev/sdc",), "devices": ("/dev/sdb",)}, "--erase /dev/sdc: is about a device of --disk-device"),
-        ({"group": "-rf"}, "--disk-group -rf: is no name of one"),
-        ({"pool": "tank; rm"}, "--disk-pool tank; rm: is no name of one"),
+        ({"group": "-rf"}, "--disk-group -rf: no volume group can be called that"),
+        ({"pool": "tank; rm"}, "--disk-pool tank; rm: no pool can be called that"),
         ({"directory": "here"}, "must be absolute, for it is on ssh://b"),
     ],
 )

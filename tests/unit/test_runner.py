@@ -82,6 +82,22 @@ def test_a_guest_that_does_not_boot_stops_only_the_first_round(lab: Callable[...
     assert at_once.experiment.state == "failed"
 
 
+@pytest.mark.parametrize("seed", [2, 4, 6])
+def test_a_treatment_that_never_boots_is_recorded_and_the_run_goes_on(lab: Callable[..., Lab], seed: int) -> None:
+    """Also where chance puts it first of all; where nothing boots, the run ends in its first round."""
+    plan = SEVEN.replace("seed: 5", f"seed: {seed}") + "factors: {cpu.mitigations: [auto, off]}\n"
+    found = lab(plan, lambda number, name: BootFailed("no answer") if name.endswith("=off") else bench()).run()
+    failed = [trial for trial in found.trials if trial.status == "failed"]
+    assert found.state == "complete" and [trial.round for trial in failed] == list(range(1, 8))
+    assert {(trial.treatment, trial.workload, trial.error) for trial in failed} == {
+        ("vm cpu.mitigations=off", "boot", "no answer")
+    }
+    nothing = lab(plan, lambda number, name: BootFailed("no answer") if name.startswith("vm") else bench())
+    with pytest.raises(BootFailed, match="no answer"):
+        nothing.run()
+    assert {trial.round for trial in nothing.experiment.trials} == {1}
+
+
 def test_a_precise_run_stops_at_its_first_look(lab: Callable[..., Lab]) -> None:
     made = lab(
         PLAN + "rounds: {min: 7, max: 60}\n", lambda number, name: bench(rate=10_000 + (7 * number + len(name)) % 5)

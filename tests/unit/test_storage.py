@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from vmtax.machine.fake import FakeMachine
+from vmtax.machine import CommandFailed
+from vmtax.machine.fake import FakeMachine, Reply
 from vmtax.storage import INCOMPRESSIBLE, StorageError, fill
 from vmtax.workload import Site
 from vmtax.workload.disk import PATTERNS, Disk, DiskParameters
@@ -35,6 +36,19 @@ def test_a_disk_is_written_in_full_once_and_how_is_kept() -> None:
 def test_a_disk_that_was_not_written_in_full_is_refused(written: object) -> None:
     with pytest.raises(StorageError, match=f"of the {SIZE} bytes of /mnt/disk.raw were written"):
         filled(written)
+
+
+@pytest.mark.parametrize(
+    ("words", "error", "told"),
+    [
+        ("bwrap: execvp fio: No such file or directory", StorageError, "host: the image has no fio"),
+        ("fio: pid=9, err=28/file:filesetup.c: No space left on device", CommandFailed, "its disk is full or failing"),
+    ],
+)
+def test_a_fill_that_cannot_be_says_why(words: str, error: type[Exception], told: str) -> None:
+    machine = FakeMachine(answers={lambda argv: "fio" in argv: Reply(stderr=words, code=1)})
+    with pytest.raises(error, match=told):
+        fill(machine, ("bwrap",), "/mnt/disk.raw", SIZE, allocation="raw file", when="at first")
 
 
 def test_all_data_written_is_incompressible() -> None:

@@ -65,9 +65,10 @@ def disk_target(
     for name in erase:
         if name not in devices:
             raise BadUse(f"--erase {name}: is about a device of --disk-device, and it is none of them")
-    for option, given in (("--disk-group", group), ("--disk-pool", pool)):
-        if given is not None and not re.fullmatch(r"[A-Za-z][\w.:/-]{0,199}", given, re.ASCII):
-            raise BadUse(f"{option} {given}: is no name of one")
+    if group is not None and not re.fullmatch(r"[\w+.][\w+.-]{0,126}", group, re.ASCII):
+        raise BadUse(f"--disk-group {group}: no volume group can be called that; `vgs` lists those that are there")
+    if pool is not None and not re.fullmatch(r"[A-Za-z][\w.:/-]{0,199}", pool, re.ASCII):
+        raise BadUse(f"--disk-pool {pool}: no pool can be called that; `zfs list` lists pools and datasets")
     return Target(where, tuple(devices), group, pool, frozenset(erase))
 
 

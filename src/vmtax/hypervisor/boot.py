@@ -64,14 +64,24 @@ class Guest:
     warnings: list[str] = field(default_factory=list)
 
     def cause_of_death(self) -> str | None:
-        """QEMU's last word where it is gone, None while it runs."""
+        """QEMU's last word where it is gone, or why it has paused the guest; None while that runs."""
         code = self.process.poll()
         if code is None:
-            return None
+            return self._why_paused()
         words = self.process.stderr_tail().strip().splitlines()
         killed = "killed from outside, or by a host out of memory: `dmesg` tells"
         last = words[-1] if words else killed if code in KILLED else "it said nothing"
         return f"QEMU of {self.path} ended with {code}: {last}"
+
+    def _why_paused(self) -> str | None:
+        """A write that failed pauses a guest (werror=enospc, where its bus has it) until somebody lets it go on."""
+        try:
+            if self.qmp.execute("query-status", timeout=5.0).get("status") != "io-error":
+                return None
+        except QmpError:
+            return None
+        full = any(event.get("data", {}).get("nospace") for event in self.qmp.events)
+        return f"QEMU has paused {self.path}: what its disk lies on {'is full' if full else 'failed'}"
 
     def shut_down(self) -> float | None:
         """Orderly end; the seconds until QEMU was gone, None where it did not end by itself and well.

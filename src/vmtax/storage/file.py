@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import PurePosixPath
 
 from vmtax.exits import CannotDo
-from vmtax.machine import Machine
+from vmtax.machine import CommandFailed, Machine
 from vmtax.result import Json
 from vmtax.units import format_room
 
 SLOWEST_BYTES_PER_SECOND = 4e6  # for the time limit of filling: a poor disk under emulation
 # fio's options for data that no layer below can compress or knows already: new for every block, and every time.
 INCOMPRESSIBLE = ("--refill_buffers=1", "--randrepeat=0")
+FULL_OR_FAILING = "see whether its disk is full or failing, or name another with --disk-dir"
 RAW_FILE = "raw file, its blocks reserved (fallocate)"
 
 
@@ -75,14 +77,24 @@ def fill(machine: Machine, prefix: Sequence[str], target: str, size: int, *, all
     how = ("--rw=write", "--bs=1m", "--direct=1", *INCOMPRESSIBLE, "--end_fsync=1")
     argv = ("fio", "--name=fill", f"--filename={target}", f"--size={size}", "--ioengine=libaio", "--iodepth=4", *how)
     started, clock = time.time(), time.monotonic()
-    output = machine.run(*prefix, *argv, "--output-format=json", timeout=60 + size / SLOWEST_BYTES_PER_SECOND)
+    output = _fio(machine, (*prefix, *argv, "--output-format=json"), 60 + size / SLOWEST_BYTES_PER_SECOND)
     written = _written(output)
     if written < size:
         raise StorageError(
             f"{machine.path}: only {written} of the {size} bytes of {target} were written before the measurement; "
-            "see whether its disk is full or failing, or name another directory with --disk-dir"
+            + FULL_OR_FAILING
         )
     return FirstWrite(allocation, size, written, f"fio {' '.join(how)}", started, time.monotonic() - clock, when)
+
+
+def _fio(machine: Machine, argv: Sequence[str], timeout: float) -> str:
+    """Its standard output. Raises StorageError where the userland has none, CommandFailed where it fails."""
+    outcome = machine.try_run(*argv, timeout=timeout)
+    if not outcome.ok and re.search(r"fio'?: No such file", outcome.stderr):
+        raise StorageError(f"{machine.path}: the image has no fio, which fills disks and measures them: use another")
+    if not outcome.ok:
+        raise CommandFailed(outcome, FULL_OR_FAILING)
+    return outcome.stdout
 
 
 def fill_image(
@@ -92,7 +104,8 @@ def fill_image(
     # -n keeps the image as it was made, with its preallocation; -S 0 takes no block for an empty one.
     how = ("convert", "-n", "-S", "0", "-t", "writeback", "-f", "raw", "-O", "qcow2")
     started, clock = time.time(), time.monotonic()
-    machine.run(*qemu_img, *how, source, target, timeout=60 + size / SLOWEST_BYTES_PER_SECOND)
+    limit = 60 + size / SLOWEST_BYTES_PER_SECOND
+    machine.run(*qemu_img, *how, source, target, timeout=limit, remedy=FULL_OR_FAILING)
     machine.run("sync", timeout=300)
     seconds = time.monotonic() - clock
     return FirstWrite(allocation, size, size, f"qemu-img {' '.join(how)}", started, seconds, "before the first round")

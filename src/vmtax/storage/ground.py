@@ -40,7 +40,7 @@ class Target:
 class Area:
     """Room that is wanted as block devices of its own."""
 
-    name: str  # "lvm": letters only
+    name: str  # "lvm", "plain0": letters and digits
     size: int  # bytes of each device
     devices: int = 1
 
