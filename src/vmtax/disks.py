@@ -27,8 +27,8 @@ from vmtax.storage import (
     fill,
     fill_image,
 )
-from vmtax.storage.backing import describe
 from vmtax.storage.absent import Absent
+from vmtax.storage.backing import describe
 from vmtax.storage.features import Feature, features
 from vmtax.storage.full import stops_when_full
 from vmtax.treatment import backing

@@ -364,7 +364,7 @@ def _open_disks(environment: Environment, target: Target, emit: Callable[[Event]
     host.remove_later(ours)
     environment.disk_directory = target.directory
     host.run("mkdir", "-m", "700", str(ours), remedy="name another directory with --disk-dir")
-    treatments = plan.treatments()[0]
+    treatments = _that_can_be(environment, target, plan.treatments()[0])
     _check_bounds(environment, treatments)
     if disks.wanted(treatments):
         mark = f"vmtax-{environment.local.token[:8]}"
@@ -373,7 +373,7 @@ def _open_disks(environment: Environment, target: Target, emit: Callable[[Event]
         )
         environment.disks = found
         if environment.qemu is not None:
-            environment.impossible = disks.why_not(found, treatments, environment.qemu)
+            environment.impossible |= disks.why_not(found, treatments, environment.qemu)
             if plan.give_ups:
                 possible = [treatment for treatment in treatments if treatment.name not in environment.impossible]
                 environment.features = disks.features_of(found, possible, _trying(environment, ours), emit)
@@ -382,6 +382,18 @@ def _open_disks(environment: Environment, target: Target, emit: Callable[[Event]
         )
     if "nested" in plan.layers:
         environment.carrier_disk = RawFile.allocate(host, ours / "carrier.raw", _carrier_disk_bytes(size))
+
+
+def _that_can_be(environment: Environment, target: Target, treatments: Sequence[Treatment]) -> list[Treatment]:
+    """Without those that the host lacks something for; raises CannotMeasure where none of a layer is left."""
+    lacking = disks.not_here(environment.host, target, treatments)
+    environment.impossible |= lacking
+    left = [treatment for treatment in treatments if treatment.name not in lacking]
+    if {treatment.layer for treatment in treatments} - {treatment.layer for treatment in left}:
+        raise CannotMeasure(
+            f"{environment.host.path}: {next(iter(lacking.values()))}; nothing of a layer is left to measure"
+        )
+    return left
 
 
 def _trying(environment: Environment, scratch: PurePosixPath) -> disks.Trying:

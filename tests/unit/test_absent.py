@@ -1,0 +1,53 @@
+"""What a host lacks for a way to keep a disk is found out beforehand, and costs only the treatments that need it."""
+
+from __future__ import annotations
+
+from vmtax.disks import not_here
+from vmtax.machine.fake import FakeMachine, Reply
+from vmtax.storage import Target
+from vmtax.treatment import Combination, Space, treatments
+
+PARTS = [
+    Combination({"disk.filesystem": ["as-is"]}, "dir"),
+    Combination({"disk.filesystem": ["xfs"], "disk.cache": ["none", "writeback"]}, "xfs"),
+    Combination({"disk.filesystem": ["btrfs"]}, "btrfs"),
+    Combination({"disk.volume": ["lvm"], "disk.filesystem": ["none"]}, "lvm"),
+    Combination({"disk.volume": ["zvol"], "disk.filesystem": ["none"]}, "zvol"),
+    Combination({"disk.volume": ["raidz1-dataset"]}, "raidz1"),
+]
+KEPT, _ = treatments(["host", "vm"], Space({}, PARTS))
+
+
+def lacking(*missing: str, target: Target | None = None) -> dict[str, str]:
+    def fails(argv: tuple[str, ...]) -> bool:
+        return argv[0] == "sh" and any(word in argv[-1] for word in missing)
+
+    machine = FakeMachine(answers={fails: Reply(code=1), lambda argv: argv[0] == "sh": Reply()})
+    found = not_here(machine, target or Target(), KEPT)
+    assert len(machine.calls) == len(set(machine.calls)), "each question once"
+    return found
+
+
+def test_a_host_that_has_everything_keeps_all() -> None:
+    assert lacking() == {}
+
+
+def test_a_missing_tool_names_its_package_and_costs_its_treatments_only() -> None:
+    found = lacking("mkfs.xfs")
+    assert sorted(found) == ["host disk.filesystem=xfs", "vm xfs", "vm xfs disk.cache=writeback"]
+    assert set(found.values()) == {"mkfs.xfs is missing there (Debian: apt-get install xfsprogs)"}
+
+
+def test_what_the_kernel_lacks_is_told() -> None:
+    assert lacking("btrfs")["vm btrfs"].startswith("mkfs.btrfs is missing")
+    assert lacking("device-mapper") == dict.fromkeys(
+        ("host disk.volume=lvm disk.filesystem=none", "vm lvm"),
+        "disk.volume=lvm takes the kernel's device mapper, which is missing there",
+    )
+    assert {name for name in lacking("zfs") if name.startswith("vm")} == {"vm zvol", "vm raidz1"}
+
+
+def test_four_disks_take_four_devices_where_some_are_named() -> None:
+    found = lacking(target=Target(devices=("/dev/sdb",)))
+    assert found["vm raidz1"] == "disk.volume=raidz1-dataset takes 4 devices, and 1 named with --disk-device"
+    assert "vm zvol" not in found
