@@ -71,7 +71,7 @@ def one(home: Path, zfs_pack: Pack) -> Iterator[Lab]:
 def empty(one: Lab) -> tuple[str, ...]:
     """The spare disks, whatever was on them."""
     inside(
-        "for disk in /dev/vd[c-f]; do wipefs -q -a -f $(ls $disk* | sort -r); "
+        "for disk in /dev/vd[c-f]; do wipefs -q -a -f $(ls $disk* | sort -r); partx -d $disk 2>/dev/null; "
         "dd if=/dev/zero of=$disk bs=1M count=1 status=none; done; udevadm settle"
     )
     return SPARES
