@@ -10,12 +10,14 @@ import dataclasses
 import itertools
 import math
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from tests.sample import CREATED, LATENCIES, sample_experiment
 from vmtax.result import Boot, Experiment, Json, Measurement, Metric, Treatment, Trial
+from vmtax.storage.features import Feature, documented_durability
 
-PATTERNS = {  # host's operations per second, bytes of one, queue depth, guest / host under TCG
+Patterns = Mapping[str, tuple[float, int, int, float]]
+PATTERNS: Patterns = {  # host's operations per second, bytes of one, queue depth, guest / host under TCG
     "randread-4k-qd1": (13_000, 4096, 1, 0.62),
     "randwrite-4k-qd1": (12_100, 4096, 1, 0.55),
     "randread-4k-qd32": (71_000, 4096, 32, 0.31),
@@ -25,6 +27,8 @@ PATTERNS = {  # host's operations per second, bytes of one, queue depth, guest /
     "first-write-64k": (4_900, 65536, 1, 0.71),
     "rewrite-64k": (7_300, 65536, 1, 0.66),
 }
+# What the article's score needs as well.
+SEQUENTIAL: Patterns = {"read-1m": (2_800, 2**20, 1, 0.8), "write-1m": (1_650, 2**20, 1, 0.7)}
 PRIMARY = (
     "disk.randwrite-4k-qd1.iops",
     "disk.randread-4k-qd32.iops",
@@ -44,22 +48,34 @@ BACKING = ("disk.volume", "disk.filesystem", "disk.format")
 
 
 def storage_experiment(
-    rounds: int = 6, seed: int = 1, *, many: bool = False, emulated: bool = True, host: bool = True, failed: int = 0
+    rounds: int = 6,
+    seed: int = 1,
+    *,
+    many: bool = False,
+    emulated: bool = True,
+    host: bool = True,
+    failed: int = 0,
+    features: bool = True,
+    sequential: bool = False,
 ) -> Experiment:
     """24 guest treatments, 72 where `many`, and the host's own three backings; qcow2 goes with ext4 alone.
 
-    The guest of the last treatment is lost in the first `failed` rounds. The same arguments give the same experiment.
+    The guest of the last treatment is lost in the first `failed` rounds; with `features`, the run found out what each
+    disk can do; with `sequential`, it measured what the article's score needs. The same
+    arguments give the same experiment.
     """
     factors = {**(MORE if many else {}), **FACTORS}
     chosen = (*(_host(factors) if host else ()), *_guests(factors))
     base = sample_experiment(rounds=1, seed=seed, emulated=emulated)
-    boots, trials = _play(random.Random(seed), chosen, rounds, emulated, failed)
+    patterns = {**PATTERNS, **(SEQUENTIAL if sequential else {})}
+    boots, trials = _play(random.Random(seed), chosen, rounds, emulated, failed, patterns)
     return dataclasses.replace(
         base,
         id=f"20261121-0412-storage-{seed & 0xFFFF:04x}",
         name="storage",
         command="vmtax run storage",
         finished=trials[-1].started + trials[-1].wall_seconds,
+        facts=_with_features(base.facts, chosen) if features else base.facts,
         plan=_plan(rounds, factors),
         treatments=chosen,
         boots=boots,
@@ -83,6 +99,35 @@ def _host(factors: dict[str, tuple[str, ...]]) -> Iterator[Treatment]:
 
 def _name(layer: str, levels: dict[str, str], factors: dict[str, tuple[str, ...]]) -> str:
     return " ".join([layer, *(f"{name}={level}" for name, level in levels.items() if level != factors[name][0])])
+
+
+def _with_features(facts: dict[str, Json], chosen: tuple[Treatment, ...]) -> dict[str, Json]:
+    found = {t.name: [feature.to_json() for feature in _features(t.levels)] for t in chosen if t.layer == "vm"}
+    host = facts["host"]
+    return {**facts, "host": {**host, "disk": {**(host.get("disk") or {}), "features": found}}}
+
+
+def _features(levels: Mapping[str, str]) -> Iterator[Feature]:
+    """As a host answers: only qcow2 saves state, a device is no file and not thin, IDE was not tried on a full disk."""
+    refused = "Device 'data' is writable but does not support snapshots"
+    qcow2, device = levels["disk.format"] == "qcow2", levels["disk.filesystem"] == "none"
+    yield documented_durability(levels)
+    yield Feature("savevm", "yes", "savevm") if qcow2 else Feature("savevm", "no", "savevm", refused)
+    how = "blockdev-snapshot-internal-sync"
+    words = "Block format 'raw' used by device 'data' does not support internal snapshots"
+    yield Feature("snapshots", "yes", how) if qcow2 else Feature("snapshots", "no", how, words)
+    yield Feature("file", "no" if device else "yes", "stat", "a block special file" if device else "a regular file")
+    if device:
+        yield Feature("thin", "no", "stat", "a whole device")
+    else:
+        yield Feature(
+            "thin", "yes", "qemu-img create, sync, stat", f"a fresh image takes {1 if qcow2 else 0} % of its size"
+        )
+    if levels["disk.bus"] == "virtio":
+        yield Feature("pause-on-full", "yes", "filled a small file system under a guest", "all it wrote was read again")
+    else:
+        yield Feature("pause-on-full", "not tried", "", "needs root, and a guest of the image")
+    yield Feature("migration", "yes", "migrate to exec:cat", "the guest's own state")
 
 
 def _log_gain(pattern: str, levels: dict[str, str]) -> float:
@@ -115,7 +160,7 @@ def _log_processor(levels: dict[str, str]) -> float:
 
 
 def _play(
-    rng: random.Random, chosen: tuple[Treatment, ...], rounds: int, emulated: bool, failed: int
+    rng: random.Random, chosen: tuple[Treatment, ...], rounds: int, emulated: bool, failed: int, patterns: Patterns
 ) -> tuple[tuple[Boot, ...], tuple[Trial, ...]]:
     boots: list[Boot] = []
     trials: list[Trial] = []
@@ -133,18 +178,24 @@ def _play(
                 error = "the guest did not answer within 120 s"
                 trials.append(Trial(number, position, treatment.name, "boot", "", 1, "failed", now, 120.0, error=error))
                 continue
-            for trial in _trials(rng, number, position, treatment, wander, now):
+            for trial in _trials(rng, number, position, treatment, wander, now, patterns):
                 trials.append(trial)
                 now = trial.started + trial.wall_seconds + 0.3
     return tuple(boots), tuple(trials)
 
 
 def _trials(
-    rng: random.Random, number: int, position: int, treatment: Treatment, wander: float, now: float
+    rng: random.Random,
+    number: int,
+    position: int,
+    treatment: Treatment,
+    wander: float,
+    now: float,
+    patterns: Patterns,
 ) -> Iterator[Trial]:
     boot = rng.gauss(0, 0.05)
     levels, guest = dict(treatment.levels), treatment.layer == "vm"
-    for pattern, (host, size, depth, share) in PATTERNS.items():
+    for pattern, (host, size, depth, share) in patterns.items():
         gain = _log_gain(pattern, levels) if guest else {"xfs": -0.01, "none": 0.05}.get(levels["disk.filesystem"], 0)
         rate = host * (share if guest else 1.0) * math.exp(gain + wander + boot + rng.gauss(0, 0.04))
         mean = depth / rate

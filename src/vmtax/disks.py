@@ -8,11 +8,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 
 from vmtax.event import Event, Step
-from vmtax.hypervisor import Qemu
+from vmtax.hypervisor import Credentials, GuestSpec, Qemu
 from vmtax.hypervisor.qmp import Qmp, QmpError
 from vmtax.hypervisor.spec import DATA_ID, Drive, block_node
 from vmtax.machine import Machine
-from vmtax.result import Treatment
+from vmtax.machine.local import LocalMachine
+from vmtax.result import Json, Treatment
 from vmtax.storage import (
     RAW_FILE,
     Backing,
@@ -27,6 +28,8 @@ from vmtax.storage import (
     fill_image,
 )
 from vmtax.storage.backing import describe
+from vmtax.storage.features import Feature, features
+from vmtax.storage.full import stops_when_full
 from vmtax.treatment import backing
 
 DATA_MOUNT = "/mnt"  # where the host's userland sees the directory of the disk under test
@@ -219,3 +222,41 @@ def _ignores_direct(machine: Machine, disk: Backing) -> str | None:
         version = machine.try_run("zfs", "version").stdout.partition("\n")[0] or "this ZFS"
         return f"{version} takes it and ignores it; 2.3 or newer heeds it"
     return "the dataset has direct=disabled" if asked.stdout.strip() == "disabled" else None
+
+
+@dataclass(frozen=True, slots=True)
+class Trying:
+    """What the checks of `features_of` have to work with."""
+
+    qemu: Qemu
+    guest: GuestSpec | None  # for the check of a full disk; None: not root, which it takes
+    credentials: Credentials
+    local: LocalMachine
+    scratch: PurePosixPath  # a directory of this run on the machine of the disks
+
+
+def features_of(
+    disks: Disks, treatments: Sequence[Treatment], trying: Trying, emit: Callable[[Event], None]
+) -> dict[str, list[Json]]:
+    """Treatment name -> what its way to keep a disk can do, as `Feature.to_json`; guests on the host only."""
+    guests = [treatment for treatment in treatments if treatment.layer == "vm"]
+    when_full: dict[tuple[str, str], Feature] = {}
+    qemu_img = disks.provisioner.qemu_img
+    found: dict[str, list[Json]] = {}
+    for number, treatment in enumerate(guests, 1):
+        disk = disks.of(treatment)
+        how = drive(treatment, disk)
+        kind = (how.bus, how.format)
+        if trying.guest is not None and kind not in when_full:
+            emit(Step("filling a small file system under a guest", f"{' '.join(kind)}: is it paused?"))
+            when_full[kind] = stops_when_full(
+                disks.machine, trying.guest, how, trying.credentials, trying.local, qemu_img
+            )
+        emit(Step(f"trying what disks can do, {number} of {len(guests)}", treatment.name))
+        cells = features(
+            *(disks.machine, trying.qemu, disk, how, trying.scratch),
+            qemu_img=qemu_img,
+            when_full=when_full.get(kind),
+        )
+        found[treatment.name] = [cell.to_json() for cell in cells]
+    return found

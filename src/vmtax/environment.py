@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -102,6 +102,7 @@ class Environment:
     # Set when its file system is made and the nested disk filled; two QEMUs of one host share disk and event.
     carrier_ready: threading.Event = field(default_factory=threading.Event)
     first_writes: dict[str, FirstWrite] = field(default_factory=dict)  # layer or kind of disk -> how it came to be
+    features: dict[str, list[Json]] = field(default_factory=dict)  # treatment -> what its disk can do
     impossible: dict[str, str] = field(default_factory=dict)  # treatments that cannot be here -> why
     notes: list[str] = field(default_factory=list)  # what is not measured, and why
     side: str = ""  # Treatment.side of what is measured in it
@@ -373,11 +374,23 @@ def _open_disks(environment: Environment, target: Target, emit: Callable[[Event]
         environment.disks = found
         if environment.qemu is not None:
             environment.impossible = disks.why_not(found, treatments, environment.qemu)
+            if plan.give_ups:
+                possible = [treatment for treatment in treatments if treatment.name not in environment.impossible]
+                environment.features = disks.features_of(found, possible, _trying(environment, ours), emit)
         environment.first_writes |= disks.fill_all(
             found, lambda disk: environment.userland(disk=disk), treatments, emit
         )
     if "nested" in plan.layers:
         environment.carrier_disk = RawFile.allocate(host, ours / "carrier.raw", _carrier_disk_bytes(size))
+
+
+def _trying(environment: Environment, scratch: PurePosixPath) -> disks.Trying:
+    assert environment.qemu is not None and environment.accelerator is not None
+    guest = None
+    if environment.is_root:
+        base = probe_spec(environment.qemu, environment.placed)
+        guest = replace(base, accelerator=environment.accelerator.name, talkative=False)
+    return disks.Trying(environment.qemu, guest, environment.credentials, environment.local, scratch)
 
 
 def _check_bounds(environment: Environment, treatments: Sequence[Treatment]) -> None:

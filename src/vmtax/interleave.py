@@ -173,6 +173,8 @@ def _facts_of_host(environment: Environment) -> Json:
     facts |= _facts_of_qemu(environment)
     if environment.disk_directory is not None:
         facts["disk"] = disk_facts(environment.host, environment.disk_directory)
+        if environment.features:
+            facts["disk"]["features"] = environment.features
     return facts
 
 

@@ -175,6 +175,12 @@ class Plan(_Model):
     only_primary: bool = Field(
         False, strict=True, description="leave out the cases that report no primary metric; the A/A always does"
     )
+    give_ups: bool = Field(
+        False,
+        strict=True,
+        description="find out before the first round what each way to keep a disk can do besides being fast: snapshots,"
+        " migration, a full disk",
+    )
     precision: Precision = Field(
         _PRECISION,
         description="half-width of the primary intervals at which the run may end: 0.01% to 50%, or `none`;"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -40,9 +40,10 @@ class Ranking:
     layer: str
     side: str  # Treatment.side of them all
     standings: tuple[Standing, ...]  # best first
-    rounds: int  # in which every treatment has a value
-    left_out: int  # rounds in which some have
+    rounds: int  # in which two treatments or more have a value
+    incomplete: int  # of these, in which not all have
     same_within: float  # fraction: what makes a tie
+    unranked: tuple[str, ...] = ()  # treatments with values in fewer than half of the rounds
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +69,11 @@ def rankings(experiment: Experiment, numbers: Numbers | None = None) -> tuple[Ra
     known = boot_numbers(schedule.counted_in(experiment)) if numbers is None else numbers
     within = float(experiment.plan.get("same_within", 0.02))
     alpha = Stopping.of(experiment.plan).alpha
-    found = (_ranking(metric, members, known, within, alpha) for metric, members in _fields(experiment, known))
-    return tuple(ranking for ranking in found if ranking is not None)
+    found = (
+        (_ranking(metric, members, known, within, alpha), unranked)
+        for metric, members, unranked in _fields(experiment, known)
+    )
+    return tuple(replace(ranking, unranked=tuple(unranked)) for ranking, unranked in found if ranking is not None)
 
 
 def effects(experiment: Experiment, numbers: Numbers | None = None) -> tuple[FactorEffect, ...]:
@@ -78,14 +82,14 @@ def effects(experiment: Experiment, numbers: Numbers | None = None) -> tuple[Fac
     primary = experiment.plan.get("primary", ())
     return tuple(
         effect
-        for metric, members in _fields(experiment, known)
+        for metric, members, _ in _fields(experiment, known)
         if metric.name in primary
         for effect in _effects(metric, members, known, Stopping.of(experiment.plan).alpha)
     )
 
 
-def _fields(experiment: Experiment, numbers: Numbers) -> Iterator[tuple[Metric, Sequence[Treatment]]]:
-    """(metric, treatments that have it) of each ranking."""
+def _fields(experiment: Experiment, numbers: Numbers) -> Iterator[tuple[Metric, Sequence[Treatment], Sequence[str]]]:
+    """(metric, treatments that are ranked by it, names of those that have it too rarely) of each ranking."""
     layers: dict[tuple[str, str], list[Treatment]] = defaultdict(list)  # by layer and side
     for treatment in experiment.treatments:
         if treatment.repeats is None:
@@ -94,9 +98,11 @@ def _fields(experiment: Experiment, numbers: Numbers) -> Iterator[tuple[Metric, 
     metrics = sorted(dict.fromkeys(metric for metric, _ in numbers), key=lambda m: primary.get(m.name, len(primary)))
     for metric in metrics:
         for members in layers.values():
-            having = [treatment for treatment in members if (metric, treatment.name) in numbers]
+            counts = {t.name: len(numbers.get((metric, t.name), ())) for t in members}
+            # With one value among ten of others it might lead by chance, and nothing could beat it.
+            having = [treatment for treatment in members if counts[treatment.name] >= max(1, max(counts.values()) / 2)]
             if len(having) >= FEWEST:
-                yield metric, having
+                yield metric, having, [t.name for t in members if counts[t.name] and t not in having]
 
 
 def _logs(metric: Metric, members: Sequence[Treatment], numbers: Numbers) -> npt.NDArray[np.float64]:
@@ -115,7 +121,7 @@ def _ranking(
     try:
         ranked = stats.rank(logs, metric.better)
     except ValueError:
-        return None  # no round has them all
+        return None  # one of them shares no round with any other
     names = [treatment.name for treatment in members]
     best = ranked.order[0]
     top = set(ranked.top)
@@ -127,8 +133,8 @@ def _ranking(
         tie = number == best or (low is not None and high is not None and -within <= low and high <= within)
         beaten_by = tuple(names[other] for other in ranked.order if ranked.beaten[other, number])
         standings.append(Standing(names[number], overhead, low, high, number in top, tie, beaten_by))
-    left_out = len(logs) - ranked.rounds
-    return Ranking(metric, members[0].layer, members[0].side, tuple(standings), ranked.rounds, left_out, within)
+    incomplete = int(np.isnan(logs).any(axis=1).sum())
+    return Ranking(metric, members[0].layer, members[0].side, tuple(standings), ranked.rounds, incomplete, within)
 
 
 def _against(

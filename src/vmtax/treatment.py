@@ -93,7 +93,7 @@ def treatments(
     firsts = {id(part): next(levels for point, levels in every if point.part is part) for part in space.combinations}
     for layer in layers:
         for point, levels in every:
-            first = firsts[id(point.part)] if point.part.name else every[0][1]
+            first = firsts[id(point.part)] if point.part.name and layer != "host" else every[0][1]
             treatment = _treatment(layer, space, point, levels, first)
             reason = _why_not(treatment, space, point, exclude)
             same = kept.setdefault((layer, tuple(treatment.levels.items())), treatment) if reason is None else treatment
@@ -163,14 +163,13 @@ def _treatment(
     layer: str, space: Space, point: _Point, levels: Mapping[str, str], first: Mapping[str, str]
 ) -> Treatment:
     """`first`: the levels of the plan's first combination, or where this one's entry has a name, of that entry's."""
-    here, baseline = _of_layer(layer, levels), _of_layer(layer, first)
+    here = _of_layer(layer, levels)
     without = {*idle(here), *(_OF_HOST if layer == "host" else ())}
     order = (*(name for name in FACTORS if name not in space.factors), *space.factors)
-    words = [layer, *([point.part.name] if point.part.name else [])]
+    # A name may tell of a format or an attachment, which the host's own disk has not.
+    words = [layer, *([point.part.name] if point.part.name and layer != "host" else [])]
     words += [
-        f"{name}={here[name]}"
-        for name in order
-        if name in here and name not in without and here[name] != baseline.get(name)
+        f"{name}={here[name]}" for name in order if name in here and name not in without and here[name] != first[name]
     ]
     return Treatment(" ".join(words), layer, here)
 

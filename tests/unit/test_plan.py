@@ -153,8 +153,8 @@ budget: 20
         "'a b'",
         "p.yaml:2:1: host: must be lab or lab:NAME, the name up to 20 of a-z, 0-9 and -, not 'lab:A b'",
         "p.yaml:3:1: guset: unknown key 'guset'; did you mean guest? legal: name, host, guest, layers, factors, "
-        "design, combinations, exclude, workloads, primary, decide, only_primary, precision, same_within, rounds, "
-        "iterations, budget, seed",
+        "design, combinations, exclude, workloads, primary, decide, only_primary, give_ups, precision, same_within, "
+        "rounds, iterations, budget, seed",
         "p.yaml:4:9: guest.vcpus: must be at least 1, not 0",
         "p.yaml:4:19: guest.memory: must be from 256MiB to 1024TiB",
         "p.yaml:5:16: layers[1]: unknown layer 'nestd'; did you mean nested? legal: host, vm, nested",
@@ -243,7 +243,7 @@ def test_parts_that_mean_nothing_for_the_layers_are_refused(spin: None) -> None:
 def test_a_missing_plan_names_the_ones_there_are(tmp_path: Path) -> None:
     for name, line in {
         "quik": "unknown plan 'quik'; did you mean quick? "
-        "legal: disk-cache, layers, quick; or give the path of a YAML file",
+        "legal: disk-cache, layers, quick, storage, storage-2013; or give the path of a YAML file",
         str(tmp_path): f"{tmp_path}: cannot be read: Is a directory",
         str(tmp_path / "a.yaml"): f"{tmp_path / 'a.yaml'}: cannot be read: No such file or directory",
         "/dev/zero": "/dev/zero: larger than 64 KiB, so it is not a plan",
@@ -309,7 +309,7 @@ def test_any_slip_of_the_hand_in_a_plan(name: str, data: st.DataObject) -> None:
 
 
 def test_the_builtin_plans_are_valid_say_what_they_answer_and_survive_being_stored() -> None:
-    assert builtin_plans() == ["disk-cache", "layers", "quick"]
+    assert builtin_plans() == ["disk-cache", "layers", "quick", "storage", "storage-2013"]
     for name in builtin_plans():
         plan = load(name)
         assert plan.name == name

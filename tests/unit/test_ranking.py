@@ -60,12 +60,30 @@ def test_equal_columns_and_one_round_claim_nothing() -> None:
     assert one.top == (0, 1) and not one.beaten.any()
 
 
-def test_incomplete_rounds_are_left_out() -> None:
-    times = logs(9, 0.0, 0.3, 0.0)
-    times[2, 0] = np.nan
-    assert stats.rank(times).rounds == 8
-    with pytest.raises(ValueError, match="none of 2 rounds has a value of every treatment"):
+def test_a_missing_value_costs_the_others_nothing() -> None:
+    times = logs(6, 0.0, 0.3, 0.0)
+    times[2, 2] = np.nan
+    found = stats.rank(times)
+    assert found.rounds == 6 and found.beaten[0, 1] and not found.beaten[2, 1], "five rounds show nothing"
+    with pytest.raises(ValueError, match="treatment 0 has no value in a round in which another has one"):
         stats.rank(np.array([[1.0, np.nan], [np.nan, 1.0]]))
+
+
+def test_a_slow_round_without_one_treatment_does_not_move_its_place() -> None:
+    times = logs(8, 0.0, 0.1, 0.2)
+    times[3] += 5.0
+    times[3, 0] = np.nan
+    assert stats.rank(times).relative == pytest.approx(np.exp([0.0, 0.1, 0.2]), rel=0.03)
+
+
+def test_missing_values_make_no_false_claims() -> None:
+    random = np.random.default_rng(7)
+    claims = 0
+    for _ in range(300):
+        times = random.normal(0, [0.01, 0.01, 0.05, 0.01, 0.01, 0.01], (8, 6))
+        times[random.random(times.shape) < 0.15] = np.nan
+        claims += stats.rank(times, flips=199).beaten.any()
+    assert claims / 300 < 0.08, "nominally 5 %"
     with pytest.raises(ValueError, match="two treatments or more"):
         stats.rank(np.zeros((4, 1)))
     with pytest.raises(ValueError, match="alpha lies between 0 and 1"):
@@ -141,4 +159,8 @@ def test_a_repeat_and_a_missing_round_stay_out_of_the_ranking() -> None:
     assert all(s.treatment != last.name for ranking in rankings(with_repeat) for s in ranking.standings)
     kept = tuple(trial for trial in experiment.trials if (trial.round, trial.treatment) != (3, last.name))
     found = [r for r in rankings(dataclasses.replace(experiment, trials=kept)) if r.layer == last.layer]
-    assert {(ranking.rounds, ranking.left_out) for ranking in found} == {(7, 1)}
+    assert {(ranking.rounds, ranking.incomplete) for ranking in found} == {(8, 1)}
+    kept = tuple(trial for trial in experiment.trials if trial.treatment != last.name or trial.round == 3)
+    found = [r for r in rankings(dataclasses.replace(experiment, trials=kept)) if r.layer == last.layer]
+    assert {ranking.unranked for ranking in found} == {(last.name,)}
+    assert all(s.treatment != last.name for ranking in found for s in ranking.standings)

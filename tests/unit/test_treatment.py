@@ -128,7 +128,7 @@ def test_a_hand_made_list_has_just_its_combinations() -> None:
     assert left_out == []
     qcow2 = "vm disk.volume=plain disk.filesystem=as-is disk.format=qcow2"
     assert [treatment.name for treatment in kept] == [
-        "host lvm",
+        "host",
         "host disk.volume=plain disk.filesystem=as-is",
         "vm lvm",
         "vm lvm disk.cache=writeback",

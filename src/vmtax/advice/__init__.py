@@ -1,9 +1,26 @@
 """Which way to keep a guest's disk: what each choice gives up, and one that is recommended with its reasons. Pure."""
 
-from vmtax.advice.advise import advise
-from vmtax.advice.constraints import NEEDS, BadNeeds, parse_needs
-from vmtax.advice.export import Export, export
+from vmtax.advice.advise import advise, members_of
+from vmtax.advice.constraints import NEEDS, BadNeeds, Known, durability, found_features, parse_needs
+from vmtax.advice.export import Export, Form, export
 from vmtax.advice.give_ups import GiveUps, give_ups
-from vmtax.advice.record import Advice
+from vmtax.advice.record import Advice, Option, named
 
-__all__ = ["NEEDS", "Advice", "BadNeeds", "Export", "GiveUps", "advise", "export", "give_ups", "parse_needs"]
+__all__ = [
+    "NEEDS",
+    "Advice",
+    "BadNeeds",
+    "Export",
+    "Form",
+    "GiveUps",
+    "Known",
+    "Option",
+    "advise",
+    "durability",
+    "export",
+    "found_features",
+    "give_ups",
+    "members_of",
+    "named",
+    "parse_needs",
+]

@@ -36,13 +36,16 @@ def advise(
     *,
     numbers: Numbers | None = None,
     metric: str | None = None,
+    called: str = "",
 ) -> Advice:
     """Of the run's guests of the outermost layer. Speed is `metric`, which may be one of `numbers` that no trial
     reported (a score), or else the mean of the plan's primary disk metrics. `needs`: of NEEDS, see parse_needs.
+    `called`: the metric as people call it.
     """
     known: Numbers = {**boot_numbers(schedule.counted_in(experiment)), **(numbers or {})}
-    members = _members(experiment)
+    members = members_of(experiment)
     speed, by = _speed(experiment, known, members, metric)
+    by = called or by
     facts = found_features(experiment)
     refused, left = _sieved(members, facts, needs, accept_loss)
     costs = mean_costs(known, speed, [t.name for t in left])
@@ -79,7 +82,7 @@ class _Stage:
 
     def nothing(self, why: str) -> Advice:
         notes = (f"No recommendation: {why}", *self.doubts([name for name, _ in self.refused]))
-        members = _members(self.experiment)
+        members = members_of(self.experiment)
         return Advice(
             layer=members[0].layer if members else "",
             by=self.by,
@@ -216,7 +219,7 @@ def unusual(treatment: Treatment) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _members(experiment: Experiment) -> list[Treatment]:
+def members_of(experiment: Experiment) -> list[Treatment]:
     """The guests of the outermost layer that the run has, on the plan's own side."""
     own = [t for t in experiment.treatments if t.repeats is None and not t.side]
     return next((found for layer in GUESTS if (found := [t for t in own if t.layer == layer])), [])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterator, Mapping, Sequence
 
-from vmtax.exits import CannotDo
+from vmtax.exits import BadInput
 from vmtax.result import Experiment
 from vmtax.storage.features import FEATURES, Feature, documented_durability
 
@@ -14,7 +14,7 @@ LOSS = "data that the guest flushed are lost with the host's power"
 Known = Mapping[str, tuple[Feature, ...]]  # treatment -> what was found out of it
 
 
-class BadNeeds(CannotDo):
+class BadNeeds(BadInput):
     """`--needs` names something that is no feature; the text says what there is."""
 
 

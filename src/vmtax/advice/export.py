@@ -12,6 +12,7 @@ import shlex
 import textwrap
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
+from typing import Literal
 from xml.sax.saxutils import quoteattr
 
 from vmtax.hypervisor.spec import THREADED, Drive, data_arguments, machine_type
@@ -37,10 +38,21 @@ _ZFS = {
 
 
 @dataclass(frozen=True, slots=True)
+class Form:
+    """One way to write a choice down, ready to be copied."""
+
+    heading: str
+    language: Literal["sh", "xml"]
+    text: tuple[str, ...]  # lines; () where this form cannot say it, and the notes say why
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Export:
     """One choice in every form; what a form cannot say stands in its notes."""
 
     path: str  # of the disk
+    size: str  # of the disk, as the commands write it; a volume that holds a file is a tenth larger
     backing: tuple[Argv, ...]  # commands that make what the disk is kept in, in order; capital words are to be put in
     qemu: Argv  # added to QEMU's command line
     machine: str  # QEMU's -machine that has the bus
@@ -54,12 +66,22 @@ class Export:
 
     def lines(self, width: int = 80) -> list[str]:
         """As text; commands are broken between words only, with a backslash."""
-        text = ["What it is kept in:", *_commands(self.backing, width)]
-        text += ["", f"QEMU (with -machine {self.machine}):", *_commands((self.qemu,), width)]
-        text += ["", "libvirt:", *(f"  {line}" for line in self.libvirt.splitlines())]
-        text += [line for note in self.libvirt_notes for line in _note(note, width)]
-        text += ["", "Proxmox VE:", *_commands(self.proxmox, width)]
-        return text + [line for note in self.proxmox_notes for line in _note(note, width)]
+        text: list[str] = []
+        for form in self.forms(width - 2):
+            text += ["", f"{form.heading}:", *(f"  {line}" for line in form.text)]
+            text += [line for note in form.notes for line in _note(note, width)]
+        return text[1:]
+
+    def forms(self, width: int = 78) -> tuple[Form, ...]:
+        """What makes it, and how QEMU, libvirt and Proxmox are told; `width` is where commands are broken."""
+        made = tuple(_commands(self.backing, width))
+        bare = () if made else (f"nothing is to be made: the disk is {self.path} itself.",)
+        return (
+            Form("What it is kept in", "sh", made, bare),
+            Form(f"QEMU (with -machine {self.machine})", "sh", tuple(_commands((self.qemu,), width)), ()),
+            Form("libvirt", "xml", tuple(self.libvirt.splitlines()), self.libvirt_notes),
+            Form("Proxmox VE", "sh", tuple(_commands(self.proxmox, width)), self.proxmox_notes),
+        )
 
 
 def export(levels: Mapping[str, str], path: str | None = None, size: int = 32 * GIB) -> Export:
@@ -70,6 +92,7 @@ def export(levels: Mapping[str, str], path: str | None = None, size: int = 32 * 
     proxmox, proxmox_notes = _proxmox(levels, drive, size)
     return Export(
         path=where,
+        size=_written(size),
         backing=tuple(_backing(levels, where, size)),
         qemu=data_arguments(drive),
         machine=machine_type(drive),
@@ -84,9 +107,9 @@ def usual_path(levels: Mapping[str, str]) -> str:
     """Where such a disk would lie: a device by the names that are to be put in, a file in libvirt's directory."""
     if not _is_file(levels):
         return _device(levels)
-    directory = DIRECTORY
-    if _is_dataset(levels) or levels.get("disk.volume", "plain") != "plain":
-        directory = f"/{POOL}/{NAME}" if _is_dataset(levels) else f"/srv/{NAME}"
+    own = levels.get("disk.volume", "plain") != "plain" or levels.get("disk.filesystem", "as-is") != "as-is"
+    # What is mounted over a directory in use would hide what is there.
+    directory = f"/{POOL}/{NAME}" if _is_dataset(levels) else f"/srv/{NAME}" if own else DIRECTORY
     return f"{directory}/{NAME}.{levels.get('disk.format', 'raw')}"
 
 
@@ -280,13 +303,13 @@ def _commands(commands: tuple[Argv, ...], width: int) -> Iterator[str]:
                 pieces.append(word)
             else:
                 pieces[-1] += f" {word}"
-        rows = [f"  {pieces[0]}"]
+        rows = [pieces[0]]
         for piece in pieces[1:]:
             if len(rows[-1]) + len(piece) + 3 <= width:  # a space, and " \\" at the end
                 rows[-1] += f" {piece}"
             else:
                 rows[-1] += " \\"
-                rows.append(f"    {piece}")
+                rows.append(f"  {piece}")
         yield from rows
 
 

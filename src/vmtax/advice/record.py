@@ -82,13 +82,18 @@ class Advice:
         return text
 
     def _refusals(self, width: int) -> Iterator[str]:
+        refused = self.refusals()
+        if refused:
+            yield from ("", "Not considered:")
+        for why, names in refused:
+            yield from _wrapped(f"{why}: {named(names)}", width, "- ", "  ")
+
+    def refusals(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
+        """(why, treatments) of what was not considered, each reason once."""
         grouped: dict[str, list[str]] = {}
         for name, why in self.refused:
             grouped.setdefault(why, []).append(name)
-        if grouped:
-            yield from ("", "Not considered:")
-        for why, names in grouped.items():
-            yield from _wrapped(f"{why}: {named(names)}", width, "- ", "  ")
+        return tuple((why, tuple(names)) for why, names in grouped.items())
 
 
 def amount(middle: float | None, low: float | None, high: float | None, more: str, less: str) -> str:

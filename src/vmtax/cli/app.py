@@ -90,6 +90,14 @@ def complete_mix(incomplete: str) -> list[str]:
     return [name for name in MIXES if name.startswith(incomplete)]
 
 
+def complete_needs(incomplete: str) -> list[str]:
+    """Features that a disk may be asked for, after those that are named already."""
+    from vmtax.advice import NEEDS
+
+    before, comma, last = incomplete.rpartition(",")
+    return [f"{before}{comma}{name}" for name in NEEDS if name.startswith(last) and name not in before.split(",")]
+
+
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, schema vmtax/1.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Begin without asking; for scripts.")]
 FormatName = Annotated[str, format_option(list(FORMATS))]
@@ -106,6 +114,19 @@ ForMix = Annotated[
 Weights = Annotated[
     str,
     typer.Option("--weights", metavar="METRIC=NUMBER,...", help="Rank storage by these metrics, weighted so."),
+]
+Needs = Annotated[
+    str,
+    typer.Option(
+        "--needs",
+        metavar="FEATURE,...",
+        help="Recommend a disk that has these: durable, savevm, snapshots, file, thin, pause-on-full, migration.",
+        autocompletion=complete_needs,
+    ),
+]
+AcceptLoss = Annotated[
+    bool,
+    typer.Option("--accept-loss", help="Recommend also what loses flushed data when the host loses power."),
 ]
 RunId = Annotated[
     str,

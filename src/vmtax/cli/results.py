@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vmtax.cli.app import AsJson, BadUse, FormatName, ForMix, RunId, TextName, Weights, answer, app, printed
+from vmtax.cli.app import (
+    AcceptLoss,
+    AsJson,
+    BadUse,
+    FormatName,
+    ForMix,
+    Needs,
+    RunId,
+    TextName,
+    Weights,
+    answer,
+    app,
+    printed,
+)
 from vmtax.report.formats import Format, FormatError, find
 from vmtax.units import printable
 
 if TYPE_CHECKING:
     from vmtax.mix import Mix
+    from vmtax.report.wish import Wish
     from vmtax.result import Experiment
 
 
@@ -42,11 +57,22 @@ def show(
     full: Annotated[bool, typer.Option("--full", help="Every metric, every setting.")] = False,
     for_: ForMix = "",
     weights: Weights = "",
+    needs: Needs = "",
+    accept_loss: AcceptLoss = False,
+    apply: Annotated[
+        bool, typer.Option("--apply", help="Print the recommended disk as commands, QEMU, libvirt and Proxmox take it.")
+    ] = False,
     json: AsJson = False,
     format: TextName = "",
 ) -> None:
     """Show one run's results."""
-    shown(run, "json" if json else format, full=full, ranked_for=(for_, weights))
+    asked = Asked(for_, weights, needs, accept_loss)
+    if not apply:
+        shown(run, "json" if json else format, full=full, asked=asked)
+        return
+    if json or format or full:
+        raise BadUse("--apply prints one recommendation as text: leave out --json, --format and --full")
+    applied(run, asked)
 
 
 @app.command()
@@ -58,9 +84,11 @@ def report(
     format: FormatName = "html",
     for_: ForMix = "",
     weights: Weights = "",
+    needs: Needs = "",
+    accept_loss: AcceptLoss = False,
 ) -> None:
     """Write one run's report: one HTML file that needs nothing else, or the measurements for other programs."""
-    print(written(run, output, format, ranked_for=(for_, weights)))
+    print(written(run, output, format, asked=Asked(for_, weights, needs, accept_loss)))
 
 
 @app.command()
@@ -87,49 +115,90 @@ def import_(file: Annotated[Path, typer.Argument(metavar="FILE", help="What `vmt
     print(printable(f"{experiment.id}  {len(experiment.trials)} trials of {experiment.name} on {experiment.host}"))
 
 
-def shown(run: str, format: str, *, full: bool = False, ranked_for: tuple[str, str] = ("", "")) -> None:
-    """On the terminal, or as the text of one of FORMATS. `ranked_for`: what --for and --weights say."""
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the command line says beyond the run."""
+
+    for_: str = ""
+    weights: str = ""
+    needs: str = ""
+    accept_loss: bool = False
+
+    def mix(self, experiment: Experiment, wanted: Format | None) -> Mix | None:
+        """What the storage is also to be ranked by."""
+        if not (self.for_ or self.weights):
+            return None
+        if wanted and not wanted.ranks:
+            raise FormatError(f"{wanted.name} has measurements and no rankings: leave out --for and --weights")
+        from vmtax import mix
+
+        return mix.asked(experiment, self.for_, self.weights)
+
+    def wish(self, experiment: Experiment, wanted: Format | None) -> Wish | None:
+        """What the disk is to be that is recommended; refused where nothing can be."""
+        if not (self.needs or self.accept_loss):
+            return None
+        option = "--needs" if self.needs else "--accept-loss"
+        if wanted and not wanted.ranks:
+            raise FormatError(f"{wanted.name} has measurements and no recommendation: leave out {option}")
+        from vmtax.advice import parse_needs
+        from vmtax.report.advised import why_not
+        from vmtax.report.wish import Wish
+
+        needs = parse_needs(self.needs)
+        if why := why_not(experiment):
+            raise BadUse(f"{option}: {why}")
+        return Wish(needs, self.accept_loss)
+
+
+def shown(run: str, format: str, *, full: bool = False, asked: Asked = Asked()) -> None:
+    """On the terminal, or as the text of one of FORMATS."""
     wanted = find(format) if format else None
     if wanted and not wanted.text:
         raise FormatError(f"{format} is no text: vmtax report {run} --format {format}")
     from vmtax import compare
-    from vmtax.store import Store
 
-    with Store() as store:
-        experiment = store.load(run)
-    mix = _mix(experiment, ranked_for, wanted)
+    experiment = _loaded(run)
+    mix, wish = asked.mix(experiment, wanted), asked.wish(experiment, wanted)
     comparisons = compare.of(experiment)
     if wanted:
-        print(wanted.render(experiment, comparisons, mix).decode(), end="")
+        print(wanted.render(experiment, comparisons, mix, wish).decode(), end="")
         return
     from vmtax.report.terminal import render
 
-    printed(render(experiment, comparisons, full, mix))
+    printed(render(experiment, comparisons, full, mix, wish))
 
 
-def written(run: str, target: Path | None, format: str = "html", *, ranked_for: tuple[str, str] = ("", "")) -> Path:
-    """The file; `ranked_for`: what --for and --weights say."""
+def written(run: str, target: Path | None, format: str = "html", *, asked: Asked = Asked()) -> Path:
+    """The file."""
     wanted = find(format)
     from vmtax import compare
-    from vmtax.store import Store
 
-    with Store() as store:
-        experiment = store.load(run)
-    mix = _mix(experiment, ranked_for, wanted)
+    experiment = _loaded(run)
+    mix, wish = asked.mix(experiment, wanted), asked.wish(experiment, wanted)
     file = target or Path(f"vmtax-{experiment.id}{wanted.suffix}")
     try:
-        file.write_bytes(wanted.render(experiment, compare.of(experiment), mix))
+        file.write_bytes(wanted.render(experiment, compare.of(experiment), mix, wish))
     except OSError as error:
         raise BadUse(f"{file}: {error.strerror}; name another file with --output") from error
     return file
 
 
-def _mix(experiment: Experiment, ranked_for: tuple[str, str], wanted: Format | None) -> Mix | None:
-    """What the storage is also to be ranked by."""
-    if not any(ranked_for):
-        return None
-    if wanted and not wanted.ranks:
-        raise FormatError(f"{wanted.name} has measurements and no rankings: leave out --for and --weights")
-    from vmtax import mix
+def applied(run: str, asked: Asked) -> None:
+    """The recommended disk in every form, ready to be copied."""
+    from vmtax.report.advised import advised, to_apply, why_not
 
-    return mix.asked(experiment, *ranked_for)
+    experiment = _loaded(run)
+    mix, wish = asked.mix(experiment, None), asked.wish(experiment, None)
+    told = advised(experiment, mix, wish)
+    if told is None:
+        raise BadUse(f"--apply: {why_not(experiment)}")
+    for line in to_apply(told):
+        print(printable(line))
+
+
+def _loaded(run: str) -> Experiment:
+    from vmtax.store import Store
+
+    with Store() as store:
+        return store.load(run)

@@ -29,7 +29,8 @@ def disk_facts(machine: Reader, directory: PurePosixPath | str) -> Json:
       rotational: bool, as the device says, which a virtual one often does wrongly          lsblk
       size_bytes, logical_sector_bytes, physical_sector_bytes                               lsblk
       write_cache: "write back" or "write through"        /sys/class/block/NAME/queue/write_cache
-    A run adds `first_write`: layer -> how its disk under test came to be, a storage.FirstWrite.
+    A run adds `first_write`: layer -> how its disk under test came to be, a storage.FirstWrite; and, where its plan
+    wants it, `features`: treatment -> list of what its disk can do, a storage.features.Feature each.
     """
     facts = parse_findmnt(machine.try_run(*FINDMNT, str(directory)).stdout)
     device = facts["device"]

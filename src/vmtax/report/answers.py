@@ -144,9 +144,10 @@ class Ranking(_Part):
     layer: str = Field(description="host, vm or nested")
     side: str = Field(description="as of its treatments")
     standings: list[Standing] = Field(description="best first")
-    rounds: int = Field(description="in which every treatment has a value")
-    left_out: int = Field(description="rounds in which some have")
+    rounds: int = Field(description="in which two treatments or more have a value")
+    incomplete: int = Field(description="of these, in which not all have")
     same_within: float = Field(description="what makes a tie: a fraction, from the plan")
+    unranked: list[str] = Field(description="treatments with values in fewer than half of the rounds")
 
 
 class Yardstick(_Part):
@@ -217,6 +218,87 @@ class Scores(_Part):
     missing: list[str] = Field(description="why a score could not be made, for people")
 
 
+class Against(_Part):
+    """A choice against the fastest, as fractions; above 0 is worse. null: not measured, or too few rounds."""
+
+    slower: float | None = Field(description="of the rate lost")
+    slower_low: float | None = Field(description="lower end of its interval")
+    slower_high: float | None = Field(description="upper end of its interval")
+    dearer: float | None = Field(description="host CPU time more, for one operation")
+    dearer_low: float | None = Field(description="lower end of its interval")
+    dearer_high: float | None = Field(description="upper end of its interval")
+
+
+class DiskChoice(_Part):
+    """A way to keep a disk that meets what is needed."""
+
+    treatment: str = Field(description="its name")
+    features: list[str] = Field(description="that it is shown, or documented, to have")
+    unusual: list[str] = Field(description="its settings that are not the default")
+    best: Against = Field(description="against the fastest")
+    in_pareto_set: bool = Field(description="of speed, host CPU and features")
+    tie: bool = Field(description="with the fastest, within the plan's same_within")
+    emulated: bool = Field(description="a boot of it, or its host, ran on an emulated CPU")
+
+
+class Refused(_Part):
+    """A way to keep a disk that was not considered."""
+
+    treatment: str = Field(description="its name")
+    why: str = Field(description="for people")
+
+
+class DiskForms(_Part):
+    """The choice in every form. Its path, its size and words in capitals are to be put in."""
+
+    path: str = Field(description="of the disk")
+    size: str = Field(description="of the disk, as the commands write it")
+    backing: list[list[str]] = Field(description="commands that make what the disk is kept in, in order")
+    qemu: list[str] = Field(description="QEMU's arguments")
+    machine: str = Field(description="QEMU's -machine that has the bus")
+    libvirt: str = Field(description="children of <domain>; empty where libvirt cannot say it")
+    libvirt_notes: list[str] = Field(description="what it cannot say")
+    proxmox: list[list[str]] = Field(description="commands; empty where Proxmox VE cannot say it")
+    proxmox_notes: list[str] = Field(description="what it cannot say")
+
+
+class FeatureFound(_Part):
+    """What one way to keep a disk can do, or not."""
+
+    name: str = Field(description="durable, savevm, snapshots, file, thin, pause-on-full or migration")
+    state: Literal["yes", "no", "not tried"] = Field(description="the answer")
+    how: str = Field(description="what was done to find out, or documented")
+    words: str = Field(description="why; of who refused, where somebody did")
+
+
+class GivenUp(_Part):
+    """One row of the table of what each choice gives up."""
+
+    treatment: str = Field(description="its name")
+    features: list[FeatureFound] = Field(description="each once")
+
+
+class Advice(_Part):
+    """What to choose, and why: of the guests of the outermost layer."""
+
+    layer: str = Field(description="of all choices")
+    by: str = Field(description="what speed is, for people")
+    metric: str | None = Field(description="its name; null: the mean of the primary disk metrics")
+    needs: list[str] = Field(description="features that were needed")
+    accept_loss: bool = Field(description="what loses flushed data was considered")
+    choice: DiskChoice | None = Field(description="null: none meets what is needed; the notes say so")
+    reasons: list[str] = Field(description="for the choice, for people")
+    runner_up: DiskChoice | None = Field(description="null: there is no other")
+    runner_up_words: str = Field(description="what it costs against the choice, and what it can do, for people")
+    options: list[DiskChoice] = Field(description="all that meet what is needed, the fastest first")
+    refused: list[Refused] = Field(description="those that were not considered")
+    notes: list[str] = Field(description="doubts, for people")
+    same_within: float = Field(description="fraction: what does not matter")
+    export: DiskForms | None = Field(description="the choice, ready to be applied")
+    apply: str | None = Field(description="the command that prints the same for people")
+    give_ups: list[GivenUp] = Field(description="of every treatment that was looked at")
+
+
 class FactorEffect(_Part):
     """One level of a factor against its first, or what two levels do together beyond each alone."""
 
@@ -266,6 +348,7 @@ class Experiment(_Part):
     noise_floor: list[Comparison] = Field(description="one guest treatment against itself: the A/A, primary metrics")
     rankings: list[Ranking] = Field(description="of every layer with three treatments or more")
     scores: Scores = Field(description="storage ranked by one figure: as the article does, and by mixes")
+    advice: Advice | None = Field(description="null: the run did not find out what its disks can do, or has no choice")
     effects: list[FactorEffect] = Field(description="of layers in which two factors or more differ")
     decisions: list[Decision] = Field(description="answers to the plan's decide; empty where it asks nothing")
     ledger: list[Any] = Field(description="who used the host's CPU; empty in this version")

@@ -12,6 +12,7 @@ from vmtax.result import Comparison, Experiment
 
 if TYPE_CHECKING:
     from vmtax.mix import Mix
+    from vmtax.report.wish import Wish
 
 
 class FormatError(BadInput):
@@ -19,9 +20,15 @@ class FormatError(BadInput):
 
 
 class Render(Protocol):
-    """Makes the file; `mix`: what the storage is also ranked by."""
+    """Makes the file; `mix`: what the storage is also ranked by; `wish`: what is asked of a disk."""
 
-    def __call__(self, experiment: Experiment, comparisons: Sequence[Comparison], mix: Mix | None = None) -> bytes: ...
+    def __call__(
+        self,
+        experiment: Experiment,
+        comparisons: Sequence[Comparison],
+        mix: Mix | None = None,
+        wish: Wish | None = None,
+    ) -> bytes: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,31 +42,41 @@ class Format:
     ranks: bool = True  # it has rankings; else measurements only
 
 
-def _html(experiment: Experiment, comparisons: Sequence[Comparison], mix: Mix | None = None) -> bytes:
+def _html(
+    experiment: Experiment, comparisons: Sequence[Comparison], mix: Mix | None = None, wish: Wish | None = None
+) -> bytes:
     from vmtax.report.html import render_html
 
-    return render_html(experiment, comparisons, mix).encode()
+    return render_html(experiment, comparisons, mix, wish).encode()
 
 
-def _markdown(experiment: Experiment, comparisons: Sequence[Comparison], mix: Mix | None = None) -> bytes:
+def _markdown(
+    experiment: Experiment, comparisons: Sequence[Comparison], mix: Mix | None = None, wish: Wish | None = None
+) -> bytes:
     from vmtax.report.markdown import render_markdown
 
-    return render_markdown(experiment, comparisons, mix).encode()
+    return render_markdown(experiment, comparisons, mix, wish).encode()
 
 
-def _json(experiment: Experiment, comparisons: Sequence[Comparison], mix: Mix | None = None) -> bytes:
+def _json(
+    experiment: Experiment, comparisons: Sequence[Comparison], mix: Mix | None = None, wish: Wish | None = None
+) -> bytes:
     from vmtax.report.json import envelope, experiment_data
 
-    return f"{envelope('experiment', experiment_data(experiment, comparisons, mix))}\n".encode()
+    return f"{envelope('experiment', experiment_data(experiment, comparisons, mix, wish))}\n".encode()
 
 
-def _csv(experiment: Experiment, comparisons: Sequence[Comparison], mix: Mix | None = None) -> bytes:
+def _csv(
+    experiment: Experiment, comparisons: Sequence[Comparison], mix: Mix | None = None, wish: Wish | None = None
+) -> bytes:
     from vmtax.report.csv import render_csv
 
     return render_csv(experiment).encode()
 
 
-def _parquet(experiment: Experiment, comparisons: Sequence[Comparison], mix: Mix | None = None) -> bytes:
+def _parquet(
+    experiment: Experiment, comparisons: Sequence[Comparison], mix: Mix | None = None, wish: Wish | None = None
+) -> bytes:
     from vmtax.report.parquet import render_parquet
 
     return render_parquet(experiment)

@@ -47,7 +47,11 @@ from vmtax.report.standing import decided, factor_tables, ranked
 from vmtax.report.summary import CONFIDENCE, banner, findings, headline, headline_metrics, machine_name, sureness
 from vmtax.report.tradeoff import tradeoffs
 from vmtax.report.view import View, cost, deviation, flat_facts, label, title, view
-from vmtax.result import Comparison, Experiment
+from vmtax.report.wish import GIVE_UPS, Wish, advised_where_known
+from vmtax.report.wish import READING as GIVE_UPS_READING
+from vmtax.report.wish import TITLE as ADVICE
+from vmtax.result import Comparison, Experiment, Json
+from vmtax.score import scores
 from vmtax.units import format_duration, format_value
 
 if TYPE_CHECKING:
@@ -56,9 +60,14 @@ if TYPE_CHECKING:
 MOST_OUTLIERS = 60  # rows of the table; the farthest come first
 
 
-def render_html(experiment: Experiment, comparisons: Sequence[Comparison], mix: Mix | None = None) -> str:
-    """The report's text, at most 3 MB, most of which is plotly; `mix`: what the storage is also ranked by."""
+def render_html(
+    experiment: Experiment, comparisons: Sequence[Comparison], mix: Mix | None = None, wish: Wish | None = None
+) -> str:
+    """The report's text, at most 3 MB, most of which is plotly; `mix`: what the storage is also ranked by; `wish`: what
+    is asked of a disk.
+    """
     shown = view(experiment, comparisons)
+    scored = scores(experiment, mix)
     metrics = headline_metrics(experiment, comparisons)
     latencies = distributions(experiment)
     course = courses(experiment, metrics.values())
@@ -86,6 +95,9 @@ def render_html(experiment: Experiment, comparisons: Sequence[Comparison], mix: 
         headline=headline(experiment, comparisons),
         findings=findings(experiment, comparisons),
         sure=sureness(experiment, comparisons),
+        advised=advised_where_known(experiment, mix, wish, scored),
+        advised_titles=(ADVICE, GIVE_UPS),
+        advised_reading=GIVE_UPS_READING,
         overheads=overheads,
         latencies=latencies,
         shares=tabled(latencies),
@@ -103,7 +115,7 @@ def render_html(experiment: Experiment, comparisons: Sequence[Comparison], mix: 
         effects=list(zip(factor_tables(experiment, found), decides, strict=True)),
         crossed=crossed,
         tradeoff=tradeoff,
-        storage=storage(experiment, mix),
+        storage=storage(experiment, mix, scored),
         storage_title=STORAGE_TITLE,
         decided=list(decided(experiment, comparisons)),
         policy=_policy(script.encode(), plotly),
@@ -113,7 +125,7 @@ def render_html(experiment: Experiment, comparisons: Sequence[Comparison], mix: 
         script=script,
         glossary=[term for term in GLOSSARY if shown.emulated or term.word != "emulated"],
         machine=machine_name(experiment.facts),
-        facts={path: list(flat_facts(facts)) for path, facts in experiment.facts.items()},
+        facts={path: list(flat_facts(_told_nowhere_else(facts))) for path, facts in experiment.facts.items()},
         command_lines=_command_lines(shown),
         confidence=CONFIDENCE,
         date=_date(experiment.created),
@@ -159,6 +171,14 @@ def _own_text(name: str) -> Markup:
 
 def _json(data: object) -> bytes:
     return json.dumps(data, allow_nan=False, separators=(",", ":")).encode()
+
+
+def _told_nowhere_else(facts: Json) -> Json:
+    """Without what disks can do, which has tables of its own."""
+    disk = facts.get("disk")
+    if not isinstance(disk, dict):
+        return facts
+    return {**facts, "disk": {name: fact for name, fact in disk.items() if name != "features"}}
 
 
 def _shares(decides: Sequence[Deciding]) -> dict[str, float]:

@@ -14,6 +14,7 @@ from vmtax.ranking import FactorEffect, Ranking, effects, rankings
 from vmtax.report import iterations
 from vmtax.report.noise import noise_floor
 from vmtax.report.standing import decisions
+from vmtax.report.wish import Wish, advised_where_known
 from vmtax.result import Comparison, Experiment, Json, Trial
 from vmtax.score import Score, scores
 from vmtax.stopping import Decision
@@ -37,13 +38,16 @@ def envelope(kind: str, data: Any) -> str:
         return json.dumps(_finite(answer), indent=2, allow_nan=False)
 
 
-def experiment_data(experiment: Experiment, comparisons: Sequence[Comparison], mix: Mix | None = None) -> Json:
+def experiment_data(
+    experiment: Experiment, comparisons: Sequence[Comparison], mix: Mix | None = None, wish: Wish | None = None
+) -> Json:
     """An experiment without the tools' raw output. Base units; seconds since the epoch; treatments by name.
 
-    mix: what the storage is also ranked by
+    mix: what the storage is also ranked by; wish: what is asked of a disk
     """
     emulated = emulated_treatments(experiment)
     scored = scores(experiment, mix)
+    told = advised_where_known(experiment, mix, wish, scored)
     return {
         "id": experiment.id,
         "name": experiment.name,
@@ -69,6 +73,7 @@ def experiment_data(experiment: Experiment, comparisons: Sequence[Comparison], m
         ],
         "rankings": [_ranking(ranking, emulated) for ranking in rankings(experiment)],
         "scores": {"found": [_score(score, emulated) for score in scored.found], "missing": list(scored.missing)},
+        "advice": told and told.to_json(),
         "effects": [_factor_effect(effect, experiment, emulated) for effect in effects(experiment)],
         "decisions": [_decision(decision, emulated) for decision in decisions(experiment, comparisons)],
         "ledger": [],

@@ -17,12 +17,17 @@ from vmtax.report.scores import TITLE, storage
 from vmtax.report.standing import Ranked, decided, factor_tables, ranked
 from vmtax.report.summary import Part, banner, findings, headline, machine_name
 from vmtax.report.view import Effect, Number, Section, View, cost, flat_facts, label, view
+from vmtax.report.wish import GIVE_UPS, Wish, advised_where_known
+from vmtax.report.wish import READING as GIVE_UPS_READING
+from vmtax.report.wish import TITLE as ADVICE
 from vmtax.result import Comparison, Experiment
+from vmtax.score import scores
 from vmtax.sides import Sides
 from vmtax.units import format_duration, format_value, printable
 
 if TYPE_CHECKING:
     from vmtax.mix import Mix
+    from vmtax.report.advised import Advised
 
 FACTS = {  # of each machine, as people call them; the HTML and the JSON have all
     "cpu_model": "CPU",
@@ -35,16 +40,20 @@ FACTS = {  # of each machine, as people call them; the HTML and the JSON have al
 MOST_PLACES = 3  # of a warning
 
 
-def render_markdown(experiment: Experiment, comparisons: Sequence[Comparison], mix: Mix | None = None) -> str:
+def render_markdown(
+    experiment: Experiment, comparisons: Sequence[Comparison], mix: Mix | None = None, wish: Wish | None = None
+) -> str:
     """The whole document. What was measured or named by somebody is text in it, never markup.
 
-    mix: what the storage is also ranked by
+    mix: what the storage is also ranked by; wish: what is asked of a disk
     """
     shown = view(experiment, comparisons)
-    scored = storage(experiment, mix)
+    made = scores(experiment, mix)
+    scored = storage(experiment, mix, made)
     parts = (
         _head(shown),
         _findings(experiment, comparisons),
+        *_advised(advised_where_known(experiment, mix, wish, made)),
         *(_section(section, shown.sides) for section in shown.sections),
         *(_ranking(found) for found in (*ranked(experiment, primary_only=True), *factor_tables(experiment))),
         *(_ranking(found) for found in (*scored.tables, *scored.more)),
@@ -146,6 +155,46 @@ def _settings(section: Section) -> Iterator[str]:
             yield _row(what, _number(median), _effect(effect))
 
 
+def _advised(told: Advised | None) -> Iterator[Iterable[str]]:
+    """What to choose and why, what each choice gives up, and how to apply the choice."""
+    if told is None:
+        return
+    yield _recommended(told)
+    yield _give_ups(told)
+    if told.advice.export is not None:
+        yield ("## How to apply it", "", _text(told.put_in))
+        for form in told.advice.export.forms():
+            block = [*_code_block(*form.text, language=form.language)] if form.text else []
+            block += [""] if form.text and form.notes else []
+            yield (f"### {_text(form.heading)}", "", *block, *(f"- {_text(note)}" for note in form.notes))
+
+
+def _recommended(told: Advised) -> Iterator[str]:
+    found = told.advice
+    yield from (f"## {ADVICE}", "")
+    for note in found.notes:
+        yield from (f"> {_text(note)}", "")
+    if found.choice is not None:
+        doubt = " (emulated)" if found.choice.treatment in told.emulated else ""
+        yield from (f"Choose **{_text(found.choice.treatment)}**{doubt}.", "")
+    yield from (f"- {_text(reason)}" for reason in found.reasons)
+    if told.second:
+        yield f"- Second: {_text(told.second)}"
+    yield from (f"- Left out: {_text(line)}" for line in told.refused)
+
+
+def _give_ups(told: Advised) -> Iterator[str]:
+    yield from (f"## {GIVE_UPS}", "")
+    yield from _table_head("choices", *(column.heading for column in told.columns))
+    for group in told.groups:
+        held = f" ({group.holds})" if group.holds else ""
+        yield _row(f"{_text(group.about)}{held}", *(cell.shown for cell in group.cells))
+    yield from ("", _text(GIVE_UPS_READING), "")
+    for column in told.columns:
+        yield f"- {column.heading}: {_text(column.words)}"
+        yield from (f"  - {_text(one.sentence)}" for one in told.reasons if one.feature == column.name)
+
+
 def _beside(experiment: Experiment, comparisons: Sequence[Comparison]) -> Iterator[str]:
     found = beside(experiment, comparisons)
     if found:
@@ -160,6 +209,8 @@ def _beside(experiment: Experiment, comparisons: Sequence[Comparison]) -> Iterat
 def _ranking(found: Ranked) -> Iterator[str]:
     yield f"## {_text(found.heading)}"
     yield ""
+    if found.sentence:
+        yield from (_text(found.sentence), "")
     scored = any(line.value for line in found.lines)
     yield from _table_head("", *(("score",) if scored else ()), "overhead", "standing")
     for line in found.lines:
@@ -215,8 +266,8 @@ def _effect(effect: Effect | None) -> str:
     return f"{estimate} {effect.interval}{' emulated' if effect.emulated else ''}"
 
 
-def _code_block(text: str) -> tuple[str, str, str]:
+def _code_block(*lines: str, language: str = "") -> tuple[str, ...]:
     """A fenced block whose fence is longer than any in the text."""
-    longest = max((len(run) for run in re.findall("`+", text)), default=0)
+    longest = max((len(run) for run in re.findall("`+", "\n".join(lines))), default=0)
     fence = "`" * max(3, longest + 1)
-    return fence, printable(text), fence
+    return f"{fence}{language}", *map(printable, lines), fence

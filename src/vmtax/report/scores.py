@@ -38,9 +38,9 @@ class Storage:
         return bool(self.tables or self.more or self.lines)
 
 
-def storage(experiment: Experiment, mix: Mix | None = None) -> Storage:
-    """The scores in words."""
-    made = scores(experiment, mix)
+def storage(experiment: Experiment, mix: Mix | None = None, made: Scores | None = None) -> Storage:
+    """The scores in words; `made`: the scores, where they have been made already."""
+    made = made or scores(experiment, mix)
     emulated = emulated_treatments(experiment)
     told = [(score, _table(score, experiment, emulated)) for score in made.found]
     first = [table for score, table in told if _leads(score)]
@@ -61,7 +61,8 @@ def _leads(score: Score) -> bool:
     return kind not in ARTICLE or (kind == "both" and score.mean == "arithmetic")
 
 
-def _name(score: Score) -> str:
+def score_name(score: Score) -> str:
+    """What it is a score of: "reads and writes", "a database"."""
     kind = _kind(score)
     what = ABOUT.get(kind) or ("the given weights" if kind not in MIXES else f"a {kind}")
     return f"{what}, geometric mean" if kind in ABOUT and score.mean == "geometric" else what
@@ -79,7 +80,7 @@ def _table(score: Score, experiment: Experiment, emulated: frozenset[str]) -> Ra
     )
     article = _kind(score) in ARTICLE
     made_of = (ARTICLE_READING if score.mean == "arithmetic" else GEOMETRIC_READING) if article else MIX_READING
-    heading = f"Storage for {_name(score)}, {_place(score, sides(experiment))}"
+    heading = f"Storage for {score_name(score)}, {_place(score, sides(experiment))}"
     return Ranked(
         ranking.metric,
         ranking.layer,
@@ -112,18 +113,18 @@ def _of_field(found: Sequence[Score], emulated: frozenset[str]) -> Iterator[str]
             yield f"first by {MEANS[mean]}: {'; '.join(_leading(mine, emulated))}"
     for score in found:
         if _kind(score) not in ARTICLE:
-            yield f"first for {_name(score)}: {_leading([score], emulated)[0]}"
+            yield f"first for {score_name(score)}: {_leading([score], emulated)[0]}"
     firm: dict[str, list[str]] = {}
     for score in found:
         if score.stability is not None:
-            name = _name(score).replace("reads and writes", "both")
+            name = score_name(score).replace("reads and writes", "both")
             firm.setdefault(_stability(score, emulated), []).append(name)
     yield from (f"{'; '.join(names)}: {text}" for text, names in firm.items())
     own = _outside(by_mean["arithmetic"], emulated)
     yield from dict.fromkeys(text for score in found for text in _yardsticks(score, own))
     for score in found:
         if score.unranked:
-            yield f"{_name(score)}: not ranked, without a score in most rounds: {', '.join(score.unranked)}"
+            yield f"{score_name(score)}: not ranked, without a score in most rounds: {', '.join(score.unranked)}"
 
 
 def _leading(found: Sequence[Score], emulated: frozenset[str]) -> list[str]:
@@ -158,7 +159,7 @@ def _made_of(score: Score) -> Iterator[str]:
     """What a mix weighs."""
     if _kind(score) in ARTICLE:
         return
-    yield f"{_name(score)} weighs {', '.join(f'{part.weight:g} {part.metric}' for part in score.parts)}"
+    yield f"{score_name(score)} weighs {', '.join(f'{part.weight:g} {part.metric}' for part in score.parts)}"
     reasons = {"for not measured": score.left_out, "for some boots had too few operations": score.untold}
     lacking = "; ".join(f"{why}: {', '.join(metrics)}" for why, metrics in reasons.items() if metrics)
     if lacking:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from vmtax.emulation import emulated_treatments
 from vmtax.ranking import FactorEffect, Ranking, Standing, effects, rankings
+from vmtax.report.decides import deciding
 from vmtax.report.view import cost, figures, label, split, title
 from vmtax.result import Comparison, Experiment, Metric
 from vmtax.sides import sides_of
@@ -45,6 +46,7 @@ class Ranked:
     heading: str  # "Disk randread-4k-qd1 operations, vm"
     lines: tuple[Line, ...]
     reading: str  # what the claims rest on
+    sentence: str = ""  # of a table of effects: what decides
 
 
 def ranked(
@@ -79,7 +81,9 @@ def factor_tables(experiment: Experiment, known: Sequence[FactorEffect] | None =
     emulated = {t.layer for t in experiment.treatments if t.name in emulated_treatments(experiment)}
     where = sides(experiment)
     grouped: dict[tuple[Metric, str, str], list[FactorEffect]] = {}
-    for effect in effects(experiment) if known is None else known:
+    found_effects = effects(experiment) if known is None else known
+    sentences = {(one.metric, one.layer, one.side): one.sentence for one in deciding(experiment, found_effects)}
+    for effect in found_effects:
         grouped.setdefault((effect.metric, effect.layer, effect.side), []).append(effect)
     return tuple(
         Ranked(
@@ -90,6 +94,7 @@ def factor_tables(experiment: Experiment, known: Sequence[FactorEffect] | None =
             tuple(_effect(effect, layer in emulated) for effect in sorted(found, key=lambda effect: -effect.share)),
             "Least squares on logs with rounds as blocks; a level against its factor's first, over all other factors;"
             " two levels together: what they cost beyond each alone.",
+            sentences[metric, layer, side],
         )
         for (metric, layer, side), found in grouped.items()
     )
@@ -150,9 +155,10 @@ def _effect(effect: FactorEffect, emulated: bool) -> Line:
 
 def what_is_claimed(ranking: Ranking, lost: str) -> str:
     """How to read a ranking; `lost`: what its overheads are."""
-    left_out = f", {ranking.left_out} incomplete left out" if ranking.left_out else ""
+    left_out = f", {ranking.incomplete} of them incomplete" if ranking.incomplete else ""
+    rare = f" Not ranked, for want of values: {', '.join(ranking.unranked)}." if ranking.unranked else ""
     return (
         f"{lost} against the best, over {ranking.rounds} rounds{left_out}. The top set are"
         " those that no other is shown to beat; the chance of any false claim in this table is 5 % at most. A tie lies"
-        f" within ±{format_percent(ranking.same_within)} of the best."
+        f" within ±{format_percent(ranking.same_within)} of the best." + rare
     )

@@ -19,11 +19,16 @@ from vmtax.report.scores import TITLE, storage
 from vmtax.report.standing import Ranked, decided, factor_tables, ranked
 from vmtax.report.summary import CONFIDENCE, banner, findings, headline
 from vmtax.report.view import Effect, Number, Row, Section, View, cost, split, view
+from vmtax.report.wish import GIVE_UPS, Wish, advised_where_known
+from vmtax.report.wish import READING as GIVE_UPS_READING
+from vmtax.report.wish import TITLE as ADVICE
 from vmtax.result import Comparison, Experiment
+from vmtax.score import Scores, scores
 from vmtax.units import format_duration, printable
 
 if TYPE_CHECKING:
     from vmtax.mix import Mix
+    from vmtax.report.advised import Advised
     from vmtax.store import ExperimentSummary
 
 WIDE = 120  # columns from which on an estimate and its interval share a line
@@ -33,22 +38,28 @@ STATE_STYLES = {"complete": "green", "running": "cyan", "interrupted": "yellow",
 
 
 def render(
-    experiment: Experiment, comparisons: Sequence[Comparison], full: bool = False, mix: Mix | None = None
+    experiment: Experiment,
+    comparisons: Sequence[Comparison],
+    full: bool = False,
+    mix: Mix | None = None,
+    wish: Wish | None = None,
 ) -> RenderableType:
     """The whole answer: what was found, the tables behind it, what to doubt and how to repeat it.
 
     Each case is told by one metric of each kind of cost (rate, time, CPU), with `full` by all it has. `mix`: what the
-    storage is also ranked by.
+    storage is also ranked by; `wish`: what is asked of a disk.
     """
     shown = view(experiment, comparisons)
+    made = scores(experiment, mix)
     parts = [
         _head(shown),
         *_banner(shown),
         _findings(shown, comparisons),
+        *_advised(advised_where_known(experiment, mix, wish, made), full),
         *(_Section(shown, section, full) for section in shown.sections),
         *_reading(shown),
         *_rankings((*ranked(experiment, primary_only=not full), *factor_tables(experiment)), full),
-        *_storage(experiment, mix, full),
+        *_storage(experiment, mix, full, made),
         *(_beside(experiment, comparisons) if full else ()),
         *_lines("Noise floor, the A/A of this run", (floor.text for floor in noise_floor(experiment, comparisons))),
         *_lines("Decisions", decided(experiment, comparisons)),
@@ -206,6 +217,56 @@ def _reading(shown: View) -> Iterator[RenderableType]:
         )
 
 
+def _advised(told: Advised | None, full: bool) -> Iterator[RenderableType]:
+    """What to choose and why, then what each choice gives up; `full`: all choices, and every answer's source."""
+    if told is None:
+        return
+    found = told.advice
+    grid = Table.grid(padding=(0, 2))
+    if found.choice is not None:
+        doubt = _emulated(found.choice.treatment in told.emulated, " ")
+        grid.add_row(Text("Choose", style="bold"), Text.assemble((printable(found.choice.treatment), "bold"), *doubt))
+    for head, lines in (("Because", found.reasons), ("Second", (told.second,)), ("Left out", told.refused)):
+        for number, line in enumerate(filter(None, lines)):
+            grid.add_row(Text("" if number else head, style="bold"), _plain(line))
+    if found.choice is not None:
+        grid.add_row(Text("Apply it", style="bold"), _plain(told.apply))
+    yield Group(Text(ADVICE, style="bold"), *(_plain(note, "yellow") for note in found.notes), grid)
+    if full:
+        yield _rated(told)
+    yield Group(_give_ups(told), _plain(GIVE_UPS_READING, "dim"), _legend(told))
+    reasons = (f"{one.feature}: {one.sentence}" for one in told.reasons if one.state != "yes" or full)
+    yield from _lines("Why", reasons)
+
+
+def _give_ups(told: Advised) -> Table:
+    table = _table(*(column.letter for column in told.columns), GIVE_UPS)
+    for group in told.groups:
+        cells = (Text(cell.shown, style="" if cell.state == "yes" else "bold") for cell in group.cells)
+        held = f" ({group.holds})" if group.holds else ""
+        table.add_row(*cells, Text.assemble(printable(group.about), (held, "bold")))
+    return table
+
+
+def _legend(told: Advised) -> Table:
+    grid = Table.grid(padding=(0, 1))
+    for column in told.columns:
+        grid.add_row(Text(column.letter, style="bold"), Text(f"{column.name}: {column.words}", style="dim"))
+    return grid
+
+
+def _rated(told: Advised) -> Table:
+    """Every choice that meets what is needed."""
+    table = _table("Choices that meet the needs", "slower", "host CPU", "not shown to have", "standing")
+    for one in told.rated:
+        slower, dearer = (
+            Text.assemble(amount, f"\n{interval}" if interval else "", *_emulated(one.emulated, "\n"))
+            for amount, interval in (one.slower, one.dearer)
+        )
+        table.add_row(_plain(one.treatment), slower, dearer, one.lacks, one.standing)
+    return table
+
+
 def _beside(experiment: Experiment, comparisons: Sequence[Comparison]) -> Iterator[RenderableType]:
     """Means, stalls and order of the primary contrasts: the contrast, and its figures below it."""
     found = beside(experiment, comparisons)
@@ -223,14 +284,16 @@ def _beside(experiment: Experiment, comparisons: Sequence[Comparison]) -> Iterat
 def _rankings(found: Sequence[Ranked], full: bool) -> Iterator[RenderableType]:
     """Every table, and how to read them below the last of those that are read alike."""
     for number, table in enumerate(found):
-        yield _ranking(table, full)
+        yield Group(_plain(table.sentence), _ranking(table, full)) if table.sentence else _ranking(table, full)
         if table.reading not in [later.reading for later in found[number + 1 :]]:
             yield Text(table.reading, style="dim")
 
 
-def _storage(experiment: Experiment, mix: Mix | None, full: bool) -> Iterator[RenderableType]:
+def _storage(
+    experiment: Experiment, mix: Mix | None, full: bool, made: Scores | None = None
+) -> Iterator[RenderableType]:
     """The storage scores: that for reads and writes and that of the mix, or all; then what they rest on."""
-    found = storage(experiment, mix)
+    found = storage(experiment, mix, made)
     yield from _rankings((*found.tables, *(found.more if full else ())), full)
     yield from _lines(TITLE, found.lines)
 

@@ -12,6 +12,7 @@ from vmtax.result import Experiment, Json
 VOLATILE = ("boot_id", "frequency_hz", "command_line", "disk.free_bytes", "image.manifest", "accelerator.reason")
 # First what upgrades are about, then the rest in the order of the facts.
 FIRST = ("cpu_model", "microcode", "kernel_release", "kernel_version", "qemu", "mitigations", "accelerator", "image")
+FEATURES = "disk.features"  # what a run found out of its disks
 ABSENT = "none"
 
 
@@ -56,10 +57,17 @@ def flat(facts: Json, prefix: str = "") -> Iterator[tuple[str, str]]:
         name = f"{prefix}{key}"
         if name in VOLATILE:
             continue
-        if isinstance(value, dict):
+        if name == FEATURES:
+            yield from ((f"{name}.{treatment}", _answers(found)) for treatment, found in value.items())
+        elif isinstance(value, dict):
             yield from flat(value, f"{name}.")
         else:
             yield name, _text(value)
+
+
+def _answers(features: Sequence[Json]) -> str:
+    """What a disk can do; the words of who refused are no property of the machine."""
+    return ", ".join(f"{feature['name']} {feature['state']}" for feature in features)
 
 
 def _text(value: Any) -> str:

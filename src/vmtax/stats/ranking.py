@@ -22,6 +22,7 @@ Small = npt.NDArray[np.float32]
 
 FLIPS = 999  # sign changes, where there are more than that; with the observed signs p goes in steps of 0.001
 CLIP = 2.0  # of a difference, in medians of all differences' sizes: one stall must not outweigh ten rounds
+PASSES = 8  # over incomplete rounds; each halves what is left, and more
 _CHUNK = 4_000_000  # numbers held at once
 _ROUNDING = 1e-5  # relative, of sums in single precision
 
@@ -33,7 +34,7 @@ class Ranking:
     order: tuple[int, ...]  # best first, by the Hodges-Lehmann estimates of round-centred logs
     relative: Vector  # exp(that estimate minus the best's); shape (treatments,)
     beaten: npt.NDArray[np.bool_]  # [i, j]: i is claimed to be better than j; shape (treatments, treatments)
-    rounds: int  # complete ones, in which every treatment has a value
+    rounds: int  # with values of two treatments or more
     alpha: float
 
     @property
@@ -53,12 +54,12 @@ def rank(
 ) -> Ranking:
     """Rank treatments by logs of shape `(rounds, treatments)`, one number for each boot; NaN where there is none.
 
-    Rounds in which any treatment is missing are left out. Where two treatments do not differ, their order within a
-    round being random, the sign of their difference is as likely one as the other, however noisy each of them is; so
-    what is seen is compared with what the same differences give under changed signs of whole rounds, the largest of all
-    pairs with the largest. The chance of any false claim is at most `alpha`; nothing can be claimed below
-    `minimum_rounds(alpha)` rounds. Raises ValueError for fewer than two treatments, for infinite values, and where no
-    round is complete.
+    A pair is compared in the rounds that have both; a treatment that is missing now and then costs the others nothing.
+    Where two treatments do not differ, their order within a round being random, the sign of their difference is as
+    likely one as the other, however noisy each of them is; so what is seen is compared with what the same differences
+    give under changed signs of whole rounds, the largest of all pairs with the largest. The chance of any false claim
+    is at most `alpha`; nothing can be claimed below `minimum_rounds(alpha)` rounds. Raises ValueError for fewer than
+    two treatments, for infinite values, and where a treatment shares no round with any other.
     """
     values = np.asarray(logs, dtype=np.float64)
     if values.ndim != 2 or values.shape[1] < 2 or np.isinf(values).any():
@@ -67,27 +68,42 @@ def rank(
         raise ValueError(f"alpha lies between 0 and 1, not at {alpha!r}")
     if better not in ("higher", "lower"):
         raise ValueError(f"better is higher or lower, not {better!r}")
-    complete = values[~np.isnan(values).any(axis=1)]
-    rounds, treatments = complete.shape
-    if not rounds:
-        raise ValueError(f"none of {len(values)} rounds has a value of every treatment")
+    shared = values[(~np.isnan(values)).sum(axis=1) >= 2]
+    rounds, treatments = shared.shape
+    alone = np.isnan(shared).all(axis=0)
+    if alone.any():
+        raise ValueError(f"treatment {int(np.argmax(alone))} has no value in a round in which another has one")
     sign = 1 if better == "lower" else -1
-    costs = sign * complete
-    places = np.array([hodges_lehmann(column) for column in (costs - costs.mean(axis=1, keepdims=True)).T])
+    costs = sign * shared
+    places = _places(costs)
     order = np.argsort(places, kind="stable")
     beaten = np.zeros((treatments, treatments), dtype=bool)
     first, second = np.triu_indices(treatments, 1)
-    worse = _step_down(costs[:, second] - costs[:, first], alpha, _signs(rounds, flips, seed))
+    # Where one of a pair is missing, the round says nothing of the pair, whatever its sign.
+    worse = _step_down(np.nan_to_num(costs[:, second] - costs[:, first]), alpha, _signs(rounds, flips, seed))
     for winner, loser, claims in ((first, second, worse > 0), (second, first, worse < 0)):
         beaten[winner[claims], loser[claims]] = True
     return Ranking(tuple(map(int, order)), np.exp(sign * (places - places[order[0]])), beaten, rounds, alpha)
+
+
+def _places(costs: Matrix) -> Vector:
+    """Hodges-Lehmann estimates of each column beside the rounds' own ups and downs; shape (treatments,).
+
+    In a round that lacks some treatments the others' mean is no fair middle: it is held against their places, in turns.
+    """
+    places = np.zeros(costs.shape[1])
+    for _ in range(PASSES if np.isnan(costs).any() else 1):
+        centred = costs - np.nanmean(costs - places, axis=1, keepdims=True)
+        places = np.array([hodges_lehmann(column[~np.isnan(column)]) for column in centred.T])
+    return places
 
 
 def _step_down(differences: Matrix, alpha: float, signs: Small) -> npt.NDArray[np.int_]:
     """For each pair, a column of `differences` of shape `(rounds, pairs)`: 1 or -1 where a sign is claimed, else 0."""
     pairs = differences.shape[1]
     claimed = np.zeros(pairs, dtype=bool)
-    typical = float(np.median(np.abs(differences)))
+    sizes = np.abs(differences[differences != 0])
+    typical = float(np.median(sizes)) if sizes.size else 0.0
     clipped = np.clip(differences / typical, -CLIP, CLIP) if typical > 0 else differences
     observed = clipped.sum(axis=0)
     allowed = math.floor(

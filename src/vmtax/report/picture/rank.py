@@ -165,7 +165,7 @@ def _is_beyond(host: _Host | None, metric: Metric, low: float) -> bool:
 
 
 def _caption(ranking: Ranking, host: _Host | None) -> str:
-    left_out = f", {ranking.left_out} incomplete left out" if ranking.left_out else ""
+    left_out = f", {ranking.incomplete} of them incomplete" if ranking.incomplete else ""
     told = f" {_host_words(host, ranking.metric)}" if host else ""
     needed = stats.minimum_rounds(stats.ALPHA)
     few = "" if ranking.rounds >= needed else f" Nothing can be called beaten before {needed} rounds have them all."
