@@ -28,6 +28,7 @@ from vmtax.machine.local import LocalMachine
 from vmtax.plan import parse
 from vmtax.storage import Backing, StorageError, Target
 from vmtax.storage.features import features
+from vmtax.storage.undo import ANY_DEVICE
 from vmtax.store import Store
 
 NAME = "test"
@@ -71,7 +72,7 @@ def one(home: Path, zfs_pack: Pack) -> Iterator[Lab]:
 def empty(one: Lab) -> tuple[str, ...]:
     """The spare disks, whatever was on them."""
     inside(
-        "for disk in /dev/vd[c-f]; do wipefs -q -a -f $(ls $disk* | sort -r); "
+        "for disk in /dev/vd[c-f]; do wipefs -q -a -f $(ls $disk* | sort -r); partx -d $disk 2>/dev/null; "
         "dd if=/dev/zero of=$disk bs=1M count=1 status=none; done; udevadm settle"
     )
     return SPARES
@@ -210,10 +211,16 @@ def test_disks_in_a_group_and_a_pool_of_the_user_s_leave_all_else_there_alone(em
 
 
 def test_disks_on_four_devices(empty: tuple[str, ...]) -> None:
+    """On a host whose LVM sees only the devices of a list: ours are seen all the same, and not put on it."""
+    only_listed = "echo 'devices { use_devicesfile = 1 }' > /etc/lvm/lvmlocal.conf; : > /etc/lvm/devices/system.devices"
     with provisioning() as (host, make):
+        host.remove_later(PurePosixPath("/etc/lvm/lvmlocal.conf"))
+        host.remove_later(PurePosixPath("/etc/lvm/devices"))
+        host.run("sh", "-c", f"mkdir -p /etc/lvm/devices; {only_listed}")
         made = make(RAIDZ1, Target(devices=empty))
+        assert host.run("vgs") + host.run("cat", "/etc/lvm/devices/system.devices") == ""
         assert [disk.is_device for disk in made.made.values()] == [False, True, True]
-        assert "raidz1-0" in host.run("zpool", "status") and "vdc1" in host.run("pvs")
+        assert "raidz1-0" in host.run("zpool", "status") and "vdc1" in host.run("pvs", *ANY_DEVICE)
     left = "vgs; zpool list -H; wipefs -n /dev/vd[c-f]; lsblk -n /dev/vd[c-f] | grep part; ls /var/tmp; true"
     assert inside(left).strip() == ""
 

@@ -113,7 +113,13 @@ def test_what_is_named_in_vain_is_refused(target: Target, words: str) -> None:
 
 
 def lsblk(*rows: Mapping[str, object]) -> str:
-    return json.dumps({"blockdevices": [{"name": "/dev/sdb", "type": "disk", "mountpoints": [None]}, *rows]})
+    """Each row stands on the one before it."""
+    above: list[object] = []
+    for row in reversed(rows):
+        above = [{**row, "children": above}]
+    return json.dumps(
+        {"blockdevices": [{"name": "/dev/sdb", "type": "disk", "mountpoints": [None], "children": above}]}
+    )
 
 
 def device(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
@@ -171,8 +171,12 @@ def refuse_used(machine: Machine, device: str, *, erase: bool) -> None:
 
 def _lsblk(machine: Machine, device: str) -> list[Json]:
     """The device and, behind it, everything that stands on it; [] where it is none."""
-    found = machine.try_run("lsblk", "--json", "--list", "--paths", "--output", "NAME,TYPE,MOUNTPOINTS", device)
-    if not found.ok:
-        return []
-    rows: list[Json] = json.loads(found.stdout)["blockdevices"]
-    return rows
+    # As a tree: in a list, what stands on a device may come before it.
+    found = machine.try_run("lsblk", "--json", "--paths", "--output", "NAME,TYPE,MOUNTPOINTS", device)
+    return list(_with_children(json.loads(found.stdout)["blockdevices"])) if found.ok else []
+
+
+def _with_children(rows: Sequence[Json]) -> Iterator[Json]:
+    for row in rows:
+        yield row
+        yield from _with_children(row.get("children") or ())
