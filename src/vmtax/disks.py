@@ -9,6 +9,7 @@ from pathlib import PurePosixPath
 
 from vmtax.event import Event, Step
 from vmtax.hypervisor import Credentials, GuestSpec, Qemu
+from vmtax.hypervisor.qemu import QemuError
 from vmtax.hypervisor.qmp import Qmp, QmpError
 from vmtax.hypervisor.spec import DATA_ID, Drive, block_node
 from vmtax.machine import Machine
@@ -191,7 +192,7 @@ def why_not(disks: Disks, treatments: Sequence[Treatment], qemu: Qemu) -> dict[s
 
     One paused QEMU without a guest opens and closes them all: tried on the file system, kernel and version that are
     there, not looked up in a table. ZFS before 2.3 takes O_DIRECT and ignores it, of which no open tells: there the
-    dataset is asked for its property `direct`, which came with it.
+    dataset is asked for its property `direct`, which came with it. Raises QemuError where QEMU itself ends.
     """
     found: dict[str, str] = {}
     guests = [treatment for treatment in treatments if treatment.layer == "vm" and treatment.repeats is None]
@@ -208,7 +209,12 @@ def why_not(disks: Disks, treatments: Sequence[Treatment], qemu: Qemu) -> dict[s
                 qmp.execute("blockdev-add", **block_node(how))
                 qmp.execute("blockdev-del", node_name=DATA_ID)
             except QmpError as error:
+                if process.poll() is not None:
+                    raise
                 found[treatment.name] = f"QEMU {qemu.version} does not open it here: {error}"
+    except QmpError as error:
+        words = process.stderr_tail().strip().splitlines()
+        raise QemuError(f"{disks.machine.path}: QEMU {qemu.version} ended: {words[-1] if words else error}") from error
     finally:
         process.stop()
     return found
