@@ -31,12 +31,13 @@ $(STAMP): pyproject.toml src/vmtax/__init__.py
 run: setup ## measure this machine as host, VM and nested VM; print the table, write the HTML report
 	@$(BIN)/vmtax run --yes
 
-test: setup-test ## all tests, the real ones included (QEMU, bridges, SSH, browser); about a quarter of an hour
+test: setup-test ## all tests, the real ones included (QEMU, bridges, SSH, browser); about half an hour
 	@$(BIN)/vmtax image build
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest --numprocesses 2 tests/unit
+	@$(BIN)/python -m pytest tests/integration
 
 check: lint ## format, lint, strict types, unit tests; two minutes
-	@$(BIN)/python -m pytest --quiet tests/unit
+	@$(BIN)/python -m pytest --quiet --numprocesses 2 tests/unit
 
 lint: $(STAMP) ## format, lint, strict types; seconds
 	@$(BIN)/ruff format --check .
