@@ -98,9 +98,9 @@ def _probe(machine: Machine, spec: GuestSpec, credentials: Credentials, local: L
             with boot(machine, spec, credentials, local, patience=PATIENCE):
                 return ""
         except BootFailed as failure:
-            if failure.silent:
-                return f"its console fell silent for {PATIENCE.silence:.0f} s"
-            reason = _short(str(failure))
+            # Not final either: where the host is itself emulated, a guest is lost so now and then.
+            silent = f"its console fell silent for {PATIENCE.silence:.0f} s"
+            reason = silent if failure.silent else _short(str(failure))
         except MachineLost as failure:
             if not machine.succeeds("true"):
                 raise  # the host itself
