@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from vmtax.result import Better, Boot, Disturbance, Experiment, Json, Measurement, Metric, Treatment, Trial
-from vmtax.storage import RAW_FILE, FirstWrite
+from vmtax.storage import FirstWrite
 
 PATTERNS = ("randread-4k-qd1", "randwrite-4k-qd1", "randwrite-4k-qd32", "randwrite-4k-fsync", "read-1m", "write-1m")
 CREATED = 1795234320.0  # 2026-11-21 04:12 UTC
@@ -366,7 +366,9 @@ def _facts(emulated: bool) -> Json:
         },
         "disk": {"directory": "/var/cache/vmtax", "file_system": "ext4", "device": "/dev/nvme0n1p2"},
     }
-    first = FirstWrite(RAW_FILE, 2**30, 2**30, "fio --rw=write", CREATED, 2.5, "before the first round").to_json()
+    first = FirstWrite(
+        "raw file (falloc)", 2**30, 2**30, "fio --rw=write", CREATED, 2.5, "before the first round"
+    ).to_json()
     nested = {**first, "when": "in the carrier's first boot"}
     host["disk"]["first_write"] = {"host": first, "vm": first, "nested": nested}
     return {

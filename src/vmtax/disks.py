@@ -16,7 +16,6 @@ from vmtax.machine import Machine
 from vmtax.machine.local import LocalMachine
 from vmtax.result import Json, Treatment
 from vmtax.storage import (
-    RAW_FILE,
     Backing,
     FirstWrite,
     Fresh,
@@ -145,15 +144,14 @@ def fill_all(
     for number, (this, disk) in enumerate(disks.made.items(), 1):
         more = f", {number} of {len(disks.made)}" if len(disks.made) > 1 else ""
         emit(Step(f"writing the disk under test in full{more}", f"{disk.size / 2**20:.0f} MiB, {disk.kind}"))
-        allocation = RAW_FILE if disk.kind == PLAIN_KIND else disk.kind
         if disk.format == "raw":
             inside = inside_userland(disk)
-            written = fill(disks.machine, enter(disk), inside, disk.size, allocation=allocation, when=WHEN)
+            written = fill(disks.machine, enter(disk), inside, disk.size, allocation=disk.kind, when=WHEN)
         else:
             assert source is not None
             qemu_img = disks.provisioner.qemu_img
             written = fill_image(
-                disks.machine, qemu_img, str(source.path), str(disk.path), disk.size, allocation=allocation
+                disks.machine, qemu_img, str(source.path), str(disk.path), disk.size, allocation=disk.kind
             )
         if len(disks.made) > 1:
             found[disk.kind] = written
@@ -162,9 +160,6 @@ def fill_all(
     if source is not None:
         disks.machine.run("rm", "-f", str(source.path))
     return found
-
-
-PLAIN_KIND = "raw file (falloc)"
 
 
 def inside_userland(disk: Backing) -> str:

@@ -19,7 +19,8 @@ from vmtax.meter.clock import Watch
 from vmtax.network import GUEST_ADDRESS, PEER_ADDRESS, Segment
 from vmtax.network.segment import PREFIX_LENGTH
 from vmtax.result import Treatment
-from vmtax.storage import RAW_FILE, Backing, fill
+from vmtax.storage import Backing, fill
+from vmtax.storage.backing import describe
 from vmtax.storage.page_cache import GROWTH_BYTES, SHARE, Bound
 from vmtax.workload import Link, Site
 from vmtax.workload.net import PORT
@@ -245,7 +246,7 @@ def _mount_carrier_disk(environment: Environment, carrier: Machine) -> None:
         return
     size = environment.disk_size
     carrier.run("fallocate", "-l", str(size), NESTED_DISK)
-    allocation = f"{RAW_FILE}, on ext4 on the carrier's data disk, which is another"
+    allocation = f"{describe({})} on ext4 on the carrier's data disk, which is another"
     when = "in the carrier's first boot, before anything was measured in it"
     environment.first_writes["nested"] = fill(carrier, (), NESTED_DISK, size, allocation=allocation, when=when)
     carrier.run("sync", timeout=300)

@@ -1,13 +1,12 @@
 """What a disk under test lies on: files, volumes, pools and file systems, made for the run and removed again."""
 
 from vmtax.storage.backing import Backing, Fresh, Provisioner
-from vmtax.storage.file import INCOMPRESSIBLE, RAW_FILE, FirstWrite, RawFile, StorageError, check_free, fill, fill_image
+from vmtax.storage.file import INCOMPRESSIBLE, FirstWrite, RawFile, StorageError, check_free, fill, fill_image
 from vmtax.storage.ground import DISK_DIRECTORY, Ground, Target
 
 __all__ = [
     "DISK_DIRECTORY",
     "INCOMPRESSIBLE",
-    "RAW_FILE",
     "Backing",
     "FirstWrite",
     "Fresh",

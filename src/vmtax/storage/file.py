@@ -18,7 +18,6 @@ SLOWEST_BYTES_PER_SECOND = 4e6  # for the time limit of filling: a poor disk und
 # fio's options for data that no layer below can compress or knows already: new for every block, and every time.
 INCOMPRESSIBLE = ("--refill_buffers=1", "--randrepeat=0")
 FULL_OR_FAILING = "see whether its disk is full or failing, or name another with --disk-dir"
-RAW_FILE = "raw file, its blocks reserved (fallocate)"
 
 
 class StorageError(CannotDo):
@@ -56,7 +55,7 @@ def check_free(machine: Machine, directory: PurePosixPath, size: int) -> None:
 class FirstWrite:
     """How a disk under test came to be: what a reader must know before a rate of it means anything."""
 
-    allocation: str  # "raw file, blocks reserved (fallocate)"
+    allocation: str  # "raw file (falloc)"
     size: int  # bytes
     written: int  # bytes that were written, as fio counted them
     by: str  # fio's options that decide the contents and the way there

@@ -51,7 +51,7 @@ class Ground:
 
     machine: Machine
     target: Target
-    ours: PurePosixPath  # a directory of this run in target.directory, or elsewhere where only devices are used
+    ours: PurePosixPath  # a directory of this run in target.directory
     mark: str  # names what is ours: "vmtax-1a2b3c4d"
     cut: dict[str, tuple[str, ...]] = field(default_factory=dict)  # name of an area -> its devices
 
