@@ -26,6 +26,7 @@ from vmtax.meter.memory import available_memory
 from vmtax.meter.text import cpu_numbers
 from vmtax.network import END_ADDRESS, PEER_ADDRESS, Segment
 from vmtax.plan import Plan
+from vmtax.plan_advice import ONE_CPU, lasting
 from vmtax.result import Json, Treatment
 from vmtax.storage import DISK_DIRECTORY, Backing, FirstWrite, RawFile, Target
 from vmtax.storage.page_cache import GROWTH_BYTES, SHARE
@@ -217,6 +218,7 @@ def examine(
     _check_host(host)
     _check_memory(host, plan)
     below = read_below(host)
+    asked, plan = plan, lasting(plan, emulated=below["emulated_cpu"] is True)
     environment = Environment(
         local=local,
         host=host,
@@ -231,6 +233,8 @@ def examine(
     )
     if (note := note_of_below(below)) is not None:
         environment.notes.append(note)
+    if plan != asked:
+        environment.notes.append(ONE_CPU)
     choose_hypervisor(environment, options.qemu, emit)
     environment.workloads = plan.build_workloads(emulated=environment.emulated)
     return environment

@@ -99,7 +99,7 @@ def _two_hosts(
         raise CannotMeasure(f"{other.path} is the machine that {plan.host} is: interleave with another, or with a QEMU")
     tell = _telling(emit, other.path)
     own = examine(hosts.local, hosts.host, plan, image, emit, options)
-    theirs = examine(hosts.local, other, plan, image, tell, options, own.credentials)
+    theirs = examine(hosts.local, other, own.plan, image, tell, options, own.credentials)
     theirs.side = other.path
     refuse_unlike(own, theirs)
     provision(own, emit, options)

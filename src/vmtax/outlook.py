@@ -11,7 +11,7 @@ from vmtax.meter.below import read_below
 from vmtax.meter.disk import disk_facts
 from vmtax.meter.memory import available_memory
 from vmtax.plan import Plan
-from vmtax.plan_advice import fit_rounds, pilot_seconds, seconds_per_round
+from vmtax.plan_advice import fit_rounds, lasting, pilot_seconds, seconds_per_round
 from vmtax.result import Json, Treatment
 from vmtax.schedule import PILOT_ITERATIONS, PILOT_ROUNDS
 from vmtax.sides import both
@@ -63,7 +63,9 @@ def outlook(
         if other is not None:
             lines.append(Line("on", other.path if machine is other else plan.host))
         writes = _writes(plan, theirs, machine, options, executions)
-        lines += [*_runs_on(machine), *writes, Line("needs", _needs(plan, machine))]
+        below = read_below(machine)
+        lasts = lasting(plan, emulated=below["emulated_cpu"] is True)
+        lines += [*_runs_on(below), *writes, Line("needs", _needs(lasts, machine))]
         root = is_root(machine)
         lines.append(Line("as root" if root else "as a user", ROOT if root else USER))
     if builds_image:
@@ -105,9 +107,8 @@ def _executions(plan: Plan, rounds: int, done: int) -> int:
     return pilot * PILOT_ITERATIONS + (rounds - pilot) * MOST_ITERATIONS
 
 
-def _runs_on(host: Machine) -> list[Line]:
+def _runs_on(below: Json) -> list[Line]:
     """What makes of all figures something else; nothing on bare metal."""
-    below = read_below(host)
     if below["emulated_cpu"]:
         return [Line("runs on", "an emulated CPU (TCG): every figure will be marked so, none is what hardware costs")]
     if not below["virtualized"]:

@@ -105,6 +105,7 @@ def run(hosts: Hosts, plan: Plan, image: Image, store: Store, options: Options, 
     clock = time.monotonic()
     _, left_out = plan.treatments()
     environments = interleave.set_up(hosts, plan, image, emit, options.environment)
+    plan = environments[""].plan  # as it can be measured here
     facts = interleave.host_facts(environments)
     impossible = {name: why for side in environments.values() for name, why in side.impossible.items()}
     treatments = both(plan.entries(impossible), options.environment.interleave_with)

@@ -12,6 +12,7 @@ from vmtax.environment import Hosts, connected, enter_tree
 from vmtax.event import Event, Step
 from vmtax.hypervisor import BootFailed, Credentials, Qemu, QemuError, boot, choose, image_qemu
 from vmtax.hypervisor.accelerator import probe_spec, remembered
+from vmtax.hypervisor.boot import Patience
 from vmtax.image.cache import ImageError
 from vmtax.image.place import Placed
 from vmtax.machine import Machine, MachineError
@@ -24,6 +25,7 @@ Emit = Callable[[Event], None]
 SIZE = 2**20  # of the file that is written with O_DIRECT
 BLOCK = 4096
 ATTEMPTS = 2  # of an emulated boot: one in many is lost on a busy host
+PATIENCE = Patience(ready=60.0)  # 4 s are usual
 FAILURES = (MachineError, BootFailed, StorageError, QemuError, ImageError, OSError)
 LONGEST = 300  # characters of a reason
 # Once it is in its namespace it vanishes with that. Constant text, the name stays an argument.
@@ -144,7 +146,7 @@ def _guests(
         guest_spec = replace(spec, accelerator="tcg", qemu=own.command, talkative=False)
         for attempt in range(1, ATTEMPTS + 1):
             try:
-                with boot(host, guest_spec, credentials, local) as guest:
+                with boot(host, guest_spec, credentials, local, patience=PATIENCE) as guest:
                     return f"booted in {guest.ready_seconds:.1f} s by QEMU {own.version}"
             except BootFailed:
                 if attempt == ATTEMPTS:
