@@ -72,8 +72,10 @@ def one(home: Path, zfs_pack: Pack) -> Iterator[Lab]:
 def empty(one: Lab) -> tuple[str, ...]:
     """The spare disks, whatever was on them."""
     inside(
-        "for disk in /dev/vd[c-f]; do wipefs -q -a -f $(ls $disk* | sort -r); partx -d $disk 2>/dev/null; "
-        "dd if=/dev/zero of=$disk bs=1M count=1 status=none; done; udevadm settle"
+        "udevadm settle; for disk in /dev/vd[c-f]; do wipefs -q -a -f $(ls $disk* | sort -r); "
+        "dd if=/dev/zero of=$disk bs=1M count=1 status=none; udevadm settle; "
+        # udev may be looking at a partition just then, which keeps it.
+        "for _ in 1 2 3 4 5; do blockdev --rereadpt $disk && break; sleep 0.5; done; done; udevadm settle"
     )
     return SPARES
 
