@@ -24,7 +24,7 @@ LEVELS = (
     {"environment"},
     {"disks"},
     {"hosts"},
-    {"score"},
+    {"score", "within"},
     {"advice"},
     {"ranking", "mix"},
     {"compare", "plan", "plan_advice", "plan_rules", "plan_yaml", "plan_error", "store"},

@@ -21,7 +21,12 @@ from vmtax.result import Experiment, Measurement, Metric, Treatment, Trial
 from vmtax.score import READ, WRITE, Score, scores
 from vmtax.workload.disk import PATTERNS
 
-UNITS = {"iops": ("1/s", "higher"), "bytes_per_second": ("B/s", "higher"), "p99_seconds": ("s", "lower")}
+UNITS = {
+    "iops": ("1/s", "higher"),
+    "rewrite_iops": ("1/s", "higher"),
+    "bytes_per_second": ("B/s", "higher"),
+    "p99_seconds": ("s", "lower"),
+}
 Values = Mapping[str, Sequence[float | None]]  # metric -> a value for each round
 
 

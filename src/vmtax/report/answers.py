@@ -218,6 +218,21 @@ class Scores(_Part):
     missing: list[str] = Field(description="why a score could not be made, for people")
 
 
+class Within(_Part):
+    """Two figures of the same disk in the same boot, one over the other."""
+
+    upper: str = Field(description="metric of the figure above the line")
+    lower: str = Field(description="metric of the figure below it")
+    treatment: str = Field(description="its name")
+    ratio: float = Field(description="upper / lower, Hodges-Lehmann over rounds")
+    low: float | None = Field(description="lower end of its interval; null: too few rounds")
+    high: float | None = Field(description="upper end of its interval")
+    rounds: int = Field(description="in which the boot has both")
+    first: str | None = Field(description="treatment that it is held against; null: it is the first of its layer")
+    less: Overhead | None = Field(description="how much smaller than that one's, a fraction, in the same rounds")
+    emulated: bool = Field(description="either treatment is")
+
+
 class Against(_Part):
     """A choice against the fastest, as fractions; above 0 is worse. null: not measured, or too few rounds."""
 
@@ -348,6 +363,7 @@ class Experiment(_Part):
     noise_floor: list[Comparison] = Field(description="one guest treatment against itself: the A/A, primary metrics")
     rankings: list[Ranking] = Field(description="of every layer with three treatments or more")
     scores: Scores = Field(description="storage ranked by one figure: as the article does, and by mixes")
+    within: list[Within] = Field(description="what queue depth gains, what a first write loses; of three or more disks")
     advice: Advice | None = Field(description="null: the run did not find out what its disks can do, or has no choice")
     effects: list[FactorEffect] = Field(description="of layers in which two factors or more differ")
     decisions: list[Decision] = Field(description="answers to the plan's decide; empty where it asks nothing")

@@ -18,6 +18,7 @@ from vmtax.report.wish import Wish, advised_where_known
 from vmtax.result import Comparison, Experiment, Json, Trial
 from vmtax.score import Score, scores
 from vmtax.stopping import Decision
+from vmtax.within import Within, within
 
 if TYPE_CHECKING:
     from vmtax.mix import Mix
@@ -73,6 +74,7 @@ def experiment_data(
         ],
         "rankings": [_ranking(ranking, emulated) for ranking in rankings(experiment)],
         "scores": {"found": [_score(score, emulated) for score in scored.found], "missing": list(scored.missing)},
+        "within": [_within(found, emulated) for found in within(experiment)],
         "advice": told and told.to_json(),
         "effects": [_factor_effect(effect, experiment, emulated) for effect in effects(experiment)],
         "decisions": [_decision(decision, emulated) for decision in decisions(experiment, comparisons)],
@@ -161,6 +163,21 @@ def _score(score: Score, emulated: frozenset[str]) -> Json:
         "measured": score.measured,
         "unranked": list(score.unranked),
         "stability": stability,
+    }
+
+
+def _within(found: Within, emulated: frozenset[str]) -> Json:
+    return {
+        "upper": found.pair.upper,
+        "lower": found.pair.lower,
+        "treatment": found.treatment,
+        "ratio": found.ratio,
+        "low": found.low,
+        "high": found.high,
+        "rounds": found.rounds,
+        "first": found.first,
+        "less": found.less and dict(zip(("estimate", "low", "high"), found.less, strict=True)),
+        "emulated": bool(emulated & {found.treatment, found.first}),
     }
 
 

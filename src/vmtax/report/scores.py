@@ -7,11 +7,13 @@ from dataclasses import dataclass, replace
 
 from vmtax.emulation import emulated_treatments
 from vmtax.mix import MIXES, Mix
+from vmtax.report import within as gains_of
 from vmtax.report.standing import Ranked, sides, standing, what_is_claimed
 from vmtax.result import Experiment
 from vmtax.score import ARTICLE, Score, Scores, Yardstick, scores
 from vmtax.stats import Mean
 from vmtax.units import format_overhead, format_percent, format_value
+from vmtax.within import within
 
 TITLE = "Storage ranking"
 ABOUT = {"read": "reads", "write": "writes", "both": "reads and writes"}
@@ -31,7 +33,7 @@ class Storage:
     """The section; empty where nothing is to be told."""
 
     tables: tuple[Ranked, ...]  # first what the terminal shows: reads and writes, and the mix that was asked for
-    more: tuple[Ranked, ...]  # reads alone, writes alone, the geometric means
+    more: tuple[Ranked, ...]  # reads alone, writes alone, the geometric means; what queue depth gains
     lines: tuple[str, ...]  # winners, stability, yardsticks, what is missing
 
     def __bool__(self) -> bool:
@@ -42,12 +44,13 @@ def storage(experiment: Experiment, mix: Mix | None = None, made: Scores | None 
     """The scores in words; `made`: the scores, where they have been made already."""
     made = made or scores(experiment, mix)
     emulated = emulated_treatments(experiment)
+    gains = within(experiment)
     told = [(score, _table(score, experiment, emulated)) for score in made.found]
     first = [table for score, table in told if _leads(score)]
     return Storage(
         tuple(first),
-        tuple(table for score, table in told if not _leads(score)),
-        tuple(_lines(made, experiment, emulated)),
+        (*(table for score, table in told if not _leads(score)), *gains_of.tables(experiment, gains)),
+        (*_lines(made, experiment, emulated), *gains_of.lines(experiment, gains)),
     )
 
 

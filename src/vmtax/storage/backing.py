@@ -19,6 +19,9 @@ Key = tuple[tuple[str, str], ...]
 Levels = Mapping[str, str]  # of the factors that decide a backing (treatment.backing)
 SYSTEM_BYTES = 320 * MIB  # of a file system beyond the disk's file: its journal; XFS takes 300 MiB at least
 SYSTEM_SPARE = 1.1
+# btrfs copies on write: what a file's first extents held is free only when all of each is overwritten, and what is
+# freed stays pinned until the next commit, half a minute of writes.
+COPYING_SPARE = 3.0
 POOL_BYTES = 512 * MIB  # of a pool beyond what is in it: slop, intent log
 POOL_SPARE = 1.2
 PARITY_SPARE = 1.7  # raidz1 on four disks: a third of parity, and blocks of 16 KiB are padded to half as much again
@@ -297,7 +300,8 @@ class Provisioner:
 def room(levels: Levels, size: int, spare: int) -> int:
     """Bytes that a backing of `size` takes of its volume, with `spare` bytes of one more beside it at times."""
     if levels["disk.filesystem"] in MKFS:
-        return _rounded((size + spare) * SYSTEM_SPARE + SYSTEM_BYTES)
+        factor = COPYING_SPARE if levels["disk.filesystem"] == "btrfs" else SYSTEM_SPARE
+        return _rounded((size + spare) * factor + SYSTEM_BYTES)
     return _rounded(size) + _rounded(spare)
 
 
