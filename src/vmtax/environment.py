@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -15,7 +15,6 @@ from vmtax.event import Event
 from vmtax.exits import CannotDo
 from vmtax.hypervisor import Accelerator, Credentials, Qemu, choose, find_qemu, image_qemu
 from vmtax.hypervisor.accelerator import probe_spec
-from vmtax.hypervisor.qemu import image_program
 from vmtax.image.cache import Image
 from vmtax.image.place import Placed, place
 from vmtax.machine import Machine
@@ -24,12 +23,11 @@ from vmtax.machine.local import LocalMachine
 from vmtax.meter.below import read_below
 from vmtax.meter.memory import available_memory
 from vmtax.meter.text import cpu_numbers
-from vmtax.network import END_ADDRESS, PEER_ADDRESS, Segment
+from vmtax.network import PEER_ADDRESS, Segment
 from vmtax.plan import Plan
 from vmtax.plan_advice import ONE_CPU, lasting
-from vmtax.result import Json, Treatment
+from vmtax.result import Json
 from vmtax.storage import DISK_DIRECTORY, Backing, FirstWrite, RawFile, Target
-from vmtax.storage.page_cache import GROWTH_BYTES, SHARE
 from vmtax.workload import Link, Workload
 from vmtax.workload.disk import Disk
 from vmtax.workload.net import PORT
@@ -255,16 +253,6 @@ def note_of_below(below: Json) -> str | None:
     )
 
 
-def provision(environment: Environment, emit: Callable[[Event], None], options: EnvironmentOptions) -> None:
-    """Set up the networks and disks that the plan needs; the host's guard undoes it."""
-    if not environment.is_root:
-        environment.notes.append("The host's caches stay warm, because dropping them needs root there.")
-    if environment.wants("net"):
-        _open_network(environment)
-    if environment.wants("disk"):
-        _open_disks(environment, options.target, emit)
-
-
 def _close(machine: GuardedMachine, warn: Callable[[str], None]) -> None:
     machine.close()
     for line in machine.left:
@@ -346,97 +334,8 @@ def _check_nesting(host: Machine) -> None:
             )
 
 
-def _open_network(environment: Environment) -> None:
-    host = environment.host
-    if not environment.is_root:
-        environment.notes.append(
-            "Network: QEMU's user networking, because a bridge and a tap need root on the host under test. "
-            "It is slower than a bridge, and a nested VM cannot be reached through it: run as root."
-        )
-        return
-    token = environment.local.token[:6]
-    segment = Segment(host, token)
-    environment.peer = segment.add_end("peer", PEER_ADDRESS)
-    environment.end = segment.add_end("end", END_ADDRESS)
-    environment.segment = segment
-
-
-def _open_disks(environment: Environment, target: Target, emit: Callable[[Event], None]) -> None:
-    host, plan = environment.host, environment.plan
-    size = environment.disk_size
-    ours = target.directory / f"vmtax-{environment.local.token}-disk"
-    host.remove_later(ours)
-    environment.disk_directory = target.directory
-    host.run("mkdir", "-m", "700", str(ours), remedy="name another directory with --disk-dir")
-    treatments = _that_can_be(environment, target, plan.treatments()[0])
-    _check_bounds(environment, treatments)
-    if disks.wanted(treatments):
-        mark = f"vmtax-{environment.local.token[:8]}"
-        found = disks.provision(
-            host, target, ours, mark, _qemu_img(environment), treatments, size, _fresh_size(environment), emit
-        )
-        environment.disks = found
-        if environment.qemu is not None:
-            environment.impossible |= disks.why_not(found, treatments, environment.qemu)
-            if plan.give_ups:
-                possible = [treatment for treatment in treatments if treatment.name not in environment.impossible]
-                environment.features = disks.features_of(found, possible, _trying(environment, ours), emit)
-        environment.first_writes |= disks.fill_all(
-            found, lambda disk: environment.userland(disk=disk), treatments, emit
-        )
-    if "nested" in plan.layers:
-        environment.carrier_disk = RawFile.allocate(host, ours / "carrier.raw", _carrier_disk_bytes(size))
-
-
-def _that_can_be(environment: Environment, target: Target, treatments: Sequence[Treatment]) -> list[Treatment]:
-    """Without those that the host lacks something for; raises CannotMeasure where none of a layer is left."""
-    lacking = disks.not_here(environment.host, target, treatments)
-    environment.impossible |= lacking
-    left = [treatment for treatment in treatments if treatment.name not in lacking]
-    if {treatment.layer for treatment in treatments} - {treatment.layer for treatment in left}:
-        raise CannotMeasure(
-            f"{environment.host.path}: {next(iter(lacking.values()))}; nothing of a layer is left to measure"
-        )
-    return left
-
-
-def _trying(environment: Environment, scratch: PurePosixPath) -> disks.Trying:
-    assert environment.qemu is not None and environment.accelerator is not None
-    guest = None
-    if environment.is_root:
-        base = probe_spec(environment.qemu, environment.placed)
-        guest = replace(base, accelerator=environment.accelerator.name, talkative=False)
-    return disks.Trying(environment.qemu, guest, environment.credentials, environment.local, scratch)
-
-
-def _check_bounds(environment: Environment, treatments: Sequence[Treatment]) -> None:
-    """Raises CannotMeasure where a bounded page cache would hold half of the disk all the same."""
-    if not any(treatment.levels.get("disk.page_cache") == "bounded" for treatment in treatments):
-        return
-    assert environment.accelerator is not None
-    needed = SHARE * GROWTH_BYTES[environment.accelerator.name]
-    if environment.disk_size < needed:
-        raise CannotMeasure(
-            f"disk.page_cache=bounded means nothing for a disk of {environment.disk_size / 2**20:.0f} MiB: what QEMU "
-            f"itself may grow by would hold it; workloads.disk.size must be {needed / 2**20:.0f} MiB or more"
-        )
-
-
-def _fresh_size(environment: Environment) -> int:
-    return max((w.parameters.fresh_bytes for w in environment.workloads if isinstance(w, Disk)), default=0)
-
-
-def _userland_with(environment: Environment, disk: Backing) -> tuple[str, ...]:
-    return environment.userland(disk=disk)
-
-
-def _qemu_img(environment: Environment) -> tuple[str, ...]:
-    """The image's own: the host need not have one."""
-    assert environment.placed.tree is not None
-    return image_program(environment.placed.tree, "qemu-img")
-
-
-def _carrier_disk_bytes(size: int) -> int:
+def carrier_disk_bytes(size: int) -> int:
+    """Of the disk that a carrier has beside the nested guest's own of `size` bytes."""
     # Whole MiB: QEMU opens no disk with O_DIRECT that ends within a block.
     return (int(size * CARRIER_SPARE) + CARRIER_DISK_BYTES) // 2**20 * 2**20
 
@@ -445,7 +344,7 @@ def disk_bytes(plan: Plan) -> int:
     """What is written on the host under test before the first round: every disk under test, once."""
     size = disk_size(plan.build_workloads())
     own = disks.written_bytes(plan.treatments()[0], size)
-    return own + (_carrier_disk_bytes(size) if size and "nested" in plan.layers else 0)
+    return own + (carrier_disk_bytes(size) if size and "nested" in plan.layers else 0)
 
 
 def disk_size(workloads: Sequence[Workload[Any]]) -> int:

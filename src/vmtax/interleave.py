@@ -10,15 +10,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from vmtax.environment import (
-    CannotMeasure,
-    Environment,
-    EnvironmentOptions,
-    Hosts,
-    choose_hypervisor,
-    examine,
-    provision,
-)
+from vmtax.environment import CannotMeasure, Environment, EnvironmentOptions, Hosts, choose_hypervisor, examine
 from vmtax.event import Event, Notice, Step
 from vmtax.hypervisor.qemu import DEFAULT
 from vmtax.image.cache import Image
@@ -27,6 +19,7 @@ from vmtax.meter.disk import disk_facts
 from vmtax.meter.facts import differences, read_facts
 from vmtax.plan import Plan
 from vmtax.plan_rules import host as checked_host
+from vmtax.provision import provision
 from vmtax.result import Json
 from vmtax.sides import is_host, qemu_name
 

@@ -21,6 +21,7 @@ LEVELS = (
     {"sessions"},
     {"trial"},
     {"layer", "doctor", "interleave"},
+    {"provision"},
     {"environment"},
     {"disks"},
     {"hosts"},

@@ -1,0 +1,114 @@
+"""The networks and disks of a run, set up on the host under test before its first round; the guard undoes them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import PurePosixPath
+
+from vmtax import disks
+from vmtax.environment import CannotMeasure, Environment, EnvironmentOptions, carrier_disk_bytes
+from vmtax.event import Event
+from vmtax.hypervisor.accelerator import probe_spec
+from vmtax.hypervisor.qemu import image_program
+from vmtax.network import END_ADDRESS, PEER_ADDRESS, Segment
+from vmtax.result import Treatment
+from vmtax.storage import RawFile, Target
+from vmtax.storage.page_cache import GROWTH_BYTES, SHARE
+from vmtax.workload.disk import Disk
+
+
+def provision(environment: Environment, emit: Callable[[Event], None], options: EnvironmentOptions) -> None:
+    """Set up the networks and disks that the plan needs; the host's guard undoes it."""
+    if not environment.is_root:
+        environment.notes.append("The host's caches stay warm, because dropping them needs root there.")
+    if environment.wants("net"):
+        _open_network(environment)
+    if environment.wants("disk"):
+        _open_disks(environment, options.target, emit)
+
+
+def _open_network(environment: Environment) -> None:
+    host = environment.host
+    if not environment.is_root:
+        environment.notes.append(
+            "Network: QEMU's user networking, because a bridge and a tap need root on the host under test. "
+            "It is slower than a bridge, and a nested VM cannot be reached through it: run as root."
+        )
+        return
+    token = environment.local.token[:6]
+    segment = Segment(host, token)
+    environment.peer = segment.add_end("peer", PEER_ADDRESS)
+    environment.end = segment.add_end("end", END_ADDRESS)
+    environment.segment = segment
+
+
+def _open_disks(environment: Environment, target: Target, emit: Callable[[Event], None]) -> None:
+    host, plan = environment.host, environment.plan
+    size = environment.disk_size
+    ours = target.directory / f"vmtax-{environment.local.token}-disk"
+    host.remove_later(ours)
+    environment.disk_directory = target.directory
+    host.run("mkdir", "-m", "700", str(ours), remedy="name another directory with --disk-dir")
+    treatments = _that_can_be(environment, target, plan.treatments()[0])
+    _check_bounds(environment, treatments)
+    if disks.wanted(treatments):
+        mark = f"vmtax-{environment.local.token[:8]}"
+        found = disks.provision(
+            host, target, ours, mark, _qemu_img(environment), treatments, size, _fresh_size(environment), emit
+        )
+        environment.disks = found
+        if environment.qemu is not None:
+            environment.impossible |= disks.why_not(found, treatments, environment.qemu)
+            if plan.give_ups:
+                possible = [treatment for treatment in treatments if treatment.name not in environment.impossible]
+                environment.features = disks.features_of(found, possible, _trying(environment, ours), emit)
+        environment.first_writes |= disks.fill_all(
+            found, lambda disk: environment.userland(disk=disk), treatments, emit
+        )
+    if "nested" in plan.layers:
+        environment.carrier_disk = RawFile.allocate(host, ours / "carrier.raw", carrier_disk_bytes(size))
+
+
+def _that_can_be(environment: Environment, target: Target, treatments: Sequence[Treatment]) -> list[Treatment]:
+    """Without those that the host lacks something for; raises CannotMeasure where none of a layer is left."""
+    lacking = disks.not_here(environment.host, target, treatments)
+    environment.impossible |= lacking
+    left = [treatment for treatment in treatments if treatment.name not in lacking]
+    if {treatment.layer for treatment in treatments} - {treatment.layer for treatment in left}:
+        raise CannotMeasure(
+            f"{environment.host.path}: {next(iter(lacking.values()))}; nothing of a layer is left to measure"
+        )
+    return left
+
+
+def _trying(environment: Environment, scratch: PurePosixPath) -> disks.Trying:
+    assert environment.qemu is not None and environment.accelerator is not None
+    guest = None
+    if environment.is_root:
+        base = probe_spec(environment.qemu, environment.placed)
+        guest = replace(base, accelerator=environment.accelerator.name, talkative=False)
+    return disks.Trying(environment.qemu, guest, environment.credentials, environment.local, scratch)
+
+
+def _check_bounds(environment: Environment, treatments: Sequence[Treatment]) -> None:
+    """Raises CannotMeasure where a bounded page cache would hold half of the disk all the same."""
+    if not any(treatment.levels.get("disk.page_cache") == "bounded" for treatment in treatments):
+        return
+    assert environment.accelerator is not None
+    needed = SHARE * GROWTH_BYTES[environment.accelerator.name]
+    if environment.disk_size < needed:
+        raise CannotMeasure(
+            f"disk.page_cache=bounded means nothing for a disk of {environment.disk_size / 2**20:.0f} MiB: what QEMU "
+            f"itself may grow by would hold it; workloads.disk.size must be {needed / 2**20:.0f} MiB or more"
+        )
+
+
+def _fresh_size(environment: Environment) -> int:
+    return max((w.parameters.fresh_bytes for w in environment.workloads if isinstance(w, Disk)), default=0)
+
+
+def _qemu_img(environment: Environment) -> tuple[str, ...]:
+    """The image's own: the host need not have one."""
+    assert environment.placed.tree is not None
+    return image_program(environment.placed.tree, "qemu-img")
