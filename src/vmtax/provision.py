@@ -87,7 +87,7 @@ def _trying(environment: Environment, scratch: PurePosixPath) -> disks.Trying:
     guest = None
     if environment.is_root:
         base = probe_spec(environment.qemu, environment.placed)
-        guest = replace(base, accelerator=environment.accelerator.name, talkative=False)
+        guest = replace(base, accelerator=environment.accelerator.name)
     return disks.Trying(environment.qemu, guest, environment.credentials, environment.local, scratch)
 
 

@@ -143,7 +143,7 @@ def _guests(
 
     def emulated() -> str:
         own = qemu if qemu.emulates_steadily else image_qemu(host, str(placed.tree))
-        guest_spec = replace(spec, accelerator="tcg", qemu=own.command, talkative=False)
+        guest_spec = replace(spec, accelerator="tcg", qemu=own.command)
         for attempt in range(1, ATTEMPTS + 1):
             try:
                 with boot(host, guest_spec, credentials, local, patience=PATIENCE) as guest:

@@ -23,7 +23,7 @@ from vmtax.storage.undo import ANY_DEVICE, DETACH, NO_GROUP, NO_POOL, UNMOUNT, W
 
 FILE_BYTES = 400 * 2**20  # sparse; XFS takes no file system below 300 MiB
 HUGE_PAGES = 4
-PATIENCE = Patience(ready=60.0, silence=20.0)
+PATIENCE = Patience(ready=40.0)
 PATTERN = ("if=/dev/urandom", "bs=64k", "count=4", "conv=fsync", "status=none")
 PEER_NAME = "vmtax-peer"  # in /etc/hosts: who answers pings behind a card with virtual functions
 FREE_ADDRESS = "10.78.0.77/24"
