@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -162,6 +164,23 @@ def agree(yes: bool, question: str = "Begin? [Y/n]") -> None:
     default = line.strip() == "" and line != "" and "[Y" in question
     if line.strip().lower() not in ("y", "yes") and not default:
         fail("not begun; nothing was changed", DONE)
+
+
+def write_file(file: Path, data: bytes) -> None:
+    """Replaced in one step: an earlier report is lost to no full disk. Raises BadUse."""
+    try:
+        if file.exists() and not file.is_file():  # a pipe, a terminal
+            file.write_bytes(data)
+            return
+        target = file.resolve()  # a link stays one
+        temporary = target.with_name(f".{target.name}.{os.getpid()}")
+        try:
+            temporary.write_bytes(data)
+            temporary.replace(target)
+        finally:
+            temporary.unlink(missing_ok=True)
+    except OSError as error:
+        raise BadUse(f"{file}: {error.strerror}; name another file with --output") from error
 
 
 def printed(renderable: Any, *, soft_wrap: bool = False) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vmtax.cli.app import AsJson, BadUse, app, complete_run, format_option, printed
+from vmtax.cli.app import AsJson, BadUse, app, complete_run, format_option, printed, write_file
 from vmtax.exits import DONE, UNDECIDED, WORSE
 from vmtax.report.change import FORMATS, renderer
 from vmtax.units import parse_percent
@@ -76,7 +76,8 @@ def compare(
             limit=limit,
         )
     if output is not None:
-        _write(output, render(change))
+        write_file(output, render(change).encode())
+        print(output)
     elif format == "terminal":
         from vmtax.report.change.terminal import render as on_terminal
 
@@ -114,14 +115,6 @@ def _calibrations(store: Store, hosts: set[str]) -> list[Experiment]:
         for entry in store.experiments()
         if entry.name == CALIBRATE and entry.state == "complete" and entry.host in hosts
     ]
-
-
-def _write(file: Path, text: str) -> None:
-    try:
-        file.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise BadUse(f"{file}: {error.strerror}; name another file with --output") from error
-    print(file)
 
 
 def _code(change: Change) -> int:

@@ -21,6 +21,7 @@ from vmtax.cli.app import (
     answer,
     app,
     printed,
+    write_file,
 )
 from vmtax.report.formats import Format, FormatError, find
 from vmtax.units import printable
@@ -177,10 +178,7 @@ def written(run: str, target: Path | None, format: str = "html", *, asked: Asked
     experiment = _loaded(run)
     mix, wish = asked.mix(experiment, wanted), asked.wish(experiment, wanted)
     file = target or Path(f"vmtax-{experiment.id}{wanted.suffix}")
-    try:
-        file.write_bytes(wanted.render(experiment, compare.of(experiment), mix, wish))
-    except OSError as error:
-        raise BadUse(f"{file}: {error.strerror}; name another file with --output") from error
+    write_file(file, wanted.render(experiment, compare.of(experiment), mix, wish))
     return file
 
 
