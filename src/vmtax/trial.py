@@ -16,6 +16,13 @@ from vmtax.workload.base import CPU_PER_OPERATION
 from vmtax.workload.boot import measured
 
 GRACE_SECONDS = 60.0  # beyond the expected length, before a command is taken for hung
+# What bubblewrap, timeout(1) in either locale, and a shell say of a program that is not there.
+NOT_THERE = (
+    "execvp {}: No such file",
+    "failed to run command ‘{}’: No such file",
+    "failed to run command '{}': No such file",
+    " {}: command not found",
+)
 BOOT = ("boot", "")  # workload and case
 LOST_SECONDS = 0.5  # a QEMU whose guest just vanished may still be ending
 SLOWDOWN = 4.0  # of a layer against the expectation, in the time limit
@@ -141,6 +148,9 @@ def _failure(outcome: Outcome, workload: Workload[Any], case: str, raw: str) -> 
     """How the command failed, in one line: its last word on stderr, or what its output says is wrong."""
     how = f"no end within {outcome.seconds:.0f} s" if outcome.timed_out else f"exit code {outcome.code}"
     words = outcome.stderr.strip().splitlines()
+    program = workload.tool.partition(" ")[0]
+    if words and any(found in words[-1] for found in (text.format(program) for text in NOT_THERE)):
+        return f"{outcome.path}: {program} is not in the image; `vmtax image build` makes one that has it"
     if words:
         return f"{outcome.path}: {how}: {words[-1]}"
     try:

@@ -26,6 +26,7 @@ from vmtax.store import Store
 from vmtax.trial import Place, Signatures, run_trial
 from vmtax.workload import BadOutput, Site, Workload
 from vmtax.workload.base import Parameters
+from vmtax.workload.disk import Disk, DiskParameters
 
 VM_ONLY = """\
 name: faults
@@ -96,6 +97,24 @@ def test_a_workload_that_fails_is_a_trial_with_its_output(
     assert found.status == "failed" and error in (found.error or "") and kept in found.raw
     assert found.disturbance is not None and found.disturbance.wall_seconds >= 0
     assert tried("echo 42", local).measurements[0].value == 42.0, "the next one works"
+
+
+def test_a_tool_that_an_image_lacks_is_named_with_its_cure(
+    local: LocalMachine, credentials: Credentials, spec: GuestSpec
+) -> None:
+    disk = Disk(DiskParameters())
+    case = disk.cases()[0]
+    with booted(local, spec, credentials, local) as guest:
+        guest.machine.run("rm", "/usr/bin/fio")
+        nowhere = ("bwrap", "--ro-bind", "/", "/", "--setenv", "PATH", "/nowhere")
+        sites = (Site(guest.machine, "vm", 2, (), "/dev/vda"), Site(local, "host", 2, nowhere, "/dev/null"))
+        for site in sites:
+            layer = Opened(site, (guest,))
+            found = run_trial(
+                Place(1, 1, "vm"), layer, disk, case, Signatures(), host=local, emulated=False, iteration=1
+            )
+            path = site.machine.path
+            assert found.error == f"{path}: fio is not in the image; `vmtax image build` makes one that has it"
 
 
 def test_a_guest_that_panics_hangs_or_is_killed_in_mid_workload(
