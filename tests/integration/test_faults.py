@@ -38,6 +38,16 @@ workloads:
   - boot
 rounds: {min: 2, max: 2}
 """
+FORMATS = """\
+name: formats
+layers: [vm]
+guest: {vcpus: 1, memory: 512MiB}
+factors: {disk.format: [raw, qcow2]}
+workloads: [{disk: {patterns: [randread-4k-qd1], size: 16MiB, seconds: 1}}]
+rounds: {min: 2, max: 2}
+"""
+INCOMPATIBLE_FEATURES = 72  # where a qcow2 header has them (QEMU's docs/interop/qcow2.txt), and the bit that QEMU sets
+CORRUPT = 2  # when it finds that metadata contradict each other
 # Mounts a small file system in a mount namespace of its own: constant text, the arguments stay arguments.
 WITH_TMPFS = 'mount -t tmpfs -o size="$1" tmpfs "$2" && shift 2 && "$@"; code=$?; df "$PWD/small" >&2; exit $code'
 
@@ -179,6 +189,24 @@ def test_qemu_killed_from_outside_costs_one_round_of_one_treatment(image: Image,
     turns = {(number, treatment.name) for number in (1, 2) for treatment in found.treatments}
     done = {(trial.round, trial.treatment) for trial in found.trials if trial.workload == "boot"}
     assert done == turns - {(failed[0].round, failed[0].treatment)}
+
+
+def test_an_image_file_that_becomes_corrupt_costs_its_own_boots_only(image: Image, own: Path) -> None:
+    (own / "p.yaml").write_text(FORMATS)
+    with under_way("run", "p.yaml", "--yes", directory=own, trials=1) as (process, token):
+        (file,) = Path("/var/tmp").glob(f"vmtax-{token}-disk/*.qcow2")
+        with file.open("r+b") as header:
+            header.seek(INCOMPATIBLE_FEATURES)
+            header.write((CORRUPT).to_bytes(8, "big"))
+        assert process.wait(200) == 0
+    with Store() as store:
+        found = store.load()
+    failed = [trial for trial in found.trials if trial.status != "ok"]
+    assert found.state == "complete" and {trial.treatment for trial in failed} == {"vm disk.format=qcow2"}
+    assert all("Image is corrupt; cannot be opened read/write" in (trial.error or trial.raw) for trial in failed)
+    raw = [trial for trial in found.trials if trial.treatment == "vm" and trial.workload == "disk"]
+    assert [trial.status for trial in raw] == ["ok", "ok"]
+    assert leftovers(token) == []
 
 
 def test_a_guest_that_the_host_has_no_memory_for(image: Image, own: Path) -> None:

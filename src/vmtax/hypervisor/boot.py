@@ -224,7 +224,8 @@ def died(path: str, process: Process, console: Console, what: str) -> BootFailed
     words = process.stderr_tail().strip()
     panicked = PANIC in console.text()
     cause = "the guest kernel panicked" if panicked else what
-    lines = [f"{path}: {cause} (QEMU's exit code: {code})"]
+    last = f": {words.splitlines()[-1]}" if words and not panicked else ""
+    lines = [f"{path}: {cause} (QEMU's exit code: {code}){last}"]
     if words:
         lines.append(words)
     lines.append(f"console:\n{console.last_lines()}")
