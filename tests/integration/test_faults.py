@@ -197,7 +197,7 @@ def test_an_image_file_that_becomes_corrupt_costs_its_own_boots_only(image: Imag
         (file,) = Path("/var/tmp").glob(f"vmtax-{token}-disk/*.qcow2")
         with file.open("r+b") as header:
             header.seek(INCOMPATIBLE_FEATURES)
-            header.write((CORRUPT).to_bytes(8, "big"))
+            header.write(CORRUPT.to_bytes(8, "big"))
         assert process.wait(200) == 0
     with Store() as store:
         found = store.load()
