@@ -59,6 +59,8 @@ class Lab:
         self.other_facts: Json = {}  # of the second host, where they differ
         self.root_on = {"host", "other"}  # roles of the hosts on which we are root
         self.emulating: set[str] = set()  # QEMU programs, or machine paths, whose guests are emulated
+        self.impossible: dict[str, str] = {}  # treatments, found out when disks are made
+        self.provisioned = 0  # how often anything was set up on a host
         self.watched: list[str] = []  # paths of the hosts, in the order in which treatments were opened
 
     def examine(
@@ -93,6 +95,10 @@ class Lab:
         tcg = {name, environment.host.path} & self.emulating
         environment.qemu = Qemu((name,), "10.0.0", f"QEMU of {name}")
         environment.accelerator = Accelerator("tcg" if tcg else "kvm", "no guest boots on it" if tcg else "tried")
+
+    def provision(self, environment: Environment, emit: Any) -> None:
+        self.provisioned += 1
+        environment.impossible |= self.impossible
 
     def hosts(self) -> Hosts:
         other = self.interleave_with
@@ -140,7 +146,7 @@ class Lab:
     def _carried_out(self, action: Callable[[Store], str]) -> Experiment:
         facts = {"read_facts": lambda machine: self.facts_of(machine.path)}
         here = {"opened": self.layer, **facts}
-        there = {**facts, "examine": self.examine, "choose_hypervisor": self.choose, "provision": lambda *_: None}
+        there = {**facts, "examine": self.examine, "choose_hypervisor": self.choose, "provision": self.provision}
         with mock.patch.multiple(runner, **here), mock.patch.multiple(interleave, **there), self.store as store:
             try:
                 action(store)

@@ -56,18 +56,17 @@ class EnvironmentOptions:
             "disk_devices": list(target.devices),
             "disk_group": target.group,
             "disk_pool": target.pool,
-            "erase": sorted(target.erase),
             "interleave_with": self.interleave_with,
         }
 
     @staticmethod
     def from_json(data: Json) -> EnvironmentOptions:
+        """What a run is gone on with: never with leave to erase, for what the run made is undone by now."""
         target = Target(
             PurePosixPath(data.get("disk_directory", DISK_DIRECTORY)),
             tuple(data.get("disk_devices", ())),
             data.get("disk_group"),
             data.get("disk_pool"),
-            frozenset(data.get("erase", ())),
         )
         return EnvironmentOptions(data.get("qemu"), target, data.get("interleave_with"))
 
@@ -97,7 +96,7 @@ class Environment:
     peer: str | None = None  # network namespace of the other end
     disks: Disks | None = None  # of host and VM
     carrier_disk: RawFile | None = None
-    disk_directory: PurePosixPath | None = None  # where the disks under test lie; None where none is asked for
+    target: Target = field(default_factory=Target)  # where the disks under test are to lie
     # Set when its file system is made and the nested disk filled; two QEMUs of one host share disk and event.
     carrier_ready: threading.Event = field(default_factory=threading.Event)
     first_writes: dict[str, FirstWrite] = field(default_factory=dict)  # layer or kind of disk -> how it came to be
@@ -228,6 +227,7 @@ def examine(
         cpus=_cpus(host, plan.guest.vcpus),
         is_root=is_root(host),
         host_emulated=below["emulated_cpu"] is True,
+        target=options.target,
     )
     if (note := note_of_below(below)) is not None:
         environment.notes.append(note)

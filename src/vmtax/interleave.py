@@ -15,7 +15,7 @@ from vmtax.event import Event, Notice, Step
 from vmtax.hypervisor.qemu import DEFAULT
 from vmtax.image.cache import Image
 from vmtax.machine import Machine
-from vmtax.meter.disk import disk_facts
+from vmtax.meter.disk import disk_facts, named_disks
 from vmtax.meter.facts import differences, read_facts
 from vmtax.plan import Plan
 from vmtax.plan_rules import host as checked_host
@@ -30,7 +30,7 @@ TOLD = (
     *("cpu_model", "microcode", "sockets", "cores", "threads_per_core", "cpus_online", "smt_active", "cpus_allowed"),
     *("cgroup_cpu_limit", "mitigations", "governor", "turbo", "max_frequency_hz", "frequency_limit_hz", "numa_nodes"),
     *("memory_bytes", "thp_enabled", "kernel_release", "kernel_version", "kernel_command_line", "os", "hypervisor"),
-    *("clocksource", "qemu.text", "disk.file_system", "disk.stack", "disk.disks"),
+    *("clocksource", "qemu.text", "disk.file_system", "disk.stack", "disk.disks", "disk.named"),
 )
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 # The path that a shell would start it by: constant text, the name stays an argument.
@@ -63,21 +63,27 @@ def why_not(plan: Plan, options: EnvironmentOptions) -> str | None:
 
 
 def set_up(
-    hosts: Hosts, plan: Plan, image: Image, emit: Callable[[Event], None], options: EnvironmentOptions
+    hosts: Hosts,
+    plan: Plan,
+    image: Image,
+    emit: Callable[[Event], None],
+    options: EnvironmentOptions,
+    check: Callable[[Environments], None] = lambda environments: None,
 ) -> Environments:
     """Set up what the plan needs, on every side; the hosts' guards undo it.
 
-    Raises CannotMeasure, also where the sides are unlike, and what the parts raise; nothing slow is done before that.
+    Raises CannotMeasure, also where the sides are unlike, what the parts raise, and what `check` does when the hosts
+    are known and nothing is made yet; nothing slow is done before that.
     """
     other = options.interleave_with
     if other is None:
-        own = examine(hosts.local, hosts.host, plan, image, emit, options)
-        provision(own, emit, options)
-        sides = [own]
+        sides = [examine(hosts.local, hosts.host, plan, image, emit, options)]
     elif hosts.other is not None:
         sides = _two_hosts(hosts, hosts.other, plan, image, emit, options)
     else:
         sides = _two_qemus(hosts, other, plan, image, emit, options)
+    check({side.side: side for side in sides})
+    sides = list(_provisioned(sides, emit))
     for side, note in zip(sides, _notes(sides), strict=True):
         side.notes = note
         for text in note:
@@ -90,13 +96,10 @@ def _two_hosts(
 ) -> list[Environment]:
     if hosts.host.read_text(BOOT_ID) == other.read_text(BOOT_ID):
         raise CannotMeasure(f"{other.path} is the machine that {plan.host} is: interleave with another, or with a QEMU")
-    tell = _telling(emit, other.path)
     own = examine(hosts.local, hosts.host, plan, image, emit, options)
-    theirs = examine(hosts.local, other, own.plan, image, tell, options, own.credentials)
+    theirs = examine(hosts.local, other, own.plan, image, _telling(emit, other.path), options, own.credentials)
     theirs.side = other.path
     refuse_unlike(own, theirs)
-    provision(own, emit, options)
-    provision(theirs, tell, options)
     return [own, theirs]
 
 
@@ -111,10 +114,23 @@ def _two_qemus(
     if _which(own.host, own.qemu.command[0]) == _which(own.host, program):
         raise CannotMeasure(f"{program} is the QEMU that the plan is measured with: name another, or a host")
     refuse_unlike(own, theirs)
+    return [own, theirs]
+
+
+def _provisioned(sides: Sequence[Environment], emit: Callable[[Event], None]) -> Iterator[Environment]:
+    """A second QEMU has what was set up for the first."""
+    own = sides[0]
     examined = len(own.notes)
-    provision(own, emit, options)
-    notes = [*theirs.notes, *own.notes[examined:]]
-    return [own, dataclasses.replace(own, side=program, qemu=theirs.qemu, accelerator=theirs.accelerator, notes=notes)]
+    provision(own, emit)
+    yield own
+    for theirs in sides[1:]:
+        if theirs.second_qemu:
+            notes = [*theirs.notes, *own.notes[examined:]]
+            qemu, accelerator = theirs.qemu, theirs.accelerator
+            yield dataclasses.replace(own, side=theirs.side, qemu=qemu, accelerator=accelerator, notes=notes)
+        else:
+            provision(theirs, _telling(emit, theirs.side))
+            yield theirs
 
 
 def refuse_unlike(own: Environment, theirs: Environment) -> None:
@@ -164,8 +180,11 @@ def _facts_of_host(environment: Environment) -> Json:
     facts["cpus_measured"] = environment.cpus
     facts["measured_as_root"] = environment.is_root
     facts |= _facts_of_qemu(environment)
-    if environment.disk_directory is not None:
-        facts["disk"] = disk_facts(environment.host, environment.disk_directory)
+    if environment.wants("disk"):
+        target = environment.target
+        facts["disk"] = disk_facts(environment.host, target.directory)
+        if named := named_disks(environment.host, target.devices, target.group, target.pool):
+            facts["disk"]["named"] = named
         if environment.features:
             facts["disk"]["features"] = environment.features
     return facts

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import PurePosixPath
 
 from vmtax import disks
-from vmtax.environment import CannotMeasure, Environment, EnvironmentOptions, carrier_disk_bytes
+from vmtax.environment import CannotMeasure, Environment, carrier_disk_bytes
 from vmtax.event import Event
 from vmtax.hypervisor.accelerator import probe_spec
 from vmtax.hypervisor.qemu import image_program
@@ -18,14 +18,14 @@ from vmtax.storage.page_cache import GROWTH_BYTES, SHARE
 from vmtax.workload.disk import Disk
 
 
-def provision(environment: Environment, emit: Callable[[Event], None], options: EnvironmentOptions) -> None:
+def provision(environment: Environment, emit: Callable[[Event], None]) -> None:
     """Set up the networks and disks that the plan needs; the host's guard undoes it."""
     if not environment.is_root:
         environment.notes.append("The host's caches stay warm, because dropping them needs root there.")
     if environment.wants("net"):
         _open_network(environment)
     if environment.wants("disk"):
-        _open_disks(environment, options.target, emit)
+        _open_disks(environment, emit)
 
 
 def _open_network(environment: Environment) -> None:
@@ -43,12 +43,11 @@ def _open_network(environment: Environment) -> None:
     environment.segment = segment
 
 
-def _open_disks(environment: Environment, target: Target, emit: Callable[[Event], None]) -> None:
-    host, plan = environment.host, environment.plan
+def _open_disks(environment: Environment, emit: Callable[[Event], None]) -> None:
+    host, plan, target = environment.host, environment.plan, environment.target
     size = environment.disk_size
     ours = target.directory / f"vmtax-{environment.local.token}-disk"
     host.remove_later(ours)
-    environment.disk_directory = target.directory
     host.run("mkdir", "-m", "700", str(ours), remedy="name another directory with --disk-dir")
     treatments = _that_can_be(environment, target, plan.treatments()[0])
     _check_bounds(environment, treatments)

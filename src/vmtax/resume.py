@@ -19,7 +19,7 @@ from vmtax.units import format_duration
 SAME = (
     *("cpu_model", "microcode", "mitigations", "smt_active", "governor", "turbo"),
     *("kernel_release", "kernel_command_line", "cpus_measured", "measured_as_root"),
-    *("image.identity", "qemu.version", "accelerator.name", "disk.device"),
+    *("image.identity", "qemu.version", "accelerator.name", "disk.device", "disk.named"),
 )
 
 
@@ -89,6 +89,16 @@ def refuse_other_host(experiment: Experiment, facts_by_path: Mapping[str, Json])
             f"{experiment.id} cannot be gone on with, its rounds would be of unlike things: {'; '.join(differing)}; "
             "undo the change, or start a new run"
         )
+
+
+def refuse_impossible(experiment: Experiment, impossible: Mapping[str, str]) -> None:
+    """Raises CannotResume where a treatment of the experiment cannot be here any more; `impossible`: name -> why."""
+    for treatment in experiment.treatments:
+        why = impossible.get(treatment.repeats or treatment.name)
+        if why is not None:
+            raise CannotResume(
+                f"{experiment.id} cannot be gone on with: {treatment.name}: {why}; mend that, or run anew"
+            )
 
 
 def image_of(experiment: Experiment) -> str | None:

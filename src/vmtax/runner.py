@@ -30,7 +30,7 @@ from vmtax.pace import Pace
 from vmtax.plan import Plan
 from vmtax.plan_advice import fit_rounds
 from vmtax.result import Boot, Comparison, Experiment, Json, Treatment, Trial
-from vmtax.resume import Before, refuse_other_host, resumable, resumed_note, same_boot
+from vmtax.resume import Before, refuse_impossible, refuse_other_host, resumable, resumed_note, same_boot
 from vmtax.sides import both
 from vmtax.stopping import count
 from vmtax.store import Store, StoreError
@@ -107,7 +107,7 @@ def run(hosts: Hosts, plan: Plan, image: Image, store: Store, options: Options, 
     environments = interleave.set_up(hosts, plan, image, emit, options.environment)
     plan = environments[""].plan  # as it can be measured here
     facts = interleave.host_facts(environments)
-    impossible = {name: why for side in environments.values() for name, why in side.impossible.items()}
+    impossible = impossible_in(environments)
     treatments = both(plan.entries(impossible), options.environment.interleave_with)
     experiment = _experiment(store, plan, treatments, options)
     store.begin(experiment)
@@ -125,10 +125,14 @@ def resume(hosts: Hosts, id: str, image: Image, store: Store, emit: Emit) -> str
     """Finish the experiment that was stopped; no trial that it has is repeated. Raises CannotResume, and as `run`."""
     clock = time.monotonic()
     plan, options = resumable(store.load(id))
-    environments = interleave.set_up(hosts, plan, image, emit, options)
-    facts = interleave.host_facts(environments)
     experiment = store.load(id, with_raw=True)
-    refuse_other_host(experiment, facts)
+
+    def check(examined: interleave.Environments) -> None:
+        refuse_other_host(experiment, interleave.host_facts(examined))
+
+    environments = interleave.set_up(hosts, plan, image, emit, options, check)
+    refuse_impossible(experiment, impossible_in(environments))
+    facts = interleave.host_facts(environments)
     store.resume(experiment.id)
     active = Run(
         *(experiment.id, plan, environments, experiment.treatments, store, emit, _seed(plan, experiment)),
@@ -144,6 +148,11 @@ def resume(hosts: Hosts, id: str, image: Image, store: Store, emit: Emit) -> str
         _keep_host_facts(active, facts)
         _rounds(active, Pace(setup_seconds=time.monotonic() - clock), clock)
     return experiment.id
+
+
+def impossible_in(environments: interleave.Environments) -> dict[str, str]:
+    """Treatments that cannot be on some side -> why."""
+    return {name: why for side in environments.values() for name, why in side.impossible.items()}
 
 
 @contextlib.contextmanager

@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 
 from tests.fake_lab import PLAN, SEVEN, Lab, bench
+from vmtax.environment import EnvironmentOptions
 from vmtax.event import RoundFinished, TrialFinished
 from vmtax.hypervisor import BootFailed
 from vmtax.machine import MachineLost
 from vmtax.machine.fake import Reply
 from vmtax.result import Trial
 from vmtax.resume import CannotResume
-from vmtax.storage import FirstWrite
+from vmtax.storage import FirstWrite, Target
 from vmtax.store import StoreError
 
 
@@ -202,6 +203,24 @@ def test_another_host_is_no_place_to_go_on(lab: Callable[..., Lab], change: dict
     with pytest.raises(CannotResume, match=words):
         made.resume()
     assert made.experiment.state == "interrupted", "it is still as it was"
+    assert made.provisioned == 1, "nothing is made on it"
+
+
+def test_what_cannot_be_any_more_is_told_where_it_is_gone_on_with(lab: Callable[..., Lab]) -> None:
+    made = lab(SEVEN, stopped_in_round(4))
+    with pytest.raises(KeyboardInterrupt):
+        made.run()
+    made.impossible = {"vm": "qcow2 is gone"}
+    with pytest.raises(CannotResume, match="cannot be gone on with: vm: qcow2 is gone"):
+        made.resume()
+    made.impossible = {}
+    assert made.resume().state == "complete"
+
+
+def test_leave_to_erase_is_not_kept() -> None:
+    options = EnvironmentOptions(target=Target(devices=("/dev/sdb",), erase=frozenset({"/dev/sdb"})))
+    kept = EnvironmentOptions.from_json(options.to_json()).target
+    assert kept.devices == ("/dev/sdb",) and kept.erase == frozenset()
 
 
 def test_only_what_was_stopped_is_gone_on_with(lab: Callable[..., Lab]) -> None:

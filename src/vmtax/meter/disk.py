@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -15,6 +15,8 @@ from vmtax.result import Json
 FINDMNT = ("findmnt", "--json", "--bytes", "--nofsroot", "--output", "TARGET,SOURCE,FSTYPE,OPTIONS,AVAIL", "--target")
 # --inverse: from the given device down to the disks; what it stands on is in "children".
 LSBLK = ("lsblk", "--json", "--bytes", "--inverse", "--output", "KNAME,TYPE,MODEL,ROTA,SCHED,SIZE,LOG-SEC,PHY-SEC,TRAN")
+
+ITSELF = ("lsblk", "--json", "--bytes", "--nodeps", "--output", "TYPE,MODEL,SERIAL,WWN,SIZE,ROTA,TRAN")
 
 
 def disk_facts(machine: Reader, directory: PurePosixPath | str) -> Json:
@@ -30,7 +32,8 @@ def disk_facts(machine: Reader, directory: PurePosixPath | str) -> Json:
       size_bytes, logical_sector_bytes, physical_sector_bytes                               lsblk
       write_cache: "write back" or "write through"        /sys/class/block/NAME/queue/write_cache
     A run adds `first_write`: layer -> how its disk under test came to be, a storage.FirstWrite; and, where its plan
-    wants it, `features`: treatment -> list of what its disk can do, a storage.features.Feature each.
+    wants it, `features`: treatment -> list of what its disk can do, a storage.features.Feature each; and `named`, see
+    `named_disks`, where the disks under test do not lie in the directory alone.
     """
     facts = parse_findmnt(machine.try_run(*FINDMNT, str(directory)).stdout)
     device = facts["device"]
@@ -44,6 +47,34 @@ def disk_facts(machine: Reader, directory: PurePosixPath | str) -> Json:
         **facts,
         "stack": list(dict.fromkeys(row["type"] for row in rows if row["type"])),
         "disks": [_disk(row) | {"write_cache": caches.get(_write_cache(row["name"]))} for row in disks],
+    }
+
+
+def named_disks(machine: Reader, devices: Sequence[str], group: str | None, pool: str | None) -> Json:
+    """What the user named for the disks under test -> its devices, by facts that stay when their names change.
+
+    type, model, serial, wwn, transport: text; size_bytes; rotational: bool                 lsblk
+    """
+    found = {device: [device] for device in devices}
+    if group is not None:
+        found[group] = machine.try_run("vgs", "--noheadings", "--options", "pv_name", group).stdout.split()
+    if pool is not None:
+        listed = machine.try_run("zpool", "list", "-vHPL", "-o", "name", pool.partition("/")[0]).stdout.split()
+        found[pool] = [word for word in listed if word.startswith("/dev/")]
+    return {name: [_itself(machine, path) for path in sorted(paths)] for name, paths in found.items()}
+
+
+def _itself(machine: Reader, device: str) -> Json:
+    rows = _rows(machine.try_run(*ITSELF, device).stdout, "blockdevices")
+    row = rows[0] if rows else {}
+    return {
+        "type": _text(row.get("type")),
+        "model": _text(row.get("model")),
+        "serial": _text(row.get("serial")),
+        "wwn": _text(row.get("wwn")),
+        "transport": _text(row.get("tran")),
+        "size_bytes": whole(row.get("size")),
+        "rotational": switch(row.get("rota")),
     }
 
 
