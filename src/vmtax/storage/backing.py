@@ -12,7 +12,18 @@ from vmtax.machine import Machine, Undoing
 from vmtax.storage.file import StorageError
 from vmtax.storage.ground import MIB, RAIDZ_DISKS, Area, Ground, Target
 from vmtax.storage.image import create_image
-from vmtax.storage.undo import ANY_DEVICE, ITS_DEVICES, NO_DATASET, NO_GROUP, NO_POOL, NO_VOLUME, UNMOUNT, WAIT_FOR
+from vmtax.storage.undo import (
+    ANY_DEVICE,
+    ITS_DEVICES,
+    NO_DATASET,
+    NO_DATASET_OF_YOURS,
+    NO_GROUP,
+    NO_POOL,
+    NO_VOLUME,
+    NO_VOLUME_OF_YOURS,
+    UNMOUNT,
+    WAIT_FOR,
+)
 from vmtax.units import format_room, parse_bytes
 
 Key = tuple[tuple[str, str], ...]
@@ -236,7 +247,8 @@ class Provisioner:
     def _volume(self, name: str, *how: str) -> tuple[str, Undoing]:
         """A logical volume: its device, and how it goes again."""
         group, lvm = self._group
-        undoing = self.machine.undo_later(*NO_VOLUME, f"{group}/{name}", *lvm, lasting=True)
+        gone = NO_VOLUME if self.ground.target.group is None else NO_VOLUME_OF_YOURS
+        undoing = self.machine.undo_later(*gone, f"{group}/{name}", *lvm, lasting=True)
         # No question about old signatures: whatever stood there was erased with permission.
         self.machine.run("lvcreate", "-q", *lvm, "-y", *how, "-n", name, group)
         return f"/dev/{group}/{name}", undoing
@@ -252,7 +264,7 @@ class Provisioner:
         machine, mark = self.machine, self.ground.mark
         if name == "zfs" and self.ground.target.pool is not None:
             parent = f"{self.ground.target.pool}/{mark}"
-            machine.undo_later(*NO_DATASET, parent, lasting=True)
+            machine.undo_later(*NO_DATASET_OF_YOURS, parent, lasting=True)
             machine.run("zfs", "create", "-o", "mountpoint=none", parent)
         else:
             parent = f"{mark}-{name}"

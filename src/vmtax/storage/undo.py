@@ -1,6 +1,7 @@
 """How what a disk lies on is taken away again.
 
-Constant texts, names stay arguments; each succeeds where there is nothing to undo.
+Constant texts, names stay arguments; each succeeds where there is nothing to undo. What lies in something of the user's
+(a pool, a group, a device) that is not there just now may well be there still: that is a failure, and stays listed.
 """
 
 from __future__ import annotations
@@ -27,14 +28,25 @@ ANY_DEVICE = ("--config", f"devices/use_devicesfile=0 {NO_THIN_CHECK}")
 ITS_DEVICES = ("--config", NO_THIN_CHECK)
 NO_GROUP = _until_gone('vgs "$@" "$name"', 'vgremove -q -f -y "$@" "$name"', "name=$1; shift; ")
 NO_VOLUME = _until_gone('lvs "$@" "$name"', 'lvremove -q -f -y "$@" "$name"', "name=$1; shift; ")
+NO_VOLUME_OF_YOURS = _until_gone(
+    'lvs "$@" "$name"',
+    'lvremove -q -f -y "$@" "$name"',
+    'name=$1; shift; vgs "$@" "${name%%/*}" >/dev/null 2>&1 '
+    '|| { echo "volume group ${name%%/*}, with $name in it, is not there" >&2; exit 1; }; ',
+)
 NO_POOL = _until_gone('zpool list "$1"', 'zpool destroy -f "$1"')
 NO_DATASET = _until_gone('zfs list "$1"', 'zfs destroy -r -f "$1"')
+NO_DATASET_OF_YOURS = _until_gone(
+    'zfs list "$1"',
+    'zfs destroy -r -f "$1"',
+    'zpool list "${1%%/*}" >/dev/null 2>&1 || { echo "pool ${1%%/*}, with $1 in it, is not there" >&2; exit 1; }; ',
+)
 # Partitions, and whatever stands in them and at both ends of the device: it was ours to use, and is empty again.
 # Known by the label we gave its table, whose partitions are named after the run, and which goes last.
 NO_PARTITIONS = (
     *("sh", "-c"),
     # Not by the name it has from udev: partx knows only the kernel's.
-    'device=$(realpath -e "$1" 2>/dev/null) || exit 0; '
+    'device=$(realpath -e "$1") || exit 1; '
     'is_ours() { sfdisk -d "$device" 2>/dev/null | grep -qF "name=\\"$1-"; }; '
     'is_ours "$2" || exit 0; '
     'parts() { lsblk -lnpo NAME,TYPE "$device" | sed -n "s/ *part$//p"; }; '
