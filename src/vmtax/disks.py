@@ -26,6 +26,7 @@ from vmtax.storage import (
     check_free,
     fill,
     fill_image,
+    page_cache,
 )
 from vmtax.storage.absent import Absent
 from vmtax.storage.backing import describe
@@ -91,6 +92,9 @@ def not_here(machine: Machine, target: Target, treatments: Sequence[Treatment]) 
     """Treatments, the host's too, for whose disk the machine lacks something, each with what and its cure."""
     asked = Absent(machine, target)
     found: dict[str, str] = {}
+    bounded = [treatment.name for treatment in treatments if treatment.levels.get("disk.page_cache") == "bounded"]
+    if bounded and (reason := page_cache.why_not(machine)) is not None:
+        found |= dict.fromkeys(bounded, reason)
     for levels, users in wanted(treatments).items():
         reason = asked.why(dict(levels))
         if reason is not None:

@@ -13,6 +13,7 @@ from typing import Literal, cast
 from vmtax import disks
 from vmtax.environment import CARRIER_MEMORY_BYTES, CannotMeasure, Environment
 from vmtax.hypervisor import BootFailed, Drive, Guest, GuestSpec, boot
+from vmtax.hypervisor.spec import BY_SERIAL, DATA_ID, FRESH_ID
 from vmtax.image.place import IN_GUEST, Placed
 from vmtax.machine import Machine, MachineLost
 from vmtax.meter.clock import Watch
@@ -34,6 +35,7 @@ NESTED_DISK = f"{CARRIER_MOUNT}/disk.raw"
 _numbers = itertools.count(1)
 SETTLE_SECONDS = 1.0  # after a boot, before anything is measured
 # Loads what carrying takes: taps, and KVM for whatever CPU the carrier has. Constant text.
+DISK_SECONDS = 20.0  # until a guest has found all its disks: most are there when it is ready
 LOAD_MODULES = "modprobe -q tun; modprobe -q kvm_amd || modprobe -q kvm_intel; test -c /dev/kvm"
 
 
@@ -226,15 +228,31 @@ def _guest_site(environment: Environment, layer: str, guest: Guest) -> Site:
     elif guest.spec.forwards:
         guest.machine.start("iperf3", "--server", "--port", str(PORT))
         link = Link(environment.host, environment.userland(), "127.0.0.1", guest.ports[PORT], at_peer=True)
+    disk, fresh = _disks(guest)
     return Site(
         machine=guest.machine,
         layer=layer,
         vcpus=guest.spec.vcpus,
         prefix=(),
-        disk=guest.spec.data_device,
-        fresh_disk=guest.spec.fresh_device,
+        disk=disk,
+        fresh_disk=fresh,
         link=link,
     )
+
+
+def _disks(guest: Guest) -> tuple[str | None, str | None]:
+    """What the guest calls the disk under test and the one that was never written. Raises BootFailed."""
+    if guest.spec.fresh is None:
+        return guest.spec.data_device, None
+    deadline = time.monotonic() + DISK_SECONDS
+    while True:
+        rows = (line.split() for line in guest.machine.run(*BY_SERIAL).splitlines())
+        found = {row[1]: f"/dev/{row[0]}" for row in rows if len(row) == 2}
+        if {DATA_ID, FRESH_ID} <= found.keys():
+            return found[DATA_ID], found[FRESH_ID]
+        if time.monotonic() > deadline:
+            raise BootFailed(f"{guest.path}: not all of its disks came up; it sees {', '.join(found) or 'none'}")
+        time.sleep(0.5)
 
 
 def _mount_carrier_disk(environment: Environment, carrier: Machine) -> None:

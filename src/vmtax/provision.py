@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import PurePosixPath
 
@@ -58,7 +58,7 @@ def _open_disks(environment: Environment, emit: Callable[[Event], None]) -> None
         )
         environment.disks = found
         if environment.qemu is not None:
-            environment.impossible |= disks.why_not(found, treatments, environment.qemu)
+            _refuse_none_left(environment, treatments, disks.why_not(found, treatments, environment.qemu))
             if plan.give_ups:
                 possible = [treatment for treatment in treatments if treatment.name not in environment.impossible]
                 environment.features = disks.features_of(found, possible, _trying(environment, ours), emit)
@@ -72,13 +72,20 @@ def _open_disks(environment: Environment, emit: Callable[[Event], None]) -> None
 def _that_can_be(environment: Environment, target: Target, treatments: Sequence[Treatment]) -> list[Treatment]:
     """Without those that the host lacks something for; raises CannotMeasure where none of a layer is left."""
     lacking = disks.not_here(environment.host, target, treatments)
-    environment.impossible |= lacking
-    left = [treatment for treatment in treatments if treatment.name not in lacking]
-    if {treatment.layer for treatment in treatments} - {treatment.layer for treatment in left}:
-        raise CannotMeasure(
-            f"{environment.host.path}: {next(iter(lacking.values()))}; nothing of a layer is left to measure"
-        )
-    return left
+    _refuse_none_left(environment, treatments, lacking)
+    return [treatment for treatment in treatments if treatment.name not in lacking]
+
+
+def _refuse_none_left(environment: Environment, treatments: Sequence[Treatment], impossible: Mapping[str, str]) -> None:
+    """Note what cannot be; raises CannotMeasure where of a layer nothing else is left."""
+    environment.impossible |= impossible
+    left = {treatment.layer for treatment in treatments if treatment.name not in impossible}
+    for treatment in treatments:
+        if treatment.layer not in left:
+            raise CannotMeasure(
+                f"{environment.host.path}: {impossible[treatment.name]}; nothing of layer {treatment.layer} is left to "
+                "measure: lay the disks elsewhere with --disk-dir, or name another level in the plan"
+            )
 
 
 def _trying(environment: Environment, scratch: PurePosixPath) -> disks.Trying:

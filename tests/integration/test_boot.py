@@ -8,9 +8,10 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 from tests.integration.conftest import booted
-from vmtax.hypervisor import BootFailed, Credentials, GuestSpec, boot, choose
+from vmtax.hypervisor import BootFailed, Credentials, Drive, GuestSpec, boot, choose
 from vmtax.hypervisor.boot import Patience
 from vmtax.image.place import IN_GUEST
+from vmtax.layer import _disks
 from vmtax.machine import CommandFailed, MachineLost
 from vmtax.machine.local import LocalMachine
 from vmtax.meter import below
@@ -115,3 +116,18 @@ def test_qemu_that_dies_at_start_tells_why(local: LocalMachine, credentials: Cre
         boot(local, replace(spec, kernel="/nowhere/vmlinux"), credentials, local),
     ):
         pass
+
+
+@pytest.mark.parametrize("bus", ["sata", "nvme"])
+def test_two_disks_of_one_bus_are_told_apart(
+    bus: str, shared_local: LocalMachine, credentials: Credentials, spec: GuestSpec, tmp_path: Path
+) -> None:
+    """Linux looks at them at the same time: on SATA the second was /dev/sda in one boot of one."""
+    sizes = {name: size * 2**20 for name, size in (("data", 64), ("fresh", 32))}
+    for name, size in sizes.items():
+        with (tmp_path / name).open("wb") as file:
+            file.truncate(size)
+    data, fresh = (Drive(str(tmp_path / name), bus=bus, cache="writeback", aio="threads") for name in sizes)
+    with booted(shared_local, replace(spec, data=data, fresh=fresh), credentials, shared_local) as guest:
+        found = _disks(guest)
+        assert [int(guest.machine.run("blockdev", "--getsize64", str(disk))) for disk in found] == [*sizes.values()]

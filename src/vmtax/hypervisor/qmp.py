@@ -60,6 +60,7 @@ class Qmp:
     def __init__(self, process: Pipes, timeout: float) -> None:
         """Wait for the greeting; raises QmpError when QEMU ends or says nothing within `timeout` seconds."""
         self._process = process
+        self._id = 0
         self.events: deque[dict[str, Any]] = deque(maxlen=100)  # those that came before the newest answer
         self._messages: queue.Queue[dict[str, Any] | None] = queue.Queue()
         threading.Thread(target=self._read, name="qmp", daemon=True).start()
@@ -88,13 +89,17 @@ class Qmp:
 
     def execute(self, command: str, timeout: float = 10.0, **arguments: object) -> Any:
         """Run one command and return what it returned; raises QmpError."""
-        text = json.dumps({"execute": command, "arguments": {k.replace("_", "-"): v for k, v in arguments.items()}})
+        self._id += 1
+        words = {k.replace("_", "-"): v for k, v in arguments.items()}
+        text = json.dumps({"execute": command, "arguments": words, "id": self._id})
         try:
             self._process.stdin.write(text.encode() + b"\n")
             self._process.stdin.flush()
         except (OSError, ValueError) as error:
             raise QmpError(f"QEMU is gone: {error}") from error
         message = self._next("return", timeout)
+        while message.get("id", self._id) != self._id:  # of a command that was given up
+            message = self._next("return", timeout)
         if "error" in message:
             raise QmpError(f"QEMU refused {command}: {message['error'].get('desc')}")
         return message["return"]

@@ -14,10 +14,14 @@ FRESH_ID = "fresh"
 THREAD_ID = "thread"
 CONTROLLER_ID = "scsi"
 READY = "vmtax: ready"  # what the guest's init prints when sshd listens
-# Where Linux finds a data disk, and the fresh one, that are no virtio disks: those share their letters with the root
-# image and its layers.
-_SCSI = ("/dev/sda", "/dev/sdb")
-DATA_DEVICES = {"virtio-scsi": _SCSI, "ide": _SCSI, "sata": _SCSI, "nvme": ("/dev/nvme0n1", "/dev/nvme1n1")}
+# Where Linux finds a data disk that is no virtio disk: those share their letters with the root image and its layers.
+DATA_DEVICES = {"virtio-scsi": "/dev/sda", "ide": "/dev/sda", "sata": "/dev/sda", "nvme": "/dev/nvme0n1"}
+# Run in a guest: a line for each disk, the kernel's name and the serial number, which is the name of its drive.
+BY_SERIAL = (
+    *("sh", "-c"),
+    "for file in /sys/block/sd?/device/vpd_pg80 /sys/block/nvme*/device/serial /sys/block/vd*/serial; do "
+    'test -r "$file" && disk=${file#/sys/block/} && echo "${disk%%/*} $(tr -dc a-z < "$file")"; done; true',
+)
 DATA_MODULES = {
     "virtio": (),
     "virtio-scsi": ("virtio_scsi", "sd_mod"),
@@ -112,20 +116,13 @@ class GuestSpec:
 
     @property
     def data_device(self) -> str | None:
-        """What the guest calls its data disk; None where it has none."""
-        return self._device(self.data, 0)
+        """What the guest calls its data disk where that is the only one of its bus; None where it has none.
 
-    @property
-    def fresh_device(self) -> str | None:
-        """What the guest calls the disk that was never written, which is the next one; None where it has none."""
-        return self._device(self.fresh, 1)
-
-    def _device(self, drive: Drive | None, number: int) -> str | None:
-        if drive is None:
+        Two of a bus may change places: Linux looks at them at the same time. `BY_SERIAL` tells them apart.
+        """
+        if self.data is None:
             return None
-        if drive.bus in DATA_DEVICES:
-            return DATA_DEVICES[drive.bus][number]
-        return _virtio_disk(1 + len(self.layers) + number)
+        return DATA_DEVICES.get(self.data.bus) or _virtio_disk(1 + len(self.layers))
 
 
 def _virtio_disk(number: int) -> str:

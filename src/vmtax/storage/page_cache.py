@@ -28,6 +28,16 @@ REMOVE = (
 )
 
 
+def why_not(machine: Machine) -> str | None:
+    """Why no page cache can be bounded there, with the cure; None where it can."""
+    if machine.succeeds(*HIERARCHY):
+        return None
+    return (
+        "disk.page_cache=bounded takes memory cgroups, which are not there, or not on for children of the root: "
+        "`echo +memory > /sys/fs/cgroup/cgroup.subtree_control`"
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Bound:
     """One cgroup on one machine."""
@@ -40,13 +50,9 @@ class Bound:
     @staticmethod
     def make(machine: Machine, name: str) -> Bound:
         """An empty one, without a limit yet. Raises StorageError where there are no memory cgroups for us."""
-        found = machine.try_run(*HIERARCHY)
-        if not found.ok:
-            raise StorageError(
-                f"{machine.path}: disk.page_cache=bounded takes memory cgroups, which are not there, or not on for "
-                "children of the root (`cat /sys/fs/cgroup/cgroup.subtree_control`); leave that level out"
-            )
-        root, limit = found.stdout.split()
+        if (reason := why_not(machine)) is not None:
+            raise StorageError(f"{machine.path}: {reason}")
+        root, limit = machine.run(*HIERARCHY).split()
         directory = PurePosixPath(root) / name
         undoing = machine.undo_later(*REMOVE, str(directory))
         machine.run("mkdir", str(directory), remedy="memory cgroups take root")
