@@ -123,12 +123,18 @@ def lsblk(*rows: Mapping[str, object]) -> str:
 
 
 def device(
-    *rows: Mapping[str, object], signatures: str = "", zeros: bool = True, claim: Reply | str = "", kind: str = "disk"
+    *rows: Mapping[str, object],
+    signatures: str = "",
+    of_part: str = "",
+    zeros: bool = True,
+    claim: Reply | str = "",
+    kind: str = "disk",
 ) -> FakeMachine:
     words = "0000000000000000 0000000000000000\n*\n" if zeros else "0000000000000000 0000000000000001\n"
     return FakeMachine(
         answers={
             lambda argv: argv[0] == "lsblk": lsblk(*rows).replace('"disk"', f'"{kind}"'),
+            lambda argv: argv[0] == "wipefs" and argv[-1] == "/dev/sdb1": of_part,
             lambda argv: argv[0] == "wipefs": signatures,
             (*FIRST_MIB, "/dev/sdb"): words.replace("*\n", ""),
             (*CLAIM, "/dev/sdb"): claim,
@@ -151,6 +157,12 @@ PART = {"name": "/dev/sdb1", "type": "part", "mountpoints": [None]}
             lambda: device(claim=Reply(stderr="Traceback\nOSError: [Errno 16] Device or resource busy", code=1)),
             "cannot be had alone \\(OSError: \\[Errno 16\\] Device or resource busy\\)",
         ),
+        (lambda: device(signatures="LVM2_member\n"), "part of something \\(LVM2_member\\).*vgreduce, then pvremove"),
+        (lambda: device(signatures="linux_raid_member\n"), "mdadm --zero-superblock"),
+        (lambda: device(signatures="zfs_member\nzfs_member\n"), "zpool labelclear"),
+        (lambda: device(signatures="isw_raid_member\n"), "part of something \\(isw_raid_member\\)"),
+        (lambda: device(signatures="bcache\n"), "part of something \\(bcache\\)"),
+        (lambda: device(PART, of_part="gpt\nLVM2_member\n"), "part of something \\(LVM2_member\\)"),
     ],
 )
 def test_a_device_in_use_is_refused_whatever_may_be_lost(machine: Callable[[], FakeMachine], words: str) -> None:
