@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from vmtax import disks
 from vmtax.environment import CannotMeasure, EnvironmentOptions, disk_bytes, is_root, memory_bytes
 from vmtax.machine import Machine
 from vmtax.meter.below import read_below
@@ -16,6 +17,7 @@ from vmtax.result import Json, Treatment
 from vmtax.schedule import PILOT_ITERATIONS, PILOT_ROUNDS
 from vmtax.sides import both
 from vmtax.stats import MOST_ITERATIONS
+from vmtax.storage.backing import refuse_unused
 from vmtax.units import format_duration, format_room
 
 MANY = 1000  # rounds.max that means none
@@ -121,6 +123,8 @@ def _writes(
     plan: Plan, treatments: Sequence[Treatment], host: Machine, options: EnvironmentOptions, executions: int
 ) -> list[Line]:
     prepared = disk_bytes(plan)
+    wanted = [dict(found) for found in disks.wanted(treatments)] if prepared else []
+    refuse_unused(host.path, wanted, options.target)
     if not prepared:
         return []
     workloads = plan.build_workloads()

@@ -109,6 +109,15 @@ def test_what_is_named_in_vain_is_refused(target: Target, words: str) -> None:
     refuse_unused("host", [levels("plain", "ext4"), levels("lvm", "none"), levels("dataset")], target)
 
 
+def test_a_device_beyond_those_that_carry_something_is_named_in_vain() -> None:
+    names = tuple(f"/dev/sd{letter}" for letter in "bcdef")
+    plain, raidz = [levels("plain", "ext4"), levels("lvm", "none")], [levels("raidz1-zvol", "none")]
+    for wanted, used in ((plain, 1), (plain + raidz, 4)):
+        refuse_unused("host", wanted, Target(devices=names[:used]))
+        with pytest.raises(StorageError, match=f"--disk-device {names[used]}: no disk of this plan .*raidz1-zvol"):
+            refuse_unused("host", wanted, Target(devices=names[: used + 1]))
+
+
 # A device
 
 

@@ -344,7 +344,8 @@ def tools(wanted: Sequence[Levels], *, cuts: bool) -> dict[str, str]:
 def refuse_unused(path: str, wanted: Sequence[Levels], target: Target) -> None:
     """Raises StorageError where the user named what nothing will lie on: the figures would be of something else."""
     volumes = {levels["disk.volume"] for levels in wanted}
-    named = [("--disk-device", device) for device in target.devices[:1] if not areas(wanted, target, 1, 0)]
+    used = max((area.devices for area in areas(wanted, target, 1, 0)), default=0)
+    named = [("--disk-device", device) for device in target.devices[used:]]
     named += [("--disk-group", target.group)] if target.group and not volumes & set(KINDS["lvm"]) else []
     named += [("--disk-pool", target.pool)] if target.pool and not volumes & set(KINDS["zfs"]) else []
     cures = {
@@ -352,6 +353,9 @@ def refuse_unused(path: str, wanted: Sequence[Levels], target: Target) -> None:
         "--disk-group": "disk.volume (lvm, lvm-thin)",
         "--disk-pool": "disk.volume (zvol, dataset)",
     }
+    if used:
+        # The first carries all that goes over one.
+        cures["--disk-device"] = f"disk.volume (raidz1-zvol, raidz1-dataset: {RAIDZ_DISKS} devices)"
     for option, name in named:
         raise StorageError(
             f"{path}: {option} {name}: no disk of this plan would lie on it; name {cures[option]} among the plan's "
