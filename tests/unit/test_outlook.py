@@ -96,6 +96,17 @@ def test_reads_write_nothing(patterns: str, wanted: str) -> None:
     assert wanted in said(parse(text % patterns), host())["writes"]
 
 
+def test_what_is_taken_is_told_where_it_is_more_than_what_is_written() -> None:
+    text = (
+        "name: x\nlayers: [vm]\nrounds: {min: 1, max: 1}\nfactors: {disk.filesystem: [ext4], disk.format: [qcow2]}\n"
+        "workloads: [{disk: {size: 1GiB, seconds: 1, patterns: [randread-4k-qd1]}}]"
+    )
+    wanted = (
+        "2.0 GiB to /var/tmp on /dev/nvme0n1p2 (xfs, 50.0 GiB free), taking up to 2.4 GiB of that directory at a time;"
+    )
+    assert said(parse(text), host())["writes"].startswith(wanted)
+
+
 def test_without_a_disk_nothing_is_written() -> None:
     assert "writes" not in said(parse("name: x\nlayers: [host]\nworkloads: [chess]"), host())
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
 from vmtax.machine import Machine, Undoing
-from vmtax.storage.file import StorageError
+from vmtax.storage.file import StorageError, check_free
 from vmtax.storage.ground import MIB, RAIDZ_DISKS, Area, Ground, Target
 from vmtax.storage.image import create_image
 from vmtax.storage.undo import ANY_DEVICE, ITS_DEVICES, NO_DATASET, NO_GROUP, NO_POOL, NO_VOLUME, UNMOUNT, WAIT_FOR
@@ -119,9 +119,10 @@ class Provisioner:
     def machine(self) -> Machine:
         return self.ground.machine
 
-    def prepare(self, wanted: Sequence[Levels], size: int, spare: int) -> None:
+    def prepare(self, wanted: Sequence[Levels], size: int, spare: int, beside: int = 0) -> None:
         """Volume group and pools for all of `wanted`, each of `size` bytes and with `spare` bytes more at times.
 
+        `beside`: bytes that something else will take of the directory once the disks are filled
         Raises StorageError where something is missing, too small, in use or named in vain, before anything is made.
         """
         target = self.ground.target
@@ -133,6 +134,8 @@ class Provisioner:
             self._check_group(target.group, group_bytes(volumes["lvm"]))
         if volumes["zfs"] and target.pool is not None:
             self._check_pool(target.pool, int(volumes["zfs"] * POOL_SPARE))
+        if taken := directory_bytes(wanted, target, size, spare, beside):
+            check_free(self.machine, self.ground.ours, taken)
         self.ground.lay_out(areas(wanted, target, size, spare))
         if volumes["lvm"]:
             self._make_group(volume_bytes(wanted, ("lvm-thin",), size, spare))
@@ -327,6 +330,20 @@ def areas(wanted: Sequence[Levels], target: Target, size: int, spare: int) -> li
         each = volumes["raidz"] * PARITY_SPARE / (RAIDZ_DISKS - 1)
         found.append(Area("raidz", _rounded(each + POOL_BYTES), RAIDZ_DISKS))
     return found
+
+
+def directory_bytes(wanted: Sequence[Levels], target: Target, size: int, spare: int, beside: int = 0) -> int:
+    """Taken of the directory at most: by areas in files and disks that are files; at first by what images are filled
+    from, later by a new disk for a boot and what is `beside` it.
+    """
+    cut = 0 if target.devices else sum(area.size * area.devices for area in areas(wanted, target, size, spare))
+    files = [each for each in wanted if each["disk.volume"] == "plain" and each["disk.filesystem"] == "as-is"]
+    return cut + size * len(files) + max(source_bytes(wanted, size), (spare if files else 0) + beside)
+
+
+def source_bytes(wanted: Sequence[Levels], size: int) -> int:
+    """Of the file of random data from which images are filled; 0 where there are none."""
+    return size if any(each.get("disk.format", "raw") != "raw" for each in wanted) else 0
 
 
 def tools(wanted: Sequence[Levels], *, cuts: bool) -> dict[str, str]:

@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 
 from vmtax.machine import Machine
 from vmtax.result import Json
-from vmtax.storage.file import RawFile, StorageError, check_free
+from vmtax.storage.file import RawFile, StorageError
 from vmtax.storage.undo import DETACH, NO_PARTITIONS, WAIT_FOR
 from vmtax.units import format_room
 
@@ -66,12 +66,11 @@ class Ground:
     def lay_out(self, areas: Sequence[Area]) -> None:
         """Cut the areas from the devices, or where none are named, from files behind loop devices.
 
-        Raises StorageError where there is too little room, or a device is in use or holds something.
+        Raises StorageError where there is too little room on a device, or one is in use or holds something.
         """
         if not areas:
             return
         if not self.target.devices:
-            check_free(self.machine, self.ours, sum(area.size * area.devices for area in areas))
             for area in areas:
                 self.cut[area.name] = tuple(self._loop(f"{area.name}{n}", area.size) for n in range(area.devices))
             return
