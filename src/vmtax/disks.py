@@ -23,13 +23,12 @@ from vmtax.storage import (
     Provisioner,
     RawFile,
     Target,
-    check_free,
     fill,
     fill_image,
     page_cache,
 )
 from vmtax.storage.absent import Absent
-from vmtax.storage.backing import describe
+from vmtax.storage.backing import describe, source_bytes
 from vmtax.storage.features import Feature, features
 from vmtax.storage.full import stops_when_full
 from vmtax.treatment import backing
@@ -77,8 +76,9 @@ def wanted(treatments: Sequence[Treatment]) -> dict[Key, list[Treatment]]:
 
 
 def written_bytes(treatments: Sequence[Treatment], size: int) -> int:
-    """What is written before the first round."""
-    return size * len(wanted(treatments))
+    """What is written before the first round: every disk, and what images are filled from."""
+    found = [dict(levels) for levels in wanted(treatments)]
+    return size * len(found) + source_bytes(found, size)
 
 
 def drive(treatment: Treatment, disk: Backing) -> Drive:
@@ -112,18 +112,17 @@ def provision(
     size: int,
     fresh_size: int,
     emit: Callable[[Event], None],
+    beside: int = 0,
 ) -> Disks:
     """Make the backings that `treatments` want, each of `size` bytes. Raises StorageError and CommandFailed.
 
     `fresh_size`: of one more disk for each boot; 0: none
+    `beside`: bytes that will be taken of the directory once the disks are filled
     `ours`: an existing directory of this run; `mark`: names volumes and pools of this run
     """
     disks = Disks(machine, Provisioner(Ground(machine, target, ours, mark), qemu_img), fresh_size)
     levels = [dict(found) for found in wanted(treatments)]
-    here = [each for each in levels if each["disk.volume"] == "plain" and each["disk.filesystem"] == "as-is"]
-    disks.provisioner.prepare(levels, size, fresh_size)
-    if here:
-        check_free(machine, ours, size * len(here) + fresh_size)
+    disks.provisioner.prepare(levels, size, fresh_size, beside)
     for number, each in enumerate(levels, 1):
         if len(levels) > 1:
             emit(Step(f"making disk {number} of {len(levels)}", describe(each)))

@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from vmtax.environment import CannotMeasure, EnvironmentOptions, disk_bytes, is_root, memory_bytes
+from vmtax import disks
+from vmtax.environment import (
+    CannotMeasure,
+    EnvironmentOptions,
+    carrier_disk_bytes,
+    disk_bytes,
+    disk_size,
+    is_root,
+    memory_bytes,
+)
 from vmtax.machine import Machine
 from vmtax.meter.below import read_below
 from vmtax.meter.disk import disk_facts
@@ -16,7 +25,10 @@ from vmtax.result import Json, Treatment
 from vmtax.schedule import PILOT_ITERATIONS, PILOT_ROUNDS
 from vmtax.sides import both
 from vmtax.stats import MOST_ITERATIONS
+from vmtax.storage import Target
+from vmtax.storage.backing import Levels, directory_bytes, refuse_unused
 from vmtax.units import format_duration, format_room
+from vmtax.workload.disk import Disk
 
 MANY = 1000  # rounds.max that means none
 
@@ -121,6 +133,8 @@ def _writes(
     plan: Plan, treatments: Sequence[Treatment], host: Machine, options: EnvironmentOptions, executions: int
 ) -> list[Line]:
     prepared = disk_bytes(plan)
+    wanted = [dict(found) for found in disks.wanted(treatments)] if prepared else []
+    refuse_unused(host.path, wanted, options.target)
     if not prepared:
         return []
     workloads = plan.build_workloads()
@@ -143,7 +157,18 @@ def _writes(
     ]
     where = " and to ".join([*named, _device(facts)])
     lost = [Line("erases", f"what {device} holds") for device in target.devices if device in target.erase]
-    return [Line("writes", f"{format_room(prepared)} to {where}{more}; removed again"), *lost]
+    taken = _taken(plan, wanted, target)
+    room = "" if taken in (0, prepared) else f", taking up to {format_room(taken)} of that directory at a time"
+    return [Line("writes", f"{format_room(prepared)} to {where}{room}{more}; removed again"), *lost]
+
+
+def _taken(plan: Plan, wanted: Sequence[Levels], target: Target) -> int:
+    """Bytes of the directory: what stands on files there is reserved in full, and more than what is written."""
+    workloads = plan.build_workloads()
+    size = disk_size(workloads)
+    fresh = max((w.parameters.fresh_bytes for w in workloads if isinstance(w, Disk)), default=0)
+    carrier = carrier_disk_bytes(size) if "nested" in plan.layers else 0
+    return directory_bytes(wanted, target, size, fresh, carrier)
 
 
 def _device(facts: Json) -> str:

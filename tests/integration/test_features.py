@@ -50,13 +50,14 @@ def states(found: dict[str, Feature]) -> str:
 
 def test_a_raw_file_and_a_qcow2_file(shared_local: LocalMachine, either_qemu: Qemu, on_disk: Path) -> None:
     raw = asked(shared_local, either_qemu, on_disk, preallocation="falloc")
-    assert states(raw) == "durable file migration"
+    assert states(raw) == "durable file pause-on-full migration"
     assert "does not support" in raw["savevm"].words, "in QEMU's own words"
-    assert raw["pause-on-full"].state == "not tried"
+    assert "it cannot run full" in raw["pause-on-full"].words
     sparse = asked(shared_local, either_qemu, on_disk, format="qcow2", preallocation="off", cluster_size="2MiB")
     assert states(sparse) == "durable savevm snapshots file thin migration"
     full = asked(shared_local, either_qemu, on_disk, format="qcow2", preallocation="full", lazy_refcounts="on")
     assert states(full) == "durable savevm snapshots file migration"
+    assert full["pause-on-full"].state == "not tried"
     assert "takes 100 % of its size" in full["thin"].words
 
 
@@ -88,7 +89,7 @@ def test_a_block_device(shared_local: LocalMachine, qemu: Qemu, on_disk: Path) -
         drive = Drive(loop)
         backing = Backing(PurePosixPath(loop), {"disk.filesystem": "none"})
         found = {f.name: f for f in features(shared_local, qemu, backing, drive, PurePosixPath(on_disk))}
-        assert states(found) == "durable migration"
+        assert states(found) == "durable pause-on-full migration"
         assert found["file"].words == "a block special file" and found["thin"].words == "a whole device"
     finally:
         entry.undo()

@@ -208,6 +208,13 @@ def test_disks_in_a_group_and_a_pool_of_the_user_s_leave_all_else_there_alone(em
             for spare, words in ((empty[0], r"in use by /dev/mapper/VG-theirs \(lvm\)"), (empty[1], "resource busy")):
                 with pytest.raises(StorageError, match=words):
                     make(VOLUMES, Target(devices=(spare,), erase=frozenset({spare})))
+            inside("vgchange -q -an VG; zpool export POOL")
+            try:
+                for spare, words in ((empty[0], "LVM2_member.*pvremove"), (empty[1], "zfs_member.*zpool labelclear")):
+                    with pytest.raises(StorageError, match=words):
+                        make(VOLUMES, Target(devices=(spare,), erase=frozenset({spare})))
+            finally:
+                inside("vgchange -q -ay VG; zpool import -d /dev POOL")
         left = inside("lvs -a --noheadings -o lv_name; zfs list -H -o name").split()
         assert left == ["theirs", "POOL", "POOL/theirs"]
 

@@ -208,7 +208,7 @@ def test_a_directory_that_is_too_small_or_cannot_hold_a_device(
     local.undo_later("umount", str(ours))
     local.run("mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", str(ours))
     make(guests("disk.format: [raw]"))
-    with pytest.raises(StorageError, match=f"{ours} has 8 MiB free, 16 MiB are needed; name another directory"):
+    with pytest.raises(StorageError, match=f"{ours} has 8 MiB free, 32 MiB are needed; name another directory"):
         make(guests("disk.format: [qcow2]"))
     with pytest.raises(StorageError, match=f"{ours} has 8 MiB free, 0.3 GiB are needed; name another directory"):
         make(guests("disk.filesystem: [ext4]"))

@@ -43,7 +43,7 @@ def commands(levels: dict[str, str], path: str | None = None) -> list[str]:
             {"disk.volume": "raidz1-dataset", "zfs.recordsize": "128KiB", "zfs.compression": "lz4"},
             None,
             [
-                "zpool create POOL raidz1 DISK1 DISK2 DISK3 DISK4",
+                "zpool create -o ashift=12 POOL raidz1 DISK1 DISK2 DISK3 DISK4",
                 "zfs create -o recordsize=131072 -o compression=lz4 POOL/vm1",
                 "qemu-img create -q -f raw /POOL/vm1/vm1.raw 10G",
             ],
@@ -103,10 +103,10 @@ def test_proxmox_gets_its_documented_options() -> None:
     assert [" ".join(argv) for argv in found.proxmox] == [
         "pvesm set STORAGE --preallocation metadata",
         "qm set VMID --scsihw virtio-scsi-single --scsi0"
-        " STORAGE:10,cache=none,aio=io_uring,format=qcow2,discard=on,iothread=1,queues=4",
+        " STORAGE:10,cache=none,aio=io_uring,detect_zeroes=0,format=qcow2,discard=on,iothread=1,queues=4",
     ]
     (plain,) = export({"disk.filesystem": "none", "disk.volume": "lvm"}, size=10 * GIB).proxmox
-    assert " ".join(plain) == "qm set VMID --virtio0 STORAGE:10,cache=none,aio=native"
+    assert " ".join(plain) == "qm set VMID --virtio0 STORAGE:10,cache=none,aio=native,detect_zeroes=0"
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,13 @@ def test_proxmox_gets_its_documented_options() -> None:
         ({"disk.queues": "4"}, "proxmox", "cannot set disk.queues=4"),
         ({"disk.format": "qcow2", "disk.extended_l2": "on"}, "proxmox", "cannot set disk.extended_l2=on"),
         ({"disk.format": "qcow2", "disk.filesystem": "none"}, "proxmox", "no qcow2 on a bare volume"),
-        ({"disk.volume": "zvol", "zfs.sync": "always"}, "proxmox", "sync=always: by `zfs set`"),
+        ({"disk.bus": "virtio-scsi", "disk.queues": "1"}, "proxmox", "cannot set disk.queues=1: queues= begins with 2"),
+        (
+            {"disk.volume": "zvol", "disk.filesystem": "none", "zfs.sync": "always", "zfs.volblocksize": "16KiB"},
+            "proxmox",
+            "sync=always: by `zfs set` on the storage's dataset, from which its volumes have it."
+            " volblocksize is the storage's: `pvesm set STORAGE --blocksize 16384`.",
+        ),
     ],
 )
 def test_what_cannot_be_said_is_told(levels: dict[str, str], where: str, words: str) -> None:
@@ -127,4 +133,30 @@ def test_what_cannot_be_said_is_told(levels: dict[str, str], where: str, words: 
     assert words.replace("no qcow2 on a bare volume", "qcow2 on a bare volume") in " ".join(notes)
     if levels.get("disk.bus") == "nvme":
         assert found.libvirt == "" and found.proxmox == ()
-    assert all(len(line) <= 80 or "if=none" in line for line in found.lines())
+    assert all(len(line) <= 80 or "if=none" in line or "<controller" in line for line in found.lines())
+
+
+def test_proxmox_heeds_queues_of_a_controller_for_one_disk_only_and_takes_no_single_queue() -> None:
+    def told(**levels: str) -> str:
+        (command,) = export(
+            {"disk.bus": "virtio-scsi", **{f"disk.{name}": level for name, level in levels.items()}}
+        ).proxmox
+        return " ".join(command)
+
+    assert "--scsihw virtio-scsi-single" in told(queues="2") and told(queues="2").endswith("queues=2")
+    assert "--scsihw virtio-scsi-pci" in told(queues="1") and "queues" not in told(queues="1")
+
+
+@pytest.mark.parametrize(
+    "levels", [{"disk.volume": "zvol", "disk.filesystem": "ext4"}, {"disk.volume": "raidz1-dataset"}]
+)
+def test_properties_of_what_was_made_above_are_not_told_again(levels: dict[str, str]) -> None:
+    """Proxmox's storage is a directory there."""
+    of_zfs = {"zfs.sync": "always", "zfs.recordsize": "1MiB", "zfs.volblocksize": "16KiB"}
+    notes = " ".join(export({**levels, **of_zfs}).proxmox_notes)
+    assert "zfs set" not in notes and "blocksize" not in notes and "recordsize" not in notes
+
+
+def test_a_volume_has_no_recordsize() -> None:
+    levels = {"disk.volume": "zvol", "disk.filesystem": "none", "zfs.recordsize": "1MiB"}
+    assert "recordsize" not in " ".join(export(levels).proxmox_notes)

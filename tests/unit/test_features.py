@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import PurePosixPath
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -12,7 +15,7 @@ from vmtax.machine import MachineLost
 from vmtax.machine.fake import Answers, FakeMachine, Reply
 from vmtax.storage import Backing
 from vmtax.storage.features import Feature, documented_durability, features
-from vmtax.storage.full import stops_when_full
+from vmtax.storage.full import _Small, _watched, stops_when_full
 from vmtax.storage.image import create_image, image_options
 
 QEMU = Qemu(("qemu",), "10.0.3", "QEMU emulator version 10.0.3")
@@ -22,20 +25,31 @@ SAVED, MIGRATED = '{"return": ""}', '{"return": {"status": "completed"}}'
 WILLING = (GREETING, READY, READY, SAVED, READY, MIGRATED, READY)
 
 
-def looked_at(path: str, levels: dict[str, str], *lines: str, **answers: str | Reply) -> dict[str, Feature]:
+PAUSED = Feature("pause-on-full", "yes", "a file on ext4", "paused")
+
+
+def looked_at(
+    path: str,
+    levels: dict[str, str],
+    *lines: str,
+    full: Feature | None = None,
+    discard: str = "ignore",
+    **answers: str | Reply,
+) -> dict[str, Feature]:
     """`answers` by a command's first word; QEMU says `lines`."""
     scripted: Answers = {
         lambda argv: argv[0] == "stat": answers.get("stat", "regular file"),
         lambda argv: argv[0] == "findmnt": answers.get("findmnt", "ext4 rw,relatime /dev/sda1"),
         lambda argv: argv[0] == "qemu-img": answers.get("image", ""),
-        lambda argv: argv[0] == "sh": "8 512",
+        lambda argv: argv[0] == "sh": answers.get("blocks", "8 512"),
         lambda argv: argv[0] == "lvs": answers.get("lvs", ""),
         lambda argv: argv[0] == "zfs": answers.get("zfs", ""),
         ("mkdir", "-m", "700", "/tmp/vmtax"): "",
         lambda argv: argv[0] == "qemu": Reply("".join(f"{line}\n" for line in lines), stderr="could not start"),
     }
     machine = FakeMachine(answers=scripted)
-    found = features(machine, QEMU, Backing(PurePosixPath(path), levels), Drive(path), PurePosixPath("/scratch"))
+    backing, drive = Backing(PurePosixPath(path), levels), Drive(path, discard=discard)
+    found = features(machine, QEMU, backing, drive, PurePosixPath("/scratch"), when_full=full)
     return {feature.name: feature for feature in found}
 
 
@@ -103,6 +117,54 @@ def test_what_lies_below_may_lose_what_qemu_flushes(path: str, answers: dict[str
     assert durable.state == "no" and words in durable.words
 
 
+ALLOCATED = str(2**17) + " 512"  # blocks of the scratch image: all of it
+QCOW2 = {"disk.format": "qcow2"}
+DEVICE = {"stat": "block special file"}
+
+
+@pytest.mark.parametrize(
+    ("path", "levels", "answers", "state", "words"),
+    [
+        ("/d/disk", {}, {}, "yes", "paused"),
+        ("/d/disk", QCOW2, {"findmnt": "xfs rw /dev/sda1", "blocks": ALLOCATED}, "yes", "paused"),
+        ("/d/disk", {"disk.volume": "lvm", "disk.filesystem": "ext4"}, {}, "yes", "paused"),
+        ("/d/disk", {"disk.volume": "lvm-thin", "disk.filesystem": "ext4"}, {}, "not tried", "not on lvm-thin"),
+        (
+            *("/d/disk", {"disk.volume": "lvm-thin", "disk.filesystem": "ext4"}, {"blocks": ALLOCATED}),
+            *("not tried", "not on lvm-thin"),
+        ),
+        ("/d/disk", {}, {"findmnt": "btrfs rw /dev/sda1", "blocks": ALLOCATED}, "not tried", "not on btrfs"),
+        ("/d/disk", {"disk.volume": "dataset"}, {"findmnt": "zfs rw tank/a"}, "not tried", "on ext4 .*, not on zfs"),
+        ("/d/disk", {}, {"findmnt": Reply(code=1)}, "not tried", "not on an unknown file system"),
+        ("/d/disk", {}, {"findmnt": Reply(code=1), "blocks": ALLOCATED}, "not tried", "an unknown file system"),
+        ("/d/disk", {}, {"blocks": ALLOCATED}, "yes", "it cannot run full"),
+        ("/d/disk", {}, {"blocks": ALLOCATED, "discard": "unmap"}, "yes", "paused"),
+        ("/dev/vg/a", {"disk.volume": "lvm-thin"}, {**DEVICE, "lvs": "pool"}, "not tried", "not on lvm-thin"),
+        ("/dev/vg/a", {"disk.volume": "lvm"}, {**DEVICE, "discard": "unmap"}, "yes", "it cannot run full"),
+        ("/dev/vg/a", {"disk.volume": "lvm"}, {**DEVICE, "lvs": Reply(code=5)}, "not tried", "not on lvm"),
+        ("/dev/zvol/tank/a", {"disk.volume": "zvol"}, {**DEVICE, "zfs": "none"}, "not tried", "not on zvol"),
+        ("/dev/zvol/tank/a", {"disk.volume": "zvol"}, {**DEVICE, "zfs": "68719476736"}, "yes", "it cannot run full"),
+        ("/dev/sdx", {}, DEVICE, "yes", "it cannot run full"),
+    ],
+)
+def test_one_trial_on_ext4_tells_nothing_of_what_runs_full_otherwise(
+    path: str, levels: dict[str, str], answers: dict[str, str], state: str, words: str
+) -> None:
+    found = looked_at(path, levels, *WILLING, full=PAUSED, **answers)["pause-on-full"]
+    assert found.state == state and re.search(words, found.words)
+
+
+def test_without_root_it_is_known_only_of_what_cannot_run_full() -> None:
+    assert looked_at("/d/disk", {}, *WILLING)["pause-on-full"].words == "needs root, and a guest of the image"
+    assert looked_at("/d/disk", {}, *WILLING, blocks=ALLOCATED)["pause-on-full"].state == "yes"
+
+
+def test_only_what_was_asked_is_named() -> None:
+    assert looked_at("/dev/sdx", {}, *WILLING, **DEVICE)["durable"].how == "documented"
+    lost = looked_at("/dev/zvol/tank/a", {}, *WILLING, **DEVICE, zfs="disabled")["durable"]
+    assert (lost.state, lost.how) == ("no", "documented; zfs get")
+
+
 def test_a_disk_that_is_not_there_is_not_judged() -> None:
     assert looked_at("/d/none", {}, *WILLING, stat=Reply(code=1))["file"].state == "not tried"
 
@@ -147,3 +209,23 @@ def test_a_full_disk_is_not_tried_without_root_and_says_so() -> None:
     assert found.state == "not tried" and "mount" in found.words
     with pytest.raises(MachineLost):
         tried(MachineLost("host: the connection is gone"))
+
+
+@pytest.mark.parametrize(
+    ("fio", "state", "words"),
+    [
+        (Reply('{"jobs": [{"error": 5}]}', code=1), "no", "its write failed: Input/output error"),
+        (Reply('{"jobs": [{"error": 84}]}', code=1), "no", "its write failed: Invalid or incomplete"),
+        (Reply('{"jobs": [{"error": 0}]}'), "not tried", "wrote all of it: the disk was not full"),
+        (Reply(stderr="fio: not found", code=127), "not tried", "fio ended: fio: not found"),
+        (Reply('{"jobs": [{"error": 0}]}', code=137), "not tried", "fio ended: exit code 137"),
+    ],
+)
+def test_a_writer_that_ends_before_a_pause_tells_something_only_by_an_error_of_the_disk(
+    fio: Reply, state: str, words: str
+) -> None:
+    machine = FakeMachine(answers={lambda argv: argv[0] == "fio": fio})
+    running = SimpleNamespace(execute=lambda command: {"status": "running"})
+    guest: Any = SimpleNamespace(machine=machine, qmp=running, spec=SimpleNamespace(data_device="/dev/vda"))
+    found = _watched(machine, _Small(PurePosixPath("/m"), PurePosixPath("/m/ballast")), guest)
+    assert found.state == state and words in found.words

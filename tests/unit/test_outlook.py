@@ -14,6 +14,7 @@ from vmtax.meter.text import GREP
 from vmtax.outlook import outlook
 from vmtax.plan import Plan, load, parse
 from vmtax.plan_advice import seconds_per_round
+from vmtax.storage import StorageError, Target
 from vmtax.units import format_duration
 
 GIB = 2**30
@@ -95,6 +96,17 @@ def test_reads_write_nothing(patterns: str, wanted: str) -> None:
     assert wanted in said(parse(text % patterns), host())["writes"]
 
 
+def test_what_is_taken_is_told_where_it_is_more_than_what_is_written() -> None:
+    text = (
+        "name: x\nlayers: [vm]\nrounds: {min: 1, max: 1}\nfactors: {disk.filesystem: [ext4], disk.format: [qcow2]}\n"
+        "workloads: [{disk: {size: 1GiB, seconds: 1, patterns: [randread-4k-qd1]}}]"
+    )
+    wanted = (
+        "2.0 GiB to /var/tmp on /dev/nvme0n1p2 (xfs, 50.0 GiB free), taking up to 2.4 GiB of that directory at a time;"
+    )
+    assert said(parse(text), host())["writes"].startswith(wanted)
+
+
 def test_without_a_disk_nothing_is_written() -> None:
     assert "writes" not in said(parse("name: x\nlayers: [host]\nworkloads: [chess]"), host())
 
@@ -127,3 +139,16 @@ def test_a_second_qemu_writes_to_the_same_disk_and_adds_its_guests_only() -> Non
     more, once = ({line.what: line.text for line in found}["writes"] for found in (lines, alone))
     assert once.startswith("32 MiB to") and more.startswith("32 MiB to"), "the disk is filled once"
     assert "up to 8.4 GiB" in once and "up to 14.0 GiB" in more, "host, guest and its A/A; and the two guests once more"
+
+
+@pytest.mark.parametrize("disk", ["[{disk: {size: 32MiB, seconds: 1}}]", "[chess]"])
+def test_what_is_named_in_vain_is_refused_before_anybody_is_asked(disk: str) -> None:
+    plan = parse(f"name: x\nlayers: [vm]\nrounds: {{min: 1, max: 1}}\nworkloads: {disk}")
+    with pytest.raises(StorageError, match="--disk-device /dev/sdb: no disk of this plan would lie on it"):
+        outlook(
+            plan,
+            host(),
+            EnvironmentOptions(target=Target(devices=("/dev/sdb",))),
+            earlier_seconds_per_round=None,
+            builds_image=False,
+        )

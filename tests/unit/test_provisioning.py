@@ -16,7 +16,18 @@ from vmtax.factor import BACKING, FACTORS, why_illegal
 from vmtax.machine import CommandFailed
 from vmtax.machine.fake import FakeMachine, Reply
 from vmtax.storage import StorageError, Target
-from vmtax.storage.backing import KINDS, Levels, Provisioner, areas, describe, refuse_unused, room, tools
+from vmtax.storage.backing import (
+    KINDS,
+    Levels,
+    Provisioner,
+    areas,
+    describe,
+    directory_bytes,
+    refuse_unused,
+    room,
+    source_bytes,
+    tools,
+)
 from vmtax.storage.ground import CLAIM, FIRST_MIB, MIB, Area, Ground, refuse_used, shares, table, table_bytes
 from vmtax.storage.page_cache import HIERARCHY, Bound
 from vmtax.storage.undo import WAIT_FOR
@@ -109,6 +120,15 @@ def test_what_is_named_in_vain_is_refused(target: Target, words: str) -> None:
     refuse_unused("host", [levels("plain", "ext4"), levels("lvm", "none"), levels("dataset")], target)
 
 
+def test_a_device_beyond_those_that_carry_something_is_named_in_vain() -> None:
+    names = tuple(f"/dev/sd{letter}" for letter in "bcdef")
+    plain, raidz = [levels("plain", "ext4"), levels("lvm", "none")], [levels("raidz1-zvol", "none")]
+    for wanted, used in ((plain, 1), (plain + raidz, 4)):
+        refuse_unused("host", wanted, Target(devices=names[:used]))
+        with pytest.raises(StorageError, match=f"--disk-device {names[used]}: no disk of this plan .*raidz1-zvol"):
+            refuse_unused("host", wanted, Target(devices=names[: used + 1]))
+
+
 # A device
 
 
@@ -123,12 +143,18 @@ def lsblk(*rows: Mapping[str, object]) -> str:
 
 
 def device(
-    *rows: Mapping[str, object], signatures: str = "", zeros: bool = True, claim: Reply | str = "", kind: str = "disk"
+    *rows: Mapping[str, object],
+    signatures: str = "",
+    of_part: str = "",
+    zeros: bool = True,
+    claim: Reply | str = "",
+    kind: str = "disk",
 ) -> FakeMachine:
     words = "0000000000000000 0000000000000000\n*\n" if zeros else "0000000000000000 0000000000000001\n"
     return FakeMachine(
         answers={
             lambda argv: argv[0] == "lsblk": lsblk(*rows).replace('"disk"', f'"{kind}"'),
+            lambda argv: argv[0] == "wipefs" and argv[-1] == "/dev/sdb1": of_part,
             lambda argv: argv[0] == "wipefs": signatures,
             (*FIRST_MIB, "/dev/sdb"): words.replace("*\n", ""),
             (*CLAIM, "/dev/sdb"): claim,
@@ -151,6 +177,12 @@ PART = {"name": "/dev/sdb1", "type": "part", "mountpoints": [None]}
             lambda: device(claim=Reply(stderr="Traceback\nOSError: [Errno 16] Device or resource busy", code=1)),
             "cannot be had alone \\(OSError: \\[Errno 16\\] Device or resource busy\\)",
         ),
+        (lambda: device(signatures="LVM2_member\n"), "part of something \\(LVM2_member\\).*vgreduce, then pvremove"),
+        (lambda: device(signatures="linux_raid_member\n"), "mdadm --zero-superblock"),
+        (lambda: device(signatures="zfs_member\nzfs_member\n"), "zpool labelclear"),
+        (lambda: device(signatures="isw_raid_member\n"), "part of something \\(isw_raid_member\\)"),
+        (lambda: device(signatures="bcache\n"), "part of something \\(bcache\\)"),
+        (lambda: device(PART, of_part="gpt\nLVM2_member\n"), "part of something \\(LVM2_member\\)"),
     ],
 )
 def test_a_device_in_use_is_refused_whatever_may_be_lost(machine: Callable[[], FakeMachine], words: str) -> None:
@@ -228,6 +260,38 @@ def test_a_group_whose_first_volume_cannot_be_made_is_on_the_list_of_what_goes()
     assert kinds == ["lvremove", "vgremove", "losetup"]
 
 
+def test_room_in_the_directory_is_summed_before_anything_is_made() -> None:
+    """The volume fits, the file fits, what the image is filled from fits, the carrier's disk fits; not all at once."""
+    wanted = [levels("lvm", "none"), levels(), levels(format="qcow2")]
+    (area,) = areas(wanted, Target(), SIZE, 0)
+    files = area.size + 2 * SIZE
+    for beside, most in ((0, files + SIZE), (SIZE // 2, files + SIZE), (2 * SIZE, files + 2 * SIZE)):
+        free = int(most * 1.05) // 4096
+        for blocks, fits in ((free + 2, True), (free - 2, False)):
+            answers = {
+                lambda argv, blocks=blocks: argv[0] == "stat": f"{blocks} 4096",
+                lambda argv: argv[0] in ("fallocate", "vgcreate"): "",
+                lambda argv: argv[0] == "losetup": "/dev/loop7\n",
+            }
+            machine, made = provisioner(answers, Target())
+            if fits:
+                made.prepare(wanted, SIZE, 0, beside)
+                continue
+            with pytest.raises(StorageError, match="name another directory with --disk-dir"):
+                made.prepare(wanted, SIZE, 0, beside)
+            assert machine.undo_list == []
+
+
+@given(st.lists(legal, min_size=1, max_size=6), st.integers(0, 20), st.integers(0, 40))
+def test_what_is_taken_of_the_directory(found: list[dict[str, str]], spare: int, beside: int) -> None:
+    wanted, size = [backing(each) for each in found], 16 * MIB
+    taken = directory_bytes(wanted, Target(), size, spare * MIB, beside * MIB)
+    assert taken >= size * len(wanted) + max(source_bytes(wanted, size), beside * MIB)
+    files = [each for each in wanted if each["disk.volume"] == "plain" and each["disk.filesystem"] == "as-is"]
+    on_devices = directory_bytes(wanted, Target(devices=("/dev/sdb",)), size, 0)
+    assert on_devices == size * len(files) + source_bytes(wanted, size)
+
+
 def test_a_group_and_pool_that_are_missing_or_full() -> None:
     missing = {lambda argv: argv[0] in ("vgs", "zfs"): Reply(stderr="not found", code=5)}
     full = {lambda argv: argv[0] == "vgs": "  4194304\n", lambda argv: argv[0] == "zfs": "4194304\n"}
@@ -251,7 +315,10 @@ def test_what_is_missing_there_is_named_with_its_package() -> None:
 
 
 def test_who_is_not_root_is_told_before_any_tool_is_missed() -> None:
-    ground = Ground(FakeMachine(answers={("id", "-u"): "1000\n"}), Target(), PurePosixPath("/var/tmp/ours"), "m")
+    free = {("stat", "-f", "-c", "%a %S", "/var/tmp/ours"): "1000000 4096"}
+    ground = Ground(
+        FakeMachine(answers={("id", "-u"): "1000\n", **free}), Target(), PurePosixPath("/var/tmp/ours"), "m"
+    )
     with pytest.raises(StorageError, match="take root there"):
         Provisioner(ground, ("qemu-img",)).prepare([levels("plain", "ext4")], SIZE, 0)
     Provisioner(ground, ("qemu-img",)).prepare([levels()], SIZE, 0)

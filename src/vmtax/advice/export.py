@@ -28,6 +28,7 @@ NAME, DIRECTORY, DEVICE = "vm1", "/var/lib/libvirt/images", "/dev/DEVICE"
 # bus -> (libvirt's bus, the guest's disk); QEMU's NVMe is none of libvirt's buses.
 _TARGETS = {"virtio": ("virtio", "vda"), "virtio-scsi": ("scsi", "sda"), "ide": ("ide", "hda"), "sata": ("sata", "sda")}
 _PROXMOX = {"virtio": "virtio0", "virtio-scsi": "scsi0", "ide": "ide0", "sata": "sata0"}
+FEWEST_QUEUES = 2  # that Proxmox takes
 _ZFS = {
     "zfs.volblocksize": "volblocksize",
     "zfs.recordsize": "recordsize",
@@ -136,7 +137,8 @@ def _backing(levels: Mapping[str, str], path: str, size: int) -> Iterator[Argv]:
     is_file = _is_file(levels)
     device = _device(levels) if is_file else path
     if volume.startswith("raidz1"):
-        yield ("zpool", "create", POOL, "raidz1", *DISKS.split())
+        # Sectors as in the pool that was measured, whatever the disks claim.
+        yield ("zpool", "create", "-o", "ashift=12", POOL, "raidz1", *DISKS.split())
     # A file needs room for its file system's own, and qcow2 for its tables.
     room = _rounded(size * 1.1) if is_file else size
     if volume.startswith("lvm"):
@@ -247,7 +249,8 @@ def _proxmox(levels: Mapping[str, str], drive: Drive, size: int) -> tuple[tuple[
             " and know that it then neither backs up nor migrates that disk.",
         )
     # A size in GiB asks the storage for a new volume.
-    words = [f"{STORAGE}:{math.ceil(size / GIB)}", f"cache={drive.cache}", f"aio={drive.aio}"]
+    # Zeros are looked for in every write unless it is told not to; the disk that was measured had none of that.
+    words = [f"{STORAGE}:{math.ceil(size / GIB)}", f"cache={drive.cache}", f"aio={drive.aio}", "detect_zeroes=0"]
     on_volume = not _is_file(levels)
     if not on_volume:
         words.append(f"format={drive.format}")
@@ -256,14 +259,20 @@ def _proxmox(levels: Mapping[str, str], drive: Drive, size: int) -> tuple[tuple[
     if drive.iothread and drive.bus in THREADED:
         words.append("iothread=1")
     notes = []
-    if drive.queues and drive.bus == "virtio-scsi":
-        words.append(f"queues={drive.queues}")
+    queues = drive.queues if drive.bus == "virtio-scsi" else 0
+    if queues >= FEWEST_QUEUES:
+        words.append(f"queues={queues}")
+    elif queues:
+        notes.append(
+            f"it cannot set disk.queues={queues}: queues= begins with {FEWEST_QUEUES}, QEMU's default is used."
+        )
     elif drive.queues:
         notes.append(f"it cannot set disk.queues={drive.queues} for this bus: only scsi disks take queues=.")
     argv: list[str] = ["qm", "set", VMID]
     if drive.bus == "virtio-scsi":
-        # The kind that has one controller, and so one iothread, for each disk.
-        argv += ["--scsihw", "virtio-scsi-single" if drive.iothread else "virtio-scsi-pci"]
+        # The kind that has one controller for each disk, and so its own iothread and queues: no other heeds these.
+        own = drive.iothread or queues >= FEWEST_QUEUES
+        argv += ["--scsihw", "virtio-scsi-single" if own else "virtio-scsi-pci"]
     commands: list[Argv] = []
     preallocation = levels.get("disk.preallocation")
     if preallocation and not on_volume:
@@ -288,10 +297,18 @@ def _unsaid(levels: Mapping[str, str]) -> Iterator[str]:
             )
         if not _is_file(levels):
             yield "it keeps qcow2 on a bare volume on LVM only, with snapshot-as-volume-chain (9.0); else it is raw."
-    if levels.get("disk.volume", "plain").endswith(("zvol", "dataset")):
-        named = [f"{_ZFS[name]}={levels[name]}" for name in _ZFS if name in levels and name != "zfs.volblocksize"]
+    # Where the storage is ZFS itself, which makes the volume; files lie on what was made above with its properties.
+    if levels.get("disk.volume", "plain").endswith("zvol") and not _is_file(levels):
+        named = [
+            f"{_ZFS[name]}={levels[name]}"
+            for name in _ZFS
+            if name in levels and name not in ("zfs.volblocksize", "zfs.recordsize")
+        ]
         if named:
-            yield f"{', '.join(named)}: by `zfs set` on the storage's dataset; volblocksize is its option blocksize."
+            yield f"{', '.join(named)}: by `zfs set` on the storage's dataset, from which its volumes have it."
+        if "zfs.volblocksize" in levels:
+            size = parse_bytes(levels["zfs.volblocksize"])
+            yield f"volblocksize is the storage's: `pvesm set {STORAGE} --blocksize {size}`."
 
 
 def _commands(commands: tuple[Argv, ...], width: int) -> Iterator[str]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
 from vmtax.machine import Machine, Undoing
-from vmtax.storage.file import StorageError
+from vmtax.storage.file import StorageError, check_free
 from vmtax.storage.ground import MIB, RAIDZ_DISKS, Area, Ground, Target
 from vmtax.storage.image import create_image
 from vmtax.storage.undo import (
@@ -130,9 +130,10 @@ class Provisioner:
     def machine(self) -> Machine:
         return self.ground.machine
 
-    def prepare(self, wanted: Sequence[Levels], size: int, spare: int) -> None:
+    def prepare(self, wanted: Sequence[Levels], size: int, spare: int, beside: int = 0) -> None:
         """Volume group and pools for all of `wanted`, each of `size` bytes and with `spare` bytes more at times.
 
+        `beside`: bytes that something else will take of the directory once the disks are filled
         Raises StorageError where something is missing, too small, in use or named in vain, before anything is made.
         """
         target = self.ground.target
@@ -144,6 +145,8 @@ class Provisioner:
             self._check_group(target.group, group_bytes(volumes["lvm"]))
         if volumes["zfs"] and target.pool is not None:
             self._check_pool(target.pool, int(volumes["zfs"] * POOL_SPARE))
+        if taken := directory_bytes(wanted, target, size, spare, beside):
+            check_free(self.machine, self.ground.ours, taken)
         self.ground.lay_out(areas(wanted, target, size, spare))
         if volumes["lvm"]:
             self._make_group(volume_bytes(wanted, ("lvm-thin",), size, spare))
@@ -341,6 +344,20 @@ def areas(wanted: Sequence[Levels], target: Target, size: int, spare: int) -> li
     return found
 
 
+def directory_bytes(wanted: Sequence[Levels], target: Target, size: int, spare: int, beside: int = 0) -> int:
+    """Taken of the directory at most: by areas in files and disks that are files; at first by what images are filled
+    from, later by a new disk for a boot and what is `beside` it.
+    """
+    cut = 0 if target.devices else sum(area.size * area.devices for area in areas(wanted, target, size, spare))
+    files = [each for each in wanted if each["disk.volume"] == "plain" and each["disk.filesystem"] == "as-is"]
+    return cut + size * len(files) + max(source_bytes(wanted, size), (spare if files else 0) + beside)
+
+
+def source_bytes(wanted: Sequence[Levels], size: int) -> int:
+    """Of the file of random data from which images are filled; 0 where there are none."""
+    return size if any(each.get("disk.format", "raw") != "raw" for each in wanted) else 0
+
+
 def tools(wanted: Sequence[Levels], *, cuts: bool) -> dict[str, str]:
     """Programs that making `wanted` takes, each with its package in Debian; `cuts`: devices into partitions."""
     volumes = {levels["disk.volume"] for levels in wanted}
@@ -356,7 +373,8 @@ def tools(wanted: Sequence[Levels], *, cuts: bool) -> dict[str, str]:
 def refuse_unused(path: str, wanted: Sequence[Levels], target: Target) -> None:
     """Raises StorageError where the user named what nothing will lie on: the figures would be of something else."""
     volumes = {levels["disk.volume"] for levels in wanted}
-    named = [("--disk-device", device) for device in target.devices[:1] if not areas(wanted, target, 1, 0)]
+    used = max((area.devices for area in areas(wanted, target, 1, 0)), default=0)
+    named = [("--disk-device", device) for device in target.devices[used:]]
     named += [("--disk-group", target.group)] if target.group and not volumes & set(KINDS["lvm"]) else []
     named += [("--disk-pool", target.pool)] if target.pool and not volumes & set(KINDS["zfs"]) else []
     cures = {
@@ -364,6 +382,9 @@ def refuse_unused(path: str, wanted: Sequence[Levels], target: Target) -> None:
         "--disk-group": "disk.volume (lvm, lvm-thin)",
         "--disk-pool": "disk.volume (zvol, dataset)",
     }
+    if used:
+        # The first carries all that goes over one.
+        cures["--disk-device"] = f"disk.volume (raidz1-zvol, raidz1-dataset: {RAIDZ_DISKS} devices)"
     for option, name in named:
         raise StorageError(
             f"{path}: {option} {name}: no disk of this plan would lie on it; name {cures[option]} among the plan's "

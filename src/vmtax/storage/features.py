@@ -40,6 +40,7 @@ FEATURES: Mapping[str, str] = {
 DOCUMENTED = "documented"
 SCRATCH_BYTES = 64 * 2**20  # above what qcow2 needs for itself with its largest clusters
 THIN = 0.5  # share of a fresh image's size that it may take and still be thin
+OVERWRITING = ("ext4", "xfs")  # file systems in which a block once allocated is written in place
 ZVOLS = "/dev/zvol/"
 QEMU_SECONDS = 30.0
 # A file system that allocates late has not done so before. One command: each costs 0.3 s on an emulated host.
@@ -77,16 +78,13 @@ def features(
 ) -> tuple[Feature, ...]:
     """All of FEATURES, in their order. The disk itself is only looked at: what is tried is tried on a fresh image made
     alike, beside the disk where that is a file, else in `scratch`. `when_full` is what `stops_when_full` found for
-    this bus and format. A check that cannot be made is "not tried", in the words of what went wrong; only MachineLost
-    is raised.
+    this bus and format, on ext4. A check that cannot be made is "not tried", in the words of what went wrong; only
+    MachineLost is raised.
     """
     kind = machine.try_run("stat", "-L", "-c", "%F", str(backing.path)).stdout.strip()
     is_file = kind.startswith("regular")
-    found = {
-        "durable": durable(machine, backing, attachment.cache, is_file=is_file),
-        "file": _file(kind),
-        "pause-on-full": when_full or Feature("pause-on-full", "not tried", "", "needs root, and a guest of the image"),
-    }
+    below = _below(machine, backing, is_file=is_file)
+    found = {"durable": durable(machine, backing, attachment.cache, below), "file": _file(kind)}
     directory = backing.path.parent if is_file else scratch
     try:
         with _scratch_image(machine, backing, directory, qemu_img) as image:
@@ -96,6 +94,8 @@ def features(
         words = _one_line(str(error))
         for name in ("savevm", "snapshots", "migration", "thin"):
             found.setdefault(name, Feature(name, "not tried", "a scratch image and a paused QEMU", words))
+    system = (below.system or "an unknown file system") if is_file else ""
+    found["pause-on-full"] = _when_full(when_full, backing, attachment, system, found["thin"])
     return tuple(found[name] for name in FEATURES)
 
 
@@ -111,26 +111,40 @@ def documented_durability(levels: Mapping[str, str]) -> Feature:
     return Feature("durable", "yes", DOCUMENTED, f"cache={cache} flushes the host's disk{each}")
 
 
-def durable(machine: Machine, backing: Backing, cache: str, *, is_file: bool) -> Feature:
+@dataclass(frozen=True, slots=True)
+class _Below:
+    """What a disk lies on, as this machine has it."""
+
+    system: str  # file system that the file is in; "zfs" of a zvol, "" of another device
+    options: str  # that it is mounted with
+    source: str  # the device or dataset
+    how: str  # what told
+
+
+def _below(machine: Machine, backing: Backing, *, is_file: bool) -> _Below:
+    path = str(backing.path)
+    if not is_file:
+        zvol = path.startswith(ZVOLS)
+        return _Below("zfs" if zvol else "", "", path.removeprefix(ZVOLS), "zfs get" if zvol else "")
+    told = machine.try_run("findmnt", "-n", "-o", "FSTYPE,OPTIONS,SOURCE", "--target", path).stdout
+    system, options, source = (*told.split(maxsplit=2), "", "", "")[:3]
+    return _Below(system, options, source.strip(), "findmnt, zfs get" if system == "zfs" else "findmnt")
+
+
+def durable(machine: Machine, backing: Backing, cache: str, below: _Below) -> Feature:
     """The settings as documented, and what lies below the disk on this machine."""
     claimed = documented_durability({**backing.levels, "disk.cache": cache})
     if claimed.state == "no":
         return claimed
-    path = str(backing.path)
-    if is_file:
-        told = machine.try_run("findmnt", "-n", "-o", "FSTYPE,OPTIONS,SOURCE", "--target", path).stdout
-        kind, options, source = (*told.split(maxsplit=2), "", "", "")[:3]
-    else:
-        kind, options, source = ("zfs" if path.startswith(ZVOLS) else ""), "", path.removeprefix(ZVOLS)
-    how = f"{DOCUMENTED}; findmnt, zfs get" if kind == "zfs" else f"{DOCUMENTED}; findmnt"
-    if kind in ("tmpfs", "ramfs"):
-        return Feature("durable", "no", how, f"{backing.path.parent} is a {kind}, kept in memory")
-    if {"nobarrier", "barrier=0"} & set(options.split(",")):
-        return Feature("durable", "no", how, f"{source} is mounted without write barriers")
-    if kind == "zfs":
-        sync = machine.try_run("zfs", "get", "-H", "-o", "value", "sync", source.strip()).stdout.strip()
+    how = "; ".join(filter(None, (DOCUMENTED, below.how)))
+    if below.system in ("tmpfs", "ramfs"):
+        return Feature("durable", "no", how, f"{backing.path.parent} is a {below.system}, kept in memory")
+    if {"nobarrier", "barrier=0"} & set(below.options.split(",")):
+        return Feature("durable", "no", how, f"{below.source} is mounted without write barriers")
+    if below.system == "zfs":
+        sync = machine.try_run("zfs", "get", "-H", "-o", "value", "sync", below.source).stdout.strip()
         if sync == "disabled":
-            return Feature("durable", "no", how, f"{source.strip()} has sync=disabled")
+            return Feature("durable", "no", how, f"{below.source} has sync=disabled")
     return claimed
 
 
@@ -180,6 +194,21 @@ def _thin_device(machine: Machine, backing: Backing) -> Feature:
         words = f"from the thin pool {pool}" if pool else "a volume with all its blocks"
         return Feature("thin", "yes" if pool else "no", "lvs", words)
     return Feature("thin", "no", "stat", "a whole device")
+
+
+def _when_full(tried: Feature | None, backing: Backing, attachment: Drive, system: str, thin: Feature) -> Feature:
+    """What the one trial, of a file on ext4, tells of this disk. `system`: that it is a file in; "": a device"""
+    name, on_thin = "pause-on-full", backing.volume == "lvm-thin"
+    # A file loses blocks to the guest's discards, where the disk passes them on; a volume keeps its own.
+    keeps = not system or (system in OVERWRITING and not on_thin and attachment.discard != "unmap")
+    if thin.state == "no" and backing.format == "raw" and keeps:
+        return Feature(name, "yes", thin.how, "all its blocks are its own: it cannot run full")
+    if tried is None:
+        return Feature(name, "not tried", "", "needs root, and a guest of the image")
+    if system in OVERWRITING and not on_thin:
+        return tried
+    where = backing.volume if on_thin or not system else system
+    return Feature(name, "not tried", tried.how, f"tried on a file on ext4 with this bus and format, not on {where}")
 
 
 def _asked(machine: Machine, qemu: Qemu, attachment: Drive, image: PurePosixPath) -> tuple[Feature, ...]:

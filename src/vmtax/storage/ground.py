@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 
 from vmtax.machine import Machine
 from vmtax.result import Json
-from vmtax.storage.file import RawFile, StorageError, check_free
+from vmtax.storage.file import RawFile, StorageError
 from vmtax.storage.undo import DETACH, NO_PARTITIONS, WAIT_FOR
 from vmtax.units import format_room
 
@@ -23,6 +23,14 @@ WHOLE = ("disk", "loop", "raid")  # how lsblk's types of what the kernel takes p
 # The kernel's own word on whether anybody has it, or a part of it: lsblk knows nothing of an imported pool, or of the
 # second disk of a btrfs. The guard runs on the same Python.
 CLAIM = ("python3", "-c", "import os, sys; os.close(os.open(sys.argv[1], os.O_RDONLY | os.O_EXCL))")
+
+# Signatures of what is a part of something larger, also while that is not active, and how it is taken out of it. The
+# kernel's claim and lsblk know nothing of a group without active volumes or of an array that is not assembled.
+MEMBERS = {
+    "LVM2_member": "vgreduce, then pvremove, take it out of its volume group",
+    "linux_raid_member": "mdadm --zero-superblock takes it out of its array",
+    "zfs_member": "zpool labelclear takes it out of its pool",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +66,11 @@ class Ground:
     def lay_out(self, areas: Sequence[Area]) -> None:
         """Cut the areas from the devices, or where none are named, from files behind loop devices.
 
-        Raises StorageError where there is too little room, or a device is in use or holds something.
+        Raises StorageError where there is too little room on a device, or one is in use or holds something.
         """
         if not areas:
             return
         if not self.target.devices:
-            check_free(self.machine, self.ours, sum(area.size * area.devices for area in areas))
             for area in areas:
                 self.cut[area.name] = tuple(self._loop(f"{area.name}{n}", area.size) for n in range(area.devices))
             return
@@ -159,14 +166,26 @@ def refuse_used(machine: Machine, device: str, *, erase: bool) -> None:
     if not claimed.ok:
         words = (claimed.stderr.strip().splitlines() or ["no reason given"])[-1]
         raise StorageError(f"{machine.path}: {device} cannot be had alone ({words}); name another")
+    # Those of its partitions too: a member of something is seldom the whole disk.
+    names = (device, *(str(row["name"]) for row in rows[1:]))
+    signatures = machine.run("wipefs", "--noheadings", "--output", "TYPE", *names).split()
+    for kind in filter(_is_member, signatures):
+        cure = MEMBERS.get(kind, "take it out of that")
+        raise StorageError(
+            f"{machine.path}: {device} is a part of something ({kind}), active or not; {cure}, or name another"
+        )
     if erase:
         return
-    signatures = machine.run("wipefs", "--noheadings", "--output", "TYPE", device).split()
     if signatures or len(rows) > 1:
         what = ", ".join(dict.fromkeys(signatures)) or "partitions"
         raise StorageError(f"{machine.path}: {device} holds something ({what}); --erase {device} lets it be lost")
     if set(machine.run(*FIRST_MIB, device).split()) - {"0" * 16}:
         raise StorageError(f"{machine.path}: {device} holds data of an unknown kind; --erase {device} lets it be lost")
+
+
+def _is_member(signature: str) -> bool:
+    """As libblkid calls what its tools assemble; firmware's RAIDs end so as well."""
+    return signature.endswith("_member") or signature in ("bcache", "drbd", "stratis", "ceph_bluestore")
 
 
 def _lsblk(machine: Machine, device: str) -> list[Json]:
