@@ -341,7 +341,8 @@ def carrier_disk_bytes(size: int) -> int:
 
 
 def disk_bytes(plan: Plan) -> int:
-    """What is written on the host under test before the first round: every disk under test, once."""
+    """What is written on the host under test before the first round: every disk under test, once, and what images are
+    filled from."""
     size = disk_size(plan.build_workloads())
     own = disks.written_bytes(plan.treatments()[0], size)
     return own + (carrier_disk_bytes(size) if size and "nested" in plan.layers else 0)

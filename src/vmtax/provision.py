@@ -54,7 +54,16 @@ def _open_disks(environment: Environment, emit: Callable[[Event], None]) -> None
     if disks.wanted(treatments):
         mark = f"vmtax-{environment.local.token[:8]}"
         found = disks.provision(
-            host, target, ours, mark, _qemu_img(environment), treatments, size, _fresh_size(environment), emit
+            host,
+            target,
+            ours,
+            mark,
+            _qemu_img(environment),
+            treatments,
+            size,
+            _fresh_size(environment),
+            emit,
+            beside=carrier_disk_bytes(size) if "nested" in plan.layers else 0,
         )
         environment.disks = found
         if environment.qemu is not None:
