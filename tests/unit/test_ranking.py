@@ -9,8 +9,12 @@ import numpy as np
 import pytest
 
 from tests.sample import sample_experiment
-from vmtax import stats
-from vmtax.ranking import effects, rankings
+from tests.sample_storage import storage_experiment
+from tests.unit.test_report import printed
+from vmtax import compare, stats
+from vmtax.ranking import Ranking, effects, rankings
+from vmtax.report.formats import FORMATS
+from vmtax.report.terminal import render
 
 
 def logs(rounds: int, *means: float, sd: float = 0.01, seed: int = 5) -> np.ndarray:
@@ -149,6 +153,27 @@ def test_an_experiment_is_ranked_layer_by_layer() -> None:
                 assert standing.low is not None and standing.high is not None
                 assert -0.02 <= standing.low <= standing.high <= 0.02
     assert effects(experiment), "two factors differ"
+
+
+def test_without_a_round_with_the_best_there_is_a_place_and_no_overhead() -> None:
+    """As where most guests are lost: it reaches every report, and costs none of them."""
+    experiment = storage_experiment()
+
+    def first() -> Ranking:
+        return next(ranking for ranking in rankings(experiment) if ranking.layer == "vm")
+
+    best, other = (first().standings[place].treatment for place in (0, 3))
+    halves = {best: (1, 2, 3), other: (4, 5, 6)}
+    kept = tuple(t for t in experiment.trials if t.round in halves.get(t.treatment, (t.round,)))
+    experiment = dataclasses.replace(experiment, trials=kept)
+    assert first().standings[0].treatment == best
+    lone = next(standing for standing in first().standings if standing.treatment == other)
+    assert (lone.overhead, lone.low, lone.high, lone.tie, lone.top) == (None, None, None, False, True)
+    for name, format in FORMATS.items():
+        text = format.render(experiment, compare.of(experiment))
+        told = b"no round with the best" in text.replace("\N{NO-BREAK SPACE}".encode(), b" ")
+        assert told or name not in ("html", "markdown"), name
+    assert "no round with the best" in printed(render(experiment, compare.of(experiment)), 300)
 
 
 def test_a_repeat_and_a_missing_round_stay_out_of_the_ranking() -> None:

@@ -219,6 +219,31 @@ def test_one_that_failed_nearly_always_takes_no_rounds_from_the_others() -> None
     assert score.unranked == ("vm d",) and score.ranking.rounds == 6
 
 
+def gaps(*rounds: int) -> Any:
+    """The article's four figures in these of six rounds."""
+
+    def row(*figures: float) -> Values:
+        return disk(*([float(figure) if n in rounds else None for n in range(1, 7)] for figure in figures))
+
+    return row
+
+
+def test_without_a_round_that_all_have_nothing_is_said_of_other_weights() -> None:
+    table = {
+        "host": HAND["host"],
+        "vm a": gaps(1, 2, 3)(6, 400, 10, 300),
+        "vm b": gaps(3, 4, 5)(9, 300, 18, 100),
+        "vm c": gaps(5, 6, 1)(4, 480, 5, 350),
+    }
+    weights = Mix(OWN, "", (Weight(READ[0], 3), Weight(WRITE[0], 1)))
+    made = scores(measured(table), weights)
+    assert len(made.found) == 7 and all(score.stability is None for score in made.found)
+    assert made.missing == (
+        "no score.both of vm by other weights: no round has all of its treatments",
+        "no score.weights of vm by other weights: no round has all of its treatments",
+    )
+
+
 # --- mixes
 
 

@@ -128,7 +128,7 @@ class Standing(_Part):
     """One treatment in a ranking; overheads against the best, fractions, above 0 is a cost."""
 
     treatment: str = Field(description="its name")
-    overhead: float = Field(description="estimate")
+    overhead: float | None = Field(description="estimate; null: no round has both it and the best")
     low: float | None = Field(description="lower end of its interval; null: too few rounds, or the best itself")
     high: float | None = Field(description="upper end of its interval")
     top: bool = Field(description="no other is shown to beat it")
@@ -208,7 +208,7 @@ class Score(_Part):
     untold: list[str] = Field(description="its percentiles that some boot had too few operations for: left out as well")
     measured: float = Field(description="share of the mix's weight that is in the score, 0 to 1")
     unranked: list[str] = Field(description="treatments that have all parts in fewer than half of the rounds")
-    stability: Stability | None = Field(description="null: one part only, or reads or writes alone")
+    stability: Stability | None = Field(description="null: one part only, reads or writes alone, or no round has all")
 
 
 class Scores(_Part):

@@ -137,12 +137,19 @@ def _heading(metric: Metric, layer: str, where: str) -> str:
 def standing(entry: Standing, ranking: Ranking, emulated: frozenset[str]) -> Line:
     """One treatment's line."""
     best = entry is ranking.standings[0]
-    amount, interval = ("best", "") if best else figures(entry.overhead, entry.low, entry.high)
+    amount, interval = ("best", "") if best else against_best(entry)
     if entry.beaten_by:
         remark = f"beaten by {len(entry.beaten_by)} of {len(ranking.standings) - 1}"
     else:
         remark = "top set, tie" if entry.tie and not best else "top set"
     return Line(entry.treatment, amount, interval, remark, entry.treatment in emulated, plain=not entry.beaten_by)
+
+
+def against_best(entry: Standing) -> tuple[str, str]:
+    """Its overhead against the best and the interval."""
+    if entry.overhead is None:
+        return "–", "no round with the best"
+    return figures(entry.overhead, entry.low, entry.high)
 
 
 def _effect(effect: FactorEffect, emulated: bool) -> Line:
