@@ -56,9 +56,10 @@ class FactorEffect:
     factors: tuple[str, ...]
     levels: tuple[str, ...]
     overhead: float  # fraction, above 0 is a cost
-    low: float
+    low: float  # interval of this level alone, which describes it
     high: float
     share: float  # of the variance within rounds that the factors explain so
+    shown: bool  # that the factors do anything so, all levels at once; one error rate over a metric's factors and pairs
 
 
 def rankings(experiment: Experiment, numbers: Numbers | None = None) -> tuple[Ranking, ...]:
@@ -163,5 +164,14 @@ def _effects(metric: Metric, members: Sequence[Treatment], numbers: Numbers, alp
         overhead, low, high = as_overhead(metric.better, effect.ratio, effect.low, effect.high)
         assert low is not None and high is not None
         yield FactorEffect(
-            metric, members[0].layer, members[0].side, effect.factors, effect.levels, overhead, low, high, effect.share
+            metric,
+            members[0].layer,
+            members[0].side,
+            effect.factors,
+            effect.levels,
+            overhead,
+            low,
+            high,
+            effect.share,
+            shown=effect.term_p <= alpha,
         )

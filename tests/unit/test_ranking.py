@@ -118,6 +118,28 @@ def test_effects_of_factors_and_of_two_together() -> None:
     assert through.share > 0.9 > 0.05 > both.share > 0
 
 
+STORAGE = [
+    {"fs": fs, "format": f, "cache": c} for fs in "123" for f in "12" for c in "1234"
+]  # as the plan of that name
+
+
+def test_of_nothing_at_all_a_table_of_effects_shows_something_in_one_of_twenty() -> None:
+    tables = [stats.factor_effects(STORAGE, logs(7, *[0.0] * 24, seed=seed)) for seed in range(60)]
+    by_level = sum(any(not effect.low <= 1 <= effect.high for effect in found) for found in tables)
+    by_term = sum(any(effect.term_p <= stats.ALPHA for effect in found) for found in tables)
+    assert by_level > 20 and by_term <= 6, "at 5 % more than 6 of 60 come of chance in 3 %; at 22 % nearly always"
+
+
+def test_a_strong_effect_is_shown_among_many_factors() -> None:
+    means = [0.03 if entry["cache"] == "4" else 0.0 for entry in STORAGE]
+    for seed in range(10):
+        found = stats.factor_effects(STORAGE, logs(7, *means, seed=seed))
+        terms = {effect.factors: effect.term_p for effect in found}
+        assert len(terms) == 6 and terms["cache",] < 0.001
+        assert all(0 <= p <= 1 for p in terms.values())
+        assert all(effect.term_p == terms[effect.factors] for effect in found), "all levels of a term at once"
+
+
 def test_iterations_of_a_boot_are_one_cluster() -> None:
     """Pooled as if independent they would seem three times as sure."""
     source = np.random.default_rng(8)
@@ -169,7 +191,7 @@ def test_without_a_round_with_the_best_there_is_a_place_and_no_overhead() -> Non
     assert first().standings[0].treatment == best
     lone = next(standing for standing in first().standings if standing.treatment == other)
     assert (lone.overhead, lone.low, lone.high, lone.tie, lone.top) == (None, None, None, False, True)
-    for name, format in FORMATS.items():
+    for name, format in ((name, format) for name, format in FORMATS.items() if format.ranks):
         text = format.render(experiment, compare.of(experiment))
         told = b"no round with the best" in text.replace("\N{NO-BREAK SPACE}".encode(), b" ")
         assert told or name not in ("html", "markdown"), name

@@ -323,9 +323,10 @@ class FactorEffect(_Part):
     factors: list[str] = Field(description="one, or two that interact")
     levels: list[str] = Field(description="one for each factor")
     overhead: float = Field(description="estimate, a fraction, above 0 is a cost")
-    low: float = Field(description="lower end of its interval")
-    high: float = Field(description="upper end of its interval")
+    low: float = Field(description="lower end of the interval of this level alone")
+    high: float = Field(description="upper end of the interval of this level alone")
     share: float = Field(description="of the variance within rounds that the factors explain so, 0 to 1")
+    shown: bool = Field(description="all levels at once do something; one error rate over a metric's factors and pairs")
     emulated: bool = Field(description="any treatment of the layer is")
 
 
