@@ -288,7 +288,8 @@ def _ranked(experiment: Experiment, one: _Field, made: _Made, share: float) -> S
     mine = {(made.metric, name): numbers[name] for name in having}
     ranking = next((r for r in rankings(experiment, mine) if (r.layer, r.side) == (one.layer, one.side)), None)
     if ranking is None:
-        return f"no {made.metric.name} of {one.name}: needs a round in which {FEWEST} treatments have all of it"
+        lacking = f"needs {FEWEST} treatments that have all of it, each in a round with another"
+        return f"no {made.metric.name} of {one.name}: {lacking}"
     return Score(
         ranking,
         made.mean,

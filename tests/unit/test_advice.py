@@ -168,10 +168,27 @@ def test_what_is_missing_is_said() -> None:
     assert "there is no guest" in advise(host).notes[0]
     apart = replace(experiment, trials=tuple(t for t in experiment.trials if (t.treatment == SLOW) == (t.round > 6)))
     (refused,) = advise(apart).refused
-    assert refused[1] == "no round has a result of it and of all others"
+    assert refused == (SLOW, "no round has a result both of it and of any of the others")
     once = replace(experiment, trials=tuple(t for t in experiment.trials if t.treatment != SLOW or t.round == 2))
     assert advise(once).refused == ((SLOW, "complete results in only 1 of 12 rounds"),)
     assert not any("add rounds" in note for note in advise(once).notes), "the others are judged by all of theirs"
+
+
+def test_what_shares_rounds_with_some_is_compared_with_those() -> None:
+    """The fastest and the slowest met only the third, and no round has all."""
+    steady = "disk.bus=ide"
+    experiment = run({FAST: 10_000, SLOW: 9_000, steady: 9_500}, cpu={FAST: 1e-5, SLOW: 1e-5, steady: 1e-5})
+    rounds = {FAST: range(1, 7), SLOW: range(7, 13), steady: range(1, 13)}
+    gaps = replace(experiment, trials=tuple(t for t in experiment.trials if t.round in rounds[t.treatment]))
+    found = advise(gaps)
+    assert found.refused == () and [option.treatment for option in found.options] == [FAST, steady, SLOW]
+    assert found.choice == found.options[0] and found.options[1].best.slower == pytest.approx(0.05, abs=0.005)
+    assert found.options[2].best.slower is None, "no round has both"
+    lines = " ".join(" ".join(found.lines()).split())
+    assert f"{SLOW}: the fastest" not in lines and f"{steady}: 5.0 % slower [" in lines
+    apart = {FAST: range(1, 7), SLOW: range(7, 13), steady: range(7, 13)}
+    two = advise(replace(experiment, trials=tuple(t for t in experiment.trials if t.round in apart[t.treatment])))
+    assert [name for name, _ in two.refused] == [FAST], "of what is apart the larger part stays"
 
 
 def test_speed_may_be_a_score_that_no_trial_reported() -> None:

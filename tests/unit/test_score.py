@@ -210,7 +210,9 @@ def test_what_is_not_there_is_said() -> None:
     assert made.missing == (f"no score.write of vm: {WRITE[0]} and {WRITE[1]} not measured there",)
     assert scores(sample_experiment(rounds=2)) == scores(measured({})), "two layers of one treatment each: nothing"
     few = scores(measured({**HAND, "vm b": {}, "vm c": {}}), MIXES["desktop"])
-    assert not few.found and any("needs a round in which 3 treatments have all of it" in text for text in few.missing)
+    assert not few.found and any(
+        "needs 3 treatments that have all of it, each in a round with another" in text for text in few.missing
+    )
 
 
 def test_one_that_failed_nearly_always_takes_no_rounds_from_the_others() -> None:

@@ -204,7 +204,7 @@ class _Stage:
         if len(scales) == 2 and scales[1] is None:
             yield "Host CPU per operation was not measured for all choices: speed and features decide."
         if scales and scales[0] is not None and len(names) > 1 and not scales[0].beaten:
-            yield f"After {scales[0].rounds} complete rounds no choice is shown to be slower than another: add rounds."
+            yield f"After {scales[0].rounds} rounds no choice is shown to be slower than another: add rounds."
         if self.accept_loss:
             yield "Choices that lose flushed data with the host's power were considered, as --accept-loss asks."
 
@@ -264,19 +264,29 @@ def _sieved(
 
 
 def _incomplete(costs: Costs) -> dict[str, str]:
-    """Who cannot be set against the others, and why: few rounds of one would leave few complete rounds to all."""
+    """Who cannot be set against the others, and why; a pair is compared in its own rounds, whatever others lack."""
     most = max((len(rounds) for rounds in costs.values()), default=0)
     found = {
         name: f"complete results in only {len(rounds)} of {most} rounds"
         for name, rounds in costs.items()
         if not rounds or len(rounds) * 2 < most
     }
-    left = {name: set(rounds) for name, rounds in costs.items() if name not in found}
-    while left and not set.intersection(*left.values()):
-        fewest = min(left, key=lambda name: sum(len(left[name] & rounds) for rounds in left.values()))
-        found[fewest] = "no round has a result of it and of all others"
-        del left[fewest]
-    return found
+    linked = _linked({name: set(rounds) for name, rounds in costs.items() if name not in found})
+    together = max(linked, key=len, default=set[str]())
+    apart = "no round has a result both of it and of any of the others"
+    return found | {name: apart for name in costs if name not in found and name not in together}
+
+
+def _linked(rounds: dict[str, set[int]]) -> Iterator[set[str]]:
+    """Groups within which rounds that two have in common lead from each to each, and from none to another group."""
+    left = dict(rounds)
+    while left:
+        name = next(iter(left))
+        group, reached = {name}, left.pop(name)
+        while near := {other for other in left if left[other] & reached}:
+            reached = reached.union(*(left.pop(other) for other in near))
+            group |= near
+        yield group
 
 
 def _has(found: Sequence[Feature], treatment: Treatment) -> Iterator[str]:

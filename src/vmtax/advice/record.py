@@ -113,7 +113,7 @@ def _bare(fraction: float) -> str:
 
 def _told(option: Option) -> str:
     against, words = option.best, []
-    if not against.slower:
+    if against.slower == 0:
         words.append("the fastest")
     else:
         words.append(amount(against.slower, against.slower_low, against.slower_high, "slower", "faster"))
