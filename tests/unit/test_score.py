@@ -282,7 +282,7 @@ def test_a_mix_by_hand() -> None:
 
 
 def test_a_percentile_that_slow_boots_cannot_tell_is_left_out() -> None:
-    """It would take the slow from the ranking, and their rounds from all others."""
+    """It would take the slow from the ranking, or rank them by their faster boots."""
     case = "disk.randread-4k-qd1"
     table = {
         name: {

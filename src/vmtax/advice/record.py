@@ -35,7 +35,7 @@ class Option:
     unusual: tuple[str, ...]  # "disk.cache=writeback": settings that are not the default; fewer are simpler
     best: Against  # against the fastest option
     in_pareto_set: bool
-    tie: bool  # with the fastest option, within what does not matter
+    tie: bool  # its interval against the fastest option lies within what does not matter
 
 
 @dataclass(frozen=True, slots=True)

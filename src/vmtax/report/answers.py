@@ -252,7 +252,7 @@ class DiskChoice(_Part):
     unusual: list[str] = Field(description="its settings that are not the default")
     best: Against = Field(description="against the fastest")
     in_pareto_set: bool = Field(description="of speed, host CPU and features")
-    tie: bool = Field(description="with the fastest, within the plan's same_within")
+    tie: bool = Field(description="its interval against the fastest lies within same_within")
     emulated: bool = Field(description="a boot of it, or its host, ran on an emulated CPU")
 
 

@@ -168,7 +168,7 @@ def _caption(ranking: Ranking, host: _Host | None) -> str:
     left_out = f", {ranking.incomplete} of them incomplete" if ranking.incomplete else ""
     told = f" {_host_words(host, ranking.metric)}" if host else ""
     needed = stats.minimum_rounds(stats.ALPHA)
-    few = "" if ranking.rounds >= needed else f" Nothing can be called beaten before {needed} rounds have them all."
+    few = "" if ranking.rounds >= needed else f" Nothing can be called beaten before {needed} rounds."
     return f"{cost(ranking.metric).capitalize()} against the best, over {ranking.rounds} rounds{left_out}.{few}{told}"
 
 
