@@ -24,7 +24,7 @@ class Standing:
     """One treatment in a ranking; figures against the best, as overheads: fractions, above 0 is a cost."""
 
     treatment: str
-    overhead: float
+    overhead: float | None  # None: no round has both it and the best
     low: float | None  # its interval; None with too few rounds, and for the best itself
     high: float | None
     top: bool  # no other is shown to beat it
@@ -56,9 +56,10 @@ class FactorEffect:
     factors: tuple[str, ...]
     levels: tuple[str, ...]
     overhead: float  # fraction, above 0 is a cost
-    low: float
+    low: float  # interval of this level alone, which describes it
     high: float
     share: float  # of the variance within rounds that the factors explain so
+    shown: bool  # that the factors do anything so, all levels at once; one error rate over a metric's factors and pairs
 
 
 def rankings(experiment: Experiment, numbers: Numbers | None = None) -> tuple[Ranking, ...]:
@@ -127,9 +128,9 @@ def _ranking(
     top = set(ranked.top)
     standings = []
     for number in ranked.order:
-        overhead, low, high = 0.0, None, None
-        if number != best:
-            overhead, low, high = _against(logs[:, best], logs[:, number], metric, alpha)
+        overhead, low, high = (
+            (0.0, None, None) if number == best else _against(logs[:, best], logs[:, number], metric, alpha)
+        )
         tie = number == best or (low is not None and high is not None and -within <= low and high <= within)
         beaten_by = tuple(names[other] for other in ranked.order if ranked.beaten[other, number])
         standings.append(Standing(names[number], overhead, low, high, number in top, tie, beaten_by))
@@ -139,9 +140,11 @@ def _ranking(
 
 def _against(
     best: npt.NDArray[np.float64], other: npt.NDArray[np.float64], metric: Metric, alpha: float
-) -> tuple[float, float | None, float | None]:
+) -> tuple[float | None, float | None, float | None]:
     differences = other - best
     differences = differences[~np.isnan(differences)]
+    if not differences.size:
+        return None, None, None
     bounds = stats.interval(differences, alpha)
     low, high = (None, None) if bounds is None else map(math.exp, bounds)
     return as_overhead(metric.better, math.exp(stats.hodges_lehmann(differences)), low, high)
@@ -161,5 +164,14 @@ def _effects(metric: Metric, members: Sequence[Treatment], numbers: Numbers, alp
         overhead, low, high = as_overhead(metric.better, effect.ratio, effect.low, effect.high)
         assert low is not None and high is not None
         yield FactorEffect(
-            metric, members[0].layer, members[0].side, effect.factors, effect.levels, overhead, low, high, effect.share
+            metric,
+            members[0].layer,
+            members[0].side,
+            effect.factors,
+            effect.levels,
+            overhead,
+            low,
+            high,
+            effect.share,
+            shown=effect.term_p <= alpha,
         )

@@ -81,7 +81,8 @@ class Score:
     untold: tuple[str, ...]  # percentiles of a mix for which some boot had too few operations: left out as well
     measured: float  # share of the mix's weight that is in the score
     unranked: tuple[str, ...]  # treatments of the layer that have all parts in fewer than half of the rounds
-    stability: Stability | None  # None: nothing to weigh, or reads or writes alone, of which the mean of both tells
+    # None: nothing to weigh, or reads or writes alone, of which the mean of both tells; or no round has all.
+    stability: Stability | None
 
     @property
     def metric(self) -> Metric:
@@ -98,7 +99,7 @@ class Scores:
     """What could be ranked, and what could not."""
 
     found: tuple[Score, ...]  # layer by layer; the article's first
-    missing: tuple[str, ...] = ()  # a sentence for each score that could not be made
+    missing: tuple[str, ...] = ()  # a sentence for each score that could not be made, or not by other weights
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +125,12 @@ class _Made:
     parts: tuple[Part, ...]
     left_out: tuple[str, ...] = ()
     untold: tuple[str, ...] = ()
-    weighed: bool = True  # it is asked how stable its winner is
+    whole: bool = True  # not reads or writes alone
+
+    @property
+    def weighed(self) -> bool:
+        """It is asked how stable its winner is."""
+        return self.whole and len(self.parts) > 1
 
 
 class _Table:
@@ -144,7 +150,7 @@ class _Table:
     def is_whole(self, metric: str, treatments: Iterable[str]) -> bool:
         """Whether a percentile is told wherever its case has any number; slow boots have too few operations for it.
 
-        Else each such boot would take its round from all treatments, and the slow would drop out of the ranking.
+        Else the slow would be ranked by their faster boots alone, or drop out of the ranking.
         """
         case, _, measure = metric.rpartition(".")
         if not re.fullmatch(r"p\d+_seconds", measure):
@@ -200,11 +206,13 @@ def _article(experiment: Experiment, one: _Field, table: _Table, found: list[Sco
         means: tuple[tuple[Mean, str], ...] = (("arithmetic", ""), ("geometric", ".geometric"))
         for mean, suffix in means:
             metric = Metric(f"score.{name}{suffix}", "B/s", "higher")
-            score = _ranked(experiment, one, _Made(metric, mean, made, weighed=len(pairs) > 1), 1.0)
+            unranked = _Made(metric, mean, made, whole=len(pairs) > 1)
+            score = _ranked(experiment, one, unranked, 1.0)
             if isinstance(score, str):
                 missing.append(score)
                 break
             found.append(score)
+            missing += _unweighed(score, unranked, one)
 
 
 def _weighted(
@@ -225,6 +233,7 @@ def _weighted(
         missing.append(score)
     else:
         found.append(score)
+        missing += _unweighed(score, made, one)
 
 
 def _pair(pair: tuple[str, str], one: _Field, table: _Table) -> Iterator[Part]:
@@ -273,13 +282,14 @@ def _ranked(experiment: Experiment, one: _Field, made: _Made, share: float) -> S
     """The score with its ranking, or a sentence why there is none."""
     yards = {part.yardstick.treatment for part in made.parts if part.yardstick is not None}
     numbers = {name: _numbers(made, name) for name in dict.fromkeys((*one.members, *yards))}
-    # One that failed nearly always would take its rounds from all others: only complete ones are ranked.
+    # With one value among ten of others it might lead by chance, and nothing could beat it.
     fewest = max(1, max(map(len, numbers.values())) / 2)
     having = [name for name in one.members if len(numbers[name]) >= fewest]
     mine = {(made.metric, name): numbers[name] for name in having}
     ranking = next((r for r in rankings(experiment, mine) if (r.layer, r.side) == (one.layer, one.side)), None)
     if ranking is None:
-        return f"no {made.metric.name} of {one.name}: needs a round in which {FEWEST} treatments have all of it"
+        lacking = f"needs {FEWEST} treatments that have all of it, each in a round with another"
+        return f"no {made.metric.name} of {one.name}: {lacking}"
     return Score(
         ranking,
         made.mean,
@@ -289,7 +299,7 @@ def _ranked(experiment: Experiment, one: _Field, made: _Made, share: float) -> S
         made.untold,
         share,
         tuple(name for name in one.members if name not in having),
-        _stability(made, ranking),
+        _stability(made, ranking) if made.weighed else None,
     )
 
 
@@ -305,12 +315,19 @@ def _numbers(made: _Made, treatment: str) -> dict[int, float]:
     return dict(zip(rounds, found.tolist(), strict=True))
 
 
+def _unweighed(score: Score, made: _Made, one: _Field) -> Iterator[str]:
+    """A sentence where it could not be found out how firm the winner is."""
+    if made.weighed and score.stability is None:
+        about = score.metric.name.removesuffix(".geometric")
+        yield f"no {about} of {one.name} by other weights: no round has all of its treatments"
+
+
 def _stability(made: _Made, ranking: Ranking) -> Stability | None:
-    """The winner by every weight halved or doubled, and by weights drawn at random."""
-    if len(made.parts) < 2 or not made.weighed:
-        return None
+    """The winner by every weight halved or doubled, and by weights drawn at random; None without a common round."""
     names = [standing.treatment for standing in ranking.standings]  # the winner first
     rounds = set.intersection(*(set(part.logs[name]) for part in made.parts for name in names))
+    if not rounds:
+        return None
     logs = np.array([[[part.logs[n][number] for part in made.parts] for n in names] for number in sorted(rounds)])
     weights = np.array([part.weight for part in made.parts])
     corners = stats.weight_corners(weights)

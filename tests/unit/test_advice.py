@@ -121,12 +121,35 @@ def test_a_disk_that_the_host_keeps_in_memory_is_not_recommended_either() -> Non
 def test_among_ties_features_decide_then_simplicity_and_it_is_said() -> None:
     found = advise(run({FAST: 10_000, SLOW: 9_950}, features={FAST: RAW, SLOW: QCOW2}))
     assert found.choice and found.choice.treatment == SLOW
-    assert any("ties with disk.format=raw" in reason for reason in found.reasons)
-    assert any(reason.startswith("Of the ties it has the most features") for reason in found.reasons)
+    assert any("ties with the fastest, disk.format=raw: within 2 %" in reason for reason in found.reasons)
+    assert any(reason.startswith("Of these it has the most features") for reason in found.reasons)
     plain, odd = "disk.cache=none disk.bus=virtio", "disk.cache=none disk.bus=nvme"
     found = advise(run({odd: 10_000, plain: 9_950}))
     assert found.choice and found.choice.treatment == plain and found.choice.unusual == ()
     assert any("the simplest" in reason for reason in found.reasons)
+
+
+@pytest.mark.parametrize(
+    ("rounds", "noise", "why"),
+    [(3, 0.002, "for so few rounds there is no interval"), (12, 0.05, "its interval does not")],
+)
+def test_an_estimate_is_no_tie(rounds: int, noise: float, why: str) -> None:
+    """What is chosen of those that are not told apart is as of ties; what is said of it is less."""
+    third = "disk.format=raw disk.bus=ide"
+    experiment = run(
+        {FAST: 10_000, SLOW: 10_000, third: 10_000},
+        features={FAST: RAW, SLOW: QCOW2, third: RAW},
+        rounds=rounds,
+        noise=noise,
+    )
+    plan = {**experiment.plan, "same_within": 0.04}
+    found = advise(replace(experiment, plan=plan))
+    fastest, *others = found.options
+    assert fastest.tie and not any(option.tie for option in others)
+    assert found.choice and found.choice.treatment == SLOW and found.choice is not fastest
+    text = " ".join(found.reasons)
+    assert f"not told apart from the fastest, {fastest.treatment}: its estimate lies within 4 %, {why}." in text
+    assert "the fastest is not told apart from" in text and "ties" not in text and "tied" not in text
 
 
 def test_a_tie_that_costs_more_host_cpu_and_offers_nothing_for_it_is_not_chosen() -> None:
@@ -134,7 +157,9 @@ def test_a_tie_that_costs_more_host_cpu_and_offers_nothing_for_it_is_not_chosen(
     found = advise(run({odd: 10_000, plain: 9_950}, cpu={odd: 1e-5, plain: 2e-5}))
     assert found.choice and found.choice.treatment == odd
     assert [option.treatment for option in found.options if option.in_pareto_set] == [odd]
-    assert any(reason.startswith("Ties that cost the host more CPU") and plain in reason for reason in found.reasons)
+    assert any(
+        reason.startswith("Of these, some cost the host more CPU") and plain in reason for reason in found.reasons
+    )
     slower = advise(run({plain: 10_000, odd: 9_950}, cpu={odd: 1e-5, plain: 2e-5}))
     assert slower.choice and slower.choice.treatment == odd, "also where it measured a little slower"
     assert found.runner_up_words.startswith("0.5 % slower [") and "% more host CPU [" in found.runner_up_words
@@ -168,10 +193,27 @@ def test_what_is_missing_is_said() -> None:
     assert "there is no guest" in advise(host).notes[0]
     apart = replace(experiment, trials=tuple(t for t in experiment.trials if (t.treatment == SLOW) == (t.round > 6)))
     (refused,) = advise(apart).refused
-    assert refused[1] == "no round has a result of it and of all others"
+    assert refused == (SLOW, "no round has a result both of it and of any of the others")
     once = replace(experiment, trials=tuple(t for t in experiment.trials if t.treatment != SLOW or t.round == 2))
     assert advise(once).refused == ((SLOW, "complete results in only 1 of 12 rounds"),)
     assert not any("add rounds" in note for note in advise(once).notes), "the others are judged by all of theirs"
+
+
+def test_what_shares_rounds_with_some_is_compared_with_those() -> None:
+    """The fastest and the slowest met only the third, and no round has all."""
+    steady = "disk.bus=ide"
+    experiment = run({FAST: 10_000, SLOW: 9_000, steady: 9_500}, cpu={FAST: 1e-5, SLOW: 1e-5, steady: 1e-5})
+    rounds = {FAST: range(1, 7), SLOW: range(7, 13), steady: range(1, 13)}
+    gaps = replace(experiment, trials=tuple(t for t in experiment.trials if t.round in rounds[t.treatment]))
+    found = advise(gaps)
+    assert found.refused == () and [option.treatment for option in found.options] == [FAST, steady, SLOW]
+    assert found.choice == found.options[0] and found.options[1].best.slower == pytest.approx(0.05, abs=0.005)
+    assert found.options[2].best.slower is None, "no round has both"
+    lines = " ".join(" ".join(found.lines()).split())
+    assert f"{SLOW}: the fastest" not in lines and f"{steady}: 5.0 % slower [" in lines
+    apart = {FAST: range(1, 7), SLOW: range(7, 13), steady: range(7, 13)}
+    two = advise(replace(experiment, trials=tuple(t for t in experiment.trials if t.round in apart[t.treatment])))
+    assert [name for name, _ in two.refused] == [FAST], "of what is apart the larger part stays"
 
 
 def test_speed_may_be_a_score_that_no_trial_reported() -> None:

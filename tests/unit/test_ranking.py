@@ -9,8 +9,12 @@ import numpy as np
 import pytest
 
 from tests.sample import sample_experiment
-from vmtax import stats
-from vmtax.ranking import effects, rankings
+from tests.sample_storage import storage_experiment
+from tests.unit.test_report import printed
+from vmtax import compare, stats
+from vmtax.ranking import Ranking, effects, rankings
+from vmtax.report.formats import FORMATS
+from vmtax.report.terminal import render
 
 
 def logs(rounds: int, *means: float, sd: float = 0.01, seed: int = 5) -> np.ndarray:
@@ -114,6 +118,28 @@ def test_effects_of_factors_and_of_two_together() -> None:
     assert through.share > 0.9 > 0.05 > both.share > 0
 
 
+STORAGE = [
+    {"fs": fs, "format": f, "cache": c} for fs in "123" for f in "12" for c in "1234"
+]  # as the plan of that name
+
+
+def test_of_nothing_at_all_a_table_of_effects_shows_something_in_one_of_twenty() -> None:
+    tables = [stats.factor_effects(STORAGE, logs(7, *[0.0] * 24, seed=seed)) for seed in range(60)]
+    by_level = sum(any(not effect.low <= 1 <= effect.high for effect in found) for found in tables)
+    by_term = sum(any(effect.term_p <= stats.ALPHA for effect in found) for found in tables)
+    assert by_level > 20 and by_term <= 6, "at 5 % more than 6 of 60 come of chance in 3 %; at 22 % nearly always"
+
+
+def test_a_strong_effect_is_shown_among_many_factors() -> None:
+    means = [0.03 if entry["cache"] == "4" else 0.0 for entry in STORAGE]
+    for seed in range(10):
+        found = stats.factor_effects(STORAGE, logs(7, *means, seed=seed))
+        terms = {effect.factors: effect.term_p for effect in found}
+        assert len(terms) == 6 and terms["cache",] < 0.001
+        assert all(0 <= p <= 1 for p in terms.values())
+        assert all(effect.term_p == terms[effect.factors] for effect in found), "all levels of a term at once"
+
+
 def test_iterations_of_a_boot_are_one_cluster() -> None:
     """Pooled as if independent they would seem three times as sure."""
     source = np.random.default_rng(8)
@@ -149,6 +175,27 @@ def test_an_experiment_is_ranked_layer_by_layer() -> None:
                 assert standing.low is not None and standing.high is not None
                 assert -0.02 <= standing.low <= standing.high <= 0.02
     assert effects(experiment), "two factors differ"
+
+
+def test_without_a_round_with_the_best_there_is_a_place_and_no_overhead() -> None:
+    """As where most guests are lost: it reaches every report, and costs none of them."""
+    experiment = storage_experiment()
+
+    def first() -> Ranking:
+        return next(ranking for ranking in rankings(experiment) if ranking.layer == "vm")
+
+    best, other = (first().standings[place].treatment for place in (0, 3))
+    halves = {best: (1, 2, 3), other: (4, 5, 6)}
+    kept = tuple(t for t in experiment.trials if t.round in halves.get(t.treatment, (t.round,)))
+    experiment = dataclasses.replace(experiment, trials=kept)
+    assert first().standings[0].treatment == best
+    lone = next(standing for standing in first().standings if standing.treatment == other)
+    assert (lone.overhead, lone.low, lone.high, lone.tie, lone.top) == (None, None, None, False, True)
+    for name, format in ((name, format) for name, format in FORMATS.items() if format.ranks):
+        text = format.render(experiment, compare.of(experiment))
+        told = b"no round with the best" in text.replace("\N{NO-BREAK SPACE}".encode(), b" ")
+        assert told or name not in ("html", "markdown"), name
+    assert "no round with the best" in printed(render(experiment, compare.of(experiment)), 300)
 
 
 def test_a_repeat_and_a_missing_round_stay_out_of_the_ranking() -> None:

@@ -283,6 +283,17 @@ def test_without_the_price_there_is_no_such_picture() -> None:
     assert tradeoffs(hostless, numbers_of(hostless))[0].host is None
 
 
+def test_guests_of_other_rounds_than_the_best_leave_cells_empty() -> None:
+    round_of = {treatment.name: 1 + place % 6 for place, treatment in enumerate(EXPERIMENT.treatments)}
+    alone = tuple(t for t in EXPERIMENT.trials if t.treatment == "host" or t.round == round_of[t.treatment])
+    sparse = dataclasses.replace(EXPERIMENT, trials=alone)
+    found = grids(sparse, guests(sparse), numbers_of(sparse))
+    assert any(not grid.cells for grid in found)
+    assert crossed_picture(found, ranked(sparse), {}) is not None
+    drawn = rank_pictures(sparse, guests(sparse), [r for r in ranked(sparse, primary_only=True) if r.layer == "vm"], {})
+    assert any(None in trace["x"] for picture in drawn for trace in picture.figure["data"])
+
+
 # --- what decides
 
 
@@ -303,7 +314,7 @@ def test_what_decides_is_a_sentence_and_bars() -> None:
 
 def test_nothing_that_decides_is_said_so() -> None:
     effect = next(e for e in effects(EXPERIMENT) if e.layer == "vm")
-    doubtful = dataclasses.replace(effect, low=-0.1, high=0.1, share=0.02)
+    doubtful = dataclasses.replace(effect, low=0.01, high=0.1, share=0.02, shown=False)  # one level of many, by chance
     (one,) = deciding(EXPERIMENT, [doubtful])
     assert one.sentence == (
         "No factor is shown to matter to 4 KiB random writes (one at a time):"

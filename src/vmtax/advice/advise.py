@@ -1,8 +1,8 @@
 """One choice out of a run's treatments, with its reasons and its runner-up. Pure.
 
 First what is needed; then the Pareto set of speed, host CPU and features; then the fastest of it. Of choices that tie
-with the fastest, within what the plan says does not matter, those go that cost the host more for nothing; features
-decide between the others, then simplicity.
+with the fastest, within what the plan says does not matter, or seem to and are not told apart from it, those go that
+cost the host more for nothing; features decide between the others, then simplicity.
 """
 
 from __future__ import annotations
@@ -114,11 +114,11 @@ class _Stage:
             )
             for name in fast.order
         )
-        ties = [option for option in options if option.tie]
-        # How fast they are does not matter between ties; what they cost the host does.
-        wasteful = {option.treatment for option in ties if cheap and self.is_wasteful(option, ties, cheap)}
-        worth = [option for option in ties if option.treatment not in wasteful]
-        kept = [option for option in worth if option.in_pareto_set] or worth or ties
+        alike = [option for option in options if option.tie or self.seems_alike(option.treatment, fast)]
+        # How fast they are does not matter between these; what they cost the host does.
+        wasteful = {option.treatment for option in alike if cheap and self.is_wasteful(option, alike, cheap)}
+        worth = [option for option in alike if option.treatment not in wasteful]
+        kept = [option for option in worth if option.in_pareto_set] or worth or alike
         choice = _chosen(kept)
         rest = [option for option in options if option is not choice]
         second = next((option for option in rest if option.in_pareto_set), rest[0] if rest else None)
@@ -128,7 +128,7 @@ class _Stage:
             needs=self.needs,
             accept_loss=self.accept_loss,
             choice=choice,
-            reasons=tuple(self.reasons(choice, worth, options, fast)),
+            reasons=tuple(self.reasons(choice, alike, worth, options, fast)),
             runner_up=second,
             runner_up_words=_runner_up(second, choice, fast, cheap) if second else "",
             options=options,
@@ -139,45 +139,52 @@ class _Stage:
         )
 
     def ties(self, name: str, fast: Scale) -> bool:
-        """Its interval lies within what does not matter, or its estimate does and it is not shown to be slower."""
+        """Its interval against the fastest lies within what does not matter."""
         best = fast.order[0]
-        if name == best:
-            return True
         distance = fast.distance(name, best)
-        inside = [
-            value is not None and abs(_lost(value)) <= self.within
-            for value in (distance.low, distance.high, distance.middle)
-        ]
-        return (inside[0] and inside[1]) or (inside[2] and (best, name) not in fast.beaten)
+        ends = (distance.low, distance.high)
+        return name == best or all(end is not None and abs(_lost(end)) <= self.within for end in ends)
 
-    def is_wasteful(self, one: Option, ties: Sequence[Option], cheap: Scale) -> bool:
-        """Another tie has all of its features and is shown to cost the host less, by more than does not matter."""
+    def seems_alike(self, name: str, fast: Scale) -> bool:
+        """Only its estimate lies within what does not matter, and it is not shown to be slower."""
+        best = fast.order[0]
+        return abs(_lost(fast.distance(name, best).middle)) <= self.within and (best, name) not in fast.beaten
+
+    def is_wasteful(self, one: Option, alike: Sequence[Option], cheap: Scale) -> bool:
+        """Another has all of its features and is shown to cost the host less, by more than does not matter."""
         return any(
             (other.treatment, one.treatment) in cheap.beaten
             and cheap.place[one.treatment] - cheap.place[other.treatment] > math.log1p(self.within)
             and set(other.features) >= set(one.features)
-            for other in ties
+            for other in alike
         )
 
-    def reasons(self, choice: Option, worth: Sequence[Option], options: Sequence[Option], fast: Scale) -> Iterator[str]:
-        """`worth`: the ties that cost the host no more than they are; `options`: all, fastest first."""
+    def reasons(
+        self,
+        choice: Option,
+        alike: Sequence[Option],
+        worth: Sequence[Option],
+        options: Sequence[Option],
+        fast: Scale,
+    ) -> Iterator[str]:
+        """`alike`: the fastest, what ties with it, what is not told apart from it; `worth`: those of them that cost the
+        host no more than they are; `options`: all, fastest first.
+        """
         if self.needs:
             yield f"It meets what is needed: {', '.join(self.needs)}."
-        ties = [option for option in options if option.tie and option is not choice]
+        others = [option for option in alike if option is not choice]
         best = options[0]
         if len(options) == 1:
             yield "It is the only choice that is left."
-        elif not ties:
+        elif not others:
             yield f"It is the fastest of {len(options)} choices, by {self.by}."
         else:
-            names = named([option.treatment for option in ties])
-            which = "the fastest" if choice is best else f"tied with the fastest, {best.treatment}"
-            yield f"It is {which}, by {self.by}; within {format_percent(self.within)} it ties with {names}."
-            wasteful = [option.treatment for option in ties if option not in worth]
+            yield from self.beside(choice, others, best)
+            wasteful = [option.treatment for option in others if option not in worth]
             if wasteful:
-                yield f"Ties that cost the host more CPU than another, for nothing: {named(wasteful)}."
+                yield f"Of these, some cost the host more CPU than another, for nothing: {named(wasteful)}."
             yield from _told_apart(choice, [option for option in worth if option is not choice])
-        unclear = [o for o in options if not o.tie and (best.treatment, o.treatment) not in fast.beaten]
+        unclear = [o for o in options if o not in alike and (best.treatment, o.treatment) not in fast.beaten]
         if unclear:
             yield f"Not shown to be slower, for so few rounds: {named([o.treatment for o in unclear])}."
         if choice.features:
@@ -189,6 +196,28 @@ class _Stage:
         untried = [name for name in FEATURES if states.get(name, "not tried") == "not tried"]
         if states and untried:
             yield f"Not tried: {', '.join(untried)}."
+
+    def beside(self, choice: Option, others: Sequence[Option], best: Option) -> Iterator[str]:
+        """What is as fast as the fastest: a tie is an interval within what does not matter, an estimate is none."""
+        within = format_percent(self.within)
+        if choice is best:
+            yield f"It is the fastest, by {self.by}."
+        elif choice.tie:
+            yield f"By {self.by} it ties with the fastest, {best.treatment}: within {within}."
+        else:
+            why = (
+                "for so few rounds there is no interval" if choice.best.slower_low is None else "its interval does not"
+            )
+            apart = f"By {self.by} it is not told apart from the fastest, {best.treatment}"
+            yield f"{apart}: its estimate lies within {within}, {why}."
+        it = "it" if choice is best else "the fastest"
+        rest = [option for option in others if option is not best]
+        ties = [option.treatment for option in rest if option.tie]
+        if ties:
+            yield f"Within {within} {it} ties with {named(ties)}."
+        unsure = [option.treatment for option in rest if not option.tie]
+        if unsure:
+            yield f"By estimates alone within {within}, {it} is not told apart from {named(unsure)}."
 
     def doubts(self, names: Collection[str], *scales: Scale | None) -> Iterator[str]:
         emulated = emulated_treatments(self.experiment)
@@ -204,7 +233,7 @@ class _Stage:
         if len(scales) == 2 and scales[1] is None:
             yield "Host CPU per operation was not measured for all choices: speed and features decide."
         if scales and scales[0] is not None and len(names) > 1 and not scales[0].beaten:
-            yield f"After {scales[0].rounds} complete rounds no choice is shown to be slower than another: add rounds."
+            yield f"After {scales[0].rounds} rounds no choice is shown to be slower than another: add rounds."
         if self.accept_loss:
             yield "Choices that lose flushed data with the host's power were considered, as --accept-loss asks."
 
@@ -264,19 +293,29 @@ def _sieved(
 
 
 def _incomplete(costs: Costs) -> dict[str, str]:
-    """Who cannot be set against the others, and why: few rounds of one would leave few complete rounds to all."""
+    """Who cannot be set against the others, and why; a pair is compared in its own rounds, whatever others lack."""
     most = max((len(rounds) for rounds in costs.values()), default=0)
     found = {
         name: f"complete results in only {len(rounds)} of {most} rounds"
         for name, rounds in costs.items()
         if not rounds or len(rounds) * 2 < most
     }
-    left = {name: set(rounds) for name, rounds in costs.items() if name not in found}
-    while left and not set.intersection(*left.values()):
-        fewest = min(left, key=lambda name: sum(len(left[name] & rounds) for rounds in left.values()))
-        found[fewest] = "no round has a result of it and of all others"
-        del left[fewest]
-    return found
+    linked = _linked({name: set(rounds) for name, rounds in costs.items() if name not in found})
+    together = max(linked, key=len, default=set[str]())
+    apart = "no round has a result both of it and of any of the others"
+    return found | {name: apart for name in costs if name not in found and name not in together}
+
+
+def _linked(rounds: dict[str, set[int]]) -> Iterator[set[str]]:
+    """Groups within which rounds that two have in common lead from each to each, and from none to another group."""
+    left = dict(rounds)
+    while left:
+        name = next(iter(left))
+        group, reached = {name}, left.pop(name)
+        while near := {other for other in left if left[other] & reached}:
+            reached = reached.union(*(left.pop(other) for other in near))
+            group |= near
+        yield group
 
 
 def _has(found: Sequence[Feature], treatment: Treatment) -> Iterator[str]:
@@ -285,26 +324,26 @@ def _has(found: Sequence[Feature], treatment: Treatment) -> Iterator[str]:
     yield from (feature.name for feature in known if feature.state == "yes")
 
 
-def _chosen(ties: Sequence[Option]) -> Option:
+def _chosen(alike: Sequence[Option]) -> Option:
     """By features, then simplicity, then speed, in which they are sorted."""
-    return min(ties, key=lambda option: (-len(option.features), len(option.unusual), ties.index(option)))
+    return min(alike, key=lambda option: (-len(option.features), len(option.unusual), alike.index(option)))
 
 
 def _told_apart(choice: Option, others: Sequence[Option]) -> Iterator[str]:
-    """What decided for it among the ties."""
+    """What decided for it among those that are as fast, or not told apart from that."""
     equal = [option for option in others if len(option.features) == len(choice.features)]
     if not others:
         return
     if not equal:
-        yield f"Of the ties it has the most features: {', '.join(choice.features)}."
+        yield f"Of these it has the most features: {', '.join(choice.features)}."
     elif all(len(choice.unusual) < len(option.unusual) for option in equal):
         settings = ", ".join(choice.unusual) or "none"
         yield (
-            f"No tie has more features ({len(choice.features)}), and of those with as many it is the simplest."
+            f"None of these has more features ({len(choice.features)}), and of those with as many it is the simplest."
             f" Its settings apart from the defaults: {settings}."
         )
     else:
-        yield f"No tie has more features ({len(choice.features)}) or is simpler; it is the fastest of those."
+        yield f"None of these has more features ({len(choice.features)}) or is simpler; it is the fastest of those."
 
 
 def _lost(distance: float) -> float:

@@ -35,7 +35,7 @@ class Scale:
     order: tuple[str, ...]  # cheapest first
     place: Mapping[str, float]  # estimate for each, relative to the cheapest
     beaten: frozenset[tuple[str, str]]  # (better, worse): shown, with one error rate over all claims
-    rounds: int  # complete ones
+    rounds: int  # in which two choices or more have it
     alpha: float
 
     def distance(self, one: str, other: str) -> Distance:
@@ -63,7 +63,7 @@ def mean_costs(numbers: Numbers, metrics: Sequence[Metric], names: Sequence[str]
 
 
 def scale(costs: Costs, alpha: float) -> Scale | None:
-    """None where no round has them all, or where there is nothing."""
+    """None where one shares no round with any other, or where there is nothing."""
     names = list(costs)
     if not names:
         return None

@@ -35,7 +35,7 @@ class Option:
     unusual: tuple[str, ...]  # "disk.cache=writeback": settings that are not the default; fewer are simpler
     best: Against  # against the fastest option
     in_pareto_set: bool
-    tie: bool  # with the fastest option, within what does not matter
+    tie: bool  # its interval against the fastest option lies within what does not matter
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,7 @@ def _bare(fraction: float) -> str:
 
 def _told(option: Option) -> str:
     against, words = option.best, []
-    if not against.slower:
+    if against.slower == 0:
         words.append("the fastest")
     else:
         words.append(amount(against.slower, against.slower_low, against.slower_high, "slower", "faster"))

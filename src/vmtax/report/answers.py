@@ -128,7 +128,7 @@ class Standing(_Part):
     """One treatment in a ranking; overheads against the best, fractions, above 0 is a cost."""
 
     treatment: str = Field(description="its name")
-    overhead: float = Field(description="estimate")
+    overhead: float | None = Field(description="estimate; null: no round has both it and the best")
     low: float | None = Field(description="lower end of its interval; null: too few rounds, or the best itself")
     high: float | None = Field(description="upper end of its interval")
     top: bool = Field(description="no other is shown to beat it")
@@ -208,7 +208,7 @@ class Score(_Part):
     untold: list[str] = Field(description="its percentiles that some boot had too few operations for: left out as well")
     measured: float = Field(description="share of the mix's weight that is in the score, 0 to 1")
     unranked: list[str] = Field(description="treatments that have all parts in fewer than half of the rounds")
-    stability: Stability | None = Field(description="null: one part only, or reads or writes alone")
+    stability: Stability | None = Field(description="null: one part only, reads or writes alone, or no round has all")
 
 
 class Scores(_Part):
@@ -252,7 +252,7 @@ class DiskChoice(_Part):
     unusual: list[str] = Field(description="its settings that are not the default")
     best: Against = Field(description="against the fastest")
     in_pareto_set: bool = Field(description="of speed, host CPU and features")
-    tie: bool = Field(description="with the fastest, within the plan's same_within")
+    tie: bool = Field(description="its interval against the fastest lies within same_within")
     emulated: bool = Field(description="a boot of it, or its host, ran on an emulated CPU")
 
 
@@ -323,9 +323,10 @@ class FactorEffect(_Part):
     factors: list[str] = Field(description="one, or two that interact")
     levels: list[str] = Field(description="one for each factor")
     overhead: float = Field(description="estimate, a fraction, above 0 is a cost")
-    low: float = Field(description="lower end of its interval")
-    high: float = Field(description="upper end of its interval")
+    low: float = Field(description="lower end of the interval of this level alone")
+    high: float = Field(description="upper end of the interval of this level alone")
     share: float = Field(description="of the variance within rounds that the factors explain so, 0 to 1")
+    shown: bool = Field(description="all levels at once do something; one error rate over a metric's factors and pairs")
     emulated: bool = Field(description="any treatment of the layer is")
 
 

@@ -22,7 +22,7 @@ class Level:
     name: str  # "writethrough against none"
     amount: str  # overhead
     interval: str
-    shown: bool  # the interval excludes 0
+    shown: bool  # its term is, and the interval excludes 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +31,8 @@ class Term:
 
     name: str  # "disk.cache", "disk.cache with disk.bus"
     share: float  # of the variance within rounds, 0 to 1
+    shown: bool  # told apart from no effect at all
     levels: tuple[Level, ...]
-
-    @property
-    def shown(self) -> bool:
-        """Any effect of it is told apart from none."""
-        return any(level.shown for level in self.levels)
 
     @property
     def percent(self) -> str:
@@ -102,6 +98,7 @@ def _deciding(
 def _term(
     factors: tuple[str, ...], effects: Sequence[FactorEffect], firsts: Mapping[tuple[str, str, str], str]
 ) -> Term:
+    shown = any(effect.shown for effect in effects)
     levels = []
     for effect in effects:
         name = " with ".join(effect.levels)
@@ -109,9 +106,13 @@ def _term(
             first = firsts.get((effect.layer, effect.side, factors[0]))
             name += f" against {first}" if first else ""
         levels.append(
-            Level(name, *figures(effect.overhead, effect.low, effect.high), shown=not effect.low <= 0 <= effect.high)
+            Level(
+                name,
+                *figures(effect.overhead, effect.low, effect.high),
+                shown=shown and not effect.low <= 0 <= effect.high,
+            )
         )
-    return Term(" with ".join(factors), max(effect.share for effect in effects), tuple(levels))
+    return Term(" with ".join(factors), max(effect.share for effect in effects), shown, tuple(levels))
 
 
 def _first_levels(experiment: Experiment) -> dict[tuple[str, str, str], str]:

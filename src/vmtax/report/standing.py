@@ -93,7 +93,8 @@ def factor_tables(experiment: Experiment, known: Sequence[FactorEffect] | None =
             _heading(metric, layer, where[side]),
             tuple(_effect(effect, layer in emulated) for effect in sorted(found, key=lambda effect: -effect.share)),
             "Least squares on logs with rounds as blocks; a level against its factor's first, over all other factors;"
-            " two levels together: what they cost beyond each alone.",
+            " two levels together: what they cost beyond each alone. Each interval is of one level alone; the chance"
+            " that any factor or pair of this table is said to matter and does not is about 5 %.",
             sentences[metric, layer, side],
         )
         for (metric, layer, side), found in grouped.items()
@@ -137,7 +138,7 @@ def _heading(metric: Metric, layer: str, where: str) -> str:
 def standing(entry: Standing, ranking: Ranking, emulated: frozenset[str]) -> Line:
     """One treatment's line."""
     best = entry is ranking.standings[0]
-    amount, interval = ("best", "") if best else figures(entry.overhead, entry.low, entry.high)
+    amount, interval = ("best", "") if best else against_best(entry)
     if entry.beaten_by:
         remark = f"beaten by {len(entry.beaten_by)} of {len(ranking.standings) - 1}"
     else:
@@ -145,12 +146,20 @@ def standing(entry: Standing, ranking: Ranking, emulated: frozenset[str]) -> Lin
     return Line(entry.treatment, amount, interval, remark, entry.treatment in emulated, plain=not entry.beaten_by)
 
 
+def against_best(entry: Standing) -> tuple[str, str]:
+    """Its overhead against the best and the interval."""
+    if entry.overhead is None:
+        return "–", "no round with the best"
+    return figures(entry.overhead, entry.low, entry.high)
+
+
 def _effect(effect: FactorEffect, emulated: bool) -> Line:
     what = " and ".join(f"{name}={level}" for name, level in zip(effect.factors, effect.levels, strict=True))
     amount, interval = figures(effect.overhead, effect.low, effect.high)
-    shown = not effect.low <= 0 <= effect.high
-    remark = f"{effect.share:.0%} of the variance".replace("%", " %") + ("" if shown else ", not distinguishable")
-    return Line(what, amount, interval, remark, emulated, plain=not shown)
+    remark = f"{effect.share:.0%} of the variance".replace("%", " %") + (
+        "" if effect.shown else ", not distinguishable"
+    )
+    return Line(what, amount, interval, remark, emulated, plain=not effect.shown or effect.low <= 0 <= effect.high)
 
 
 def what_is_claimed(ranking: Ranking, lost: str) -> str:

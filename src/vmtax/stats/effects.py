@@ -1,7 +1,8 @@
 """What each factor does, over all treatments that have it: least squares on logs, with rounds as blocks.
 
-Source: Montgomery, "Design and Analysis of Experiments", blocked factorial designs; errors clustered by boot as in
-Cameron & Miller, J. Human Resources 50 (2015). The fit is statsmodels'.
+Sources: Montgomery, "Design and Analysis of Experiments", blocked factorial designs; errors clustered by boot, and
+Wald's test as F, as in Cameron & Miller, J. Human Resources 50 (2015); Holm, Scand. J. Statistics 6 (1979). The fit is
+statsmodels'.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -28,10 +29,11 @@ class Effect:
     factors: Term
     levels: tuple[str, ...]  # one for each factor
     ratio: float  # exp(coefficient): of the metric at this level to that at the first
-    low: float  # interval
+    low: float  # interval of this level alone: with many of them some exclude 1 by chance
     high: float
-    p: float
+    p: float  # of this level alone
     share: float  # of the variance within rounds that the whole term explains, 0 to 1
+    term_p: float  # of the whole term, all its levels at once; adjusted for all terms that were asked for with it
 
 
 def factor_effects(levels: Sequence[Mapping[str, str]], logs: Matrix, alpha: float = ALPHA) -> tuple[Effect, ...]:
@@ -40,7 +42,8 @@ def factor_effects(levels: Sequence[Mapping[str, str]], logs: Matrix, alpha: flo
     `levels`: of each treatment, factor -> level; a factor's first level is its baseline. `logs`: shape
     `(rounds, treatments)` or `(rounds, treatments, iterations)`, NaN where there is none; iterations of one boot are
     one cluster. A factor with one level has no effect, and an interaction that the treatments cannot tell from the main
-    effects is left out. Raises ValueError where there is too little to fit.
+    effects is left out. If only terms with a `term_p` of alpha or less are claimed, any claim is false in at most about
+    that share of calls. Raises ValueError where there is too little to fit.
     """
     values = np.asarray(logs, dtype=np.float64)
     if values.ndim == 2:
@@ -57,7 +60,17 @@ def factor_effects(levels: Sequence[Mapping[str, str]], logs: Matrix, alpha: flo
         pairs = [pair for pair in itertools.combinations(data.known, 2) if data.separable(mains, pair)]
         for pair in pairs:
             found += data.effects([*mains, pair], [pair], alpha)
-    return tuple(found)
+    return tuple(_adjusted(found))
+
+
+def _adjusted(found: Sequence[Effect]) -> Iterator[Effect]:
+    """With `term_p` of each term adjusted for the number of terms, by Holm."""
+    terms = {effect.factors: effect.term_p for effect in found}
+    largest, adjusted = 0.0, dict[Term, float]()
+    for rank, term in enumerate(sorted(terms, key=terms.__getitem__)):
+        largest = max(largest, min(1.0, (len(terms) - rank) * terms[term]))
+        adjusted[term] = largest
+    return (replace(effect, term_p=adjusted[effect.factors]) for effect in found)
 
 
 class _Data:
@@ -101,14 +114,30 @@ class _Data:
         place = self.blocks.shape[1]
         full = self._unexplained(terms)
         for term in terms:
-            share = 0.0
-            if term in wanted and self.within > 0:
-                share = (self._unexplained([other for other in terms if other != term]) - full) / self.within
-            for combination, _ in self.columns(term):
-                if term in wanted:
-                    ratio, low, high = (math.exp(x) for x in (fit.params[place], *limits[place]))
-                    yield Effect(term, combination, ratio, low, high, float(fit.pvalues[place]), max(share, 0.0))
-                place += 1
+            levels = [combination for combination, _ in self.columns(term)]
+            if term in wanted:
+                share = 0.0
+                if self.within > 0:
+                    share = (self._unexplained([other for other in terms if other != term]) - full) / self.within
+                together = self._p(fit, place, len(levels))
+                for number, combination in enumerate(levels, start=place):
+                    ratio, low, high = (math.exp(x) for x in (fit.params[number], *limits[number]))
+                    p = float(fit.pvalues[number])
+                    yield Effect(term, combination, ratio, low, high, p, max(share, 0.0), together)
+            place += len(levels)
+
+    def _p(self, fit: Any, place: int, count: int) -> float:
+        """That `count` coefficients from `place` on are all 0: Wald's statistic, as F.
+
+        Rounds and effects that were fitted are taken from the boots' degrees of freedom: with few boots the errors are
+        estimated too small else.
+        """
+        from scipy.stats import f
+
+        where = slice(place, place + count)
+        estimates, errors = fit.params[where], fit.cov_params()[where, where]
+        statistic = float(estimates @ np.linalg.pinv(errors, hermitian=True) @ estimates) / count
+        return float(f.sf(statistic, count, len(np.unique(self.boots)) - len(fit.params)))
 
     def _fit(self, terms: Sequence[Term]) -> Any:
         from statsmodels.regression.linear_model import OLS  # here, because it takes a second to import

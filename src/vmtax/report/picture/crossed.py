@@ -33,7 +33,7 @@ def crossed_picture(found: Sequence[Grid], told: Sequence[Ranked], shares: Mappi
     pairs = list(dict.fromkeys(_pair(grid) for grid in sorted(found, key=lambda grid: -_strength(grid, shares))))
     scales: dict[Ranking, float] = {}  # decades of the dearest cell: one colour is one cost in all pairs of a metric
     for grid in found:
-        scales[grid.ranking] = max(scales.get(grid.ranking, LEAST_SCALE), *map(abs, _decades(grid)))
+        scales[grid.ranking] = max([scales.get(grid.ranking, LEAST_SCALE), *map(abs, _decades(grid))])
     drawn: dict[tuple[int, ...], Json] = {}
     for grid in sorted(found, key=lambda grid: pairs.index(_pair(grid))):
         metric = metrics.index(headings[_key(grid.ranking)])

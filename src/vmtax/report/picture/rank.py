@@ -24,7 +24,7 @@ from vmtax.report.picture.base import (
     times_dearer,
 )
 from vmtax.report.short import Label, Short, shortened
-from vmtax.report.standing import Ranked
+from vmtax.report.standing import Ranked, against_best
 from vmtax.report.view import cost, figures, first_treatments, label, medians
 from vmtax.result import Experiment, Json, Metric
 from vmtax.stopping import Stopping
@@ -132,7 +132,7 @@ def _picture(number: int, ranking: Ranking, told: Ranked, rows: Sequence[_Row], 
         caption=_caption(ranking, host),
         alternative=(
             f"{told.heading}: {len(entries)} treatments, best first. Best is {best}; {top} of {len(entries)} are in the"
-            f" top set; last is {worst.treatment}, {figures(worst.overhead, worst.low, worst.high)[0]} {cost(metric)}."
+            f" top set; last is {worst.treatment}, {against_best(worst)[0]} {cost(metric)}."
             " The table below holds every number."
         ),
         figure={
@@ -168,7 +168,7 @@ def _caption(ranking: Ranking, host: _Host | None) -> str:
     left_out = f", {ranking.incomplete} of them incomplete" if ranking.incomplete else ""
     told = f" {_host_words(host, ranking.metric)}" if host else ""
     needed = stats.minimum_rounds(stats.ALPHA)
-    few = "" if ranking.rounds >= needed else f" Nothing can be called beaten before {needed} rounds have them all."
+    few = "" if ranking.rounds >= needed else f" Nothing can be called beaten before {needed} rounds."
     return f"{cost(ranking.metric).capitalize()} against the best, over {ranking.rounds} rounds{left_out}.{few}{told}"
 
 
@@ -196,13 +196,15 @@ def _trace(kind: int, rows: Sequence[_Row], ranking: Ranking) -> Json | None:
         return times_dearer(metric.better, overhead)
 
     def arm(end: float | None, row: _Row) -> float:
-        return 0.0 if end is None else round_off(abs(place_of(end) - place_of(row.standing.overhead)))
+        middle = row.standing.overhead
+        return 0.0 if end is None or middle is None else round_off(abs(place_of(end) - place_of(middle)))
 
     return {
         "type": "scatter",
         "mode": "markers",
         "name": name.format(format_percent(ranking.same_within)),
-        "x": [round_off(place_of(row.standing.overhead)) for _, row in mine],
+        # Without a round with the best there is a label and no point.
+        "x": [None if (x := row.standing.overhead) is None else round_off(place_of(x)) for _, row in mine],
         "y": [place for place, _ in mine],
         "error_x": {
             "type": "data",
@@ -226,7 +228,7 @@ def _hover(row: _Row, ranking: Ranking) -> Iterator[str]:
     if entry is ranking.standings[0]:
         yield f"the best of {len(ranking.standings)}"
     else:
-        yield f"{' '.join(figures(entry.overhead, entry.low, entry.high))} {cost(ranking.metric)} against the best"
+        yield f"{' '.join(against_best(entry))} {cost(ranking.metric)} against the best"
     yield f"beaten by {len(entry.beaten_by)}" if entry.beaten_by else "in the top set"
 
 
