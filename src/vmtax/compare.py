@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import statistics
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,6 +21,7 @@ from vmtax.treatment import host_levels
 
 # (metric, treatment name) -> round -> values of that round, or the one number they were reduced to.
 Side = tuple[Metric, str]
+PERCENTILE = re.compile(r"\.p\d+_seconds$")
 
 
 @dataclass(slots=True)
@@ -209,7 +211,7 @@ def _compare(
     low, high = (ceiling.Rates(name, records.layers[name], have[name].numbers) for name in names)
     warnings = (
         *(result.warnings if result else _few_warnings(alpha)),
-        *_missing_warnings(have, failed, records.last_round),
+        *_missing_warnings(metric, have, failed, records.last_round),
         *_unusable_warnings(have),
         *ceiling.warnings(metric, (low, high), result, records.memory_rate),
         *_session_warnings(*(records.sides[name] for name in names)),
@@ -287,13 +289,18 @@ def _few_warnings(alpha: float) -> Iterator[str]:
 
 
 def _missing_warnings(
-    have: Mapping[str, _Reduced], failed: Mapping[str, Mapping[int, str]], last_round: int
+    metric: Metric, have: Mapping[str, _Reduced], failed: Mapping[str, Mapping[int, str]], last_round: int
 ) -> Iterator[str]:
     """Rounds without a result on one side. The last round may be still under way: there only failures count."""
     present = {name: side.numbers.keys() | set(side.unusable) for name, side in have.items()}
     tried = set().union(*present.values(), *failed.values())
     for name, rounds in present.items():
         gaps = sorted(r for r in tried - rounds if r < last_round or r in failed[name])
+        if PERCENTILE.search(metric.name):
+            # Told from so many operations on, or it would be an anecdote.
+            if untold := [number for number in gaps if number not in failed[name]]:
+                yield f"{_rounds(untold)} left out, {name} did too few operations for it: make the workload longer"
+            gaps = [number for number in gaps if number in failed[name]]
         if not gaps:
             continue
         why = next((f" ({failed[name][number]})" for number in gaps if number in failed[name]), "")

@@ -146,6 +146,19 @@ def test_failed_and_refused_trials_do_not_count_and_are_named() -> None:
     )
 
 
+def test_a_percentile_of_too_few_operations_is_no_failure() -> None:
+    tail = Metric("disk.randread-4k-qd1.p99_seconds", "s", "lower")
+    trials = [
+        trial(name, number, value + number / (100 if name == "vm" else 90), metric=tail)
+        for name, value in (("host", 1.0), ("vm", 2.0))
+        for number in range(1, 9)
+        if (name, number) != ("vm", 3)
+    ]
+    found = only(trials)
+    assert found.rounds == 7
+    assert found.warnings == ("1 round (3) left out, vm did too few operations for it: make the workload longer",)
+
+
 def test_a_round_that_failed_on_both_sides_is_named_for_both() -> None:
     trials = [t for name in ("host", "vm") for t in run(name, [1.0] * 7) if t.round != 4]
     trials += [trial(name, 4, status="failed", error=f"{name} broke") for name in ("host", "vm")]

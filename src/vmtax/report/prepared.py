@@ -8,14 +8,21 @@ from vmtax.result import Experiment, Json
 
 
 def prepared(experiment: Experiment) -> str:
-    """One sentence for each disk; "" where the run recorded nothing."""
+    """One sentence for each disk, one for all of which nothing but the kind differs; "" where nothing was recorded."""
     layers: dict[str, list[str]] = defaultdict(list)
+    kinds: dict[str, list[str]] = defaultdict(list)
     for path, facts in experiment.facts.items():
-        for layer, written in ((facts.get("disk") or {}).get("first_write") or {}).items():
-            layers[_sentence(written)].append(layer if path == "host" else f"{layer} on {path}")
-    return " ".join(f"Disk of {' and '.join(names)}: {sentence}." for sentence, names in layers.items())
+        for name, written in ((facts.get("disk") or {}).get("first_write") or {}).items():
+            where = name if path == "host" else f"{name} on {path}"
+            if name == written["allocation"]:
+                kinds[_written(written)].append(where)
+            else:
+                layers[f"{written['allocation']}; {_written(written)}"].append(where)
+    told = [f"Disk of {' and '.join(names)}: {sentence}." for sentence, names in layers.items()]
+    told += [f"Disks, each {sentence}: {', '.join(names)}." for sentence, names in kinds.items()]
+    return " ".join(told)
 
 
-def _sentence(written: Json) -> str:
+def _written(written: Json) -> str:
     size = f"{written['size'] / 2**20:.0f} MiB"
-    return f"{written['allocation']}; {size} written once in full with incompressible data {written['when']}"
+    return f"{size} written once in full with incompressible data {written['when']}"
