@@ -117,12 +117,12 @@ def test_volumes_that_are_made_as_exported_can_do_what_they_should(one: Lab) -> 
         host.run("lvcreate", "-q", "-y", "-L", "400M", "--thinpool", "THINPOOL", "VG")
         host.undo_later(*NO_POOL, "POOL")
         host.run("zpool", "create", "-o", "cachefile=none", "POOL", SPARES[1])
-        assert able(host, {"disk.volume": "lvm", "disk.filesystem": "none"}) == "durable migration"
+        assert able(host, {"disk.volume": "lvm", "disk.filesystem": "none"}) == "durable pause-on-full migration"
         host.run("lvremove", "-q", "-y", "VG/vm1")
         assert able(host, {"disk.volume": "lvm-thin", "disk.filesystem": "none"}) == "durable thin migration"
         host.run("lvremove", "-q", "-y", "VG/vm1")
         zvol = {"disk.volume": "zvol", "disk.filesystem": "none", "zfs.volblocksize": "16KiB", "zfs.compression": "lz4"}
-        assert able(host, zvol) == "durable migration"
+        assert able(host, zvol) == "durable pause-on-full migration"
         host.run("zfs", "destroy", "POOL/vm1")
         qcow2 = {"disk.format": "qcow2", "disk.preallocation": "metadata", "disk.cache": "writeback"}
         dataset = {"disk.volume": "dataset", "zfs.recordsize": "64KiB", **qcow2, "disk.aio": "threads"}
