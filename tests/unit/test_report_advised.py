@@ -223,6 +223,22 @@ def test_what_decides_is_a_sentence_beside_each_table_of_effects() -> None:
         assert all(plain(sentence) in text for sentence in sentences)
 
 
+def test_a_factor_that_goes_with_another_is_named_beside_what_decides() -> None:
+    bus = {"none": "virtio", "writeback": "virtio"}
+    treatments = tuple(
+        dataclasses.replace(t, levels={**t.levels, "disk.bus": bus.get(t.levels["disk.cache"], "ide")})
+        if "disk.cache" in t.levels
+        else t
+        for t in SAMPLE.treatments
+    )
+    made = dataclasses.replace(SAMPLE, treatments=treatments)
+    sentences = [one.sentence for one in deciding(made, effects(made))]
+    assert sentences and all(
+        text.endswith(" Any of it may as well be disk.bus: its levels go with those of the others.")
+        for text in sentences
+    )
+
+
 # --- the command line
 
 

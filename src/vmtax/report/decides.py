@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from vmtax.emulation import emulated_treatments
 from vmtax.ranking import FactorEffect
@@ -63,9 +63,24 @@ def deciding(experiment: Experiment, effects: Sequence[FactorEffect]) -> tuple[D
         terms = grouped.setdefault((effect.metric, effect.layer, effect.side), {})
         terms.setdefault(effect.factors, []).append(effect)
     return tuple(
-        _deciding(metric, layer, side, terms, firsts, layer in emulated)
-        for (metric, layer, side), terms in grouped.items()
+        replace(found, sentence=found.sentence + _untold(experiment, found))
+        for found in (
+            _deciding(metric, layer, side, terms, firsts, layer in emulated)
+            for (metric, layer, side), terms in grouped.items()
+        )
     )
+
+
+def _untold(experiment: Experiment, found: Deciding) -> str:
+    """The factors whose levels go together with those of others, which nothing can be said of."""
+    levels: dict[str, set[str]] = {}
+    for treatment in experiment.treatments:
+        if (treatment.layer, treatment.side) == (found.layer, found.side):
+            for name, level in treatment.levels.items():
+                levels.setdefault(name, set()).add(level)
+    told = {term.name for term in found.terms}
+    names = [name for name, seen in levels.items() if len(seen) > 1 and name not in told]
+    return f" Any of it may as well be {' or '.join(names)}: its levels go with those of the others." if names else ""
 
 
 def share_text(share: float) -> str:

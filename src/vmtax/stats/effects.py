@@ -41,9 +41,10 @@ def factor_effects(levels: Sequence[Mapping[str, str]], logs: Matrix, alpha: flo
 
     `levels`: of each treatment, factor -> level; a factor's first level is its baseline. `logs`: shape
     `(rounds, treatments)` or `(rounds, treatments, iterations)`, NaN where there is none; iterations of one boot are
-    one cluster. A factor with one level has no effect, and an interaction that the treatments cannot tell from the main
-    effects is left out. If only terms with a `term_p` of alpha or less are claimed, any claim is false in at most about
-    that share of calls. Raises ValueError where there is too little to fit.
+    one cluster. A factor with one level has no effect; one that the treatments cannot tell from those before it is left
+    out, and so is an interaction that they cannot tell from the main effects. If only terms with a `term_p` of alpha or
+    less are claimed, any claim is false in at most about that share of calls. Raises ValueError where there is too
+    little to fit.
     """
     values = np.asarray(logs, dtype=np.float64)
     if values.ndim == 2:
@@ -53,11 +54,15 @@ def factor_effects(levels: Sequence[Mapping[str, str]], logs: Matrix, alpha: flo
     if values.ndim != 3 or values.shape[1] != len(levels):
         raise ValueError(f"needs logs of shape (rounds, {len(levels)}, iterations), not {np.shape(logs)}")
     data = _Data(levels, values)
-    mains = [(name,) for name in data.known]
+    mains: list[Term] = []
+    for name in data.known:
+        if data.full_rank([*mains, (name,)]):
+            mains.append((name,))
     found: list[Effect] = []
     if mains:
         found += data.effects(mains, mains, alpha)
-        pairs = [pair for pair in itertools.combinations(data.known, 2) if data.separable(mains, pair)]
+        told = [name for (name,) in mains]
+        pairs = [pair for pair in itertools.combinations(told, 2) if data.separable(mains, pair)]
         for pair in pairs:
             found += data.effects([*mains, pair], [pair], alpha)
     return tuple(_adjusted(found))
@@ -103,9 +108,12 @@ class _Data:
     def design(self, terms: Sequence[Term]) -> Matrix:
         return np.column_stack([self.blocks, *(column for term in terms for _, column in self.columns(term))])
 
+    def full_rank(self, terms: Sequence[Term]) -> bool:
+        design = self.design(terms)
+        return int(np.linalg.matrix_rank(design)) == int(design.shape[1])
+
     def separable(self, mains: Sequence[Term], pair: Term) -> bool:
-        design = self.design([*mains, pair])
-        return int(np.linalg.matrix_rank(design)) == int(design.shape[1]) < len(self.y)
+        return self.full_rank([*mains, pair]) and self.design([*mains, pair]).shape[1] < len(self.y)
 
     def effects(self, terms: Sequence[Term], wanted: Sequence[Term], alpha: float) -> Iterator[Effect]:
         """The `wanted` ones of a fit of `terms`."""
