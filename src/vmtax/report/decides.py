@@ -73,6 +73,8 @@ def deciding(experiment: Experiment, effects: Sequence[FactorEffect]) -> tuple[D
 
 def _untold(experiment: Experiment, found: Deciding) -> str:
     """The factors whose levels go together with those of others, which nothing can be said of."""
+    if not any(term.shown for term in found.terms):
+        return ""
     levels: dict[str, set[str]] = {}
     for treatment in experiment.treatments:
         if (treatment.layer, treatment.side) == (found.layer, found.side):
