@@ -34,8 +34,8 @@ CARRIER_MOUNT = "/srv"
 NESTED_DISK = f"{CARRIER_MOUNT}/disk.raw"
 _numbers = itertools.count(1)
 SETTLE_SECONDS = 1.0  # after a boot, before anything is measured
-# Loads what carrying takes: taps, and KVM for whatever CPU the carrier has. Constant text.
 DISK_SECONDS = 20.0  # until a guest has found all its disks: most are there when it is ready
+# Loads what carrying takes: taps, and KVM for whatever CPU the carrier has. Constant text.
 LOAD_MODULES = "modprobe -q tun; modprobe -q kvm_amd || modprobe -q kvm_intel; test -c /dev/kvm"
 
 

@@ -15,7 +15,7 @@ from vmtax.result import Json
 FINDMNT = ("findmnt", "--json", "--bytes", "--nofsroot", "--output", "TARGET,SOURCE,FSTYPE,OPTIONS,AVAIL", "--target")
 # --inverse: from the given device down to the disks; what it stands on is in "children".
 LSBLK = ("lsblk", "--json", "--bytes", "--inverse", "--output", "KNAME,TYPE,MODEL,ROTA,SCHED,SIZE,LOG-SEC,PHY-SEC,TRAN")
-
+# --nodeps: the device alone, by what is its own and outlives a change of names.
 ITSELF = ("lsblk", "--json", "--bytes", "--nodeps", "--output", "TYPE,MODEL,SERIAL,WWN,SIZE,ROTA,TRAN")
 
 
