@@ -180,7 +180,7 @@ def _zfs(version: str | None) -> str:
 
 
 def _data(one: Lab) -> Json:
-    """As report.answers.LabState says."""
+    """As report.answers.lab.LabState says."""
     from dataclasses import asdict
 
     record, up = one.record(), one.up()

@@ -1,4 +1,4 @@
-"""A comparison of sessions as JSON; report/answers.py says what each key is."""
+"""A comparison of sessions as JSON; report/answers/change.py says what each key is."""
 
 from __future__ import annotations
 

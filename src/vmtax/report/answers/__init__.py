@@ -1,0 +1,81 @@
+"""What every `--json` answer holds, kind by kind. Base units: seconds, bytes, bits, operations; times since the epoch.
+
+docs/reference has it as a JSON Schema, made by tools/reference.py; a test holds the real answers to it. What a
+field means stands beside it: in its description, or in a record's comment.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from typing import Any
+
+from pydantic import Field, TypeAdapter
+
+from vmtax.doctor.check import Check
+from vmtax.plan import Plan
+from vmtax.report.answers.calibration import Calibration
+from vmtax.report.answers.change import Change
+from vmtax.report.answers.lab import LabState
+from vmtax.report.answers.part import Part
+from vmtax.report.answers.run import Experiment
+from vmtax.report.json import SCHEMA
+from vmtax.result import Boot, Disturbance, Json
+from vmtax.store import ExperimentSummary
+
+
+class PlanLine(Part):
+    """A built-in plan."""
+
+    name: str = Field(description="what `vmtax run` takes")
+    describe: str = Field(description="the question that it answers")
+
+
+class Diagnosis(Part):
+    """What `vmtax doctor` found."""
+
+    host: str = Field(description="as given: local, ssh://[user@]host or lab[:NAME]")
+    about: str = Field(description="processor, memory, system; one line")
+    measurable: bool = Field(description="host and VM can be measured")
+    checks: list[Check] = Field(description="one for each thing looked at")
+
+
+KINDS: dict[str, Any] = {  # kind -> type of its data
+    "experiment": Experiment,
+    "comparison": Change,
+    "runs": list[ExperimentSummary],
+    "plan": Plan,
+    "plans": list[PlanLine],
+    "plan-check": list[str],
+    "doctor": Diagnosis,
+    "calibration": Calibration,
+    "lab": LabState,
+    "labs": list[LabState],
+}
+RECORDS = (Boot, Check, Disturbance, ExperimentSummary)
+
+
+def json_schema() -> Json:
+    """JSON Schema (2020-12) of every answer: one envelope for each kind."""
+    inputs = [(kind, "serialization", TypeAdapter(data)) for kind, data in KINDS.items()]
+    by_kind, shared = TypeAdapter.json_schemas(inputs)  # type: ignore[arg-type]
+    envelopes = [
+        {
+            "title": kind,
+            "type": "object",
+            "properties": {"schema": {"const": SCHEMA}, "kind": {"const": kind}, "data": data},
+            "required": ["schema", "kind", "data"],
+            "additionalProperties": False,
+        }
+        for (kind, _), data in by_kind.items()
+    ]
+    for record in RECORDS:
+        for name, text in comments(record).items():
+            shared["$defs"][record.__name__]["properties"][name].setdefault("description", text)
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": SCHEMA, "oneOf": envelopes, **shared}
+
+
+def comments(record: type) -> dict[str, str]:
+    """Field -> the comment beside it. Records have no descriptions, for whoever uses them need not load pydantic."""
+    found = re.findall(r"^    (\w+): [^#\n]*#\s+(.+)$", inspect.getsource(record), re.MULTILINE)
+    return {name: text.replace("None:", "null:") for name, text in found}  # as JSON calls it
