@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -256,23 +257,24 @@ def features_of(
 ) -> dict[str, list[Json]]:
     """Treatment name -> what its way to keep a disk can do, as `Feature.to_json`; guests on the host only."""
     guests = [treatment for treatment in treatments if treatment.layer == "vm"]
-    when_full: dict[tuple[str, str], Feature] = {}
     qemu_img = disks.provisioner.qemu_img
+
+    @functools.cache
+    def when_full(bus: str, format: str) -> Feature:
+        assert trying.guest is not None
+        emit(Step("filling a small file system under a guest", f"{bus} {format}: is it paused?"))
+        how = Drive("", bus=bus, format=format)
+        return stops_when_full(disks.machine, trying.guest, how, trying.credentials, trying.local, qemu_img)
+
     found: dict[str, list[Json]] = {}
     for number, treatment in enumerate(guests, 1):
         disk = disks.of(treatment)
         how = drive(treatment, disk)
-        kind = (how.bus, how.format)
-        if trying.guest is not None and kind not in when_full:
-            emit(Step("filling a small file system under a guest", f"{' '.join(kind)}: is it paused?"))
-            when_full[kind] = stops_when_full(
-                disks.machine, trying.guest, how, trying.credentials, trying.local, qemu_img
-            )
         emit(Step(f"trying what disks can do, {number} of {len(guests)}", treatment.name))
         cells = features(
             *(disks.machine, trying.qemu, disk, how, trying.scratch),
             qemu_img=qemu_img,
-            when_full=when_full.get(kind),
+            when_full=functools.partial(when_full, how.bus, how.format) if trying.guest else None,
         )
         found[treatment.name] = [cell.to_json() for cell in cells]
     return found

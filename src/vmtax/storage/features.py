@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import PurePosixPath
 from typing import Literal
@@ -74,12 +74,12 @@ def features(
     scratch: PurePosixPath,
     *,
     qemu_img: Sequence[str] = ("qemu-img",),
-    when_full: Feature | None = None,
+    when_full: Callable[[], Feature] | None = None,
 ) -> tuple[Feature, ...]:
     """All of FEATURES, in their order. The disk itself is only looked at: what is tried is tried on a fresh image made
-    alike, beside the disk where that is a file, else in `scratch`. `when_full` is what `stops_when_full` found for
-    this bus and format, on ext4. A check that cannot be made is "not tried", in the words of what went wrong; only
-    MachineLost is raised.
+    alike, beside the disk where that is a file, else in `scratch`. `when_full` gives what `stops_when_full` finds for
+    this bus and format, on ext4; it is asked only where its answer counts. A check that cannot be made is "not tried",
+    in the words of what went wrong; only MachineLost is raised.
     """
     kind = machine.try_run("stat", "-L", "-c", "%F", str(backing.path)).stdout.strip()
     is_file = kind.startswith("regular")
@@ -196,19 +196,19 @@ def _thin_device(machine: Machine, backing: Backing) -> Feature:
     return Feature("thin", "no", "stat", "a whole device")
 
 
-def _when_full(tried: Feature | None, backing: Backing, attachment: Drive, system: str, thin: Feature) -> Feature:
+def _when_full(
+    trial: Callable[[], Feature] | None, backing: Backing, attachment: Drive, system: str, thin: Feature
+) -> Feature:
     """What the one trial, of a file on ext4, tells of this disk. `system`: that it is a file in; "": a device"""
     name, on_thin = "pause-on-full", backing.volume == "lvm-thin"
     # A file loses blocks to the guest's discards, where the disk passes them on; a volume keeps its own.
     keeps = not system or (system in OVERWRITING and not on_thin and attachment.discard != "unmap")
     if thin.state == "no" and backing.format == "raw" and keeps:
         return Feature(name, "yes", thin.how, "all its blocks are its own: it cannot run full")
-    if tried is None:
-        return Feature(name, "not tried", "", "needs root, and a guest of the image")
-    if system in OVERWRITING and not on_thin:
-        return tried
-    where = backing.volume if on_thin or not system else system
-    return Feature(name, "not tried", tried.how, f"tried on a file on ext4 with this bus and format, not on {where}")
+    if system not in OVERWRITING or on_thin:
+        where = backing.volume if on_thin or not system else system
+        return Feature(name, "not tried", "", f"it is tried with a file on ext4, not on {where}")
+    return trial() if trial else Feature(name, "not tried", "", "needs root, and a guest of the image")
 
 
 def _asked(machine: Machine, qemu: Qemu, attachment: Drive, image: PurePosixPath) -> tuple[Feature, ...]:
