@@ -19,7 +19,7 @@ from vmtax.hypervisor.qmp import Qmp, QmpError, Socket
 from vmtax.image import build, cache, zfs
 from vmtax.image.cache import Image
 from vmtax.image.place import Placed, place
-from vmtax.lab.end import SET_CLOCK, go_on
+from vmtax.lab.end import go_on
 from vmtax.lab.home import (
     RECORD,
     Lab,
@@ -55,6 +55,8 @@ ATTEMPTS = 2
 KEEPING_WORDS = ("sh", "-c", 'log=$1; shift; exec "$@" 2>"$log"', "sh")
 # Not what a later start of the lab has written. Constant text.
 FORGET = ("sh", "-c", '! grep -qF "$1" "$2" 2> /dev/null || rm "$2"', "sh")
+# A saved lab stood still meanwhile, maybe under another name. One command: it is what the start waits for.
+COME_TO = ("sh", "-c", 'date -u -s "$1" && hostname "$2"', "sh")
 SETTLED = ("sh", "-c", "until test -e /run/vmtax/settled; do sleep 0.1; done")
 
 
@@ -299,12 +301,12 @@ def _attempt(found: _Start, number: int) -> Up:
         )
         stack.callback(machine.close)
         machine.connect(PATIENCE.ready)
-        machine.run("true")
+        if spec.saved is None:
+            machine.run("true")
+        else:
+            machine.run(*COME_TO, f"@{time.time():.3f}", found.lab.name)
         ready = time.monotonic() - found.began
         found.verified.result()
-        if spec.saved is not None:
-            machine.run(*SET_CLOCK, f"@{time.time():.3f}")  # it stood still meanwhile
-            machine.run("hostname", found.lab.name)
         emit(Step(WHAT, f"ready after {ready:.1f} s; its devices settle"))
         machine.run(*SETTLED, timeout=SETTLE_SECONDS)
         settled = time.monotonic() - found.began
