@@ -31,10 +31,11 @@ $(STAMP): pyproject.toml src/vmtax/__init__.py
 run: setup ## measure this machine as host, VM and nested VM; print the table, write the HTML report
 	@$(BIN)/vmtax run --yes
 
-test: setup-test ## all tests, the real ones included (QEMU, bridges, SSH, browser); about half an hour
+test: setup-test ## all tests, the real ones included (QEMU, bridges, SSH, browser); about twenty minutes
 	@$(BIN)/vmtax image build
 	@$(BIN)/python -m pytest --numprocesses 2 tests/unit
-	@$(BIN)/python -m pytest tests/integration
+	@$(BIN)/python -m pytest --numprocesses 2 --dist loadfile -m 'not alone' tests/integration
+	@$(BIN)/python -m pytest -m alone tests/integration
 
 check: lint ## format, lint, strict types, unit tests; two minutes
 	@$(BIN)/python -m pytest --quiet --numprocesses 2 tests/unit

@@ -9,7 +9,6 @@ import sys
 from pathlib import Path
 
 from tests.integration.conftest import leftovers
-from tests.integration.test_ssh_host import RemoteHost, remote  # noqa: F401 (a fixture)
 from vmtax.doctor import examine
 from vmtax.doctor.attempt import attempt_on
 from vmtax.environment import connected
@@ -47,17 +46,3 @@ def test_nothing_is_left_of_a_try(image: Image) -> None:
         attempt_on(hosts, examine("local"), events.append)
         assert leftovers(hosts.local.token), "something was there"
     assert leftovers(hosts.local.token) == [] and left == []
-
-
-def test_another_host_is_read_and_tried_over_ssh(remote: RemoteHost, tmp_path: Path) -> None:  # noqa: F811
-    before = set(tmp_path.rglob("*"))
-    read = remote.vmtax("doctor", "--host", "ssh://testhost", "--json", directory=tmp_path)
-    data = json.loads(read.stdout)["data"]
-    assert (data["host"], read.stderr) == ("ssh://testhost", "")
-    assert all(check["status"] != "missing" for check in data["checks"] if check["area"] == "need"), data["checks"]
-    assert set(tmp_path.rglob("*")) == before, "nothing was written there"
-    tried = remote.vmtax("doctor", "--host", "ssh://testhost", "--try", "--yes", "--json", directory=tmp_path)
-    found = {check["name"]: check for check in json.loads(tried.stdout)["data"]["checks"] if check["area"] == "tried"}
-    assert (found["bridge"]["status"], found["O_DIRECT"]["status"]) == ("ok", "ok")
-    assert "not on that host yet" in found["guests"]["text"], "an image is no small thing to copy"
-    assert list((tmp_path / "state/vmtax/undo").iterdir()) == []

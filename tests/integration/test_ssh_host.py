@@ -176,3 +176,17 @@ def far_away(remote: RemoteHost, token: str) -> list[str]:
             if "sshd" not in command:
                 found.append(command)
     return found
+
+
+def test_the_doctor_reads_and_tries_it(remote: RemoteHost, tmp_path: Path) -> None:
+    before = set(tmp_path.rglob("*"))
+    read = remote.vmtax("doctor", "--host", "ssh://testhost", "--json", directory=tmp_path)
+    data = json.loads(read.stdout)["data"]
+    assert (data["host"], read.stderr) == ("ssh://testhost", "")
+    assert all(check["status"] != "missing" for check in data["checks"] if check["area"] == "need"), data["checks"]
+    assert set(tmp_path.rglob("*")) == before, "nothing was written there"
+    tried = remote.vmtax("doctor", "--host", "ssh://testhost", "--try", "--yes", "--json", directory=tmp_path)
+    found = {check["name"]: check for check in json.loads(tried.stdout)["data"]["checks"] if check["area"] == "tried"}
+    assert (found["bridge"]["status"], found["O_DIRECT"]["status"]) == ("ok", "ok")
+    assert "not on that host yet" in found["guests"]["text"], "an image is no small thing to copy"
+    assert list((tmp_path / "state/vmtax/undo").iterdir()) == []
