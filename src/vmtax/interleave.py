@@ -53,6 +53,8 @@ def why_not(plan: Plan, options: EnvironmentOptions) -> str | None:
             checked_host(other)
         except ValueError as error:
             return str(error)
+        if options.target.erase:
+            return f"--erase would hold for {other} too, whose disks are others: empty what is meant, and leave it out"
         return f"{other} is the plan's own host: name another, or a QEMU" if other == plan.host else None
     if not other or other.startswith("-"):
         return f"must be local, ssh://[user@]host, lab[:NAME] or a QEMU program, not {other!r}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -22,8 +23,9 @@ from vmtax.machine.local import LocalMachine
 from vmtax.plan import parse
 from vmtax.result import Treatment
 from vmtax.storage import StorageError, Target
-from vmtax.storage.ground import refuse_used
+from vmtax.storage.ground import MIB, Area, refuse_used, table
 from vmtax.storage.page_cache import Bound
+from vmtax.storage.undo import NO_PARTITIONS
 
 SIZE = 16 * 2**20
 PLAN = """\
@@ -144,6 +146,16 @@ def test_an_empty_device_is_used_and_left_empty(
     again.close()
 
 
+def test_a_disk_that_has_another_name_after_a_reboot_is_emptied_all_the_same(loop: Callable[[str], str]) -> None:
+    now, before, mark = loop("64M"), loop("64M"), "vmtax-1a2b3c4d"
+    for device, name in ((now, mark), (before, "vmtax-another1")):
+        subprocess.run(["sfdisk", "-q", device], input=table(name, [Area("lvm", 8 * MIB)]), text=True, check=True)
+    for _ in range(2):
+        subprocess.run([*NO_PARTITIONS, before, mark], check=True)
+        kept = subprocess.run(["wipefs", "-n", now, before], capture_output=True, text=True).stdout
+        assert {line.split()[0] for line in kept.splitlines()[1:]} == {Path(before).name}, "that is another's"
+
+
 def ext4(device: str) -> None:
     subprocess.run(["mkfs.ext4", "-q", device], check=True)
 
@@ -195,6 +207,9 @@ def test_a_device_in_use_is_refused_also_where_it_may_be_erased(
         assert subprocess.run(["btrfs", "scrub", "start", "-B", str(mount)], capture_output=True).returncode == 0
     finally:
         subprocess.run(["umount", str(mount)], check=True)
+    # As QEMU has the disk of a guest: open, not claimed.
+    with Path(small).open("rb"), pytest.raises(StorageError, match=f"in use: open in .* {os.getpid()} "):
+        make(wanted, Target(devices=(small,), erase=frozenset({small})))
     with pytest.raises(StorageError, match="has 8 MiB, 20 MiB are needed"):
         make(wanted, Target(devices=(small,)))
     with pytest.raises(StorageError, match="/dev/null is no block device"):

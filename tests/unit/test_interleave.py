@@ -36,6 +36,7 @@ from vmtax.result import Experiment, Treatment
 from vmtax.resume import CannotResume
 from vmtax.runner import Options
 from vmtax.sides import both
+from vmtax.storage import Target
 
 B = "ssh://b"
 QEMU = "/opt/qemu/bin/qemu-system-x86_64"
@@ -319,3 +320,9 @@ def test_a_second_qemu_needs_guests() -> None:
     plan = parse("name: x\nlayers: [host]\nworkloads: [chess]")
     assert "no guests" in (why_not(plan, EnvironmentOptions(interleave_with=QEMU)) or "")
     assert why_not(plan, EnvironmentOptions(interleave_with=B)) is None
+
+
+def test_what_may_be_erased_here_may_not_be_there() -> None:
+    target = Target(devices=("/dev/sdb",), erase=frozenset({"/dev/sdb"}))
+    assert "--erase would" in (why_not(parse(SEVEN), EnvironmentOptions(target=target, interleave_with=B)) or "")
+    assert why_not(parse(SEVEN), EnvironmentOptions(target=target, interleave_with=QEMU)) is None

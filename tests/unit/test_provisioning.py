@@ -28,7 +28,7 @@ from vmtax.storage.backing import (
     source_bytes,
     tools,
 )
-from vmtax.storage.ground import CLAIM, FIRST_MIB, MIB, Area, Ground, refuse_used, shares, table, table_bytes
+from vmtax.storage.ground import CLAIM, FIRST_MIB, HOLDERS, MIB, Area, Ground, refuse_used, shares, table, table_bytes
 from vmtax.storage.page_cache import HIERARCHY, Bound
 from vmtax.storage.undo import WAIT_FOR
 from vmtax.treatment import backing
@@ -148,6 +148,7 @@ def device(
     of_part: str = "",
     zeros: bool = True,
     claim: Reply | str = "",
+    holders: str = "",
     kind: str = "disk",
 ) -> FakeMachine:
     words = "0000000000000000 0000000000000000\n*\n" if zeros else "0000000000000000 0000000000000001\n"
@@ -158,6 +159,7 @@ def device(
             lambda argv: argv[0] == "wipefs": signatures,
             (*FIRST_MIB, "/dev/sdb"): words.replace("*\n", ""),
             (*CLAIM, "/dev/sdb"): claim,
+            lambda argv: argv[: len(HOLDERS)] == HOLDERS: holders,
         }
     )
 
@@ -177,6 +179,7 @@ PART = {"name": "/dev/sdb1", "type": "part", "mountpoints": [None]}
             lambda: device(claim=Reply(stderr="Traceback\nOSError: [Errno 16] Device or resource busy", code=1)),
             "cannot be had alone \\(OSError: \\[Errno 16\\] Device or resource busy\\)",
         ),
+        (lambda: device(holders="qemu-system-x86 812\n"), "in use: open in qemu-system-x86 812 \\(process id\\)"),
         (lambda: device(signatures="LVM2_member\n"), "part of something \\(LVM2_member\\).*vgreduce, then pvremove"),
         (lambda: device(signatures="linux_raid_member\n"), "mdadm --zero-superblock"),
         (lambda: device(signatures="zfs_member\nzfs_member\n"), "zpool labelclear"),

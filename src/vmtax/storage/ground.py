@@ -23,6 +23,26 @@ WHOLE = ("disk", "loop", "raid")  # how lsblk's types of what the kernel takes p
 # The kernel's own word on whether anybody has it, or a part of it: lsblk knows nothing of an imported pool, or of the
 # second disk of a btrfs. The guard runs on the same Python.
 CLAIM = ("python3", "-c", "import os, sys; os.close(os.open(sys.argv[1], os.O_RDONLY | os.O_EXCL))")
+# What has it open, without having claimed it: QEMU claims no disk of its guests. Udev looks for a moment only.
+HOLDERS = (
+    *("python3", "-c"),
+    """import glob, os, stat, sys, time
+wanted = {os.stat(name).st_rdev for name in sys.argv[1:]}
+def held(path):
+    try:
+        found = os.stat(path)
+    except OSError:
+        return False
+    return stat.S_ISBLK(found.st_mode) and found.st_rdev in wanted
+paths = glob.glob("/proc/[0-9]*/fd/*")
+for attempt in range(10):
+    paths = [path for path in paths if held(path)]
+    if not paths:
+        break
+    time.sleep(0.2)
+for link in sorted({path.rpartition("/fd/")[0] + "/exe" for path in paths}):
+    print(os.path.basename(os.readlink(link)), link.split("/")[2])""",
+)
 
 # Signatures of what is a part of something larger, also while that is not active, and how it is taken out of it. The
 # kernel's claim and lsblk know nothing of a group without active volumes or of an array that is not assembled.
@@ -168,6 +188,12 @@ def refuse_used(machine: Machine, device: str, *, erase: bool) -> None:
         raise StorageError(f"{machine.path}: {device} cannot be had alone ({words}); name another")
     # Those of its partitions too: a member of something is seldom the whole disk.
     names = (device, *(str(row["name"]) for row in rows[1:]))
+    holders = machine.run(*HOLDERS, *names).splitlines()
+    if holders:
+        raise StorageError(
+            f"{machine.path}: {device} is in use: open in {', '.join(holders)} (process id), maybe a guest's disk; "
+            "name another"
+        )
     signatures = machine.run("wipefs", "--noheadings", "--output", "TYPE", *names).split()
     for kind in filter(_is_member, signatures):
         cure = MEMBERS.get(kind, "take it out of that")

@@ -46,9 +46,11 @@ NO_DATASET_OF_YOURS = _until_gone(
 NO_PARTITIONS = (
     *("sh", "-c"),
     # Not by the name it has from udev: partx knows only the kernel's.
-    'device=$(realpath -e "$1") || exit 1; '
+    'device=$(realpath -e "$1"); there=$?; '
     'is_ours() { sfdisk -d "$device" 2>/dev/null | grep -qF "name=\\"$1-"; }; '
-    'is_ours "$2" || exit 0; '
+    # A disk may have another name after a reboot, and another disk that name.
+    'is_ours "$2" || for device in $(lsblk -dnpo NAME) ""; do is_ours "$2" && break; done; '
+    'test "$device" || exit $there; '
     'parts() { lsblk -lnpo NAME,TYPE "$device" | sed -n "s/ *part$//p"; }; '
     'empty() { wipefs -q -a -f "$1"; dd if=/dev/zero of="$1" bs=1M count=1 conv=fsync status=none; }; '
     'for part in $(parts); do empty "$part"; done; '
