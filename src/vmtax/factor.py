@@ -10,7 +10,7 @@ GUESTS = ("vm", "nested")
 BACKED = ("host", "vm")  # a nested guest's disk is always a raw file on its carrier's disk
 
 # The cache modes in which QEMU opens the image with O_DIRECT.
-_DIRECT = frozenset({"none", "directsync"})
+DIRECT = frozenset({"none", "directsync"})
 # Where each kind of ZFS property has a meaning.
 _ZVOLS = frozenset({"zvol", "raidz1-zvol"})
 _DATASETS = frozenset({"dataset", "raidz1-dataset"})
@@ -145,8 +145,11 @@ BACKING = tuple(factor.name for factor in _BACKING)  # what decides the file or 
 def why_illegal(levels: Mapping[str, str]) -> str | None:
     """Why these levels cannot go together; None when they can, or when too few are given to tell."""
     cache = levels.get("disk.cache", "none")
-    if levels.get("disk.aio") == "native" and cache not in _DIRECT:
+    if levels.get("disk.aio") == "native" and cache not in DIRECT:
         return f"disk.aio=native needs O_DIRECT, which disk.cache={cache} does not use"
+    volume = levels.get("disk.volume", "plain")
+    if levels.get("disk.page_cache") == "bounded" and volume in _ZVOLS | _DATASETS:
+        return f"disk.page_cache=bounded bounds nothing on disk.volume={volume}: ZFS has a cache of its own (ARC)"
     return _why_no_such_backing(levels)
 
 
@@ -186,4 +189,6 @@ def idle(levels: Mapping[str, str]) -> dict[str, str]:
         without(("zfs.compression", "zfs.sync", "zfs.primarycache"), f"disk.volume={volume}")
     if bus not in ("virtio", "virtio-scsi"):
         without(("disk.iothread", "disk.queues"), f"disk.bus={bus}")
+    if levels.get("disk.cache") in DIRECT:
+        without(("disk.page_cache",), f"disk.cache={levels['disk.cache']}")
     return found

@@ -7,14 +7,17 @@ from dataclasses import replace
 from pathlib import PurePosixPath
 
 from vmtax import disks
-from vmtax.environment import CannotMeasure, Environment, carrier_disk_bytes
+from vmtax.environment import CannotMeasure, Environment, carrier_disk_bytes, memory_bytes
 from vmtax.event import Event
+from vmtax.factor import DIRECT
 from vmtax.hypervisor.accelerator import probe_spec
 from vmtax.hypervisor.qemu import image_program
+from vmtax.meter.memory import available_memory
 from vmtax.network import END_ADDRESS, PEER_ADDRESS, Segment
 from vmtax.result import Treatment
 from vmtax.storage import RawFile, Target
 from vmtax.storage.page_cache import GROWTH_BYTES, SHARE
+from vmtax.units import format_room
 from vmtax.workload.disk import Disk
 
 
@@ -51,6 +54,7 @@ def _open_disks(environment: Environment, emit: Callable[[Event], None]) -> None
     host.run("mkdir", "-m", "700", str(ours), remedy="name another directory with --disk-dir")
     treatments = _that_can_be(environment, target, plan.treatments()[0])
     _check_bounds(environment, treatments)
+    environment.notes += _working_set(environment, treatments)
     if disks.wanted(treatments):
         mark = f"vmtax-{environment.local.token[:8]}"
         found = disks.provision(
@@ -117,6 +121,23 @@ def _check_bounds(environment: Environment, treatments: Sequence[Treatment]) -> 
             f"disk.page_cache=bounded means nothing for a disk of {environment.disk_size / 2**20:.0f} MiB: what QEMU "
             f"itself may grow by would hold it; workloads.disk.size must be {needed / 2**20:.0f} MiB or more"
         )
+
+
+def _working_set(environment: Environment, treatments: Sequence[Treatment]) -> list[str]:
+    """A note that tells whether the host's page cache can hold all of a disk, where some treatment uses it."""
+    cached = [treatment for treatment in treatments if treatment.levels.get("disk.cache", "none") not in DIRECT]
+    available = available_memory(environment.host)
+    if not cached or available is None:
+        return []
+    room = max(available - max(memory_bytes(environment.plan, treatment.layer) for treatment in cached), 0)
+    modes = ", ".join(dict.fromkeys(treatment.levels["disk.cache"] for treatment in cached))
+    below = environment.disk_size <= room
+    text = f"Working set {'below' if below else 'above'} the host's page cache, where that is used (cache {modes}): "
+    text += f"{format_room(environment.disk_size)} of disk, {format_room(room)} of memory for it; "
+    text += "what was read or written once is read from memory." if below else "not all of it can be kept there."
+    if any(treatment.levels.get("disk.page_cache") == "bounded" for treatment in cached):
+        text += f" With disk.page_cache=bounded the working set lies above it: there is room for 1/{SHARE}."
+    return [text]
 
 
 def _fresh_size(environment: Environment) -> int:

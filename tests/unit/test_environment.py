@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
-from vmtax import environment
+from vmtax import environment, provision
 from vmtax.environment import CannotMeasure, note_of_below
 from vmtax.hypervisor import QemuError, find_qemu
 from vmtax.machine.fake import FakeMachine, Reply
+from vmtax.plan import parse
 
 QEMU = ("qemu-system-x86_64", "--version")
 MISSING = Reply(stderr="qemu-system-x86_64: No such file or directory", code=127)
@@ -78,3 +81,19 @@ def test_what_the_host_itself_runs_on_is_noted_beside_the_figures() -> None:
     guest = note_of_below(metal | {"virtualized": True, "hypervisor": "kvm"}) or ""
     assert "itself a VM (under kvm)" in guest and "what nesting adds" in guest and "emulated" not in guest
     assert "itself emulated (TCG)" in (note_of_below(metal | {"virtualized": True, "emulated_cpu": True}) or "")
+
+
+@pytest.mark.parametrize(
+    ("gib", "cache", "words"),
+    [
+        (8, "[none, directsync]", ""),
+        (8, "[none, writeback]", "below the host's page cache, where that is used (cache writeback): 4.0 GiB of disk"),
+        (4, "[writeback, unsafe]", "above the host's page cache, where that is used (cache writeback, unsafe)"),
+    ],
+)
+def test_a_working_set_that_fits_into_the_page_cache_is_called_so(gib: int, cache: str, words: str) -> None:
+    plan = parse(f"name: x\nlayers: [vm]\nfactors: {{disk.cache: {cache}}}\nworkloads: [disk]")
+    told = {("cat", "/proc/meminfo"): f"MemAvailable: {gib * 2**20} kB\n"}
+    host = SimpleNamespace(host=FakeMachine(answers=told), plan=plan, disk_size=4 * 2**30)
+    notes = provision._working_set(host, plan.treatments()[0])  # type: ignore[arg-type]
+    assert words in " ".join(notes) and bool(notes) == bool(words)

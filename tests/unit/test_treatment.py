@@ -153,6 +153,20 @@ def test_what_means_nothing_beside_another_level_makes_no_treatments() -> None:
     assert left_out == ["vm: disk.cluster_size means nothing where disk.format=raw"]
 
 
+def test_a_page_cache_is_bounded_only_where_it_is_used_and_a_cgroup_has_it() -> None:
+    factors = {"disk.cache": ["none", "writeback"], "disk.page_cache": ["unbounded", "bounded"]}
+    kept, left_out = treatments(["vm"], Space(factors))
+    assert [treatment.name for treatment in kept] == [
+        "vm",
+        "vm disk.cache=writeback",
+        "vm disk.cache=writeback disk.page_cache=bounded",
+    ]
+    assert left_out == ["vm: disk.page_cache means nothing where disk.cache=none"]
+    kept, left_out = treatments(["vm"], Space({**factors, "disk.volume": ["zvol"], "disk.filesystem": ["none"]}))
+    assert not any(treatment.levels["disk.page_cache"] == "bounded" for treatment in kept)
+    assert "ZFS has a cache of its own (ARC)" in left_out[0]
+
+
 def test_the_same_levels_under_two_names_are_told() -> None:
     parts = [Combination({"disk.cache": ["none"]}, "a"), Combination({"disk.cache": ["none"]}, "b")]
     kept, left_out = treatments(["vm"], Space({}, parts))
