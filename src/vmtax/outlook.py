@@ -151,11 +151,11 @@ def _writes(
     more = f", then over it up to {most} if the disk is fast" if each_round else ""
     target = options.target
     named = [
-        *(f"{device}, which is empty afterwards" for device in target.devices),
+        *([f"{', '.join(target.devices)} (empty afterwards)"] if target.devices else []),
         *([f"free space of volume group {target.group}"] if target.group else []),
         *([f"free space of pool {target.pool}"] if target.pool else []),
     ]
-    where = " and to ".join([*named, _device(facts)])
+    where = "; to ".join([*named, _device(facts)])
     lost = [Line("erases", f"what {device} holds") for device in target.devices if device in target.erase]
     taken = _taken(plan, wanted, target)
     room = "" if taken in (0, prepared) else f", taking up to {format_room(taken)} of that directory at a time"

@@ -107,6 +107,19 @@ def test_what_is_taken_is_told_where_it_is_more_than_what_is_written() -> None:
     assert said(parse(text), host())["writes"].startswith(wanted)
 
 
+def test_what_is_used_up_and_what_is_lost_of_it_is_told_before_the_start() -> None:
+    text = (
+        "name: x\nlayers: [vm]\nrounds: {min: 1, max: 1}\nfactors: {disk.volume: [lvm, raidz1-zvol],"
+        " disk.filesystem: [none]}\nworkloads: [{disk: {size: 1GiB, seconds: 1, patterns: [randread-4k-qd1]}}]"
+    )
+    names = tuple(f"/dev/sd{letter}" for letter in "bcde")
+    options = EnvironmentOptions(target=Target(devices=names, erase=frozenset({"/dev/sdc"})))
+    lines = outlook(parse(text), host(), options, earlier_seconds_per_round=None, builds_image=False)
+    told = {line.what: line.text for line in lines}
+    assert "GiB to /dev/sdb, /dev/sdc, /dev/sdd, /dev/sde (empty afterwards); to /var/tmp on" in told["writes"]
+    assert told["erases"] == "what /dev/sdc holds"
+
+
 def test_without_a_disk_nothing_is_written() -> None:
     assert "writes" not in said(parse("name: x\nlayers: [host]\nworkloads: [chess]"), host())
 
