@@ -7,6 +7,8 @@ import shlex
 import pytest
 
 from vmtax.advice import export
+from vmtax.advice.export import SAID
+from vmtax.factor import FACTORS
 
 GIB = 2**30
 
@@ -185,6 +187,22 @@ def test_proxmox_makes_an_image_itself_where_the_commands_above_made_room(
     (note,) = export(levels).proxmox_notes
     assert f"type dir in the file system of {directory}:" in note
     assert "`qemu-img create` above is not for it" in note and "zpool" not in note and "lvcreate" not in note
+
+
+CONTEXTS: tuple[dict[str, str], ...] = (
+    {"disk.format": "qcow2"},
+    {"disk.bus": "virtio-scsi"},
+    {"disk.volume": "zvol", "disk.filesystem": "none"},
+    {"disk.volume": "dataset"},
+)
+
+
+@pytest.mark.parametrize("name", FACTORS)
+def test_a_factor_is_said_by_the_forms_or_is_a_condition(name: str) -> None:
+    """A new factor that no form says must not be chosen: see conditions.py."""
+    levels = FACTORS[name].levels
+    changes = any(len({str(export({**context, name: level})) for level in levels}) > 1 for context in CONTEXTS)
+    assert changes == (name in SAID)
 
 
 def test_proxmox_heeds_queues_of_a_controller_for_one_disk_only_and_takes_no_single_queue() -> None:

@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass
 from typing import Literal
 from xml.sax.saxutils import quoteattr
 
+from vmtax.factor import BACKING
 from vmtax.hypervisor.spec import THREADED, Drive, data_arguments, machine_type
 from vmtax.result import Json
 from vmtax.storage.image import create_image
@@ -29,6 +30,8 @@ NAME, DIRECTORY, DEVICE = "vm1", "/var/lib/libvirt/images", "/dev/disk/by-id/DEV
 # bus -> (libvirt's bus, the guest's disk); QEMU's NVMe is none of libvirt's buses.
 _TARGETS = {"virtio": ("virtio", "vda"), "virtio-scsi": ("scsi", "sda"), "ide": ("ide", "hda"), "sata": ("sata", "sda")}
 _PROXMOX = {"virtio": "virtio0", "virtio-scsi": "scsi0", "ide": "ide0", "sata": "sata0"}
+# The factors that a form can say. Any other is no setting of a disk; see conditions.py.
+SAID = frozenset({*BACKING, "disk.cache", "disk.aio", "disk.bus", "disk.iothread", "disk.queues", "disk.discard"})
 FEWEST_QUEUES = 2  # that Proxmox takes
 _ZFS = {
     "zfs.volblocksize": "volblocksize",
