@@ -91,6 +91,79 @@ def test_what_is_needed_comes_before_speed() -> None:
     assert any("ask for less with --needs" in line for line in nothing.lines(1000))
 
 
+AUTO, OFF = "cpu.mitigations=auto", "cpu.mitigations=off"
+FREE, BOUND = "disk.page_cache=unbounded", "disk.page_cache=bounded"
+
+
+def under(rates: Mapping[str, float], **factors: list[str]) -> Experiment:
+    """A run of a plan that names these factors, of the CPU or else of the disk."""
+    made = run(rates)
+    named = {f"{'cpu' if name == 'mitigations' else 'disk'}.{name}": levels for name, levels in factors.items()}
+    return replace(made, plan={**made.plan, "factors": named})
+
+
+def test_a_guest_without_mitigations_is_not_chosen_however_fast() -> None:
+    rates = {
+        f"{FAST} {AUTO}": 10_000.0,
+        f"{SLOW} {AUTO}": 9_000.0,
+        f"{FAST} {OFF}": 20_000.0,
+        f"{SLOW} {OFF}": 19_000.0,
+    }
+    found = advise(under(rates, mitigations=["auto", "off"]))
+    assert found.choice and found.choice.treatment == f"{FAST} {AUTO}"
+    assert found.runner_up and found.runner_up.treatment == f"{SLOW} {AUTO}"
+    assert [option.treatment for option in found.options] == [f"{FAST} {AUTO}", f"{SLOW} {AUTO}"]
+    assert found.reasons[0] == "It is the fastest of 2 choices, by disk.randwrite-4k-qd1.iops."
+    assert found.refusals() == (
+        ("measured under another condition than cpu.mitigations=auto", (f"{FAST} {OFF}", f"{SLOW} {OFF}")),
+    )
+    (note,) = [note for note in found.notes if "mitigations" in note]
+    assert note.startswith(f"Only guests with {AUTO} were considered, not the 2 at other levels: that is a condition")
+
+
+def test_several_conditions_are_one_note_and_the_cause_of_one_refusal() -> None:
+    rates = {
+        f"{disk} {cpu} {cache}": 10_000.0 + 5_000 * (cpu == OFF) + 1_000 * (cache == BOUND) + 500 * (disk == FAST)
+        for disk, cpu, cache in product((FAST, SLOW), (AUTO, OFF), (FREE, BOUND))
+    }
+    found = advise(under(rates, mitigations=["auto", "off"], page_cache=["unbounded", "bounded"]))
+    assert found.choice and found.choice.treatment == f"{FAST} {AUTO} {FREE}" and len(found.options) == 2
+    ((why, names),) = found.refusals()
+    assert why.endswith(f"than {AUTO} and {FREE}") and len(names) == 6
+    assert found.notes[0].startswith(f"Only guests with {AUTO} and {FREE} were considered, not the 6 at other levels")
+
+
+@pytest.mark.parametrize(
+    ("first", "levels", "told"),
+    [
+        ("off", ["off", "auto"], f"{OFF} (the default is auto) were considered, not the 2 at other levels:"),
+        ("auto", [], f"{AUTO} were considered, not the 2 at other levels:"),
+    ],
+)
+def test_the_plans_first_level_is_the_condition_or_else_the_default(first: str, levels: list[str], told: str) -> None:
+    """Only entries of a hand-made list name it where the plan's factors do not: none of them is the baseline."""
+    other = "auto" if first == "off" else "off"
+    rates = {f"{disk} cpu.mitigations={level}": 9_000.0 for level in (other, first) for disk in (FAST, SLOW)}
+    found = advise(under(rates, **({"mitigations": levels} if levels else {})))
+    assert found.choice and found.choice.treatment.endswith(f"cpu.mitigations={first}")
+    assert told in found.notes[0]
+
+
+def test_where_no_guest_has_all_baselines_the_first_says_the_condition() -> None:
+    found = advise(run({f"{FAST} {AUTO} {BOUND}": 9_000, f"{SLOW} {OFF} {FREE}": 10_000}))
+    assert found.choice and found.choice.treatment == f"{FAST} {AUTO} {BOUND}"
+    assert f"{BOUND} (the default is unbounded)" in found.notes[0]
+    assert found.choice.unusual == (), "a condition is no setting that somebody must make"
+
+
+def test_a_condition_that_all_share_is_told_where_it_is_not_the_default_only() -> None:
+    found = advise(run({f"{FAST} {OFF}": 10_000, f"{SLOW} {OFF}": 9_000}))
+    assert found.refused == () and found.notes[0].startswith(f"Only guests with {OFF} (the default is auto) were con")
+    usual = advise(run({f"{FAST} {AUTO}": 10_000, f"{SLOW} {AUTO}": 9_000}))
+    assert usual.refused == () and "condition" not in " ".join(usual.notes)
+    assert usual.notes == advise(run({FAST: 10_000, SLOW: 9_000})).notes
+
+
 def test_a_feature_that_was_not_tried_does_not_count_as_there() -> None:
     experiment = run({FAST: 10_000, SLOW: 9_000}, features={FAST: {**RAW, "savevm": "not tried"}, SLOW: QCOW2})
     assert advise(experiment, ["savevm"]).refused == ((FAST, "savevm: not tried (so it said)"),)

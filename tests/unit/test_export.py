@@ -7,6 +7,8 @@ import shlex
 import pytest
 
 from vmtax.advice import export
+from vmtax.advice.export import SAID
+from vmtax.factor import FACTORS
 
 GIB = 2**30
 
@@ -117,7 +119,11 @@ def test_proxmox_gets_its_documented_options() -> None:
         ({"disk.bus": "ide"}, "libvirt", "machine='pc'"),
         ({"disk.queues": "4"}, "proxmox", "cannot set disk.queues=4"),
         ({"disk.format": "qcow2", "disk.extended_l2": "on"}, "proxmox", "cannot set disk.extended_l2=on"),
-        ({"disk.format": "qcow2", "disk.filesystem": "none"}, "proxmox", "no qcow2 on a bare volume"),
+        (
+            {"disk.format": "qcow2", "disk.volume": "lvm", "disk.filesystem": "none"},
+            "proxmox",
+            "no qcow2 on a bare volume",
+        ),
         ({"disk.bus": "virtio-scsi", "disk.queues": "1"}, "proxmox", "cannot set disk.queues=1: queues= begins with 2"),
         (
             {"disk.volume": "zvol", "disk.filesystem": "none", "zfs.sync": "always", "zfs.volblocksize": "16KiB"},
@@ -134,6 +140,69 @@ def test_what_cannot_be_said_is_told(levels: dict[str, str], where: str, words: 
     if levels.get("disk.bus") == "nvme":
         assert found.libvirt == "" and found.proxmox == ()
     assert all(len(line) <= 80 or "if=none" in line or "<controller" in line for line in found.lines())
+
+
+def test_proxmox_is_given_a_bare_device_itself() -> None:
+    """A storage and a size would make a new volume elsewhere."""
+    found = export({"disk.filesystem": "none", "disk.volume": "plain", "disk.discard": "unmap"})
+    (command,) = found.proxmox
+    disk = "/dev/disk/by-id/DEVICE,cache=none,aio=native,detect_zeroes=0,discard=on"
+    assert command == ("qm", "set", "VMID", "--virtio0", disk)
+    notes = " ".join(found.proxmox_notes)
+    assert "STORAGE" not in notes and "not migrated" in notes and "none of its storages" in notes
+    assert found.forms()[0].notes == ("nothing is to be made: the disk is /dev/disk/by-id/DEVICE itself.",)
+    (named,) = export({"disk.filesystem": "none"}, "/dev/sdx").proxmox
+    assert named[-1].startswith("/dev/sdx,cache=")
+
+
+@pytest.mark.parametrize(
+    ("levels", "path", "lies_on", "not_wanted"),
+    [
+        ({"disk.volume": "lvm"}, "/dev/fast/a", "type lvm on the group fast:", "`lvcreate` above is not for it."),
+        ({"disk.volume": "lvm-thin"}, None, "lvmthin on the thin pool VG/THINPOOL:", "`lvcreate` above is not for it."),
+        ({"disk.volume": "zvol"}, "/dev/zvol/tank/vms/a", "zfspool on tank/vms:", "`zfs create` above is not for it."),
+        ({"disk.volume": "raidz1-zvol"}, None, "zfspool on POOL:", "is not for it, but the `zpool create` is."),
+    ],
+)
+def test_proxmox_makes_a_bare_volume_itself_and_the_note_says_where(
+    levels: dict[str, str], path: str | None, lies_on: str, not_wanted: str
+) -> None:
+    found = export({**levels, "disk.filesystem": "none"}, path)
+    assert "--virtio0 STORAGE:32,cache=" in " ".join(found.proxmox[-1])
+    assert lies_on in found.proxmox_notes[-1] and found.proxmox_notes[-1].endswith(not_wanted)
+
+
+@pytest.mark.parametrize(
+    ("levels", "directory"),
+    [
+        ({}, "/var/lib/libvirt/images"),
+        ({"disk.volume": "lvm", "disk.filesystem": "xfs"}, "/srv/vm1"),
+        ({"disk.filesystem": "ext4"}, "/srv/vm1"),
+        ({"disk.volume": "raidz1-dataset"}, "/POOL/vm1"),
+    ],
+)
+def test_proxmox_makes_an_image_itself_where_the_commands_above_made_room(
+    levels: dict[str, str], directory: str
+) -> None:
+    (note,) = export(levels).proxmox_notes
+    assert f"type dir in the file system of {directory}:" in note
+    assert "`qemu-img create` above is not for it" in note and "zpool" not in note and "lvcreate" not in note
+
+
+CONTEXTS: tuple[dict[str, str], ...] = (
+    {"disk.format": "qcow2"},
+    {"disk.bus": "virtio-scsi"},
+    {"disk.volume": "zvol", "disk.filesystem": "none"},
+    {"disk.volume": "dataset"},
+)
+
+
+@pytest.mark.parametrize("name", FACTORS)
+def test_a_factor_is_said_by_the_forms_or_is_a_condition(name: str) -> None:
+    """A new factor that no form says must not be chosen: see conditions.py."""
+    levels = FACTORS[name].levels
+    changes = any(len({str(export({**context, name: level})) for level in levels}) > 1 for context in CONTEXTS)
+    assert changes == (name in SAID)
 
 
 def test_proxmox_heeds_queues_of_a_controller_for_one_disk_only_and_takes_no_single_queue() -> None:

@@ -240,6 +240,17 @@ def test_a_factor_that_goes_with_another_is_named_beside_what_decides() -> None:
     )
 
 
+def without_mitigations(experiment: Experiment) -> Experiment:
+    """The same run, in which the guests with writeback had no mitigations."""
+    treatments = tuple(
+        dataclasses.replace(t, levels={**t.levels, "cpu.mitigations": "off"})
+        if t.levels.get("disk.cache") == "writeback"
+        else t
+        for t in experiment.treatments
+    )
+    return dataclasses.replace(experiment, treatments=treatments)
+
+
 # --- the command line
 
 
@@ -281,6 +292,32 @@ def test_json_answers_are_what_the_schema_allows(options: str, store: Store) -> 
     assert found["choice"] in found["options"] and found["export"]["qemu"]
     assert len(found["options"]) + len(found["refused"]) == len(found["give_ups"]) == 24
     assert all([one["name"] for one in row["features"]] == [*FEATURES] for row in found["give_ups"])
+
+
+def test_a_condition_is_told_wherever_the_choice_is(store: Store) -> None:
+    """Guests with writeback are the fastest, but here they have no mitigations."""
+    made = without_mitigations(SMALL)
+    store.put(made)
+    schema = json.loads((reference.DIRECTORY / "vmtax-1.schema.json").read_text())
+    answer = json.loads(run("show --json").stdout)
+    jsonschema.Draft202012Validator(schema).validate(answer)
+    found = answer["data"]["advice"]
+    assert len(found["options"]) == 16 and len(found["refused"]) == 8
+    assert not any("writeback" in option["treatment"] for option in (found["choice"], *found["options"]))
+    assert all(one["why"].endswith("another condition than cpu.mitigations=auto") for one in found["refused"])
+    note = found["notes"][0]
+    assert note.startswith("Only guests with cpu.mitigations=auto were considered, not the 8 at other levels")
+    apply = run("show --apply").stdout
+    assert note in plain(apply.replace("\n# ", " ")) and f"# {found['choice']['treatment']}" in apply
+    for text in (printed(render(made, ()), 300), Page(render_html(made, ())).prose(), render_markdown(made, ())):
+        assert note in plain(text) and "8 choices (vm disk.cache=writeback, " in plain(text)
+
+
+def test_guests_that_differ_in_conditions_alone_are_no_ways_to_keep_a_disk() -> None:
+    usual, other = (t for t in without_mitigations(SMALL).treatments if t.name in ("vm", "vm disk.cache=writeback"))
+    other = dataclasses.replace(other, levels={**other.levels, "disk.cache": usual.levels["disk.cache"]})
+    made = dataclasses.replace(SMALL, treatments=(usual, other))
+    assert advised(made) is None and "fewer than 2 ways to keep a guest's disk" in why_not(made)
 
 
 def test_what_cannot_be_advised_on_is_refused_in_one_line(store: Store) -> None:

@@ -1,6 +1,7 @@
 """Which way to keep a guest's disk: what each choice gives up, and one that is recommended with its reasons. Pure."""
 
 from vmtax.advice.advise import advise, members_of
+from vmtax.advice.conditions import ways
 from vmtax.advice.constraints import NEEDS, BadNeeds, Known, durability, found_features, parse_needs
 from vmtax.advice.export import Export, Form, export
 from vmtax.advice.give_ups import GiveUps, give_ups
@@ -23,4 +24,5 @@ __all__ = [
     "members_of",
     "named",
     "parse_needs",
+    "ways",
 ]

@@ -1,8 +1,9 @@
 """One choice out of a run's treatments, with its reasons and its runner-up. Pure.
 
-First what is needed; then the Pareto set of speed, host CPU and features; then the fastest of it. Of choices that tie
-with the fastest, within what the plan says does not matter, or seem to and are not told apart from it, those go that
-cost the host more for nothing; features decide between the others, then simplicity.
+What is no setting of a disk stays at the plan's baseline. Of the rest, first what is needed; then the Pareto set of
+speed, host CPU and features; then the fastest of it. Of choices that tie with the fastest, within what the plan says
+does not matter, or seem to and are not told apart from it, those go that cost the host more for nothing; features
+decide between the others, then simplicity.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from vmtax import schedule
+from vmtax.advice.conditions import Conditions, conditions
 from vmtax.advice.constraints import Known, durability, found_features, loses_data, unmet
-from vmtax.advice.export import export
+from vmtax.advice.export import SAID, export
 from vmtax.advice.pareto import Costs, Distance, Numbers, Scale, mean_costs, pareto_set, scale
 from vmtax.advice.record import Advice, Against, Option, amount, named
 from vmtax.compare import boot_numbers
@@ -44,15 +46,17 @@ def advise(
     """
     known: Numbers = {**boot_numbers(schedule.counted_in(experiment)), **(numbers or {})}
     members = members_of(experiment)
-    speed, by = _speed(experiment, known, members, metric)
+    held = conditions(experiment.plan, members)
+    choices = [t for t in members if t.name not in held.left_out]
+    speed, by = _speed(experiment, known, choices, metric)
     by = called or by
     facts = found_features(experiment)
-    refused, left = _sieved(members, facts, needs, accept_loss)
+    refused, left = _sieved(choices, facts, needs, accept_loss)
     costs = mean_costs(known, speed, [t.name for t in left])
     few = _incomplete(costs)
-    refused += few.items()
+    refused += [*few.items(), *((name, held.why) for name in held.left_out)]
     treatments = {t.name: t for t in left if t.name not in few}
-    stage = _Stage(experiment, tuple(needs), accept_loss, by, tuple(refused), facts)
+    stage = _Stage(experiment, tuple(needs), accept_loss, by, tuple(refused), facts, held)
     if not members:
         return stage.nothing("there is no guest in this run, so there is nothing to choose between.")
     if not speed:
@@ -75,6 +79,7 @@ class _Stage:
     by: str
     refused: tuple[tuple[str, str], ...]
     facts: Known
+    held: Conditions
 
     @property
     def within(self) -> float:
@@ -220,6 +225,8 @@ class _Stage:
             yield f"By estimates alone within {within}, {it} is not told apart from {named(unsure)}."
 
     def doubts(self, names: Collection[str], *scales: Scale | None) -> Iterator[str]:
+        if self.held.note:
+            yield self.held.note
         emulated = emulated_treatments(self.experiment)
         if names and emulated >= set(names):
             yield EMULATED
@@ -243,7 +250,7 @@ def unusual(treatment: Treatment) -> tuple[str, ...]:
     found = []
     for name, level in treatment.levels.items():
         factor = FACTORS.get(name)
-        if name.startswith(("disk.", "zfs.")) and factor is not None and level != factor.default:
+        if name in SAID and factor is not None and level != factor.default:
             found.append(f"{name}={level}")
     return tuple(found)
 

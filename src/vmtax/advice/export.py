@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass
 from typing import Literal
 from xml.sax.saxutils import quoteattr
 
+from vmtax.factor import BACKING
 from vmtax.hypervisor.spec import THREADED, Drive, data_arguments, machine_type
 from vmtax.result import Json
 from vmtax.storage.image import create_image
@@ -24,10 +25,13 @@ GIB = 2**30
 Argv = tuple[str, ...]
 # What must be put in by who applies it, where the caller names nothing.
 GROUP, THIN_POOL, POOL, DISKS, VMID, STORAGE = "VG", "THINPOOL", "POOL", "DISK1 DISK2 DISK3 DISK4", "VMID", "STORAGE"
-NAME, DIRECTORY, DEVICE = "vm1", "/var/lib/libvirt/images", "/dev/DEVICE"
+# By its id, for a letter may be another disk's after a boot.
+NAME, DIRECTORY, DEVICE = "vm1", "/var/lib/libvirt/images", "/dev/disk/by-id/DEVICE"
 # bus -> (libvirt's bus, the guest's disk); QEMU's NVMe is none of libvirt's buses.
 _TARGETS = {"virtio": ("virtio", "vda"), "virtio-scsi": ("scsi", "sda"), "ide": ("ide", "hda"), "sata": ("sata", "sda")}
 _PROXMOX = {"virtio": "virtio0", "virtio-scsi": "scsi0", "ide": "ide0", "sata": "sata0"}
+# The factors that a form can say. Any other is no setting of a disk; see conditions.py.
+SAID = frozenset({*BACKING, "disk.cache", "disk.aio", "disk.bus", "disk.iothread", "disk.queues", "disk.discard"})
 FEWEST_QUEUES = 2  # that Proxmox takes
 _ZFS = {
     "zfs.volblocksize": "volblocksize",
@@ -118,6 +122,11 @@ def _is_file(levels: Mapping[str, str]) -> bool:
     """Whether the disk is an image in a file system, not a block device."""
     system, volume = levels.get("disk.filesystem", "as-is"), levels.get("disk.volume", "plain")
     return system != "none" and (system != "as-is" or volume == "plain" or _is_dataset(levels))
+
+
+def _is_itself(levels: Mapping[str, str]) -> bool:
+    """Whether the disk is a device that is there, of which nothing is made."""
+    return levels.get("disk.volume", "plain") == "plain" and not _is_file(levels)
 
 
 def _is_dataset(levels: Mapping[str, str]) -> bool:
@@ -248,11 +257,12 @@ def _proxmox(levels: Mapping[str, str], drive: Drive, size: int) -> tuple[tuple[
             "Proxmox VE has no bus for QEMU's emulated NVMe disk; put the QEMU arguments into `qm set VMID --args`,"
             " and know that it then neither backs up nor migrates that disk.",
         )
-    # A size in GiB asks the storage for a new volume.
+    on_volume, itself = not _is_file(levels), _is_itself(levels)
+    # A size in GiB asks the storage for a new volume; a device that is there is named by its path.
+    what = drive.path if itself else f"{STORAGE}:{math.ceil(size / GIB)}"
     # Zeros are looked for in every write unless it is told not to; the disk that was measured had none of that.
-    words = [f"{STORAGE}:{math.ceil(size / GIB)}", f"cache={drive.cache}", f"aio={drive.aio}", "detect_zeroes=0"]
-    on_volume = not _is_file(levels)
-    if not on_volume:
+    words = [what, f"cache={drive.cache}", f"aio={drive.aio}", "detect_zeroes=0"]
+    if not on_volume or (itself and drive.format != "raw"):
         words.append(f"format={drive.format}")
     if drive.discard == "unmap":
         words.append("discard=on")
@@ -282,7 +292,36 @@ def _proxmox(levels: Mapping[str, str], drive: Drive, size: int) -> tuple[tuple[
     if levels.get("disk.bus") == "ide":
         notes.append("IDE takes the machine type pc (i440fx), which is its default.")
     commands.append((*argv, f"--{_PROXMOX[drive.bus]}", ",".join(words)))
-    return tuple(commands), (*notes, f"{STORAGE} is a storage that lies on what was made above: pvesm(1).")
+    return tuple(commands), (*notes, *_where(levels, drive.path))
+
+
+def _where(levels: Mapping[str, str], path: str) -> Iterator[str]:
+    """What the storage lies on, and what of the commands above Proxmox does not want, for it makes its disks itself."""
+    volume = levels.get("disk.volume", "plain")
+    if _is_itself(levels):
+        yield (
+            "the device is in none of its storages, and a guest that has it is not migrated to another node (unless"
+            " that has the same device under this path, and shared=1 says so)."
+        )
+    elif _is_file(levels):
+        yield (
+            f"{STORAGE} is a storage of type dir in the file system of {path.rpartition('/')[0]}: pvesm(1). Proxmox"
+            " makes the image itself, under its own name: the `qemu-img create` above is not for it."
+        )
+    elif volume.startswith("lvm"):
+        group, _ = _group_and_name(path)
+        on = f"lvmthin on the thin pool {group}/{THIN_POOL}" if volume == "lvm-thin" else f"lvm on the group {group}"
+        yield (
+            f"{STORAGE} is a storage of type {on}: pvesm(1). Proxmox makes the volume itself: the `lvcreate` above"
+            " is not for it."
+        )
+    else:
+        pool = path.removeprefix("/dev/zvol/").rpartition("/")[0] or POOL
+        needed = ", but the `zpool create` is" if volume.startswith("raidz1") else ""
+        yield (
+            f"{STORAGE} is a storage of type zfspool on {pool}: pvesm(1). Proxmox makes the volume itself: the"
+            f" `zfs create` above is not for it{needed}."
+        )
 
 
 def _unsaid(levels: Mapping[str, str]) -> Iterator[str]:
@@ -295,7 +334,7 @@ def _unsaid(levels: Mapping[str, str]) -> Iterator[str]:
                 f"it cannot set {', '.join(unusual)}: make the image with qemu-img as"
                 " images/VMID/vm-VMID-disk-0.qcow2 of the storage, then `qm disk rescan` finds it."
             )
-        if not _is_file(levels):
+        if not _is_file(levels) and not _is_itself(levels):
             yield "it keeps qcow2 on a bare volume on LVM only, with snapshot-as-volume-chain (9.0); else it is raw."
     # Where the storage is ZFS itself, which makes the volume; files lie on what was made above with its properties.
     if levels.get("disk.volume", "plain").endswith("zvol") and not _is_file(levels):

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from vmtax import schedule
-from vmtax.advice import Advice, Known, Option, advise, durability, found_features, give_ups, members_of, named
+from vmtax.advice import Advice, Known, Option, advise, durability, found_features, give_ups, members_of, named, ways
 from vmtax.compare import boot_numbers
 from vmtax.emulation import emulated_treatments
 from vmtax.exits import CannotDo
@@ -206,7 +206,7 @@ def to_apply(told: Advised, width: int = 80) -> list[str]:
 def why_not(experiment: Experiment) -> str:
     """Why there is nothing to advise on, in one line; "" where there is."""
     members = members_of(experiment)
-    if len(members) < FEWEST:
+    if ways(members) < FEWEST:
         return f"run {experiment.id} has fewer than {FEWEST} ways to keep a guest's disk: nothing to choose between"
     known = found_features(experiment)
     if not any(known.get(treatment.name) for treatment in members):
