@@ -39,7 +39,9 @@ from vmtax.trial import BOOT, Place, Signatures, boot_trial, failed_boot, run_tr
 from vmtax.units import format_duration
 from vmtax.workload import Workload
 
-HOPELESS = 3  # treatments of a layer that do not come up, one after the other, before any does: none will
+# Treatments of a layer that do not come up, one after the other, before any does: none will. Where half of 24 cannot,
+# chance puts so many first in one of 1,500 runs.
+HOPELESS = 8
 Emit = Callable[[Event], None]
 Todo = Mapping[schedule.Case, Sequence[int]]  # (workload, case) -> iterations
 
@@ -71,7 +73,7 @@ class Run:
     notes: list[str] = field(default_factory=list)
     schedules: dict[schedule.Case, schedule.Schedule] = field(default_factory=dict)  # once the pilot is over
     ended: str | None = None  # why there are no more rounds
-    up: set[str] = field(default_factory=set)  # treatments that have come up in this session
+    up: set[str] = field(default_factory=set)  # treatments that have come up
     down: set[str] = field(default_factory=set)  # and that have not, one time or another
 
     @property
@@ -142,6 +144,7 @@ def resume(hosts: Hosts, id: str, image: Image, store: Store, emit: Emit) -> str
         boots=list(experiment.boots),
         facts=dict(experiment.facts),
         notes=list(experiment.notes),
+        up={boot.treatment for boot in experiment.boots},
     )
     with _finished(active):
         active.note(resumed_note(experiment, facts))
@@ -294,7 +297,7 @@ def _iterations_left(active: Run, place: Place, what: schedule.Case) -> list[int
 
 
 def _nothing_works(active: Run, treatment: Treatment) -> bool:
-    """Of its layer no treatment has come up in this session, and so many, this one with them, have not."""
+    """Of its layer no treatment has ever come up, and so many, this one with them, have not in this session."""
     active.down.add(treatment.repeats or treatment.name)
     layer = {each.repeats or each.name for each in active.treatments if each.layer == treatment.layer}
     came_up = any(each.name in active.up for each in active.treatments if each.layer == treatment.layer)

@@ -99,6 +99,22 @@ def test_a_treatment_that_never_boots_is_recorded_and_the_run_goes_on(lab: Calla
     assert {trial.round for trial in nothing.experiment.trials} == {1}
 
 
+def test_half_of_the_treatments_may_fail_whatever_the_order(lab: Callable[..., Lab]) -> None:
+    factors = "factors: {disk.bus: [virtio, virtio-scsi, ide, sata, nvme], cpu.mitigations: [auto, off]}\n"
+    tried: list[str] = []
+
+    def answer(number: int, name: str) -> Reply | BootFailed:
+        """The first five to be tried never come up, the others always do."""
+        if name not in tried:
+            tried.append(name)
+        return BootFailed("no answer") if name.startswith("vm") and tried.index(name) < 5 else bench()
+
+    plan = SEVEN.replace("[host, vm]", "[vm]") + factors
+    assert "layers: [vm]" in plan
+    found = lab(plan, answer).run()
+    assert found.state == "complete" and {trial.status for trial in found.trials} == {"ok", "failed"}
+
+
 def test_a_precise_run_stops_at_its_first_look(lab: Callable[..., Lab]) -> None:
     made = lab(
         PLAN + "rounds: {min: 7, max: 60}\n", lambda number, name: bench(rate=10_000 + (7 * number + len(name)) % 5)

@@ -92,6 +92,8 @@ def test_disk_counts_the_wait_for_fsync() -> None:
     iops = figures["disk.randwrite-4k-fsync.iops"]
     # One at a time: the rate and the wait per write must agree, but for fio's own work between two writes.
     assert figures["disk.randwrite-4k-fsync.mean_seconds"] == pytest.approx(1 / iops, rel=0.2)
+    assert figures["disk.randwrite-4k-fsync.fsync_p99_seconds"] == pytest.approx(101.888e-6)
+    assert "disk.randwrite-4k-fsync.p99_seconds" not in figures, "of the writes alone it means nothing"
 
 
 def test_net_reports_throughput_and_cpu_of_both_ends() -> None:

@@ -231,9 +231,10 @@ def title(workload: str) -> str:
 def label(metric: Metric) -> str:
     """What people call the measure: "p99 latency"."""
     measure = split(metric)[2]
-    percentile = re.fullmatch(r"p(\d\d)(\d*)_seconds", measure)
+    percentile = re.fullmatch(r"(fsync_)?p(\d\d)(\d*)_seconds", measure)
     if percentile:
-        return f"p{'.'.join(filter(None, percentile.groups()))} latency"
+        of_fsync, *digits = percentile.groups()
+        return f"p{'.'.join(filter(None, digits))} {'fsync ' if of_fsync else ''}latency"
     return LABELS.get(metric.name) or LABELS.get(measure, measure.replace("_", " "))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -120,6 +120,9 @@ class Disk(Workload[DiskParameters]):
         "p50_seconds": "half of the operations took at most this long; told from 20 operations on",
         "p99_seconds": "99 of 100 operations took at most this long; told from 1,000 operations on",
         "p999_seconds": "999 of 1,000 operations took at most this long; told from 10,000 operations on",
+        "fsync_p50_seconds": "half of the fsyncs took at most this long; told from 20 on",
+        "fsync_p99_seconds": "99 of 100 fsyncs took at most this long; told from 1,000 on",
+        "fsync_p999_seconds": "999 of 1,000 fsyncs took at most this long; told from 10,000 on",
         "host_cpu_seconds": "time of the host's CPUs, whatever they did meanwhile, for each operation",
         "rewrite_iops": "writes completed in a second when all of the disk is written for the second time",
         "of_rewrite": "rate of the first write, as a fraction of that of the second",
@@ -189,15 +192,15 @@ class Disk(Workload[DiskParameters]):
         if count <= 0:
             raise BadOutput(f"fio did no I/O for {case}")
         # With an fsync after each write, what the application waits for is both; fio counts them apart.
-        latency = side["lat_ns"]
         wait = sync["lat_ns"] if PATTERNS[case].fsync else None
-        mean = latency["mean"] + (wait["mean"] if wait else 0.0)
+        mean = side["lat_ns"]["mean"] + (wait["mean"] if wait else 0.0)
         figures = {"iops": float(side["iops"]), "bytes_per_second": float(side["bw_bytes"])}
         figures["mean_seconds"] = mean * NANOSECOND
-        if wait is None:
-            for label, share, key in PERCENTILES:
-                if count >= MINIMUM_TAIL / (1 - share):
-                    figures[f"{label}_seconds"] = latency["percentile"][key] * NANOSECOND
+        # Percentiles of the two cannot be added: told are those of what waits for the disk.
+        tail = wait or side["lat_ns"]
+        for name, share, key in _percentiles(case):
+            if count >= MINIMUM_TAIL / (1 - share):
+                figures[name] = tail["percentile"][key] * NANOSECOND
         if PATTERNS[case].fresh:
             again, _ = _job(case, output, 1)
             figures |= {"rewrite_iops": float(again["iops"]), "of_rewrite": side["iops"] / again["iops"]}
@@ -234,9 +237,14 @@ def _metrics(case: str) -> tuple[Metric, ...]:
     )
     if PATTERNS[case].fresh:
         figures += (_metric(case, "rewrite_iops", "1/s", "higher"), _metric(case, "of_rewrite", "1", "higher"))
-    if PATTERNS[case].fsync:
-        return figures
-    return figures + tuple(_metric(case, f"{label}_seconds", "s", "lower") for label, _, _ in PERCENTILES)
+    return figures + tuple(_metric(case, name, "s", "lower") for name, _, _ in _percentiles(case))
+
+
+def _percentiles(case: str) -> Iterator[tuple[str, float, str]]:
+    """(measure, share, fio's key)."""
+    what = "fsync_" if PATTERNS[case].fsync else ""
+    for label, share, key in PERCENTILES:
+        yield f"{what}{label}_seconds", share, key
 
 
 def _job(case: str, output: str, number: int = 0) -> tuple[dict[str, Any], dict[str, Any]]:
