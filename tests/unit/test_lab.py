@@ -14,6 +14,8 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
+from types import SimpleNamespace
+from unittest.mock import MagicMock
 
 import pytest
 from typer.testing import CliRunner
@@ -30,6 +32,7 @@ from vmtax.machine.local import LocalMachine
 from vmtax.machine.ssh import Route
 
 SOFTWARE = Software("10.0.2", "0123456789ab", "6.12.1", None, "tcg")
+ANY = MagicMock()  # what is not looked at
 SPEC = LabSpec(
     name="blue",
     size=Size(),
@@ -311,6 +314,21 @@ def test_what_a_saved_state_misses_is_named() -> None:
     other = replace(SOFTWARE, qemu="10.1.0", zfs="2.3.2")
     assert other.differences(SOFTWARE) == ["QEMU 10.1.0, not 10.0.2", "ZFS 2.3.2, not none"]
     assert SOFTWARE.differences(SOFTWARE) == []
+
+
+def test_a_saved_state_is_not_resumed_over_another_build_of_the_same_zfs() -> None:
+    """`vmtax image zfs --again` makes another file of the same version: over it a saved kernel would read nonsense."""
+    one, again = (replace(SOFTWARE, zfs="2.3.2-2", zfs_build=digit * 64) for digit in "ab")
+    assert again.differences(one) == ["build bbbbbbbbbbbb of ZFS 2.3.2-2, not aaaaaaaaaaaa"]
+    assert one.differences(one) == [] == one.differences(replace(one, zfs_build=None)), "an older record names none"
+    assert replace(one, zfs="2.3.3-1", zfs_build="c").differences(one) == ["ZFS 2.3.3-1, not 2.3.2-2"]
+    pack, rest = SimpleNamespace(version="2.3.2-2", digest="a" * 64), {"qemu": ANY, "image": ANY, "accelerator": ANY}
+    assert _Start.software.fget(SimpleNamespace(pack=pack, **rest)).zfs_build == "a" * 64  # type: ignore[attr-defined]
+    old = made()
+    record = json.loads((old.directory / "lab.json").read_text())
+    del record["software"]["zfs_build"]
+    (old.directory / "lab.json").write_text(json.dumps(record))
+    assert old.record().software == SOFTWARE
 
 
 @pytest.mark.parametrize(

@@ -192,7 +192,7 @@ def _data(one: Lab) -> Json:
         "saved": one.has_saved,
         "directory": str(one.directory),
         **{key: value for key, value in asdict(record.size).items() if key != "work_bytes"},
-        **asdict(record.software),
+        **{key: value for key, value in asdict(record.software).items() if key != "zfs_build"},
         **{key: getattr(up, key) if up else None for key in live},
         "warnings": up.warnings if up else [],
     }

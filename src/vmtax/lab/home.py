@@ -40,16 +40,20 @@ class Software:
     kernel: str  # release
     zfs: str | None  # version; None: none was built when it was started
     accelerator: Literal["kvm", "tcg"]
+    zfs_build: str | None = None  # digest of its file: each build is another; None: no ZFS, or an older record
 
     def differences(self, other: Software) -> list[str]:
-        """A line for each part that differs: "QEMU 10.0.2, not 10.0.1"."""
+        """Words for each part that differs: "QEMU 10.0.2, not 10.0.1"."""
         words = {"qemu": "QEMU", "image": "image", "kernel": "kernel", "zfs": "ZFS", "accelerator": "accelerator"}
         ours, theirs = asdict(self), asdict(other)
-        return [
-            f"{words[key]} {ours[key] or 'none'}, not {theirs[key] or 'none'}"
-            for key in ours
+        found = [
+            f"{word} {ours[key] or 'none'}, not {theirs[key] or 'none'}"
+            for key, word in words.items()
             if ours[key] != theirs[key]
         ]
+        if self.zfs == other.zfs and self.zfs_build and other.zfs_build and self.zfs_build != other.zfs_build:
+            found.append(f"build {self.zfs_build[:12]} of ZFS {self.zfs}, not {other.zfs_build[:12]}")
+        return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,8 +97,11 @@ class _Start:
 
     @property
     def software(self) -> Software:
-        version = self.pack.version if self.pack else None
-        return Software(self.qemu.version, self.image.identity, self.image.kernel, version, self.accelerator.name)
+        zfs_version, build_of_it = (self.pack.version, self.pack.digest) if self.pack else (None, None)
+        image, accelerator = self.image, self.accelerator
+        return Software(
+            self.qemu.version, image.identity, image.kernel, zfs_version, accelerator.name, zfs_build=build_of_it
+        )
 
 
 def start(one: Lab, wish: Wish, emit: Emit, source: Lab | None = None) -> Up:
