@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import fcntl
 import json
 import os
-import socket
 import subprocess
-import threading
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from types import SimpleNamespace
@@ -20,18 +16,19 @@ from unittest.mock import MagicMock
 import pytest
 from typer.testing import CliRunner
 
+from tests.sample_lab import SOFTWARE, home, made, quiet, saved
 from vmtax import hosts
 from vmtax.cli import app
 from vmtax.exits import BadInput
 from vmtax.hypervisor.qmp import QmpError
-from vmtax.lab.end import GO_ON, remove
-from vmtax.lab.home import Lab, LabError, NoSuchLab, Record, Software, Up, held, lab, labs, labs_directory, write
-from vmtax.lab.spec import LabSpec, Size, command_line, disk_bytes, disk_files, kernel_arguments
+from vmtax.lab.end import remove
+from vmtax.lab.home import Lab, LabError, NoSuchLab, Record, Up, held, lab, labs, labs_directory, write
+from vmtax.lab.spec import LabSpec, Size, command_line, disk_bytes, kernel_arguments
 from vmtax.lab.start import FORGET, Wish, _connected, _make_disks, _Start, start
 from vmtax.machine.local import LocalMachine
 from vmtax.machine.ssh import Route
 
-SOFTWARE = Software("10.0.2", "0123456789ab", "6.12.1", None, "tcg")
+__all__ = ["home"]
 ANY = MagicMock()  # what is not looked at
 SPEC = LabSpec(
     name="blue",
@@ -45,36 +42,6 @@ SPEC = LabSpec(
     disks=PurePosixPath("/labs/a,b"),
     runtime=PurePosixPath("/r"),
 )
-
-
-@pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    for kind in ("DATA", "STATE"):
-        monkeypatch.setenv(f"XDG_{kind}_HOME", str(tmp_path / kind.lower()))
-    return tmp_path
-
-
-def made(name: str = "blue", size: Size = SPEC.size) -> Lab:
-    """A lab that is off."""
-    one = lab(name)
-    one.directory.mkdir(parents=True)
-    for path in disk_files(PurePosixPath(one.directory), size):
-        Path(path).touch()
-    write(one.directory / "lab.json", Record(size, SOFTWARE))
-    return one
-
-
-def saved(one: Lab) -> Lab:
-    """That lab with a saved state."""
-    one.saved.mkdir()
-    for path in one.disks:
-        (one.saved / path.name).write_text("as saved")
-    write(one.saved / "lab.json", Record(SPEC.size, SOFTWARE))
-    return one
-
-
-def quiet(event: object) -> None:
-    pass
 
 
 def no_room(path: Path, record: object) -> None:
@@ -276,38 +243,6 @@ def test_a_qemu_that_ends_at_once_is_not_waited_for(tmp_path: Path) -> None:
         _connected(str(tmp_path / "qmp"), process)
     assert time.monotonic() - began < 5
     local.close()
-
-
-def qemu_that_says(path: Path, *answers: str) -> Iterator[list[str]]:
-    """A QMP server: a greeting, then one answer for each line, with an event before it; the commands it was given."""
-    asked: list[str] = []
-
-    def serve() -> None:
-        connection, _ = server.accept()
-        with connection, connection.makefile("rwb") as pipe:
-            pipe.write(b'{"QMP": {}}\n')
-            pipe.flush()
-            for answer, line in zip(answers, pipe, strict=False):
-                asked.append(json.loads(line)["execute"])
-                pipe.write(b'{"event": "STOP"}\n' + answer.encode() + b"\n")
-                pipe.flush()
-
-    with socket.socket(socket.AF_UNIX) as server:
-        server.bind(str(path))
-        server.listen()
-        thread = threading.Thread(target=serve)
-        thread.start()
-        yield asked
-        thread.join()
-
-
-def test_a_lab_whose_saving_was_killed_goes_on(tmp_path: Path) -> None:
-    path = tmp_path / "qmp"
-    done, refused = '{"return": {}}', '{"error": {"desc": "Migration is not finalized yet"}}'
-    with contextlib.contextmanager(qemu_that_says)(path, done, done, refused, refused, done) as asked:
-        subprocess.run((*GO_ON, str(path)), check=True, timeout=20)
-    assert asked == ["qmp_capabilities", "migrate_cancel", "cont", "cont", "cont"]
-    subprocess.run((*GO_ON, str(tmp_path / "gone")), check=True, timeout=20)
 
 
 def test_what_a_saved_state_misses_is_named() -> None:

@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import json
 import os
+import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path, PurePosixPath
@@ -14,12 +15,13 @@ from typing import Any, Literal
 from pydantic import TypeAdapter, ValidationError
 
 from vmtax.exits import BadInput, CannotDo
-from vmtax.lab.spec import DEFAULT_NAME, NAME, Size, disk_files
+from vmtax.lab.spec import CONSOLE, DEFAULT_NAME, NAME, Size, disk_files
 from vmtax.machine.guard import is_marked
 from vmtax.machine.local import LocalMachine
 from vmtax.places import data_home, private
 
 COPY_SECONDS = 1800.0
+PANIC = re.compile(r"Kernel panic\b.*")
 RECORD = "lab.json"  # what makes a directory a lab, or a saved state
 
 
@@ -116,10 +118,18 @@ class Lab:
         lines = [line for line in lines if "terminating on signal" not in line]  # that was us
         return lines[-1] if lines else ""
 
+    def why_ended(self) -> str:
+        """What its kernel or its QEMU said of its end; empty where they said nothing."""
+        with contextlib.suppress(OSError):
+            if panic := PANIC.search((self.directory / CONSOLE).read_text(errors="replace")):
+                return f"its kernel said: {panic[0].strip()}"
+        words = self.last_words()
+        return f"its QEMU said: {words}" if words else ""
+
     def why_off(self) -> str:
         """How a lab that should be up is to be explained."""
-        words = self.last_words()
-        return f"lab {self.name} is off" + (f", its QEMU said: {words}" if words else "")
+        words = self.why_ended()
+        return f"lab {self.name} is off" + (f", {words}" if words else "")
 
     @property
     def exists(self) -> bool:

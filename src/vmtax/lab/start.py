@@ -19,7 +19,6 @@ from vmtax.hypervisor.qmp import Qmp, QmpError, Socket
 from vmtax.image import build, cache, zfs
 from vmtax.image.cache import Image
 from vmtax.image.place import Placed, place
-from vmtax.lab.end import go_on
 from vmtax.lab.home import (
     RECORD,
     Lab,
@@ -35,6 +34,7 @@ from vmtax.lab.home import (
     read_record,
     write,
 )
+from vmtax.lab.monitor import go_on
 from vmtax.lab.spec import DEFAULT_NAME, PEER_ADDRESS, LabSpec, Size, command_line, disk_bytes, disk_files
 from vmtax.machine import MachineLost, Process
 from vmtax.machine.local import LocalMachine
@@ -118,7 +118,7 @@ def start(one: Lab, wish: Wish, emit: Emit, source: Lab | None = None) -> Up:
             locks.enter_context(held(source, shared=True))
         running = one.up()
         if running is not None:
-            if go_on(running):
+            if go_on(one, running):
                 return running
             other = "" if one.name != DEFAULT_NAME else ", or give another lab another name"
             raise LabError(f"lab {one.name} is up already: vmtax lab ssh {one.name}{other}")
