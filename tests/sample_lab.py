@@ -42,6 +42,8 @@ def saved(one: Lab) -> Lab:
     one.saved.mkdir()
     for path in one.disks:
         (one.saved / path.name).write_text("as saved")
+    for name in ("state", "key", "known-hosts"):
+        (one.saved / name).touch()
     write(one.saved / "lab.json", Record(SIZE, SOFTWARE))
     return one
 

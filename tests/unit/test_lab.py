@@ -22,9 +22,9 @@ from vmtax.cli import app
 from vmtax.exits import BadInput
 from vmtax.hypervisor.qmp import QmpError
 from vmtax.lab.end import remove
-from vmtax.lab.home import Lab, LabError, NoSuchLab, Record, Up, held, lab, labs, labs_directory, write
+from vmtax.lab.home import Lab, LabError, NoSuchLab, Up, held, lab, labs, labs_directory, write
 from vmtax.lab.spec import LabSpec, Size, command_line, disk_bytes, kernel_arguments
-from vmtax.lab.start import FORGET, Wish, _connected, _make_disks, _Start, start
+from vmtax.lab.start import FORGET, Wish, _connected, _Start, start
 from vmtax.machine.local import LocalMachine
 from vmtax.machine.ssh import Route
 
@@ -154,11 +154,14 @@ def test_what_a_start_refuses_before_it_sets_anything_up(monkeypatch: pytest.Mon
         start(lab("red"), Wish(), quiet, source=one)
     with pytest.raises(NoSuchLab, match="there is no lab yellow"):
         start(lab("red"), Wish(), quiet, source=lab("yellow"))
-    one.saved.mkdir()
-    write(one.saved / "lab.json", Record(Size(), SOFTWARE))
-    with pytest.raises(LabError, match="leave out --memory and --vcpus with --from blue"):
-        start(lab("red"), Wish(vcpus=1), quiet, source=one)
-    monkeypatch.setattr("vmtax.lab.start.available_memory", lambda machine: 2**30)
+    saved(one)
+    for wish in (Wish(vcpus=1), Wish(spares=2)):
+        with pytest.raises(LabError, match=r"has its memory, CPUs and disks: leave out .*--spares.* with --from blue"):
+            start(lab("red"), wish, quiet, source=one)
+    (one.saved / "key").unlink()
+    with pytest.raises(LabError, match="saved: key missing; save lab blue again"):
+        start(lab("red"), Wish(), quiet, source=one)
+    monkeypatch.setattr("vmtax.lab.memory.available_memory", lambda machine: 2**30)
     with pytest.raises(LabError, match=r"1\.0 GiB of memory are available, the lab takes 4\.4 GiB: end something, or"):
         start(lab("red"), Wish(), quiet)
     assert [found.name for found in labs()] == ["blue"], "what could not be started is not there"
@@ -177,9 +180,20 @@ def test_a_damaged_lab_is_not_in_the_way_of_others_and_can_be_removed(home: Path
     assert [found.name for found in labs()] == ["blue", "red"]
     remove(one)
     assert labs() == [other] and not one.directory.exists()
-    assert sorted(path.name for path in one.directory.parent.iterdir()) == [".blue.lock", "red"]
+    assert sorted(path.name for path in one.directory.parent.iterdir()) == ["red"]
     with pytest.raises(NoSuchLab):
         remove(one)
+
+
+def test_a_lock_that_its_holder_removed_is_none() -> None:
+    one = lab("blue")
+    path = labs_directory() / ".blue.lock"
+    with held(one):
+        stale = path.open("a")
+        assert path.exists()
+    assert not path.exists(), "of a lab that is not there nothing stays"
+    with stale, held(one), pytest.raises(LabError, match="by another command"), held(one):
+        fcntl.flock(stale, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def test_a_lab_from_a_saved_state_replaces_no_other() -> None:
@@ -190,40 +204,6 @@ def test_a_lab_from_a_saved_state_replaces_no_other() -> None:
         start(lab("green"), Wish(), quiet, source=one)
     with held(one, shared=True), held(one, shared=True):
         pass  # two may begin there at once
-
-
-@pytest.mark.parametrize("name", ["red", "blue"])
-def test_disks_of_a_saved_state_are_all_there_or_none(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    one, target = saved(made()), lab(name)
-    before = {path.name for path in labs_directory().iterdir()}
-    for full in (True, False):
-        local = LocalMachine()
-        found = _Start(
-            target,
-            local,
-            quiet,
-            Size(),
-            *[None] * 4,
-            one.saved,
-            None,
-            0.0,
-            None,  # type: ignore[arg-type]
-        )
-        monkeypatch.setattr(_Start, "software", SOFTWARE)
-        with monkeypatch.context() as patch:
-            if full:
-                patch.setattr("vmtax.lab.start.write", no_room)
-                with pytest.raises(LabError, match="No space left on device; set XDG_DATA_HOME"):
-                    _make_disks(found)
-            else:
-                _make_disks(found)
-        if full:
-            local.close()  # while the lab is up, its guard is, too
-        assert {path.name for path in labs_directory().iterdir()} == before | (set() if full else {name})
-        local.close()
-        if target.exists:
-            held_now = {path.read_text() for path in target.disks}
-            assert held_now == ({""} if full else {"as saved"})
 
 
 def test_a_start_that_is_tidied_up_late_does_not_take_the_next_one_s_record() -> None:

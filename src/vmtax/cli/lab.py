@@ -58,7 +58,8 @@ def lab_start(
         with screen.open_screen() as emit:
             up = start(one, wish, emit, lab(source) if source else None)
     except KeyboardInterrupt:  # as in run
-        fail("interrupted; what was set up is removed", INTERRUPTED)
+        kept = f"lab {one.name} is up: vmtax lab stop {one.name}" if one.up() else "what was set up is removed"
+        fail(f"interrupted; {kept}", INTERRUPTED)
     for line in up.warnings:
         warn(line)
     if json:
@@ -160,7 +161,9 @@ def _told(one: Lab) -> list[tuple[str, str]]:
         lines.append(
             ("emulated", up.accelerator_reason) if software.accelerator == "tcg" else ("KVM", up.accelerator_reason)
         )
-        lines.append(("peer", up.peer_namespace or "QEMU's user networking, because a namespace needs root"))
+        lines.append(
+            ("peer", up.peer_namespace or "QEMU's user networking, because a namespace needs root with NET_ADMIN")
+        )
         lines += [("warning", line) for line in up.warnings]
     elif ended := one.why_ended():
         lines.append(("ended", ended))

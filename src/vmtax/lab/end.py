@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 from vmtax.event import Event, Step
 from vmtax.hypervisor import Credentials
 from vmtax.hypervisor.qmp import Qmp, QmpError
-from vmtax.lab.home import RECORD, Lab, LabError, Up, check_unused, copy_disk, held, labs_directory, write
+from vmtax.lab.home import RECORD, Lab, LabError, Up, check_unused, copy_disk, held, labs_directory, trouble, write
 from vmtax.lab.monitor import go_on, monitor, why_still
 from vmtax.lab.reach import reach
 from vmtax.machine import MachineError, MachineLost
@@ -151,7 +151,7 @@ def save(one: Lab, emit: Callable[[Event], None]) -> int:
         except QmpError as error:
             raise LabError(f"lab {one.name} cannot be saved: {error}") from error
         except OSError as error:
-            raise LabError(f"{error.filename or one.directory}: {error.strerror}") from error
+            raise trouble(error, one.directory) from error
         finally:
             local.close()
     return sum(path.stat().st_blocks * 512 for path in one.saved.iterdir())
