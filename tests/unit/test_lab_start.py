@@ -15,6 +15,8 @@ import pytest
 
 from tests.sample_lab import SIZE, SOFTWARE, home, made, quiet, saved
 from vmtax.hypervisor import BootFailed
+from vmtax.image import zfs
+from vmtax.image.cache import ImageError
 from vmtax.lab import disks, memory
 from vmtax.lab.disks import keep, make_disks
 from vmtax.lab.home import Lab, LabError, Record, Up, lab, labs, labs_directory, trouble
@@ -240,3 +242,15 @@ def test_the_cure_is_for_what_the_system_refused_and_where(code: int, file: str 
     error = OSError(code, os.strerror(code), *([path] if path else []))
     with pytest.raises(LabError, match=words):
         raise trouble(error, Path("/run/x"))
+
+
+@pytest.mark.parametrize(("code", "said"), [(errno.ENOSPC, True), (errno.EACCES, False)])
+def test_a_zfs_pack_needs_room_only_where_there_is_none(
+    code: int, said: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    monkeypatch.setattr(zfs.root_image, "need_tools", lambda tools: None)
+    monkeypatch.setattr(zfs, "_build_in", MagicMock(side_effect=OSError(code, os.strerror(code), "/there")))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with pytest.raises(ImageError, match=f"/there: {os.strerror(code)}{'; about 1.5 GiB are needed' if said else '$'}"):
+        zfs.build(MagicMock(), quiet, again=True)
