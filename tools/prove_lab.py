@@ -2,13 +2,15 @@
 
     python tools/prove_lab.py [--starts 20] [--cuts 20] [--restores 5]
 
-Its own lab, in a directory of its own; nothing of it is left. Exit code 1 where a lab did not come up or lost a file.
+Its own lab, in a directory of its own; nothing of it is left. Exit code 1 where a lab did not come up, did not shut
+down by itself, lost a file, or where no cut took anything at all: then none was one.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import signal
 import statistics
 import sys
 import tempfile
@@ -43,6 +45,8 @@ class Tally:
         self.restored: list[float] = []
         self.retries: list[str] = []
         self.failures: list[str] = []
+        self.cuts = 0  # after which was looked
+        self.taken = 0  # of these, which took what had not been flushed
 
     def started(self, one: Lab, source: Lab | None = None) -> Up | None:
         try:
@@ -53,6 +57,12 @@ class Tally:
         (self.restored if up.restored else self.ready).append(up.ready_seconds)
         self.retries += [line for line in up.warnings if "second attempt" in line]
         return up
+
+    def stopped(self, one: Lab) -> None:
+        try:
+            stop(one)
+        except CannotDo as error:
+            self.failures.append(str(error))
 
     def cut(self, one: Lab, number: int) -> None:
         if one.up() is None:
@@ -67,6 +77,8 @@ class Tally:
                 return
             machine = reach(local, one)
             found = machine.try_run("cat", DURABLE).stdout.strip()
+            self.cuts += 1
+            self.taken += machine.try_run("cat", f"{DURABLE}-not").stdout.strip() != str(number)
             machine.close()
             if found != str(number):
                 self.failures.append(f"cut {number}: the flushed file holds {found!r}")
@@ -85,41 +97,55 @@ def told(what: str, seconds: list[float]) -> str:
     )
 
 
+def prove(tally: Tally, one: Lab, other: Lab, asked: argparse.Namespace) -> None:
+    for number in range(asked.starts):
+        if tally.started(one) is not None:
+            tally.stopped(one)
+        print(f"start {number + 1}: {tally.ready[-1:]}", flush=True)
+    if asked.cuts or asked.restores:
+        tally.started(one)
+    for number in range(asked.cuts):
+        tally.cut(one, number)
+        print(f"cut {number + 1}: {tally.failures or 'no failure so far'}", flush=True)
+    if tally.cuts and not tally.taken:
+        tally.failures.append(f"{tally.cuts} cuts took nothing, not even what had not been flushed")
+    if asked.restores:
+        save(one, quiet)
+    for number in range(asked.restores):
+        if tally.started(other, one) is not None:
+            tally.stopped(other)
+        if other.up():
+            cut(other)
+        if other.exists:
+            remove(other)
+        print(f"restore {number + 1}: {tally.restored[-1:]}", flush=True)
+    if one.up():
+        tally.stopped(one)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--starts", type=int, default=20)
     parser.add_argument("--cuts", type=int, default=20)
     parser.add_argument("--restores", type=int, default=5)
     asked = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # in order, so that nothing is left
     tally, began = Tally(), time.monotonic()
     with tempfile.TemporaryDirectory() as directory:
         os.environ["XDG_DATA_HOME"] = directory
         one, other = lab("prove"), lab("other")
-        for number in range(asked.starts):
-            if tally.started(one) is not None:
-                stop(one)
-            print(f"start {number + 1}: {tally.ready[-1:]}", flush=True)
-        if asked.cuts or asked.restores:
-            tally.started(one)
-        for number in range(asked.cuts):
-            tally.cut(one, number)
-            print(f"cut {number + 1}: {tally.failures or 'no failure so far'}", flush=True)
-        if asked.restores:
-            save(one, quiet)
-        for number in range(asked.restores):
-            if tally.started(other, one) is not None:
-                stop(other)
-            if other.exists:
-                remove(other)
-            print(f"restore {number + 1}: {tally.restored[-1:]}", flush=True)
-        for each in (one, other):
-            if each.exists:
+        try:
+            prove(tally, one, other, asked)
+        finally:
+            for each in (one, other):
                 if each.up():
-                    stop(each)
-                remove(each)
+                    cut(each)
+                if each.exists:
+                    remove(each)
     print(told("boots", tally.ready))
     print(told("restores", tally.restored))
-    print(f"power cuts: {asked.cuts}; second attempts: {len(tally.retries)}; failures: {len(tally.failures)}")
+    print(f"power cuts: {tally.cuts}, of which {tally.taken} took what had not been flushed")
+    print(f"second attempts: {len(tally.retries)}; failures: {len(tally.failures)}")
     for line in (*tally.retries, *tally.failures):
         print(f"  {line}")
     print(f"{time.monotonic() - began:.0f} s")

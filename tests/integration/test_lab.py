@@ -274,7 +274,7 @@ def test_a_lab_that_dies_under_a_run_ends_the_run_with_that_as_its_reason(
         assert process.wait(60) == 1
         assert process.stderr is not None
         words = process.stderr.read()
-    assert "host: the connection is gone" in words and "vmtax run --resume" in words
+    assert f"host: the connection is gone: lab {NAME} is off" in words and "vmtax run --resume" in words
     assert leftovers(token) == [] and one.up() is None
     vmtax("lab", "start", NAME)
     assert "vmtax-" in inside("vgs")

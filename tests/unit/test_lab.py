@@ -2,34 +2,35 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import fcntl
 import json
 import os
-import socket
 import subprocess
-import threading
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
+from types import SimpleNamespace
+from typing import IO
+from unittest.mock import MagicMock
 
 import pytest
 from typer.testing import CliRunner
 
+from tests.sample_lab import SOFTWARE, home, made, quiet, saved
 from vmtax import hosts
 from vmtax.cli import app
 from vmtax.exits import BadInput
 from vmtax.hypervisor.qmp import QmpError
-from vmtax.lab.end import GO_ON, remove
-from vmtax.lab.home import Lab, LabError, NoSuchLab, Record, Software, Up, held, lab, labs, labs_directory, write
-from vmtax.lab.spec import LabSpec, Size, command_line, disk_bytes, disk_files, kernel_arguments
-from vmtax.lab.start import FORGET, Wish, _connected, _make_disks, _Start, start
+from vmtax.lab.end import remove
+from vmtax.lab.home import Lab, LabError, NoSuchLab, Up, held, lab, labs, labs_directory, write
+from vmtax.lab.spec import LabSpec, Size, command_line, disk_bytes, kernel_arguments
+from vmtax.lab.start import FORGET, Wish, _connected, _Start, start
 from vmtax.machine.local import LocalMachine
 from vmtax.machine.ssh import Route
 
-SOFTWARE = Software("10.0.2", "0123456789ab", "6.12.1", None, "tcg")
+__all__ = ["home"]
+ANY = MagicMock()  # what is not looked at
 SPEC = LabSpec(
     name="blue",
     size=Size(),
@@ -42,36 +43,6 @@ SPEC = LabSpec(
     disks=PurePosixPath("/labs/a,b"),
     runtime=PurePosixPath("/r"),
 )
-
-
-@pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    for kind in ("DATA", "STATE"):
-        monkeypatch.setenv(f"XDG_{kind}_HOME", str(tmp_path / kind.lower()))
-    return tmp_path
-
-
-def made(name: str = "blue", size: Size = SPEC.size) -> Lab:
-    """A lab that is off."""
-    one = lab(name)
-    one.directory.mkdir(parents=True)
-    for path in disk_files(PurePosixPath(one.directory), size):
-        Path(path).touch()
-    write(one.directory / "lab.json", Record(size, SOFTWARE))
-    return one
-
-
-def saved(one: Lab) -> Lab:
-    """That lab with a saved state."""
-    one.saved.mkdir()
-    for path in one.disks:
-        (one.saved / path.name).write_text("as saved")
-    write(one.saved / "lab.json", Record(SPEC.size, SOFTWARE))
-    return one
-
-
-def quiet(event: object) -> None:
-    pass
 
 
 def no_room(path: Path, record: object) -> None:
@@ -184,11 +155,14 @@ def test_what_a_start_refuses_before_it_sets_anything_up(monkeypatch: pytest.Mon
         start(lab("red"), Wish(), quiet, source=one)
     with pytest.raises(NoSuchLab, match="there is no lab yellow"):
         start(lab("red"), Wish(), quiet, source=lab("yellow"))
-    one.saved.mkdir()
-    write(one.saved / "lab.json", Record(Size(), SOFTWARE))
-    with pytest.raises(LabError, match="leave out --memory and --vcpus with --from blue"):
-        start(lab("red"), Wish(vcpus=1), quiet, source=one)
-    monkeypatch.setattr("vmtax.lab.start.available_memory", lambda machine: 2**30)
+    saved(one)
+    for wish in (Wish(vcpus=1), Wish(spares=2)):
+        with pytest.raises(LabError, match=r"has its memory, CPUs and disks: leave out .*--spares.* with --from blue"):
+            start(lab("red"), wish, quiet, source=one)
+    (one.saved / "key").unlink()
+    with pytest.raises(LabError, match="saved: key missing; save lab blue again"):
+        start(lab("red"), Wish(), quiet, source=one)
+    monkeypatch.setattr("vmtax.lab.memory.available_memory", lambda machine: 2**30)
     with pytest.raises(LabError, match=r"1\.0 GiB of memory are available, the lab takes 4\.4 GiB: end something, or"):
         start(lab("red"), Wish(), quiet)
     assert [found.name for found in labs()] == ["blue"], "what could not be started is not there"
@@ -207,9 +181,27 @@ def test_a_damaged_lab_is_not_in_the_way_of_others_and_can_be_removed(home: Path
     assert [found.name for found in labs()] == ["blue", "red"]
     remove(one)
     assert labs() == [other] and not one.directory.exists()
-    assert sorted(path.name for path in one.directory.parent.iterdir()) == [".blue.lock", "red"]
+    assert sorted(path.name for path in one.directory.parent.iterdir()) == ["red"]
     with pytest.raises(NoSuchLab):
         remove(one)
+
+
+def test_a_lock_that_its_holder_removed_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    one, path, flock = lab("blue"), labs_directory() / ".blue.lock", fcntl.flock
+    with held(one):
+        assert path.exists()
+    assert not path.exists(), "of a lab that is not there nothing stays"
+
+    def after_its_end(file: IO[str], how: int) -> None:
+        """Between our opening and our locking its holder ends."""
+        patch.undo()
+        path.unlink()
+        flock(file, how)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("vmtax.lab.home.fcntl.flock", after_its_end)
+        with held(one):
+            assert path.exists(), "what others will lock"
 
 
 def test_a_lab_from_a_saved_state_replaces_no_other() -> None:
@@ -220,40 +212,6 @@ def test_a_lab_from_a_saved_state_replaces_no_other() -> None:
         start(lab("green"), Wish(), quiet, source=one)
     with held(one, shared=True), held(one, shared=True):
         pass  # two may begin there at once
-
-
-@pytest.mark.parametrize("name", ["red", "blue"])
-def test_disks_of_a_saved_state_are_all_there_or_none(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    one, target = saved(made()), lab(name)
-    before = {path.name for path in labs_directory().iterdir()}
-    for full in (True, False):
-        local = LocalMachine()
-        found = _Start(
-            target,
-            local,
-            quiet,
-            Size(),
-            *[None] * 4,
-            one.saved,
-            None,
-            0.0,
-            None,  # type: ignore[arg-type]
-        )
-        monkeypatch.setattr(_Start, "software", SOFTWARE)
-        with monkeypatch.context() as patch:
-            if full:
-                patch.setattr("vmtax.lab.start.write", no_room)
-                with pytest.raises(LabError, match="No space left on device; set XDG_DATA_HOME"):
-                    _make_disks(found)
-            else:
-                _make_disks(found)
-        if full:
-            local.close()  # while the lab is up, its guard is, too
-        assert {path.name for path in labs_directory().iterdir()} == before | (set() if full else {name})
-        local.close()
-        if target.exists:
-            held_now = {path.read_text() for path in target.disks}
-            assert held_now == ({""} if full else {"as saved"})
 
 
 def test_a_start_that_is_tidied_up_late_does_not_take_the_next_one_s_record() -> None:
@@ -275,42 +233,25 @@ def test_a_qemu_that_ends_at_once_is_not_waited_for(tmp_path: Path) -> None:
     local.close()
 
 
-def qemu_that_says(path: Path, *answers: str) -> Iterator[list[str]]:
-    """A QMP server: a greeting, then one answer for each line, with an event before it; the commands it was given."""
-    asked: list[str] = []
-
-    def serve() -> None:
-        connection, _ = server.accept()
-        with connection, connection.makefile("rwb") as pipe:
-            pipe.write(b'{"QMP": {}}\n')
-            pipe.flush()
-            for answer, line in zip(answers, pipe, strict=False):
-                asked.append(json.loads(line)["execute"])
-                pipe.write(b'{"event": "STOP"}\n' + answer.encode() + b"\n")
-                pipe.flush()
-
-    with socket.socket(socket.AF_UNIX) as server:
-        server.bind(str(path))
-        server.listen()
-        thread = threading.Thread(target=serve)
-        thread.start()
-        yield asked
-        thread.join()
-
-
-def test_a_lab_whose_saving_was_killed_goes_on(tmp_path: Path) -> None:
-    path = tmp_path / "qmp"
-    done, refused = '{"return": {}}', '{"error": {"desc": "Migration is not finalized yet"}}'
-    with contextlib.contextmanager(qemu_that_says)(path, done, done, refused, refused, done) as asked:
-        subprocess.run((*GO_ON, str(path)), check=True, timeout=20)
-    assert asked == ["qmp_capabilities", "migrate_cancel", "cont", "cont", "cont"]
-    subprocess.run((*GO_ON, str(tmp_path / "gone")), check=True, timeout=20)
-
-
 def test_what_a_saved_state_misses_is_named() -> None:
     other = replace(SOFTWARE, qemu="10.1.0", zfs="2.3.2")
     assert other.differences(SOFTWARE) == ["QEMU 10.1.0, not 10.0.2", "ZFS 2.3.2, not none"]
     assert SOFTWARE.differences(SOFTWARE) == []
+
+
+def test_a_saved_state_is_not_resumed_over_another_build_of_the_same_zfs() -> None:
+    """`vmtax image zfs --again` makes another file of the same version: over it a saved kernel would read nonsense."""
+    one, again = (replace(SOFTWARE, zfs="2.3.2-2", zfs_build=digit * 64) for digit in "ab")
+    assert again.differences(one) == ["build bbbbbbbbbbbb of ZFS 2.3.2-2, not aaaaaaaaaaaa"]
+    assert one.differences(one) == [] == one.differences(replace(one, zfs_build=None)), "an older record names none"
+    assert replace(one, zfs="2.3.3-1", zfs_build="c").differences(one) == ["ZFS 2.3.3-1, not 2.3.2-2"]
+    pack, rest = SimpleNamespace(version="2.3.2-2", digest="a" * 64), {"qemu": ANY, "image": ANY, "accelerator": ANY}
+    assert _Start.software.fget(SimpleNamespace(pack=pack, **rest)).zfs_build == "a" * 64  # type: ignore[attr-defined]
+    old = made()
+    record = json.loads((old.directory / "lab.json").read_text())
+    del record["software"]["zfs_build"]
+    (old.directory / "lab.json").write_text(json.dumps(record))
+    assert old.record().software == SOFTWARE
 
 
 @pytest.mark.parametrize(

@@ -58,7 +58,8 @@ def lab_start(
         with screen.open_screen() as emit:
             up = start(one, wish, emit, lab(source) if source else None)
     except KeyboardInterrupt:  # as in run
-        fail("interrupted; what was set up is removed", INTERRUPTED)
+        kept = f"lab {one.name} is up: vmtax lab stop {one.name}" if one.up() else "what was set up is removed"
+        fail(f"interrupted; {kept}", INTERRUPTED)
     for line in up.warnings:
         warn(line)
     if json:
@@ -128,14 +129,17 @@ def lab_status(name: Name = "", json: AsJson = False) -> None:
 
 
 def _told(one: Lab) -> list[tuple[str, str]]:
+    from vmtax.lab.monitor import why_still
+
     record, up = one.record(), one.up()
+    still = why_still(one, up) if up else ""
     size, software = record.size, record.software
     cpus = f"{size.vcpus} CPU{'' if size.vcpus == 1 else 's'}"
     disks = (
         f"{one.directory}, {_bytes(sum(path.stat().st_blocks * 512 for path in one.disks if path.exists()))} of it used"
     )
     lines = [
-        ("lab", f"{one.name}, {'up' if up else 'off'}"),
+        ("lab", f"{one.name}, {f'up, but {still}' if still else 'up' if up else 'off'}"),
         (
             "machine",
             f"{cpus}, {_gib(size.memory_bytes)}, {software.accelerator.upper()}",
@@ -157,10 +161,12 @@ def _told(one: Lab) -> list[tuple[str, str]]:
         lines.append(
             ("emulated", up.accelerator_reason) if software.accelerator == "tcg" else ("KVM", up.accelerator_reason)
         )
-        lines.append(("peer", up.peer_namespace or "QEMU's user networking, because a namespace needs root"))
+        lines.append(
+            ("peer", up.peer_namespace or "QEMU's user networking, because a namespace needs root with NET_ADMIN")
+        )
         lines += [("warning", line) for line in up.warnings]
-    elif one.last_words():
-        lines.append(("ended", f"its QEMU said: {one.last_words()}"))
+    elif ended := one.why_ended():
+        lines.append(("ended", ended))
     if one.has_saved:
         lines.append(("saved", f"vmtax lab start OTHER --from {one.name}"))
     return lines
@@ -183,7 +189,10 @@ def _data(one: Lab) -> Json:
     """As report.answers.lab.LabState says."""
     from dataclasses import asdict
 
+    from vmtax.lab.monitor import why_still
+
     record, up = one.record(), one.up()
+    still = why_still(one, up) if up else ""
     live = ("started", "ready_seconds", "settled_seconds", "port", "peer_namespace")
     return {
         "name": one.name,
@@ -192,9 +201,9 @@ def _data(one: Lab) -> Json:
         "saved": one.has_saved,
         "directory": str(one.directory),
         **{key: value for key, value in asdict(record.size).items() if key != "work_bytes"},
-        **asdict(record.software),
+        **{key: value for key, value in asdict(record.software).items() if key != "zfs_build"},
         **{key: getattr(up, key) if up else None for key in live},
-        "warnings": up.warnings if up else [],
+        "warnings": [*([still] if still else []), *(up.warnings if up else [])],
     }
 
 
@@ -202,6 +211,7 @@ def _data(one: Lab) -> Json:
 def lab_list(json: AsJson = False) -> None:
     """List the labs of this host."""
     from vmtax.lab.home import LabError, labs
+    from vmtax.lab.monitor import why_still
 
     whole, found = [], labs()
     for one in found:
@@ -215,7 +225,8 @@ def lab_list(json: AsJson = False) -> None:
     for one, record, up in whole:
         state, memory = "up" if up else "off", _gib(record.size.memory_bytes)
         saved = ", saved" if one.has_saved else ""
-        print(f"{one.name:<20}  {state:<3}  {memory}  {_zfs(record.software.zfs)}{saved}")
+        still = f"; it {why}" if up and (why := why_still(one, up)) else ""
+        print(f"{one.name:<20}  {state:<3}  {memory}  {_zfs(record.software.zfs)}{saved}{still}")
     if not found:
         print("there are none yet: vmtax lab start")
 
@@ -227,7 +238,8 @@ def lab_stop(name: Name = "") -> None:
     from vmtax.lab.home import lab
 
     one = lab(name)
-    print(f"lab {one.name} {stop(one)}")
+    stop(one)
+    print(f"lab {one.name} is off")
 
 
 @lab_app.command("cut")

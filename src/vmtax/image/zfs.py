@@ -6,6 +6,7 @@ Debian has ZFS as source only. It is built once for exactly the image's kernel, 
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -202,7 +203,8 @@ def build(image: Image, emit: Emit, *, again: bool = False) -> Pack:
         try:
             return _build_in(keeper, work, image, emit)
         except OSError as error:
-            raise ImageError(f"{WHAT}: {error.filename or work}: {error.strerror}; {NO_ROOM}") from error
+            cure = f"; {NO_ROOM}" if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
+            raise ImageError(f"{WHAT}: {error.filename or work}: {error.strerror}{cure}") from error
         except CommandFailed as error:
             raise ImageError(f"{WHAT}: {error}") from error
 

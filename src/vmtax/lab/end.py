@@ -11,16 +11,16 @@ from pathlib import Path, PurePosixPath
 
 from vmtax.event import Event, Step
 from vmtax.hypervisor import Credentials
-from vmtax.hypervisor.qmp import Qmp, QmpError, Socket
-from vmtax.lab.home import RECORD, Lab, LabError, Up, check_unused, copy_disk, held, labs_directory, write
+from vmtax.hypervisor.qmp import Qmp, QmpError
+from vmtax.lab.home import RECORD, Lab, LabError, Up, check_unused, copy_disk, held, labs_directory, trouble, write
+from vmtax.lab.monitor import go_on, monitor, why_still
 from vmtax.lab.reach import reach
-from vmtax.machine import MachineError
+from vmtax.machine import MachineError, MachineLost
 from vmtax.machine.guard import is_marked
 from vmtax.machine.local import PYTHON, LocalMachine
 
 SHUTDOWN_SECONDS = 60.0
 TIDY_SECONDS = 30.0  # for the guard to undo networks and files
-QMP_SECONDS = 10.0
 SAVE_SECONDS = 300.0
 # Of what is replaced and what replaces it: the first is needed only where the second did not come. Constant text.
 KEEP_ONE = ("sh", "-c", 'test -e "$1" || exit 0; if test -e "$2"; then rm -rf "$1"; else mv "$1" "$2"; fi', "sh")
@@ -54,39 +54,41 @@ GO_ON = (
 )
 
 
-def stop(one: Lab) -> str:
-    """Shut it down in order, its disks kept; how it went, in words. Raises LabError where it is off."""
+def stop(one: Lab) -> None:
+    """Shut it down in order, its disks kept.
+
+    Raises LabError where it is off, where it cannot be asked, which leaves it as it is, and where it had to be cut.
+    """
     with held(one):
         up = one.running()
+        go_on(one, up)  # one that stands still would not hear us
         local = LocalMachine()
         try:
-            with contextlib.suppress(MachineError):
-                go_on(up)  # one that stands still would not hear us
-                machine = reach(local, one, guarded=False)
-                machine.try_run("/usr/lib/vmtax/poweroff", timeout=SHUTDOWN_SECONDS)
-                machine.close()
-            how = "is off"
-            if not _gone(up, SHUTDOWN_SECONDS):
+            _ask_to_end(local, one, up)
+            late = not _gone(up, SHUTDOWN_SECONDS)
+            if late:
+                if why := why_still(one, up):
+                    raise LabError(f"lab {one.name} {why}")
                 _kill(up)
-                how = f"did not shut down within {SHUTDOWN_SECONDS:.0f} s: its power was cut"
         finally:
             local.close()
         _wait_for_guard(one, up)
-    return how
+    if late:
+        raise LabError(f"lab {one.name} did not shut down within {SHUTDOWN_SECONDS:.0f} s: its power was cut")
 
 
-def go_on(up: Up) -> bool:
-    """Let a lab go on that QEMU paused, as it does on a full disk of this machine; whether it had stood still."""
-    with contextlib.suppress(QmpError):
-        socket = Socket(up.qmp, QMP_SECONDS)
-        try:
-            qmp = Qmp(socket, QMP_SECONDS)
-            if not qmp.execute("query-status")["running"]:
-                qmp.execute("cont")
-                return True
-        finally:
-            socket.close()
-    return False
+def _ask_to_end(local: LocalMachine, one: Lab, up: Up) -> None:
+    """The order to shut down; the line may break under it, for the lab ends."""
+    try:
+        machine = reach(local, one, guarded=False)
+    except MachineError as error:
+        if _gone(up, 1.0):  # it ended by itself just then
+            return
+        said = f"lab {one.name} cannot be asked to shut down, and is left as it is"
+        raise LabError(f"{said}: {error}; vmtax lab cut {one.name} cuts its power") from error
+    with contextlib.suppress(MachineLost):
+        machine.try_run("/usr/lib/vmtax/poweroff", timeout=SHUTDOWN_SECONDS)
+    machine.close()
 
 
 def cut(one: Lab) -> None:
@@ -130,13 +132,9 @@ def save(one: Lab, emit: Callable[[Event], None]) -> int:
             local.remove_later(PurePosixPath(new))
             new.mkdir(mode=0o700)
             emit(Step("saving the lab", "its memory"))
-            socket = Socket(up.qmp, QMP_SECONDS)
-            try:
-                qmp = Qmp(socket, QMP_SECONDS)
+            with monitor(up) as qmp:
                 qmp.execute("stop")
                 _migrate(qmp, new / "state")
-            finally:
-                socket.close()
             emit(Step("saving the lab", "its disks"))
             for disk in one.disks:
                 copy_disk(local, disk, new / disk.name)
@@ -153,7 +151,7 @@ def save(one: Lab, emit: Callable[[Event], None]) -> int:
         except QmpError as error:
             raise LabError(f"lab {one.name} cannot be saved: {error}") from error
         except OSError as error:
-            raise LabError(f"{error.filename or one.directory}: {error.strerror}") from error
+            raise trouble(error, one.directory) from error
         finally:
             local.close()
     return sum(path.stat().st_blocks * 512 for path in one.saved.iterdir())

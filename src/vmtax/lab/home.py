@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
+import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import Any, Literal
+from typing import IO, Any, Literal
 
 from pydantic import TypeAdapter, ValidationError
 
 from vmtax.exits import BadInput, CannotDo
-from vmtax.lab.spec import DEFAULT_NAME, NAME, Size, disk_files
+from vmtax.lab.spec import CONSOLE, DEFAULT_NAME, NAME, Size, disk_files
 from vmtax.machine.guard import is_marked
 from vmtax.machine.local import LocalMachine
 from vmtax.places import data_home, private
 
 COPY_SECONDS = 1800.0
+PANIC = re.compile(r"Kernel panic\b.*")
 RECORD = "lab.json"  # what makes a directory a lab, or a saved state
 
 
@@ -40,16 +43,20 @@ class Software:
     kernel: str  # release
     zfs: str | None  # version; None: none was built when it was started
     accelerator: Literal["kvm", "tcg"]
+    zfs_build: str | None = None  # digest of its file: each build is another; None: no ZFS, or an older record
 
     def differences(self, other: Software) -> list[str]:
-        """A line for each part that differs: "QEMU 10.0.2, not 10.0.1"."""
+        """Words for each part that differs: "QEMU 10.0.2, not 10.0.1"."""
         words = {"qemu": "QEMU", "image": "image", "kernel": "kernel", "zfs": "ZFS", "accelerator": "accelerator"}
         ours, theirs = asdict(self), asdict(other)
-        return [
-            f"{words[key]} {ours[key] or 'none'}, not {theirs[key] or 'none'}"
-            for key in ours
+        found = [
+            f"{word} {ours[key] or 'none'}, not {theirs[key] or 'none'}"
+            for key, word in words.items()
             if ours[key] != theirs[key]
         ]
+        if self.zfs == other.zfs and self.zfs_build and other.zfs_build and self.zfs_build != other.zfs_build:
+            found.append(f"build {self.zfs_build[:12]} of ZFS {self.zfs}, not {other.zfs_build[:12]}")
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +78,7 @@ class Up:
     known_hosts: str
     qmp: str  # socket
     started: float  # seconds since the epoch
-    ready_seconds: float  # from the beginning of the command that started it to the first answered command
+    ready_seconds: float  # from when it was asked for, Python being loaded, to the first answered command
     settled_seconds: float  # until its devices, ZFS included, and what its disks hold were there too
     accelerator_reason: str
     peer_namespace: str | None  # None: user networking plays the peer
@@ -112,10 +119,18 @@ class Lab:
         lines = [line for line in lines if "terminating on signal" not in line]  # that was us
         return lines[-1] if lines else ""
 
+    def why_ended(self) -> str:
+        """What its kernel or its QEMU said of its end; empty where they said nothing."""
+        with contextlib.suppress(OSError):
+            if panic := PANIC.search((self.directory / CONSOLE).read_text(errors="replace")):
+                return f"its kernel said: {panic[0].strip()}"
+        words = self.last_words()
+        return f"its QEMU said: {words}" if words else ""
+
     def why_off(self) -> str:
         """How a lab that should be up is to be explained."""
-        words = self.last_words()
-        return f"lab {self.name} is off" + (f", its QEMU said: {words}" if words else "")
+        words = self.why_ended()
+        return f"lab {self.name} is off" + (f", {words}" if words else "")
 
     @property
     def exists(self) -> bool:
@@ -208,19 +223,43 @@ def held(one: Lab, *, shared: bool = False) -> Iterator[None]:
 
     `shared`: it is only read; others may do so too.
     """
-    try:
-        labs_directory().mkdir(parents=True, exist_ok=True, mode=0o700)
-        # Beside the directory, which may vanish under it.
-        lock = open(labs_directory() / f".{one.name}.lock", "a", opener=private)  # noqa: SIM115
-    except OSError as error:
-        where = f"{error.filename or labs_directory()}: {error.strerror}"
-        raise LabError(f"{where}; set XDG_DATA_HOME to a directory you can write") from error
-    with lock as file:
+    path = labs_directory() / f".{one.name}.lock"  # beside the directory, which may vanish under it
+    with _locked(one, path, fcntl.LOCK_SH if shared else fcntl.LOCK_EX):
         try:
-            fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+            yield
+        finally:
+            if not shared and not one.directory.exists():
+                path.unlink(missing_ok=True)
+
+
+def _locked(one: Lab, path: Path, how: int) -> IO[str]:
+    """That file, as it is there now: whoever held it before us may have removed it."""
+    while True:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            file = open(path, "a", opener=private)  # noqa: SIM115
+        except OSError as error:
+            raise trouble(error, labs_directory()) from error
+        try:
+            fcntl.flock(file, how | fcntl.LOCK_NB)
         except OSError:
+            file.close()
             raise LabError(f"lab {one.name} is being started, ended or saved by another command just now") from None
-        yield
+        with contextlib.suppress(FileNotFoundError):
+            if path.stat().st_ino == os.fstat(file.fileno()).st_ino:
+                return file
+        file.close()
+
+
+def trouble(error: OSError, where: Path) -> LabError:
+    """What the system refused, at `where` unless the error says it, and what helps against that."""
+    path = Path(os.fsdecode(error.filename or where))
+    here = path.is_relative_to(labs_directory()) or labs_directory().is_relative_to(path)
+    cures = {errno.ENOSPC: "make room there", errno.EDQUOT: "make room there"}
+    cures |= dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), "you must be able to write there")
+    cure = cures.get(error.errno or 0, "")
+    elsewhere = ", or set XDG_DATA_HOME to another directory" if cure and here else ""
+    return LabError(f"{path}: {error.strerror or error}{'; ' if cure else ''}{cure}{elsewhere}")
 
 
 def check_unused(one: Lab) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from vmtax.hypervisor import Credentials
-from vmtax.lab.home import Lab, Up
+from vmtax.lab.home import Lab, LabError, Up
+from vmtax.lab.monitor import why_still
 from vmtax.machine.local import LocalMachine
 from vmtax.machine.ssh import Route, SshMachine, connect_host
 
@@ -23,5 +24,15 @@ def _route(up: Up) -> Route:
 def reach(local: LocalMachine, one: Lab, path: str = "host", *, guarded: bool = True) -> SshMachine:
     """Log in; `guarded`: with a guard there, as everything needs that sets something up."""
     machine = connect_host(local, route(one), path=path, guarded=guarded)
-    machine.why_gone = lambda: "" if one.up() else one.why_off()
+    machine.why_gone = lambda: why_gone(one)
     return machine
+
+
+def why_gone(one: Lab) -> str:
+    """Why a lab that was reached no longer answers: it stands still, or is off; empty where neither."""
+    try:
+        up = one.up()
+        still = why_still(one, up) if up else ""
+        return f"lab {one.name} {still}" if still else ("" if one.up() else one.why_off())
+    except LabError as error:
+        return str(error)

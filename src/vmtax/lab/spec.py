@@ -10,6 +10,7 @@ from typing import Literal
 from vmtax.hypervisor.spec import cpu_arguments, escaped
 
 DEFAULT_NAME = "lab"
+CONSOLE = "console.log"  # beside its disks: what its kernel said in its last start
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,19}")
 # Outside, in a network namespace of the launching machine, or played by QEMU's user networking.
 PEER_ADDRESS = "10.78.0.1"
@@ -49,7 +50,7 @@ class LabSpec:
 
     @property
     def console(self) -> PurePosixPath:
-        return self.disks / "console.log"
+        return self.disks / CONSOLE
 
     @property
     def disk_files(self) -> tuple[PurePosixPath, ...]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -19,9 +18,8 @@ from vmtax.hypervisor.qmp import Qmp, QmpError, Socket
 from vmtax.image import build, cache, zfs
 from vmtax.image.cache import Image
 from vmtax.image.place import Placed, place
-from vmtax.lab.end import go_on
+from vmtax.lab.disks import keep, make_disks
 from vmtax.lab.home import (
-    RECORD,
     Lab,
     LabError,
     NoSuchLab,
@@ -29,23 +27,22 @@ from vmtax.lab.home import (
     Software,
     Up,
     check_unused,
-    copy_disk,
     held,
-    labs_directory,
     read_record,
+    trouble,
     write,
 )
-from vmtax.lab.spec import DEFAULT_NAME, PEER_ADDRESS, LabSpec, Size, command_line, disk_bytes, disk_files
-from vmtax.machine import MachineLost, Process
+from vmtax.lab.memory import promise_memory
+from vmtax.lab.monitor import go_on
+from vmtax.lab.spec import DEFAULT_NAME, PEER_ADDRESS, LabSpec, Size, command_line, disk_files
+from vmtax.machine import CommandFailed, MachineLost, Process
 from vmtax.machine.local import LocalMachine
 from vmtax.machine.ssh import SshMachine
-from vmtax.meter.memory import available_memory
 from vmtax.network import Segment
 
 Emit = Callable[[Event], None]
 
 WHAT = "starting the lab"
-QEMU_BYTES = 384 * 2**20  # beside the lab's memory: QEMU itself and its translated code
 PATIENCE = Patience(ready=180.0)
 QMP_SECONDS = 30.0
 LOAD_SECONDS = 300.0  # of a saved state, which may be as large as the lab's memory
@@ -57,6 +54,9 @@ KEEPING_WORDS = ("sh", "-c", 'log=$1; shift; exec "$@" 2>"$log"', "sh")
 FORGET = ("sh", "-c", '! grep -qF "$1" "$2" 2> /dev/null || rm "$2"', "sh")
 # A saved lab stood still meanwhile, maybe under another name. One command: it is what the start waits for.
 COME_TO = ("sh", "-c", 'date -u -s "$1" && hostname "$2"', "sh")
+LOG = "/run/vmtax/lab.log"  # of how a lab's devices settle, in the lab
+TUN = "/dev/net/tun"
+KEYS = ("key", "known-hosts")  # of a saved state, as Credentials stores them
 SETTLED = ("sh", "-c", "until test -e /run/vmtax/settled; do sleep 0.1; done")
 
 
@@ -97,8 +97,11 @@ class _Start:
 
     @property
     def software(self) -> Software:
-        version = self.pack.version if self.pack else None
-        return Software(self.qemu.version, self.image.identity, self.image.kernel, version, self.accelerator.name)
+        zfs_version, build_of_it = (self.pack.version, self.pack.digest) if self.pack else (None, None)
+        image, accelerator = self.image, self.accelerator
+        return Software(
+            self.qemu.version, image.identity, image.kernel, zfs_version, accelerator.name, zfs_build=build_of_it
+        )
 
 
 def start(one: Lab, wish: Wish, emit: Emit, source: Lab | None = None) -> Up:
@@ -108,6 +111,7 @@ def start(one: Lab, wish: Wish, emit: Emit, source: Lab | None = None) -> Up:
 
     Raises LabError, and what image, QEMU and machines raise. What was set up is undone where it does not come up.
     """
+    began = time.monotonic()
     with contextlib.ExitStack() as locks:
         locks.enter_context(held(one))
         if source is not None and source.name != one.name:
@@ -115,56 +119,59 @@ def start(one: Lab, wish: Wish, emit: Emit, source: Lab | None = None) -> Up:
             locks.enter_context(held(source, shared=True))
         running = one.up()
         if running is not None:
-            if go_on(running):
+            if go_on(one, running):
                 return running
             other = "" if one.name != DEFAULT_NAME else ", or give another lab another name"
             raise LabError(f"lab {one.name} is up already: vmtax lab ssh {one.name}{other}")
         if source and source.name != one.name and one.exists:
             raise LabError(f"lab {one.name} has disks of its own: --from {source.name} takes a name that is free")
         record = _saved_record(source) if source else (one.record() if one.exists else None)
-        size = wish.on(record.size if record else Size())
-        if record and replace(size, vcpus=record.size.vcpus, memory_bytes=record.size.memory_bytes) != record.size:
-            raise LabError(f"lab {one.name} keeps its disks: others take another name, or vmtax lab remove {one.name}")
-        if source and record and size != record.size:
-            raise LabError(
-                f"a saved lab has its memory and CPUs: leave out --memory and --vcpus with --from {source.name}"
-            )
+        size = _size(one, wish, record, source)
         check_unused(one)
         local = LocalMachine()
         if os.geteuid() == 0:
             local.scratch_parent = PurePosixPath("/run")  # old files in /tmp are swept away, and a lab may live long
         with contextlib.ExitStack() as stack:
-            if not one.directory.exists():
-                stack.callback(shutil.rmtree, one.directory, ignore_errors=True)  # what never was up is not kept
             stack.callback(local.close)
             local.undo_later(*FORGET, local.token, str(one.up_file))  # first, so undone last: `lab stop` waits for it
-            _check_memory(local, size)
             helper = stack.enter_context(ThreadPoolExecutor(1))
             try:
-                up = _start(_prepared(one, local, emit, size, source, record, helper))
+                promise_memory(local, size)
+                up = _start(_prepared(one, local, emit, size, source, record, helper, began))
             except OSError as error:
-                where = f"{error.filename or one.directory}: {error.strerror}"
-                raise LabError(f"{where}; make room, or set XDG_DATA_HOME to another directory") from error
+                raise trouble(error, one.directory) from error
             local.leave_to(up.pid)
             stack.pop_all()
             helper.shutdown()
     return up
 
 
+def _size(one: Lab, wish: Wish, record: Record | None, source: Lab | None) -> Size:
+    """As large as it is to be; raises LabError where that cannot be had with the disks or the memory that are there."""
+    size = wish.on(record.size if record else Size())
+    if source and record and size != record.size:
+        raise LabError(
+            "a saved lab has its memory, CPUs and disks: leave out --memory, --vcpus, --spares, --spare-size and "
+            f"--nvme with --from {source.name}"
+        )
+    if record and replace(size, vcpus=record.size.vcpus, memory_bytes=record.size.memory_bytes) != record.size:
+        raise LabError(f"lab {one.name} keeps its disks: others take another name, or vmtax lab remove {one.name}")
+    return size
+
+
 def _saved_record(source: Lab) -> Record:
     source.record()
     if not source.has_saved:
         raise NoSuchLab(f"lab {source.name} was never saved: vmtax lab save {source.name}")
-    return read_record(source.saved, source.name)
-
-
-def _check_memory(local: LocalMachine, size: Size) -> None:
-    available, takes = available_memory(local), size.memory_bytes + QEMU_BYTES
-    if available is not None and available < takes:
-        raise LabError(
-            f"{available / 2**30:.1f} GiB of memory are available, the lab takes {takes / 2**30:.1f} GiB: "
-            "end something, or give it less with --memory (2GiB carry a small guest)"
-        )
+    record = read_record(source.saved, source.name)
+    needed = [
+        *disk_files(PurePosixPath(source.saved), record.size),
+        *(source.saved / name for name in ("state", *KEYS)),
+    ]
+    missing = [path.name for path in needed if not Path(path).is_file()]
+    if missing:
+        raise LabError(f"{source.saved}: {', '.join(missing)} missing; save lab {source.name} again")
+    return record
 
 
 def _prepared(
@@ -175,8 +182,8 @@ def _prepared(
     source: Lab | None,
     record: Record | None,
     helper: ThreadPoolExecutor,
+    began: float,
 ) -> _Start:
-    began = time.monotonic()
     image = cache.current() or build.build(emit)
     verified = helper.submit(cache.verify, image)
     emit(Step(WHAT, "looking at QEMU"))
@@ -196,7 +203,7 @@ def _prepared(
         )
     if record is not None and saved is None and (other := found.software.differences(record.software)):
         found.warnings.append(f"its disks were last used with other software: {'; '.join(other)}")
-    _make_disks(found)
+    make_disks(local, one, size, saved)
     return found
 
 
@@ -206,57 +213,40 @@ def _accelerator(local: LocalMachine, qemu: Qemu, placed: Placed, credentials: C
     return choose(local, probe_spec(qemu, placed), qemu.version, own, local, emit)
 
 
-def _make_disks(found: _Start) -> None:
-    """Sparse files for a new lab; copies where it begins from a saved state. Its record is there when all are."""
-    one, local = found.lab, found.local
-    record = Record(found.size, found.software)
-    if one.exists and found.saved is None:
-        missing = [path.name for path in one.disks if not path.is_file()]
-        if missing:
-            raise LabError(f"{one.directory}: {', '.join(missing)} missing: vmtax lab remove {one.name}")
-        write(one.directory / RECORD, record)
-        return
-    if one.directory.exists() and not one.exists:
-        raise LabError(f"{one.directory} is there, but is no lab: it has no {RECORD}; remove it, or take another name")
-    new = labs_directory() / f".making-{local.token}"
-    making = local.remove_later(PurePosixPath(new))
-    try:
-        new.mkdir(mode=0o700)
-        for path, size in zip(disk_files(PurePosixPath(new), found.size), disk_bytes(found.size), strict=True):
-            if found.saved is not None:
-                copy_disk(found.local, found.saved / path.name, Path(path))
-            else:
-                with Path(path).open("wb") as file:
-                    file.truncate(size)
-        write(new / RECORD, record)
-        if one.exists:  # it goes back to its own saved state
-            for made in new.iterdir():
-                made.replace(one.directory / made.name)
-        else:
-            new.rename(one.directory)
-        making.undo()
-    except OSError as error:
-        where = error.filename or one.directory
-        raise LabError(f"{where}: {error.strerror}; set XDG_DATA_HOME to another directory") from error
-
-
 def _start(found: _Start) -> Up:
     """Tried twice: emulated SVM makes QEMU abort now and then; the record says so."""
-    local = found.local
-    if os.geteuid() == 0:
-        found.segment = Segment(local, local.token[:6])
-        found.namespace = found.segment.add_end("peer", PEER_ADDRESS)
+    _make_peer(found)
     for attempt in range(1, ATTEMPTS + 1):
         try:
             up = _attempt(found, attempt)
             write(found.lab.up_file, up)
+            keep(found.lab, Record(found.size, found.software))
             return up
-        except (BootFailed, MachineLost) as failure:
+        except (BootFailed, MachineLost, CommandFailed) as failure:  # the last, too, where QEMU is gone
             words = str(failure) if found.lab.last_words() in str(failure) else f"{failure}\n{found.lab.last_words()}"
             if attempt == ATTEMPTS:
                 raise LabError(words) from failure
             found.warnings.append(f"came up at the second attempt: {'; '.join(words.splitlines()[:3])}")
     raise AssertionError("unreachable")
+
+
+def _make_peer(found: _Start) -> None:
+    """A network namespace outside; where we may not make one, as root in many a container, QEMU plays it."""
+    if os.geteuid() != 0:
+        return
+    local = found.local
+    try:
+        if not os.access(TUN, os.W_OK):
+            raise LabError(f"{TUN} cannot be opened")
+        segment = Segment(local, local.token[:6])
+        found.namespace = segment.add_end("peer", PEER_ADDRESS)
+        found.segment = segment
+    except (CommandFailed, LabError) as error:
+        reason = str(error).splitlines()[-1].strip()
+        found.warnings.append(
+            f"QEMU's user networking plays the peer, for this root may not make networks ({reason}): "
+            f"a container needs {TUN}, NET_ADMIN and SYS_ADMIN"
+        )
 
 
 def _spec(found: _Start, runtime: PurePosixPath) -> LabSpec:
@@ -282,8 +272,11 @@ def _attempt(found: _Start, number: int) -> Up:
     local, emit = found.local, found.emit
     runtime = local.scratch / f"lab-{number}"
     spec = _spec(found, runtime)
-    Path(runtime).mkdir(mode=0o700)
-    Path(spec.initrd).write_bytes(found.credentials.archive + found.image.initrd.read_bytes())
+    try:
+        Path(runtime).mkdir(mode=0o700)
+        Path(spec.initrd).write_bytes(found.credentials.archive + found.image.initrd.read_bytes())
+    except OSError as error:  # a full disk is told without a name
+        raise trouble(error, Path(runtime)) from error
     Path(spec.console).write_bytes(b"")
     with contextlib.ExitStack() as stack:
         console = Console(local, spec.console)
@@ -308,7 +301,7 @@ def _attempt(found: _Start, number: int) -> Up:
         ready = time.monotonic() - found.began
         found.verified.result()
         emit(Step(WHAT, f"ready after {ready:.1f} s; its devices settle"))
-        machine.run(*SETTLED, timeout=SETTLE_SECONDS)
+        _settle(found, machine)
         settled = time.monotonic() - found.began
         failed.pop_all()
     return Up(
@@ -326,6 +319,16 @@ def _attempt(found: _Start, number: int) -> Up:
         warnings=found.warnings,
         restored=spec.saved is not None,
     )
+
+
+def _settle(found: _Start, machine: SshMachine) -> None:
+    """One whose disks keep it busy for too long is left up all the same: only there can they be mended."""
+    if not machine.try_run(*SETTLED, timeout=SETTLE_SECONDS).ok:
+        last = machine.try_run("tail", "-n", "1", LOG).stdout.strip() or "nothing"
+        found.warnings.append(
+            f"lab {found.lab.name} is up, but its devices have not settled within {SETTLE_SECONDS:.0f} s; "
+            f"{LOG} there ends with: {last}"
+        )
 
 
 def _monitor(found: _Start, spec: LabSpec, process: Process, console: Console, stack: contextlib.ExitStack) -> int:

@@ -8,7 +8,7 @@ import secrets
 import subprocess
 import threading
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import PurePosixPath
@@ -51,6 +51,7 @@ class Guard:
     def __init__(self, path: str, argv: Sequence[str], *, pings: bool) -> None:
         """Start `argv`, which must run guard.py on the machine named `path`."""
         self.path = path
+        self.why_gone: Callable[[], str] = str  # as its machine has it
         self._lock = threading.Lock()
         # A session of its own: Ctrl-C and a closing terminal reach vmtax, and the guard through its input.
         try:
@@ -88,6 +89,8 @@ class Guard:
         except subprocess.TimeoutExpired:
             return MachineLost(f"{self.path}: the guard is gone: it closed its pipes")
         words = self._process.stderr.read().decode(errors="replace").strip().splitlines()
+        if code == SSH_FAILED and (reason := self.why_gone()):
+            return MachineLost(f"{self.path}: the connection is gone: {reason}")
         what = "the connection is gone" if code == SSH_FAILED else "the guard ended"
         cure = f"; {PYTHON_MISSING}" if code == NOT_FOUND else ""
         return MachineLost(f"{self.path}: {what}: {words[-1] if words else 'no reason given'}{cure}")
@@ -165,6 +168,7 @@ class GuardedMachine(Machine):
     def __init__(self, path: str) -> None:
         self.path = path
         self.token = secrets.token_hex(8)
+        self.why_gone: Callable[[], str] = str  # a reason for a line that is gone, where somebody knows one; or ""
         self._guard: Guard | None = None
         self._scratch: PurePosixPath | None = None
         self._lock = threading.RLock()
@@ -178,6 +182,7 @@ class GuardedMachine(Machine):
         with self._lock:
             if self._guard is None:
                 self._guard = self._start_guard()
+                self._guard.why_gone = lambda: self.why_gone()  # which may be known only later
             return self._guard
 
     @property

@@ -1,0 +1,61 @@
+"""What the QEMU of a lab says of it, over its socket: whether the lab stands still, and why."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+
+from vmtax.hypervisor.qmp import Qmp, QmpError, Socket
+from vmtax.lab.home import Lab, LabError, Up
+
+QMP_SECONDS = 10.0
+ASK_SECONDS = 3.0  # QEMU talks to one at a time, and to who saves the lab for seconds
+AGAIN_SECONDS = 1.0  # after going on, within which a write that had failed has failed again
+
+
+@contextlib.contextmanager
+def monitor(up: Up, patience: float = QMP_SECONDS) -> Iterator[Qmp]:
+    """Its QEMU, to be told something; raises QmpError where it does not listen."""
+    socket = Socket(up.qmp, 0.0)
+    try:
+        yield Qmp(socket, patience)
+    finally:
+        socket.close()
+
+
+def why_still(one: Lab, up: Up) -> str:
+    """Why it stands still, and the cure: what follows its name. Empty where it runs, or where QEMU does not tell."""
+    with contextlib.suppress(QmpError), monitor(up, ASK_SECONDS) as qmp:
+        return _why_still(one, qmp)
+    return ""
+
+
+def _why_still(one: Lab, qmp: Qmp) -> str:
+    status = qmp.execute("query-status")
+    if status["running"]:
+        return ""
+    going_on = f"vmtax lab start {one.name}"
+    if status["status"] != "io-error":
+        return f"stands still, QEMU says {status['status']}: where nobody saves it just now, {going_on} lets it go on"
+    full = any(entry.get("io-status") == "nospace" for entry in qmp.execute("query-block"))
+    what = "is full; make room" if full else "failed; mend it"
+    return f"stands still: what {one.directory} lies on {what}, then {going_on}; or vmtax lab cut {one.name}"
+
+
+def go_on(one: Lab, up: Up) -> bool:
+    """Let a lab go on that QEMU paused, as it does on a full disk of this machine; whether it had stood still.
+
+    Raises LabError where it stands still again at once.
+    """
+    with contextlib.suppress(QmpError), monitor(up) as qmp:
+        if qmp.execute("query-status")["running"]:
+            return False
+        qmp.execute("cont")
+        deadline = time.monotonic() + AGAIN_SECONDS
+        while time.monotonic() < deadline:
+            if why := _why_still(one, qmp):
+                raise LabError(f"lab {one.name} {why}")
+            time.sleep(0.05)
+        return True
+    return False
