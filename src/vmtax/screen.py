@@ -110,7 +110,8 @@ class State:
                 self.round, self.planned, self.left = number, planned, seconds_left
                 self.comparisons, self.told = comparisons, time.monotonic()
             case event.RunFinished(_, rounds, seconds, share):
-                return Text(f"{rounds} rounds in {format_duration(seconds)}, {share:.0%} of it inside workloads")
+                several = "round" if rounds == 1 else "rounds"
+                return Text(f"{rounds} {several} in {format_duration(seconds)}, {share:.0%} of it inside workloads")
         return None
 
     def draw(self) -> Group:

@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from types import SimpleNamespace
@@ -173,6 +174,18 @@ def test_a_damaged_record_is_told() -> None:
     (one.directory / "lab.json").write_text(json.dumps({"size": {}}))
     with pytest.raises(LabError, match=r"lab\.json: damaged .*; remove the lab: vmtax lab remove blue"):
         one.record()
+
+
+def test_labs_of_another_user_are_neither_none_nor_damaged(monkeypatch: pytest.MonkeyPatch) -> None:
+    def forbidden(path: Path) -> Iterator[Path]:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+    monkeypatch.setattr(Path, "iterdir", forbidden)
+    with pytest.raises(LabError, match="/labs: Permission denied; a lab is for the user alone who made it"):
+        labs()
+    monkeypatch.setattr(Path, "read_text", forbidden)
+    with pytest.raises(LabError, match=r"/lab\.json: Permission denied; a lab is for the user alone"):
+        lab("blue").record()
 
 
 def test_a_damaged_lab_is_not_in_the_way_of_others_and_can_be_removed(home: Path) -> None:

@@ -26,6 +26,9 @@ PANIC = re.compile(r"Kernel panic\b.*")
 RECORD = "lab.json"  # what makes a directory a lab, or a saved state
 
 
+NOT_YOURS = "a lab is for the user alone who made it: be that user, or set XDG_DATA_HOME to a directory of your own"
+
+
 class LabError(CannotDo):
     """A lab cannot be started, reached or ended; the text says why and what to do."""
 
@@ -187,8 +190,14 @@ def lab(name: str = "") -> Lab:
 
 
 def labs() -> list[Lab]:
-    """All that there are, by name."""
-    found = (path.parent.name for path in labs_directory().glob(f"*/{RECORD}"))
+    """All that there are, by name. Raises LabError where they may not be read."""
+    directory = labs_directory()
+    try:
+        found = [path.name for path in directory.iterdir() if (path / RECORD).exists()]
+    except FileNotFoundError:
+        found = []
+    except OSError as error:
+        raise LabError(f"{error.filename}: {error.strerror}; {NOT_YOURS}") from error
     # What has another name is being made, or removed.
     return [Lab(name) for name in sorted(found) if NAME.fullmatch(name)]
 
@@ -202,7 +211,9 @@ def read_record(directory: Path, name: str) -> Record:
         have = ", ".join(one.name for one in labs())
         hint = f"there are: {have}" if have else "there are none yet"
         raise NoSuchLab(f"there is no lab {name}; {hint}; make it: vmtax lab start {name}") from None
-    except (OSError, ValueError, ValidationError) as error:
+    except OSError as error:
+        raise LabError(f"{path}: {error.strerror}; {NOT_YOURS}") from error
+    except (ValueError, ValidationError) as error:
         first = str(error).partition("\n")[0]
         raise LabError(f"{path}: damaged ({first}); remove the lab: vmtax lab remove {name}") from error
 

@@ -22,7 +22,14 @@ TABLE_BYTES = 2 * MIB  # of a partition table, at both ends
 WHOLE = ("disk", "loop", "raid")  # how lsblk's types of what the kernel takes partitions of begin
 # The kernel's own word on whether anybody has it, or a part of it: lsblk knows nothing of an imported pool, or of the
 # second disk of a btrfs. The guard runs on the same Python.
-CLAIM = ("python3", "-c", "import os, sys; os.close(os.open(sys.argv[1], os.O_RDONLY | os.O_EXCL))")
+CLAIM = (
+    *("python3", "-c"),
+    """import os, sys
+try:
+    os.close(os.open(sys.argv[1], os.O_RDONLY | os.O_EXCL))
+except OSError as error:
+    sys.exit(error.strerror)""",
+)
 # What has it open, without having claimed it: QEMU claims no disk of its guests. Udev looks for a moment only.
 HOLDERS = (
     *("python3", "-c"),
