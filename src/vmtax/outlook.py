@@ -27,6 +27,7 @@ from vmtax.sides import both
 from vmtax.stats import MOST_ITERATIONS
 from vmtax.storage import Target
 from vmtax.storage.backing import Levels, directory_bytes, refuse_unused
+from vmtax.storage.ground import refuse_used
 from vmtax.units import format_duration, format_room
 from vmtax.workload.disk import Disk
 
@@ -62,7 +63,8 @@ def outlook(
     piloting = plan.iterations == "auto" and rounds_done < PILOT_ROUNDS
     earlier = earlier_seconds_per_round is not None  # seconds that were measured hold the pilot already
     more = pilot_seconds(plan, treatments) if piloting and not earlier else 0.0
-    rounds = max(0, fit_rounds(plan, per_round, more)[0] - rounds_done)
+    fitting, losses = fit_rounds(plan, per_round, more)
+    rounds = max(0, fitting - rounds_done)
     executions = _executions(plan, rounds, rounds_done)
     places = [(host, [t for t in treatments if other is None or not t.side])]
     if other is not None:
@@ -71,6 +73,7 @@ def outlook(
         Line("what", _what(plan, options, [treatment.name for treatment in compared], rounds_done)),
         Line("how long", _how_long(per_round * rounds + more, rounds, earlier=earlier, piloting=piloting)),
     ]
+    lines += [Line("budget", text) for text in losses]
     for machine, theirs in places:
         if other is not None:
             lines.append(Line("on", other.path if machine is other else plan.host))
@@ -137,6 +140,7 @@ def _writes(
     refuse_unused(host.path, wanted, options.target)
     if not prepared:
         return []
+    _refuse_used(host, options.target)
     workloads = plan.build_workloads()
     each_round = sum(
         workload.written_bytes(case)
@@ -160,6 +164,14 @@ def _writes(
     taken = _taken(plan, wanted, target)
     room = "" if taken in (0, prepared) else f", taking up to {format_room(taken)} of that directory at a time"
     return [Line("writes", f"{format_room(prepared)} to {where}{room}{more}; removed again"), *lost]
+
+
+def _refuse_used(host: Machine, target: Target) -> None:
+    """Before anybody is asked whether it may be erased."""
+    if target.devices and is_root(host):
+        host.scratch  # noqa: B018 (its guard begins, and with what an earlier run left on them)
+        for device in target.devices:
+            refuse_used(host, device, erase=device in target.erase)
 
 
 def _taken(plan: Plan, wanted: Sequence[Levels], target: Target) -> int:

@@ -97,12 +97,16 @@ def run_trial(
 
 
 def _with_cpu(trial: Trial, workload: Workload[Any]) -> Trial:
-    """The host's CPU time for each operation, where the workload counts operations."""
+    """The host's CPU time for each operation, where the workload counts operations: of the whole trial, the part that
+    its operations took of it. The rest is the tool's own start, which a short run would be charged with.
+    """
     operations = workload.operations(trial.case, trial.raw) if trial.status == "ok" else None
     metric = next((m for m in workload.reports(trial.case) if m.name.endswith(f".{CPU_PER_OPERATION}")), None)
     if not operations or metric is None or trial.disturbance is None or trial.disturbance.busy_seconds <= 0:
         return trial
-    cost = Measurement(metric, trial.disturbance.busy_seconds / operations)
+    wall, own = trial.disturbance.wall_seconds, workload.own_seconds(trial.case, trial.raw)
+    share = min(1.0, own / wall) if own and wall > 0 else 1.0
+    cost = Measurement(metric, trial.disturbance.busy_seconds * share / operations)
     return replace(trial, measurements=(*trial.measurements, cost))
 
 

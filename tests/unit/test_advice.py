@@ -113,7 +113,8 @@ def test_a_guest_without_mitigations_is_not_chosen_however_fast() -> None:
     assert found.choice and found.choice.treatment == f"{FAST} {AUTO}"
     assert found.runner_up and found.runner_up.treatment == f"{SLOW} {AUTO}"
     assert [option.treatment for option in found.options] == [f"{FAST} {AUTO}", f"{SLOW} {AUTO}"]
-    assert found.reasons[0] == "It is the fastest of 2 choices, by disk.randwrite-4k-qd1.iops."
+    assert found.reasons[:1] == ("It is disk.format=raw.",), "whatever its treatment is called"
+    assert found.reasons[1] == "It is the fastest of 2 choices, by disk.randwrite-4k-qd1.iops."
     assert found.refusals() == (
         ("measured under another condition than cpu.mitigations=auto", (f"{FAST} {OFF}", f"{SLOW} {OFF}")),
     )

@@ -31,6 +31,7 @@ def host(*, root: bool = True, available: int = 8 * GIB, cpu: str = "", cpuid: s
             ("cat", "/proc/meminfo"): f"MemTotal: 1 kB\nMemAvailable:   {available // 1024} kB\n",
             (*FINDMNT, "/var/tmp"): json.dumps({"filesystems": [MOUNT]}),
             (*LSBLK, "/dev/nvme0n1p2"): Reply(code=1),
+            ("mkdir", "-m", "700", "/tmp/vmtax"): "",
         }
     )
 
@@ -107,17 +108,27 @@ def test_what_is_taken_is_told_where_it_is_more_than_what_is_written() -> None:
     assert said(parse(text), host())["writes"].startswith(wanted)
 
 
-def test_what_is_used_up_and_what_is_lost_of_it_is_told_before_the_start() -> None:
+def test_what_is_used_up_and_what_is_lost_of_it_is_told_before_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
     text = (
         "name: x\nlayers: [vm]\nrounds: {min: 1, max: 1}\nfactors: {disk.volume: [lvm, raidz1-zvol],"
         " disk.filesystem: [none]}\nworkloads: [{disk: {size: 1GiB, seconds: 1, patterns: [randread-4k-qd1]}}]"
     )
     names = tuple(f"/dev/sd{letter}" for letter in "bcde")
     options = EnvironmentOptions(target=Target(devices=names, erase=frozenset({"/dev/sdc"})))
+    looked_at: dict[str, bool] = {}
+    monkeypatch.setattr("vmtax.outlook.refuse_used", lambda host, name, *, erase: looked_at.update({name: erase}))
     lines = outlook(parse(text), host(), options, earlier_seconds_per_round=None, builds_image=False)
     told = {line.what: line.text for line in lines}
+    assert looked_at == {name: name == "/dev/sdc" for name in names}, "nobody is asked about a disk in use"
     assert "GiB to /dev/sdb, /dev/sdc, /dev/sdd, /dev/sde (empty afterwards); to /var/tmp on" in told["writes"]
     assert told["erases"] == "what /dev/sdc holds"
+
+
+def test_a_budget_that_is_too_small_is_told_before_it_is_overdrawn() -> None:
+    text = "name: x\nlayers: [host]\nworkloads: [chess]\nbudget: 1m\nrounds: {min: 7, max: 7}"
+    told = said(parse(text), host(), earlier=100.0)
+    assert told["budget"].startswith("the budget of 1 m 00 s is too small and will be overdrawn: 7 rounds need")
+    assert "budget" not in said(parse(text), host(), earlier=1.0)
 
 
 def test_without_a_disk_nothing_is_written() -> None:
@@ -125,7 +136,8 @@ def test_without_a_disk_nothing_is_written() -> None:
 
 
 def test_both_hosts_are_told_and_both_sides_take_their_time() -> None:
-    plan, options = load("quick"), EnvironmentOptions(interleave_with="ssh://b")
+    plan = load("quick").model_copy(update={"budget": None})
+    options = EnvironmentOptions(interleave_with="ssh://b")
     other = host(root=False, available=4 * GIB)
     other.path = "ssh://b"
     lines = outlook(plan, host(), options, other=other, earlier_seconds_per_round=None, builds_image=False)

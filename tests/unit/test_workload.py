@@ -1,5 +1,6 @@
 """The parsers, on captured output of the real tools, and on garbage."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from vmtax.result import Disturbance, Trial
+from vmtax.trial import _with_cpu
 from vmtax.workload import WORKLOADS, BadOutput, Workload
 from vmtax.workload.disk import Disk, DiskParameters
 
@@ -149,3 +152,15 @@ def test_every_measurement_is_an_announced_metric(name: str) -> None:
 def test_a_disk_that_is_too_small_is_refused() -> None:
     with pytest.raises(ValueError, match="16MiB"):
         Disk(DiskParameters(size="1MiB"))
+
+
+def test_host_cpu_of_an_operation_is_that_of_its_own_time_not_of_the_tool_s_start() -> None:
+    """Two CPUs busy for 4 s, of which fio's operations took one: two CPU seconds are theirs."""
+    output = (GOLDEN / "randread-4k-qd1.json").read_text()
+    busy = Disturbance(4.004, 8.008, 0.0, None, None, None, None, None)
+    done = Trial(1, 1, "vm", "disk", "randread-4k-qd1", 1, "ok", 0.0, 4.0, raw=output, disturbance=busy)
+    (cost,) = _with_cpu(done, EVERY["disk"]).measurements
+    assert cost.metric.name == "disk.randread-4k-qd1.host_cpu_seconds"
+    assert cost.value == pytest.approx(2 * 1.001 / 18017)
+    slower = replace(done, disturbance=replace(busy, wall_seconds=0.5, busy_seconds=1.0))
+    assert _with_cpu(slower, EVERY["disk"]).measurements[0].value == pytest.approx(1.0 / 18017), "never more than all"

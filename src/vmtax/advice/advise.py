@@ -175,6 +175,8 @@ class _Stage:
         """`alike`: the fastest, what ties with it, what is not told apart from it; `worth`: those of them that cost the
         host no more than they are; `options`: all, fastest first.
         """
+        if len(options) > 1:
+            yield f"It is {', '.join(self.told_levels(choice.treatment))}."
         if self.needs:
             yield f"It meets what is needed: {', '.join(self.needs)}."
         others = [option for option in alike if option is not choice]
@@ -201,6 +203,14 @@ class _Stage:
         untried = [name for name in FEATURES if states.get(name, "not tried") == "not tried"]
         if states and untried:
             yield f"Not tried: {', '.join(untried)}."
+
+    def told_levels(self, name: str) -> Iterator[str]:
+        """What tells the treatment from the others, for its name may be no more than "vm": "disk.cache=none"."""
+        members = members_of(self.experiment)
+        levels = next(member.levels for member in members if member.name == name)
+        for factor in FACTORS:
+            if factor in SAID and factor in levels and len({member.levels.get(factor) for member in members}) > 1:
+                yield f"{factor}={levels[factor]}"
 
     def beside(self, choice: Option, others: Sequence[Option], best: Option) -> Iterator[str]:
         """What is as fast as the fastest: a tie is an interval within what does not matter, an estimate is none."""

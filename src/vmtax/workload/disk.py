@@ -123,7 +123,7 @@ class Disk(Workload[DiskParameters]):
         "fsync_p50_seconds": "half of the fsyncs took at most this long; told from 20 on",
         "fsync_p99_seconds": "99 of 100 fsyncs took at most this long; told from 1,000 on",
         "fsync_p999_seconds": "999 of 1,000 fsyncs took at most this long; told from 10,000 on",
-        "host_cpu_seconds": "time of the host's CPUs, whatever they did meanwhile, for each operation",
+        "host_cpu_seconds": "time of the host's CPUs, whatever they did while fio ran, for each operation",
         "rewrite_iops": "writes completed in a second when all of the disk is written for the second time",
         "of_rewrite": "rate of the first write, as a fraction of that of the second",
     }
