@@ -30,6 +30,7 @@ from vmtax.stats import Mean
 READ = ("disk.randread-4k-qd1.bytes_per_second", "disk.read-1m.bytes_per_second")  # 4 KiB random, sequential
 WRITE = ("disk.randwrite-4k-qd1.bytes_per_second", "disk.write-1m.bytes_per_second")
 ARTICLE = {"read": (READ,), "write": (WRITE,), "both": (READ, WRITE)}
+ENOUGH = 0.5  # share of a mix's weight below which its score is no answer
 DRAWS = 500  # sets of weights; a share of them is right to within 4 points
 
 Rounds = Mapping[int, float]  # round -> number

@@ -35,6 +35,7 @@ from vmtax.report.markdown import render_markdown
 from vmtax.report.terminal import _advised, render
 from vmtax.report.wish import GIVE_UPS, TITLE, Wish
 from vmtax.result import Experiment
+from vmtax.score import scores
 from vmtax.sessions.facts import changes
 from vmtax.storage.features import FEATURES
 from vmtax.store import Store
@@ -140,6 +141,10 @@ def test_speed_is_the_score_the_mix_or_the_first_primary_metric() -> None:
     assert told(scored).advice.by == "the storage score for reads and writes"
     found = told(scored, mix=MIXES["database"])
     assert found.metric == "score.database" and "--for database" in found.apply
+    made = scores(scored, MIXES["database"])
+    few = dataclasses.replace(made, found=tuple(dataclasses.replace(one, measured=0.33) for one in made.found))
+    poor = told(scored, mix=MIXES["database"], made=few)
+    assert "only 33 % was measured: too little to be an answer" in " ".join(poor.advice.reasons)
     own = asked(scored, "", "disk.randread-4k-qd32.iops=2,disk.rewrite-64k.iops=1")
     found = told(scored, mix=own)
     assert found.metric == "score.weights" and found.advice.by == "the storage score for the given weights"

@@ -20,8 +20,9 @@ from vmtax.report.spoken import spoken
 from vmtax.report.view import figures
 from vmtax.report.wish import Wish
 from vmtax.result import Experiment, Json, Metric, Treatment
-from vmtax.score import Score, Scores, scores
+from vmtax.score import ENOUGH, Score, Scores, scores
 from vmtax.storage.features import FEATURES, Feature, State
+from vmtax.units import format_percent
 
 if TYPE_CHECKING:
     from vmtax.advice.pareto import Numbers
@@ -232,7 +233,11 @@ def _speed(
     score = _score(made, wanted, members[0].layer)
     if score is not None:
         numbers = {(score.metric, name): rounds for name, rounds in score.numbers.items()}
-        return numbers, wanted, f"the storage score for {score_name(score)}"
+        called = f"the storage score for {score_name(score)}"
+        if score.measured < ENOUGH:
+            share = format_percent(score.measured)
+            called += f" (of whose weight only {share} was measured: too little to be an answer)"
+        return numbers, wanted, called
     if mix is not None:
         return {}, wanted, wanted
     measured = {metric.name: metric for metric, _ in boot_numbers(schedule.counted_in(experiment))}

@@ -10,7 +10,7 @@ from vmtax.mix import MIXES, Mix
 from vmtax.report import within as gains_of
 from vmtax.report.standing import Ranked, sides, standing, what_is_claimed
 from vmtax.result import Experiment
-from vmtax.score import ARTICLE, Score, Scores, Yardstick, scores
+from vmtax.score import ARTICLE, ENOUGH, Score, Scores, Yardstick, scores
 from vmtax.stats import Mean
 from vmtax.units import format_overhead, format_percent, format_value
 from vmtax.within import within
@@ -166,7 +166,7 @@ def _made_of(score: Score) -> Iterator[str]:
     reasons = {"for not measured": score.left_out, "for some boots had too few operations": score.untold}
     lacking = "; ".join(f"{why}: {', '.join(metrics)}" for why, metrics in reasons.items() if metrics)
     if lacking:
-        doubt = ": too little to be an answer" if score.measured < 0.5 else ""
+        doubt = ": too little to be an answer" if score.measured < ENOUGH else ""
         remains = f"{score.measured:.0%}".replace("%", " %")
         yield f"left out, {lacking}; {remains} of the weight remains{doubt}"
 
