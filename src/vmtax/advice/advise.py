@@ -14,14 +14,15 @@ from dataclasses import dataclass
 
 from vmtax import schedule
 from vmtax.advice.conditions import Conditions, conditions
-from vmtax.advice.constraints import Known, durability, found_features, loses_data, unmet
+from vmtax.advice.constraints import Known, durability, found_features
 from vmtax.advice.export import SAID, export
-from vmtax.advice.pareto import Costs, Distance, Numbers, Scale, mean_costs, pareto_set, scale
+from vmtax.advice.pareto import Distance, Numbers, Scale, mean_costs, pareto_set, scale
 from vmtax.advice.record import Advice, Against, Option, amount, named
+from vmtax.advice.sieve import having, incomplete, sieved, speed_of
 from vmtax.compare import boot_numbers
 from vmtax.emulation import emulated_treatments
-from vmtax.factor import FACTORS, GUESTS
-from vmtax.result import Experiment, Metric, Treatment
+from vmtax.factor import FACTORS, GUESTS, idle
+from vmtax.result import Experiment, Treatment
 from vmtax.stopping import Stopping
 from vmtax.storage.features import FEATURES, Feature
 from vmtax.units import format_percent
@@ -48,12 +49,12 @@ def advise(
     members = members_of(experiment)
     held = conditions(experiment.plan, members)
     choices = [t for t in members if t.name not in held.left_out]
-    speed, by = _speed(experiment, known, choices, metric)
+    speed, by = speed_of(experiment, known, choices, metric)
     by = called or by
     facts = found_features(experiment)
-    refused, left = _sieved(choices, facts, needs, accept_loss)
+    refused, left = sieved(choices, facts, needs, accept_loss)
     costs = mean_costs(known, speed, [t.name for t in left])
-    few = _incomplete(costs)
+    few = incomplete(costs)
     refused += [*few.items(), *((name, held.why) for name in held.left_out)]
     treatments = {t.name: t for t in left if t.name not in few}
     stage = _Stage(experiment, tuple(needs), accept_loss, by, tuple(refused), facts, held)
@@ -64,7 +65,7 @@ def advise(
     fast = scale({name: costs[name] for name in treatments}, Stopping.of(experiment.plan).alpha)
     if fast is None:
         return stage.nothing("no choice of this run is left; ask for less with --needs, or measure other choices.")
-    cpu_metrics = [m for m in _having(known, list(treatments)) if m.name.startswith("disk.") and m.name.endswith(CPU)]
+    cpu_metrics = [m for m in having(known, list(treatments)) if m.name.startswith("disk.") and m.name.endswith(CPU)]
     cheap = scale(mean_costs(known, cpu_metrics, list(treatments)), fast.alpha) if cpu_metrics else None
     return stage.settled(treatments, fast, cheap)
 
@@ -175,8 +176,8 @@ class _Stage:
         """`alike`: the fastest, what ties with it, what is not told apart from it; `worth`: those of them that cost the
         host no more than they are; `options`: all, fastest first.
         """
-        if len(options) > 1:
-            yield f"It is {', '.join(self.told_levels(choice.treatment))}."
+        if levels := ", ".join(self.told_levels(choice.treatment)):
+            yield f"It is {levels}."
         if self.needs:
             yield f"It meets what is needed: {', '.join(self.needs)}."
         others = [option for option in alike if option is not choice]
@@ -208,8 +209,9 @@ class _Stage:
         """What tells the treatment from the others, for its name may be no more than "vm": "disk.cache=none"."""
         members = members_of(self.experiment)
         levels = next(member.levels for member in members if member.name == name)
-        for factor in FACTORS:
-            if factor in SAID and factor in levels and len({member.levels.get(factor) for member in members}) > 1:
+        nothing = idle(levels)
+        for factor in (factor for factor in FACTORS if factor in SAID and factor in levels and factor not in nothing):
+            if len({member.levels.get(factor) for member in members}) > 1:
                 yield f"{factor}={levels[factor]}"
 
     def beside(self, choice: Option, others: Sequence[Option], best: Option) -> Iterator[str]:
@@ -269,70 +271,6 @@ def members_of(experiment: Experiment) -> list[Treatment]:
     """The guests of the outermost layer that the run has, on the plan's own side."""
     own = [t for t in experiment.treatments if t.repeats is None and not t.side]
     return next((found for layer in GUESTS if (found := [t for t in own if t.layer == layer])), [])
-
-
-def _having(numbers: Numbers, names: Sequence[str]) -> list[Metric]:
-    """The metrics that all of these have, in the order of the run."""
-    return [m for m in dict.fromkeys(m for m, _ in numbers) if all(numbers.get((m, name)) for name in names)]
-
-
-def _speed(
-    experiment: Experiment, numbers: Numbers, members: Sequence[Treatment], metric: str | None
-) -> tuple[list[Metric], str]:
-    """What speed is the mean of, and what that is called; [] where it was not measured."""
-    having = {m: sum(bool(numbers.get((m, t.name))) for t in members) for m in dict.fromkeys(m for m, _ in numbers)}
-    there = [m for m, count in having.items() if 2 * count > len(members)]  # what a few lack is their fault
-    if metric is not None:
-        return [m for m in there if m.name == metric], metric
-    primary = [m for m in there if m.name in experiment.plan.get("primary", ()) and m.name.startswith("disk.")]
-    if not primary:  # a plan about something else that measured the disk as well
-        primary = [m for m in there if m.name.startswith("disk.") and m.name.endswith(".iops")]
-    if len(primary) == 1:
-        return primary, primary[0].name
-    return primary, f"the mean of {len(primary)} disk metrics" if primary else "the disk's speed"
-
-
-def _sieved(
-    members: Sequence[Treatment], facts: Known, needs: Sequence[str], accept_loss: bool
-) -> tuple[list[tuple[str, str]], list[Treatment]]:
-    """(refused with the reason, left)."""
-    refused: list[tuple[str, str]] = []
-    left: list[Treatment] = []
-    for treatment in members:
-        found = facts.get(treatment.name, ())
-        loss = None if accept_loss else loses_data(found, treatment.levels)
-        reasons = [loss] if loss else list(unmet(found, treatment.levels, needs))
-        if reasons:
-            refused.append((treatment.name, "; ".join(reasons)))
-        else:
-            left.append(treatment)
-    return refused, left
-
-
-def _incomplete(costs: Costs) -> dict[str, str]:
-    """Who cannot be set against the others, and why; a pair is compared in its own rounds, whatever others lack."""
-    most = max((len(rounds) for rounds in costs.values()), default=0)
-    found = {
-        name: f"complete results in only {len(rounds)} of {most} rounds"
-        for name, rounds in costs.items()
-        if not rounds or len(rounds) * 2 < most
-    }
-    linked = _linked({name: set(rounds) for name, rounds in costs.items() if name not in found})
-    together = max(linked, key=len, default=set[str]())
-    apart = "no round has a result both of it and of any of the others"
-    return found | {name: apart for name in costs if name not in found and name not in together}
-
-
-def _linked(rounds: dict[str, set[int]]) -> Iterator[set[str]]:
-    """Groups within which rounds that two have in common lead from each to each, and from none to another group."""
-    left = dict(rounds)
-    while left:
-        name = next(iter(left))
-        group, reached = {name}, left.pop(name)
-        while near := {other for other in left if left[other] & reached}:
-            reached = reached.union(*(left.pop(other) for other in near))
-            group |= near
-        yield group
 
 
 def _has(found: Sequence[Feature], treatment: Treatment) -> Iterator[str]:
