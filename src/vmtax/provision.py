@@ -125,11 +125,13 @@ def _check_bounds(environment: Environment, treatments: Sequence[Treatment]) -> 
 
 def _working_set(environment: Environment, treatments: Sequence[Treatment]) -> list[str]:
     """A note that tells whether the host's page cache can hold all of a disk, where some treatment uses it."""
-    cached = [treatment for treatment in treatments if treatment.levels.get("disk.cache", "none") not in DIRECT]
+    # A nested guest's disk is cached by its carrier.
+    guests = [treatment for treatment in treatments if treatment.layer == "vm"]
+    cached = [treatment for treatment in guests if treatment.levels.get("disk.cache", "none") not in DIRECT]
     available = available_memory(environment.host)
     if not cached or available is None:
         return []
-    room = max(available - max(memory_bytes(environment.plan, treatment.layer) for treatment in cached), 0)
+    room = max(available - memory_bytes(environment.plan, "vm"), 0)
     modes = ", ".join(dict.fromkeys(treatment.levels["disk.cache"] for treatment in cached))
     below = environment.disk_size <= room
     text = f"Working set {'below' if below else 'above'} the host's page cache, where that is used (cache {modes}): "

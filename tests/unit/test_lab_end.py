@@ -116,7 +116,7 @@ def test_a_guard_that_is_lost_with_its_lab_gives_the_same_reason() -> None:
 
     for reason, words in (("", "no line"), ("lab blue is off", "lab blue is off")):
         machine = Gone("host")
-        machine.guard  # noqa: B018
+        machine.guard  # noqa: B018 (it begins when it is first asked for)
         machine.why_gone = lambda reason=reason: reason  # as of a lab, after its guard was started
         with pytest.raises(MachineLost, match=f"^host: the connection is gone: {words}$"):
             machine.check_guard()

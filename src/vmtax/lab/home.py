@@ -248,7 +248,7 @@ def _locked(one: Lab, path: Path, how: int) -> IO[str]:
     while True:
         try:
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            file = open(path, "a", opener=private)  # noqa: SIM115
+            file = open(path, "a", opener=private)  # noqa: SIM115 (open, it is the lock)
         except OSError as error:
             raise trouble(error, labs_directory()) from error
         try:

@@ -14,6 +14,7 @@ from vmtax.event import Event, Step
 from vmtax.hypervisor import Accelerator, BootFailed, Credentials, Qemu, choose, image_qemu
 from vmtax.hypervisor.accelerator import probe_spec
 from vmtax.hypervisor.boot import Console, Patience, died, wait_until_ready
+from vmtax.hypervisor.credentials import KEY, KNOWN_HOSTS
 from vmtax.hypervisor.qmp import Qmp, QmpError, Socket
 from vmtax.image import build, cache, zfs
 from vmtax.image.cache import Image
@@ -56,7 +57,6 @@ FORGET = ("sh", "-c", '! grep -qF "$1" "$2" 2> /dev/null || rm "$2"', "sh")
 COME_TO = ("sh", "-c", 'date -u -s "$1" && hostname "$2"', "sh")
 LOG = "/run/vmtax/lab.log"  # of how a lab's devices settle, in the lab
 TUN = "/dev/net/tun"
-KEYS = ("key", "known-hosts")  # of a saved state, as Credentials stores them
 SETTLED = ("sh", "-c", "until test -e /run/vmtax/settled; do sleep 0.1; done")
 
 
@@ -166,7 +166,7 @@ def _saved_record(source: Lab) -> Record:
     record = read_record(source.saved, source.name)
     needed = [
         *disk_files(PurePosixPath(source.saved), record.size),
-        *(source.saved / name for name in ("state", *KEYS)),
+        *(source.saved / name for name in ("state", KEY, KNOWN_HOSTS)),
     ]
     missing = [path.name for path in needed if not Path(path).is_file()]
     if missing:

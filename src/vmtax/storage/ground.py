@@ -48,7 +48,7 @@ for attempt in range(10):
         break
     time.sleep(0.2)
 for link in sorted({path.rpartition("/fd/")[0] + "/exe" for path in paths}):
-    print(os.path.basename(os.readlink(link)), link.split("/")[2])""",
+    print(os.path.basename(os.path.realpath(link)), link.split("/")[2])""",
 )
 
 # Signatures of what is a part of something larger, also while that is not active, and how it is taken out of it. The
