@@ -10,7 +10,7 @@ PACKAGES := python3-venv qemu-system-x86 bubblewrap openssh-client iproute2 e2fs
 	mmdebstrap erofs-utils debian-archive-keyring
 TEST_PACKAGES := openssh-server chromium cpio libvirt0 libxml2-utils fdisk xfsprogs btrfs-progs
 
-.PHONY: help setup setup-test run test check lint bench prove prove-lab prove-live torture reference clean
+.PHONY: help setup setup-test run test check lint bench prove prove-lab prove-live torture hostile reference clean
 
 help: ## list what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 19
@@ -60,6 +60,9 @@ reference: $(STAMP) ## write docs/reference and the man page anew from the code
 
 prove-lab: setup ## show that labs come up and keep what was flushed: 20 starts, 20 power cuts; a quarter of an hour
 	@$(BIN)/python -m tools.prove_lab
+
+hostile: setup ## try bad input of every kind: plans, options, files, hosts; prints tried and failed; some minutes
+	@$(BIN)/python -m tools.hostile $(HOSTILE)
 
 torture: setup ## kill runs at 1100 random points; prints what was lost or left: 0 and 0; about an hour
 	@$(BIN)/vmtax image build

@@ -1,0 +1,190 @@
+"""A case, and the command run in a child process whose time, memory and output are watched."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import os
+import pkgutil
+import re
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+import vmtax
+
+CPU_SECONDS = 2.0  # no command may use more, whatever it is given
+MEMORY_BYTES = 500 * 10**6
+PATIENCE = 60.0  # seconds of wall time after which a command counts as hanging
+MOST_LINES = 25  # of an error
+CODES = (0, 1, 2)
+# Terminals act on these; a tab and a newline are text.
+ESCAPES = re.compile(rb"[\x00-\x08\x0b-\x1f\x7f]|\xc2[\x80-\x9f]")
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One thing that is tried."""
+
+    name: str  # enough to try it again: the arguments, the plan, the change that was made
+    complaints: Callable[[], Iterable[str]]  # tries it; yields nothing if vmtax does what it must
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a command did."""
+
+    code: int | None  # None: it did not end within PATIENCE; negative: the signal that ended it
+    stdout: bytes
+    stderr: bytes
+    cpu_seconds: float
+    peak_bytes: int
+
+    @property
+    def error(self) -> str:
+        return self.stderr.decode(errors="replace")
+
+
+def environment(home: Path) -> dict[str, str]:
+    """Of a command whose files all lie in `home`."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("XDG_", "VMTAX_"))}
+    return {**kept, "HOME": str(home)}
+
+
+def forked(
+    *argv: str, home: Path, cwd: Path | None = None, changes: Mapping[str, str] | None = None, stdin: bytes = b""
+) -> Result:
+    """`vmtax ARGV` in a fork of this process, which has imported everything: thousands of cases take minutes.
+
+    Its own time and memory are counted; `changes` are made to its environment. What depends on how Python itself
+    starts (locale, closed descriptors, limits) needs `started` instead.
+    """
+    _import_all()
+
+    def child() -> NoReturn:
+        os.chdir(cwd or home)
+        os.environ.clear()
+        os.environ.update(environment(home), **(changes or {}))
+        _main(argv)
+
+    return _watched(child, stdin)
+
+
+def started(
+    *argv: str,
+    home: Path,
+    cwd: Path | None = None,
+    changes: Mapping[str, str | None] | None = None,
+    stdin: bytes = b"",
+    before: Callable[[], None] = lambda: None,
+) -> Result:
+    """`python -m vmtax ARGV` anew, in an environment with these changes (None removes); `before` runs in the child."""
+
+    def child() -> NoReturn:
+        os.chdir(cwd or home)
+        variables = {**environment(home), **(changes or {})}
+        before()
+        words = [sys.executable, "-m", "vmtax", *argv]
+        os.execve(words[0], words, {name: value for name, value in variables.items() if value is not None})
+
+    return _watched(child, stdin)
+
+
+def complaints(
+    result: Result, codes: Sequence[int] = CODES, *, cpu_seconds: float = CPU_SECONDS, escapes: bool = True
+) -> Iterable[str]:
+    """What is wrong with how any command ended: these rules hold for all input."""
+    if result.code is None:
+        yield f"did not end within {PATIENCE:.0f} s"
+    elif result.code not in codes:
+        yield f"exit code {result.code}, not one of {codes}: {result.error[-300:]!r}"
+    text = result.stdout + result.stderr
+    if b"Traceback (most recent call last)" in text:
+        yield f"traceback: {result.error[-500:]!r}"
+    if result.code in (1, 2) and not result.stderr and b'"error"' not in result.stdout:
+        yield "failed without a word"
+    if result.cpu_seconds > cpu_seconds:
+        yield f"{result.cpu_seconds:.1f} s of CPU, more than {cpu_seconds:.0f}"
+    if result.peak_bytes > MEMORY_BYTES:
+        yield f"{result.peak_bytes / 1e6:.0f} MB of memory"
+    if (lines := result.stderr.count(b"\n")) > MOST_LINES:
+        yield f"an error of {lines} lines"
+    if escapes and (found := ESCAPES.search(text)):
+        yield f"control character {found[0]!r} in the output"
+
+
+def _watched(child: Callable[[], NoReturn], stdin: bytes) -> Result:
+    with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        given.write(stdin)
+        given.seek(0)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        pid = os.fork()
+        if pid == 0:
+            try:
+                os.setsid()
+                for number, file in enumerate((given, out, err)):
+                    os.dup2(file.fileno(), number)
+                child()
+            except BaseException:
+                traceback.print_exc()
+                sys.stderr.flush()
+            finally:
+                os._exit(70)
+        code, cpu, peak = _wait(pid)
+        for file in (out, err):
+            file.seek(0)
+        return Result(code, out.read(), err.read(), cpu, peak)
+
+
+def _wait(pid: int) -> tuple[int | None, float, int]:
+    """(exit code, CPU seconds, peak bytes) of that child and what it waited for."""
+    deadline = time.monotonic() + PATIENCE
+    ended = False
+    while not ended and time.monotonic() < deadline:
+        got, status, usage = os.wait4(pid, os.WNOHANG)
+        if got:
+            return os.waitstatus_to_exitcode(status), usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024
+        time.sleep(0.002)
+    os.killpg(pid, signal.SIGKILL)
+    _, _, usage = os.wait4(pid, 0)
+    return None, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024
+
+
+def _main(argv: Sequence[str]) -> NoReturn:
+    from vmtax.cli import main
+
+    sys.argv = ["vmtax", *argv]
+    sys.stdin = os.fdopen(0, closefd=False)
+    sys.stdout = os.fdopen(1, "w", closefd=False)
+    sys.stderr = os.fdopen(2, "w", closefd=False)
+    code: object = 0
+    try:
+        main()
+    except SystemExit as end:
+        code = end.code
+    except KeyboardInterrupt:
+        code = 130
+    except BaseException:
+        traceback.print_exc()
+        code = 1
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    finally:
+        os._exit(code if isinstance(code, int) else int(code is not None))
+
+
+@functools.cache
+def _import_all() -> None:
+    for module in pkgutil.walk_packages(vmtax.__path__, "vmtax."):
+        if not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
+    for late in ("statsmodels.api", "plotly.offline", "pyarrow.parquet", "rich.live", "jinja2"):
+        importlib.import_module(late)
