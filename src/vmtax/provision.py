@@ -49,7 +49,7 @@ def _open_network(environment: Environment) -> None:
 def _open_disks(environment: Environment, emit: Callable[[Event], None]) -> None:
     host, plan, target = environment.host, environment.plan, environment.target
     size = environment.disk_size
-    ours = target.directory / f"vmtax-{environment.local.token}-disk"
+    ours = target.directory / environment.local.fresh_name("disk")
     host.remove_later(ours)
     host.run("mkdir", "-m", "700", str(ours), remedy="name another directory with --disk-dir")
     treatments = _that_can_be(environment, target, plan.treatments()[0])

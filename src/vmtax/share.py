@@ -14,7 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from vmtax.exits import CannotDo
 from vmtax.machine.local import LocalMachine
-from vmtax.places import private
+from vmtax.outfile import refuse_no_file, replacing
 from vmtax.plan import PlanError, from_data
 from vmtax.result import LAYERS, Experiment
 from vmtax.store import Store
@@ -35,21 +35,16 @@ def export(store: Store, run: str, target: Path | None) -> Path:
     experiment = store.load(run, with_raw=True)
     answer = {"schema": SCHEMA, "kind": KIND, "data": dataclasses.asdict(experiment)}
     file = target or Path(f"vmtax-{experiment.id}.run.gz")
-    if file.exists() and not file.is_file():
-        raise ShareError(f"{file}: is no regular file; name another with --output")
-    file = file.resolve()  # a link stays one
     keeper = LocalMachine()  # so that a half-written file is removed even after SIGKILL
-    temporary = file.absolute().with_name(f".{file.name}.{keeper.token}")
     try:
-        keeper.remove_later(PurePosixPath(temporary))
-        with open(temporary, "wb", opener=private) as stream:
+        refuse_no_file(file)
+        with replacing(file, mode=0o600, before=lambda new: keeper.remove_later(PurePosixPath(new))) as stream:
             stream.write(gzip.compress(json.dumps(answer, allow_nan=False).encode(), mtime=0))
-        temporary.replace(file)
+        return file.resolve()
     except OSError as error:
         raise ShareError(f"{file}: {error.strerror}; name another file with --output") from error
     finally:
         keeper.close()
-    return file
 
 
 def import_(store: Store, source: Path) -> Experiment:

@@ -48,7 +48,7 @@ LEVELS = (
     {"machine"},
     {"event"},
     {"result"},
-    {"pace", "stats", "units", "places", "exits"},
+    {"pace", "stats", "units", "places", "search_path", "outfile", "exits"},
 )
 LEVEL = {name: number for number, names in enumerate(LEVELS) for name in names}
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import os
 import signal
 import sys
 from typing import NoReturn
 
+from vmtax import search_path
+
 # In the order in which --help lists them.
 from vmtax.cli import calibrate, compare, host, images, lab, plans, results, run  # noqa: F401
-from vmtax.cli.app import app, fail
+from vmtax.cli.app import app, fail, warn
 from vmtax.exits import FAILED as CANNOT
 from vmtax.exits import BadInput, CannotDo
 
@@ -23,6 +26,10 @@ def main() -> None:
     for number in ENDING:
         if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup, which means it
             signal.signal(number, _interrupted)
+    left_out = search_path.make_safe(os.environ)
+    if "_VMTAX_COMPLETE" not in os.environ:
+        for line in left_out:
+            warn(line)
     try:
         app(prog_name="vmtax")
     except (BadInput, CannotDo) as error:

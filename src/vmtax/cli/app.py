@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,6 +12,7 @@ from typer.core import TyperGroup
 
 from vmtax import __version__
 from vmtax.exits import DONE, BadInput, CannotDo
+from vmtax.outfile import replacing
 from vmtax.report.formats import FORMATS
 from vmtax.units import printable
 
@@ -169,16 +169,8 @@ def agree(yes: bool, question: str = "Begin? [Y/n]") -> None:
 def write_file(file: Path, data: bytes) -> None:
     """Replaced in one step: an earlier report is lost to no full disk. Raises BadUse."""
     try:
-        if file.exists() and not file.is_file():  # a pipe, a terminal
-            file.write_bytes(data)
-            return
-        target = file.resolve()  # a link stays one
-        temporary = target.with_name(f".{target.name}.{os.getpid()}")
-        try:
-            temporary.write_bytes(data)
-            temporary.replace(target)
-        finally:
-            temporary.unlink(missing_ok=True)
+        with replacing(file) as stream:
+            stream.write(data)
     except OSError as error:
         raise BadUse(f"{file}: {error.strerror}; name another file with --output") from error
 

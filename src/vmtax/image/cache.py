@@ -18,7 +18,7 @@ from pydantic import TypeAdapter
 from vmtax.exits import CannotDo
 from vmtax.image import recipe
 from vmtax.machine.local import LocalMachine
-from vmtax.places import cache_home
+from vmtax.places import cache_home, make_private
 
 INFO = "image.json"
 INCOMING = ".incoming-"  # begins the name of a directory that is being copied here
@@ -81,7 +81,7 @@ class Shelf:
     def locked(self) -> Iterator[None]:
         """Held alone: a second build waits for the first and then finds what that made."""
         try:
-            self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+            make_private(self.directory)
             lock = (self.directory / ".lock").open("a")
         except OSError as error:
             cure = "set XDG_CACHE_HOME to a directory you can write"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -11,6 +12,7 @@ from vmtax.image import cache
 from vmtax.image.cache import Image, ImageError
 from vmtax.machine import Machine, Reader
 from vmtax.machine.local import LocalMachine
+from vmtax.outfile import replacing
 
 MEMBERS = (cache.INFO, *cache.FILES, "tree")
 # Constant text: the far user's home is known to the far shell only.
@@ -38,14 +40,14 @@ def export(image: Image, target: Path) -> None:
     if (target.exists() and not target.is_file()) or not target.parent.is_dir():
         what = "is no regular file" if target.exists() else "its directory does not exist"
         raise ImageError(f"{target}: {what}; name a file, such as image.tar.zst")
-    target = target.resolve()  # a link stays one
     cache.verify(image)
     keeper = LocalMachine()
     try:
-        temporary = target.absolute().with_name(f".{target.name}.{keeper.token}")
-        keeper.remove_later(PurePosixPath(temporary))
-        _tar(keeper, target, "-cf", str(temporary), "-C", str(image.directory), "--sort=name", *MEMBERS)
-        temporary.replace(target)
+        with replacing(target, before=lambda new: keeper.remove_later(PurePosixPath(new))) as stream:
+            opened = f"/proc/{os.getpid()}/fd/{stream.fileno()}"  # whatever becomes of its name meanwhile
+            _tar(keeper, target, "-cf", opened, "-C", str(image.directory), "--sort=name", *MEMBERS)
+    except OSError as error:
+        raise ImageError(f"{target}: {error.strerror}; name another file") from error
     finally:
         keeper.close()
 

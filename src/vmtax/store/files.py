@@ -1,4 +1,4 @@
-"""Private directories, and raw outputs: one compressed file per trial, on the disk when `write` returns."""
+"""Raw outputs: one compressed file per trial, on the disk when `write` returns."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
-from vmtax.places import private
+from vmtax.places import make_private, private, sync_directory
 from vmtax.store.failure import StoreError
 
 
@@ -64,21 +64,3 @@ def create_private(path: Path) -> None:
         return
     os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
     sync_directory(path.parent)
-
-
-def make_private(directory: Path) -> None:
-    """Creates what is missing with mode 0700, durably; what exists keeps its mode."""
-    if directory.is_dir():
-        return
-    make_private(directory.parent)
-    directory.mkdir(mode=0o700, exist_ok=True)
-    sync_directory(directory.parent)
-
-
-def sync_directory(directory: Path) -> None:
-    """A new file survives a power cut only when its directory's entry does too."""
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
