@@ -26,7 +26,7 @@ from vmtax.plan_yaml import Document, read
 from vmtax.result import LAYERS, Treatment
 from vmtax.schedule import PILOT_ITERATIONS, PILOT_ROUNDS
 from vmtax.stopping import Stopping
-from vmtax.treatment import Space, repeat, treatments
+from vmtax.treatment import Expansion, Space, expand, repeat
 from vmtax.units import parse_bytes, parse_duration, parse_percent
 
 if TYPE_CHECKING:
@@ -208,9 +208,14 @@ class Plan(_Model):
         """What its factors, design and combinations say."""
         return rules.space(self.factors, self.design, self.combinations)
 
+    def expansion(self) -> Expansion:
+        """What its factors come to on its layers."""
+        return expand(self.layers, self.space, self.exclude)
+
     def treatments(self) -> tuple[list[Treatment], list[str]]:
         """What is compared, and one line for each combination left out."""
-        return treatments(self.layers, self.space, self.exclude)
+        found = self.expansion()
+        return list(found.kept), list(found.left_out)
 
     def entries(self, without: Collection[str] = ()) -> list[Treatment]:
         """What enters each round: what is compared, and one guest treatment once more, the A/A.
@@ -268,6 +273,9 @@ class Plan(_Model):
     def _legal_combinations(cls, entries: tuple[Combination, ...], info: ValidationInfo) -> tuple[Combination, ...]:
         found = [(entry.name, entry.levels) for entry in entries]
         raise_problems(rules.combination_problems(found, info.data.get("factors", {})))
+        if {"layers", "factors", "design"} <= info.data.keys():
+            space = rules.space(info.data["factors"], info.data["design"], entries)
+            raise_problems(rules.too_many(info.data["layers"], space))
         return entries
 
     @field_validator("exclude")

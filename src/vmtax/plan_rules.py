@@ -12,14 +12,14 @@ from vmtax.factor import FACTORS
 from vmtax.lab.spec import NAME as LAB_NAME
 from vmtax.plan_error import Place, Problem, problems_of, show, unknown
 from vmtax.result import LAYERS
-from vmtax.treatment import Combination, Design, Space, treatments
+from vmtax.treatment import Combination, Design, Space, expand
 
 if TYPE_CHECKING:
     from vmtax.workload.base import Workload
 
 FROM_YAML = {"from": "yaml"}  # validation context: a person wrote it, so a bare number may lack its unit
 
-_LONGEST_QUANTITY = 100  # characters
+MOST_CONFIGURATIONS = 10_000  # of a plan: years of work, and more than a second's thought
 _LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/+-]{0,39}")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 # Neither part may begin with "-": ssh would read it as an option.
@@ -45,7 +45,7 @@ def quantity(parse: Callable[[str], float | None], example: str, bare: bool = Fa
     def convert(value: object, info: ValidationInfo) -> object:
         if value is None and parse("none") is None:
             return None
-        if isinstance(value, str) and len(value) < _LONGEST_QUANTITY:
+        if isinstance(value, str):
             return parse(value)
         number = isinstance(value, int | float) and not isinstance(value, bool)
         if not number or (info.context == FROM_YAML and not bare):
@@ -130,7 +130,8 @@ def choice(entry: object) -> object:
 
 def repeated(at: Place, names: Sequence[str]) -> list[Problem]:
     """Names that stand in a list twice."""
-    return [((*at, i), f"{show(name)} is given twice") for i, name in enumerate(names) if name in names[:i]]
+    first = {name: i for i, name in reversed(list(enumerate(names)))}
+    return [((*at, i), f"{show(name)} is given twice") for i, name in enumerate(names) if first[name] < i]
 
 
 def factor_problems(factors: Mapping[str, Sequence[str]], layers: Sequence[str]) -> list[Problem]:
@@ -185,12 +186,14 @@ def combination_problems(
 ) -> list[Problem]:
     """Empty entries, unknown factors and levels, names given twice, factors that stand in `factors` too."""
     problems: list[Problem] = []
+    names: set[str | None] = set()
     for number, (name, levels) in enumerate(entries):
         at: Place = ("combinations", number)
         if not levels:
             problems.append((at, "names no level: say what it is, such as {disk.volume: lvm, disk.filesystem: none}"))
-        if name is not None and name in [earlier for earlier, _ in entries[:number]]:
+        if name is not None and name in names:
             problems.append(((*at, "name"), f"{show(name)} is given twice"))
+        names.add(name)
         for factor, wanted in levels.items():
             here: Place = (*at, factor)
             if factor not in FACTORS:
@@ -219,11 +222,28 @@ def exclude_problems(entries: Sequence[Mapping[str, Sequence[str]]]) -> list[Pro
     return problems
 
 
+def too_many(layers: Sequence[str], space: Space) -> list[Problem]:
+    """Says so when the plan has more configurations than can be planned; computed, for they cannot be enumerated."""
+    count = space.count() * len(layers)
+    if count <= MOST_CONFIGURATIONS:
+        return []
+    at: Place = ("combinations",) if space.combinations else ("factors",)
+    cures = ["fewer levels", "fewer entries" if space.combinations else "a list of `combinations`"]
+    if space.design == "full":
+        cures.insert(0, "`design: one-at-a-time`")
+    message = (
+        f"{space.count():,} combinations of levels on {len(layers)} layer{'' if len(layers) == 1 else 's'} make"
+        f" {count:,} configurations before exclusions, at most {MOST_CONFIGURATIONS:,} are possible:"
+        f" use {', '.join(cures[:-1])} or {cures[-1]}"
+    )
+    return [(at, message)]
+
+
 def nothing_left(layers: Sequence[str], space: Space, entries: Sequence[Mapping[str, Sequence[str]]]) -> list[Problem]:
     """Says so when every combination is illegal or excluded."""
-    kept, left_out = treatments(layers, space, entries)
+    found = expand(layers, space, entries)
     at: Place = ("exclude",) if entries else ("combinations",) if space.combinations else ("factors",)
-    return [] if kept else [(at, f"no treatment is left to measure: {'; '.join(left_out[:3])}")]
+    return [] if found.kept else [(at, f"no treatment is left to measure: {'; '.join(found.left_out[:3])}")]
 
 
 def workload_problems(choices: Sequence[tuple[str, Mapping[str, Any]]], layers: Sequence[str]) -> list[Problem]:

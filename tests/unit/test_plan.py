@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -231,6 +232,20 @@ def test_values_out_of_range_say_what_is_right(spin: None, key: str, value: str,
     found = problems("\n".join(f"{name}: {text}" for name, text in fields.items()))
     assert len(found) == 1
     assert found[0].split(": ", 1)[1].startswith(line)
+
+
+def test_a_plan_of_more_configurations_than_can_be_planned_is_refused_with_its_count(spin: None) -> None:
+    every = "{" + ", ".join(f"{name}: [{', '.join(factor.levels)}]" for name, factor in FACTORS.items()) + "}"
+    started = time.process_time()
+    assert problems(f"name: a\nlayers: [host, vm]\nworkloads: [spin]\nfactors: {every}") == [
+        "p.yaml:4:1: factors: 68,584,320,000 combinations of levels on 2 layers make 137,168,640,000 configurations"
+        " before exclusions, at most 10,000 are possible: use `design: one-at-a-time`, fewer levels or a list of"
+        " `combinations`"
+    ]
+    assert time.process_time() - started < 1
+    plan = parse(f"name: a\nlayers: [host, vm]\nworkloads: [spin]\ndesign: one-at-a-time\nfactors: {every}")
+    assert len(plan.treatments()[0]) == 31
+    assert len(check(plan)) < 50
 
 
 def test_parts_that_mean_nothing_for_the_layers_are_refused(spin: None) -> None:
