@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from importlib import resources
-from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import (
@@ -21,7 +20,8 @@ from pydantic import (
 
 from vmtax import plan_rules as rules
 from vmtax import stats
-from vmtax.plan_error import PlanError, problems_of, raise_problems, unknown
+from vmtax.plan_error import PlanError, problems_of, raise_problems
+from vmtax.plan_file import builtin_plans, describe, plan_text
 from vmtax.plan_yaml import Document, read
 from vmtax.result import LAYERS, Treatment
 from vmtax.schedule import PILOT_ITERATIONS, PILOT_ROUNDS
@@ -47,7 +47,6 @@ __all__ = [
 ]
 
 _MIB = 2**20
-_LARGEST_FILE = 64 * 1024  # bytes; the longest sensible plan is a tenth of that
 _PRECISION = 0.02  # where the plan asks for nothing else
 
 
@@ -145,7 +144,9 @@ class Plan(_Model):
         "local", description="where to measure: `local`, `ssh://[user@]host[:port]` or `lab[:NAME]`"
     )
     guest: Guest = Field(Guest(), description="the size of a guest; the host layer gets as many CPUs")
-    layers: tuple[Layer, ...] = Field(LAYERS, min_length=1, description="what is compared: `host`, `vm`, `nested`")
+    layers: tuple[Layer, ...] = Field(
+        LAYERS, min_length=1, max_length=len(LAYERS), description="what is compared: `host`, `vm`, `nested`"
+    )
     factors: Annotated[dict[str, Levels], BeforeValidator(rules.level_lists)] = Field(
         {}, validate_default=True, description="factor: list of levels, the first one the baseline; see below"
     )
@@ -166,10 +167,13 @@ class Plan(_Model):
         description="what to leave out, such as `{disk.cache: unsafe, layers: nested}`",
     )
     workloads: tuple[Annotated[Choice, BeforeValidator(rules.choice)], ...] = Field(
-        min_length=1, description="what is run: a name, or `name: {parameter: value}`; see below"
+        min_length=1, max_length=100, description="what is run: a name, or `name: {parameter: value}`; see below"
     )
     primary: tuple[Name, ...] = Field(
-        (), validate_default=True, description="metrics that stopping is about; by default each workload's first"
+        (),
+        validate_default=True,
+        max_length=1000,
+        description="metrics that stopping is about; by default each workload's first",
     )
     decide: Decide | None = Field(None, description="a question; the run may end when it is settled")
     only_primary: bool = Field(
@@ -311,14 +315,17 @@ def parse(text: str, source: str = "plan") -> Plan:
     return _validated(read(text, source), rules.FROM_YAML)
 
 
-def from_data(data: Mapping[str, Any], source: str = "plan") -> Plan:
-    """A plan from plain data: what `plan.model_dump(mode="json")` gave, or that with fields replaced. PlanError."""
-    return _validated(Document(source, dict(data)), {})
+def from_data(data: Mapping[str, Any], source: str = "plan", options: Mapping[str, str] = MappingProxyType({})) -> Plan:
+    """A plan from plain data: what `plan.model_dump(mode="json")` gave, or that with fields replaced. PlanError.
+
+    options: of each field that the command line replaced, the option that it says so with: that is what messages name
+    """
+    return _validated(Document(source, dict(data), options=options), {})
 
 
 def load(name_or_path: str) -> Plan:
     """A built-in plan by its name, or a YAML file by its path. PlanError when there is none or it is wrong."""
-    text, source = _text(name_or_path)
+    text, source = plan_text(name_or_path)
     return parse(text, source)
 
 
@@ -343,43 +350,8 @@ def as_written(plan: Plan) -> dict[str, Any]:
     return data
 
 
-def describe(name_or_path: str) -> str:
-    """The question a plan answers: its first comment line."""
-    text, _ = _text(name_or_path)
-    return next((line.lstrip("# ").rstrip() for line in text.splitlines() if line.startswith("#")), "")
-
-
-def builtin_plans() -> list[str]:
-    """The names of the plans that come with vmtax."""
-    files = resources.files("vmtax").joinpath("plans").iterdir()
-    return sorted(file.name.removesuffix(".yaml") for file in files if file.name.endswith(".yaml"))
-
-
 def _validated(document: Document, context: dict[str, str]) -> Plan:
     try:
         return Plan.model_validate(document.data, context=context)
     except ValidationError as error:
         raise PlanError(document.lines(problems_of(error, Plan))) from None
-
-
-def _text(name_or_path: str) -> tuple[str, str]:
-    """The text of a plan and what to call it in messages."""
-    if name_or_path in builtin_plans():
-        file = resources.files("vmtax").joinpath("plans", f"{name_or_path}.yaml")
-        return file.read_text(encoding="utf-8"), file.name
-    path = Path(name_or_path)
-    if "/" not in name_or_path and path.suffix not in (".yaml", ".yml") and not path.is_file():
-        raise PlanError([f"{unknown('plan', name_or_path, builtin_plans())}; or give the path of a YAML file"])
-    try:
-        with path.open("rb") as stream:
-            raw = stream.read(_LARGEST_FILE + 1)
-    except (OSError, ValueError) as error:  # ValueError: a zero byte in the path
-        why = error.strerror if isinstance(error, OSError) else error
-        raise PlanError([f"{name_or_path}: cannot be read: {why}"]) from None
-    if len(raw) > _LARGEST_FILE:
-        raise PlanError([f"{name_or_path}: larger than 64 KiB, so it is not a plan"])
-    try:
-        return raw.decode("utf-8-sig"), name_or_path
-    except UnicodeDecodeError as error:
-        line = raw.count(b"\n", 0, error.start) + 1
-        raise PlanError([f"{name_or_path}:{line}: not UTF-8 text"]) from None

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 FROM_YAML = {"from": "yaml"}  # validation context: a person wrote it, so a bare number may lack its unit
 
 MOST_CONFIGURATIONS = 10_000  # of a plan: years of work, and more than a second's thought
+_LONGEST_HOST = 300  # characters: a name of the DNS has 253
 _LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/+-]{0,39}")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 # Neither part may begin with "-": ssh would read it as an option.
@@ -101,7 +102,7 @@ def host(text: str) -> str:
             raise ValueError(f"must be lab or lab:NAME, the name up to 20 of a-z, 0-9 and -, not {show(text)}")
         return text
     match = _SSH.fullmatch(text)
-    if text != "local" and (match is None or not 0 < int(match["port"] or 22) < 2**16):
+    if text != "local" and (match is None or len(text) > _LONGEST_HOST or not 0 < int(match["port"] or 22) < 2**16):
         raise ValueError(f"must be local, ssh://[user@]host[:port] or lab[:NAME], not {show(text)}")
     return text
 

@@ -28,7 +28,7 @@ LEVELS = (
     {"score", "within"},
     {"advice"},
     {"ranking", "mix"},
-    {"compare", "plan", "plan_advice", "plan_rules", "plan_yaml", "plan_error", "store"},
+    {"compare", "plan", "plan_advice", "plan_rules", "plan_yaml", "plan_file", "plan_error", "store"},
     {"lab"},
     {
         "ceiling",

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -191,13 +192,18 @@ def test_mistakes_in_workloads_and_metrics_name_the_legal_ones(spin: None) -> No
         ("- a", "p.yaml:1:1: a plan is a mapping (key: value) at the top, not a list"),
         ("a: [1", "p.yaml:1:6: not YAML: while parsing a flow sequence: expected ',' or ']', but got '<stream end>'"),
         ("name: a\nworkloads: [spin]\nname: b", "p.yaml:1:1: name: given twice, on lines 1 and 3: keep one"),
-        ("a: &x 1\nb: *x", "p.yaml:2:4: not YAML: an alias (*name) is not supported: write it out"),
+        ("a: &x 1\nb: *x", "p.yaml:2:4: an alias (*name) is not supported: write it out"),
         ("a:\n  ? [b]\n  : c", "p.yaml:2:5: a.?: a key must be plain text"),
-        ("a: !!python/none x", "p.yaml:1:1: a: this value cannot be used here: a single value tagged"),
+        ("a: !!python/none x", "p.yaml:1:1: a: the tag '!!python/none' is not supported: leave it out"),
         ("a: \0", "p.yaml:1:4: this character is not allowed in YAML"),
-        ('a: "\\UFFFFFFFF"', "p.yaml: not YAML: "),
-        ("a: " + "[" * 50 + "]" * 50, "p.yaml:1:24: a[0]"),
-        ("[" * 5000, "p.yaml: nested too deeply"),
+        ("a: !!int x", "p.yaml:1:1: a: 'x' is not what its tag !!int says: leave the tag out"),
+        ('name: b\na: "\\UFFFFFFFF"', "p.yaml:2:7: not YAML: this escape is no character of Unicode"),
+        ("a: " + "[" * 50 + "]" * 50, "p.yaml:1:25: nested more than 20 levels deep, so it is not a plan"),
+        ("[" * 5000, "p.yaml:1:22: nested more than 20 levels deep, so it is not a plan"),
+        ("- " * 5000, "p.yaml:1:41: nested more than 20 levels deep, so it is not a plan"),
+        ("a: [" + "b," * 10_000 + "]", "p.yaml:1:19999: more than 10,000 values, so it is not a plan"),
+        ("#" * 70_000, "p.yaml: larger than 64 KiB, so it is not a plan"),
+        ("seed: " + "9" * 5000, "p.yaml:1:1: seed: a number of 5,000 characters is too long: at most 40 are read"),
     ],
 )
 def test_what_is_no_plan_at_all_gets_one_line(spin: None, text: str, line: str) -> None:
@@ -255,13 +261,54 @@ def test_parts_that_mean_nothing_for_the_layers_are_refused(spin: None) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("".join(f"k{i}: 1\n" for i in range(4000)), "3,982"),  # and two keys are missing
+        (f"factors: {{{', '.join(f'k{i}: 1' for i in range(4000))}}}", "3,982"),
+        (f"name: a\nworkloads: [spin]\nexclude: [{', '.join(f'k{i}: 1' for i in range(3000))}]", "2,980"),
+    ],
+)
+def test_of_thousands_of_problems_the_first_are_told_and_the_rest_counted(spin: None, text: str, count: str) -> None:
+    started = time.process_time()
+    found = problems(text)
+    assert len(found) == 21 and found[-1] == f"p.yaml: and {count} more problems"
+    assert time.process_time() - started < 1
+
+
+def test_a_line_is_bounded_whatever_it_repeats(spin: None) -> None:
+    long = "x" * 50_000
+    for text in (
+        f"{long}: 1",
+        f"host: {long}",
+        f"name: a\nfactors: {{disk.bus: {long}}}",
+        f"a: !{long} b",
+        f"a: !{long}",
+    ):
+        for line in problems(text):
+            assert line.startswith("p.yaml:") and len(line) <= 1000
+    assert problems(f"{long[:1000]}: 1")[2].startswith(f"p.yaml:1:1: {'x' * 30}...{'x' * 27}: unknown key 'xxx")
+
+
+def test_what_an_option_of_the_command_line_set_is_called_by_the_option(spin: None) -> None:
+    stored = spin_plan().model_dump(mode="json")
+    with pytest.raises(PlanError) as caught:
+        from_data(stored | {"rounds": {"min": 0, "max": 0}}, options={"rounds": "--rounds"})
+    assert caught.value.problems == ["--rounds: must be at least 1, not 0"]
+
+
 def test_a_missing_plan_names_the_ones_there_are(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
     for name, line in {
         "quik": "unknown plan 'quik'; did you mean quick? "
         "legal: disk-cache, layers, quick, storage, storage-2013; or give the path of a YAML file",
-        str(tmp_path): f"{tmp_path}: cannot be read: Is a directory",
+        str(tmp_path): f"{tmp_path}: is no regular file, so it is not a plan",
+        str(tmp_path / "pipe"): f"{tmp_path / 'pipe'}: is no regular file, so it is not a plan",
+        "a" * 300: f"unknown plan '{'a' * 36}...; legal: disk-cache, layers, quick, storage, storage-2013; "
+        "or give the path of a YAML file",
+        "/" + "a" * 300: f"/{'a' * 99}...{'a' * 97}: cannot be read: File name too long",
         str(tmp_path / "a.yaml"): f"{tmp_path / 'a.yaml'}: cannot be read: No such file or directory",
-        "/dev/zero": "/dev/zero: larger than 64 KiB, so it is not a plan",
+        "/dev/zero": "/dev/zero: is no regular file, so it is not a plan",
     }.items():
         with pytest.raises(PlanError) as caught:
             load(name)
