@@ -23,6 +23,7 @@ from vmtax import stats
 from vmtax.plan_error import PlanError, problems_of, raise_problems
 from vmtax.plan_file import builtin_plans, describe, plan_text
 from vmtax.plan_yaml import Document, read
+from vmtax.quantity import FROM_YAML, Quantity
 from vmtax.result import LAYERS, Treatment
 from vmtax.schedule import PILOT_ITERATIONS, PILOT_ROUNDS
 from vmtax.stopping import Stopping
@@ -49,35 +50,18 @@ __all__ = [
 _MIB = 2**20
 _PRECISION = 0.02  # where the plan asks for nothing else
 
-
-def _precision(text: str) -> float | None:
-    return None if text == "none" else parse_percent(text)
-
-
-def _budget(text: str) -> float | None:
-    return None if text == "none" else parse_duration(text)
-
-
 Whole = Annotated[int, Field(strict=True)]
 Name = Annotated[str, Field(strict=True)]
 Layer = Annotated[Name, rules.one_of("layer", LAYERS)]
 Levels = tuple[Name, ...]
-Memory = Annotated[
-    int, rules.within(256 * _MIB, 2**50, "from 256MiB to 1024TiB"), rules.quantity(parse_bytes, "1GiB", bare=True)
-]
+Memory = Annotated[int, Quantity(parse_bytes, "256MiB", "1024TiB", "1GiB", bare=True)]
 Iterations = Annotated[
     Annotated[Whole, Field(ge=1, le=1000)] | Literal["auto"],
     BeforeValidator(rules.iterations),
 ]
-Margin = Annotated[float, rules.within(0.0001, 0.5, "from 0.01% to 50%"), rules.quantity(parse_percent, "3%")]
-Precision = Annotated[
-    float | None,
-    rules.within(0.0001, 0.5, "none, or from 0.01% to 50%"),
-    rules.quantity(_precision, "2% (or none)"),
-]
-Budget = Annotated[
-    float | None, rules.within(1, 30 * 86400, "none, or from 1s to 30d"), rules.quantity(_budget, "20m (or none)")
-]
+Margin = Annotated[float, Quantity(parse_percent, "0.01%", "50%", "3%")]
+Precision = Annotated[float | None, Quantity(parse_percent, "0.01%", "50%", "2%", none=True)]
+Budget = Annotated[float | None, Quantity(parse_duration, "1s", "30d", "20m", none=True)]
 
 
 class _Model(BaseModel):
@@ -90,7 +74,7 @@ class Guest(_Model):
     vcpus: Whole = Field(2, ge=1, le=1024, description="CPUs of a guest, and of the host layer")
     memory: Memory = Field(
         1024 * _MIB,
-        description="memory of a guest: 256MiB to 1024TiB; a bare number is in bytes",
+        description="memory of a guest; a bare number is in bytes",
         examples=["1GiB"],
     )
 
@@ -112,7 +96,7 @@ class Decide(_Model):
     """A question with yes or no for an answer, asked of every primary contrast."""
 
     worse_than: Margin = Field(
-        description="is it worse by more than this? 0.01% to 50%, of rate lost or time added", examples=["3%"]
+        description="is it worse by more than this, of rate lost or time added?", examples=["3%"]
     )
 
 
@@ -187,12 +171,11 @@ class Plan(_Model):
     )
     precision: Precision = Field(
         _PRECISION,
-        description="half-width of the primary intervals at which the run may end: 0.01% to 50%, or `none`;"
-        " with `decide` it is none by default",
+        description="half-width of the primary intervals at which the run may end; with `decide` none by default",
         examples=["2%"],
     )
     same_within: Margin = Field(
-        0.02, description="what does not matter in practice: 0.01% to 50%; makes ties in rankings", examples=["2%"]
+        0.02, description="what does not matter in practice; makes ties in rankings", examples=["2%"]
     )
     rounds: Rounds = Field(Rounds(), description="how often each treatment runs")
     iterations: Iterations = Field(
@@ -201,7 +184,7 @@ class Plan(_Model):
         f" planned from a pilot, the first {PILOT_ROUNDS} rounds with {PILOT_ITERATIONS} each, and without warm-up",
     )
     budget: Budget = Field(
-        20 * 60.0, description="time that the rounds must fit: `20m`, `1h30m`, or `none`", examples=["20m"]
+        20 * 60.0, description="time that the rounds must fit, such as `20m` or `1h30m`", examples=["20m"]
     )
     seed: Whole | None = Field(
         None, ge=0, lt=2**63, description="of the order within rounds; by default drawn anew for each run"
@@ -312,7 +295,7 @@ class Plan(_Model):
 
 def parse(text: str, source: str = "plan") -> Plan:
     """The plan that `text` holds; `source` is the file's name in messages. PlanError for anything else."""
-    return _validated(read(text, source), rules.FROM_YAML)
+    return _validated(read(text, source), FROM_YAML)
 
 
 def from_data(data: Mapping[str, Any], source: str = "plan", options: Mapping[str, str] = MappingProxyType({})) -> Plan:

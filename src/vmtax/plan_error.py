@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from vmtax.exits import BadInput
-from vmtax.units import at_most
+from vmtax.units import at_most, shortened, show
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +36,7 @@ Place = tuple[str | int, ...]  # keys and list indexes, from the top of the plan
 Problem = tuple[Place, str | Unknown]  # where, and what is wrong there and what would be right
 
 MOST_PROBLEMS = 20  # that are shown of one plan; the rest is counted
-_LONGEST_VALUE = 40  # characters of a wrong value that are repeated in a message
-_LONGEST_KEY = 60  # of a key
-_LONGEST_SOURCE = 200  # of a file's path
+_LONGEST_KEY = 60  # characters of a key
 _LONGEST_LINE = 1000
 _MOST_LEGAL = 30
 
@@ -54,17 +52,6 @@ class PlanError(BadInput):
 def unknown(what: str, name: object, legal: Iterable[str]) -> Unknown:
     """What to say of a name that is not among the legal ones."""
     return Unknown(what, name, list(legal))
-
-
-def shortened(text: str, most: int = _LONGEST_SOURCE) -> str:
-    """`text`, or its beginning and its end where it has more than `most` characters."""
-    return text if len(text) <= most else f"{text[: most // 2]}...{text[3 - (most + 1) // 2 :]}"
-
-
-def show(value: object) -> str:
-    """A value as a message repeats it: short."""
-    text = repr(value) if isinstance(value, str) else _plain(value)
-    return text if len(text) <= _LONGEST_VALUE else text[: _LONGEST_VALUE - 3] + "..."
 
 
 def key(place: Place) -> str:
@@ -148,20 +135,6 @@ def _keys_at(model: type[BaseModel], place: Sequence[str | int]) -> Sequence[str
             return ()
         model = models[0]
     return list(model.model_fields)
-
-
-def _plain(value: object) -> str:
-    if value is None:
-        return "nothing"
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, dict):
-        return "a mapping"
-    if isinstance(value, list | tuple):
-        return "a list"
-    if isinstance(value, int) and abs(value) > 10**_LONGEST_VALUE:
-        return "a number of that size"  # and str() of more than 4300 digits raises
-    return str(value)
 
 
 def _number(bound: float) -> str:

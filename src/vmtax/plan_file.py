@@ -7,8 +7,11 @@ import stat
 from importlib import resources
 from pathlib import Path
 
-from vmtax.plan_error import PlanError, shortened, unknown
+from vmtax.plan_error import PlanError, unknown
 from vmtax.plan_yaml import MOST_BYTES
+from vmtax.units import shortened
+
+_LONGEST_SOURCE = 200  # characters of a path that messages repeat
 
 
 def builtin_plans() -> list[str]:
@@ -22,7 +25,7 @@ def plan_text(name_or_path: str) -> tuple[str, str]:
     if name_or_path in builtin_plans():
         file = resources.files("vmtax").joinpath("plans", f"{name_or_path}.yaml")
         return file.read_text(encoding="utf-8"), file.name
-    source = shortened(name_or_path)
+    source = shortened(name_or_path, _LONGEST_SOURCE)
     try:
         raw = _read(name_or_path)
     except (OSError, ValueError) as error:  # ValueError: a zero byte in the path

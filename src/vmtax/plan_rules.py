@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from pydantic import AfterValidator, BeforeValidator, ValidationError, ValidationInfo
+from pydantic import AfterValidator, ValidationError
 
 from vmtax.factor import FACTORS
 from vmtax.lab.spec import NAME as LAB_NAME
-from vmtax.plan_error import Place, Problem, problems_of, show, unknown
+from vmtax.plan_error import Place, Problem, problems_of, unknown
 from vmtax.result import LAYERS
 from vmtax.treatment import Combination, Design, Space, expand
+from vmtax.units import show
 
 if TYPE_CHECKING:
     from vmtax.workload.base import Workload
-
-FROM_YAML = {"from": "yaml"}  # validation context: a person wrote it, so a bare number may lack its unit
 
 MOST_CONFIGURATIONS = 10_000  # of a plan: years of work, and more than a second's thought
 _LONGEST_HOST = 300  # characters: a name of the DNS has 253
@@ -38,33 +37,6 @@ def build(name: str, parameters: Mapping[str, Any], emulated: bool = False) -> W
     """One workload with its validated parameters. pydantic.ValidationError when they are wrong."""
     kind = workload_types()[name]
     return kind(kind.parameters_type.model_validate(parameters), emulated=emulated)
-
-
-def quantity(parse: Callable[[str], float | None], example: str, bare: bool = False) -> BeforeValidator:
-    """Reads text with `parse`. A number is in base units already; `bare` says whether a person may write one."""
-
-    def convert(value: object, info: ValidationInfo) -> object:
-        if value is None and parse("none") is None:
-            return None
-        if isinstance(value, str):
-            return parse(value)
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not number or (info.context == FROM_YAML and not bare):
-            raise ValueError(f"must be a number and a unit, such as {example}, not {show(value)}")
-        return value
-
-    return BeforeValidator(convert)
-
-
-def within(low: float, high: float, text: str) -> AfterValidator:
-    """Keeps a quantity, where there is one, in its range, which `text` names."""
-
-    def test(value: float | None) -> float | None:
-        if value is not None and not low <= value <= high:
-            raise ValueError(f"must be {text}")
-        return value
-
-    return AfterValidator(test)
 
 
 def one_of(what: str, legal: Sequence[str]) -> AfterValidator:

@@ -9,11 +9,12 @@ from typing import Any
 
 import yaml
 
-from vmtax.plan_error import MOST_PROBLEMS, Place, PlanError, Problem, key, show
+from vmtax.plan_error import MOST_PROBLEMS, Place, PlanError, Problem, key
+from vmtax.units import show
 
 # A plan needs a tenth of these at most. All are held to while the text is read, so that more costs nothing.
 MOST_BYTES = 64 * 1024
-_MOST_VALUES = 10_000  # scalars, lists and mappings, keys included
+MOST_VALUES = 10_000  # scalars, lists and mappings, keys included
 _DEEPEST = 20  # levels of nesting
 _MOST_DIGITS = 40  # of a number
 _TAG = "tag:yaml.org,2002:"
@@ -73,8 +74,8 @@ class _Loader(yaml.SafeLoader):
             raise _refusal("an alias (*name) is not supported: write it out", mark)
         self._values += 1
         self._depth += 1
-        if self._values > _MOST_VALUES:
-            raise _refusal(f"more than {_MOST_VALUES:,} values, so it is not a plan", mark)
+        if self._values > MOST_VALUES:
+            raise _refusal(f"more than {MOST_VALUES:,} values, so it is not a plan", mark)
         if self._depth > _DEEPEST:
             raise _refusal(_TOO_DEEP, mark)
         node = super().compose_node(parent, index)

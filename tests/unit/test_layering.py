@@ -48,6 +48,7 @@ LEVELS = (
     {"machine"},
     {"event"},
     {"result"},
+    {"quantity"},
     {"pace", "stats", "units", "places", "exits"},
 )
 LEVEL = {name: number for number, names in enumerate(LEVELS) for name in names}

@@ -240,6 +240,32 @@ def test_values_out_of_range_say_what_is_right(spin: None, key: str, value: str,
     assert found[0].split(": ", 1)[1].startswith(line)
 
 
+@pytest.mark.parametrize(
+    ("parameter", "line"),
+    [
+        ("chess: {depth: true}", "chess.depth: must be a whole number, not true"),
+        ("chess: {depth: '13'}", "chess.depth: must be a whole number, not '13'"),
+        ("chess: {depth: 13.0}", "chess.depth: must be a whole number, not 13.0"),
+        ("chess: {depth: 31}", "chess.depth: must be at most 30, not 31"),
+        ("net: {seconds: '5'}", "net.seconds: must be a number, not '5'"),
+        ("net: {seconds: true}", "net.seconds: must be a number, not true"),
+        ("net: {seconds: .nan}", "net.seconds: must be a finite number, not nan"),
+        ("net: {seconds: 1e400}", "net.seconds: must be a finite number, not inf"),
+        ("net: {seconds: 3601}", "net.seconds: must be at most 3600, not 3601"),
+        ("net: {cases: tcp-in}", "net.cases: must be a list, not 'tcp-in'"),
+        ("disk: {size: 15MiB}", "disk.size: must be from 16MiB to 64TiB"),
+        ("disk: {size: 65TiB}", "disk.size: must be from 16MiB to 64TiB"),
+        ("disk: {size: 1073741824}", "disk.size: must be a number and a unit, such as 1GiB, not 1073741824"),
+        ("disk: {size: .inf}", "disk.size: must be a number and a unit, such as 1GiB, not inf"),
+        ("disk: {fresh_size: " + "9" * 30 + "TiB}", "disk.fresh_size: must be from 16MiB to 64TiB"),
+        ("disk: {fresh_size: " + "9" * 400 + "TiB}", f"disk.fresh_size: '{'9' * 36}... is no size"),
+    ],
+)
+def test_parameters_are_of_their_type_and_within_bounds(parameter: str, line: str) -> None:
+    (found,) = problems(f"name: a\nworkloads: [{{{parameter}}}]")
+    assert found.partition("workloads[0].")[2].startswith(line)
+
+
 def test_a_plan_of_more_configurations_than_can_be_planned_is_refused_with_its_count(spin: None) -> None:
     every = "{" + ", ".join(f"{name}: [{', '.join(factor.levels)}]" for name, factor in FACTORS.items()) + "}"
     started = time.process_time()
