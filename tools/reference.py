@@ -221,7 +221,9 @@ def json_page() -> str:
     parts = [
         "# JSON answers\n",
         'Every `--json` answer is `{"schema": "vmtax/1", "kind": KIND, "data": ...}`. Numbers are in base units,'
-        " times are seconds since the epoch; what is not a finite number is `null`."
+        " times are seconds since the epoch; what is not a finite number is `null`. A command that fails answers with"
+        " kind `error`: the exit code and the text that is also on stderr, whatever is wrong, the options included."
+        " What was answered before it failed is the only answer: `run` shows a run of failed trials and ends with 1."
         " [vmtax-1.schema.json](vmtax-1.schema.json) is the JSON Schema of all of it.\n",
         table(
             ("kind", "data"), ((f"`{kind}`", f"`{type_of(data)}`") for kind, data in zip(KINDS, shapes, strict=True))
