@@ -330,7 +330,7 @@ def _collect_tools(keeper: LocalMachine, tree: Path, image: Image, layer: Path) 
         path = tree / name
         if path.is_dir() and not path.is_symlink():
             continue
-        start = b"" if path.is_symlink() or not path.is_file() else path.open("rb").read(64)
+        start = _start(path)
         if start.startswith(b"#!") and b"python" in start:
             continue  # the image has Python's smallest part only
         if os.path.lexists(path):
@@ -342,6 +342,14 @@ def _collect_tools(keeper: LocalMachine, tree: Path, image: Image, layer: Path) 
         if not os.path.lexists(image.tree / inside):
             _copy(tree / inside, layer / inside)
             _copy((tree / inside).resolve(), layer / inside.parent / (tree / inside).resolve().name)
+
+
+def _start(path: Path) -> bytes:
+    """What tells a file's kind, its first bytes; none of what is no regular file."""
+    if path.is_symlink() or not path.is_file():
+        return b""
+    with path.open("rb") as file:
+        return file.read(64)
 
 
 def wanted_files(listed: Iterable[str]) -> list[str]:
