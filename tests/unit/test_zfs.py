@@ -12,7 +12,7 @@ import pytest
 from tests.unit.test_clean import vmtax
 from tests.unit.test_image import make_image
 from vmtax import clean
-from vmtax.image import cache, recipe, zfs
+from vmtax.image import contents, recipe, zfs
 from vmtax.image.cache import Image, ImageError
 from vmtax.image.zfs import Pack
 from vmtax.store import Store
@@ -36,7 +36,7 @@ def make_pack(image: Image, **other: object) -> Pack:
     directory.mkdir(parents=True)
     file = directory / zfs.EROFS
     file.write_text("a pack")
-    pack = Pack(file, image.kernel, "2.3.9-1", zfs.key(image), 6, cache.file_digest(file))
+    pack = Pack(file, image.kernel, "2.3.9-1", zfs.key(image), 6, contents.digest(str(file)))
     info = {name: value for name, value in asdict(pack).items() if name != "path"}
     (directory / zfs.INFO).write_text(json.dumps(info | other))
     return pack
