@@ -47,7 +47,7 @@ def boots() -> None:
     machine = LocalMachine()
     try:
         credentials = Credentials.make(machine)
-        qemu = image_qemu(machine, str(image.tree)).command
+        qemu = image_qemu(machine, str(image.tree))
         paths = (str(image.vmlinux), str(image.initrd), str(image.root))
         spec = GuestSpec("vm", 2, 2**30, "tcg", qemu, *paths)
         ready, kernel, shutdown = [], [], []
