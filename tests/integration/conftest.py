@@ -93,7 +93,7 @@ def spec(placed: Placed, qemu: Qemu) -> GuestSpec:
         vcpus=2,
         memory_bytes=512 * 2**20,
         accelerator="tcg",
-        qemu=qemu.command,
+        qemu=qemu,
         kernel=placed.kernel,
         initrd=placed.initrd,
         root=placed.root,
