@@ -58,8 +58,7 @@ def remove(store: Store, *, images: bool) -> list[str]:
 
 def _half_made() -> Iterator[tuple[str, Path]]:
     for what, shelf in SHELVES.items():
-        # While one is being made, what looks half made may be it.
-        yield from ((what, path) for path in ([] if shelf().is_locked() else shelf().half_made()))
+        yield from ((what, path) for path in shelf().left())
 
 
 def _undo_lists() -> Iterator[Leftover]:

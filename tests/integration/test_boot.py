@@ -11,7 +11,7 @@ from tests.integration.conftest import booted
 from vmtax.hypervisor import BootFailed, Credentials, Drive, GuestSpec, boot, choose
 from vmtax.hypervisor.boot import Patience
 from vmtax.image.place import IN_GUEST
-from vmtax.layer import _disks
+from vmtax.layer import IMAGE_QEMU, _disks
 from vmtax.machine import CommandFailed, MachineLost
 from vmtax.machine.local import LocalMachine
 from vmtax.meter import below
@@ -34,12 +34,12 @@ def test_a_guest_answers_carries_a_nested_guest_and_ends(
             spec,
             vcpus=1,  # on an emulated host one with two is lost now and then
             accelerator="kvm",
-            qemu=("qemu-system-x86_64",),
+            qemu=IMAGE_QEMU,
             kernel=IN_GUEST.kernel,
             initrd=IN_GUEST.initrd,
             root=IN_GUEST.root,
         )
-        accelerator = choose(carrier.machine, nested_spec, "10", credentials, shared_local, lambda event: None)
+        accelerator = choose(carrier.machine, nested_spec, credentials, shared_local, lambda event: None)
         assert accelerator.name == "kvm", accelerator.reason  # genuine KVM, on emulated SVM
 
         with booted(carrier.machine, nested_spec, credentials, shared_local) as nested:
