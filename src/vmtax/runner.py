@@ -305,9 +305,10 @@ def _nothing_works(active: Run, treatment: Treatment) -> bool:
 
 
 def _check_host(environment: Environment, failure: Exception) -> None:
-    """Raises MachineLost where the host itself is gone: then nothing will work, and that is the reason."""
+    """Raises MachineLost where the host itself or a guard is gone: then nothing will work, and that is the reason."""
     try:
         environment.host.try_run("true", timeout=20)
+        environment.check_guards()
     except MachineLost as lost:
         raise lost from failure
 
@@ -369,6 +370,7 @@ def _iterations(
     """Run one case so often, or until it fails, for the next would fail too; the last trial."""
     environment = active.side_of(place.treatment)
     for iteration in iterations:
+        environment.check_guards(ask=False)
         active.emit(WorkloadStarted(place.treatment, workload.name, case, iteration, iterations[-1]))
         trial = run_trial(
             *(place, layer, workload, case, active.signatures),

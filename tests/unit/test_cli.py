@@ -13,6 +13,7 @@ import pytest
 
 from tests.sample import sample_experiment
 from vmtax import __version__
+from vmtax.cli.measuring import program
 from vmtax.cli.run import _overridden
 from vmtax.plan import load
 from vmtax.report.answers import json_schema
@@ -38,6 +39,11 @@ def vmtax(*argv: str, home: Path) -> subprocess.CompletedProcess[str]:
         (("run", "--layers", "host"), 2, "nobody is there to answer: add --yes"),
         (("run", "--yes", "-o", "no/where.html"), 2, "no/where.html: its directory does not exist"),
         (("run", "--host", "ssh://h", "--disk-dir", "here", "--yes"), 2, "must be absolute, for it is on ssh://h"),
+        (
+            ("run", "--host", "ssh://h", "--qemu", "./q", "--yes"),
+            2,
+            "--qemu ./q: must be absolute, for it is on ssh://h",
+        ),
         (("run", "--interleave-with", "local", "--yes"), 2, "--interleave-with: local is the plan's own host"),
         (
             ("run", "--layers", "host", "--interleave-with", "q", "--yes"),
@@ -214,3 +220,8 @@ def test_nohup_is_meant() -> None:
     argv = ["nohup", sys.executable, "-c", SIGNALS]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=30, stdin=subprocess.DEVNULL)
     assert done.stdout.splitlines()[-1] == "True False"
+
+
+def test_a_program_from_here_is_named_from_the_root() -> None:
+    assert program("local", "./q", "--qemu") == str(Path("q").absolute())
+    assert [program("local", name, "--qemu") for name in ("q", "/q", None)] == ["q", "/q", None]

@@ -40,6 +40,15 @@ def options_of(environment: EnvironmentOptions) -> Options:
     return Options(shlex.join(["vmtax", *sys.argv[1:]]), environment)
 
 
+def program(host: str, name: str | None, option: str) -> str | None:
+    """A QEMU on `host`, as the command line names it; a path from the current directory as one from the root."""
+    if name is None or "/" not in name or name.startswith("/"):
+        return name
+    if host != "local":
+        raise BadUse(f"{option} {name}: must be absolute, for it is on {host}")
+    return str(Path(name).absolute())
+
+
 def disk_target(
     host: str,
     directory: str | None,

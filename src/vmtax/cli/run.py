@@ -13,7 +13,7 @@ import typer
 
 from vmtax.cli.app import AsJson, BadUse, Yes, app, complete_plan, fail, run_ids, say, warn
 from vmtax.cli.files import check_output
-from vmtax.cli.measuring import Work, disk_target, measure, options_of
+from vmtax.cli.measuring import Work, disk_target, measure, options_of, program
 from vmtax.cli.results import shown, written
 from vmtax.exits import FAILED
 
@@ -121,8 +121,12 @@ def _new(
     from vmtax.environment import EnvironmentOptions
     from vmtax.interleave import why_not
     from vmtax.plan import load
+    from vmtax.sides import is_host
 
     wanted = _overridden(load(plan), **overrides)
+    qemu = program(wanted.host, qemu, "--qemu")
+    if interleave_with is not None and not is_host(interleave_with):
+        interleave_with = program(wanted.host, interleave_with, "--interleave-with")
     options = EnvironmentOptions(qemu, place(wanted.host), interleave_with)
     problem = why_not(wanted, options)
     if problem:
