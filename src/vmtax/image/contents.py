@@ -264,7 +264,8 @@ def _state(directory: str, wanted: str) -> tuple[str, float]:
         pass
     found = hashlib.sha256(f"{wanted} {boot}\n".encode())
     newest = 0
-    check_owner(directory, os.lstat(directory))
+    for path in (os.path.dirname(directory), directory):
+        check_owner(path, os.stat(path))
     for path, status in _walk(directory, (NAME, *TOP)):
         check_owner(path, status)
         fields = (status.st_dev, status.st_ino, status.st_mode, status.st_uid, status.st_gid)

@@ -163,5 +163,5 @@ def _copy(
     _check_there(machine, image, incoming)
     # Another run may have been faster: then its copy serves, and ours goes with the undo list.
     if not machine.succeeds("mv", "-T", str(incoming), str(directory)):
-        machine.run("test", "-f", str(directory / contents.NAME))
+        _check_there(machine, image, directory)
     emit(Step("copying the root image", "done", 1.0))
