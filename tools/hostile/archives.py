@@ -48,6 +48,7 @@ KINDS = {
     "global header": (tarfile.XGLTYPE, ""),
     "volume label": (b"V", ""),
 }
+SPECIAL = (tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.BLKTYPE, tarfile.FIFOTYPE)
 HASH = "a" * 64
 
 ZEROS = b"zeros"  # stands for BOMB zeros
@@ -261,8 +262,12 @@ def _places(home: Path) -> Iterator[Case]:
 
 
 def _as(pieces: Pieces, name: str, kind: str) -> bytes:
+    """With that member as something else, as tar would write it: only some kinds have contents."""
     type_, link = KINDS[kind]
-    return _packed(_with(pieces, name, type=type_, linkname=link, devmajor=1, devminor=5))
+    changed = _with(pieces, name, type=type_, linkname=link, devmajor=1, devminor=5)
+    if type_ in (*SPECIAL, tarfile.DIRTYPE):
+        changed = _with_data(_with(changed, name, size=0), name, b"")
+    return _packed(changed)
 
 
 def _members(pieces: Pieces) -> Iterator[tuple[str, Callable[[], bytes]]]:
@@ -337,6 +342,9 @@ def _lists(pieces: Pieces) -> Iterator[tuple[str, Callable[[], bytes]]]:
         if path in contents.TOP:
             yield f"list without {path}", functools.partial(_honest, pieces, rest)
         yield f"lists {path} twice", functools.partial(_honest, pieces, [*members, members[number]])
+    for kind, what in (("l", "/dev/zero"), ("d", ""), ("x", HASH)):
+        made = [m._replace(kind=kind, size=0, what=what) if m.path == "root.erofs" else m for m in members]
+        yield f"lists root.erofs as {kind}", functools.partial(_honest, pieces, made)
     for what in (HASH, "", "A" * 64, "a" * 63, "../" * 30):
         made = [m._replace(what=what) if m.path == "root.erofs" else m for m in members]
         yield f"lists root.erofs as {what!r}", functools.partial(_honest, pieces, made)
