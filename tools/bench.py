@@ -49,7 +49,7 @@ def boots() -> None:
     try:
         credentials = Credentials.make(machine)
         placed = place(machine, machine, image, lambda event: None)
-        qemu = image_qemu(machine, str(placed.tree)).command
+        qemu = image_qemu(machine, str(placed.tree))
         paths = (placed.kernel, placed.initrd, placed.root)
         spec = GuestSpec("vm", 2, 2**30, "tcg", qemu, *paths)
         ready, kernel, shutdown = [], [], []

@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 from vmtax.doctor import Check, Diagnosis, diagnose, readings
 from vmtax.doctor.needs import install
 from vmtax.doctor.readings import Readings, free_bytes, processes, read
+from vmtax.hypervisor.confine import sandbox
+from vmtax.hypervisor.qemu import RIGHTS
 from vmtax.image import cache, contents, place
 from vmtax.image.cache import Image
 from vmtax.machine.fake import Answers, Argv, FakeMachine, Reply
@@ -100,6 +102,8 @@ def machine(
         readings.MORE_FILES: extra,
         asks(readings.HAVE): changed.get("tools", "\n".join(readings.TOOLS) + "\n/usr/bin/python3\n"),
         QEMU: changed.get("qemu", "QEMU emulator version 9.0.1 (Debian)\n"),
+        (QEMU[0], *sandbox(), QEMU[1]): "QEMU emulator version 9.0.1 (Debian)\n",
+        RIGHTS: "Seccomp:\t0\n",
         (*disk.FINDMNT, "/var/tmp"): changed.get("findmnt", FINDMNT),
         (*disk.LSBLK, "/dev/sda1"): Reply(code=1),
         readings.CACHE_SPACE: changed.get("space", "10000000 4096\n"),

@@ -12,8 +12,9 @@ from typing import Annotated
 import typer
 
 from vmtax.cli.app import BadUse, agree, app, warn
+from vmtax.cli.command import App
 
-image_app = typer.Typer(help="Root images: the one userland of all layers.", no_args_is_help=True)
+image_app = App(help="Root images: the one userland of all layers.", no_args_is_help=True)
 app.add_typer(image_app, name="image")
 
 

@@ -141,18 +141,18 @@ def _guests(
     local, host = hosts.local, hosts.host
     try:
         spec = probe_spec(qemu, placed)
-        accelerator = choose(host, spec, qemu.version, credentials, local, emit, again=True)
+        accelerator = choose(host, spec, credentials, local, emit, again=True)
     except FAILURES as error:
         return readings, [Check("tried", "guest on KVM", "failed", _reason(error))]
     if accelerator.name == "kvm":
         return replace(readings, kvm_failure=""), [Check("tried", "guest on KVM", "ok", accelerator.reason)]
-    failure = remembered(str(readings.facts["boot_id"]), qemu.command, qemu.version)
+    failure = remembered(str(readings.facts["boot_id"]), qemu)
     text = f"no guest boots on /dev/kvm: {failure}" if "/dev/kvm" in readings.opens and failure else accelerator.reason
     found = [Check("tried", "guest on KVM", "failed", text)]
 
     def emulated() -> str:
         own = qemu if qemu.emulates_steadily else image_qemu(host, str(placed.tree))
-        guest_spec = replace(spec, accelerator="tcg", qemu=own.command)
+        guest_spec = replace(spec, accelerator="tcg", qemu=own)
         for attempt in range(1, ATTEMPTS + 1):
             try:
                 with boot(host, guest_spec, credentials, local, patience=PATIENCE) as guest:

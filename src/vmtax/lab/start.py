@@ -202,7 +202,7 @@ def _prepared(
 def _accelerator(local: LocalMachine, qemu: Qemu, placed: Placed, credentials: Credentials, emit: Emit) -> Accelerator:
     # A saved state has other keys than the probe would be told.
     own = credentials if credentials.archive else Credentials.make(local)
-    return choose(local, probe_spec(qemu, placed), qemu.version, own, local, emit)
+    return choose(local, probe_spec(qemu, placed), own, local, emit)
 
 
 def _start(found: _Start) -> Up:
@@ -248,7 +248,7 @@ def _spec(found: _Start, runtime: PurePosixPath) -> LabSpec:
         name=found.lab.name,
         size=found.size,
         accelerator=found.accelerator.name,
-        qemu=found.qemu.command,
+        qemu=found.qemu,
         kernel=str(found.image.vmlinux),
         initrd=str(initrd),
         root=str(found.image.root),
@@ -279,6 +279,7 @@ def _attempt(found: _Start, number: int) -> Up:
         failed = stack.enter_context(contextlib.ExitStack())
         failed.callback(process.stop)
         port = _monitor(found, spec, process, console, stack)
+        pid = int(Path(spec.pid_file).read_text())
         if spec.saved is None:
             wait_until_ready(found.lab.name, process, console, PATIENCE, launched)
         machine = SshMachine(
@@ -297,7 +298,7 @@ def _attempt(found: _Start, number: int) -> Up:
         failed.pop_all()
     return Up(
         token=local.token,
-        pid=process.pid,
+        pid=pid,
         port=port,
         key=str(found.credentials.key),
         known_hosts=str(found.credentials.known_hosts),
