@@ -5,8 +5,8 @@ the order of their paths, with a tab between kind, size in bytes, sha256 or link
 f file, x executable file, l symbolic link. The kind also says the mode, so that none has setuid, setgid or sticky bits
 or can be written by others.
 
-This file also runs by itself, on a host to which an image was copied (`python3 -I -c SOURCE DIRECTORY DIGEST`), so it
-imports the standard library only.
+This file also runs by itself, on a host to which an image was copied (`python3 -I -S -c SOURCE DIRECTORY DIGEST`), so
+it imports the standard library only.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from vmtax.exits import BadInput
 from vmtax.image import archive, cache, contents
 from vmtax.image.cache import Image, ImageError
 from vmtax.machine import Machine, Reader
-from vmtax.machine.local import PYTHON, LocalMachine
+from vmtax.machine.local import ISOLATED, PYTHON, LocalMachine
 from vmtax.units import format_room
 
 # The list first, then its members in its order; headers of a fixed size, which say nothing that the list does not.
@@ -116,7 +116,7 @@ def check(machine: Machine, image: Image, placed: Placed) -> None:
 
 def _check_there(machine: Machine, image: Image, directory: PurePosixPath) -> None:
     source = resources.files("vmtax.image").joinpath("contents.py").read_text(encoding="utf-8")
-    done = machine.try_run(PYTHON, "-I", "-c", source, str(directory), image.digest, timeout=PACK_SECONDS)
+    done = machine.try_run(PYTHON, *ISOLATED, source, str(directory), image.digest, timeout=PACK_SECONDS)
     if not done.ok:
         words = done.stderr.strip().splitlines()
         reason = words[-1] if words else f"{PYTHON} ended with {done.code}"
