@@ -16,7 +16,7 @@ from vmtax.exits import BadInput
 from vmtax.image import archive, cache, contents
 from vmtax.image.cache import Image, ImageError
 from vmtax.machine import Machine, Reader
-from vmtax.machine.local import PYTHON, LocalMachine
+from vmtax.machine.local import ISOLATED, PYTHON, LocalMachine
 from vmtax.outfile import replacing
 from vmtax.units import format_room
 
@@ -118,7 +118,7 @@ def check(machine: Machine, image: Image, placed: Placed) -> None:
 
 def _check_there(machine: Machine, image: Image, directory: PurePosixPath) -> None:
     source = resources.files("vmtax.image").joinpath("contents.py").read_text(encoding="utf-8")
-    done = machine.try_run(PYTHON, "-I", "-c", source, str(directory), image.digest, timeout=PACK_SECONDS)
+    done = machine.try_run(PYTHON, *ISOLATED, source, str(directory), image.digest, timeout=PACK_SECONDS)
     if not done.ok:
         words = done.stderr.strip().splitlines()
         reason = words[-1] if words else f"{PYTHON} ended with {done.code}"
@@ -165,5 +165,5 @@ def _copy(
     _check_there(machine, image, incoming)
     # Another run may have been faster: then its copy serves, and ours goes with the undo list.
     if not machine.succeeds("mv", "-T", str(incoming), str(directory)):
-        machine.run("test", "-f", str(directory / contents.NAME))
+        _check_there(machine, image, directory)
     emit(Step("copying the root image", "done", 1.0))
