@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +14,7 @@ import pytest
 
 from tests.sample import sample_experiment
 from vmtax import __version__
+from vmtax.cli.app import NOBODY, BadUse, agree_to_erase
 from vmtax.cli.run import _overridden
 from vmtax.plan import load
 from vmtax.store import Store
@@ -127,3 +130,33 @@ def test_nohup_is_meant() -> None:
     argv = ["nohup", sys.executable, "-c", SIGNALS]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=30, stdin=subprocess.DEVNULL)
     assert done.stdout.splitlines()[-1] == "True False"
+
+
+@pytest.mark.parametrize(
+    ("typed", "agreed"),
+    [
+        ("sdb\nsdc\n", True),
+        ("/dev/sdb\n sdc \n", True),
+        ("\n\n", False),
+        ("y\nyes\n", False),
+        ("sdb\nsdb\n", False),
+        ("", False),
+    ],
+)
+def test_a_device_is_erased_only_where_its_name_is_typed(
+    typed: str, agreed: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    terminal = io.StringIO(typed)
+    monkeypatch.setattr(terminal, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr(sys, "stdin", terminal)
+    devices = ("/dev/sdb", "/dev/sdc")
+    if agreed:
+        agree_to_erase(False, devices)
+    else:
+        with pytest.raises(SystemExit):
+            agree_to_erase(False, devices)
+    assert "Type sdb to erase all that is on it: " in capsys.readouterr().err
+    agree_to_erase(True, devices)
+    monkeypatch.setattr(terminal, "isatty", lambda: False, raising=False)
+    with pytest.raises(BadUse, match=re.escape(NOBODY)):
+        agree_to_erase(False, devices)
