@@ -16,7 +16,7 @@ from vmtax import disks
 from vmtax.disks import Disks, bound
 from vmtax.environment import enter_tree
 from vmtax.hypervisor import Qemu
-from vmtax.hypervisor.confine import Reach, image_program
+from vmtax.hypervisor.confine import Reach, alone, image_program
 from vmtax.image.cache import Image
 from vmtax.image.place import Placed
 from vmtax.machine.local import LocalMachine
@@ -54,7 +54,7 @@ Making = Callable[..., Disks]
 def make(local: LocalMachine, ours: PurePosixPath, placed: Placed) -> Making:
     """Provision what a plan's factors ask of guests, with `target`."""
     assert placed.tree is not None
-    qemu_img = image_program(placed.tree, "qemu-img", Reach(write=(str(ours),)))
+    qemu_img = image_program(placed.tree, "qemu-img", Reach(write=(str(ours),)), *alone(root=True))
 
     def made(wanted: Sequence[Treatment], target: Target = Target(), fresh: int = 0) -> Disks:  # noqa: B008 (frozen)
         mark = f"vmtax-{local.token[:8]}"
