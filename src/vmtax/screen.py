@@ -14,6 +14,7 @@ from rich.text import Text
 
 from vmtax import event
 from vmtax.compare import overhead
+from vmtax.console import console
 from vmtax.result import Comparison
 from vmtax.units import format_duration, format_overhead, printable
 
@@ -23,12 +24,12 @@ PLAIN_STEP_SECONDS = 10.0  # without a terminal, one step's details are told no 
 @contextlib.contextmanager
 def open_screen() -> Iterator[Callable[[event.Event], None]]:
     """A function to emit events to: a live display on a terminal, plain lines anywhere else."""
-    console = Console(stderr=True, highlight=False)
-    if not console.is_terminal:
-        yield Plain(console).emit
+    screen = console(stderr=True)
+    if not screen.is_terminal:
+        yield Plain(screen).emit
         return
     state = State()
-    with Live(state.draw(), console=console, refresh_per_second=4, transient=True, get_renderable=state.draw) as live:
+    with Live(state.draw(), console=screen, refresh_per_second=4, transient=True, get_renderable=state.draw) as live:
 
         def emit(one: event.Event) -> None:
             line = state.take(one)
@@ -40,29 +41,29 @@ def open_screen() -> Iterator[Callable[[event.Event], None]]:
 
 def tell(lines: Iterable[tuple[str, str]]) -> None:
     """Things to know, each with its name in front."""
-    console = Console(stderr=True, highlight=False)
-    if not console.is_terminal:
+    screen = console(stderr=True)
+    if not screen.is_terminal:
         for name, text in lines:
-            console.print(f"{name:>9}  {text}", soft_wrap=True, markup=False)
+            screen.print(f"{name:>9}  {text}", soft_wrap=True)
         return
     grid = Table.grid(padding=(0, 2))
     grid.add_column(justify="right", style="bold")
     for name, text in lines:
         grid.add_row(name, Text(text))
-    console.print(grid)
+    screen.print(grid)
 
 
 def follow(states: Iterable[State]) -> None:
     """Draw somebody else's run as it goes on: live on a terminal, a line for each round anywhere else."""
-    console = Console(stderr=True, highlight=False)
-    if not console.is_terminal:
+    screen = console(stderr=True)
+    if not screen.is_terminal:
         told = ""
         for state in states:
             if state.treatments and state.progress(left=False) != told:
                 told = state.progress(left=False)
-                console.print(state.progress(), soft_wrap=True, markup=False)
+                screen.print(state.progress(), soft_wrap=True)
         return
-    with Live(console=console, refresh_per_second=4, transient=True) as live:
+    with Live(console=screen, refresh_per_second=4, transient=True) as live:
         for state in states:
             live.update(state.draw())
 
@@ -177,4 +178,4 @@ class Plain:
             self._say(self._state.progress())
 
     def _say(self, text: str) -> None:
-        self._console.print(text, soft_wrap=True, markup=False)
+        self._console.print(text, soft_wrap=True)

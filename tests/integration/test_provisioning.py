@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from tests.integration.conftest import leftovers, under_way, vmtax
+from tests.integration.conftest import HANGS, leftovers, under_way, vmtax
 from vmtax import disks
 from vmtax.disks import Disks, bound
 from vmtax.environment import enter_tree
@@ -301,7 +301,7 @@ def test_sigkill_in_mid_run_leaves_nothing_of_a_disk(
         assert device in Path("/proc/mounts").read_text()
         process.kill()
         process.wait()
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + HANGS
         while leftovers(token) and time.monotonic() < deadline:
             time.sleep(0.1)
     again = LocalMachine()

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jsonschema
 import pytest
 
 from tests.sample import sample_experiment
@@ -17,6 +18,7 @@ from vmtax import __version__
 from vmtax.cli.app import NOBODY, BadUse, agree_to_erase
 from vmtax.cli.run import _overridden
 from vmtax.plan import load
+from vmtax.report.answers import json_schema
 from vmtax.store import Store
 
 
@@ -47,8 +49,8 @@ def vmtax(*argv: str, home: Path) -> subprocess.CompletedProcess[str]:
         ),
         (("run", "--resume", "--interleave-with", "q"), 2, "as the run was begun: leave out --interleave-with"),
         (("watch",), 1, "no run goes on: `vmtax runs` lists them"),
-        (("watch", "2026"), 1, "no run 2026 goes on"),
-        (("import", "nosuch"), 1, "nosuch: No such file"),
+        (("watch", "2026"), 2, "no run 2026 goes on"),
+        (("import", "nosuch"), 2, "nosuch: No such file"),
         (("export",), 1, "no experiments yet"),
         (("report", "--format", "xls"), 2, "xls"),
         (("show", "nosuch"), 1, "no experiments yet: `vmtax run` makes one"),
@@ -74,6 +76,91 @@ def test_bad_input_gets_one_clear_line(argv: tuple[str, ...], code: int, words: 
 
 
 @pytest.mark.parametrize(
+    ("argv", "code", "words"),
+    [
+        (
+            ("run", "--json", "--nosuch"),
+            2,
+            "no such option: --nosuch; see `vmtax run --help`",
+        ),
+        (("run", "--rounds", "x", "--json"), 2, "invalid value for '--rounds'"),
+        (("run", "--host", "", "--json"), 2, "--host is empty, and needs HOST"),
+        (("run", "--json"), 2, "add --yes"),
+        (("plan", "check", "--json", " "), 2, "PLAN is empty, and needs a value"),
+        (("show", "--json"), 1, "no experiments yet"),
+        (("lab", "status", "--json", "no"), 2, "no lab"),
+    ],
+)
+def test_an_error_is_json_too(argv: tuple[str, ...], code: int, words: str, tmp_path: Path) -> None:
+    done = vmtax(*argv, home=tmp_path)
+    assert done.returncode == code
+    (line,) = done.stderr.splitlines()
+    answer = json.loads(done.stdout)
+    assert line == f"vmtax: {answer['data']['message']}" and words in line
+    assert (answer["kind"], answer["data"]["code"]) == ("error", code)
+    validator = jsonschema.Draft202012Validator(json_schema())
+    assert validator.is_valid(answer) and not validator.is_valid({**answer, "data": {"code": 1}})
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (("run", "--nosuch"), "no such option: --nosuch; see `vmtax run --help`"),
+        (("run", "--budget"), "option '--budget' requires an argument; see `vmtax --help`"),
+        (("lab", "stop", "a", "b"), "got unexpected extra argument(s) (b); see `vmtax lab stop --help`"),
+        (
+            ("lab", "start", ""),
+            "NAME is empty, and needs a value (Which; `lab` by default); see `vmtax lab start --help`",
+        ),
+        (("run", "--disk-device", "/dev/sdb", "--disk-device", "\t"), "--disk-device is empty, and needs DEVICE"),
+        (("run", "-o", "n" * 300), "File name too long; name another file with --output"),
+        (("export", "-o", "/nonexistent/x"), "/nonexistent/x: its directory does not exist"),
+        (("export", "-o", "/dev/null"), "/dev/null: is no regular file; name another with --output"),
+        (("report", "-o", "."), ".: is a directory; name another file with --output"),
+        (("lab", "ssh", "x", "--", "grep", ""), "COMMAND is empty"),
+    ],
+)
+def test_a_bad_command_line_is_one_plain_line(argv: tuple[str, ...], words: str, tmp_path: Path) -> None:
+    done = vmtax(*argv, home=tmp_path)
+    (line,) = done.stderr.splitlines()
+    assert (done.returncode, done.stdout) == (2, "")
+    assert line.startswith("vmtax: ") and words in line
+
+
+def test_help_is_help_whatever_else_is_given(tmp_path: Path) -> None:
+    done = vmtax("run", "--host", "", "--help", home=tmp_path)
+    assert done.returncode == 0 and "--host" in done.stdout
+    assert vmtax("lab", home=tmp_path).returncode == 2
+
+
+FAULTY = """
+import sys
+import vmtax.cli.results
+from vmtax.cli import main
+def broken(*_): raise ZeroDivisionError("planted\\nhere")
+vmtax.cli.results.printed = vmtax.cli.results.answer = broken
+sys.argv = ["vmtax", "runs", "--json"]
+main()
+"""
+
+
+def test_a_fault_is_one_line_and_its_traceback_is_there_for_who_asks(tmp_path: Path) -> None:
+    def faulty(**variables: str) -> subprocess.CompletedProcess[str]:
+        environment = {**os.environ, "XDG_DATA_HOME": str(tmp_path), **variables}
+        return subprocess.run(
+            [sys.executable, "-c", FAULTY], env=environment, capture_output=True, text=True, timeout=60
+        )
+
+    done = faulty()
+    (line,) = done.stderr.splitlines()
+    assert done.returncode == 1
+    assert line.startswith("vmtax: this is a fault in vmtax: ZeroDivisionError: planted here; please report")
+    assert json.loads(done.stdout)["data"] == {"code": 1, "message": line.removeprefix("vmtax: ")}
+    told = faulty(VMTAX_DEBUG="1").stderr
+    assert "Traceback (most recent call last)" in told and told.splitlines()[-1] == line
+
+
+@pytest.mark.parametrize(
     ("text", "words"),
     [
         ("name: x\nworkloads: [ches]\n", "2:13: workloads[0]: unknown workload 'ches'; did you mean chess?"),
@@ -95,7 +182,7 @@ def test_a_report_that_cannot_be_written(tmp_path: Path) -> None:
         store.put(sample_experiment())
     done = vmtax("report", "-o", "no/such/directory/r.html", home=tmp_path)
     assert done.returncode == 2
-    assert "No such file or directory; name another file with --output" in done.stderr
+    assert "its directory does not exist; name another file with --output" in done.stderr
     shown = json.loads(vmtax("show", "--json", home=tmp_path).stdout)
     assert (shown["schema"], shown["kind"]) == ("vmtax/1", "experiment")
     listed = json.loads(vmtax("runs", "--json", home=tmp_path).stdout)

@@ -17,7 +17,7 @@ from vmtax.doctor.needs import install
 from vmtax.doctor.readings import Readings, free_bytes, processes, read
 from vmtax.hypervisor.confine import sandbox
 from vmtax.hypervisor.qemu import RIGHTS
-from vmtax.image import cache, place
+from vmtax.image import cache, contents, place
 from vmtax.image.cache import Image
 from vmtax.machine.fake import Answers, Argv, FakeMachine, Reply
 from vmtax.meter import below, disk, facts, pressure
@@ -25,7 +25,7 @@ from vmtax.meter.text import GREP, cpu_numbers
 from vmtax.report.doctor import diagnosis_data, render, verdict
 
 CPU = "/sys/devices/system/cpu"
-IMAGE = Image(Path("/images/abc"), "abc", "recipe", "6.12", 0.0, 100, 800_000_000, {})
+IMAGE = Image(Path("/images/abc"), "abc", "recipe", "6.12", packages=100, bytes=800_000_000, mark="", created=0.0)
 
 INTEL_FILES = f"""\
 /proc/cpuinfo:processor\t: 0
@@ -110,7 +110,7 @@ def machine(
         readings.PROCESSES: changed.get("processes", Reply(code=1)),
         pressure.COMMAND: [BEFORE, load],
         ("cat", f"/{cache.IDENTITY}"): Reply(code=1),
-        ("sh", "-c", place.FIND_IMAGE, "sh", "abc", "image.json"): Reply(code=1),
+        ("sh", "-c", place.FIND_IMAGE, "sh", "abc", contents.NAME): Reply(code=1),
     }
     return FakeMachine(answers=answers)
 

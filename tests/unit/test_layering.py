@@ -28,7 +28,7 @@ LEVELS = (
     {"score", "within"},
     {"advice"},
     {"ranking", "mix"},
-    {"compare", "plan", "plan_advice", "plan_rules", "plan_yaml", "plan_error", "store"},
+    {"compare", "plan", "plan_advice", "plan_rules", "plan_yaml", "plan_file", "plan_error", "store"},
     {"lab"},
     {
         "ceiling",
@@ -48,7 +48,8 @@ LEVELS = (
     {"machine"},
     {"event"},
     {"result"},
-    {"pace", "stats", "units", "places", "exits"},
+    {"console", "quantity"},
+    {"pace", "stats", "units", "places", "exits", "streams"},
 )
 LEVEL = {name: number for number, names in enumerate(LEVELS) for name in names}
 
@@ -94,3 +95,19 @@ def test_only_the_command_line_prints() -> None:
     }
     # The guard's standard output is its answer to us.
     assert printing <= {"cli", "machine"}
+
+
+def calls(name: str) -> set[str]:
+    """Files in which a function or class of that name is called."""
+    return {
+        str(path.relative_to(ROOT))
+        for path in ROOT.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == name
+    }
+
+
+def test_what_is_printed_goes_through_functions_that_clean_it() -> None:
+    assert calls("print") - {"machine/guard.py"} <= {"cli/app.py", "cli/images.py"}
+    assert calls("PlainConsole") == {"console.py"}
+    assert calls("Console") <= {"lab/start.py", "hypervisor/boot.py"}  # a guest's, not rich's

@@ -220,7 +220,7 @@ def test_four_devices_that_are_three_are_refused_before_anything_is_written() ->
     machine = FakeMachine(
         answers={
             lambda argv: argv[0] == "lsblk": lsblk(),
-            lambda argv: argv[0] == "python3" and "preadv" in argv[3]: "empty\n",
+            lambda argv: argv[0] == "python3" and any("preadv" in word for word in argv): "empty\n",
             lambda argv: argv[0] in ("wipefs", "python3"): "",
             lambda argv: argv[0] == "blockdev": str(2**40),
             lambda argv: argv[0] == "realpath": "/dev/sdb\n",

@@ -15,7 +15,8 @@ from rich.console import Console, RenderableType
 
 from tests.sample import on_emulated_host, sample_experiment
 from vmtax.compare import comparisons
-from vmtax.report.json import envelope, experiment_data
+from vmtax.report.envelope import envelope
+from vmtax.report.json import experiment_data
 from vmtax.report.summary import Finding, banner, findings, headline
 from vmtax.report.terminal import render, runs_table
 from vmtax.report.view import figures, label, view

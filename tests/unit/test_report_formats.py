@@ -16,8 +16,9 @@ from markdown_it import MarkdownIt
 from tests.sample import on_emulated_host, sample_experiment
 from tests.unit.test_report import check_golden, compared, renamed
 from tests.unit.test_report_html import HOSTILE, Page, hostile
+from vmtax.report.envelope import envelope
 from vmtax.report.formats import FORMATS, FormatError, find
-from vmtax.report.json import envelope, experiment_data
+from vmtax.report.json import experiment_data
 from vmtax.result import Experiment
 
 FORMULAS = ("=1+1", "+1", "-1", "@SUM(A1)", " =1")

@@ -24,8 +24,9 @@ MEMORY_BYTES = 500 * 10**6
 PATIENCE = 60.0  # seconds of wall time after which a command counts as hanging
 MOST_LINES = 25  # of an error
 CODES = (0, 1, 2)
-# Terminals act on these; a tab and a newline are text.
-ESCAPES = re.compile(rb"[\x00-\x08\x0b-\x1f\x7f]|\xc2[\x80-\x9f]")
+FAULT = b"this is a fault in vmtax"  # stands for a traceback
+# Terminals act on these, the last ones reorder text; a tab and a newline are text.
+ESCAPES = re.compile(rb"[\x00-\x08\x0b-\x1f\x7f]|\xc2[\x80-\x9f]|\xe2\x80[\x8e\x8f\xaa-\xae]|\xe2\x81[\xa6-\xa9]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +108,8 @@ def complaints(
     text = result.stdout + result.stderr
     if b"Traceback (most recent call last)" in text:
         yield f"traceback: {result.error[-500:]!r}"
+    if FAULT in text:
+        yield f"an exception that nothing expected: {result.error[-500:]!r}"
     if result.code in (1, 2) and not result.stderr and b'"error"' not in result.stdout:
         yield "failed without a word"
     if result.cpu_seconds > cpu_seconds:

@@ -2,37 +2,51 @@
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import signal
 import sys
 from typing import NoReturn
 
+from vmtax import streams
+
 # In the order in which --help lists them.
 from vmtax.cli import calibrate, compare, host, images, lab, plans, results, run  # noqa: F401
-from vmtax.cli.app import app, fail
-from vmtax.exits import FAILED as CANNOT
-from vmtax.exits import BadInput, CannotDo
+from vmtax.cli.app import app, complain
+from vmtax.cli.ending import explained, output_lost
+from vmtax.exits import DONE, INTERRUPTED
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def main() -> None:
     """Run the command; whatever stops it becomes clear lines on stderr and an exit code."""
+    streams.ready()
     # An ended session or a stopped service unwinds as Ctrl-C does: nothing is left behind.
     for number in ENDING:
         if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup, which means it
             signal.signal(number, _interrupted)
     try:
-        app(prog_name="vmtax")
-    except (BadInput, CannotDo) as error:
-        fail(str(error), error.exit_code)
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EPIPE, errno.EDQUOT):
-            raise
-        with contextlib.suppress(OSError):
-            sys.stdout.close()  # what it still holds cannot be written either
-        fail(f"standard output: {error.strerror}", CANNOT)
+        code = _code()
+        sys.stdout.flush()
+    except streams.OutputError as error:
+        code = output_lost(error)
+    sys.exit(code)
+
+
+def _code() -> int:
+    """The exit code of the command, after saying why where it failed."""
+    try:
+        code = app(prog_name="vmtax", standalone_mode=False)
+        if code == INTERRUPTED:  # typer makes this of Ctrl-C
+            raise KeyboardInterrupt
+    except SystemExit as end:
+        code = end.code
+    except streams.OutputError:
+        raise
+    except BaseException as error:
+        text, code = explained(error)
+        if text:
+            complain(text, code)
+    return code if isinstance(code, int) else DONE
 
 
 def _interrupted(*_: object) -> NoReturn:

@@ -6,12 +6,13 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any, NoReturn, TextIO
 
 import typer
 from typer.core import TyperGroup
 
 from vmtax import __version__
+from vmtax.cli.command import App
 from vmtax.exits import DONE, BadInput, CannotDo
 from vmtax.report.formats import FORMATS
 from vmtax.units import printable
@@ -41,7 +42,7 @@ class InOrder(TyperGroup):
         return sorted(super().list_commands(ctx), key=ORDER.index)
 
 
-app = typer.Typer(
+app = App(
     cls=InOrder,
     help="What virtualization costs you: host against VM against nested VM, with confidence intervals.",
     no_args_is_help=True,
@@ -135,6 +136,7 @@ RunId = Annotated[
     typer.Argument(metavar="RUN", help="A run's id, the start of one, or 'last'.", autocompletion=complete_run),
 ]
 
+LONGEST = 2000  # characters of an error's line
 NOBODY = "this asks before it begins, and nobody is there to answer: add --yes"
 
 
@@ -143,14 +145,41 @@ class BadUse(BadInput):
 
 
 def fail(text: str, code: int) -> NoReturn:
-    """End with `text` on stderr."""
-    warn(text)
+    """End with `text` on stderr, and as JSON on stdout where that was asked for."""
+    complain(text, code)
     raise SystemExit(code)
 
 
+def complain(text: str, code: int) -> None:
+    """Say why the program ends with that exit code."""
+    warn(text)
+    if _wants_json(sys.argv[1:]):
+        answer("error", {"code": code, "message": text})
+
+
 def warn(text: str) -> None:
-    # What a tool, a guest or a file said may hold escape sequences.
-    print("\n".join(printable(line) for line in f"vmtax: {text}".splitlines()), file=sys.stderr)
+    """One line or more on stderr."""
+    for line in f"vmtax: {text}".strip("\n").split("\n"):
+        say(line if len(line) <= LONGEST else f"{line[: LONGEST // 2]} … {line[-LONGEST // 2 :]}", file=sys.stderr)
+
+
+def say(text: object, *, file: TextIO | None = None) -> None:
+    """Print one line. What a tool, a guest or a file says may hold escape sequences; none gets through."""
+    print(printable(str(text)), file=file)
+
+
+def document(text: str) -> None:
+    """Print a whole text as it is, which has its own rules of what stands in it: HTML, YAML, JSON."""
+    print(text, end="" if text.endswith("\n") else "\n")
+
+
+def _wants_json(argv: Sequence[str]) -> bool:
+    """Whether the command that is named here has the option --json, and it is given."""
+    words = argv[: argv.index("--")] if "--" in argv else argv
+    command: Any = typer.main.get_command(app)
+    for word in words:
+        command = getattr(command, "commands", {}).get(word, command)
+    return "--json" in words and any("--json" in parameter.opts for parameter in command.params)
 
 
 def agree(yes: bool, question: str = "Begin? [Y/n]") -> None:
@@ -198,21 +227,21 @@ def write_file(file: Path, data: bytes) -> None:
 
 def printed(renderable: Any, *, soft_wrap: bool = False) -> None:
     """Print what rich renders."""
-    from rich.console import Console
+    from vmtax.console import console
 
-    Console(highlight=False).print(renderable, soft_wrap=soft_wrap)
+    console().print(renderable, soft_wrap=soft_wrap)
 
 
 def answer(kind: str, data: Any) -> None:
     """Print what `--json` asks for."""
-    from vmtax.report.json import envelope
+    from vmtax.report.envelope import envelope
 
-    print(envelope(kind, data))
+    document(envelope(kind, data))
 
 
 def _version(wanted: bool) -> None:
     if wanted:
-        print(f"vmtax {__version__}")
+        say(f"vmtax {__version__}")
         raise typer.Exit
 
 

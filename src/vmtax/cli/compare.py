@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vmtax.cli.app import AsJson, BadUse, app, complete_run, format_option, printed, write_file
+from vmtax.cli.app import AsJson, BadUse, app, complete_run, document, format_option, printed, say, write_file
+from vmtax.cli.files import check_output
 from vmtax.exits import DONE, UNDECIDED, WORSE
 from vmtax.report.change import FORMATS, renderer
 from vmtax.units import parse_percent
@@ -61,6 +62,8 @@ def compare(
     from vmtax.sessions import compared
     from vmtax.store import Store
 
+    if output is not None:
+        check_output(output)
     format = "json" if json else format
     render = renderer(format, full=full)
     limit = _fraction("--fail-if-worse", fail_if_worse)
@@ -77,13 +80,13 @@ def compare(
         )
     if output is not None:
         write_file(output, render(change).encode())
-        print(output)
+        say(output)
     elif format == "terminal":
         from vmtax.report.change.terminal import render as on_terminal
 
         printed(on_terminal(change, full=full))
     else:
-        print(render(change), end="")
+        document(render(change))
     raise typer.Exit(_code(change))
 
 

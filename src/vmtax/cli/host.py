@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vmtax.cli.app import NOBODY, AsJson, BadUse, agree, answer, app, fail, printed
+from vmtax.cli.app import NOBODY, AsJson, BadUse, agree, answer, app, fail, printed, say
 from vmtax.exits import FAILED, INTERRUPTED
-from vmtax.units import printable
 
 if TYPE_CHECKING:
     from vmtax.doctor import Check, Readings
@@ -56,9 +55,9 @@ def _tried(readings: Readings, *, yes: bool) -> tuple[Readings, tuple[Check, ...
     from vmtax import screen
     from vmtax.doctor.attempt import announce, attempt
 
-    print(f"made on {readings.host}, and removed again:", file=sys.stderr)
+    say(f"made on {readings.host}, and removed again:", file=sys.stderr)
     for line in announce(readings):
-        print(f"  {line}", file=sys.stderr)
+        say(f"  {line}", file=sys.stderr)
     agree(yes)
     try:
         with screen.open_screen() as emit:
@@ -79,9 +78,9 @@ def clean(
     with Store() as store:
         leftovers = cleaning.found(store, images=images)
         for leftover in leftovers:
-            print(printable(f"{leftover.what:>19}  {leftover.text}"))
+            say(f"{leftover.what:>19}  {leftover.text}")
         if not leftovers:
-            print("nothing is left over")
+            say("nothing is left over")
             return
         agree(yes, "Remove all of this? [y/N]")
         left = cleaning.remove(store, images=images)

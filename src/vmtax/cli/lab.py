@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vmtax.cli.app import AsJson, BadUse, agree, answer, app, fail, warn
-from vmtax.exits import INTERRUPTED
+from vmtax.cli.app import AsJson, BadUse, agree, answer, app, fail, say, warn
+from vmtax.cli.command import App
+from vmtax.exits import INTERRUPTED, CannotDo
 from vmtax.units import format_value
 
 DEFAULT_NAME = "lab"
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from vmtax.result import Json
 
 HELP = "A lab: a guest that is a whole hypervisor host, with KVM, disks and networks to try things on."
-lab_app = typer.Typer(help=HELP, no_args_is_help=True)
+lab_app = App(help=HELP, no_args_is_help=True)
 app.add_typer(lab_app, name="lab")
 
 
@@ -65,12 +66,12 @@ def lab_start(
     if json:
         answer("lab", _data(one))
     elif up.started < began:
-        print(f"lab {one.name} had been paused, as it is by a full disk here; it goes on")
+        say(f"lab {one.name} had been paused, as it is by a full disk here; it goes on")
     else:
         how = "restored" if up.restored else "booted"
-        print(f"lab {one.name} is up, {how} in {up.ready_seconds:.1f} s; {_in_it(one)}")
+        say(f"lab {one.name} is up, {how} in {up.ready_seconds:.1f} s; {_in_it(one)}")
         if one.record().software.zfs is None:
-            print("it has no ZFS: `vmtax image zfs` builds it once, in about ten minutes; then start the lab again")
+            say("it has no ZFS: `vmtax image zfs` builds it once, in about ten minutes; then start the lab again")
 
 
 def _size(option: str, text: str | None) -> int | None:
@@ -110,7 +111,10 @@ def lab_ssh(
     sys.stdout.flush()
     command = command[1:] if command and command[0] == "--" else command
     words = ["--", *command] if command else []  # joined by spaces for the far shell, as ssh does
-    os.execvp("ssh", ["ssh", *found.options, found.destination, *words])
+    try:
+        os.execvp("ssh", ["ssh", *found.options, found.destination, *words])
+    except OSError as error:
+        raise CannotDo(f"ssh: {error.strerror}; it is in the package openssh-client") from error
 
 
 @lab_app.command("status")
@@ -125,7 +129,8 @@ def lab_status(name: Name = "", json: AsJson = False) -> None:
         return
     width = shutil.get_terminal_size().columns
     for what, text in _told(one):
-        print(textwrap.fill(text, width, initial_indent=f"{what:>10}  ", subsequent_indent=" " * 12))
+        for line in textwrap.wrap(text, width, initial_indent=f"{what:>10}  ", subsequent_indent=" " * 12):
+            say(line)
 
 
 def _told(one: Lab) -> list[tuple[str, str]]:
@@ -226,9 +231,9 @@ def lab_list(json: AsJson = False) -> None:
         state, memory = "up" if up else "off", _gib(record.size.memory_bytes)
         saved = ", saved" if one.has_saved else ""
         still = f"; it {why}" if up and (why := why_still(one, up)) else ""
-        print(f"{one.name:<20}  {state:<3}  {memory}  {_zfs(record.software.zfs)}{saved}{still}")
+        say(f"{one.name:<20}  {state:<3}  {memory}  {_zfs(record.software.zfs)}{saved}{still}")
     if not found:
-        print("there are none yet: vmtax lab start")
+        say("there are none yet: vmtax lab start")
 
 
 @lab_app.command("stop")
@@ -239,7 +244,7 @@ def lab_stop(name: Name = "") -> None:
 
     one = lab(name)
     stop(one)
-    print(f"lab {one.name} is off")
+    say(f"lab {one.name} is off")
 
 
 @lab_app.command("cut")
@@ -250,7 +255,7 @@ def lab_cut(name: Name = "") -> None:
 
     one = lab(name)
     cut(one)
-    print(f"lab {one.name} lost its power; vmtax lab start {one.name} brings it back")
+    say(f"lab {one.name} lost its power; vmtax lab start {one.name} brings it back")
 
 
 @lab_app.command("save")
@@ -266,7 +271,7 @@ def lab_save(name: Name = "") -> None:
             size = save(one, emit)
     except KeyboardInterrupt:  # as in run
         fail(f"interrupted; lab {one.name} goes on, and what was saved before is kept", INTERRUPTED)
-    print(f"lab {one.name} is saved, {_bytes(size)}; vmtax lab start OTHER --from {one.name}")
+    say(f"lab {one.name} is saved, {_bytes(size)}; vmtax lab start OTHER --from {one.name}")
 
 
 @lab_app.command("remove")
@@ -282,4 +287,4 @@ def lab_remove(
     one.must_exist()
     agree(yes, f"Remove lab {one.name} with all that is on its disks? [y/N]")
     remove(one)
-    print(f"removed {one.name}")
+    say(f"removed {one.name}")

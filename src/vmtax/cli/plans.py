@@ -6,9 +6,10 @@ from typing import Annotated
 
 import typer
 
-from vmtax.cli.app import AsJson, answer, app, complete_plan
+from vmtax.cli.app import AsJson, answer, app, complete_plan, say
+from vmtax.cli.command import App
 
-plan_app = typer.Typer(help="Plans: what is measured.", no_args_is_help=True)
+plan_app = App(help="Plans: what is measured.", no_args_is_help=True)
 app.add_typer(plan_app, name="plan")
 
 PlanName = Annotated[
@@ -27,7 +28,7 @@ def plan_list(json: AsJson = False) -> None:
         answer("plans", [{"name": name, "describe": text} for name, text in plans.items()])
         return
     for name, text in plans.items():
-        print(f"{name:<12} {text}")
+        say(f"{name:<12} {text}")
 
 
 @plan_app.command("show")
@@ -41,7 +42,8 @@ def planshown(plan: PlanName, json: AsJson = False) -> None:
     if json:
         answer("plan", loaded.model_dump(mode="json"))
         return
-    print(yaml.safe_dump(as_written(loaded), sort_keys=False, allow_unicode=True), end="")
+    for line in yaml.safe_dump(as_written(loaded), sort_keys=False, allow_unicode=True).splitlines():
+        say(line)
 
 
 @plan_app.command("check")
@@ -55,4 +57,4 @@ def plan_check(plan: PlanName, json: AsJson = False) -> None:
         answer("plan-check", lines)
         return
     for line in lines:
-        print(line)
+        say(line)

@@ -20,11 +20,13 @@ from vmtax.cli.app import (
     Weights,
     answer,
     app,
+    document,
     printed,
+    say,
     write_file,
 )
+from vmtax.cli.files import check_input, check_output
 from vmtax.report.formats import Format, FormatError, find
-from vmtax.units import printable
 
 if TYPE_CHECKING:
     from vmtax.mix import Mix
@@ -45,7 +47,7 @@ def runs(json: AsJson = False) -> None:
         answer("runs", [asdict(entry) for entry in found])
         return
     if not found:
-        print("no runs yet: vmtax run")
+        say("no runs yet: vmtax run")
         return
     from vmtax.report.terminal import runs_table
 
@@ -89,7 +91,7 @@ def report(
     accept_loss: AcceptLoss = False,
 ) -> None:
     """Write one run's report: one HTML file that needs nothing else, or the measurements for other programs."""
-    print(written(run, output, format, asked=Asked(for_, weights, needs, accept_loss)))
+    say(written(run, output, format, asked=Asked(for_, weights, needs, accept_loss)))
 
 
 @app.command()
@@ -101,8 +103,10 @@ def export(
     from vmtax import share
     from vmtax.store import Store
 
+    if output is not None:
+        check_output(output, regular=True)
     with Store() as store:
-        print(share.export(store, run, output))
+        say(share.export(store, run, output))
 
 
 @app.command("import")
@@ -111,9 +115,10 @@ def import_(file: Annotated[Path, typer.Argument(metavar="FILE", help="What `vmt
     from vmtax import share
     from vmtax.store import Store
 
+    check_input(file, "`vmtax export` wrote")
     with Store() as store:
         experiment = share.import_(store, file)
-    print(printable(f"{experiment.id}  {len(experiment.trials)} trials of {experiment.name} on {experiment.host}"))
+    say(f"{experiment.id}  {len(experiment.trials)} trials of {experiment.name} on {experiment.host}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +168,7 @@ def shown(run: str, format: str, *, full: bool = False, asked: Asked = Asked()) 
     mix, wish = asked.mix(experiment, wanted), asked.wish(experiment, wanted)
     comparisons = compare.of(experiment)
     if wanted:
-        print(wanted.render(experiment, comparisons, mix, wish).decode(), end="")
+        document(wanted.render(experiment, comparisons, mix, wish).decode())
         return
     from vmtax.report.terminal import render
 
@@ -175,6 +180,8 @@ def written(run: str, target: Path | None, format: str = "html", *, asked: Asked
     wanted = find(format)
     from vmtax import compare
 
+    if target is not None:
+        check_output(target)
     experiment = _loaded(run)
     mix, wish = asked.mix(experiment, wanted), asked.wish(experiment, wanted)
     file = target or Path(f"vmtax-{experiment.id}{wanted.suffix}")
@@ -192,7 +199,7 @@ def applied(run: str, asked: Asked) -> None:
     if told is None:
         raise BadUse(f"--apply: {why_not(experiment)}")
     for line in to_apply(told):
-        print(printable(line))
+        say(line)
 
 
 def _loaded(run: str) -> Experiment:

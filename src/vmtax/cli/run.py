@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vmtax.cli.app import AsJson, BadUse, Yes, app, complete_plan, fail, run_ids
+from vmtax.cli.app import AsJson, BadUse, Yes, app, complete_plan, fail, run_ids, say, warn
+from vmtax.cli.files import check_output
 from vmtax.cli.measuring import Work, disk_target, measure, options_of
 from vmtax.cli.results import shown, written
 from vmtax.exits import FAILED
@@ -80,7 +81,7 @@ def run(
     """Measure, print the table, write the report."""
     from vmtax.store import Store
 
-    _check_output(output)
+    check_output(output or Path("vmtax-RUN.html"))
     overrides = {"host": host, "layers": layers, "budget": budget, "rounds": rounds}
     with Store() as store:
         if resume:
@@ -102,10 +103,12 @@ def run(
             work = _new(plan or "quick", overrides, qemu, place, interleave_with)
         id = measure(store, work, yes=yes)
         worked = any(trial.status == "ok" for trial in store.load(id).trials)
+    report = written(id, output)  # first, for whoever reads stdout may have gone meanwhile
     shown(id, "json" if json else "")
-    print(f"report: {written(id, output)}", file=sys.stderr)
+    say(f"report: {report}", file=sys.stderr)
     if not worked:
-        fail("nothing could be measured: every trial failed, see the warnings", FAILED)
+        warn("nothing could be measured: every trial failed, see the warnings")
+        raise typer.Exit(FAILED)
 
 
 def _new(
@@ -142,13 +145,6 @@ def _resumed(store: Store, run: str) -> Work:
     return Work(plan, Options(experiment.command, options), experiment)
 
 
-def _check_output(output: Path | None) -> None:
-    """Now, not after hours."""
-    if output is not None and (output.is_dir() or not output.parent.is_dir()):
-        what = "is a directory" if output.is_dir() else "its directory does not exist"
-        raise BadUse(f"{output}: {what}; name another file with --output")
-
-
 def _overridden(plan: Plan, **options: Any) -> Plan:
     """The plan with what the command line says instead."""
     from vmtax.plan import from_data
@@ -163,7 +159,8 @@ def _overridden(plan: Plan, **options: Any) -> Plan:
         data["budget"] = options["budget"]
     if options["rounds"] is not None:
         data["rounds"] = {"min": options["rounds"], "max": options["rounds"]}
-    return from_data(data, source="command line")
+    given = {name: f"--{name}" for name, value in options.items() if value is not None}
+    return from_data(data, source="command line", options=given)
 
 
 def _drop_workloads_without_layer(data: dict[str, Any]) -> None:
@@ -190,14 +187,16 @@ def watch(
     with Store() as store:
         running = [entry for entry in store.experiments() if entry.state == "running" and entry.id.startswith(run)]
         if not running:
-            fail(f"no run {run or 'goes on'}{' goes on' if run else ''}: `vmtax runs` lists them", FAILED)
+            if run:
+                raise BadUse(f"no run {run} goes on: `vmtax runs` lists them")
+            fail("no run goes on: `vmtax runs` lists them", FAILED)
         id = running[0].id
 
         def going_on() -> bool:
             return next(entry.state for entry in store.experiments() if entry.id == id) == "running"
 
-        print(f"run {id}", file=sys.stderr)
+        say(f"run {id}", file=sys.stderr)
         with contextlib.suppress(KeyboardInterrupt):
             screen.follow(live.states(id, going_on, every=0.5))
         state = next(entry.state for entry in store.experiments() if entry.id == id)
-    print(f"run {id} is {state}: vmtax show {id}", file=sys.stderr)
+    say(f"run {id} is {state}: vmtax show {id}", file=sys.stderr)

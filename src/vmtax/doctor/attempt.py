@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 
 from vmtax.doctor.check import Check
 from vmtax.doctor.host_parts import Parts, tries
@@ -13,8 +14,8 @@ from vmtax.event import Event, Step
 from vmtax.hypervisor import BootFailed, Credentials, Qemu, QemuError, boot, choose, image_qemu
 from vmtax.hypervisor.accelerator import probe_spec, remembered
 from vmtax.hypervisor.boot import Patience
-from vmtax.image.cache import ImageError
-from vmtax.image.place import Placed
+from vmtax.image.cache import Image, ImageError
+from vmtax.image.place import Placed, check
 from vmtax.machine import Machine, MachineError
 from vmtax.network import PEER_ADDRESS, Segment
 from vmtax.storage import DISK_DIRECTORY, RawFile
@@ -67,9 +68,12 @@ def attempt_on(hosts: Hosts, readings: Readings, emit: Emit) -> tuple[Readings, 
     """The same on machines whose guards the caller ends."""
     local, host = hosts.local, hosts.host
     checks: list[Check] = []
-    placed = readings.placed
-    if placed is None:
+    image, placed = readings.image, readings.placed
+    if image is None or placed is None:
         checks.append(_no_image(readings))
+    elif (damaged := _tried("image", partial(_check_image, host, image, placed))).status == "failed":
+        checks.append(damaged)
+        readings, placed = replace(readings, placed=None), None  # nothing of it is run
     else:
         emit(Step("entering the image"))
         checks.append(_tried("host layer", lambda: _enter(host, placed)))
@@ -117,6 +121,11 @@ def _no_image(readings: Readings) -> Check:
         return Check("tried", "guests", "unknown", "not tried: no image is built yet", "vmtax image build")
     text = "not tried: the image is not on that host yet, and is too large to be copied for a try"
     return Check("tried", "guests", "unknown", text, f"vmtax run{readings.option} --layers host --rounds 1")
+
+
+def _check_image(host: Machine, image: Image, placed: Placed) -> str:
+    check(host, image, placed)
+    return "its files are those of the build"
 
 
 def _enter(host: Machine, placed: Placed) -> str:

@@ -17,7 +17,7 @@ from vmtax.lab.monitor import go_on, monitor, why_still
 from vmtax.lab.reach import reach
 from vmtax.machine import MachineError, MachineLost
 from vmtax.machine.guard import is_marked
-from vmtax.machine.local import PYTHON, LocalMachine
+from vmtax.machine.local import ISOLATED, PYTHON, LocalMachine
 from vmtax.places import private
 
 SHUTDOWN_SECONDS = 60.0
@@ -29,7 +29,7 @@ SET_CLOCK = ("date", "-u", "-s")  # and "@" with seconds since the epoch
 # Lets a lab go on whose saving was killed: QMP takes one command a line, each answered. Until a migration is really
 # cancelled, "cont" is refused. Constant text.
 GO_ON = (
-    *(PYTHON, "-c"),
+    *(PYTHON, *ISOLATED),
     "import socket, sys, time\n"
     "def told(command):\n"
     "    pipe.write(b'{\"execute\": \"' + command + b'\"}\\n')\n"

@@ -6,7 +6,6 @@ import contextlib
 import os
 import time
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 
@@ -90,7 +89,6 @@ class _Start:
     saved: Path | None
     pack: zfs.Pack | None
     began: float  # monotonic clock
-    verified: Future[None]  # the image, while the lab boots already
     segment: Segment | None = None
     namespace: str | None = None
     warnings: list[str] = field(default_factory=list)
@@ -134,15 +132,13 @@ def start(one: Lab, wish: Wish, emit: Emit, source: Lab | None = None) -> Up:
         with contextlib.ExitStack() as stack:
             stack.callback(local.close)
             local.undo_later(*FORGET, local.token, str(one.up_file))  # first, so undone last: `lab stop` waits for it
-            helper = stack.enter_context(ThreadPoolExecutor(1))
             try:
                 promise_memory(local, size)
-                up = _start(_prepared(one, local, emit, size, source, record, helper, began))
+                up = _start(_prepared(one, local, emit, size, source, record, began))
             except OSError as error:
                 raise trouble(error, one.directory) from error
             local.leave_to(up.pid)
             stack.pop_all()
-            helper.shutdown()
     return up
 
 
@@ -181,11 +177,9 @@ def _prepared(
     size: Size,
     source: Lab | None,
     record: Record | None,
-    helper: ThreadPoolExecutor,
     began: float,
 ) -> _Start:
     image = cache.current() or build.build(emit)
-    verified = helper.submit(cache.verify, image)
     emit(Step(WHAT, "looking at QEMU"))
     placed = place(local, local, image, emit)
     assert placed.tree is not None
@@ -193,9 +187,7 @@ def _prepared(
     saved = source.saved if source else None
     credentials = Credentials.make(local) if saved is None else Credentials.stored(local, saved)
     accelerator = _accelerator(local, qemu, placed, credentials, emit)
-    found = _Start(
-        one, local, emit, size, image, qemu, accelerator, credentials, saved, zfs.current(image), began, verified
-    )
+    found = _Start(one, local, emit, size, image, qemu, accelerator, credentials, saved, zfs.current(image), began)
     if saved is not None and record is not None and (other := found.software.differences(record.software)):
         raise LabError(
             f"the saved state of lab {source.name if source else ''} needs what it was saved with: {'; '.join(other)}; "
@@ -300,7 +292,6 @@ def _attempt(found: _Start, number: int) -> Up:
         else:
             machine.run(*COME_TO, f"@{time.time():.3f}", found.lab.name)
         ready = time.monotonic() - found.began
-        found.verified.result()
         emit(Step(WHAT, f"ready after {ready:.1f} s; its devices settle"))
         _settle(found, machine)
         settled = time.monotonic() - found.began

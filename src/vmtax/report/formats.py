@@ -61,7 +61,8 @@ def _markdown(
 def _json(
     experiment: Experiment, comparisons: Sequence[Comparison], mix: Mix | None = None, wish: Wish | None = None
 ) -> bytes:
-    from vmtax.report.json import envelope, experiment_data
+    from vmtax.report.envelope import envelope
+    from vmtax.report.json import experiment_data
 
     return f"{envelope('experiment', experiment_data(experiment, comparisons, mix, wish))}\n".encode()
 

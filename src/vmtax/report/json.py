@@ -1,12 +1,10 @@
-"""The answer to `--json`: one envelope for every command, and what an experiment looks like in it."""
+"""What an experiment looks like in the answer to `--json`."""
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from vmtax.compare import overhead
 from vmtax.emulation import emulated_treatments
@@ -23,20 +21,10 @@ from vmtax.within import Within, within
 if TYPE_CHECKING:
     from vmtax.mix import Mix
 
-SCHEMA = "vmtax/1"
 SIDE_FIGURES = (
     *("mean_ratio", "p95_ratio", "baseline_stalls", "treatment_stalls", "stalls_p"),
     *("carry_over", "carry_over_p"),
 )
-
-
-def envelope(kind: str, data: Any) -> str:
-    """`data` as the JSON text that every `--json` prints. What JSON has no word for (NaN, infinity) becomes null."""
-    answer = {"schema": SCHEMA, "kind": kind, "data": data}
-    try:
-        return json.dumps(answer, indent=2, allow_nan=False)
-    except ValueError:
-        return json.dumps(_finite(answer), indent=2, allow_nan=False)
 
 
 def experiment_data(
@@ -195,13 +183,3 @@ def _decision(decision: Decision, emulated: frozenset[str]) -> Json:
         "worse": decision.answer,
         "emulated": bool(emulated & {contrast.baseline, contrast.treatment}),
     }
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {key: _finite(entry) for key, entry in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_finite(entry) for entry in value]
-    return value

@@ -21,7 +21,7 @@ ENDS_BYTES = 64 * MIB  # read at both ends of a larger one: partition tables, su
 SECONDS = 120.0  # after which the answer is that it was not found out; 2062 blocks of a hard disk take 40
 # Prints "data OFFSET", "late COUNT" or "empty". Blocks are read in their order and past the page cache. Constant text.
 LOOK = (
-    *("python3", "-I", "-c"),
+    *("python3", "-I", "-S", "-c"),
     """import mmap, os, random, sys, time
 path, samples, whole, ends, seconds = sys.argv[1], *map(int, sys.argv[2:])
 BLOCK = 2**20

@@ -19,7 +19,7 @@ from vmtax.report.answers.change import Change
 from vmtax.report.answers.lab import LabState
 from vmtax.report.answers.part import Part
 from vmtax.report.answers.run import Experiment
-from vmtax.report.json import SCHEMA
+from vmtax.report.envelope import SCHEMA
 from vmtax.result import Boot, Disturbance, Json
 from vmtax.store import ExperimentSummary
 
@@ -40,6 +40,13 @@ class Diagnosis(Part):
     checks: list[Check] = Field(description="one for each thing looked at")
 
 
+class Error(Part):
+    """Why there is no other answer."""
+
+    code: int = Field(description="exit code of the program, of those in exit-codes.md")
+    message: str = Field(description="what is wrong, and what would be right; the same text is on stderr")
+
+
 KINDS: dict[str, Any] = {  # kind -> type of its data
     "experiment": Experiment,
     "comparison": Change,
@@ -51,6 +58,7 @@ KINDS: dict[str, Any] = {  # kind -> type of its data
     "calibration": Calibration,
     "lab": LabState,
     "labs": list[LabState],
+    "error": Error,
 }
 RECORDS = (Boot, Check, Disturbance, ExperimentSummary)
 

@@ -34,7 +34,7 @@ def renderer(format: str, *, full: bool) -> Callable[[Change], str]:
         return render_junit
     if format == "json":
         from vmtax.report.change.data import change_data
-        from vmtax.report.json import envelope
+        from vmtax.report.envelope import envelope
 
         return lambda change: f"{envelope('comparison', change_data(change))}\n"
     near = difflib.get_close_matches(format, FORMATS, n=1)

@@ -6,11 +6,12 @@ import io
 import itertools
 from collections.abc import Iterator, Sequence
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from vmtax.console import console
 from vmtax.report.change import words
 from vmtax.report.view import cost
 from vmtax.result import Metric
@@ -25,10 +26,9 @@ FILE_WIDTH = 100  # columns, where it is no terminal that is written to
 
 def as_text(change: Change, *, full: bool = False) -> str:
     """For a file: neither colour nor escape sequences."""
-    console = Console(file=io.StringIO(), width=FILE_WIDTH, highlight=False, color_system=None)
-    console.print(render(change, full=full))
-    assert isinstance(console.file, io.StringIO)
-    return "".join(f"{line.rstrip()}\n" for line in console.file.getvalue().splitlines())
+    text = io.StringIO()
+    console(text, width=FILE_WIDTH, color=False).print(render(change, full=full))
+    return "".join(f"{line.rstrip()}\n" for line in text.getvalue().splitlines())
 
 
 def render(change: Change, *, full: bool = False) -> RenderableType:

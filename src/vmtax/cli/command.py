@@ -1,0 +1,49 @@
+"""What every command does with its command line before its own code runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import typer
+from typer.core import TyperCommand
+
+from vmtax.exits import BadInput
+
+
+class EmptyValue(BadInput):
+    """An option or argument without any character, most often a shell variable that is not set."""
+
+
+class Command(TyperCommand):
+    """Refuses empty values, for no option and no argument means something by one."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        given, _, _ = self.make_parser(ctx).parse_args(args=list(args))
+        left = super().parse_args(ctx, args)  # first, for it answers --help
+        for parameter in self.get_params(ctx):
+            value = given.get(parameter.name or "")
+            values = value if isinstance(value, (list, tuple)) else [value]
+            if not ctx.resilient_parsing and any(isinstance(one, str) and not one.strip() for one in values):
+                raise EmptyValue(_empty(parameter, ctx.command_path))
+        return left
+
+
+class App(typer.Typer):
+    """Typer whose commands are all of the class above."""
+
+    def command(self, name: str | None = None, **settings: Any) -> Callable[[Any], Any]:
+        return super().command(name, cls=Command, **settings)
+
+    def add_typer(self, typer_instance: typer.Typer, **settings: Any) -> None:
+        if not isinstance(typer_instance, App):
+            raise TypeError("commands must be made by App, or empty values would be taken")
+        super().add_typer(typer_instance, **settings)
+
+
+def _empty(parameter: Any, command: str) -> str:
+    argument = parameter.param_type_name == "argument"
+    metavar = (parameter.metavar or parameter.name.upper()).strip("[].")
+    name = metavar if argument else max(parameter.opts, key=len)
+    help = (parameter.help or "").rstrip(".")
+    return f"{name} is empty, and needs {'a value' if argument else metavar} ({help}); see `{command} --help`"

@@ -1,0 +1,76 @@
+"""How the program ends when something goes wrong: every exception becomes a line and an exit code."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import traceback
+from collections.abc import Iterator
+
+import typer
+
+from vmtax.cli.app import warn
+from vmtax.exits import BAD_INPUT, FAILED, INTERRUPTED, BadInput, CannotDo
+from vmtax.streams import OutputError, lose
+
+USAGE: type[Exception] = typer.BadParameter.__mro__[1]  # newer typers have a click inside
+DEBUG = "VMTAX_DEBUG"
+# What the host, a limit or the user's files cause: no fault of vmtax.
+CAUSES = {
+    *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO),
+    *(errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.EAGAIN),
+    *(errno.EACCES, errno.EPERM),
+}
+NAMES = {errno.ENAMETOOLONG, errno.ELOOP}  # only a name that somebody gave causes these
+NO_MEMORY = ("cannot allocate memory", "failed to map segment", "can't start new thread")  # in other errors' texts
+
+
+def explained(error: BaseException) -> tuple[str, int]:
+    """(What is wrong, exit code); the text is "" where the help was printed."""
+    if isinstance(error, (BadInput, CannotDo)):
+        return str(error), error.exit_code
+    if isinstance(error, USAGE):
+        return _usage(error), int(getattr(error, "exit_code", FAILED))
+    if isinstance(error, KeyboardInterrupt):
+        return "interrupted", INTERRUPTED
+    if any(isinstance(one, MemoryError) or _names_memory(one) for one in _chain(error)):
+        return "not enough memory: raise the limit (ulimit -v, or that of the container) or free some", FAILED
+    if isinstance(error, OSError) and error.errno in CAUSES | NAMES:
+        where = f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, (str, bytes)) else ""
+        return f"{where}{error.strerror}", BAD_INPUT if error.errno in NAMES else FAILED
+    if os.environ.get(DEBUG):
+        traceback.print_exception(error)
+    what = " ".join(f"{type(error).__name__}: {error}".split())
+    return f"this is a fault in vmtax: {what}; please report it with the text that {DEBUG}=1 prints", FAILED
+
+
+def output_lost(error: OutputError) -> int:
+    """The exit code after stdout takes no more; where its reader has gone, silence and SIGPIPE, as other tools do."""
+    lose()
+    if error.errno == errno.EPIPE:
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGPIPE)
+    warn(f"standard output: {error}")
+    return FAILED
+
+
+def _usage(error: Exception) -> str:
+    """Typer's own complaint about the command line, on one line."""
+    told = " ".join(str(error.format_message()).split()).rstrip(".")  # type: ignore[attr-defined]
+    context = getattr(error, "ctx", None)
+    command = context.command_path if context else "vmtax"
+    return told and f"{told[0].lower()}{told[1:]}; see `{command} --help`"
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    one: BaseException | None = error
+    while one is not None:
+        yield one
+        one = one.__cause__ or one.__context__
+
+
+def _names_memory(error: BaseException) -> bool:
+    if not isinstance(error, (ImportError, RuntimeError, OSError)):
+        return False
+    return any(words in str(error).lower() for words in NO_MEMORY)

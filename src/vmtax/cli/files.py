@@ -1,0 +1,50 @@
+"""Files that the command line names, looked at before any work begins."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+from vmtax.cli.app import BadUse
+
+
+def check_output(file: Path, option: str = "--output", *, regular: bool = False) -> None:
+    """Raises BadUse where it cannot be written: what can be known now need not wait until hours of work are done.
+
+    regular: nothing but a regular file will do, no pipe and no terminal
+    """
+    if (mode := _mode(file, option)) is not None:
+        if stat.S_ISDIR(mode):
+            raise BadUse(f"{file}: is a directory; name another file with {option}")
+        if not stat.S_ISREG(mode):  # a pipe, a terminal, /dev/stdout
+            if regular:
+                raise BadUse(f"{file}: is no regular file; name another with {option}")
+            return
+    parent = _mode(file.parent, option)
+    if parent is None or not stat.S_ISDIR(parent):
+        raise BadUse(f"{file}: its directory does not exist; name another file with {option}")
+    if not os.access(file.parent, os.W_OK | os.X_OK):
+        raise BadUse(f"{file}: its directory cannot be written to; name another file with {option}")
+
+
+def check_input(file: Path, what: str) -> None:
+    """Raises BadUse where it is no file that can be read; `what`: which kind of file would be right."""
+    mode = _mode(file)
+    if mode is None:
+        raise BadUse(f"{file}: No such file; name one that {what}")
+    if stat.S_ISDIR(mode):
+        raise BadUse(f"{file}: is a directory; name a file that {what}")
+    if not os.access(file, os.R_OK):
+        raise BadUse(f"{file}: Permission denied; name a file that {what}")
+
+
+def _mode(file: Path, option: str = "") -> int | None:
+    """None: there is nothing of that name. Raises BadUse where there cannot be."""
+    try:
+        return os.stat(file).st_mode  # noqa: PTH116
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else str(error)
+        raise BadUse(f"{file}: {why}; name another file{f' with {option}' if option else ''}") from error

@@ -1,0 +1,97 @@
+"""The standard streams, made safe before anything else happens: no text, locale or closed descriptor breaks them."""
+
+from __future__ import annotations
+
+import codecs
+import io
+import os
+import re
+import select
+import sys
+from typing import TYPE_CHECKING, TextIO
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
+
+WIDEST = 1000  # columns and lines of a terminal; an environment variable may claim more
+SIZES = ("COLUMNS", "LINES", "TERMINAL_WIDTH")  # the last one is typer's
+ERRORS = "vmtax.plain"  # what becomes of text that a stream's encoding cannot express
+PLAIN = {"−": "-", "–": "-", "×": "x", "·": ".", "→": ">", "±": "~", "µ": "u", "…": "."}
+
+
+class OutputError(Exception):
+    """Standard output takes no more. No OSError: typer would end the program on it, silently."""
+
+    def __init__(self, error: OSError) -> None:
+        super().__init__(error.strerror)
+        self.errno = error.errno
+
+
+class _Descriptor(io.FileIO):
+    """A descriptor whose failures are recognizable, or, for error messages, ignored."""
+
+    def __init__(self, number: int, *, ignored: bool) -> None:
+        super().__init__(number, "wb", closefd=False)
+        self._ignored = ignored
+
+    def write(self, data: ReadableBuffer, /) -> int:
+        try:
+            while (count := super().write(data)) is None:  # somebody has made it non-blocking, and it is full
+                select.select([], [self], [])
+        except OSError as error:
+            if self._ignored:
+                return memoryview(data).nbytes
+            raise OutputError(error) from error
+        return count
+
+
+def ready() -> None:
+    """Open what is closed of 0 to 2, replace the three streams, and forget impossible sizes of the terminal.
+
+    A closed descriptor would else be taken by the next file that is opened. Writing to a closed stdout fails.
+    """
+    for number, flags in ((0, os.O_RDONLY), (1, os.O_RDONLY), (2, os.O_WRONLY)):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, flags), True)
+    codecs.register_error(ERRORS, _plain)
+    if sys.stdin is None:
+        sys.stdin = open(0, closefd=False)  # noqa: SIM115
+    if isinstance(sys.stdin, io.TextIOWrapper):
+        sys.stdin.reconfigure(errors="replace")
+    sys.stdout, sys.stderr = _writer(1, sys.stdout), _writer(2, sys.stderr)
+    for name in SIZES:
+        _bound(name)
+
+
+def lose() -> None:
+    """Forget what is still to be written to stdout, so that its end does not fail once more."""
+    sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123
+
+
+def _writer(number: int, old: TextIO | None) -> io.TextIOWrapper:
+    """A text stream on that descriptor, in the encoding of the one that it replaces."""
+    if old is not None:
+        old.flush()
+    raw = _Descriptor(number, ignored=number == 2)
+    encoding = getattr(old, "encoding", None) or "utf-8"
+    lines = number == 2 or raw.isatty()
+    return io.TextIOWrapper(io.BufferedWriter(raw), encoding, ERRORS, line_buffering=lines)
+
+
+def _plain(error: UnicodeError) -> tuple[str, int]:
+    """For codecs: a character that looks alike, or a question mark."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    return "".join(PLAIN.get(c, "?") for c in error.object[error.start : error.end]), error.end
+
+
+def _bound(name: str) -> None:
+    text = os.environ.get(name)
+    if text is None:
+        return
+    if re.fullmatch("0*[1-9][0-9]{0,8}", text):
+        os.environ[name] = str(min(int(text), WIDEST))
+    else:
+        del os.environ[name]
