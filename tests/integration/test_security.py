@@ -10,11 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.conftest import HANGS, booted, leftovers, under_way, vmtax
+from tests.integration.conftest import HANGS, booted, leftovers, qemu_of, under_way, vmtax
 from tests.integration.test_faults import VM_ONLY
 from vmtax.hypervisor import Credentials, Drive, GuestSpec, find_qemu
 from vmtax.image.cache import Image
-from vmtax.machine.guard import marked
 from vmtax.machine.local import LocalMachine
 from vmtax.meter.text import fields
 
@@ -34,7 +33,7 @@ def test_a_qemu_that_root_starts_reaches_no_more_than_its_guest(
     small = replace(spec, qemu=qemu, vcpus=1, data=Drive(str(disk), iothread=True))
     with booted(shared_local, small, credentials, shared_local) as guest:
         guest.machine.run("dd", "if=/dev/urandom", f"of={small.data_device}", "bs=64k", "count=16", "conv=fsync")
-        (pid,) = (pid for pid in marked(shared_local.token) if process_name(pid).startswith("qemu-system"))
+        pid = qemu_of(shared_local.token)
         status = fields(Path(f"/proc/{pid}/status").read_text())
         assert set(status["Uid"].split()) == set(status["Gid"].split()) == {str(qemu.user)} and qemu.user > 2**30
         assert status["CapEff"] == status["CapPrm"] == "0" * 16 and status["Seccomp"] == "2"
@@ -49,10 +48,6 @@ def test_a_qemu_that_root_starts_reaches_no_more_than_its_guest(
         guest.process.stop()
         assert not Path(f"/proc/{pid}").exists(), "it is gone with what started it"
     assert disk.read_bytes().strip(b"\0")
-
-
-def process_name(pid: int) -> str:
-    return Path(f"/proc/{pid}/comm").read_text()
 
 
 def test_sockets_keys_and_files_are_private(image: Image, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
