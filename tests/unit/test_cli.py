@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import jsonschema
@@ -16,9 +17,11 @@ import pytest
 from tests.sample import sample_experiment
 from vmtax import __version__
 from vmtax.cli.app import NOBODY, BadUse, agree_to_erase
-from vmtax.cli.run import _overridden
+from vmtax.cli.run import _overridden, _resumed
+from vmtax.environment import EnvironmentOptions
 from vmtax.plan import load
 from vmtax.report.answers import json_schema
+from vmtax.storage import Target
 from vmtax.store import Store
 
 
@@ -247,3 +250,15 @@ def test_a_device_is_erased_only_where_its_name_is_typed(
     monkeypatch.setattr(terminal, "isatty", lambda: False, raising=False)
     with pytest.raises(BadUse, match=re.escape(NOBODY)):
         agree_to_erase(False, devices)
+
+
+def test_permission_to_erase_is_given_anew_to_a_resumed_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = Target(devices=("/dev/sdb",), erase=frozenset({"/dev/sdb"}))
+    options = EnvironmentOptions(target=target).to_json()
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    with Store() as store:
+        store.put(replace(sample_experiment(), state="interrupted", options=options))
+        assert _resumed(store, "", ()).options.environment.target == replace(target, erase=frozenset())
+        assert _resumed(store, "", ["/dev/sdb"]).options.environment.target == target
+        with pytest.raises(BadUse, match="--erase /dev/sdc: is about a device of --disk-device"):
+            _resumed(store, "", ["/dev/sdc"])

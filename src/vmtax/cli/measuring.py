@@ -140,5 +140,5 @@ def _carry_out(store: Store, work: Work, *, yes: bool) -> str:
             journal = live.Journal(hosts.local, emit)
             image = build.ensure(emit, identity=image_of(before) if before else None)
             if before:
-                return runner.resume(hosts, before.id, image, store, journal.emit)
+                return runner.resume(hosts, before.id, image, store, journal.emit, options.target.erase)
             return runner.run(hosts, plan, image, store, work.options, journal.emit)
