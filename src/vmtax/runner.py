@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from vmtax import compare, interleave, schedule
@@ -123,10 +123,14 @@ def run(hosts: Hosts, plan: Plan, image: Image, store: Store, options: Options, 
     return experiment.id
 
 
-def resume(hosts: Hosts, id: str, image: Image, store: Store, emit: Emit) -> str:
-    """Finish the experiment that was stopped; no trial that it has is repeated. Raises CannotResume, and as `run`."""
+def resume(hosts: Hosts, id: str, image: Image, store: Store, emit: Emit, erase: frozenset[str] = frozenset()) -> str:
+    """Finish the experiment that was stopped; no trial that it has is repeated. Raises CannotResume, and as `run`.
+
+    `erase`: devices whose contents may be lost
+    """
     clock = time.monotonic()
     plan, options = resumable(store.load(id))
+    options = replace(options, target=replace(options.target, erase=erase))
     experiment = store.load(id, with_raw=True)
 
     def check(examined: interleave.Environments) -> None:

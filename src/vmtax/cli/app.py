@@ -195,6 +195,19 @@ def agree(yes: bool, question: str = "Begin? [Y/n]") -> None:
         fail("not begun; nothing was changed", DONE)
 
 
+def agree_to_erase(yes: bool, devices: Sequence[str]) -> None:
+    """Go on only where somebody typed the name of each device; an empty answer is a no."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise BadUse(NOBODY)
+    for device in devices:
+        name = device.removeprefix("/dev/")
+        print(f"Type {name} to erase all that is on it: ", end="", file=sys.stderr, flush=True)
+        if sys.stdin.readline().strip() not in (name, device):
+            fail("not begun; nothing was changed", DONE)
+
+
 def write_file(file: Path, data: bytes) -> None:
     """Replaced in one step: an earlier report is lost to no full disk. Raises BadUse."""
     try:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -86,11 +87,11 @@ def run(
     with Store() as store:
         if resume:
             disks = {"disk-dir": disk_dir, "disk-device": disk_device, "disk-group": disk_group, "disk-pool": disk_pool}
-            others = {"qemu": qemu, **disks, "erase": erase, "interleave-with": interleave_with}
+            others = {"qemu": qemu, **disks, "interleave-with": interleave_with}
             given = [f"--{name}" for name, value in {**overrides, **others}.items() if value]
             if given:
                 raise BadUse(f"--resume goes on as the run was begun: leave out {' '.join(given)}")
-            work = _resumed(store, plan)
+            work = _resumed(store, plan, erase or ())
         else:
             place = partial(
                 disk_target,
@@ -134,8 +135,8 @@ def _new(
     return Work(wanted, options_of(options))
 
 
-def _resumed(store: Store, run: str) -> Work:
-    """The run named, or the newest that was stopped."""
+def _resumed(store: Store, run: str, erase: Sequence[str]) -> Work:
+    """The run named, or the newest that was stopped; `erase`: permission is asked for anew, for it is not kept."""
     from vmtax.resume import CannotResume, resumable
     from vmtax.runner import Options
     from vmtax.share import IMPORTED
@@ -146,7 +147,9 @@ def _resumed(store: Store, run: str) -> Work:
         raise CannotResume("no run was stopped: `vmtax runs` lists them all")
     experiment = store.load(run or stopped[0])
     plan, options = resumable(experiment)
-    return Work(plan, Options(experiment.command, options), experiment)
+    devices, place = options.target.devices, options.target
+    target = disk_target(plan.host, str(place.directory), devices, place.group, place.pool, erase)
+    return Work(plan, Options(experiment.command, replace(options, target=target)), experiment)
 
 
 def _overridden(plan: Plan, **options: Any) -> Plan:
