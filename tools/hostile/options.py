@@ -50,9 +50,8 @@ def cases(source: random.Random, home: Path, share: float) -> Iterator[Case]:
     """For each parameter of each command: the values above, some made up, all of it once more with --json."""
     surroundings = _prepare(home)
     whole = list(_everything(source))
-    named = [entry for entry in whole if entry[2] in EMPTY[:2]] if share >= 1 else []
     chosen = whole if share >= 1 else source.sample(whole, max(1, round(share * len(whole))))
-    for argv, name, value in (*named, *chosen):
+    for argv, name, value in chosen:
         yield Case(
             f"vmtax {' '.join(map(repr, argv))}"[:400], functools.partial(_tried, argv, name, value, home, surroundings)
         )

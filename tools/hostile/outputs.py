@@ -87,7 +87,7 @@ def cases(source: random.Random, home: Path, share: float) -> Iterator[Case]:
     made: list[tuple[str, str]] = [(payload, "everything") for payload in PAYLOADS]
     made += list(itertools.product(PAYLOADS, PLACES))
     made += [("".join(source.choices(PAYLOADS, k=3)), "everything") for _ in range(20)]
-    for number in range(max(6, round(180 * share))):
+    for number in range(max(3, round(180 * share))):
         payload, place = made[number] if share >= 1 and number < len(PAYLOADS) else source.choice(made)
         places = tuple(PLACES) if place == "everything" else (place,)
         keep = functools.lru_cache(functools.partial(_stores, home / str(number), payload, places))
