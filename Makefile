@@ -8,9 +8,10 @@ STAMP := $(VENV)/.installed
 # and prints it where it may not.
 PACKAGES := python3-venv qemu-system-x86 bubblewrap openssh-client iproute2 e2fsprogs util-linux tar zstd \
 	mmdebstrap erofs-utils debian-archive-keyring
-TEST_PACKAGES := openssh-server chromium cpio libvirt0 libxml2-utils fdisk xfsprogs btrfs-progs
+TEST_PACKAGES := openssh-server chromium cpio libvirt0 libxml2-utils fdisk xfsprogs btrfs-progs qemu-utils
+RUN := --yes
 
-.PHONY: help setup setup-test run test check lint bench prove prove-lab prove-live torture hostile reference clean
+.PHONY: help setup setup-test run test check lint bench prove prove-lab prove-live torture hostile lock reference clean
 
 help: ## list what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 19
@@ -21,15 +22,16 @@ setup: $(STAMP) ## system packages (apt, as root), virtual environment, vmtax it
 setup-test: setup
 	@./tools/packages $(TEST_PACKAGES)
 
-$(STAMP): pyproject.toml src/vmtax/__init__.py
+$(STAMP): pyproject.toml requirements.lock src/vmtax/__init__.py
 	@./tools/packages $(PACKAGES)
 	@./tools/python -m venv $(VENV)
 	@echo "installing Python packages into $(VENV)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement requirements.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 
 run: setup ## measure this machine as host, VM and nested VM; print the table, write the HTML report
-	@$(BIN)/vmtax run --yes
+	@$(BIN)/vmtax run $(RUN)
 
 test: setup-test ## all tests, the real ones included (QEMU, bridges, SSH, browser); about twenty minutes
 	@$(BIN)/vmtax image build
@@ -54,6 +56,9 @@ prove: $(STAMP) ## show that the statistics hold what they promise: simulated ma
 prove-live: setup ## show that a planted cost is found with real guests: -3 %, -10 %, -50 %, none; a quarter of an hour
 	@$(BIN)/vmtax image build
 	@$(BIN)/python -m tools.prove_live
+
+lock: ## write requirements.lock anew: the newest Python packages that pyproject.toml allows, with their hashes
+	@./tools/lock
 
 reference: $(STAMP) ## write docs/reference and the man page anew from the code
 	@$(BIN)/python tools/reference.py

@@ -20,6 +20,7 @@ from vmtax import compare
 from vmtax.factor import FACTORS
 from vmtax.hypervisor import Credentials, GuestSpec, boot, image_qemu
 from vmtax.image import build
+from vmtax.image.place import place
 from vmtax.machine.local import LocalMachine
 from vmtax.plan import parse
 from vmtax.plan_advice import check
@@ -47,8 +48,9 @@ def boots() -> None:
     machine = LocalMachine()
     try:
         credentials = Credentials.make(machine)
-        qemu = image_qemu(machine, str(image.tree)).command
-        paths = (str(image.vmlinux), str(image.initrd), str(image.root))
+        placed = place(machine, machine, image, lambda event: None)
+        qemu = image_qemu(machine, str(placed.tree))
+        paths = (placed.kernel, placed.initrd, placed.root)
         spec = GuestSpec("vm", 2, 2**30, "tcg", qemu, *paths)
         ready, kernel, shutdown = [], [], []
         for _ in range(BOOTS):

@@ -19,6 +19,9 @@ from vmtax.exits import MEANINGS
 from vmtax.factor import FACTORS
 from vmtax.mix import MIXES
 from vmtax.plan import Plan
+from vmtax.plan_rules import MOST_CONFIGURATIONS
+from vmtax.plan_yaml import MOST_BYTES, MOST_VALUES
+from vmtax.quantity import Quantity
 from vmtax.report.answers import KINDS, json_schema
 from vmtax.report.view import cost, label
 from vmtax.result import LAYERS
@@ -127,7 +130,9 @@ def field_rows(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, 
     shapes = model.model_json_schema()["properties"]
     for name, field in model.model_fields.items():
         kind = field.annotation
-        yield f"`{prefix}{name}`", default_text(field), f"{field.description or ''}{legal_text(shapes[name])}"
+        bounds = [f" ({found.bounds})" for found in field.metadata if isinstance(found, Quantity)]
+        legal = bounds[0] if bounds else legal_text(shapes[name])
+        yield f"`{prefix}{name}`", default_text(field), f"{field.description or ''}{legal}"
         if isinstance(kind, type) and issubclass(kind, BaseModel):
             yield from field_rows(kind, f"{prefix}{name}.")
 
@@ -164,6 +169,9 @@ def plan_page() -> str:
         "# Plan keys\n",
         "A plan is YAML. Quantities have a unit: `1GiB`, `20m`, `2%`. An unknown key, level or metric is refused with"
         " its line and the legal values; `vmtax plan show PLAN` prints a plan with every default filled in.\n",
+        f"A plan is a regular file of at most {MOST_BYTES // 1024} KiB and {MOST_VALUES:,} values, without aliases."
+        f" It has at most {MOST_CONFIGURATIONS:,} configurations, which are the combinations of its levels, times"
+        " its layers, before anything is excluded.\n",
         table(("key", "default", "what"), field_rows(Plan)),
         "## Factors\n",
         table(("factor", "levels", "default", "on", "what"), factors),

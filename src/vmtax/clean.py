@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from vmtax.exits import CannotDo
 from vmtax.image import cache, recipe, zfs
 from vmtax.live import live_directory
 from vmtax.machine import guard
@@ -57,26 +58,36 @@ def remove(store: Store, *, images: bool) -> list[str]:
 
 def _half_made() -> Iterator[tuple[str, Path]]:
     for what, shelf in SHELVES.items():
-        # While one is being made, what looks half made may be it.
-        yield from ((what, path) for path in ([] if shelf().is_locked() else shelf().half_made()))
+        yield from ((what, path) for path in shelf().left())
 
 
 def _undo_lists() -> Iterator[Leftover]:
-    for path in sorted(state_directory().glob("*.undo")):
-        descriptor = guard.lock(str(path))
-        if descriptor is None:
-            continue  # its guard lives
-        try:
-            text = path.read_text(errors="replace")
-        finally:
-            os.close(descriptor)
-        if guard.is_outlived(text, path.stem):
-            continue  # a lab that is up
-        entries = guard.due(text)
-        for entry in entries.values():
-            yield Leftover("to be undone", _described(entry))
-        for pid in guard.marked(path.stem):
-            yield Leftover("process", f"{pid}: {_command(pid)}")
+    try:
+        directory = guard.open_lists(str(state_directory()))
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise CannotDo(f"{error.filename}: {error.strerror}") from error
+    try:
+        for name in sorted(os.listdir(directory)):  # noqa: PTH208 (a descriptor)
+            descriptor = guard.lock(name, directory) if name.endswith(".undo") else None
+            if descriptor is None:
+                continue  # its guard lives, or it is no list of ours
+            try:
+                yield from _undo_list(name.removesuffix(".undo"), guard.text_of(descriptor))
+            finally:
+                os.close(descriptor)
+    finally:
+        os.close(directory)
+
+
+def _undo_list(token: str, text: str) -> Iterator[Leftover]:
+    if guard.is_outlived(text, token):
+        return  # a lab that is up
+    for entry in guard.due(text).values():
+        yield Leftover("to be undone", _described(entry))
+    for pid in guard.marked(token):
+        yield Leftover("process", f"{pid}: {_command(pid)}")
 
 
 def _described(entry: dict[str, object]) -> str:

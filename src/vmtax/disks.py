@@ -10,6 +10,7 @@ from pathlib import PurePosixPath
 
 from vmtax.event import Event, Step
 from vmtax.hypervisor import Credentials, GuestSpec, Qemu
+from vmtax.hypervisor.confine import Reach
 from vmtax.hypervisor.qemu import QemuError
 from vmtax.hypervisor.qmp import Qmp, QmpError
 from vmtax.hypervisor.spec import DATA_ID, Drive, block_node
@@ -195,7 +196,10 @@ def why_not(disks: Disks, treatments: Sequence[Treatment], qemu: Qemu) -> dict[s
     """
     found: dict[str, str] = {}
     guests = [treatment for treatment in treatments if treatment.layer == "vm" and treatment.repeats is None]
-    process = disks.machine.start(*qemu.command, *_NO_GUEST)
+    paths = {disks.of(treatment).path: disks.of(treatment) for treatment in guests}
+    devices = tuple(str(path) for path, disk in paths.items() if disk.is_device)
+    reach = Reach(write=(str(disks.provisioner.ground.ours),), devices=devices)
+    process = disks.machine.start(*qemu.without_guest(reach), *_NO_GUEST)
     try:
         qmp = Qmp(process, PROBE_SECONDS)
         for treatment in guests:

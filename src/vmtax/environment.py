@@ -304,8 +304,7 @@ def choose_hypervisor(environment: Environment, binary: str | None, emit: Callab
         return
     environment.qemu = find_qemu(host, binary)
     spec = probe_spec(environment.qemu, environment.placed)
-    version = environment.qemu.version
-    accelerator = choose(host, spec, version, environment.credentials, environment.local, emit)
+    accelerator = choose(host, spec, environment.credentials, environment.local, emit)
     environment.accelerator = accelerator
     if accelerator.name == "tcg":
         environment.notes.append(
@@ -321,6 +320,8 @@ def choose_hypervisor(environment: Environment, binary: str | None, emit: Callab
             )
     elif "nested" in plan.layers:
         _check_nesting(host)
+    if environment.qemu.doubt:
+        environment.notes.append(environment.qemu.doubt)
 
 
 def _check_nesting(host: Machine) -> None:

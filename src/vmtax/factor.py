@@ -142,6 +142,13 @@ FACTORS: Mapping[str, Factor] = MappingProxyType({factor.name: factor for factor
 BACKING = tuple(factor.name for factor in _BACKING)  # what decides the file or device of a disk
 
 
+# What `why_illegal` looks at.
+LEGALITY = (
+    *("disk.volume", "disk.filesystem", "disk.format", "disk.preallocation", "disk.cluster_size", "disk.extended_l2"),
+    *("disk.cache", "disk.aio", "disk.page_cache"),
+)
+
+
 def why_illegal(levels: Mapping[str, str]) -> str | None:
     """Why these levels cannot go together; None when they can, or when too few are given to tell."""
     cache = levels.get("disk.cache", "none")

@@ -113,7 +113,7 @@ def _two_qemus(
     theirs = dataclasses.replace(own, side=program, qemu=None, accelerator=None, notes=[])
     choose_hypervisor(theirs, program, emit)
     assert own.qemu is not None
-    if _which(own.host, own.qemu.command[0]) == _which(own.host, program):
+    if _which(own.host, own.qemu.identity[0]) == _which(own.host, program):
         raise CannotMeasure(f"{program} is the QEMU that the plan is measured with: name another, or a host")
     refuse_unlike(own, theirs)
     return [own, theirs]
@@ -196,7 +196,7 @@ def _facts_of_qemu(environment: Environment) -> Json:
     facts: Json = {}
     if environment.qemu is not None:
         qemu = environment.qemu
-        facts["qemu"] = {"command": list(qemu.command), "version": qemu.version, "text": qemu.described}
+        facts["qemu"] = {"command": list(qemu.identity), "version": qemu.version, "text": qemu.described}
     if environment.accelerator is not None:
         facts["accelerator"] = {"name": environment.accelerator.name, "reason": environment.accelerator.reason}
     return facts
@@ -241,7 +241,7 @@ def _is_of(path: str, root: str, environment: Environment) -> bool:
 def _labels(own: Environment, theirs: Environment) -> tuple[str, str]:
     """What to call the plan's own side, and the other."""
     if theirs.second_qemu and own.qemu is not None:
-        return qemu_name(own.qemu.command), theirs.side
+        return qemu_name(own.qemu.identity), theirs.side
     return own.plan.host, theirs.side
 
 

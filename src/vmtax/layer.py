@@ -12,7 +12,8 @@ from typing import Literal, cast
 
 from vmtax import disks
 from vmtax.environment import CARRIER_MEMORY_BYTES, CannotMeasure, Environment
-from vmtax.hypervisor import BootFailed, Drive, Guest, GuestSpec, boot
+from vmtax.hypervisor import BootFailed, Drive, Guest, GuestSpec, Qemu, boot
+from vmtax.hypervisor.confine import FIRST_USER
 from vmtax.hypervisor.spec import BY_SERIAL, DATA_ID, FRESH_ID
 from vmtax.image.place import IN_GUEST, Placed
 from vmtax.machine import Machine, MachineLost
@@ -26,7 +27,8 @@ from vmtax.storage.page_cache import GROWTH_BYTES, SHARE, Bound
 from vmtax.workload import Link, Site
 from vmtax.workload.net import PORT
 
-IMAGE_QEMU = ("qemu-system-x86_64",)  # all that there is inside a guest
+# All that there is inside a guest, where we are root: examining it would take seconds of every emulated boot.
+IMAGE_QEMU = Qemu(("qemu-system-x86_64",), "10.0", "the image's", has_sandbox=True, user=FIRST_USER)
 GUEST_NIC = "eth1"  # the second network card of a guest: the network under test
 CARRIER_MAC = "52:54:00:76:74:02"
 CARRIER_DISK = "/dev/vdb"
@@ -129,7 +131,7 @@ def _vm(environment: Environment, treatment: Treatment, stack: contextlib.ExitSt
     if treatment.levels.get("disk.page_cache") == "bounded":
         bound = Bound.make(host, f"vmtax-{environment.local.token[:8]}-{next(_numbers)}")
         stack.callback(bound.undoing.undo)
-        spec = replace(spec, qemu=(*bound.enter, *spec.qemu), preallocated=True)
+        spec = replace(spec, within=bound.enter, preallocated=True)
     if environment.wants("net") and environment.segment is None:
         spec = replace(spec, forwards=(PORT,))
     guest = _boot(environment, host, spec, environment.segment, stack)
@@ -165,7 +167,7 @@ def _nested(environment: Environment, treatment: Treatment, stack: contextlib.Ex
 def _host_spec(environment: Environment, treatment: Treatment, data: Drive | None) -> GuestSpec:
     """The guest that is measured, on the host under test."""
     assert environment.accelerator is not None and environment.qemu is not None
-    qemu, accelerator = environment.qemu.command, environment.accelerator.name
+    qemu, accelerator = environment.qemu, environment.accelerator.name
     return _spec(environment, treatment, environment.placed, qemu, accelerator=accelerator, data=data)
 
 
@@ -173,7 +175,7 @@ def _spec(
     environment: Environment,
     treatment: Treatment,
     placed: Placed,
-    qemu: tuple[str, ...],
+    qemu: Qemu,
     *,
     accelerator: Literal["kvm", "tcg"],
     data: Drive | None,

@@ -20,7 +20,7 @@ from vmtax.meter.below import read_below
 from vmtax.meter.disk import disk_facts
 from vmtax.meter.memory import available_memory
 from vmtax.plan import Plan
-from vmtax.plan_advice import fit_rounds, lasting, pilot_seconds, seconds_per_round
+from vmtax.plan_advice import fit_rounds, lasting, pilot_seconds, seconds_per_round, sum_per_round
 from vmtax.result import Json, Treatment
 from vmtax.schedule import PILOT_ITERATIONS, PILOT_ROUNDS
 from vmtax.sides import both
@@ -141,13 +141,7 @@ def _writes(
     if not prepared:
         return []
     _refuse_used(host, options.target)
-    workloads = plan.build_workloads()
-    each_round = sum(
-        workload.written_bytes(case)
-        for treatment in treatments
-        for workload in workloads
-        for case in plan.cases(workload, treatment)
-    )
+    each_round = sum_per_round(plan, treatments, lambda workload, case: workload.written_bytes(case))
     facts = disk_facts(host, options.target.directory)
     if facts["mount_point"] is None:
         raise CannotMeasure(f"{host.path}: no directory {options.target.directory}; name another with --disk-dir")

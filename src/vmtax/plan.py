@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from importlib import resources
-from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import (
@@ -21,12 +20,14 @@ from pydantic import (
 
 from vmtax import plan_rules as rules
 from vmtax import stats
-from vmtax.plan_error import PlanError, problems_of, raise_problems, unknown
+from vmtax.plan_error import PlanError, problems_of, raise_problems
+from vmtax.plan_file import builtin_plans, describe, plan_text
 from vmtax.plan_yaml import Document, read
+from vmtax.quantity import FROM_YAML, Quantity
 from vmtax.result import LAYERS, Treatment
 from vmtax.schedule import PILOT_ITERATIONS, PILOT_ROUNDS
 from vmtax.stopping import Stopping
-from vmtax.treatment import Space, repeat, treatments
+from vmtax.treatment import Expansion, Space, expand, repeat
 from vmtax.units import parse_bytes, parse_duration, parse_percent
 
 if TYPE_CHECKING:
@@ -47,38 +48,20 @@ __all__ = [
 ]
 
 _MIB = 2**20
-_LARGEST_FILE = 64 * 1024  # bytes; the longest sensible plan is a tenth of that
 _PRECISION = 0.02  # where the plan asks for nothing else
-
-
-def _precision(text: str) -> float | None:
-    return None if text == "none" else parse_percent(text)
-
-
-def _budget(text: str) -> float | None:
-    return None if text == "none" else parse_duration(text)
-
 
 Whole = Annotated[int, Field(strict=True)]
 Name = Annotated[str, Field(strict=True)]
 Layer = Annotated[Name, rules.one_of("layer", LAYERS)]
 Levels = tuple[Name, ...]
-Memory = Annotated[
-    int, rules.within(256 * _MIB, 2**50, "from 256MiB to 1024TiB"), rules.quantity(parse_bytes, "1GiB", bare=True)
-]
+Memory = Annotated[int, Quantity(parse_bytes, "256MiB", "1024TiB", "1GiB", bare=True)]
 Iterations = Annotated[
     Annotated[Whole, Field(ge=1, le=1000)] | Literal["auto"],
     BeforeValidator(rules.iterations),
 ]
-Margin = Annotated[float, rules.within(0.0001, 0.5, "from 0.01% to 50%"), rules.quantity(parse_percent, "3%")]
-Precision = Annotated[
-    float | None,
-    rules.within(0.0001, 0.5, "none, or from 0.01% to 50%"),
-    rules.quantity(_precision, "2% (or none)"),
-]
-Budget = Annotated[
-    float | None, rules.within(1, 30 * 86400, "none, or from 1s to 30d"), rules.quantity(_budget, "20m (or none)")
-]
+Margin = Annotated[float, Quantity(parse_percent, "0.01%", "50%", "3%")]
+Precision = Annotated[float | None, Quantity(parse_percent, "0.01%", "50%", "2%", none=True)]
+Budget = Annotated[float | None, Quantity(parse_duration, "1s", "30d", "20m", none=True)]
 
 
 class _Model(BaseModel):
@@ -91,7 +74,7 @@ class Guest(_Model):
     vcpus: Whole = Field(2, ge=1, le=1024, description="CPUs of a guest, and of the host layer")
     memory: Memory = Field(
         1024 * _MIB,
-        description="memory of a guest: 256MiB to 1024TiB; a bare number is in bytes",
+        description="memory of a guest; a bare number is in bytes",
         examples=["1GiB"],
     )
 
@@ -113,7 +96,7 @@ class Decide(_Model):
     """A question with yes or no for an answer, asked of every primary contrast."""
 
     worse_than: Margin = Field(
-        description="is it worse by more than this? 0.01% to 50%, of rate lost or time added", examples=["3%"]
+        description="is it worse by more than this, of rate lost or time added?", examples=["3%"]
     )
 
 
@@ -145,7 +128,9 @@ class Plan(_Model):
         "local", description="where to measure: `local`, `ssh://[user@]host[:port]` or `lab[:NAME]`"
     )
     guest: Guest = Field(Guest(), description="the size of a guest; the host layer gets as many CPUs")
-    layers: tuple[Layer, ...] = Field(LAYERS, min_length=1, description="what is compared: `host`, `vm`, `nested`")
+    layers: tuple[Layer, ...] = Field(
+        LAYERS, min_length=1, max_length=len(LAYERS), description="what is compared: `host`, `vm`, `nested`"
+    )
     factors: Annotated[dict[str, Levels], BeforeValidator(rules.level_lists)] = Field(
         {}, validate_default=True, description="factor: list of levels, the first one the baseline; see below"
     )
@@ -166,10 +151,13 @@ class Plan(_Model):
         description="what to leave out, such as `{disk.cache: unsafe, layers: nested}`",
     )
     workloads: tuple[Annotated[Choice, BeforeValidator(rules.choice)], ...] = Field(
-        min_length=1, description="what is run: a name, or `name: {parameter: value}`; see below"
+        min_length=1, max_length=100, description="what is run: a name, or `name: {parameter: value}`; see below"
     )
     primary: tuple[Name, ...] = Field(
-        (), validate_default=True, description="metrics that stopping is about; by default each workload's first"
+        (),
+        validate_default=True,
+        max_length=1000,
+        description="metrics that stopping is about; by default each workload's first",
     )
     decide: Decide | None = Field(None, description="a question; the run may end when it is settled")
     only_primary: bool = Field(
@@ -183,12 +171,11 @@ class Plan(_Model):
     )
     precision: Precision = Field(
         _PRECISION,
-        description="half-width of the primary intervals at which the run may end: 0.01% to 50%, or `none`;"
-        " with `decide` it is none by default",
+        description="half-width of the primary intervals at which the run may end; with `decide` none by default",
         examples=["2%"],
     )
     same_within: Margin = Field(
-        0.02, description="what does not matter in practice: 0.01% to 50%; makes ties in rankings", examples=["2%"]
+        0.02, description="what does not matter in practice; makes ties in rankings", examples=["2%"]
     )
     rounds: Rounds = Field(Rounds(), description="how often each treatment runs")
     iterations: Iterations = Field(
@@ -197,7 +184,7 @@ class Plan(_Model):
         f" planned from a pilot, the first {PILOT_ROUNDS} rounds with {PILOT_ITERATIONS} each, and without warm-up",
     )
     budget: Budget = Field(
-        20 * 60.0, description="time that the rounds must fit: `20m`, `1h30m`, or `none`", examples=["20m"]
+        20 * 60.0, description="time that the rounds must fit, such as `20m` or `1h30m`", examples=["20m"]
     )
     seed: Whole | None = Field(
         None, ge=0, lt=2**63, description="of the order within rounds; by default drawn anew for each run"
@@ -208,9 +195,14 @@ class Plan(_Model):
         """What its factors, design and combinations say."""
         return rules.space(self.factors, self.design, self.combinations)
 
+    def expansion(self) -> Expansion:
+        """What its factors come to on its layers."""
+        return expand(self.layers, self.space, self.exclude)
+
     def treatments(self) -> tuple[list[Treatment], list[str]]:
         """What is compared, and one line for each combination left out."""
-        return treatments(self.layers, self.space, self.exclude)
+        found = self.expansion()
+        return list(found.kept), list(found.left_out)
 
     def entries(self, without: Collection[str] = ()) -> list[Treatment]:
         """What enters each round: what is compared, and one guest treatment once more, the A/A.
@@ -268,6 +260,9 @@ class Plan(_Model):
     def _legal_combinations(cls, entries: tuple[Combination, ...], info: ValidationInfo) -> tuple[Combination, ...]:
         found = [(entry.name, entry.levels) for entry in entries]
         raise_problems(rules.combination_problems(found, info.data.get("factors", {})))
+        if {"layers", "factors", "design"} <= info.data.keys():
+            space = rules.space(info.data["factors"], info.data["design"], entries)
+            raise_problems(rules.too_many(info.data["layers"], space))
         return entries
 
     @field_validator("exclude")
@@ -300,17 +295,20 @@ class Plan(_Model):
 
 def parse(text: str, source: str = "plan") -> Plan:
     """The plan that `text` holds; `source` is the file's name in messages. PlanError for anything else."""
-    return _validated(read(text, source), rules.FROM_YAML)
+    return _validated(read(text, source), FROM_YAML)
 
 
-def from_data(data: Mapping[str, Any], source: str = "plan") -> Plan:
-    """A plan from plain data: what `plan.model_dump(mode="json")` gave, or that with fields replaced. PlanError."""
-    return _validated(Document(source, dict(data)), {})
+def from_data(data: Mapping[str, Any], source: str = "plan", options: Mapping[str, str] = MappingProxyType({})) -> Plan:
+    """A plan from plain data: what `plan.model_dump(mode="json")` gave, or that with fields replaced. PlanError.
+
+    options: of each field that the command line replaced, the option that it says so with: that is what messages name
+    """
+    return _validated(Document(source, dict(data), options=options), {})
 
 
 def load(name_or_path: str) -> Plan:
     """A built-in plan by its name, or a YAML file by its path. PlanError when there is none or it is wrong."""
-    text, source = _text(name_or_path)
+    text, source = plan_text(name_or_path)
     return parse(text, source)
 
 
@@ -335,43 +333,8 @@ def as_written(plan: Plan) -> dict[str, Any]:
     return data
 
 
-def describe(name_or_path: str) -> str:
-    """The question a plan answers: its first comment line."""
-    text, _ = _text(name_or_path)
-    return next((line.lstrip("# ").rstrip() for line in text.splitlines() if line.startswith("#")), "")
-
-
-def builtin_plans() -> list[str]:
-    """The names of the plans that come with vmtax."""
-    files = resources.files("vmtax").joinpath("plans").iterdir()
-    return sorted(file.name.removesuffix(".yaml") for file in files if file.name.endswith(".yaml"))
-
-
 def _validated(document: Document, context: dict[str, str]) -> Plan:
     try:
         return Plan.model_validate(document.data, context=context)
     except ValidationError as error:
         raise PlanError(document.lines(problems_of(error, Plan))) from None
-
-
-def _text(name_or_path: str) -> tuple[str, str]:
-    """The text of a plan and what to call it in messages."""
-    if name_or_path in builtin_plans():
-        file = resources.files("vmtax").joinpath("plans", f"{name_or_path}.yaml")
-        return file.read_text(encoding="utf-8"), file.name
-    path = Path(name_or_path)
-    if "/" not in name_or_path and path.suffix not in (".yaml", ".yml") and not path.is_file():
-        raise PlanError([f"{unknown('plan', name_or_path, builtin_plans())}; or give the path of a YAML file"])
-    try:
-        with path.open("rb") as stream:
-            raw = stream.read(_LARGEST_FILE + 1)
-    except (OSError, ValueError) as error:  # ValueError: a zero byte in the path
-        why = error.strerror if isinstance(error, OSError) else error
-        raise PlanError([f"{name_or_path}: cannot be read: {why}"]) from None
-    if len(raw) > _LARGEST_FILE:
-        raise PlanError([f"{name_or_path}: larger than 64 KiB, so it is not a plan"])
-    try:
-        return raw.decode("utf-8-sig"), name_or_path
-    except UnicodeDecodeError as error:
-        line = raw.count(b"\n", 0, error.start) + 1
-        raise PlanError([f"{name_or_path}:{line}: not UTF-8 text"]) from None

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from vmtax import stats
 from vmtax.plan import Plan
 from vmtax.result import Treatment
 from vmtax.schedule import PILOT_ITERATIONS, PILOT_ROUNDS
-from vmtax.treatment import matches, moved_defaults, repeat, treatments
-from vmtax.units import format_duration, format_percent
+from vmtax.treatment import moved_defaults, repeat
+from vmtax.units import at_most, format_duration, format_percent
+from vmtax.workload import Workload
 
 BUDGET_ROUNDS = 7  # a budget does not push the rounds below this
 PLANNED_ITERATIONS = 5  # that a pilot may ask for
+MOST_NAMES, MOST_LINES = 200, 20  # of treatments, and of one kind of advice; the rest is counted
 # Guesses for the estimate before anything has run: start and settle of a guest, and of a carrier with its nested guest.
 BOOT_SECONDS = {"host": 0.0, "vm": 10.0, "nested": 30.0}
 BETWEEN_SECONDS = 1.0  # meter readings and round trips of each command
@@ -25,11 +28,12 @@ ONE_CPU = (
 
 def check(plan: Plan) -> list[str]:
     """Advice before a run, a line each: what it compares, leaves out, can show, and about how long it takes."""
-    kept, left_out = plan.treatments()
-    lines = [f"{_count(len(kept), 'treatment')}: {', '.join(treatment.name for treatment in kept)}"]
+    found = plan.expansion()
+    kept, idle = found.kept, found.idle_excludes
+    lines = [f"{_count(len(kept), 'treatment')}: {', '.join(at_most(MOST_NAMES, [t.name for t in kept]))}"]
     lines += moved_defaults(plan.space)
-    lines += [f"left out: {reason}" for reason in left_out]
-    lines += _idle_excludes(plan)
+    lines += [f"left out: {reason}" for reason in at_most(MOST_LINES, found.left_out)]
+    lines += at_most(MOST_LINES, [f"exclude[{number}] leaves nothing out: no treatment matches it" for number in idle])
     again = repeat(kept)
     if again is not None:
         lines.append(f"{again.repeats} enters each round twice: the A/A that shows the noise floor")
@@ -79,15 +83,23 @@ def pilot_seconds(plan: Plan, treatments: Sequence[Treatment] | None = None) -> 
     return min(PILOT_ROUNDS, plan.rounds.max) * more * _workload_seconds(plan, entries)
 
 
+def sum_per_round(plan: Plan, entries: Sequence[Treatment], amount: Callable[[Workload[Any], str], float]) -> float:
+    """The sum of `amount` over every case that is run once in a round of these treatments."""
+    workloads = plan.build_workloads()
+    # What a treatment runs follows from its layer, and from whether it is the A/A: thousands have few kinds.
+    kinds = Counter((treatment.layer, treatment.repeats is not None) for treatment in entries)
+    of_kind = {(treatment.layer, treatment.repeats is not None): treatment for treatment in entries}
+    return sum(
+        count * amount(workload, case)
+        for kind, count in kinds.items()
+        for workload in workloads
+        for case in plan.cases(workload, of_kind[kind])
+    )
+
+
 def _workload_seconds(plan: Plan, entries: Sequence[Treatment]) -> float:
     """Every case of a round once."""
-    workloads = plan.build_workloads()
-    return sum(
-        workload.seconds(case) + BETWEEN_SECONDS
-        for treatment in entries
-        for workload in workloads
-        for case in plan.cases(workload, treatment)
-    )
+    return sum_per_round(plan, entries, lambda workload, case: workload.seconds(case) + BETWEEN_SECONDS)
 
 
 def _losses(plan: Plan, rounds: int) -> list[str]:
@@ -109,12 +121,6 @@ def _losses(plan: Plan, rounds: int) -> list[str]:
 def ranked(plan: Plan) -> int:
     """How many treatments the largest ranking sets in order: those of one layer."""
     return max(Counter(treatment.layer for treatment in plan.treatments()[0]).values())
-
-
-def _idle_excludes(plan: Plan) -> list[str]:
-    every, _ = treatments(plan.layers, plan.space)
-    idle = [i for i, entry in enumerate(plan.exclude) if not any(matches(treatment, entry) for treatment in every)]
-    return [f"exclude[{number}] leaves nothing out: no treatment matches it" for number in idle]
 
 
 def _rounds_advice(plan: Plan) -> str:

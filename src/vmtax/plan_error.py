@@ -5,44 +5,58 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, NoReturn, get_args
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from vmtax.exits import BadInput
+from vmtax.units import at_most, shortened, show
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """Says that a name is not known, which one was probably meant, and which ones there are.
+
+    It is composed where it is shown: the search for the nearest name takes longer than all other checks.
+    """
+
+    what: str
+    name: object
+    legal: Sequence[str]
+
+    def __str__(self) -> str:
+        close = difflib.get_close_matches(str(self.name)[:100], self.legal, n=1)
+        hint = f"did you mean {close[0]}? " if close else ""
+        return f"unknown {self.what} {show(self.name)}; {hint}legal: {', '.join(at_most(_MOST_LEGAL, self.legal))}"
+
 
 Place = tuple[str | int, ...]  # keys and list indexes, from the top of the plan
-Problem = tuple[Place, str]  # where, and what is wrong there and what would be right
+Problem = tuple[Place, str | Unknown]  # where, and what is wrong there and what would be right
 
-_LONGEST_VALUE = 40  # characters of a wrong value that are repeated in a message
+MOST_PROBLEMS = 20  # that are shown of one plan; the rest is counted
+_LONGEST_KEY = 60  # characters of a key
+_LONGEST_LINE = 1000
+_MOST_LEGAL = 30
 
 
 class PlanError(BadInput):
     """A plan that cannot be used; `problems` holds one printable line for each thing to mend."""
 
     def __init__(self, problems: Sequence[str]) -> None:
-        self.problems = list(dict.fromkeys(_one_line(problem) for problem in problems))
+        self.problems = list(dict.fromkeys(shortened(_one_line(problem), _LONGEST_LINE) for problem in problems))
         super().__init__("\n".join(self.problems))
 
 
-def unknown(what: str, name: object, legal: Iterable[str]) -> str:
-    """Says that a name is not known, which one was probably meant, and which ones there are."""
-    names = list(legal)
-    close = difflib.get_close_matches(str(name)[:100], names, n=1)
-    hint = f"did you mean {close[0]}? " if close else ""
-    return f"unknown {what} {show(name)}; {hint}legal: {', '.join(names)}"
-
-
-def show(value: object) -> str:
-    """A value as a message repeats it: short."""
-    text = repr(value) if isinstance(value, str) else _plain(value)
-    return text if len(text) <= _LONGEST_VALUE else text[: _LONGEST_VALUE - 3] + "..."
+def unknown(what: str, name: object, legal: Iterable[str]) -> Unknown:
+    """What to say of a name that is not among the legal ones."""
+    return Unknown(what, name, list(legal))
 
 
 def key(place: Place) -> str:
     """`("workloads", 1, "disk")` as a person writes it: `workloads[1].disk`."""
-    text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in place)
+    text = "".join(f"[{part}]" if isinstance(part, int) else f".{shortened(part, _LONGEST_KEY)}" for part in place)
     return text.removeprefix(".")
 
 
@@ -69,7 +83,7 @@ def _raise(problems: Sequence[Problem]) -> NoReturn:
     raise PydanticCustomError("problems", "see ctx", {"problems": list(problems)})
 
 
-def _phrase(detail: ErrorDetails, model: type[BaseModel]) -> str:
+def _phrase(detail: ErrorDetails, model: type[BaseModel]) -> str | Unknown:
     kind, value = detail["type"], detail["input"]
     if kind == "extra_forbidden":
         return unknown("key", detail["loc"][-1], _keys_at(model, detail["loc"][:-1]))
@@ -83,7 +97,7 @@ def _phrase(detail: ErrorDetails, model: type[BaseModel]) -> str:
         return unknown("value", value, re.findall(r"'([^']+)'", detail["ctx"]["expected"]))
     if (template := _TEMPLATES.get(kind)) is not None:
         return f"{template(detail.get('ctx', {}))}, not {show(value)}"
-    return f"{detail['msg'][:1].lower()}{detail['msg'][1:]}, not {show(value)}"
+    return f"cannot be {show(value)}"  # a kind of error that no type of ours gives
 
 
 _TEMPLATES: dict[str, Callable[[dict[str, Any]], str]] = {
@@ -99,10 +113,11 @@ _TEMPLATES: dict[str, Callable[[dict[str, Any]], str]] = {
     "dict_type": lambda _: "must be a mapping (key: value)",
     "list_type": lambda _: "must be a list",
     "tuple_type": lambda _: "must be a list",
-    "greater_than_equal": lambda ctx: f"must be at least {ctx['ge']}",
-    "greater_than": lambda ctx: f"must be more than {ctx['gt']}",
-    "less_than_equal": lambda ctx: f"must be at most {ctx['le']}",
-    "less_than": lambda ctx: f"must be less than {ctx['lt']}",
+    "finite_number": lambda _: "must be a finite number",
+    "too_long": lambda ctx: f"must have at most {ctx['max_length']:,} entries",
+    "greater_than_equal": lambda ctx: f"must be at least {_number(ctx['ge'])}",
+    "less_than_equal": lambda ctx: f"must be at most {_number(ctx['le'])}",
+    "less_than": lambda ctx: f"must be less than {_number(ctx['lt'])}",
 }
 
 
@@ -122,18 +137,9 @@ def _keys_at(model: type[BaseModel], place: Sequence[str | int]) -> Sequence[str
     return list(model.model_fields)
 
 
-def _plain(value: object) -> str:
-    if value is None:
-        return "nothing"
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, dict):
-        return "a mapping"
-    if isinstance(value, list | tuple):
-        return "a list"
-    if isinstance(value, int) and abs(value) > 10**_LONGEST_VALUE:
-        return "a number of that size"  # and str() of more than 4300 digits raises
-    return str(value)
+def _number(bound: float) -> str:
+    """3600.0 as a person writes it."""
+    return str(int(bound)) if bound == int(bound) else f"{bound:g}"
 
 
 def _one_line(text: str) -> str:

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from pydantic import AfterValidator, BeforeValidator, ValidationError, ValidationInfo
+from pydantic import AfterValidator, ValidationError
 
 from vmtax.factor import FACTORS
 from vmtax.lab.spec import NAME as LAB_NAME
-from vmtax.plan_error import Place, Problem, problems_of, show, unknown
+from vmtax.plan_error import Place, Problem, problems_of, unknown
 from vmtax.result import LAYERS
-from vmtax.treatment import Combination, Design, Space, treatments
+from vmtax.treatment import Combination, Design, Space, expand
+from vmtax.units import show
 
 if TYPE_CHECKING:
     from vmtax.workload.base import Workload
 
-FROM_YAML = {"from": "yaml"}  # validation context: a person wrote it, so a bare number may lack its unit
-
-_LONGEST_QUANTITY = 100  # characters
+MOST_CONFIGURATIONS = 10_000  # of a plan: years of work, and more than a second's thought
+_LONGEST_HOST = 300  # characters: a name of the DNS has 253
 _LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/+-]{0,39}")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 # Neither part may begin with "-": ssh would read it as an option.
@@ -37,33 +37,6 @@ def build(name: str, parameters: Mapping[str, Any], emulated: bool = False) -> W
     """One workload with its validated parameters. pydantic.ValidationError when they are wrong."""
     kind = workload_types()[name]
     return kind(kind.parameters_type.model_validate(parameters), emulated=emulated)
-
-
-def quantity(parse: Callable[[str], float | None], example: str, bare: bool = False) -> BeforeValidator:
-    """Reads text with `parse`. A number is in base units already; `bare` says whether a person may write one."""
-
-    def convert(value: object, info: ValidationInfo) -> object:
-        if value is None and parse("none") is None:
-            return None
-        if isinstance(value, str) and len(value) < _LONGEST_QUANTITY:
-            return parse(value)
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not number or (info.context == FROM_YAML and not bare):
-            raise ValueError(f"must be a number and a unit, such as {example}, not {show(value)}")
-        return value
-
-    return BeforeValidator(convert)
-
-
-def within(low: float, high: float, text: str) -> AfterValidator:
-    """Keeps a quantity, where there is one, in its range, which `text` names."""
-
-    def test(value: float | None) -> float | None:
-        if value is not None and not low <= value <= high:
-            raise ValueError(f"must be {text}")
-        return value
-
-    return AfterValidator(test)
 
 
 def one_of(what: str, legal: Sequence[str]) -> AfterValidator:
@@ -101,7 +74,7 @@ def host(text: str) -> str:
             raise ValueError(f"must be lab or lab:NAME, the name up to 20 of a-z, 0-9 and -, not {show(text)}")
         return text
     match = _SSH.fullmatch(text)
-    if text != "local" and (match is None or not 0 < int(match["port"] or 22) < 2**16):
+    if text != "local" and (match is None or len(text) > _LONGEST_HOST or not 0 < int(match["port"] or 22) < 2**16):
         raise ValueError(f"must be local, ssh://[user@]host[:port] or lab[:NAME], not {show(text)}")
     return text
 
@@ -130,7 +103,8 @@ def choice(entry: object) -> object:
 
 def repeated(at: Place, names: Sequence[str]) -> list[Problem]:
     """Names that stand in a list twice."""
-    return [((*at, i), f"{show(name)} is given twice") for i, name in enumerate(names) if name in names[:i]]
+    first = {name: i for i, name in reversed(list(enumerate(names)))}
+    return [((*at, i), f"{show(name)} is given twice") for i, name in enumerate(names) if first[name] < i]
 
 
 def factor_problems(factors: Mapping[str, Sequence[str]], layers: Sequence[str]) -> list[Problem]:
@@ -185,12 +159,14 @@ def combination_problems(
 ) -> list[Problem]:
     """Empty entries, unknown factors and levels, names given twice, factors that stand in `factors` too."""
     problems: list[Problem] = []
+    names: set[str | None] = set()
     for number, (name, levels) in enumerate(entries):
         at: Place = ("combinations", number)
         if not levels:
             problems.append((at, "names no level: say what it is, such as {disk.volume: lvm, disk.filesystem: none}"))
-        if name is not None and name in [earlier for earlier, _ in entries[:number]]:
+        if name is not None and name in names:
             problems.append(((*at, "name"), f"{show(name)} is given twice"))
+        names.add(name)
         for factor, wanted in levels.items():
             here: Place = (*at, factor)
             if factor not in FACTORS:
@@ -219,11 +195,28 @@ def exclude_problems(entries: Sequence[Mapping[str, Sequence[str]]]) -> list[Pro
     return problems
 
 
+def too_many(layers: Sequence[str], space: Space) -> list[Problem]:
+    """Says so when the plan has more configurations than can be planned; computed, for they cannot be enumerated."""
+    count = space.count() * len(layers)
+    if count <= MOST_CONFIGURATIONS:
+        return []
+    at: Place = ("combinations",) if space.combinations else ("factors",)
+    cures = ["fewer levels", "fewer entries" if space.combinations else "a list of `combinations`"]
+    if space.design == "full":
+        cures.insert(0, "`design: one-at-a-time`")
+    message = (
+        f"{space.count():,} combinations of levels on {len(layers)} layer{'' if len(layers) == 1 else 's'} make"
+        f" {count:,} configurations before exclusions, at most {MOST_CONFIGURATIONS:,} are possible:"
+        f" use {', '.join(cures[:-1])} or {cures[-1]}"
+    )
+    return [(at, message)]
+
+
 def nothing_left(layers: Sequence[str], space: Space, entries: Sequence[Mapping[str, Sequence[str]]]) -> list[Problem]:
     """Says so when every combination is illegal or excluded."""
-    kept, left_out = treatments(layers, space, entries)
+    found = expand(layers, space, entries)
     at: Place = ("exclude",) if entries else ("combinations",) if space.combinations else ("factors",)
-    return [] if kept else [(at, f"no treatment is left to measure: {'; '.join(left_out[:3])}")]
+    return [] if found.kept else [(at, f"no treatment is left to measure: {'; '.join(found.left_out[:3])}")]
 
 
 def workload_problems(choices: Sequence[tuple[str, Mapping[str, Any]]], layers: Sequence[str]) -> list[Problem]:

@@ -11,7 +11,7 @@ from vmtax.environment import CannotMeasure, Environment, carrier_disk_bytes, me
 from vmtax.event import Event
 from vmtax.factor import DIRECT
 from vmtax.hypervisor.accelerator import probe_spec
-from vmtax.hypervisor.qemu import image_program
+from vmtax.hypervisor.confine import Reach, image_program
 from vmtax.meter.memory import available_memory
 from vmtax.network import END_ADDRESS, PEER_ADDRESS, Segment
 from vmtax.result import Treatment
@@ -62,7 +62,7 @@ def _open_disks(environment: Environment, emit: Callable[[Event], None]) -> None
             target,
             ours,
             mark,
-            _qemu_img(environment),
+            _qemu_img(environment, ours),
             treatments,
             size,
             _fresh_size(environment),
@@ -146,7 +146,8 @@ def _fresh_size(environment: Environment) -> int:
     return max((w.parameters.fresh_bytes for w in environment.workloads if isinstance(w, Disk)), default=0)
 
 
-def _qemu_img(environment: Environment) -> tuple[str, ...]:
-    """The image's own: the host need not have one."""
+def _qemu_img(environment: Environment, directory: PurePosixPath) -> tuple[str, ...]:
+    """The image's own, for images in `directory`: the host need not have one."""
     assert environment.placed.tree is not None
-    return image_program(environment.placed.tree, "qemu-img")
+    ours = (str(directory), str(environment.host.scratch))
+    return image_program(environment.placed.tree, "qemu-img", Reach(write=ours), "--die-with-parent")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 from decimal import Decimal
 
 MINUS = "\N{MINUS SIGN}"
@@ -32,6 +33,8 @@ _DURATION = re.compile(
 )
 _SECONDS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
 _PERCENT = re.compile(r"(\d+(?:\.\d+)?)\s*%", re.ASCII)
+_LONGEST = 40  # characters of a quantity: what is longer is none
+_LONGEST_VALUE = 40  # characters of a wrong value that are repeated in a message
 
 
 def format_value(value: float, unit: str) -> str:
@@ -101,36 +104,57 @@ def format_percent(fraction: float) -> str:
     return f"{100 * fraction:.10g} %"
 
 
+def at_most(most: int, texts: Sequence[str]) -> list[str]:
+    """The texts for people, those beyond the first `most` as their number: "and 5,980 more"."""
+    return [*texts[:most], *([f"and {len(texts) - most:,} more"] if len(texts) > most else [])]
+
+
+def shortened(text: str, most: int) -> str:
+    """`text`, or its beginning and its end where it has more than `most` characters."""
+    return text if len(text) <= most else f"{text[: most // 2]}...{text[3 - (most + 1) // 2 :]}"
+
+
+def show(value: object) -> str:
+    """A value as a message repeats it: short."""
+    text = repr(value) if isinstance(value, str) else _plain(value)
+    return text if len(text) <= _LONGEST_VALUE else text[: _LONGEST_VALUE - 3] + "..."
+
+
 def parse_bytes(text: str) -> int:
     """Bytes of "4k", "512MiB", "1.5G" (powers of 1024, as fio and QEMU read them) or "1GB" (powers of 1000).
 
     Raises ValueError when it is no size or not a whole number of bytes.
     """
-    match = _BYTES.fullmatch(text.strip())
+    match = _matched(_BYTES, text)
     if match:
         number, prefix, suffix = match.groups(default="")
         scale = (_DECIMAL if suffix.lower() == "b" else _BINARY)[prefix.lower()] if prefix else 1
         size = Decimal(number) * scale
         if size == int(size):
             return int(size)
-    raise ValueError(f"{text!r} is no size; write a number and a unit, such as 4k, 512MiB, 1GiB (or 1GB for 10^9)")
+    raise ValueError(f"{show(text)} is no size; write a number and a unit, such as 4k, 512MiB, 1GiB (or 1GB for 10^9)")
 
 
 def parse_duration(text: str) -> float:
     """Seconds of "90s", "20m", "1h30m", "1.5h", "2d", largest unit first. Raises ValueError, also without a unit."""
-    match = _DURATION.fullmatch(text.strip())
+    match = _matched(_DURATION, text)
     parts = {unit: number for unit, number in match.groupdict().items() if number} if match else {}
     if not parts:
-        raise ValueError(f"{text!r} is no duration; write numbers with d, h, m or s, such as 90s, 20m or 1h30m")
+        raise ValueError(f"{show(text)} is no duration; write numbers with d, h, m or s, such as 90s, 20m or 1h30m")
     return float(sum(Decimal(number) * _SECONDS[unit] for unit, number in parts.items()))
 
 
 def parse_percent(text: str) -> float:
     """Fraction of "2%": 0.02. Raises ValueError without the sign, for 0.02 could be meant as either."""
-    match = _PERCENT.fullmatch(text.strip())
+    match = _matched(_PERCENT, text)
     if not match:
-        raise ValueError(f"{text!r} is no percentage; write a number and a percent sign, such as 2% or 0.5%")
+        raise ValueError(f"{show(text)} is no percentage; write a number and a percent sign, such as 2% or 0.5%")
     return float(Decimal(match[1]) / 100)
+
+
+def _matched(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
+    stripped = text.strip()
+    return pattern.fullmatch(stripped) if len(stripped) <= _LONGEST else None
 
 
 def _three_digits(value: float) -> str:
@@ -154,3 +178,17 @@ def _percent_decimals(percent: float) -> int:
 def printable(text: str) -> str:
     """`text` without what a terminal would obey: a name or a tool's last words may hold escape sequences."""
     return "".join(c if c.isprintable() else " " if c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in text)
+
+
+def _plain(value: object) -> str:
+    if value is None:
+        return "nothing"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, dict):
+        return "a mapping"
+    if isinstance(value, list | tuple):
+        return "a list"
+    if isinstance(value, int) and abs(value) > 10**_LONGEST_VALUE:
+        return "a number of that size"  # and str() of more than 4300 digits raises
+    return str(value)

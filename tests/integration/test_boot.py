@@ -11,7 +11,7 @@ from tests.integration.conftest import booted
 from vmtax.hypervisor import BootFailed, Credentials, Drive, GuestSpec, boot, choose
 from vmtax.hypervisor.boot import Patience
 from vmtax.image.place import IN_GUEST
-from vmtax.layer import _disks
+from vmtax.layer import IMAGE_QEMU, _disks
 from vmtax.machine import CommandFailed, MachineLost
 from vmtax.machine.local import LocalMachine
 from vmtax.meter import below
@@ -34,12 +34,12 @@ def test_a_guest_answers_carries_a_nested_guest_and_ends(
             spec,
             vcpus=1,  # on an emulated host one with two is lost now and then
             accelerator="kvm",
-            qemu=("qemu-system-x86_64",),
+            qemu=IMAGE_QEMU,
             kernel=IN_GUEST.kernel,
             initrd=IN_GUEST.initrd,
             root=IN_GUEST.root,
         )
-        accelerator = choose(carrier.machine, nested_spec, "10", credentials, shared_local, lambda event: None)
+        accelerator = choose(carrier.machine, nested_spec, credentials, shared_local, lambda event: None)
         assert accelerator.name == "kvm", accelerator.reason  # genuine KVM, on emulated SVM
 
         with booted(carrier.machine, nested_spec, credentials, shared_local) as nested:
@@ -73,9 +73,9 @@ def test_files_and_commands_of_a_guest(
         text = "one 'two' \"three\" $HOME `id` ; & | \\ ü\n"
         assert machine.run("printf", "%s", text) == text, "arguments stay arguments through ssh's shell"
         machine.write_text(PurePosixPath("/tmp/a file"), text)
-        here = tmp_path / "pulled"
-        machine.pull(PurePosixPath("/tmp/a file"), here)
-        assert here.read_text() == text
+        here = tmp_path / "here"
+        assert machine.read_text("/tmp/a file") == text
+        here.write_text(text)
         machine.push(here, PurePosixPath("/tmp/pushed"))
         assert machine.read_text("/tmp/pushed") == text
         with pytest.raises(CommandFailed, match=r"host/vm: cat /nowhere: exit code 1\n.*No such file"):

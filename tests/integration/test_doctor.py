@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.integration.conftest import leftovers
+from tests.integration.conftest import HANGS, leftovers
 from vmtax.doctor import examine
 from vmtax.doctor.attempt import attempt_on
 from vmtax.environment import connected
@@ -24,7 +24,7 @@ def can_virtualize() -> bool:
 def test_everything_is_tried_and_told(image: Image, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "vmtax", "doctor", "--try", "--yes", "--json"]
     environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path)}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=HANGS)
     data = json.loads(done.stdout)["data"]
     tried = {check["name"]: check for check in data["checks"] if check["area"] == "tried"}
     for name in ("host layer", "bridge", "O_DIRECT"):

@@ -10,6 +10,7 @@ import pytest
 
 from vmtax.advice import Export, export
 from vmtax.hypervisor import Qemu
+from vmtax.hypervisor.confine import Reach
 from vmtax.hypervisor.qmp import Qmp
 from vmtax.machine.local import LocalMachine
 
@@ -85,7 +86,8 @@ def test_qemu_starts_with_what_is_exported(shared_local: LocalMachine, qemu: Qem
         for argv in found.backing:
             shared_local.run(*argv)
         process = shared_local.start(
-            *(*qemu.command, "-machine", found.machine, "-accel", "tcg", "-m", "64", "-S", "-nodefaults"),
+            *qemu.without_guest(Reach(write=(str(tmp_path),))),
+            *("-machine", found.machine, "-accel", "tcg", "-m", "64", "-S", "-nodefaults"),
             *("-no-user-config", "-display", "none", "-qmp", "stdio", *found.qemu),
         )
         try:

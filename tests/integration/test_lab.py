@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from tests.integration.conftest import leftovers, under_way
+from tests.integration.conftest import HANGS, leftovers, under_way
 from vmtax import disks, hosts
 from vmtax.advice import export
 from vmtax.disks import Disks
@@ -82,7 +82,7 @@ def empty(one: Lab) -> tuple[str, ...]:
 
 def vmtax(*argv: str, codes: tuple[int, ...] = (0,)) -> str:
     """Standard output of one command that must end so."""
-    done = subprocess.run([sys.executable, "-m", "vmtax", *argv], capture_output=True, text=True, timeout=600)
+    done = subprocess.run([sys.executable, "-m", "vmtax", *argv], capture_output=True, text=True, timeout=HANGS)
     assert done.returncode in codes, done.stdout + done.stderr
     return done.stdout
 
@@ -271,7 +271,7 @@ def test_a_lab_that_dies_under_a_run_ends_the_run_with_that_as_its_reason(
     command = ("run", "p.yaml", "--host", HOST, "--yes", "--disk-device", empty[0])
     with under_way(*command, directory=home, trials=1) as (process, token):
         os.kill(up.pid, signal.SIGKILL)
-        assert process.wait(60) == 1
+        assert process.wait(HANGS) == 1
         assert process.stderr is not None
         words = process.stderr.read()
     assert f"host: the connection is gone: lab {NAME} is off" in words and "vmtax run --resume" in words

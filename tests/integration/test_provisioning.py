@@ -11,12 +11,12 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from tests.integration.conftest import leftovers, under_way, vmtax
+from tests.integration.conftest import HANGS, leftovers, under_way, vmtax
 from vmtax import disks
 from vmtax.disks import Disks, bound
 from vmtax.environment import enter_tree
 from vmtax.hypervisor import Qemu
-from vmtax.hypervisor.qemu import image_program
+from vmtax.hypervisor.confine import Reach, image_program
 from vmtax.image.cache import Image
 from vmtax.image.place import Placed
 from vmtax.machine.local import LocalMachine
@@ -53,7 +53,7 @@ Making = Callable[..., Disks]
 def make(local: LocalMachine, ours: PurePosixPath, placed: Placed) -> Making:
     """Provision what a plan's factors ask of guests, with `target`."""
     assert placed.tree is not None
-    qemu_img = image_program(placed.tree, "qemu-img")
+    qemu_img = image_program(placed.tree, "qemu-img", Reach(write=(str(ours),)))
 
     def made(wanted: Sequence[Treatment], target: Target = Target(), fresh: int = 0) -> Disks:  # noqa: B008 (frozen)
         mark = f"vmtax-{local.token[:8]}"
@@ -264,7 +264,7 @@ def test_sigkill_in_mid_run_leaves_nothing_of_a_disk(
         assert device in Path("/proc/mounts").read_text()
         process.kill()
         process.wait()
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + HANGS
         while leftovers(token) and time.monotonic() < deadline:
             time.sleep(0.1)
     again = LocalMachine()

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 
+from tests.integration.conftest import vmtax
 from vmtax.image.cache import Image
 
 README = Path(__file__).parents[2] / "README.md"
@@ -24,7 +23,7 @@ def test_every_command_works_in_order(image: Image, tmp_path: Path) -> None:
     found = commands()
     assert len(found) >= 5 and all(argv[0] == "vmtax" for argv in found)
     for argv in found:
-        done = subprocess.run([sys.executable, "-m", *argv], cwd=tmp_path, capture_output=True, text=True, timeout=400)
+        done = vmtax(*argv[1:], directory=tmp_path)
         assert done.returncode == 0, f"{shlex.join(argv)}: {done.stderr}"
     assert (tmp_path / "report.html").stat().st_size < 3_000_000
     assert (tmp_path / "image.tar.zst").is_file()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.conftest import VMTAX, leftovers, under_way, vmtax
+from tests.integration.conftest import HANGS, VMTAX, leftovers, under_way, vmtax
 from vmtax.image.cache import Image
 
 PLAN = """\
@@ -82,9 +82,9 @@ def test_whatever_ends_it_nothing_is_left_and_results_are_kept(
             process.send_signal(number)
             time.sleep(0.1)
             process.send_signal(number)  # twice: the second must not stop the tidying up
-            process.wait(60)
+            process.wait(HANGS)
             assert "is interrupted" in watch.stderr.read()
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + HANGS
         while (left := leftovers(token)) and time.monotonic() < deadline:
             time.sleep(0.2)
         assert left == []

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.conftest import leftovers, under_way, vmtax
+from tests.integration.conftest import HANGS, leftovers, under_way, vmtax
 from tests.integration.test_faults import VM_ONLY
 from vmtax.image.cache import Image
 
@@ -39,7 +39,7 @@ def test_sockets_keys_and_files_are_private(image: Image, tmp_path: Path, monkey
             assert key.splitlines()[1] not in Path(f"/proc/{pid}/cmdline").read_text(errors="replace")
         assert all(mode & 0o077 == 0 for mode in modes(tmp_path / "state").values())
         assert all(mode & 0o077 == 0 for mode in modes(tmp_path / "data").values())
-        assert process.wait(200) == 0
+        assert process.wait(HANGS) == 0
     assert not scratch.exists()
     kept = [path for path in tmp_path.rglob("*") if path.is_file()]
     raw = subprocess.run(["zcat", *(str(path) for path in kept if path.suffix == ".gz")], capture_output=True).stdout

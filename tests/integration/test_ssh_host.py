@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.conftest import VMTAX, under_way
+from tests.integration.conftest import HANGS, VMTAX, under_way
 from tests.integration.test_faults import VM_ONLY
 from tests.integration.test_run import PLAN
 from vmtax.image.cache import Image
@@ -54,7 +54,7 @@ class RemoteHost:
         time.sleep(0.5)
 
     def vmtax(self, *argv: str, directory: Path) -> subprocess.CompletedProcess[str]:
-        return subprocess.run([*self.command(), *argv], cwd=directory, capture_output=True, text=True, timeout=400)
+        return subprocess.run([*self.command(), *argv], cwd=directory, capture_output=True, text=True, timeout=HANGS)
 
     def command(self) -> list[str]:
         home = Path(pwd.getpwuid(os.getuid()).pw_dir, ".ssh")  # where ssh looks, whatever HOME says
@@ -135,18 +135,18 @@ def test_a_cut_line_and_a_host_that_dies_cost_the_rest_of_the_run_only(
     plan.write_text(VM_ONLY)
     (remote.cache / "vmtax/images").mkdir(parents=True)
     # Hard links: what is tested is the line, not the copying.
-    remote.local.run("cp", "-al", str(image.directory), str(remote.cache / "vmtax/images"), timeout=120)
+    remote.local.run("cp", "-al", str(image.directory), str(remote.cache / "vmtax/images"), timeout=HANGS)
     options = ("--yes", "-o", "r.html")
 
     begin = ("run", str(plan), "--host", "ssh://testhost", *options)
     with under_way(*begin, directory=tmp_path, trials=2, command=remote.command()) as (process, token):
         remote.cut(True)
-        assert process.wait(120) == 1
+        assert process.wait(HANGS) == 1
         assert process.stderr is not None
         words = process.stderr.read()
         assert "host: the connection is gone" in words and "vmtax run --resume" in words
         assert "Traceback" not in words
-        deadline = time.monotonic() + GUARD_SILENCE + 20
+        deadline = time.monotonic() + GUARD_SILENCE + HANGS
         while (left := far_away(remote, token)) and time.monotonic() < deadline:
             time.sleep(0.5)
         assert left == [], "the far guard noticed by itself that the line is cut"
@@ -155,7 +155,7 @@ def test_a_cut_line_and_a_host_that_dies_cost_the_rest_of_the_run_only(
     again = ("run", "--resume", *options)
     with under_way(*again, directory=tmp_path, trials=4, command=remote.command()) as (process, _):
         remote.crash()
-        assert process.wait(120) == 1
+        assert process.wait(HANGS) == 1
     remote.restart()
 
     done = remote.vmtax(*again, directory=tmp_path)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.integration.conftest import HANGS
 from vmtax.image.cache import Image
 
 pytestmark = pytest.mark.alone  # whatever there is of vmtax on the machine counts as left behind
@@ -27,7 +28,7 @@ def test_nothing_is_lost_or_left(image: Image, what: str, kills: int) -> None:
         "--seed",
         "3",
     ]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=500)
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=HANGS)
     assert done.returncode == 0, done.stdout + done.stderr
     (last,) = re.findall(rf"{what} runs: {kills} kills, (\d+) resumed, .*; lost 0, left 0", done.stdout)
     assert int(last) > 0

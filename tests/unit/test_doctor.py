@@ -15,7 +15,9 @@ from hypothesis import strategies as st
 from vmtax.doctor import Check, Diagnosis, diagnose, readings
 from vmtax.doctor.needs import install
 from vmtax.doctor.readings import Readings, free_bytes, processes, read
-from vmtax.image import cache, place
+from vmtax.hypervisor.confine import sandbox
+from vmtax.hypervisor.qemu import RIGHTS
+from vmtax.image import cache, contents, place
 from vmtax.image.cache import Image
 from vmtax.machine.fake import Answers, Argv, FakeMachine, Reply
 from vmtax.meter import below, disk, facts, pressure
@@ -23,7 +25,7 @@ from vmtax.meter.text import GREP, cpu_numbers
 from vmtax.report.doctor import diagnosis_data, render, verdict
 
 CPU = "/sys/devices/system/cpu"
-IMAGE = Image(Path("/images/abc"), "abc", "recipe", "6.12", 0.0, 100, 800_000_000, {})
+IMAGE = Image(Path("/images/abc"), "abc", "recipe", "6.12", packages=100, bytes=800_000_000, mark="", created=0.0)
 
 INTEL_FILES = f"""\
 /proc/cpuinfo:processor\t: 0
@@ -100,13 +102,15 @@ def machine(
         readings.MORE_FILES: extra,
         asks(readings.HAVE): changed.get("tools", "\n".join(readings.TOOLS) + "\n/usr/bin/python3\n"),
         QEMU: changed.get("qemu", "QEMU emulator version 9.0.1 (Debian)\n"),
+        (QEMU[0], *sandbox(), QEMU[1]): "QEMU emulator version 9.0.1 (Debian)\n",
+        RIGHTS: "Seccomp:\t0\n",
         (*disk.FINDMNT, "/var/tmp"): changed.get("findmnt", FINDMNT),
         (*disk.LSBLK, "/dev/sda1"): Reply(code=1),
         readings.CACHE_SPACE: changed.get("space", "10000000 4096\n"),
         readings.PROCESSES: changed.get("processes", Reply(code=1)),
         pressure.COMMAND: [BEFORE, load],
         ("cat", f"/{cache.IDENTITY}"): Reply(code=1),
-        ("sh", "-c", place.FIND_IMAGE, "sh", "abc", "image.json"): Reply(code=1),
+        ("sh", "-c", place.FIND_IMAGE, "sh", "abc", contents.NAME): Reply(code=1),
     }
     return FakeMachine(answers=answers)
 

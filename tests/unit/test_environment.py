@@ -8,8 +8,10 @@ import pytest
 
 from vmtax import environment, provision
 from vmtax.environment import CannotMeasure, note_of_below
-from vmtax.hypervisor import QemuError, find_qemu
-from vmtax.machine.fake import FakeMachine, Reply
+from vmtax.hypervisor import Qemu, QemuError, find_qemu
+from vmtax.hypervisor.confine import Reach, image_program, sandbox
+from vmtax.hypervisor.qemu import RIGHTS
+from vmtax.machine.fake import Answers, FakeMachine, Reply
 from vmtax.plan import parse
 
 QEMU = ("qemu-system-x86_64", "--version")
@@ -67,11 +69,62 @@ def test_qemu_missing_too_old_or_not_qemu(reply: Reply, words: str) -> None:
         find_qemu(FakeMachine(answers={QEMU: reply}), None)
 
 
+ROOT = "Uid:\t0\t0\t0\t0\nCapEff:\t000001ffffffffff\nSeccomp:\t0\n"
+EVERYBODY = "         0          0 4294967295\n"
+
+
+def examined(version: str, rights: str = ROOT + 2 * EVERYBODY, sandboxed: Reply = Reply()) -> Qemu:  # noqa: B008 (frozen)
+    line = f"QEMU emulator version {version}\n"
+    answers: Answers = {QEMU: line, RIGHTS: rights, (QEMU[0], *sandbox(), QEMU[1]): sandboxed}
+    return find_qemu(FakeMachine(answers=answers), None)
+
+
 def test_qemu_steady_enough_to_emulate() -> None:
-    old = find_qemu(FakeMachine(answers={QEMU: "QEMU emulator version 7.2.22 (Debian 1:7.2+dfsg-7)\n"}), None)
-    new = find_qemu(FakeMachine(answers={QEMU: "QEMU emulator version 10.0.13\n"}), None)
+    old, new = examined("7.2.22 (Debian 1:7.2+dfsg-7)"), examined("10.0.13")
     assert (old.version, old.emulates_steadily) == ("7.2.22", False)
     assert (new.version, new.emulates_steadily) == ("10.0.13", True)
+
+
+def test_a_qemu_of_root_becomes_another_user_and_filters_its_system_calls() -> None:
+    first, second = examined("7.2.22"), examined("10.0.13")
+    assert first.user and second.user and 1879048192 <= first.user != second.user <= 2147483646
+    denied = "obsolete=deny,elevateprivileges={},spawn=deny,resourcecontrol=deny"
+    words = ("-sandbox", f"on,{denied.format('allow')}")
+    assert first.for_guest(Reach()) == (QEMU[0], *words, "-runas", f"{first.user}:{first.user}")
+    assert second.for_guest(Reach())[-2:] == ("-run-with", f"user={second.user}:{second.user}")
+    assert first.for_guest(Reach(), keeps_user=True) == (QEMU[0], *sandbox())
+    assert not first.doubt and "-runas" not in first.without_guest(Reach())
+
+
+@pytest.mark.parametrize(
+    ("rights", "doubt"),
+    [
+        (ROOT.replace("Uid:\t0", "Uid:\t1000"), ""),
+        (ROOT.replace("1ff", "1f7", 1) + 2 * EVERYBODY, ""),
+        (ROOT.replace("ffffffffff", "fffff7ffff") + 2 * EVERYBODY, "root lacks CAP_SYS_PTRACE"),
+        (ROOT + "0 100000 65536\n" * 2, "root of a user namespace"),
+        (ROOT + EVERYBODY, "root of a user namespace"),
+        ("Uid:\t0\t0\t0\t0\nSeccomp:\t0\n", "root lacks CAP_KILL"),
+        ("Uid:\t1\t1\t1\t1\n", "filters no system calls"),
+    ],
+)
+def test_why_a_qemu_is_less_confined_is_said(rights: str, doubt: str) -> None:
+    found = examined("10.0.13", rights)
+    assert doubt in found.doubt and bool(doubt) == bool(found.doubt)
+    assert (found.user is None) == ("Uid:\t1" in rights or bool(doubt))
+
+
+def test_a_qemu_without_seccomp_is_used_without() -> None:
+    found = examined("10.0.13", sandboxed=Reply(code=1, stderr="-sandbox support is not enabled in this QEMU binary"))
+    assert "-sandbox" not in found.for_guest(Reach()) and "filters no system calls" in found.doubt
+
+
+def test_a_program_of_an_image_sees_what_it_is_given_and_no_more() -> None:
+    argv = image_program("/tree", "qemu-img", Reach(("/a",), ("/b",), ("/dev/sdb",)), "--die-with-parent")
+    assert argv[0] == "bwrap" and argv[-2:] == ("--", "/usr/bin/qemu-img")
+    bound = [argv[n + 1 : n + 3] for n, word in enumerate(argv) if "bind" in word]
+    assert bound == [("/tree/usr", "/usr"), ("/sys", "/sys"), ("/a", "/a"), ("/b", "/b"), ("/dev/sdb", "/dev/sdb")]
+    assert image_program("/", "qemu-img") == ("qemu-img",), "the image is the machine's own system"
 
 
 def test_what_the_host_itself_runs_on_is_noted_beside_the_figures() -> None:

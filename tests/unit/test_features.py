@@ -201,7 +201,7 @@ def test_a_feature_survives_the_store() -> None:
 
 
 def test_a_full_disk_is_not_tried_without_root_and_says_so() -> None:
-    spec = GuestSpec("vm", 1, 2**29, "tcg", ("qemu",), "/kernel", "/initrd", "/root")
+    spec = GuestSpec("vm", 1, 2**29, "tcg", QEMU, "/kernel", "/initrd", "/root")
 
     def tried(mount: Reply | Exception) -> Feature:
         machine = FakeMachine(

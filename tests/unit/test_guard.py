@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import signal
@@ -18,6 +19,7 @@ from hypothesis import strategies as st
 from vmtax.machine import CommandFailed, MachineError, MachineLost
 from vmtax.machine.guard import boot_id, marked, read_list
 from vmtax.machine.local import LocalMachine
+from vmtax.machine.pipes import listen
 
 
 @pytest.fixture(autouse=True)
@@ -143,6 +145,7 @@ CHILD = """
 import json, sys, time
 from pathlib import PurePosixPath
 from vmtax.machine.local import LocalMachine
+from vmtax.machine.pipes import listen
 machine = LocalMachine()
 process = machine.start("sleep", "600")
 machine.undo_later("sh", "-c", 'echo undone > "$1"', "sh", sys.argv[1])
@@ -261,7 +264,7 @@ def test_an_interrupted_handing_over_ends_it_all(lists: Path, monkeypatch: pytes
     kept = Path(machine.scratch)
     process = machine.start("sleep", "600")
 
-    def interrupted() -> None:
+    def interrupted(*_: object, **wanted: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(machine.guard, "_answer", interrupted)
@@ -295,3 +298,145 @@ def test_a_damaged_list_does_not_stop_the_next_start(lists: Path) -> None:
 @given(st.text())
 def test_any_text_can_be_read_as_a_list(text: str) -> None:
     assert isinstance(read_list(text), dict)
+
+
+def deep(path: Path, levels: int) -> None:
+    path.mkdir()
+    descriptor = os.open(path, os.O_RDONLY)
+    for _ in range(levels):
+        os.mkdir("a" * 20, dir_fd=descriptor)
+        inner = os.open("a" * 20, os.O_RDONLY, dir_fd=descriptor)
+        os.close(descriptor)
+        descriptor = inner
+    os.close(os.open("file", os.O_CREAT, dir_fd=descriptor))
+    os.close(descriptor)
+
+
+def test_a_tree_of_any_depth_is_removed_and_no_link_is_followed(tmp_path: Path) -> None:
+    tree, outside = tmp_path / "tree", tmp_path / "outside"
+    outside.mkdir()
+    (outside / "kept").touch()
+    machine = LocalMachine()
+    machine.remove_later(PurePosixPath(tree))
+    machine.remove_later(PurePosixPath(tmp_path / "link"))
+    deep(tree, 2000)  # deeper than Python recurses, and longer than the kernel takes a path
+    (tree / "away").symlink_to(outside)
+    (tmp_path / "link").symlink_to(outside)
+    machine.close()
+    assert machine.left == []
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["outside", "state"]
+    assert (outside / "kept").exists()
+
+
+def test_what_is_mounted_in_a_tree_is_kept_and_told(tmp_path: Path) -> None:
+    other, tree = tmp_path / "other", tmp_path / "tree"
+    (tree / "mounted").mkdir(parents=True)
+    (tree / "file").touch()
+    other.mkdir()
+    (other / "kept").touch()
+    # The same file system at a second place: a device number would not tell. Constant text.
+    text = 'mount --bind "$1" "$2" && shift 2 && exec "$@"'
+    code = "import sys; from vmtax.machine.tree import remove; remove(sys.argv[1])"
+    words = ("sh", "-c", text, "sh", str(other), str(tree / "mounted"), sys.executable, "-c", code, str(tree))
+    done = subprocess.run(["unshare", "--mount", "--map-root-user", *words], capture_output=True, text=True)
+    assert "mounted: a file system is mounted there" in done.stderr
+    assert (other / "kept").exists() and not (tree / "file").exists()
+
+
+def test_no_entry_of_a_list_keeps_another_from_being_undone(tmp_path: Path, lists: Path) -> None:
+    lists.mkdir(parents=True, mode=0o700)
+    log = tmp_path / "log"
+    nested = '{"add": 8, "argv": ' + "[" * 100_000
+    odd = [{"add": 2, "remove": "relative"}, {"add": 3, "remove": "/a\0b"}, {"add": 4, "argv": []}, {"add": 5}]
+    odd += [{"add": 6, "argv": ["a\0b"]}, {"add": 7, "remove": ["/"]}, {"outlive": 10**30}]
+    whole = [{"add": 1, "argv": append(log, "first")}, *odd, {"add": 9, "argv": append(log, "last")}]
+    (lists / "0123.undo").write_text("\n".join([*map(json.dumps, whole), nested, "[]", "null", ""]))
+    machine = LocalMachine()
+    assert machine.guard.recovered == 1
+    assert len(machine.guard.left) == 6 and log.read_text().split() == ["last", "first"]
+    machine.close()
+    assert [path.name for path in lists.iterdir()] == ["0123.undo"], "what is left is listed"
+
+
+def test_an_undo_that_leaves_a_process_running_is_not_waited_for(tmp_path: Path) -> None:
+    machine, pid = LocalMachine(), tmp_path / "pid"
+    entry = machine.undo_later("sh", "-c", 'sleep 30 >&2 & echo "$!" > "$1"', "sh", str(pid))
+    started = time.monotonic()
+    entry.undo()
+    machine.close()
+    assert time.monotonic() - started < 10
+    os.kill(int(pid.read_text()), signal.SIGKILL)
+
+
+def test_lists_that_others_may_have_written_are_not_read(tmp_path: Path, lists: Path) -> None:
+    lists.mkdir(parents=True, mode=0o700)
+    log = tmp_path / "log"
+    text = json.dumps({"add": 1, "argv": append(log, "ran")}) + "\n"
+    (tmp_path / "elsewhere").write_text(text)
+    (lists / "0001.undo").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "twice").write_text(text)
+    (lists / "0002.undo").hardlink_to(tmp_path / "twice")
+    (lists / "0003.undo").write_text(text)
+    (lists / "0003.undo").chmod(0o666)
+    os.mkfifo(lists / "0004.undo")
+    (lists / "0005.undo").mkdir()
+    machine = LocalMachine()
+    assert (machine.guard.recovered, machine.guard.left) == (0, [])
+    machine.close()
+    assert not log.exists() and (tmp_path / "elsewhere").read_text() == text
+
+
+def test_a_directory_of_lists_that_others_can_write_is_refused(lists: Path) -> None:
+    lists.mkdir(parents=True)
+    lists.chmod(0o777)
+    with pytest.raises(MachineError, match=r"undo: others can write there: look at what is in it, then chmod go-w"):
+        LocalMachine().run("true")
+    lists.rmdir()
+    (lists.parent / "else").mkdir()
+    lists.symlink_to(lists.parent / "else")
+    with pytest.raises(MachineError, match=r"undo: Not a directory"):
+        LocalMachine().run("true")
+
+
+def test_the_token_is_on_no_command_line(tmp_path: Path) -> None:
+    machine = LocalMachine()
+    process = machine.start("sleep", "600")
+    for pid in (machine.guard._process.pid, process.pid):
+        assert machine.token.encode() not in Path(f"/proc/{pid}/cmdline").read_bytes()
+    machine.close()
+
+
+@pytest.mark.parametrize(
+    "line", ["garbage", "[]", "[" * 100_000, "{}", '{"undo": "x"}', "x" * 3_000_000, '{"outlive": -1}']
+)
+def test_what_a_guard_does_not_understand_is_an_error_and_not_its_end(tmp_path: Path, line: str) -> None:
+    machine = LocalMachine()
+    kept = tmp_path / "kept"
+    kept.touch()
+    machine.remove_later(PurePosixPath(kept))
+    stdin = machine.guard._process.stdin
+    assert stdin is not None
+    stdin.write(line.encode() + b"\n")
+    stdin.flush()
+    assert machine.guard._answer(error=str)["error"]
+    machine.check_guard()
+    machine.close()
+    assert not kept.exists()
+
+
+def test_a_guard_that_was_killed_is_told_by_its_signal() -> None:
+    machine = LocalMachine()
+    machine.check_guard()
+    machine.guard._process.kill()
+    eventually(lambda: machine.guard.is_gone)
+    with pytest.raises(MachineLost, match=r"the guard ended: killed by signal 9 \(SIGKILL\)"):
+        machine.check_guard(ask=False)
+    machine.close()
+
+
+def test_what_prints_without_end_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vmtax.machine.local.listen", functools.partial(listen, most=2**20))
+    machine = LocalMachine()
+    with pytest.raises(CommandFailed, match="it printed more than"):
+        machine.run("yes")
+    machine.close()

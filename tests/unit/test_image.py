@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import json
+import os
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
 
-from vmtax.image import build, cache, initramfs, place, recipe
+from tests.unit.test_clean import vmtax
+from vmtax.exits import BadInput
+from vmtax.image import build, cache, contents, initramfs, place, recipe
 from vmtax.image.cache import Image, ImageError
+from vmtax.machine.local import LocalMachine
 
 
 @pytest.fixture(autouse=True)
@@ -19,50 +21,183 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
 
 
-def make_image(manifest: str = "busybox 1\nfio 3\n") -> Image:
+def make_image(manifest: str = "busybox 1\nfio 3\n", program: str = "program", kernel: str = "6.12") -> Image:
     with cache.shelf().workshop() as (_, work):
-        (work / "tree/usr").mkdir(parents=True)
-        (work / "tree/usr/program").write_text("program")
+        (work / "tree/usr/lib/vmtax").mkdir(parents=True)
+        (work / "tree/usr/program").write_text(program)
+        (work / "tree/usr/program").chmod(0o755)
         (work / "tree/link").symlink_to("usr/program")
+        (work / "tree/usr/two links").hardlink_to(work / "tree/usr/program")
+        (work / "tree" / cache.IDENTITY).write_text(f"tree of {program}")
         for name in ("root.erofs", "vmlinux", "initrd"):
             (work / name).write_text(f"content of {name}")
         (work / "manifest").write_text(manifest)
-        image = cache.describe(work, kernel="6.12", recipe_key=recipe.key(), created=time.time())
-        return cache.install(work, image)
+        work.chmod(0o755)
+        cache.describe(work, kernel=kernel, recipe_key=recipe.key())
+        return cache.install(work)
 
 
-def test_an_image_is_found_by_its_recipe_and_by_the_start_of_its_name() -> None:
+def settled(image: Image, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The stamp is there: as long after it was made as the clock of files takes to tick."""
+    monkeypatch.setattr(contents, "SETTLED_SECONDS", -60.0)
+    cache.verify(image)
+    monkeypatch.undo()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache.images_directory().parent.parent))
+    assert (image.directory / contents.STAMP).is_file()
+
+
+def accept(digest: str) -> None:
+    """Without asking."""
+
+
+def test_an_image_is_found_by_its_recipe_and_by_the_start_of_its_digest() -> None:
     assert cache.current() is None
     image = make_image()
-    assert cache.current() == image == cache.find(image.identity[:5])
+    assert cache.current() == image == cache.find(image.identity[:5]) == cache.find(image.digest)
     assert image.packages == 2 and image.manifest() == ["busybox 1", "fio 3"]
-    assert make_image("busybox 1\nfio 4\n").identity != image.identity, "other versions are another image"
-    with pytest.raises(ImageError, match="no image 'xyz'; there are: "):
+    with pytest.raises(BadInput, match="no image 'xyz'; there are: "):
         cache.find("xyz")
 
 
-@pytest.mark.parametrize("damaged", ["root.erofs", "vmlinux", "manifest", "tree/usr/program"])
-def test_damage_is_found(damaged: str) -> None:
+def test_an_image_is_known_by_all_that_is_in_it() -> None:
     image = make_image()
+    assert make_image() == image, "the same files are the same image"
+    assert make_image("busybox 1\nfio 4\n").digest != image.digest
+    assert make_image(program="PROGRAM").digest != image.digest, "the same packages, names and sizes"
+    assert make_image(kernel="6.13").digest != image.digest
+    assert len(cache.images()) == 4
+
+
+@pytest.mark.parametrize("damaged", ["root.erofs", "vmlinux", "manifest", "tree/usr/program", "contents"])
+@pytest.mark.parametrize("after_use", [False, True])
+def test_damage_is_found(damaged: str, after_use: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where size and times are what they were."""
+    image = make_image()
+    file = image.directory / damaged
+    if after_use:
+        settled(image, monkeypatch)
+    else:
+        cache.verify(image)
+    before, content = file.stat(), file.read_bytes()
+    file.write_bytes(content[:-2] + bytes([content[-2] ^ 1]) + content[-1:])
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert file.stat().st_mtime_ns == before.st_mtime_ns and file.stat().st_size == before.st_size
+    with pytest.raises(ImageError, match=rf"{damaged}: damaged .*; `vmtax image remove {image.identity}`"):
+        cache.verify(image)
+    file.write_bytes(content)
     cache.verify(image)
-    (image.directory / damaged).write_text("something else of another length")
-    with pytest.raises(ImageError, match=r"damaged"):
+
+
+def alter(image: Image, how: str) -> None:
+    tree = image.tree
+    if how == "more":
+        (tree / "more").write_text("more")
+    elif how == "less":
+        (tree / "link").unlink()
+    elif how == "link":
+        (tree / "link").unlink()
+        (tree / "link").symlink_to("usr/elsewhere")
+    elif how == "pipe":
+        (tree / "usr/program").unlink()
+        os.mkfifo(tree / "usr/program")
+    elif how == "setuid":
+        (tree / "usr/program").chmod(0o4755)
+    elif how == "writable":
+        (tree / "usr").chmod(0o777)
+    elif how == "owner":
+        os.chown(tree / "usr/program", 12345, -1)
+
+
+@pytest.mark.parametrize("how", ["more", "less", "link", "pipe", "setuid", "writable", "owner"])
+def test_what_is_not_as_it_was_built_is_found(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    image = make_image()
+    settled(image, monkeypatch)
+    alter(image, how)
+    with pytest.raises(ImageError, match=r"; `vmtax image remove \w{12}` and it is built anew"):
         cache.verify(image)
 
 
-def test_a_half_built_or_half_removed_image_is_none() -> None:
+def test_files_are_read_once_and_again_when_they_changed(monkeypatch: pytest.MonkeyPatch) -> None:
     image = make_image()
-    (image.directory / cache.INFO).write_text('{"identity": ')
-    assert cache.images() == []
+    settled(image, monkeypatch)
+    reads: list[str] = []
+    digest = contents.digest
+    monkeypatch.setattr(contents, "digest", lambda path: (reads.append(path), digest(path))[1])
+    cache.verify(image)
+    assert reads == []
+    (image.tree / "usr/program").touch()
+    cache.verify(image)
+    assert len(reads) == 7
+    reads.clear()
+    cache.verify(image)
+    assert len(reads) == 7, "no stamp that a change within the same tick of the clock would not show in"
+    (image.directory / contents.STAMP).chmod(0o666)
+    monkeypatch.setattr(contents, "SETTLED_SECONDS", -60.0)
+    reads.clear()
+    cache.verify(image)
+    assert len(reads) == 7, "a stamp that others could write says nothing"
+    assert (image.directory / contents.STAMP).stat().st_mode & 0o777 == 0o600
+
+
+def test_it_is_checked_where_it_is_placed() -> None:
+    image = make_image()
+    local = LocalMachine()
+    try:
+        assert place.place(local, local, image, lambda event: None).tree == str(image.tree)
+        (image.tree / "usr/program").write_text("PROGRAM")
+        with pytest.raises(ImageError, match="tree/usr/program: damaged"):
+            place.place(local, local, image, lambda event: None)
+    finally:
+        local.close()
+
+
+def test_another_host_checks_it_with_its_own_python() -> None:
+    image = make_image()
+    source = Path(contents.__file__).read_text()
+
+    def check(digest: str) -> str:
+        argv = ["/usr/bin/python3", "-I", "-c", source, str(image.directory), digest]
+        return subprocess.run(argv, capture_output=True, text=True, cwd="/").stderr
+
+    assert check(image.digest) == ""
+    assert check("0" * 64) == "contents: damaged (it is the list of another image)\n"
+    (image.tree / "usr/program").write_text("PROGRAM")
+    assert check(image.digest) == "tree/usr/program: damaged (its digest is not the one of the build)\n"
+
+
+def test_a_half_built_half_removed_or_older_image_is_none() -> None:
+    image = make_image()
+    (image.directory / contents.NAME).write_text("vmtax-image 1\n")
+    older = cache.images_directory() / "138b23d57570"
+    older.mkdir()
+    (older / "image.json").write_text('{"identity": "138b23d57570"}')
     left, half_removed = cache.images_directory() / ".building-left", cache.images_directory() / "0123456789ab"
     left.mkdir()
     half_removed.mkdir()
+    assert cache.images() == [] and len(cache.shelf().left()) == 4
     with cache.shelf().locked():
+        assert cache.shelf().left() == []
         assert cache.shelf().half_made() == [], "what a killed build or removal left is swept away"
+
+
+def test_a_tree_of_any_depth_is_removed() -> None:
+    image = make_image()
+    descriptor = os.open(image.tree, os.O_PATH)
+    for _ in range(3000):
+        os.mkdir("deep", dir_fd=descriptor)
+        below = os.open("deep", os.O_PATH, dir_fd=descriptor)
+        os.close(descriptor)
+        descriptor = below
+    os.close(descriptor)
+    with pytest.raises(ImageError, match="`vmtax image remove"):
+        cache.verify(image)
+    cache.remove(image)
+    assert cache.images() == [] and not image.directory.exists()
 
 
 def test_removing_removes_it() -> None:
     image = make_image()
+    cache.remove(image)
     cache.remove(image)
     assert cache.images() == [] and not image.directory.exists()
 
@@ -73,27 +208,97 @@ def test_export_and_import_carry_it_to_another_cache(tmp_path: Path, monkeypatch
     place.export(image, file)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "elsewhere"))
     assert cache.images() == []
-    carried = place.import_(file)
-    assert carried.identity == image.identity and carried.directory != image.directory
+    digests: list[str] = []
+    before = os.umask(0o077)
+    try:
+        carried = place.import_(file, digests.append)
+    finally:
+        os.umask(before)
+    assert digests == [carried.digest] == [image.digest] and carried.directory != image.directory
     cache.verify(carried)
     assert (carried.tree / "link").readlink() == Path("usr/program")
-    assert place.import_(file) == carried, "a second import finds it there"
+    assert (carried.tree / "usr/program").stat().st_mode & 0o7777 == 0o755
+    assert place.import_(file, accept) == carried, "a second import finds it there"
+
+
+def test_who_refuses_the_digest_gets_nothing(tmp_path: Path) -> None:
+    image = make_image()
+    file = tmp_path / "image.tar.zst"
+    place.export(image, file)
+    cache.remove(image)
+
+    def refuse(digest: str) -> None:
+        raise BadInput(digest)
+
+    with pytest.raises(BadInput, match=image.digest):
+        place.import_(file, refuse)
+    assert cache.images() == [] and cache.shelf().entries() == []
+
+
+def test_the_command_wants_the_digest_or_somebody_who_answers(tmp_path: Path) -> None:
+    image = make_image()
+    file = tmp_path / "image.tar.zst"
+    told = vmtax("image", "export", str(file), home=tmp_path).stdout
+    assert f"vmtax image import --sha256 {image.digest} image.tar.zst" in told
+    cache.remove(image)
+    unsaid = vmtax("image", "import", str(file), home=tmp_path)
+    assert unsaid.returncode == 2 and "add --sha256 DIGEST" in unsaid.stderr
+    assert f"its programs will run here as root; `vmtax image export` must have printed {image.digest}" in unsaid.stderr
+    other = vmtax("image", "import", "--sha256", "0" * 64, str(file), home=tmp_path)
+    assert other.returncode == 1 and f"has the digest {image.digest}, not {'0' * 64}" in other.stderr
+    for wrong in ("", "abc", "G" * 64):
+        bad = vmtax("image", "import", "--sha256", wrong, str(file), home=tmp_path)
+        assert bad.returncode == 2 and "must be 64 digits" in bad.stderr
+    assert cache.images() == []
+    for options in (("--sha256", image.digest), ("--yes",)):
+        done = vmtax("image", "import", *options, str(file), home=tmp_path)
+        assert done.returncode == 0 and done.stdout.startswith(image.identity)
+        cache.remove(cache.find(image.digest))
+
+
+def test_what_is_not_there_is_bad_input(tmp_path: Path) -> None:
+    make_image()
+    for command in (
+        ("remove", "nosuch"),
+        ("export", "--identity", "nosuch", "x.tar.zst"),
+        ("export", "/nosuch/x.tar.zst"),
+        ("import", "nosuch"),
+    ):
+        done = vmtax("image", *command, home=tmp_path)
+        assert done.returncode == 2 and "nosuch" in done.stderr and done.stderr.count("\n") == 1
+    assert "vmtax: a;id: No such file or directory" in vmtax("image", "import", "a;id", home=tmp_path).stderr
+
+
+def test_what_is_no_whole_image_is_listed_and_can_be_removed(tmp_path: Path) -> None:
+    image = make_image()
+    half = cache.images_directory() / "138b23d57570"
+    half.mkdir()
+    (half / "image.json").write_text("\x1b]0;title\a")
+    listed = vmtax("image", "list", home=tmp_path).stdout.splitlines()
+    assert listed[0].startswith(image.identity) and listed[1].startswith("138b23d57570  half made, damaged, or of")
+    assert vmtax("image", "remove", "138b23d57570", home=tmp_path).stdout == "removed 138b23d57570\n"
+    assert not half.exists() and image.directory.is_dir()
 
 
 def test_an_image_is_exported_to_a_file_only(tmp_path: Path) -> None:
     image = make_image()
-    with pytest.raises(ImageError, match="is no regular file; name a file"):
+    with pytest.raises(BadInput, match="is no regular file; name a file"):
         place.export(image, tmp_path)
-    with pytest.raises(ImageError, match="its directory does not exist; name a file"):
+    with pytest.raises(BadInput, match="its directory does not exist; name a file"):
         place.export(image, tmp_path / "no" / "image.tar.zst")
 
 
 def test_garbage_is_not_imported(tmp_path: Path) -> None:
     garbage = tmp_path / "garbage"
     garbage.write_text("no archive")
-    with pytest.raises(ImageError, match="garbage: not an image that"):
-        place.import_(garbage)
-    assert cache.images() == [] and list(cache.images_directory().glob(".building-*")) == []
+    with pytest.raises(ImageError, match=r"garbage: is not a file that .*unsupported format"):
+        place.import_(garbage, accept)
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    for path in (pipe, tmp_path, Path("/dev/zero")):
+        with pytest.raises(BadInput, match=f"{path}: is no regular file; name a file"):
+            place.import_(path, accept)
+    assert cache.images() == [] and cache.shelf().entries() == []
 
 
 def test_the_archive_is_what_cpio_reads(tmp_path: Path) -> None:
@@ -125,22 +330,6 @@ def test_modules_are_loaded_after_what_they_need(tmp_path: Path) -> None:
     assert names == ["virtio-blk", "failover", "net_failover", "virtio_net"]
     with pytest.raises(LookupError, match="no module nosuch"):
         initramfs.module_closure(tmp_path, ["nosuch"])
-
-
-@pytest.mark.parametrize("lie", [{"identity": "../victim"}, {"identity": ""}, {"digests": {}}])
-def test_an_archive_cannot_say_where_it_goes(lie: dict[str, object], tmp_path: Path) -> None:
-    """What is imported is named by its files' own digest, so that no archive can replace another directory."""
-    image = make_image()
-    victim = cache.images_directory().parent / "victim"
-    victim.mkdir()
-    info = json.loads((image.directory / cache.INFO).read_text())
-    (image.directory / cache.INFO).write_text(json.dumps(info | lie))
-    file = tmp_path / "lying.tar.zst"
-    argv = ["tar", "--zstd", "-cf", str(file), "-C", str(image.directory), *place.MEMBERS]
-    subprocess.run(argv, check=True)
-    with pytest.raises(ImageError, match="not an image that"):
-        place.import_(file)
-    assert victim.is_dir() and image.directory.is_dir()
 
 
 def test_only_root_builds(monkeypatch: pytest.MonkeyPatch) -> None:

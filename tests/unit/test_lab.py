@@ -22,6 +22,7 @@ from tests.sample_lab import SOFTWARE, home, made, quiet, saved
 from vmtax import hosts
 from vmtax.cli import app
 from vmtax.exits import BadInput
+from vmtax.hypervisor.qemu import Qemu
 from vmtax.hypervisor.qmp import QmpError
 from vmtax.lab.end import remove
 from vmtax.lab.home import Lab, LabError, NoSuchLab, Up, held, lab, labs, labs_directory, write
@@ -36,7 +37,7 @@ SPEC = LabSpec(
     name="blue",
     size=Size(),
     accelerator="tcg",
-    qemu=("qemu",),
+    qemu=Qemu(("qemu",), "10.0", ""),
     kernel="/i/vmlinux",
     initrd="/r/initrd",
     root="/i/root.erofs",

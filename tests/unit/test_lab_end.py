@@ -108,11 +108,15 @@ def test_the_end_of_a_lab_is_told_by_its_kernel_or_its_qemu() -> None:
     assert "its kernel said: Kernel panic - not syncing: Oops" in told("status", "blue")
 
 
+# Answers as a guard does that was told a word.
+GREET = """read -r line; word=${line##*'"nonce": "'}; echo '{"hello": "'"${word%'"'*}"'"}'; """
+
+
 def test_a_guard_that_is_lost_with_its_lab_gives_the_same_reason() -> None:
     class Gone(LocalMachine):
         def _start_guard(self) -> Guard:
             answer = 'echo \'{"recovered": 0, "left": [], "last": 0}\'; read line; echo "no line" >&2; exit 255'
-            return Guard(self.path, ["sh", "-c", answer], pings=False)
+            return Guard(self.path, ["sh", "-c", GREET + answer], self.token, pings=False)
 
     for reason, words in (("", "no line"), ("lab blue is off", "lab blue is off")):
         machine = Gone("host")

@@ -28,7 +28,7 @@ LEVELS = (
     {"score", "within"},
     {"advice"},
     {"ranking", "mix"},
-    {"compare", "plan", "plan_advice", "plan_rules", "plan_yaml", "plan_error", "store"},
+    {"compare", "plan", "plan_advice", "plan_rules", "plan_yaml", "plan_file", "plan_error", "store"},
     {"lab"},
     {
         "ceiling",
@@ -48,7 +48,7 @@ LEVELS = (
     {"machine"},
     {"event"},
     {"result"},
-    {"console"},
+    {"console", "quantity"},
     {"pace", "stats", "units", "places", "exits", "streams"},
 )
 LEVEL = {name: number for number, names in enumerate(LEVELS) for name in names}

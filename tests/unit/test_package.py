@@ -35,6 +35,7 @@ def test_the_wheel_holds_all_that_is_needed(wheel: zipfile.ZipFile) -> None:
         *(f"vmtax/report/page/{name}" for name in ("page.html.j2", "style.css", "page.js")),
         *(f"vmtax/image/guest/{name}" for name in ("init", "initramfs-init", "poweroff")),
         "vmtax/machine/guard.py",
+        "vmtax/machine/tree.py",
     }
     sources = [path for path in (ROOT / "src").rglob("*") if path.is_file() and "__pycache__" not in path.parts]
     missing = {str(path.relative_to(ROOT / "src")) for path in sources} - names

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -190,13 +192,18 @@ def test_mistakes_in_workloads_and_metrics_name_the_legal_ones(spin: None) -> No
         ("- a", "p.yaml:1:1: a plan is a mapping (key: value) at the top, not a list"),
         ("a: [1", "p.yaml:1:6: not YAML: while parsing a flow sequence: expected ',' or ']', but got '<stream end>'"),
         ("name: a\nworkloads: [spin]\nname: b", "p.yaml:1:1: name: given twice, on lines 1 and 3: keep one"),
-        ("a: &x 1\nb: *x", "p.yaml:2:4: not YAML: an alias (*name) is not supported: write it out"),
+        ("a: &x 1\nb: *x", "p.yaml:2:4: an alias (*name) is not supported: write it out"),
         ("a:\n  ? [b]\n  : c", "p.yaml:2:5: a.?: a key must be plain text"),
-        ("a: !!python/none x", "p.yaml:1:1: a: this value cannot be used here: a single value tagged"),
+        ("a: !!python/none x", "p.yaml:1:1: a: the tag '!!python/none' is not supported: leave it out"),
         ("a: \0", "p.yaml:1:4: this character is not allowed in YAML"),
-        ('a: "\\UFFFFFFFF"', "p.yaml: not YAML: "),
-        ("a: " + "[" * 50 + "]" * 50, "p.yaml:1:24: a[0]"),
-        ("[" * 5000, "p.yaml: nested too deeply"),
+        ("a: !!int x", "p.yaml:1:1: a: 'x' is not what its tag !!int says: leave the tag out"),
+        ('name: b\na: "\\UFFFFFFFF"', "p.yaml:2:7: not YAML: this escape is no character of Unicode"),
+        ("a: " + "[" * 50 + "]" * 50, "p.yaml:1:25: nested more than 20 levels deep, so it is not a plan"),
+        ("[" * 5000, "p.yaml:1:22: nested more than 20 levels deep, so it is not a plan"),
+        ("- " * 5000, "p.yaml:1:41: nested more than 20 levels deep, so it is not a plan"),
+        ("a: [" + "b," * 10_000 + "]", "p.yaml:1:19999: more than 10,000 values, so it is not a plan"),
+        ("#" * 70_000, "p.yaml: larger than 64 KiB, so it is not a plan"),
+        ("seed: " + "9" * 5000, "p.yaml:1:1: seed: a number of 5,000 characters is too long: at most 40 are read"),
     ],
 )
 def test_what_is_no_plan_at_all_gets_one_line(spin: None, text: str, line: str) -> None:
@@ -233,6 +240,46 @@ def test_values_out_of_range_say_what_is_right(spin: None, key: str, value: str,
     assert found[0].split(": ", 1)[1].startswith(line)
 
 
+@pytest.mark.parametrize(
+    ("parameter", "line"),
+    [
+        ("chess: {depth: true}", "chess.depth: must be a whole number, not true"),
+        ("chess: {depth: '13'}", "chess.depth: must be a whole number, not '13'"),
+        ("chess: {depth: 13.0}", "chess.depth: must be a whole number, not 13.0"),
+        ("chess: {depth: 31}", "chess.depth: must be at most 30, not 31"),
+        ("net: {seconds: '5'}", "net.seconds: must be a number, not '5'"),
+        ("net: {seconds: true}", "net.seconds: must be a number, not true"),
+        ("net: {seconds: .nan}", "net.seconds: must be a finite number, not nan"),
+        ("net: {seconds: 1e400}", "net.seconds: must be a finite number, not inf"),
+        ("net: {seconds: 3601}", "net.seconds: must be at most 3600, not 3601"),
+        ("net: {cases: tcp-in}", "net.cases: must be a list, not 'tcp-in'"),
+        ("disk: {size: 15MiB}", "disk.size: must be from 16MiB to 64TiB"),
+        ("disk: {size: 65TiB}", "disk.size: must be from 16MiB to 64TiB"),
+        ("disk: {size: 1073741824}", "disk.size: must be a number and a unit, such as 1GiB, not 1073741824"),
+        ("disk: {size: .inf}", "disk.size: must be a number and a unit, such as 1GiB, not inf"),
+        ("disk: {fresh_size: " + "9" * 30 + "TiB}", "disk.fresh_size: must be from 16MiB to 64TiB"),
+        ("disk: {fresh_size: " + "9" * 400 + "TiB}", f"disk.fresh_size: '{'9' * 36}... is no size"),
+    ],
+)
+def test_parameters_are_of_their_type_and_within_bounds(parameter: str, line: str) -> None:
+    (found,) = problems(f"name: a\nworkloads: [{{{parameter}}}]")
+    assert found.partition("workloads[0].")[2].startswith(line)
+
+
+def test_a_plan_of_more_configurations_than_can_be_planned_is_refused_with_its_count(spin: None) -> None:
+    every = "{" + ", ".join(f"{name}: [{', '.join(factor.levels)}]" for name, factor in FACTORS.items()) + "}"
+    started = time.process_time()
+    assert problems(f"name: a\nlayers: [host, vm]\nworkloads: [spin]\nfactors: {every}") == [
+        "p.yaml:4:1: factors: 68,584,320,000 combinations of levels on 2 layers make 137,168,640,000 configurations"
+        " before exclusions, at most 10,000 are possible: use `design: one-at-a-time`, fewer levels or a list of"
+        " `combinations`"
+    ]
+    assert time.process_time() - started < 1
+    plan = parse(f"name: a\nlayers: [host, vm]\nworkloads: [spin]\ndesign: one-at-a-time\nfactors: {every}")
+    assert len(plan.treatments()[0]) == 31
+    assert len(check(plan)) < 50
+
+
 def test_parts_that_mean_nothing_for_the_layers_are_refused(spin: None) -> None:
     assert problems("name: a\nlayers: [host]\nworkloads: [start]\nfactors: {disk.bus: ide}") == [
         "p.yaml:3:13: workloads[0]: start runs on vm, nested, but layers has host",
@@ -240,13 +287,54 @@ def test_parts_that_mean_nothing_for_the_layers_are_refused(spin: None) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("".join(f"k{i}: 1\n" for i in range(4000)), "3,982"),  # and two keys are missing
+        (f"factors: {{{', '.join(f'k{i}: 1' for i in range(4000))}}}", "3,982"),
+        (f"name: a\nworkloads: [spin]\nexclude: [{', '.join(f'k{i}: 1' for i in range(3000))}]", "2,980"),
+    ],
+)
+def test_of_thousands_of_problems_the_first_are_told_and_the_rest_counted(spin: None, text: str, count: str) -> None:
+    started = time.process_time()
+    found = problems(text)
+    assert len(found) == 21 and found[-1] == f"p.yaml: and {count} more problems"
+    assert time.process_time() - started < 1
+
+
+def test_a_line_is_bounded_whatever_it_repeats(spin: None) -> None:
+    long = "x" * 50_000
+    for text in (
+        f"{long}: 1",
+        f"host: {long}",
+        f"name: a\nfactors: {{disk.bus: {long}}}",
+        f"a: !{long} b",
+        f"a: !{long}",
+    ):
+        for line in problems(text):
+            assert line.startswith("p.yaml:") and len(line) <= 1000
+    assert problems(f"{long[:1000]}: 1")[2].startswith(f"p.yaml:1:1: {'x' * 30}...{'x' * 27}: unknown key 'xxx")
+
+
+def test_what_an_option_of_the_command_line_set_is_called_by_the_option(spin: None) -> None:
+    stored = spin_plan().model_dump(mode="json")
+    with pytest.raises(PlanError) as caught:
+        from_data(stored | {"rounds": {"min": 0, "max": 0}}, options={"rounds": "--rounds"})
+    assert caught.value.problems == ["--rounds: must be at least 1, not 0"]
+
+
 def test_a_missing_plan_names_the_ones_there_are(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
     for name, line in {
         "quik": "unknown plan 'quik'; did you mean quick? "
         "legal: disk-cache, layers, quick, storage, storage-2013; or give the path of a YAML file",
-        str(tmp_path): f"{tmp_path}: cannot be read: Is a directory",
+        str(tmp_path): f"{tmp_path}: is no regular file, so it is not a plan",
+        str(tmp_path / "pipe"): f"{tmp_path / 'pipe'}: is no regular file, so it is not a plan",
+        "a" * 300: f"unknown plan '{'a' * 36}...; legal: disk-cache, layers, quick, storage, storage-2013; "
+        "or give the path of a YAML file",
+        "/" + "a" * 300: f"/{'a' * 99}...{'a' * 97}: cannot be read: File name too long",
         str(tmp_path / "a.yaml"): f"{tmp_path / 'a.yaml'}: cannot be read: No such file or directory",
-        "/dev/zero": "/dev/zero: larger than 64 KiB, so it is not a plan",
+        "/dev/zero": "/dev/zero: is no regular file, so it is not a plan",
     }.items():
         with pytest.raises(PlanError) as caught:
             load(name)

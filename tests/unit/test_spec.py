@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from vmtax.hypervisor.qemu import Qemu
 from vmtax.hypervisor.qmp import Qmp, QmpError, parse_usernet
 from vmtax.hypervisor.spec import Drive, GuestSpec, command_line, data_arguments, kernel_arguments, machine_type
 from vmtax.machine.fake import FakeMachine, Reply
@@ -20,7 +21,7 @@ PLAIN = GuestSpec(
     vcpus=2,
     memory_bytes=2**30,
     accelerator="tcg",
-    qemu=("qemu-system-x86_64",),
+    qemu=Qemu(("qemu-system-x86_64",), "9.0", ""),
     kernel="/image/vmlinux",
     initrd="/image/initrd",
     root="/image/root.erofs",

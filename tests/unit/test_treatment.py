@@ -6,9 +6,19 @@ from itertools import islice
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vmtax.factor import FACTORS, why_illegal
+from vmtax.factor import FACTORS, LEGALITY, why_illegal
 from vmtax.result import LAYERS
-from vmtax.treatment import Combination, Space, backing, host_levels, moved_defaults, shuffled_rounds, treatments
+from vmtax.treatment import (
+    Combination,
+    Design,
+    Space,
+    backing,
+    expand,
+    host_levels,
+    moved_defaults,
+    shuffled_rounds,
+    treatments,
+)
 
 LEVELS = {f.name: st.lists(st.sampled_from(f.levels), min_size=1, max_size=3, unique=True) for f in FACTORS.values()}
 # Four at most: the treatments are their product.
@@ -16,6 +26,8 @@ FACTOR_LEVELS = st.lists(st.sampled_from(sorted(FACTORS)), max_size=4, unique=Tr
     lambda names: st.fixed_dictionaries({name: LEVELS[name] for name in names})
 )
 OF_HOST = {"disk.format": "raw", "disk.preallocation": "falloc"}
+PART_LISTS = st.lists(FACTOR_LEVELS.map(Combination), max_size=3)
+ENTRIES = FACTOR_LEVELS.map(lambda factors: dict(list(factors.items())[:2])).filter(bool)
 LAYER_LISTS = st.lists(st.sampled_from(LAYERS), min_size=1, unique=True)
 
 
@@ -182,15 +194,65 @@ def test_guests_that_differ_in_attachment_share_a_backing_and_the_host_has_its_r
     assert host_levels(one.levels) == host.levels == {"disk.volume": "plain", "disk.filesystem": "ext4"} | OF_HOST
 
 
-def test_1000_treatments_are_planned_in_a_second() -> None:
+@given(FACTOR_LEVELS, PART_LISTS, st.sampled_from(["full", "one-at-a-time"]))
+def test_the_count_is_that_of_an_enumeration(
+    factors: dict[str, list[str]], parts: list[Combination], design: Design
+) -> None:
+    space = Space(factors, parts, design)
+    points = [tuple(levels.items()) for part in space.parts for levels in space.points(part)]
+    assert space.count() == len(points)
+    assert parts or len(set(points)) == len(points)
+
+
+@given(FACTOR_LEVELS)
+def test_one_at_a_time_is_what_changes_at_most_one_factor_of_all_combinations(factors: dict[str, list[str]]) -> None:
+    full, few = Space(factors), Space(factors, design="one-at-a-time")
+    first = {name: levels[0] for name, levels in factors.items()}
+    wanted = [
+        levels for levels in full.points(full.parts[0]) if sum(levels[name] != first[name] for name in levels) <= 1
+    ]
+    assert list(few.points(few.parts[0])) == wanted
+
+
+@given(LAYER_LISTS, FACTOR_LEVELS, st.lists(ENTRIES, max_size=4))
+def test_an_exclude_leaves_out_what_all_its_keys_match_and_is_idle_where_nothing_does(
+    layers: list[str], factors: dict[str, list[str]], entries: list[dict[str, list[str]]]
+) -> None:
+    every = expand(layers, Space(factors)).kept
+    found = expand(layers, Space(factors), entries)
+    matching = [
+        [treatment for treatment in every if all(treatment.levels.get(key) in entry[key] for key in entry)]
+        for entry in entries
+    ]
+    assert found.kept == tuple(treatment for treatment in every if not any(treatment in some for some in matching))
+    assert found.idle_excludes == tuple(number for number, some in enumerate(matching) if not some)
+
+
+@given(st.fixed_dictionaries({f.name: st.sampled_from(f.levels) for f in FACTORS.values()}), st.data())
+def test_nothing_else_decides_what_is_legal(levels: dict[str, str], data: st.DataObject) -> None:
+    name = data.draw(st.sampled_from([name for name in FACTORS if name not in LEGALITY]))
+    changed = {**levels, name: data.draw(st.sampled_from(FACTORS[name].levels))}
+    assert why_illegal(changed) == why_illegal(levels)
+    assert why_illegal({name: levels[name] for name in LEGALITY}) == why_illegal(levels)
+
+
+def test_3000_combinations_and_1000_excludes_are_planned_in_a_second() -> None:
     factors = {
         name: list(FACTORS[name].levels)
         for name in ("disk.filesystem", "disk.format", "disk.preallocation", "disk.bus", "disk.cache", "disk.aio")
     }
-    started = time.monotonic()
-    kept, left_out = treatments(["vm"], Space(factors))
-    assert len(kept) > 500 and left_out
-    assert time.monotonic() - started < 4, "a second on a quiet machine"
+    started = time.process_time()
+    found = expand(["vm"], Space(factors), [{"disk.bus": ["ide"], "disk.cache": ["unsafe"]}] * 1000)
+    assert len(found.kept) > 500 and found.left_out and found.idle_excludes == ()
+    assert time.process_time() - started < 1
+
+
+def test_all_factors_with_all_levels_are_counted_and_one_at_a_time_they_are_planned() -> None:
+    factors = {name: list(factor.levels) for name, factor in FACTORS.items()}
+    assert Space(factors).count() == _product(factors) > 10**9
+    space = Space(factors, design="one-at-a-time")
+    assert space.count() == 1 + sum(len(levels) - 1 for levels in factors.values())
+    assert len(expand(["host", "vm", "nested"], space).kept) > 40
 
 
 @given(st.integers(1, 12), st.integers(0, 2**63 - 1))

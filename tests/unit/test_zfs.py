@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, replace
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import pytest
 
 from tests.unit.test_clean import vmtax
 from tests.unit.test_image import make_image
 from vmtax import clean
-from vmtax.image import cache, recipe, zfs
+from vmtax.image import contents, recipe, zfs
 from vmtax.image.cache import Image, ImageError
 from vmtax.image.zfs import Pack
 from vmtax.store import Store
@@ -35,7 +36,7 @@ def make_pack(image: Image, **other: object) -> Pack:
     directory.mkdir(parents=True)
     file = directory / zfs.EROFS
     file.write_text("a pack")
-    pack = Pack(file, image.kernel, "2.3.9-1", zfs.key(image), 6, cache.file_digest(file))
+    pack = Pack(file, image.kernel, "2.3.9-1", zfs.key(image), 6, contents.digest(str(file)))
     info = {name: value for name, value in asdict(pack).items() if name != "path"}
     (directory / zfs.INFO).write_text(json.dumps(info | other))
     return pack
@@ -191,3 +192,20 @@ def test_the_key_follows_the_recipe(monkeypatch: pytest.MonkeyPatch) -> None:
     assert zfs.key(replace(image, recipe="another")) == before, "another image with the same kernel"
     monkeypatch.setattr(zfs, "LAYOUT", zfs.LAYOUT + 1)
     assert zfs.key(image) != before
+
+
+def test_the_tools_are_collected_and_every_file_is_closed(tmp_path: Path) -> None:
+    """An open file that is forgotten is a ResourceWarning, and those are errors here."""
+    image = image_with(43)
+    tree, layer = tmp_path / "tree", tmp_path / "layer"
+    files = {"usr/sbin/zpool": b"\x7fELF.", "usr/sbin/arcstat": b"#!/usr/bin/python3\n", "etc/zfs/zpool.d/x": b"# x\n"}
+    for name, content in {**files, "usr/lib/libzfs.so.6": b"\x7fELF"}.items():
+        (tree / name).parent.mkdir(parents=True, exist_ok=True)
+        (tree / name).write_bytes(content)
+    keeper = MagicMock()
+    listed = "".join(f"/{name}\n" for name in files)
+    keeper.run.side_effect = [listed, "\tlibzfs.so.6 => /usr/lib/libzfs.so.6 (0x7f1)\n"]
+    zfs._collect_tools(keeper, tree, image, layer)
+    collected = {str(path.relative_to(layer)) for path in layer.rglob("*") if path.is_file()}
+    assert collected == {"usr/sbin/zpool", "etc/zfs/zpool.d/x", "usr/lib/libzfs.so.6"}
+    assert keeper.run.call_args.args[-1] == "/usr/sbin/zpool", "only programs are asked for their libraries"

@@ -64,6 +64,6 @@ def _work(plan: str, host: str | None, time: str, qemu: str | None, disk_dir: st
         raise BadUse(f"--for: must be from 1s to 30d, not {time}")
     wanted = load(plan)
     if host:
-        wanted = from_data(wanted.model_dump(mode="json") | {"host": host}, source="command line")
+        wanted = from_data(wanted.model_dump(mode="json") | {"host": host}, options={"host": "--host"})
     derived = plan_of(wanted, seconds)
     return Work(derived, options_of(EnvironmentOptions(qemu, disk_target(derived.host, disk_dir))))

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import re
+import shlex
+import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from vmtax.cli.app import app
+from vmtax.cli.app import BadUse, agree, app, warn
 from vmtax.cli.command import App
 
 image_app = App(help="Root images: the one userland of all layers.", no_args_is_help=True)
@@ -52,11 +56,21 @@ def image_list() -> None:
     for image in cache.images():
         mark = "current" if image.recipe == recipe.key() else "of another recipe"
         size = format_value(image.bytes, "B")
-        print(f"{image.identity}  kernel {image.kernel}  {image.packages} packages  {size}  {mark}")
+        _tell(f"{image.identity}  kernel {image.kernel}  {image.packages} packages  {size}  {mark}")
+    packs = zfs.packs()
     useless = zfs.useless(cache.images())
-    for pack in zfs.packs():
+    for pack in packs:
         mark = "for no image here" if pack in useless else "for its images"
-        print(f"ZFS {pack.version}  kernel {pack.kernel}  {format_value(pack.bytes, 'B')}  {mark}")
+        _tell(f"ZFS {pack.version}  kernel {pack.kernel}  {format_value(pack.bytes, 'B')}  {mark}")
+    for path in (*cache.shelf().left(), *zfs.shelf().left()):
+        _tell(f"{path.name}  half made, damaged, or of another version of vmtax: `vmtax image remove {path.name}`")
+
+
+def _tell(text: str) -> None:
+    """A line about what lies on a disk, where anything may have been written."""
+    from vmtax.units import printable
+
+    print(printable(text))
 
 
 @image_app.command("remove")
@@ -68,6 +82,12 @@ def image_remove(
     from vmtax.resume import image_of
     from vmtax.store import Store
 
+    for shelf in (cache.shelf(), zfs.shelf()):
+        if identity in (path.name for path in shelf.half_made()):
+            with shelf.locked():
+                pass  # which removes what is half made
+            _tell(f"removed {identity}")
+            return
     image = cache.find(identity)
     with Store() as store:
         for run in (entry.id for entry in store.experiments() if entry.state == "running"):
@@ -93,14 +113,34 @@ def image_export(
         raise cache.ImageError("there is no image yet: vmtax image build")
     place.export(image, file)
     print(f"{image.identity}  {file}")
+    print(f"there: vmtax image import --sha256 {image.digest} {shlex.quote(file.name)}")
 
 
 @image_app.command("import")
 def image_import(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="What `vmtax image export` wrote.")],
+    sha256: Annotated[
+        str | None, typer.Option(metavar="DIGEST", help="What `vmtax image export` printed; any other is refused.")
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Trust the file without asking; for scripts.")] = False,
 ) -> None:
-    """Install an image that `image export` wrote."""
-    from vmtax.image import place
+    """Install an image that `image export` wrote: its programs will run here, as root where vmtax does."""
+    from vmtax.image import cache, place
 
-    image = place.import_(file)
+    if sha256 is not None and not re.fullmatch(r"[0-9a-f]{64}", sha256):
+        raise BadUse(f"--sha256 {sha256}: must be 64 digits of 0-9 and a-f, as `vmtax image export` printed them")
+
+    def accept(digest: str) -> None:
+        if sha256 is None:
+            rights = "as root" if os.geteuid() == 0 else "with your rights"
+            warn(f"{file}: its programs will run here {rights}; `vmtax image export` must have printed {digest}")
+            if not yes and not sys.stdin.isatty():
+                raise BadUse("nobody is there to compare that: add --sha256 DIGEST, or --yes to trust the file")
+            agree(yes, "Did it? [y/N]")
+        elif digest != sha256:
+            raise cache.ImageError(
+                f"{file}: has the digest {digest}, not {sha256}: it is another image, or was changed"
+            )
+
+    image = place.import_(file, accept)
     print(f"{image.identity}  {image.directory}")

@@ -159,7 +159,8 @@ def _overridden(plan: Plan, **options: Any) -> Plan:
         data["budget"] = options["budget"]
     if options["rounds"] is not None:
         data["rounds"] = {"min": options["rounds"], "max": options["rounds"]}
-    return from_data(data, source="command line")
+    given = {name: f"--{name}" for name, value in options.items() if value is not None}
+    return from_data(data, source="command line", options=given)
 
 
 def _drop_workloads_without_layer(data: dict[str, Any]) -> None:

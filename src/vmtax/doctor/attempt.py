@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 
 from vmtax.doctor.check import Check
 from vmtax.doctor.host_parts import Parts, tries
@@ -13,8 +14,8 @@ from vmtax.event import Event, Step
 from vmtax.hypervisor import BootFailed, Credentials, Qemu, QemuError, boot, choose, image_qemu
 from vmtax.hypervisor.accelerator import probe_spec, remembered
 from vmtax.hypervisor.boot import Patience
-from vmtax.image.cache import ImageError
-from vmtax.image.place import Placed
+from vmtax.image.cache import Image, ImageError
+from vmtax.image.place import Placed, check
 from vmtax.machine import Machine, MachineError
 from vmtax.network import PEER_ADDRESS, Segment
 from vmtax.storage import DISK_DIRECTORY, RawFile
@@ -67,9 +68,12 @@ def attempt_on(hosts: Hosts, readings: Readings, emit: Emit) -> tuple[Readings, 
     """The same on machines whose guards the caller ends."""
     local, host = hosts.local, hosts.host
     checks: list[Check] = []
-    placed = readings.placed
-    if placed is None:
+    image, placed = readings.image, readings.placed
+    if image is None or placed is None:
         checks.append(_no_image(readings))
+    elif (damaged := _tried("image", partial(_check_image, host, image, placed))).status == "failed":
+        checks.append(damaged)
+        readings, placed = replace(readings, placed=None), None  # nothing of it is run
     else:
         emit(Step("entering the image"))
         checks.append(_tried("host layer", lambda: _enter(host, placed)))
@@ -119,6 +123,11 @@ def _no_image(readings: Readings) -> Check:
     return Check("tried", "guests", "unknown", text, f"vmtax run{readings.option} --layers host --rounds 1")
 
 
+def _check_image(host: Machine, image: Image, placed: Placed) -> str:
+    check(host, image, placed)
+    return "its files are those of the build"
+
+
 def _enter(host: Machine, placed: Placed) -> str:
     assert placed.tree is not None
     host.run(*enter_tree(placed.tree), "--", "true")
@@ -132,18 +141,18 @@ def _guests(
     local, host = hosts.local, hosts.host
     try:
         spec = probe_spec(qemu, placed)
-        accelerator = choose(host, spec, qemu.version, credentials, local, emit, again=True)
+        accelerator = choose(host, spec, credentials, local, emit, again=True)
     except FAILURES as error:
         return readings, [Check("tried", "guest on KVM", "failed", _reason(error))]
     if accelerator.name == "kvm":
         return replace(readings, kvm_failure=""), [Check("tried", "guest on KVM", "ok", accelerator.reason)]
-    failure = remembered(str(readings.facts["boot_id"]), qemu.command, qemu.version)
+    failure = remembered(str(readings.facts["boot_id"]), qemu)
     text = f"no guest boots on /dev/kvm: {failure}" if "/dev/kvm" in readings.opens and failure else accelerator.reason
     found = [Check("tried", "guest on KVM", "failed", text)]
 
     def emulated() -> str:
         own = qemu if qemu.emulates_steadily else image_qemu(host, str(placed.tree))
-        guest_spec = replace(spec, accelerator="tcg", qemu=own.command)
+        guest_spec = replace(spec, accelerator="tcg", qemu=own)
         for attempt in range(1, ATTEMPTS + 1):
             try:
                 with boot(host, guest_spec, credentials, local, patience=PATIENCE) as guest:

@@ -144,7 +144,8 @@ def _tools(readings: Readings) -> Iterable[Check]:
 
 def _qemu(readings: Readings) -> Check:
     if readings.qemu is not None:
-        return _need("QEMU", "ok", readings.qemu.version)
+        doubt = f" ({readings.qemu.doubt})" if readings.qemu.doubt else ""
+        return _need("QEMU", "ok", readings.qemu.version + doubt)
     text = re.split("; install it|: name another", readings.qemu_error)[0].removeprefix("host: ")
     return _need("QEMU", "missing", text, install(readings, "qemu-system-x86"))
 

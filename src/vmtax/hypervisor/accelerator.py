@@ -37,7 +37,6 @@ class Accelerator:
 def choose(
     machine: Machine,
     spec: GuestSpec,
-    version: str,
     credentials: Credentials,
     local: LocalMachine,
     emit: Callable[[Event], None],
@@ -53,7 +52,7 @@ def choose(
         why = "you may not use /dev/kvm (join the group kvm)" if there else "there is no /dev/kvm"
         return Accelerator("tcg", why)
     boot_id = machine.read_text("/proc/sys/kernel/random/boot_id").strip()
-    key = f"{_key(boot_id, spec.qemu, version)} {spec.kernel}"
+    key = f"{_key(boot_id, spec.qemu)} {spec.kernel}"
     known = _remembered()
     if again or key not in known:
         emit(Step("probing /dev/kvm", "booting a guest on it; a minute at most"))
@@ -73,21 +72,21 @@ def probe_spec(qemu: Qemu, placed: Placed) -> GuestSpec:
         vcpus=1,
         memory_bytes=512 * 2**20,
         accelerator="kvm",
-        qemu=qemu.command,
+        qemu=qemu,
         kernel=placed.kernel,
         initrd=placed.initrd,
         root=placed.root,
     )
 
 
-def remembered(boot_id: str, command: tuple[str, ...], version: str) -> str | None:
+def remembered(boot_id: str, qemu: Qemu) -> str | None:
     """Why no guest boots on KVM in this boot of a host with this QEMU; empty: one does; None: it was not tried yet."""
-    found = [reason for key, reason in _remembered().items() if key.startswith(f"{_key(boot_id, command, version)} ")]
+    found = [reason for key, reason in _remembered().items() if key.startswith(f"{_key(boot_id, qemu)} ")]
     return found[-1] if found else None
 
 
-def _key(boot_id: str, command: tuple[str, ...], version: str) -> str:
-    return f"{boot_id} {' '.join(command)} {version}"
+def _key(boot_id: str, qemu: Qemu) -> str:
+    return f"{boot_id} {' '.join(qemu.identity)} {qemu.version}"
 
 
 def _probe(machine: Machine, spec: GuestSpec, credentials: Credentials, local: LocalMachine) -> str:

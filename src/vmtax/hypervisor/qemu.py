@@ -1,11 +1,13 @@
-"""Which QEMU a machine has."""
+"""Which QEMU a machine has, and what starts it."""
 
 from __future__ import annotations
 
 import re
+import secrets
 from dataclasses import dataclass
 
 from vmtax.exits import CannotDo
+from vmtax.hypervisor.confine import FIRST_USER, PATIENT, USERS, Reach, become, image_program, sandbox
 from vmtax.machine import Reader
 
 MINIMUM = (7, 2)
@@ -13,6 +15,13 @@ MINIMUM = (7, 2)
 # while the kernel patches its own code; those of 10.0 in about one of fifteen. What lies between was not tried.
 STEADY_EMULATION = (10, 0)
 DEFAULT = "qemu-system-x86_64"
+# Who we are there, what we may do, and whether the kernel has seccomp.
+RIGHTS = ("cat", "/proc/self/status", "/proc/self/uid_map", "/proc/self/gid_map")
+# Capabilities, by their number, that QEMU takes to become another user, and we take to find and end it then.
+NEEDED = {"CAP_KILL": 5, "CAP_SETGID": 6, "CAP_SETUID": 7, "CAP_SYS_PTRACE": 19}
+ALL_USERS = re.compile(r"^\s*0\s+0\s+4294967295$", re.MULTILINE)
+# Of the image's QEMU, until it becomes another user: to make a tap, and to become that.
+CAPABILITIES = ("CAP_NET_ADMIN", "CAP_SETUID", "CAP_SETGID")
 
 
 class QemuError(CannotDo):
@@ -23,35 +32,65 @@ class QemuError(CannotDo):
 class Qemu:
     """A QEMU that is there and new enough."""
 
-    command: tuple[str, ...]  # what starts it; more than one word for one that is not installed
+    command: tuple[str, ...]  # what starts it on its machine, or in its tree
     version: str  # "7.2.22"
     described: str  # its whole version line
+    tree: str | None = None  # the unpacked image that it is a part of; None: it is the machine's own
+    has_sandbox: bool = False  # it, and its machine's kernel, can filter system calls
+    user: int | None = None  # whom it becomes before its guest runs; None: it stays who started it
+    doubt: str = ""  # why it is less confined than it could be, as sentences
 
     @property
     def emulates_steadily(self) -> bool:
         return _numbers(self.version) >= STEADY_EMULATION
 
+    @property
+    def identity(self) -> tuple[str, ...]:
+        """Tells it from every other QEMU of its machine: one word, the command, where it is the machine's own."""
+        return self.command if self.tree is None else (self.tree, *self.command)
+
+    def for_guest(self, reach: Reach, *, outlives: bool = False, keeps_user: bool = False) -> tuple[str, ...]:
+        """What starts it with a guest.
+
+        `reach`: what an image's QEMU has of the machine's files
+        `outlives`: it is to run on when its parent has ended
+        `keeps_user`: it stays who started it, for what its guest takes
+        """
+        user = None if keeps_user else self.user
+        return (
+            *self._entered(reach, outlives=outlives),
+            *(sandbox(elevate=user is not None) if self.has_sandbox else ()),
+            *(become(user, _numbers(self.version)) if user is not None else ()),
+        )
+
+    def without_guest(self, reach: Reach) -> tuple[str, ...]:
+        """What starts it to be asked something, without a guest: it opens files by name, as who started it."""
+        # Whether a guest can be migrated is tried with a migration into a program.
+        return (*self._entered(reach), *(sandbox(spawn=True) if self.has_sandbox else ()))
+
+    def _entered(self, reach: Reach, *, outlives: bool = False) -> tuple[str, ...]:
+        if self.tree is None:
+            return self.command
+        # When a process changes its user, the kernel forgets that it was to die with its parent: the first process of
+        # its PID namespace does not change, and takes all others with it.
+        bound = () if outlives else ("--die-with-parent", *(("--unshare-pid",) if self.user is not None else ()))
+        kept = () if self.user is None else CAPABILITIES
+        return (*PATIENT, *image_program(self.tree, DEFAULT, reach, *bound, capabilities=kept))
+
 
 def find_qemu(machine: Reader, binary: str | None) -> Qemu:
     """The machine's own QEMU, or `binary`; raises QemuError."""
-    return _examined(machine, (binary or DEFAULT,))
+    return _examined(machine, (binary or DEFAULT,), None)
 
 
 def image_qemu(machine: Reader, tree: str) -> Qemu:
-    """The QEMU of an unpacked image, run with the image's own libraries but on the machine's own paths."""
-    firmware = ("-L", f"{tree}/usr/share/qemu", "-L", f"{tree}/usr/share/seabios")
-    return _examined(machine, (*image_program(tree, DEFAULT), *firmware))
+    """The QEMU of an unpacked image; raises QemuError."""
+    return _examined(machine, image_program(tree, DEFAULT), None if tree == "/" else tree)
 
 
-def image_program(tree: str, name: str) -> tuple[str, ...]:
-    """What starts a program of an unpacked image with the image's own libraries, but on the machine's own paths."""
-    libraries = f"{tree}/usr/lib/x86_64-linux-gnu"
-    return (f"{tree}/usr/lib64/ld-linux-x86-64.so.2", "--library-path", libraries, f"{tree}/usr/bin/{name}")
-
-
-def _examined(machine: Reader, command: tuple[str, ...]) -> Qemu:
-    outcome = machine.try_run(*command, "--version", timeout=20)
-    name = command[0]
+def _examined(machine: Reader, program: tuple[str, ...], tree: str | None) -> Qemu:
+    outcome = machine.try_run(*program, "--version", timeout=20)
+    name = program[-1]
     if not outcome.ok:
         cure = "name a QEMU program that is there"
         if name == DEFAULT:
@@ -64,7 +103,25 @@ def _examined(machine: Reader, command: tuple[str, ...]) -> Qemu:
     if _numbers(found[1]) < MINIMUM:
         wanted = ".".join(map(str, MINIMUM))
         raise QemuError(f"{machine.path}: {name} is {line}; {wanted} or newer is needed: name another with --qemu")
-    return Qemu(command, found[1], line)
+    rights = machine.try_run(*RIGHTS).stdout
+    has_sandbox = "Seccomp:" in rights and machine.try_run(*program, *sandbox(), "--version", timeout=20).ok
+    user, doubt = _user(rights)
+    if not has_sandbox:
+        doubt = f"QEMU filters no system calls, because it or the kernel was built without seccomp. {doubt}".strip()
+    return Qemu((name,), found[1], line, tree, has_sandbox, user, doubt)
+
+
+def _user(rights: str) -> tuple[int | None, str]:
+    """Whom QEMU becomes there, and why it must stay root; `rights`: what RIGHTS printed."""
+    if not re.search(r"^Uid:\s+0\s", rights, re.MULTILINE):
+        return None, ""
+    held = re.search(r"^CapEff:\s+([0-9a-f]+)$", rights, re.MULTILINE)
+    missing = [name for name, bit in NEEDED.items() if not int(held[1] if held else "0", 16) >> bit & 1]
+    if missing:
+        return None, f"QEMU keeps the rights of root, because root lacks {', '.join(missing)} there."
+    if len(ALL_USERS.findall(rights)) != 2:
+        return None, "QEMU keeps the rights of root, who is there the root of a user namespace only."
+    return FIRST_USER + secrets.randbelow(USERS), ""
 
 
 def first_line(text: str) -> str:

@@ -48,6 +48,10 @@ class Socket:
         self.stdin: IO[bytes] = self._socket.makefile("wb")
         self.stdout: IO[bytes] = self._socket.makefile("rb")
 
+    def send_descriptor(self, descriptor: int) -> None:
+        """An open file of ours, which the next command that takes one gets; the blank it goes with means nothing."""
+        socket.send_fds(self._socket, [b" "], [descriptor])
+
     def close(self) -> None:
         # Ends the reader, too, which a close alone would not.
         self._socket.shutdown(socket.SHUT_RDWR)
@@ -103,6 +107,12 @@ class Qmp:
         if "error" in message:
             raise QmpError(f"QEMU refused {command}: {message['error'].get('desc')}")
         return message["return"]
+
+    def hand_over(self, descriptor: int) -> str:
+        """What QEMU calls an open file of ours from now on. Only over a socket."""
+        assert isinstance(self._process, Socket)
+        self._process.send_descriptor(descriptor)
+        return f"/dev/fdset/{self.execute('add-fd')['fdset-id']}"
 
     def forwarded_ports(self) -> dict[int, int]:
         """Guest TCP port -> port on the parent's loopback, from `info usernet`: QMP itself does not tell."""

@@ -8,6 +8,9 @@ from pathlib import PurePosixPath
 from string import ascii_lowercase
 from typing import Any, Literal
 
+from vmtax.hypervisor.confine import Reach
+from vmtax.hypervisor.qemu import Qemu
+
 ROOT_ID = "root"
 DATA_ID = "data"
 FRESH_ID = "fresh"
@@ -93,7 +96,7 @@ class GuestSpec:
     vcpus: int
     memory_bytes: int
     accelerator: Literal["kvm", "tcg"]
-    qemu: tuple[str, ...]  # what starts QEMU on the parent
+    qemu: Qemu  # the parent's
     kernel: str  # on the parent
     initrd: str  # on the parent, without credentials
     root: str  # the read-only root image, file or block device on the parent
@@ -108,6 +111,7 @@ class GuestSpec:
     mitigations: Literal["auto", "off"] = "auto"  # the guest kernel's own
     preallocated: bool = False  # QEMU takes all of the guest's memory at its start
     talkative: bool = False  # the kernel tells its progress on the console: for the KVM probe
+    within: tuple[str, ...] = ()  # what starts a command in the cgroup that QEMU is to run in; (): in ours
 
     @property
     def layer_devices(self) -> tuple[str, ...]:
@@ -132,9 +136,11 @@ def _virtio_disk(number: int) -> str:
 
 def command_line(spec: GuestSpec, initrd: PurePosixPath, console: PurePosixPath) -> tuple[str, ...]:
     """The argv. `initrd` holds this run's credentials in front of the image's; QMP is on standard input and output."""
+    # What pins memory for a device may pin more of it later, which only root may do without a limit.
+    qemu = spec.qemu.for_guest(reach(spec, initrd, console), keeps_user=bool(spec.passed))
     return (
         # Nothing that was not asked for: no default devices, no configuration file of the user's.
-        *(*spec.qemu, "-name", spec.name, "-nodefaults", "-no-user-config", "-display", "none"),
+        *(*spec.within, *qemu, "-name", spec.name, "-nodefaults", "-no-user-config", "-display", "none"),
         # A panicking guest asks for a reboot (panic=-1): then QEMU ends, which is how we learn of it.
         "-no-reboot",
         *("-machine", _machine(spec), *cpu_arguments(spec.accelerator)),
@@ -146,6 +152,31 @@ def command_line(spec: GuestSpec, initrd: PurePosixPath, console: PurePosixPath)
         *_data(spec),
         *_network(spec),
     )
+
+
+def reach(spec: GuestSpec, initrd: PurePosixPath, console: PurePosixPath) -> Reach:
+    """What QEMU takes of the parent's files."""
+    drives = [drive for drive in (spec.data, spec.fresh) if drive is not None]
+    return Reach(
+        read=(spec.kernel, str(initrd), *(path for path in (spec.root, *spec.layers) if not is_device(path))),
+        write=(str(console), *(drive.path for drive in drives if not drive.is_device)),
+        devices=(
+            *(path for path in (spec.root, *spec.layers) if is_device(path)),
+            *(drive.path for drive in drives if drive.is_device),
+            *device_files(spec.accelerator, tap=spec.tap is not None, vhost=spec.vhost),
+        ),
+    )
+
+
+def is_device(path: str) -> bool:
+    """Of a root image or a layer over it: elsewhere than in /dev they are files."""
+    return path.startswith("/dev/")
+
+
+def device_files(accelerator: Literal["kvm", "tcg"], *, tap: bool, vhost: bool = False) -> tuple[str, ...]:
+    """The devices that QEMU itself takes for that."""
+    wanted = (("/dev/kvm", accelerator == "kvm"), ("/dev/net/tun", tap), ("/dev/vhost-net", vhost))
+    return tuple(path for path, is_wanted in wanted if is_wanted)
 
 
 def kernel_arguments(spec: GuestSpec) -> str:

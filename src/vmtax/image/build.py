@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import re
 import shutil
 import subprocess
-import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from vmtax.event import Event, Step
-from vmtax.image import cache, initramfs, recipe
+from vmtax.image import cache, contents, initramfs, recipe
 from vmtax.image.cache import Image, ImageError
+from vmtax.image.contents import ContentsError
 from vmtax.machine import CommandFailed
 from vmtax.machine.local import LocalMachine
 
@@ -32,6 +33,8 @@ ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 WHAT = "building the root image"
 NO_SPACE = "about 2 GiB are needed; set XDG_CACHE_HOME to a directory on a larger file system"
 CARRY = "as root: vmtax image build && vmtax image export image.tar.zst; then here: vmtax image import image.tar.zst"
+# Nothing of when and where it was made; the UUID would be random.
+EROFS = ("--all-root", "-T0", "-x-1", "-U", "6f3c2f9e-7d0b-4b57-9d3e-0c6d1d2b5a41", "--quiet")
 STEP_SECONDS = 1800.0
 # What mmdebstrap says it does -> the share of the whole that is then done, from timed builds.
 STAGES = (
@@ -46,15 +49,12 @@ STAGES = (
 
 
 def ensure(emit: Emit, identity: str | None = None) -> Image:
-    """The image of that identity where it is here, else the current one, verified; built where there is none.
+    """The image of that identity where it is here, else the current one; built where there is none.
 
-    A damaged one is an error, never silently used.
+    Its files are checked where it is placed on a machine: a damaged one is an error, never silently used.
     """
     image = next((image for image in cache.images() if image.identity == identity), None) or cache.current()
-    if image is None:
-        return build(emit)
-    cache.verify(image)
-    return image
+    return image or build(emit)
 
 
 def build(emit: Emit, *, again: bool = False) -> Image:
@@ -72,7 +72,7 @@ def build(emit: Emit, *, again: bool = False) -> Image:
             return _build_in(keeper, work, emit)
         except OSError as error:
             raise ImageError(f"{WHAT}: {error.filename or work}: {error.strerror}{_cure(error)}") from error
-        except CommandFailed as error:
+        except (CommandFailed, ContentsError) as error:
             raise ImageError(f"{WHAT}: {error}") from error
 
 
@@ -97,15 +97,15 @@ def _build_in(keeper: LocalMachine, work: Path, emit: Emit) -> Image:
     (work / "vmlinux").write_bytes(_vmlinux((tree / "boot" / f"vmlinuz-{release}").read_bytes()))
     (work / "initrd").write_bytes(initramfs.boot_archive(tree, release))
     _add_guest_files(tree, work)
-    manifest = _manifest(tree)
-    (work / "manifest").write_text(manifest)
-    (tree / cache.IDENTITY).write_text(cache.identity(manifest.encode(), recipe.key()))
+    (work / "manifest").write_text(_manifest(tree))
+    _make_plain(keeper, work)
     emit(Step(WHAT, "erofs file system", 0.92))
-    keeper.run("mkfs.erofs", "--all-root", "-T0", "--quiet", str(work / "root.erofs"), str(tree), timeout=STEP_SECONDS)
+    keeper.run("mkfs.erofs", *EROFS, str(work / "root.erofs"), str(tree), timeout=STEP_SECONDS)
+    (work / "root.erofs").chmod(0o644)
     emit(Step(WHAT, "digests", 0.97))
-    image = cache.describe(work, kernel=release, recipe_key=recipe.key(), created=time.time())
+    cache.describe(work, kernel=release, recipe_key=recipe.key())
     work.chmod(0o755)
-    image = cache.install(work, image)
+    image = cache.install(work)
     emit(Step(WHAT, f"{image.identity}, {image.packages} packages", 1.0))
     return image
 
@@ -119,7 +119,8 @@ def _bootstrap(keeper: LocalMachine, tree: Path, work: Path, emit: Emit) -> None
         *("--aptopt=APT::Install-Recommends false", recipe.SUITE, "-"),
     ]
     # INITRD=No: Debian's kernel package then makes no initramfs of its own, which nobody would boot.
-    environment = {**keeper.environment(), "INITRD": "No", "TMPDIR": str(work)}
+    # A constant date: the same packages then make the same image, and so the same digest, on any host.
+    environment = {**keeper.environment(), "INITRD": "No", "TMPDIR": str(work), "SOURCE_DATE_EPOCH": "1"}
     unpack = ["tar", "-x", "-C", str(tree), "--exclude=./dev/*", "--no-same-owner"]
     with (
         subprocess.Popen(
@@ -201,6 +202,18 @@ def _add_guest_files(tree: Path, work: Path) -> None:
         unused.unlink()
     shutil.copyfile(work / "vmlinux", tree / "boot/vmlinux")
     shutil.copyfile(work / "initrd", tree / "boot/initrd")
+
+
+def _make_plain(keeper: LocalMachine, work: Path) -> None:
+    """No member that others could write, that gives its owner's rights to who runs it, or that no other build has."""
+    for key in (work / "tree/etc/ssh").glob("ssh_host_*"):
+        key.unlink()  # of no use: a guest is given its own
+    # Symbolic links are left alone. "X": where somebody may execute it, everybody may.
+    keeper.run("chmod", "-R", "a-st,u=rwX,go=rX", *(str(work / name) for name in contents.TOP if name != "root.erofs"))
+    # It cannot hold the image's digest, which is taken of it too: it holds that of everything else in the tree.
+    mark = work / contents.TREE / cache.IDENTITY
+    mark.write_text(hashlib.sha256(contents.lines(contents.listed(str(work), (contents.TREE,)))).hexdigest())
+    mark.chmod(0o644)
 
 
 def _manifest(tree: Path) -> str:

@@ -5,25 +5,21 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import hashlib
-import json
 import os
-import shutil
-import stat
+import subprocess
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from pydantic import TypeAdapter
-
-from vmtax.exits import CannotDo
-from vmtax.image import recipe
+from vmtax.exits import BadInput, CannotDo
+from vmtax.image import contents, recipe
+from vmtax.image.contents import ContentsError
 from vmtax.machine.local import LocalMachine
 from vmtax.places import cache_home
 
-INFO = "image.json"
 INCOMING = ".incoming-"  # begins the name of a directory that is being copied here
 IDENTITY = "usr/lib/vmtax/identity"  # in the tree: by it a machine that booted the image knows which
-FILES = ("root.erofs", "vmlinux", "initrd", "manifest")
+SHORT = 12  # digits of a digest by which people name an image
 
 
 class ImageError(CannotDo):
@@ -35,13 +31,18 @@ class Image:
     """One complete image on this host."""
 
     directory: Path
-    identity: str  # digest of manifest and recipe: same packages and versions, same identity
+    digest: str  # sha256 of its contents list: another file in it, another digest
     recipe: str  # recipe.key() at build time
     kernel: str  # release of its kernel
-    created: float  # seconds since the epoch
     packages: int  # how many
-    bytes: int  # of root.erofs, vmlinux and initrd together
-    digests: dict[str, str]  # file name -> sha256; "tree" -> digest of the tree's listing
+    bytes: int  # of all its files
+    mark: str  # sha256 of IDENTITY in its tree
+    created: float  # when it was built or imported here, seconds since the epoch
+
+    @property
+    def identity(self) -> str:
+        """What people call it, and its directory: the start of its digest."""
+        return self.digest[:SHORT]
 
     @property
     def tree(self) -> Path:
@@ -62,8 +63,9 @@ class Image:
         return self.directory / "initrd"
 
     def manifest(self) -> list[str]:
-        """Lines "package version", sorted."""
-        return (self.directory / "manifest").read_text().splitlines()
+        """Lines "package version", sorted. Raises ImageError where it cannot be read."""
+        with _trouble(self):
+            return contents.read(str(self.directory / "manifest"), contents.LARGEST_LIST).decode("ascii").splitlines()
 
 
 def images_directory() -> Path:
@@ -90,7 +92,7 @@ class Shelf:
             fcntl.flock(lock, fcntl.LOCK_EX)
             # What a killed build or removal left: nobody else builds while we hold the lock.
             for entry in self.half_made():
-                shutil.rmtree(entry, ignore_errors=True)
+                remove_tree(entry)
             yield
 
     @contextlib.contextmanager
@@ -120,11 +122,30 @@ class Shelf:
             return True
         return False
 
+    def left(self) -> list[Path]:
+        """What a killed build or removal left, or is damaged; nothing while something is being made: it may be that."""
+        return [] if self.is_locked() else self.half_made()
+
     def half_made(self) -> list[Path]:
-        """Directories that are not whole: of a build or removal that was killed, or of one that goes on just now."""
-        # What another host's run is copying here has its own guard.
-        entries = (path for path in self.directory.glob("*") if path.is_dir() and not path.name.startswith(INCOMING))
-        return [path for path in entries if not self.is_whole(path)]
+        """Directories that are not whole: damaged, of a build or removal that was killed, or that goes on just now."""
+        return [path for path in self.entries() if not self.is_whole(path)]
+
+    def entries(self) -> list[Path]:
+        """Every directory on it, whole or not, but what another host's run copies here, which has its own guard."""
+        try:
+            paths = sorted(path for path in self.directory.iterdir() if path.is_dir() and not path.is_symlink())
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise ImageError(
+                f"{self.directory}: {error.strerror}; set XDG_CACHE_HOME to a directory of yours"
+            ) from error
+        return [path for path in paths if not path.name.startswith(INCOMING)]
+
+
+def remove_tree(directory: Path) -> None:
+    """However deep, and as far as it can be removed. What is mounted in it stays."""
+    subprocess.run(["rm", "-rf", "--one-file-system", "--", str(directory)], capture_output=True)
 
 
 def shelf() -> Shelf:
@@ -134,26 +155,39 @@ def shelf() -> Shelf:
 
 def _is_whole(directory: Path) -> bool:
     with contextlib.suppress(ImageError):
-        read(directory)
-        return True
+        return read(directory).identity == directory.name
     return False
 
 
 def read(directory: Path) -> Image:
-    """The image in `directory`; raises ImageError where it is not a whole one."""
+    """The image in `directory`, by its list; raises ImageError where it has none. Its files are not looked at."""
+    path = directory / contents.NAME
     try:
-        info = json.loads((directory / INFO).read_text())
-        return TypeAdapter(Image).validate_python({**info, "directory": directory})
-    except (OSError, ValueError, TypeError) as error:
+        text = contents.read(str(path), contents.LARGEST_LIST)
+        found = contents.parse(text)
+        created = path.stat().st_mtime
+    except (OSError, ContentsError) as error:
         raise ImageError(f"{directory}: not a whole image ({error})") from error
+    return Image(
+        directory=directory,
+        digest=hashlib.sha256(text).hexdigest(),
+        recipe=found.recipe,
+        kernel=found.kernel,
+        packages=found.packages,
+        bytes=found.bytes,
+        mark=found.digest_of(f"{contents.TREE}/{IDENTITY}"),
+        created=created,
+    )
 
 
 def images() -> list[Image]:
     """All whole images, newest first."""
     found = []
-    for path in images_directory().glob(f"*/{INFO}"):
+    for path in shelf().entries():
         with contextlib.suppress(ImageError):
-            found.append(read(path.parent))
+            image = read(path)
+            if image.identity == path.name:
+                found.append(image)
     return sorted(found, key=lambda image: image.created, reverse=True)
 
 
@@ -163,91 +197,55 @@ def current() -> Image | None:
 
 
 def find(identity: str) -> Image:
-    """The image whose identity starts so; raises ImageError where there is none or more than one."""
-    found = [image for image in images() if identity and image.identity.startswith(identity)]
+    """The image whose digest starts so; raises BadInput where there is none or more than one."""
+    found = [image for image in images() if identity and image.digest.startswith(identity)]
     if len(found) != 1:
         have = ", ".join(image.identity for image in images()) or "none"
-        raise ImageError(f"{'no' if not found else 'more than one'} image '{identity}'; there are: {have}")
+        raise BadInput(f"{'no' if not found else 'more than one'} image '{identity}'; there are: {have}")
     return found[0]
 
 
 def verify(image: Image) -> None:
-    """Raises ImageError where a file is not what was built, or the identity not the one of its files."""
-    manifest = image.directory / "manifest"
-    whole = image.digests.keys() == {*FILES, "tree"} and manifest.is_file()
-    if not whole or image.identity != identity(manifest.read_bytes(), image.recipe):
-        raise ImageError(f"{image.directory}: damaged (its identity or digests are not those of its files)")
-    for name, wanted in image.digests.items():
-        try:
-            actual = tree_digest(image.tree) if name == "tree" else file_digest(image.directory / name)
-        except OSError as error:
-            raise ImageError(f"{error.filename}: {error.strerror}; {_rebuild(image)}") from error
-        if actual != wanted:
-            raise ImageError(
-                f"{image.directory / name}: damaged (its digest is not the one of the build); {_rebuild(image)}"
-            )
+    """Raises ImageError where a file is not what was built. Whoever runs what is in an image calls this before."""
+    with _trouble(image):
+        contents.check(str(image.directory), image.digest)
 
 
-def _rebuild(image: Image) -> str:
-    return f"`vmtax image remove {image.identity}` and it is built anew"
+@contextlib.contextmanager
+def _trouble(image: Image) -> Iterator[None]:
+    cure = f"`vmtax image remove {image.identity}` and it is built anew"
+    try:
+        yield
+    except ContentsError as error:
+        raise ImageError(f"{image.directory}: {error}; {cure}") from error
+    except OSError as error:
+        raise ImageError(f"{error.filename}: {error.strerror}; {cure}") from error
+    except UnicodeDecodeError as error:
+        raise ImageError(f"{image.directory}: damaged (not text); {cure}") from error
 
 
-def file_digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+def describe(directory: Path, *, kernel: str, recipe_key: str) -> Image:
+    """Write the contents list of the files in `directory`; last of all, since it is what makes an image whole."""
+    packages = (directory / "manifest").read_bytes().count(b"\n")
+    text = contents.Contents(recipe_key, kernel, packages, contents.listed(str(directory))).text()
+    contents.parse(text)  # what could not be imported is not built
+    (directory / contents.NAME).write_bytes(text)
+    (directory / contents.NAME).chmod(0o644)
+    return read(directory)
 
 
-def tree_digest(tree: Path) -> str:
-    """Of every path, kind, executable bit, size and link target.
-
-    Not of the contents, which would take longer than a boot to read, nor of the other mode bits: they differ when
-    somebody else than root unpacks.
-    """
-    digest = hashlib.sha256()
-    for directory, subdirectories, names in os.walk(tree):
-        subdirectories.sort()
-        for name in sorted([*names, *subdirectories]):
-            path = os.path.join(directory, name)  # noqa: PTH118 (20,000 files)
-            status = os.lstat(path)
-            target = os.readlink(path) if os.path.islink(path) else ""  # noqa: PTH114, PTH115
-            size = 0 if name in subdirectories else status.st_size
-            mode = stat.S_IFMT(status.st_mode) | (status.st_mode & stat.S_IXUSR)
-            digest.update(f"{os.path.relpath(path, tree)}\0{mode:o}\0{size}\0{target}\n".encode())
-    return digest.hexdigest()
-
-
-def identity(manifest: bytes, recipe_key: str) -> str:
-    """Digest of the packages with their versions and of the recipe."""
-    return hashlib.sha256(manifest + recipe_key.encode()).hexdigest()[:12]
-
-
-def describe(directory: Path, *, kernel: str, recipe_key: str, created: float) -> Image:
-    """Write image.json for the files in `directory`; last of all, since it is what makes an image whole."""
-    manifest = (directory / "manifest").read_bytes()
-    image = Image(
-        directory=directory,
-        identity=identity(manifest, recipe_key),
-        recipe=recipe_key,
-        kernel=kernel,
-        created=created,
-        packages=manifest.count(b"\n"),
-        bytes=sum((directory / name).stat().st_size for name in FILES),
-        digests={**{name: file_digest(directory / name) for name in FILES}, "tree": tree_digest(directory / "tree")},
-    )
-    info = {key: value for key, value in asdict(image).items() if key != "directory"}
-    (directory / INFO).write_text(json.dumps(info, indent=1))
-    return image
-
-
-def install(directory: Path, image: Image) -> Image:
-    """Move a complete image into place in one step; one of the same identity that is there already stays."""
+def install(directory: Path) -> Image:
+    """Move a complete image into place in one step; the same one that is there already, and not damaged, stays."""
+    image = read(directory)
     target = images_directory() / image.identity
-    if target.exists():
+    if _is_whole(target):
+        old = read(target)
+        if old.digest != image.digest:
+            raise ImageError(f"{target} is another image, whose digest begins alike: vmtax image remove {old.identity}")
         with contextlib.suppress(ImageError):
-            old = read(target)
             verify(old)
             return old
-        shutil.rmtree(target)
+    remove_tree(target)
     os.sync()
     directory.rename(target)
     return read(target)
@@ -256,5 +254,5 @@ def install(directory: Path, image: Image) -> Image:
 def remove(image: Image) -> None:
     """The marker goes first, so that an interrupted removal leaves no image that looks whole."""
     with shelf().locked():
-        (image.directory / INFO).unlink()
-        shutil.rmtree(image.directory)
+        (image.directory / contents.NAME).unlink(missing_ok=True)
+        remove_tree(image.directory)

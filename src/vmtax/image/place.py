@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+import errno
+import hashlib
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import resources
 from pathlib import Path, PurePosixPath
 
 from vmtax.event import Event, Step
-from vmtax.image import cache
+from vmtax.exits import BadInput
+from vmtax.image import archive, cache, contents
 from vmtax.image.cache import Image, ImageError
 from vmtax.machine import Machine, Reader
-from vmtax.machine.local import LocalMachine
+from vmtax.machine.local import PYTHON, LocalMachine
+from vmtax.units import format_room
 
-MEMBERS = (cache.INFO, *cache.FILES, "tree")
+# The list first, then its members in its order; headers of a fixed size, which say nothing that the list does not.
+TAR = (
+    *("--format=ustar", "--hard-dereference", "--no-recursion", "--owner=0", "--group=0", "--numeric-owner"),
+    *("--mtime=@0", "--verbatim-files-from", "--files-from=-"),
+)
 # Constant text: the far user's home is known to the far shell only.
 MAKE_REMOTE_CACHE = 'umask 077; d=${XDG_CACHE_HOME:-$HOME/.cache}/vmtax/images; mkdir -p "$d" && cd "$d" && pwd'
 FIND_IMAGE = 'cd "${XDG_CACHE_HOME:-$HOME/.cache}/vmtax/images/$1" && test -f "$2" && pwd'
-UNPACK_SECONDS = 1800.0
+PACK_SECONDS = 1800.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,64 +47,94 @@ def export(image: Image, target: Path) -> None:
     """Write the whole image to one file (tar, zstd); replaced in one step."""
     if (target.exists() and not target.is_file()) or not target.parent.is_dir():
         what = "is no regular file" if target.exists() else "its directory does not exist"
-        raise ImageError(f"{target}: {what}; name a file, such as image.tar.zst")
+        raise BadInput(f"{target}: {what}; name a file, such as image.tar.zst")
     target = target.resolve()  # a link stays one
     cache.verify(image)
     keeper = LocalMachine()
     try:
         temporary = target.absolute().with_name(f".{target.name}.{keeper.token}")
         keeper.remove_later(PurePosixPath(temporary))
-        _tar(keeper, target, "-cf", str(temporary), "-C", str(image.directory), "--sort=name", *MEMBERS)
+        text = contents.read(str(image.directory / contents.NAME), contents.LARGEST_LIST)
+        names = "".join(f"{name}\n" for name in (contents.NAME, *(m.path for m in contents.parse(text).members)))
+        argv = ("tar", "--zstd", "-cf", str(temporary), "-C", str(image.directory), *TAR)
+        done = keeper.try_run(*argv, input=names, timeout=PACK_SECONDS)
+        if not done.ok:
+            words = done.stderr.strip().splitlines()
+            raise ImageError(f"{target}: {words[0] if words else f'tar ended with {done.code}'}")
         temporary.replace(target)
     finally:
         keeper.close()
 
 
-def import_(source: Path) -> Image:
-    """Install the image in `source`; raises ImageError where it is not whole or its digests do not match."""
-    with cache.shelf().workshop() as (keeper, work):
-        try:
-            _tar(keeper, source, "-xf", str(source.absolute()), "-C", str(work), "--no-same-owner", *MEMBERS)
-            work.chmod(0o755)
-            image = cache.read(work)
-            cache.verify(image)
-            return cache.install(work, image)
-        except ImageError as error:
-            text = str(error).partition(";")[0].replace(f"{work}/", "")
-            raise ImageError(f"{source}: not an image that `vmtax image export` wrote: {text}") from error
+def import_(source: Path, accept: Callable[[str], None]) -> Image:
+    """Install the image in `source`. `accept` is given its digest before anything is unpacked, and raises to refuse.
+
+    Raises BadInput where `source` is no file, and ImageError where it is no image.
+    """
+    with archive.opened(source) as opened:
+        accept(opened.digest)
+        with cache.shelf().workshop() as (_, work):
+            try:
+                _check_room(work, opened.contents.bytes)
+                opened.unpack(work)
+                work.chmod(0o755)
+                return cache.install(work)
+            except OSError as error:
+                raise ImageError(f"{source}: {error.filename or work}: {error.strerror}") from error
 
 
-def _tar(keeper: LocalMachine, file: Path, *argv: str) -> None:
-    done = keeper.try_run("tar", "--zstd", *argv, timeout=UNPACK_SECONDS)
-    if not done.ok:
-        words = done.stderr.strip().splitlines()
-        raise ImageError(f"{file}: {words[0] if words else f'tar ended with {done.code}'}")
+def _check_room(directory: Path, size: int) -> None:
+    """Raises OSError where `size` bytes do not fit, before they fill the disk."""
+    if shutil.disk_usage(directory).free < size:
+        raise OSError(errno.ENOSPC, f"{format_room(size)} are needed; set XDG_CACHE_HOME", str(directory))
 
 
 def place(machine: Machine, local: LocalMachine, image: Image, emit: Callable[[Event], None]) -> Placed:
-    """The image on `machine`, copied there where it is not yet."""
+    """The image on `machine`, copied there where it is not yet. Raises ImageError where it is not what was built."""
     if isinstance(machine, LocalMachine):
-        return Placed(str(image.root), str(image.vmlinux), str(image.initrd), str(image.tree))
-    if _booted(machine, image):
+        placed = Placed(str(image.root), str(image.vmlinux), str(image.initrd), str(image.tree))
+    elif _booted(machine, image):
         return IN_GUEST
-    base = PurePosixPath(machine.run("sh", "-c", MAKE_REMOTE_CACHE).strip())
-    directory = base / image.identity
-    if not machine.succeeds("test", "-f", str(directory / cache.INFO)):
-        _copy(machine, local, image, directory, emit)
-    return _placed(directory)
+    else:
+        base = PurePosixPath(machine.run("sh", "-c", MAKE_REMOTE_CACHE).strip())
+        directory = base / image.identity
+        placed = _placed(directory)
+        if not machine.succeeds("test", "-f", str(directory / contents.NAME)):
+            _copy(machine, local, image, directory, emit)
+            return placed
+    check(machine, image, placed)
+    return placed
+
+
+def check(machine: Machine, image: Image, placed: Placed) -> None:
+    """Raises ImageError unless each file of the image on that machine is what was built: before any of it is run."""
+    if isinstance(machine, LocalMachine):
+        cache.verify(image)
+    elif placed != IN_GUEST:  # which is read-only, and the system that it runs
+        _check_there(machine, image, PurePosixPath(placed.root).parent)
+
+
+def _check_there(machine: Machine, image: Image, directory: PurePosixPath) -> None:
+    source = resources.files("vmtax.image").joinpath("contents.py").read_text(encoding="utf-8")
+    done = machine.try_run(PYTHON, "-I", "-c", source, str(directory), image.digest, timeout=PACK_SECONDS)
+    if not done.ok:
+        words = done.stderr.strip().splitlines()
+        reason = words[-1] if words else f"{PYTHON} ended with {done.code}"
+        raise ImageError(f"{machine.path}: {directory}: {reason}; remove it there, and it is copied anew")
 
 
 def find_placed(reader: Reader, image: Image) -> Placed | None:
     """The image on another host, where an earlier run copied it; None where it is not."""
     if _booted(reader, image):
         return IN_GUEST
-    found = reader.try_run("sh", "-c", FIND_IMAGE, "sh", image.identity, cache.INFO)
+    found = reader.try_run("sh", "-c", FIND_IMAGE, "sh", image.identity, contents.NAME)
     return _placed(PurePosixPath(found.stdout.strip())) if found.ok else None
 
 
 def _booted(reader: Reader, image: Image) -> bool:
     """Whether the machine runs from that very image."""
-    return reader.try_run("cat", f"/{cache.IDENTITY}").stdout.strip() == image.identity
+    said = reader.try_run("cat", f"/{cache.IDENTITY}").stdout
+    return hashlib.sha256(said.encode()).hexdigest() == image.mark
 
 
 def _placed(directory: PurePosixPath) -> Placed:
@@ -112,25 +152,16 @@ def _copy(
     export(image, packed)
     machine.run("mkdir", "-m", "700", str(incoming))
     emit(Step("copying the root image", f"{packed.stat().st_size / 2**20:.0f} MiB", 0.3))
-    machine.push(packed, incoming / "image", timeout=UNPACK_SECONDS)
+    machine.push(packed, incoming / "image", timeout=PACK_SECONDS)
     packed.unlink()
     emit(Step("copying the root image", "unpacking", 0.7))
     remedy = "tar and zstd are needed there (Debian: apt-get install zstd)"
-    unpack = ("tar", "--zstd", "-xf", str(incoming / "image"), "-C", str(incoming), "--no-same-owner")
-    machine.run(*unpack, timeout=UNPACK_SECONDS, remedy=remedy)
+    unpack = ("tar", "--zstd", "-xpf", str(incoming / "image"), "-C", str(incoming), "--no-same-owner")
+    machine.run(*unpack, timeout=PACK_SECONDS, remedy=remedy)
     machine.run("rm", str(incoming / "image"))
     emit(Step("copying the root image", "verifying", 0.9))
-    _verify(machine, image, incoming)
+    _check_there(machine, image, incoming)
     # Another run may have been faster: then its copy serves, and ours goes with the undo list.
     if not machine.succeeds("mv", "-T", str(incoming), str(directory)):
-        machine.run("test", "-f", str(directory / cache.INFO))
+        machine.run("test", "-f", str(directory / contents.NAME))
     emit(Step("copying the root image", "done", 1.0))
-
-
-def _verify(machine: Machine, image: Image, directory: PurePosixPath) -> None:
-    """Raises ImageError where a file did not arrive as it left."""
-    listed = machine.run("sha256sum", *(str(directory / name) for name in cache.FILES), timeout=UNPACK_SECONDS)
-    arrived = {line.rpartition("/")[2]: line.partition(" ")[0] for line in listed.splitlines()}
-    wrong = [name for name in cache.FILES if arrived.get(name) != image.digests[name]]
-    if wrong:
-        raise ImageError(f"{machine.path}: {directory / wrong[0]} did not arrive whole; start the run again")

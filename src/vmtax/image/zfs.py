@@ -22,14 +22,17 @@ from pydantic import TypeAdapter
 
 from vmtax.event import Event, Step
 from vmtax.image import build as root_image
-from vmtax.image import cache, initramfs, recipe
+from vmtax.image import cache, contents, initramfs, recipe
 from vmtax.image.cache import Image, ImageError, Shelf
+from vmtax.image.contents import ContentsError
 from vmtax.machine import CommandFailed
 from vmtax.machine.local import LocalMachine
 from vmtax.places import cache_home
 
 Emit = Callable[[Event], None]
 INFO = "pack.json"
+LARGEST_INFO = 10_000  # bytes; 200 are usual
+PLAIN = re.compile(r"[!-~]{1,64}")  # a kernel's release, or the version of a package
 EROFS = "pack.erofs"
 WHAT = "building the ZFS pack"
 TOOLS = {"mmdebstrap": "mmdebstrap", "unshare": "util-linux", "mkfs.erofs": "erofs-utils"}
@@ -132,23 +135,29 @@ def current(image: Image) -> Pack | None:
     pack = next((pack for pack in packs() if pack.key == wanted and pack.kernel == image.kernel), None)
     if pack is None:
         return None
+    cure = "`vmtax image zfs --again` builds it anew"
     try:
-        actual = cache.file_digest(pack.path)
+        for path in (pack.path.parent, pack.path):
+            contents.check_owner(str(path), path.lstat())
+        actual = contents.digest(str(pack.path))
     except OSError as error:
-        raise ImageError(f"{pack.path}: {error.strerror}; `vmtax image zfs --again` builds it anew") from error
+        raise ImageError(f"{pack.path}: {error.strerror}; {cure}") from error
+    except ContentsError as error:
+        raise ImageError(f"{error}; {cure}") from error
     if actual != pack.digest:
-        what = "damaged (its digest is not the one of the build)"
-        raise ImageError(f"{pack.path}: {what}; `vmtax image zfs --again` builds it anew")
+        raise ImageError(f"{pack.path}: damaged (its digest is not the one of the build); {cure}")
     return pack
 
 
 def read(directory: Path) -> Pack:
     """The pack in `directory`; raises ImageError where it is not a whole one."""
     try:
-        info = json.loads((directory / INFO).read_text())
+        info = json.loads(contents.read(str(directory / INFO), LARGEST_INFO))
         pack = TypeAdapter(Pack).validate_python({**info, "path": directory / EROFS})
-    except (OSError, ValueError, TypeError) as error:
+    except (OSError, ValueError, TypeError, RecursionError, ContentsError) as error:
         raise ImageError(f"{directory}: not a whole pack ({error})") from error
+    if not (PLAIN.fullmatch(pack.kernel) and PLAIN.fullmatch(pack.version) and 0 <= pack.bytes <= contents.LARGEST):
+        raise ImageError(f"{directory}: not a whole pack (no build names such a version, or such a size)")
     if pack.key != directory.name:
         raise ImageError(f"{directory}: not its own pack, but that of {pack.key}")
     return pack
@@ -157,9 +166,9 @@ def read(directory: Path) -> Pack:
 def packs() -> list[Pack]:
     """All whole packs, by kernel."""
     found = []
-    for path in packs_directory().glob(f"*/{INFO}"):
+    for path in shelf().entries():
         with contextlib.suppress(ImageError):
-            found.append(read(path.parent))
+            found.append(read(path))
     return sorted(found, key=lambda pack: (pack.kernel, pack.key))
 
 
@@ -174,7 +183,7 @@ def useless(images: Iterable[Image]) -> list[Pack]:
     """The packs that are for none of `images`."""
     usable = set()
     for image in images:
-        with contextlib.suppress(ImageError, OSError):  # one without a manifest has no pack
+        with contextlib.suppress(ImageError):  # one without a manifest has no pack
             usable.add(key(image))
     return [pack for pack in packs() if pack.key not in usable]
 
@@ -183,7 +192,7 @@ def remove(pack: Pack) -> None:
     """The marker goes first, so that an interrupted removal leaves no pack that looks whole."""
     with shelf().locked():
         (pack.path.parent / INFO).unlink(missing_ok=True)
-        shutil.rmtree(pack.path.parent, ignore_errors=True)
+        cache.remove_tree(pack.path.parent)
 
 
 def ensure(image: Image, emit: Emit) -> Pack:
@@ -228,14 +237,14 @@ def _build_in(keeper: LocalMachine, work: Path, image: Image, emit: Emit) -> Pac
         version=_package_version(keeper, tree, MODULE),
         key=key(image),
         bytes=(made / EROFS).stat().st_size,
-        digest=cache.file_digest(made / EROFS),
+        digest=contents.digest(str(made / EROFS)),
     )
     # Last of all, since it is what makes a pack whole.
     (made / INFO).write_text(json.dumps({name: value for name, value in asdict(pack).items() if name != "path"}))
     target = packs_directory() / pack.key
     if target.exists():
         (target / INFO).unlink(missing_ok=True)
-        shutil.rmtree(target)
+        cache.remove_tree(target)
     os.sync()
     made.rename(target)
     emit(Step(WHAT, f"ZFS {pack.version} for kernel {pack.kernel}", 1.0))
@@ -330,7 +339,7 @@ def _collect_tools(keeper: LocalMachine, tree: Path, image: Image, layer: Path) 
         path = tree / name
         if path.is_dir() and not path.is_symlink():
             continue
-        start = b"" if path.is_symlink() or not path.is_file() else path.open("rb").read(64)
+        start = _start(path)
         if start.startswith(b"#!") and b"python" in start:
             continue  # the image has Python's smallest part only
         if os.path.lexists(path):
@@ -342,6 +351,14 @@ def _collect_tools(keeper: LocalMachine, tree: Path, image: Image, layer: Path) 
         if not os.path.lexists(image.tree / inside):
             _copy(tree / inside, layer / inside)
             _copy((tree / inside).resolve(), layer / inside.parent / (tree / inside).resolve().name)
+
+
+def _start(path: Path) -> bytes:
+    """What tells a file's kind, its first bytes; none of what is no regular file."""
+    if path.is_symlink() or not path.is_file():
+        return b""
+    with path.open("rb") as file:
+        return file.read(64)
 
 
 def wanted_files(listed: Iterable[str]) -> list[str]:

@@ -17,7 +17,8 @@ from vmtax.lab.monitor import go_on, monitor, why_still
 from vmtax.lab.reach import reach
 from vmtax.machine import MachineError, MachineLost
 from vmtax.machine.guard import is_marked
-from vmtax.machine.local import PYTHON, LocalMachine
+from vmtax.machine.local import ISOLATED, PYTHON, LocalMachine
+from vmtax.places import private
 
 SHUTDOWN_SECONDS = 60.0
 TIDY_SECONDS = 30.0  # for the guard to undo networks and files
@@ -28,7 +29,7 @@ SET_CLOCK = ("date", "-u", "-s")  # and "@" with seconds since the epoch
 # Lets a lab go on whose saving was killed: QMP takes one command a line, each answered. Until a migration is really
 # cancelled, "cont" is refused. Constant text.
 GO_ON = (
-    *(PYTHON, "-c"),
+    *(PYTHON, *ISOLATED),
     "import socket, sys, time\n"
     "def told(command):\n"
     "    pipe.write(b'{\"execute\": \"' + command + b'\"}\\n')\n"
@@ -134,7 +135,8 @@ def save(one: Lab, emit: Callable[[Event], None]) -> int:
             emit(Step("saving the lab", "its memory"))
             with monitor(up) as qmp:
                 qmp.execute("stop")
-                _migrate(qmp, new / "state")
+                with open(new / "state", "wb", opener=private) as file:
+                    _migrate(qmp, file.fileno())
             emit(Step("saving the lab", "its disks"))
             for disk in one.disks:
                 copy_disk(local, disk, new / disk.name)
@@ -157,9 +159,10 @@ def save(one: Lab, emit: Callable[[Event], None]) -> int:
     return sum(path.stat().st_blocks * 512 for path in one.saved.iterdir())
 
 
-def _migrate(qmp: Qmp, target: Path) -> None:
+def _migrate(qmp: Qmp, descriptor: int) -> None:
+    """Into an open file of ours: QEMU is another user, who may open none there."""
     qmp.execute("migrate-set-parameters", max_bandwidth=2**40)  # bytes a second: as fast as the disk
-    qmp.execute("migrate", uri=f"file:{target}")
+    qmp.execute("migrate", uri=f"file:{qmp.hand_over(descriptor)}")
     deadline = time.monotonic() + SAVE_SECONDS
     while (state := qmp.execute("query-migrate"))["status"] != "completed":
         if state["status"] == "failed" or time.monotonic() > deadline:

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Literal
 
-from vmtax.hypervisor.spec import cpu_arguments, escaped
+from vmtax.hypervisor.confine import Reach
+from vmtax.hypervisor.qemu import Qemu
+from vmtax.hypervisor.spec import cpu_arguments, device_files, escaped, is_device
 
 DEFAULT_NAME = "lab"
 CONSOLE = "console.log"  # beside its disks: what its kernel said in its last start
@@ -38,7 +40,7 @@ class LabSpec:
     name: str
     size: Size
     accelerator: Literal["kvm", "tcg"]
-    qemu: tuple[str, ...]
+    qemu: Qemu
     kernel: str
     initrd: str  # with the lab's credentials
     root: str
@@ -51,6 +53,11 @@ class LabSpec:
     @property
     def console(self) -> PurePosixPath:
         return self.disks / CONSOLE
+
+    @property
+    def pid_file(self) -> PurePosixPath:
+        """Where QEMU writes its process id, which is not that of what started it."""
+        return self.runtime / "pid"
 
     @property
     def disk_files(self) -> tuple[PurePosixPath, ...]:
@@ -72,7 +79,8 @@ def disk_bytes(size: Size) -> tuple[int, ...]:
 def command_line(spec: LabSpec) -> tuple[str, ...]:
     """The argv."""
     return (
-        *(*spec.qemu, "-name", f"vmtax-lab-{spec.name}", "-nodefaults", "-no-user-config", "-display", "none"),
+        *spec.qemu.for_guest(_reach(spec), outlives=True),
+        *("-name", f"vmtax-lab-{spec.name}", "-nodefaults", "-no-user-config", "-display", "none"),
         "-no-reboot",
         # The IOMMU remaps interrupts, for which they must not all be KVM's own.
         *("-machine", "q35,kernel-irqchip=split", *cpu_arguments(spec.accelerator)),
@@ -82,9 +90,19 @@ def command_line(spec: LabSpec) -> tuple[str, ...]:
         # Neither this nor -incoming is split at commas.
         *("-serial", f"file:{spec.console}"),
         *("-qmp", f"unix:{escaped(str(spec.runtime / 'qmp'))},server=on,wait=off"),
+        *("-pidfile", str(spec.pid_file)),
         *_disks(spec),
         *_network(spec),
         *(("-incoming", f"file:{spec.saved}") if spec.saved else ()),
+    )
+
+
+def _reach(spec: LabSpec) -> Reach:
+    given = (spec.root, *spec.layers)
+    return Reach(
+        read=(spec.kernel, *(path for path in given if not is_device(path)), *((spec.saved,) if spec.saved else ())),
+        write=(str(spec.disks), str(spec.runtime)),
+        devices=(*filter(is_device, given), *device_files(spec.accelerator, tap=spec.taps is not None)),
     )
 
 
@@ -117,7 +135,9 @@ def _disks(spec: LabSpec) -> tuple[str, ...]:
     for path in spec.disk_files:
         # cache=none: what the lab's page cache holds is lost in its power cut, as on hardware. On a full disk of the
         # launching machine the lab pauses and nothing is lost (werror=enospc, QEMU's default).
-        how = "cache=none,aio=threads,discard=unmap"
+        # Open for writing from the start: once QEMU is another user, it could not open it anew when its state is loaded
+        # or was saved.
+        how = "cache=none,aio=threads,discard=unmap,auto-read-only=off"
         if path.stem == "nvme":
             drive = f"if=none,id=nvme,format=raw,{how},file={escaped(str(path))}"
             words += ("-drive", drive, "-device", "nvme,drive=nvme,serial=vmtax-nvme")

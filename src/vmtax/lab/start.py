@@ -6,7 +6,6 @@ import contextlib
 import os
 import time
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 
@@ -90,7 +89,6 @@ class _Start:
     saved: Path | None
     pack: zfs.Pack | None
     began: float  # monotonic clock
-    verified: Future[None]  # the image, while the lab boots already
     segment: Segment | None = None
     namespace: str | None = None
     warnings: list[str] = field(default_factory=list)
@@ -134,15 +132,13 @@ def start(one: Lab, wish: Wish, emit: Emit, source: Lab | None = None) -> Up:
         with contextlib.ExitStack() as stack:
             stack.callback(local.close)
             local.undo_later(*FORGET, local.token, str(one.up_file))  # first, so undone last: `lab stop` waits for it
-            helper = stack.enter_context(ThreadPoolExecutor(1))
             try:
                 promise_memory(local, size)
-                up = _start(_prepared(one, local, emit, size, source, record, helper, began))
+                up = _start(_prepared(one, local, emit, size, source, record, began))
             except OSError as error:
                 raise trouble(error, one.directory) from error
             local.leave_to(up.pid)
             stack.pop_all()
-            helper.shutdown()
     return up
 
 
@@ -181,11 +177,9 @@ def _prepared(
     size: Size,
     source: Lab | None,
     record: Record | None,
-    helper: ThreadPoolExecutor,
     began: float,
 ) -> _Start:
     image = cache.current() or build.build(emit)
-    verified = helper.submit(cache.verify, image)
     emit(Step(WHAT, "looking at QEMU"))
     placed = place(local, local, image, emit)
     assert placed.tree is not None
@@ -193,9 +187,7 @@ def _prepared(
     saved = source.saved if source else None
     credentials = Credentials.make(local) if saved is None else Credentials.stored(local, saved)
     accelerator = _accelerator(local, qemu, placed, credentials, emit)
-    found = _Start(
-        one, local, emit, size, image, qemu, accelerator, credentials, saved, zfs.current(image), began, verified
-    )
+    found = _Start(one, local, emit, size, image, qemu, accelerator, credentials, saved, zfs.current(image), began)
     if saved is not None and record is not None and (other := found.software.differences(record.software)):
         raise LabError(
             f"the saved state of lab {source.name if source else ''} needs what it was saved with: {'; '.join(other)}; "
@@ -210,7 +202,7 @@ def _prepared(
 def _accelerator(local: LocalMachine, qemu: Qemu, placed: Placed, credentials: Credentials, emit: Emit) -> Accelerator:
     # A saved state has other keys than the probe would be told.
     own = credentials if credentials.archive else Credentials.make(local)
-    return choose(local, probe_spec(qemu, placed), qemu.version, own, local, emit)
+    return choose(local, probe_spec(qemu, placed), own, local, emit)
 
 
 def _start(found: _Start) -> Up:
@@ -256,7 +248,7 @@ def _spec(found: _Start, runtime: PurePosixPath) -> LabSpec:
         name=found.lab.name,
         size=found.size,
         accelerator=found.accelerator.name,
-        qemu=found.qemu.command,
+        qemu=found.qemu,
         kernel=str(found.image.vmlinux),
         initrd=str(initrd),
         root=str(found.image.root),
@@ -287,6 +279,7 @@ def _attempt(found: _Start, number: int) -> Up:
         failed = stack.enter_context(contextlib.ExitStack())
         failed.callback(process.stop)
         port = _monitor(found, spec, process, console, stack)
+        pid = int(Path(spec.pid_file).read_text())
         if spec.saved is None:
             wait_until_ready(found.lab.name, process, console, PATIENCE, launched)
         machine = SshMachine(
@@ -299,14 +292,13 @@ def _attempt(found: _Start, number: int) -> Up:
         else:
             machine.run(*COME_TO, f"@{time.time():.3f}", found.lab.name)
         ready = time.monotonic() - found.began
-        found.verified.result()
         emit(Step(WHAT, f"ready after {ready:.1f} s; its devices settle"))
         _settle(found, machine)
         settled = time.monotonic() - found.began
         failed.pop_all()
     return Up(
         token=local.token,
-        pid=process.pid,
+        pid=pid,
         port=port,
         key=str(found.credentials.key),
         known_hosts=str(found.credentials.known_hosts),

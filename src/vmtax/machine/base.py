@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
+import signal
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -12,6 +14,15 @@ from vmtax.exits import CannotDo
 
 DEFAULT_TIMEOUT = 60.0  # seconds; everything has a limit, this is the one for quick commands
 TAIL_LINES = 12  # how much of stderr a failure shows
+
+
+def how_ended(code: int) -> str:
+    """In words, for an exit status; negative: killed by that signal."""
+    if code >= 0:
+        return f"exit code {code}"
+    with contextlib.suppress(ValueError):
+        return f"killed by signal {-code} ({signal.Signals(-code).name})"
+    return f"killed by signal {-code}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +55,7 @@ class CommandFailed(MachineError):
 
     def __init__(self, outcome: Outcome, remedy: str = "") -> None:
         self.outcome = outcome
-        how = f"no end within {outcome.seconds:.0f} s" if outcome.timed_out else f"exit code {outcome.code}"
+        how = f"no end within {outcome.seconds:.0f} s" if outcome.timed_out else how_ended(outcome.code)
         words = (outcome.stderr.strip() or outcome.stdout.strip()).splitlines()[-TAIL_LINES:]
         lines = [f"{outcome.path}: {shlex.join(outcome.argv)}: {how}", *(f"  {line}" for line in words)]
         if remedy:
@@ -118,10 +129,6 @@ class Machine(ABC):
     @abstractmethod
     def push(self, source: Path, target: PurePosixPath, timeout: float = 600.0) -> None:
         """Copy a file of ours to the machine."""
-
-    @abstractmethod
-    def pull(self, source: PurePosixPath, target: Path, timeout: float = 600.0) -> None:
-        """Copy a file of the machine's to us."""
 
     @abstractmethod
     def undo_later(self, *argv: str, lasting: bool = False) -> Undoing:

@@ -127,11 +127,6 @@ class FakeMachine(Machine):
     def push(self, source: Path, target: PurePosixPath, timeout: float = 600.0) -> None:
         self.files[target] = source.read_bytes()
 
-    def pull(self, source: PurePosixPath, target: Path, timeout: float = 600.0) -> None:
-        if source not in self.files:
-            raise AssertionError(f"{self.path}: pull of a file that is not there: {source}")
-        target.write_bytes(self.files[source])
-
     def undo_later(self, *argv: str, lasting: bool = False) -> Undoing:
         return self._remember(argv)
 

@@ -1,8 +1,11 @@
 """The guard: undoes what was set up on a machine, whatever becomes of vmtax.
 
-This file runs by itself on the machine (`python3 -c SOURCE DIRECTORY TOKEN SILENCE`), so it imports the standard
-library only. It reads one JSON object a line and answers each with one:
+This file, with tree.py put into it, runs by itself on the machine (`python3 -I -S -c SOURCE DIRECTORY SILENCE`:
+isolated from the directory and the environment that it is started in), so it imports the standard library only. It
+reads one JSON object a line, of which the first names the run, and answers each with one, what it does not understand
+with an error:
 
+    {"token": TOKEN, "nonce": WORD}   whose guard it is; {"hello": WORD} tells its answer from a login's banner
     {"add": ID, "argv": [...]}    remember how to undo ID: run argv; "lasting": true where a reboot does not
     {"add": ID, "remove": PATH}   remember how to undo ID: remove that file or directory
     {"undo": ID}                  undo ID now and forget it
@@ -16,9 +19,10 @@ is dead (the file is locked as long as its guard lives), but where that was to o
 After a reboot it removes files and what was said to be lasting (a volume, a partition): what other commands undo ended
 with the kernel that knew it, and a setting that we would put back, or a network card that we would take down, may be
 somebody's by now.
-What cannot be undone stays in the file, is tried again at the next start, and is told: in the answer at the start,
-{"recovered": COUNT, "left": [TEXT, ...]}, and in the last line, {"left": [TEXT, ...]}. An undo of something that was
-never made must succeed: it is listed before it is made.
+What cannot be undone, for whatever reason, stays in the file, keeps nothing else from being undone, is tried again at
+the next start, and is told: in the second line of the first answer, {"recovered": COUNT, "left": [TEXT, ...], "last":
+ID}, and in the last line, {"left": [TEXT, ...]}. An undo of something that was never made must succeed: it is listed
+before it is made.
 """
 
 from __future__ import annotations
@@ -28,14 +32,20 @@ import fcntl
 import json
 import os
 import select
-import shutil
 import signal
+import stat
 import subprocess
 import sys
 import time
 
+from vmtax.machine.tree import DIRECTORY, remove
+
 MARK = "VMTAX_RUN"
 TERM_SECONDS = 2.0  # between SIGTERM and SIGKILL
+UNDO_SECONDS = 60.0  # for a command that undoes something
+MOST_LINE = 2**20  # bytes of one line of the input
+MOST_LIST = 2**26  # bytes of a list that are read
+MOST_TOLD = 200  # of what could not be undone; the list has it all
 
 
 def is_marked(pid: int, token: str) -> bool:
@@ -61,28 +71,45 @@ def end_processes(token: str) -> None:
         for pid in pids:
             try:
                 os.kill(pid, signal.SIGKILL if force else signal.SIGTERM)
-            except ProcessLookupError:
-                pass
+            except OSError:
+                pass  # ended just now, or has become somebody else's
         if time.monotonic() - started > 10 * TERM_SECONDS:
             return  # in uninterruptible sleep; the rest is still worth undoing
         time.sleep(0.05)
+
+
+def command(argv: list[str]) -> str:
+    """Run it; the reason where it failed, else an empty string. What it leaves running is not waited for."""
+    words = os.memfd_create("stderr")
+    try:
+        process = subprocess.Popen(
+            argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=words, start_new_session=True
+        )
+        try:
+            code = process.wait(UNDO_SECONDS)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            return f"no end within {UNDO_SECONDS:.0f} s"
+        if code == 0:
+            return ""
+        said = os.pread(words, 4096, max(0, os.fstat(words).st_size - 4096)).decode(errors="replace").strip()
+        return said or f"exit code {code}"
+    finally:
+        os.close(words)
 
 
 def undo(entry: dict[str, object]) -> str:
     """Undo one entry; the reason where that failed, else an empty string."""
     try:
         if "remove" in entry:
-            path = str(entry["remove"])
-            if os.path.isdir(path) and not os.path.islink(path):
-                shutil.rmtree(path)
-            elif os.path.lexists(path):
-                os.unlink(path)
+            remove(str(entry["remove"]))
             return ""
-        argv = [str(word) for word in entry["argv"]]  # type: ignore[attr-defined]
-        done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=60, text=True)
-        return "" if done.returncode == 0 else (done.stderr.strip() or f"exit code {done.returncode}")
-    except (OSError, LookupError, TypeError, ValueError, subprocess.SubprocessError) as error:
-        return str(error)  # also an entry of a damaged list: the others are still worth undoing
+        argv = entry["argv"]
+        if not isinstance(argv, list) or not argv:
+            return "no command"
+        return command([str(word) for word in argv])
+    except Exception as error:  # whatever it is: the others are still worth undoing
+        return str(error) or type(error).__name__
 
 
 def undo_all(token: str, entries: dict[int, dict[str, object]], descriptor: int) -> list[str]:
@@ -93,27 +120,31 @@ def undo_all(token: str, entries: dict[int, dict[str, object]], descriptor: int)
         error = undo(entries[number])
         if error:
             what = entries[number].get("remove") or entries[number].get("argv")
-            left.append(f"{what if isinstance(what, str) else json.dumps(what)}: {error}")
+            left.append(f"{what if isinstance(what, str) else json.dumps(what)}: {error}"[:1000])
         else:
             strike_off(descriptor, number)
     end_processes(token)
     return left
 
 
+def parsed(line: str | bytes) -> dict[str, object]:
+    """The object of a line; empty where it is none."""
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError):
+        return {}
+    return record if isinstance(record, dict) else {}
+
+
 def read_list(text: str) -> dict[int, dict[str, object]]:
     """The entries of a list that were not undone. A half-written last line counts for nothing: it was not answered."""
     entries: dict[int, dict[str, object]] = {}
-    for line in text.splitlines():
-        try:
-            record = json.loads(line)
-        except ValueError:
-            continue
-        if not isinstance(record, dict):
-            continue
-        if isinstance(record.get("add"), int):
-            entries[record["add"]] = record
-        elif isinstance(record.get("undo"), int):
-            entries.pop(record["undo"], None)
+    for line in text.split("\n"):
+        record = parsed(line)
+        if isinstance(number := record.get("add"), int):
+            entries[number] = record
+        elif isinstance(number := record.get("undo"), int):
+            entries.pop(number, None)
     return entries
 
 
@@ -129,11 +160,7 @@ def boot_id() -> str:
 def due(text: str) -> dict[int, dict[str, object]]:
     """What is to be undone of a dead guard's list."""
     entries = read_list(text)
-    try:
-        record = json.loads(text.partition("\n")[0])
-    except ValueError:
-        return entries
-    boot = record.get("boot") if isinstance(record, dict) else None
+    boot = parsed(text.partition("\n")[0]).get("boot")
     if not boot or boot == boot_id():
         return entries
     return {number: entry for number, entry in entries.items() if "remove" in entry or entry.get("lasting") is True}
@@ -142,75 +169,92 @@ def due(text: str) -> dict[int, dict[str, object]]:
 def is_outlived(text: str, token: str) -> bool:
     """Whether the list of a guard belongs to a process that was to outlive us, and still runs."""
     pid = None
-    for line in text.splitlines():
-        try:
-            record = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(record, dict) and isinstance(record.get("outlive"), int):
-            pid = record["outlive"]
+    for line in text.split("\n"):
+        if isinstance(number := parsed(line).get("outlive"), int):
+            pid = number
     return pid is not None and is_marked(pid, token)
 
 
-def lock(path: str, flags: int = 0) -> int | None:
-    """An open, locked descriptor; None where another guard holds the lock, or where the list is not ours to open."""
-    try:
-        descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | flags, 0o600)
-    except (FileNotFoundError, PermissionError):
-        return None
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
+def open_lists(path: str) -> int:
+    """The directory of the lists, open. Raises OSError where somebody else could put a list there, or it is none."""
+    descriptor = os.open(path, DIRECTORY)
+    status = os.fstat(descriptor)
+    wrong = ""
+    if status.st_uid != os.geteuid():
+        wrong = f"belongs to user {status.st_uid}, not to {os.geteuid()}"
+    elif status.st_mode & 0o022:
+        wrong = f"others can write there: look at what is in it, then chmod go-w {path}"
+    if wrong:
         os.close(descriptor)
-        return None
+        raise OSError(errno.EPERM, wrong, path)
     return descriptor
 
 
-def own_list(path: str) -> int | None:
+def lock(name: str, directory: int, flags: int = 0) -> int | None:
+    """A list, open and locked; None where another guard has it, or where it may be somebody else's work.
+
+    That is so where others can write it, and where it is no regular file or has a second name. One without any was
+    removed by its own guard just now.
+    """
+    flags |= os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+    try:
+        descriptor = os.open(name, flags, 0o600, dir_fd=directory)
+    except OSError as error:
+        if flags & os.O_CREAT and error.errno not in (errno.EACCES, errno.ELOOP, errno.EISDIR):
+            raise
+        return None
+    try:
+        status = os.fstat(descriptor)
+        safe = stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid() and not status.st_mode & 0o022
+        if safe:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.fstat(descriptor).st_nlink == 1:
+                return descriptor
+    except OSError:
+        pass
+    os.close(descriptor)
+    return None
+
+
+def text_of(descriptor: int) -> str:
+    """A list that is open."""
+    size = min(os.fstat(descriptor).st_size, MOST_LIST)
+    return os.pread(descriptor, size, 0).decode(errors="replace")
+
+
+def own_list(name: str, directory: int) -> int | None:
     """Our own list, locked. A starting guard that takes it for a dead one's may remove it: then make it anew."""
     for _ in range(100):
-        descriptor = lock(path, os.O_CREAT)
+        descriptor = lock(name, directory, os.O_CREAT)
         if descriptor is not None:
-            try:
-                if os.stat(path).st_ino == os.fstat(descriptor).st_ino:
-                    return descriptor
-            except FileNotFoundError:
-                pass
-            os.close(descriptor)
+            return descriptor
         time.sleep(0.02)
     return None
 
 
-def recover(directory: str) -> tuple[int, list[str]]:
+def recover(directory: int) -> tuple[int, list[str]]:
     """Undo the lists of dead guards; how many there were, and what could not be undone."""
     count = 0
     left: list[str] = []
     for name in sorted(os.listdir(directory)):
-        path = os.path.join(directory, name)
-        if not name.endswith(".undo"):
-            continue
-        descriptor = lock(path)
+        descriptor = lock(name, directory) if name.endswith(".undo") else None
         if descriptor is None:
             continue
-        status = os.fstat(descriptor)
-        # Unlinked: its owner ended just now and has undone it. Somebody else's: never run what others may have written.
-        if status.st_nlink == 0 or status.st_uid != os.geteuid():
+        try:
+            text, token = text_of(descriptor), name.removesuffix(".undo")
+            if is_outlived(text, token):
+                continue  # a lab whose guard was killed: undone when it has ended
+            if text and not text.endswith("\n"):
+                try_to_keep(descriptor, "\n")  # what follows a half-written line must be a line of its own
+            failures = undo_all(token, due(text), descriptor)
+            if not failures:
+                os.unlink(name, dir_fd=directory)
+            count += 1
+            left += failures
+        except Exception as error:  # one list must not keep us from the others, nor from our own
+            left.append(f"{name}: {error or type(error).__name__}")
+        finally:
             os.close(descriptor)
-            continue
-        with open(descriptor, encoding="utf-8", errors="replace", closefd=False) as file:
-            text = file.read()
-        token = name.removesuffix(".undo")
-        if is_outlived(text, token):
-            os.close(descriptor)  # a lab whose guard was killed: undone when it has ended
-            continue
-        if text and not text.endswith("\n"):
-            keep(descriptor, "\n")  # what follows a half-written line must be a line of its own
-        failures = undo_all(token, due(text), descriptor)
-        if not failures:
-            os.unlink(path)
-        os.close(descriptor)
-        count += 1
-        left += failures
     return count, left
 
 
@@ -235,57 +279,83 @@ def try_to_keep(descriptor: int, line: str) -> None:
 
 
 def lines(silence: float) -> object:
-    """Lines of standard input until its end, or until nothing came for `silence` seconds."""
+    """Lines of standard input until its end, or until nothing came for `silence` seconds; too long ones are empty."""
     rest = b""
+    too_long = False
     while select.select([0], [], [], silence or None)[0]:
         chunk = os.read(0, 65536)
         if not chunk:
             return
         *whole, rest = (rest + chunk).split(b"\n")
-        yield from whole
+        for line in whole:
+            yield b"" if too_long else line
+            too_long = False
+        if len(rest) > MOST_LINE:
+            rest, too_long = b"", True
 
 
-def serve(descriptor: int, silence: float, entries: dict[int, dict[str, object]]) -> int | None:
+def serve(source: object, descriptor: int, entries: dict[int, dict[str, object]]) -> int | None:
     """Answer every line; the pidfd of the process to be outlived, None where there is none."""
     outlived = None
-    for line in lines(silence):  # type: ignore[attr-defined]
-        record = json.loads(line)
+    for line in source:  # type: ignore[attr-defined]
+        record = parsed(line)
         error = ""
-        if "add" in record:
-            try:
+        try:
+            if isinstance(number := record.get("add"), int):
                 keep(descriptor, line.decode() + "\n")
-                entries[record["add"]] = record
-            except OSError as failure:
-                error = f"the undo list cannot be written: {failure.strerror}"
-        elif "undo" in record:
-            entry = entries.get(record["undo"])
-            error = undo(entry) if entry else ""
-            if not error:
-                strike_off(descriptor, record["undo"])
-                entries.pop(record["undo"], None)  # last: if we are ended on the way, it is undone with the rest
-        elif "outlive" in record:
-            try:
-                outlived = os.pidfd_open(record["outlive"])
+                entries[number] = record
+            elif isinstance(number := record.get("undo"), int):
+                entry = entries.get(number)
+                error = undo(entry) if entry else ""
+                if not error:
+                    strike_off(descriptor, number)
+                    entries.pop(number, None)  # last: if we are ended on the way, it is undone with the rest
+            elif isinstance(number := record.get("outlive"), int):
+                outlived = os.pidfd_open(number)
                 keep(descriptor, line.decode() + "\n")
-            except (AttributeError, OSError) as failure:
-                error = str(failure)
+            elif "ping" not in record:
+                error = "that line is nothing that a guard is told"
+        except OSError as failure:
+            error = failure.strerror or str(failure)
+            if "add" in record:
+                error = f"the undo list cannot be written: {error}"
+        except Exception as failure:
+            error = str(failure) or type(failure).__name__
         print(json.dumps({"error": error}), flush=True)
     return outlived
 
 
-def main() -> None:
-    directory, token, silence = sys.argv[1], sys.argv[2], float(sys.argv[3])
-    os.umask(0o077)
-    path = os.path.join(directory, f"{token}.undo")
+def opened(path: str) -> int:
+    """The directory of the lists, made where there is none. Ends us where it cannot be had."""
+    if not path.startswith("/"):
+        sys.exit(f"{path}: no absolute path; set HOME or XDG_STATE_HOME to a directory that you can write")
     try:
-        os.makedirs(directory, mode=0o700, exist_ok=True)
-        recovered, left = recover(directory)
-        descriptor = own_list(path)
+        os.makedirs(path, exist_ok=True)  # 0700 all along the path, by our umask
+        return open_lists(path)
     except OSError as error:
-        where = error.filename or directory
-        sys.exit(f"{where}: {error.strerror}; set XDG_STATE_HOME to a directory that you can write")
+        cure = "" if error.errno == errno.EPERM else "; set XDG_STATE_HOME to a directory that you can write"
+        sys.exit(f"{error.filename or path}: {error.strerror}{cure}")
+
+
+def main() -> None:
+    path, silence = sys.argv[1], float(sys.argv[2])
+    os.umask(0o077)
+    os.chdir("/")
+    source = lines(silence)
+    about = parsed(next(source, b""))  # type: ignore[call-overload]
+    token = str(about.get("token", ""))
+    if not token.isalnum():
+        return  # whoever started us was ended before it said whose guard we are: nothing is set up yet
+    print(json.dumps({"hello": about.get("nonce")}), flush=True)
+    directory = opened(path)
+    recovered, left = recover(directory)
+    name = f"{token}.undo"
+    try:
+        descriptor = own_list(name, directory)
+    except OSError as error:
+        sys.exit(f"{path}: {error.strerror}; set XDG_STATE_HOME to a directory that you can write")
     if descriptor is None:
-        sys.exit(f"{path} is in use by another guard")
+        sys.exit(f"{path}/{name} is in use by another guard")
     if os.fstat(descriptor).st_size == 0:
         try_to_keep(descriptor, json.dumps({"boot": boot_id()}) + "\n")
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for vmtax, which then closes our input
@@ -296,11 +366,11 @@ def main() -> None:
     signal.signal(signal.SIGTERM, leave)
     signal.signal(signal.SIGHUP, leave)
     # Not empty where a guard of the same run was killed and left something that could not be undone just now.
-    with open(path, encoding="utf-8", errors="replace") as file:
-        entries = read_list(file.read())
+    entries = read_list(text_of(descriptor))
     try:
-        print(json.dumps({"recovered": recovered, "left": left, "last": max(entries, default=0)}), flush=True)
-        outlived = serve(descriptor, silence, entries)
+        last = max(entries, default=0)
+        print(json.dumps({"recovered": recovered, "left": left[:MOST_TOLD], "last": last}), flush=True)
+        outlived = serve(source, descriptor, entries)
         if outlived is not None:
             select.select([outlived], [], [])
     except (BrokenPipeError, SystemExit):
@@ -310,9 +380,9 @@ def main() -> None:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
         left = undo_all(token, entries, descriptor)
         if not left:
-            os.unlink(path)
+            os.unlink(name, dir_fd=directory)
         try:
-            print(json.dumps({"left": left}), flush=True)
+            print(json.dumps({"left": left[:MOST_TOLD]}), flush=True)
         except OSError:
             pass  # nobody is there to read it; the list tells the next guard
 

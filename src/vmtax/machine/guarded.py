@@ -7,15 +7,17 @@ import json
 import secrets
 import subprocess
 import threading
+import time
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import PurePosixPath
-from typing import Any
+from typing import IO, Any
 
-from vmtax.machine.base import CommandFailed, Machine, MachineError, MachineLost, Outcome, Undoing
+from vmtax.machine.base import CommandFailed, Machine, MachineError, MachineLost, Outcome, Undoing, how_ended
 from vmtax.machine.guard import MARK
+from vmtax.machine.pipes import BANNER_BYTES, MOST_LINE, TooMuch, excerpt, listen, read_line
 
 NOT_FOUND = 127  # exit code of a shell, or of ssh's far side, where the command is not there
 SSH_FAILED = 255  # the client's own failures, a lost line among them; no guard ends so
@@ -23,11 +25,22 @@ PYTHON_MISSING = "python3 must be there (Debian: apt-get install python3)"
 # Children that outlive us. Python would complain of one that it forgets before it has ended.
 _outliving: list[object] = []
 PING_SECONDS = 10.0  # well below any silence a guard is told to bear
+GREETING_SECONDS = 60.0  # from the start of a guard to its first line
+ANSWER_SECONDS = 120.0  # a line of the list is synced to a disk that may be under test
+UNDO_SECONDS = 900.0  # for a guard that undoes: a large directory on a slow disk
+MOST_LAST_LINES = 100  # of a guard whose input has ended; it has one to say
+FUTURE = "from __future__ import annotations\n"  # which a file may have once, and first
 
 
 def guard_source() -> str:
-    """The guard's own source text, to be run by the machine's python3."""
-    return resources.files("vmtax.machine").joinpath("guard.py").read_text(encoding="utf-8")
+    """The guard's own source text, to be run by the machine's python3: guard.py with tree.py in it."""
+    tree, guard = (_text(name).partition(FUTURE) for name in ("tree.py", "guard.py"))
+    imported = next(line for line in guard[2].splitlines() if line.startswith("from vmtax."))
+    return f"{FUTURE}{tree[2]}{guard[2].replace(imported, '')}"
+
+
+def _text(name: str) -> str:
+    return resources.files("vmtax.machine").joinpath(name).read_text(encoding="utf-8")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,65 +61,113 @@ class Entry:
 class Guard:
     """The connection to one machine's guard process."""
 
-    def __init__(self, path: str, argv: Sequence[str], *, pings: bool) -> None:
-        """Start `argv`, which must run guard.py on the machine named `path`."""
+    def __init__(self, path: str, argv: Sequence[str], token: str, *, pings: bool) -> None:
+        """Start `argv`, which must run the guard on the machine named `path`, for the run with that token."""
         self.path = path
         self.why_gone: Callable[[], str] = str  # as its machine has it
         self._lock = threading.Lock()
         # A session of its own: Ctrl-C and a closing terminal reach vmtax, and the guard through its input.
         try:
             self._process = subprocess.Popen(
-                argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
+                argv,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                start_new_session=True,
+                cwd="/",
             )
         except FileNotFoundError as error:
             raise MachineError(f"{path}: {argv[0]}: {PYTHON_MISSING}") from error
         try:
-            hello = self._answer()
+            nonce = secrets.token_hex(16)
+            # Not on the command line, which every user of the machine can read.
+            self._send({"token": token, "nonce": nonce})
+            self._wait_for_greeting(nonce)
+            hello = self._answer(UNDO_SECONDS, recovered=int, left=list, last=int)
         except BaseException:
             self._close_pipes()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(2.0)
+            self._process.terminate()
             raise
         self.recovered: int = hello["recovered"]  # lists of dead guards it undid at its start
-        self.left: list[str] = hello["left"]  # what could not be undone, a line each
+        self.left: list[str] = [str(line) for line in hello["left"]]  # what could not be undone, a line each
         self._count: int = hello["last"]  # numbers that are taken
         self._stopped = threading.Event()
         self._is_leaving = False
         if pings:
             threading.Thread(target=self._ping, name=f"guard of {path}", daemon=True).start()
 
-    def _answer(self) -> dict[str, Any]:
+    def _send(self, record: dict[str, object]) -> None:
+        assert self._process.stdin
+        try:
+            self._process.stdin.write(json.dumps(record).encode() + b"\n")
+            self._process.stdin.flush()
+        except BrokenPipeError as error:
+            raise self._lost() from error
+        except ValueError as error:  # we closed it ourselves
+            raise MachineLost(f"{self.path}: the guard is gone: {error}") from error
+
+    def _line(self, deadline: float, most: int = MOST_LINE) -> bytes:
         assert self._process.stdout
-        line = self._process.stdout.readline()
+        try:
+            return read_line(self._process.stdout, deadline, most)
+        except TimeoutError:
+            raise MachineLost(f"{self.path}: the guard does not answer; is that machine overloaded?") from None
+        except TooMuch:
+            raise MachineLost(f"{self.path}: the guard's answer has no end; what does a login print there?") from None
+
+    def _wait_for_greeting(self, nonce: str) -> None:
+        """Skips what a login prints, up to the line that only a guard can know."""
+        deadline = time.monotonic() + GREETING_SECONDS
+        before = b""
+        while (line := self._line(deadline, BANNER_BYTES)) and len(before) < BANNER_BYTES:
+            if _object(line).get("hello") == nonce:
+                return
+            before += line
+        if line:
+            raise MachineLost(f"{self.path}: the guard was to answer, instead came {excerpt(before)}")
+        raise self._lost(before)
+
+    def _answer(self, seconds: float = ANSWER_SECONDS, **wanted: type) -> dict[str, Any]:
+        """The next line's object, whose keys have these types."""
+        line = self._line(time.monotonic() + seconds)
         if not line:
             raise self._lost()
-        answer: dict[str, Any] = json.loads(line)
+        answer = _object(line)
+        if any(not isinstance(answer.get(key), kind) for key, kind in wanted.items()):
+            raise MachineLost(f"{self.path}: the guard was to answer, instead came {excerpt(line)}")
         return answer
 
-    def _lost(self) -> MachineLost:
+    def _lost(self, heard: bytes = b"") -> MachineLost:
         """Why a guard that closed its pipes ended, in its own last words or those of the ssh it was behind."""
         assert self._process.stderr
         try:
             code = self._process.wait(5.0)
         except subprocess.TimeoutExpired:
             return MachineLost(f"{self.path}: the guard is gone: it closed its pipes")
-        words = self._process.stderr.read().decode(errors="replace").strip().splitlines()
+        pipes: dict[IO[bytes], bytearray] = {self._process.stderr: bytearray()}
+        with contextlib.suppress(TimeoutError, TooMuch):
+            listen(pipes, time.monotonic() + 2.0, most=BANNER_BYTES)
+        words = pipes[self._process.stderr].decode(errors="replace").strip().splitlines()
         if code == SSH_FAILED and (reason := self.why_gone()):
             return MachineLost(f"{self.path}: the connection is gone: {reason}")
         what = "the connection is gone" if code == SSH_FAILED else "the guard ended"
         cure = f"; {PYTHON_MISSING}" if code == NOT_FOUND else ""
-        return MachineLost(f"{self.path}: {what}: {words[-1] if words else 'no reason given'}{cure}")
+        why = words[-1] if words else f"it said {excerpt(heard)}" if heard else how_ended(code)
+        return MachineLost(f"{self.path}: {what}: {why}{cure}")
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether it is known, without asking it, to have ended."""
+        return self._process.poll() is not None
 
     def ask(self, record: dict[str, object]) -> str:
         """Send one line and wait for its answer: the error's text, or an empty string."""
-        assert self._process.stdin
         with self._lock:
-            try:
-                self._process.stdin.write(json.dumps(record).encode() + b"\n")
-                self._process.stdin.flush()
-            except BrokenPipeError as error:
-                raise self._lost() from error
-            except ValueError as error:  # we closed it ourselves
-                raise MachineLost(f"{self.path}: the guard is gone: {error}") from error
-            return str(self._answer()["error"])
+            self._send(record)
+            seconds = UNDO_SECONDS if "undo" in record else ANSWER_SECONDS
+            return str(self._answer(seconds, error=str)["error"])
 
     def add(self, **how: object) -> Entry:
         """Remember, durably, how to undo what is about to be done."""
@@ -129,19 +190,33 @@ class Guard:
         """End its input and wait until it has undone everything; False where it was killed before it had."""
         self._stopped.set()
         with self._lock:
-            assert self._process.stdin and self._process.stdout
+            assert self._process.stdin
             with contextlib.suppress(OSError):
                 self._process.stdin.close()
             if self._is_leaving:
                 self._process.terminate()  # we were interrupted in `outlive`: the end of its input may not end it
-            last = self._process.stdout.read()
-            self._process.wait()
+            deadline = time.monotonic() + UNDO_SECONDS
+            last = b""
+            with contextlib.suppress(MachineLost):
+                for _ in range(MOST_LAST_LINES):
+                    if not (line := self._line(deadline)):
+                        break
+                    last = line
+            self._end(deadline)
             self._close_pipes()
-        try:
-            self.left += json.loads(last)["left"]
-        except (ValueError, LookupError):
+        left = _object(last).get("left")
+        if not isinstance(left, list):
             return False
+        self.left += [str(line) for line in left]
         return True
+
+    def _end(self, deadline: float) -> None:
+        """Wait for it, and no longer than that."""
+        try:
+            self._process.wait(max(1.0, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
 
     def outlive(self, pid: int) -> None:
         """Leave the guard alone: it undoes everything when that process of the machine ends, not when we do."""
@@ -158,6 +233,15 @@ class Guard:
             assert pipe
             with contextlib.suppress(OSError):
                 pipe.close()
+
+
+def _object(line: bytes) -> dict[str, Any]:
+    """The JSON object of a line; empty where it is none."""
+    try:
+        answer = json.loads(line)
+    except (ValueError, RecursionError):
+        return {}
+    return answer if isinstance(answer, dict) else {}
 
 
 class GuardedMachine(Machine):
@@ -201,9 +285,17 @@ class GuardedMachine(Machine):
                 self._scratch = scratch
             return self._scratch
 
-    def check_guard(self) -> None:
-        """Raises MachineLost where the guard is gone: nothing more may be set up then."""
-        self.guard.ask({"ping": True})
+    def check_guard(self, *, ask: bool = True) -> None:
+        """Raises MachineLost where the guard is gone: nothing more may be set up then.
+
+        `ask=False`: only where that is seen from here, which costs nothing.
+        """
+        if ask or self.guard.is_gone:
+            self.guard.ask({"ping": True})
+
+    def fresh_name(self, what: str) -> str:
+        """For a file or directory of this run in a directory where others may write: nobody can know it before."""
+        return f"vmtax-{self.token}-{what}-{secrets.token_hex(8)}"
 
     def undo_later(self, *argv: str, lasting: bool = False) -> Undoing:
         return self.guard.add(argv=list(argv), **({"lasting": True} if lasting else {}))

@@ -16,9 +16,12 @@ from typing import IO
 from vmtax.machine.base import DEFAULT_TIMEOUT, MachineError, Outcome
 from vmtax.machine.guard import MARK
 from vmtax.machine.guarded import Guard, GuardedMachine, guard_source
+from vmtax.machine.pipes import MOST_BYTES, TooMuch, listen
 from vmtax.places import state_home
 
 PYTHON = "/usr/bin/python3"  # the system's own, so that a guard outlives a removed virtual environment
+FIRST_BYTES = 2**20  # kept of what has no end
+ISOLATED = ("-I", "-S", "-c")  # neither the current directory, nor variables, nor installed packages reach it
 
 
 def state_directory() -> Path:
@@ -40,6 +43,7 @@ class LocalProcess:
             stdout=subprocess.PIPE,
             stderr=self._stderr,
             env=environment,
+            cwd="/",
             process_group=0,
         )
 
@@ -99,8 +103,8 @@ class LocalMachine(GuardedMachine):
         self._left_alone: list[LocalProcess] = []
 
     def _start_guard(self) -> Guard:
-        argv = [PYTHON, "-c", guard_source(), str(state_directory()), self.token, "0"]
-        return Guard(self.path, argv, pings=False)
+        argv = [PYTHON, *ISOLATED, guard_source(), str(state_directory()), "0"]
+        return Guard(self.path, argv, self.token, pings=False)
 
     def environment(self) -> dict[str, str]:
         return {**plain_environment(), MARK: self.token}
@@ -134,9 +138,6 @@ class LocalMachine(GuardedMachine):
     def push(self, source: Path, target: PurePosixPath, timeout: float = 600.0) -> None:
         shutil.copyfile(source, target)
 
-    def pull(self, source: PurePosixPath, target: Path, timeout: float = 600.0) -> None:
-        shutil.copyfile(source, target)
-
 
 def plain_environment() -> dict[str, str]:
     """Ours, with the one locale that is parsed everywhere: of numbers and messages."""
@@ -146,7 +147,7 @@ def plain_environment() -> dict[str, str]:
 def run_here(
     path: str, argv: tuple[str, ...], environment: dict[str, str], input: str | None, timeout: float
 ) -> Outcome:
-    """Run a command on this host to its end."""
+    """Run a command on this host to its end. What prints more than pipes.MOST_BYTES is ended, and failed."""
     started = time.monotonic()
     try:
         process = subprocess.Popen(
@@ -155,27 +156,49 @@ def run_here(
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             env=environment,
+            cwd="/",
             process_group=0,
-            text=True,
-            errors="replace",
         )
     except OSError as error:
         code = 127 if isinstance(error, FileNotFoundError) else 126
         return Outcome(path, argv, code, "", f"{argv[0]}: {error.strerror}", 0.0)
+    assert process.stdout and process.stderr
+    heard: dict[IO[bytes], bytearray] = {process.stdout: bytearray(), process.stderr: bytearray()}
+    feed = (process.stdin, (input or "").encode(errors="replace")) if process.stdin else None
+    late, words = False, ""
     with process, _killed_on_error(process):
         try:
-            stdout, stderr = process.communicate(input, timeout)
-            late = False
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            stdout, stderr = process.communicate()
+            listen(heard, started + timeout, feed=feed)
+            process.wait(max(0.0, started + timeout - time.monotonic()))
+        except (TimeoutError, subprocess.TimeoutExpired):
             late = True
+        except TooMuch:
+            words = f"it printed more than {MOST_BYTES >> 20} MiB, so it was ended"
+            for said in heard.values():
+                del said[FIRST_BYTES:]
+        if late or words:
+            _end(process, heard)
+    stdout, stderr = (_text(heard[pipe]) for pipe in (process.stdout, process.stderr))
     seconds = time.monotonic() - started
-    return Outcome(path, argv, process.returncode, stdout, stderr, seconds, timed_out=late)
+    return Outcome(path, argv, process.returncode, stdout, words or stderr, seconds, timed_out=late)
+
+
+def _end(process: subprocess.Popen[bytes], heard: dict[IO[bytes], bytearray]) -> None:
+    """Kill it; what it said last is still heard, but not what goes on without it."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    with contextlib.suppress(TimeoutError, TooMuch):
+        listen(heard, time.monotonic() + 1.0, most=FIRST_BYTES)
+    process.wait()
+
+
+def _text(data: bytearray) -> str:
+    text = data.decode(errors="replace")
+    return text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text
 
 
 @contextlib.contextmanager
-def _killed_on_error(process: subprocess.Popen[str]) -> Iterator[None]:
+def _killed_on_error(process: subprocess.Popen[bytes]) -> Iterator[None]:
     """Ctrl-C in mid-command ends the command too: nothing runs on unseen."""
     try:
         yield

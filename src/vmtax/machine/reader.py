@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import os
+import re
 import secrets
-import selectors
 import shlex
 import subprocess
 import time
@@ -13,10 +12,13 @@ from typing import IO
 
 from vmtax.machine.base import DEFAULT_TIMEOUT, MachineError, MachineLost, Outcome
 from vmtax.machine.local import plain_environment, run_here
-from vmtax.machine.ssh import CLIENT_MISSING, Route
+from vmtax.machine.pipes import BANNER_BYTES, TooMuch, excerpt, listen
+from vmtax.machine.ssh import ANYWHERE, CLIENT_MISSING, Route
 
 LOGIN_SECONDS = 60.0  # a passphrase may have to be typed
 LATE_SECONDS = 15.0  # beyond a command's own limit, which is kept on the far side, before the line is taken for dead
+MOST_ANSWER = 16 * 2**20  # bytes; /proc/cpuinfo of a thousand CPUs has two million
+LAST_LINE = 64  # bytes, at least, of the line that ends an answer
 TIMED_OUT = (124, 137)  # exit codes of timeout(1)
 
 
@@ -39,6 +41,7 @@ class SshReader:
         self.path = "host"
         self._destination = route.destination
         self._mark = secrets.token_hex(16)
+        self._end = re.compile(rf"\n{self._mark} (\d{{1,3}})\n\Z".encode())
         # What the user's configuration may say otherwise: both would write files here.
         options = ("-o", "ControlMaster=no", "-o", "UpdateHostKeys=no", *route.options)
         # In our process group and with our terminal: ssh may have to ask the user for a passphrase.
@@ -49,13 +52,15 @@ class SshReader:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 env=plain_environment(),
+                cwd="/",
             )
         except OSError as error:
             raise MachineError(f"{self.path}: ssh: {error.strerror}; {CLIENT_MISSING}") from error
 
     def log_in(self) -> None:
         """Raises MachineLost with ssh's own words where that fails."""
-        self._ask("export LC_ALL=C.UTF-8", LOGIN_SECONDS)  # its answer swallows what a login script prints
+        # Its answer swallows what a login script prints.
+        self._ask(f"{ANYWHERE}export LC_ALL=C.UTF-8", LOGIN_SECONDS, BANNER_BYTES)
 
     def try_run(self, *argv: str, timeout: float = DEFAULT_TIMEOUT) -> Outcome:
         started = time.monotonic()
@@ -77,7 +82,7 @@ class SshReader:
             self._ssh.kill()
             self._ssh.wait()
 
-    def _ask(self, command: str, timeout: float) -> tuple[int, str, str]:
+    def _ask(self, command: str, timeout: float, most: int = MOST_ANSWER) -> tuple[int, str, str]:
         """Exit status, standard output and standard error of one line for the far shell."""
         assert self._ssh.stdin and self._ssh.stdout and self._ssh.stderr
         mark = f"printf '\\n{self._mark} %d\\n' $code"
@@ -85,31 +90,29 @@ class SshReader:
         with contextlib.suppress(BrokenPipeError):  # the answer tells why
             self._ssh.stdin.write(lines.encode())
             self._ssh.stdin.flush()
-        stdout, stderr = self._answers((self._ssh.stdout, self._ssh.stderr), time.monotonic() + timeout)
-        text, _, code = stdout.rpartition(f"\n{self._mark} ")
-        return int(code), text, stderr.rpartition(f"\n{self._mark} ")[0]
+        heard: dict[IO[bytes], bytearray] = {self._ssh.stdout: bytearray(), self._ssh.stderr: bytearray()}
+        problem = ""
+        try:
+            listen(heard, time.monotonic() + timeout, most=most, is_enough=self._has_ended)
+        except TimeoutError:
+            problem = f"no answer within {timeout:.0f} s"
+        except TooMuch:
+            problem = f"more than {most >> 10} KiB instead of an answer"
+        out, err = heard.values()
+        last, end = (self._end.search(said, max(0, len(said) - LAST_LINE)) for said in (out, err))
+        if problem or last is None or end is None:
+            raise self._lost(problem, out, err)
+        stdout, stderr = out[: last.start()], err[: end.start()]
+        return int(last[1]), stdout.decode(errors="replace"), stderr.decode(errors="replace")
 
-    def _answers(self, pipes: tuple[IO[bytes], IO[bytes]], deadline: float) -> list[str]:
-        """What comes through each pipe up to the mark."""
-        heard = dict.fromkeys(pipes, b"")
-        ending = f"\n{self._mark} ".encode()
-        with selectors.DefaultSelector() as selector:
-            for pipe in pipes:
-                selector.register(pipe, selectors.EVENT_READ)
-            while selector.get_map():
-                ready = selector.select(max(0.0, deadline - time.monotonic()))
-                if not ready:
-                    raise self._lost("no answer")
-                for key, _ in ready:
-                    pipe = next(pipe for pipe in pipes if pipe is key.fileobj)
-                    chunk = os.read(pipe.fileno(), 65536)
-                    heard[pipe] += chunk
-                    if not chunk or (ending in heard[pipe] and heard[pipe].endswith(b"\n")):
-                        selector.unregister(pipe)
-        texts = [heard[pipe].decode(errors="replace") for pipe in pipes]
-        if not all(ending.decode() in text for text in texts):
-            raise self._lost(texts[1].strip() or "the connection is gone")
-        return texts
+    def _has_ended(self, heard: bytearray, before: int) -> bool:
+        return self._end.search(heard, max(0, before - LAST_LINE)) is not None
 
-    def _lost(self, words: str) -> MachineLost:
-        return MachineLost(f"{self.path}: ssh {self._destination}: {words}")
+    def _lost(self, problem: str, stdout: bytearray, stderr: bytearray) -> MachineLost:
+        """In ssh's own words, where it has any."""
+        words = stderr[-BANNER_BYTES:].decode(errors="replace").strip()
+        if problem and stdout:
+            words = f"{problem}; it said {excerpt(bytes(stdout[:1024]))}"
+        elif not problem and stdout and not words:
+            words = f"the connection is gone; it said {excerpt(bytes(stdout[:1024]))}"
+        return MachineLost(f"{self.path}: ssh {self._destination}: {words or problem or 'the connection is gone'}")

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import re
+import secrets
 import shlex
+import shutil
 import subprocess
 import threading
 import time
@@ -12,17 +15,38 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO
 
-from vmtax.machine.base import DEFAULT_TIMEOUT, CommandFailed, MachineError, MachineLost, Outcome
+from vmtax.machine.base import DEFAULT_TIMEOUT, CommandFailed, MachineError, MachineLost, Outcome, how_ended
+from vmtax.machine.guard import MARK
 from vmtax.machine.guarded import SSH_FAILED, Guard, GuardedMachine, guard_source
-from vmtax.machine.local import LocalMachine
+from vmtax.machine.local import ISOLATED, LocalMachine
+from vmtax.machine.pipes import BANNER_BYTES, TooMuch, excerpt, read_line
 
 # A line that says nothing for half a minute is taken for cut, by us and then by the guard on the far side, which gets
 # a ping every ten seconds.
 ALIVE = ("-o", "ServerAliveInterval=10", "-o", "ServerAliveCountMax=3")
 GUARD_SILENCE = 40.0  # seconds
 CLIENT_MISSING = "the OpenSSH client is needed here (Debian: apt-get install openssh-client)"
-# Says which process it became, then becomes the command: constant text, the arguments stay arguments.
-ANNOUNCE = ("sh", "-c", 'echo "$$"; exec "$@"', "sh")
+USUAL_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+# The directory that a login begins in is the user's, and PATH is as the login made it: no program comes from a place
+# that is not named in full. Constant text.
+ANYWHERE = f'cd / || exit 125; case ":$PATH:" in *:[!/]*) PATH={USUAL_PATH};; esac; export PATH; '
+# Takes the run's mark from its input, where nobody else sees it; says which process it became, after a word by which
+# we tell that from what a login prints; then becomes the command. Constant text, the arguments stay arguments.
+BEGIN = (
+    *("sh", "-c"),
+    f'{ANYWHERE}IFS= read -r {MARK} || exit 125; export {MARK} LC_ALL=C.UTF-8; printf "%s %s\\n" "$1" "$$"; shift; '
+    'exec "$@"',
+    "sh",
+)
+# The state directory is the far user's.
+START_GUARD = (
+    *("sh", "-c"),
+    f"{ANYWHERE}d=${{XDG_STATE_HOME:-${{HOME:?is not set on that host}}/.local/state}}/vmtax/undo; "
+    f'PATH={USUAL_PATH}:$PATH exec python3 {" ".join(ISOLATED)} "$1" "$d" "$2"',
+    "sh",
+)
+BEGIN_SECONDS = 60.0  # until a background process over there says that it has begun
+MOST_LOG = 64 * 2**10  # bytes of the client's own words
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,19 +57,54 @@ class Route:
     options: tuple[str, ...] = ()
 
 
+class Begin:
+    """The beginning of one command on the far side: how it is started, and what it says before it says anything."""
+
+    def __init__(self, token: str) -> None:
+        self._word = secrets.token_hex(16)
+        self._said = re.compile(rf"{self._word} (\d{{1,10}})\n")
+        self.argv = (*BEGIN, self._word)  # and the command
+        self.input = f"{token}\n".encode()  # and the command's own
+
+    def wait(self, pipe: IO[bytes]) -> int:
+        """Its process id, after what the login printed; raises MachineLost where it does not come."""
+        deadline, before = time.monotonic() + BEGIN_SECONDS, b""
+        try:
+            while line := read_line(pipe, deadline, BANNER_BYTES):
+                before += line
+                if found := self._said.search(line.decode(errors="replace")):
+                    return int(found[1])
+                if len(before) > BANNER_BYTES:
+                    break
+        except TimeoutError:
+            raise MachineLost(f"no answer within {BEGIN_SECONDS:.0f} s") from None
+        except TooMuch:
+            before = before or b"a line without an end"
+        raise MachineLost(f"it was to begin, instead came {excerpt(before)}")
+
+    def after(self, text: str) -> str | None:
+        """What the command printed, of all that came; None where it did not begin."""
+        found = self._said.search(text)
+        return text[found.end() :] if found else None
+
+
 class SshProcess:
     """A background process on the far side."""
 
     def __init__(self, machine: SshMachine, argv: tuple[str, ...]) -> None:
         self.argv = argv
         self._machine = machine
-        self._client = machine.local.start(*machine.client(ANNOUNCE + machine.marked(argv)))
-        first = self._client.stdout.readline()
-        if not first.strip().isdigit():
-            words = self._client.stderr_tail()
+        begin = Begin(machine.token)
+        self._client = machine.local.start(*machine.client((*begin.argv, *argv)))
+        try:
+            with contextlib.suppress(BrokenPipeError):  # its last words tell why
+                self._client.stdin.write(begin.input)
+                self._client.stdin.flush()
+            self._pid = begin.wait(self._client.stdout)
+        except MachineLost as error:
+            words = self._client.stderr_tail().strip()
             self._client.stop()
-            raise MachineLost(f"{machine.path}: {argv[0]} was not started: {words}")
-        self._pid = int(first)
+            raise MachineLost(f"{machine.path}: {argv[0]} was not started: {words or error}") from None
 
     @property
     def pid(self) -> int:
@@ -114,7 +173,7 @@ class SshMachine(GuardedMachine):
         argv += ["-E", str(self._log), self.destination]
         # In our process group and with our terminal: ssh may have to ask the user for a passphrase.
         try:
-            client = subprocess.Popen(argv, stdout=subprocess.DEVNULL, env=self.local.environment())
+            client = subprocess.Popen(argv, stdout=subprocess.DEVNULL, env=self.local.environment(), cwd="/")
         except OSError as error:
             raise MachineError(f"{self.path}: ssh: {error.strerror}; {CLIENT_MISSING}") from error
         try:
@@ -124,7 +183,7 @@ class SshMachine(GuardedMachine):
             client.wait()
             raise MachineLost(f"{self.path}: ssh {self.destination}: no answer within {timeout:.0f} s") from None
         if code != 0:
-            words = self._log.read_text(errors="replace").strip() if self._log.exists() else ""
+            words = self._log.read_bytes()[-MOST_LOG:].decode(errors="replace").strip() if self._log.exists() else ""
             raise MachineLost(f"{self.path}: ssh {self.destination}: {words or 'could not log in'}")
         if not self.is_guest:
             self.guard  # noqa: B018 (on a host that stays, everything we start must have an end)
@@ -133,26 +192,27 @@ class SshMachine(GuardedMachine):
         """The local argv that runs `argv` there. ssh hands a shell one string: every word of it is quoted."""
         return (*self._base, "-T", self.destination, "--", shlex.join(argv))
 
-    def marked(self, argv: Sequence[str]) -> tuple[str, ...]:
-        return ("env", self.mark, "LC_ALL=C.UTF-8", *argv)
-
     def _start_guard(self) -> Guard:
-        # The state directory is the far user's; constant text again, the arguments stay arguments.
-        places = 'd=${XDG_STATE_HOME:-$HOME/.local/state}/vmtax/undo; exec python3 -c "$1" "$d" "$2" "$3"'
         silence = str(0.0 if self.is_guest else GUARD_SILENCE)
-        argv = ["sh", "-c", places, "sh", guard_source(), self.token, silence]
-        return Guard(self.path, self.client(argv), pings=not self.is_guest)
+        argv = (*START_GUARD, guard_source(), silence)
+        return Guard(self.path, self.client(argv), self.token, pings=not self.is_guest)
 
     def try_run(self, *argv: str, input: str | None = None, timeout: float = DEFAULT_TIMEOUT) -> Outcome:
         # The limit is kept on the far side, where the process is; ours is only for a dead line.
-        limited = self.marked(("timeout", "-k", "2", f"{timeout:.1f}", *argv))
-        done = self.local.try_run(*self.client(limited), input=input, timeout=timeout + 15)
+        begin = Begin(self.token)
+        limited = (*begin.argv, "timeout", "-k", "2", f"{timeout:.1f}", *argv)
+        given = begin.input.decode() + (input or "")
+        done = self.local.try_run(*self.client(limited), input=given, timeout=timeout + 15)
         # A command that ends as ssh's own failures do is told apart by asking the master.
         if done.timed_out or (done.code == SSH_FAILED and not self._alive()):
             reason = self.why_gone() or done.stderr.strip() or "no answer"
             raise MachineLost(f"{self.path}: the connection is gone: {reason}")
+        stdout = begin.after(done.stdout)
+        if stdout is None:
+            instead = f"instead came {excerpt(done.stdout[:BANNER_BYTES].encode())}" if done.stdout else done.stderr
+            raise MachineLost(f"{self.path}: {argv[0]} did not begin: {instead.strip() or how_ended(done.code)}")
         late = done.code in (124, 137) and done.seconds >= timeout
-        return Outcome(self.path, argv, done.code, done.stdout, done.stderr, done.seconds, timed_out=late)
+        return Outcome(self.path, argv, done.code, stdout, done.stderr, done.seconds, timed_out=late)
 
     def _alive(self) -> bool:
         return self.local.succeeds(*self._base, "-O", "check", self.destination, timeout=10)
@@ -165,34 +225,28 @@ class SshMachine(GuardedMachine):
         return ("-o", f"ProxyCommand={through.replace('%', '%%')}")
 
     def push(self, source: Path, target: PurePosixPath, timeout: float = 600.0) -> None:
-        argv = self.client(self.marked(("dd", f"of={target}", "bs=1M", "status=none")))
-        with source.open("rb") as file:
-            self._transfer(argv, timeout, stdin=file, stdout=None)
-
-    def pull(self, source: PurePosixPath, target: Path, timeout: float = 600.0) -> None:
-        with target.open("wb") as file:
-            self._transfer(self.client(self.marked(("cat", str(source)))), timeout, stdin=None, stdout=file)
-
-    def _transfer(
-        self, argv: tuple[str, ...], timeout: float, *, stdin: IO[bytes] | None, stdout: IO[bytes] | None
-    ) -> None:
-        started = time.monotonic()
+        started, begin = time.monotonic(), Begin(self.token)
+        argv = ("dd", f"of={target}", "bs=1M", "status=none")
+        client = self.local.start(*self.client((*begin.argv, *argv)))
+        # What it cannot take in time is not waited for: a client that has ended takes nothing more.
+        limit = threading.Timer(timeout, client.stop)
+        limit.start()
         try:
-            done = subprocess.run(
-                argv,
-                stdin=stdin or subprocess.DEVNULL,
-                stdout=stdout or subprocess.DEVNULL,
-                stderr=subprocess.PIPE,
-                timeout=timeout,
-                env=self.local.environment(),
-                process_group=0,
-            )
-        except subprocess.TimeoutExpired as error:
-            raise MachineLost(f"{self.path}: copying took more than {timeout:.0f} s") from error
-        if done.returncode != 0:
-            words = done.stderr.decode(errors="replace")
-            seconds = time.monotonic() - started
-            raise CommandFailed(Outcome(self.path, argv, done.returncode, "", words, seconds))
+            with source.open("rb") as file, contextlib.suppress(BrokenPipeError, ValueError):
+                client.stdin.write(begin.input)
+                shutil.copyfileobj(file, client.stdin, 2**20)
+                client.stdin.close()
+            code = client.wait(max(1.0, started + timeout - time.monotonic()))
+        except TimeoutError:
+            code = -1
+        finally:
+            limit.cancel()
+            client.stop()
+        seconds = time.monotonic() - started
+        if seconds >= timeout:
+            raise MachineLost(f"{self.path}: copying took more than {timeout:.0f} s")
+        if code != 0:
+            raise CommandFailed(Outcome(self.path, argv, code, "", client.stderr_tail(), seconds))
 
     def close(self) -> None:
         with contextlib.suppress(MachineError):

@@ -17,6 +17,7 @@ from pathlib import PurePosixPath
 from typing import Literal
 
 from vmtax.exits import CannotDo
+from vmtax.hypervisor.confine import Reach
 from vmtax.hypervisor.qemu import Qemu, first_line
 from vmtax.hypervisor.qmp import Qmp, QmpError
 from vmtax.hypervisor.spec import DATA_ID, Drive, data_arguments, machine_type
@@ -215,7 +216,8 @@ def _asked(machine: Machine, qemu: Qemu, attachment: Drive, image: PurePosixPath
     """What a paused QEMU with that image answers; raises MachineError where it does not start."""
     drive = replace(attachment, path=str(image), iops_limit=0)
     plain = ("-nodefaults", "-no-user-config", "-display", "none", "-accel", "tcg", "-m", "64", "-S", "-qmp", "stdio")
-    process = machine.start(*qemu.command, "-machine", machine_type(drive), *plain, *data_arguments(drive))
+    reach = Reach(write=(str(image.parent),))
+    process = machine.start(*qemu.without_guest(reach), "-machine", machine_type(drive), *plain, *data_arguments(drive))
     try:
         qmp = Qmp(process, QEMU_SECONDS)
         found = (_snapshots(qmp), _savevm(qmp), _migration(qmp))

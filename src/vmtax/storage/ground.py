@@ -23,7 +23,7 @@ WHOLE = ("disk", "loop", "raid")  # how lsblk's types of what the kernel takes p
 # The kernel's own word on whether anybody has it, or a part of it: lsblk knows nothing of an imported pool, or of the
 # second disk of a btrfs. The guard runs on the same Python.
 CLAIM = (
-    *("python3", "-c"),
+    *("python3", "-I", "-S", "-c"),
     """import os, sys
 try:
     os.close(os.open(sys.argv[1], os.O_RDONLY | os.O_EXCL))
@@ -32,7 +32,7 @@ except OSError as error:
 )
 # What has it open, without having claimed it: QEMU claims no disk of its guests. Udev looks for a moment only.
 HOLDERS = (
-    *("python3", "-c"),
+    *("python3", "-I", "-S", "-c"),
     """import glob, os, stat, sys, time
 wanted = {os.stat(name).st_rdev for name in sys.argv[1:]}
 def held(path):

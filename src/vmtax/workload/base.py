@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, model_validator
 
 from vmtax.machine import Machine
 from vmtax.result import Measurement, Metric
@@ -14,9 +14,17 @@ from vmtax.workload.site import Site
 
 
 class Parameters(BaseModel):
-    """What a plan may set of a workload; each workload has its own subclass."""
+    """What a plan may set of a workload; each workload has its own subclass. Numbers are numbers, and no text is."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _lists_are_tuples(cls, data: Any) -> Any:
+        """YAML and JSON have lists where a frozen record has tuples."""
+        if not isinstance(data, Mapping):
+            return data
+        return {name: tuple(value) if isinstance(value, list) else value for name, value in data.items()}
 
 
 CPU_PER_OPERATION = "host_cpu_seconds"  # last part of the metric for which `Workload.operations` counts

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
+from vmtax.quantity import Quantity
 from vmtax.result import Better, Measurement, Metric
 from vmtax.storage import INCOMPRESSIBLE
 from vmtax.units import parse_bytes
@@ -77,6 +78,9 @@ PatternName = Literal[
 ]
 
 
+Size = Annotated[str, Quantity(parse_bytes, "16MiB", "64TiB", "1GiB", as_text=True)]
+
+
 class DiskParameters(Parameters):
     patterns: tuple[PatternName, ...] = Field(
         ("randread-4k-qd1", "randwrite-4k-qd1", "randwrite-4k-qd32", "randwrite-4k-fsync", "read-1m", "write-1m"),
@@ -84,16 +88,9 @@ class DiskParameters(Parameters):
         description="what to measure: way, block size, queue depth (qd) or an fsync after every write; randrw: 70 %"
         " reads; first-write: all of a disk that was never written, in a VM",
     )
-    size: str = Field("1GiB", description="size of the file or disk under test: 16MiB or more")
-    fresh_size: str = Field("128MiB", description="size of the disk for first-write: 16MiB or more")
+    size: Size = Field("1GiB", description="size of the file or disk under test")
+    fresh_size: Size = Field("128MiB", description="size of the disk for first-write")
     seconds: float = Field(10.0, ge=1, le=3600, description="run length of each pattern, in seconds")
-
-    @field_validator("size", "fresh_size")
-    @classmethod
-    def _is_size(cls, text: str) -> str:
-        if parse_bytes(text) < 16 * 2**20:
-            raise ValueError("a disk under test needs 16MiB or more")
-        return text
 
     @property
     def size_bytes(self) -> int:

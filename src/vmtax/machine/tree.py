@@ -1,0 +1,146 @@
+"""Removes files and directories as root may: level by level and through descriptors.
+
+Neither the depth of a tree nor the length of a path counts, no link is followed, and no other file system is entered.
+A part of the guard, which runs by itself on a machine: the standard library only, and no name that guard.py has too.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+
+DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def mount_of(descriptor: int) -> object:
+    """What tells the mount of an open file from every other, a second one of the same file system too."""
+    try:
+        with open(f"/proc/self/fdinfo/{descriptor}", encoding="ascii") as file:
+            return next(line for line in file if line.startswith("mnt_id"))
+    except (OSError, StopIteration):
+        return os.fstat(descriptor).st_dev
+
+
+def same(descriptor: int) -> tuple[int, int]:
+    status = os.fstat(descriptor)
+    return status.st_dev, status.st_ino
+
+
+def open_below(name: str, directory: int) -> int:
+    """A directory in that directory, made readable if it is ours; never a link."""
+    try:
+        descriptor = os.open(name, DIRECTORY, dir_fd=directory)
+    except PermissionError:
+        handle = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
+        try:
+            os.chmod(f"/proc/self/fd/{handle}", 0o700)
+        finally:
+            os.close(handle)
+        descriptor = os.open(name, DIRECTORY, dir_fd=directory)
+    status = os.fstat(descriptor)
+    if status.st_mode & 0o700 != 0o700 and status.st_uid == os.geteuid():
+        os.fchmod(descriptor, 0o700)
+    return descriptor
+
+
+def clear(directory: int, errors: list[str]) -> list[str]:
+    """Remove all but the directories in it, whose names it returns."""
+    while True:  # until nothing more goes: what is removed while it is listed may hide something else
+        below, failed, gone = [], [], False
+        with os.scandir(directory) as entries:
+            for entry in entries:
+                try:
+                    if entry.is_dir(follow_symlinks=False):
+                        below.append(entry.name)
+                    else:
+                        os.unlink(entry.name, dir_fd=directory)
+                        gone = True
+                except FileNotFoundError:
+                    pass
+                except OSError as error:
+                    failed.append(f"{entry.name}: {error.strerror}")
+        if not gone:
+            errors += failed
+            return below
+
+
+def remove_tree(name: str, directory: int) -> None:
+    """Remove a directory in that directory with all that is in it, but what another file system holds."""
+    errors: list[str] = []
+    walk = Walk(directory)
+    todo = [[name]]
+    try:
+        while todo:
+            if not todo[-1]:
+                todo.pop()
+                if todo:
+                    walk.leave(errors)
+            elif walk.enter(todo[-1].pop(), errors):
+                todo.append(clear(walk.here, errors))
+    finally:
+        os.close(walk.here)
+    if errors:
+        raise OSError(errno.ENOTEMPTY, errors[0])  # the first is the cause, the others may follow from it
+
+
+class Walk:
+    """Down and up a tree, with one directory open."""
+
+    def __init__(self, directory: int) -> None:
+        self.here = os.dup(directory)
+        self.mount = mount_of(directory)
+        self.above: list[tuple[str, tuple[int, int]]] = []  # the directories that we are in, and what each lies in
+
+    def enter(self, name: str, errors: list[str]) -> bool:
+        """Go down; False where that is not to be entered."""
+        try:
+            inner = open_below(name, self.here)
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            errors.append(f"{name}: {error.strerror}")
+            return False
+        if mount_of(inner) != self.mount:
+            os.close(inner)
+            errors.append(f"{name}: a file system is mounted there")
+            return False
+        self.above.append((name, same(self.here)))
+        os.close(self.here)
+        self.here = inner
+        return True
+
+    def leave(self, errors: list[str]) -> None:
+        """Go up, and remove what was left. Raises OSError where that leads elsewhere than down did."""
+        name, outside = self.above.pop()
+        outer = os.open("..", DIRECTORY, dir_fd=self.here)
+        os.close(self.here)
+        self.here = outer
+        if same(outer) != outside:
+            raise OSError(errno.ESTALE, f"{name} was moved while it was removed")
+        try:
+            os.rmdir(name, dir_fd=outer)
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            errors.append(f"{name}: {error.strerror}")
+
+
+def remove(path: str) -> None:
+    """Remove a file, a link or a directory; what is not there is removed already."""
+    parent, name = os.path.split(path.rstrip("/"))
+    if not parent.startswith("/") or name in ("", ".", ".."):
+        raise ValueError("no absolute path of a file")
+    try:
+        directory = os.open(parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    try:
+        if stat.S_ISDIR(os.lstat(name, dir_fd=directory).st_mode):
+            remove_tree(name, directory)
+        else:
+            os.unlink(name, dir_fd=directory)
+    except FileNotFoundError:
+        pass
+    finally:
+        os.close(directory)
