@@ -40,7 +40,7 @@ LETTERS = "aZ0 _-./:=,%~é\u200b\u202e\x1b\x07\x7f\udc9f\U0001f600[]{}$`'\"\\\n"
 def leaves(command: Any = None, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
     """(words, command) of every command that does something."""
     command = command or typer.main.get_command(app)
-    if not hasattr(command, "commands"):
+    if not hasattr(command, "commands") or command.invoke_without_command:
         yield path, command
     for name, child in getattr(command, "commands", {}).items():
         yield from leaves(child, (*path, name))
