@@ -65,6 +65,7 @@ PLACES: dict[str, tuple[str, ...]] = {  # what is called alike must stay so -> p
 }
 # The names that the host's layer and the sentences are found by.
 KEPT = ("host", "chess.nodes_per_second", "disk.randread-4k-qd1.iops")
+CASES = ("", "faults", "randread-4k-qd1")  # of the sample, so that a case takes less time
 EMOJI = ("\U0001f604", "\u24c2", "\U0001f4a5")  # what rich makes of :smile:, :m: and :boom:
 FORMATS: dict[str, tuple[str, ...]] = {
     "terminal": ("show", "last", "--full"),
@@ -87,7 +88,7 @@ def cases(source: random.Random, home: Path, share: float) -> Iterator[Case]:
     made: list[tuple[str, str]] = [(payload, "everything") for payload in PAYLOADS]
     made += list(itertools.product(PAYLOADS, PLACES))
     made += [("".join(source.choices(PAYLOADS, k=3)), "everything") for _ in range(20)]
-    for number in range(max(3, round(180 * share))):
+    for number in range(max(3, round(170 * share))):
         payload, place = made[number] if share >= 1 and number < len(PAYLOADS) else source.choice(made)
         places = tuple(PLACES) if place == "everything" else (place,)
         keep = functools.lru_cache(functools.partial(_stores, home / str(number), payload, places))
@@ -204,7 +205,8 @@ def _stores(home: Path, payload: str, places: tuple[str, ...]) -> tuple[Path, Pa
         with Store(file) as store:
             for seed in (0, 1):
                 run = sample_experiment(rounds=2, seed=seed, failures=2)
-                store.put(_with(dataclasses.replace(run, created=run.created + seed), text, places))
+                trials = tuple(trial for trial in run.trials if trial.case in CASES)
+                store.put(_with(dataclasses.replace(run, created=run.created + seed, trials=trials), text, places))
     return home / "hostile", home / "harmless"
 
 
