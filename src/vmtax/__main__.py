@@ -1,6 +1,12 @@
 """`vmtax` and `python -m vmtax`."""
 
+import os
+
 from vmtax import streams
+
+# numpy's OpenBLAS would start a thread for each CPU, which nothing here needs; where a limit keeps it from doing so,
+# it sends SIGINT to its own process.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
 def main() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -54,11 +55,17 @@ LEVELS = (
 LEVEL = {name: number for number, names in enumerate(LEVELS) for name in names}
 
 
+@functools.cache
+def files() -> dict[Path, ast.Module]:
+    """Every file of the package, parsed."""
+    return {path: ast.parse(path.read_text()) for path in ROOT.rglob("*.py")}
+
+
 def imports() -> Iterator[tuple[Path, str, str]]:
     """(file, its part of vmtax, a part it imports)."""
-    for path in ROOT.rglob("*.py"):
+    for path, tree in files().items():
         part = path.relative_to(ROOT).parts[0].removesuffix(".py")
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(tree):
             modules: list[str] = []
             if isinstance(node, ast.ImportFrom) and node.module:
                 modules = [f"{node.module}.{alias.name}" for alias in node.names]
@@ -89,8 +96,8 @@ def test_the_leaves_import_nothing_of_vmtax() -> None:
 def test_only_the_command_line_prints() -> None:
     printing = {
         path.relative_to(ROOT).parts[0]
-        for path in ROOT.rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text()))
+        for path, tree in files().items()
+        for node in ast.walk(tree)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print"
     }
     # The guard's standard output is its answer to us.
@@ -101,8 +108,8 @@ def calls(name: str) -> set[str]:
     """Files in which a function or class of that name is called."""
     return {
         str(path.relative_to(ROOT))
-        for path in ROOT.rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text()))
+        for path, tree in files().items()
+        for node in ast.walk(tree)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == name
     }
 

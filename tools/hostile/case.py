@@ -15,7 +15,7 @@ import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import vmtax
 
@@ -59,19 +59,26 @@ def environment(home: Path) -> dict[str, str]:
 
 
 def forked(
-    *argv: str, home: Path, cwd: Path | None = None, changes: Mapping[str, str] | None = None, stdin: bytes = b""
+    *argv: str,
+    home: Path,
+    cwd: Path | None = None,
+    changes: Mapping[str, str | None] | None = None,
+    stdin: bytes = b"",
+    before: Callable[[], None] = lambda: None,
 ) -> Result:
     """`vmtax ARGV` in a fork of this process, which has imported everything: thousands of cases take minutes.
 
-    Its own time and memory are counted; `changes` are made to its environment. What depends on how Python itself
-    starts (locale, closed descriptors, limits) needs `started` instead.
+    Its own time and memory are counted; `changes` are made to its environment (None removes), and `before` runs in
+    it. What depends on how Python itself starts (locale, limits) needs `started` instead.
     """
     _import_all()
 
     def child() -> NoReturn:
         os.chdir(cwd or home)
         os.environ.clear()
-        os.environ.update(environment(home), **(changes or {}))
+        variables = {**environment(home), **(changes or {})}
+        os.environ.update({name: value for name, value in variables.items() if value is not None})
+        before()
         _main(argv)
 
     return _watched(child, stdin)
@@ -164,9 +171,7 @@ def _main(argv: Sequence[str]) -> NoReturn:
     from vmtax.cli import main
 
     sys.argv = ["vmtax", *argv]
-    sys.stdin = os.fdopen(0, closefd=False)
-    sys.stdout = os.fdopen(1, "w", closefd=False)
-    sys.stderr = os.fdopen(2, "w", closefd=False)
+    sys.stdin, sys.stdout, sys.stderr = _stream(0, "r"), _stream(1, "w"), _stream(2, "w")
     code: object = 0
     try:
         main()
@@ -178,10 +183,21 @@ def _main(argv: Sequence[str]) -> NoReturn:
         traceback.print_exc()
         code = 1
     try:
-        sys.stdout.flush()
-        sys.stderr.flush()
+        for stream in filter(None, (sys.stdout, sys.stderr)):
+            stream.flush()
     finally:
         os._exit(code if isinstance(code, int) else int(code is not None))
+
+
+def _stream(number: int, mode: str) -> Any:
+    """A standard stream as Python makes it at its start; None where the descriptor is closed."""
+    try:
+        os.fstat(number)
+    except OSError:
+        return None
+    encoding = os.environ.get("PYTHONIOENCODING", "utf-8").partition(":")[0]
+    errors = "backslashreplace" if number == 2 else None
+    return os.fdopen(number, mode, closefd=False, encoding=encoding, errors=errors)
 
 
 @functools.cache

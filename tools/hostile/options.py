@@ -5,6 +5,7 @@ Nothing is measured: nobody agrees to it, and but for the guard's Python no prog
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import json
 import os
@@ -18,7 +19,7 @@ import typer
 
 from tests.sample import sample_experiment
 from tools.hostile.case import Case, Result, complaints, forked
-from vmtax.cli import app
+from vmtax.cli.app import app
 from vmtax.store import Store
 
 TITLE = "options and arguments"
@@ -39,7 +40,7 @@ LETTERS = "aZ0 _-./:=,%~é\u200b\u202e\x1b\x07\x7f\udc9f\U0001f600[]{}$`'\"\\\n"
 def leaves(command: Any = None, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
     """(words, command) of every command that does something."""
     command = command or typer.main.get_command(app)
-    if not hasattr(command, "commands"):
+    if not hasattr(command, "commands") or command.invoke_without_command:
         yield path, command
     for name, child in getattr(command, "commands", {}).items():
         yield from leaves(child, (*path, name))
@@ -49,9 +50,8 @@ def cases(source: random.Random, home: Path, share: float) -> Iterator[Case]:
     """For each parameter of each command: the values above, some made up, all of it once more with --json."""
     surroundings = _prepare(home)
     whole = list(_everything(source))
-    named = [entry for entry in whole if entry[2] in EMPTY[:2]] if share >= 1 else []
     chosen = whole if share >= 1 else source.sample(whole, max(1, round(share * len(whole))))
-    for argv, name, value in (*named, *chosen):
+    for argv, name, value in chosen:
         yield Case(
             f"vmtax {' '.join(map(repr, argv))}"[:400], functools.partial(_tried, argv, name, value, home, surroundings)
         )
@@ -77,7 +77,7 @@ def _everything(source: random.Random) -> Iterator[tuple[tuple[str, ...], str, s
 def _name(parameter: Any) -> str:
     if parameter.param_type_name == "argument":
         return str(parameter.metavar or parameter.name.upper()).strip("[].")
-    return max(parameter.opts, key=len)
+    return str(max(parameter.opts, key=len))
 
 
 def _given(command: Any, parameter: Any, value: str) -> list[str]:
@@ -105,7 +105,9 @@ def _prepare(home: Path) -> dict[str, str]:
 
 def _tried(argv: Sequence[str], name: str, value: str, home: Path, surroundings: dict[str, str]) -> Iterable[str]:
     result = forked(*argv, home=home, cwd=home / "here", changes=surroundings)
-    yield from complaints(result, (0, 1, 2, 4), escapes="html" not in argv)
+    if argv[0] == "doctor" and result.code == 1 and result.stdout:  # its answer is the reason
+        result = dataclasses.replace(result, stderr=result.stderr or b"vmtax: see stdout")
+    yield from complaints(result, (0, 1, 2, 4))
     yield from _error_complaints(result)
     if not value.strip():
         if result.code != 2:

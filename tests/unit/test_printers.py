@@ -1,0 +1,121 @@
+"""Text from outside through everything that prints: it is shown as it is, and nothing in it is obeyed."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import re
+import unicodedata
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from rich.console import Group
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from tests.sample import sample_experiment, unstarted
+from vmtax import console as consoles
+from vmtax import event, screen
+from vmtax.cli.app import LONGEST, printed, say, warn
+from vmtax.console import console
+from vmtax.doctor.check import Check, Diagnosis
+from vmtax.report import doctor, terminal
+from vmtax.result import Boot, Treatment, Trial
+from vmtax.store import ExperimentSummary
+
+TEXTS = (
+    *("lab:m", ":smile:", "a :boom: b", "[bold]x", "[/]", "[red]x[/red]", "[link=http://x]y[/link]", "[[x]]"),
+    *("\x1b]0;x\a", "\x1b[2J", "\x9b31m", "\u202egnp.exe", "\u2066x\u2069", "a\x00b", "\udcff", "\r", "w" * 5000),
+)
+EVENTS: dict[str, Callable[[str], event.Event]] = {
+    "step": lambda text: event.Step(text, text, 0.5),
+    "notice": event.Notice,
+    "run": lambda text: event.RunStarted(text, (Treatment(text, "vm"),), 1, 2),
+    "treatment": lambda text: event.TreatmentStarted(1, 1, text),
+    "boot": lambda text: event.GuestBooted(Boot(1, text, text, "kvm", False, (), 1.0, 1.0)),
+    "workload": lambda text: event.WorkloadStarted(text, text, text),
+    "trial": lambda text: event.TrialFinished(Trial(1, 1, text, text, text, 1, "failed", 0.0, 0.0, error=text)),
+}
+
+
+def shown(text: str) -> str:
+    """What of `text` may reach a terminal."""
+    return "".join(c if c.isprintable() else " " if c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in text)
+
+
+def check(found: str, text: str) -> None:
+    """Nothing that a terminal obeys, and the text itself, however it was wrapped."""
+    odd = {c for c in found if unicodedata.category(c) in ("Cc", "Cf", "Cs", "Co", "Cn") and c not in "\n"}
+    assert odd == set(), found
+    # Some of what is replaced rich leaves out itself.
+    wanted, there = ("".join(one.replace("\N{REPLACEMENT CHARACTER}", "").split()) for one in (shown(text), found))
+    assert wanted in there, found
+
+
+def on(draw: Callable[[Any], None]) -> str:
+    """What a console of 6000 columns without colours makes of it."""
+    text = io.StringIO()
+    draw(console(text, width=6000, color=False))
+    return text.getvalue()
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_a_console_shows_strings_as_they_are_wherever_they_stand(text: str) -> None:
+    table = Table(text, title=text, caption=text)
+    table.add_row(text)
+    for renderable in (text, Text(text), table, Padding(text, 1), Group(text, Text.assemble((text, "bold")))):
+        check(on(lambda one, what=renderable: one.print(what)), text)  # type: ignore[misc]
+    check(on(lambda one: one.print(text, soft_wrap=True)), text)
+
+
+@pytest.mark.parametrize("text", TEXTS)
+@pytest.mark.parametrize("name", EVENTS)
+def test_the_screen_shows_what_events_hold(name: str, text: str) -> None:
+    one = EVENTS[name](text)
+    started = event.RunStarted("id", (Treatment(text, "vm"),), 1, 2)
+    state = screen.State()
+    lines = [line for line in (state.take(started), state.take(one)) if line]
+    check(on(lambda screen: [screen.print(line) for line in lines] and screen.print(state.draw())), text)
+
+    def plain(target: Any) -> None:
+        for each in (started, one):
+            screen.Plain(target).emit(each)
+
+    assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", on(plain))
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_a_live_screen_obeys_nothing_but_rich(text: str) -> None:
+    out = io.StringIO()
+    terminal = consoles.PlainConsole(file=out, force_terminal=True, width=6000, markup=False, emoji=False)
+    state = screen.State()
+    for name in EVENTS:
+        if line := state.take(EVENTS[name](text)):
+            terminal.print(line)
+    terminal.print(state.draw())
+    check(re.sub(r"\x1b\[[\d;]*m", "", out.getvalue()), text)  # without the colours
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_errors_warnings_and_lines_are_clean(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    say(text)
+    warn(f"{text}: is wrong")
+    printed(text)
+    screen.tell([(text, text)])
+    captured = capsys.readouterr()
+    if len(text) < LONGEST:
+        check(captured.out, text)
+        check(captured.err, text)
+    assert all(len(line) < 3000 for line in captured.err.splitlines() if line.startswith("vmtax: "))
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_reports_tables_and_the_doctor_are_clean(text: str) -> None:
+    run = dataclasses.replace(unstarted(sample_experiment(rounds=1)), name=text, host=text, notes=(text,), command=text)
+    check(on(lambda one: one.print(terminal.render(run, (), True))), text)
+    entry = ExperimentSummary(text, text, text, 0.0, 1.0, "failed", 1, 1, 1, 1)
+    check(on(lambda one: one.print(terminal.runs_table([entry]))), text)
+    diagnosis = Diagnosis(text, text, (Check("need", text, "missing", text, text),))
+    check(on(lambda one: one.print(doctor.render(diagnosis, 6000), soft_wrap=True)), text)
