@@ -9,7 +9,7 @@ import sys
 from typing import NoReturn
 
 # In the order in which --help lists them.
-from vmtax.cli import calibrate, compare, host, images, lab, plans, results, run  # noqa: F401
+from vmtax.cli import calibrate, compare, host, images, lab, plans, results, run, runs  # noqa: F401
 from vmtax.cli.app import app, fail
 from vmtax.exits import FAILED as CANNOT
 from vmtax.exits import BadInput, CannotDo
