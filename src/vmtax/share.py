@@ -38,8 +38,9 @@ OTHER_VERSION = "written by another version of vmtax?"
 LARGEST_FILE = 64 * 2**20  # bytes as they lie on the disk
 LARGEST_BYTES = 128 * 2**20  # unpacked: 10,000 trials, and 2 s to refuse the last of them
 LARGEST_LINE = 4 * 2**20  # a trial with its raw output; JSON takes up to 40 times its size in memory
+MOST_VALUES = 300_000  # in a line; each may take 1 KB while it is checked
 LARGEST_OLDER = 16 * 2**20  # of the one line of an earlier version: 1,300 trials
-MOST_VALUES = 10**6  # in that line; each takes up to 100 bytes
+MOST_OLDER_VALUES = 10**6  # in that line
 MOST_RECORDS = 50_000  # boots and trials
 MOST_MEASUREMENTS = 200_000
 AHEAD_SECONDS = 86400.0  # by which the clock of the other machine may be ahead of ours
@@ -183,7 +184,7 @@ def _lines_of(experiment: Experiment, store: Store, missing: list[str]) -> Itera
             missing.append(str(raw))
             raw = ""
         whole = _line({"trial": dataclasses.asdict(dataclasses.replace(trial, raw=_printable(raw)))}) if raw else line
-        if len(whole) > LARGEST_LINE or len(whole) - len(line) > room:
+        if not _fits(whole) or len(whole) - len(line) > room:
             missing.append(f"trial {number}: its raw output is too large for the file")
             whole = line
         room -= len(whole) - len(line)
@@ -192,6 +193,15 @@ def _lines_of(experiment: Experiment, store: Store, missing: list[str]) -> Itera
 
 def _line(record: Json) -> bytes:
     return json.dumps(record, allow_nan=False).encode() + b"\n"
+
+
+def _fits(line: bytes) -> bool:
+    return len(line) <= LARGEST_LINE and _values(line) <= MOST_VALUES
+
+
+def _values(line: bytes) -> int:
+    """As many as it has at most."""
+    return sum(map(line.count, (b",", b"[", b"{")))
 
 
 def _printable(raw: str) -> str:
@@ -206,8 +216,8 @@ def _records(stream: BinaryIO) -> Iterator[Experiment | Boot | Trial]:
     """The run without boots and trials, then these in the order of the file. Raises Unfit."""
     fit: _Fit | None = None
     for number, line in enumerate(_json_lines(_Unpacked(stream)), start=2):
-        if len(line) > LARGEST_LINE:
-            raise Unfit(f"line {number}: more than {LARGEST_LINE} bytes; {OTHER_VERSION}")
+        if not _fits(line):
+            raise Unfit(f"line {number}: more than {LARGEST_LINE} bytes or {MOST_VALUES} values; {OTHER_VERSION}")
         try:
             found = _RECORD.validate_json(line, strict=True)
         except ValidationError as error:
@@ -271,7 +281,7 @@ class _Fit:
 def _json_lines(unpacked: _Unpacked) -> Iterator[bytes]:
     """The lines after the first, which says what the file is. Raises Unfit."""
     first = unpacked.line(LARGEST_OLDER)
-    if sum(map(first.count, (b",", b"[", b"{"))) > MOST_VALUES:
+    if _values(first) > MOST_OLDER_VALUES:
         raise Unfit("not a file that `vmtax export` wrote: too many values")
     try:
         told: Any = from_json(first)

@@ -204,14 +204,17 @@ def exhausting(place: Path, document: Any) -> Iterator[Case]:
         "1 GiB of empty lines": lambda: [b"\n" * 2**20] * 1024,
         "older: 15 MiB of objects": lambda: [older % (b"{}," * (5 * 2**20))],
         "older: 900,000 objects": lambda: [older % (b"{}," * 450_000)],
+        "older: 149,000 objects, as many as may be": lambda: [older % (b"{}," * 149_000)],
         "older: 15 MiB of text with one wide character": lambda: [older % ('"' + "a" * 15 * 2**20 + '🐍",').encode()],
         "older: 900 MiB of objects": lambda: [older[:60], *([b"{}," * 2**18] * 1200)],
         "a line of 3.9 MiB of objects": lambda: [head, b'{"trial": [' + b"{}," * 1_300_000 + b"0]}\n"],
+        "a line of 149,000 objects, as many as may be": lambda: [head, b'{"trial": [' + b"{}," * 149_000 + b"0]}\n"],
         "lines of nested lists": lambda: [head, *([b'{"trial": [' + b"[[[[[]]]]]," * 370_000 + b"0]}\n"] * 30)],
         "a line of 100 MiB": lambda: [head, b'{"trial": "', *([b"a" * 2**20] * 100)],
         "30 trials with 3.9 MiB of raw output, then none": lambda: [head, *([_raw(document)] * 30), b"{}\n"],
         "120,000 boots": lambda: [head, *([boot * 1000] * 120)],
         "60,000 trials": lambda: [head, *([trial * 1000] * 60)],
+        "26,000 disk trials with their raw output, then none": lambda: [head, *([_disk(document) * 100] * 260), b"{}\n"],
         "trials with 200,000 latencies each": lambda: [
             head,
             *([many.replace(b'"MANY"', b"[" + numbers + (b"," + numbers) * 200_000 + b"]")] * 40),
@@ -274,6 +277,11 @@ def _whole(document: Any) -> bytes:
 def _raw(document: Any) -> bytes:
     trial = {**document["trials"][0], "raw": 'a"\n' * 780_000}
     return json.dumps({"trial": trial}).encode() + b"\n"
+
+
+def _disk(document: Any) -> bytes:
+    trial = next(trial for trial in document["trials"] if trial["latencies"])
+    return json.dumps({"trial": {**trial, "raw": "a line of text\n" * 150}}).encode() + b"\n"
 
 
 def _with_facts(document: Any, facts: Any) -> Any:
