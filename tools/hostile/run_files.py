@@ -5,29 +5,41 @@ Mutants of a file that `vmtax export` wrote, in its present and in its earlier f
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import dataclasses
 import gzip
+import io
 import json
 import os
 import random
 import resource
 import shutil
+import traceback
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console
+
 from tests.sample import sample_experiment, with_repeat
 from tests.sample_storage import storage_experiment
 from tools.hostile.case import Case, called, complaints, in_memory, started
+from vmtax import compare
+from vmtax.exits import BadInput, CannotDo
 from vmtax.plan import from_data
+from vmtax.report.change import FORMATS as CHANGE_FORMATS
+from vmtax.report.change import renderer
 from vmtax.report.formats import FORMATS
+from vmtax.report.terminal import render, runs_table
 from vmtax.result import Experiment
+from vmtax.sessions import compared
+from vmtax.store import Store
 
 TITLE = "Run files"
+DATABASE = ".local/share/vmtax/vmtax.sqlite"
 MUTANTS = 1300  # of each kind of run, half of them in each form of the file
-WORKLOADS = ("chess", "boot")
 CASES = ("randread-4k-qd1", "randwrite-4k-fsync", "")
 Path_ = tuple[str | int, ...]  # keys and indexes, from the top of the document
 
@@ -67,10 +79,11 @@ def cases(source: random.Random, home: Path, share: float) -> Iterator[Case]:
     try:
         for run in (small_run(), small_storage_run()):
             document = json.loads(json.dumps(dataclasses.asdict(run)))
+            beside = dataclasses.replace(run, id="beside", host=f"{run.host}, imported")
             wanted = [(path, what) for path in paths(document) for what in (*BAD, *OTHERS)]
             for number, (path, what) in enumerate(source.sample(wanted, int(MUTANTS * share / 2))):
                 older = bool(number % 2)
-                yield mutant(place, document, path, what, older, full=not number % 8)
+                yield mutant(place, document, path, what, older, beside=beside, full=not number % 8)
         yield from exhausting(place, json.loads(json.dumps(dataclasses.asdict(small_run()))))
     finally:
         shutil.rmtree(place)
@@ -78,13 +91,15 @@ def cases(source: random.Random, home: Path, share: float) -> Iterator[Case]:
 
 def small_run() -> Experiment:
     """A run that has each kind of record, and few of them."""
-    made = with_repeat(sample_experiment(rounds=2, failures=1))
-    return _cut(made, [t for t in made.trials if t.workload in WORKLOADS or t.case in CASES[:2]])
+    made = with_repeat(sample_experiment(rounds=3, failures=1))
+    few = [t for t in made.trials if (t.workload, t.case) in (("chess", ""), ("disk", CASES[0]), ("boot", ""))]
+    raw = [dataclasses.replace(trial, raw="") for trial in few[3:]]  # each takes a file
+    return _cut(made, [*few[:3], *raw])
 
 
 def small_storage_run() -> Experiment:
     """One whose disks were looked at: it has rankings and a recommendation."""
-    made = storage_experiment(rounds=2, features=True)
+    made = storage_experiment(rounds=3, features=True)
     few = [t.name for t in made.treatments if t.layer == "vm"][:3]
     kept = _cut(made, [t for t in made.trials if t.treatment in few and t.case in CASES])
     disk = made.facts["host"]["disk"]
@@ -156,15 +171,16 @@ def written(document: Any, file: Path, *, older: bool) -> Path:
     return file
 
 
-def mutant(place: Path, document: Any, path: Path_, what: str, older: bool, *, full: bool) -> Case:
-    """`full`: also what starts a process of its own."""
+def mutant(place: Path, document: Any, path: Path_, what: str, older: bool, *, beside: Experiment, full: bool) -> Case:
+    """`full`: followed by every command; else what these print is made in one go. `beside`: a run to compare with."""
 
     def tried() -> Iterator[str]:
         file = written(changed(document, path, what), place / "mutant", older=older)
         home = place / "home"
         yield from _of("import", complaints(result := called("import", str(file), home=home)))
         if result.code == 0:
-            yield from _followed(home, result.stdout.split()[0].decode(), file, full=full)
+            id = result.stdout.split()[0].decode()
+            yield from _followed(home, id, file) if full else _rendered(home, id, beside)
         elif len(result.error.splitlines()) != 1:
             yield f"refused in {len(result.error.splitlines())} lines: {result.error[:300]!r}"
         shutil.rmtree(home, ignore_errors=True)
@@ -172,12 +188,32 @@ def mutant(place: Path, document: Any, path: Path_, what: str, older: bool, *, f
     return Case(f"{'earlier form' if older else 'lines'}: {'.'.join(map(str, path))}: {what}", tried)
 
 
-def _followed(home: Path, id: str, file: Path, *, full: bool) -> Iterator[str]:
+def _rendered(home: Path, id: str, beside: Experiment) -> Iterator[str]:
+    """What the commands print, without the 30 ms that each of them takes to open the store; compared with `beside`."""
+    try:
+        with Store(home / DATABASE) as store:
+            run = store.load(id)
+            (entry,) = store.experiments()
+            with contextlib.suppress(CannotDo, BadInput):
+                sessions = compared([beside], [run], [], same_within=0.03, limit=None)
+                for format in CHANGE_FORMATS:
+                    renderer(format, full=True)(sessions)
+            store.remove(id)
+        found = compare.of(run)
+        console = Console(file=io.StringIO(), width=100)
+        console.print(runs_table([entry]))
+        console.print(render(run, found, True))
+        for format in FORMATS.values():
+            format.render(run, found, None, None)
+    except Exception:
+        yield f"traceback: {traceback.format_exc()[-500:]!r}"
+
+
+def _followed(home: Path, id: str, file: Path) -> Iterator[str]:
     commands = [["show"], ["show", "--full"], ["runs"], ["calibrate", "--show", id]]
     commands += [["report", "--format", format, "-o", str(file.parent / "report")] for format in FORMATS]
     commands += [["compare", id, id], ["show", "--apply"], ["runs", "--json"]]
-    if full:
-        commands += [["export", "-o", str(file.parent / "exported")], ["run", "--resume", id]]
+    commands += [["export", "-o", str(file.parent / "exported")], ["run", "--resume", id]]
     for argv in commands:
         codes = (0, 1, 2, 3, 4) if argv[0] in ("compare", "calibrate", "run") or "--apply" in argv else (0,)
         yield from _of(" ".join(argv[:3]), complaints(called(*argv, home=home), codes))
@@ -214,7 +250,11 @@ def exhausting(place: Path, document: Any) -> Iterator[Case]:
         "30 trials with 3.9 MiB of raw output, then none": lambda: [head, *([_raw(document)] * 30), b"{}\n"],
         "120,000 boots": lambda: [head, *([boot * 1000] * 120)],
         "60,000 trials": lambda: [head, *([trial * 1000] * 60)],
-        "26,000 disk trials with their raw output, then none": lambda: [head, *([_disk(document) * 100] * 260), b"{}\n"],
+        "26,000 disk trials with their raw output, then none": lambda: [
+            head,
+            *([_disk(document) * 100] * 260),
+            b"{}\n",
+        ],
         "trials with 200,000 latencies each": lambda: [
             head,
             *([many.replace(b'"MANY"', b"[" + numbers + (b"," + numbers) * 200_000 + b"]")] * 40),
