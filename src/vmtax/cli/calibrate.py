@@ -38,8 +38,7 @@ def calibrate(
     with Store() as store:
         id = show or measure(store, _work(plan, host, time, qemu, disk_dir), yes=yes)
         experiment = store.load(id)
-        others = [entry.id for entry in store.experiments() if entry.name == experiment.name]
-        found = calibration(experiment, [store.load(other) for other in others])
+        found = calibration(experiment, store.load_all(lambda run: run.name == experiment.name))
     if json:
         from vmtax.report.calibration import calibration_data
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import os
 import re
@@ -35,6 +36,8 @@ class RawFiles:
 
     def read(self, experiment: str, file: str) -> str:
         path = self.root / experiment / file
+        if Path(file).name != file or Path(experiment).name != experiment:
+            raise StoreError(f"{path}: is no raw output of {experiment}; the measurements are intact")
         try:
             return gzip.decompress(path.read_bytes()).decode("utf-8", "surrogatepass")
         except (OSError, EOFError, ValueError) as error:
@@ -46,9 +49,23 @@ class RawFiles:
     def keep_only(self, experiment: str, files: Collection[str]) -> None:
         """Removes what was written for trials that were never committed."""
         directory = self.root / experiment
-        for path in directory.iterdir() if directory.exists() else ():
-            if path.name not in files:
-                path.unlink()
+        if directory.exists():
+            self.remove([path for path in directory.iterdir() if path.name not in files])
+
+    def without(self, known: Collection[tuple[str, str]]) -> list[Path]:
+        """Files that are none of these, each named by its experiment and its name; and empty directories."""
+        directories = {path: list(path.iterdir()) for path in self.root.glob("*") if path.is_dir()}
+        found = [path for files in directories.values() for path in files if (path.parent.name, path.name) not in known]
+        return sorted([*found, *(directory for directory, files in directories.items() if not files)])
+
+    def remove(self, files: Collection[Path]) -> None:
+        """Those files, and the directories that are empty then."""
+        for path in files:
+            if not path.is_dir():
+                path.unlink(missing_ok=True)
+        for directory in {path if path.is_dir() else path.parent for path in files}:
+            with contextlib.suppress(OSError):  # it still holds something
+                directory.rmdir()
 
 
 def raw_name(number: int, workload: str, case: str) -> str:
