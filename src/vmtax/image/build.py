@@ -124,11 +124,11 @@ def _bootstrap(keeper: LocalMachine, tree: Path, work: Path, emit: Emit) -> None
     unpack = ["tar", "-x", "-C", str(tree), "--exclude=./dev/*", "--no-same-owner"]
     with (
         subprocess.Popen(
-            argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
+            argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, cwd="/"
         ) as source,
         # A file: a full pipe that nobody reads meanwhile would stop both.
         (work / "tar.log").open("w+") as log,
-        subprocess.Popen(unpack, stdin=source.stdout, stderr=log, env=environment) as sink,
+        subprocess.Popen(unpack, stdin=source.stdout, stderr=log, env=environment, cwd="/") as sink,
     ):
         try:
             words = _follow(source, emit)
