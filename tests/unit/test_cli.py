@@ -60,7 +60,7 @@ def vmtax(*argv: str, home: Path) -> subprocess.CompletedProcess[str]:
         (("report", "--format", "markdwon"), 2, "unknown format 'markdwon'; did you mean markdown?"),
         (("report", "--format", "pdf"), 2, "there are: html, markdown, json, csv, parquet"),
         (("show", "--format", "parquet"), 2, "parquet is no text: vmtax report last --format parquet"),
-        (("image", "remove", "nosuch"), 1, "no image 'nosuch'; there are: none"),
+        (("image", "remove", "nosuch"), 2, "no image 'nosuch'; there are: none"),
         (("image", "export", "file"), 1, "there is no image yet: vmtax image build"),
     ],
 )
