@@ -337,7 +337,7 @@ def _plan(rounds: int, treatments: tuple[Treatment, ...]) -> Json:
         "exclude": [],
         "workloads": ["chess", "memory", {"disk": {"patterns": list(PATTERNS), "size": "1GiB"}}, "net", "boot"],
         "primary": ["chess.nodes_per_second", "disk.randread-4k-qd1.iops"],
-        "precision": "2%",
+        "precision": 0.02,
         "rounds": {"min": 7, "max": max(7, rounds)},
         "budget": "20m",
     }

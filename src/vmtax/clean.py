@@ -33,6 +33,7 @@ def found(store: Store, *, images: bool) -> list[Leftover]:
         *_undo_lists(),
         *(Leftover(f"half-made {what}", str(path)) for what, path in _half_made()),
         *(Leftover("state of a dead run", str(path)) for path in _dead(store)),
+        *(Leftover("raw output of no trial", str(path)) for path in store.orphans()),
         *(Leftover("old image", f"{i.directory} ({format_value(i.bytes, 'B')})") for i in _old(store, images)),
         *(Leftover("useless pack", f"{p.path} ({format_value(p.bytes, 'B')})") for p in _useless(store, images)),
     ]
@@ -49,6 +50,7 @@ def remove(store: Store, *, images: bool) -> list[str]:
                 pass  # which sweeps what is half made
     for path in _dead(store):
         path.unlink(missing_ok=True)
+    store.remove_orphans()
     for pack in _useless(store, images):
         zfs.remove(pack)
     for image in _old(store, images):
@@ -112,7 +114,7 @@ def _old(store: Store, wanted: bool) -> list[cache.Image]:
     """Images of another recipe, but those of runs that go on or could be gone on with."""
     if not wanted:
         return []
-    needed = {image_of(store.load(entry.id)) for entry in store.experiments() if entry.state != "complete"}
+    needed = {image_of(run) for run in store.load_all(lambda run: run.state != "complete")}
     return [image for image in cache.images() if image.recipe != recipe.key() and image.identity not in needed]
 
 

@@ -13,7 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from vmtax import event
 from vmtax.machine.local import LocalMachine
-from vmtax.places import private, state_home
+from vmtax.places import make_private, private, state_home
 from vmtax.screen import State
 
 WRITE_SECONDS = 0.5  # between two writes while only a detail of a step changes
@@ -73,7 +73,7 @@ def _new(path: Path) -> Path:
 
 
 def _write(path: Path, state: State) -> None:
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_private(path.parent)
     temporary = _new(path)
     with open(temporary, "w", opener=private) as file:
         json.dump(dataclasses.asdict(state), file)  # NaN, which an early ratio may be, stays NaN

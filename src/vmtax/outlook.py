@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from vmtax import disks
@@ -27,6 +27,7 @@ from vmtax.sides import both
 from vmtax.stats import MOST_ITERATIONS
 from vmtax.storage import Target
 from vmtax.storage.backing import Levels, directory_bytes, refuse_unused
+from vmtax.storage.empty import SECONDS as LOOK_SECONDS
 from vmtax.storage.ground import refuse_used
 from vmtax.units import format_duration, format_room
 from vmtax.workload.disk import Disk
@@ -47,6 +48,7 @@ def outlook(
     host: Machine,
     options: EnvironmentOptions,
     *,
+    emit: Callable[[str], None] = lambda what: None,
     other: Machine | None = None,
     earlier_seconds_per_round: float | None,
     rounds_done: int = 0,
@@ -54,6 +56,7 @@ def outlook(
 ) -> list[Line]:
     """Lines for a person. Reads on `host`, changes nothing there.
 
+    emit: called with what is about to take seconds
     other: the second host under test
     earlier_seconds_per_round: of the same plan on the same host, when it ran before
     rounds_done: complete ones of a run that is gone on with
@@ -77,7 +80,7 @@ def outlook(
     for machine, theirs in places:
         if other is not None:
             lines.append(Line("on", other.path if machine is other else plan.host))
-        writes = _writes(plan, theirs, machine, options, executions)
+        writes = _writes(plan, theirs, machine, options, executions, emit)
         below = read_below(machine)
         lasts = lasting(plan, emulated=below["emulated_cpu"] is True)
         lines += [*_runs_on(below), *writes, Line("needs", _needs(lasts, machine))]
@@ -133,14 +136,19 @@ def _runs_on(below: Json) -> list[Line]:
 
 
 def _writes(
-    plan: Plan, treatments: Sequence[Treatment], host: Machine, options: EnvironmentOptions, executions: int
+    plan: Plan,
+    treatments: Sequence[Treatment],
+    host: Machine,
+    options: EnvironmentOptions,
+    executions: int,
+    emit: Callable[[str], None],
 ) -> list[Line]:
     prepared = disk_bytes(plan)
     wanted = [dict(found) for found in disks.wanted(treatments)] if prepared else []
     refuse_unused(host.path, wanted, options.target)
     if not prepared:
         return []
-    _refuse_used(host, options.target)
+    _refuse_used(host, options.target, emit)
     each_round = sum_per_round(plan, treatments, lambda workload, case: workload.written_bytes(case))
     facts = disk_facts(host, options.target.directory)
     if facts["mount_point"] is None:
@@ -160,11 +168,13 @@ def _writes(
     return [Line("writes", f"{format_room(prepared)} to {where}{room}{more}; removed again"), *lost]
 
 
-def _refuse_used(host: Machine, target: Target) -> None:
+def _refuse_used(host: Machine, target: Target, emit: Callable[[str], None]) -> None:
     """Before anybody is asked whether it may be erased."""
     if target.devices and is_root(host):
         host.scratch  # noqa: B018 (its guard begins, and with what an earlier run left on them)
         for device in target.devices:
+            if device not in target.erase:
+                emit(f"{device}, whether it is empty; {LOOK_SECONDS:.0f} s at most")
             refuse_used(host, device, erase=device in target.erase)
 
 

@@ -27,7 +27,8 @@ class Unknown:
     legal: Sequence[str]
 
     def __str__(self) -> str:
-        close = difflib.get_close_matches(str(self.name)[:100], self.legal, n=1)
+        name = self.name if isinstance(self.name, str) else show(self.name)
+        close = difflib.get_close_matches(name[:100], self.legal, n=1)
         hint = f"did you mean {close[0]}? " if close else ""
         return f"unknown {self.what} {show(self.name)}; {hint}legal: {', '.join(at_most(_MOST_LEGAL, self.legal))}"
 

@@ -11,7 +11,7 @@ from vmtax.environment import CannotMeasure, Environment, carrier_disk_bytes, me
 from vmtax.event import Event
 from vmtax.factor import DIRECT
 from vmtax.hypervisor.accelerator import probe_spec
-from vmtax.hypervisor.confine import Reach, image_program
+from vmtax.hypervisor.confine import Reach, alone, image_program
 from vmtax.meter.memory import available_memory
 from vmtax.network import END_ADDRESS, PEER_ADDRESS, Segment
 from vmtax.result import Treatment
@@ -49,7 +49,7 @@ def _open_network(environment: Environment) -> None:
 def _open_disks(environment: Environment, emit: Callable[[Event], None]) -> None:
     host, plan, target = environment.host, environment.plan, environment.target
     size = environment.disk_size
-    ours = target.directory / f"vmtax-{environment.local.token}-disk"
+    ours = target.directory / environment.local.fresh_name("disk")
     host.remove_later(ours)
     host.run("mkdir", "-m", "700", str(ours), remedy="name another directory with --disk-dir")
     treatments = _that_can_be(environment, target, plan.treatments()[0])
@@ -150,4 +150,4 @@ def _qemu_img(environment: Environment, directory: PurePosixPath) -> tuple[str, 
     """The image's own, for images in `directory`: the host need not have one."""
     assert environment.placed.tree is not None
     ours = (str(directory), str(environment.host.scratch))
-    return image_program(environment.placed.tree, "qemu-img", Reach(write=ours), "--die-with-parent")
+    return image_program(environment.placed.tree, "qemu-img", Reach(write=ours), *alone(root=environment.is_root))

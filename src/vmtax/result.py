@@ -1,10 +1,15 @@
-"""Frozen records of what was done and what came out. Base units everywhere: seconds, bytes, bits, operations."""
+"""Frozen records of what was done and what came out. Base units everywhere: seconds, bytes, bits, operations.
+
+Their types say which values are possible. `store.model` holds to that whatever was not made by this process.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from annotated_types import Interval, Len, Predicate
 
 Better = Literal["higher", "lower"]
 Status = Literal["ok", "failed", "refused"]
@@ -13,16 +18,38 @@ State = Literal["running", "complete", "interrupted", "failed"]
 
 LAYERS = ("host", "vm", "nested")  # from the bottom up
 
+Unit = Literal["1", "1/s", "s", "B", "B/s", "bit/s", "s/B"]  # the base units; units.py says how they are written
+
 # A JSON object as the standard library reads it.
 Json = dict[str, Any]
+
+
+def _is_plausible(value: float) -> bool:
+    """No figure of a machine is outside; ratios of what is inside are finite. False for NaN."""
+    return value == 0 or 1e-100 < abs(value) < 1e100
+
+
+def _is_layer(name: str) -> bool:
+    return name in LAYERS
+
+
+Name = Annotated[str, Len(1, 10_000)]
+Text = Annotated[str, Len(0, 2**20)]
+Layer = Annotated[str, Predicate(_is_layer)]
+Count = Annotated[int, Interval(ge=1, lt=2**31)]
+Time = Annotated[float, Interval(ge=0, lt=2**33)]  # seconds since the epoch, until the year 2242
+Share = Annotated[float, Interval(ge=0, le=1)]
+Seconds = Annotated[float, Interval(ge=0, lt=1e10)]
+Reading = Annotated[float, Interval(gt=-1e18, lt=1e18)]  # a difference of counters may be a little below zero
+Value = Annotated[float, Predicate(_is_plausible)]
 
 
 @dataclass(frozen=True, slots=True)
 class Metric:
     """What a number means."""
 
-    name: str  # "workload.case.measure", for example "disk.randread-4k-qd1.iops"
-    unit: str  # base unit as units.py knows it: "1/s", "s", "B/s", "bit/s", "B", "1"
+    name: Name  # "workload.case.measure", for example "disk.randread-4k-qd1.iops"
+    unit: Unit  # base unit as units.py knows it
     better: Better  # which direction is an improvement
 
 
@@ -31,68 +58,70 @@ class Measurement:
     """One number that one workload reported."""
 
     metric: Metric
-    value: float  # in metric.unit
+    value: Value  # in metric.unit
 
 
 @dataclass(frozen=True, slots=True)
 class Treatment:
     """One layer and one level of each factor."""
 
-    name: str  # "vm disk.cache=writeback": the layer, then the levels that differ within the plan
-    layer: str  # "host", "vm" or "nested"
-    levels: Mapping[str, str] = field(default_factory=dict)  # dotted factor name -> level, every factor named
-    repeats: str | None = None  # name of the treatment that this one is once more in each round: the A/A
-    side: str = ""  # what `run --interleave-with` names, for the treatments of that side
+    name: Name  # "vm disk.cache=writeback": the layer, then the levels that differ within the plan
+    layer: Layer  # "host", "vm" or "nested"
+    levels: Mapping[Name, Name] = field(default_factory=dict)  # dotted factor name -> level, every factor named
+    repeats: Name | None = None  # name of the treatment that this one is once more in each round: the A/A
+    side: Text = ""  # what `run --interleave-with` names, for the treatments of that side
 
 
 @dataclass(frozen=True, slots=True)
 class Boot:
     """One start of one guest for one treatment; a nested treatment has two, the carrier's and its own."""
 
-    round: int  # from 1
-    treatment: str  # Treatment.name
-    path: str  # the machine's path: "host/vm", "host/vm/vm"
-    accelerator: str  # "kvm" or "tcg"
+    round: Count  # from 1
+    treatment: Name  # Treatment.name
+    path: Name  # the machine's path: "host/vm", "host/vm/vm"
+    accelerator: Name  # "kvm" or "tcg"
     emulated: bool  # True when this guest, or any machine below it, runs on TCG
-    argv: tuple[str, ...]  # the whole QEMU command line
-    ready_seconds: float  # launch to first answered command
-    kernel_seconds: float  # the guest kernel's own share of ready_seconds
-    warnings: tuple[str, ...] = ()  # for example "booted at the second attempt: ..."
+    argv: tuple[Text, ...]  # the whole QEMU command line
+    ready_seconds: Seconds  # launch to first answered command
+    kernel_seconds: Seconds  # the guest kernel's own share of ready_seconds
+    warnings: tuple[Text, ...] = ()  # for example "booted at the second attempt: ..."
 
 
 @dataclass(frozen=True, slots=True)
 class Disturbance:
     """What else happened on the host under test while a trial ran. It explains outliers; it never deletes one."""
 
-    wall_seconds: float  # between the two readings, by the host's own clock
-    busy_seconds: float  # CPUs x wall - idle, over all CPUs; what was stolen is in it
-    steal_seconds: float  # over all CPUs: the host is itself a guest, and its hypervisor ran something else
-    cpu_pressure_seconds: float | None  # some task waited for a CPU; None: kernel without PSI
-    io_pressure_seconds: float | None  # some task waited for a disk
-    memory_pressure_seconds: float | None  # some task waited for memory
-    mean_frequency_hz: float | None  # of the two readings, not of the time between them
-    throttles: int | None  # times that the first CPU's package was slowed down for its heat; None: not counted there
+    wall_seconds: Seconds  # between the two readings, by the host's own clock
+    busy_seconds: Reading  # CPUs x wall - idle, over all CPUs; what was stolen is in it
+    steal_seconds: Reading  # over all CPUs: the host is itself a guest, and its hypervisor ran something else
+    cpu_pressure_seconds: Reading | None  # some task waited for a CPU; None: kernel without PSI
+    io_pressure_seconds: Reading | None  # some task waited for a disk
+    memory_pressure_seconds: Reading | None  # some task waited for memory
+    mean_frequency_hz: Reading | None  # of the two readings, not of the time between them
+    throttles: (
+        Annotated[int, Interval(gt=-(2**53), lt=2**53)] | None
+    )  # times that the first CPU's package was slowed down for its heat; None: not counted there
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
     """One execution of one workload in one boot, whether it worked or not."""
 
-    round: int  # from 1
-    position: int  # of the treatment within its round's shuffled order, from 1
-    treatment: str  # Treatment.name
-    workload: str  # "chess", "memory", "disk", "net", "boot"
-    case: str  # the part of the workload: "randread-4k-qd1"; "" where there is only one
-    iteration: int  # within the boot, from 1
+    round: Count  # from 1
+    position: Count  # of the treatment within its round's shuffled order, from 1
+    treatment: Name  # Treatment.name
+    workload: Name  # "chess", "memory", "disk", "net", "boot"
+    case: Text  # the part of the workload: "randread-4k-qd1"; "" where there is only one
+    iteration: Count  # within the boot, from 1
     status: Status  # "failed": the command did not work; "refused": it worked but must not be compared
-    started: float  # seconds since the epoch, clock of the machine that runs vmtax
-    wall_seconds: float  # the command's duration seen from outside
+    started: Time  # seconds since the epoch, clock of the machine that runs vmtax
+    wall_seconds: Seconds  # the command's duration seen from outside
     measurements: tuple[Measurement, ...] = ()
-    warnings: tuple[str, ...] = ()  # doubts that are shown beside the result
-    error: str | None = None  # one line: why it failed or was refused
+    warnings: tuple[Text, ...] = ()  # doubts that are shown beside the result
+    error: Text | None = None  # one line: why it failed or was refused
     raw: str = ""  # the tool's own output; kept compressed beside the store
     disturbance: Disturbance | None = None  # None: not read
-    latencies: tuple[tuple[float, float], ...] = ()  # (share of operations, seconds that these took at most), rising
+    latencies: tuple[tuple[Share, Seconds], ...] = ()  # (share of operations, seconds that these took at most), rising
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,18 +150,18 @@ class Comparison:
 class Experiment:
     """One run of a plan, as read from the store."""
 
-    id: str  # short, unique, sortable by time: "20261121-0412-quick-7f3a"
-    name: str  # the plan's name
-    host: str  # "local" or "ssh://user@host", as given
-    command: str  # the command line that repeats it
-    created: float  # seconds since the epoch
-    finished: float | None
+    id: Name  # short, unique, sortable by time: "20261121-0412-quick-7f3a"
+    name: Name  # the plan's name
+    host: Name  # "local" or "ssh://user@host", as given
+    command: Text  # the command line that repeats it
+    created: Time  # seconds since the epoch
+    finished: Time | None
     state: State
     plan: Json  # the whole validated plan
     facts: Json  # machine path -> facts of that machine; see meter/facts.py
     treatments: tuple[Treatment, ...]
     boots: tuple[Boot, ...]
     trials: tuple[Trial, ...]
-    notes: tuple[str, ...] = ()  # what was not measured and why; falls back to TCG because ...
+    notes: tuple[Text, ...] = ()  # what was not measured and why; falls back to TCG because ...
     options: Json = field(default_factory=dict)  # what the command line added to the plan; a resumed run has the same
-    ended: str | None = None  # why there were no more rounds: precise enough, decided, budget, rounds.max
+    ended: Text | None = None  # why there were no more rounds: precise enough, decided, budget, rounds.max

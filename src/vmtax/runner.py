@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from vmtax import compare, interleave, schedule
@@ -123,10 +123,14 @@ def run(hosts: Hosts, plan: Plan, image: Image, store: Store, options: Options, 
     return experiment.id
 
 
-def resume(hosts: Hosts, id: str, image: Image, store: Store, emit: Emit) -> str:
-    """Finish the experiment that was stopped; no trial that it has is repeated. Raises CannotResume, and as `run`."""
+def resume(hosts: Hosts, id: str, image: Image, store: Store, emit: Emit, erase: frozenset[str] = frozenset()) -> str:
+    """Finish the experiment that was stopped; no trial that it has is repeated. Raises CannotResume, and as `run`.
+
+    `erase`: devices whose contents may be lost
+    """
     clock = time.monotonic()
     plan, options = resumable(store.load(id))
+    options = replace(options, target=replace(options.target, erase=erase))
     experiment = store.load(id, with_raw=True)
 
     def check(examined: interleave.Environments) -> None:
@@ -305,9 +309,10 @@ def _nothing_works(active: Run, treatment: Treatment) -> bool:
 
 
 def _check_host(environment: Environment, failure: Exception) -> None:
-    """Raises MachineLost where the host itself is gone: then nothing will work, and that is the reason."""
+    """Raises MachineLost where the host itself or a guard is gone: then nothing will work, and that is the reason."""
     try:
         environment.host.try_run("true", timeout=20)
+        environment.check_guards()
     except MachineLost as lost:
         raise lost from failure
 
@@ -369,6 +374,7 @@ def _iterations(
     """Run one case so often, or until it fails, for the next would fail too; the last trial."""
     environment = active.side_of(place.treatment)
     for iteration in iterations:
+        environment.check_guards(ask=False)
         active.emit(WorkloadStarted(place.treatment, workload.name, case, iteration, iterations[-1]))
         trial = run_trial(
             *(place, layer, workload, case, active.signatures),

@@ -18,6 +18,7 @@ from vmtax.image import build, zfs
 from vmtax.image.cache import Image
 from vmtax.image.place import Placed, place
 from vmtax.machine import Machine
+from vmtax.machine.guard import marked
 from vmtax.machine.local import LocalMachine
 from vmtax.places import state_home
 from vmtax.store import Store
@@ -158,6 +159,12 @@ def _wait_for_trials(process: subprocess.Popen[str], count: int) -> None:
             return
         time.sleep(0.1)
     pytest.fail(f"no {count} trials: {process.stderr.read() if process.poll() is not None else f'after {HANGS:.0f} s'}")  # type: ignore[union-attr]
+
+
+def qemu_of(token: str) -> int:
+    """The process id of the one QEMU of a run; that of bubblewrap, which is around an image's, is another."""
+    (pid,) = (pid for pid in marked(token) if Path(f"/proc/{pid}/comm").read_text().startswith("qemu-system"))
+    return pid
 
 
 def leftovers(token: str) -> list[str]:

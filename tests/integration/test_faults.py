@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.conftest import HANGS, booted, leftovers, under_way, vmtax
+from tests.integration.conftest import HANGS, booted, leftovers, qemu_of, under_way, vmtax
 from tests.integration.test_run import PLAN
 from vmtax import trial as trial_module
 from vmtax.hypervisor import Credentials, Drive, Guest, GuestSpec
@@ -138,15 +138,16 @@ def test_a_guest_that_panics_hangs_or_is_killed_in_mid_workload(
     monkeypatch.setattr(trial_module, "GRACE_SECONDS", 2.0)
     monkeypatch.setattr(trial_module, "SLOWDOWN", 1.0)
     with booted(local, spec, credentials, local) as guest:
-        threading.Timer(1.0, os.kill, (guest.process.pid, signal.SIGSTOP)).start()
+        qemu = qemu_of(local.token)
+        threading.Timer(1.0, os.kill, (qemu, signal.SIGSTOP)).start()
         found = tried("sleep 600", local, guest)
         assert found.status == "failed" and "connection is gone" in (found.error or "")
         assert found.wall_seconds < 60, "it is not waited for for ever"
     with pytest.raises(ProcessLookupError):
-        os.kill(guest.process.pid, 0)
+        os.kill(qemu, 0)
 
     with booted(local, spec, credentials, local) as guest:
-        threading.Timer(1.0, os.kill, (guest.process.pid, signal.SIGKILL)).start()
+        threading.Timer(1.0, os.kill, (qemu_of(local.token), signal.SIGKILL)).start()
         found = tried("sleep 600", local, guest)
         assert "killed from outside, or by a host out of memory" in (found.error or "")
     local.close()
@@ -179,8 +180,7 @@ def test_qemu_killed_from_outside_costs_one_round_of_one_treatment(image: Image,
     (own / "p.yaml").write_text(VM_ONLY)
     # After the first trial, whichever treatment is first: it has a second workload to do.
     with under_way("run", "p.yaml", "--yes", directory=own, trials=1) as (process, token):
-        (qemu,) = [int(entry.partition(":")[0]) for entry in leftovers(token) if "-machine" in entry]
-        os.kill(qemu, signal.SIGKILL)
+        os.kill(qemu_of(token), signal.SIGKILL)
         assert process.wait(HANGS) == 0
     with Store() as store:
         found = store.load()

@@ -73,7 +73,7 @@ def empty(one: Lab) -> tuple[str, ...]:
     """The spare disks, whatever was on them."""
     inside(
         "udevadm settle; for disk in /dev/vd[c-f]; do wipefs -q -a -f $(ls $disk* | sort -r); "
-        "dd if=/dev/zero of=$disk bs=1M count=1 status=none; udevadm settle; "
+        "blkdiscard -f -z $disk; udevadm settle; "
         # udev may be looking at a partition just then, which keeps it.
         "for _ in 1 2 3 4 5; do blockdev --rereadpt $disk && break; sleep 0.5; done; done; udevadm settle"
     )

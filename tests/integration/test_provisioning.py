@@ -16,14 +16,15 @@ from vmtax import disks
 from vmtax.disks import Disks, bound
 from vmtax.environment import enter_tree
 from vmtax.hypervisor import Qemu
-from vmtax.hypervisor.confine import Reach, image_program
+from vmtax.hypervisor.confine import Reach, alone, image_program
 from vmtax.image.cache import Image
 from vmtax.image.place import Placed
 from vmtax.machine.local import LocalMachine
 from vmtax.plan import parse
 from vmtax.result import Treatment
 from vmtax.storage import StorageError, Target
-from vmtax.storage.ground import MIB, Area, refuse_used, table
+from vmtax.storage.empty import MIB
+from vmtax.storage.ground import Area, refuse_used, table
 from vmtax.storage.page_cache import Bound
 from vmtax.storage.undo import NO_PARTITIONS
 
@@ -53,7 +54,7 @@ Making = Callable[..., Disks]
 def make(local: LocalMachine, ours: PurePosixPath, placed: Placed) -> Making:
     """Provision what a plan's factors ask of guests, with `target`."""
     assert placed.tree is not None
-    qemu_img = image_program(placed.tree, "qemu-img", Reach(write=(str(ours),)))
+    qemu_img = image_program(placed.tree, "qemu-img", Reach(write=(str(ours),)), *alone(root=True))
 
     def made(wanted: Sequence[Treatment], target: Target = Target(), fresh: int = 0) -> Disks:  # noqa: B008 (frozen)
         mark = f"vmtax-{local.token[:8]}"
@@ -156,6 +157,19 @@ def test_a_disk_that_has_another_name_after_a_reboot_is_emptied_all_the_same(loo
         assert {line.split()[0] for line in kept.splitlines()[1:]} == {Path(before).name}, "that is another's"
 
 
+def test_a_partition_that_is_still_open_stays_listed(loop: Callable[[str], str]) -> None:
+    """As by a QEMU that was killed: the kernel writes what it had cached before it closes the disk."""
+    device, mark = loop("64M"), "vmtax-1a2b3c4d"
+    subprocess.run(["sfdisk", "-q", device], input=table(mark, [Area("lvm", 8 * MIB)]), text=True, check=True)
+    subprocess.run(["partx", "-u", device], check=True)
+    with Path(f"{device}p1").open("rb"):
+        busy = subprocess.run([*NO_PARTITIONS, device, mark], capture_output=True, text=True)
+    assert busy.returncode != 0 and f"in use: {device}p1" in busy.stderr
+    assert mark in subprocess.run(["sfdisk", "-d", device], capture_output=True, text=True).stdout, "it is known again"
+    subprocess.run([*NO_PARTITIONS, device, mark], check=True)
+    assert not Path(f"{device}p1").exists()
+
+
 def ext4(device: str) -> None:
     subprocess.run(["mkfs.ext4", "-q", device], check=True)
 
@@ -172,9 +186,28 @@ def unknown(device: str) -> None:
     Path(device).write_bytes(b"\0" * 70000 + b"somebody's")
 
 
+def in_the_middle(device: str) -> None:
+    with Path(device).open("r+b") as file:
+        file.seek(3 * MIB)
+        file.write(b"IMPORTANT DATABASE ROWS")
+
+
+def behind_zeros(device: str) -> None:
+    ext4(device)
+    with Path(device).open("r+b") as file:
+        file.write(b"\0" * MIB)
+
+
 @pytest.mark.parametrize(
     ("content", "words"),
-    [(ext4, "(ext4)"), (swap, "(swap)"), (partitioned, "gpt"), (unknown, "data of an unknown kind")],
+    [
+        (ext4, "(ext4)"),
+        (swap, "(swap)"),
+        (partitioned, "gpt"),
+        (unknown, "data of an unknown kind"),
+        (in_the_middle, "byte 3145728"),
+        (behind_zeros, "unknown"),
+    ],
 )
 def test_what_a_device_holds_is_lost_only_where_it_may_be(
     local: LocalMachine, make: Making, loop: Callable[[str], str], content: Callable[[str], None], words: str
@@ -195,6 +228,10 @@ def test_a_device_in_use_is_refused_also_where_it_may_be_erased(
     local: LocalMachine, make: Making, loop: Callable[[str], str], tmp_path: Path
 ) -> None:
     one, two, small = loop("128M"), loop("128M"), loop("8M")
+    local.run("blockdev", "--setro", small)
+    with pytest.raises(StorageError, match=f"{small} is read-only"):
+        make(guests("disk.filesystem: [none]"), Target(devices=(small,), erase=frozenset({small})))
+    local.run("blockdev", "--setrw", small)
     subprocess.run(["mkfs.btrfs", "-q", "-f", one, two], check=True)
     mount = tmp_path / "mount"
     mount.mkdir()

@@ -5,18 +5,49 @@ from __future__ import annotations
 import re
 import stat
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.integration.conftest import HANGS, leftovers, under_way, vmtax
+from tests.integration.conftest import HANGS, booted, leftovers, qemu_of, under_way, vmtax
 from tests.integration.test_faults import VM_ONLY
+from vmtax.hypervisor import Credentials, Drive, GuestSpec, find_qemu
 from vmtax.image.cache import Image
+from vmtax.machine.local import LocalMachine
+from vmtax.meter.text import fields
 
 
 def modes(directory: Path) -> dict[str, int]:
     """Permissions of everything below and of the directory itself."""
     return {str(path): stat.S_IMODE(path.lstat().st_mode) for path in (directory, *directory.rglob("*"))}
+
+
+@pytest.mark.parametrize("own", [True, False], ids=["the host's", "the image's"])
+def test_a_qemu_that_root_starts_reaches_no_more_than_its_guest(
+    own: bool, shared_local: LocalMachine, credentials: Credentials, spec: GuestSpec, tmp_path: Path
+) -> None:
+    qemu = find_qemu(shared_local, None) if own else spec.qemu
+    disk = tmp_path / "a, b.raw"
+    disk.write_bytes(b"\0" * 2**20)
+    small = replace(spec, qemu=qemu, vcpus=1, data=Drive(str(disk), iothread=True))
+    with booted(shared_local, small, credentials, shared_local) as guest:
+        guest.machine.run("dd", "if=/dev/urandom", f"of={small.data_device}", "bs=64k", "count=16", "conv=fsync")
+        pid = qemu_of(shared_local.token)
+        status = fields(Path(f"/proc/{pid}/status").read_text())
+        assert set(status["Uid"].split()) == set(status["Gid"].split()) == {str(qemu.user)} and qemu.user > 2**30
+        assert status["CapEff"] == status["CapPrm"] == "0" * 16 and status["Seccomp"] == "2"
+        if not own:
+            assert status["NoNewPrivs"] == "1"
+            assert {path.name for path in Path(f"/proc/{pid}/root").iterdir()} == {
+                *("usr", "bin", "lib", "lib64", "dev", "proc", "sys", "tmp"),
+                *(Path(path).parts[1] for path in (spec.root, str(disk), str(shared_local.scratch))),
+            }
+            assert not Path(f"/proc/{pid}/root/usr/bin/bwrap").samefile("/usr/bin/bwrap"), "that is the image's /usr"
+            assert [path.name for path in Path(f"/proc/{pid}/root{tmp_path}").iterdir()] == [disk.name]
+        guest.process.stop()
+        assert not Path(f"/proc/{pid}").exists(), "it is gone with what started it"
+    assert disk.read_bytes().strip(b"\0")
 
 
 def test_sockets_keys_and_files_are_private(image: Image, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
+import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import jsonschema
@@ -13,9 +16,13 @@ import pytest
 
 from tests.sample import sample_experiment
 from vmtax import __version__
-from vmtax.cli.run import _overridden
+from vmtax.cli.app import NOBODY, BadUse, agree_to_erase
+from vmtax.cli.measuring import program
+from vmtax.cli.run import _overridden, _resumed
+from vmtax.environment import EnvironmentOptions
 from vmtax.plan import load
 from vmtax.report.answers import json_schema
+from vmtax.storage import Target
 from vmtax.store import Store
 
 
@@ -38,6 +45,11 @@ def vmtax(*argv: str, home: Path) -> subprocess.CompletedProcess[str]:
         (("run", "--layers", "host"), 2, "nobody is there to answer: add --yes"),
         (("run", "--yes", "-o", "no/where.html"), 2, "no/where.html: its directory does not exist"),
         (("run", "--host", "ssh://h", "--disk-dir", "here", "--yes"), 2, "must be absolute, for it is on ssh://h"),
+        (
+            ("run", "--host", "ssh://h", "--qemu", "./q", "--yes"),
+            2,
+            "--qemu ./q: must be absolute, for it is on ssh://h",
+        ),
         (("run", "--interleave-with", "local", "--yes"), 2, "--interleave-with: local is the plan's own host"),
         (
             ("run", "--layers", "host", "--interleave-with", "q", "--yes"),
@@ -60,7 +72,7 @@ def vmtax(*argv: str, home: Path) -> subprocess.CompletedProcess[str]:
         (("report", "--format", "markdwon"), 2, "unknown format 'markdwon'; did you mean markdown?"),
         (("report", "--format", "pdf"), 2, "there are: html, markdown, json, csv, parquet"),
         (("show", "--format", "parquet"), 2, "parquet is no text: vmtax report last --format parquet"),
-        (("image", "remove", "nosuch"), 1, "no image 'nosuch'; there are: none"),
+        (("image", "remove", "nosuch"), 2, "no image 'nosuch'; there are: none"),
         (("image", "export", "file"), 1, "there is no image yet: vmtax image build"),
     ],
 )
@@ -214,3 +226,50 @@ def test_nohup_is_meant() -> None:
     argv = ["nohup", sys.executable, "-c", SIGNALS]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=30, stdin=subprocess.DEVNULL)
     assert done.stdout.splitlines()[-1] == "True False"
+
+
+def test_a_program_from_here_is_named_from_the_root() -> None:
+    assert program("local", "./q", "--qemu") == str(Path("q").absolute())
+    assert [program("local", name, "--qemu") for name in ("q", "/q", None)] == ["q", "/q", None]
+
+
+@pytest.mark.parametrize(
+    ("typed", "agreed"),
+    [
+        ("sdb\nsdc\n", True),
+        ("/dev/sdb\n sdc \n", True),
+        ("\n\n", False),
+        ("y\nyes\n", False),
+        ("sdb\nsdb\n", False),
+        ("", False),
+    ],
+)
+def test_a_device_is_erased_only_where_its_name_is_typed(
+    typed: str, agreed: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    terminal = io.StringIO(typed)
+    monkeypatch.setattr(terminal, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr(sys, "stdin", terminal)
+    devices = ("/dev/sdb", "/dev/sdc")
+    if agreed:
+        agree_to_erase(False, devices)
+    else:
+        with pytest.raises(SystemExit):
+            agree_to_erase(False, devices)
+    assert "Type sdb to erase all that is on it: " in capsys.readouterr().err
+    agree_to_erase(True, devices)
+    monkeypatch.setattr(terminal, "isatty", lambda: False, raising=False)
+    with pytest.raises(BadUse, match=re.escape(NOBODY)):
+        agree_to_erase(False, devices)
+
+
+def test_permission_to_erase_is_given_anew_to_a_resumed_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = Target(devices=("/dev/sdb",), erase=frozenset({"/dev/sdb"}))
+    options = EnvironmentOptions(target=target).to_json()
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    with Store() as store:
+        store.put(replace(sample_experiment(), state="interrupted", options=options))
+        assert _resumed(store, "", ()).options.environment.target == replace(target, erase=frozenset())
+        assert _resumed(store, "", ["/dev/sdb"]).options.environment.target == target
+        with pytest.raises(BadUse, match="--erase /dev/sdc: is about a device of --disk-device"):
+            _resumed(store, "", ["/dev/sdc"])

@@ -75,6 +75,8 @@ def parsed(words: list[str]) -> Any:
     command: Any = typer.main.get_command(app)
     name, parent = "vmtax", None
     while hasattr(command, "commands"):
+        if not words and command.invoke_without_command:
+            return None  # `vmtax runs` lists them
         if words[:1] and words[0].startswith("-"):
             assert words[0] in {option for parameter in command.params for option in parameter.opts} | HELP, words[0]
             return None  # nothing follows what prints and ends

@@ -11,16 +11,29 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.test_doctor import AMD_EXTRA, AMD_FILES, AMD_MORE, KVM_AMD, by_name, examined, machine
+from tests.unit.test_doctor import AMD_EXTRA, AMD_FILES, AMD_MORE, IMAGE, KVM_AMD, by_name, examined, machine
 from vmtax.doctor import diagnose
 from vmtax.doctor.attempt import announce, attempt_on
 from vmtax.doctor.host_parts import HUGE_PAGE_COUNT
 from vmtax.environment import Hosts
-from vmtax.machine.fake import FakeMachine, Reply
-from vmtax.machine.local import LocalMachine
+from vmtax.image.place import Placed
+from vmtax.machine.fake import Answers, FakeMachine, Reply
+from vmtax.machine.local import PYTHON, LocalMachine
 
 # A far host that is this one with another home: ssh's options are dropped, the rest is the command.
 FAR = '#!/bin/sh\nwhile [ "$1" != -- ]; do shift; done\nshift\nexport HOME="$FAR"\nexec sh -c "$*"\n'
+
+# A host on which nothing works but reading.
+FAILING: Answers = {
+    lambda argv: argv[:3] == ("ip", "netns", "add"): "",
+    lambda argv: argv[:2] == ("ip", "-n"): Reply(stderr="Error: Unknown device type.\n", code=2),
+    lambda argv: argv[0] in ("mkdir", "fallocate"): "",
+    lambda argv: argv[0] == "stat": "1000 4096\n",
+    ("sh", "-c", 'command -v "$1"', "sh", "ip"): "/sbin/ip\n",
+    lambda argv: argv[2:3] == ('command -v "$1"',): Reply(code=127),
+    HUGE_PAGE_COUNT: Reply(code=1),
+    lambda argv: argv[0] == "dd" and "oflag=direct" in argv: Reply(stderr="dd: Invalid argument\n", code=1),
+}
 
 
 def doctor(*argv: str, home: Path, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -75,18 +88,7 @@ def test_a_try_that_fails_tells_why_and_leaves_nothing() -> None:
     """Without an image there is no guest to boot; bridge and file are tried all the same."""
     readings = replace(examined(machine(AMD_FILES, KVM_AMD, AMD_MORE, AMD_EXTRA)), image=None, placed=None)
     assert not any("guest" in line for line in announce(readings))
-    host = FakeMachine(
-        answers={
-            lambda argv: argv[:3] == ("ip", "netns", "add"): "",
-            lambda argv: argv[:2] == ("ip", "-n"): Reply(stderr="Error: Unknown device type.\n", code=2),
-            lambda argv: argv[0] in ("mkdir", "fallocate"): "",
-            lambda argv: argv[0] == "stat": "1000 4096\n",
-            ("sh", "-c", 'command -v "$1"', "sh", "ip"): "/sbin/ip\n",
-            lambda argv: argv[2:3] == ('command -v "$1"',): Reply(code=127),
-            HUGE_PAGE_COUNT: Reply(code=1),
-            lambda argv: argv[0] == "dd" and "oflag=direct" in argv: Reply(stderr="dd: Invalid argument\n", code=1),
-        }
-    )
+    host = FakeMachine(answers=FAILING)
     told: list[object] = []
     local = LocalMachine()
     try:
@@ -112,3 +114,22 @@ def test_a_try_that_fails_tells_why_and_leaves_nothing() -> None:
     host.close()
     assert host.undo_list == [] and len(host.undone) == 3
     assert len(diagnose(after, tried).bad) == 2
+
+
+def test_nothing_of_a_damaged_image_is_run() -> None:
+    """The fake host knows neither bwrap nor QEMU: a command of either would fail this test."""
+    placed = Placed("/far/image/root.erofs", "/far/image/vmlinux", "/far/image/initrd", "/far/image/tree")
+    readings = replace(examined(machine(AMD_FILES, KVM_AMD, AMD_MORE, AMD_EXTRA)), image=IMAGE, placed=placed)
+    damaged = Reply(stderr="tree/usr/bin/fio: damaged\n", code=1)
+    host = FakeMachine(answers={**FAILING, lambda argv: argv[0] == PYTHON: damaged})
+    local = LocalMachine()
+    try:
+        after, tried = attempt_on(Hosts(local, host), readings, lambda event: None)
+    finally:
+        local.close()
+        host.close()
+    found = by_name(diagnose(after, tried), "tried")
+    assert found["image"].status == "failed" and "host layer" not in found
+    assert found["image"].text.startswith("host: /far/image: tree/usr/bin/fio: damaged; remove it there")
+    checked = next(argv for argv in host.calls if argv[0] == PYTHON)
+    assert checked[1:3] == ("-I", "-S") and checked[-2:] == ("/far/image", IMAGE.digest)

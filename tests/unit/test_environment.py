@@ -66,7 +66,7 @@ def test_the_host_layer_gets_the_first_cpus_it_may_use() -> None:
 )
 def test_qemu_missing_too_old_or_not_qemu(reply: Reply, words: str) -> None:
     with pytest.raises(QemuError, match=words):
-        find_qemu(FakeMachine(answers={QEMU: reply}), None)
+        find_qemu(FakeMachine(answers={QEMU: reply, RIGHTS: ""}), None)
 
 
 ROOT = "Uid:\t0\t0\t0\t0\nCapEff:\t000001ffffffffff\nSeccomp:\t0\n"
@@ -124,6 +124,10 @@ def test_a_program_of_an_image_sees_what_it_is_given_and_no_more() -> None:
     assert argv[0] == "bwrap" and argv[-2:] == ("--", "/usr/bin/qemu-img")
     bound = [argv[n + 1 : n + 3] for n, word in enumerate(argv) if "bind" in word]
     assert bound == [("/tree/usr", "/usr"), ("/sys", "/sys"), ("/a", "/a"), ("/b", "/b"), ("/dev/sdb", "/dev/sdb")]
+    tap = Qemu(("/usr/bin/qemu",), "10.0", "", tree="/tree", user=5).for_guest(Reach(devices=("/dev/net/tun",)))
+    plain = Qemu(("/usr/bin/qemu",), "10.0", "", tree="/tree", user=5).for_guest(Reach(), outlives=True)
+    assert "CAP_NET_ADMIN" in tap and "CAP_NET_ADMIN" not in plain and "CAP_SETUID" in plain
+    assert "--unshare-pid" in tap and not {"--die-with-parent", "--unshare-pid"} & {*plain}, "a lab's runs on"
     assert image_program("/", "qemu-img") == ("qemu-img",), "the image is the machine's own system"
 
 

@@ -117,7 +117,8 @@ def test_what_is_used_up_and_what_is_lost_of_it_is_told_before_the_start(monkeyp
     options = EnvironmentOptions(target=Target(devices=names, erase=frozenset({"/dev/sdc"})))
     looked_at: dict[str, bool] = {}
     monkeypatch.setattr("vmtax.outlook.refuse_used", lambda host, name, *, erase: looked_at.update({name: erase}))
-    lines = outlook(parse(text), host(), options, earlier_seconds_per_round=None, builds_image=False)
+    said: list[str] = []
+    lines = outlook(parse(text), host(), options, emit=said.append, earlier_seconds_per_round=None, builds_image=False)
     told = {line.what: line.text for line in lines}
     assert looked_at == {name: name == "/dev/sdc" for name in names}, "nobody is asked about a disk in use"
     assert "GiB to /dev/sdb, /dev/sdc, /dev/sdd, /dev/sde (empty afterwards); to /var/tmp on" in told["writes"]

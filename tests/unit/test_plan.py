@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -359,6 +359,13 @@ SCALARS = (
 )
 DATA = st.recursive(SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=4))
 PLANS = st.dictionaries(KEYS, DATA, max_size=8).map(lambda data: {"name": "a", "workloads": ["chess"], **data})
+WAYS: list[Callable[[object], object]] = [
+    lambda value: value,
+    lambda value: [value],
+    lambda value: {"memory": value, "min": value, "worse_than": value, "disk.bus": value},
+    lambda value: [{"disk.bus": value}],
+    lambda value: [{"disk": {"seconds": value, "size": value, "patterns": [value]}}],
+]
 PARAMETERS = st.sampled_from(
     [(name, key) for name, kind in WORKLOADS.items() for key in [*kind.parameters_type.model_fields, "x"]]
 )
@@ -380,6 +387,14 @@ def test_any_text(text: str) -> None:
 @given(PLANS)
 def test_any_data_under_known_keys(data: dict[str, Any]) -> None:
     gives_plan_or_error(yaml.safe_dump(data, allow_unicode=True))
+
+
+@given(KEYS, st.sampled_from([10**400, -(10**4000), 2**63, "x" * 70_000]), st.sampled_from(WAYS))
+def test_any_size_in_data_of_an_archive(key: str, value: object, way: Callable[[object], object]) -> None:
+    try:
+        from_data({"name": "a", "workloads": ["chess"], key: way(value)}, "p.yaml")
+    except PlanError as error:
+        assert all(len(line) <= 1000 and line.isprintable() for line in error.problems)
 
 
 @given(PARAMETERS, DATA)

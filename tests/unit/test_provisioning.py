@@ -28,7 +28,8 @@ from vmtax.storage.backing import (
     source_bytes,
     tools,
 )
-from vmtax.storage.ground import CLAIM, FIRST_MIB, HOLDERS, MIB, Area, Ground, refuse_used, shares, table, table_bytes
+from vmtax.storage.empty import LOOK, MIB, NUMBERS
+from vmtax.storage.ground import CLAIM, HOLDERS, Area, Ground, refuse_used, shares, table, table_bytes
 from vmtax.storage.page_cache import HIERARCHY, Bound
 from vmtax.storage.undo import WAIT_FOR
 from vmtax.treatment import backing
@@ -146,18 +147,19 @@ def device(
     *rows: Mapping[str, object],
     signatures: str = "",
     of_part: str = "",
-    zeros: bool = True,
+    look: Reply | str = "empty\n",
+    read_only: bool = False,
     claim: Reply | str = "",
     holders: str = "",
     kind: str = "disk",
 ) -> FakeMachine:
-    words = "0000000000000000 0000000000000000\n*\n" if zeros else "0000000000000000 0000000000000001\n"
+    described = f'"{kind}", "ro": {str(read_only).lower()}'
     return FakeMachine(
         answers={
-            lambda argv: argv[0] == "lsblk": lsblk(*rows).replace('"disk"', f'"{kind}"'),
+            lambda argv: argv[0] == "lsblk": lsblk(*rows).replace('"disk"', described),
             lambda argv: argv[0] == "wipefs" and argv[-1] == "/dev/sdb1": of_part,
             lambda argv: argv[0] == "wipefs": signatures,
-            (*FIRST_MIB, "/dev/sdb"): words.replace("*\n", ""),
+            (*LOOK, "/dev/sdb", *NUMBERS): look,
             (*CLAIM, "/dev/sdb"): claim,
             lambda argv: argv[: len(HOLDERS)] == HOLDERS: holders,
         }
@@ -171,6 +173,7 @@ PART = {"name": "/dev/sdb1", "type": "part", "mountpoints": [None]}
     ("machine", "words"),
     [
         (lambda: FakeMachine(answers={lambda argv: True: Reply(code=32)}), "is no block device"),
+        (lambda: device(read_only=True), "/dev/sdb is read-only; name another"),
         (lambda: device(kind="part"), "is no whole device \\(part\\)"),
         (lambda: device({**PART, "mountpoints": ["/srv"]}), "/dev/sdb1 is mounted, or swap"),
         (lambda: device({**PART, "mountpoints": ["[SWAP]"]}), "/dev/sdb1 is mounted, or swap"),
@@ -200,7 +203,8 @@ def test_a_device_in_use_is_refused_whatever_may_be_lost(machine: Callable[[], F
         (lambda: device(signatures="ext4\n"), "holds something \\(ext4\\); --erase /dev/sdb lets it be lost"),
         (lambda: device(signatures="gpt\ngpt\nPMBR\n"), "holds something \\(gpt, PMBR\\)"),
         (lambda: device(PART), "holds something \\(partitions\\)"),
-        (lambda: device(zeros=False), "holds data of an unknown kind"),
+        (lambda: device(look="data 3145728\n"), "unknown kind \\(at byte 3145728, after 3 MiB\\); --erase /dev/sdb"),
+        (lambda: device(look="late 900\n"), "too slow to see in 120 s whether it is empty.*--erase /dev/sdb"),
     ],
 )
 def test_what_a_device_holds_is_lost_only_where_the_user_says_so(
@@ -216,7 +220,8 @@ def test_four_devices_that_are_three_are_refused_before_anything_is_written() ->
     machine = FakeMachine(
         answers={
             lambda argv: argv[0] == "lsblk": lsblk(),
-            lambda argv: argv[0] in ("wipefs", "od", "python3"): "",
+            lambda argv: argv[0] == "python3" and any("preadv" in word for word in argv): "empty\n",
+            lambda argv: argv[0] in ("wipefs", "python3"): "",
             lambda argv: argv[0] == "blockdev": str(2**40),
             lambda argv: argv[0] == "realpath": "/dev/sdb\n",
         }

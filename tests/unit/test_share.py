@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from tests.sample import sample_experiment
 from vmtax import compare, share
 from vmtax.plan import from_data
+from vmtax.result import Experiment
 from vmtax.resume import CannotResume, resumable
 from vmtax.share import ShareError
 from vmtax.store import Store, StoreError
@@ -28,22 +29,23 @@ SAMPLE = dataclasses.replace(MADE, plan=from_data(MADE.plan).model_dump(mode="js
 def file(tmp_path: Path) -> Path:
     with Store(tmp_path / "here.sqlite") as store:
         store.put(SAMPLE)
-        return share.export(store, "last", tmp_path / "carried")
+        return share.export(store, "last", tmp_path / "carried").file
 
 
 def test_what_arrives_is_what_left(file: Path, tmp_path: Path) -> None:
     with Store(tmp_path / "there.sqlite") as store:
         carried = share.import_(store, file)
         found = store.load(carried.id, with_raw=True)
-        assert found == carried == dataclasses.replace(SAMPLE, host="local, imported", options={"imported": True}), (
+        assert found == dataclasses.replace(SAMPLE, host="local, imported", options={"imported": True}), (
             "raw outputs, facts, disturbances and all"
         )
+        assert (carried.name, carried.host, carried.trials) == (found.name, found.host, len(found.trials))
         assert compare.of(found) == compare.of(SAMPLE)
         with pytest.raises(StoreError, match="is already there"):
             share.import_(store, file)
         with pytest.raises(CannotResume, match="was imported"):
             resumable(found)
-        again = share.export(store, "last", tmp_path / "again")
+        again = share.export(store, "last", tmp_path / "again").file
     with Store(tmp_path / "third.sqlite") as store:
         assert share.import_(store, again).host == "local, imported", "said once"
 
@@ -51,9 +53,36 @@ def test_what_arrives_is_what_left(file: Path, tmp_path: Path) -> None:
 def test_a_run_that_goes_on_arrives_as_interrupted(tmp_path: Path) -> None:
     with Store(tmp_path / "here.sqlite") as store:
         store.put(dataclasses.replace(SAMPLE, state="running", finished=None))
-        file = share.export(store, "last", tmp_path / "carried")
+        file = share.export(store, "last", tmp_path / "carried").file
     with Store(tmp_path / "there.sqlite") as store:
-        assert share.import_(store, file).state == "interrupted"
+        share.import_(store, file)
+        assert store.load().state == "interrupted"
+
+
+def older(path: Path, experiment: Experiment) -> Path:
+    """As an earlier version wrote it: one object."""
+    answer = {"schema": "vmtax/1", "kind": "run", "data": dataclasses.asdict(experiment)}
+    path.write_bytes(gzip.compress(json.dumps(answer).encode()))
+    return path
+
+
+def test_a_file_of_an_earlier_version_is_read(tmp_path: Path) -> None:
+    with Store(tmp_path / "there.sqlite") as store:
+        share.import_(store, older(tmp_path / "older", SAMPLE))
+        found = store.load("last", with_raw=True)
+    assert found == dataclasses.replace(SAMPLE, host="local, imported", options={"imported": True})
+
+
+def test_a_raw_output_that_is_gone_is_left_out(tmp_path: Path) -> None:
+    with Store(tmp_path / "here.sqlite") as store:
+        store.put(SAMPLE)
+        next((tmp_path / "raw").rglob("0002-*")).unlink()
+        exported = share.export(store, "last", tmp_path / "carried")
+    assert len(exported.missing) == 1 and "0002-" in exported.missing[0]
+    with Store(tmp_path / "there.sqlite") as store:
+        share.import_(store, exported.file)
+        raws = [trial.raw for trial in store.load("last", with_raw=True).trials]
+    assert raws == [*(t.raw for t in SAMPLE.trials[:1]), "", *(t.raw for t in SAMPLE.trials[2:])]
 
 
 TRIAL = json.loads(json.dumps(dataclasses.asdict(SAMPLE.trials[0])))
@@ -61,27 +90,35 @@ FOO = {"name": "x.y", "unit": "foo", "better": "lower"}
 
 
 def changed(file: Path, change: dict[str, Any]) -> Path:
-    answer = json.loads(gzip.decompress(file.read_bytes()))
-    answer["data"] |= change
-    file.write_bytes(gzip.compress(json.dumps(answer).encode()))
+    kind, run, *others = [json.loads(line) for line in gzip.decompress(file.read_bytes()).splitlines()]
+    if trials := change.pop("trials", None):
+        others = [{"trial": trial} for trial in trials]
+    run["run"] |= change
+    file.write_bytes(gzip.compress("\n".join(map(json.dumps, [kind, run, *others])).encode()))
     return file
 
 
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"treatments": []}, "does not fit together: host"),
+        ({"treatments": []}, "does not fit together: "),
         ({"plan": {}}, "plan: name:"),
-        ({"trials": "none"}, "trials:"),
+        ({"trials": [None]}, "trial: Input should be an object"),
         ({"id": "../../etc/cron.d/x"}, "cannot be an experiment's id"),
         ({"created": "soon"}, "created:"),
         ({"state": "dancing"}, "state:"),
-        ({"created": 1e12}, "time 1000000000000.0: no run has that"),
-        ({"facts": {"host": {"cpu_model": "\ud800"}}}, "text that is no Unicode"),
-        ({"trials": [{**TRIAL, "round": 10**30}]}, "no run has that"),
-        ({"trials": [{**TRIAL, "round": 2**40}]}, "count 1099511627776"),
-        ({"trials": [{**TRIAL, "measurements": [{"metric": FOO, "value": 1.0}]}]}, "unit 'foo' of x.y"),
-        ({"trials": [{**TRIAL, "measurements": [{"metric": {**FOO, "unit": "s"}, "value": 1e-320}]}]}, "x.y = 1e-320"),
+        ({"created": 1e12}, "created: Input should be less than 8589934592"),
+        ({"created": 8e9}, "is in the future"),
+        ({"id": "last"}, "cannot be an experiment's id"),
+        ({"facts": {"host": None}}, "facts.host:"),
+        ({"facts": {"host": {"boot_id": {}}}}, "facts.host.boot_id:"),
+        ({"facts": {"host": {"cpu_model": "\ud800"}}}, "Invalid JSON"),
+        ({"facts": {"host": {"x": 2**70}}}, "more than 64 bits"),
+        ({"trials": [{**TRIAL, "round": 10**30}]}, "trial.round:"),
+        ({"trials": [{**TRIAL, "round": 2**40}]}, "less than 2147483648, not '1099511627776'"),
+        ({"trials": [{**TRIAL, "round": True}]}, "trial.round:"),
+        ({"trials": [{**TRIAL, "measurements": [{"metric": FOO, "value": 1.0}]}]}, "not 'foo'"),
+        ({"trials": [{**TRIAL, "measurements": [{"metric": {**FOO, "unit": "s"}, "value": 1e-320}]}]}, "not '1e-320'"),
     ],
 )
 def test_a_made_up_run_is_refused(file: Path, change: dict[str, Any], words: str, tmp_path: Path) -> None:

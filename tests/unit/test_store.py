@@ -5,13 +5,14 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.sample import CREATED, large_experiment, sample_experiment, unstarted, without_raw
-from vmtax.result import Experiment, Measurement, Metric, Trial
+from vmtax.result import Experiment, Measurement, Metric, Trial, Unit
 from vmtax.store import Store, StoreError
 
 SAMPLE = sample_experiment(rounds=2, failures=2)
@@ -69,20 +70,25 @@ def test_ten_thousand_measurements(store: Store) -> None:
 
 
 any_text = st.text(st.characters(codec="utf-8", exclude_characters="\0"))
-finite = st.floats(allow_nan=False, allow_infinity=False)
+names = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1)
+values = st.just(0.0) | st.floats(1e-99, 1e99) | st.floats(-1e99, -1e-99)
 trials = st.builds(
     Trial,
     round=st.integers(1, 99),
     position=st.integers(1, 99),
     treatment=st.sampled_from([treatment.name for treatment in SAMPLE.treatments]),
-    workload=any_text,
+    workload=names,
     case=any_text,
     iteration=st.integers(1, 99),
     status=st.sampled_from(["ok", "failed", "refused"]),
-    started=finite,
-    wall_seconds=finite,
+    started=st.floats(0, 2**32),
+    wall_seconds=st.floats(0, 1e9),
     measurements=st.lists(
-        st.builds(Measurement, st.builds(Metric, any_text, any_text, st.sampled_from(["higher", "lower"])), finite)
+        st.builds(
+            Measurement,
+            st.builds(Metric, names, st.sampled_from(get_args(Unit)), st.sampled_from(["higher", "lower"])),
+            values,
+        )
     ).map(tuple),
     warnings=st.lists(any_text).map(tuple),
     error=st.none() | any_text,
@@ -91,7 +97,7 @@ trials = st.builds(
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(trials=st.lists(trials, max_size=4), note=any_text, command=any_text, facts=st.dictionaries(any_text, any_text))
+@given(trials=st.lists(trials, max_size=4), note=any_text, command=any_text, facts=st.dictionaries(names, any_text))
 def test_odd_text_and_numbers_come_back(
     store: Store, trials: list[Trial], note: str, command: str, facts: dict[str, str]
 ) -> None:

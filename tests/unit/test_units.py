@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from vmtax import units
+from vmtax.result import Unit
 
 M, X = units.MINUS, units.TIMES
 
@@ -161,3 +164,7 @@ def test_a_printed_value_keeps_three_digits(value: float, unit: str) -> None:
     base = unit.removeprefix("1")
     prefix = rest[0].removesuffix(base) if rest else ""
     assert float(number) * scale.get(prefix, 1.0) == pytest.approx(value, rel=0.0051)
+
+
+def test_every_unit_of_a_metric_can_be_written() -> None:
+    assert set(units.UNITS) == set(get_args(Unit))

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from tools.hostile.case import Case
 
-SHARED = ("__init__", "__main__", "case")
+SHARED = ("__init__", "__main__", "case", "plan_maker")
 CATEGORIES = sorted(path.stem for path in Path(__file__).parent.glob("*.py") if path.stem not in SHARED)
 MOST_SHOWN = 20  # failures of a category
 

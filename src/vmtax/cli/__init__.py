@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from typing import NoReturn
 
-from vmtax import streams
+from vmtax import search_path, streams
 
 # In the order in which --help lists them.
-from vmtax.cli import calibrate, compare, host, images, lab, plans, results, run  # noqa: F401
-from vmtax.cli.app import app, complain
+from vmtax.cli import calibrate, compare, host, images, lab, plans, results, run, runs  # noqa: F401
+from vmtax.cli.app import app, complain, warn
 from vmtax.cli.ending import explained, output_lost
 from vmtax.exits import DONE, INTERRUPTED
 
@@ -24,6 +25,10 @@ def main() -> None:
     for number in ENDING:
         if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup, which means it
             signal.signal(number, _interrupted)
+    left_out = search_path.make_safe(os.environ)
+    if "_VMTAX_COMPLETE" not in os.environ:
+        for line in left_out:
+            warn(line)
     try:
         code = _code()
         sys.stdout.flush()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,6 +13,7 @@ from typer.core import TyperGroup
 from vmtax import __version__
 from vmtax.cli.command import App
 from vmtax.exits import DONE, BadInput, CannotDo
+from vmtax.outfile import replacing
 from vmtax.report.formats import FORMATS
 from vmtax.units import printable
 
@@ -195,19 +195,24 @@ def agree(yes: bool, question: str = "Begin? [Y/n]") -> None:
         fail("not begun; nothing was changed", DONE)
 
 
+def agree_to_erase(yes: bool, devices: Sequence[str]) -> None:
+    """Go on only where somebody typed the name of each device; an empty answer is a no."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise BadUse(NOBODY)
+    for device in devices:
+        name = device.removeprefix("/dev/")
+        print(f"Type {name} to erase all that is on it: ", end="", file=sys.stderr, flush=True)
+        if sys.stdin.readline().strip() not in (name, device):
+            fail("not begun; nothing was changed", DONE)
+
+
 def write_file(file: Path, data: bytes) -> None:
     """Replaced in one step: an earlier report is lost to no full disk. Raises BadUse."""
     try:
-        if file.exists() and not file.is_file():  # a pipe, a terminal
-            file.write_bytes(data)
-            return
-        target = file.resolve()  # a link stays one
-        temporary = target.with_name(f".{target.name}.{os.getpid()}")
-        try:
-            temporary.write_bytes(data)
-            temporary.replace(target)
-        finally:
-            temporary.unlink(missing_ok=True)
+        with replacing(file) as stream:
+            stream.write(data)
     except OSError as error:
         raise BadUse(f"{file}: {error.strerror}; name another file with --output") from error
 

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from vmtax.cli.app import AsJson, BadUse, Yes, answer, app, complete_plan, complete_run, printed
-from vmtax.cli.measuring import Work, disk_target, measure, options_of
+from vmtax.cli.measuring import Work, disk_target, measure, options_of, program
 
 
 @app.command()
@@ -38,8 +38,7 @@ def calibrate(
     with Store() as store:
         id = show or measure(store, _work(plan, host, time, qemu, disk_dir), yes=yes)
         experiment = store.load(id)
-        others = [entry.id for entry in store.experiments() if entry.name == experiment.name]
-        found = calibration(experiment, [store.load(other) for other in others])
+        found = calibration(experiment, store.load_all(lambda run: run.name == experiment.name))
     if json:
         from vmtax.report.calibration import calibration_data
 
@@ -66,4 +65,7 @@ def _work(plan: str, host: str | None, time: str, qemu: str | None, disk_dir: st
     if host:
         wanted = from_data(wanted.model_dump(mode="json") | {"host": host}, options={"host": "--host"})
     derived = plan_of(wanted, seconds)
-    return Work(derived, options_of(EnvironmentOptions(qemu, disk_target(derived.host, disk_dir))))
+    return Work(
+        derived,
+        options_of(EnvironmentOptions(program(derived.host, qemu, "--qemu"), disk_target(derived.host, disk_dir))),
+    )

@@ -113,11 +113,7 @@ def _calibrations(store: Store, hosts: set[str]) -> list[Experiment]:
     """What the store knows of how these machines change by themselves."""
     from vmtax.sessions import CALIBRATE
 
-    return [
-        store.load(entry.id)
-        for entry in store.experiments()
-        if entry.name == CALIBRATE and entry.state == "complete" and entry.host in hosts
-    ]
+    return store.load_all(lambda run: run.name == CALIBRATE and run.state == "complete" and run.host in hosts)
 
 
 def _code(change: Change) -> int:

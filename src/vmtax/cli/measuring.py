@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from vmtax.cli.app import NOBODY, BadUse, agree, fail, warn
+from vmtax.cli.app import NOBODY, BadUse, agree, agree_to_erase, fail, warn
 from vmtax.exits import FAILED, INTERRUPTED, CannotDo
 
 if TYPE_CHECKING:
@@ -38,6 +38,15 @@ def options_of(environment: EnvironmentOptions) -> Options:
     from vmtax.runner import Options
 
     return Options(shlex.join(["vmtax", *sys.argv[1:]]), environment)
+
+
+def program(host: str, name: str | None, option: str) -> str | None:
+    """A QEMU on `host`, as the command line names it; a path from the current directory as one from the root."""
+    if name is None or "/" not in name or name.startswith("/"):
+        return name
+    if host != "local":
+        raise BadUse(f"{option} {name}: must be absolute, for it is on {host}")
+    return str(Path(name).absolute())
 
 
 def disk_target(
@@ -121,6 +130,7 @@ def _carry_out(store: Store, work: Work, *, yes: bool) -> str:
             plan,
             hosts.host,
             options,
+            emit=lambda what: screen.tell([("looks at", what)]),
             other=hosts.other,
             earlier_seconds_per_round=store.seconds_per_round(
                 plan.model_dump(mode="json"), plan.host, options.interleave_with
@@ -131,10 +141,13 @@ def _carry_out(store: Store, work: Work, *, yes: bool) -> str:
         if before:
             lines.insert(0, Line("resumes", f"{before.id}, whose {len(before.trials)} trials are kept"))
         screen.tell((line.what, line.text) for line in lines)
-        agree(yes)
+        if options.target.erase:
+            agree_to_erase(yes, sorted(options.target.erase))
+        else:
+            agree(yes)
         with screen.open_screen() as emit:
             journal = live.Journal(hosts.local, emit)
             image = build.ensure(emit, identity=image_of(before) if before else None)
             if before:
-                return runner.resume(hosts, before.id, image, store, journal.emit)
+                return runner.resume(hosts, before.id, image, store, journal.emit, options.target.erase)
             return runner.run(hosts, plan, image, store, work.options, journal.emit)

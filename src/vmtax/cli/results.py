@@ -1,4 +1,4 @@
-"""What the store has: `vmtax runs`, `show`, `report`, `export`, `import`."""
+"""What the store has: `vmtax show`, `report`, `export`, `import`."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from vmtax.cli.app import (
     RunId,
     TextName,
     Weights,
-    answer,
     app,
     document,
     printed,
     say,
+    warn,
     write_file,
 )
 from vmtax.cli.files import check_input, check_output
@@ -32,26 +32,6 @@ if TYPE_CHECKING:
     from vmtax.mix import Mix
     from vmtax.report.wish import Wish
     from vmtax.result import Experiment
-
-
-@app.command()
-def runs(json: AsJson = False) -> None:
-    """List the runs in the store, newest first."""
-    from dataclasses import asdict
-
-    from vmtax.store import Store
-
-    with Store() as store:
-        found = store.experiments()
-    if json:
-        answer("runs", [asdict(entry) for entry in found])
-        return
-    if not found:
-        say("no runs yet: vmtax run")
-        return
-    from vmtax.report.terminal import runs_table
-
-    printed(runs_table(found))
 
 
 @app.command()
@@ -106,7 +86,10 @@ def export(
     if output is not None:
         check_output(output, regular=True)
     with Store() as store:
-        say(share.export(store, run, output))
+        exported = share.export(store, run, output)
+    say(exported.file)
+    if exported.missing:
+        warn(f"raw outputs left out: {len(exported.missing)}; {exported.missing[0]}")
 
 
 @app.command("import")
@@ -117,8 +100,8 @@ def import_(file: Annotated[Path, typer.Argument(metavar="FILE", help="What `vmt
 
     check_input(file, "`vmtax export` wrote")
     with Store() as store:
-        experiment = share.import_(store, file)
-    say(f"{experiment.id}  {len(experiment.trials)} trials of {experiment.name} on {experiment.host}")
+        added = share.import_(store, file)
+    say(f"{added.id}  {added.trials} trials of {added.name} on {added.host}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,7 +14,7 @@ import typer
 
 from vmtax.cli.app import AsJson, BadUse, Yes, app, complete_plan, fail, run_ids, say, warn
 from vmtax.cli.files import check_output
-from vmtax.cli.measuring import Work, disk_target, measure, options_of
+from vmtax.cli.measuring import Work, disk_target, measure, options_of, program
 from vmtax.cli.results import shown, written
 from vmtax.exits import FAILED
 
@@ -86,11 +87,11 @@ def run(
     with Store() as store:
         if resume:
             disks = {"disk-dir": disk_dir, "disk-device": disk_device, "disk-group": disk_group, "disk-pool": disk_pool}
-            others = {"qemu": qemu, **disks, "erase": erase, "interleave-with": interleave_with}
+            others = {"qemu": qemu, **disks, "interleave-with": interleave_with}
             given = [f"--{name}" for name, value in {**overrides, **others}.items() if value]
             if given:
                 raise BadUse(f"--resume goes on as the run was begun: leave out {' '.join(given)}")
-            work = _resumed(store, plan)
+            work = _resumed(store, plan, erase or ())
         else:
             place = partial(
                 disk_target,
@@ -121,8 +122,12 @@ def _new(
     from vmtax.environment import EnvironmentOptions
     from vmtax.interleave import why_not
     from vmtax.plan import load
+    from vmtax.sides import is_host
 
     wanted = _overridden(load(plan), **overrides)
+    qemu = program(wanted.host, qemu, "--qemu")
+    if interleave_with is not None and not is_host(interleave_with):
+        interleave_with = program(wanted.host, interleave_with, "--interleave-with")
     options = EnvironmentOptions(qemu, place(wanted.host), interleave_with)
     problem = why_not(wanted, options)
     if problem:
@@ -130,8 +135,8 @@ def _new(
     return Work(wanted, options_of(options))
 
 
-def _resumed(store: Store, run: str) -> Work:
-    """The run named, or the newest that was stopped."""
+def _resumed(store: Store, run: str, erase: Sequence[str]) -> Work:
+    """The run named, or the newest that was stopped; `erase`: permission is asked for anew, for it is not kept."""
     from vmtax.resume import CannotResume, resumable
     from vmtax.runner import Options
     from vmtax.share import IMPORTED
@@ -142,7 +147,9 @@ def _resumed(store: Store, run: str) -> Work:
         raise CannotResume("no run was stopped: `vmtax runs` lists them all")
     experiment = store.load(run or stopped[0])
     plan, options = resumable(experiment)
-    return Work(plan, Options(experiment.command, options), experiment)
+    devices, place = options.target.devices, options.target
+    target = disk_target(plan.host, str(place.directory), devices, place.group, place.pool, erase)
+    return Work(plan, Options(experiment.command, replace(options, target=target)), experiment)
 
 
 def _overridden(plan: Plan, **options: Any) -> Plan:

@@ -86,7 +86,9 @@ def attempt_on(hosts: Hosts, readings: Readings, emit: Emit) -> tuple[Readings, 
         checks.append(_tried("bridge", lambda: _bridge(host, local.token[:6])))
     if readings.user == 0:
         checks += _parts(hosts, readings, credentials, emit)
-    checks.append(_tried("O_DIRECT", lambda: _direct(host, local.token), "vmtax run --disk-dir /another/directory"))
+    checks.append(
+        _tried("O_DIRECT", lambda: _direct(host, local.fresh_name("doctor")), "vmtax run --disk-dir /another/directory")
+    )
     return readings, (*checks, NOT_TRIED)
 
 
@@ -94,7 +96,7 @@ def _parts(hosts: Hosts, readings: Readings, credentials: Credentials, emit: Emi
     """What plans about disks and networks take."""
     host, placed, qemu = hosts.host, readings.placed, readings.qemu
     guest = probe_spec(qemu, placed) if placed and qemu and readings.kvm_failure == "" else None
-    directory = DISK_DIRECTORY / f"vmtax-{hosts.local.token}-parts"
+    directory = DISK_DIRECTORY / hosts.local.fresh_name("parts")
     host.remove_later(directory)
     try:
         host.run("mkdir", "-m", "700", str(directory))
@@ -177,8 +179,8 @@ def _bridge(host: Machine, token: str) -> str:
     return "a bridge, a veth pair and a tap, in network namespaces of their own"
 
 
-def _direct(host: Machine, token: str) -> str:
-    ours = DISK_DIRECTORY / f"vmtax-{token}-doctor"
+def _direct(host: Machine, name: str) -> str:
+    ours = DISK_DIRECTORY / name
     host.remove_later(ours)
     host.run("mkdir", "-m", "700", str(ours))
     file = RawFile.allocate(host, ours / "file", SIZE)

@@ -17,7 +17,7 @@ from vmtax.hypervisor.spec import GuestSpec
 from vmtax.image.place import Placed
 from vmtax.machine import Machine, MachineLost
 from vmtax.machine.local import LocalMachine
-from vmtax.places import cache_home
+from vmtax.places import cache_home, make_private
 
 # Most boot in a few seconds, on an emulated host in ten, and quickest with a silent kernel. A genuine KVM three levels
 # deep needed 22 s in all but kept talking; one that hangs says nothing any more.
@@ -132,7 +132,7 @@ def _remember(local: LocalMachine, known: dict[str, str]) -> None:
     temporary = path.with_suffix(f".{local.token}")
     unfinished = local.remove_later(PurePosixPath(temporary))
     with contextlib.suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_private(path.parent)
         newest = dict([*known.items()][-REMEMBERED:])
         temporary.write_text(json.dumps(newest, indent=1))
         temporary.replace(path)

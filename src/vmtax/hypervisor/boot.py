@@ -7,6 +7,7 @@ import itertools
 import queue
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
@@ -20,6 +21,7 @@ from vmtax.machine.local import LocalMachine
 from vmtax.machine.ssh import SshMachine
 
 CONSOLE_LINES = 15  # how much of the console a failure shows
+MOST_LINES, LONGEST_LINE = 10_000, 4096  # of a console; the second in bytes
 PANIC = "Kernel panic"
 KILLED = (-9, 137)  # SIGKILL, as a parent sees it and as a shell tells it
 QMP_SECONDS = 30.0
@@ -109,16 +111,18 @@ class Console:
 
     def __init__(self, parent: Machine, path: PurePosixPath) -> None:
         self._tail = parent.start("tail", "-c", "+1", "-f", str(path))
-        self._lines: list[str] = []
-        self._arrived: queue.Queue[str] = queue.Queue()
+        # A guest may print for ever: the last lines are kept, and those that nobody has waited for are not.
+        self._lines: deque[str] = deque(maxlen=MOST_LINES)
+        self._arrived: queue.Queue[str] = queue.Queue(MOST_LINES)
         threading.Thread(target=self._follow, name="console", daemon=True).start()
 
     def _follow(self) -> None:
         with contextlib.suppress(OSError, ValueError):
-            for raw in self._tail.stdout:
+            while raw := self._tail.stdout.readline(LONGEST_LINE):
                 line = raw.decode(errors="replace").rstrip()
                 self._lines.append(line)
-                self._arrived.put(line)
+                with contextlib.suppress(queue.Full):
+                    self._arrived.put_nowait(line)
 
     def next_line(self, timeout: float) -> str | None:
         """The next line not yet seen here, or None after `timeout` seconds."""
@@ -128,12 +132,13 @@ class Console:
             return None
 
     def text(self) -> str:
-        return "\n".join(self._lines)
+        return "\n".join(list(self._lines))
 
     def last_lines(self) -> str:
         """The end of it; after a panic the lines around the panic's own, the rest is a stack trace."""
-        end = next((number + 3 for number, line in enumerate(self._lines) if PANIC in line), len(self._lines))
-        return "\n".join(f"  {line}" for line in self._lines[max(0, end - CONSOLE_LINES) : end]) or "  (nothing)"
+        lines = list(self._lines)
+        end = next((number + 3 for number, line in enumerate(lines) if PANIC in line), len(lines))
+        return "\n".join(f"  {line}" for line in lines[max(0, end - CONSOLE_LINES) : end]) or "  (nothing)"
 
     def stop(self) -> None:
         self._tail.stop()

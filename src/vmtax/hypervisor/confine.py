@@ -18,6 +18,9 @@ RUN_WITH_USER = (9, 1)  # the first QEMU with `-run-with user=`, for which -runa
 PATIENT = ("sh", "-c", 'trap "" TERM; exec "$@"', "sh")
 
 
+TUN = "/dev/net/tun"  # what makes a tap
+
+
 @dataclass(frozen=True, slots=True)
 class Reach:
     """What a program of an image has of the machine's files."""
@@ -46,6 +49,14 @@ def image_program(
         *(word for option, paths in kinds for path in paths for word in (option, path, path)),
         *("--", f"/usr/bin/{name}"),
     )
+
+
+def alone(*, root: bool) -> tuple[str, ...]:
+    """bubblewrap's options for a program that takes no network, and no process but its own.
+
+    `root`: root starts it; elsewhere, as in many a container, nobody may mount the /proc of a new PID namespace.
+    """
+    return ("--die-with-parent", "--unshare-net", "--unshare-ipc", *(("--unshare-pid",) if root else ()))
 
 
 def sandbox(*, elevate: bool = False, spawn: bool = False) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ import secrets
 from dataclasses import dataclass
 
 from vmtax.exits import CannotDo
-from vmtax.hypervisor.confine import FIRST_USER, PATIENT, USERS, Reach, become, image_program, sandbox
+from vmtax.hypervisor.confine import FIRST_USER, PATIENT, TUN, USERS, Reach, alone, become, image_program, sandbox
 from vmtax.machine import Reader
 
 MINIMUM = (7, 2)
@@ -19,9 +19,8 @@ DEFAULT = "qemu-system-x86_64"
 RIGHTS = ("cat", "/proc/self/status", "/proc/self/uid_map", "/proc/self/gid_map")
 # Capabilities, by their number, that QEMU takes to become another user, and we take to find and end it then.
 NEEDED = {"CAP_KILL": 5, "CAP_SETGID": 6, "CAP_SETUID": 7, "CAP_SYS_PTRACE": 19}
+ROOT = re.compile(r"^Uid:\s+0\s", re.MULTILINE)
 ALL_USERS = re.compile(r"^\s*0\s+0\s+4294967295$", re.MULTILINE)
-# Of the image's QEMU, until it becomes another user: to make a tap, and to become that.
-CAPABILITIES = ("CAP_NET_ADMIN", "CAP_SETUID", "CAP_SETGID")
 
 
 class QemuError(CannotDo):
@@ -74,21 +73,25 @@ class Qemu:
         # When a process changes its user, the kernel forgets that it was to die with its parent: the first process of
         # its PID namespace does not change, and takes all others with it.
         bound = () if outlives else ("--die-with-parent", *(("--unshare-pid",) if self.user is not None else ()))
-        kept = () if self.user is None else CAPABILITIES
-        return (*PATIENT, *image_program(self.tree, DEFAULT, reach, *bound, capabilities=kept))
+        changes = ("CAP_SETUID", "CAP_SETGID") if self.user is not None else ()
+        kept = (*changes, *(("CAP_NET_ADMIN",) if TUN in reach.devices else ()))
+        return (*PATIENT, *image_program(self.tree, DEFAULT, reach, "--unshare-ipc", *bound, capabilities=kept))
 
 
 def find_qemu(machine: Reader, binary: str | None) -> Qemu:
     """The machine's own QEMU, or `binary`; raises QemuError."""
-    return _examined(machine, (binary or DEFAULT,), None)
+    return _examined(machine, (binary or DEFAULT,), None, machine.try_run(*RIGHTS).stdout)
 
 
 def image_qemu(machine: Reader, tree: str) -> Qemu:
     """The QEMU of an unpacked image; raises QemuError."""
-    return _examined(machine, image_program(tree, DEFAULT), None if tree == "/" else tree)
+    rights = machine.try_run(*RIGHTS).stdout
+    program = image_program(tree, DEFAULT, Reach(), *alone(root=bool(ROOT.search(rights))))
+    return _examined(machine, program, None if tree == "/" else tree, rights)
 
 
-def _examined(machine: Reader, program: tuple[str, ...], tree: str | None) -> Qemu:
+def _examined(machine: Reader, program: tuple[str, ...], tree: str | None, rights: str) -> Qemu:
+    """`rights`: what RIGHTS printed there."""
     outcome = machine.try_run(*program, "--version", timeout=20)
     name = program[-1]
     if not outcome.ok:
@@ -103,7 +106,6 @@ def _examined(machine: Reader, program: tuple[str, ...], tree: str | None) -> Qe
     if _numbers(found[1]) < MINIMUM:
         wanted = ".".join(map(str, MINIMUM))
         raise QemuError(f"{machine.path}: {name} is {line}; {wanted} or newer is needed: name another with --qemu")
-    rights = machine.try_run(*RIGHTS).stdout
     has_sandbox = "Seccomp:" in rights and machine.try_run(*program, *sandbox(), "--version", timeout=20).ok
     user, doubt = _user(rights)
     if not has_sandbox:
@@ -112,8 +114,8 @@ def _examined(machine: Reader, program: tuple[str, ...], tree: str | None) -> Qe
 
 
 def _user(rights: str) -> tuple[int | None, str]:
-    """Whom QEMU becomes there, and why it must stay root; `rights`: what RIGHTS printed."""
-    if not re.search(r"^Uid:\s+0\s", rights, re.MULTILINE):
+    """Whom QEMU becomes there, and why it must stay root."""
+    if not ROOT.search(rights):
         return None, ""
     held = re.search(r"^CapEff:\s+([0-9a-f]+)$", rights, re.MULTILINE)
     missing = [name for name, bit in NEEDED.items() if not int(held[1] if held else "0", 16) >> bit & 1]

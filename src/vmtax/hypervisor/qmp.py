@@ -15,6 +15,8 @@ import time
 from collections import deque
 from typing import IO, Any, Protocol
 
+LONGEST_LINE = 16 * 2**20  # bytes of an answer
+
 
 class QmpError(Exception):
     """QEMU refused a command, answered nonsense, or is gone."""
@@ -73,9 +75,9 @@ class Qmp:
 
     def _read(self) -> None:
         try:
-            for line in self._process.stdout:
+            while line := self._process.stdout.readline(LONGEST_LINE):
                 self._messages.put(json.loads(line))
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
             pass  # closed under us, or not QMP: either way this connection is over
         self._messages.put(None)
 

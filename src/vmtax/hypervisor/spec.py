@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 from string import ascii_lowercase
 from typing import Any, Literal
 
-from vmtax.hypervisor.confine import Reach
+from vmtax.hypervisor.confine import TUN, Reach
 from vmtax.hypervisor.qemu import Qemu
 
 ROOT_ID = "root"
@@ -175,7 +175,7 @@ def is_device(path: str) -> bool:
 
 def device_files(accelerator: Literal["kvm", "tcg"], *, tap: bool, vhost: bool = False) -> tuple[str, ...]:
     """The devices that QEMU itself takes for that."""
-    wanted = (("/dev/kvm", accelerator == "kvm"), ("/dev/net/tun", tap), ("/dev/vhost-net", vhost))
+    wanted = (("/dev/kvm", accelerator == "kvm"), (TUN, tap), ("/dev/vhost-net", vhost))
     return tuple(path for path, is_wanted in wanted if is_wanted)
 
 

@@ -75,11 +75,11 @@ class Archive:
         found = self._header(member.path)
         if found.name != member.path:
             raise ContentsError(f"{found.name!a}: comes where its list has {member.path}")
-        links = member.kind == "l"
+        links = member.kind == "l"  # whose mode nobody looks at
         if (
-            found.type != TYPES[member.kind]
+            (found.type, found.size) != (TYPES[member.kind], member.size)
             or (found.mode != contents.MODES[member.kind] and not links)
-            or (found.linkname != member.what if links else found.size != member.size)
+            or (found.linkname != member.what and links)
         ):
             raise ContentsError(f"{member.path}: has another kind, mode, size or target than in its list")
 

@@ -6,7 +6,6 @@ import contextlib
 import fcntl
 import hashlib
 import os
-import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -14,8 +13,9 @@ from pathlib import Path, PurePosixPath
 from vmtax.exits import BadInput, CannotDo
 from vmtax.image import contents, recipe
 from vmtax.image.contents import ContentsError
+from vmtax.machine import tree
 from vmtax.machine.local import LocalMachine
-from vmtax.places import cache_home
+from vmtax.places import cache_home, make_private
 
 INCOMING = ".incoming-"  # begins the name of a directory that is being copied here
 IDENTITY = "usr/lib/vmtax/identity"  # in the tree: by it a machine that booted the image knows which
@@ -83,7 +83,7 @@ class Shelf:
     def locked(self) -> Iterator[None]:
         """Held alone: a second build waits for the first and then finds what that made."""
         try:
-            self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+            make_private(self.directory)
             lock = (self.directory / ".lock").open("a")
         except OSError as error:
             cure = "set XDG_CACHE_HOME to a directory you can write"
@@ -92,7 +92,8 @@ class Shelf:
             fcntl.flock(lock, fcntl.LOCK_EX)
             # What a killed build or removal left: nobody else builds while we hold the lock.
             for entry in self.half_made():
-                remove_tree(entry)
+                with contextlib.suppress(ImageError):
+                    remove_tree(entry)
             yield
 
     @contextlib.contextmanager
@@ -144,8 +145,11 @@ class Shelf:
 
 
 def remove_tree(directory: Path) -> None:
-    """However deep, and as far as it can be removed. What is mounted in it stays."""
-    subprocess.run(["rm", "-rf", "--one-file-system", "--", str(directory)], capture_output=True)
+    """However deep it is. Raises ImageError where something cannot be removed."""
+    try:
+        tree.remove(str(directory))
+    except OSError as error:
+        raise ImageError(f"{directory} cannot be removed: {error.strerror}") from error
 
 
 def shelf() -> Shelf:

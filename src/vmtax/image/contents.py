@@ -5,8 +5,8 @@ the order of their paths, with a tab between kind, size in bytes, sha256 or link
 f file, x executable file, l symbolic link. The kind also says the mode, so that none has setuid, setgid or sticky bits
 or can be written by others.
 
-This file also runs by itself, on a host to which an image was copied (`python3 -I -c SOURCE DIRECTORY DIGEST`), so it
-imports the standard library only.
+This file also runs by itself, on a host to which an image was copied (`python3 -I -S -c SOURCE DIRECTORY DIGEST`), so
+it imports the standard library only.
 """
 
 from __future__ import annotations
@@ -264,7 +264,8 @@ def _state(directory: str, wanted: str) -> tuple[str, float]:
         pass
     found = hashlib.sha256(f"{wanted} {boot}\n".encode())
     newest = 0
-    check_owner(directory, os.lstat(directory))
+    for path in (os.path.dirname(directory), directory):
+        check_owner(path, os.stat(path))
     for path, status in _walk(directory, (NAME, *TOP)):
         check_owner(path, status)
         fields = (status.st_dev, status.st_ino, status.st_mode, status.st_uid, status.st_gid)

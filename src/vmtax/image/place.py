@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import os
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,7 +16,8 @@ from vmtax.exits import BadInput
 from vmtax.image import archive, cache, contents
 from vmtax.image.cache import Image, ImageError
 from vmtax.machine import Machine, Reader
-from vmtax.machine.local import PYTHON, LocalMachine
+from vmtax.machine.local import ISOLATED, PYTHON, LocalMachine
+from vmtax.outfile import replacing
 from vmtax.units import format_room
 
 # The list first, then its members in its order; headers of a fixed size, which say nothing that the list does not.
@@ -48,20 +50,20 @@ def export(image: Image, target: Path) -> None:
     if (target.exists() and not target.is_file()) or not target.parent.is_dir():
         what = "is no regular file" if target.exists() else "its directory does not exist"
         raise BadInput(f"{target}: {what}; name a file, such as image.tar.zst")
-    target = target.resolve()  # a link stays one
     cache.verify(image)
     keeper = LocalMachine()
     try:
-        temporary = target.absolute().with_name(f".{target.name}.{keeper.token}")
-        keeper.remove_later(PurePosixPath(temporary))
-        text = contents.read(str(image.directory / contents.NAME), contents.LARGEST_LIST)
-        names = "".join(f"{name}\n" for name in (contents.NAME, *(m.path for m in contents.parse(text).members)))
-        argv = ("tar", "--zstd", "-cf", str(temporary), "-C", str(image.directory), *TAR)
-        done = keeper.try_run(*argv, input=names, timeout=PACK_SECONDS)
-        if not done.ok:
-            words = done.stderr.strip().splitlines()
-            raise ImageError(f"{target}: {words[0] if words else f'tar ended with {done.code}'}")
-        temporary.replace(target)
+        with replacing(target, before=lambda new: keeper.remove_later(PurePosixPath(new))) as stream:
+            opened = f"/proc/{os.getpid()}/fd/{stream.fileno()}"  # whatever becomes of its name meanwhile
+            text = contents.read(str(image.directory / contents.NAME), contents.LARGEST_LIST)
+            names = "".join(f"{name}\n" for name in (contents.NAME, *(m.path for m in contents.parse(text).members)))
+            argv = ("tar", "--zstd", "-cf", opened, "-C", str(image.directory), *TAR)
+            done = keeper.try_run(*argv, input=names, timeout=PACK_SECONDS)
+            if not done.ok:
+                words = done.stderr.strip().splitlines()
+                raise ImageError(f"{target}: {words[0] if words else f'tar ended with {done.code}'}")
+    except OSError as error:
+        raise ImageError(f"{target}: {error.strerror}; name another file") from error
     finally:
         keeper.close()
 
@@ -116,7 +118,7 @@ def check(machine: Machine, image: Image, placed: Placed) -> None:
 
 def _check_there(machine: Machine, image: Image, directory: PurePosixPath) -> None:
     source = resources.files("vmtax.image").joinpath("contents.py").read_text(encoding="utf-8")
-    done = machine.try_run(PYTHON, "-I", "-c", source, str(directory), image.digest, timeout=PACK_SECONDS)
+    done = machine.try_run(PYTHON, *ISOLATED, source, str(directory), image.digest, timeout=PACK_SECONDS)
     if not done.ok:
         words = done.stderr.strip().splitlines()
         reason = words[-1] if words else f"{PYTHON} ended with {done.code}"
@@ -163,5 +165,5 @@ def _copy(
     _check_there(machine, image, incoming)
     # Another run may have been faster: then its copy serves, and ours goes with the undo list.
     if not machine.succeeds("mv", "-T", str(incoming), str(directory)):
-        machine.run("test", "-f", str(directory / contents.NAME))
+        _check_there(machine, image, directory)
     emit(Step("copying the root image", "done", 1.0))

@@ -19,7 +19,7 @@ from vmtax.exits import BadInput, CannotDo
 from vmtax.lab.spec import CONSOLE, DEFAULT_NAME, NAME, Size, disk_files
 from vmtax.machine.guard import is_marked
 from vmtax.machine.local import LocalMachine
-from vmtax.places import data_home, private
+from vmtax.places import data_home, make_private, private
 
 COPY_SECONDS = 1800.0
 PANIC = re.compile(r"Kernel panic\b.*")
@@ -247,7 +247,7 @@ def _locked(one: Lab, path: Path, how: int) -> IO[str]:
     """That file, as it is there now: whoever held it before us may have removed it."""
     while True:
         try:
-            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            make_private(path.parent)
             file = open(path, "a", opener=private)  # noqa: SIM115 (open, it is the lock)
         except OSError as error:
             raise trouble(error, labs_directory()) from error

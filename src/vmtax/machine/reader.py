@@ -10,7 +10,7 @@ import subprocess
 import time
 from typing import IO
 
-from vmtax.machine.base import DEFAULT_TIMEOUT, MachineError, MachineLost, Outcome
+from vmtax.machine.base import DEFAULT_TIMEOUT, TAIL_LINES, MachineError, MachineLost, Outcome
 from vmtax.machine.local import plain_environment, run_here
 from vmtax.machine.pipes import BANNER_BYTES, TooMuch, excerpt, listen
 from vmtax.machine.ssh import ANYWHERE, CLIENT_MISSING, Route
@@ -110,9 +110,9 @@ class SshReader:
 
     def _lost(self, problem: str, stdout: bytearray, stderr: bytearray) -> MachineLost:
         """In ssh's own words, where it has any."""
-        words = stderr[-BANNER_BYTES:].decode(errors="replace").strip()
-        if problem and stdout:
-            words = f"{problem}; it said {excerpt(bytes(stdout[:1024]))}"
-        elif not problem and stdout and not words:
-            words = f"the connection is gone; it said {excerpt(bytes(stdout[:1024]))}"
-        return MachineLost(f"{self.path}: ssh {self._destination}: {words or problem or 'the connection is gone'}")
+        words = "\n".join(stderr[-BANNER_BYTES:].decode(errors="replace").strip().splitlines()[-TAIL_LINES:])
+        if problem or not words:
+            said = stdout or stderr
+            words = problem or "the connection is gone"
+            words += f"; it said {excerpt(bytes(said[:1024]))}" if said else ""
+        return MachineLost(f"{self.path}: ssh {self._destination}: {words}")

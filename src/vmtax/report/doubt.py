@@ -35,7 +35,7 @@ def _contention(experiment: Experiment) -> Iterator[tuple[str, str]]:
     read = [t.disturbance for t in experiment.trials if t.treatment in on_host and t.disturbance is not None]
     waited = sum(reading.cpu_pressure_seconds or 0.0 for reading in read)
     wall = sum(reading.wall_seconds for reading in read)
-    if waited > CONTENTION * wall:
+    if wall and waited > CONTENTION * wall:
         yield (
             f"contention: during {waited / wall:.0%} of the host's own trials some task waited for a CPU, so something"
             " else ran there: end it, or wait, and repeat".replace("%", " %", 1),

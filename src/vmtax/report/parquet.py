@@ -18,7 +18,7 @@ def render_parquet(experiment: Experiment) -> bytes:
         raise FormatError("parquet needs pyarrow: pip install 'vmtax[parquet]'") from error
     found = rows(experiment)
     types = {str: pyarrow.string(), int: pyarrow.int64(), float: pyarrow.float64(), bool: pyarrow.bool_()}
-    columns = zip(*found, strict=True) if experiment.trials else ((),) * len(found.columns)
+    columns = list(zip(*found, strict=True)) or [()] * len(found.columns)  # where no trial worked
     arrays = [
         pyarrow.array(cells, type=types[kind]) for cells, kind in zip(columns, found.columns.values(), strict=True)
     ]

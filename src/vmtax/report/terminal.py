@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 WIDE = 120  # columns from which on an estimate and its interval share a line
 MOST_DOUBTS = 8  # shown; the report has all
 MOST_SETTINGS = 8  # shown of each case unless all are asked for; the report has all
-STATE_STYLES = {"complete": "green", "running": "cyan", "interrupted": "yellow", "failed": "red"}
+STATE_STYLES = {"complete": "green", "running": "cyan", "interrupted": "yellow", "failed": "red", "damaged": "red"}
 
 
 def render(

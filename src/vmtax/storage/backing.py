@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
 from vmtax.machine import Machine, Undoing
+from vmtax.storage.empty import MIB
 from vmtax.storage.file import StorageError, check_free
-from vmtax.storage.ground import MIB, RAIDZ_DISKS, Area, Ground, Target
+from vmtax.storage.ground import RAIDZ_DISKS, Area, Ground, Target
 from vmtax.storage.image import create_image
 from vmtax.storage.undo import (
     ANY_DEVICE,

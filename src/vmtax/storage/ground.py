@@ -9,15 +9,13 @@ from pathlib import PurePosixPath
 
 from vmtax.machine import Machine
 from vmtax.result import Json
+from vmtax.storage.empty import MIB, refuse_data
 from vmtax.storage.file import RawFile, StorageError
 from vmtax.storage.undo import DETACH, NO_PARTITIONS, WAIT_FOR
 from vmtax.units import format_room
 
 DISK_DIRECTORY = PurePosixPath("/var/tmp")  # for large files that are not for ever (Filesystem Hierarchy Standard)
-MIB = 2**20
 RAIDZ_DISKS = 4
-# The first MiB of a device that holds nothing, by od: one line of zeros, and where it ends.
-FIRST_MIB = ("od", "-A", "n", "-N", str(MIB), "-v", "-t", "x8")
 TABLE_BYTES = 2 * MIB  # of a partition table, at both ends
 WHOLE = ("disk", "loop", "raid")  # how lsblk's types of what the kernel takes partitions of begin
 # The kernel's own word on whether anybody has it, or a part of it: lsblk knows nothing of an imported pool, or of the
@@ -174,13 +172,17 @@ def table_bytes(areas: Sequence[Area]) -> int:
 
 
 def refuse_used(machine: Machine, device: str, *, erase: bool) -> None:
-    """Raises StorageError where a device is no whole device, is in use, or holds something and `erase` is false."""
+    """Raises StorageError where a device is no whole device, is in use, is read-only, or holds something and `erase` is
+    false.
+    """
     rows = _lsblk(machine, device)
     if not rows:
         raise StorageError(f"{machine.path}: {device} is no block device; `lsblk` shows what there is")
     kind = str(rows[0].get("type"))
     if not kind.startswith(WHOLE):
         raise StorageError(f"{machine.path}: {device} is no whole device ({kind}) that takes partitions; name another")
+    if rows[0].get("ro") in (True, "1"):
+        raise StorageError(f"{machine.path}: {device} is read-only; name another, or see `blockdev --setrw` there")
     busy = [str(row["name"]) for row in rows if any(point for point in row.get("mountpoints") or ())]
     if busy:
         raise StorageError(f"{machine.path}: {device} is in use: {', '.join(busy)} is mounted, or swap; name another")
@@ -212,8 +214,7 @@ def refuse_used(machine: Machine, device: str, *, erase: bool) -> None:
     if signatures or len(rows) > 1:
         what = ", ".join(dict.fromkeys(signatures)) or "partitions"
         raise StorageError(f"{machine.path}: {device} holds something ({what}); --erase {device} lets it be lost")
-    if set(machine.run(*FIRST_MIB, device).split()) - {"0" * 16}:
-        raise StorageError(f"{machine.path}: {device} holds data of an unknown kind; --erase {device} lets it be lost")
+    refuse_data(machine, device)
 
 
 def _is_member(signature: str) -> bool:
@@ -224,7 +225,7 @@ def _is_member(signature: str) -> bool:
 def _lsblk(machine: Machine, device: str) -> list[Json]:
     """The device and, behind it, everything that stands on it; [] where it is none."""
     # As a tree: in a list, what stands on a device may come before it.
-    found = machine.try_run("lsblk", "--json", "--paths", "--output", "NAME,TYPE,MOUNTPOINTS", device)
+    found = machine.try_run("lsblk", "--json", "--paths", "--output", "NAME,TYPE,RO,MOUNTPOINTS", device)
     return list(_with_children(json.loads(found.stdout)["blockdevices"])) if found.ok else []
 
 

@@ -42,7 +42,8 @@ NO_DATASET_OF_YOURS = _until_gone(
     'zpool list "${1%%/*}" >/dev/null 2>&1 || { echo "pool ${1%%/*}, with $1 in it, is not there" >&2; exit 1; }; ',
 )
 # Partitions, and whatever stands in them and at both ends of the device: it was ours to use, and is empty again.
-# Known by the label we gave its table, whose partitions are named after the run, and which goes last.
+# Known by the label we gave its table, whose partitions are named after the run, and which goes last: as long as the
+# kernel knows one of them, that is still to be undone. What a run wrote is zeroed, as long as it takes no minute.
 NO_PARTITIONS = (
     *("sh", "-c"),
     # Not by the name it has from udev: partx knows only the kernel's.
@@ -52,11 +53,16 @@ NO_PARTITIONS = (
     'is_ours "$2" || for device in $(lsblk -dnpo NAME) ""; do is_ours "$2" && break; done; '
     'test "$device" || exit $there; '
     'parts() { lsblk -lnpo NAME,TYPE "$device" | sed -n "s/ *part$//p"; }; '
-    'empty() { wipefs -q -a -f "$1"; dd if=/dev/zero of="$1" bs=1M count=1 conv=fsync status=none; }; '
+    # Signatures, and all of the first and the last MiB: of a table, wipefs takes no more than the name.
+    'zero() { dd if=/dev/zero of="$1" bs=1M count=1 seek="$2" oflag=seek_bytes conv=fsync,notrunc status=none; }; '
+    'empty() { wipefs -q -a -f "$1"; zero "$1" 0; zero "$1" $(($(blockdev --getsize64 "$1") - 1048576)); }; '
     'for part in $(parts); do empty "$part"; done; '
+    # In steps, for the kernel interrupts none: the guard waits a minute for all of this.
+    "timeout 30 sh -c 'for part; do blkdiscard -z -p 64M \"$part\"; done' sh $(parts) >/dev/null 2>&1; "
     # The kernel forgets them only where nobody has one open: udev may, for a moment.
-    'n=0; while [ "$(parts)" ] && test $n -lt 25; do partx -d "$device" || sleep 0.2; n=$((n+1)); done 2>/dev/null; '
-    'empty "$device"; ! is_ours "$2"',
+    'forget() { n=0; while [ "$(parts)" ]; do partx -d "$device" 2>/dev/null || sleep 0.2; n=$((n+1)); '
+    'test $n -lt 50 || { echo "in use: $(parts)" >&2; return 1; }; done; }; '
+    'forget && empty "$device" && forget && ! is_ours "$2"',
     "sh",
 )
 # Udev may take partitions away once more to look at the table anew: what it has to do comes first.

@@ -47,6 +47,10 @@ class NoSuchRun(StoreError):
     exit_code = BAD_INPUT
 
 
+class DamagedRun(StoreError):
+    """A cell of the run holds what no run has; other runs are not affected."""
+
+
 @contextmanager
 def explained(path: Path) -> Iterator[None]:
     """Turns what the file system and the database at `path` raise into a StoreError."""

@@ -1,7 +1,8 @@
-"""Private directories, and raw outputs: one compressed file per trial, on the disk when `write` returns."""
+"""Raw outputs: one compressed file per trial, on the disk when `write` returns."""
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import os
 import re
@@ -9,7 +10,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
-from vmtax.places import private
+from vmtax.places import make_private, private, sync_directory
 from vmtax.store.failure import StoreError
 
 
@@ -35,6 +36,8 @@ class RawFiles:
 
     def read(self, experiment: str, file: str) -> str:
         path = self.root / experiment / file
+        if Path(file).name != file or Path(experiment).name != experiment:
+            raise StoreError(f"{path}: is no raw output of {experiment}; the measurements are intact")
         try:
             return gzip.decompress(path.read_bytes()).decode("utf-8", "surrogatepass")
         except (OSError, EOFError, ValueError) as error:
@@ -46,9 +49,23 @@ class RawFiles:
     def keep_only(self, experiment: str, files: Collection[str]) -> None:
         """Removes what was written for trials that were never committed."""
         directory = self.root / experiment
-        for path in directory.iterdir() if directory.exists() else ():
-            if path.name not in files:
-                path.unlink()
+        if directory.exists():
+            self.remove([path for path in directory.iterdir() if path.name not in files])
+
+    def without(self, known: Collection[tuple[str, str]]) -> list[Path]:
+        """Files that are none of these, each named by its experiment and its name; and empty directories."""
+        directories = {path: list(path.iterdir()) for path in self.root.glob("*") if path.is_dir()}
+        found = [path for files in directories.values() for path in files if (path.parent.name, path.name) not in known]
+        return sorted([*found, *(directory for directory, files in directories.items() if not files)])
+
+    def remove(self, files: Collection[Path]) -> None:
+        """Those files, and the directories that are empty then."""
+        for path in files:
+            if not path.is_dir():
+                path.unlink(missing_ok=True)
+        for directory in {path if path.is_dir() else path.parent for path in files}:
+            with contextlib.suppress(OSError):  # it still holds something
+                directory.rmdir()
 
 
 def raw_name(number: int, workload: str, case: str) -> str:
@@ -64,21 +81,3 @@ def create_private(path: Path) -> None:
         return
     os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
     sync_directory(path.parent)
-
-
-def make_private(directory: Path) -> None:
-    """Creates what is missing with mode 0700, durably; what exists keeps its mode."""
-    if directory.is_dir():
-        return
-    make_private(directory.parent)
-    directory.mkdir(mode=0o700, exist_ok=True)
-    sync_directory(directory.parent)
-
-
-def sync_directory(directory: Path) -> None:
-    """A new file survives a power cut only when its directory's entry does too."""
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -16,7 +16,8 @@ class Owner:
     start: str  # clock ticks from that boot to the start of the process
 
     def alive(self) -> bool:
-        return self.boot == _boot_id() and self.start == _start(self.pid)
+        """False too for one that a damaged cell names."""
+        return isinstance(self.pid, int) and self.boot == _boot_id() and self.start == _start(self.pid)
 
 
 def this_process() -> Owner:

@@ -11,11 +11,14 @@ from typing import Any, get_args
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from vmtax.result import Better, Boot, Disturbance, Experiment, Json, Measurement, Metric, Treatment, Trial
-from vmtax.store import schema
+from vmtax.result import Better, Boot, Experiment, Json, Measurement, Metric, Treatment, Trial
+from vmtax.store import model, schema
 from vmtax.store.failure import StoreError
 from vmtax.store.files import raw_name
 from vmtax.store.owner import Owner
+
+# Of an Experiment, what lies in its own row.
+HEAD = ("id", "name", "host", "command", "created", "finished", "state", "plan", "options", "ended")
 
 
 def of(experiment: str, *columns: sa.Column[Any]) -> sa.Select[Any]:
@@ -26,8 +29,7 @@ def of(experiment: str, *columns: sa.Column[Any]) -> sa.Select[Any]:
 def insert_head(connection: Connection, experiment: Experiment, owner: Owner) -> None:
     """Everything but boots and trials."""
     id = experiment.id
-    names = ("id", "name", "host", "command", "created", "finished", "state", "plan", "options", "ended")
-    row = {name: getattr(experiment, name) for name in names}
+    row = {name: getattr(experiment, name) for name in HEAD}
     connection.execute(
         schema.experiment.insert(),
         {**row, **owner_columns(owner)},
@@ -78,54 +80,82 @@ def insert_trial(
 
 
 def metric_ids(connection: Connection) -> dict[Metric, int]:
-    return {metric: id for id, metric in _metrics(connection).items()}
+    return {Metric(*row[1:]): row[0] for row in connection.execute(sa.select(schema.metric))}
 
 
-def load_treatments(connection: Connection, experiment: str) -> tuple[Treatment, ...]:
-    c = schema.treatment.c
-    columns = [c[field.name] for field in dataclasses.fields(Treatment)]
-    rows = connection.execute(of(experiment, *columns).order_by(c.ordinal))
-    return tuple(Treatment(*row) for row in rows)
+def load_run(connection: Connection, head: sa.Row[Any], raw: Mapping[str, str]) -> Experiment:
+    """The whole run whose row of the experiments is `head`; `raw` maps file names to texts, "" where it lacks one.
+
+    Raises Unfit where a cell holds what no run has.
+    """
+    id, note = head.id, schema.note.c
+    return model.run_of(
+        {
+            **head_fields(head),
+            "facts": _load_facts(connection, id),
+            "treatments": _records(connection, id, schema.treatment, Treatment, schema.treatment.c.ordinal),
+            "boots": _records(connection, id, schema.boot, Boot, schema.boot.c.id),
+            "trials": _load_trials(connection, id, raw),
+            "notes": tuple(connection.scalars(of(id, note.text).order_by(note.id))),
+        }
+    )
 
 
-def load_facts(connection: Connection, experiment: str) -> Json:
+def head_fields(head: sa.Row[Any]) -> dict[str, Any]:
+    """Of an Experiment, what lies in its own row."""
+    return {name: getattr(head, name) for name in HEAD}
+
+
+def _records(
+    connection: Connection, experiment: str, table: sa.Table, kind: type, order: sa.Column[Any]
+) -> list[dict[str, Any]]:
+    columns = [table.c[field.name] for field in dataclasses.fields(kind)]
+    return [dict(row) for row in connection.execute(of(experiment, *columns).order_by(order)).mappings()]
+
+
+def _load_facts(connection: Connection, experiment: str) -> Json:
     """Machine path -> facts."""
     c = schema.facts.c
     return {row.path: row.facts for row in connection.execute(of(experiment, c.path, c.facts).order_by(c.path))}
 
 
-def load_boots(connection: Connection, experiment: str) -> tuple[Boot, ...]:
-    c = schema.boot.c
-    columns = [c[field.name] for field in dataclasses.fields(Boot)]
-    rows = connection.execute(of(experiment, *columns).order_by(c.id))
-    records = (dict(row) for row in rows.mappings())
-    return tuple(
-        Boot(**{**record, "argv": tuple(record["argv"]), "warnings": tuple(record["warnings"])}) for record in records
-    )
-
-
-def load_trials(connection: Connection, experiment: str, raw: Mapping[str, str]) -> tuple[Trial, ...]:
-    """`raw` maps file names to texts; where it lacks one, Trial.raw is ""."""
+def _load_trials(connection: Connection, experiment: str, raw: Mapping[str, str]) -> list[dict[str, Any]]:
     measurements = _load_measurements(connection, experiment)
-    special = ("measurements", "warnings", "raw", "disturbance", "latencies")
-    names = [field.name for field in dataclasses.fields(Trial) if field.name not in special]
+    names = [field.name for field in dataclasses.fields(Trial) if field.name not in ("measurements", "raw")]
     c = schema.trial.c
-    rows = connection.execute(
-        of(experiment, *(c[name] for name in names), c.id, c.warnings, c.raw, c.disturbance, c.latencies).order_by(
-            c.number
-        ),
-    )
-    return tuple(
-        Trial(
+    found = connection.execute(of(experiment, *(c[name] for name in names), c.id, c.raw).order_by(c.number))
+    return [
+        {
             **dict(zip(names, columns, strict=True)),
-            measurements=tuple(measurements.get(id, ())),
-            warnings=tuple(warnings),
-            raw=raw.get(file, ""),
-            disturbance=Disturbance(**disturbance) if disturbance else None,
-            latencies=tuple((share, seconds) for share, seconds in latencies),
-        )
-        for *columns, id, warnings, file, disturbance, latencies in rows
-    )
+            "measurements": tuple(measurements.get(id, ())),
+            "raw": raw.get(file, "") if file else "",
+        }
+        for *columns, id, file in found
+    ]
+
+
+def seconds_per_round(connection: Connection, head: Experiment) -> float | None:
+    """How long a round of that run took; None where it has none, or where its trials are damaged."""
+    trial = schema.trial.c
+    query = of(head.id, trial.round).with_only_columns(sa.func.sum(trial.wall_seconds), sa.func.max(trial.round))
+    worked, rounds = connection.execute(query).one()
+    if head.finished is None or not isinstance(worked, float) or not isinstance(rounds, int) or rounds < 1:
+        return None
+    # A run that was stopped and resumed, or whose clock was set, seems to have taken anything.
+    return min(max(head.finished - head.created, worked), 3 * worked) / rounds
+
+
+def delete(connection: Connection, experiment: object) -> None:
+    """All that is recorded of it; `experiment`: its id as the cell holds it, which may be damaged."""
+    trials = sa.select(schema.trial.c.id).where(_is(schema.trial.c.experiment, experiment))
+    connection.execute(schema.measurement.delete().where(schema.measurement.c.trial.in_(trials)))
+    for table in (schema.trial, schema.boot, schema.treatment, schema.facts, schema.note):
+        connection.execute(table.delete().where(_is(table.c.experiment, experiment)))
+    connection.execute(schema.experiment.delete().where(_is(schema.experiment.c.id, experiment)))
+
+
+def _is(column: sa.Column[Any], value: object) -> sa.ColumnElement[bool]:
+    return column == sa.literal(value, sa.types.NullType())
 
 
 def count_trials(connection: Connection, experiment: str, treatments: int) -> tuple[int, int, int]:
@@ -142,7 +172,6 @@ def count_trials(connection: Connection, experiment: str, treatments: int) -> tu
 
 
 def _load_measurements(connection: Connection, experiment: str) -> dict[int, list[Measurement]]:
-    metrics = _metrics(connection)
     m = schema.measurement.c
     query = (
         sa.select(m.trial, m.metric, m.value)
@@ -150,14 +179,11 @@ def _load_measurements(connection: Connection, experiment: str) -> dict[int, lis
         .where(schema.trial.c.experiment == experiment)
         .order_by(m.trial, m.ordinal)
     )
+    metrics = {row["id"]: dict(row) for row in connection.execute(sa.select(schema.metric)).mappings()}
     found: dict[int, list[Measurement]] = defaultdict(list)
-    for trial, metric, value in connection.execute(query):
-        found[trial].append(Measurement(metrics[metric], value))
+    for trial, measurement in model.measurements_of(metrics, [tuple(row) for row in connection.execute(query)]):
+        found[trial].append(measurement)
     return found
-
-
-def _metrics(connection: Connection) -> dict[int, Metric]:
-    return {row[0]: Metric(*row[1:]) for row in connection.execute(sa.select(schema.metric))}
 
 
 def _metric_id(connection: Connection, metric: Metric, known: dict[Metric, int]) -> int:

@@ -5,15 +5,18 @@ A committed trial always has its raw file; a raw file without a row is a trial t
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import difflib
 import functools
+import itertools
 import json
 import random
 import re
 import secrets
 import sqlite3
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,13 +27,16 @@ from sqlalchemy import Connection
 
 from vmtax.places import data_home
 from vmtax.result import Boot, Experiment, Json, State, Trial
-from vmtax.store import rows, schema
-from vmtax.store.failure import ELSEWHERE, NoSuchRun, StoreError, explained
+from vmtax.store import model, rows, schema
+from vmtax.store.failure import ELSEWHERE, DamagedRun, NoSuchRun, StoreError, explained
 from vmtax.store.files import RawFiles, create_private
+from vmtax.store.model import Unfit
 from vmtax.store.owner import Owner, this_process
 
 BUSY_SECONDS = 120.0  # how long another writer is waited for: a disk under test stalls an fsync for tens of seconds
 RETRY_SECONDS = 0.02
+PACE_DEPENDS_ON = ("guest", "layers", "factors", "exclude", "workloads")  # in a plan
+_ID = re.compile(r"(?!last$)[A-Za-z0-9][A-Za-z0-9._-]{0,99}")  # it names a directory; "last" is the newest run
 
 End = Literal["complete", "interrupted", "failed"]
 
@@ -40,11 +46,11 @@ class ExperimentSummary:
     """One line of `vmtax runs`."""
 
     id: str  # unique; sorts by time
-    name: str  # the plan's name
+    name: str  # the plan's name; "" of a damaged run, as the host
     host: str  # as given: "local" or "ssh://user@host"
-    created: float  # seconds since the epoch
+    created: float  # seconds since the epoch; 0 of a damaged run
     finished: float | None  # seconds since the epoch; None: not finished
-    state: State  # "interrupted" also when the process that ran it is gone
+    state: State | Literal["damaged"]  # "interrupted" also when the process that ran it is gone
     treatments: int  # how many are compared
     rounds: int  # rounds in which every treatment has a trial; the newest of a running one may still go on
     ok: int  # trials that worked
@@ -68,6 +74,7 @@ class Store:
             sa.URL.create("sqlite", database=str(self.path)),
             connect_args={"timeout": BUSY_SECONDS},
             json_serializer=functools.partial(json.dumps, allow_nan=False),
+            json_deserializer=_json,
         )
         sa.event.listen(self._engine, "connect", _configure)
         sa.event.listen(self._engine, "begin", _begin)
@@ -115,18 +122,15 @@ class Store:
             owner = rows.owner_columns(this_process())
             connection.execute(table.update().where(table.c.id == id).values(state="running", finished=None, **owner))
 
-    def put(self, experiment: Experiment) -> None:
-        """Records a whole experiment in one commit, as an import does."""
-        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", experiment.id):  # it names a directory
-            raise StoreError(f"{experiment.id!r} cannot be an experiment's id: letters, digits, - _ . only")
+    def put(self, experiment: Experiment, more: Iterable[Boot | Trial] = ()) -> None:
+        """Records a whole experiment in one commit, as an import does; `more`: what it has besides its own."""
+        check_id(experiment.id)
         with self._writing() as connection:
             if experiment.id in _ids(connection):
                 raise StoreError(f"{self.path}: experiment {experiment.id} is already there")
             rows.insert_head(connection, experiment, this_process())
-            for boot in experiment.boots:
-                rows.insert_boot(connection, experiment.id, boot)
             try:
-                self._insert_trials(connection, experiment.id, experiment.trials)
+                self._insert(connection, experiment.id, itertools.chain(experiment.boots, experiment.trials, more))
             except BaseException:
                 self._raw.keep_only(experiment.id, ())
                 raise
@@ -138,7 +142,7 @@ class Store:
     def add_trial(self, id: str, trial: Trial) -> None:
         """All of a trial or nothing of it: one commit, before which its raw output is on the disk."""
         with self._writing() as connection:
-            self._insert_trials(connection, id, [trial])
+            self._insert(connection, id, [trial])
 
     def add_facts(self, id: str, path: str, facts: Json) -> None:
         """The facts of the machine at `path`; they replace older ones of the same path."""
@@ -169,53 +173,49 @@ class Store:
         """Newest first."""
         newest = sa.select(schema.experiment).order_by(*_newest_first())
         with self._reading() as connection:
-            return [_summary(connection, row) for row in connection.execute(newest).all()]
+            return [self._summary(connection, row) for row in connection.execute(newest).all()]
 
     def seconds_per_round(self, plan: Json, host: str, interleaved_with: str | None = None) -> float | None:
         """Of the newest complete run of the same work on the same host, or hosts; None where there is none."""
-        table, trial = schema.experiment.c, schema.trial.c
+        table = schema.experiment.c
         alike = sa.and_(table.host == host, table.name == plan["name"], table.state == "complete")
         with self._reading() as connection:
             for row in connection.execute(sa.select(schema.experiment).where(alike).order_by(*_newest_first())):
-                as_often = row.plan.get("iterations", 1) == plan.get("iterations", 1)
-                if (
-                    as_often
-                    and row.options.get("interleave_with") == interleaved_with
-                    and all(
-                        row.plan.get(key) == plan[key] for key in ("guest", "layers", "factors", "exclude", "workloads")
-                    )
-                ):
-                    query = rows.of(row.id, trial.round).with_only_columns(
-                        sa.func.sum(trial.wall_seconds), sa.func.max(trial.round)
-                    )
-                    worked, rounds = connection.execute(query).one()
-                    # A run that was stopped and resumed, or whose clock was set, seems to have taken anything.
-                    return min(max(row.finished - row.created, worked), 3 * worked) / rounds if rounds else None
+                with contextlib.suppress(Unfit):
+                    head = _head(row)
+                    as_often = head.plan.get("iterations", 1) == plan.get("iterations", 1)
+                    if (
+                        as_often
+                        and head.options.get("interleave_with") == interleaved_with
+                        and all(head.plan.get(key) == plan[key] for key in PACE_DEPENDS_ON)
+                    ):
+                        return rows.seconds_per_round(connection, head)
         return None
+
+    def resolve(self, wanted: str) -> str:
+        """The id of the run that is meant, damaged or not."""
+        with self._reading() as connection:
+            return self._resolve(connection, wanted)
 
     def load(self, wanted: str = "last", with_raw: bool = False) -> Experiment:
         """The experiment of that id, the only one whose id begins so, or the newest; raw is "" unless asked for."""
-        note = schema.note.c
         with self._reading() as connection:
             id = self._resolve(connection, wanted)
-            row = connection.execute(sa.select(schema.experiment).where(schema.experiment.c.id == id)).one()
-            return Experiment(
-                id=id,
-                name=row.name,
-                host=row.host,
-                command=row.command,
-                created=row.created,
-                finished=row.finished,
-                state=_state(row),
-                plan=row.plan,
-                facts=rows.load_facts(connection, id),
-                treatments=rows.load_treatments(connection, id),
-                boots=rows.load_boots(connection, id),
-                trials=rows.load_trials(connection, id, self._read_all_raw(connection, id) if with_raw else {}),
-                notes=tuple(connection.scalars(rows.of(id, note.text).order_by(note.id))),
-                options=row.options,
-                ended=row.ended,
-            )
+            with self._damage_of(id):
+                row = connection.execute(sa.select(schema.experiment).where(schema.experiment.c.id == id)).one_or_none()
+                if row is None:
+                    raise Unfit("id: is no text")
+                run = rows.load_run(connection, row, self._read_all_raw(connection, id) if with_raw else {})
+                return dataclasses.replace(run, state=_state(row)) if run.state == "running" else run
+
+    def load_all(self, wanted: Callable[[ExperimentSummary], bool]) -> list[Experiment]:
+        """Those of which `wanted` is true, newest first; without those that are damaged, which `load` explains."""
+        found = []
+        for entry in self.experiments():
+            if entry.state != "damaged" and wanted(entry):
+                with contextlib.suppress(DamagedRun):
+                    found.append(self.load(entry.id))
+        return found
 
     def raw(self, wanted: str, number: int) -> str:
         """What the tool printed in trial `number`: from 1, in the order of Experiment.trials."""
@@ -227,14 +227,78 @@ class Store:
             raise StoreError(f"{id} has no trial number {number}: `vmtax show {id}` lists what it has")
         return self._raw.read(id, files[0]) if files[0] else ""
 
+    def raws(self, id: str) -> Iterator[str | StoreError]:
+        """What the tool printed, trial by trial in the order of Experiment.trials, or why that cannot be read."""
+        trial = schema.trial.c
+        with self._reading() as connection:
+            files = connection.scalars(rows.of(id, trial.raw).order_by(trial.number)).all()
+        for file in files:
+            try:
+                yield self._raw.read(id, file) if file else ""
+            except StoreError as error:
+                yield error
+
+    # Removing
+
+    def remove(self, wanted: str) -> str:
+        """Removes the run of that id with its raw outputs, damaged or not; its id. Refuses one that is running."""
+        table = schema.experiment
+        with self._writing() as connection:
+            id = self._resolve(connection, wanted)
+            row = next(row for row in connection.execute(sa.select(table)) if _name(row.id) == id)
+            if _state(row) == "running":
+                raise StoreError(f"{self.path}: {id} is running: end it first, or wait until it has ended")
+            rows.delete(connection, row.id)
+        if _ID.fullmatch(id):
+            self._raw.keep_only(id, ())
+        return id
+
+    def orphans(self) -> list[Path]:
+        """Raw files of trials that were never committed, and of runs that are gone."""
+        with self._writing() as connection:  # nobody is in the middle of writing one
+            return self._orphans(connection)
+
+    def remove_orphans(self) -> None:
+        with self._writing() as connection:
+            self._raw.remove(self._orphans(connection))
+
+    def _orphans(self, connection: Connection) -> list[Path]:
+        known = connection.execute(sa.select(schema.trial.c.experiment, schema.trial.c.raw))
+        return self._raw.without({(experiment, file) for experiment, file in known})
+
     # Inside
 
-    def _insert_trials(self, connection: Connection, id: str, trials: Sequence[Trial]) -> None:
+    @contextmanager
+    def _damage_of(self, id: str) -> Iterator[None]:
+        try:
+            yield
+        except Unfit as error:
+            raise DamagedRun(f"{self.path}: run {id} is damaged: {error}; `vmtax runs rm {id}` removes it") from error
+
+    def _summary(self, connection: Connection, row: sa.Row[Any]) -> ExperimentSummary:
+        count = rows.of(row.id, schema.treatment.c.name).with_only_columns(sa.func.count())
+        treatments = connection.scalars(count).one()
+        rounds, ok, failed = rows.count_trials(connection, row.id, treatments)
+        counted = {"treatments": treatments, "rounds": rounds, "ok": ok, "failed": failed}
+        try:
+            head = _head(row)
+        except Unfit:
+            return ExperimentSummary(_name(row.id), "", "", 0.0, None, "damaged", **counted)
+        return ExperimentSummary(
+            head.id, head.name, head.host, head.created, head.finished, state=_state(row), **counted
+        )
+
+    def _insert(self, connection: Connection, id: str, records: Iterable[Boot | Trial]) -> None:
         metrics = rows.metric_ids(connection)
-        for number, trial in enumerate(trials, start=rows.next_number(connection, id)):
-            file = rows.insert_trial(connection, id, number, trial, metrics)
+        number = rows.next_number(connection, id)
+        for record in records:
+            if isinstance(record, Boot):
+                rows.insert_boot(connection, id, record)
+                continue
+            file = rows.insert_trial(connection, id, number, record, metrics)
+            number += 1
             if file:
-                self._raw.write(id, file, trial.raw)
+                self._raw.write(id, file, record.raw)
 
     def _read_all_raw(self, connection: Connection, id: str) -> dict[str, str]:
         column = schema.trial.c.raw
@@ -307,6 +371,8 @@ class Store:
 
 
 def _configure(connection: sqlite3.Connection, _: object) -> None:
+    # A damaged cell must not make its whole table unreadable.
+    connection.text_factory = functools.partial(str, encoding="utf-8", errors="backslashreplace")
     connection.isolation_level = None  # the sqlite3 module begins too late on its own: `_begin` does it
     _write_ahead(connection)
     connection.execute("PRAGMA synchronous = FULL")  # a commit in WAL mode is durable with FULL only
@@ -340,32 +406,40 @@ def _newest_first() -> tuple[sa.ColumnElement[Any], ...]:
 
 
 def _ids(connection: Connection) -> list[str]:
-    return list(connection.scalars(sa.select(schema.experiment.c.id).order_by(*_newest_first())))
+    return [_name(id) for id in connection.scalars(sa.select(schema.experiment.c.id).order_by(*_newest_first()))]
 
 
 def _few(ids: Sequence[str]) -> str:
     return ", ".join(ids[:5]) + (f" and {len(ids) - 5} more" if len(ids) > 5 else "")
 
 
+def check_id(id: str) -> None:
+    """Raises StoreError for what cannot be an experiment's id."""
+    if not _ID.fullmatch(id):
+        raise StoreError(f"{id[:100]!r} cannot be an experiment's id: letters, digits, - _ . only, and not 'last'")
+
+
+def _name(id: object) -> str:
+    """What to call a run whose id was damaged."""
+    return id if isinstance(id, str) else f"damaged-{id!r}"
+
+
+def _json(cell: object) -> object:
+    """What a cell holds; what is no JSON becomes what `model` refuses."""
+    try:
+        return json.loads(cell)  # type: ignore[arg-type]
+    except (TypeError, ValueError, RecursionError):
+        return Unfit
+
+
 def _state(row: sa.Row[Any]) -> State:
     state: State = row.state
-    running = state != "running" or Owner(row.owner_pid, row.owner_boot, row.owner_start).alive()
-    return state if running else "interrupted"
+    if state != "running":
+        return state
+    owner = Owner(row.owner_pid, row.owner_boot, row.owner_start)
+    return "running" if owner.alive() else "interrupted"
 
 
-def _summary(connection: Connection, row: sa.Row[Any]) -> ExperimentSummary:
-    count = rows.of(row.id, schema.treatment.c.name).with_only_columns(sa.func.count())
-    treatments = connection.scalars(count).one()
-    rounds, ok, failed = rows.count_trials(connection, row.id, treatments)
-    return ExperimentSummary(
-        id=row.id,
-        name=row.name,
-        host=row.host,
-        created=row.created,
-        finished=row.finished,
-        state=_state(row),
-        treatments=treatments,
-        rounds=rounds,
-        ok=ok,
-        failed=failed,
-    )
+def _head(row: sa.Row[Any]) -> Experiment:
+    """Without boots, trials, treatments and facts. Raises Unfit."""
+    return model.run_of({**rows.head_fields(row), "facts": {}, "treatments": (), "boots": (), "trials": ()})

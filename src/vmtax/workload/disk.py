@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from vmtax.quantity import Quantity
-from vmtax.result import Better, Measurement, Metric
+from vmtax.result import Better, Measurement, Metric, Unit
 from vmtax.storage import INCOMPRESSIBLE
 from vmtax.units import parse_bytes
 from vmtax.workload.base import CPU_PER_OPERATION, BadOutput, Parameters, Workload
@@ -102,7 +102,7 @@ class DiskParameters(Parameters):
         return parse_bytes(self.fresh_size) if any(PATTERNS[name].fresh for name in self.patterns) else 0
 
 
-def _metric(case: str, measure: str, unit: str, better: Better) -> Metric:
+def _metric(case: str, measure: str, unit: Unit, better: Better) -> Metric:
     return Metric(f"disk.{case}.{measure}", unit, better)
 
 

@@ -1,0 +1,55 @@
+"""`vmtax runs`: what is in the store, and its removal."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from vmtax.cli.app import AsJson, agree, answer, app, complete_run, printed, say
+from vmtax.cli.command import App
+
+runs_app = App(help="List the runs in the store, newest first; remove some.", invoke_without_command=True)
+app.add_typer(runs_app, name="runs")
+
+
+@runs_app.callback()
+def runs(ctx: typer.Context, json: AsJson = False) -> None:
+    """List the runs in the store, newest first; remove some."""
+    if ctx.invoked_subcommand is not None:
+        return
+    from dataclasses import asdict
+
+    from vmtax.store import Store
+
+    with Store() as store:
+        found = store.experiments()
+    if json:
+        answer("runs", [asdict(entry) for entry in found])
+        return
+    if not found:
+        say("no runs yet: vmtax run")
+        return
+    from vmtax.report.terminal import runs_table
+
+    printed(runs_table(found))
+
+
+@runs_app.command("rm")
+def runs_rm(
+    wanted: Annotated[
+        list[str],
+        typer.Argument(metavar="RUN...", help="Ids, the start of one, or 'last'.", autocompletion=complete_run),
+    ],
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Remove without asking; for scripts.")] = False,
+) -> None:
+    """Remove runs with their raw outputs for good, also damaged ones; never one that is running."""
+    from vmtax.report.terminal import runs_table
+    from vmtax.store import Store
+
+    with Store() as store:
+        ids = list(dict.fromkeys(store.resolve(run) for run in wanted))
+        printed(runs_table(entry for entry in store.experiments() if entry.id in ids))
+        agree(yes, "Remove these for good? [y/N]")
+        for id in ids:
+            say(f"removed {store.remove(id)}")

@@ -1,0 +1,68 @@
+"""Whether a block device holds anything but zeros.
+
+A small one is read from end to end. Of a larger one its ends are read, the places where file systems keep copies of
+what is at their beginning, and blocks at random: so many that data in 1 % of it are missed once in 10^9.
+"""
+
+from __future__ import annotations
+
+import math
+
+from vmtax.machine import Machine
+from vmtax.storage.file import StorageError
+from vmtax.units import format_room
+
+MIB = 2**20
+SHARE = 0.01  # of a device's blocks that hold data, from which on they are as good as always found
+MISS = 1e-9  # the probability that they are not
+SAMPLES = math.ceil(math.log(MISS) / math.log(1 - SHARE))  # 2062 blocks of 1 MiB
+WHOLE_BYTES = 4 * 2**30  # up to which all of a device is read
+ENDS_BYTES = 64 * MIB  # read at both ends of a larger one: partition tables, superblocks of arrays, labels of pools
+SECONDS = 120.0  # after which the answer is that it was not found out; 2062 blocks of a hard disk take 40
+# Prints "data OFFSET", "late COUNT" or "empty". Blocks are read in their order and past the page cache. Constant text.
+LOOK = (
+    *("python3", "-I", "-S", "-c"),
+    """import mmap, os, random, sys, time
+path, samples, whole, ends, seconds = sys.argv[1], *map(int, sys.argv[2:])
+BLOCK = 2**20
+try:
+    device = os.open(path, os.O_RDONLY | os.O_DIRECT)
+except OSError:
+    device = os.open(path, os.O_RDONLY)
+size = os.lseek(device, 0, os.SEEK_END)
+count = -(-size // BLOCK)
+if size <= whole:
+    wanted = range(count)
+else:
+    end = ends // BLOCK
+    copies = {size * part // 4 // BLOCK for part in (1, 2, 3)} | {2**power for power in range(count.bit_length() - 1)}
+    wanted = sorted({*range(end), *range(count - end, count), *copies, *random.sample(range(count), samples)})
+buffer, zeros = mmap.mmap(-1, BLOCK), bytes(BLOCK)
+until = time.monotonic() + seconds
+for number, block in enumerate(wanted):
+    if time.monotonic() > until:
+        sys.exit(print("late", number))
+    try:
+        got = os.preadv(device, [buffer], block * BLOCK)
+    except OSError as error:
+        sys.exit(f"byte {block * BLOCK} cannot be read: {error.strerror}")
+    found = buffer[:got]
+    if found != zeros[:got]:
+        sys.exit(print("data", block * BLOCK + got - len(found.lstrip(b"\\0"))))
+print("empty")""",
+)
+NUMBERS = tuple(map(str, (SAMPLES, WHOLE_BYTES, ENDS_BYTES, int(SECONDS))))
+
+
+def refuse_data(machine: Machine, device: str) -> None:
+    """Raises StorageError where the device holds data, or where that cannot be found out in time."""
+    allow = f"--erase {device} lets it be lost"
+    answer, _, number = machine.run(*LOOK, device, *NUMBERS, timeout=SECONDS + 30).strip().partition(" ")
+    if answer == "data":
+        place = f"byte {number}, after {format_room(int(number))}"
+        raise StorageError(f"{machine.path}: {device} holds data of an unknown kind (at {place}); {allow}")
+    if answer == "late":
+        raise StorageError(
+            f"{machine.path}: {device} is too slow to see in {SECONDS:.0f} s whether it is empty; whatever it holds, "
+            + allow
+        )

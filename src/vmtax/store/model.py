@@ -1,0 +1,169 @@
+"""What a run may hold. Whatever is read from the store or from a file is checked here, before anything relies on it.
+
+The types of `result.py` say it of the records. Plan, facts and options are JSON, which later versions may add to: of
+these the models below name what the reports rely on, and `bounded` limits the rest.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal
+
+from annotated_types import Interval
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from vmtax.result import Experiment, Json, Measurement, Metric, Value
+
+DEEPEST = 32  # levels of nested JSON; facts have 5
+MOST_VALUES = 100_000  # of one JSON object; the features of 2,000 disks are 56,000
+LONGEST_TEXT = 2**20  # characters
+
+
+class Unfit(Exception):
+    """Data that are no run; the text says where, what is wrong, and what would be right: one line."""
+
+
+class _Open(BaseModel):
+    model_config = ConfigDict(extra="allow", allow_inf_nan=False)
+
+
+class _Rounds(_Open):
+    min: int = Field(ge=1, le=1_000_000)
+    max: int = Field(ge=1, le=1_000_000)
+
+
+class _Decide(_Open):
+    worse_than: float = Field(gt=0, lt=1)
+
+
+class _Plan(_Open):
+    primary: list[str]
+    rounds: _Rounds
+    precision: float | None
+    decide: _Decide | None = None
+    same_within: Annotated[float, Interval(ge=0, lt=1)] = 0.02
+    iterations: int | Literal["auto"] = 1
+    factors: dict[str, list[str]] = {}
+
+
+class _FirstWrite(_Open):
+    allocation: str
+    size: int = Field(ge=0, lt=2**63)
+    when: str
+
+
+class _Feature(_Open):
+    name: str
+    state: Literal["yes", "no", "not tried"]
+    how: str
+    words: str = ""
+
+
+class _Disk(_Open):
+    first_write: dict[str, _FirstWrite] | None = None
+    features: dict[str, list[_Feature]] | None = None
+
+
+class _Facts(_Open):
+    cpu_model: str | None = None
+    boot_id: str | None = None
+    disk: _Disk | None = None
+    image: Json | None = None
+
+
+class _Options(_Open):
+    qemu: str | None = None
+    disk_directory: str = ""
+    disk_devices: list[str] = []
+    disk_group: str | None = None
+    disk_pool: str | None = None
+    interleave_with: str | None = None
+
+
+_RUN = TypeAdapter(Experiment)
+_JSON: Mapping[str, TypeAdapter[Any]] = {
+    "plan": TypeAdapter(_Plan),
+    "facts": TypeAdapter(dict[str, _Facts]),
+    "options": TypeAdapter(_Options),
+}
+_METRICS = TypeAdapter(dict[int, Metric])
+_MEASUREMENTS = TypeAdapter(list[tuple[int, int, Value]])
+
+
+def run_of(data: Mapping[str, Any]) -> Experiment:
+    """The run that these fields make; numbers that are written as text are taken. Raises Unfit."""
+    try:
+        run = _RUN.validate_python(data)
+    except ValidationError as error:
+        raise Unfit(explained(error)) from error
+    check_json(run)
+    return run
+
+
+def check_json(run: Experiment) -> None:
+    """Raises Unfit where its plan, facts or options hold what the reports cannot show."""
+    for name, adapter in _JSON.items():
+        value = getattr(run, name)
+        try:
+            bounded(value)
+            adapter.validate_python(value)
+        except ValidationError as error:
+            raise Unfit(explained(error, name)) from error
+        except ValueError as error:
+            raise Unfit(f"{name}: {error}") from error
+
+
+def measurements_of(metrics: Mapping[int, Json], rows: Sequence[tuple[Any, Any, Any]]) -> list[tuple[int, Measurement]]:
+    """Rows of (trial, metric, value) as (trial, measurement); `metrics` by their numbers. Raises Unfit."""
+    try:
+        valid = _MEASUREMENTS.validate_python(rows)
+        known = _METRICS.validate_python({number: metrics[number] for number in {row[1] for row in valid}})
+    except ValidationError as error:
+        raise Unfit(explained(error, "measurement")) from error
+    except KeyError as error:
+        raise Unfit(f"measurement: metric number {error} is missing") from error
+    return [(trial, Measurement(known[metric], value)) for trial, metric, value in valid]
+
+
+def bounded(value: object) -> None:
+    """Raises ValueError for JSON that is nested too deeply or too large, or has numbers beyond 64 bits."""
+    level, count = [value], 1
+    for _ in range(DEEPEST):
+        below: list[object] = []
+        for entry in level:
+            if isinstance(entry, dict):
+                below += entry.values()
+                below += entry.keys()
+            elif isinstance(entry, list):
+                below += entry
+            else:
+                _check_scalar(entry)
+        count += len(below)
+        if count > MOST_VALUES:
+            raise ValueError(f"more than {MOST_VALUES} values")
+        if not below:
+            return
+        level = below
+    raise ValueError(f"nested more than {DEEPEST} levels deep")
+
+
+def _check_scalar(value: object) -> None:
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        raise ValueError("a whole number of more than 64 bits")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"{value} is not a finite number")
+    if isinstance(value, str) and len(value) > LONGEST_TEXT:
+        raise ValueError(f"text of more than {LONGEST_TEXT} characters")
+    if not isinstance(value, (str, int, float, bool, type(None))):
+        raise ValueError("cannot be read as JSON")
+
+
+def explained(error: ValidationError, within: str = "", *, with_value: bool = True) -> str:
+    """The first thing that is wrong: "trials.6.wall_seconds: Input should be greater than or equal to 0, not '-1'"."""
+    first = error.errors(include_url=False, include_context=False, include_input=with_value)[0]
+    where = ".".join(filter(None, (within, *(str(part)[:100] for part in first["loc"]))))
+    value = first.get("input")
+    found = f", not {str(value)[:40]!r}" if isinstance(value, (str, int, float)) and first["loc"] else ""
+    message = "Input is not possible" if first["type"] == "predicate_failed" else first["msg"][:150]
+    return f"{where or 'line'}: {message}{found}"

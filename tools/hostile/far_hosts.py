@@ -1,0 +1,198 @@
+"""A far host that prints banners, answers garbage, answers nothing, or never stops: through a made-up `ssh` in PATH."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import os
+import random
+import shlex
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from unittest import mock
+
+from tools.hostile.case import Case, Result, complaints, forked
+
+TITLE = "far hosts"
+HOW_MANY = 100  # generated cases at full size
+LIMIT = 1.5  # seconds; every limit of time is set to it
+MOST_LINES = 4
+LIMITS = {
+    "vmtax.machine.reader.LOGIN_SECONDS": LIMIT,
+    "vmtax.machine.reader.LATE_SECONDS": LIMIT,
+    "vmtax.machine.ssh.BEGIN_SECONDS": LIMIT,
+    "vmtax.machine.guarded.GREETING_SECONDS": LIMIT,
+    "vmtax.machine.guarded.ANSWER_SECONDS": LIMIT,
+    "vmtax.machine.guarded.UNDO_SECONDS": LIMIT,
+    "vmtax.doctor.readings.LOAD_SECONDS": 0.1,
+}
+# Logs in and ends as ssh does; else does what the case says with the command for the far shell, which is "$*".
+CLIENT = """#!/bin/sh
+case " $* " in *" -N "*|*" -O "*) exit 0;; esac
+while [ "$1" != -- ]; do shift; done
+shift
+HOME={home}; export HOME; unset XDG_STATE_HOME XDG_CACHE_HOME XDG_DATA_HOME
+{does}
+"""
+HONEST = 'exec sh -c "$*"'
+COMMANDS = {
+    "doctor": ("doctor", "--host", "ssh://far"),
+    # Ends, on a host that answers as it should, with the one clear line that this directory is not there.
+    "run": (
+        "run",
+        "--host",
+        "ssh://far",
+        "--layers",
+        "host",
+        "--rounds",
+        "1",
+        "--disk-dir",
+        "/nowhere/at/all",
+        "--yes",
+    ),
+}
+WORKED = {"doctor": b"Nothing known keeps", "run": b"no directory /nowhere/at/all"}
+PIECES = (
+    *(b"{}", b"[]", b"null", b'{"error": ""}', b'{"hello": "x"}', b'{"recovered": 0, "left": [], "last": 0}'),
+    *(
+        b"abc",
+        b"1234",
+        b"-1",
+        b"1e400",
+        b"9" * 5000,
+        b"nan",
+        b"0x10",
+        b"",
+        b" ",
+        b"\t",
+        b"\0\0",
+        b"\xff\xfe",
+        b"\x1b[2J",
+    ),
+    *(b"[" * 5000, b'{"error": ' * 2000, b"\r", b"%s%n", b"/", b"no", b"x" * 70000, "\u202e".encode()),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """How a far host behaves."""
+
+    name: str
+    does: str  # the rest of CLIENT
+    works: bool  # whether it must be measured all the same
+    tools: bytes | None = None  # what every command prints there, if it is not its own output
+
+
+def cases(source: random.Random, home: Path, share: float) -> Iterator[Case]:
+    hosts = [*FIXED, *(_host(source) for _ in range(int(HOW_MANY * share)))]
+    for number, host in enumerate(hosts):
+        both = host in FIXED and share >= 0.1
+        for command in COMMANDS if both else (source.choice(list(COMMANDS)),):
+            place = home / f"{number}-{command}"
+            yield Case(f"{command}: {host.name}", functools.partial(_tried, host, command, place))
+
+
+def _fixed() -> Iterator[Host]:
+    yield Host("honest", HONEST, True)
+    yield Host("a banner", f"echo welcome; {HONEST}", True)
+    yield Host("a banner without an end", f"printf 'welcome\\n> '; {HONEST}", True)
+    yield Host("nothing", "exit 0", False)
+    yield Host("bytes", "head -c 1000 /dev/urandom", False)
+    yield Host("an empty object", "echo '{}'", False)
+    yield Host("no number", "echo abc", False)
+    yield Host("silence", "exec sleep 30", False)
+    yield Host("no end of lines", "exec yes", False)
+    yield Host("no end of one line", "exec cat /dev/zero", False)
+    yield Host("no end of errors", "exec yes >&2", False)
+
+
+FIXED = tuple(_fixed())
+
+
+def _host(source: random.Random) -> Host:
+    kind = source.choice((_banner, _banner, _instead, _cut, _dies, _tools, _tools, _slow))
+    return kind(source)
+
+
+def _data(source: random.Random, most: int = 6) -> bytes:
+    ends = (b"\n", b"\r\n", b"", b"\n\n")
+    pieces = (source.choice(PIECES) + source.choice(ends) for _ in range(source.randint(1, most)))
+    return b"".join(source.randbytes(source.randint(1, 200)) if source.random() < 0.2 else piece for piece in pieces)
+
+
+def _print(data: bytes) -> str:
+    return "printf %b " + shlex.quote("".join(f"\\0{byte:03o}" for byte in data))
+
+
+def _banner(source: random.Random) -> Host:
+    data = _data(source)
+    while len(data) > 60_000:
+        data = _data(source)
+    return Host(f"banner {data[:200]!r}", f"{_print(data)}\n{HONEST}", True)
+
+
+def _instead(source: random.Random) -> Host:
+    data, code = _data(source), source.choice((0, 0, 1, 2, 126, 127, 254, 255))
+    words = source.choice(("", "echo 'Permission denied' >&2\n"))
+    return Host(f"instead {data[:200]!r}, {code}", f"{words}{_print(data)}\nexit {code}", False)
+
+
+def _cut(source: random.Random) -> Host:
+    size = source.choice((0, 1, 10, 30, 40, 60, 100, source.randint(0, 3000)))
+    return Host(f"cut after {size} bytes", f'sh -c "$*" | head -c {size}', False)
+
+
+def _dies(source: random.Random) -> Host:
+    signal = source.choice(("KILL", "TERM", "HUP", "PIPE"))
+    return Host(f"dies of {signal}", f"{_print(_data(source))}\nkill -{signal} $$", False)
+
+
+def _slow(source: random.Random) -> Host:
+    data = source.choice(PIECES[:20])
+    return Host(f"slow {data[:50]!r}", f"while sleep 0.05; do {_print(data)} || exit; done", False)
+
+
+def _tools(source: random.Random) -> Host:
+    """It starts what it is told, but every command prints this and does nothing."""
+    data = _data(source, 3)
+    return Host(f"commands print {data[:200]!r}", f"PATH={{tools}}:$PATH; export PATH; {HONEST}", False, data)
+
+
+def _tried(host: Host, command: str, place: Path) -> Iterable[str]:
+    tools, far = place / "tools", place / "far"
+    for directory in (place / "bin", tools, far):
+        directory.mkdir(parents=True)
+    if host.tools is not None:
+        # Every command but the first of a connection is started by timeout.
+        _executable(tools / "timeout", f"#!/bin/sh\n{_print(host.tools)}\n")
+    does = host.does.replace("{tools}", str(tools))
+    _executable(place / "bin/ssh", CLIENT.format(home=far, does=does))
+    path = {"PATH": f"{place / 'bin'}:{os.environ['PATH']}"}
+    with contextlib.ExitStack() as stack:
+        for name, value in LIMITS.items():
+            stack.enter_context(mock.patch(name, value))
+        result = forked(*COMMANDS[command], home=place, changes=path)
+    # What the doctor has to say of a host that cannot be measured is its output.
+    said = (
+        result if command == "run" or not result.stdout else dataclasses.replace(result, stderr=result.stderr or b" ")
+    )
+    yield from complaints(said, codes=(0, 1))
+    yield from _wrong(result, host, command)
+
+
+def _wrong(result: Result, host: Host, command: str) -> Iterator[str]:
+    worked = WORKED[command] in result.stdout + result.stderr
+    if host.works and not worked:
+        yield f"was not examined: {result.error[-300:]!r}"
+    if not host.works and host.tools is None:
+        if result.code != 1 or worked:
+            yield f"was taken for a host: exit code {result.code}"
+        if not 0 < result.stderr.count(b"\n") <= MOST_LINES:
+            yield f"not told in one line: {result.error[-300:]!r}"
+
+
+def _executable(path: Path, text: str) -> None:
+    path.write_text(text)
+    path.chmod(0o755)
