@@ -29,7 +29,7 @@ from vmtax.places import private
 from vmtax.plan import PlanError, from_data
 from vmtax.result import Boot, Experiment, Json, Trial
 from vmtax.store import Store, StoreError
-from vmtax.store.model import Unfit, check_json, explained
+from vmtax.store.model import Unfit, check_json, check_treatment, explained, treatment_names
 from vmtax.store.store import check_id
 
 SCHEMA, KIND, OLDER_KIND = "vmtax/1", "run-lines", "run"
@@ -260,17 +260,11 @@ class _Fit:
 
     @staticmethod
     def of(run: Experiment) -> _Fit:
-        names = [treatment.name for treatment in run.treatments]
-        unknown = {t.repeats for t in run.treatments if t.repeats is not None} - set(names)
-        if unknown or len(set(names)) < len(names):
-            wrong = ", ".join(sorted(unknown)) or "a treatment that is given twice"
-            raise Unfit(f"does not fit together: {wrong[:200]}")
-        return _Fit(frozenset(names))
+        return _Fit(treatment_names(run))
 
     def check(self, record: Boot | Trial) -> None:
         """Raises Unfit."""
-        if record.treatment not in self.treatments:
-            raise Unfit(f"does not fit together: {record.treatment[:200]}")
+        check_treatment(record, self.treatments)
         self.records += 1
         if isinstance(record, Trial):
             self.measurements += len(record.measurements) + len(record.latencies) // 10
