@@ -237,7 +237,6 @@ def _records(stream: BinaryIO) -> Iterator[Experiment | Boot | Trial]:
 
 def _complete(run: Experiment) -> Experiment:
     """With every key of its plan. Raises Unfit for what the records' own types do not refuse."""
-    check_json(run)
     try:
         check_id(run.id)
         plan = from_data(run.plan, source="plan").model_dump(mode="json")
@@ -247,7 +246,9 @@ def _complete(run: Experiment) -> Experiment:
         raise Unfit(f"created: {run.created:.0f} is in the future; is the clock of this machine right?")
     if run.boots or run.trials:
         raise Unfit("boots and trials have lines of their own")
-    return dataclasses.replace(run, plan=plan)
+    complete = dataclasses.replace(run, plan=plan)
+    check_json(complete)
+    return complete
 
 
 @dataclass

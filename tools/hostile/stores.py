@@ -97,6 +97,10 @@ def _cells(source: random.Random, count: int) -> Iterator[tuple[str, Callable[[P
         yield f"{table}.{column.name} = {shown}", _sql((statement, (value,))), table in SHARED
     text = f"UPDATE experiment SET command = CAST(x'ff41' AS TEXT) WHERE id = '{DAMAGED}'"
     yield "text that is no UTF-8", _sql((text, ())), False
+    no_plan = f"UPDATE experiment SET plan = '[]' WHERE id = '{DAMAGED}'"
+    yield "a plan that is a list", _sql((no_plan, ())), False
+    no_time = f"UPDATE experiment SET created = 'abc' WHERE id = '{DAMAGED}'"
+    yield "a time that is a word", _sql((no_time, ())), False
     yield "a blob for an id", _sql((f"UPDATE experiment SET id = x'ff00' WHERE id = '{DAMAGED}'", ())), False
     for table in ("treatment", "trial", "measurement", "metric", "facts"):
         yield f"{table} is empty", _sql((f'DELETE FROM "{table}"', ())), True

@@ -126,8 +126,8 @@ def check_json(run: Experiment) -> None:
     for name, adapter in _JSON.items():
         value = getattr(run, name)
         try:
-            bounded(value)
             adapter.validate_python(value)
+            bounded(value)
         except ValidationError as error:
             raise Unfit(explained(error, name)) from error
         except ValueError as error:
