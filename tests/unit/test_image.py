@@ -9,10 +9,21 @@ from pathlib import Path
 import pytest
 
 from tests.unit.test_clean import vmtax
+from vmtax import hosts
 from vmtax.exits import BadInput
 from vmtax.image import build, cache, contents, initramfs, place, recipe
 from vmtax.image.cache import Image, ImageError
 from vmtax.machine.local import ISOLATED, PYTHON, LocalMachine
+
+# A far host that is this one with another home: ssh's options are dropped, the rest is the command.
+FAR = """#!/bin/sh
+for word; do case $word in -N | -O) exit 0 ;; esac; done
+while [ "$1" != -- ]; do shift; done
+shift
+unset XDG_CACHE_HOME XDG_STATE_HOME
+export HOME="$FAR"
+exec sh -c "$*"
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -167,6 +178,34 @@ def test_another_host_checks_it_with_its_own_python() -> None:
     assert check("0" * 64) == "contents: damaged (it is the list of another image)\n"
     (image.tree / "usr/program").write_text("PROGRAM")
     assert check(image.digest) == "tree/usr/program: damaged (its digest is not the one of the build)\n"
+
+
+def test_it_is_copied_to_another_host_and_checked_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    image = make_image()
+    tools, home = tmp_path / "tools", tmp_path / "far"
+    for directory in (tools, home):
+        directory.mkdir()
+    (tools / "ssh").write_text(FAR)
+    (tools / "ssh").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tools}:{os.environ['PATH']}")
+    monkeypatch.setenv("FAR", str(home))
+    there = home / ".cache/vmtax/images" / image.identity
+    told: list[object] = []
+    local = LocalMachine()
+    far = hosts.connect(local, "ssh://root@far", "host")
+    try:
+        assert place.place(far, local, image, told.append).tree == str(there / "tree")
+        assert (there / "tree/usr/program").stat().st_mode & 0o7777 == 0o755 and told != []
+        told.clear()
+        assert place.place(far, local, image, told.append).root == str(there / "root.erofs")
+        assert told == [], "it is there"
+        (there / "vmlinux").write_text("Content of vmlinux")
+        with pytest.raises(ImageError, match=r"host: .*: vmlinux: damaged .*; remove it there, and it is copied anew"):
+            place.place(far, local, image, told.append)
+    finally:
+        far.close()
+        local.close()
+    assert list(there.parent.iterdir()) == [there]
 
 
 def test_a_half_built_half_removed_or_older_image_is_none() -> None:

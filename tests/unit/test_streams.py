@@ -90,6 +90,11 @@ def test_an_impossible_width_is_forgotten(columns: str, home: Path) -> None:
         assert max(map(len, done.stdout.decode().splitlines())) <= WIDEST
 
 
+def test_a_working_directory_that_is_gone_is_named(home: Path) -> None:
+    done = shell("mkdir gone; cd gone; rmdir ../gone; vmtax export -o x; vmtax runs", home)
+    assert (done.returncode, done.stderr) == (0, b"vmtax: the working directory is gone: change to one that exists\n")
+
+
 @pytest.mark.parametrize("limit", ["-n 4", "-f 0", "-v 700000"])
 def test_a_limit_is_no_traceback(limit: str, home: Path) -> None:
     done = shell(f"ulimit {limit}; vmtax show --full | cat", home)

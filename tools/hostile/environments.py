@@ -33,7 +33,9 @@ OTHERS = (
     *(("image", "list"), ("lab", "status", "--json"), ("show", "--json", "--nosuch"), ("doctor", "--try")),
 )
 NONSENSE = ("", "0", "-1", "1", "7", "100000000", "9" * 5000, "²", "abc", "1e3", " 80 ", "\udcff")
-PLACES = ("", "relative", "/nonexistent/x", "/dev/null", "/proc", "/" + "h" * 300, "/h/" * 3000, "/\udcff", "/\x1b[2J")
+# "~" is the category's own directory: nothing may be made anywhere else, and root can make whatever is not impossible.
+PLACES = ("/proc/x", "/dev/null", "~/" + "h" * 300, "~" + "/h" * 4500, "~/new/x", "~/\udcff", "~/\x1b[2J", "~/f")
+NO_PLACES = ("", "relative")
 LOCALES = (
     *({"LC_ALL": name, "LANG": name} for name in ("C", "POSIX", "de_DE.ISO-8859-1", "xx_XX.nonsense", "\udcff")),
     *({"PYTHONIOENCODING": name} for name in ("latin-1", "ascii", "cp1252:strict", "utf-16", "koi8-r")),
@@ -77,7 +79,8 @@ def _every(home: Path) -> Iterator[Surroundings]:
             Surroundings(f"{name}={text[:9]!r}", {name: text}) for text in ("", "nonsense", "\x1b[2J", "\udcff")
         )
     for name in ("HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME", "XDG_STATE_HOME"):
-        yield from (Surroundings(f"{name}={text[:9]!r}", {name: text}) for text in PLACES if text != "/proc")
+        for text in (*PLACES, *(NO_PLACES if name != "HOME" else ())):
+            yield Surroundings(f"{name}={text[:9]!r}", {name: text.replace("~", str(home), 1)})
     yield from _limits()
     yield from _rights(home)
 
@@ -124,6 +127,8 @@ def _rights(home: Path) -> Iterator[Surroundings]:
             yield Surroundings(f"user {number}, home of another", before=become)
             yield Surroundings(f"user {number} without HOME", {"HOME": None}, become)
             yield Surroundings(f"user {number}, home is /", {"HOME": "/"}, become)
+            for text in NO_PLACES:
+                yield Surroundings(f"user {number}, HOME={text!r}", {"HOME": text}, become)
     yield Surroundings("working directory is gone", before=functools.partial(_nowhere, home))
     if os.geteuid() == 0 and _may_mount():
         yield Surroundings("home is read-only", before=functools.partial(_mounted, home, None))
@@ -166,6 +171,7 @@ def _reached(result: Result) -> bool:
 def prepare(home: Path) -> None:
     """A store with a run, and a working directory."""
     (home / "here").mkdir()
+    (home / "f").write_text("a file, where a directory should be")
     file = home / ".local/share/vmtax/vmtax.sqlite"
     file.parent.mkdir(parents=True)
     with Store(file) as store:

@@ -43,7 +43,7 @@ class App(typer.Typer):
 
 def _empty(parameter: Any, command: str) -> str:
     argument = parameter.param_type_name == "argument"
-    metavar = (parameter.metavar or parameter.name.upper()).strip("[].")
-    name = metavar if argument else max(parameter.opts, key=len)
+    metavar = parameter.metavar or parameter.name.upper()
+    name = metavar.strip("[].") if argument else max(parameter.opts, key=len)
     help = (parameter.help or "").rstrip(".")
     return f"{name} is empty, and needs {'a value' if argument else metavar} ({help}); see `{command} --help`"

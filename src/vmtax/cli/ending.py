@@ -39,6 +39,8 @@ def explained(error: BaseException) -> tuple[str, int]:
     if isinstance(error, OSError) and error.errno in CAUSES | NAMES:
         where = f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, (str, bytes)) else ""
         return f"{where}{error.strerror}", BAD_INPUT if error.errno in NAMES else FAILED
+    if isinstance(error, FileNotFoundError) and error.filename is None:  # as os.getcwd raises it
+        return "the working directory is gone: change to one that exists", BAD_INPUT
     if os.environ.get(DEBUG):
         traceback.print_exception(error)
     what = " ".join(f"{type(error).__name__}: {error}".split())
