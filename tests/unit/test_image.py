@@ -380,3 +380,21 @@ def test_only_root_builds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.geteuid", lambda: 1000)
     with pytest.raises(ImageError, match="building the root image needs root; as root: vmtax image build && "):
         build.build(lambda event: None)
+
+
+@pytest.mark.parametrize(
+    ("words", "complaints"),
+    [
+        (["E: You don't have enough free space in /var/cache/apt/archives/.", "E: mmdebstrap failed to run"], []),
+        (["dpkg: error: failed to write: No space left on device", "E: mmdebstrap failed to run"], []),
+        ([], ["tar: ./usr/bin/fio: Cannot write: No space left on device"]),
+    ],
+)
+def test_a_full_file_system_is_named_by_whoever_meets_it(words: list[str], complaints: list[str]) -> None:
+    text = build.why_failed(Path("/cache"), 25, words, 2, complaints)
+    assert text.startswith("/cache: no space left; about 2 GiB are needed")
+
+
+def test_a_failed_build_shows_the_last_lines_of_what_failed() -> None:
+    assert build.why_failed(Path("/cache"), 25, ["a", "b"], 2, ["c"]) == "mmdebstrap ended with 25:\na\nb"
+    assert build.why_failed(Path("/cache"), 0, ["a"], 2, ["c"]) == "tar ended with 2:\nc"
