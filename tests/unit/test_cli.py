@@ -144,10 +144,10 @@ def test_help_is_help_whatever_else_is_given(tmp_path: Path) -> None:
 
 FAULTY = """
 import sys
-import vmtax.cli.results
+import vmtax.cli.runs
 from vmtax.cli import main
 def broken(*_): raise ZeroDivisionError("planted\\nhere")
-vmtax.cli.results.printed = vmtax.cli.results.answer = broken
+vmtax.cli.runs.printed = vmtax.cli.runs.answer = vmtax.cli.runs.say = broken
 sys.argv = ["vmtax", "runs", "--json"]
 main()
 """
