@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import grp
 import os
+import pwd
 import stat
 from collections.abc import Iterator, MutableMapping
 from pathlib import Path
@@ -47,5 +49,17 @@ def _others(part: str) -> Iterator[str]:
             yield f"{directory} belongs to user {status.st_uid}, not to root"
         elif stat.S_ISLNK(status.st_mode):
             continue
-        elif status.st_mode & 0o022 and not (status.st_mode & stat.S_ISVTX and directory != last):
+        elif _open_to_others(status) and not (status.st_mode & stat.S_ISVTX and directory != last):
             yield f"others than root can write to {directory}"
+
+
+def _open_to_others(status: os.stat_result) -> bool:
+    """Whether its mode lets others write; a group that only root is in, as staff is on many a Debian, is no other."""
+    if status.st_mode & stat.S_IWOTH or not status.st_mode & stat.S_IWGRP or status.st_gid == 0:
+        return bool(status.st_mode & stat.S_IWOTH)
+    try:
+        members = set(grp.getgrgid(status.st_gid).gr_mem)
+    except KeyError:
+        return True
+    members |= {user.pw_name for user in pwd.getpwall() if user.pw_gid == status.st_gid}
+    return bool(members - {"root"})

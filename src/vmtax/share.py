@@ -29,7 +29,7 @@ from vmtax.outfile import refuse_no_file, replacing
 from vmtax.plan import PlanError, from_data
 from vmtax.result import Boot, Experiment, Json, Trial
 from vmtax.store import Store, StoreError
-from vmtax.store.model import Unfit, check_json, explained
+from vmtax.store.model import Unfit, check_json, check_treatment, explained, treatment_names
 from vmtax.store.store import check_id
 
 SCHEMA, KIND, OLDER_KIND = "vmtax/1", "run-lines", "run"
@@ -232,7 +232,6 @@ def _records(stream: BinaryIO) -> Iterator[Experiment | Boot | Trial]:
 
 def _complete(run: Experiment) -> Experiment:
     """With every key of its plan. Raises Unfit for what the records' own types do not refuse."""
-    check_json(run)
     try:
         check_id(run.id)
         plan = from_data(run.plan, source="plan").model_dump(mode="json")
@@ -242,7 +241,9 @@ def _complete(run: Experiment) -> Experiment:
         raise Unfit(f"created: {run.created:.0f} is in the future; is the clock of this machine right?")
     if run.boots or run.trials:
         raise Unfit("boots and trials have lines of their own")
-    return dataclasses.replace(run, plan=plan)
+    complete = dataclasses.replace(run, plan=plan)
+    check_json(complete)
+    return complete
 
 
 @dataclass
@@ -255,17 +256,11 @@ class _Fit:
 
     @staticmethod
     def of(run: Experiment) -> _Fit:
-        names = [treatment.name for treatment in run.treatments]
-        unknown = {t.repeats for t in run.treatments if t.repeats is not None} - set(names)
-        if unknown or len(set(names)) < len(names):
-            wrong = ", ".join(sorted(unknown)) or "a treatment that is given twice"
-            raise Unfit(f"does not fit together: {wrong[:200]}")
-        return _Fit(frozenset(names))
+        return _Fit(treatment_names(run))
 
     def check(self, record: Boot | Trial) -> None:
         """Raises Unfit."""
-        if record.treatment not in self.treatments:
-            raise Unfit(f"does not fit together: {record.treatment[:200]}")
+        check_treatment(record, self.treatments)
         self.records += 1
         if isinstance(record, Trial):
             self.measurements += len(record.measurements) + len(record.latencies) // 10

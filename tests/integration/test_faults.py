@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -143,8 +144,11 @@ def test_a_guest_that_panics_hangs_or_is_killed_in_mid_workload(
         found = tried("sleep 600", local, guest)
         assert found.status == "failed" and "connection is gone" in (found.error or "")
         assert found.wall_seconds < 60, "it is not waited for for ever"
-    with pytest.raises(ProcessLookupError):
-        os.kill(qemu, 0)
+    # With bubblewrap around it, the kernel ends it when that was killed: a moment later.
+    deadline = time.monotonic() + 5
+    while Path(f"/proc/{qemu}").exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not Path(f"/proc/{qemu}").exists()
 
     with booted(local, spec, credentials, local) as guest:
         threading.Timer(1.0, os.kill, (qemu_of(local.token), signal.SIGKILL)).start()
@@ -239,8 +243,8 @@ def test_a_full_image_cache(own: Path) -> None:
     done = on_a_full_disk(own, "200m", "XDG_CACHE_HOME", "image", "build")
     error, *_, usage = done.stderr.splitlines()[-3:]
     assert done.returncode == 1
-    assert error.startswith("vmtax: building the root image:") and "No space left on device; about 2 GiB" in error
-    assert usage.split()[2] == "0", "of the half-built image nothing is left"
+    assert error.startswith("vmtax: building the root image:") and "free; about 2 GiB are needed" in error
+    assert usage.split()[2] == "0", "nothing was begun"
 
 
 def test_a_full_store(image: Image, own: Path) -> None:

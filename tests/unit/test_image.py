@@ -9,10 +9,21 @@ from pathlib import Path
 import pytest
 
 from tests.unit.test_clean import vmtax
+from vmtax import hosts
 from vmtax.exits import BadInput
 from vmtax.image import build, cache, contents, initramfs, place, recipe
 from vmtax.image.cache import Image, ImageError
 from vmtax.machine.local import ISOLATED, PYTHON, LocalMachine
+
+# A far host that is this one with another home: ssh's options are dropped, the rest is the command.
+FAR = """#!/bin/sh
+for word; do case $word in -N | -O) exit 0 ;; esac; done
+while [ "$1" != -- ]; do shift; done
+shift
+unset XDG_CACHE_HOME XDG_STATE_HOME
+export HOME="$FAR"
+exec sh -c "$*"
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -167,6 +178,34 @@ def test_another_host_checks_it_with_its_own_python() -> None:
     assert check("0" * 64) == "contents: damaged (it is the list of another image)\n"
     (image.tree / "usr/program").write_text("PROGRAM")
     assert check(image.digest) == "tree/usr/program: damaged (its digest is not the one of the build)\n"
+
+
+def test_it_is_copied_to_another_host_and_checked_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    image = make_image()
+    tools, home = tmp_path / "tools", tmp_path / "far"
+    for directory in (tools, home):
+        directory.mkdir()
+    (tools / "ssh").write_text(FAR)
+    (tools / "ssh").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tools}:{os.environ['PATH']}")
+    monkeypatch.setenv("FAR", str(home))
+    there = home / ".cache/vmtax/images" / image.identity
+    told: list[object] = []
+    local = LocalMachine()
+    far = hosts.connect(local, "ssh://root@far", "host")
+    try:
+        assert place.place(far, local, image, told.append).tree == str(there / "tree")
+        assert (there / "tree/usr/program").stat().st_mode & 0o7777 == 0o755 and told != []
+        told.clear()
+        assert place.place(far, local, image, told.append).root == str(there / "root.erofs")
+        assert told == [], "it is there"
+        (there / "vmlinux").write_text("Content of vmlinux")
+        with pytest.raises(ImageError, match=r"host: .*: vmlinux: damaged .*; remove it there, and it is copied anew"):
+            place.place(far, local, image, told.append)
+    finally:
+        far.close()
+        local.close()
+    assert list(there.parent.iterdir()) == [there]
 
 
 def test_a_half_built_half_removed_or_older_image_is_none() -> None:
@@ -341,3 +380,21 @@ def test_only_root_builds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.geteuid", lambda: 1000)
     with pytest.raises(ImageError, match="building the root image needs root; as root: vmtax image build && "):
         build.build(lambda event: None)
+
+
+@pytest.mark.parametrize(
+    ("words", "complaints"),
+    [
+        (["E: You don't have enough free space in /var/cache/apt/archives/.", "E: mmdebstrap failed to run"], []),
+        (["dpkg: error: failed to write: No space left on device", "E: mmdebstrap failed to run"], []),
+        ([], ["tar: ./usr/bin/fio: Cannot write: No space left on device"]),
+    ],
+)
+def test_a_full_file_system_is_named_by_whoever_meets_it(words: list[str], complaints: list[str]) -> None:
+    text = build.why_failed(Path("/cache"), 25, words, 2, complaints)
+    assert text.startswith("/cache: no space left; about 2 GiB are needed")
+
+
+def test_a_failed_build_shows_the_last_lines_of_what_failed() -> None:
+    assert build.why_failed(Path("/cache"), 25, ["a", "b"], 2, ["c"]) == "mmdebstrap ended with 25:\na\nb"
+    assert build.why_failed(Path("/cache"), 0, ["a"], 2, ["c"]) == "tar ended with 2:\nc"

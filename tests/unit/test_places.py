@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import stat
 from pathlib import Path
 
@@ -63,7 +64,9 @@ def test_no_program_comes_from_where_others_can_put_one(tmp_path: Path) -> None:
     for name in ("open", "theirs", "fine", "above/inner"):
         (tmp_path / name).mkdir(parents=True)
     (tmp_path / "open").chmod(0o1777)
-    (tmp_path / "above").chmod(0o775)
+    for name in ("above", "fine"):
+        (tmp_path / name).chmod(0o775)
+    os.chown(tmp_path / "above", 0, pwd.getpwuid(65534).pw_gid)
     os.chown(tmp_path / "theirs", 65534, 65534)
     (tmp_path / "link").symlink_to(tmp_path / "theirs")
     unsafe = ("", ".", "bin", *(str(tmp_path / name) for name in ("open", "theirs", "above/inner", "link")))

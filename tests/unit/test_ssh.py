@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
 
 import pytest
 
+from vmtax.machine import CommandFailed, MachineLost
+from vmtax.machine.guard import marked
 from vmtax.machine.local import LocalMachine
-from vmtax.machine.ssh import SshMachine, ssh_route
+from vmtax.machine.ssh import USUAL_PATH, SshMachine, connect_host, ssh_route
 
 
 @pytest.mark.parametrize(
@@ -41,3 +45,70 @@ def test_a_client_without_its_master_fails_and_does_not_log_in_anew(machine: Ssh
     ).stdout
     assert "proxycommand false" in settings.splitlines(), "what ssh itself makes of the options"
     assert subprocess.run(argv, capture_output=True, timeout=20).returncode == 255
+
+
+# Logs in and ends as ssh does; else it is the far shell, whose login prints something first.
+CLIENT = """#!/bin/sh
+echo "$@" >>"$ASKED"
+case " $* " in *" -N "*|*" -O "*) exit 0;; esac
+while [ "$1" != -- ]; do shift; done
+shift
+printf 'welcome\\n{}\\n1234\\n> '
+PATH=${FAR_PATH:-$PATH} exec /bin/sh -c "$*"
+"""
+
+
+@pytest.fixture
+def far(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SshMachine]:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/ssh").write_text(CLIENT)
+    (tmp_path / "bin/ssh").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
+    monkeypatch.setenv("ASKED", str(tmp_path / "asked"))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    local = LocalMachine()
+    yield connect_host(local, ssh_route("ssh://far"))
+    local.close()
+
+
+def test_what_a_login_prints_is_no_part_of_any_answer(far: SshMachine, tmp_path: Path) -> None:
+    text = "one 'two' \"three\" $HOME `id` ; & | \\ ü\n"
+    assert far.run("printf", "%s", text) == text
+    assert far.run("cat", input=text) == text
+    far.push(Path(__file__), PurePosixPath(tmp_path / "pushed"))
+    assert (tmp_path / "pushed").read_text() == Path(__file__).read_text()
+    process = far.start("sh", "-c", 'read -r line; echo "$$ $line"; exec sleep 600')
+    process.stdin.write(b"hello\n")
+    process.stdin.flush()
+    assert process.stdout.readline() == f"{process.pid} hello\n".encode()
+    kept = tmp_path / "kept"
+    kept.touch()
+    far.remove_later(PurePosixPath(kept))
+    assert far.run("pwd") == "/\n"
+    token = far.token
+    assert process.pid in marked(token)
+    far.close()
+    assert not kept.exists() and marked(token) == []
+    assert token not in (tmp_path / "asked").read_text(), "it is on no command line"
+
+
+def test_a_search_path_with_relative_parts_is_not_used_there(far: SshMachine, monkeypatch: pytest.MonkeyPatch) -> None:
+    usual = os.environ["PATH"]
+    assert far.run("sh", "-c", "echo $PATH").strip() == usual
+    for part in ("", ".", "bin"):
+        for path in (f"{usual}:{part}", f"{part}:{usual}", f"/bin:{part}:{usual}"):
+            monkeypatch.setenv("FAR_PATH", path)
+            assert far.run("sh", "-c", "echo $PATH").strip() == USUAL_PATH
+    far.close()
+
+
+def test_a_far_side_that_does_not_begin_is_told_by_what_came_instead(far: SshMachine, tmp_path: Path) -> None:
+    (tmp_path / "bin/ssh").write_text(CLIENT.replace("PATH=${FAR_PATH:-$PATH} exec", "exit 3 #"))
+    with pytest.raises(MachineLost, match=r"host: true did not begin: instead came 'welcome.*1234"):
+        far.run("true")
+    with pytest.raises(MachineLost, match=r"host: sleep was not started: it was to begin, instead came 'welcome"):
+        far.start("sleep", "600")
+    with pytest.raises(CommandFailed, match=r"dd of=/nowhere/x .*: exit code 3"):
+        far.push(Path(__file__), PurePosixPath("/nowhere/x"))
+    (tmp_path / "bin/ssh").write_text(CLIENT)
+    far.close()

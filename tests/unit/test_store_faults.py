@@ -196,7 +196,7 @@ def test_raw_file_that_cannot_be_synced_leaves_nothing(
 
 
 def test_writer_that_does_not_end(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vmtax.store.store.BUSY_SECONDS", 0.01)
+    monkeypatch.setattr("vmtax.store.engine.BUSY_SECONDS", 0.01)
     with Store(path) as store, closing(sqlite3.connect(path, isolation_level=None)) as other:
         store.begin(unstarted(SAMPLE))
         other.execute("BEGIN IMMEDIATE")

@@ -98,6 +98,7 @@ def _fixed() -> Iterator[Host]:
     yield Host("honest", HONEST, True)
     yield Host("a banner", f"echo welcome; {HONEST}", True)
     yield Host("a banner without an end", f"printf 'welcome\\n> '; {HONEST}", True)
+    yield Host("a banner like an answer", f'printf \'{{"hello": "x"}}\'; {HONEST}', True)
     yield Host("nothing", "exit 0", False)
     yield Host("bytes", "head -c 1000 /dev/urandom", False)
     yield Host("an empty object", "echo '{}'", False)

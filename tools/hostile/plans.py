@@ -224,7 +224,7 @@ def product(source: random.Random) -> Made:
     plan = {"name": "a", "layers": layers, "design": design, "factors": factors, "workloads": ["chess"]}
     if source.random() < 0.5:
         entry = {name: source.choice(factors[name][1:]) for name in source.sample(names, min(2, len(names)))}
-        plan["exclude"] = [{**entry, "layers": source.choice(layers)} for _ in range(source.randint(1, 900))]
+        plan["exclude"] = [{**entry, "layers": source.choice(layers)} for _ in range(source.randint(1, 500))]
     size = math.prod(len(levels) for levels in factors.values()) * len(layers)
     return written(source, plan), (2,) if design == "full" and size > MOST_CONFIGURATIONS else (0,)
 

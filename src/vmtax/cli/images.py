@@ -112,8 +112,8 @@ def image_export(
     if image is None:
         raise cache.ImageError("there is no image yet: vmtax image build")
     place.export(image, file)
-    print(f"{image.identity}  {file}")
-    print(f"there: vmtax image import --sha256 {image.digest} {shlex.quote(file.name)}")
+    _tell(f"{image.identity}  {file}")
+    _tell(f"there: vmtax image import --sha256 {image.digest} {shlex.quote(file.name)}")
 
 
 @image_app.command("import")
@@ -143,4 +143,4 @@ def image_import(
             )
 
     image = place.import_(file, accept)
-    print(f"{image.identity}  {image.directory}")
+    _tell(f"{image.identity}  {image.directory}")

@@ -8,13 +8,12 @@ from dataclasses import dataclass
 
 from vmtax.doctor.check import HOST, VM, WORST_FIRST, Check, Status
 from vmtax.doctor.readings import TOOLS, TOOLS_HERE, Readings
-from vmtax.image.build import CARRY
+from vmtax.image.build import CARRY, ROOM
 from vmtax.image.build import TOOLS as BUILD_TOOLS
 from vmtax.meter.text import cpu_numbers, fields, kibibytes
 from vmtax.storage import DISK_DIRECTORY
 from vmtax.units import format_value
 
-IMAGE_BYTES = 2 * 2**30  # that a build, or a copy with its packed file, takes for a while
 TO_COPY = ("tar", "zstd")  # tools that only an image on its way takes
 FIRMWARE = "enable VT-x (Intel) or SVM (AMD) in the firmware setup (BIOS, UEFI)"
 BASE = ("system", "CPUs", "bwrap", "python3", "taskset", "image", "image cache", "tar", "zstd", "ssh", "ssh-keygen")
@@ -215,7 +214,7 @@ def _image(readings: Readings) -> Check:
 
 
 def _image_cache(readings: Readings) -> Check:
-    needed = 0 if readings.placed else IMAGE_BYTES
+    needed = 0 if readings.placed else ROOM
     cure = "export XDG_CACHE_HOME=/a/larger/file-system"
     return _space("image cache", readings.cache_free, needed, "its file system", cure)
 

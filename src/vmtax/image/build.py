@@ -8,7 +8,7 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from vmtax.event import Event, Step
@@ -17,6 +17,7 @@ from vmtax.image.cache import Image, ImageError
 from vmtax.image.contents import ContentsError
 from vmtax.machine import CommandFailed
 from vmtax.machine.local import LocalMachine
+from vmtax.units import format_room
 
 Emit = Callable[[Event], None]
 TOOLS = {
@@ -31,7 +32,9 @@ TOOLS = {
 MMDEBSTRAP = ("unshare", "--mount", "mmdebstrap")
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 WHAT = "building the root image"
+ROOM = 2 * 2**30  # bytes that a build, or a copy with its packed file, takes for a while
 NO_SPACE = "about 2 GiB are needed; set XDG_CACHE_HOME to a directory on a larger file system"
+FULL = ("No space left", "enough free space")  # what tar and dpkg say of a full file system, and apt of a small one
 CARRY = "as root: vmtax image build && vmtax image export image.tar.zst; then here: vmtax image import image.tar.zst"
 # Nothing of when and where it was made; the UUID would be random.
 EROFS = ("--all-root", "-T0", "-x-1", "-U", "6f3c2f9e-7d0b-4b57-9d3e-0c6d1d2b5a41", "--quiet")
@@ -68,6 +71,8 @@ def build(emit: Emit, *, again: bool = False) -> Image:
         image = cache.current()
         if image is not None and not again:
             return image
+        if (free := shutil.disk_usage(work).free) < ROOM:
+            raise ImageError(f"{WHAT}: {work.parent}: {format_room(free)} free; {NO_SPACE}")
         try:
             return _build_in(keeper, work, emit)
         except OSError as error:
@@ -124,11 +129,11 @@ def _bootstrap(keeper: LocalMachine, tree: Path, work: Path, emit: Emit) -> None
     unpack = ["tar", "-x", "-C", str(tree), "--exclude=./dev/*", "--no-same-owner"]
     with (
         subprocess.Popen(
-            argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
+            argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, cwd="/"
         ) as source,
         # A file: a full pipe that nobody reads meanwhile would stop both.
         (work / "tar.log").open("w+") as log,
-        subprocess.Popen(unpack, stdin=source.stdout, stderr=log, env=environment) as sink,
+        subprocess.Popen(unpack, stdin=source.stdout, stderr=log, env=environment, cwd="/") as sink,
     ):
         try:
             words = _follow(source, emit)
@@ -140,12 +145,19 @@ def _bootstrap(keeper: LocalMachine, tree: Path, work: Path, emit: Emit) -> None
         log.seek(0)
         complaints = log.read().splitlines()
     (work / "tar.log").unlink()
-    if any("No space left" in line for line in (*words, *complaints)):
-        raise ImageError(f"{WHAT}: {work.parent}: No space left on device; {NO_SPACE}")
-    if source.returncode != 0:
-        raise ImageError("\n".join([f"{WHAT}: mmdebstrap ended with {source.returncode}:", *words[-8:]]))
-    if sink.returncode != 0:
-        raise ImageError("\n".join([f"{WHAT}: tar ended with {sink.returncode}:", *complaints[-8:]]))
+    if source.returncode != 0 or sink.returncode != 0:
+        raise ImageError(f"{WHAT}: {why_failed(work.parent, source.returncode, words, sink.returncode, complaints)}")
+
+
+def why_failed(
+    directory: Path, bootstrapped: int, words: Sequence[str], unpacked: int, complaints: Sequence[str]
+) -> str:
+    """What ended a build in `directory`: the exit code and last lines of mmdebstrap, then those of tar."""
+    if any(sign in line for line in (*words, *complaints) for sign in FULL):
+        return f"{directory}: no space left; {NO_SPACE}"
+    if bootstrapped != 0:
+        return "\n".join([f"mmdebstrap ended with {bootstrapped}:", *words[-8:]])
+    return "\n".join([f"tar ended with {unpacked}:", *complaints[-8:]])
 
 
 def _follow(process: subprocess.Popen[bytes], emit: Emit) -> list[str]:

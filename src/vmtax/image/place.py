@@ -26,7 +26,10 @@ TAR = (
     *("--mtime=@0", "--verbatim-files-from", "--files-from=-"),
 )
 # Constant text: the far user's home is known to the far shell only.
-MAKE_REMOTE_CACHE = 'umask 077; d=${XDG_CACHE_HOME:-$HOME/.cache}/vmtax/images; mkdir -p "$d" && cd "$d" && pwd'
+MAKE_REMOTE_CACHE = (
+    "umask 077; d=${XDG_CACHE_HOME:-${HOME:?is not set on that host}/.cache}/vmtax/images; "
+    'mkdir -p "$d" && cd "$d" && pwd'
+)
 FIND_IMAGE = 'cd "${XDG_CACHE_HOME:-$HOME/.cache}/vmtax/images/$1" && test -f "$2" && pwd'
 PACK_SECONDS = 1800.0
 

@@ -276,7 +276,7 @@ def _build_module(keeper: LocalMachine, work: Path, tree: Path, image: Image, em
     words: list[str] = []
     done = 0.0
     with subprocess.Popen(
-        argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=environment
+        argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=environment, cwd="/"
     ) as process:
         try:
             for line in root_image.spoken(process):

@@ -123,7 +123,7 @@ class Guard:
         before = b""
         while (line := self._line(deadline, BANNER_BYTES)) and len(before) < BANNER_BYTES:
             # What a login prints need not end with a line's end.
-            if _object(line[max(0, line.find(b'{"hello"')) :]).get("hello") == nonce:
+            if _object(line[max(0, line.rfind(b'{"hello"')) :]).get("hello") == nonce:
                 return
             before += line
         if line:

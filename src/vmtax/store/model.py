@@ -7,13 +7,13 @@ these the models below name what the reports rely on, and `bounded` limits the r
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from annotated_types import Interval
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from vmtax.result import Experiment, Json, Measurement, Metric, Value
+from vmtax.result import Boot, Experiment, Json, Measurement, Metric, Trial, Value
 
 DEEPEST = 32  # levels of nested JSON; facts have 5
 MOST_VALUES = 100_000  # of one JSON object; the features of 2,000 disks are 56,000
@@ -98,7 +98,27 @@ def run_of(data: Mapping[str, Any]) -> Experiment:
     except ValidationError as error:
         raise Unfit(explained(error)) from error
     check_json(run)
+    names = treatment_names(run)
+    records: tuple[Boot | Trial, ...] = (*run.boots, *run.trials)
+    for record in records:
+        check_treatment(record, names)
     return run
+
+
+def treatment_names(run: Experiment) -> frozenset[str]:
+    """Of its treatments. Raises Unfit where they do not fit together."""
+    names = [treatment.name for treatment in run.treatments]
+    unknown = {t.repeats for t in run.treatments if t.repeats is not None} - set(names)
+    if unknown or len(set(names)) < len(names):
+        wrong = ", ".join(sorted(unknown)) or "one is given twice"
+        raise Unfit(f"treatments do not fit together: {wrong[:200]}")
+    return frozenset(names)
+
+
+def check_treatment(record: Boot | Trial, names: Collection[str]) -> None:
+    """Raises Unfit for a record of none of these treatments."""
+    if record.treatment not in names:
+        raise Unfit(f"does not fit together: no treatment is called {record.treatment[:200]!r}")
 
 
 def check_json(run: Experiment) -> None:
@@ -106,8 +126,8 @@ def check_json(run: Experiment) -> None:
     for name, adapter in _JSON.items():
         value = getattr(run, name)
         try:
-            bounded(value)
             adapter.validate_python(value)
+            bounded(value)
         except ValidationError as error:
             raise Unfit(explained(error, name)) from error
         except ValueError as error:

@@ -145,17 +145,13 @@ def seconds_per_round(connection: Connection, head: Experiment) -> float | None:
     return min(max(head.finished - head.created, worked), 3 * worked) / rounds
 
 
-def delete(connection: Connection, experiment: object) -> None:
+def delete(connection: Connection, experiment: Any) -> None:
     """All that is recorded of it; `experiment`: its id as the cell holds it, which may be damaged."""
-    trials = sa.select(schema.trial.c.id).where(_is(schema.trial.c.experiment, experiment))
+    trials = sa.select(schema.trial.c.id).where(schema.trial.c.experiment == experiment)
     connection.execute(schema.measurement.delete().where(schema.measurement.c.trial.in_(trials)))
     for table in (schema.trial, schema.boot, schema.treatment, schema.facts, schema.note):
-        connection.execute(table.delete().where(_is(table.c.experiment, experiment)))
-    connection.execute(schema.experiment.delete().where(_is(schema.experiment.c.id, experiment)))
-
-
-def _is(column: sa.Column[Any], value: object) -> sa.ColumnElement[bool]:
-    return column == sa.literal(value, sa.types.NullType())
+        connection.execute(table.delete().where(table.c.experiment == experiment))
+    connection.execute(schema.experiment.delete().where(schema.experiment.c.id == experiment))
 
 
 def count_trials(connection: Connection, experiment: str, treatments: int) -> tuple[int, int, int]:

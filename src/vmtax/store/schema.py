@@ -28,8 +28,9 @@ class _Text(sa.types.TypeDecorator[str]):
     impl = sa.Text
     cache_ok = True
 
-    def process_bind_param(self, value: str | None, dialect: sa.Dialect) -> str | None:
-        return None if value is None else value.encode("utf-8", "backslashreplace").decode()
+    def process_bind_param(self, value: Any, dialect: sa.Dialect) -> Any:
+        # What is no text was read from a damaged cell, and is looked for as it is.
+        return value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else value
 
 
 class _Finite(sa.types.TypeDecorator[float]):

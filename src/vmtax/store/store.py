@@ -8,13 +8,9 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import difflib
-import functools
 import itertools
-import json
-import random
 import re
 import secrets
-import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -28,13 +24,12 @@ from sqlalchemy import Connection
 from vmtax.places import data_home
 from vmtax.result import Boot, Experiment, Json, State, Trial
 from vmtax.store import model, rows, schema
+from vmtax.store.engine import engine
 from vmtax.store.failure import ELSEWHERE, DamagedRun, NoSuchRun, StoreError, explained
 from vmtax.store.files import RawFiles, create_private
 from vmtax.store.model import Unfit
 from vmtax.store.owner import Owner, this_process
 
-BUSY_SECONDS = 120.0  # how long another writer is waited for: a disk under test stalls an fsync for tens of seconds
-RETRY_SECONDS = 0.02
 PACE_DEPENDS_ON = ("guest", "layers", "factors", "exclude", "workloads")  # in a plan
 _ID = re.compile(r"(?!last$)[A-Za-z0-9][A-Za-z0-9._-]{0,99}")  # it names a directory; "last" is the newest run
 
@@ -70,14 +65,7 @@ class Store:
     def __init__(self, path: Path | None = None) -> None:
         self.path = default_path() if path is None else path
         self._raw = RawFiles(self.path.parent / "raw")
-        self._engine = sa.create_engine(
-            sa.URL.create("sqlite", database=str(self.path)),
-            connect_args={"timeout": BUSY_SECONDS},
-            json_serializer=functools.partial(json.dumps, allow_nan=False),
-            json_deserializer=_json,
-        )
-        sa.event.listen(self._engine, "connect", _configure)
-        sa.event.listen(self._engine, "begin", _begin)
+        self._engine = engine(self.path)
 
     def __enter__(self) -> Self:
         try:
@@ -276,16 +264,15 @@ class Store:
             raise DamagedRun(f"{self.path}: run {id} is damaged: {error}; `vmtax runs rm {id}` removes it") from error
 
     def _summary(self, connection: Connection, row: sa.Row[Any]) -> ExperimentSummary:
-        count = rows.of(row.id, schema.treatment.c.name).with_only_columns(sa.func.count())
-        treatments = connection.scalars(count).one()
-        rounds, ok, failed = rows.count_trials(connection, row.id, treatments)
-        counted = {"treatments": treatments, "rounds": rounds, "ok": ok, "failed": failed}
         try:
             head = _head(row)
         except Unfit:
-            return ExperimentSummary(_name(row.id), "", "", 0.0, None, "damaged", **counted)
+            return ExperimentSummary(_name(row.id), "", "", 0.0, None, "damaged", 0, 0, 0, 0)
+        count = rows.of(head.id, schema.treatment.c.name).with_only_columns(sa.func.count())
+        treatments = connection.scalars(count).one()
+        rounds, ok, failed = rows.count_trials(connection, head.id, treatments)
         return ExperimentSummary(
-            head.id, head.name, head.host, head.created, head.finished, state=_state(row), **counted
+            *(head.id, head.name, head.host, head.created, head.finished, _state(row), treatments, rounds, ok, failed)
         )
 
     def _insert(self, connection: Connection, id: str, records: Iterable[Boot | Trial]) -> None:
@@ -370,33 +357,6 @@ class Store:
                 yield connection
 
 
-def _configure(connection: sqlite3.Connection, _: object) -> None:
-    # A damaged cell must not make its whole table unreadable.
-    connection.text_factory = functools.partial(str, encoding="utf-8", errors="backslashreplace")
-    connection.isolation_level = None  # the sqlite3 module begins too late on its own: `_begin` does it
-    _write_ahead(connection)
-    connection.execute("PRAGMA synchronous = FULL")  # a commit in WAL mode is durable with FULL only
-    connection.execute("PRAGMA foreign_keys = ON")
-
-
-def _write_ahead(connection: sqlite3.Connection) -> None:
-    """Of several that open a new database at once, all but one are turned away without waiting: SQLite's
-    busy timeout is not kept where two readers both want to become the writer."""
-    deadline = time.monotonic() + BUSY_SECONDS
-    while True:
-        try:
-            connection.execute("PRAGMA journal_mode = WAL")
-            return
-        except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() >= deadline:
-                raise
-        time.sleep(RETRY_SECONDS * random.random())
-
-
-def _begin(connection: Connection) -> None:
-    connection.exec_driver_sql(connection.get_execution_options().get("vmtax_begin", "BEGIN"))
-
-
 def _version(connection: Connection) -> str | None:
     return connection.scalar(sa.select(schema.meta.c.value).where(schema.meta.c.key == "schema"))
 
@@ -421,15 +381,7 @@ def check_id(id: str) -> None:
 
 def _name(id: object) -> str:
     """What to call a run whose id was damaged."""
-    return id if isinstance(id, str) else f"damaged-{id!r}"
-
-
-def _json(cell: object) -> object:
-    """What a cell holds; what is no JSON becomes what `model` refuses."""
-    try:
-        return json.loads(cell)  # type: ignore[arg-type]
-    except (TypeError, ValueError, RecursionError):
-        return Unfit
+    return id if isinstance(id, str) else f"damaged-{id.hex() if isinstance(id, bytes) else id}"
 
 
 def _state(row: sa.Row[Any]) -> State:

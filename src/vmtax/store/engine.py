@@ -1,0 +1,66 @@
+"""How SQLite is opened: durable commits, many processes at once, and cells that may be damaged."""
+
+from __future__ import annotations
+
+import functools
+import json
+import random
+import sqlite3
+import time
+from pathlib import Path
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from vmtax.store.model import Unfit
+
+BUSY_SECONDS = 120.0  # how long another writer is waited for: a disk under test stalls an fsync for tens of seconds
+RETRY_SECONDS = 0.02
+
+
+def engine(path: Path) -> sa.Engine:
+    """Connections to the database at `path`."""
+    made = sa.create_engine(
+        sa.URL.create("sqlite", database=str(path)),
+        connect_args={"timeout": BUSY_SECONDS},
+        json_serializer=functools.partial(json.dumps, allow_nan=False),
+        json_deserializer=_json,
+    )
+    sa.event.listen(made, "connect", _configure)
+    sa.event.listen(made, "begin", _begin)
+    return made
+
+
+def _json(cell: object) -> object:
+    """What a cell holds; what is no JSON becomes what `model` refuses."""
+    try:
+        return json.loads(cell)  # type: ignore[arg-type]
+    except (TypeError, ValueError, RecursionError):
+        return Unfit
+
+
+def _configure(connection: sqlite3.Connection, _: object) -> None:
+    # A damaged cell must not make its whole table unreadable.
+    connection.text_factory = functools.partial(str, encoding="utf-8", errors="backslashreplace")
+    connection.isolation_level = None  # the sqlite3 module begins too late on its own: `_begin` does it
+    _write_ahead(connection)
+    connection.execute("PRAGMA synchronous = FULL")  # a commit in WAL mode is durable with FULL only
+    connection.execute("PRAGMA foreign_keys = ON")
+
+
+def _write_ahead(connection: sqlite3.Connection) -> None:
+    """Of several that open a new database at once, all but one are turned away without waiting: SQLite's
+    busy timeout is not kept where two readers both want to become the writer."""
+    deadline = time.monotonic() + BUSY_SECONDS
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() >= deadline:
+                raise
+        time.sleep(RETRY_SECONDS * random.random())
+
+
+def _begin(connection: Connection) -> None:
+    connection.exec_driver_sql(connection.get_execution_options().get("vmtax_begin", "BEGIN"))
