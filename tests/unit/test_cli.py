@@ -147,7 +147,7 @@ import sys
 import vmtax.cli.runs
 from vmtax.cli import main
 def broken(*_): raise ZeroDivisionError("planted\\nhere")
-vmtax.cli.runs.printed = vmtax.cli.runs.answer = broken
+vmtax.cli.runs.printed = vmtax.cli.runs.answer = vmtax.cli.runs.say = broken
 sys.argv = ["vmtax", "runs", "--json"]
 main()
 """

@@ -91,8 +91,8 @@ def test_an_impossible_width_is_forgotten(columns: str, home: Path) -> None:
 
 
 def test_a_working_directory_that_is_gone_is_named(home: Path) -> None:
-    done = shell("mkdir gone; cd gone; rmdir ../gone; vmtax export -o x; vmtax runs", home)
-    assert (done.returncode, done.stderr) == (0, b"vmtax: the working directory is gone: change to one that exists\n")
+    done = shell("mkdir gone; cd gone; rmdir ../gone; vmtax run --disk-dir d", home)
+    assert (done.returncode, done.stderr) == (2, b"vmtax: the working directory is gone: change to one that exists\n")
 
 
 @pytest.mark.parametrize("limit", ["-n 4", "-f 0", "-v 700000"])
