@@ -41,6 +41,7 @@ Time = Annotated[float, Interval(ge=0, lt=2**33)]  # seconds since the epoch, un
 Share = Annotated[float, Interval(ge=0, le=1)]
 Seconds = Annotated[float, Interval(ge=0, lt=1e10)]
 Reading = Annotated[float, Interval(gt=-1e18, lt=1e18)]  # a difference of counters may be a little below zero
+Difference = Annotated[int, Interval(gt=-(2**53), lt=2**53)]
 Value = Annotated[float, Predicate(_is_plausible)]
 
 
@@ -98,9 +99,7 @@ class Disturbance:
     io_pressure_seconds: Reading | None  # some task waited for a disk
     memory_pressure_seconds: Reading | None  # some task waited for memory
     mean_frequency_hz: Reading | None  # of the two readings, not of the time between them
-    throttles: (
-        Annotated[int, Interval(gt=-(2**53), lt=2**53)] | None
-    )  # times that the first CPU's package was slowed down for its heat; None: not counted there
+    throttles: Difference | None  # times that the first CPU's package was slowed for its heat; None: not counted there
 
 
 @dataclass(frozen=True, slots=True)

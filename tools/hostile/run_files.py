@@ -71,6 +71,17 @@ BAD: dict[str, Any] = {
     "deeper": "DEEP",  # becomes 100,000 levels in the text
 }
 OTHERS = ("absent", "twice", "renamed", "moved")
+HOST: Path_ = ("facts", "host")
+ALWAYS: tuple[tuple[Path_, str], ...] = (  # what once was accepted and broke a report
+    *((HOST, what) for what in ("null", "text", "list", "2^63")),
+    *(((*HOST, name), what) for name in ("disk", "image", "boot_id") for what in ("text", "list")),
+    ((*HOST, "disk", "features"), "null"),
+    (("facts",), "null"),
+    (("facts",), "text"),
+    (("trials", 0, "disturbance", "wall_seconds"), "zero"),
+    (("trials", 0, "disturbance", "throttles"), "10^400"),
+    (("boots", 0, "round"), "2^63"),
+)
 
 
 def cases(source: random.Random, home: Path, share: float) -> Iterator[Case]:
@@ -81,10 +92,13 @@ def cases(source: random.Random, home: Path, share: float) -> Iterator[Case]:
             document = json.loads(json.dumps(dataclasses.asdict(run)))
             beside = dataclasses.replace(run, id="beside", host=f"{run.host}, imported")
             wanted = [(path, what) for path in paths(document) for what in (*BAD, *OTHERS)]
-            for number, (path, what) in enumerate(source.sample(wanted, int(MUTANTS * share / 2))):
+            chosen = source.sample(wanted, int(MUTANTS * share / 2))
+            for number, (path, what) in enumerate([*(one for one in ALWAYS if one in wanted), *chosen]):
                 older = bool(number % 2)
                 yield mutant(place, document, path, what, older, beside=beside, full=not number % 8)
-        yield from exhausting(place, json.loads(json.dumps(dataclasses.asdict(small_run()))))
+        document = json.loads(json.dumps(dataclasses.asdict(small_run())))
+        files = list(exhausting(place, document))
+        yield from source.sample(files, max(6, int(len(files) * min(1.0, share))))
     finally:
         shutil.rmtree(place)
 

@@ -62,7 +62,9 @@ def cases(source: random.Random, home: Path, share: float) -> Iterator[Case]:
     place = in_memory(home)
     try:
         template = _made(place / "template")
-        for what, harm, of_all in (*_cells(source, int(DAMAGES * share) + 3), *_files()):
+        fixed = [*_fixed(), *_files()]
+        few = source.sample(fixed, max(6, int(len(fixed) * min(1.0, share))))
+        for what, harm, of_all in (*_cells(source, int(DAMAGES * share) + 2), *few):
             yield Case(what, _damaged(template, place / "home", harm, of_all=of_all))
         yield from _kills(source, place, int(KILLS * share) + 1)
     finally:
@@ -83,7 +85,7 @@ def _made(home: Path) -> Path:
 
 
 def _cells(source: random.Random, count: int) -> Iterator[tuple[str, Callable[[Path], None], bool]]:
-    """One cell of one row, in the order of chance; a row that is gone; a table that is empty."""
+    """One cell of one row, by chance."""
     columns = [column for table in TABLES.tables.values() for column in table.columns]
     wanted = [(column, value) for column in columns for value in VALUES]
     for column, value in source.sample(wanted, min(count, len(wanted))):
@@ -95,6 +97,10 @@ def _cells(source: random.Random, count: int) -> Iterator[tuple[str, Callable[[P
         statement = f'UPDATE OR IGNORE "{table}" SET "{column.name}" = ? WHERE {key} = ({row})'
         shown = repr(value)[:40]
         yield f"{table}.{column.name} = {shown}", _sql((statement, (value,))), table in SHARED
+
+
+def _fixed() -> Iterator[tuple[str, Callable[[Path], None], bool]]:
+    """Cells that once broke a command, and tables that are empty."""
     text = f"UPDATE experiment SET command = CAST(x'ff41' AS TEXT) WHERE id = '{DAMAGED}'"
     yield "text that is no UTF-8", _sql((text, ())), False
     no_plan = f"UPDATE experiment SET plan = '[]' WHERE id = '{DAMAGED}'"
