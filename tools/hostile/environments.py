@@ -146,7 +146,9 @@ def _tried(argv: tuple[str, ...], where: Surroundings, home: Path) -> Iterable[s
     yield from _loss_complaints(argv, where, result)
     if len(result.stdout) + len(result.stderr) > MOST_BYTES:
         yield f"{len(result.stdout) + len(result.stderr)} bytes of output"
-    readable = not where.stdout_lost and b"standard output" not in result.stderr and "utf-16" not in where.name
+    unreadable = ("utf-16", "ulimit -f 0")  # nothing at all can be written under the latter
+    readable = not where.stdout_lost and b"standard output" not in result.stderr
+    readable = readable and not any(word in where.name for word in unreadable)
     if "--json" in argv and readable:
         yield from json_complaints(result)
 
