@@ -25,10 +25,6 @@ def main() -> None:
     for number in ENDING:
         if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup, which means it
             signal.signal(number, _interrupted)
-    left_out = search_path.make_safe(os.environ)
-    if "_VMTAX_COMPLETE" not in os.environ:
-        for line in left_out:
-            warn(line)
     try:
         code = _code()
         sys.stdout.flush()
@@ -40,6 +36,7 @@ def main() -> None:
 def _code() -> int:
     """The exit code of the command, after saying why where it failed."""
     try:
+        _make_path_safe()
         code = app(prog_name="vmtax", standalone_mode=False)
         if code == INTERRUPTED:  # typer makes this of Ctrl-C
             raise KeyboardInterrupt
@@ -52,6 +49,13 @@ def _code() -> int:
         if text:
             complain(text, code)
     return code if isinstance(code, int) else DONE
+
+
+def _make_path_safe() -> None:
+    left_out = search_path.make_safe(os.environ)
+    if "_VMTAX_COMPLETE" not in os.environ:
+        for line in left_out:
+            warn(line)
 
 
 def _interrupted(*_: object) -> NoReturn:

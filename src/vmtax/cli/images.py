@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from vmtax.cli.app import BadUse, agree, app, warn
+from vmtax.cli.app import BadUse, agree, app, say, warn
 from vmtax.cli.command import App
 
 image_app = App(help="Root images: the one userland of all layers.", no_args_is_help=True)
@@ -28,7 +28,7 @@ def image_build(
 
     with screen.open_screen() as emit:
         image = build.build(emit, again=again)
-    print(f"{image.identity}  {image.directory}")
+    say(f"{image.identity}  {image.directory}")
 
 
 @image_app.command("zfs")
@@ -44,7 +44,7 @@ def image_zfs(
         raise cache.ImageError("there is no image yet, whose kernel it would be for: vmtax image build")
     with screen.open_screen() as emit:
         pack = zfs.build(image, emit, again=again)
-    print(f"ZFS {pack.version}  kernel {pack.kernel}  {pack.path}")
+    say(f"ZFS {pack.version}  kernel {pack.kernel}  {pack.path}")
 
 
 @image_app.command("list")
@@ -56,21 +56,14 @@ def image_list() -> None:
     for image in cache.images():
         mark = "current" if image.recipe == recipe.key() else "of another recipe"
         size = format_value(image.bytes, "B")
-        _tell(f"{image.identity}  kernel {image.kernel}  {image.packages} packages  {size}  {mark}")
+        say(f"{image.identity}  kernel {image.kernel}  {image.packages} packages  {size}  {mark}")
     packs = zfs.packs()
     useless = zfs.useless(cache.images())
     for pack in packs:
         mark = "for no image here" if pack in useless else "for its images"
-        _tell(f"ZFS {pack.version}  kernel {pack.kernel}  {format_value(pack.bytes, 'B')}  {mark}")
+        say(f"ZFS {pack.version}  kernel {pack.kernel}  {format_value(pack.bytes, 'B')}  {mark}")
     for path in (*cache.shelf().left(), *zfs.shelf().left()):
-        _tell(f"{path.name}  half made, damaged, or of another version of vmtax: `vmtax image remove {path.name}`")
-
-
-def _tell(text: str) -> None:
-    """A line about what lies on a disk, where anything may have been written."""
-    from vmtax.units import printable
-
-    print(printable(text))
+        say(f"{path.name}  half made, damaged, or of another version of vmtax: `vmtax image remove {path.name}`")
 
 
 @image_app.command("remove")
@@ -86,7 +79,7 @@ def image_remove(
         if identity in (path.name for path in shelf.half_made()):
             with shelf.locked():
                 pass  # which removes what is half made
-            _tell(f"removed {identity}")
+            say(f"removed {identity}")
             return
     image = cache.find(identity)
     with Store() as store:
@@ -94,10 +87,10 @@ def image_remove(
             if image_of(store.load(run)) == image.identity:
                 raise cache.ImageError(f"{image.identity} is used by run {run}: `vmtax watch {run}` shows how long yet")
     cache.remove(image)
-    print(f"removed {image.identity}")
+    say(f"removed {image.identity}")
     for pack in zfs.useless(cache.images()):
         zfs.remove(pack)
-        print(f"removed ZFS {pack.version} for kernel {pack.kernel}")
+        say(f"removed ZFS {pack.version} for kernel {pack.kernel}")
 
 
 @image_app.command("export")
@@ -112,8 +105,8 @@ def image_export(
     if image is None:
         raise cache.ImageError("there is no image yet: vmtax image build")
     place.export(image, file)
-    _tell(f"{image.identity}  {file}")
-    _tell(f"there: vmtax image import --sha256 {image.digest} {shlex.quote(file.name)}")
+    say(f"{image.identity}  {file}")
+    say(f"there: vmtax image import --sha256 {image.digest} {shlex.quote(file.name)}")
 
 
 @image_app.command("import")
@@ -143,4 +136,4 @@ def image_import(
             )
 
     image = place.import_(file, accept)
-    _tell(f"{image.identity}  {image.directory}")
+    say(f"{image.identity}  {image.directory}")
