@@ -1,8 +1,12 @@
 """`vmtax` and `python -m vmtax`."""
 
 import os
+import resource
+import sys
 
 from vmtax import streams
+
+LEAST_MEMORY = 200 * 10**6  # bytes of address space; with less, Python itself fails in ways that no program can explain
 
 # numpy's OpenBLAS would start a thread for each CPU, which nothing here needs; where a limit keeps it from doing so,
 # it sends SIGINT to its own process.
@@ -12,6 +16,12 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 def main() -> None:
     """Run the command line, which is imported only when no file that it opens can become a standard stream."""
     streams.ready()
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    if limit != resource.RLIM_INFINITY and limit < LEAST_MEMORY:
+        needed = f"{LEAST_MEMORY // 10**6} MB is the least"
+        sys.exit(
+            f"vmtax: a memory limit of {limit // 10**6} MB is too small: {needed} (ulimit -v {LEAST_MEMORY // 1000})"
+        )
     from vmtax.cli import main as command_line
 
     command_line()

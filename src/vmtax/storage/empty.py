@@ -36,7 +36,7 @@ if size <= whole:
 else:
     end = ends // BLOCK
     copies = {size * part // 4 // BLOCK for part in (1, 2, 3)} | {2**power for power in range(count.bit_length() - 1)}
-    wanted = sorted({*range(end), *range(count - end, count), *copies, *random.sample(range(count), samples)})
+    wanted = sorted({*range(end), *range(count - end - 1, count), *copies, *random.sample(range(count), samples)})
 buffer, zeros = mmap.mmap(-1, BLOCK), bytes(BLOCK)
 until = time.monotonic() + seconds
 for number, block in enumerate(wanted):
