@@ -15,6 +15,7 @@ from vmtax.event import Event
 from vmtax.exits import CannotDo
 from vmtax.hypervisor import Accelerator, Credentials, Qemu, choose, find_qemu, image_qemu
 from vmtax.hypervisor.accelerator import probe_spec
+from vmtax.hypervisor.confine import enter_tree
 from vmtax.image.cache import Image
 from vmtax.image.place import Placed, place
 from vmtax.machine import Machine
@@ -136,15 +137,17 @@ class Environment:
         return disk_size(self.workloads)
 
     def userland(
-        self, *, namespace: str | None = None, unshare_network: bool = False, disk: Backing | None = None
+        self, *, namespace: str | None = None, network: bool = False, disk: Backing | None = None
     ) -> tuple[str, ...]:
-        """What enters the image on the host, on as many CPUs as a guest gets."""
+        """What enters the image on the host, on as many CPUs as a guest gets.
+
+        `namespace`: the network namespace that it uses; `network`: it uses the host's network. Else it has none.
+        """
         assert self.placed.tree is not None
         return (
             *(("ip", "netns", "exec", namespace) if namespace else ()),
             *("taskset", "-c", self.cpus),
-            *enter_tree(self.placed.tree),
-            *(("--unshare-net",) if unshare_network else ()),
+            *enter_tree(self.placed.tree, root=self.is_root, network=network or namespace is not None),
             *(bound(disk) if disk else ()),
             "--",
         )
@@ -153,7 +156,7 @@ class Environment:
         """What serves one layer's network tests: one that was left busy by a dying guest must not serve the next."""
         assert self.peer is not None and self.placed.tree is not None
         server = ("iperf3", "--server", "--bind", PEER_ADDRESS, "--port", str(PORT))
-        return ("ip", "netns", "exec", self.peer, *enter_tree(self.placed.tree), "--", *server)
+        return ("ip", "netns", "exec", self.peer, *enter_tree(self.placed.tree, root=True, network=True), "--", *server)
 
     def host_link(self) -> Link | None:
         """The host layer's way to the peer; without root both ends are on a private loopback."""
@@ -161,16 +164,8 @@ class Environment:
             return None
         if self.segment is not None:
             return Link(self.host, self.userland(namespace=self.end), PEER_ADDRESS, PORT)
-        prefix = (*self.userland(unshare_network=True), *WITH_SERVER)
+        prefix = (*self.userland(), *WITH_SERVER)
         return Link(self.host, prefix, "127.0.0.1", PORT)
-
-
-def enter_tree(tree: str) -> tuple[str, ...]:
-    """bubblewrap into an unpacked image: the machine's kernel and devices, nothing else of its file system."""
-    return (
-        *("bwrap", "--die-with-parent", "--ro-bind", tree, "/", "--dev", "/dev", "--proc", "/proc"),
-        *("--ro-bind", "/sys", "/sys", "--tmpfs", "/tmp", "--tmpfs", "/run", "--chdir", "/tmp"),
-    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -229,7 +229,7 @@ def _guest_site(environment: Environment, layer: str, guest: Guest) -> Site:
         link = Link(guest.machine, (), PEER_ADDRESS, PORT)
     elif guest.spec.forwards:
         guest.machine.start("iperf3", "--server", "--port", str(PORT))
-        link = Link(environment.host, environment.userland(), "127.0.0.1", guest.ports[PORT], at_peer=True)
+        link = Link(environment.host, environment.userland(network=True), "127.0.0.1", guest.ports[PORT], at_peer=True)
     disk, fresh = _disks(guest)
     return Site(
         machine=guest.machine,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import stat
 import subprocess
@@ -13,7 +14,9 @@ import pytest
 from tests.integration.conftest import HANGS, booted, leftovers, qemu_of, under_way, vmtax
 from tests.integration.test_faults import VM_ONLY
 from vmtax.hypervisor import Credentials, Drive, GuestSpec, find_qemu
+from vmtax.hypervisor.confine import enter_tree
 from vmtax.image.cache import Image
+from vmtax.image.place import Placed
 from vmtax.machine.local import LocalMachine
 from vmtax.meter.text import fields
 
@@ -78,3 +81,27 @@ def test_sockets_keys_and_files_are_private(image: Image, tmp_path: Path, monkey
     assert len(secret) > 60 and secret not in raw
     assert not [path for path in kept if secret in path.read_bytes()]
     assert "PRIVATE KEY" not in vmtax("show", "--json", directory=tmp_path).stdout
+
+
+WRITE = """echo >> "/proc/$1/root$2"
+mount -t tmpfs none /tmp
+mknod /tmp/disk b 7 0
+grep CapEff: /proc/self/status
+grep -o "^ *[a-z0-9]*:" /proc/net/dev
+ls "$2"
+"""
+
+
+def test_a_workload_on_the_host_reaches_nothing_else(
+    shared_local: LocalMachine, placed: Placed, tmp_path: Path
+) -> None:
+    """As root, too: through /proc, by a mount, by a device."""
+    assert placed.tree is not None
+    victim = tmp_path / "victim"
+    done = shared_local.try_run(
+        *enter_tree(placed.tree, root=True), "--", "sh", "-c", WRITE, "sh", str(os.getpid()), str(victim)
+    )
+    assert not victim.exists()
+    assert done.stdout.split() == ["CapEff:", "0" * 16, "lo:"], "no capability, and no network"
+    for refused in ("cannot create", "mount: /tmp: ", "mknod: /tmp/disk: ", "ls: cannot access"):
+        assert refused in done.stderr

@@ -9,11 +9,12 @@ from functools import partial
 from vmtax.doctor.check import Check
 from vmtax.doctor.host_parts import Parts, tries
 from vmtax.doctor.readings import Readings
-from vmtax.environment import Hosts, connected, enter_tree
+from vmtax.environment import Hosts, connected, is_root
 from vmtax.event import Event, Step
 from vmtax.hypervisor import BootFailed, Credentials, Qemu, QemuError, boot, choose, image_qemu
 from vmtax.hypervisor.accelerator import probe_spec, remembered
 from vmtax.hypervisor.boot import Patience
+from vmtax.hypervisor.confine import enter_tree
 from vmtax.image.cache import Image, ImageError
 from vmtax.image.place import Placed, check
 from vmtax.machine import Machine, MachineError
@@ -132,7 +133,7 @@ def _check_image(host: Machine, image: Image, placed: Placed) -> str:
 
 def _enter(host: Machine, placed: Placed) -> str:
     assert placed.tree is not None
-    host.run(*enter_tree(placed.tree), "--", "true")
+    host.run(*enter_tree(placed.tree, root=is_root(host)), "--", "true")
     return "bubblewrap enters the image"
 
 

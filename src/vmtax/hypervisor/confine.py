@@ -51,12 +51,26 @@ def image_program(
     )
 
 
-def alone(*, root: bool) -> tuple[str, ...]:
-    """bubblewrap's options for a program that takes no network, and no process but its own.
+def enter_tree(tree: str, *, root: bool, network: bool = False) -> tuple[str, ...]:
+    """What enters an unpacked image on a host, for a workload: the host's kernel, and nothing of its files.
+
+    Without capabilities, and if `root` starts it, which could otherwise reach every file through /proc, with no process
+    in view but its own. `network`: it has the network of whoever starts it.
+    """
+    return (
+        *("bwrap", *alone(root=root, network=network), "--cap-drop", "ALL"),
+        *("--ro-bind", tree, "/", "--dev", "/dev", "--proc", "/proc"),
+        *("--ro-bind", "/sys", "/sys", "--tmpfs", "/tmp", "--tmpfs", "/run", "--chdir", "/tmp"),
+    )
+
+
+def alone(*, root: bool, network: bool = False) -> tuple[str, ...]:
+    """bubblewrap's options for a program that takes no process but its own, and no network, unless told.
 
     `root`: root starts it; elsewhere, as in many a container, nobody may mount the /proc of a new PID namespace.
     """
-    return ("--die-with-parent", "--unshare-net", "--unshare-ipc", *(("--unshare-pid",) if root else ()))
+    parts = ("--unshare-ipc", *(() if network else ("--unshare-net",)), *(("--unshare-pid",) if root else ()))
+    return ("--die-with-parent", *parts)
 
 
 def sandbox(*, elevate: bool = False, spawn: bool = False) -> tuple[str, ...]:

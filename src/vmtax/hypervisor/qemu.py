@@ -10,6 +10,7 @@ from vmtax.exits import CannotDo
 from vmtax.hypervisor.confine import FIRST_USER, PATIENT, TUN, USERS, Reach, alone, become, image_program, sandbox
 from vmtax.machine import Reader
 
+NOT_FOUND = 127  # exit code for a program that is not there
 MINIMUM = (7, 2)
 # Emulated guests of QEMU 7.2 with two vCPUs panic or reset in more than one of three runs that carry a nested guest,
 # while the kernel patches its own code; those of 10.0 in about one of fifteen. What lies between was not tried.
@@ -98,6 +99,10 @@ def _examined(machine: Reader, program: tuple[str, ...], tree: str | None, right
         cure = "name a QEMU program that is there"
         if name == DEFAULT:
             cure = "install it (Debian: apt-get install qemu-system-x86) or name another with --qemu"
+        if program[0] == "bwrap" and outcome.code == NOT_FOUND:
+            cure = "an image's QEMU needs bubblewrap (Debian: apt-get install bubblewrap)"
+        elif program[0] == "bwrap":
+            cure = "an image's QEMU needs bubblewrap, which must be allowed to make namespaces there"
         raise QemuError(f"{machine.path}: no usable {name} ({first_line(outcome.stderr or outcome.stdout)}); {cure}")
     line = outcome.stdout.partition("\n")[0].strip()
     found = re.search(r"version (\d+\.\d+(\.\d+)?)", line)

@@ -184,7 +184,7 @@ def _digests(directory: str, members: Iterable[Member]) -> dict[str, str]:
     """Path -> sha256, of those that are files."""
     paths = [member.path for member in members if member.kind in "fx"]
     with concurrent.futures.ThreadPoolExecutor() as pool:
-        return dict(zip(paths, pool.map(lambda path: digest(os.path.join(directory, path)), paths), strict=True))
+        return dict(pool.map(lambda path: (path, digest(os.path.join(directory, path))), paths))
 
 
 def digest(path: str) -> str:

@@ -18,7 +18,7 @@ MISS = 1e-9  # the probability that they are not
 SAMPLES = math.ceil(math.log(MISS) / math.log(1 - SHARE))  # 2062 blocks of 1 MiB
 WHOLE_BYTES = 4 * 2**30  # up to which all of a device is read
 ENDS_BYTES = 64 * MIB  # read at both ends of a larger one: partition tables, superblocks of arrays, labels of pools
-SECONDS = 120.0  # after which the answer is that it was not found out; 2062 blocks of a hard disk take 40
+SECONDS = 120.0  # give up after that; 2062 blocks of a hard disk take 40
 # Prints "data OFFSET", "late COUNT" or "empty". Blocks are read in their order and past the page cache. Constant text.
 LOOK = (
     *("python3", "-I", "-S", "-c"),
@@ -66,3 +66,5 @@ def refuse_data(machine: Machine, device: str) -> None:
             f"{machine.path}: {device} is too slow to see in {SECONDS:.0f} s whether it is empty; whatever it holds, "
             + allow
         )
+    if answer != "empty":
+        raise StorageError(f"{machine.path}: {device} was not looked at, python3 there answered {answer!r}; {allow}")
