@@ -17,9 +17,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vmtax.machine import CommandFailed, MachineError, MachineLost
-from vmtax.machine.guard import boot_id, marked, read_list
+from vmtax.machine import guard as guard_module
+from vmtax.machine.guard import boot_id, read_list
 from vmtax.machine.local import LocalMachine
 from vmtax.machine.pipes import listen
+from vmtax.machine.processes import marked
 
 
 @pytest.fixture(autouse=True)
@@ -440,3 +442,50 @@ def test_what_prints_without_end_is_ended(monkeypatch: pytest.MonkeyPatch) -> No
     with pytest.raises(CommandFailed, match="it printed more than"):
         machine.run("yes")
     machine.close()
+
+
+class Clock:
+    """Stands in for the guard's own `time`: only what is undone takes any."""
+
+    now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+def test_what_dead_guards_left_keeps_a_start_for_two_minutes_at_most(
+    lists: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lists.mkdir(parents=True, mode=0o700)
+    for number in range(50):
+        entries = [{"add": key, "argv": ["hangs"]} for key in range(20)] + [{"add": 20, "argv": ["works"]}]
+        (lists / f"{number:04}.undo").write_text("".join(json.dumps(entry) + "\n" for entry in entries))
+    clock, done = Clock(), []
+
+    def command(argv: list[str], seconds: float) -> str:
+        done.append(argv[0])
+        if argv == ["works"]:
+            return ""
+        clock.now += seconds
+        return "no end"
+
+    monkeypatch.setattr(guard_module, "time", clock)
+    monkeypatch.setattr(guard_module, "command", command)
+    descriptor = os.open(lists, os.O_RDONLY)
+    count, left = guard_module.recover(descriptor)
+    os.close(descriptor)
+    assert clock.now <= 120 and count == 1 and done.count("works") == 1
+    assert len(left) == 20 + 49 and left[-1] == "0049.undo: not reached in 120 s, tried again at the next start"
+    assert len(list(lists.iterdir())) == 50, "what is not reached stays listed"
+
+
+def test_a_removal_that_takes_too_long_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def endless(path: str) -> None:
+        while True:
+            signal.pause()
+
+    monkeypatch.setattr(guard_module, "remove", endless)
+    assert "not all removed" in guard_module.undo({"remove": str(tmp_path)}, 0.05)

@@ -10,8 +10,8 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 from vmtax.machine import CommandFailed, MachineLost
-from vmtax.machine.guard import marked
 from vmtax.machine.local import LocalMachine
+from vmtax.machine.processes import marked
 from vmtax.machine.ssh import USUAL_PATH, SshMachine, connect_host, ssh_route
 
 

@@ -1,9 +1,9 @@
 """The guard: undoes what was set up on a machine, whatever becomes of vmtax.
 
-This file, with tree.py put into it, runs by itself on the machine (`python3 -I -S -c SOURCE DIRECTORY SILENCE`:
-isolated from the directory and the environment that it is started in), so it imports the standard library only. It
-reads one JSON object a line, of which the first names the run, and answers each with one, what it does not understand
-with an error:
+This file, with processes.py and tree.py put into it, runs by itself on the machine (`python3 -I -S -c SOURCE DIRECTORY
+SILENCE`: isolated from the directory and the environment that it is started in), so it imports the standard library
+only. It reads one JSON object a line, of which the first names the run, and answers each with one, what it does not
+understand with an error:
 
     {"token": TOKEN, "nonce": WORD}   whose guard it is; {"hello": WORD} tells its answer from a login's banner
     {"add": ID, "argv": [...]}    remember how to undo ID: run argv; "lasting": true where a reboot does not
@@ -19,10 +19,10 @@ is dead (the file is locked as long as its guard lives), but where that was to o
 After a reboot it removes files and what was said to be lasting (a volume, a partition): what other commands undo ended
 with the kernel that knew it, and a setting that we would put back, or a network card that we would take down, may be
 somebody's by now.
-What cannot be undone, for whatever reason, stays in the file, keeps nothing else from being undone, is tried again at
-the next start, and is told: in the second line of the first answer, {"recovered": COUNT, "left": [TEXT, ...], "last":
-ID}, and in the last line, {"left": [TEXT, ...]}. An undo of something that was never made must succeed: it is listed
-before it is made.
+What cannot be undone, for whatever reason, or is not reached in the two minutes that a start has for others' lists,
+stays in the file, keeps nothing else from being undone, is tried again at the next start, and is told: in the second
+line of the first answer, {"recovered": COUNT, "left": [TEXT, ...], "last": ID}, and in the last line, {"left": [TEXT,
+...]}. An undo of something that was never made must succeed: it is listed before it is made.
 """
 
 from __future__ import annotations
@@ -34,96 +34,75 @@ import os
 import select
 import signal
 import stat
-import subprocess
 import sys
 import time
 
+from vmtax.machine.processes import command, end_processes, is_marked
 from vmtax.machine.tree import DIRECTORY, remove
 
-MARK = "VMTAX_RUN"
-TERM_SECONDS = 2.0  # between SIGTERM and SIGKILL
 UNDO_SECONDS = 60.0  # for a command that undoes something
+RECOVERY_SECONDS = 120.0  # for the lists of dead guards, all together: somebody waits for us to serve
+FOR_EVER = float("inf")
+LEAST_SECONDS = 1.0  # with less than that left, nothing more is begun
+NOT_REACHED = f"not reached in {RECOVERY_SECONDS:.0f} s, tried again at the next start"
 MOST_LINE = 2**20  # bytes of one line of the input
 MOST_LIST = 2**26  # bytes of a list that are read
 MOST_TOLD = 200  # of what could not be undone; the list has it all
 
 
-def is_marked(pid: int, token: str) -> bool:
-    """Whether that process is there and carries the token."""
+class Late(Exception):
+    """What is undone takes too long; no OSError, which a removal collects."""
+
+
+def late(*_: object) -> None:
+    raise Late
+
+
+def remove_within(path: str, seconds: float) -> str:
+    """Remove a file or directory; the reason where that takes longer, else an empty string. Main thread only."""
+    before = signal.signal(signal.SIGALRM, late)
     try:
-        with open(f"/proc/{pid}/environ", "rb") as file:
-            return f"{MARK}={token}".encode() in file.read().split(b"\0")
-    except OSError:
-        return False  # ended meanwhile, or not ours to read
-
-
-def marked(token: str) -> list[int]:
-    """Every process that carries the token, but ourselves."""
-    pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
-    return [pid for pid in pids if pid != os.getpid() and is_marked(pid, token)]
-
-
-def end_processes(token: str) -> None:
-    """SIGTERM, two seconds, SIGKILL until none is left."""
-    started = time.monotonic()
-    while pids := marked(token):
-        force = time.monotonic() - started > TERM_SECONDS
-        for pid in pids:
-            try:
-                os.kill(pid, signal.SIGKILL if force else signal.SIGTERM)
-            except OSError:
-                pass  # ended just now, or has become somebody else's
-        if time.monotonic() - started > 10 * TERM_SECONDS:
-            return  # in uninterruptible sleep; the rest is still worth undoing
-        time.sleep(0.05)
-
-
-def command(argv: list[str]) -> str:
-    """Run it; the reason where it failed, else an empty string. What it leaves running is not waited for."""
-    words = os.memfd_create("stderr")
-    try:
-        process = subprocess.Popen(
-            argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=words, start_new_session=True
-        )
-        try:
-            code = process.wait(UNDO_SECONDS)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            return f"no end within {UNDO_SECONDS:.0f} s"
-        if code == 0:
-            return ""
-        said = os.pread(words, 4096, max(0, os.fstat(words).st_size - 4096)).decode(errors="replace").strip()
-        return said or f"exit code {code}"
+        signal.setitimer(signal.ITIMER_REAL, 0 if seconds == FOR_EVER else seconds)
+        remove(path)
+    except Late:
+        return f"not all removed within {seconds:.0f} s"
     finally:
-        os.close(words)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    return ""
 
 
-def undo(entry: dict[str, object]) -> str:
+def undo(entry: dict[str, object], seconds: float = FOR_EVER) -> str:
     """Undo one entry; the reason where that failed, else an empty string."""
     try:
         if "remove" in entry:
-            remove(str(entry["remove"]))
-            return ""
+            return remove_within(str(entry["remove"]), seconds)
         argv = entry["argv"]
         if not isinstance(argv, list) or not argv:
             return "no command"
-        return command([str(word) for word in argv])
+        return command([str(word) for word in argv], min(UNDO_SECONDS, seconds))
     except Exception as error:  # whatever it is: the others are still worth undoing
         return str(error) or type(error).__name__
 
 
-def undo_all(token: str, entries: dict[int, dict[str, object]], descriptor: int) -> list[str]:
-    """Undo every entry, striking off each that worked; one line for each that did not."""
-    end_processes(token)
+def undo_all(
+    token: str, entries: dict[int, dict[str, object]], descriptor: int, deadline: float = FOR_EVER
+) -> list[str]:
+    """Undo every entry, striking off each that worked; one line for each that did not.
+
+    An entry may take half of the time to the deadline: one that hangs does not keep us from those that do not.
+    """
+    end_processes(token, deadline)
     left = []
     for number in sorted(entries, reverse=True):
-        error = undo(entries[number])
+        seconds = deadline - time.monotonic()
+        error = NOT_REACHED if seconds < LEAST_SECONDS else undo(entries[number], seconds / 2)
         if error:
             what = entries[number].get("remove") or entries[number].get("argv")
             left.append(f"{what if isinstance(what, str) else json.dumps(what)}: {error}"[:1000])
         else:
             strike_off(descriptor, number)
-    end_processes(token)
+    end_processes(token, deadline)
     return left
 
 
@@ -233,7 +212,8 @@ def own_list(name: str, directory: int) -> int | None:
 
 
 def recover(directory: int) -> tuple[int, list[str]]:
-    """Undo the lists of dead guards; how many there were, and what could not be undone."""
+    """Undo the lists of dead guards; how many there were, and what could not be undone, in time too."""
+    deadline = time.monotonic() + RECOVERY_SECONDS
     count = 0
     left: list[str] = []
     for name in sorted(os.listdir(directory)):
@@ -244,9 +224,12 @@ def recover(directory: int) -> tuple[int, list[str]]:
             text, token = text_of(descriptor), name.removesuffix(".undo")
             if is_outlived(text, token):
                 continue  # a lab whose guard was killed: undone when it has ended
+            if time.monotonic() + LEAST_SECONDS > deadline:
+                left.append(f"{name}: {NOT_REACHED}")
+                continue
             if text and not text.endswith("\n"):
                 try_to_keep(descriptor, "\n")  # what follows a half-written line must be a line of its own
-            failures = undo_all(token, due(text), descriptor)
+            failures = undo_all(token, due(text), descriptor, deadline)
             if not failures:
                 os.unlink(name, dir_fd=directory)
             count += 1

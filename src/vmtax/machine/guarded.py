@@ -16,8 +16,8 @@ from pathlib import PurePosixPath
 from typing import IO, Any
 
 from vmtax.machine.base import CommandFailed, Machine, MachineError, MachineLost, Outcome, Undoing, how_ended
-from vmtax.machine.guard import MARK
 from vmtax.machine.pipes import BANNER_BYTES, MOST_LINE, TooMuch, excerpt, listen, read_line
+from vmtax.machine.processes import MARK
 
 NOT_FOUND = 127  # exit code of a shell, or of ssh's far side, where the command is not there
 SSH_FAILED = 255  # the client's own failures, a lost line among them; no guard ends so
@@ -33,10 +33,9 @@ FUTURE = "from __future__ import annotations\n"  # which a file may have once, a
 
 
 def guard_source() -> str:
-    """The guard's own source text, to be run by the machine's python3: guard.py with tree.py in it."""
-    tree, guard = (_text(name).partition(FUTURE) for name in ("tree.py", "guard.py"))
-    imported = next(line for line in guard[2].splitlines() if line.startswith("from vmtax."))
-    return f"{FUTURE}{tree[2]}{guard[2].replace(imported, '')}"
+    """The guard's own source text, to be run by the machine's python3: guard.py with its parts in it."""
+    texts = "".join(_text(name).partition(FUTURE)[2] for name in ("tree.py", "processes.py", "guard.py"))
+    return FUTURE + "".join(line for line in texts.splitlines(True) if not line.startswith("from vmtax."))
 
 
 def _text(name: str) -> str:

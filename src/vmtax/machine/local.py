@@ -14,9 +14,9 @@ from pathlib import Path, PurePosixPath
 from typing import IO
 
 from vmtax.machine.base import DEFAULT_TIMEOUT, MachineError, Outcome
-from vmtax.machine.guard import MARK
 from vmtax.machine.guarded import Guard, GuardedMachine, guard_source
 from vmtax.machine.pipes import MOST_BYTES, TooMuch, listen
+from vmtax.machine.processes import MARK
 from vmtax.places import state_home
 
 PYTHON = "/usr/bin/python3"  # the system's own, so that a guard outlives a removed virtual environment

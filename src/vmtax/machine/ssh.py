@@ -16,10 +16,10 @@ from pathlib import Path, PurePosixPath
 from typing import IO
 
 from vmtax.machine.base import DEFAULT_TIMEOUT, CommandFailed, MachineError, MachineLost, Outcome, how_ended
-from vmtax.machine.guard import MARK
 from vmtax.machine.guarded import SSH_FAILED, Guard, GuardedMachine, guard_source
 from vmtax.machine.local import ISOLATED, LocalMachine
 from vmtax.machine.pipes import BANNER_BYTES, TooMuch, excerpt, read_line
+from vmtax.machine.processes import MARK
 
 # A line that says nothing for half a minute is taken for cut, by us and then by the guard on the far side, which gets
 # a ping every ten seconds.
