@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vmtax.machine import CommandFailed, MachineError, MachineLost
+from vmtax.machine import CommandFailed, MachineError, MachineLost, guarded, tree
 from vmtax.machine import guard as guard_module
 from vmtax.machine.guard import boot_id, read_list
 from vmtax.machine.local import LocalMachine
@@ -444,6 +444,27 @@ def test_what_prints_without_end_is_ended(monkeypatch: pytest.MonkeyPatch) -> No
     machine.close()
 
 
+def test_a_guard_that_undoes_for_long_is_heard_and_one_that_is_silent_is_given_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    source = guarded.guard_source()
+    monkeypatch.setattr(guarded, "SILENT_SECONDS", 1.0)
+    for busy, is_heard in ((0.2, True), (600.0, False)):
+        text = source.replace("BUSY_SECONDS = 5.0", f"BUSY_SECONDS = {busy}")
+        monkeypatch.setattr("vmtax.machine.local.guard_source", lambda text=text: text)
+        machine = LocalMachine()
+        entry = machine.undo_later("sleep", "2.5")
+        if is_heard:
+            entry.undo()
+        else:
+            with pytest.raises(MachineLost, match="does not answer"):
+                entry.undo()
+        machine.undo_later("sleep", "2.5")
+        started = time.monotonic()
+        assert machine.guard.close() == is_heard
+        assert is_heard == (time.monotonic() - started > 2.4)
+
+
 class Clock:
     """Stands in for the guard's own `time`: only what is undone takes any."""
 
@@ -487,5 +508,5 @@ def test_a_removal_that_takes_too_long_is_given_up(tmp_path: Path, monkeypatch: 
         while True:
             signal.pause()
 
-    monkeypatch.setattr(guard_module, "remove", endless)
+    monkeypatch.setattr(tree, "remove", endless)
     assert "not all removed" in guard_module.undo({"remove": str(tmp_path)}, 0.05)

@@ -12,6 +12,7 @@ understand with an error:
     {"ping": true}                we are still there
     {"outlive": PID}              from now on it is the end of that process, not of the input, that ends it all
 
+While it undoes, a line {"busy": true} tells every five seconds that it is there.
 Every line is in DIRECTORY/TOKEN.undo, synced, before it is answered. At the end of its input, on SIGTERM or SIGHUP, or
 after SILENCE seconds without a line (0: for ever), it ends every process that carries VMTAX_RUN=TOKEN in its
 environment, undoes the list in reverse, and removes the file. At its start it does the same for every list whose guard
@@ -35,41 +36,20 @@ import select
 import signal
 import stat
 import sys
+import threading
 import time
 
 from vmtax.machine.processes import command, end_processes, is_marked
-from vmtax.machine.tree import DIRECTORY, remove
+from vmtax.machine.tree import DIRECTORY, FOR_EVER, remove_within
 
+BUSY_SECONDS = 5.0  # between two lines that tell we are still undoing
 UNDO_SECONDS = 60.0  # for a command that undoes something
 RECOVERY_SECONDS = 120.0  # for the lists of dead guards, all together: somebody waits for us to serve
-FOR_EVER = float("inf")
 LEAST_SECONDS = 1.0  # with less than that left, nothing more is begun
 NOT_REACHED = f"not reached in {RECOVERY_SECONDS:.0f} s, tried again at the next start"
 MOST_LINE = 2**20  # bytes of one line of the input
 MOST_LIST = 2**26  # bytes of a list that are read
 MOST_TOLD = 200  # of what could not be undone; the list has it all
-
-
-class Late(Exception):
-    """What is undone takes too long; no OSError, which a removal collects."""
-
-
-def late(*_: object) -> None:
-    raise Late
-
-
-def remove_within(path: str, seconds: float) -> str:
-    """Remove a file or directory; the reason where that takes longer, else an empty string. Main thread only."""
-    before = signal.signal(signal.SIGALRM, late)
-    try:
-        signal.setitimer(signal.ITIMER_REAL, 0 if seconds == FOR_EVER else seconds)
-        remove(path)
-    except Late:
-        return f"not all removed within {seconds:.0f} s"
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-    return ""
 
 
 def undo(entry: dict[str, object], seconds: float = FOR_EVER) -> str:
@@ -104,6 +84,29 @@ def undo_all(
             strike_off(descriptor, number)
     end_processes(token, deadline)
     return left
+
+
+class Busy:
+    """Tells every few seconds, in a thread, that we are there, as long as something is undone."""
+
+    def __init__(self, seconds: float = BUSY_SECONDS) -> None:
+        self.seconds = seconds
+        self.is_over = threading.Event()
+        self.thread = threading.Thread(target=self.tell, daemon=True)
+
+    def tell(self) -> None:
+        while not self.is_over.wait(self.seconds):
+            try:
+                os.write(1, b'{"busy": true}\n')
+            except OSError:
+                return  # nobody is there to read it
+
+    def __enter__(self) -> None:
+        self.thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.is_over.set()
+        self.thread.join(1.0)
 
 
 def parsed(line: str | bytes) -> dict[str, object]:
@@ -289,7 +292,8 @@ def serve(source: object, descriptor: int, entries: dict[int, dict[str, object]]
                 entries[number] = record
             elif isinstance(number := record.get("undo"), int):
                 entry = entries.get(number)
-                error = undo(entry) if entry else ""
+                with Busy():
+                    error = undo(entry) if entry else ""
                 if not error:
                     strike_off(descriptor, number)
                     entries.pop(number, None)  # last: if we are ended on the way, it is undone with the rest
@@ -331,7 +335,8 @@ def main() -> None:
         return  # whoever started us was ended before it said whose guard we are: nothing is set up yet
     print(json.dumps({"hello": about.get("nonce")}), flush=True)
     directory = opened(path)
-    recovered, left = recover(directory)
+    with Busy():
+        recovered, left = recover(directory)
     name = f"{token}.undo"
     try:
         descriptor = own_list(name, directory)
@@ -361,7 +366,8 @@ def main() -> None:
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
-        left = undo_all(token, entries, descriptor)
+        with Busy():
+            left = undo_all(token, entries, descriptor)
         if not left:
             os.unlink(name, dir_fd=directory)
         try:

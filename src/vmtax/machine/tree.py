@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import stat
 
+FOR_EVER = float("inf")
 DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -144,3 +146,25 @@ def remove(path: str) -> None:
         pass
     finally:
         os.close(directory)
+
+
+class Late(Exception):
+    """What is undone takes too long; no OSError, which a removal collects."""
+
+
+def late(*_: object) -> None:
+    raise Late
+
+
+def remove_within(path: str, seconds: float) -> str:
+    """Remove a file or directory; the reason where that takes longer, else an empty string. Main thread only."""
+    before = signal.signal(signal.SIGALRM, late)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0 if seconds == FOR_EVER else seconds)
+        remove(path)
+    except Late:
+        return f"not all removed within {seconds:.0f} s"
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    return ""
