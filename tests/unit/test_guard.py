@@ -16,7 +16,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vmtax.machine import CommandFailed, MachineError, MachineLost, guarded, tree
+from vmtax.hypervisor.confine import FIRST_USER, USERS
+from vmtax.machine import CommandFailed, MachineError, MachineLost, guarded, processes, tree
 from vmtax.machine import guard as guard_module
 from vmtax.machine.guard import boot_id, read_list
 from vmtax.machine.local import LocalMachine
@@ -210,6 +211,7 @@ def test_what_is_left_to_a_process_is_undone_when_that_ends(tmp_path: Path, list
     machine.close()
     time.sleep(0.3)
     assert kept.is_dir() and len(list(lists.iterdir())) == 1 and process.poll() is None
+    assert f'"started": {processes.start_of(process.pid)}' in next(lists.iterdir()).read_text()
     os.kill(process.pid, signal.SIGKILL)
     eventually(lambda: list(lists.iterdir()) == [])
     assert not kept.exists()
@@ -463,6 +465,30 @@ def test_a_guard_that_undoes_for_long_is_heard_and_one_that_is_silent_is_given_u
         started = time.monotonic()
         assert machine.guard.close() == is_heard
         assert is_heard == (time.monotonic() - started > 2.4)
+
+
+def test_a_process_that_is_another_users_or_began_later_is_not_the_one_that_was_to_outlive_its_guard() -> None:
+    process = subprocess.Popen(["sleep", "600"], env={"VMTAX_RUN": "0123"})
+    try:
+        eventually(lambda: processes.carries(process.pid, "0123"))
+        start = processes.start_of(process.pid)
+        assert start is not None
+        for record, is_it in (
+            ({"outlive": process.pid}, True),
+            ({"outlive": process.pid, "started": start}, True),
+            ({"outlive": process.pid, "started": start - 1}, False),
+        ):
+            assert guard_module.is_outlived(json.dumps(record), "0123") == is_it
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(os, "geteuid", lambda: 4242)
+            assert not guard_module.is_outlived(json.dumps({"outlive": process.pid}), "0123")
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_the_users_that_a_qemu_becomes_are_ours() -> None:
+    assert range(FIRST_USER, FIRST_USER + USERS) == processes.QEMU_USERS
 
 
 class Clock:

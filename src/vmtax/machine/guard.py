@@ -39,7 +39,7 @@ import sys
 import threading
 import time
 
-from vmtax.machine.processes import command, end_processes, is_marked
+from vmtax.machine.processes import command, end_processes, is_marked, start_of
 from vmtax.machine.tree import DIRECTORY, FOR_EVER, remove_within
 
 BUSY_SECONDS = 5.0  # between two lines that tell we are still undoing
@@ -150,11 +150,12 @@ def due(text: str) -> dict[int, dict[str, object]]:
 
 def is_outlived(text: str, token: str) -> bool:
     """Whether the list of a guard belongs to a process that was to outlive us, and still runs."""
-    pid = None
+    pid = started = None
     for line in text.split("\n"):
-        if isinstance(number := parsed(line).get("outlive"), int):
-            pid = number
-    return pid is not None and is_marked(pid, token)
+        record = parsed(line)
+        if isinstance(number := record.get("outlive"), int):
+            pid, started = number, record.get("started")  # the second is not in older lists
+    return pid is not None and is_marked(pid, token) and started in (None, start_of(pid))
 
 
 def open_lists(path: str) -> int:
@@ -299,7 +300,7 @@ def serve(source: object, descriptor: int, entries: dict[int, dict[str, object]]
                     entries.pop(number, None)  # last: if we are ended on the way, it is undone with the rest
             elif isinstance(number := record.get("outlive"), int):
                 outlived = os.pidfd_open(number)
-                keep(descriptor, line.decode() + "\n")
+                keep(descriptor, json.dumps({"outlive": number, "started": start_of(number)}) + "\n")
             elif "ping" not in record:
                 error = "that line is nothing that a guard is told"
         except OSError as failure:

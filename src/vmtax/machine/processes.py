@@ -11,11 +11,37 @@ import subprocess
 import time
 
 MARK = "VMTAX_RUN"
+QEMU_USERS = range(1879048192, 2147483646)  # whom a QEMU becomes that root started: nobody else is any of them
 TERM_SECONDS = 2.0  # between SIGTERM and SIGKILL
 
 
 def is_marked(pid: int, token: str) -> bool:
-    """Whether that process is there and carries the token."""
+    """Whether that process is there, carries the token, and is no other user's, who could give it any."""
+    return carries(pid, token) and is_ours(pid)
+
+
+def is_ours(pid: int) -> bool:
+    """Whether it has our user in every respect, or that of a QEMU which root started."""
+    try:
+        with open(f"/proc/{pid}/status", encoding="utf-8", errors="replace") as file:
+            users = next(line.split()[1:] for line in file if line.startswith("Uid:"))
+    except (OSError, StopIteration):
+        return False
+    us = os.geteuid()
+    return all(int(user) == us or (us == 0 and int(user) in QEMU_USERS) for user in users)
+
+
+def start_of(pid: int) -> int | None:
+    """When that process started, in the kernel's ticks since boot: with it, nobody else has been that number."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return int(file.read().rpartition(b")")[2].split()[19])
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def carries(pid: int, token: str) -> bool:
+    """Whether that process is there and carries the token, whoever gave it that."""
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
             return f"{MARK}={token}".encode() in file.read().split(b"\0")
@@ -26,7 +52,7 @@ def is_marked(pid: int, token: str) -> bool:
 def marked(token: str) -> list[int]:
     """Every process that carries the token, but ourselves."""
     pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
-    return [pid for pid in pids if pid != os.getpid() and is_marked(pid, token)]
+    return [pid for pid in pids if pid != os.getpid() and carries(pid, token)]
 
 
 def end_processes(token: str, deadline: float) -> None:
