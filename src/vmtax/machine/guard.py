@@ -199,6 +199,19 @@ def lock(name: str, directory: int, flags: int = 0) -> int | None:
     return None
 
 
+def why_unsafe(name: str, directory: int) -> str:
+    """Why nobody undoes a list of ours; empty where its guard lives, or where it is no list of ours."""
+    try:
+        status = os.lstat(name, dir_fd=directory)
+    except OSError:
+        return ""
+    if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid():
+        return ""
+    if status.st_mode & 0o022:
+        return "not undone, for others can write it: look at what is in it, then chmod go-w, or remove it"
+    return "not undone, for it has a second name: look at what is in it, then remove one" if status.st_nlink > 1 else ""
+
+
 def text_of(descriptor: int) -> str:
     """A list that is open."""
     size = min(os.fstat(descriptor).st_size, MOST_LIST)
@@ -223,6 +236,8 @@ def recover(directory: int) -> tuple[int, list[str]]:
     for name in sorted(os.listdir(directory)):
         descriptor = lock(name, directory) if name.endswith(".undo") else None
         if descriptor is None:
+            if name.endswith(".undo") and (why := why_unsafe(name, directory)):
+                left.append(f"{name}: {why}")
             continue
         try:
             text, token = text_of(descriptor), name.removesuffix(".undo")
