@@ -539,3 +539,13 @@ def test_a_removal_that_takes_too_long_is_given_up(tmp_path: Path, monkeypatch: 
 
     monkeypatch.setattr(tree, "remove", endless)
     assert "not all removed" in guard_module.undo({"remove": str(tmp_path)}, 0.05)
+
+
+def test_what_a_background_process_says_fills_neither_a_disk_nor_our_memory() -> None:
+    machine = LocalMachine()
+    process = machine.start("sh", "-c", "head -c 3000000 /dev/zero >&2; echo last words >&2; exit 3")
+    assert process.wait(30.0) == 3
+    assert process.stderr_tail().endswith("last words\n") and len(process._last_words) <= 2**16
+    process.stop()
+    assert process.stderr_tail().endswith("last words\n")
+    machine.close()
