@@ -494,6 +494,26 @@ def test_the_users_that_a_qemu_becomes_are_ours() -> None:
     assert range(FIRST_USER, FIRST_USER + USERS) == processes.QEMU_USERS
 
 
+def test_the_logs_of_what_outlives_its_guard_stay_short(
+    tmp_path: Path, lists: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = guarded.guard_source().replace("MOST_LOG = 2**26", "MOST_LOG = 2**20")
+    text = text.replace("LOG_SECONDS = 2.0", "LOG_SECONDS = 0.05")
+    monkeypatch.setattr("vmtax.machine.local.guard_source", lambda: text)
+    machine = LocalMachine()
+    process = machine.start("sleep", "600")
+    long, short, link, elsewhere = (tmp_path / name for name in ("long", "short", "link", "elsewhere"))
+    for path, size in ((long, 2**21), (short, 2**19), (elsewhere, 2**21)):
+        path.write_bytes(b"x" * size)
+    link.symlink_to(elsewhere)
+    machine.leave_to(process.pid, [str(path) for path in (link, short, long)])
+    eventually(lambda: long.stat().st_size == 0)
+    assert (short.stat().st_size, elsewhere.stat().st_size) == (2**19, 2**21)
+    os.kill(process.pid, signal.SIGKILL)
+    eventually(lambda: list(lists.iterdir()) == [])
+    process.stop()
+
+
 class Clock:
     """Stands in for the guard's own `time`: only what is undone takes any."""
 

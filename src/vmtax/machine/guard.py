@@ -10,7 +10,8 @@ understand with an error:
     {"add": ID, "remove": PATH}   remember how to undo ID: remove that file or directory
     {"undo": ID}                  undo ID now and forget it
     {"ping": true}                we are still there
-    {"outlive": PID}              from now on it is the end of that process, not of the input, that ends it all
+    {"outlive": PID}              from now on it is the end of that process, not of the input, that ends it all;
+                                  "logs": [PATH, ...] are emptied whenever they take more than 64 MiB
 
 While it undoes, a line {"busy": true} tells every five seconds that it is there.
 Every line is in DIRECTORY/TOKEN.undo, synced, before it is answered. At the end of its input, on SIGTERM or SIGHUP, or
@@ -39,7 +40,7 @@ import sys
 import threading
 import time
 
-from vmtax.machine.processes import command, end_processes, is_marked, start_of
+from vmtax.machine.processes import command, end_processes, is_marked, start_of, wait_for
 from vmtax.machine.tree import DIRECTORY, FOR_EVER, remove_within
 
 BUSY_SECONDS = 5.0  # between two lines that tell we are still undoing
@@ -296,8 +297,8 @@ def lines(silence: float) -> object:
             rest, too_long = b"", True
 
 
-def serve(source: object, descriptor: int, entries: dict[int, dict[str, object]]) -> int | None:
-    """Answer every line; the pidfd of the process to be outlived, None where there is none."""
+def serve(source: object, descriptor: int, entries: dict[int, dict[str, object]]) -> tuple[int, object] | None:
+    """Answer every line; the pidfd of the process to be outlived and its logs, None where there is none."""
     outlived = None
     for line in source:  # type: ignore[attr-defined]
         record = parsed(line)
@@ -314,7 +315,7 @@ def serve(source: object, descriptor: int, entries: dict[int, dict[str, object]]
                     strike_off(descriptor, number)
                     entries.pop(number, None)  # last: if we are ended on the way, it is undone with the rest
             elif isinstance(number := record.get("outlive"), int):
-                outlived = os.pidfd_open(number)
+                outlived = os.pidfd_open(number), record.get("logs")
                 keep(descriptor, json.dumps({"outlive": number, "started": start_of(number)}) + "\n")
             elif "ping" not in record:
                 error = "that line is nothing that a guard is told"
@@ -376,7 +377,7 @@ def main() -> None:
         print(json.dumps({"recovered": recovered, "left": left[:MOST_TOLD], "last": last}), flush=True)
         outlived = serve(source, descriptor, entries)
         if outlived is not None:
-            select.select([outlived], [], [])
+            wait_for(*outlived)
     except (BrokenPipeError, SystemExit):
         pass
     finally:

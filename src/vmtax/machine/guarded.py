@@ -228,10 +228,10 @@ class Guard:
             self._process.kill()
             self._process.wait()
 
-    def outlive(self, pid: int) -> None:
+    def outlive(self, pid: int, logs: Sequence[str] = ()) -> None:
         """Leave the guard alone: it undoes everything when that process of the machine ends, not when we do."""
         self._is_leaving = True
-        error = self.ask({"outlive": pid})
+        error = self.ask({"outlive": pid, "logs": list(logs)})
         if error:
             raise MachineError(f"{self.path}: the guard cannot wait for process {pid}: {error}")
         self._stopped.set()
@@ -313,10 +313,13 @@ class GuardedMachine(Machine):
     def remove_later(self, path: PurePosixPath) -> Undoing:
         return self.guard.add(remove=str(path))
 
-    def leave_to(self, pid: int) -> None:
-        """What is set up stays until that process ends, whatever becomes of us; then the guard undoes it."""
+    def leave_to(self, pid: int, logs: Sequence[str] = ()) -> None:
+        """What is set up stays until that process ends, whatever becomes of us; then the guard undoes it.
+
+        `logs`: files that it writes, and that are emptied when they become large
+        """
         with self._lock:
-            self.guard.outlive(pid)
+            self.guard.outlive(pid, logs)
             self._guard = None
             self._scratch = None
 

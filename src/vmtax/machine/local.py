@@ -9,7 +9,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import IO
 
@@ -129,8 +129,8 @@ class LocalMachine(GuardedMachine):
         self._started.append(process)
         return process
 
-    def leave_to(self, pid: int) -> None:
-        super().leave_to(pid)
+    def leave_to(self, pid: int, logs: Sequence[str] = ()) -> None:
+        super().leave_to(pid, logs)
         self._left_alone, self._started = self._started, []
 
     def close(self) -> None:

@@ -6,12 +6,17 @@ A part of the guard, which runs by itself on a machine: the standard library onl
 from __future__ import annotations
 
 import os
+import select
 import signal
 import subprocess
 import time
 
+from vmtax.machine.tree import shorten
+
 MARK = "VMTAX_RUN"
 QEMU_USERS = range(1879048192, 2147483646)  # whom a QEMU becomes that root started: nobody else is any of them
+MOST_LOG = 2**26  # bytes of what a process that outlives us says
+LOG_SECONDS = 2.0  # between two looks at that
 TERM_SECONDS = 2.0  # between SIGTERM and SIGKILL
 
 
@@ -89,3 +94,10 @@ def command(argv: list[str], seconds: float) -> str:
         return said or f"exit code {code}"
     finally:
         os.close(words)
+
+
+def wait_for(outlived: int, logs: object) -> None:
+    """The end of that process, by its pidfd; its logs stay short."""
+    while not select.select([outlived], [], [], LOG_SECONDS)[0]:
+        for path in logs if isinstance(logs, list) else []:
+            shorten(str(path), MOST_LOG)
