@@ -10,7 +10,7 @@ from pathlib import Path
 from vmtax.exits import CannotDo
 from vmtax.image import cache, recipe, zfs
 from vmtax.live import live_directory
-from vmtax.machine import guard
+from vmtax.machine import guard, processes
 from vmtax.machine.local import LocalMachine, state_directory
 from vmtax.resume import image_of
 from vmtax.store import Store
@@ -88,7 +88,7 @@ def _undo_list(token: str, text: str) -> Iterator[Leftover]:
         return  # a lab that is up
     for entry in guard.due(text).values():
         yield Leftover("to be undone", _described(entry))
-    for pid in guard.marked(token):
+    for pid in processes.marked(token):
         yield Leftover("process", f"{pid}: {_command(pid)}")
 
 

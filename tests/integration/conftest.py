@@ -18,8 +18,8 @@ from vmtax.image import build, zfs
 from vmtax.image.cache import Image
 from vmtax.image.place import Placed, place
 from vmtax.machine import Machine
-from vmtax.machine.guard import marked
 from vmtax.machine.local import LocalMachine
+from vmtax.machine.processes import marked
 from vmtax.places import state_home
 from vmtax.store import Store
 

@@ -16,10 +16,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vmtax.machine import CommandFailed, MachineError, MachineLost
-from vmtax.machine.guard import boot_id, marked, read_list
+from vmtax.hypervisor.confine import FIRST_USER, USERS
+from vmtax.machine import CommandFailed, MachineError, MachineLost, guarded, processes, tree
+from vmtax.machine import guard as guard_module
+from vmtax.machine.guard import boot_id, read_list
 from vmtax.machine.local import LocalMachine
 from vmtax.machine.pipes import listen
+from vmtax.machine.processes import marked
 
 
 @pytest.fixture(autouse=True)
@@ -208,6 +211,7 @@ def test_what_is_left_to_a_process_is_undone_when_that_ends(tmp_path: Path, list
     machine.close()
     time.sleep(0.3)
     assert kept.is_dir() and len(list(lists.iterdir())) == 1 and process.poll() is None
+    assert f'"started": {processes.start_of(process.pid)}' in next(lists.iterdir()).read_text()
     os.kill(process.pid, signal.SIGKILL)
     eventually(lambda: list(lists.iterdir()) == [])
     assert not kept.exists()
@@ -381,7 +385,10 @@ def test_lists_that_others_may_have_written_are_not_read(tmp_path: Path, lists: 
     os.mkfifo(lists / "0004.undo")
     (lists / "0005.undo").mkdir()
     machine = LocalMachine()
-    assert (machine.guard.recovered, machine.guard.left) == (0, [])
+    second, others = machine.guard.left
+    assert machine.guard.recovered == 0
+    assert second.startswith("0002.undo: not undone, for it has a second name")
+    assert others.startswith("0003.undo: not undone, for others can write it")
     machine.close()
     assert not log.exists() and (tmp_path / "elsewhere").read_text() == text
 
@@ -439,4 +446,126 @@ def test_what_prints_without_end_is_ended(monkeypatch: pytest.MonkeyPatch) -> No
     machine = LocalMachine()
     with pytest.raises(CommandFailed, match="it printed more than"):
         machine.run("yes")
+    machine.close()
+
+
+def test_a_guard_that_undoes_for_long_is_heard_and_one_that_is_silent_is_given_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    source = guarded.guard_source()
+    monkeypatch.setattr(guarded, "SILENT_SECONDS", 1.0)
+    for busy, is_heard in ((0.2, True), (600.0, False)):
+        text = source.replace("BUSY_SECONDS = 5.0", f"BUSY_SECONDS = {busy}")
+        monkeypatch.setattr("vmtax.machine.local.guard_source", lambda text=text: text)
+        machine = LocalMachine()
+        entry = machine.undo_later("sleep", "2.5")
+        if is_heard:
+            entry.undo()
+        else:
+            with pytest.raises(MachineLost, match="does not answer"):
+                entry.undo()
+        machine.undo_later("sleep", "2.5")
+        started = time.monotonic()
+        assert machine.guard.close() == is_heard
+        assert is_heard == (time.monotonic() - started > 2.4)
+
+
+def test_a_process_that_is_another_users_or_began_later_is_not_the_one_that_was_to_outlive_its_guard() -> None:
+    process = subprocess.Popen(["sleep", "600"], env={"VMTAX_RUN": "0123"})
+    try:
+        eventually(lambda: processes.carries(process.pid, "0123"))
+        start = processes.start_of(process.pid)
+        assert start is not None
+        for record, is_it in (
+            ({"outlive": process.pid}, True),
+            ({"outlive": process.pid, "started": start}, True),
+            ({"outlive": process.pid, "started": start - 1}, False),
+        ):
+            assert guard_module.is_outlived(json.dumps(record), "0123") == is_it
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(os, "geteuid", lambda: 4242)
+            assert not guard_module.is_outlived(json.dumps({"outlive": process.pid}), "0123")
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_the_users_that_a_qemu_becomes_are_ours() -> None:
+    assert range(FIRST_USER, FIRST_USER + USERS) == processes.QEMU_USERS
+
+
+def test_the_logs_of_what_outlives_its_guard_stay_short(
+    tmp_path: Path, lists: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = guarded.guard_source().replace("MOST_LOG = 2**26", "MOST_LOG = 2**20")
+    text = text.replace("LOG_SECONDS = 2.0", "LOG_SECONDS = 0.05")
+    monkeypatch.setattr("vmtax.machine.local.guard_source", lambda: text)
+    machine = LocalMachine()
+    process = machine.start("sleep", "600")
+    long, short, link, elsewhere = (tmp_path / name for name in ("long", "short", "link", "elsewhere"))
+    for path, size in ((long, 2**21), (short, 2**19), (elsewhere, 2**21)):
+        path.write_bytes(b"x" * size)
+    link.symlink_to(elsewhere)
+    machine.leave_to(process.pid, [str(path) for path in (link, short, long)])
+    eventually(lambda: long.stat().st_size == 0)
+    assert (short.stat().st_size, elsewhere.stat().st_size) == (2**19, 2**21)
+    os.kill(process.pid, signal.SIGKILL)
+    eventually(lambda: list(lists.iterdir()) == [])
+    process.stop()
+
+
+class Clock:
+    """Stands in for the guard's own `time`: only what is undone takes any."""
+
+    now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+def test_what_dead_guards_left_keeps_a_start_for_two_minutes_at_most(
+    lists: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lists.mkdir(parents=True, mode=0o700)
+    for number in range(50):
+        entries = [{"add": key, "argv": ["hangs"]} for key in range(20)] + [{"add": 20, "argv": ["works"]}]
+        (lists / f"{number:04}.undo").write_text("".join(json.dumps(entry) + "\n" for entry in entries))
+    clock, done = Clock(), []
+
+    def command(argv: list[str], seconds: float) -> str:
+        done.append(argv[0])
+        if argv == ["works"]:
+            return ""
+        clock.now += seconds
+        return "no end"
+
+    monkeypatch.setattr(guard_module, "time", clock)
+    monkeypatch.setattr(guard_module, "command", command)
+    descriptor = os.open(lists, os.O_RDONLY)
+    count, left = guard_module.recover(descriptor)
+    os.close(descriptor)
+    assert clock.now <= 120 and count == 1 and done.count("works") == 1
+    assert len(left) == 20 + 49 and left[-1] == "0049.undo: not reached in 120 s, tried again at the next start"
+    assert len(list(lists.iterdir())) == 50, "what is not reached stays listed"
+
+
+def test_a_removal_that_takes_too_long_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def endless(path: str) -> None:
+        while True:
+            signal.pause()
+
+    monkeypatch.setattr(tree, "remove", endless)
+    assert "not all removed" in guard_module.undo({"remove": str(tmp_path)}, 0.05)
+
+
+def test_what_a_background_process_says_fills_neither_a_disk_nor_our_memory() -> None:
+    machine = LocalMachine()
+    process = machine.start("sh", "-c", "head -c 3000000 /dev/zero >&2; echo last words >&2; exit 3")
+    assert process.wait(30.0) == 3
+    assert process.stderr_tail().endswith("last words\n") and len(process._last_words) <= 2**16
+    process.stop()
+    assert process.stderr_tail().endswith("last words\n")
     machine.close()

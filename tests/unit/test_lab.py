@@ -115,7 +115,7 @@ def test_a_record_of_a_dead_lab_is_no_lab_that_is_up(monkeypatch: pytest.MonkeyP
     assert one.up() is None
     # A process's environment, as the kernel shows it, is that of its start.
     mark = Path("/proc/self/environ").read_bytes().split(b"\0")[0].decode()
-    monkeypatch.setattr("vmtax.machine.guard.MARK", mark.partition("=")[0])
+    monkeypatch.setattr("vmtax.machine.processes.MARK", mark.partition("=")[0])
     up_record(one, os.getpid(), mark.partition("=")[2])
     assert one.up() is not None
     found = hosts.route("lab:blue")

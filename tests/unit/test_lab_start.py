@@ -115,8 +115,8 @@ def test_an_interrupt_that_comes_too_late_takes_no_disk_from_a_running_lab(monke
     attempts, one = Attempts(monkeypatch), lab("blue")
     leave = LocalMachine.leave_to
 
-    def late(machine: LocalMachine, pid: int) -> None:
-        leave(machine, pid)
+    def late(machine: LocalMachine, pid: int, logs: tuple[str, ...]) -> None:
+        leave(machine, pid, logs)
         raise KeyboardInterrupt
 
     monkeypatch.setattr(LocalMachine, "leave_to", late)

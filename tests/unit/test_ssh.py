@@ -10,8 +10,8 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 from vmtax.machine import CommandFailed, MachineLost
-from vmtax.machine.guard import marked
 from vmtax.machine.local import LocalMachine
+from vmtax.machine.processes import marked
 from vmtax.machine.ssh import USUAL_PATH, SshMachine, connect_host, ssh_route
 
 
@@ -110,5 +110,8 @@ def test_a_far_side_that_does_not_begin_is_told_by_what_came_instead(far: SshMac
         far.start("sleep", "600")
     with pytest.raises(CommandFailed, match=r"dd of=/nowhere/x .*: exit code 3"):
         far.push(Path(__file__), PurePosixPath("/nowhere/x"))
+    (tmp_path / "bin/ssh").write_text(CLIENT.replace("PATH=${FAR_PATH:-$PATH} exec", "exit 0 #"))
+    with pytest.raises(MachineLost, match=r"host: nothing was copied: it"):
+        far.push(Path(__file__), PurePosixPath(tmp_path / "pushed"))
     (tmp_path / "bin/ssh").write_text(CLIENT)
     far.close()

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from vmtax.machine.guard import UNDO_SECONDS
 from vmtax.storage.undo import NO_DATASET, NO_DATASET_OF_YOURS, NO_PARTITIONS, NO_VOLUME, NO_VOLUME_OF_YOURS
 
 # Stands for zpool, zfs, vgs, lvs and their removing sisters: knows what the files of its directory name.
@@ -52,3 +54,8 @@ def test_a_pool_or_group_that_is_away_keeps_the_entry(
 def test_a_device_that_is_away_keeps_the_entry(tmp_path: Path) -> None:
     done = subprocess.run([*NO_PARTITIONS, str(tmp_path / "sdb"), "mark"], capture_output=True, text=True)
     assert done.returncode == 1 and "No such file" in done.stderr
+
+
+def test_zeroing_leaves_the_guard_time_for_the_rest_of_an_undoing() -> None:
+    (seconds,) = re.findall(r"timeout (\d+) sh -c '.*blkdiscard", " ".join(NO_PARTITIONS))
+    assert int(seconds) <= UNDO_SECONDS / 4

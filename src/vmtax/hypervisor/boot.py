@@ -22,6 +22,8 @@ from vmtax.machine.ssh import SshMachine
 
 CONSOLE_LINES = 15  # how much of the console a failure shows
 MOST_LINES, LONGEST_LINE = 10_000, 4096  # of a console; the second in bytes
+MOST_CONSOLE = 64 * 2**20  # bytes that a guest may print: QEMU writes them to a file of its parent
+FLOODED = f"the guest was ended: it printed more than {MOST_CONSOLE >> 20} MiB on its console"
 PANIC = "Kernel panic"
 KILLED = (-9, 137)  # SIGKILL, as a parent sees it and as a shell tells it
 QMP_SECONDS = 30.0
@@ -68,6 +70,8 @@ class Guest:
     def cause_of_death(self) -> str | None:
         """QEMU's last word where it is gone, or why it has paused the guest; None while that runs."""
         code = self.process.poll()
+        if self.console.is_flooded.is_set():
+            return f"{self.path}: {FLOODED}"
         if code is None:
             return self._why_paused()
         words = self.process.stderr_tail().strip().splitlines()
@@ -109,20 +113,41 @@ class Guest:
 class Console:
     """The guest's serial console, followed line by line while it lasts, and kept."""
 
-    def __init__(self, parent: Machine, path: PurePosixPath) -> None:
+    def __init__(self, parent: Machine, path: PurePosixPath, most: int = MOST_CONSOLE) -> None:
+        """`most`: bytes; a guest that prints more is ended."""
         self._tail = parent.start("tail", "-c", "+1", "-f", str(path))
         # A guest may print for ever: the last lines are kept, and those that nobody has waited for are not.
         self._lines: deque[str] = deque(maxlen=MOST_LINES)
         self._arrived: queue.Queue[str] = queue.Queue(MOST_LINES)
+        self._most = most
+        self.is_flooded = threading.Event()
+        self._flooding: list[Process] = []
+        self._parent = parent
         threading.Thread(target=self._follow, name="console", daemon=True).start()
 
     def _follow(self) -> None:
-        with contextlib.suppress(OSError, ValueError):
+        size = 0
+        with contextlib.suppress(OSError, ValueError, MachineError):
             while raw := self._tail.stdout.readline(LONGEST_LINE):
+                size += len(raw)
+                if size > self._most:
+                    self.is_flooded.set()
+                    self._end_flood()
+                    return
                 line = raw.decode(errors="replace").rstrip()
                 self._lines.append(line)
                 with contextlib.suppress(queue.Full):
                     self._arrived.put_nowait(line)
+
+    def bound(self, process: Process) -> None:
+        """Say which QEMU prints here, so that it is ended where it prints too much."""
+        self._flooding.append(process)
+        if self.is_flooded.is_set():
+            self._end_flood()
+
+    def _end_flood(self) -> None:
+        for process in list(self._flooding):
+            self._parent.try_run("kill", "-KILL", str(process.pid), timeout=10.0)
 
     def next_line(self, timeout: float) -> str | None:
         """The next line not yet seen here, or None after `timeout` seconds."""
@@ -182,6 +207,7 @@ def _start(
     launched = time.monotonic()
     process = parent.start(*argv)
     stack.callback(process.stop)
+    console.bound(process)
     try:
         qmp = Qmp(process, QMP_SECONDS)
         ports = qmp.forwarded_ports()
@@ -228,14 +254,17 @@ def died(path: str, process: Process, console: Console, what: str) -> BootFailed
     code = process.poll()
     words = process.stderr_tail().strip()
     panicked = PANIC in console.text()
-    cause = "the guest kernel panicked" if panicked else what
+    is_flooded = console.is_flooded.is_set()
+    cause = FLOODED if is_flooded else "the guest kernel panicked" if panicked else what
     last = f": {words.splitlines()[-1]}" if words and not panicked else ""
     lines = [f"{path}: {cause} (QEMU's exit code: {code}){last}"]
     if words:
         lines.append(words)
     lines.append(f"console:\n{console.last_lines()}")
     # Behind ssh a death by signal is 128 + the signal.
-    return BootFailed("\n".join(lines), qemu_died=not panicked and code is not None and (code < 0 or code > 128))
+    return BootFailed(
+        "\n".join(lines), qemu_died=not panicked and not is_flooded and code is not None and (code < 0 or code > 128)
+    )
 
 
 def _remove(parent: Machine, directory: PurePosixPath) -> None:

@@ -16,8 +16,8 @@ from vmtax.lab.home import RECORD, Lab, LabError, Up, check_unused, copy_disk, h
 from vmtax.lab.monitor import go_on, monitor, why_still
 from vmtax.lab.reach import reach
 from vmtax.machine import MachineError, MachineLost
-from vmtax.machine.guard import is_marked
 from vmtax.machine.local import ISOLATED, PYTHON, LocalMachine
+from vmtax.machine.processes import is_marked
 from vmtax.places import private
 
 SHUTDOWN_SECONDS = 60.0

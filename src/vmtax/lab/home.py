@@ -17,8 +17,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from vmtax.exits import BadInput, CannotDo
 from vmtax.lab.spec import CONSOLE, DEFAULT_NAME, NAME, Size, disk_files
-from vmtax.machine.guard import is_marked
 from vmtax.machine.local import LocalMachine
+from vmtax.machine.processes import is_marked
 from vmtax.places import data_home, make_private, private
 
 COPY_SECONDS = 1800.0

@@ -10,8 +10,8 @@ from pathlib import Path, PurePosixPath
 
 from vmtax.lab.home import LabError, labs_directory
 from vmtax.lab.spec import Size
-from vmtax.machine.guard import marked
 from vmtax.machine.local import LocalMachine
+from vmtax.machine.processes import marked
 from vmtax.meter.memory import available_memory
 from vmtax.meter.text import fields, kibibytes
 

@@ -34,7 +34,7 @@ from vmtax.lab.home import (
 )
 from vmtax.lab.memory import promise_memory
 from vmtax.lab.monitor import go_on
-from vmtax.lab.spec import DEFAULT_NAME, PEER_ADDRESS, LabSpec, Size, command_line, disk_files
+from vmtax.lab.spec import CONSOLE, DEFAULT_NAME, PEER_ADDRESS, LabSpec, Size, command_line, disk_files
 from vmtax.machine import CommandFailed, MachineLost, Process
 from vmtax.machine.local import LocalMachine
 from vmtax.machine.ssh import SshMachine
@@ -49,7 +49,7 @@ LOAD_SECONDS = 300.0  # of a saved state, which may be as large as the lab's mem
 SETTLE_SECONDS = 90.0
 ATTEMPTS = 2
 # QEMU's last words outlive it. Constant text, the arguments stay arguments.
-KEEPING_WORDS = ("sh", "-c", 'log=$1; shift; exec "$@" 2>"$log"', "sh")
+KEEPING_WORDS = ("sh", "-c", 'log=$1; shift; : >"$log"; exec "$@" 2>>"$log"', "sh")
 # Not what a later start of the lab has written. Constant text.
 FORGET = ("sh", "-c", '! grep -qF "$1" "$2" 2> /dev/null || rm "$2"', "sh")
 # A saved lab stood still meanwhile, maybe under another name. One command: it is what the start waits for.
@@ -137,7 +137,7 @@ def start(one: Lab, wish: Wish, emit: Emit, source: Lab | None = None) -> Up:
                 up = _start(_prepared(one, local, emit, size, source, record, began))
             except OSError as error:
                 raise trouble(error, one.directory) from error
-            local.leave_to(up.pid)
+            local.leave_to(up.pid, (str(one.log), str(one.directory / CONSOLE)))
             stack.pop_all()
     return up
 

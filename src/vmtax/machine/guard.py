@@ -1,17 +1,19 @@
 """The guard: undoes what was set up on a machine, whatever becomes of vmtax.
 
-This file, with tree.py put into it, runs by itself on the machine (`python3 -I -S -c SOURCE DIRECTORY SILENCE`:
-isolated from the directory and the environment that it is started in), so it imports the standard library only. It
-reads one JSON object a line, of which the first names the run, and answers each with one, what it does not understand
-with an error:
+This file, with processes.py and tree.py put into it, runs by itself on the machine (`python3 -I -S -c SOURCE DIRECTORY
+SILENCE`: isolated from the directory and the environment that it is started in), so it imports the standard library
+only. It reads one JSON object a line, of which the first names the run, and answers each with one, what it does not
+understand with an error:
 
     {"token": TOKEN, "nonce": WORD}   whose guard it is; {"hello": WORD} tells its answer from a login's banner
     {"add": ID, "argv": [...]}    remember how to undo ID: run argv; "lasting": true where a reboot does not
     {"add": ID, "remove": PATH}   remember how to undo ID: remove that file or directory
     {"undo": ID}                  undo ID now and forget it
     {"ping": true}                we are still there
-    {"outlive": PID}              from now on it is the end of that process, not of the input, that ends it all
+    {"outlive": PID}              from now on it is the end of that process, not of the input, that ends it all;
+                                  "logs": [PATH, ...] are emptied whenever they take more than 64 MiB
 
+While it undoes, a line {"busy": true} tells every five seconds that it is there.
 Every line is in DIRECTORY/TOKEN.undo, synced, before it is answered. At the end of its input, on SIGTERM or SIGHUP, or
 after SILENCE seconds without a line (0: for ever), it ends every process that carries VMTAX_RUN=TOKEN in its
 environment, undoes the list in reverse, and removes the file. At its start it does the same for every list whose guard
@@ -19,10 +21,10 @@ is dead (the file is locked as long as its guard lives), but where that was to o
 After a reboot it removes files and what was said to be lasting (a volume, a partition): what other commands undo ended
 with the kernel that knew it, and a setting that we would put back, or a network card that we would take down, may be
 somebody's by now.
-What cannot be undone, for whatever reason, stays in the file, keeps nothing else from being undone, is tried again at
-the next start, and is told: in the second line of the first answer, {"recovered": COUNT, "left": [TEXT, ...], "last":
-ID}, and in the last line, {"left": [TEXT, ...]}. An undo of something that was never made must succeed: it is listed
-before it is made.
+What cannot be undone, for whatever reason, or is not reached in the two minutes that a start has for others' lists,
+stays in the file, keeps nothing else from being undone, is tried again at the next start, and is told: in the second
+line of the first answer, {"recovered": COUNT, "left": [TEXT, ...], "last": ID}, and in the last line, {"left": [TEXT,
+...]}. An undo of something that was never made must succeed: it is listed before it is made.
 """
 
 from __future__ import annotations
@@ -34,97 +36,78 @@ import os
 import select
 import signal
 import stat
-import subprocess
 import sys
+import threading
 import time
 
-from vmtax.machine.tree import DIRECTORY, remove
+from vmtax.machine.processes import command, end_processes, is_marked, start_of, wait_for
+from vmtax.machine.tree import DIRECTORY, FOR_EVER, remove_within
 
-MARK = "VMTAX_RUN"
-TERM_SECONDS = 2.0  # between SIGTERM and SIGKILL
+BUSY_SECONDS = 5.0  # between two lines that tell we are still undoing
 UNDO_SECONDS = 60.0  # for a command that undoes something
+RECOVERY_SECONDS = 120.0  # for the lists of dead guards, all together: somebody waits for us to serve
+LEAST_SECONDS = 1.0  # with less than that left, nothing more is begun
+NOT_REACHED = f"not reached in {RECOVERY_SECONDS:.0f} s, tried again at the next start"
 MOST_LINE = 2**20  # bytes of one line of the input
 MOST_LIST = 2**26  # bytes of a list that are read
 MOST_TOLD = 200  # of what could not be undone; the list has it all
 
 
-def is_marked(pid: int, token: str) -> bool:
-    """Whether that process is there and carries the token."""
-    try:
-        with open(f"/proc/{pid}/environ", "rb") as file:
-            return f"{MARK}={token}".encode() in file.read().split(b"\0")
-    except OSError:
-        return False  # ended meanwhile, or not ours to read
-
-
-def marked(token: str) -> list[int]:
-    """Every process that carries the token, but ourselves."""
-    pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
-    return [pid for pid in pids if pid != os.getpid() and is_marked(pid, token)]
-
-
-def end_processes(token: str) -> None:
-    """SIGTERM, two seconds, SIGKILL until none is left."""
-    started = time.monotonic()
-    while pids := marked(token):
-        force = time.monotonic() - started > TERM_SECONDS
-        for pid in pids:
-            try:
-                os.kill(pid, signal.SIGKILL if force else signal.SIGTERM)
-            except OSError:
-                pass  # ended just now, or has become somebody else's
-        if time.monotonic() - started > 10 * TERM_SECONDS:
-            return  # in uninterruptible sleep; the rest is still worth undoing
-        time.sleep(0.05)
-
-
-def command(argv: list[str]) -> str:
-    """Run it; the reason where it failed, else an empty string. What it leaves running is not waited for."""
-    words = os.memfd_create("stderr")
-    try:
-        process = subprocess.Popen(
-            argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=words, start_new_session=True
-        )
-        try:
-            code = process.wait(UNDO_SECONDS)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            return f"no end within {UNDO_SECONDS:.0f} s"
-        if code == 0:
-            return ""
-        said = os.pread(words, 4096, max(0, os.fstat(words).st_size - 4096)).decode(errors="replace").strip()
-        return said or f"exit code {code}"
-    finally:
-        os.close(words)
-
-
-def undo(entry: dict[str, object]) -> str:
+def undo(entry: dict[str, object], seconds: float = FOR_EVER) -> str:
     """Undo one entry; the reason where that failed, else an empty string."""
     try:
         if "remove" in entry:
-            remove(str(entry["remove"]))
-            return ""
+            return remove_within(str(entry["remove"]), seconds)
         argv = entry["argv"]
         if not isinstance(argv, list) or not argv:
             return "no command"
-        return command([str(word) for word in argv])
+        return command([str(word) for word in argv], min(UNDO_SECONDS, seconds))
     except Exception as error:  # whatever it is: the others are still worth undoing
         return str(error) or type(error).__name__
 
 
-def undo_all(token: str, entries: dict[int, dict[str, object]], descriptor: int) -> list[str]:
-    """Undo every entry, striking off each that worked; one line for each that did not."""
-    end_processes(token)
+def undo_all(
+    token: str, entries: dict[int, dict[str, object]], descriptor: int, deadline: float = FOR_EVER
+) -> list[str]:
+    """Undo every entry, striking off each that worked; one line for each that did not.
+
+    An entry may take half of the time to the deadline: one that hangs does not keep us from those that do not.
+    """
+    end_processes(token, deadline)
     left = []
     for number in sorted(entries, reverse=True):
-        error = undo(entries[number])
+        seconds = deadline - time.monotonic()
+        error = NOT_REACHED if seconds < LEAST_SECONDS else undo(entries[number], seconds / 2)
         if error:
             what = entries[number].get("remove") or entries[number].get("argv")
             left.append(f"{what if isinstance(what, str) else json.dumps(what)}: {error}"[:1000])
         else:
             strike_off(descriptor, number)
-    end_processes(token)
+    end_processes(token, deadline)
     return left
+
+
+class Busy:
+    """Tells every few seconds, in a thread, that we are there, as long as something is undone."""
+
+    def __init__(self, seconds: float = BUSY_SECONDS) -> None:
+        self.seconds = seconds
+        self.is_over = threading.Event()
+        self.thread = threading.Thread(target=self.tell, daemon=True)
+
+    def tell(self) -> None:
+        while not self.is_over.wait(self.seconds):
+            try:
+                os.write(1, b'{"busy": true}\n')
+            except OSError:
+                return  # nobody is there to read it
+
+    def __enter__(self) -> None:
+        self.thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.is_over.set()
+        self.thread.join(1.0)
 
 
 def parsed(line: str | bytes) -> dict[str, object]:
@@ -168,11 +151,12 @@ def due(text: str) -> dict[int, dict[str, object]]:
 
 def is_outlived(text: str, token: str) -> bool:
     """Whether the list of a guard belongs to a process that was to outlive us, and still runs."""
-    pid = None
+    pid = started = None
     for line in text.split("\n"):
-        if isinstance(number := parsed(line).get("outlive"), int):
-            pid = number
-    return pid is not None and is_marked(pid, token)
+        record = parsed(line)
+        if isinstance(number := record.get("outlive"), int):
+            pid, started = number, record.get("started")  # the second is not in older lists
+    return pid is not None and is_marked(pid, token) and started in (None, start_of(pid))
 
 
 def open_lists(path: str) -> int:
@@ -216,6 +200,19 @@ def lock(name: str, directory: int, flags: int = 0) -> int | None:
     return None
 
 
+def why_unsafe(name: str, directory: int) -> str:
+    """Why nobody undoes a list of ours; empty where its guard lives, or where it is no list of ours."""
+    try:
+        status = os.lstat(name, dir_fd=directory)
+    except OSError:
+        return ""
+    if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid():
+        return ""
+    if status.st_mode & 0o022:
+        return "not undone, for others can write it: look at what is in it, then chmod go-w, or remove it"
+    return "not undone, for it has a second name: look at what is in it, then remove one" if status.st_nlink > 1 else ""
+
+
 def text_of(descriptor: int) -> str:
     """A list that is open."""
     size = min(os.fstat(descriptor).st_size, MOST_LIST)
@@ -233,20 +230,26 @@ def own_list(name: str, directory: int) -> int | None:
 
 
 def recover(directory: int) -> tuple[int, list[str]]:
-    """Undo the lists of dead guards; how many there were, and what could not be undone."""
+    """Undo the lists of dead guards; how many there were, and what could not be undone, in time too."""
+    deadline = time.monotonic() + RECOVERY_SECONDS
     count = 0
     left: list[str] = []
     for name in sorted(os.listdir(directory)):
         descriptor = lock(name, directory) if name.endswith(".undo") else None
         if descriptor is None:
+            if name.endswith(".undo") and (why := why_unsafe(name, directory)):
+                left.append(f"{name}: {why}")
             continue
         try:
             text, token = text_of(descriptor), name.removesuffix(".undo")
             if is_outlived(text, token):
                 continue  # a lab whose guard was killed: undone when it has ended
+            if time.monotonic() + LEAST_SECONDS > deadline:
+                left.append(f"{name}: {NOT_REACHED}")
+                continue
             if text and not text.endswith("\n"):
                 try_to_keep(descriptor, "\n")  # what follows a half-written line must be a line of its own
-            failures = undo_all(token, due(text), descriptor)
+            failures = undo_all(token, due(text), descriptor, deadline)
             if not failures:
                 os.unlink(name, dir_fd=directory)
             count += 1
@@ -294,8 +297,8 @@ def lines(silence: float) -> object:
             rest, too_long = b"", True
 
 
-def serve(source: object, descriptor: int, entries: dict[int, dict[str, object]]) -> int | None:
-    """Answer every line; the pidfd of the process to be outlived, None where there is none."""
+def serve(source: object, descriptor: int, entries: dict[int, dict[str, object]]) -> tuple[int, object] | None:
+    """Answer every line; the pidfd of the process to be outlived and its logs, None where there is none."""
     outlived = None
     for line in source:  # type: ignore[attr-defined]
         record = parsed(line)
@@ -306,13 +309,14 @@ def serve(source: object, descriptor: int, entries: dict[int, dict[str, object]]
                 entries[number] = record
             elif isinstance(number := record.get("undo"), int):
                 entry = entries.get(number)
-                error = undo(entry) if entry else ""
+                with Busy():
+                    error = undo(entry) if entry else ""
                 if not error:
                     strike_off(descriptor, number)
                     entries.pop(number, None)  # last: if we are ended on the way, it is undone with the rest
             elif isinstance(number := record.get("outlive"), int):
-                outlived = os.pidfd_open(number)
-                keep(descriptor, line.decode() + "\n")
+                outlived = os.pidfd_open(number), record.get("logs")
+                keep(descriptor, json.dumps({"outlive": number, "started": start_of(number)}) + "\n")
             elif "ping" not in record:
                 error = "that line is nothing that a guard is told"
         except OSError as failure:
@@ -348,7 +352,8 @@ def main() -> None:
         return  # whoever started us was ended before it said whose guard we are: nothing is set up yet
     print(json.dumps({"hello": about.get("nonce")}), flush=True)
     directory = opened(path)
-    recovered, left = recover(directory)
+    with Busy():
+        recovered, left = recover(directory)
     name = f"{token}.undo"
     try:
         descriptor = own_list(name, directory)
@@ -372,13 +377,14 @@ def main() -> None:
         print(json.dumps({"recovered": recovered, "left": left[:MOST_TOLD], "last": last}), flush=True)
         outlived = serve(source, descriptor, entries)
         if outlived is not None:
-            select.select([outlived], [], [])
+            wait_for(*outlived)
     except (BrokenPipeError, SystemExit):
         pass
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
-        left = undo_all(token, entries, descriptor)
+        with Busy():
+            left = undo_all(token, entries, descriptor)
         if not left:
             os.unlink(name, dir_fd=directory)
         try:

@@ -16,8 +16,8 @@ from pathlib import PurePosixPath
 from typing import IO, Any
 
 from vmtax.machine.base import CommandFailed, Machine, MachineError, MachineLost, Outcome, Undoing, how_ended
-from vmtax.machine.guard import MARK
 from vmtax.machine.pipes import BANNER_BYTES, MOST_LINE, TooMuch, excerpt, listen, read_line
+from vmtax.machine.processes import MARK
 
 NOT_FOUND = 127  # exit code of a shell, or of ssh's far side, where the command is not there
 SSH_FAILED = 255  # the client's own failures, a lost line among them; no guard ends so
@@ -28,15 +28,15 @@ PING_SECONDS = 10.0  # well below any silence a guard is told to bear
 GREETING_SECONDS = 60.0  # from the start of a guard to its first line
 ANSWER_SECONDS = 120.0  # a line of the list is synced to a disk that may be under test
 UNDO_SECONDS = 900.0  # for a guard that undoes: a large directory on a slow disk
+SILENT_SECONDS = 60.0  # of that, without a line: it says every few seconds that it is busy
 MOST_LAST_LINES = 100  # of a guard whose input has ended; it has one to say
 FUTURE = "from __future__ import annotations\n"  # which a file may have once, and first
 
 
 def guard_source() -> str:
-    """The guard's own source text, to be run by the machine's python3: guard.py with tree.py in it."""
-    tree, guard = (_text(name).partition(FUTURE) for name in ("tree.py", "guard.py"))
-    imported = next(line for line in guard[2].splitlines() if line.startswith("from vmtax."))
-    return f"{FUTURE}{tree[2]}{guard[2].replace(imported, '')}"
+    """The guard's own source text, to be run by the machine's python3: guard.py with its parts in it."""
+    texts = "".join(_text(name).partition(FUTURE)[2] for name in ("tree.py", "processes.py", "guard.py"))
+    return FUTURE + "".join(line for line in texts.splitlines(True) if not line.startswith("from vmtax."))
 
 
 def _text(name: str) -> str:
@@ -83,7 +83,7 @@ class Guard:
             # Not on the command line, which every user of the machine can read.
             self._send({"token": token, "nonce": nonce})
             self._wait_for_greeting(nonce)
-            hello = self._answer(UNDO_SECONDS, recovered=int, left=list, last=int)
+            hello = self._answer(undoing=True, recovered=int, left=list, last=int)
         except BaseException:
             self._close_pipes()
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -130,9 +130,17 @@ class Guard:
             raise MachineLost(f"{self.path}: the guard was to answer, instead came {excerpt(before)}")
         raise self._lost(before)
 
-    def _answer(self, seconds: float = ANSWER_SECONDS, **wanted: type) -> dict[str, Any]:
-        """The next line's object, whose keys have these types."""
-        line = self._line(time.monotonic() + seconds)
+    def _undone(self, deadline: float) -> bytes:
+        """The next line of a guard that undoes, but those that only tell that it does."""
+        while True:
+            line = self._line(min(deadline, time.monotonic() + SILENT_SECONDS))
+            if _object(line) != {"busy": True}:
+                return line
+
+    def _answer(self, *, undoing: bool = False, **wanted: type) -> dict[str, Any]:
+        """The next line's object, whose keys have these types. `undoing`: what was asked may take minutes."""
+        now = time.monotonic()
+        line = self._undone(now + UNDO_SECONDS) if undoing else self._line(now + ANSWER_SECONDS)
         if not line:
             raise self._lost()
         answer = _object(line)
@@ -167,8 +175,7 @@ class Guard:
         """Send one line and wait for its answer: the error's text, or an empty string."""
         with self._lock:
             self._send(record)
-            seconds = UNDO_SECONDS if "undo" in record else ANSWER_SECONDS
-            return str(self._answer(seconds, error=str)["error"])
+            return str(self._answer(undoing="undo" in record, error=str)["error"])
 
     def add(self, **how: object) -> Entry:
         """Remember, durably, how to undo what is about to be done."""
@@ -198,11 +205,13 @@ class Guard:
                 self._process.terminate()  # we were interrupted in `outlive`: the end of its input may not end it
             deadline = time.monotonic() + UNDO_SECONDS
             last = b""
-            with contextlib.suppress(MachineLost):
+            try:
                 for _ in range(MOST_LAST_LINES):
-                    if not (line := self._line(deadline)):
+                    if not (line := self._undone(deadline)):
                         break
                     last = line
+            except MachineLost:
+                deadline = time.monotonic()  # who has not spoken for so long need not be waited for
             self._end(deadline)
             self._close_pipes()
         left = _object(last).get("left")
@@ -219,10 +228,10 @@ class Guard:
             self._process.kill()
             self._process.wait()
 
-    def outlive(self, pid: int) -> None:
+    def outlive(self, pid: int, logs: Sequence[str] = ()) -> None:
         """Leave the guard alone: it undoes everything when that process of the machine ends, not when we do."""
         self._is_leaving = True
-        error = self.ask({"outlive": pid})
+        error = self.ask({"outlive": pid, "logs": list(logs)})
         if error:
             raise MachineError(f"{self.path}: the guard cannot wait for process {pid}: {error}")
         self._stopped.set()
@@ -304,10 +313,13 @@ class GuardedMachine(Machine):
     def remove_later(self, path: PurePosixPath) -> Undoing:
         return self.guard.add(remove=str(path))
 
-    def leave_to(self, pid: int) -> None:
-        """What is set up stays until that process ends, whatever becomes of us; then the guard undoes it."""
+    def leave_to(self, pid: int, logs: Sequence[str] = ()) -> None:
+        """What is set up stays until that process ends, whatever becomes of us; then the guard undoes it.
+
+        `logs`: files that it writes, and that are emptied when they become large
+        """
         with self._lock:
-            self.guard.outlive(pid)
+            self.guard.outlive(pid, logs)
             self._guard = None
             self._scratch = None
 

@@ -7,19 +7,20 @@ import os
 import shutil
 import signal
 import subprocess
-import tempfile
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import IO
 
 from vmtax.machine.base import DEFAULT_TIMEOUT, MachineError, Outcome
-from vmtax.machine.guard import MARK
 from vmtax.machine.guarded import Guard, GuardedMachine, guard_source
 from vmtax.machine.pipes import MOST_BYTES, TooMuch, listen
+from vmtax.machine.processes import MARK
 from vmtax.places import state_home
 
 PYTHON = "/usr/bin/python3"  # the system's own, so that a guard outlives a removed virtual environment
+MOST_WORDS = 64 * 2**10  # bytes of a background process's stderr that are kept
 FIRST_BYTES = 2**20  # kept of what has no end
 ISOLATED = ("-I", "-S", "-c")  # neither the current directory, nor variables, nor installed packages reach it
 
@@ -30,22 +31,33 @@ def state_directory() -> Path:
 
 
 class LocalProcess:
-    """A background process on this host. Its stderr goes to an unnamed file, so that it can never block."""
+    """A background process on this host. Its stderr is read in a thread, so that it can never block, and its end kept.
+
+    One that outlives us must write its own somewhere else.
+    """
 
     def __init__(self, argv: tuple[str, ...], environment: dict[str, str]) -> None:
         self.argv = argv
-        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 (closed in stop)
-        self._last_words = ""  # of stderr, once it is closed
+        self._last_words = bytearray()
         # A process group of its own: Ctrl-C is ours to handle, in order.
         self._popen = subprocess.Popen(
             argv,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=self._stderr,
+            stderr=subprocess.PIPE,
             env=environment,
             cwd="/",
             process_group=0,
         )
+        self._listener = threading.Thread(target=self._listen, name=f"stderr of {argv[0]}", daemon=True)
+        self._listener.start()
+
+    def _listen(self) -> None:
+        assert self._popen.stderr
+        with self._popen.stderr as pipe:
+            while said := os.read(pipe.fileno(), 65536):
+                self._last_words += said
+                del self._last_words[:-MOST_WORDS]
 
     @property
     def pid(self) -> int:
@@ -82,16 +94,11 @@ class LocalProcess:
             assert pipe
             with contextlib.suppress(OSError):
                 pipe.close()
-        if not self._stderr.closed:
-            self._last_words = self.stderr_tail()
-            self._stderr.close()
 
     def stderr_tail(self) -> str:
-        if self._stderr.closed:
-            return self._last_words
-        size = self._stderr.seek(0, os.SEEK_END)
-        self._stderr.seek(max(0, size - 4096))
-        return self._stderr.read().decode(errors="replace")
+        if self._popen.poll() is not None:
+            self._listener.join(1.0)  # no longer: what it started may have the pipe open still
+        return self._last_words[-4096:].decode(errors="replace")
 
 
 class LocalMachine(GuardedMachine):
@@ -122,8 +129,8 @@ class LocalMachine(GuardedMachine):
         self._started.append(process)
         return process
 
-    def leave_to(self, pid: int) -> None:
-        super().leave_to(pid)
+    def leave_to(self, pid: int, logs: Sequence[str] = ()) -> None:
+        super().leave_to(pid, logs)
         self._left_alone, self._started = self._started, []
 
     def close(self) -> None:

@@ -16,10 +16,10 @@ from pathlib import Path, PurePosixPath
 from typing import IO
 
 from vmtax.machine.base import DEFAULT_TIMEOUT, CommandFailed, MachineError, MachineLost, Outcome, how_ended
-from vmtax.machine.guard import MARK
 from vmtax.machine.guarded import SSH_FAILED, Guard, GuardedMachine, guard_source
 from vmtax.machine.local import ISOLATED, LocalMachine
 from vmtax.machine.pipes import BANNER_BYTES, TooMuch, excerpt, read_line
+from vmtax.machine.processes import MARK
 
 # A line that says nothing for half a minute is taken for cut, by us and then by the guard on the far side, which gets
 # a ping every ten seconds.
@@ -231,20 +231,30 @@ class SshMachine(GuardedMachine):
         # What it cannot take in time is not waited for: a client that has ended takes nothing more.
         limit = threading.Timer(timeout, client.stop)
         limit.start()
+        code, lost = 0, "it ended before it began"
         try:
             with source.open("rb") as file, contextlib.suppress(BrokenPipeError, ValueError):
                 client.stdin.write(begin.input)
+                client.stdin.flush()
+                begin.wait(client.stdout)  # a login that ends well all the same has copied nothing
+                lost = ""
                 shutil.copyfileobj(file, client.stdin, 2**20)
                 client.stdin.close()
             code = client.wait(max(1.0, started + timeout - time.monotonic()))
         except TimeoutError:
             code = -1
+        except MachineLost as error:
+            lost = str(error)
+            with contextlib.suppress(TimeoutError):
+                code = client.wait(2.0)
         finally:
             limit.cancel()
             client.stop()
         seconds = time.monotonic() - started
         if seconds >= timeout:
             raise MachineLost(f"{self.path}: copying took more than {timeout:.0f} s")
+        if lost and not code:
+            raise MachineLost(f"{self.path}: nothing was copied: {lost}")
         if code != 0:
             raise CommandFailed(Outcome(self.path, argv, code, "", client.stderr_tail(), seconds))
 

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import stat
 
+FOR_EVER = float("inf")
 DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -126,6 +128,23 @@ class Walk:
             errors.append(f"{name}: {error.strerror}")
 
 
+def shorten(path: str, most: int) -> None:
+    """Empty a file of ours that takes more than that many bytes of its disk. What goes on writing leaves a hole."""
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return
+    try:
+        status = os.fstat(descriptor)
+        is_ours = stat.S_ISREG(status.st_mode) and status.st_nlink == 1 and status.st_uid == os.geteuid()
+        if is_ours and status.st_blocks * 512 > most:
+            os.ftruncate(descriptor, 0)
+    except OSError:
+        pass
+    finally:
+        os.close(descriptor)
+
+
 def remove(path: str) -> None:
     """Remove a file, a link or a directory; what is not there is removed already."""
     parent, name = os.path.split(path.rstrip("/"))
@@ -144,3 +163,25 @@ def remove(path: str) -> None:
         pass
     finally:
         os.close(directory)
+
+
+class Late(Exception):
+    """What is undone takes too long; no OSError, which a removal collects."""
+
+
+def late(*_: object) -> None:
+    raise Late
+
+
+def remove_within(path: str, seconds: float) -> str:
+    """Remove a file or directory; the reason where that takes longer, else an empty string. Main thread only."""
+    before = signal.signal(signal.SIGALRM, late)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0 if seconds == FOR_EVER else seconds)
+        remove(path)
+    except Late:
+        return f"not all removed within {seconds:.0f} s"
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    return ""
