@@ -83,4 +83,4 @@ def _open(path: str) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(why_unsafe(sys.argv[1]))
+    sys.exit(why_unsafe(sys.argv[1]) or 0)

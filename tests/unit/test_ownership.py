@@ -7,11 +7,13 @@ import pwd
 import subprocess
 import sys
 from collections.abc import Callable
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import pytest
 
 from vmtax import ownership, search_path
+from vmtax.machine.reader import LocalReader
+from vmtax.storage import StorageError, refuse_unsafe
 
 NOBODY = 65534
 
@@ -72,9 +74,7 @@ def around(top: Path) -> Path:
         (around, "more than 40 links"),
     ],
 )
-def test_what_others_could_change(
-    make: Callable[[Path], Path], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_others_could_change(make: Callable[[Path], Path], words: str, tmp_path: Path) -> None:
     path = make(tmp_path)
     why = ownership.why_unsafe(str(path))
     with pytest.raises(AssertionError, match=words):
@@ -84,6 +84,8 @@ def test_what_others_could_change(
     alone = (sys.executable, "-I", "-S", "-c", Path(ownership.__file__).read_text(encoding="utf-8"), str(path))
     done = subprocess.run(alone, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (1, f"{why}\n")
+    with pytest.raises(StorageError, match=f"^host: no disk is laid in {path}: .*{words.rstrip('$')}.*; name with"):
+        refuse_unsafe(LocalReader(), PurePosixPath(path))
     environment = {"PATH": f"/usr/bin:{path}"}
     assert search_path.make_safe(environment) == [f"PATH: {path} is left out: {why}"]
     assert environment["PATH"] == "/usr/bin"
@@ -94,5 +96,6 @@ def test_what_nobody_else_can_change(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("fine/../fine")
     for path in ("/", "/tmp", "/var/tmp", "/usr/bin", *(str(tmp_path / name) for name in ("fine", "link", "missing"))):
         assert ownership.why_unsafe(path) == "", path
+        refuse_unsafe(LocalReader(), PurePosixPath(path))
     for path in ("/tmp", f"/tmp/{tmp_path.name}-missing"):
         assert ownership.why_unsafe(path, sticky=False) == "others than root can write to /tmp"
