@@ -45,6 +45,7 @@ def replacing(
                 os.fchmod(descriptor, 0o666 & ~_umask() if mode is None else mode)
                 os.fsync(descriptor)
             os.rename(new, place.name, src_dir_fd=place.handle, dst_dir_fd=place.handle)
+            place.sync()
         except BaseException:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(new, dir_fd=place.handle)
@@ -143,6 +144,15 @@ class _Place:
         if stat.S_ISCHR(status.st_mode) or (stat.S_ISFIFO(status.st_mode) and status.st_uid in (0, os.geteuid())):
             return True
         raise OSError(errno.EINVAL, "is no regular file")
+
+    def sync(self) -> None:
+        """A new name survives a power cut only when its directory does."""
+        with contextlib.suppress(PermissionError):  # it may be closed to reading, which syncing it takes
+            descriptor = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=self.handle)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
 
     def open_stream(self) -> int:
         links = os.O_NOFOLLOW if self.directory.name != "fd" else 0

@@ -25,7 +25,7 @@ from vmtax.result import Json, Treatment
 from vmtax.schedule import PILOT_ITERATIONS, PILOT_ROUNDS
 from vmtax.sides import both
 from vmtax.stats import MOST_ITERATIONS
-from vmtax.storage import Target
+from vmtax.storage import Target, refuse_unsafe
 from vmtax.storage.backing import Levels, directory_bytes, refuse_unused
 from vmtax.storage.empty import SECONDS as LOOK_SECONDS
 from vmtax.storage.ground import refuse_used
@@ -153,6 +153,7 @@ def _writes(
     facts = disk_facts(host, options.target.directory)
     if facts["mount_point"] is None:
         raise CannotMeasure(f"{host.path}: no directory {options.target.directory}; name another with --disk-dir")
+    refuse_unsafe(host, options.target.directory)
     most = format_room(each_round * executions)
     more = f", then over it up to {most} if the disk is fast" if each_round else ""
     target = options.target

@@ -8,6 +8,7 @@ import stat
 from pathlib import Path
 
 from vmtax.exits import CannotDo
+from vmtax.ownership import why_unsafe
 
 
 class NoPlace(CannotDo):
@@ -69,7 +70,9 @@ def _home(variable: str, default: str) -> Path:
     base = given if given.is_absolute() else _user_home(cure) / default
     found = base / "vmtax"
     try:
-        _refuse_shared(base)
+        # Where others may rename what we made, vmtax/ would be anybody's.
+        if why := why_unsafe(str(base)):
+            raise NoPlace(f"{base}: what is kept there is not safe: {why}; {cure}")
         _keep_own(found, cure)
     except (FileNotFoundError, NotADirectoryError):
         pass  # to be made, or told by who needs it
@@ -90,16 +93,16 @@ def _user_home(cure: str) -> Path:
     return Path(given)
 
 
-def _refuse_shared(base: Path) -> None:
-    """Where everybody may rename what others made, vmtax/ would be anybody's."""
-    mode = base.stat().st_mode
-    if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
-        raise NoPlace(f"{base}: everybody can write there, so what is kept there is not safe: chmod o-w {base}")
-
-
 def _keep_own(directory: Path, cure: str) -> None:
+    """Raises NoPlace where it is another's. A link stays one, and what it leads to as it is: that may be no other's."""
+    if why := why_unsafe(str(directory), sticky=False) if directory.is_symlink() else "":
+        raise NoPlace(f"{directory} is a link, and {why}; {cure}")
     status = directory.stat()
     if status.st_uid != os.geteuid():
         raise NoPlace(f"{directory} belongs to user {status.st_uid}, and you are user {os.geteuid()}; {cure}")
-    if status.st_mode & 0o022:
-        directory.chmod(stat.S_IMODE(status.st_mode) & ~0o022)  # made under another umask
+    if status.st_mode & 0o022 and not directory.is_symlink():
+        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            os.fchmod(descriptor, stat.S_IMODE(status.st_mode) & ~0o022)  # made under another umask
+        finally:
+            os.close(descriptor)

@@ -15,7 +15,7 @@ from vmtax.hypervisor.confine import Reach, alone, image_program
 from vmtax.meter.memory import available_memory
 from vmtax.network import END_ADDRESS, PEER_ADDRESS, Segment
 from vmtax.result import Treatment
-from vmtax.storage import RawFile, Target
+from vmtax.storage import RawFile, Target, refuse_unsafe
 from vmtax.storage.page_cache import GROWTH_BYTES, SHARE
 from vmtax.units import format_room
 from vmtax.workload.disk import Disk
@@ -50,6 +50,7 @@ def _open_disks(environment: Environment, emit: Callable[[Event], None]) -> None
     host, plan, target = environment.host, environment.plan, environment.target
     size = environment.disk_size
     ours = target.directory / environment.local.fresh_name("disk")
+    refuse_unsafe(host, target.directory)
     host.remove_later(ours)
     host.run("mkdir", "-m", "700", str(ours), remedy="name another directory with --disk-dir")
     treatments = _that_can_be(environment, target, plan.treatments()[0])

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import grp
 import os
-import pwd
-import stat
-from collections.abc import Iterator, MutableMapping
-from pathlib import Path
+from collections.abc import MutableMapping
+
+from vmtax.ownership import why_unsafe
 
 USUAL = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -33,33 +31,4 @@ def _unsafe(part: str) -> str:
         return "it means the current directory" if part in ("", ".") else "it is relative to the current directory"
     if os.geteuid() != 0:
         return ""
-    return next(_others(part), "")
-
-
-def _others(part: str) -> Iterator[str]:
-    """Why others could change what is found there: in that directory, where a link leads, or above either."""
-    last = Path(os.path.realpath(part))
-    trusted = (0, Path("/").stat().st_uid)  # in a user namespace the owner of the root directory has another number
-    for directory in dict.fromkeys((last, Path(part), *last.parents, *Path(part).parents)):
-        try:
-            status = directory.lstat()
-        except OSError:
-            continue  # nothing is found there, and only who can write above it can change that
-        if status.st_uid not in trusted:
-            yield f"{directory} belongs to user {status.st_uid}, not to root"
-        elif stat.S_ISLNK(status.st_mode):
-            continue
-        elif _open_to_others(status) and not (status.st_mode & stat.S_ISVTX and directory != last):
-            yield f"others than root can write to {directory}"
-
-
-def _open_to_others(status: os.stat_result) -> bool:
-    """Whether its mode lets others write; a group that only root is in, as staff is on many a Debian, is no other."""
-    if status.st_mode & stat.S_IWOTH or not status.st_mode & stat.S_IWGRP or status.st_gid == 0:
-        return bool(status.st_mode & stat.S_IWOTH)
-    try:
-        members = set(grp.getgrgid(status.st_gid).gr_mem)
-    except KeyError:
-        return True
-    members |= {user.pw_name for user in pwd.getpwall() if user.pw_gid == status.st_gid}
-    return bool(members - {"root"})
+    return why_unsafe(part, sticky=False)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import resource
+import signal
 import subprocess
 from pathlib import Path
 
@@ -398,3 +400,13 @@ def test_a_full_file_system_is_named_by_whoever_meets_it(words: list[str], compl
 def test_a_failed_build_shows_the_last_lines_of_what_failed() -> None:
     assert build.why_failed(Path("/cache"), 25, ["a", "b"], 2, ["c"]) == "mmdebstrap ended with 25:\na\nb"
     assert build.why_failed(Path("/cache"), 0, ["a"], 2, ["c"]) == "tar ended with 2:\nc"
+
+
+def test_a_stamp_for_which_there_is_no_room_leaves_nothing(tmp_path: Path) -> None:
+    pid = os.fork()
+    if pid == 0:  # a limit on its files, as a full disk would be
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (3, 3))
+        contents._put_stamp(str(tmp_path / contents.STAMP), "state")
+        os._exit(0)
+    assert os.waitpid(pid, 0)[1] == 0 and list(tmp_path.iterdir()) == []

@@ -50,7 +50,7 @@ LEVELS = (
     {"event"},
     {"result"},
     {"console", "quantity"},
-    {"pace", "stats", "units", "places", "search_path", "outfile", "exits", "streams"},
+    {"pace", "stats", "units", "places", "search_path", "ownership", "outfile", "exits", "streams"},
 )
 LEVEL = {name: number for number, names in enumerate(LEVELS) for name in names}
 

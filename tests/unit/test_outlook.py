@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
+from vmtax import ownership
 from vmtax.environment import EnvironmentOptions
 from vmtax.machine.fake import FakeMachine, Reply
+from vmtax.machine.local import ISOLATED
 from vmtax.meter import below
 from vmtax.meter.disk import FINDMNT, LSBLK
 from vmtax.meter.text import GREP
@@ -21,7 +24,9 @@ GIB = 2**30
 MOUNT = {"target": "/", "source": "/dev/nvme0n1p2", "fstype": "xfs", "options": "rw", "avail": 50 * GIB}
 
 
-def host(*, root: bool = True, available: int = 8 * GIB, cpu: str = "", cpuid: str = "") -> FakeMachine:
+def host(
+    *, root: bool = True, available: int = 8 * GIB, cpu: str = "", cpuid: str = "", unsafe: str = ""
+) -> FakeMachine:
     """Answers what is read; whatever else is asked fails the test, so nothing is set up."""
     return FakeMachine(
         answers={
@@ -31,6 +36,9 @@ def host(*, root: bool = True, available: int = 8 * GIB, cpu: str = "", cpuid: s
             ("cat", "/proc/meminfo"): f"MemTotal: 1 kB\nMemAvailable:   {available // 1024} kB\n",
             (*FINDMNT, "/var/tmp"): json.dumps({"filesystems": [MOUNT]}),
             (*LSBLK, "/dev/nvme0n1p2"): Reply(code=1),
+            ("python3", *ISOLATED, Path(ownership.__file__).read_text(encoding="utf-8"), "/var/tmp"): (
+                Reply(stderr=f"{unsafe}\n", code=1) if unsafe else ""
+            ),
             ("mkdir", "-m", "700", "/tmp/vmtax"): "",
         }
     )
@@ -178,3 +186,10 @@ def test_what_is_named_in_vain_is_refused_before_anybody_is_asked(disk: str) -> 
             earlier_seconds_per_round=None,
             builds_image=False,
         )
+
+
+def test_a_directory_that_another_user_could_exchange_is_refused_before_anybody_is_asked() -> None:
+    wanted = "^host: no disk is laid in /var/tmp: /var belongs to user 7, not to root; name with --disk-dir a directory"
+    with pytest.raises(StorageError, match=wanted) as raised:
+        said(load("quick"), host(unsafe="/var belongs to user 7, not to root"))
+    assert "\n" not in str(raised.value)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from vmtax import search_path
-from vmtax.places import NoPlace, cache_home, make_private, state_home
+from vmtax.places import NoPlace, cache_home, data_home, make_private, state_home
 
 
 def test_all_that_is_made_is_private_whatever_the_umask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -40,8 +40,40 @@ def test_what_is_ours_is_closed_to_others_and_what_is_not_is_refused(
     ):
         state_home()
     tmp_path.chmod(0o777)
-    with pytest.raises(NoPlace, match=r"everybody can write there, so what is kept there is not safe: chmod o-w"):
+    with pytest.raises(
+        NoPlace, match=r": what is kept there is not safe: others than root can write to /.*; set HOME or"
+    ):
         state_home()
+
+
+def test_a_link_is_followed_to_what_is_ours_alone_and_never_changed_through(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    for name in ("cache", "large", "open", "above/inner"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "open").chmod(0o1777)
+    os.chown(tmp_path / "above", 65534, 65534)
+    link = tmp_path / "cache/vmtax"
+    link.symlink_to(tmp_path / "large")
+    assert cache_home() == link
+    for target, words in (
+        ("open", "others than root can write to .*/open"),
+        ("above/inner", ".*/above belongs to user 65534"),
+    ):
+        link.unlink()
+        link.symlink_to(tmp_path / target)
+        with pytest.raises(NoPlace, match=f"cache/vmtax is a link, and {words}.*; set HOME or XDG_CACHE_HOME to"):
+            cache_home()
+    assert stat.S_IMODE((tmp_path / "open").stat().st_mode) == 0o1777, "nothing is changed through a link"
+
+
+def test_a_base_that_another_user_could_rename_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "theirs/home").mkdir(parents=True)
+    os.chown(tmp_path / "theirs", 65534, 65534)
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "theirs/home"))
+    with pytest.raises(NoPlace, match="theirs belongs to user 65534, not to root; set HOME or XDG_DATA_HOME to"):
+        data_home()
 
 
 @pytest.mark.parametrize("home", ["", "relative", "."])

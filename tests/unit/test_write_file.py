@@ -131,3 +131,18 @@ def test_what_is_no_file_is_written_to(tmp_path: Path) -> None:
         write_file(tmp_path / "nowhere" / "r.html", b"text")
     with pytest.raises(BadUse, match="File name too long"):
         write_file(tmp_path / ("a" * 300), b"text")
+
+
+def test_the_new_name_is_on_the_disk_when_the_block_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[str] = []
+    sync = os.fsync
+
+    def noted(descriptor: int) -> None:
+        there = Path(f"/proc/self/fd/{descriptor}").readlink()
+        synced.append(there.name if (tmp_path / "r.html").exists() else "before")
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    with replacing(tmp_path / "r.html") as stream:
+        stream.write(b"x")
+    assert synced == ["before", tmp_path.name], "the file, then the directory with its new name"

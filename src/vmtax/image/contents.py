@@ -303,7 +303,10 @@ def _put_stamp(path: str, state: str) -> None:
             file.write(state)
         os.rename(temporary, path)
     except OSError:
-        pass
+        try:
+            os.unlink(temporary)
+        except OSError:
+            pass
 
 
 def main() -> None:

@@ -7,10 +7,12 @@ import re
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from importlib import resources
 from pathlib import PurePosixPath
 
 from vmtax.exits import CannotDo
-from vmtax.machine import CommandFailed, Machine
+from vmtax.machine import CommandFailed, Machine, Reader
+from vmtax.machine.local import ISOLATED
 from vmtax.result import Json
 from vmtax.units import format_room
 
@@ -22,6 +24,18 @@ FULL_OR_FAILING = "see whether its disk is full or failing, or name another with
 
 class StorageError(CannotDo):
     """A disk under test cannot be made; the text says what to do."""
+
+
+def refuse_unsafe(machine: Machine | Reader, directory: PurePosixPath) -> None:
+    """Raises StorageError where another user of that machine could put something else in the place of our files."""
+    source = resources.files("vmtax").joinpath("ownership.py").read_text(encoding="utf-8")
+    done = machine.try_run("python3", *ISOLATED, source, str(directory))
+    if not done.ok:
+        words = done.stderr.strip().splitlines() or [f"python3 ended with {done.code}"]
+        raise StorageError(
+            f"{machine.path}: no disk is laid in {directory}: {words[-1]}; "
+            "name with --disk-dir a directory that no other user can change or rename, or a sticky one such as /var/tmp"
+        )
 
 
 @dataclass(frozen=True, slots=True)
