@@ -96,10 +96,12 @@ class Run:
             self.notes.append(text)
             self.store.add_note(self.id, text)
 
-    def add(self, trial: Trial) -> None:
-        self.store.add_trial(self.id, trial)
+    def add(self, trial: Trial) -> Trial:
+        """Keep it; returns what was recorded, a failed one where its result could not be."""
+        trial = self.store.add_trial(self.id, trial)
         self.trials.append(trial)
         self.emit(TrialFinished(trial))
+        return trial
 
 
 def run(hosts: Hosts, plan: Plan, image: Image, store: Store, options: Options, emit: Emit) -> str:
@@ -382,7 +384,7 @@ def _iterations(
             host=environment.host,
             emulated=environment.emulated,
         )
-        active.add(trial)
+        trial = active.add(trial)
         if trial.status != "ok":
             break
     return trial
