@@ -254,8 +254,11 @@ class Store:
             self._raw.remove(self._orphans(connection))
 
     def _orphans(self, connection: Connection) -> list[Path]:
-        known = connection.execute(sa.select(schema.trial.c.experiment, schema.trial.c.raw))
-        return self._raw.without({(experiment, file) for experiment, file in known})
+        trials = connection.execute(sa.select(schema.trial.c.experiment, schema.trial.c.raw))
+        known = {(experiment, file) for experiment, file in trials}
+        if not {experiment for experiment, _ in known} <= set(_ids(connection)):
+            return []  # a trial of no run: whose file is its own cannot be told
+        return self._raw.without(known)
 
     # Inside
 
