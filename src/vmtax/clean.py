@@ -28,10 +28,10 @@ class Leftover:
 
 
 def found(store: Store, *, images: bool) -> list[Leftover]:
-    """Everything that `remove` would take away; `images`: whole ones of another recipe too."""
+    """Everything that `remove` would take away; `images`: those of another recipe or version too."""
     return [
         *_undo_lists(),
-        *(Leftover(f"half-made {what}", str(path)) for what, path in _half_made()),
+        *(Leftover(f"{how} {what}", str(path)) for how, what, _, path in _not_whole(store, images)),
         *(Leftover("state of a dead run", str(path)) for path in _dead(store)),
         *(Leftover("raw output of no trial", str(path)) for path in store.orphans()),
         *(Leftover("old image", f"{i.directory} ({format_value(i.bytes, 'B')})") for i in _old(store, images)),
@@ -44,10 +44,11 @@ def remove(store: Store, *, images: bool) -> list[str]:
     machine = LocalMachine()
     left = list(machine.guard.left)  # at its start it undoes the lists of dead guards
     machine.close()
-    for shelf in SHELVES.values():
-        if not shelf().is_locked():
-            with shelf().locked():
-                pass  # which sweeps what is half made
+    for _, _, shelf, path in list(_not_whole(store, images)):
+        try:
+            shelf.remove(path)
+        except cache.ImageError as error:
+            left.append(str(error))
     for path in _dead(store):
         path.unlink(missing_ok=True)
     store.remove_orphans()
@@ -58,9 +59,17 @@ def remove(store: Store, *, images: bool) -> list[str]:
     return left + machine.left
 
 
-def _half_made() -> Iterator[tuple[str, Path]]:
-    for what, shelf in SHELVES.items():
-        yield from ((what, path) for path in shelf().left())
+def _not_whole(store: Store, images: bool) -> Iterator[tuple[str, str, cache.Shelf, Path]]:
+    """How and what it is, on which shelf, where; `images`: also what is damaged or of another version of vmtax."""
+    needed = _needed(store) if images else set()
+    for what, made in SHELVES.items():
+        shelf = made()
+        unfinished = shelf.unfinished()
+        for path in shelf.left():
+            if path in unfinished:
+                yield "half-made", what, shelf, path
+            elif images and path.name not in needed:
+                yield "unusable", what, shelf, path
 
 
 def _undo_lists() -> Iterator[Leftover]:
@@ -114,8 +123,13 @@ def _old(store: Store, wanted: bool) -> list[cache.Image]:
     """Images of another recipe, but those of runs that go on or could be gone on with."""
     if not wanted:
         return []
-    needed = {image_of(run) for run in store.load_all(lambda run: run.state != "complete")}
+    needed = _needed(store)
     return [image for image in cache.images() if image.recipe != recipe.key() and image.identity not in needed]
+
+
+def _needed(store: Store) -> set[str | None]:
+    """Images of runs that go on or could be gone on with."""
+    return {image_of(run) for run in store.load_all(lambda run: run.state != "complete")}
 
 
 def _useless(store: Store, wanted: bool) -> list[zfs.Pack]:

@@ -96,10 +96,12 @@ class Run:
             self.notes.append(text)
             self.store.add_note(self.id, text)
 
-    def add(self, trial: Trial) -> None:
-        self.store.add_trial(self.id, trial)
+    def add(self, trial: Trial) -> Trial:
+        """Keep it; returns what was recorded, a failed one where its result could not be."""
+        trial = self.store.add_trial(self.id, trial)
         self.trials.append(trial)
         self.emit(TrialFinished(trial))
+        return trial
 
 
 def run(hosts: Hosts, plan: Plan, image: Image, store: Store, options: Options, emit: Emit) -> str:
@@ -129,9 +131,9 @@ def resume(hosts: Hosts, id: str, image: Image, store: Store, emit: Emit, erase:
     `erase`: devices whose contents may be lost
     """
     clock = time.monotonic()
-    plan, options = resumable(store.load(id))
+    experiment = store.load(id)
+    plan, options = resumable(experiment)
     options = replace(options, target=replace(options.target, erase=erase))
-    experiment = store.load(id, with_raw=True)
 
     def check(examined: interleave.Environments) -> None:
         refuse_other_host(experiment, interleave.host_facts(examined))
@@ -143,7 +145,7 @@ def resume(hosts: Hosts, id: str, image: Image, store: Store, emit: Emit, erase:
     active = Run(
         *(experiment.id, plan, environments, experiment.treatments, store, emit, _seed(plan, experiment)),
         before=Before.of(experiment.trials, same_boot=same_boot(experiment, facts)),
-        signatures=Signatures.of(environments[""].workloads, experiment.trials),
+        signatures=Signatures.of(environments[""].workloads, _with_raw(store, experiment)),
         trials=list(experiment.trials),
         boots=list(experiment.boots),
         facts=dict(experiment.facts),
@@ -155,6 +157,12 @@ def resume(hosts: Hosts, id: str, image: Image, store: Store, emit: Emit, erase:
         _keep_host_facts(active, facts)
         _rounds(active, Pace(setup_seconds=time.monotonic() - clock), clock)
     return experiment.id
+
+
+def _with_raw(store: Store, experiment: Experiment) -> Iterator[Trial]:
+    """Its trials with their raw outputs, but those that cannot be read: one of them is no reason to lose the others."""
+    for trial, raw in zip(experiment.trials, store.raws(experiment.id), strict=True):
+        yield trial if isinstance(raw, StoreError) else replace(trial, raw=raw)
 
 
 def impossible_in(environments: interleave.Environments) -> dict[str, str]:
@@ -382,7 +390,7 @@ def _iterations(
             host=environment.host,
             emulated=environment.emulated,
         )
-        active.add(trial)
+        trial = active.add(trial)
         if trial.status != "ok":
             break
     return trial

@@ -29,8 +29,8 @@ from vmtax.outfile import refuse_no_file, replacing
 from vmtax.plan import PlanError, from_data
 from vmtax.result import Boot, Experiment, Json, Trial
 from vmtax.store import Store, StoreError
+from vmtax.store.fit import check_id
 from vmtax.store.model import Unfit, check_json, check_treatment, explained, treatment_names
-from vmtax.store.store import check_id
 
 SCHEMA, KIND, OLDER_KIND = "vmtax/1", "run-lines", "run"
 OTHER_VERSION = "written by another version of vmtax?"

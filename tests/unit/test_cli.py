@@ -16,7 +16,7 @@ import pytest
 
 from tests.sample import sample_experiment
 from vmtax import __version__
-from vmtax.cli.app import NOBODY, BadUse, agree_to_erase
+from vmtax.cli.app import NOBODY, BadUse, agree, agree_to_erase
 from vmtax.cli.measuring import program
 from vmtax.cli.run import _overridden, _resumed
 from vmtax.environment import EnvironmentOptions
@@ -273,3 +273,14 @@ def test_permission_to_erase_is_given_anew_to_a_resumed_run(tmp_path: Path, monk
         assert _resumed(store, "", ["/dev/sdb"]).options.environment.target == target
         with pytest.raises(BadUse, match="--erase /dev/sdc: is about a device of --disk-device"):
             _resumed(store, "", ["/dev/sdc"])
+
+
+def test_an_answer_of_no_is_no_error(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("sys.argv", ["vmtax", "run", "--json"])
+    monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True)
+    with pytest.raises(SystemExit) as ended:
+        agree(False)
+    assert ended.value.code == 0
+    said = capsys.readouterr()
+    assert said.out == "" and said.err.endswith("not begun; nothing was changed\n")

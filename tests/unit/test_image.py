@@ -7,15 +7,17 @@ import resource
 import signal
 import subprocess
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
 from tests.unit.test_clean import vmtax
-from vmtax import hosts
+from vmtax import clean, hosts
 from vmtax.exits import BadInput
 from vmtax.image import build, cache, contents, initramfs, place, recipe
 from vmtax.image.cache import Image, ImageError
 from vmtax.machine.local import ISOLATED, PYTHON, LocalMachine
+from vmtax.store import Store
 
 # A far host that is this one with another home: ssh's options are dropped, the rest is the command.
 FAR = """#!/bin/sh
@@ -210,7 +212,7 @@ def test_it_is_copied_to_another_host_and_checked_there(tmp_path: Path, monkeypa
     assert list(there.parent.iterdir()) == [there]
 
 
-def test_a_half_built_half_removed_or_older_image_is_none() -> None:
+def test_a_half_built_half_removed_or_older_image_is_none(tmp_path: Path) -> None:
     image = make_image()
     (image.directory / contents.NAME).write_text("vmtax-image 1\n")
     older = cache.images_directory() / "138b23d57570"
@@ -222,7 +224,22 @@ def test_a_half_built_half_removed_or_older_image_is_none() -> None:
     assert cache.images() == [] and len(cache.shelf().left()) == 4
     with cache.shelf().locked():
         assert cache.shelf().left() == []
-        assert cache.shelf().half_made() == [], "what a killed build or removal left is swept away"
+    assert not left.exists(), "what a killed build left is swept away"
+    assert older.exists() and half_removed.exists(), "what may be another version's stays until somebody removes it"
+    with Store(tmp_path / "store" / "vmtax.sqlite") as store:
+        assert [leftover.what for leftover in clean.found(store, images=False)] == []
+        assert [leftover.what for leftover in clean.found(store, images=True)] == ["unusable image"] * 3
+        with mock.patch("vmtax.machine.tree.remove", side_effect=PermissionError(1, "Operation not permitted")):
+            assert len(clean.remove(store, images=True)) == 3, "what could not be removed is told"
+        assert clean.remove(store, images=True) == [] and cache.shelf().half_made() == []
+
+
+def test_a_directory_that_is_no_whole_image_is_removed_alone_and_by_name(tmp_path: Path) -> None:
+    one, other = cache.images_directory() / "138b23d57570", cache.images_directory() / "0123456789ab"
+    for path in (one, other):
+        path.mkdir(parents=True)
+    done = vmtax("image", "remove", one.name, home=tmp_path)
+    assert done.stdout == f"removed {one.name}\n" and not one.exists() and other.exists()
 
 
 def test_a_tree_of_any_depth_is_removed() -> None:

@@ -134,6 +134,15 @@ def test_a_run_stopped_in_mid_boot_goes_on_with_the_next_iteration(
     assert [identity(trial) for trial in found.trials] == whole and found.state == "complete"
 
 
+def test_a_raw_output_that_is_gone_does_not_keep_a_run_from_going_on(lab: Callable[..., Lab]) -> None:
+    made = lab(THREE, lambda number, name: [bench()] * 3)
+    stop_when(made, lambda number, trial: number == 4)
+    with pytest.raises(KeyboardInterrupt):
+        made.run()
+    next((made.store.path.parent / "raw").rglob("0002-*.gz")).unlink()
+    assert made.resume().state == "complete"
+
+
 def test_an_iteration_that_fails_ends_its_case_also_after_a_resume(lab: Callable[..., Lab]) -> None:
     garbage = Reply(stdout="garbage")
     made = lab(

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from tests.sample import CREATED, large_experiment, sample_experiment, unstarted, without_raw
 from vmtax.result import Experiment, Measurement, Metric, Trial, Unit
 from vmtax.store import Store, StoreError
+from vmtax.store.model import LONGEST_TEXT
 
 SAMPLE = sample_experiment(rounds=2, failures=2)
 TRIAL = SAMPLE.trials[0]
@@ -139,16 +140,51 @@ def test_facts_of_a_path_are_replaced(store: Store) -> None:
 # Refused
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
-def test_not_a_finite_number(store: Store, value: float) -> None:
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf"), 1e150])
+def test_a_result_that_could_not_be_read_again_is_a_failed_trial(store: Store, value: float) -> None:
     store.begin(unstarted(SAMPLE))
     measured = Measurement(Metric("chess.nodes_per_second", "1/s", "higher"), value)
-    with pytest.raises(StoreError, match=r"chess\.nodes_per_second is -?(nan|inf): only finite"):
-        store.add_trial(SAMPLE.id, dataclasses.replace(TRIAL, measurements=(TRIAL.measurements[0], measured)))
-    with pytest.raises(StoreError, match="not a finite number"):
-        store.add_trial(SAMPLE.id, dataclasses.replace(TRIAL, wall_seconds=value))
-    with pytest.raises(StoreError, match="not JSON compliant"):
-        store.add_facts(SAMPLE.id, "host", {"load": value})
+    unfit = dataclasses.replace(TRIAL, measurements=(TRIAL.measurements[0], measured))
+    kept = store.add_trial(SAMPLE.id, unfit)
+    late = store.add_trial(SAMPLE.id, dataclasses.replace(TRIAL, wall_seconds=value))
+    loaded = store.load(with_raw=True)
+    assert loaded.trials == (kept, late)
+    assert kept.error is not None and "measurements.1.value" in kept.error
+    assert kept == dataclasses.replace(
+        TRIAL, status="failed", error=kept.error, measurements=(), latencies=(), disturbance=None
+    )
+    assert late.status == "failed" and late.wall_seconds == 0
+
+
+def test_texts_and_facts_are_cut_to_what_can_be_read_again(store: Store) -> None:
+    store.begin(unstarted(SAMPLE))
+    deep: list[object] = []
+    for _ in range(5000):
+        deep = [deep]
+    long = "x" * (LONGEST_TEXT + 1)
+    store.add_facts(
+        SAMPLE.id, "host", {"cpu_model": long, "load": float("nan"), "deep": deep, "bytes": 2**64, "cpus": 4}
+    )
+    store.add_facts(SAMPLE.id, "host/vm", {"disk": "none"})
+    store.add_facts(SAMPLE.id, "host/vm/vm", {"many": list(range(200_000))})
+    store.add_note(SAMPLE.id, long)
+    store.add_boot(SAMPLE.id, dataclasses.replace(SAMPLE.boots[0], warnings=(long,)))
+    store.add_trial(
+        SAMPLE.id, dataclasses.replace(TRIAL, error=long, warnings=(b"caf\xe9".decode("ascii", "surrogateescape"),))
+    )
+    found = store.load()
+    assert found.facts["host"]["cpus"] == 4
+    for text in (found.facts["host"]["cpu_model"], found.notes[0], found.boots[0].warnings[0], found.trials[0].error):
+        assert text.startswith("xxx") and text.endswith("(cut here: it had 1048577 characters, 1048576 are the most)")
+    assert set(found.facts["host/vm"]) == set(found.facts["host/vm/vm"]) == {"not_kept"}
+
+
+def test_a_boot_or_a_run_that_could_not_be_read_again_is_refused(store: Store) -> None:
+    store.begin(unstarted(SAMPLE))
+    with pytest.raises(StoreError, match="kernel_seconds"):
+        store.add_boot(SAMPLE.id, dataclasses.replace(SAMPLE.boots[0], kernel_seconds=float("nan")))
+    with pytest.raises(StoreError, match="plan"):
+        store.begin(dataclasses.replace(unstarted(SAMPLE), id="another", plan={}))
     assert store.load() == unstarted(SAMPLE)
 
 

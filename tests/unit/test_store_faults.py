@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import errno
 import os
@@ -171,6 +172,21 @@ def test_finish_removes_what_was_never_committed(store: Store, path: Path) -> No
     orphan.write_bytes(b"half")
     store.finish(SAMPLE.id, "complete", CREATED)
     assert [*path.parent.rglob("*.gz")] == [kept]
+
+
+@pytest.mark.parametrize(("cell", "value"), [("raw", b"\xff"), ("raw", None), ("raw", "a"), ("experiment", "other")])
+def test_a_raw_file_whose_trial_is_damaged_is_no_orphan(store: Store, path: Path, cell: str, value: object) -> None:
+    store.begin(unstarted(SAMPLE))
+    store.add_trial(SAMPLE.id, TRIAL)
+    (kept,) = path.parent.rglob("*.gz")
+    orphan = kept.with_name("0002-chess.gz")
+    orphan.write_bytes(b"half")
+    assert store.orphans() == [orphan]
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.execute(f"UPDATE trial SET {cell} = ?", (value,))
+        connection.commit()
+    store.remove_orphans()
+    assert store.orphans() == [] and kept.exists()
 
 
 def test_raw_file_is_there_before_the_commit(store: Store, path: Path) -> None:

@@ -73,14 +73,16 @@ def test_damage_is_an_error_with_its_cure() -> None:
         zfs.current(image)
 
 
-def test_a_half_made_pack_is_none_and_is_swept_away() -> None:
+def test_a_half_made_pack_is_none_and_stays_until_it_is_removed() -> None:
     image = image_with(43)
     pack = make_pack(image)
     (pack.path.parent / zfs.INFO).unlink()
     assert zfs.packs() == [] and zfs.current(image) is None
     assert zfs.shelf().half_made() == [pack.path.parent]
     with zfs.shelf().locked():
-        assert not pack.path.parent.exists()
+        assert pack.path.parent.exists()
+    zfs.remove(pack)
+    assert zfs.shelf().entries() == []
 
 
 def test_a_pack_goes_with_the_last_image_that_can_use_it(tmp_path: Path) -> None:

@@ -151,9 +151,9 @@ def fail(text: str, code: int) -> NoReturn:
 
 
 def complain(text: str, code: int) -> None:
-    """Say why the program ends with that exit code."""
+    """Say why the program ends with that exit code; an answer of no is no error."""
     warn(text)
-    if _wants_json(sys.argv[1:]):
+    if code != DONE and _wants_json(sys.argv[1:]):
         answer("error", {"code": code, "message": text})
 
 

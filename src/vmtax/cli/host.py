@@ -68,7 +68,9 @@ def _tried(readings: Readings, *, yes: bool) -> tuple[Readings, tuple[Check, ...
 
 @app.command()
 def clean(
-    images: Annotated[bool, typer.Option("--images", help="Also images of another recipe.")] = False,
+    images: Annotated[
+        bool, typer.Option("--images", help="Also images of another recipe or version, and damaged ones.")
+    ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Remove without asking; for scripts.")] = False,
 ) -> None:
     """Show what killed runs left on this host, and remove it. Never results."""

@@ -72,25 +72,32 @@ def image_remove(
 ) -> None:
     """Remove an image from this host, and a ZFS pack that no other image can use."""
     from vmtax.image import cache, zfs
-    from vmtax.resume import image_of
-    from vmtax.store import Store
 
     for shelf in (cache.shelf(), zfs.shelf()):
-        if identity in (path.name for path in shelf.half_made()):
-            with shelf.locked():
-                pass  # which removes what is half made
-            say(f"removed {identity}")
-            return
+        for path in shelf.half_made():
+            if path.name == identity:
+                _refuse_used(identity)
+                shelf.remove(path)
+                say(f"removed {identity}")
+                return
     image = cache.find(identity)
-    with Store() as store:
-        for run in (entry.id for entry in store.experiments() if entry.state == "running"):
-            if image_of(store.load(run)) == image.identity:
-                raise cache.ImageError(f"{image.identity} is used by run {run}: `vmtax watch {run}` shows how long yet")
+    _refuse_used(image.identity)
     cache.remove(image)
     say(f"removed {image.identity}")
     for pack in zfs.useless(cache.images()):
         zfs.remove(pack)
         say(f"removed ZFS {pack.version} for kernel {pack.kernel}")
+
+
+def _refuse_used(identity: str) -> None:
+    from vmtax.image.cache import ImageError
+    from vmtax.resume import image_of
+    from vmtax.store import Store
+
+    with Store() as store:
+        for run in store.load_all(lambda entry: entry.state == "running"):
+            if image_of(run) == identity:
+                raise ImageError(f"{identity} is used by run {run.id}: `vmtax watch {run.id}` shows how long yet")
 
 
 @image_app.command("export")

@@ -17,6 +17,7 @@ from vmtax.hypervisor.credentials import Credentials
 from vmtax.hypervisor.qmp import Qmp, QmpError
 from vmtax.hypervisor.spec import READY, GuestSpec, command_line
 from vmtax.machine import Machine, MachineError, MachineLost, Process
+from vmtax.machine.answer import number_of
 from vmtax.machine.local import LocalMachine
 from vmtax.machine.ssh import SshMachine
 
@@ -24,6 +25,7 @@ CONSOLE_LINES = 15  # how much of the console a failure shows
 MOST_LINES, LONGEST_LINE = 10_000, 4096  # of a console; the second in bytes
 MOST_CONSOLE = 64 * 2**20  # bytes that a guest may print: QEMU writes them to a file of its parent
 FLOODED = f"the guest was ended: it printed more than {MOST_CONSOLE >> 20} MiB on its console"
+KERNEL_SECONDS = "/run/vmtax/kernel_seconds"  # in a guest, by its init
 PANIC = "Kernel panic"
 KILLED = (-9, 137)  # SIGKILL, as a parent sees it and as a shell tells it
 QMP_SECONDS = 30.0
@@ -221,7 +223,7 @@ def _start(
     )
     stack.callback(machine.close)
     machine.connect(patience.ready)
-    kernel_seconds = float(machine.read_text("/run/vmtax/kernel_seconds"))
+    kernel_seconds = number_of(machine, KERNEL_SECONDS, machine.read_text(KERNEL_SECONDS), most=1e10)
     ready_seconds = time.monotonic() - launched
     return Guest(path, spec, argv, process, qmp, console, ports, machine, ready_seconds, kernel_seconds)
 

@@ -18,6 +18,7 @@ from vmtax.machine.local import LocalMachine
 from vmtax.places import cache_home, make_private
 
 INCOMING = ".incoming-"  # begins the name of a directory that is being copied here
+BUILDING, REMOVING = ".building-", ".removing-"  # begin the names of what its maker or remover will not leave so
 IDENTITY = "usr/lib/vmtax/identity"  # in the tree: by it a machine that booted the image knows which
 SHORT = 12  # digits of a digest by which people name an image
 
@@ -90,11 +91,23 @@ class Shelf:
             raise ImageError(f"{self.directory}: {error.strerror}; {cure}") from error
         with lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            # What a killed build or removal left: nobody else builds while we hold the lock.
-            for entry in self.half_made():
+            # Nobody else builds while we hold the lock. What else is not whole may be another version's, and in use.
+            for entry in self.unfinished():
                 with contextlib.suppress(ImageError):
                     remove_tree(entry)
             yield
+
+    def remove(self, directory: Path) -> None:
+        """Whole or not. Moved first, so that an interrupted removal leaves nothing that looks whole; the next sweeps.
+
+        Raises ImageError where it cannot be removed.
+        """
+        with self.locked():
+            work = directory.with_name(f"{REMOVING}{directory.name.removeprefix(REMOVING)}")
+            with _removing(directory):
+                if directory.exists():
+                    directory.rename(work)
+            remove_tree(work)
 
     @contextlib.contextmanager
     def workshop(self) -> Iterator[tuple[LocalMachine, Path]]:
@@ -105,7 +118,7 @@ class Shelf:
         with self.locked():
             keeper = LocalMachine()
             try:
-                work = self.directory / f".building-{keeper.token}"
+                work = self.directory / f"{BUILDING}{keeper.token}"
                 keeper.remove_later(PurePosixPath(work))
                 work.mkdir(mode=0o700)
                 yield keeper, work
@@ -124,12 +137,16 @@ class Shelf:
         return False
 
     def left(self) -> list[Path]:
-        """What a killed build or removal left, or is damaged; nothing while something is being made: it may be that."""
+        """What is not whole; nothing while something is being made: it may be that."""
         return [] if self.is_locked() else self.half_made()
 
     def half_made(self) -> list[Path]:
-        """Directories that are not whole: damaged, of a build or removal that was killed, or that goes on just now."""
+        """Directories that are not whole: unfinished, damaged, or of another version of vmtax."""
         return [path for path in self.entries() if not self.is_whole(path)]
+
+    def unfinished(self) -> list[Path]:
+        """Directories of a build or removal that was killed, or that goes on just now."""
+        return [path for path in self.entries() if path.name.startswith((BUILDING, REMOVING))]
 
     def entries(self) -> list[Path]:
         """Every directory on it, whole or not, but what another host's run copies here, which has its own guard."""
@@ -146,8 +163,14 @@ class Shelf:
 
 def remove_tree(directory: Path) -> None:
     """However deep it is. Raises ImageError where something cannot be removed."""
-    try:
+    with _removing(directory):
         tree.remove(str(directory))
+
+
+@contextlib.contextmanager
+def _removing(directory: Path) -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
         raise ImageError(f"{directory} cannot be removed: {error.strerror}") from error
 
@@ -256,7 +279,5 @@ def install(directory: Path) -> Image:
 
 
 def remove(image: Image) -> None:
-    """The marker goes first, so that an interrupted removal leaves no image that looks whole."""
-    with shelf().locked():
-        (image.directory / contents.NAME).unlink(missing_ok=True)
-        remove_tree(image.directory)
+    """Raises ImageError where it cannot be."""
+    shelf().remove(image.directory)

@@ -189,10 +189,8 @@ def useless(images: Iterable[Image]) -> list[Pack]:
 
 
 def remove(pack: Pack) -> None:
-    """The marker goes first, so that an interrupted removal leaves no pack that looks whole."""
-    with shelf().locked():
-        (pack.path.parent / INFO).unlink(missing_ok=True)
-        cache.remove_tree(pack.path.parent)
+    """Raises ImageError where it cannot be."""
+    shelf().remove(pack.path.parent)
 
 
 def ensure(image: Image, emit: Emit) -> Pack:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
 from vmtax.machine import Machine, Undoing
+from vmtax.machine.answer import number_of
 from vmtax.storage.empty import MIB
 from vmtax.storage.file import StorageError, check_free
 from vmtax.storage.ground import RAIDZ_DISKS, Area, Ground, Target
@@ -202,16 +203,18 @@ class Provisioner:
         free = self.machine.try_run("vgs", "--noheadings", "--units", "b", "--nosuffix", "-o", "vg_free", group)
         if not free.ok:
             raise StorageError(f"{self.machine.path}: no volume group {group}; `vgs` lists those that are there")
-        self._check_room(f"volume group {group}", int(float(free.stdout)), needed)
+        self._check_room(
+            f"volume group {group}", number_of(self.machine, f"bytes free in {group}", free.stdout), needed
+        )
 
     def _check_pool(self, pool: str, needed: int) -> None:
         """`pool`, or a dataset in one."""
         free = self.machine.try_run("zfs", "list", "-Hp", "-o", "available", pool)
         if not free.ok:
             raise StorageError(f"{self.machine.path}: no pool {pool}; `zpool list` lists those that are there")
-        self._check_room(f"pool {pool}", int(free.stdout), needed)
+        self._check_room(f"pool {pool}", number_of(self.machine, f"bytes free in {pool}", free.stdout), needed)
 
-    def _check_room(self, what: str, free: int, needed: int) -> None:
+    def _check_room(self, what: str, free: float, needed: int) -> None:
         if free < needed:
             raise StorageError(
                 f"{self.machine.path}: {what} has {format_room(free)} free, {format_room(needed)} are needed; "

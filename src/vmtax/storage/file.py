@@ -12,6 +12,7 @@ from pathlib import PurePosixPath
 
 from vmtax.exits import CannotDo
 from vmtax.machine import CommandFailed, Machine, Reader
+from vmtax.machine.answer import number_of
 from vmtax.machine.local import ISOLATED
 from vmtax.result import Json
 from vmtax.units import format_room
@@ -56,8 +57,9 @@ class RawFile:
 
 def check_free(machine: Machine, directory: PurePosixPath, size: int) -> None:
     """Raises StorageError where `size` bytes do not fit into a directory's file system."""
-    blocks, block = (int(word) for word in machine.run("stat", "-f", "-c", "%a %S", str(directory)).split())
-    free = blocks * block
+    blocks, _, block = machine.run("stat", "-f", "-c", "%a %S", str(directory)).strip().partition(" ")
+    what = f"free blocks of {directory} and their size"
+    free = int(number_of(machine, what, blocks) * number_of(machine, what, block))
     if free < size * 1.05:
         raise StorageError(
             f"{machine.path}: {directory} has {format_room(free)} free, {format_room(size)} are needed; "

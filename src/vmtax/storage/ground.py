@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
-from vmtax.machine import Machine
+from vmtax.machine import Machine, MachineError
+from vmtax.machine.answer import number_of, rows_of
 from vmtax.result import Json
 from vmtax.storage.empty import MIB, refuse_data
 from vmtax.storage.file import RawFile, StorageError
@@ -132,7 +132,8 @@ class Ground:
             if real in known:
                 raise StorageError(f"{self.machine.path}: {device} and {known[real]} are the same device; name another")
             known[real] = device
-            size, wanted = int(self.machine.run("blockdev", "--getsize64", device)), table_bytes(areas)
+            said = self.machine.run("blockdev", "--getsize64", device)
+            size, wanted = number_of(self.machine, f"bytes of {device}", said), table_bytes(areas)
             if size < wanted:
                 raise StorageError(
                     f"{self.machine.path}: {device} has {format_room(size)}, {format_room(wanted)} are needed; "
@@ -147,10 +148,13 @@ class Ground:
         how = ("sfdisk", "-q", "--lock", "--wipe=always", "--wipe-partitions=always")
         self.machine.run(*how, device, input=table(self.mark, areas))
         real = self.machine.run("realpath", "-e", device).strip()
-        found = json.loads(self.machine.run("sfdisk", "-J", real))["partitiontable"]
+        said = self.machine.run("sfdisk", "-J", real)
         # Where the kernel has not found them by itself: a loop device, a kernel that does not know this kind of table.
         self.machine.try_run("partx", "-u", real)
-        return [str(entry["node"]) for entry in found["partitions"]]
+        return [
+            str(row.get("node"))
+            for row in rows_of(self.machine, f"table of {real}", said, "partitiontable", "partitions")
+        ]
 
 
 def shares(areas: Sequence[Area], devices: int) -> list[list[Area]] | None:
@@ -226,10 +230,16 @@ def _lsblk(machine: Machine, device: str) -> list[Json]:
     """The device and, behind it, everything that stands on it; [] where it is none."""
     # As a tree: in a list, what stands on a device may come before it.
     found = machine.try_run("lsblk", "--json", "--paths", "--output", "NAME,TYPE,RO,MOUNTPOINTS", device)
-    return list(_with_children(json.loads(found.stdout)["blockdevices"])) if found.ok else []
+    if not found.ok:
+        return []
+    what = f"what stands on {device}"
+    rows = list(_with_children(rows_of(machine, what, found.stdout, "blockdevices")))
+    if not all(isinstance(row.get("name"), str) and isinstance(row.get("type"), str) for row in rows):
+        raise MachineError(f"{machine.path}: {what}: lsblk must give a name and a type for each of {len(rows)}")
+    return rows
 
 
 def _with_children(rows: Sequence[Json]) -> Iterator[Json]:
     for row in rows:
         yield row
-        yield from _with_children(row.get("children") or ())
+        yield from _with_children([child for child in row.get("children") or () if isinstance(child, dict)])

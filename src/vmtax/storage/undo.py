@@ -54,7 +54,9 @@ NO_PARTITIONS = (
     'test "$device" || exit $there; '
     'parts() { lsblk -lnpo NAME,TYPE "$device" | sed -n "s/ *part$//p"; }; '
     # Signatures, and all of the first and the last MiB: of a table, wipefs takes no more than the name.
-    'zero() { dd if=/dev/zero of="$1" bs=1M count=1 seek="$2" oflag=seek_bytes conv=nocreat,fsync,notrunc status=none; }; '
+    # Never a new file: where a partition's device is gone, the kernel could then make none of that name.
+    'zero() { dd if=/dev/zero of="$1" bs=1M count=1 seek="$2" oflag=seek_bytes '
+    "conv=nocreat,fsync,notrunc status=none; }; "
     'empty() { wipefs -q -a -f "$1"; zero "$1" 0; zero "$1" $(($(blockdev --getsize64 "$1") - 1048576)); }; '
     'for part in $(parts); do empty "$part"; done; '
     # In steps, for the kernel interrupts none: the guard waits a minute for all of this.

@@ -52,10 +52,15 @@ class RawFiles:
         if directory.exists():
             self.remove([path for path in directory.iterdir() if path.name not in files])
 
-    def without(self, known: Collection[tuple[str, str]]) -> list[Path]:
-        """Files that are none of these, each named by its experiment and its name; and empty directories."""
+    def without(self, known: Collection[tuple[str, str | None]]) -> list[Path]:
+        """Files that are none of these, each named by its experiment and its name; and empty directories.
+
+        Where one of an experiment's own is not there, another file may be it, whose name was damaged: all of its stay.
+        """
         directories = {path: list(path.iterdir()) for path in self.root.glob("*") if path.is_dir()}
-        found = [path for files in directories.values() for path in files if (path.parent.name, path.name) not in known]
+        files = {(path.parent.name, path.name): path for paths in directories.values() for path in paths}
+        doubtful = {experiment for experiment, file in known if (experiment, file) not in files}
+        found = [path for name, path in files.items() if name not in known and name[0] not in doubtful]
         return sorted([*found, *(directory for directory, files in directories.items() if not files)])
 
     def remove(self, files: Collection[Path]) -> None:

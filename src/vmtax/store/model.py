@@ -123,15 +123,23 @@ def check_treatment(record: Boot | Trial, names: Collection[str]) -> None:
 
 def check_json(run: Experiment) -> None:
     """Raises Unfit where its plan, facts or options hold what the reports cannot show."""
-    for name, adapter in _JSON.items():
-        value = getattr(run, name)
-        try:
-            adapter.validate_python(value)
-            bounded(value)
-        except ValidationError as error:
-            raise Unfit(explained(error, name)) from error
-        except ValueError as error:
-            raise Unfit(f"{name}: {error}") from error
+    for name in _JSON:
+        _check_json(name, getattr(run, name))
+
+
+def check_facts(facts: Json) -> None:
+    """Raises Unfit where the facts of all machines of a run, by their paths, cannot be shown."""
+    _check_json("facts", facts)
+
+
+def _check_json(name: str, value: Json) -> None:
+    try:
+        _JSON[name].validate_python(value)
+        bounded(value)
+    except ValidationError as error:
+        raise Unfit(explained(error, name)) from error
+    except ValueError as error:
+        raise Unfit(f"{name}: {error}") from error
 
 
 def measurements_of(metrics: Mapping[int, Json], rows: Sequence[tuple[Any, Any, Any]]) -> list[tuple[int, Measurement]]:

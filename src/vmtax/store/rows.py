@@ -92,7 +92,7 @@ def load_run(connection: Connection, head: sa.Row[Any], raw: Mapping[str, str]) 
     return model.run_of(
         {
             **head_fields(head),
-            "facts": _load_facts(connection, id),
+            "facts": load_facts(connection, id),
             "treatments": _records(connection, id, schema.treatment, Treatment, schema.treatment.c.ordinal),
             "boots": _records(connection, id, schema.boot, Boot, schema.boot.c.id),
             "trials": _load_trials(connection, id, raw),
@@ -113,7 +113,7 @@ def _records(
     return [dict(row) for row in connection.execute(of(experiment, *columns).order_by(order)).mappings()]
 
 
-def _load_facts(connection: Connection, experiment: str) -> Json:
+def load_facts(connection: Connection, experiment: str) -> Json:
     """Machine path -> facts."""
     c = schema.facts.c
     return {row.path: row.facts for row in connection.execute(of(experiment, c.path, c.facts).order_by(c.path))}

@@ -23,7 +23,7 @@ from sqlalchemy import Connection
 
 from vmtax.places import data_home
 from vmtax.result import Boot, Experiment, Json, State, Trial
-from vmtax.store import model, rows, schema
+from vmtax.store import fit, model, rows, schema
 from vmtax.store.engine import engine
 from vmtax.store.failure import ELSEWHERE, DamagedRun, NoSuchRun, StoreError, explained
 from vmtax.store.files import RawFiles, create_private
@@ -31,7 +31,6 @@ from vmtax.store.model import Unfit
 from vmtax.store.owner import Owner, this_process
 
 PACE_DEPENDS_ON = ("guest", "layers", "factors", "exclude", "workloads")  # in a plan
-_ID = re.compile(r"(?!last$)[A-Za-z0-9][A-Za-z0-9._-]{0,99}")  # it names a directory; "last" is the newest run
 
 End = Literal["complete", "interrupted", "failed"]
 
@@ -96,6 +95,7 @@ class Store:
         """Records that this process runs `experiment`, which has no boots and no trials yet."""
         if experiment.boots or experiment.trials or experiment.state != "running":
             raise ValueError(f"{experiment.id} is not a new, running experiment")
+        fit.check_new(experiment)
         self.put(experiment)
 
     def resume(self, id: str) -> None:
@@ -112,7 +112,7 @@ class Store:
 
     def put(self, experiment: Experiment, more: Iterable[Boot | Trial] = ()) -> None:
         """Records a whole experiment in one commit, as an import does; `more`: what it has besides its own."""
-        check_id(experiment.id)
+        fit.check_id(experiment.id)
         with self._writing() as connection:
             if experiment.id in _ids(connection):
                 raise StoreError(f"{self.path}: experiment {experiment.id} is already there")
@@ -125,23 +125,26 @@ class Store:
 
     def add_boot(self, id: str, boot: Boot) -> None:
         with self._writing() as connection:
-            rows.insert_boot(connection, id, boot)
+            rows.insert_boot(connection, id, fit.fitting_boot(boot))
 
-    def add_trial(self, id: str, trial: Trial) -> None:
-        """All of a trial or nothing of it: one commit, before which its raw output is on the disk."""
+    def add_trial(self, id: str, trial: Trial) -> Trial:
+        """All of it or nothing, its raw output first; returns what was recorded: a failed one for an unfit result."""
+        trial = fit.fitting_trial(trial)
         with self._writing() as connection:
             self._insert(connection, id, [trial])
+        return trial
 
     def add_facts(self, id: str, path: str, facts: Json) -> None:
         """The facts of the machine at `path`; they replace older ones of the same path."""
         table = schema.facts
         with self._writing() as connection:
             connection.execute(table.delete().where(table.c.experiment == id, table.c.path == path))
+            facts = fit.fitting_facts(path, facts, rows.load_facts(connection, id))
             connection.execute(table.insert(), {"experiment": id, "path": path, "facts": facts})
 
     def add_note(self, id: str, text: str) -> None:
         with self._writing() as connection:
-            connection.execute(schema.note.insert(), {"experiment": id, "text": text})
+            connection.execute(schema.note.insert(), {"experiment": id, "text": fit.fitting_text(text)})
 
     def finish(self, id: str, state: End, when: float, ended: str | None = None) -> None:
         """Records the end, why there were no more rounds, and removes raw files whose trial was never committed."""
@@ -237,7 +240,7 @@ class Store:
             if _state(row) == "running":
                 raise StoreError(f"{self.path}: {id} is running: end it first, or wait until it has ended")
             rows.delete(connection, row.id)
-        if _ID.fullmatch(id):
+        if fit.ID.fullmatch(id):
             self._raw.keep_only(id, ())
         return id
 
@@ -251,8 +254,11 @@ class Store:
             self._raw.remove(self._orphans(connection))
 
     def _orphans(self, connection: Connection) -> list[Path]:
-        known = connection.execute(sa.select(schema.trial.c.experiment, schema.trial.c.raw))
-        return self._raw.without({(experiment, file) for experiment, file in known})
+        trials = connection.execute(sa.select(schema.trial.c.experiment, schema.trial.c.raw))
+        known = {(experiment, file) for experiment, file in trials}
+        if not {experiment for experiment, _ in known} <= set(_ids(connection)):
+            return []  # a trial of no run: whose file is its own cannot be told
+        return self._raw.without(known)
 
     # Inside
 
@@ -371,12 +377,6 @@ def _ids(connection: Connection) -> list[str]:
 
 def _few(ids: Sequence[str]) -> str:
     return ", ".join(ids[:5]) + (f" and {len(ids) - 5} more" if len(ids) > 5 else "")
-
-
-def check_id(id: str) -> None:
-    """Raises StoreError for what cannot be an experiment's id."""
-    if not _ID.fullmatch(id):
-        raise StoreError(f"{id[:100]!r} cannot be an experiment's id: letters, digits, - _ . only, and not 'last'")
 
 
 def _name(id: object) -> str:

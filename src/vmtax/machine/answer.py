@@ -1,0 +1,45 @@
+"""What a machine printed, where a number or a JSON object must stand: a guest or a far host may print anything."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Protocol
+
+from vmtax.machine.base import MachineError
+
+SHOWN = 80  # characters of what came instead
+
+
+class _Named(Protocol):
+    @property
+    def path(self) -> str: ...
+
+
+def number_of(machine: _Named, what: str, text: str, *, most: float = 2.0**63) -> float:
+    """The number from 0 to below `most` that `text` is. Raises MachineError, which names the machine and `what`."""
+    try:
+        found = float(text)
+    except ValueError:
+        found = -1.0
+    if not 0 <= found < most:  # nor NaN
+        raise MachineError(f"{machine.path}: {what}: a number from 0 to {most:g} must stand there, not {_shown(text)}")
+    return found
+
+
+def rows_of(machine: _Named, what: str, text: str, *keys: str) -> list[dict[str, Any]]:
+    """The list of objects in the JSON `text` under these keys, each in the one before. Raises as `number_of`."""
+    try:
+        found = json.loads(text)
+        for key in keys:
+            found = found[key]
+    except (ValueError, LookupError, TypeError, RecursionError):
+        found = None
+    if not isinstance(found, list) or not all(isinstance(row, dict) for row in found):
+        raise MachineError(
+            f"{machine.path}: {what}: JSON with a list of {keys[-1]} must stand there, not {_shown(text)}"
+        )
+    return found
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= SHOWN else f"{text[:SHOWN]}…")
