@@ -1,5 +1,6 @@
 """`vmtax` and `python -m vmtax`."""
 
+import json
 import os
 import resource
 import sys
@@ -19,9 +20,10 @@ def main() -> None:
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
     if limit != resource.RLIM_INFINITY and limit < LEAST_MEMORY:
         needed = f"{LEAST_MEMORY // 10**6} MB is the least"
-        sys.exit(
-            f"vmtax: a memory limit of {limit // 10**6} MB is too small: {needed} (ulimit -v {LEAST_MEMORY // 1000})"
-        )
+        text = f"a memory limit of {limit // 10**6} MB is too small: {needed} (ulimit -v {LEAST_MEMORY // 1000})"
+        if "--json" in sys.argv:
+            print(json.dumps({"schema": "vmtax/1", "kind": "error", "data": {"code": 1, "message": text}}))
+        sys.exit(f"vmtax: {text}")
     from vmtax.cli import main as command_line
 
     command_line()
