@@ -32,14 +32,14 @@ class _Descriptor(io.FileIO):
 
     def __init__(self, number: int, *, ignored: bool) -> None:
         super().__init__(number, "wb", closefd=False)
-        self._ignored = ignored
+        self.ignored = ignored
 
     def write(self, data: ReadableBuffer, /) -> int:
         try:
             while (count := super().write(data)) is None:  # somebody has made it non-blocking, and it is full
                 select.select([], [self], [])
         except OSError as error:
-            if self._ignored:
+            if self.ignored:
                 return memoryview(data).nbytes
             raise OutputError(error) from error
         return count
@@ -66,7 +66,10 @@ def ready() -> None:
 
 
 def lose() -> None:
-    """Forget what is still to be written to stdout, so that its end does not fail once more."""
+    """Discard what is still to be written to stdout, which is broken."""
+    raw = getattr(getattr(sys.stdout, "buffer", None), "raw", None)
+    if isinstance(raw, _Descriptor):
+        raw.ignored = True  # Python writes the rest when it forgets the stream, and reports where that fails
     sys.stdout = io.StringIO()
 
 
