@@ -112,7 +112,7 @@ def called(*argv: str, home: Path) -> Result:
     An error that `main` would explain is explained here; any other exception is a traceback.
     """
     _import_all()
-    from vmtax.cli.app import app
+    from vmtax.cli.app import app, warn
     from vmtax.exits import BadInput, CannotDo
 
     out, err = io.TextIOWrapper(io.BytesIO(), "utf-8"), io.TextIOWrapper(io.BytesIO(), "utf-8")
@@ -127,7 +127,7 @@ def called(*argv: str, home: Path) -> Result:
             except SystemExit as end:
                 code = end.code
             except (BadInput, CannotDo) as error:
-                print(f"vmtax: {error}", file=sys.stderr)
+                warn(str(error))
                 code = error.exit_code
             except Exception:
                 traceback.print_exc()
