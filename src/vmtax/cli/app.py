@@ -43,6 +43,7 @@ class InOrder(TyperGroup):
 
 
 app = App(
+    rich_markup_mode="markdown",  # the other mode takes [user@] for markup
     cls=InOrder,
     help="What virtualization costs you: host against VM against nested VM, with confidence intervals.",
     no_args_is_help=True,
