@@ -14,9 +14,8 @@ import pytest
 from tests.integration.conftest import HANGS, leftovers, under_way, vmtax
 from vmtax import disks
 from vmtax.disks import Disks, bound
-from vmtax.environment import enter_tree
 from vmtax.hypervisor import Qemu
-from vmtax.hypervisor.confine import Reach, alone, image_program
+from vmtax.hypervisor.confine import Reach, alone, enter_tree, image_program
 from vmtax.image.cache import Image
 from vmtax.image.place import Placed
 from vmtax.machine.local import LocalMachine
@@ -108,7 +107,9 @@ def test_every_file_system_format_and_preallocation(
     assert disks.why_not(made, wanted, qemu) == {}
     mounted = [local.run("stat", "-f", "-c", "%T", str(path.parent)).strip() for path in paths[2:5]]
     assert mounted == ["ext2/ext3", "xfs", "btrfs"] and made.of(systems[1]).is_device
-    written = disks.fill_all(made, lambda disk: (*enter_tree(tree), *bound(disk), "--"), wanted, lambda event: None)
+    written = disks.fill_all(
+        made, lambda disk: (*enter_tree(tree, root=True), *bound(disk), "--"), wanted, lambda event: None
+    )
     assert len(written) == len(made.made) and {first.written for first in written.values()} == {SIZE}
     assert made.fresh(systems[1]) is None, "of a bare device nobody knows what was written"
     fresh = made.fresh(systems[2])
