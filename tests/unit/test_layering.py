@@ -101,7 +101,7 @@ def test_only_the_command_line_prints() -> None:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print"
     }
     # The guard's standard output is its answer to us.
-    assert printing <= {"cli", "machine"}
+    assert printing <= {"__main__.py", "cli", "machine"}
 
 
 def calls(name: str) -> set[str]:
