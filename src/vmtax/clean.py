@@ -128,7 +128,7 @@ def _old(store: Store, wanted: bool) -> list[cache.Image]:
 
 
 def _needed(store: Store) -> set[str | None]:
-    """Images of runs that go on or could be gone on with."""
+    """Images of runs that are in progress or can be resumed."""
     return {image_of(run) for run in store.load_all(lambda run: run.state != "complete")}
 
 

@@ -318,7 +318,7 @@ def serve(source: object, descriptor: int, entries: dict[int, dict[str, object]]
                 outlived = os.pidfd_open(number), record.get("logs")
                 keep(descriptor, json.dumps({"outlive": number, "started": start_of(number)}) + "\n")
             elif "ping" not in record:
-                error = "that line is nothing that a guard is told"
+                error = "unknown request"
         except OSError as failure:
             error = failure.strerror or str(failure)
             if "add" in record:
