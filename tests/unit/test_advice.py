@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.sample import sample_experiment
-from vmtax.advice import BadNeeds, advise, give_ups, parse_needs
-from vmtax.advice.pareto import Scale, pareto_set, scale
-from vmtax.result import Boot, Experiment, Json, Measurement, Metric, Treatment, Trial
+from vmtax.core.records import Boot, Experiment, Json, Measurement, Metric, Treatment, Trial
+from vmtax.recommend import BadNeeds, advise, give_ups, parse_needs
+from vmtax.recommend.pareto import Scale, pareto_set, scale
 from vmtax.storage.features import FEATURES, Feature
 
 IOPS = Metric("disk.randwrite-4k-qd1.iops", "1/s", "higher")

@@ -11,10 +11,10 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 from tests.unit.test_cli import vmtax
-from vmtax import clean
+from vmtax.experiment import cleanup
 from vmtax.machine.local import LocalMachine
-from vmtax.places import cache_home, state_home
 from vmtax.store import Store
+from vmtax.system.paths import cache_home, state_home
 
 CHILD = """
 import sys, time
@@ -52,14 +52,14 @@ def test_what_is_dead_is_shown_then_removed_and_what_lives_stays(tmp_path: Path)
     (state_home() / "live/gone.json").write_text("{}")
 
     with Store() as store:
-        found = {leftover.what: leftover.text for leftover in clean.found(store, images=False)}
+        found = {leftover.what: leftover.text for leftover in cleanup.found(store, images=False)}
         assert found["to be undone"] == f"remove {ours}"
         assert "sleep 600" in found["process"]
         assert found["half-made image"] == str(half)
         assert found["state of a dead run"].endswith("gone.json")
         assert ours.is_dir() and half.is_dir(), "showing changes nothing"
-        assert clean.remove(store, images=False) == []
-        assert clean.found(store, images=False) == []
+        assert cleanup.remove(store, images=False) == []
+        assert cleanup.found(store, images=False) == []
     assert not ours.exists() and not half.exists() and kept.is_dir()
     alive.close()
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vmtax.compare import comparisons, contrasts, overhead
-from vmtax.result import Better, Boot, Comparison, Measurement, Metric, Status, Treatment, Trial
+from vmtax.analysis.comparisons import comparisons, contrasts, overhead
+from vmtax.core.records import Better, Boot, Comparison, Measurement, Metric, Status, Treatment, Trial
 
 RATE = Metric("chess.nodes_per_second", "1/s", "higher")
 TIME = Metric("build.seconds", "s", "lower")

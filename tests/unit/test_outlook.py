@@ -7,18 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from vmtax import ownership
-from vmtax.environment import EnvironmentOptions
+from vmtax.core.units import format_duration
+from vmtax.experiment.preview import outlook
 from vmtax.machine.fake import FakeMachine, Reply
 from vmtax.machine.local import ISOLATED
 from vmtax.meter import below
 from vmtax.meter.disk import FINDMNT, LSBLK
 from vmtax.meter.text import GREP
-from vmtax.outlook import outlook
-from vmtax.plan import Plan, load, parse
-from vmtax.plan_advice import seconds_per_round
+from vmtax.plan.estimate import seconds_per_round
+from vmtax.plan.schema import Plan, load, parse
 from vmtax.storage import StorageError, Target
-from vmtax.units import format_duration
+from vmtax.system import ownership
+from vmtax.testbed.environment import EnvironmentOptions
 
 GIB = 2**30
 MOUNT = {"target": "/", "source": "/dev/nvme0n1p2", "fstype": "xfs", "options": "rw", "avail": 50 * GIB}
@@ -124,7 +124,9 @@ def test_what_is_used_up_and_what_is_lost_of_it_is_told_before_the_start(monkeyp
     names = tuple(f"/dev/sd{letter}" for letter in "bcde")
     options = EnvironmentOptions(target=Target(devices=names, erase=frozenset({"/dev/sdc"})))
     looked_at: dict[str, bool] = {}
-    monkeypatch.setattr("vmtax.outlook.refuse_used", lambda host, name, *, erase: looked_at.update({name: erase}))
+    monkeypatch.setattr(
+        "vmtax.experiment.preview.refuse_used", lambda host, name, *, erase: looked_at.update({name: erase})
+    )
     said: list[str] = []
     lines = outlook(parse(text), host(), options, emit=said.append, earlier_seconds_per_round=None, builds_image=False)
     told = {line.what: line.text for line in lines}

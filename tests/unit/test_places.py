@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from vmtax import search_path
-from vmtax.places import NoPlace, cache_home, data_home, make_private, state_home
+from vmtax.system import search_path
+from vmtax.system.paths import NoPlace, cache_home, data_home, make_private, state_home
 
 
 def test_all_that_is_made_is_private_whatever_the_umask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

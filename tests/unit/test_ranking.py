@@ -11,10 +11,11 @@ import pytest
 from tests.sample import sample_experiment
 from tests.sample_storage import storage_experiment
 from tests.unit.test_report import printed
-from vmtax import compare, stats
-from vmtax.ranking import Ranking, effects, rankings
-from vmtax.report.formats import FORMATS
-from vmtax.report.terminal import render
+from vmtax import stats
+from vmtax.analysis import comparisons
+from vmtax.analysis.rankings import Ranking, effects, rankings
+from vmtax.report.render.formats import FORMATS
+from vmtax.report.render.terminal import render
 
 
 def logs(rounds: int, *means: float, sd: float = 0.01, seed: int = 5) -> np.ndarray:
@@ -194,10 +195,10 @@ def test_without_a_round_with_the_best_there_is_a_place_and_no_overhead() -> Non
     lone = next(standing for standing in first().standings if standing.treatment == other)
     assert (lone.overhead, lone.low, lone.high, lone.tie, lone.top) == (None, None, None, False, True)
     for name, format in ((name, format) for name, format in FORMATS.items() if format.ranks):
-        text = format.render(experiment, compare.of(experiment))
+        text = format.render(experiment, comparisons.of(experiment))
         told = b"no round with the best" in text.replace("\N{NO-BREAK SPACE}".encode(), b" ")
         assert told or name not in ("html", "markdown"), name
-    assert "no round with the best" in printed(render(experiment, compare.of(experiment)), 300)
+    assert "no round with the best" in printed(render(experiment, comparisons.of(experiment)), 300)
 
 
 def test_a_repeat_and_a_missing_round_stay_out_of_the_ranking() -> None:

@@ -21,22 +21,22 @@ from tests.sample_storage import storage_experiment
 from tests.unit.test_report import check_golden, compared, printed
 from tests.unit.test_report_html import HOSTILE, Page
 from tools import reference
+from vmtax.analysis.rankings import effects
+from vmtax.analysis.scores import scores
+from vmtax.analysis.sessions.facts import changes
+from vmtax.analysis.weight_profiles import MIXES, asked
 from vmtax.cli import app
 from vmtax.cli.app import BadUse, complete_needs
-from vmtax.exits import CannotDo
-from vmtax.mix import MIXES, asked
-from vmtax.ranking import effects
-from vmtax.report.advised import Advised, advised, to_apply, why_not
-from vmtax.report.decides import deciding
-from vmtax.report.formats import FORMATS, FormatError
-from vmtax.report.html import render_html
-from vmtax.report.json import experiment_data
-from vmtax.report.markdown import render_markdown
-from vmtax.report.terminal import _advised, render
-from vmtax.report.wish import GIVE_UPS, TITLE, Wish
-from vmtax.result import Experiment
-from vmtax.score import scores
-from vmtax.sessions.facts import changes
+from vmtax.core.errors import CannotDo
+from vmtax.core.records import Experiment
+from vmtax.report.render.formats import FORMATS, FormatError
+from vmtax.report.render.html import render_html
+from vmtax.report.render.json import experiment_data
+from vmtax.report.render.markdown import render_markdown
+from vmtax.report.render.terminal import _advised, render
+from vmtax.report.sections.factor_effects import deciding
+from vmtax.report.sections.recommendation import Advised, advised, to_apply, why_not
+from vmtax.report.sections.requirements import GIVE_UPS, TITLE, Wish
 from vmtax.storage.features import FEATURES
 from vmtax.store import Store
 

@@ -8,12 +8,12 @@ import io
 from rich.console import Console
 
 from tests.sample import sample_experiment
-from vmtax import compare
-from vmtax.report.beside import beside
-from vmtax.report.html import render_html
-from vmtax.report.markdown import render_markdown
-from vmtax.report.terminal import render
-from vmtax.result import Experiment, Measurement, Trial
+from vmtax.analysis import comparisons as compare
+from vmtax.core.records import Experiment, Measurement, Trial
+from vmtax.report.render.html import render_html
+from vmtax.report.render.markdown import render_markdown
+from vmtax.report.render.terminal import render
+from vmtax.report.sections.robustness import beside
 
 CHESS = "chess.nodes_per_second"
 

@@ -17,15 +17,15 @@ from tests.unit.test_report import check_golden, compared, printed
 from tests.unit.test_report_html import HOSTILE, Page
 from tests.unit.test_score import HAND, measured
 from tools import reference
+from vmtax.analysis.weight_profiles import MIXES, asked
 from vmtax.cli import app
-from vmtax.mix import MIXES, asked
-from vmtax.report.formats import FORMATS, FormatError, find
-from vmtax.report.html import render_html
-from vmtax.report.json import experiment_data
-from vmtax.report.markdown import render_markdown
-from vmtax.report.scores import TITLE, storage
-from vmtax.report.terminal import _storage, render
-from vmtax.result import Experiment
+from vmtax.core.records import Experiment
+from vmtax.report.render.formats import FORMATS, FormatError, find
+from vmtax.report.render.html import render_html
+from vmtax.report.render.json import experiment_data
+from vmtax.report.render.markdown import render_markdown
+from vmtax.report.render.terminal import _storage, render
+from vmtax.report.sections.scores import TITLE, storage
 from vmtax.store import Store
 
 WHOLE = sample_experiment(rounds=6, treatments=9)

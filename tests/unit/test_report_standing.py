@@ -8,12 +8,12 @@ import io
 from rich.console import Console
 
 from tests.sample import sample_experiment
-from vmtax import compare
-from vmtax.report.doubt import doubts
-from vmtax.report.html import render_html
-from vmtax.report.json import experiment_data
-from vmtax.report.markdown import render_markdown
-from vmtax.report.terminal import render
+from vmtax.analysis import comparisons as compare
+from vmtax.report.render.html import render_html
+from vmtax.report.render.json import experiment_data
+from vmtax.report.render.markdown import render_markdown
+from vmtax.report.render.terminal import render
+from vmtax.report.sections.warnings import doubts
 
 
 def test_rankings_effects_and_decisions_are_told_in_every_report() -> None:

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 
 from tests.sample import sample_experiment
 from vmtax import stats
-from vmtax.mix import MIXES, OWN, BadMix, Mix, Weight, asked
-from vmtax.result import Experiment, Measurement, Metric, Treatment, Trial
-from vmtax.score import READ, WRITE, Score, scores
-from vmtax.workload.disk import PATTERNS
+from vmtax.analysis.scores import READ, WRITE, Score, scores
+from vmtax.analysis.weight_profiles import MIXES, OWN, BadMix, Mix, Weight, asked
+from vmtax.core.records import Experiment, Measurement, Metric, Treatment, Trial
+from vmtax.workload.fio import PATTERNS
 
 UNITS = {
     "iops": ("1/s", "higher"),

@@ -14,11 +14,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.sample import sample_experiment
-from vmtax import compare, share
-from vmtax.plan import from_data
-from vmtax.result import Experiment
-from vmtax.resume import CannotResume, resumable
-from vmtax.share import ShareError
+from vmtax.analysis import comparisons
+from vmtax.core.records import Experiment
+from vmtax.experiment import archive
+from vmtax.experiment.archive import ShareError
+from vmtax.experiment.resume import CannotResume, resumable
+from vmtax.plan.schema import from_data
 from vmtax.store import Store, StoreError
 
 MADE = sample_experiment(rounds=3, failures=2)
@@ -29,33 +30,33 @@ SAMPLE = dataclasses.replace(MADE, plan=from_data(MADE.plan).model_dump(mode="js
 def file(tmp_path: Path) -> Path:
     with Store(tmp_path / "here.sqlite") as store:
         store.put(SAMPLE)
-        return share.export(store, "last", tmp_path / "carried").file
+        return archive.export(store, "last", tmp_path / "carried").file
 
 
 def test_what_arrives_is_what_left(file: Path, tmp_path: Path) -> None:
     with Store(tmp_path / "there.sqlite") as store:
-        carried = share.import_(store, file)
+        carried = archive.import_(store, file)
         found = store.load(carried.id, with_raw=True)
         assert found == dataclasses.replace(SAMPLE, host="local, imported", options={"imported": True}), (
             "raw outputs, facts, disturbances and all"
         )
         assert (carried.name, carried.host, carried.trials) == (found.name, found.host, len(found.trials))
-        assert compare.of(found) == compare.of(SAMPLE)
+        assert comparisons.of(found) == comparisons.of(SAMPLE)
         with pytest.raises(StoreError, match="is already there"):
-            share.import_(store, file)
+            archive.import_(store, file)
         with pytest.raises(CannotResume, match="was imported"):
             resumable(found)
-        again = share.export(store, "last", tmp_path / "again").file
+        again = archive.export(store, "last", tmp_path / "again").file
     with Store(tmp_path / "third.sqlite") as store:
-        assert share.import_(store, again).host == "local, imported", "said once"
+        assert archive.import_(store, again).host == "local, imported", "said once"
 
 
 def test_a_run_that_goes_on_arrives_as_interrupted(tmp_path: Path) -> None:
     with Store(tmp_path / "here.sqlite") as store:
         store.put(dataclasses.replace(SAMPLE, state="running", finished=None))
-        file = share.export(store, "last", tmp_path / "carried").file
+        file = archive.export(store, "last", tmp_path / "carried").file
     with Store(tmp_path / "there.sqlite") as store:
-        share.import_(store, file)
+        archive.import_(store, file)
         assert store.load().state == "interrupted"
 
 
@@ -68,7 +69,7 @@ def older(path: Path, experiment: Experiment) -> Path:
 
 def test_a_file_of_an_earlier_version_is_read(tmp_path: Path) -> None:
     with Store(tmp_path / "there.sqlite") as store:
-        share.import_(store, older(tmp_path / "older", SAMPLE))
+        archive.import_(store, older(tmp_path / "older", SAMPLE))
         found = store.load("last", with_raw=True)
     assert found == dataclasses.replace(SAMPLE, host="local, imported", options={"imported": True})
 
@@ -77,10 +78,10 @@ def test_a_raw_output_that_is_gone_is_left_out(tmp_path: Path) -> None:
     with Store(tmp_path / "here.sqlite") as store:
         store.put(SAMPLE)
         next((tmp_path / "raw").rglob("0002-*")).unlink()
-        exported = share.export(store, "last", tmp_path / "carried")
+        exported = archive.export(store, "last", tmp_path / "carried")
     assert len(exported.missing) == 1 and "0002-" in exported.missing[0]
     with Store(tmp_path / "there.sqlite") as store:
-        share.import_(store, exported.file)
+        archive.import_(store, exported.file)
         raws = [trial.raw for trial in store.load("last", with_raw=True).trials]
     assert raws == [*(t.raw for t in SAMPLE.trials[:1]), "", *(t.raw for t in SAMPLE.trials[2:])]
 
@@ -124,7 +125,7 @@ def changed(file: Path, change: dict[str, Any]) -> Path:
 def test_a_made_up_run_is_refused(file: Path, change: dict[str, Any], words: str, tmp_path: Path) -> None:
     with Store(tmp_path / "there.sqlite") as store:
         with pytest.raises((ShareError, StoreError)) as caught:
-            share.import_(store, changed(file, change))
+            archive.import_(store, changed(file, change))
         assert words in str(caught.value) and len(str(caught.value).splitlines()) == 1
         assert store.experiments() == []
 
@@ -135,21 +136,21 @@ def test_anything_else_is_refused(file: Path, tmp_path: Path, content: bytes | i
     other = tmp_path / "other"
     other.write_bytes(content if isinstance(content, bytes) else file.read_bytes()[:-content])
     with Store(tmp_path / "there.sqlite") as store, pytest.raises(ShareError, match="other: "):
-        share.import_(store, other)
+        archive.import_(store, other)
 
 
 def test_files_that_are_not_there(tmp_path: Path, file: Path) -> None:
     with Store(tmp_path / "there.sqlite") as store:
         with pytest.raises(ShareError, match="No such file"):
-            share.import_(store, tmp_path / "nothing")
+            archive.import_(store, tmp_path / "nothing")
         with pytest.raises(ShareError, match="Is a directory"):
-            share.import_(store, tmp_path)
+            archive.import_(store, tmp_path)
     os.mkfifo(tmp_path / "fifo")
     (tmp_path / "link").symlink_to("target")
     with Store(tmp_path / "here.sqlite") as store:
         with pytest.raises(ShareError, match="is no regular file"):
-            share.export(store, "last", tmp_path / "fifo")
-        share.export(store, "last", tmp_path / "link")
+            archive.export(store, "last", tmp_path / "fifo")
+        archive.export(store, "last", tmp_path / "link")
     assert (tmp_path / "link").is_symlink() and (tmp_path / "target").is_file() and (tmp_path / "fifo").is_fifo()
     with Store(tmp_path / "here.sqlite") as store, pytest.raises(ShareError, match="name another file with --output"):
-        share.export(store, "last", tmp_path / "no" / "directory")
+        archive.export(store, "last", tmp_path / "no" / "directory")

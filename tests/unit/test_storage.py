@@ -10,7 +10,7 @@ from vmtax.machine import CommandFailed
 from vmtax.machine.fake import FakeMachine, Reply
 from vmtax.storage import INCOMPRESSIBLE, StorageError, fill
 from vmtax.workload import Site
-from vmtax.workload.disk import PATTERNS, Disk, DiskParameters
+from vmtax.workload.fio import PATTERNS, Disk, DiskParameters
 
 SIZE = 32 * 2**20
 # What would make fio's data easy to compress or to recognize.

@@ -6,9 +6,9 @@ from itertools import islice
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vmtax.factor import FACTORS, LEGALITY, why_illegal
-from vmtax.result import LAYERS
-from vmtax.treatment import (
+from vmtax.core.records import LAYERS
+from vmtax.design.factors import FACTORS, LEGALITY, why_illegal
+from vmtax.design.treatments import (
     Combination,
     Design,
     Space,

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from tests.unit.test_score import Values, measured
-from vmtax.report.within import lines, tables
-from vmtax.result import Experiment
-from vmtax.within import Within, within
+from vmtax.analysis.gains import Within, within
+from vmtax.core.records import Experiment
+from vmtax.report.sections.gains import lines, tables
 
 SHALLOW, DEEP = "disk.randwrite-4k-qd1.iops", "disk.randwrite-4k-qd32.iops"
 FIRST, AGAIN = "disk.first-write-64k.iops", "disk.first-write-64k.rewrite_iops"

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from vmtax.cli.app import BadUse, write_file
-from vmtax.outfile import replacing
+from vmtax.system.output_file import replacing
 
 NOBODY = 65534
 # Links every name that appears beside the target to the victim, and the target itself, over and over.

@@ -9,13 +9,13 @@ import typer
 
 from vmtax.cli.app import AsJson, BadUse, app, complete_run, document, format_option, printed, say, write_file
 from vmtax.cli.files import check_output
-from vmtax.exits import DONE, UNDECIDED, WORSE
+from vmtax.core.errors import DONE, UNDECIDED, WORSE
+from vmtax.core.units import parse_percent
 from vmtax.report.change import FORMATS, renderer
-from vmtax.units import parse_percent
 
 if TYPE_CHECKING:
-    from vmtax.result import Experiment
-    from vmtax.sessions import Change
+    from vmtax.analysis.sessions import Change
+    from vmtax.core.records import Experiment
     from vmtax.store import Store
 
 SAME_WITHIN = 0.03
@@ -59,7 +59,7 @@ def compare(
     output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Instead of printing.")] = None,
 ) -> None:
     """Compare runs before a change with runs after it: an upgrade of kernel, QEMU or firmware, or two hosts."""
-    from vmtax.sessions import compared
+    from vmtax.analysis.sessions import compared
     from vmtax.store import Store
 
     if output is not None:
@@ -111,7 +111,7 @@ def _fraction(option: str, text: str | None) -> float | None:
 
 def _calibrations(store: Store, hosts: set[str]) -> list[Experiment]:
     """What the store knows of how these machines change by themselves."""
-    from vmtax.sessions import CALIBRATE
+    from vmtax.analysis.sessions import CALIBRATE
 
     return store.load_all(lambda run: run.name == CALIBRATE and run.state == "complete" and run.host in hosts)
 

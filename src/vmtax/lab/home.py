@@ -15,11 +15,11 @@ from typing import IO, Any, Literal
 
 from pydantic import TypeAdapter, ValidationError
 
-from vmtax.exits import BadInput, CannotDo
+from vmtax.core.errors import BadInput, CannotDo
 from vmtax.lab.spec import CONSOLE, DEFAULT_NAME, NAME, Size, disk_files
 from vmtax.machine.local import LocalMachine
 from vmtax.machine.processes import is_marked
-from vmtax.places import data_home, make_private, private
+from vmtax.system.paths import data_home, make_private, private
 
 COPY_SECONDS = 1800.0
 PANIC = re.compile(r"Kernel panic\b.*")

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO, Protocol
 
-from vmtax.exits import CannotDo
+from vmtax.core.errors import CannotDo
 
 DEFAULT_TIMEOUT = 60.0  # seconds; everything has a limit, this is the one for quick commands
 TAIL_LINES = 12  # how much of stderr a failure shows

@@ -17,7 +17,7 @@ from vmtax.machine.base import DEFAULT_TIMEOUT, MachineError, Outcome
 from vmtax.machine.guarded import Guard, GuardedMachine, guard_source
 from vmtax.machine.pipes import MOST_BYTES, TooMuch, listen
 from vmtax.machine.processes import MARK
-from vmtax.places import state_home
+from vmtax.system.paths import state_home
 
 PYTHON = "/usr/bin/python3"  # the system's own, so that a guard outlives a removed virtual environment
 MOST_WORDS = 64 * 2**10  # bytes of a background process's stderr that are kept

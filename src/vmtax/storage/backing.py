@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
+from vmtax.core.units import format_room, parse_bytes
 from vmtax.machine import Machine, Undoing
 from vmtax.machine.answer import number_of
 from vmtax.storage.empty import MIB
@@ -26,7 +27,6 @@ from vmtax.storage.undo import (
     UNMOUNT,
     WAIT_FOR,
 )
-from vmtax.units import format_room, parse_bytes
 
 Key = tuple[tuple[str, str], ...]
 Levels = Mapping[str, str]  # of the factors that decide a backing (treatment.backing)

@@ -16,13 +16,13 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import PurePosixPath
 from typing import Literal
 
-from vmtax.exits import CannotDo
+from vmtax.core.errors import CannotDo
+from vmtax.core.records import Json
 from vmtax.hypervisor.confine import Reach
 from vmtax.hypervisor.qemu import Qemu, first_line
 from vmtax.hypervisor.qmp import Qmp, QmpError
 from vmtax.hypervisor.spec import DATA_ID, Drive, data_arguments, machine_type
 from vmtax.machine import CommandFailed, Machine, MachineError
-from vmtax.result import Json
 from vmtax.storage.backing import Backing
 from vmtax.storage.image import create_image
 from vmtax.storage.undo import ANY_DEVICE

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
-from vmtax.exits import CannotDo
+from vmtax.core.errors import CannotDo
 from vmtax.hypervisor.boot import BootFailed, Guest, boot
 from vmtax.hypervisor.credentials import Credentials
 from vmtax.hypervisor.qemu import first_line

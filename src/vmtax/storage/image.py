@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from vmtax.units import parse_bytes
+from vmtax.core.units import parse_bytes
 
 # Every level of a treatment that is an option of qemu-img create -> its name there.
 IMAGE_OPTIONS = {
