@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from tests.sample import sample_experiment
 from vmtax.core.records import Boot, Experiment, Json, Measurement, Metric, Treatment, Trial
+from vmtax.design.features import FEATURES, Feature
 from vmtax.recommend import BadNeeds, advise, give_ups, parse_needs
 from vmtax.recommend.pareto import Scale, pareto_set, scale
-from vmtax.storage.features import FEATURES, Feature
 
 IOPS = Metric("disk.randwrite-4k-qd1.iops", "1/s", "higher")
 CPU = Metric("disk.randwrite-4k-qd1.host_cpu_seconds", "s", "lower")

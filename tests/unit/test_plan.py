@@ -397,7 +397,7 @@ def test_any_workload_parameter(parameter: tuple[str, str], value: object) -> No
 
 @given(st.sampled_from(builtin_plans()), st.data())
 def test_any_slip_of_the_hand_in_a_plan(name: str, data: st.DataObject) -> None:
-    text = Path(rules.__file__).with_name("plans").joinpath(f"{name}.yaml").read_text()
+    text = Path(rules.__file__).with_name("builtin").joinpath(f"{name}.yaml").read_text()
     start = data.draw(st.integers(0, len(text)))
     end = data.draw(st.integers(start, min(len(text), start + 5)))
     gives_plan_or_error(text[:start] + data.draw(st.text(max_size=3)) + text[end:])

@@ -27,9 +27,10 @@ from vmtax.analysis.sessions.facts import changes
 from vmtax.analysis.weight_profiles import MIXES, asked
 from vmtax.cli import app
 from vmtax.cli.app import BadUse, complete_needs
-from vmtax.core.errors import CannotDo
+from vmtax.core.errors import BadInput, CannotDo
 from vmtax.core.records import Experiment
-from vmtax.report.render.formats import FORMATS, FormatError
+from vmtax.design.features import FEATURES
+from vmtax.report.render.formats import FORMATS
 from vmtax.report.render.html import render_html
 from vmtax.report.render.json import experiment_data
 from vmtax.report.render.markdown import render_markdown
@@ -37,7 +38,6 @@ from vmtax.report.render.terminal import _advised, render
 from vmtax.report.sections.factor_effects import deciding
 from vmtax.report.sections.recommendation import Advised, advised, to_apply, why_not
 from vmtax.report.sections.requirements import GIVE_UPS, TITLE, Wish
-from vmtax.storage.features import FEATURES
 from vmtax.store import Store
 
 SAMPLE = storage_experiment()
@@ -347,7 +347,7 @@ def test_what_cannot_be_advised_on_is_refused_in_one_line(store: Store) -> None:
 def test_bad_options(command: str, complaint: str, store: Store) -> None:
     store.put(SMALL)
     error = run(command).exception
-    assert isinstance(error, (BadUse, FormatError)) or "--needs" in str(error)
+    assert isinstance(error, (BadUse, BadInput)) or "--needs" in str(error)
     assert complaint in str(error)
     assert getattr(error, "exit_code", None) == 2
 

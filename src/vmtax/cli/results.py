@@ -26,12 +26,13 @@ from vmtax.cli.app import (
     write_file,
 )
 from vmtax.cli.files import check_input, check_output
-from vmtax.report.render.formats import Format, FormatError, find
+from vmtax.core.errors import BadInput
+from vmtax.report.render.formats import Format, find
 
 if TYPE_CHECKING:
+    from vmtax.analysis.requirements import Wish
     from vmtax.analysis.weight_profiles import Mix
     from vmtax.core.records import Experiment
-    from vmtax.report.sections.requirements import Wish
 
 
 @app.command()
@@ -118,7 +119,7 @@ class Asked:
         if not (self.for_ or self.weights):
             return None
         if wanted and not wanted.ranks:
-            raise FormatError(f"{wanted.name} has measurements and no rankings: leave out --for and --weights")
+            raise BadInput(f"{wanted.name} has measurements and no rankings: leave out --for and --weights")
         from vmtax.analysis import weight_profiles as mix
 
         return mix.asked(experiment, self.for_, self.weights)
@@ -129,10 +130,10 @@ class Asked:
             return None
         option = "--needs" if self.needs else "--accept-loss"
         if wanted and not wanted.ranks:
-            raise FormatError(f"{wanted.name} has measurements and no recommendation: leave out {option}")
+            raise BadInput(f"{wanted.name} has measurements and no recommendation: leave out {option}")
+        from vmtax.analysis.requirements import Wish
         from vmtax.recommend import parse_needs
         from vmtax.report.sections.recommendation import why_not
-        from vmtax.report.sections.requirements import Wish
 
         needs = parse_needs(self.needs)
         if why := why_not(experiment):
@@ -144,7 +145,7 @@ def shown(run: str, format: str, *, full: bool = False, asked: Asked = Asked()) 
     """On the terminal, or as the text of one of FORMATS."""
     wanted = find(format) if format else None
     if wanted and not wanted.text:
-        raise FormatError(f"{format} is no text: vmtax report {run} --format {format}")
+        raise BadInput(f"{format} is no text: vmtax report {run} --format {format}")
     from vmtax.analysis import comparisons as compare
 
     experiment = _loaded(run)

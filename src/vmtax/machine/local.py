@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import IO
 
-from vmtax.machine.base import DEFAULT_TIMEOUT, MachineError, Outcome
+from vmtax.core.machines import DEFAULT_TIMEOUT, MachineError, Outcome
 from vmtax.machine.guarded import Guard, GuardedMachine, guard_source
 from vmtax.machine.pipes import MOST_BYTES, TooMuch, listen
 from vmtax.machine.processes import MARK

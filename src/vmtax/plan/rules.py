@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from pydantic import AfterValidator, ValidationError
 
+from vmtax.core import names
 from vmtax.core.records import LAYERS
 from vmtax.core.units import show
 from vmtax.design.factors import FACTORS
 from vmtax.design.treatments import Combination, Design, Space, expand
-from vmtax.lab.spec import NAME as LAB_NAME
 from vmtax.plan.errors import Place, Problem, problems_of, unknown
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def plan_name(name: str) -> str:
 def host(text: str) -> str:
     """Where to measure."""
     if text == "lab" or text.startswith("lab:"):
-        if text != "lab" and not LAB_NAME.fullmatch(text.removeprefix("lab:")):
+        if text != "lab" and not names.LAB.fullmatch(text.removeprefix("lab:")):
             raise ValueError(f"must be lab or lab:NAME, the name up to 20 of a-z, 0-9 and -, not {show(text)}")
         return text
     match = _SSH.fullmatch(text)

@@ -18,6 +18,7 @@ from vmtax.core.records import Experiment, Treatment
 from vmtax.core.units import format_percent
 from vmtax.design import iterations
 from vmtax.design.factors import FACTORS, GUESTS, idle
+from vmtax.design.features import FEATURES, Feature
 from vmtax.design.stopping import Stopping
 from vmtax.recommend.conditions import Conditions, conditions
 from vmtax.recommend.constraints import Known, durability, found_features
@@ -25,7 +26,6 @@ from vmtax.recommend.eligibility import having, incomplete, sieved, speed_of
 from vmtax.recommend.export import SAID, export
 from vmtax.recommend.pareto import Distance, Numbers, Scale, mean_costs, pareto_set, scale
 from vmtax.recommend.records import Advice, Against, Option, amount, named
-from vmtax.storage.features import FEATURES, Feature
 
 CPU = ".host_cpu_seconds"  # the end of a metric's name
 EMULATED = "Everything here ran emulated: this shows how the recommendation works, not what to choose."

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from vmtax.core.errors import BadInput
 from vmtax.core.records import Experiment
-from vmtax.storage.features import FEATURES, Feature, documented_durability
+from vmtax.design.features import FEATURES, Feature, documented_durability
 
 NEEDS = tuple(FEATURES)  # what --needs takes
 LOSS = "data that the guest flushed are lost with the host's power"

@@ -18,8 +18,8 @@ from xml.sax.saxutils import quoteattr
 from vmtax.core.records import Json
 from vmtax.core.units import parse_bytes
 from vmtax.design.factors import BACKING
+from vmtax.hypervisor.qemu_img import create_image
 from vmtax.hypervisor.spec import THREADED, Drive, data_arguments, machine_type
-from vmtax.storage.image import create_image
 
 GIB = 2**30
 Argv = tuple[str, ...]

@@ -6,8 +6,8 @@ import textwrap
 from dataclasses import asdict, dataclass
 
 from vmtax.core.records import Experiment, Json
+from vmtax.design.features import DOCUMENTED, FEATURES, Feature
 from vmtax.recommend.constraints import found_features
-from vmtax.storage.features import DOCUMENTED, FEATURES, Feature
 
 HEADINGS = {"pause-on-full": "pauses", "migration": "migrates"}
 SHOWN = {"yes": "yes", "no": "no", "not tried": "?"}

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
 from vmtax.core.units import format_room, parse_bytes
+from vmtax.hypervisor.qemu_img import create_image
 from vmtax.machine import Machine, Undoing
 from vmtax.machine.answer import number_of
 from vmtax.storage.empty import MIB
 from vmtax.storage.file import StorageError, check_free
 from vmtax.storage.ground import RAIDZ_DISKS, Area, Ground, Target
-from vmtax.storage.image import create_image
 from vmtax.storage.undo import (
     ANY_DEVICE,
     ITS_DEVICES,

@@ -16,10 +16,9 @@ from vmtax.core.units import format_room
 from vmtax.machine import CommandFailed, Machine, Reader
 from vmtax.machine.answer import number_of
 from vmtax.machine.local import ISOLATED
+from vmtax.workload.fio import INCOMPRESSIBLE
 
 SLOWEST_BYTES_PER_SECOND = 4e6  # for the time limit of filling: a poor disk under emulation
-# fio's options for data that no layer below can compress or knows already: new for every block, and every time.
-INCOMPRESSIBLE = ("--refill_buffers=1", "--randrepeat=0")
 FULL_OR_FAILING = "see whether its disk is full or failing, or name another with --disk-dir"
 
 

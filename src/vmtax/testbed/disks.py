@@ -10,6 +10,7 @@ from pathlib import PurePosixPath
 
 from vmtax.core.events import Event, Step
 from vmtax.core.records import Json, Treatment
+from vmtax.design.features import Feature
 from vmtax.design.treatments import backing
 from vmtax.hypervisor import Credentials, GuestSpec, Qemu
 from vmtax.hypervisor.confine import Reach
@@ -32,7 +33,7 @@ from vmtax.storage import (
 )
 from vmtax.storage.absent import Absent
 from vmtax.storage.backing import describe, source_bytes
-from vmtax.storage.features import Feature, features
+from vmtax.storage.features import features
 from vmtax.storage.full import stops_when_full
 
 DATA_MOUNT = "/mnt"  # where the host's userland sees the directory of the disk under test

@@ -12,7 +12,6 @@ from pydantic import Field
 from vmtax.core.quantities import Quantity
 from vmtax.core.records import Better, Measurement, Metric, Unit
 from vmtax.core.units import parse_bytes
-from vmtax.storage import INCOMPRESSIBLE
 from vmtax.workload.base import CPU_PER_OPERATION, BadOutput, Parameters, Workload
 from vmtax.workload.site import Site
 
@@ -33,6 +32,8 @@ class Pattern:
         return "mixed" if self.rw == "randrw" else "write" if "write" in self.rw else "read"
 
 
+# fio's options for data that no layer below can compress or knows already: new for every block, and every time.
+INCOMPRESSIBLE = ("--refill_buffers=1", "--randrepeat=0")
 FIRST_WRITE = "first-write-64k"
 PATTERNS = {
     "randread-4k-qd1": Pattern("randread", "4k", 1),

@@ -11,12 +11,8 @@ from vmtax.core.errors import BadInput
 from vmtax.core.records import Comparison, Experiment
 
 if TYPE_CHECKING:
+    from vmtax.analysis.requirements import Wish
     from vmtax.analysis.weight_profiles import Mix
-    from vmtax.report.sections.requirements import Wish
-
-
-class FormatError(BadInput):
-    """A format that does not exist, or that this installation cannot write."""
 
 
 class Render(Protocol):
@@ -96,9 +92,9 @@ FORMATS = {
 
 
 def find(name: str) -> Format:
-    """The format of that name. Raises FormatError with what there is."""
+    """The format of that name. Raises BadInput with what there is."""
     if name in FORMATS:
         return FORMATS[name]
     near = difflib.get_close_matches(name, FORMATS, n=1)
     meant = f"; did you mean {near[0]}?" if near else f"; there are: {', '.join(FORMATS)}"
-    raise FormatError(f"unknown format {name!r}{meant}")
+    raise BadInput(f"unknown format {name!r}{meant}")

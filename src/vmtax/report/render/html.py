@@ -22,6 +22,7 @@ from markupsafe import Markup
 from vmtax import __version__
 from vmtax.analysis.comparisons import boot_numbers
 from vmtax.analysis.rankings import effects, rankings
+from vmtax.analysis.requirements import Wish
 from vmtax.analysis.scores import scores
 from vmtax.core.records import Comparison, Experiment, Json
 from vmtax.core.units import format_duration, format_value
@@ -42,7 +43,7 @@ from vmtax.report.sections.latency import JUDGED, distributions, percentile, tab
 from vmtax.report.sections.noise import READING, noise_floor
 from vmtax.report.sections.outliers import FEWEST, outliers
 from vmtax.report.sections.rankings import decided, factor_tables, ranked
-from vmtax.report.sections.requirements import GIVE_UPS, Wish, advised_where_known
+from vmtax.report.sections.requirements import GIVE_UPS, advised_where_known
 from vmtax.report.sections.requirements import READING as GIVE_UPS_READING
 from vmtax.report.sections.requirements import TITLE as ADVICE
 from vmtax.report.sections.robustness import HEADS as BESIDE_HEADS

@@ -10,13 +10,14 @@ from vmtax.analysis.comparisons import overhead
 from vmtax.analysis.emulation import emulated_treatments
 from vmtax.analysis.gains import Within, within
 from vmtax.analysis.rankings import FactorEffect, Ranking, effects, rankings
+from vmtax.analysis.requirements import Wish
 from vmtax.analysis.scores import Score, scores
 from vmtax.core.records import Comparison, Experiment, Json, Trial
 from vmtax.design.stopping import Decision
 from vmtax.report.sections import iterations
 from vmtax.report.sections.noise import noise_floor
 from vmtax.report.sections.rankings import decisions
-from vmtax.report.sections.requirements import Wish, advised_where_known
+from vmtax.report.sections.requirements import advised_where_known
 
 if TYPE_CHECKING:
     from vmtax.analysis.weight_profiles import Mix

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from vmtax.analysis.requirements import Wish
 from vmtax.analysis.scores import scores
 from vmtax.core.records import Comparison, Experiment
 from vmtax.core.units import format_duration, format_value, printable
@@ -17,7 +18,7 @@ from vmtax.report.render.markdown_text import text as _text
 from vmtax.report.sections import iterations
 from vmtax.report.sections.noise import noise_floor
 from vmtax.report.sections.rankings import Ranked, decided, factor_tables, ranked
-from vmtax.report.sections.requirements import GIVE_UPS, Wish, advised_where_known
+from vmtax.report.sections.requirements import GIVE_UPS, advised_where_known
 from vmtax.report.sections.requirements import READING as GIVE_UPS_READING
 from vmtax.report.sections.requirements import TITLE as ADVICE
 from vmtax.report.sections.robustness import HEADS, READING, beside

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import io
 
+from vmtax.core.errors import BadInput
 from vmtax.core.records import Experiment
-from vmtax.report.render.formats import FormatError
 from vmtax.report.render.rows import rows
 
 
 def render_parquet(experiment: Experiment) -> bytes:
-    """One file. Raises FormatError without pyarrow, which is an extra."""
+    """One file. Raises BadInput without pyarrow, which is an extra."""
     try:
         import pyarrow
         import pyarrow.parquet
     except ImportError as error:
-        raise FormatError("parquet needs pyarrow: pip install 'vmtax[parquet]'") from error
+        raise BadInput("parquet needs pyarrow: pip install 'vmtax[parquet]'") from error
     found = rows(experiment)
     types = {str: pyarrow.string(), int: pyarrow.int64(), float: pyarrow.float64(), bool: pyarrow.bool_()}
     columns = list(zip(*found, strict=True)) or [()] * len(found.columns)  # where no trial worked

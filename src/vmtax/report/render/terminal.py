@@ -12,13 +12,14 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from vmtax.analysis.requirements import Wish
 from vmtax.analysis.scores import Scores, scores
 from vmtax.core.records import Comparison, Experiment
 from vmtax.core.units import format_duration, printable
 from vmtax.report.sections import iterations
 from vmtax.report.sections.noise import noise_floor
 from vmtax.report.sections.rankings import Ranked, decided, factor_tables, ranked
-from vmtax.report.sections.requirements import GIVE_UPS, Wish, advised_where_known
+from vmtax.report.sections.requirements import GIVE_UPS, advised_where_known
 from vmtax.report.sections.requirements import READING as GIVE_UPS_READING
 from vmtax.report.sections.requirements import TITLE as ADVICE
 from vmtax.report.sections.robustness import HEADS, READING, beside

@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING
 
 from vmtax.analysis.comparisons import boot_numbers
 from vmtax.analysis.emulation import emulated_treatments
+from vmtax.analysis.requirements import Wish
 from vmtax.analysis.scores import ENOUGH, Score, Scores, scores
 from vmtax.analysis.weight_profiles import OWN
 from vmtax.core.errors import CannotDo
 from vmtax.core.records import Experiment, Json, Metric, Treatment
 from vmtax.core.units import format_percent
 from vmtax.design import iterations
+from vmtax.design.features import FEATURES, Feature, State
 from vmtax.recommend import (
     Advice,
     Known,
@@ -28,12 +30,10 @@ from vmtax.recommend import (
     named,
     ways,
 )
-from vmtax.report.sections.requirements import Wish
 from vmtax.report.sections.scores import score_name
 from vmtax.report.view import figures
 from vmtax.report.wording.metrics import spoken
 from vmtax.report.wording.treatment_labels import varying
-from vmtax.storage.features import FEATURES, Feature, State
 
 if TYPE_CHECKING:
     from vmtax.analysis.weight_profiles import Mix

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from vmtax.analysis.requirements import Wish
 from vmtax.analysis.scores import Scores
 from vmtax.core.records import Experiment
 
@@ -15,14 +15,6 @@ if TYPE_CHECKING:
 TITLE = "Recommendation"
 GIVE_UPS = "What each choice gives up"
 READING = "What is durable is as documented; all else was tried on this host. “?” was not tried, and counts as missing."
-
-
-@dataclass(frozen=True, slots=True)
-class Wish:
-    """What the disk is to be."""
-
-    needs: tuple[str, ...] = ()  # of storage.features.FEATURES; () is what everybody needs: that it is durable
-    accept_loss: bool = False  # what loses flushed data with the host's power is considered, too
 
 
 def advised_where_known(
