@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.unit.test_score import Values, measured
+from tests.unit.test_scores import Values, measured
 from vmtax.analysis.gains import Within, within
 from vmtax.core.records import Experiment
 from vmtax.report.sections.gains import lines, tables

@@ -11,7 +11,7 @@ from unittest import mock
 
 import pytest
 
-from tests.unit.test_clean import vmtax
+from tests.unit.test_cleanup import vmtax
 from vmtax.core.errors import BadInput
 from vmtax.experiment import cleanup
 from vmtax.image import build, cache, contents, initramfs, place, recipe

@@ -15,7 +15,7 @@ from typer.testing import CliRunner, Result
 from tests.sample import sample_experiment
 from tests.unit.test_report import check_golden, compared, printed
 from tests.unit.test_report_html import HOSTILE, Page
-from tests.unit.test_score import HAND, measured
+from tests.unit.test_scores import HAND, measured
 from tools import reference
 from vmtax.analysis.weight_profiles import MIXES, asked
 from vmtax.cli import app

@@ -9,7 +9,7 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from tests.unit.test_clean import vmtax
+from tests.unit.test_cleanup import vmtax
 from tests.unit.test_image import make_image
 from vmtax.experiment import cleanup
 from vmtax.image import contents, recipe, zfs
