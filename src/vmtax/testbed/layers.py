@@ -8,9 +8,11 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
-from typing import Literal, cast
+from typing import Literal
 
 from vmtax.core.records import Treatment
+from vmtax.design.disk import DiskSettings
+from vmtax.design.guest import GuestSettings
 from vmtax.hypervisor import BootFailed, Drive, Guest, GuestSpec, Qemu, boot
 from vmtax.hypervisor.confine import FIRST_USER
 from vmtax.hypervisor.spec import BY_SERIAL, DATA_ID, FRESH_ID
@@ -128,7 +130,7 @@ def _vm(environment: Environment, treatment: Treatment, stack: contextlib.ExitSt
     if found and (fresh := found.fresh(treatment)) is not None:
         stack.callback(fresh.remove)
         spec = replace(spec, fresh=disks.drive(treatment, fresh.disk))
-    if treatment.levels.get("disk.page_cache") == "bounded":
+    if DiskSettings.of(treatment.levels).bounded:
         bound = Bound.make(host, f"vmtax-{environment.local.token[:8]}-{next(_numbers)}")
         stack.callback(bound.undoing.undo)
         spec = replace(spec, within=bound.enter, preallocated=True)
@@ -156,7 +158,7 @@ def _nested(environment: Environment, treatment: Treatment, stack: contextlib.Ex
     drive = None
     if environment.carrier_disk is not None:
         _mount_carrier_disk(environment, carrier.machine)
-        nested_disk = Backing(PurePosixPath(NESTED_DISK), {}, environment.disk_size)
+        nested_disk = Backing(PurePosixPath(NESTED_DISK), size=environment.disk_size)
         drive = disks.drive(treatment, nested_disk)
     spec = _spec(environment, treatment, IN_GUEST, IMAGE_QEMU, accelerator="kvm", data=drive)
     guest = _boot(environment, carrier.machine, spec, segment, stack)
@@ -191,7 +193,7 @@ def _spec(
         initrd=placed.initrd,
         root=placed.root,
         data=data,
-        mitigations=cast(Literal["auto", "off"], treatment.levels["cpu.mitigations"]),
+        settings=GuestSettings.of(treatment.levels),
     )
 
 
@@ -266,7 +268,7 @@ def _mount_carrier_disk(environment: Environment, carrier: Machine) -> None:
         return
     size = environment.disk_size
     carrier.run("fallocate", "-l", str(size), NESTED_DISK)
-    allocation = f"{describe({})} on ext4 on the carrier's data disk, which is another"
+    allocation = f"{describe(DiskSettings())} on ext4 on the carrier's data disk, which is another"
     when = "in the carrier's first boot, before anything was measured in it"
     environment.first_writes["nested"] = fill(carrier, (), NESTED_DISK, size, allocation=allocation, when=when)
     carrier.run("sync", timeout=300)

@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 from vmtax.core.events import Event
 from vmtax.core.records import Treatment
 from vmtax.core.units import format_room
-from vmtax.design.factors import DIRECT
+from vmtax.design.disk import DiskSettings
 from vmtax.hypervisor.accelerator import probe_spec
 from vmtax.hypervisor.confine import Reach, alone, image_program
 from vmtax.meter.memory import available_memory
@@ -113,7 +113,7 @@ def _trying(environment: Environment, scratch: PurePosixPath) -> disks.Trying:
 
 def _check_bounds(environment: Environment, treatments: Sequence[Treatment]) -> None:
     """Raises CannotMeasure where a bounded page cache would hold half of the disk all the same."""
-    if not any(treatment.levels.get("disk.page_cache") == "bounded" for treatment in treatments):
+    if not any(DiskSettings.of(treatment.levels).bounded for treatment in treatments):
         return
     assert environment.accelerator is not None
     needed = SHARE * GROWTH_BYTES[environment.accelerator.name]
@@ -127,18 +127,18 @@ def _check_bounds(environment: Environment, treatments: Sequence[Treatment]) -> 
 def _working_set(environment: Environment, treatments: Sequence[Treatment]) -> list[str]:
     """A note that tells whether the host's page cache can hold all of a disk, where some treatment uses it."""
     # A nested guest's disk is cached by its carrier.
-    guests = [treatment for treatment in treatments if treatment.layer == "vm"]
-    cached = [treatment for treatment in guests if treatment.levels.get("disk.cache", "none") not in DIRECT]
+    guests = [DiskSettings.of(treatment.levels) for treatment in treatments if treatment.layer == "vm"]
+    cached = [settings for settings in guests if not settings.cache.is_direct]
     available = available_memory(environment.host)
     if not cached or available is None:
         return []
     room = max(available - memory_bytes(environment.plan, "vm"), 0)
-    modes = ", ".join(dict.fromkeys(treatment.levels["disk.cache"] for treatment in cached))
+    modes = ", ".join(dict.fromkeys(settings.cache for settings in cached))
     below = environment.disk_size <= room
     text = f"Working set {'below' if below else 'above'} the host's page cache, where that is used (cache {modes}): "
     text += f"{format_room(environment.disk_size)} of disk, {format_room(room)} of memory for it; "
     text += "what was read or written once is read from memory." if below else "not all of it can be kept there."
-    if any(treatment.levels.get("disk.page_cache") == "bounded" for treatment in cached):
+    if any(settings.bounded for settings in cached):
         text += f" With disk.page_cache=bounded the working set lies above it: there is room for 1/{SHARE}."
     return [text]
 

@@ -232,7 +232,7 @@ def why_not(experiment: Experiment) -> str:
 def _usual(experiment: Experiment, members: Sequence[Treatment], wish: Wish) -> tuple[str, ...]:
     """What is needed though nobody said so: durable, where it is known of all."""
     known = found_features(experiment)
-    states = {durability(known.get(t.name, ()), t.levels).state for t in members}
+    states = {durability(known.get(t.name, ()), t).state for t in members}
     return () if wish.accept_loss or "not tried" in states else ("durable",)
 
 
