@@ -121,6 +121,7 @@ def test_proxmox_gets_its_documented_options() -> None:
         ({"disk.bus": "nvme"}, "libvirt", "no bus for QEMU's emulated NVMe"),
         ({"disk.bus": "ide"}, "libvirt", "machine='pc'"),
         ({"disk.queues": "4"}, "proxmox", "cannot set disk.queues=4"),
+        ({"disk.discard": "unmap", "disk.detect_zeroes": "on"}, "proxmox", "cannot set disk.detect_zeroes=on"),
         ({"disk.format": "qcow2", "disk.extended_l2": "on"}, "proxmox", "cannot set disk.extended_l2=on"),
         (
             {"disk.format": "qcow2", "disk.volume": "lvm", "disk.filesystem": "none"},
@@ -142,7 +143,7 @@ def test_what_cannot_be_said_is_told(levels: dict[str, str], where: str, words: 
     assert words.replace("no qcow2 on a bare volume", "qcow2 on a bare volume") in " ".join(notes)
     if levels.get("disk.bus") == "nvme":
         assert found.libvirt == "" and found.proxmox == ()
-    unbroken = ("if=none", "<controller", "-o preallocation")
+    unbroken = ("if=none", "<", "-o preallocation", "--virtio0")
     assert all(len(line) <= 80 or any(words in line for words in unbroken) for line in found.lines())
 
 

@@ -80,6 +80,9 @@ def test_layers_come_right_behind_the_root_and_the_data_disk_behind_them() -> No
          "-object iothread,id=thread"
          " -drive if=none,id=data,format=qcow2,cache=none,aio=native,discard=unmap,file=/d"
          " -device virtio-blk-pci,drive=data,serial=data,iothread=thread,num-queues=4"),
+        (Drive("/d", DiskSettings(discard="unmap", detect_zeroes="unmap")),
+         "-drive if=none,id=data,format=raw,cache=none,aio=native,discard=unmap,detect-zeroes=unmap,file=/d"
+         " -device virtio-blk-pci,drive=data,serial=data"),
         (Drive("/d", DiskSettings(bus="virtio-scsi", iothread=True, queues=2)),
          "-object iothread,id=thread -drive if=none,id=data,format=raw,cache=none,aio=native,file=/d"
          " -device virtio-scsi-pci,id=scsi,iothread=thread,num_queues=2"

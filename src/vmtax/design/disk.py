@@ -294,6 +294,24 @@ class DiskSettings(Settings):
             "proxmox": Option("discard", {"unmap": "on"}),
         },
     )
+    detect_zeroes: str = setting(
+        "disk.detect_zeroes",
+        ("off", "on", "unmap"),
+        str,
+        "whether QEMU looks for zeros in what the guest writes and writes them without data; unmap: it frees the block",
+        options={
+            "drive": Option("detect-zeroes", {"on": "on", "unmap": "unmap"}),
+            "libvirt": Option("detect_zeroes", {"on": "on", "unmap": "unmap"}),
+            # It looks for zeros unless it is told not to.
+            "proxmox": Option("detect_zeroes", {"off": "0", "on": "1", "unmap": "1"}),
+        },
+        conflicts=(
+            Conflict(
+                {"disk.detect_zeroes": ("unmap",), "disk.discard": ("ignore",)},
+                "disk.detect_zeroes=unmap needs disk.discard=unmap: QEMU refuses it otherwise",
+            ),
+        ),
+    )
 
     @property
     def is_file(self) -> bool:

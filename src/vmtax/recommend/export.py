@@ -222,8 +222,7 @@ def _proxmox(drive: Drive, size: int) -> tuple[tuple[Argv, ...], tuple[str, ...]
     itself = _is_itself(settings)
     # A size in GiB asks the storage for a new volume; a device that is there is named by its path.
     what = drive.path if itself else f"{STORAGE}:{math.ceil(size / GIB)}"
-    # Zeros are looked for in every write unless it is told not to; the disk that was measured had none of that.
-    words = [what, *(f"{name}={value}" for name, value in settings.options("proxmox")), "detect_zeroes=0"]
+    words = [what, *(f"{name}={value}" for name, value in settings.options("proxmox"))]
     if settings.is_file or (itself and settings.format != "raw"):
         words.append(f"format={settings.format}")
     if settings.iothread and settings.bus in THREADED:
@@ -297,6 +296,8 @@ def _unsaid(settings: DiskSettings) -> Iterator[str]:
             )
         if not settings.is_file and not _is_itself(settings):
             yield "it keeps qcow2 on a bare volume on LVM only, with snapshot-as-volume-chain (9.0); else it is raw."
+    if settings.discard == "unmap" and settings.detect_zeroes == "on":
+        yield "it cannot set disk.detect_zeroes=on: with discard=on it frees the blocks of zeros, as unmap does."
     # Where the storage is ZFS itself, which makes the volume; files lie on what was made above with its properties.
     if settings.volume.is_zvol and not settings.is_file:
         properties = dict(settings.options("zfs"))
