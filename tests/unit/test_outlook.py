@@ -10,7 +10,7 @@ import pytest
 from vmtax import ownership
 from vmtax.environment import EnvironmentOptions
 from vmtax.machine.fake import FakeMachine, Reply
-from vmtax.machine.local import ISOLATED
+from vmtax.machine.local import ISOLATED, PYTHON
 from vmtax.meter import below
 from vmtax.meter.disk import FINDMNT, LSBLK
 from vmtax.meter.text import GREP
@@ -36,7 +36,7 @@ def host(
             ("cat", "/proc/meminfo"): f"MemTotal: 1 kB\nMemAvailable:   {available // 1024} kB\n",
             (*FINDMNT, "/var/tmp"): json.dumps({"filesystems": [MOUNT]}),
             (*LSBLK, "/dev/nvme0n1p2"): Reply(code=1),
-            ("python3", *ISOLATED, Path(ownership.__file__).read_text(encoding="utf-8"), "/var/tmp"): (
+            (PYTHON, *ISOLATED, Path(ownership.__file__).read_text(encoding="utf-8"), "/var/tmp"): (
                 Reply(stderr=f"{unsafe}\n", code=1) if unsafe else ""
             ),
             ("mkdir", "-m", "700", "/tmp/vmtax"): "",

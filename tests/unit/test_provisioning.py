@@ -15,6 +15,7 @@ from vmtax.cli.measuring import disk_target
 from vmtax.factor import BACKING, FACTORS, why_illegal
 from vmtax.machine import CommandFailed
 from vmtax.machine.fake import FakeMachine, Reply
+from vmtax.machine.local import PYTHON
 from vmtax.storage import StorageError, Target
 from vmtax.storage.backing import (
     KINDS,
@@ -220,8 +221,8 @@ def test_four_devices_that_are_three_are_refused_before_anything_is_written() ->
     machine = FakeMachine(
         answers={
             lambda argv: argv[0] == "lsblk": lsblk(),
-            lambda argv: argv[0] == "python3" and any("preadv" in word for word in argv): "empty\n",
-            lambda argv: argv[0] in ("wipefs", "python3"): "",
+            lambda argv: argv[0] == PYTHON and any("preadv" in word for word in argv): "empty\n",
+            lambda argv: argv[0] in ("wipefs", PYTHON): "",
             lambda argv: argv[0] == "blockdev": str(2**40),
             lambda argv: argv[0] == "realpath": "/dev/sdb\n",
         }
