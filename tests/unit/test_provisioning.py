@@ -269,6 +269,26 @@ def test_a_group_whose_first_volume_cannot_be_made_is_on_the_list_of_what_goes()
     assert kinds == ["lvremove", "vgremove", "losetup"]
 
 
+@pytest.mark.parametrize("group", [None, "vg0"])
+def test_lvm_is_never_asked_to_monitor_our_volumes(group: str | None) -> None:
+    """It would start dmeventd for the whole host, with our mark, and the guard would end that."""
+    answers = {
+        lambda argv: argv[0] == "stat": "1000000000 4096",
+        lambda argv: argv[0] in ("fallocate", "vgcreate", "lvcreate"): "",
+        lambda argv: argv[0] == "losetup": "/dev/loop7\n",
+        lambda argv: argv[0] == "vgs": "1000000000000\n",
+    }
+    machine, made = provisioner(answers, Target(group=group))
+    for wanted in (levels("lvm", "none"), levels("lvm-thin", "none")):
+        made.prepare([wanted], SIZE, 0)
+        made.make(wanted, SIZE)
+    machine.close()
+    changing = [argv for argv in machine.calls if argv[0] in ("vgcreate", "lvcreate")]
+    changing += [argv for argv in machine.undone if isinstance(argv, tuple) and "remove" in argv[2]]
+    assert len(changing) > 5
+    assert all(argv[argv.index("--config") + 1].endswith("activation/monitoring=0") for argv in changing)
+
+
 def test_room_in_the_directory_is_summed_before_anything_is_made() -> None:
     """The volume fits, the file fits, what the image is filled from fits, the carrier's disk fits; not all at once."""
     wanted = [levels("lvm", "none"), levels(), levels(format="qcow2")]
