@@ -71,7 +71,11 @@ def vmtax(*argv: str, home: Path) -> subprocess.CompletedProcess[str]:
         (("report",), 1, "vmtax"),
         (("report", "--format", "markdwon"), 2, "unknown format 'markdwon'; did you mean markdown?"),
         (("report", "--format", "pdf"), 2, "there are: html, markdown, json, csv, parquet"),
-        (("show", "--format", "parquet"), 2, "parquet is no text: vmtax report last --format parquet"),
+        (
+            ("show", "--format", "parquet"),
+            2,
+            "parquet is no text, write it to a file: vmtax report last --format parquet",
+        ),
         (("image", "remove", "nosuch"), 2, "no image 'nosuch'; there are: none"),
         (("image", "export", "file"), 1, "there is no image yet: vmtax image build"),
     ],
@@ -125,6 +129,9 @@ def test_an_error_is_json_too(argv: tuple[str, ...], code: int, words: str, tmp_
         (("run", "-o", "n" * 300), "File name too long; name another file with --output"),
         (("export", "-o", "/nonexistent/x"), "/nonexistent/x: its directory does not exist"),
         (("export", "-o", "/dev/null"), "/dev/null: is no regular file; name another with --output"),
+        (("run", "-o", "-"), "-: this is written to a file, not to standard output; name a file"),
+        (("export", "-o", "-"), "-: this is written to a file, not to standard output; name a file"),
+        (("image", "export", "-"), "-: this is written to a file, not to standard output; name a file"),
         (("report", "-o", "."), ".: is a directory; name another file with --output"),
         (("lab", "ssh", "x", "--", "grep", ""), "COMMAND is empty"),
     ],
@@ -196,6 +203,21 @@ def test_a_report_that_cannot_be_written(tmp_path: Path) -> None:
     assert (shown["schema"], shown["kind"]) == ("vmtax/1", "experiment")
     listed = json.loads(vmtax("runs", "--json", home=tmp_path).stdout)
     assert [entry["id"] for entry in listed["data"]] == [shown["data"]["id"]]
+
+
+def test_a_report_is_printed_where_the_file_is_a_dash(tmp_path: Path) -> None:
+    with Store(tmp_path / "data/vmtax/vmtax.sqlite") as store:
+        for id in ("a", "b"):
+            store.put(replace(sample_experiment(), id=id))
+    vmtax("report", "--format", "csv", "-o", "r.csv", home=tmp_path)
+    done = vmtax("report", "--format", "csv", "-o", "-", home=tmp_path)
+    assert (done.returncode, done.stdout) == (0, (tmp_path / "r.csv").read_bytes().decode().replace("\r\n", "\n"))
+    done = vmtax("report", "--format", "parquet", "-o", "-", home=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "") and "parquet is no text, write it to a file" in done.stderr
+    shown = vmtax("compare", "a", "b", home=tmp_path)
+    printed = vmtax("compare", "a", "b", "-o", "-", home=tmp_path)
+    assert (printed.returncode, printed.stdout) == (shown.returncode, shown.stdout) and shown.stdout
+    assert not (tmp_path / "-").exists()
 
 
 def test_version_and_help(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import typer
 
 from vmtax.cli.app import BadUse, agree, app, say, warn
 from vmtax.cli.command import App
+from vmtax.cli.files import refuse_stdout
 
 image_app = App(help="Root images: the one userland of all layers.", no_args_is_help=True)
 app.add_typer(image_app, name="image")
@@ -108,6 +109,7 @@ def image_export(
     """Write an image to one file, for a host without a network."""
     from vmtax.image import cache, place
 
+    refuse_stdout(file)
     image = cache.find(identity) if identity else cache.current()
     if image is None:
         raise cache.ImageError("there is no image yet: vmtax image build")
