@@ -308,7 +308,7 @@ def test_the_command_wants_the_digest_or_somebody_who_answers(tmp_path: Path) ->
     assert "its programs will run here" in unsaid.stderr
     assert f"`vmtax image export` must have printed {image.digest}" in unsaid.stderr
     other = vmtax("image", "import", "--sha256", "0" * 64, str(file), home=tmp_path)
-    assert other.returncode == 1 and f"has the digest {image.digest}, not {'0' * 64}" in other.stderr
+    assert other.returncode == 2 and f"has the digest {image.digest}, not {'0' * 64}" in other.stderr
     for wrong in ("abc", "G" * 64):
         bad = vmtax("image", "import", "--sha256", wrong, str(file), home=tmp_path)
         assert bad.returncode == 2 and "must be 64 digits" in bad.stderr
@@ -354,7 +354,7 @@ def test_an_image_is_exported_to_a_file_only(tmp_path: Path) -> None:
 def test_garbage_is_not_imported(tmp_path: Path) -> None:
     garbage = tmp_path / "garbage"
     garbage.write_text("no archive")
-    with pytest.raises(ImageError, match=r"garbage: is not a file that .*unsupported format"):
+    with pytest.raises(BadInput, match=r"garbage: is not a file that .*unsupported format"):
         place.import_(garbage, accept)
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)

@@ -127,7 +127,7 @@ def image_import(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Trust the file without asking; for scripts.")] = False,
 ) -> None:
     """Install an image that `image export` wrote: its programs will run here, as root where vmtax does."""
-    from vmtax.image import cache, place
+    from vmtax.image import place
 
     if sha256 is not None and not re.fullmatch(r"[0-9a-f]{64}", sha256):
         raise BadUse(f"--sha256 {sha256}: must be 64 digits of 0-9 and a-f, as `vmtax image export` printed them")
@@ -140,9 +140,7 @@ def image_import(
                 raise BadUse("nobody is there to compare that: add --sha256 DIGEST, or --yes to trust the file")
             agree(yes, "Did it? [y/N]")
         elif digest != sha256:
-            raise cache.ImageError(
-                f"{file}: has the digest {digest}, not {sha256}: it is another image, or was changed"
-            )
+            raise BadUse(f"{file}: has the digest {digest}, not {sha256}: it is another image, or was changed")
 
     image = place.import_(file, accept)
     say(f"{image.identity}  {image.directory}")
