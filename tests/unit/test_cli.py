@@ -253,6 +253,28 @@ def test_nohup_is_meant() -> None:
     assert done.stdout.splitlines()[-1] == "True False"
 
 
+TWICE = """
+import os, signal
+import vmtax.cli
+def command(**_):
+    try:
+        os.kill(os.getpid(), signal.SIGINT)
+        signal.pause()
+    finally:
+        os.kill(os.getpid(), signal.SIGINT)
+        print("undone")
+vmtax.cli.app = command
+vmtax.cli.main()
+"""
+
+
+def test_a_second_interrupt_stops_no_undoing_and_is_answered() -> None:
+    done = subprocess.run([sys.executable, "-c", TWICE], capture_output=True, text=True, timeout=30)
+    assert (done.returncode, done.stdout) == (130, "undone\n")
+    again, end = done.stderr.splitlines()
+    assert again.startswith("vmtax: still undoing what was set up; ") and end == "vmtax: interrupted"
+
+
 def test_a_program_from_here_is_named_from_the_root() -> None:
     assert program("local", "./q", "--qemu") == str(Path("q").absolute())
     assert [program("local", name, "--qemu") for name in ("q", "/q", None)] == ["q", "/q", None]
