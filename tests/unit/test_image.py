@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import resource
 import signal
@@ -339,6 +340,9 @@ def test_what_is_no_whole_image_is_listed_and_can_be_removed(tmp_path: Path) -> 
     (half / "image.json").write_text("\x1b]0;title\a")
     listed = vmtax("image", "list", home=tmp_path).stdout.splitlines()
     assert listed[0].startswith(image.identity) and listed[1].startswith("138b23d57570  half made, damaged, or of")
+    told = json.loads(vmtax("image", "list", "--json", home=tmp_path).stdout)["data"]
+    assert [(line["what"], line["name"]) for line in told] == [("image", image.identity), ("not whole", half.name)]
+    assert told[0]["kernel"] == image.kernel and told[0]["usable"]
     assert vmtax("image", "remove", "138b23d57570", home=tmp_path).stdout == "removed 138b23d57570\n"
     assert not half.exists() and image.directory.is_dir()
 

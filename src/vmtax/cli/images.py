@@ -6,12 +6,13 @@ import os
 import re
 import shlex
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from vmtax.cli.app import BadUse, agree, app, say, warn
+from vmtax.cli.app import AsJson, BadUse, agree, answer, app, say, warn
 from vmtax.cli.command import App
 from vmtax.cli.files import refuse_stdout
 
@@ -49,11 +50,14 @@ def image_zfs(
 
 
 @image_app.command("list")
-def image_list() -> None:
+def image_list(json: AsJson = False) -> None:
     """List the images of this host, and the ZFS packs for them."""
     from vmtax.image import cache, recipe, zfs
     from vmtax.units import format_value
 
+    if json:
+        answer("images", list(_stored()))
+        return
     for image in cache.images():
         mark = "current" if image.recipe == recipe.key() else "of another recipe"
         size = format_value(image.bytes, "B")
@@ -65,6 +69,36 @@ def image_list() -> None:
         say(f"ZFS {pack.version}  kernel {pack.kernel}  {format_value(pack.bytes, 'B')}  {mark}")
     for path in (*cache.shelf().left(), *zfs.shelf().left()):
         say(f"{path.name}  half made, damaged, or of another version of vmtax: `vmtax image remove {path.name}`")
+
+
+def _stored() -> Iterator[dict[str, object]]:
+    """What `image list` says, as data."""
+    from vmtax.image import cache, recipe, zfs
+
+    for image in cache.images():
+        yield {
+            "what": "image",
+            "name": image.identity,
+            "path": str(image.directory),
+            "usable": image.recipe == recipe.key(),
+            "kernel": image.kernel,
+            "bytes": image.bytes,
+            "packages": image.packages,
+        }
+    useless = zfs.useless(cache.images())
+    for pack in zfs.packs():
+        yield {
+            "what": "ZFS pack",
+            "name": pack.version,
+            "path": str(pack.path),
+            "usable": pack not in useless,
+            "kernel": pack.kernel,
+            "bytes": pack.bytes,
+            "packages": None,
+        }
+    for path in (*cache.shelf().left(), *zfs.shelf().left()):
+        unknown = dict.fromkeys(("kernel", "bytes", "packages"))
+        yield {"what": "not whole", "name": path.name, "path": str(path), "usable": False, **unknown}
 
 
 @image_app.command("remove")
