@@ -217,7 +217,12 @@ def test_what_the_probe_remembers_decides() -> None:
 
 def test_a_cloud_vm_as_a_user_over_ssh() -> None:
     files = AMD_FILES.replace("svm", "hypervisor").replace("kvm_amd/parameters", "x/parameters")
-    changed = {"system": "Linux x86_64\n1000\n", "virt": "amazon\n", "opens": "", "tools": "python3\nip\ntaskset\n"}
+    changed = {
+        "system": "Linux x86_64\n1000\n",
+        "virt": "amazon\n",
+        "opens": "",
+        "tools": "/usr/bin/python3\nip\ntaskset\n",
+    }
     host = machine(files, "", AMD_MORE, AMD_EXTRA.replace("debian", "fedora"), **changed)
     diagnosis = diagnose(examined(host, "ssh://admin@cloud"))
     assert by_name(diagnosis, "disturbance")["bare metal"].text.startswith("this host is itself a VM (amazon)")

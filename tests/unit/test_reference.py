@@ -32,6 +32,8 @@ ANSWERS = {  # kind -> the commands that give it
     "calibration": ["calibrate --show last --json"],
     "lab": ["lab status --json"],
     "labs": ["lab list --json"],
+    "images": ["image list --json"],
+    "removed": ["clean --images --yes --json", "runs rm last --yes --json"],
 }
 
 
@@ -75,6 +77,7 @@ def test_real_answers_are_what_the_schema_allows(kind: str, tmp_path: Path, monk
     home = lab()
     home.directory.mkdir(parents=True)
     write(home.directory / "lab.json", Record(Size(), Software("10.0.2", "0123456789ab", "6.12.1", None, "tcg")))
+    (tmp_path / "vmtax/images/.building-1").mkdir(parents=True)
     assert KINDS.keys() - ANSWERS.keys() == {"error"}, "test_cli.py has it"
     schema = json.loads((reference.DIRECTORY / "vmtax-1.schema.json").read_text())
     jsonschema.Draft202012Validator.check_schema(schema)

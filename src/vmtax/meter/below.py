@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from vmtax.machine import Reader
+from vmtax.machine.local import ISOLATED, PYTHON
 from vmtax.meter.text import GREP, Files, fields, parse_files
 from vmtax.result import Json
 
@@ -33,7 +34,7 @@ for leaf in (0x40000000, 0x40000100):
     cpuid(leaf, told)
     sys.stdout.write(told.raw.hex() + "\\n")
 """
-CPUID = ("python3", "-I", "-S", "-c", PROGRAM)
+CPUID = (PYTHON, *ISOLATED, PROGRAM)
 DETECT = ("systemd-detect-virt", "--vm")  # asks CPUID too, and then DMI
 
 TCG = "qemu"  # what systemd-detect-virt calls a CPU that QEMU plays
