@@ -9,20 +9,21 @@ from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
-from vmtax import interleave, runner
-from vmtax.environment import Environment, EnvironmentOptions, Hosts
-from vmtax.event import Event
+from vmtax.core.events import Event
+from vmtax.core.records import Experiment, Json, Treatment
+from vmtax.design.interleaved import is_host
+from vmtax.experiment import runner
+from vmtax.experiment.runner import Options
 from vmtax.hypervisor import Accelerator, BootFailed, Qemu
-from vmtax.layer import Opened
 from vmtax.machine import MachineLost
 from vmtax.machine.fake import FakeMachine, Reply
 from vmtax.meter import clock, pressure
-from vmtax.plan import Plan, parse
-from vmtax.result import Experiment, Json, Treatment
-from vmtax.runner import Options
-from vmtax.sides import is_host
+from vmtax.plan.schema import Plan, parse
 from vmtax.storage import FirstWrite
 from vmtax.store import Store
+from vmtax.testbed import interleave
+from vmtax.testbed.environment import Environment, EnvironmentOptions, Hosts
+from vmtax.testbed.layers import Opened
 from vmtax.workload import Site
 
 PLAN = "name: fake\nseed: 5\nlayers: [host, vm]\nworkloads: [chess]\nprimary: [chess.nodes_per_second]\nbudget: none\n"

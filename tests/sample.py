@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from vmtax.result import Better, Boot, Disturbance, Experiment, Json, Measurement, Metric, Treatment, Trial
+from vmtax.core.records import Better, Boot, Disturbance, Experiment, Json, Measurement, Metric, Treatment, Trial
 from vmtax.storage import FirstWrite
 
 PATTERNS = ("randread-4k-qd1", "randwrite-4k-qd1", "randwrite-4k-qd32", "randwrite-4k-fsync", "read-1m", "write-1m")

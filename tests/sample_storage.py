@@ -13,8 +13,8 @@ import random
 from collections.abc import Iterator, Mapping
 
 from tests.sample import CREATED, LATENCIES, sample_experiment
-from vmtax.result import Boot, Experiment, Json, Measurement, Metric, Treatment, Trial
-from vmtax.storage.features import Feature, documented_durability
+from vmtax.core.records import Boot, Experiment, Json, Measurement, Metric, Treatment, Trial
+from vmtax.design.features import Feature, documented_durability
 
 Patterns = Mapping[str, tuple[float, int, int, float]]
 PATTERNS: Patterns = {  # host's operations per second, bytes of one, queue depth, guest / host under TCG

@@ -16,15 +16,15 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from tests.fake_lab import Lab, bench
 from tests.sample import large_experiment
-from vmtax import compare
-from vmtax.factor import FACTORS
+from vmtax.analysis import comparisons
+from vmtax.design.factors import FACTORS
 from vmtax.hypervisor import Credentials, GuestSpec, boot, image_qemu
 from vmtax.image import build
 from vmtax.image.place import place
 from vmtax.machine.local import LocalMachine
-from vmtax.plan import parse
-from vmtax.plan_advice import check
-from vmtax.report.html import render_html
+from vmtax.plan.estimate import check
+from vmtax.plan.schema import parse
+from vmtax.report.render.html import render_html
 from vmtax.store import Store
 
 BOOTS = 7
@@ -74,8 +74,8 @@ def results(count: int) -> None:
         with Store(Path(directory) / "vmtax/vmtax.sqlite") as store:
             store.put(experiment)
             load = timed(lambda: store.load(experiment.id))
-        compared = timed(lambda: compare.of(experiment))
-        found = compare.of(experiment)
+        compared = timed(lambda: comparisons.of(experiment))
+        found = comparisons.of(experiment)
         page = timed(lambda: render_html(experiment, found))
         show, report = (_command_seconds(places, directory, command) for command in ("show", "report"))
     parts = f"load {load:5.2f}, compare {compared:5.2f}, page {page:5.2f} s"

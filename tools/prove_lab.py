@@ -19,8 +19,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from vmtax.event import Event
-from vmtax.exits import CannotDo
+from vmtax.core.errors import CannotDo
+from vmtax.core.events import Event
 from vmtax.lab.end import cut, remove, save, stop
 from vmtax.lab.home import Lab, Up, lab
 from vmtax.lab.reach import reach

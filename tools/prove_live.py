@@ -19,19 +19,19 @@ from rich.console import Console
 from rich.table import Table
 
 from tools.prove.bar import Bar
-from vmtax import compare
-from vmtax.environment import Environment, EnvironmentOptions, connected
-from vmtax.event import Event, Notice, Step
-from vmtax.exits import FAILED, INTERRUPTED, CannotDo
+from vmtax.analysis import comparisons
+from vmtax.core.errors import FAILED, INTERRUPTED, CannotDo
+from vmtax.core.events import Event, Notice, Step
+from vmtax.core.records import Comparison, Treatment, Trial
+from vmtax.design.treatments import Space, settled, shuffled_rounds
+from vmtax.experiment.trial import Place, Signatures, run_trial
 from vmtax.image import build
-from vmtax.interleave import set_up
-from vmtax.layer import opened
-from vmtax.plan import parse
-from vmtax.result import Comparison, Treatment, Trial
-from vmtax.treatment import Space, settled, shuffled_rounds
-from vmtax.trial import Place, Signatures, run_trial
+from vmtax.plan.schema import parse
+from vmtax.testbed.environment import Environment, EnvironmentOptions, connected
+from vmtax.testbed.interleave import set_up
+from vmtax.testbed.layers import opened
 from vmtax.workload import Site
-from vmtax.workload.disk import Disk, DiskParameters
+from vmtax.workload.fio import Disk, DiskParameters
 
 PLAN = """\
 name: prove-live
@@ -110,7 +110,7 @@ def rate(trial: Trial | None) -> float:
 
 def bar(comparison: Comparison, truth: float) -> Bar:
     """Whether the interval of the overhead covers the truth, and 0 only where that is the truth."""
-    estimate, low, high = compare.overhead(comparison)
+    estimate, low, high = comparisons.overhead(comparison)
     if low is None or high is None:
         return Bar(comparison.treatment, "an interval", f"{comparison.rounds} rounds", False)
     figure = f"{100 * estimate:.2f} % [{100 * low:.2f}, {100 * high:.2f}], {comparison.rounds} rounds"
@@ -139,7 +139,7 @@ def prove(proof: Proof, rounds: int, limit: int, seed: int) -> list[Bar]:
             f"round {number} of {rounds}, {time.monotonic() - clock:.0f} s: {rates}", style="dim", markup=False
         )
     costs = {AGAIN: 0.0, **COSTS}
-    found = compare.comparisons(planned, trials, ())
+    found = comparisons.comparisons(planned, trials, ())
     return bars + [bar(entry, costs[entry.treatment]) for entry in found if entry.metric.name == METRIC]
 
 

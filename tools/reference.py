@@ -14,17 +14,17 @@ import typer
 from pydantic import BaseModel
 
 from vmtax import __version__
+from vmtax.analysis.weight_profiles import MIXES
 from vmtax.cli import app
-from vmtax.exits import MEANINGS
-from vmtax.factor import FACTORS
-from vmtax.mix import MIXES
-from vmtax.plan import Plan
-from vmtax.plan_rules import MOST_CONFIGURATIONS
-from vmtax.plan_yaml import MOST_BYTES, MOST_VALUES
-from vmtax.quantity import Quantity
-from vmtax.report.answers import KINDS, json_schema
+from vmtax.core.errors import MEANINGS
+from vmtax.core.quantities import Quantity
+from vmtax.core.records import LAYERS
+from vmtax.design.factors import FACTORS
+from vmtax.plan.rules import MOST_CONFIGURATIONS
+from vmtax.plan.schema import Plan
+from vmtax.plan.yaml import MOST_BYTES, MOST_VALUES
+from vmtax.report.schema import KINDS, json_schema
 from vmtax.report.view import cost, label
-from vmtax.result import LAYERS
 from vmtax.workload import WORKLOADS
 
 DIRECTORY = Path(__file__).parent.parent / "docs/reference"

@@ -27,12 +27,12 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from tests.fake_lab import PLAN, Lab, bench
-from vmtax.event import TrialFinished
+from vmtax.core.events import TrialFinished
+from vmtax.core.records import Trial
 from vmtax.image.cache import images_directory
 from vmtax.machine.local import LocalMachine
-from vmtax.places import state_home
-from vmtax.result import Trial
 from vmtax.store import Store, StoreError
+from vmtax.system.paths import state_home
 
 FAKE_ROUNDS = 15
 REAL_PLAN = """\

@@ -5,7 +5,7 @@ import os
 import resource
 import sys
 
-from vmtax import streams
+from vmtax.system import streams
 
 LEAST_MEMORY = 200 * 10**6  # bytes of address space; with less, Python itself fails in ways that no program can explain
 

@@ -20,8 +20,8 @@ from vmtax.image.place import Placed, place
 from vmtax.machine import Machine
 from vmtax.machine.local import LocalMachine
 from vmtax.machine.processes import marked
-from vmtax.places import state_home
 from vmtax.store import Store
+from vmtax.system.paths import state_home
 
 # Waits end by what happens. Only what hangs takes so long, on however busy a machine.
 HANGS = 900.0  # seconds

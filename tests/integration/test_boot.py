@@ -11,11 +11,11 @@ from tests.integration.conftest import booted
 from vmtax.hypervisor import BootFailed, Credentials, Drive, GuestSpec, boot, choose
 from vmtax.hypervisor.boot import Patience
 from vmtax.image.place import IN_GUEST
-from vmtax.layer import IMAGE_QEMU, _disks
 from vmtax.machine import CommandFailed, MachineLost
 from vmtax.machine.local import LocalMachine
 from vmtax.meter import below
 from vmtax.meter.facts import read_facts
+from vmtax.testbed.layers import IMAGE_QEMU, _disks
 
 
 def test_a_guest_answers_carries_a_nested_guest_and_ends(

@@ -9,11 +9,11 @@ import sys
 from pathlib import Path
 
 from tests.integration.conftest import HANGS, leftovers
+from vmtax.core.events import Event
 from vmtax.doctor import examine
 from vmtax.doctor.attempt import attempt_on
-from vmtax.environment import connected
-from vmtax.event import Event
 from vmtax.image.cache import Image
+from vmtax.testbed.environment import connected
 
 
 def can_virtualize() -> bool:

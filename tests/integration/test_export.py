@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from vmtax.advice import Export, export
 from vmtax.hypervisor import Qemu
 from vmtax.hypervisor.confine import Reach
 from vmtax.hypervisor.qmp import Qmp
 from vmtax.machine.local import LocalMachine
+from vmtax.recommend import Export, export
 
 SCHEMA = "/usr/share/libvirt/schemas/domain.rng"
 BUSES = ("virtio", "virtio-scsi", "ide", "sata", "nvme")

@@ -17,17 +17,17 @@ import pytest
 
 from tests.integration.conftest import HANGS, booted, leftovers, qemu_of, under_way, vmtax
 from tests.integration.test_run import PLAN
-from vmtax import trial as trial_module
+from vmtax.core.records import Measurement, Metric, Trial
+from vmtax.experiment import trial as trial_module
+from vmtax.experiment.trial import Place, Signatures, run_trial
 from vmtax.hypervisor import Credentials, Drive, Guest, GuestSpec
 from vmtax.image.cache import Image
-from vmtax.layer import Opened
 from vmtax.machine.local import LocalMachine
-from vmtax.result import Measurement, Metric, Trial
 from vmtax.store import Store
-from vmtax.trial import Place, Signatures, run_trial
+from vmtax.testbed.layers import Opened
 from vmtax.workload import BadOutput, Site, Workload
 from vmtax.workload.base import Parameters
-from vmtax.workload.disk import Disk, DiskParameters
+from vmtax.workload.fio import Disk, DiskParameters
 
 VM_ONLY = """\
 name: faults

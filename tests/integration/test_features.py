@@ -7,12 +7,13 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
+from vmtax.design.features import FEATURES, Feature
 from vmtax.hypervisor import Credentials, Drive, GuestSpec, Qemu, find_qemu
+from vmtax.hypervisor.qemu_img import create_image
 from vmtax.machine.local import LocalMachine
 from vmtax.storage import Backing
-from vmtax.storage.features import FEATURES, Feature, features
+from vmtax.storage.features import features
 from vmtax.storage.full import stops_when_full
-from vmtax.storage.image import create_image
 
 SIZE = 16 * 2**20
 

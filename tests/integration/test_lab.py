@@ -15,9 +15,6 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 from tests.integration.conftest import HANGS, leftovers, under_way
-from vmtax import disks, hosts
-from vmtax.advice import export
-from vmtax.disks import Disks
 from vmtax.doctor.host_parts import NO_GROUP, NO_POOL, WAIT_FOR
 from vmtax.hypervisor import Drive, find_qemu
 from vmtax.image.cache import Image
@@ -25,11 +22,14 @@ from vmtax.image.zfs import Pack
 from vmtax.lab.home import Lab, Up, lab
 from vmtax.machine import Machine
 from vmtax.machine.local import LocalMachine
-from vmtax.plan import parse
+from vmtax.plan.schema import parse
+from vmtax.recommend import export
 from vmtax.storage import Backing, StorageError, Target
 from vmtax.storage.features import features
 from vmtax.storage.undo import ANY_DEVICE
 from vmtax.store import Store
+from vmtax.testbed import disks, hosts
+from vmtax.testbed.disks import Disks
 
 NAME = "test"
 HOST = f"lab:{NAME}"

@@ -12,20 +12,20 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 from tests.integration.conftest import HANGS, leftovers, under_way, vmtax
-from vmtax import disks
-from vmtax.disks import Disks, bound
+from vmtax.core.records import Treatment
 from vmtax.hypervisor import Qemu
 from vmtax.hypervisor.confine import Reach, alone, enter_tree, image_program
 from vmtax.image.cache import Image
 from vmtax.image.place import Placed
 from vmtax.machine.local import LocalMachine
-from vmtax.plan import parse
-from vmtax.result import Treatment
+from vmtax.plan.schema import parse
 from vmtax.storage import StorageError, Target
 from vmtax.storage.empty import MIB
 from vmtax.storage.ground import Area, refuse_used, table
 from vmtax.storage.page_cache import Bound
 from vmtax.storage.undo import NO_PARTITIONS
+from vmtax.testbed import disks
+from vmtax.testbed.disks import Disks, bound
 
 SIZE = 16 * 2**20
 PLAN = """\

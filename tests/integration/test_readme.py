@@ -30,7 +30,7 @@ def test_every_command_works_in_order(image: Image, tmp_path: Path) -> None:
 
 
 def test_the_plan_in_it_is_legal() -> None:
-    from vmtax.plan import parse
+    from vmtax.plan.schema import parse
 
     block = re.search(r"```yaml\n(.*?)```", README.read_text(), re.DOTALL)
     assert block is not None

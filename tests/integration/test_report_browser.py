@@ -16,9 +16,9 @@ import pytest
 from tests.sample import sample_experiment
 from tests.sample_storage import storage_experiment
 from tests.unit.test_report_html import figures_in, hostile
-from vmtax.compare import comparisons
-from vmtax.report.html import render_html
-from vmtax.result import Experiment
+from vmtax.analysis.comparisons import comparisons
+from vmtax.core.records import Experiment
+from vmtax.report.render.html import render_html
 
 OPTIONS = (
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from vmtax.disks import not_here
+from vmtax.design.treatments import Combination, Space, treatments
 from vmtax.machine.fake import FakeMachine, Reply
 from vmtax.storage import Target
-from vmtax.treatment import Combination, Space, treatments
+from vmtax.testbed.disks import not_here
 
 PARTS = [
     Combination({"disk.filesystem": ["as-is"]}, "dir"),

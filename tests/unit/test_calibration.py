@@ -13,11 +13,11 @@ import pytest
 from rich.console import Console
 
 from tests.fake_lab import Lab, bench
-from vmtax.calibration import Calibration, CannotCalibrate, calibration, plan_of
+from vmtax.analysis.calibration import Calibration, CannotCalibrate, calibration, plan_of
 from vmtax.cli.app import app
-from vmtax.plan import Plan, load, parse
+from vmtax.core.records import Experiment
+from vmtax.plan.schema import Plan, load, parse
 from vmtax.report.calibration import calibration_data, render
-from vmtax.result import Experiment
 from vmtax.store import Store
 
 FAKE = "name: fake\nseed: 5\nlayers: [host, vm]\nworkloads: [chess]\nprimary: [chess.nodes_per_second]\n"

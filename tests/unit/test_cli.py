@@ -19,11 +19,11 @@ from vmtax import __version__
 from vmtax.cli.app import NOBODY, BadUse, agree, agree_to_erase
 from vmtax.cli.measuring import program
 from vmtax.cli.run import _overridden, _resumed
-from vmtax.environment import EnvironmentOptions
-from vmtax.plan import load
-from vmtax.report.answers import json_schema
+from vmtax.plan.schema import load
+from vmtax.report.schema import json_schema
 from vmtax.storage import Target
 from vmtax.store import Store
+from vmtax.testbed.environment import EnvironmentOptions
 
 
 def vmtax(*argv: str, home: Path) -> subprocess.CompletedProcess[str]:

@@ -16,14 +16,14 @@ from typer.testing import CliRunner, Result
 from tests.unit.test_report import printed
 from tests.unit.test_report_html import HOSTILE
 from tests.unit.test_sessions import calibrations, five, only, session, with_facts
-from vmtax import sessions
+from vmtax.analysis import sessions
+from vmtax.analysis.sessions import Change, Line
 from vmtax.cli import app
-from vmtax.exits import DONE, UNDECIDED, WORSE
+from vmtax.core.errors import DONE, UNDECIDED, WORSE
+from vmtax.core.records import Metric
 from vmtax.report.change import FORMATS, renderer
 from vmtax.report.change.terminal import render
 from vmtax.report.change.words import amount, verdict
-from vmtax.result import Metric
-from vmtax.sessions import Change, Line
 from vmtax.store import Store
 
 METRIC = Metric("chess.nodes_per_second", "1/s", "higher")
@@ -125,7 +125,7 @@ def a_change(*lines: Line, limit: float | None = None, **changes: object) -> Cha
 def test_verdict_and_gate_follow_from_the_interval(
     low: float | None, high: float | None, limit: float | None, words: str, gate: str | None
 ) -> None:
-    from vmtax.sessions import change as module
+    from vmtax.analysis.sessions import change as module
 
     costs = (None, None) if low is None or high is None else (1 - high, 1 - low)
     judged = module._verdict(*costs, 0.03)

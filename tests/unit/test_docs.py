@@ -14,7 +14,7 @@ import pytest
 import typer
 
 from vmtax.cli import app
-from vmtax.plan import parse
+from vmtax.plan.schema import parse
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])

@@ -6,13 +6,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from vmtax import environment, provision
-from vmtax.environment import CannotMeasure, note_of_below
 from vmtax.hypervisor import Qemu, QemuError, find_qemu
 from vmtax.hypervisor.confine import Reach, image_program, sandbox
 from vmtax.hypervisor.qemu import RIGHTS
 from vmtax.machine.fake import Answers, FakeMachine, Reply
-from vmtax.plan import parse
+from vmtax.plan.schema import parse
+from vmtax.testbed import environment, provision
+from vmtax.testbed.environment import CannotMeasure, note_of_below
 
 QEMU = ("qemu-system-x86_64", "--version")
 MISSING = Reply(stderr="qemu-system-x86_64: No such file or directory", code=127)

@@ -6,9 +6,9 @@ import shlex
 
 import pytest
 
-from vmtax.advice import export
-from vmtax.advice.export import SAID
-from vmtax.factor import FACTORS
+from vmtax.design.factors import FACTORS
+from vmtax.recommend import export
+from vmtax.recommend.export import SAID
 
 GIB = 2**30
 

@@ -11,13 +11,14 @@ from typing import Any
 
 import pytest
 
+from vmtax.design.features import Feature, documented_durability
 from vmtax.hypervisor import Credentials, Drive, GuestSpec, Qemu
+from vmtax.hypervisor.qemu_img import create_image, image_options
 from vmtax.machine import MachineLost
 from vmtax.machine.fake import Answers, FakeMachine, Reply
 from vmtax.storage import Backing
-from vmtax.storage.features import Feature, documented_durability, features
+from vmtax.storage.features import features
 from vmtax.storage.full import _Small, _watched, stops_when_full
-from vmtax.storage.image import create_image, image_options
 
 QEMU = Qemu(("qemu",), "10.0.3", "QEMU emulator version 10.0.3")
 GREETING, READY = '{"QMP": {}}', '{"return": {}}'

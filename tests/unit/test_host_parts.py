@@ -7,8 +7,8 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
+from vmtax.core.errors import CannotDo
 from vmtax.doctor import host_parts
-from vmtax.exits import CannotDo
 from vmtax.machine.fake import Argv, FakeMachine
 from vmtax.network.sriov import CARDS, WRITE, NoCard, free_card
 

@@ -12,13 +12,14 @@ from unittest import mock
 
 import pytest
 
-from tests.unit.test_clean import vmtax
-from vmtax import clean, hosts
-from vmtax.exits import BadInput
+from tests.unit.test_cleanup import vmtax
+from vmtax.core.errors import BadInput
+from vmtax.experiment import cleanup
 from vmtax.image import build, cache, contents, initramfs, place, recipe
 from vmtax.image.cache import Image, ImageError
 from vmtax.machine.local import ISOLATED, PYTHON, LocalMachine
 from vmtax.store import Store
+from vmtax.testbed import hosts
 
 # A far host that is this one with another home: ssh's options are dropped, the rest is the command.
 FAR = """#!/bin/sh
@@ -228,11 +229,11 @@ def test_a_half_built_half_removed_or_older_image_is_none(tmp_path: Path) -> Non
     assert not left.exists(), "what a killed build left is swept away"
     assert older.exists() and half_removed.exists(), "what may be another version's stays until somebody removes it"
     with Store(tmp_path / "store" / "vmtax.sqlite") as store:
-        assert [leftover.what for leftover in clean.found(store, images=False)] == []
-        assert [leftover.what for leftover in clean.found(store, images=True)] == ["unusable image"] * 3
+        assert [leftover.what for leftover in cleanup.found(store, images=False)] == []
+        assert [leftover.what for leftover in cleanup.found(store, images=True)] == ["unusable image"] * 3
         with mock.patch("vmtax.machine.tree.remove", side_effect=PermissionError(1, "Operation not permitted")):
-            assert len(clean.remove(store, images=True)) == 3, "what could not be removed is told"
-        assert clean.remove(store, images=True) == [] and cache.shelf().half_made() == []
+            assert len(cleanup.remove(store, images=True)) == 3, "what could not be removed is told"
+        assert cleanup.remove(store, images=True) == [] and cache.shelf().half_made() == []
 
 
 def test_a_directory_that_is_no_whole_image_is_removed_alone_and_by_name(tmp_path: Path) -> None:

@@ -13,30 +13,30 @@ from rich.console import Console
 
 from tests.fake_lab import SEVEN, Lab, bench
 from tests.unit.test_runner import identity
-from vmtax import compare
+from vmtax.analysis import comparisons
+from vmtax.analysis.emulation import emulated_treatments
+from vmtax.analysis.rankings import rankings
 from vmtax.cli.app import BadUse
 from vmtax.cli.measuring import Work, _alone
-from vmtax.emulation import emulated_treatments
-from vmtax.environment import CannotMeasure, EnvironmentOptions
-from vmtax.event import Notice, RunStarted
-from vmtax.interleave import why_not
+from vmtax.core.events import Notice, RunStarted
+from vmtax.core.records import Experiment, Treatment
+from vmtax.design.interleaved import both
+from vmtax.experiment.resume import CannotResume
+from vmtax.experiment.runner import Options
 from vmtax.machine import MachineLost
 from vmtax.machine.fake import Reply
-from vmtax.plan import parse
-from vmtax.ranking import rankings
-from vmtax.report.html import render_html
-from vmtax.report.json import experiment_data
-from vmtax.report.markdown import render_markdown
-from vmtax.report.noise import noise_floor
-from vmtax.report.rows import rows
-from vmtax.report.summary import findings
-from vmtax.report.terminal import render
+from vmtax.plan.schema import parse
+from vmtax.report.render.html import render_html
+from vmtax.report.render.json import experiment_data
+from vmtax.report.render.markdown import render_markdown
+from vmtax.report.render.rows import rows
+from vmtax.report.render.terminal import render
+from vmtax.report.sections.noise import noise_floor
+from vmtax.report.sections.summary import findings
 from vmtax.report.view import view
-from vmtax.result import Experiment, Treatment
-from vmtax.resume import CannotResume
-from vmtax.runner import Options
-from vmtax.sides import both
 from vmtax.storage import Target
+from vmtax.testbed.environment import CannotMeasure, EnvironmentOptions
+from vmtax.testbed.interleave import why_not
 
 B = "ssh://b"
 QEMU = "/opt/qemu/bin/qemu-system-x86_64"
@@ -56,7 +56,7 @@ def lab(tmp_path: Path) -> Callable[..., Lab]:
 
 
 def pairs(found: Experiment) -> set[tuple[str, str]]:
-    return {(entry.baseline, entry.treatment) for entry in compare.of(found)}
+    return {(entry.baseline, entry.treatment) for entry in comparisons.of(found)}
 
 
 def slower_there(number: int, name: str) -> Reply:
@@ -80,7 +80,9 @@ def test_two_hosts_run_every_treatment_in_every_round_and_are_compared_directly(
         ("vm", "vm again"),
         (f"vm on {B}", f"vm again on {B}"),
     }
-    (side,) = [entry for entry in compare.of(found) if entry.treatment == f"vm on {B}" and entry.baseline == "vm"][:1]
+    (side,) = [entry for entry in comparisons.of(found) if entry.treatment == f"vm on {B}" and entry.baseline == "vm"][
+        :1
+    ]
     assert side.ratio == pytest.approx(0.9, abs=0.001) and side.verdict == "worse" and side.rounds == 7
     assert made.watched.count("host") == made.watched.count(B) == 21, "each half was opened on its own host"
     assert found.facts["host"]["cpu_model"] == "Fake CPU" and found.facts[B]["cpu_model"] == "Another CPU"
@@ -97,7 +99,9 @@ def test_two_qemus_share_the_host_layer(lab: Callable[..., Lab]) -> None:
     assert [treatment.name for treatment in found.treatments] == ["host", "vm", again[0], other, again[1]]
     floors = {("vm", again[0]), (other, again[1])}
     assert pairs(found) == {("vm", other), ("host", "vm"), ("host", other)} | floors
-    assert {(floor.treatment, floor.effect.comparison.rounds) for floor in noise_floor(found, compare.of(found))} == {
+    assert {
+        (floor.treatment, floor.effect.comparison.rounds) for floor in noise_floor(found, comparisons.of(found))
+    } == {
         ("vm", 7),
         (other, 7),
     }
@@ -126,15 +130,15 @@ def test_the_repeat_of_a_treatment_is_one_for_each_side() -> None:
     plain = (Treatment("vm", "vm"), Treatment("vm again", "vm", repeats="vm"))
     found = both(plain, B)
     assert [(t.name, t.repeats) for t in found[2:]] == [(f"vm on {B}", None), (f"vm again on {B}", f"vm on {B}")]
-    assert compare.side_contrasts(found) == (("vm", f"vm on {B}"),)
+    assert comparisons.side_contrasts(found) == (("vm", f"vm on {B}"),)
 
 
 def test_reports_tell_the_sides_first_and_each_thing_once(lab: Callable[..., Lab]) -> None:
     found = lab(B, SEVEN + FACTORS, answer=slower_there).run()
-    told = {finding.resource: finding.sentence for finding in findings(found, compare.of(found))}
+    told = {finding.resource: finding.sentence for finding in findings(found, comparisons.of(found))}
     assert re.match(rf"The host on {B} gives 10[.\d]* % less CPU throughput than on local \[10", told["CPU"])
     assert f"; the VM on {B} gives 10" in told["CPU"]
-    own, other = view(found, compare.of(found)).sections
+    own, other = view(found, comparisons.of(found)).sections
     assert (own.title, other.title) == ("CPU on local", f"CPU on {B}")
     assert own.layers == other.layers == ("host", "vm"), "under its own title a treatment need not say whose it is"
     sides = [entry.treatment for entry in own.between if entry.metric.name == "chess.nodes_per_second"]
@@ -147,12 +151,16 @@ def test_reports_tell_the_sides_first_and_each_thing_once(lab: Callable[..., Lab
 def test_every_form_of_report_names_both_sides(lab: Callable[..., Lab]) -> None:
     found = lab(QEMU, answer=slower_there).run()
     screen = Console(file=io.StringIO(), width=80)
-    screen.print(render(found, compare.of(found)))
-    texts = (screen.file.getvalue(), render_markdown(found, compare.of(found)), render_html(found, compare.of(found)))
+    screen.print(render(found, comparisons.of(found)))
+    texts = (
+        screen.file.getvalue(),
+        render_markdown(found, comparisons.of(found)),
+        render_html(found, comparisons.of(found)),
+    )
     for text in texts:
         assert "CPU with" in text and QEMU in text.replace("\\", "")
     assert f"CPU: {QEMU} against qemu-system-x86_64</h3>" in texts[2]
-    data, _ = [entry for entry in experiment_data(found, compare.of(found))["treatments"] if entry["side"]]
+    data, _ = [entry for entry in experiment_data(found, comparisons.of(found))["treatments"] if entry["side"]]
     assert data["name"] == f"vm with {QEMU}" and data["side"] == QEMU
     table = rows(found)
     side, treatment = (list(table.columns).index(name) for name in ("side", "treatment"))

@@ -17,20 +17,22 @@ import pytest
 from rich.console import Console
 
 from tests.fake_lab import PLAN, Lab, bench
-from vmtax import compare, schedule
-from vmtax.event import Event, Notice, TrialFinished, WorkloadStarted
+from vmtax.analysis import comparisons
+from vmtax.core.events import Event, Notice, TrialFinished, WorkloadStarted
+from vmtax.core.records import Boot, Experiment, Measurement, Metric, Trial
+from vmtax.design import iterations as schedule
+from vmtax.design.iterations import PILOT_ITERATIONS, PILOT_ROUNDS
+from vmtax.experiment.progress import State
+from vmtax.experiment.runner import Pace
 from vmtax.machine.fake import Reply
-from vmtax.plan import PlanError, load, parse
-from vmtax.plan_advice import check, fit_rounds, pilot_seconds, seconds_per_round
-from vmtax.report import answers, iterations
-from vmtax.report.formats import find
-from vmtax.report.json import experiment_data
-from vmtax.report.terminal import render
+from vmtax.plan.estimate import check, fit_rounds, pilot_seconds, seconds_per_round
+from vmtax.plan.schema import PlanError, load, parse
+from vmtax.report import schema
+from vmtax.report.render.formats import find
+from vmtax.report.render.json import experiment_data
+from vmtax.report.render.terminal import render
+from vmtax.report.sections import iterations
 from vmtax.report.view import medians
-from vmtax.result import Boot, Experiment, Measurement, Metric, Trial
-from vmtax.runner import Pace
-from vmtax.schedule import PILOT_ITERATIONS, PILOT_ROUNDS
-from vmtax.screen import State
 
 RATE = Metric("chess.nodes_per_second", "1/s", "higher")
 THREE = PLAN + "iterations: 3\nrounds: {min: 7, max: 7}\n"
@@ -84,7 +86,7 @@ def test_a_fixed_number_of_iterations_is_one_value_for_each_boot(lab: Callable[.
     made = lab(THREE, lambda number, name: [bench(rate=rate * (1 + number)) for rate in (100, 200, 300)])
     found = made.run()
     assert set(runs(found).values()) == {3} and len(found.trials) == 7 * (2 + 2 + 1) * 3
-    assert all(comparison.rounds == 7 and comparison.ratio == 1 for comparison in compare.of(found))
+    assert all(comparison.rounds == 7 and comparison.ratio == 1 for comparison in comparisons.of(found))
     started = [event for event in made.events if isinstance(event, WorkloadStarted)]
     assert [(event.iteration, event.iterations) for event in started[:4]] == [(1, 3), (2, 3), (3, 3), (1, 3)]
     state = State()
@@ -102,7 +104,7 @@ def test_the_pilot_plans_the_rest_and_warm_up_counts_nowhere(lab: Callable[..., 
     assert all(1 <= entry.iterations <= 20 for entry in planned.values())
     (told,) = [event.text for event in made.events if isinstance(event, Notice) and "pilot" in event.text]
     assert "chess one-thread" in told and "after 2 of warm-up" in told
-    assert all(comparison.rounds == 7 for comparison in compare.of(found)), "the pilot's boots stay in"
+    assert all(comparison.rounds == 7 for comparison in comparisons.of(found)), "the pilot's boots stay in"
     mine = [t for t in found.trials if (t.treatment, t.case) == ("vm", "") and t.iteration > 2]
     by_round = [[t.measurements[0].value for t in mine if t.round == number] for number in range(1, 8)]
     assert medians(found)[RATE, "vm"] == statistics.median(map(statistics.median, by_round))
@@ -156,7 +158,7 @@ def test_an_iteration_that_fails_ends_its_case_also_after_a_resume(lab: Callable
     failed = [trial for trial in found.trials if trial.status == "failed"]
     assert [(t.round, t.iteration, t.treatment, t.case) for t in failed] == [(2, 2, "vm", "one-thread")]
     assert runs(found)[2, "vm", "one-thread"] == 2, "the third was not tried"
-    assert all(comparison.rounds == 7 for comparison in compare.of(found)), "the boot has its first iteration"
+    assert all(comparison.rounds == 7 for comparison in comparisons.of(found)), "the boot has its first iteration"
 
 
 # --- what the pilot says, without a run
@@ -234,7 +236,7 @@ def test_a_pilot_that_tells_nothing_plans_one_iteration(values: list[list[float]
 
 def test_reports_tell_where_the_variance_is(lab: Callable[..., Lab]) -> None:
     found = lab(AUTO, settling).run()
-    compared = compare.of(found)
+    compared = comparisons.of(found)
     lines = iterations.lines(found)
     assert any("2 before them left out as warm-up (steady after 2 in 9 boots of 12 iterations)" in x for x in lines)
     assert sum("% of the variance is between boots" in line for line in lines) == 2, "primary, on host and vm"
@@ -244,7 +246,7 @@ def test_reports_tell_where_the_variance_is(lab: Callable[..., Lab]) -> None:
     assert "variance is between boots" in printed(render(found, compared, full=True))
     assert "variance is between boots" not in printed(render(found, compared))
     data = json.loads(json.dumps(experiment_data(found, compared)))
-    answers.Experiment.model_validate(data)
+    schema.Experiment.model_validate(data)
     assert [entry["warm_up"] for entry in data["schedules"]] == [2, 2]
     assert {entry["treatment"] for entry in data["variance"]} == {"host", "vm"}
 
@@ -267,7 +269,7 @@ def test_whether_more_iterations_would_help(lab: Callable[..., Lab], between: fl
 def test_who_does_not_iterate_reads_nothing_of_it(lab: Callable[..., Lab]) -> None:
     found = lab(PLAN + "rounds: {min: 7, max: 7}\n", lambda number, name: bench()).run()
     assert iterations.lines(found) == ()
-    assert "Boots and iterations" not in find("html").render(found, compare.of(found)).decode()
+    assert "Boots and iterations" not in find("html").render(found, comparisons.of(found)).decode()
 
 
 # --- what a plan may say

@@ -19,9 +19,8 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.sample_lab import SOFTWARE, home, made, quiet, saved
-from vmtax import hosts
 from vmtax.cli import app
-from vmtax.exits import BadInput
+from vmtax.core.errors import BadInput
 from vmtax.hypervisor.qemu import Qemu
 from vmtax.hypervisor.qmp import QmpError
 from vmtax.lab.end import remove
@@ -30,6 +29,7 @@ from vmtax.lab.spec import LabSpec, Size, command_line, disk_bytes, kernel_argum
 from vmtax.lab.start import FORGET, Wish, _connected, _Start, start
 from vmtax.machine.local import LocalMachine
 from vmtax.machine.ssh import Route
+from vmtax.testbed import hosts
 
 __all__ = ["home"]
 ANY = MagicMock()  # what is not looked at

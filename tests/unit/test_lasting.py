@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from vmtax.plan import parse
-from vmtax.plan_advice import lasting
+from vmtax.plan.estimate import lasting
+from vmtax.plan.schema import parse
 
 PLAN = "name: p\nlayers: [host, vm{nested}]\nguest: {{vcpus: {vcpus}}}\nworkloads: [chess]\n"
 

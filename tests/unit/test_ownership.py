@@ -11,9 +11,9 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from vmtax import ownership, search_path
 from vmtax.machine.reader import LocalReader
 from vmtax.storage import StorageError, refuse_unsafe
+from vmtax.system import ownership, search_path
 
 NOBODY = 65534
 

@@ -12,20 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import Field
 
-from vmtax import plan_rules, stats
-from vmtax.factor import FACTORS
-from vmtax.plan import (
-    Plan,
-    PlanError,
-    as_written,
-    builtin_plans,
-    describe,
-    from_data,
-    load,
-    parse,
-)
-from vmtax.plan_advice import check, fit_rounds, seconds_per_round
-from vmtax.result import Measurement, Metric
+from vmtax import stats
+from vmtax.core.records import Measurement, Metric
+from vmtax.design.factors import FACTORS
+from vmtax.plan import rules
+from vmtax.plan.estimate import check, fit_rounds, seconds_per_round
+from vmtax.plan.schema import Plan, PlanError, as_written, builtin_plans, describe, from_data, load, parse
 from vmtax.workload import WORKLOADS, Parameters, Site, Workload
 
 
@@ -66,7 +58,7 @@ class Start(Spin):
 
 @pytest.fixture
 def spin(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plan_rules, "workload_types", lambda: {"spin": Spin, "start": Start})
+    monkeypatch.setattr(rules, "workload_types", lambda: {"spin": Spin, "start": Start})
 
 
 def problems(text: str) -> list[str]:
@@ -405,7 +397,7 @@ def test_any_workload_parameter(parameter: tuple[str, str], value: object) -> No
 
 @given(st.sampled_from(builtin_plans()), st.data())
 def test_any_slip_of_the_hand_in_a_plan(name: str, data: st.DataObject) -> None:
-    text = Path(plan_rules.__file__).with_name("plans").joinpath(f"{name}.yaml").read_text()
+    text = Path(rules.__file__).with_name("builtin").joinpath(f"{name}.yaml").read_text()
     start = data.draw(st.integers(0, len(text)))
     end = data.draw(st.integers(start, min(len(text), start + 5)))
     gives_plan_or_error(text[:start] + data.draw(st.text(max_size=3)) + text[end:])

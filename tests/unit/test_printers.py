@@ -16,27 +16,29 @@ from rich.table import Table
 from rich.text import Text
 
 from tests.sample import sample_experiment, unstarted
-from vmtax import console as consoles
-from vmtax import event, screen
 from vmtax.cli.app import LONGEST, printed, say, warn
-from vmtax.console import console
-from vmtax.doctor.check import Check, Diagnosis
-from vmtax.report import doctor, terminal
-from vmtax.result import Boot, Treatment, Trial
+from vmtax.core import events
+from vmtax.core.checks import Check, Diagnosis
+from vmtax.core.records import Boot, Treatment, Trial
+from vmtax.experiment import progress as screen
+from vmtax.report import doctor
+from vmtax.report.render import terminal
 from vmtax.store import ExperimentSummary
+from vmtax.system import console as consoles
+from vmtax.system.console import console
 
 TEXTS = (
     *("lab:m", ":smile:", "a :boom: b", "[bold]x", "[/]", "[red]x[/red]", "[link=http://x]y[/link]", "[[x]]"),
     *("\x1b]0;x\a", "\x1b[2J", "\x9b31m", "\u202egnp.exe", "\u2066x\u2069", "a\x00b", "\udcff", "\r", "w" * 5000),
 )
-EVENTS: dict[str, Callable[[str], event.Event]] = {
-    "step": lambda text: event.Step(text, text, 0.5),
-    "notice": event.Notice,
-    "run": lambda text: event.RunStarted(text, (Treatment(text, "vm"),), 1, 2),
-    "treatment": lambda text: event.TreatmentStarted(1, 1, text),
-    "boot": lambda text: event.GuestBooted(Boot(1, text, text, "kvm", False, (), 1.0, 1.0)),
-    "workload": lambda text: event.WorkloadStarted(text, text, text),
-    "trial": lambda text: event.TrialFinished(Trial(1, 1, text, text, text, 1, "failed", 0.0, 0.0, error=text)),
+EVENTS: dict[str, Callable[[str], events.Event]] = {
+    "step": lambda text: events.Step(text, text, 0.5),
+    "notice": events.Notice,
+    "run": lambda text: events.RunStarted(text, (Treatment(text, "vm"),), 1, 2),
+    "treatment": lambda text: events.TreatmentStarted(1, 1, text),
+    "boot": lambda text: events.GuestBooted(Boot(1, text, text, "kvm", False, (), 1.0, 1.0)),
+    "workload": lambda text: events.WorkloadStarted(text, text, text),
+    "trial": lambda text: events.TrialFinished(Trial(1, 1, text, text, text, 1, "failed", 0.0, 0.0, error=text)),
 }
 
 
@@ -74,7 +76,7 @@ def test_a_console_shows_strings_as_they_are_wherever_they_stand(text: str) -> N
 @pytest.mark.parametrize("name", EVENTS)
 def test_the_screen_shows_what_events_hold(name: str, text: str) -> None:
     one = EVENTS[name](text)
-    started = event.RunStarted("id", (Treatment(text, "vm"),), 1, 2)
+    started = events.RunStarted("id", (Treatment(text, "vm"),), 1, 2)
     state = screen.State()
     lines = [line for line in (state.take(started), state.take(one)) if line]
     check(on(lambda screen: [screen.print(line) for line in lines] and screen.print(state.draw())), text)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tools.prove_live import AGAIN, BASE, COSTS, METRIC, bar, prove, rate, treatments
-from vmtax.compare import contrasts
-from vmtax.result import Comparison, Measurement, Metric, Treatment, Trial
+from vmtax.analysis.comparisons import contrasts
+from vmtax.core.records import Comparison, Measurement, Metric, Treatment, Trial
 
 IOPS = Metric(METRIC, "1/s", "higher")
 

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from vmtax.cli.app import BadUse
 from vmtax.cli.measuring import disk_target
-from vmtax.factor import BACKING, FACTORS, why_illegal
+from vmtax.design.factors import BACKING, FACTORS, why_illegal
+from vmtax.design.treatments import backing
 from vmtax.machine import CommandFailed
 from vmtax.machine.fake import FakeMachine, Reply
 from vmtax.machine.local import PYTHON
@@ -33,7 +34,6 @@ from vmtax.storage.empty import LOOK, MIB, NUMBERS
 from vmtax.storage.ground import CLAIM, HOLDERS, Area, Ground, refuse_used, shares, table, table_bytes
 from vmtax.storage.page_cache import HIERARCHY, Bound
 from vmtax.storage.undo import WAIT_FOR
-from vmtax.treatment import backing
 
 SIZE = 64 * MIB
 

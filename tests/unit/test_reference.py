@@ -17,7 +17,7 @@ from tools import reference
 from vmtax.cli import app
 from vmtax.lab.home import Record, Software, lab, write
 from vmtax.lab.spec import Size
-from vmtax.report.answers import KINDS, json_schema
+from vmtax.report.schema import KINDS, json_schema
 from vmtax.store import Store
 from vmtax.workload import WORKLOADS
 

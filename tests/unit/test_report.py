@@ -14,13 +14,13 @@ import pytest
 from rich.console import Console, RenderableType
 
 from tests.sample import on_emulated_host, sample_experiment
-from vmtax.compare import comparisons
-from vmtax.report.envelope import envelope
-from vmtax.report.json import experiment_data
-from vmtax.report.summary import Finding, banner, findings, headline
-from vmtax.report.terminal import render, runs_table
+from vmtax.analysis.comparisons import comparisons
+from vmtax.core.records import Comparison, Experiment, Metric, Treatment
+from vmtax.report.render.envelope import envelope
+from vmtax.report.render.json import experiment_data
+from vmtax.report.render.terminal import render, runs_table
+from vmtax.report.sections.summary import Finding, banner, findings, headline
 from vmtax.report.view import figures, label, view
-from vmtax.result import Comparison, Experiment, Metric, Treatment
 from vmtax.store import ExperimentSummary
 
 GOLDEN = Path(__file__).parents[1] / "golden"

@@ -14,12 +14,12 @@ import pytest
 from tests.sample import LATENCIES, sample_experiment
 from tests.unit.test_report import compared
 from tests.unit.test_report_html import Page, html
-from vmtax.report.latency import distributions, percentile, tabled
-from vmtax.report.order import Course, courses, thin
-from vmtax.report.outlier import GAUGES, Outlier, fences, outliers
-from vmtax.report.picture import latency_pictures, order_picture
-from vmtax.report.summary import headline_metrics
-from vmtax.result import Disturbance, Experiment, Measurement, Trial
+from vmtax.core.records import Disturbance, Experiment, Measurement, Trial
+from vmtax.report.figures import latency_pictures, order_picture
+from vmtax.report.sections.drift import Course, courses, thin
+from vmtax.report.sections.latency import distributions, percentile, tabled
+from vmtax.report.sections.outliers import GAUGES, Outlier, fences, outliers
+from vmtax.report.sections.summary import headline_metrics
 
 CHESS = "chess.nodes_per_second"
 

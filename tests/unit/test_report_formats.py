@@ -16,10 +16,10 @@ from markdown_it import MarkdownIt
 from tests.sample import on_emulated_host, sample_experiment
 from tests.unit.test_report import check_golden, compared, renamed
 from tests.unit.test_report_html import HOSTILE, Page, hostile
-from vmtax.report.envelope import envelope
-from vmtax.report.formats import FORMATS, FormatError, find
-from vmtax.report.json import experiment_data
-from vmtax.result import Experiment
+from vmtax.core.records import Experiment
+from vmtax.report.render.envelope import envelope
+from vmtax.report.render.formats import FORMATS, FormatError, find
+from vmtax.report.render.json import experiment_data
 
 FORMULAS = ("=1+1", "+1", "-1", "@SUM(A1)", " =1")
 

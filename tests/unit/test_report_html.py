@@ -18,12 +18,12 @@ import pytest
 
 from tests.sample import large_experiment, on_emulated_host, sample_experiment
 from tests.unit.test_report import compared, renamed
-from vmtax.report.glossary import term_id
-from vmtax.report.html import render_html
-from vmtax.report.picture import forests
-from vmtax.report.summary import PREFERRED, headline_metrics
+from vmtax.core.records import Experiment, Measurement, Trial
+from vmtax.report.figures import forests
+from vmtax.report.render.html import render_html
+from vmtax.report.sections.summary import PREFERRED, headline_metrics
 from vmtax.report.view import view
-from vmtax.result import Experiment, Measurement, Trial
+from vmtax.report.wording.glossary import term_id
 
 HOSTILE = ("<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "</script>", "{{7*7}}", "%{y}<b>x</b>")
 WORDS = (

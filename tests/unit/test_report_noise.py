@@ -9,16 +9,16 @@ import pytest
 from rich.console import Console
 
 from tests.sample import sample_experiment, with_repeat
-from vmtax import compare
-from vmtax.report.formats import FORMATS
-from vmtax.report.html import render_html
-from vmtax.report.json import experiment_data
-from vmtax.report.markdown import render_markdown
-from vmtax.report.noise import noise_floor
-from vmtax.report.summary import findings, headline
-from vmtax.report.terminal import render
+from vmtax.analysis import comparisons as compare
+from vmtax.core.records import Experiment
+from vmtax.report.render.formats import FORMATS
+from vmtax.report.render.html import render_html
+from vmtax.report.render.json import experiment_data
+from vmtax.report.render.markdown import render_markdown
+from vmtax.report.render.terminal import render
+from vmtax.report.sections.noise import noise_floor
+from vmtax.report.sections.summary import findings, headline
 from vmtax.report.view import view
-from vmtax.result import Experiment
 
 PLAIN = sample_experiment(rounds=8, treatments=5)
 REPEATED = with_repeat(PLAIN)

@@ -12,26 +12,26 @@ import pytest
 
 from tests.sample_storage import FACTORS, PRIMARY, storage_experiment
 from tests.unit.test_report_html import Page, figures_in, html
-from vmtax import schedule
-from vmtax.compare import boot_numbers
-from vmtax.ranking import Ranking, effects, rankings
-from vmtax.report.crossed import Grid, grids
-from vmtax.report.decides import Deciding, deciding, share_text
-from vmtax.report.latency import distributions
-from vmtax.report.picture import crossed_picture, latency_pictures, rank_pictures, tradeoff_picture
-from vmtax.report.picture.base import dearness_axis, times_dearer
-from vmtax.report.short import WRAPPED, factor_words, shortened
-from vmtax.report.spoken import pattern_words, spoken
-from vmtax.report.standing import ranked
-from vmtax.report.tradeoff import pareto, steadied, tradeoffs
-from vmtax.result import Experiment, Measurement, Metric, Treatment
+from vmtax.analysis.comparisons import boot_numbers
+from vmtax.analysis.rankings import Ranking, effects, rankings
+from vmtax.core.records import Experiment, Measurement, Metric, Treatment
+from vmtax.design import iterations
+from vmtax.report.figures import crossed_picture, latency_pictures, rank_pictures, tradeoff_picture
+from vmtax.report.figures.base import dearness_axis, times_dearer
+from vmtax.report.sections.factor_effects import Deciding, deciding, share_text
+from vmtax.report.sections.interactions import Grid, grids
+from vmtax.report.sections.latency import distributions
+from vmtax.report.sections.rankings import ranked
+from vmtax.report.sections.speed_vs_cpu import pareto, steadied, tradeoffs
+from vmtax.report.wording.metrics import pattern_words, spoken
+from vmtax.report.wording.treatment_labels import WRAPPED, factor_words, shortened
 
 SMALL_WRITES, DEEP_READS, FIRST, REWRITE, TAIL = PRIMARY
 EXPERIMENT = storage_experiment()
 
 
 def numbers_of(experiment: Experiment) -> Mapping[tuple[Metric, str], Mapping[int, float]]:
-    return boot_numbers(schedule.counted_in(experiment))
+    return boot_numbers(iterations.counted_in(experiment))
 
 
 def guests(experiment: Experiment) -> tuple[Ranking, ...]:

@@ -15,17 +15,18 @@ from typer.testing import CliRunner, Result
 from tests.sample import sample_experiment
 from tests.unit.test_report import check_golden, compared, printed
 from tests.unit.test_report_html import HOSTILE, Page
-from tests.unit.test_score import HAND, measured
+from tests.unit.test_scores import HAND, measured
 from tools import reference
+from vmtax.analysis.weight_profiles import MIXES, asked
 from vmtax.cli import app
-from vmtax.mix import MIXES, asked
-from vmtax.report.formats import FORMATS, FormatError, find
-from vmtax.report.html import render_html
-from vmtax.report.json import experiment_data
-from vmtax.report.markdown import render_markdown
-from vmtax.report.scores import TITLE, storage
-from vmtax.report.terminal import _storage, render
-from vmtax.result import Experiment
+from vmtax.core.errors import BadInput
+from vmtax.core.records import Experiment
+from vmtax.report.render.formats import FORMATS, find
+from vmtax.report.render.html import render_html
+from vmtax.report.render.json import experiment_data
+from vmtax.report.render.markdown import render_markdown
+from vmtax.report.render.terminal import _storage, render
+from vmtax.report.sections.scores import TITLE, storage
 from vmtax.store import Store
 
 WHOLE = sample_experiment(rounds=6, treatments=9)
@@ -136,7 +137,7 @@ def test_the_options_on_the_command_line(tmp_path: Path, monkeypatch: pytest.Mon
 def test_what_has_no_ranking_refuses_the_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert {name for name, format in FORMATS.items() if not format.ranks} == {"csv", "parquet"}
     done = run(tmp_path, monkeypatch, SAMPLE, "show --format csv --for desktop")
-    assert isinstance(done.exception, FormatError) and "leave out --for and --weights" in str(done.exception)
+    assert isinstance(done.exception, BadInput) and "leave out --for and --weights" in str(done.exception)
     for format in FORMATS.values():
         assert format.render(sample_experiment(rounds=1), ())
     assert find("csv").render(SAMPLE, ()).startswith(b"run,")

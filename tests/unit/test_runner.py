@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 
 from tests.fake_lab import PLAN, SEVEN, Lab, bench
-from vmtax.environment import EnvironmentOptions
-from vmtax.event import RoundFinished, TrialFinished
+from vmtax.core.events import RoundFinished, TrialFinished
+from vmtax.core.records import Trial
+from vmtax.experiment.resume import CannotResume
 from vmtax.hypervisor import BootFailed
 from vmtax.machine import MachineLost
 from vmtax.machine.fake import Reply
-from vmtax.result import Trial
-from vmtax.resume import CannotResume
 from vmtax.storage import FirstWrite, Target
 from vmtax.store import StoreError
+from vmtax.testbed.environment import EnvironmentOptions
 
 
 @pytest.fixture

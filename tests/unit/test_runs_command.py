@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 
 from tests.sample import sample_experiment
 from vmtax.cli.app import app
-from vmtax.exits import BadInput
-from vmtax.result import Experiment, Trial
+from vmtax.core.errors import BadInput
+from vmtax.core.records import Experiment, Trial
 from vmtax.store import Store, StoreError, default_path
 from vmtax.store.failure import DamagedRun
 

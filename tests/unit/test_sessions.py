@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from tests.sample import on_emulated_host, sample_experiment
-from vmtax.result import Boot, Experiment, Measurement, Treatment, Trial
-from vmtax.sessions import CALIBRATE, Change, Line, Unlike, compared, fits
+from vmtax.analysis.sessions import CALIBRATE, Change, Line, Unlike, compared, fits
+from vmtax.core.records import Boot, Experiment, Measurement, Treatment, Trial
 
 Changes = Callable[[Experiment], Experiment]
 

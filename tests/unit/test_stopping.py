@@ -7,9 +7,9 @@ import math
 import numpy as np
 import pytest
 
-from vmtax.result import Comparison, Metric
+from vmtax.core.records import Comparison, Metric
+from vmtax.design.stopping import Stopping
 from vmtax.stats import DecisionRule, PrecisionRule, look_alpha
-from vmtax.stopping import Stopping
 
 RATE, TIME = Metric("a.rate", "1/s", "higher"), Metric("a.time", "s", "lower")
 NOISE = np.random.default_rng(3).normal(0, 0.001, 60)

@@ -8,9 +8,9 @@ import pytest
 
 from vmtax.machine import CommandFailed
 from vmtax.machine.fake import FakeMachine, Reply
-from vmtax.storage import INCOMPRESSIBLE, StorageError, fill
+from vmtax.storage import StorageError, fill
 from vmtax.workload import Site
-from vmtax.workload.disk import PATTERNS, Disk, DiskParameters
+from vmtax.workload.fio import INCOMPRESSIBLE, PATTERNS, Disk, DiskParameters
 
 SIZE = 32 * 2**20
 # What would make fio's data easy to compress or to recognize.

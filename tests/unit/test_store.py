@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.sample import CREATED, large_experiment, sample_experiment, unstarted, without_raw
-from vmtax.result import Experiment, Measurement, Metric, Trial, Unit
+from vmtax.core.records import Experiment, Measurement, Metric, Trial, Unit
 from vmtax.store import Store, StoreError
 from vmtax.store.model import LONGEST_TEXT
 

@@ -13,7 +13,7 @@ import pytest
 
 from tests.sample import sample_experiment
 from vmtax.store import Store
-from vmtax.streams import WIDEST
+from vmtax.system.streams import WIDEST
 
 RUN = f"{sys.executable} -m vmtax"
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vmtax import units
-from vmtax.result import Unit
+from vmtax.core import units
+from vmtax.core.records import Unit
 
 M, X = units.MINUS, units.TIMES
 

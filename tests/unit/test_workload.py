@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vmtax.result import Disturbance, Trial
-from vmtax.trial import _with_cpu
+from vmtax.core.records import Disturbance, Trial
+from vmtax.experiment.trial import _with_cpu
 from vmtax.workload import WORKLOADS, BadOutput, Workload
-from vmtax.workload.disk import Disk, DiskParameters
+from vmtax.workload.fio import Disk, DiskParameters
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "workload"
 EVERY = {name: kind(kind.parameters_type()) for name, kind in WORKLOADS.items()}

@@ -9,9 +9,9 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from tests.unit.test_clean import vmtax
+from tests.unit.test_cleanup import vmtax
 from tests.unit.test_image import make_image
-from vmtax import clean
+from vmtax.experiment import cleanup
 from vmtax.image import contents, recipe, zfs
 from vmtax.image.cache import Image, ImageError
 from vmtax.image.zfs import Pack
@@ -104,9 +104,9 @@ def test_cleaning_takes_the_packs_of_old_images_only(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(recipe, "LAYOUT", 999)
     used = make_pack(image_with(57))
     with Store() as store:
-        assert [leftover.what for leftover in clean.found(store, images=False)] == []
-        assert {leftover.what for leftover in clean.found(store, images=True)} == {"old image", "useless pack"}
-        assert clean.remove(store, images=True) == []
+        assert [leftover.what for leftover in cleanup.found(store, images=False)] == []
+        assert {leftover.what for leftover in cleanup.found(store, images=True)} == {"old image", "useless pack"}
+        assert cleanup.remove(store, images=True) == []
     assert zfs.packs() == [used] and not useless.path.exists()
 
 

@@ -113,7 +113,7 @@ def called(*argv: str, home: Path) -> Result:
     """
     _import_all()
     from vmtax.cli.app import app, warn
-    from vmtax.exits import BadInput, CannotDo
+    from vmtax.core.errors import BadInput, CannotDo
 
     out, err = io.TextIOWrapper(io.BytesIO(), "utf-8"), io.TextIOWrapper(io.BytesIO(), "utf-8")
     code: object = 0

@@ -25,7 +25,7 @@ from pydantic import TypeAdapter
 
 from tests.sample import sample_experiment
 from tools.hostile.case import Case, complaints, forked
-from vmtax.result import Experiment
+from vmtax.core.records import Experiment
 from vmtax.store import Store
 
 TITLE = "outputs"

@@ -6,7 +6,7 @@ import math
 import random
 from typing import Any
 
-from vmtax.factor import FACTORS
+from vmtax.design.factors import FACTORS
 from vmtax.workload import WORKLOADS
 
 KEYS = (

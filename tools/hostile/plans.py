@@ -18,7 +18,7 @@ import yaml
 
 from tools.hostile.case import Case, Result, complaints, forked
 from tools.hostile.plan_maker import KEYS, NUMBERS, WORKLOAD_KEYS, at, valid_plan
-from vmtax.factor import FACTORS
+from vmtax.design.factors import FACTORS
 
 TITLE = "plans"
 Plan = dict[str, Any]

@@ -26,15 +26,15 @@ from rich.console import Console
 from tests.sample import sample_experiment, with_repeat
 from tests.sample_storage import storage_experiment
 from tools.hostile.case import Case, called, complaints, in_memory, started
-from vmtax import compare
-from vmtax.exits import BadInput, CannotDo
-from vmtax.plan import from_data
+from vmtax.analysis import comparisons
+from vmtax.analysis.sessions import compared
+from vmtax.core.errors import BadInput, CannotDo
+from vmtax.core.records import Experiment
+from vmtax.plan.schema import from_data
 from vmtax.report.change import FORMATS as CHANGE_FORMATS
 from vmtax.report.change import renderer
-from vmtax.report.formats import FORMATS
-from vmtax.report.terminal import render, runs_table
-from vmtax.result import Experiment
-from vmtax.sessions import compared
+from vmtax.report.render.formats import FORMATS
+from vmtax.report.render.terminal import render, runs_table
 from vmtax.store import Store
 
 TITLE = "Run files"
@@ -213,7 +213,7 @@ def _rendered(home: Path, id: str, beside: Experiment) -> Iterator[str]:
                 for format in CHANGE_FORMATS:
                     renderer(format, full=True)(sessions)
             store.remove(id)
-        found = compare.of(run)
+        found = comparisons.of(run)
         console = Console(file=io.StringIO(), width=100)
         console.print(runs_table([entry]))
         console.print(render(run, found, True))

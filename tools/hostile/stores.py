@@ -21,7 +21,7 @@ from typing import Any
 
 from tools.hostile.case import Case, called, complaints, environment, in_memory
 from tools.hostile.run_files import DATABASE, small_run, small_storage_run
-from vmtax import share
+from vmtax.experiment import archive as share
 from vmtax.store import Store
 from vmtax.store.schema import TABLES
 

@@ -10,9 +10,9 @@ from concurrent.futures import ProcessPoolExecutor
 import numpy as np
 
 from tools.prove.bar import Bar, at_most
-from vmtax import compare
-from vmtax.ranking import rankings
-from vmtax.result import Experiment, Measurement, Metric, Treatment, Trial
+from vmtax.analysis import comparisons
+from vmtax.analysis.rankings import rankings
+from vmtax.core.records import Experiment, Measurement, Metric, Treatment, Trial
 
 METRICS, ROUNDS, ITERATIONS = 10, 50, 10
 SIZES = (2, 20, 200)  # treatments: 10^4, 10^5, 10^6 measurements
@@ -32,7 +32,7 @@ def analysed(treatments: int) -> tuple[float, float]:
     """(CPU seconds of the analysis, GiB that the process needed at most, the records themselves among them)."""
     made = experiment(treatments)
     clock = time.process_time()
-    found = compare.of(made)
+    found = comparisons.of(made)
     ranked = rankings(made)
     seconds = time.process_time() - clock
     assert len(found) == METRICS * (treatments - 1)

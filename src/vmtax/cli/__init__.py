@@ -8,13 +8,12 @@ import signal
 import sys
 from typing import NoReturn
 
-from vmtax import search_path, streams
-
 # In the order in which --help lists them.
 from vmtax.cli import calibrate, compare, host, images, lab, plans, results, run, runs  # noqa: F401
 from vmtax.cli.app import app, complain, warn
 from vmtax.cli.ending import explained, output_lost
-from vmtax.exits import DONE, INTERRUPTED
+from vmtax.core.errors import DONE, INTERRUPTED
+from vmtax.system import search_path, streams
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 

@@ -12,10 +12,10 @@ from typer.core import TyperGroup
 
 from vmtax import __version__
 from vmtax.cli.command import App
-from vmtax.exits import DONE, BadInput, CannotDo
-from vmtax.outfile import replacing
-from vmtax.report.formats import FORMATS
-from vmtax.units import printable
+from vmtax.core.errors import DONE, BadInput, CannotDo
+from vmtax.core.units import printable
+from vmtax.report.render.formats import FORMATS
+from vmtax.system.output_file import replacing
 
 ORDER = (
     "doctor",
@@ -54,7 +54,7 @@ app = App(
 
 def complete_plan(incomplete: str) -> list[str]:
     """Built-in plans, for the shell's completion."""
-    from vmtax.plan import builtin_plans
+    from vmtax.plan.schema import builtin_plans
 
     return [name for name in builtin_plans() if name.startswith(incomplete)]
 
@@ -89,14 +89,14 @@ def format_option(names: Sequence[str]) -> Any:
 
 def complete_mix(incomplete: str) -> list[str]:
     """Kinds of work that storage is ranked for."""
-    from vmtax.mix import MIXES
+    from vmtax.analysis.weight_profiles import MIXES
 
     return [name for name in MIXES if name.startswith(incomplete)]
 
 
 def complete_needs(incomplete: str) -> list[str]:
     """Features that a disk may be asked for, after those that are named already."""
-    from vmtax.advice import NEEDS
+    from vmtax.recommend import NEEDS
 
     before, comma, last = incomplete.rpartition(",")
     return [f"{before}{comma}{name}" for name in NEEDS if name.startswith(last) and name not in before.split(",")]
@@ -220,14 +220,14 @@ def write_file(file: Path, data: bytes) -> None:
 
 def printed(renderable: Any, *, soft_wrap: bool = False) -> None:
     """Print what rich renders."""
-    from vmtax.console import console
+    from vmtax.system.console import console
 
     console().print(renderable, soft_wrap=soft_wrap)
 
 
 def answer(kind: str, data: Any) -> None:
     """Print what `--json` asks for."""
-    from vmtax.report.envelope import envelope
+    from vmtax.report.render.envelope import envelope
 
     document(envelope(kind, data))
 

@@ -32,7 +32,7 @@ def calibrate(
     json: AsJson = False,
 ) -> None:
     """Set a guest against itself: what precision this machine can reach, in how long, and how it changes by itself."""
-    from vmtax.calibration import calibration
+    from vmtax.analysis.calibration import calibration
     from vmtax.store import Store
 
     with Store() as store:
@@ -50,10 +50,10 @@ def calibrate(
 
 
 def _work(plan: str, host: str | None, time: str, qemu: str | None, disk_dir: str | None) -> Work:
-    from vmtax.calibration import plan_of
-    from vmtax.environment import EnvironmentOptions
-    from vmtax.plan import from_data, load
-    from vmtax.units import parse_duration
+    from vmtax.analysis.calibration import plan_of
+    from vmtax.core.units import parse_duration
+    from vmtax.plan.schema import from_data, load
+    from vmtax.testbed.environment import EnvironmentOptions
 
     try:
         seconds = parse_duration(time)

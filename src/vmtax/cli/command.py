@@ -8,7 +8,7 @@ from typing import Any
 import typer
 from typer.core import TyperCommand
 
-from vmtax.exits import BadInput
+from vmtax.core.errors import BadInput
 
 
 class EmptyValue(BadInput):

@@ -9,13 +9,13 @@ import typer
 
 from vmtax.cli.app import AsJson, BadUse, app, complete_run, document, format_option, printed, say, write_file
 from vmtax.cli.files import STDOUT, check_output
-from vmtax.exits import DONE, UNDECIDED, WORSE
+from vmtax.core.errors import DONE, UNDECIDED, WORSE
+from vmtax.core.units import parse_percent
 from vmtax.report.change import FORMATS, renderer
-from vmtax.units import parse_percent
 
 if TYPE_CHECKING:
-    from vmtax.result import Experiment
-    from vmtax.sessions import Change
+    from vmtax.analysis.sessions import Change
+    from vmtax.core.records import Experiment
     from vmtax.store import Store
 
 SAME_WITHIN = 0.03
@@ -61,7 +61,7 @@ def compare(
     ] = None,
 ) -> None:
     """Compare runs before a change with runs after it: an upgrade of kernel, QEMU or firmware, or two hosts."""
-    from vmtax.sessions import compared
+    from vmtax.analysis.sessions import compared
     from vmtax.store import Store
 
     if output == STDOUT:
@@ -115,7 +115,7 @@ def _fraction(option: str, text: str | None) -> float | None:
 
 def _calibrations(store: Store, hosts: set[str]) -> list[Experiment]:
     """What the store knows of how these machines change by themselves."""
-    from vmtax.sessions import CALIBRATE
+    from vmtax.analysis.sessions import CALIBRATE
 
     return store.load_all(lambda run: run.name == CALIBRATE and run.state == "complete" and run.host in hosts)
 

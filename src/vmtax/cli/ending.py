@@ -11,8 +11,8 @@ from collections.abc import Iterator
 import typer
 
 from vmtax.cli.app import warn
-from vmtax.exits import BAD_INPUT, FAILED, INTERRUPTED, BadInput, CannotDo
-from vmtax.streams import OutputError, lose
+from vmtax.core.errors import BAD_INPUT, FAILED, INTERRUPTED, BadInput, CannotDo
+from vmtax.system.streams import OutputError, lose
 
 USAGE: type[Exception] = typer.BadParameter.__mro__[1]  # newer typers have a click inside
 DEBUG = "VMTAX_DEBUG"

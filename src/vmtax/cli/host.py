@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vmtax.cli.app import NOBODY, AsJson, BadUse, agree, answer, app, fail, printed, say
-from vmtax.exits import FAILED, INTERRUPTED
+from vmtax.core.errors import FAILED, INTERRUPTED
 
 if TYPE_CHECKING:
     from vmtax.doctor import Check, Readings
@@ -27,8 +27,8 @@ def doctor(
     json: AsJson = False,
 ) -> None:
     """Say what can be measured, what is missing and what will disturb. Reads only, unless --try."""
-    from vmtax import plan_rules
     from vmtax.doctor import diagnose, examine
+    from vmtax.plan import rules
     from vmtax.report.doctor import diagnosis_data, render
 
     if yes and not try_:
@@ -36,7 +36,7 @@ def doctor(
     if try_ and not yes and not sys.stdin.isatty():
         raise BadUse(NOBODY)
     try:
-        readings = examine(plan_rules.host(host))
+        readings = examine(rules.host(host))
     except ValueError as error:
         raise BadUse(f"--host {error}") from error
     tried: tuple[Check, ...] = ()
@@ -52,15 +52,15 @@ def doctor(
 
 def _tried(readings: Readings, *, yes: bool) -> tuple[Readings, tuple[Check, ...]]:
     """Say what will be made, make it and remove it again."""
-    from vmtax import screen
     from vmtax.doctor.attempt import announce, attempt
+    from vmtax.experiment import progress
 
     say(f"made on {readings.host}, and removed again:", file=sys.stderr)
     for line in announce(readings):
         say(f"  {line}", file=sys.stderr)
     agree(yes)
     try:
-        with screen.open_screen() as emit:
+        with progress.open_screen() as emit:
             return attempt(readings, emit)
     except KeyboardInterrupt:  # as in run
         fail("interrupted; what was made is removed", INTERRUPTED)
@@ -77,7 +77,7 @@ def clean(
     """Show what killed runs left on this host, and remove it. Never results."""
     from dataclasses import asdict
 
-    from vmtax import clean as cleaning
+    from vmtax.experiment import cleanup as cleaning
     from vmtax.store import Store
 
     listing = sys.stderr if json else None

@@ -25,10 +25,10 @@ def image_build(
     again: Annotated[bool, typer.Option(help="Also when there is one of the present recipe.")] = False,
 ) -> None:
     """Build the root image."""
-    from vmtax import screen
+    from vmtax.experiment import progress
     from vmtax.image import build
 
-    with screen.open_screen() as emit:
+    with progress.open_screen() as emit:
         image = build.build(emit, again=again)
     say(f"{image.identity}  {image.directory}")
 
@@ -38,13 +38,13 @@ def image_zfs(
     again: Annotated[bool, typer.Option(help="Also when there is one for the image's kernel.")] = False,
 ) -> None:
     """Build the ZFS pack, which guests that need ZFS lay over the root image."""
-    from vmtax import screen
+    from vmtax.experiment import progress
     from vmtax.image import cache, zfs
 
     image = cache.current()
     if image is None:
         raise cache.ImageError("there is no image yet, whose kernel it would be for: vmtax image build")
-    with screen.open_screen() as emit:
+    with progress.open_screen() as emit:
         pack = zfs.build(image, emit, again=again)
     say(f"ZFS {pack.version}  kernel {pack.kernel}  {pack.path}")
 
@@ -52,8 +52,8 @@ def image_zfs(
 @image_app.command("list")
 def image_list(json: AsJson = False) -> None:
     """List the images of this host, and the ZFS packs for them."""
+    from vmtax.core.units import format_value
     from vmtax.image import cache, recipe, zfs
-    from vmtax.units import format_value
 
     if json:
         answer("images", list(_stored()))
@@ -125,8 +125,8 @@ def image_remove(
 
 
 def _refuse_used(identity: str) -> None:
+    from vmtax.experiment.resume import image_of
     from vmtax.image.cache import ImageError
-    from vmtax.resume import image_of
     from vmtax.store import Store
 
     with Store() as store:

@@ -13,14 +13,14 @@ import typer
 
 from vmtax.cli.app import AsJson, BadUse, agree, answer, app, fail, say, warn
 from vmtax.cli.command import App
-from vmtax.exits import INTERRUPTED, CannotDo
-from vmtax.units import format_value
+from vmtax.core.errors import INTERRUPTED, CannotDo
+from vmtax.core.units import format_value
 
 DEFAULT_NAME = "lab"
 
 if TYPE_CHECKING:
+    from vmtax.core.records import Json
     from vmtax.lab.home import Lab
-    from vmtax.result import Json
 
 HELP = "A lab: a guest that is a whole hypervisor host, with KVM, disks and networks to try things on."
 lab_app = App(help=HELP, no_args_is_help=True)
@@ -48,7 +48,7 @@ def lab_start(
     json: AsJson = False,
 ) -> None:
     """Start a lab; the first time, make it. It is up until it is stopped, also when this terminal is closed."""
-    from vmtax import screen
+    from vmtax.experiment import progress
     from vmtax.lab.home import lab
     from vmtax.lab.start import Wish, start
 
@@ -56,7 +56,7 @@ def lab_start(
     one = lab(name)
     began = time.time()
     try:
-        with screen.open_screen() as emit:
+        with progress.open_screen() as emit:
             up = start(one, wish, emit, lab(source) if source else None)
     except KeyboardInterrupt:  # as in run
         kept = f"lab {one.name} is up: vmtax lab stop {one.name}" if one.up() else "what was set up is removed"
@@ -76,7 +76,7 @@ def lab_start(
 
 def _size(option: str, text: str | None) -> int | None:
     """Bytes."""
-    from vmtax.units import parse_bytes
+    from vmtax.core.units import parse_bytes
 
     if text is None:
         return None
@@ -261,13 +261,13 @@ def lab_cut(name: Name = "") -> None:
 @lab_app.command("save")
 def lab_save(name: Name = "") -> None:
     """Keep a running lab as it is now: `lab start OTHER --from NAME` begins there, in two or three seconds."""
-    from vmtax import screen
+    from vmtax.experiment import progress
     from vmtax.lab.end import save
     from vmtax.lab.home import lab
 
     one = lab(name)
     try:
-        with screen.open_screen() as emit:
+        with progress.open_screen() as emit:
             size = save(one, emit)
     except KeyboardInterrupt:  # as in run
         fail(f"interrupted; lab {one.name} goes on, and what was saved before is kept", INTERRUPTED)

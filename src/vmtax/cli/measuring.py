@@ -11,15 +11,15 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from vmtax.cli.app import NOBODY, BadUse, agree, agree_to_erase, fail, warn
-from vmtax.exits import FAILED, INTERRUPTED, CannotDo
+from vmtax.core.errors import FAILED, INTERRUPTED, CannotDo
 
 if TYPE_CHECKING:
-    from vmtax.environment import EnvironmentOptions
-    from vmtax.plan import Plan
-    from vmtax.result import Experiment
-    from vmtax.runner import Options
+    from vmtax.core.records import Experiment
+    from vmtax.experiment.runner import Options
+    from vmtax.plan.schema import Plan
     from vmtax.storage import Target
     from vmtax.store import Store
+    from vmtax.testbed.environment import EnvironmentOptions
 
 KEPT = "every result that was measured is kept: `vmtax show` shows them, `vmtax run --resume` goes on"
 
@@ -35,7 +35,7 @@ class Work:
 
 def options_of(environment: EnvironmentOptions) -> Options:
     """What the command line adds to the plan, this command line included."""
-    from vmtax.runner import Options
+    from vmtax.experiment.runner import Options
 
     return Options(shlex.join(["vmtax", *sys.argv[1:]]), environment)
 
@@ -95,8 +95,8 @@ def measure(store: Store, work: Work, *, yes: bool) -> str:
 
 def _alone(store: Store, work: Work) -> None:
     """Two runs at once would measure each other."""
-    from vmtax.environment import EnvironmentOptions
-    from vmtax.interleave import other_host
+    from vmtax.testbed.environment import EnvironmentOptions
+    from vmtax.testbed.interleave import other_host
 
     ours = {work.plan.host, other_host(work.options.environment)} - {None}
     for entry in store.experiments():
@@ -114,12 +114,12 @@ def _measured(store: Store, known: set[str]) -> bool:
 
 def _carry_out(store: Store, work: Work, *, yes: bool) -> str:
     """Say what will be done, do it, and tell how it goes; the experiment's id."""
-    from vmtax import live, runner, screen
-    from vmtax.environment import connected
+    from vmtax.experiment import live, progress, runner
+    from vmtax.experiment.preview import Line, outlook
+    from vmtax.experiment.resume import image_of
     from vmtax.image import build, cache
-    from vmtax.interleave import other_host
-    from vmtax.outlook import Line, outlook
-    from vmtax.resume import image_of
+    from vmtax.testbed.environment import connected
+    from vmtax.testbed.interleave import other_host
 
     if not yes and not sys.stdin.isatty():
         raise BadUse(NOBODY)
@@ -130,7 +130,7 @@ def _carry_out(store: Store, work: Work, *, yes: bool) -> str:
             plan,
             hosts.host,
             options,
-            emit=lambda what: screen.tell([("looks at", what)]),
+            emit=lambda what: progress.tell([("looks at", what)]),
             other=hosts.other,
             earlier_seconds_per_round=store.seconds_per_round(
                 plan.model_dump(mode="json"), plan.host, options.interleave_with
@@ -140,12 +140,12 @@ def _carry_out(store: Store, work: Work, *, yes: bool) -> str:
         )
         if before:
             lines.insert(0, Line("resumes", f"{before.id}, whose {len(before.trials)} trials are kept"))
-        screen.tell((line.what, line.text) for line in lines)
+        progress.tell((line.what, line.text) for line in lines)
         if options.target.erase:
             agree_to_erase(yes, sorted(options.target.erase))
         else:
             agree(yes)
-        with screen.open_screen() as emit:
+        with progress.open_screen() as emit:
             journal = live.Journal(hosts.local, emit)
             image = build.ensure(emit, identity=image_of(before) if before else None)
             if before:

@@ -21,7 +21,7 @@ PlanName = Annotated[
 @plan_app.command("list")
 def plan_list(json: AsJson = False) -> None:
     """List the built-in plans."""
-    from vmtax.plan import builtin_plans, describe
+    from vmtax.plan.schema import builtin_plans, describe
 
     plans = {name: describe(name) for name in builtin_plans()}
     if json:
@@ -36,7 +36,7 @@ def planshown(plan: PlanName, json: AsJson = False) -> None:
     """Show a plan with every default filled in."""
     import yaml
 
-    from vmtax.plan import as_written, load
+    from vmtax.plan.schema import as_written, load
 
     loaded = load(plan)
     if json:
@@ -49,8 +49,8 @@ def planshown(plan: PlanName, json: AsJson = False) -> None:
 @plan_app.command("check")
 def plan_check(plan: PlanName, json: AsJson = False) -> None:
     """Say what a plan compares, how long it takes, and what it cannot show."""
-    from vmtax.plan import load
-    from vmtax.plan_advice import check
+    from vmtax.plan.estimate import check
+    from vmtax.plan.schema import load
 
     lines = check(load(plan))
     if json:

@@ -26,12 +26,13 @@ from vmtax.cli.app import (
     write_file,
 )
 from vmtax.cli.files import STDOUT, check_input, check_output
-from vmtax.report.formats import Format, FormatError, find
+from vmtax.core.errors import BadInput
+from vmtax.report.render.formats import Format, find
 
 if TYPE_CHECKING:
-    from vmtax.mix import Mix
-    from vmtax.report.wish import Wish
-    from vmtax.result import Experiment
+    from vmtax.analysis.requirements import Wish
+    from vmtax.analysis.weight_profiles import Mix
+    from vmtax.core.records import Experiment
 
 
 @app.command()
@@ -85,13 +86,13 @@ def export(
     output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="vmtax-RUN.run.gz.")] = None,
 ) -> None:
     """Write one run to a file, for another machine to show and compare."""
-    from vmtax import share
+    from vmtax.experiment import archive
     from vmtax.store import Store
 
     if output is not None:
         check_output(output, regular=True)
     with Store() as store:
-        exported = share.export(store, run, output)
+        exported = archive.export(store, run, output)
     say(exported.file)
     if exported.missing:
         warn(f"raw outputs left out: {len(exported.missing)}; {exported.missing[0]}")
@@ -100,12 +101,12 @@ def export(
 @app.command("import")
 def import_(file: Annotated[Path, typer.Argument(metavar="FILE", help="What `vmtax export` wrote.")]) -> None:
     """Add a run that was measured elsewhere to the store."""
-    from vmtax import share
+    from vmtax.experiment import archive
     from vmtax.store import Store
 
     check_input(file, "`vmtax export` wrote")
     with Store() as store:
-        added = share.import_(store, file)
+        added = archive.import_(store, file)
     say(f"{added.id}  {added.trials} trials of {added.name} on {added.host}")
 
 
@@ -123,8 +124,8 @@ class Asked:
         if not (self.for_ or self.weights):
             return None
         if wanted and not wanted.ranks:
-            raise FormatError(f"{wanted.name} has measurements and no rankings: leave out --for and --weights")
-        from vmtax import mix
+            raise BadInput(f"{wanted.name} has measurements and no rankings: leave out --for and --weights")
+        from vmtax.analysis import weight_profiles as mix
 
         return mix.asked(experiment, self.for_, self.weights)
 
@@ -134,10 +135,10 @@ class Asked:
             return None
         option = "--needs" if self.needs else "--accept-loss"
         if wanted and not wanted.ranks:
-            raise FormatError(f"{wanted.name} has measurements and no recommendation: leave out {option}")
-        from vmtax.advice import parse_needs
-        from vmtax.report.advised import why_not
-        from vmtax.report.wish import Wish
+            raise BadInput(f"{wanted.name} has measurements and no recommendation: leave out {option}")
+        from vmtax.analysis.requirements import Wish
+        from vmtax.recommend import parse_needs
+        from vmtax.report.sections.recommendation import why_not
 
         needs = parse_needs(self.needs)
         if why := why_not(experiment):
@@ -149,8 +150,8 @@ def shown(run: str, format: str, *, full: bool = False, asked: Asked = Asked()) 
     """On the terminal, or as the text of one of FORMATS."""
     wanted = find(format) if format else None
     if wanted and not wanted.text:
-        raise FormatError(f"{format} is no text, write it to a file: vmtax report {run} --format {format}")
-    from vmtax import compare
+        raise BadInput(f"{format} is no text, write it to a file: vmtax report {run} --format {format}")
+    from vmtax.analysis import comparisons as compare
 
     experiment = _loaded(run)
     mix, wish = asked.mix(experiment, wanted), asked.wish(experiment, wanted)
@@ -158,7 +159,7 @@ def shown(run: str, format: str, *, full: bool = False, asked: Asked = Asked()) 
     if wanted:
         document(wanted.render(experiment, comparisons, mix, wish).decode())
         return
-    from vmtax.report.terminal import render
+    from vmtax.report.render.terminal import render
 
     printed(render(experiment, comparisons, full, mix, wish))
 
@@ -166,7 +167,7 @@ def shown(run: str, format: str, *, full: bool = False, asked: Asked = Asked()) 
 def written(run: str, target: Path | None, format: str = "html", *, asked: Asked = Asked()) -> Path:
     """The file."""
     wanted = find(format)
-    from vmtax import compare
+    from vmtax.analysis import comparisons as compare
 
     if target is not None:
         check_output(target)
@@ -179,7 +180,7 @@ def written(run: str, target: Path | None, format: str = "html", *, asked: Asked
 
 def applied(run: str, asked: Asked) -> None:
     """The recommended disk in every form, ready to be copied."""
-    from vmtax.report.advised import advised, to_apply, why_not
+    from vmtax.report.sections.recommendation import advised, to_apply, why_not
 
     experiment = _loaded(run)
     mix, wish = asked.mix(experiment, None), asked.wish(experiment, None)

@@ -16,10 +16,10 @@ from vmtax.cli.app import AsJson, BadUse, Yes, app, complete_plan, fail, run_ids
 from vmtax.cli.files import check_output
 from vmtax.cli.measuring import Work, disk_target, measure, options_of, program
 from vmtax.cli.results import shown, written
-from vmtax.exits import FAILED
+from vmtax.core.errors import FAILED
 
 if TYPE_CHECKING:
-    from vmtax.plan import Plan
+    from vmtax.plan.schema import Plan
     from vmtax.storage import Target
     from vmtax.store import Store
 
@@ -119,10 +119,10 @@ def _new(
     place: Callable[[str], Target],
     interleave_with: str | None,
 ) -> Work:
-    from vmtax.environment import EnvironmentOptions
-    from vmtax.interleave import why_not
-    from vmtax.plan import load
-    from vmtax.sides import is_host
+    from vmtax.design.interleaved import is_host
+    from vmtax.plan.schema import load
+    from vmtax.testbed.environment import EnvironmentOptions
+    from vmtax.testbed.interleave import why_not
 
     wanted = _overridden(load(plan), **overrides)
     qemu = program(wanted.host, qemu, "--qemu")
@@ -137,9 +137,9 @@ def _new(
 
 def _resumed(store: Store, run: str, erase: Sequence[str]) -> Work:
     """The run named, or the newest that was stopped; `erase`: permission is asked for anew, for it is not kept."""
-    from vmtax.resume import CannotResume, resumable
-    from vmtax.runner import Options
-    from vmtax.share import IMPORTED
+    from vmtax.experiment.archive import IMPORTED
+    from vmtax.experiment.resume import CannotResume, resumable
+    from vmtax.experiment.runner import Options
 
     ours = [entry for entry in store.experiments() if not entry.host.endswith(IMPORTED)]
     stopped = [entry.id for entry in ours if entry.state in ("interrupted", "failed")]
@@ -154,7 +154,7 @@ def _resumed(store: Store, run: str, erase: Sequence[str]) -> Work:
 
 def _overridden(plan: Plan, **options: Any) -> Plan:
     """The plan with what the command line says instead."""
-    from vmtax.plan import from_data
+    from vmtax.plan.schema import from_data
 
     data: dict[str, Any] = plan.model_dump(mode="json")
     if options["host"]:
@@ -188,7 +188,7 @@ def watch(
     ] = "",
 ) -> None:
     """Watch a run that goes on in another terminal."""
-    from vmtax import live, screen
+    from vmtax.experiment import live, progress
     from vmtax.store import Store
 
     with Store() as store:
@@ -204,6 +204,6 @@ def watch(
 
         say(f"run {id}", file=sys.stderr)
         with contextlib.suppress(KeyboardInterrupt):
-            screen.follow(live.states(id, going_on, every=0.5))
+            progress.follow(live.states(id, going_on, every=0.5))
         state = next(entry.state for entry in store.experiments() if entry.id == id)
     say(f"run {id} is {state}: vmtax show {id}", file=sys.stderr)

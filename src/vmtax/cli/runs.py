@@ -30,7 +30,7 @@ def runs(ctx: typer.Context, json: AsJson = False) -> None:
     if not found:
         say("no runs yet: vmtax run")
         return
-    from vmtax.report.terminal import runs_table
+    from vmtax.report.render.terminal import runs_table
 
     printed(runs_table(found))
 
@@ -45,7 +45,7 @@ def runs_rm(
     json: AsJson = False,
 ) -> None:
     """Remove runs with their raw outputs for good, also damaged ones; never one that is running."""
-    from vmtax.report.terminal import runs_table
+    from vmtax.report.render.terminal import runs_table
     from vmtax.store import Store
 
     with Store() as store:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from vmtax.doctor.check import Check, Diagnosis
+from vmtax.core.checks import Check, Diagnosis
 from vmtax.doctor.disturbances import disturbances
 from vmtax.doctor.needs import Wanted, gib, measurable, needs
 from vmtax.doctor.readings import Readings, read
-from vmtax.environment import disk_bytes, memory_bytes
-from vmtax.hosts import open_reader
-from vmtax.plan import load
+from vmtax.plan.schema import load
+from vmtax.testbed.environment import disk_bytes, memory_bytes
+from vmtax.testbed.hosts import open_reader
 
 __all__ = ["Check", "Diagnosis", "Readings", "diagnose", "examine"]
 

@@ -6,11 +6,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 
-from vmtax.doctor.check import Check
+from vmtax.core.checks import Check
+from vmtax.core.events import Event, Step
 from vmtax.doctor.host_parts import Parts, tries
 from vmtax.doctor.readings import Readings
-from vmtax.environment import Hosts, connected, is_root
-from vmtax.event import Event, Step
 from vmtax.hypervisor import BootFailed, Credentials, Qemu, QemuError, boot, choose, image_qemu
 from vmtax.hypervisor.accelerator import probe_spec, remembered
 from vmtax.hypervisor.boot import Patience
@@ -21,6 +20,7 @@ from vmtax.machine import Machine, MachineError
 from vmtax.network import PEER_ADDRESS, Segment
 from vmtax.storage import DISK_DIRECTORY, RawFile
 from vmtax.storage.file import StorageError
+from vmtax.testbed.environment import Hosts, connected, is_root
 
 Emit = Callable[[Event], None]
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 
-from vmtax.doctor.check import Check, Status
+from vmtax.core.checks import Check, Status
+from vmtax.core.records import Disturbance
 from vmtax.doctor.needs import Wanted, gib, install
 from vmtax.doctor.readings import CPU, Readings
 from vmtax.meter.text import cpu_numbers, fields, kibibytes, whole
-from vmtax.result import Disturbance
 
 # Shares of one second of all CPUs, or of one second, from which on something else is at work.
 BUSY = 0.05

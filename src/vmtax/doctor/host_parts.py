@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
-from vmtax.doctor.check import Check
-from vmtax.exits import CannotDo
+from vmtax.core.checks import Check
+from vmtax.core.errors import CannotDo
 from vmtax.hypervisor import BootFailed, Credentials, Guest, GuestSpec, boot
 from vmtax.hypervisor.boot import Patience
 from vmtax.machine import Machine, MachineError

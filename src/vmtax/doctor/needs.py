@@ -6,13 +6,13 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from vmtax.doctor.check import HOST, VM, WORST_FIRST, Check, Status
+from vmtax.core.checks import HOST, VM, WORST_FIRST, Check, Status
+from vmtax.core.units import format_value
 from vmtax.doctor.readings import TOOLS, TOOLS_HERE, Readings
 from vmtax.image.build import CARRY, ROOM
 from vmtax.image.build import TOOLS as BUILD_TOOLS
 from vmtax.meter.text import cpu_numbers, fields, kibibytes
 from vmtax.storage import DISK_DIRECTORY
-from vmtax.units import format_value
 
 TO_COPY = ("tar", "zstd")  # tools that only an image on its way takes
 FIRMWARE = "enable VT-x (Intel) or SVM (AMD) in the firmware setup (BIOS, UEFI)"

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from vmtax.core.records import Disturbance, Json
 from vmtax.hypervisor import Qemu, QemuError, find_qemu
 from vmtax.hypervisor.accelerator import remembered
 from vmtax.image import cache
@@ -19,7 +20,6 @@ from vmtax.meter import pressure
 from vmtax.meter.disk import disk_facts
 from vmtax.meter.facts import read_facts
 from vmtax.meter.text import Files, parse_files, whole
-from vmtax.result import Disturbance, Json
 from vmtax.storage import DISK_DIRECTORY
 
 LOAD_SECONDS = 1.0  # between the two readings of what else runs

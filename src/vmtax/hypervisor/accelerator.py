@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
-from vmtax.event import Event, Step
+from vmtax.core.events import Event, Step
 from vmtax.hypervisor.boot import BootFailed, Patience, boot
 from vmtax.hypervisor.credentials import Credentials
 from vmtax.hypervisor.qemu import Qemu
@@ -17,7 +17,7 @@ from vmtax.hypervisor.spec import GuestSpec
 from vmtax.image.place import Placed
 from vmtax.machine import Machine, MachineLost
 from vmtax.machine.local import LocalMachine
-from vmtax.places import cache_home, make_private
+from vmtax.system.paths import cache_home, make_private
 
 # Most boot in a few seconds, on an emulated host in ten, and quickest with a silent kernel. A genuine KVM three levels
 # deep needed 22 s in all but kept talking; one that hangs says nothing any more.

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
-from vmtax.exits import CannotDo
+from vmtax.core.errors import CannotDo
 from vmtax.hypervisor.credentials import Credentials
 from vmtax.hypervisor.qmp import Qmp, QmpError
 from vmtax.hypervisor.spec import READY, GuestSpec, command_line

@@ -6,7 +6,7 @@ import re
 import secrets
 from dataclasses import dataclass
 
-from vmtax.exits import CannotDo
+from vmtax.core.errors import CannotDo
 from vmtax.hypervisor.confine import FIRST_USER, PATIENT, TUN, USERS, Reach, alone, become, image_program, sandbox
 from vmtax.machine import Reader
 

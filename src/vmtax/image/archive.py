@@ -17,11 +17,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-from vmtax.exits import BadInput
+from vmtax.core.errors import BadInput
+from vmtax.core.units import format_room
 from vmtax.image import contents
 from vmtax.image.cache import ImageError
 from vmtax.image.contents import ContentsError, Member
-from vmtax.units import format_room
 
 BLOCK = tarfile.BLOCKSIZE
 TYPES = {"d": tarfile.DIRTYPE, "f": tarfile.REGTYPE, "x": tarfile.REGTYPE, "l": tarfile.SYMTYPE}

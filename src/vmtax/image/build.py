@@ -11,13 +11,13 @@ import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from vmtax.event import Event, Step
+from vmtax.core.events import Event, Step
+from vmtax.core.units import format_room
 from vmtax.image import cache, contents, initramfs, recipe
 from vmtax.image.cache import Image, ImageError
 from vmtax.image.contents import ContentsError
 from vmtax.machine import CommandFailed
 from vmtax.machine.local import LocalMachine
-from vmtax.units import format_room
 
 Emit = Callable[[Event], None]
 TOOLS = {

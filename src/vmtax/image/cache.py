@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from vmtax.exits import BadInput, CannotDo
+from vmtax.core.errors import BadInput, CannotDo
 from vmtax.image import contents, recipe
 from vmtax.image.contents import ContentsError
 from vmtax.machine import tree
 from vmtax.machine.local import LocalMachine
-from vmtax.places import cache_home, make_private
+from vmtax.system.paths import cache_home, make_private
 
 INCOMING = ".incoming-"  # begins the name of a directory that is being copied here
 BUILDING, REMOVING = ".building-", ".removing-"  # begin the names of what its maker or remover will not leave so

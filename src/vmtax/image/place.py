@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path, PurePosixPath
 
-from vmtax.event import Event, Step
-from vmtax.exits import BadInput
+from vmtax.core.errors import BadInput
+from vmtax.core.events import Event, Step
+from vmtax.core.units import format_room
 from vmtax.image import archive, cache, contents
 from vmtax.image.cache import Image, ImageError
 from vmtax.machine import Machine, Reader
 from vmtax.machine.local import ISOLATED, PYTHON, LocalMachine
-from vmtax.outfile import replacing
-from vmtax.units import format_room
+from vmtax.system.output_file import replacing
 
 # The list first, then its members in its order; headers of a fixed size, which say nothing that the list does not.
 TAR = (

@@ -20,14 +20,14 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
-from vmtax.event import Event, Step
+from vmtax.core.events import Event, Step
 from vmtax.image import build as root_image
 from vmtax.image import cache, contents, initramfs, recipe
 from vmtax.image.cache import Image, ImageError, Shelf
 from vmtax.image.contents import ContentsError
 from vmtax.machine import CommandFailed
 from vmtax.machine.local import LocalMachine
-from vmtax.places import cache_home
+from vmtax.system.paths import cache_home
 
 Emit = Callable[[Event], None]
 INFO = "pack.json"

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 
-from vmtax.event import Event, Step
+from vmtax.core.events import Event, Step
 from vmtax.hypervisor import Credentials
 from vmtax.hypervisor.qmp import Qmp, QmpError
 from vmtax.lab.home import RECORD, Lab, LabError, Up, check_unused, copy_disk, held, labs_directory, trouble, write
@@ -18,7 +18,7 @@ from vmtax.lab.reach import reach
 from vmtax.machine import MachineError, MachineLost
 from vmtax.machine.local import ISOLATED, PYTHON, LocalMachine
 from vmtax.machine.processes import is_marked
-from vmtax.places import private
+from vmtax.system.paths import private
 
 SHUTDOWN_SECONDS = 60.0
 TIDY_SECONDS = 30.0  # for the guard to undo networks and files

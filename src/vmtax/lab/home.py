@@ -15,11 +15,12 @@ from typing import IO, Any, Literal
 
 from pydantic import TypeAdapter, ValidationError
 
-from vmtax.exits import BadInput, CannotDo
-from vmtax.lab.spec import CONSOLE, DEFAULT_NAME, NAME, Size, disk_files
+from vmtax.core import names
+from vmtax.core.errors import BadInput, CannotDo
+from vmtax.lab.spec import CONSOLE, DEFAULT_NAME, Size, disk_files
 from vmtax.machine.local import LocalMachine
 from vmtax.machine.processes import is_marked
-from vmtax.places import data_home, make_private, private
+from vmtax.system.paths import data_home, make_private, private
 
 COPY_SECONDS = 1800.0
 PANIC = re.compile(r"Kernel panic\b.*")
@@ -184,7 +185,7 @@ def labs_directory() -> Path:
 def lab(name: str = "") -> Lab:
     """The lab of that name, there or not; raises NoSuchLab where no lab can be called so."""
     name = name or DEFAULT_NAME
-    if not NAME.fullmatch(name):
+    if not names.LAB.fullmatch(name):
         raise NoSuchLab(f"{name!r} cannot be a lab's name: up to 20 of a-z, 0-9 and -, a letter or digit first")
     return Lab(name)
 
@@ -199,7 +200,7 @@ def labs() -> list[Lab]:
     except OSError as error:
         raise LabError(f"{error.filename}: {error.strerror}; {NOT_YOURS}") from error
     # What has another name is being made, or removed.
-    return [Lab(name) for name in sorted(found) if NAME.fullmatch(name)]
+    return [Lab(name) for name in sorted(found) if names.LAB.fullmatch(name)]
 
 
 def read_record(directory: Path, name: str) -> Record:

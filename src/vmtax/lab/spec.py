@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Literal
@@ -13,7 +12,6 @@ from vmtax.hypervisor.spec import cpu_arguments, device_files, escaped, is_devic
 
 DEFAULT_NAME = "lab"
 CONSOLE = "console.log"  # beside its disks: what its kernel said in its last start
-NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,19}")
 # Outside, in a network namespace of the launching machine, or played by QEMU's user networking.
 PEER_ADDRESS = "10.78.0.1"
 SUBNET = "10.78.0.0/24"

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 
-from vmtax.event import Event, Step
+from vmtax.core.events import Event, Step
 from vmtax.hypervisor import Accelerator, BootFailed, Credentials, Qemu, choose, image_qemu
 from vmtax.hypervisor.accelerator import probe_spec
 from vmtax.hypervisor.boot import Console, Patience, died, wait_until_ready

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any, Protocol
 
-from vmtax.machine.base import MachineError
+from vmtax.core.machines import MachineError
 
 SHOWN = 80  # characters of what came instead
 

@@ -8,7 +8,7 @@ from io import BytesIO
 from pathlib import Path, PurePosixPath
 from typing import IO
 
-from vmtax.machine.base import DEFAULT_TIMEOUT, CommandFailed, Machine, MachineLost, Outcome, Undoing
+from vmtax.core.machines import DEFAULT_TIMEOUT, CommandFailed, Machine, MachineLost, Outcome, Undoing
 
 Argv = tuple[str, ...]
 

@@ -15,7 +15,7 @@ from importlib import resources
 from pathlib import PurePosixPath
 from typing import IO, Any
 
-from vmtax.machine.base import CommandFailed, Machine, MachineError, MachineLost, Outcome, Undoing, how_ended
+from vmtax.core.machines import CommandFailed, Machine, MachineError, MachineLost, Outcome, Undoing, how_ended
 from vmtax.machine.pipes import BANNER_BYTES, MOST_LINE, TooMuch, excerpt, listen, read_line
 from vmtax.machine.processes import MARK
 

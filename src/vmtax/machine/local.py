@@ -13,11 +13,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import IO
 
-from vmtax.machine.base import DEFAULT_TIMEOUT, MachineError, Outcome
+from vmtax.core.machines import DEFAULT_TIMEOUT, MachineError, Outcome
 from vmtax.machine.guarded import Guard, GuardedMachine, guard_source
 from vmtax.machine.pipes import MOST_BYTES, TooMuch, listen
 from vmtax.machine.processes import MARK
-from vmtax.places import state_home
+from vmtax.system.paths import state_home
 
 # On every machine the system's own, by its full name: it does not depend on what comes first in the search path of
 # root there, and a guard outlives a removed virtual environment.

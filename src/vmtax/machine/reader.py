@@ -10,7 +10,7 @@ import subprocess
 import time
 from typing import IO
 
-from vmtax.machine.base import DEFAULT_TIMEOUT, TAIL_LINES, MachineError, MachineLost, Outcome
+from vmtax.core.machines import DEFAULT_TIMEOUT, TAIL_LINES, MachineError, MachineLost, Outcome
 from vmtax.machine.local import plain_environment, run_here
 from vmtax.machine.pipes import BANNER_BYTES, TooMuch, excerpt, listen
 from vmtax.machine.ssh import ANYWHERE, CLIENT_MISSING, Route

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO
 
-from vmtax.machine.base import DEFAULT_TIMEOUT, CommandFailed, MachineError, MachineLost, Outcome, how_ended
+from vmtax.core.machines import DEFAULT_TIMEOUT, CommandFailed, MachineError, MachineLost, Outcome, how_ended
 from vmtax.machine.guarded import SSH_FAILED, Guard, GuardedMachine, guard_source
 from vmtax.machine.local import ISOLATED, PYTHON, LocalMachine
 from vmtax.machine.pipes import BANNER_BYTES, TooMuch, excerpt, read_line

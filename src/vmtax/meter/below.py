@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from vmtax.core.records import Json
 from vmtax.machine import Reader
 from vmtax.machine.local import ISOLATED, PYTHON
 from vmtax.meter.text import GREP, Files, fields, parse_files
-from vmtax.result import Json
 
 DMI = "/sys/class/dmi/id"
 CLOCK = "/sys/devices/system/clocksource/clocksource0"

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
+from vmtax.core.records import Json
 from vmtax.machine import Reader
 from vmtax.meter.text import GREP, Files, parse_files, switch, whole
-from vmtax.result import Json
 
 # --nofsroot: "/dev/sda2", not "/dev/sda2[/@home]" as on btrfs and bind mounts.
 FINDMNT = ("findmnt", "--json", "--bytes", "--nofsroot", "--output", "TARGET,SOURCE,FSTYPE,OPTIONS,AVAIL", "--target")

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Mapping
 from pathlib import PurePosixPath
 
+from vmtax.core.records import Json
 from vmtax.machine import Reader
 from vmtax.meter import below
 from vmtax.meter.below import CLOCK, DMI
@@ -27,7 +28,6 @@ from vmtax.meter.text import (
     switch,
     whole,
 )
-from vmtax.result import Json
 
 __all__ = ["differences", "disk_facts", "parse_qemu_version", "qemu_facts", "read_facts"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from vmtax.core.records import Disturbance
 from vmtax.machine import CommandFailed, Reader
-from vmtax.result import Disturbance
 
 TICKS_PER_SECOND = 100  # USER_HZ: what /proc counts in, whatever the kernel's own HZ; fixed on x86-64
 

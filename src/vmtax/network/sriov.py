@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import PurePosixPath
 
-from vmtax.exits import CannotDo
+from vmtax.core.errors import CannotDo
 from vmtax.machine import Machine
 
 MODULES = "the kernel modules vfio_pci and vfio_iommu_type1 are needed"

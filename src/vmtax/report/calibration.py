@@ -8,11 +8,11 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from vmtax.calibration import Calibration, Reach
-from vmtax.emulation import emulated_treatments
-from vmtax.result import Json
+from vmtax.analysis.calibration import Calibration, Reach
+from vmtax.analysis.emulation import emulated_treatments
+from vmtax.core.records import Json
+from vmtax.core.units import format_duration, format_overhead, format_percent, printable
 from vmtax.stats import FEWEST_SESSIONS
-from vmtax.units import format_duration, format_overhead, format_percent, printable
 
 
 def render(found: Calibration) -> RenderableType:

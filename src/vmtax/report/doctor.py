@@ -8,9 +8,9 @@ from dataclasses import asdict
 
 from rich.text import Text
 
-from vmtax.doctor.check import HOST, VM, WORST_FIRST, Area, Check, Diagnosis
-from vmtax.result import Json
-from vmtax.units import printable
+from vmtax.core.checks import HOST, VM, WORST_FIRST, Area, Check, Diagnosis
+from vmtax.core.records import Json
+from vmtax.core.units import printable
 
 TITLES: dict[Area, str] = {
     "measurable": "What can be measured",

@@ -9,14 +9,14 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from vmtax import schedule
-from vmtax.compare import overhead, side_contrasts
-from vmtax.emulation import emulated_treatments
-from vmtax.report.doubt import Doubt, doubts
-from vmtax.report.prepared import prepared
-from vmtax.result import LAYERS, Comparison, Experiment, Metric, Treatment
-from vmtax.sides import Sides, sides_of
-from vmtax.units import MINUS, format_overhead, format_value
+from vmtax.analysis.comparisons import overhead, side_contrasts
+from vmtax.analysis.emulation import emulated_treatments
+from vmtax.core.records import LAYERS, Comparison, Experiment, Metric, Treatment
+from vmtax.core.units import MINUS, format_overhead, format_value
+from vmtax.design import iterations
+from vmtax.design.interleaved import Sides, sides_of
+from vmtax.report.sections.disk_preparation import prepared
+from vmtax.report.sections.warnings import Doubt, doubts
 
 CONTRASTS = (("host", "vm"), ("vm", "nested"), ("host", "nested"))  # (baseline, treatment) layers
 TITLES = {"chess": "CPU", "memory": "Memory", "disk": "Disk", "net": "Network", "boot": "Boot"}
@@ -287,7 +287,7 @@ def flat_facts(facts: object, name: str = "") -> Iterator[tuple[str, str]]:
 def medians(experiment: Experiment) -> dict[tuple[Metric, str], float]:
     """(metric, treatment name) -> the median over rounds of each round's median: a boot is the unit (METHOD.md)."""
     values: dict[tuple[Metric, str], dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
-    for trial in schedule.counted_in(experiment):
+    for trial in iterations.counted_in(experiment):
         if trial.status == "ok":
             for measurement in trial.measurements:
                 values[measurement.metric, trial.treatment][trial.round].append(measurement.value)

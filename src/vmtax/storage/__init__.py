@@ -1,12 +1,11 @@
 """What a disk under test lies on: files, volumes, pools and file systems, made for the run and removed again."""
 
 from vmtax.storage.backing import Backing, Fresh, Provisioner
-from vmtax.storage.file import INCOMPRESSIBLE, FirstWrite, RawFile, StorageError, fill, fill_image, refuse_unsafe
+from vmtax.storage.file import FirstWrite, RawFile, StorageError, fill, fill_image, refuse_unsafe
 from vmtax.storage.ground import DISK_DIRECTORY, Ground, Target
 
 __all__ = [
     "DISK_DIRECTORY",
-    "INCOMPRESSIBLE",
     "Backing",
     "FirstWrite",
     "Fresh",

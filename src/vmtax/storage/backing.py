@@ -8,12 +8,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
+from vmtax.core.units import format_room, parse_bytes
+from vmtax.hypervisor.qemu_img import create_image
 from vmtax.machine import Machine, Undoing
 from vmtax.machine.answer import number_of
 from vmtax.storage.empty import MIB
 from vmtax.storage.file import StorageError, check_free
 from vmtax.storage.ground import RAIDZ_DISKS, Area, Ground, Target
-from vmtax.storage.image import create_image
 from vmtax.storage.undo import (
     ANY_DEVICE,
     ITS_DEVICES,
@@ -26,7 +27,6 @@ from vmtax.storage.undo import (
     UNMOUNT,
     WAIT_FOR,
 )
-from vmtax.units import format_room, parse_bytes
 
 Key = tuple[tuple[str, str], ...]
 Levels = Mapping[str, str]  # of the factors that decide a backing (treatment.backing)

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 
+from vmtax.core.units import format_room
 from vmtax.machine import Machine
 from vmtax.machine.local import ISOLATED, PYTHON
 from vmtax.storage.file import StorageError
-from vmtax.units import format_room
 
 MIB = 2**20
 SHARE = 0.01  # of a device's blocks that hold data, from which on they are as good as always found

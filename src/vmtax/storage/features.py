@@ -1,9 +1,6 @@
-"""What a way to keep a disk can do besides being fast: each answer from a check made on this host.
+"""Finds out what a disk can do besides being fast: each answer comes from a check made on this host.
 
-Only durability is taken from documentation. QEMU's manual, -drive cache=: `unsafe` is the one mode with
-cache.no-flush=on, "Ignore any flush requests for the device"; with `none` and `writeback` a flush reaches the host's
-disk, and `writethrough` and `directsync` set cache.writeback=off, which flushes every write before it is completed.
-zfsprops(7): sync=disabled "disables synchronous requests". ext4(5): barrier=0 "disables the use of write barriers".
+Only durability is taken from documentation, see `design/features.py`.
 """
 
 from __future__ import annotations
@@ -11,34 +8,21 @@ from __future__ import annotations
 import contextlib
 import itertools
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
-from typing import Literal
 
-from vmtax.exits import CannotDo
+from vmtax.core.errors import CannotDo
+from vmtax.design.features import DOCUMENTED, FEATURES, Feature, documented_durability
 from vmtax.hypervisor.confine import Reach
 from vmtax.hypervisor.qemu import Qemu, first_line
+from vmtax.hypervisor.qemu_img import create_image
 from vmtax.hypervisor.qmp import Qmp, QmpError
 from vmtax.hypervisor.spec import DATA_ID, Drive, data_arguments, machine_type
 from vmtax.machine import CommandFailed, Machine, MachineError
-from vmtax.result import Json
 from vmtax.storage.backing import Backing
-from vmtax.storage.image import create_image
 from vmtax.storage.undo import ANY_DEVICE
 
-State = Literal["yes", "no", "not tried"]
-# name -> what a disk that has it does; in the order of the table.
-FEATURES: Mapping[str, str] = {
-    "durable": "keeps what the guest flushed when the host loses power",
-    "savevm": "lets the guest's state be saved into the image (savevm)",
-    "snapshots": "takes snapshots inside the image",
-    "file": "is a file, which rsync and cp can copy",
-    "thin": "takes space only as it is written",
-    "pause-on-full": "pauses the guest when the host's disk is full",
-    "migration": "can be migrated while the guest runs",
-}
-DOCUMENTED = "documented"
 SCRATCH_BYTES = 64 * 2**20  # above what qcow2 needs for itself with its largest clusters
 THIN = 0.5  # share of a fresh image's size that it may take and still be thin
 OVERWRITING = ("ext4", "xfs")  # file systems in which a block once allocated is written in place
@@ -48,23 +32,6 @@ QEMU_SECONDS = 30.0
 BLOCKS = ("sh", "-c", 'sync "$1" && exec stat -c "%b %B" "$1"', "sh")
 SNAPSHOT = "vmtax"
 _numbers = itertools.count(1)
-
-
-@dataclass(frozen=True, slots=True)
-class Feature:
-    """One cell of the table of what a choice gives up."""
-
-    name: str  # one of FEATURES
-    state: State
-    how: str  # what was done to find out, or DOCUMENTED
-    words: str = ""  # why, in the words of who refused where somebody did
-
-    def to_json(self) -> Json:
-        return asdict(self)
-
-    @staticmethod
-    def from_json(data: Json) -> Feature:
-        return Feature(data["name"], data["state"], data["how"], data.get("words", ""))
 
 
 def features(
@@ -98,18 +65,6 @@ def features(
     system = (below.system or "an unknown file system") if is_file else ""
     found["pause-on-full"] = _when_full(when_full, backing, attachment, system, found["thin"])
     return tuple(found[name] for name in FEATURES)
-
-
-def documented_durability(levels: Mapping[str, str]) -> Feature:
-    """From the settings alone. Pure. Sources: this module's docstring."""
-    cache = levels.get("disk.cache", "none")
-    if cache == "unsafe":
-        return Feature("durable", "no", DOCUMENTED, "cache=unsafe ignores the guest's flushes")
-    on_zfs = levels.get("disk.volume", "plain").endswith(("zvol", "dataset"))  # a level that means nothing elsewhere
-    if on_zfs and levels.get("zfs.sync") == "disabled":
-        return Feature("durable", "no", DOCUMENTED, "zfs.sync=disabled answers a flush before the data are on disk")
-    each = " with every write" if cache in ("writethrough", "directsync") else ""
-    return Feature("durable", "yes", DOCUMENTED, f"cache={cache} flushes the host's disk{each}")
 
 
 @dataclass(frozen=True, slots=True)

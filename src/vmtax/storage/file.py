@@ -10,16 +10,15 @@ from dataclasses import asdict, dataclass
 from importlib import resources
 from pathlib import PurePosixPath
 
-from vmtax.exits import CannotDo
+from vmtax.core.errors import CannotDo
+from vmtax.core.records import Json
+from vmtax.core.units import format_room
 from vmtax.machine import CommandFailed, Machine, Reader
 from vmtax.machine.answer import number_of
 from vmtax.machine.local import ISOLATED, PYTHON
-from vmtax.result import Json
-from vmtax.units import format_room
+from vmtax.workload.fio import INCOMPRESSIBLE
 
 SLOWEST_BYTES_PER_SECOND = 4e6  # for the time limit of filling: a poor disk under emulation
-# fio's options for data that no layer below can compress or knows already: new for every block, and every time.
-INCOMPRESSIBLE = ("--refill_buffers=1", "--randrepeat=0")
 FULL_OR_FAILING = "see whether its disk is full or failing, or name another with --disk-dir"
 
 
@@ -29,7 +28,7 @@ class StorageError(CannotDo):
 
 def refuse_unsafe(machine: Machine | Reader, directory: PurePosixPath) -> None:
     """Raises StorageError where another user of that machine could put something else in the place of our files."""
-    source = resources.files("vmtax").joinpath("ownership.py").read_text(encoding="utf-8")
+    source = resources.files("vmtax.system").joinpath("ownership.py").read_text(encoding="utf-8")
     done = machine.try_run(PYTHON, *ISOLATED, source, str(directory))
     if not done.ok:
         words = done.stderr.strip().splitlines() or [f"{PYTHON} ended with {done.code}"]

@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
-from vmtax.exits import CannotDo
+from vmtax.core.errors import CannotDo
+from vmtax.design.features import Feature
 from vmtax.hypervisor.boot import BootFailed, Guest, boot
 from vmtax.hypervisor.credentials import Credentials
 from vmtax.hypervisor.qemu import first_line
@@ -20,7 +21,6 @@ from vmtax.hypervisor.qmp import QmpError
 from vmtax.hypervisor.spec import Drive, GuestSpec
 from vmtax.machine import Machine, MachineError, MachineLost, Process, Undoing
 from vmtax.machine.local import LocalMachine
-from vmtax.storage.features import Feature
 from vmtax.storage.undo import UNMOUNT
 
 NAME = "pause-on-full"

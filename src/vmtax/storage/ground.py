@@ -6,14 +6,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
+from vmtax.core.records import Json
+from vmtax.core.units import format_room
 from vmtax.machine import Machine, MachineError
 from vmtax.machine.answer import number_of, rows_of
 from vmtax.machine.local import ISOLATED, PYTHON
-from vmtax.result import Json
 from vmtax.storage.empty import MIB, refuse_data
 from vmtax.storage.file import RawFile, StorageError
 from vmtax.storage.undo import DETACH, NO_PARTITIONS, WAIT_FOR
-from vmtax.units import format_room
 
 DISK_DIRECTORY = PurePosixPath("/var/tmp")  # for large files that are not for ever (Filesystem Hierarchy Standard)
 RAIDZ_DISKS = 4

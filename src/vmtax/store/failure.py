@@ -10,7 +10,7 @@ from pathlib import Path
 
 from sqlalchemy.exc import SQLAlchemyError, StatementError
 
-from vmtax.exits import BAD_INPUT, CannotDo
+from vmtax.core.errors import BAD_INPUT, CannotDo
 
 ELSEWHERE = "set XDG_DATA_HOME to a directory elsewhere"
 FULL = ("no space left", f"free some, or {ELSEWHERE}")

@@ -10,8 +10,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
-from vmtax.places import make_private, private, sync_directory
 from vmtax.store.failure import StoreError
+from vmtax.system.paths import make_private, private, sync_directory
 
 
 @dataclass(frozen=True, slots=True)

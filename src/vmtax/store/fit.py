@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from vmtax.result import Boot, Experiment, Json, Trial
+from vmtax.core.records import Boot, Experiment, Json, Trial
 from vmtax.store import model
 from vmtax.store.failure import StoreError
 from vmtax.store.model import DEEPEST, LONGEST_TEXT, Unfit

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 from annotated_types import Interval
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from vmtax.result import Boot, Experiment, Json, Measurement, Metric, Trial, Value
+from vmtax.core.records import Boot, Experiment, Json, Measurement, Metric, Trial, Value
 
 DEEPEST = 32  # levels of nested JSON; facts have 5
 MOST_VALUES = 100_000  # of one JSON object; the features of 2,000 disks are 56,000

@@ -11,7 +11,7 @@ from typing import Any, get_args
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from vmtax.result import Better, Boot, Experiment, Json, Measurement, Metric, Treatment, Trial
+from vmtax.core.records import Better, Boot, Experiment, Json, Measurement, Metric, Treatment, Trial
 from vmtax.store import model, schema
 from vmtax.store.failure import StoreError
 from vmtax.store.files import raw_name

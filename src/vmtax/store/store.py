@@ -21,14 +21,14 @@ from typing import Any, Literal, Self, get_args
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from vmtax.places import data_home
-from vmtax.result import Boot, Experiment, Json, State, Trial
+from vmtax.core.records import Boot, Experiment, Json, State, Trial
 from vmtax.store import fit, model, rows, schema
 from vmtax.store.engine import engine
 from vmtax.store.failure import ELSEWHERE, DamagedRun, NoSuchRun, StoreError, explained
 from vmtax.store.files import RawFiles, create_private
 from vmtax.store.model import Unfit
 from vmtax.store.owner import Owner, this_process
+from vmtax.system.paths import data_home
 
 PACE_DEPENDS_ON = ("guest", "layers", "factors", "exclude", "workloads")  # in a plan
 

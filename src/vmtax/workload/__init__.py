@@ -5,7 +5,7 @@ from typing import Any
 from vmtax.workload.base import BadOutput, Parameters, Workload
 from vmtax.workload.boot import Boot
 from vmtax.workload.chess import Chess
-from vmtax.workload.disk import Disk
+from vmtax.workload.fio import Disk
 from vmtax.workload.memory import Memory
 from vmtax.workload.net import Net
 from vmtax.workload.site import Link, Site

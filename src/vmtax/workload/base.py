@@ -8,8 +8,8 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict, model_validator
 
-from vmtax.machine import Machine
-from vmtax.result import Measurement, Metric
+from vmtax.core.machines import Machine
+from vmtax.core.records import Measurement, Metric
 from vmtax.workload.site import Site
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
-from vmtax.result import Measurement, Metric
+from vmtax.core.records import Measurement, Metric
 from vmtax.workload.base import Parameters, Workload
 from vmtax.workload.site import Site
 

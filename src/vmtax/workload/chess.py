@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from vmtax.result import Measurement, Metric
+from vmtax.core.records import Measurement, Metric
 from vmtax.workload.base import BadOutput, Parameters, Workload
 from vmtax.workload.site import Site
 

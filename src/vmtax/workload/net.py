@@ -8,8 +8,8 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from vmtax.machine import Machine
-from vmtax.result import Measurement, Metric
+from vmtax.core.machines import Machine
+from vmtax.core.records import Measurement, Metric
 from vmtax.workload.base import BadOutput, Parameters, Workload
 from vmtax.workload.site import Link, Site
 

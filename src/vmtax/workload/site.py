@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from vmtax.machine import Machine
+from vmtax.core.machines import Machine
 
 
 @dataclass(frozen=True, slots=True)

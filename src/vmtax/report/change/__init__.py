@@ -6,10 +6,10 @@ import difflib
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from vmtax.exits import BadInput
+from vmtax.core.errors import BadInput
 
 if TYPE_CHECKING:
-    from vmtax.sessions import Change
+    from vmtax.analysis.sessions import Change
 
 FORMATS = ("terminal", "markdown", "junit", "json")
 
@@ -34,7 +34,7 @@ def renderer(format: str, *, full: bool) -> Callable[[Change], str]:
         return render_junit
     if format == "json":
         from vmtax.report.change.data import change_data
-        from vmtax.report.envelope import envelope
+        from vmtax.report.render.envelope import envelope
 
         return lambda change: f"{envelope('comparison', change_data(change))}\n"
     near = difflib.get_close_matches(format, FORMATS, n=1)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from vmtax.result import Json
-from vmtax.sessions import Change, Line
+from vmtax.analysis.sessions import Change, Line
+from vmtax.core.records import Json
 
 
 def change_data(change: Change) -> Json:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from xml.etree import ElementTree as ET
 
+from vmtax.analysis.sessions import Change, Line
+from vmtax.core.units import printable
 from vmtax.report.change import words
-from vmtax.sessions import Change, Line
-from vmtax.units import printable
 
 
 def render_junit(change: Change) -> str:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from vmtax.analysis.sessions import Change, Line
 from vmtax.report.change import words
-from vmtax.report.markdown_text import row, text
+from vmtax.report.render.markdown_text import row, text
 from vmtax.report.view import cost
-from vmtax.sessions import Change, Line
 
 
 def render_markdown(change: Change) -> str:

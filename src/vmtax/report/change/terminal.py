@@ -11,12 +11,12 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from vmtax.console import console
+from vmtax.analysis.sessions import Change, Line
+from vmtax.core.records import Metric
+from vmtax.core.units import printable
 from vmtax.report.change import words
 from vmtax.report.view import cost
-from vmtax.result import Metric
-from vmtax.sessions import Change, Line
-from vmtax.units import printable
+from vmtax.system.console import console
 
 MOST_FACTS, MOST_OTHERS = 12, 10  # facts and exploratory figures, unless all are asked for
 LONG_NAME = 26  # characters of a metric, from which on it takes two lines

@@ -6,10 +6,10 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 
-from vmtax.report.summary import NOT_A_COST
+from vmtax.analysis.sessions import Change, Line
+from vmtax.core.units import format_percent
+from vmtax.report.sections.summary import NOT_A_COST
 from vmtax.report.view import figures
-from vmtax.sessions import Change, Line
-from vmtax.units import format_percent
 
 READING = (
     "Each figure is the change from before to after as a cost, with its 95 % interval over sessions: above 0 is worse"

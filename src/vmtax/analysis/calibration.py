@@ -1,0 +1,141 @@
+"""What precision a machine can reach, and in how long: from runs that set a guest against itself. Pure."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from vmtax.analysis.comparisons import of as comparisons
+from vmtax.analysis.sessions import CALIBRATE, fits
+from vmtax.analysis.sessions.calibration import Session, stored
+from vmtax.analysis.sessions.level import Subject
+from vmtax.core.errors import BadInput
+from vmtax.core.records import Experiment, Metric
+from vmtax.plan.schema import Plan, from_data
+from vmtax.stats import ALPHA, BetweenSessions, PrecisionRule, rounds_needed
+
+TARGETS = (0.01, 0.02, 0.05)  # half-widths, as fractions
+
+
+class CannotCalibrate(BadInput):
+    """A plan or a run that holds no guest against itself; the text says what does."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A half-width, and what reaching it takes here."""
+
+    half_width: float  # fraction
+    rounds: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """One primary metric of the guest against itself."""
+
+    metric: Metric
+    cv: float | None  # of one run, as a fraction, such as makes this half-width; None with too few rounds
+    half_width: float | None  # of the interval that was reached, fraction
+    rounds: int
+    targets: tuple[Target, ...]  # for TARGETS; () with too few rounds
+    between: BetweenSessions | None  # of the level, over all calibrations that are alike; None: too few
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """One run of `vmtax calibrate`, with what the earlier ones of this machine add."""
+
+    experiment: Experiment
+    seconds_per_round: float
+    metrics: tuple[Reach, ...]  # primary, in the plan's order
+    sessions: int  # calibrations that are alike, this one included
+
+
+def plan_of(plan: Plan, seconds: float) -> Plan:
+    """The same work as `plan` on one guest treatment against itself alone, for so long. Raises CannotCalibrate."""
+    layer = next((layer for layer in ("vm", "nested") if layer in plan.layers), None)
+    if layer is None:
+        raise CannotCalibrate(f"plan {plan.name} has no guest: a plan with layer vm or nested can be calibrated for")
+    kinds = {workload.name: workload for workload in plan.build_workloads() if layer in workload.layers}
+    primary = [name for name in plan.primary if name.partition(".")[0] in kinds]
+    if not primary:
+        raise CannotCalibrate(f"plan {plan.name} has no primary metric on layer {layer}: name one under primary")
+    data = plan.model_dump(mode="json")
+    wanted = {name.partition(".")[0] for name in primary}
+    data |= {
+        "name": CALIBRATE,
+        "layers": [layer],
+        "factors": {},
+        "exclude": [],
+        "workloads": [entry for entry in data["workloads"] if entry["name"] in wanted],
+        "primary": primary,
+        "only_primary": True,
+        "decide": None,
+        "precision": None,
+        "rounds": {"min": 7, "max": 1000},
+        "budget": seconds,
+    }
+    return from_data(data, source=CALIBRATE)
+
+
+def calibration(experiment: Experiment, earlier: Sequence[Experiment]) -> Calibration:
+    """What `experiment` shows; `earlier`: whatever the store has. Raises CannotCalibrate for a run without an A/A."""
+    again = next((treatment for treatment in experiment.treatments if treatment.repeats is not None), None)
+    if experiment.name != CALIBRATE or again is None or again.repeats is None or not experiment.trials:
+        raise CannotCalibrate(
+            f"{experiment.id} is no calibration, a guest against itself alone: vmtax calibrate makes one"
+        )
+    alike = [other for other in earlier if fits(other, experiment)] + [experiment]
+    sessions = [Session.of(other) for other in alike]
+    seconds = _seconds_per_round(experiment)
+    primary = {name: place for place, name in enumerate(experiment.plan["primary"])}
+    found = []
+    for comparison in comparisons(experiment):
+        if comparison.treatment != again.name or comparison.metric.name not in primary:
+            continue
+        cv = half_width = None
+        if comparison.low is not None and comparison.high is not None:
+            half_width = math.log(comparison.high / comparison.low) / 2
+            cv = _cv(half_width, comparison.rounds)
+        found.append(
+            Reach(
+                metric=comparison.metric,
+                cv=cv,
+                half_width=None if half_width is None else math.expm1(half_width),
+                rounds=comparison.rounds,
+                targets=_targets(cv, seconds),
+                between=stored(sessions, Subject(comparison.metric, again.repeats), by_boot=False),
+            )
+        )
+    ordered = sorted(found, key=lambda reach: primary[reach.metric.name])
+    return Calibration(experiment, seconds, tuple(ordered), len(alike))
+
+
+def _cv(half_width: float, rounds: int) -> float:
+    """Of one run: what makes a 95 % interval of so many differences that wide, by Student's t."""
+    from scipy.special import stdtrit
+
+    return half_width * math.sqrt(rounds / 2) / float(stdtrit(rounds - 1, 1 - ALPHA / 2))
+
+
+def _targets(cv: float | None, seconds: float) -> tuple[Target, ...]:
+    """A precise run has at least as many rounds as its first look."""
+    if cv is None:
+        return ()
+    fewest = PrecisionRule(1.0).first
+    wanted = [max(fewest, rounds_needed(cv, math.log1p(target))) for target in TARGETS]
+    return tuple(Target(target, number, number * seconds) for target, number in zip(TARGETS, wanted, strict=True))
+
+
+def _seconds_per_round(experiment: Experiment) -> float:
+    """Median over rounds, from the first trial of one to that of the next: a pause of the run is in one only."""
+    begins: dict[int, float] = {}
+    for trial in experiment.trials:
+        begins[trial.round] = min(begins.get(trial.round, math.inf), trial.started)
+    end = max(trial.started + trial.wall_seconds for trial in experiment.trials)
+    starts = [begins[number] for number in sorted(begins)]
+    return statistics.median(after - before for before, after in itertools.pairwise([*starts, end]))

@@ -1,0 +1,347 @@
+"""From records to comparisons: which treatments are set side by side, and what may be said of them. Pure functions."""
+
+from __future__ import annotations
+
+import math
+import re
+import statistics
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from vmtax import stats
+from vmtax.analysis import plausibility
+from vmtax.analysis.emulation import emulated, on_emulated_hosts
+from vmtax.core.records import Better, Boot, Comparison, Experiment, Json, Metric, Treatment, Trial, Verdict
+from vmtax.design import iterations
+from vmtax.design.interleaved import is_host
+from vmtax.design.stopping import Stopping
+from vmtax.design.treatments import host_levels
+
+# (metric, treatment name) -> round -> values of that round, or the one number they were reduced to.
+Side = tuple[Metric, str]
+PERCENTILE = re.compile(r"\.p\d+_seconds$")
+
+
+@dataclass(slots=True)
+class _Records:
+    """Trials and boots, grouped in one pass."""
+
+    values: dict[Side, dict[int, list[float]]] = field(default_factory=dict)
+    source: dict[Metric, tuple[str, str]] = field(default_factory=dict)  # metric -> (workload, case); keeps the order
+    # (treatment, workload, case) -> round -> first error there
+    failures: dict[tuple[str, str, str], dict[int, str]] = field(default_factory=lambda: defaultdict(dict))
+    boots: dict[str, list[Boot]] = field(default_factory=lambda: defaultdict(list))
+    layers: dict[str, str] = field(default_factory=dict)  # treatment name -> layer
+    sides: dict[str, str] = field(default_factory=dict)  # treatment name -> Treatment.side
+    emulated: frozenset[str] = frozenset()  # names of treatments
+    on_emulated_hosts: frozenset[str] = frozenset()  # those of them whose host itself is
+    positions: dict[tuple[int, str], int] = field(default_factory=dict)  # round, treatment name -> place in its order
+    last_round: int = 0
+    memory_rate: float | None = None  # of the host, in B/s
+
+
+@dataclass(frozen=True, slots=True)
+class _Reduced:
+    """One side of a comparison: one number per round."""
+
+    numbers: dict[int, float]  # round -> value in the metric's base unit, above 0
+    unusable: tuple[int, ...]  # rounds with a value that has no logarithm
+
+
+def comparisons(
+    treatments: Sequence[Treatment],
+    trials: Sequence[Trial],
+    boots: Sequence[Boot],
+    alpha: float = 0.05,
+    facts: Mapping[str, Json] | None = None,
+) -> tuple[Comparison, ...]:
+    """Every contrast of every metric, metrics in order of appearance, contrasts in the order of `contrasts`.
+
+    Only trials with status "ok" count; `schedule.counted` leaves warm-up out beforehand. Several values of one (round,
+    treatment, metric) are first reduced to one, for a boot is the unit. A metric that one side does not have by design
+    (a host has no boot time) gives no comparison; one that failed there gives a comparison without rounds, whose ratio
+    is NaN and whose warnings say why.
+
+    facts: by machine path; they tell which host under test is itself emulated
+    """
+    records = _group(trials, boots)
+    records.layers = {treatment.name: treatment.layer for treatment in treatments}
+    records.sides = {treatment.name: treatment.side for treatment in treatments}
+    records.emulated = emulated(treatments, boots, facts or {})
+    records.on_emulated_hosts = on_emulated_hosts(treatments, facts or {})
+    sides = {side: _reduce(rounds) for side, rounds in records.values.items()}
+    records.memory_rate = _memory_rate(sides, records.layers)
+    pairs = contrasts(treatments)
+    found = (_compare(metric, *pair, sides, records, alpha) for metric in records.source for pair in pairs)
+    return tuple(comparison for comparison in found if comparison is not None)
+
+
+def of(experiment: Experiment) -> tuple[Comparison, ...]:
+    """All comparisons of a stored experiment, at the confidence that its way of stopping allows."""
+    alpha = Stopping.of(experiment.plan).alpha
+    trials = iterations.counted_in(experiment)
+    return comparisons(experiment.treatments, trials, experiment.boots, alpha, experiment.facts)
+
+
+def boot_numbers(trials: Sequence[Trial]) -> dict[Side, dict[int, float]]:
+    """(metric, treatment) -> round -> the one number of that boot, above 0, in the metric's unit."""
+    return {side: _reduce(rounds).numbers for side, rounds in _group(trials, ()).values.items()}
+
+
+def contrasts(treatments: Sequence[Treatment]) -> tuple[tuple[str, str], ...]:
+    """Pairs (baseline, treatment) of names that are worth comparing, each once.
+
+    Where sides are interleaved, first of all each treatment of the other side against the same on the plan's own. Then
+    within each side, across layers with equal levels: vm against host, nested against vm ("nesting adds"), nested
+    against host. Within a layer: each treatment against the layer's first, which has the baseline levels. Of a repeat
+    only the A/A.
+    """
+    by_layer: dict[tuple[str, str], list[Treatment]] = defaultdict(list)
+    for treatment in treatments:
+        if treatment.repeats is None:
+            by_layer[treatment.layer, treatment.side].append(treatment)
+    pairs: dict[tuple[str, str], None] = dict.fromkeys(side_contrasts(treatments))  # a dict keeps the order
+    for upper, lower in (("vm", "host"), ("nested", "vm"), ("nested", "host")):
+        for side in dict.fromkeys(treatment.side for treatment in treatments):
+            for treatment in by_layer[upper, side]:
+                # Two QEMUs of one host have its layer in common.
+                baseline = _counterpart(treatment, by_layer[lower, side] or by_layer[lower, ""])
+                if baseline is not None:
+                    pairs[baseline.name, treatment.name] = None
+    for members in by_layer.values():
+        for treatment in members[1:]:
+            pairs[members[0].name, treatment.name] = None
+    for treatment in treatments:
+        if treatment.repeats is not None:
+            pairs[treatment.repeats, treatment.name] = None
+    return tuple(pairs)
+
+
+def side_contrasts(treatments: Sequence[Treatment]) -> tuple[tuple[str, str], ...]:
+    """Pairs (name on the plan's own side, name of the same on the other), in the order of the treatments."""
+    own = [treatment for treatment in treatments if not treatment.side and treatment.repeats is None]
+    others = [treatment for treatment in treatments if treatment.side and treatment.repeats is None]
+    return tuple(
+        (one.name, another.name)
+        for one in own
+        for another in others
+        if (one.layer, dict(one.levels)) == (another.layer, dict(another.levels))
+    )
+
+
+def overhead(comparison: Comparison) -> tuple[float, float | None, float | None]:
+    """(estimate, low, high) of the overhead as fractions, low <= high; None without an interval.
+
+    Lost rate, `1 - ratio`, where higher is better; added time, `ratio - 1`, where lower is better (METHOD.md).
+    """
+    return as_overhead(comparison.metric.better, comparison.ratio, comparison.low, comparison.high)
+
+
+def as_overhead(
+    better: Better, ratio: float, low: float | None, high: float | None
+) -> tuple[float, float | None, float | None]:
+    """A ratio and its interval as (estimate, low, high) of the overhead."""
+    if better == "lower":
+        return ratio - 1, None if low is None else low - 1, None if high is None else high - 1
+    return 1 - ratio, None if high is None else 1 - high, None if low is None else 1 - low
+
+
+def _counterpart(treatment: Treatment, candidates: Sequence[Treatment]) -> Treatment | None:
+    """The treatment of a lower layer with the same levels. A host has its disk's only; or the plain one serves."""
+    for candidate in candidates:
+        if candidate.layer == "host":
+            alike = dict(candidate.levels) == host_levels(treatment.levels)
+        else:  # the disk of a nested guest is always the same file, so its treatments do not name it
+            alike = all(candidate.levels.get(name) == level for name, level in treatment.levels.items())
+        if alike:
+            return candidate
+    return next((candidate for candidate in candidates if candidate.layer == "host"), None)
+
+
+def _group(trials: Sequence[Trial], boots: Sequence[Boot]) -> _Records:
+    records = _Records()
+    for trial in trials:
+        records.last_round = max(records.last_round, trial.round)
+        records.positions[trial.round, trial.treatment] = trial.position
+        if trial.status != "ok":
+            failed = records.failures[trial.treatment, trial.workload, trial.case]
+            failed.setdefault(trial.round, f"{trial.status}: {trial.error or 'no reason was recorded'}")
+            continue
+        for measurement in trial.measurements:
+            records.source.setdefault(measurement.metric, (trial.workload, trial.case))
+            rounds = records.values.setdefault((measurement.metric, trial.treatment), {})
+            rounds.setdefault(trial.round, []).append(measurement.value)
+    for boot in boots:
+        records.boots[boot.treatment].append(boot)
+    return records
+
+
+def _reduce(rounds: Mapping[int, Sequence[float]]) -> _Reduced:
+    numbers: dict[int, float] = {}
+    by_length: dict[int, list[int]] = defaultdict(list)
+    for number, values in rounds.items():
+        by_length[len(values)].append(number)
+    for alike in by_length.values():
+        reduced = stats.reduce_iterations(np.array([rounds[number] for number in alike]))
+        numbers.update(zip(alike, reduced.tolist(), strict=True))
+    usable = {number: value for number, value in numbers.items() if not math.isnan(value)}
+    return _Reduced(usable, tuple(sorted(numbers.keys() - usable.keys())))
+
+
+def _compare(
+    metric: Metric,
+    baseline: str,
+    treatment: str,
+    sides: Mapping[Side, _Reduced],
+    records: _Records,
+    alpha: float,
+) -> Comparison | None:
+    """One comparison; None where a side has neither a value of this metric nor a failure that explains it."""
+    names = (baseline, treatment)
+    failed = {name: records.failures.get((name, *records.source[metric]), {}) for name in names}
+    reduced = {name: sides.get((metric, name)) for name in names}
+    if not any(reduced.values()) or not all(reduced[name] or failed[name] for name in names):
+        return None
+    have = {name: side or _Reduced({}, ()) for name, side in reduced.items()}
+    before, after = have[baseline].numbers, have[treatment].numbers
+    both = sorted(before.keys() & after.keys())
+    result = _ratio(metric, before, after, both, names, records, alpha) if both else None
+    low, high = (plausibility.Rates(name, records.layers[name], have[name].numbers) for name in names)
+    warnings = (
+        *(result.warnings if result else _few_warnings(alpha)),
+        *_missing_warnings(metric, have, failed, records.last_round),
+        *_unusable_warnings(have),
+        *plausibility.warnings(metric, (low, high), result, records.memory_rate),
+        *_session_warnings(*(records.sides[name] for name in names)),
+        *(warning for name in names for warning in _boot_warnings(name, records)),
+    )
+    return Comparison(
+        metric=metric,
+        baseline=baseline,
+        treatment=treatment,
+        verdict=_verdict(metric.better, result),
+        warnings=warnings,
+        **_figures(result),
+    )
+
+
+def _ratio(
+    metric: Metric,
+    before: Mapping[int, float],
+    after: Mapping[int, float],
+    rounds: Sequence[int],
+    names: tuple[str, str],
+    records: _Records,
+    alpha: float,
+) -> stats.PairedRatio:
+    first = [records.positions[number, names[0]] < records.positions[number, names[1]] for number in rounds]
+    return stats.paired_ratio(
+        np.array([before[number] for number in rounds]),
+        np.array([after[number] for number in rounds]),
+        1 - alpha,
+        better=metric.better,
+        baseline_first=first,
+    )
+
+
+def _figures(result: stats.PairedRatio | None) -> dict[str, Any]:
+    """The fields of a comparison that are numbers."""
+    if result is None:
+        return {"ratio": math.nan, "low": None, "high": None, "rounds": 0}
+    return {
+        "ratio": result.ratio,
+        "low": result.low,
+        "high": result.high,
+        "rounds": result.pairs,
+        "mean_ratio": result.mean_ratio,
+        "p95_ratio": result.p95_ratio if result.pairs >= stats.P95_ROUNDS else None,
+        "baseline_stalls": result.stalls.baseline,
+        "treatment_stalls": result.stalls.treatment,
+        "stalls_p": result.stalls.p,
+        "carry_over": result.carry_over.estimate if result.carry_over else None,
+        "carry_over_p": result.carry_over.p if result.carry_over else None,
+    }
+
+
+def _verdict(better: Better, result: stats.PairedRatio | None) -> Verdict:
+    if result is None or ((result.low is None or result.high is None) and not result.coarse):
+        return "too few rounds"
+    if result.low is None or result.high is None:
+        return "no difference shown"
+    if result.low <= 1 <= result.high:
+        return "no difference shown"
+    return "better" if (result.low > 1) == (better == "higher") else "worse"
+
+
+def _session_warnings(baseline: str, treatment: str) -> Iterator[str]:
+    """One machine's drift is in both sides of a contrast; two machines drift each by itself."""
+    if baseline != treatment and is_host(treatment):
+        yield (
+            "two hosts: each changes in speed by itself, so the interval is about this session: repeat the run in other"
+            " sessions, and believe in what they agree on"
+        )
+
+
+def _few_warnings(alpha: float) -> Iterator[str]:
+    yield f"too few rounds for an interval: needs {stats.minimum_rounds(alpha)} rounds or more; has 0"
+
+
+def _missing_warnings(
+    metric: Metric, have: Mapping[str, _Reduced], failed: Mapping[str, Mapping[int, str]], last_round: int
+) -> Iterator[str]:
+    """Rounds without a result on one side. The last round may be still under way: there only failures count."""
+    present = {name: side.numbers.keys() | set(side.unusable) for name, side in have.items()}
+    tried = set().union(*present.values(), *failed.values())
+    for name, rounds in present.items():
+        gaps = sorted(r for r in tried - rounds if r < last_round or r in failed[name])
+        if PERCENTILE.search(metric.name):
+            # Told from so many operations on, or it would be an anecdote.
+            if untold := [number for number in gaps if number not in failed[name]]:
+                yield f"{_rounds(untold)} left out, {name} did too few operations for it: make the workload longer"
+            gaps = [number for number in gaps if number in failed[name]]
+        if not gaps:
+            continue
+        why = next((f" ({failed[name][number]})" for number in gaps if number in failed[name]), "")
+        yield f"{_rounds(gaps)} left out, no result of {name}{why}: mend the cause, then run more rounds"
+
+
+def _unusable_warnings(have: Mapping[str, _Reduced]) -> Iterator[str]:
+    for name, side in have.items():
+        if side.unusable:
+            yield (
+                f"{_rounds(side.unusable)} left out, {name} has a value that is not above 0 and so has no ratio:"
+                " make the workload larger or longer"
+            )
+
+
+def _memory_rate(sides: Mapping[Side, _Reduced], layers: Mapping[str, str]) -> float | None:
+    """The most that any host of this run moves in memory, in B/s."""
+    found = [
+        statistics.median(side.numbers.values())
+        for (metric, name), side in sides.items()
+        if metric.name == plausibility.MEMORY and layers.get(name) == "host" and side.numbers
+    ]
+    return max(found, default=None)
+
+
+def _boot_warnings(name: str, records: _Records) -> Iterator[str]:
+    boots = records.boots.get(name, ())
+    if name in records.emulated:
+        cure = "on a host whose CPU is real" if name in records.on_emulated_hosts else "where /dev/kvm works"
+        yield (
+            f"emulated: {name} ran on an emulated CPU (TCG), which shows that it works and not what hardware costs:"
+            f" repeat {cure}"
+        )
+    # What stands before the colon is the kind; what follows differs from boot to boot.
+    kinds = Counter(kind for boot in boots for kind in {warning.partition(":")[0] for warning in boot.warnings})
+    for kind, count in kinds.items():
+        yield f"{name}: {kind}, in {count} of {len(boots)} boots"
+
+
+def _rounds(numbers: Sequence[int]) -> str:
+    shown = ", ".join(str(number) for number in numbers[:5]) + (", ..." if len(numbers) > 5 else "")
+    return f"{len(numbers)} round{'s' if len(numbers) > 1 else ''} ({shown})"

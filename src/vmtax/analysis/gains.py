@@ -1,0 +1,115 @@
+"""Two figures of the same disk in the same boot: what queue depth gains it, what its first write loses. Pure.
+
+That what one disk gains another does not is the interaction of a factor with the queue depth: each treatment's gain is
+held against that of its layer's first treatment, round by round.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from vmtax import stats
+from vmtax.analysis.comparisons import as_overhead, boot_numbers
+from vmtax.analysis.rankings import FEWEST, Numbers
+from vmtax.core.records import Experiment, Treatment
+from vmtax.design import iterations
+from vmtax.design.stopping import Stopping
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Names of two metrics of one boot, both better when higher."""
+
+    words: str  # for people
+    upper: str
+    lower: str
+
+
+PAIRS = (
+    *(
+        Pair(f"queue depth 32 against 1, 4 KiB random {words}", f"disk.{case}-qd32.iops", f"disk.{case}-qd1.iops")
+        for words, case in (("reads", "randread-4k"), ("writes", "randwrite-4k"))
+    ),
+    Pair("first write against rewrite", "disk.first-write-64k.iops", "disk.first-write-64k.rewrite_iops"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Within:
+    """One pair of one treatment. `low` and `high` are None with too few rounds for an interval."""
+
+    pair: Pair
+    treatment: str
+    layer: str
+    side: str  # Treatment.side
+    ratio: float  # upper / lower, Hodges-Lehmann over rounds
+    low: float | None
+    high: float | None
+    rounds: int  # in which the boot has both
+    first: str | None  # the treatment whose ratio it is held against; None for that itself
+    less: tuple[float, float | None, float | None] | None  # how much smaller than that: fraction, and its interval
+
+
+def within(experiment: Experiment, numbers: Numbers | None = None) -> tuple[Within, ...]:
+    """Pair by pair, of every layer of three treatments or more; a layer's treatments in their order.
+
+    `numbers` are `compare.boot_numbers` of the trials that count, where they are known already.
+    """
+    known = boot_numbers(iterations.counted_in(experiment)) if numbers is None else numbers
+    by_name = {(metric.name, treatment): found for (metric, treatment), found in known.items()}
+    alpha = Stopping.of(experiment.plan).alpha
+    fields: dict[tuple[str, str], list[Treatment]] = {}
+    for treatment in experiment.treatments:
+        if treatment.repeats is None:
+            fields.setdefault((treatment.layer, treatment.side), []).append(treatment)
+    return tuple(
+        found
+        for pair in PAIRS
+        for members in fields.values()
+        if len(members) >= FEWEST
+        for found in _field(pair, members, by_name, alpha)
+    )
+
+
+def _field(
+    pair: Pair, members: list[Treatment], by_name: Mapping[tuple[str, str], Mapping[int, float]], alpha: float
+) -> Iterator[Within]:
+    ratios: dict[str, dict[int, float]] = {}
+    for treatment in members:
+        upper, lower = (by_name.get((name, treatment.name), {}) for name in (pair.upper, pair.lower))
+        logs = {number: math.log(upper[number] / lower[number]) for number in upper.keys() & lower.keys()}
+        if logs:
+            ratios[treatment.name] = logs
+    first = next(iter(ratios), None)
+    for treatment in members:
+        own = ratios.get(treatment.name)
+        if own is None or first is None:
+            continue
+        less = None
+        if treatment.name != first:
+            shared = {number: own[number] - ratios[first][number] for number in own.keys() & ratios[first].keys()}
+            less = as_overhead("higher", *_interval(shared, alpha)) if shared else None
+        yield Within(
+            pair,
+            treatment.name,
+            treatment.layer,
+            treatment.side,
+            *_interval(own, alpha),
+            len(own),
+            None if treatment.name == first else first,
+            less,
+        )
+
+
+def _interval(logs: Mapping[int, float], alpha: float) -> tuple[float, float | None, float | None]:
+    """Ratio, and the limits where the rounds suffice for them."""
+    values = np.array([logs[number] for number in sorted(logs)])
+    try:
+        estimate, low, high = stats.log_ratio_interval(values, alpha)
+    except stats.TooFewRounds:
+        return math.exp(stats.hodges_lehmann(values)), None, None
+    return math.exp(estimate), math.exp(low), math.exp(high)

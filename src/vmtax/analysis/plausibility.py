@@ -1,0 +1,68 @@
+"""Results that are too good: faster than what lies below them can be (METHOD.md, guards). Pure."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from vmtax.core.records import LAYERS, Metric
+from vmtax.core.units import format_value
+from vmtax.stats import PairedRatio
+
+DISK = "disk."
+MEMORY = "memory.stream.bytes_per_second"
+LARGER = "repeat with a workloads.disk.size well above the memory of guest and host"
+# What to do about it where LARGER is not all, by a part of the metric's name; the first that fits.
+CURES = {
+    "fsync": "see that the flushes are passed on, which disk.cache=unsafe does not do",
+    "write": f"{LARGER}; randwrite-4k-fsync shows what is durable",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """One metric of one treatment."""
+
+    treatment: str
+    layer: str
+    numbers: Mapping[int, float]  # round -> value in the metric's unit
+
+
+def warnings(
+    metric: Metric, sides: tuple[Rates, Rates], result: PairedRatio | None, memory: float | None
+) -> Iterator[str]:
+    """At most one: a disk that is faster through one more layer, or than memory, was answered by something above it.
+
+    `sides`: baseline and treatment. `memory`: the host's memory.stream in B/s in the same run; None where it was not
+    measured. A byte read from a disk is written to memory, and stream counts the reads and writes of all CPUs: no
+    device's rate can be above it.
+    """
+    if not metric.name.startswith(DISK):
+        return
+    baseline, treatment = sides
+    cure = next((cure for part, cure in CURES.items() if part in metric.name), LARGER)
+    names = f"{treatment.treatment} is faster than {baseline.treatment} below it"
+    if result is not None and LAYERS.index(baseline.layer) < LAYERS.index(treatment.layer):
+        if _faster(metric, result.low, result.high):
+            yield f"cached: {names}, so a cache or read-ahead took part: {cure}"
+            return
+        if result.low is None and _faster(metric, result.ratio, result.ratio):
+            yield f"perhaps cached: {names}, but no interval shows it; if more rounds do, {cure}"
+            return
+    if memory is None or not metric.name.endswith(".bytes_per_second"):
+        return
+    for side in (treatment, baseline):
+        rate = statistics.median(side.numbers.values()) if side.numbers else 0.0
+        if rate > memory:
+            yield (
+                f"cached: the disk of {side.treatment} gives {format_value(rate, 'B/s')}, more than the host's memory"
+                f" moves ({format_value(memory, 'B/s')}, memory.stream): no device does; {cure}"
+            )
+            return
+
+
+def _faster(metric: Metric, low: float | None, high: float | None) -> bool:
+    if low is None or high is None:
+        return False
+    return low > 1 if metric.better == "higher" else high < 1

@@ -1,0 +1,351 @@
+"""One figure for a whole disk: the article's score, its geometric sister, and mixes by weight; ranked. Pure.
+
+The article (published comparison of KVM storage, 2013) multiplies the 4 KiB random figure by the factor that makes
+bare metal's equal to its sequential figure, and takes the mean of both: for reads, for writes, and the mean of these.
+So bare metal's own score is its sequential figure. Here the factor is computed in every round anew, from bare metal in
+the same round, so that a machine that wanders in speed does not wander in the score.
+
+All parts of a score are logs of numbers above 0, higher is better; a score is their weighted mean, arithmetic (of the
+numbers themselves) or geometric. A geometric ranking does not depend on the yardstick: it is the same factor for all.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import statistics
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from vmtax import stats
+from vmtax.analysis.comparisons import boot_numbers
+from vmtax.analysis.rankings import FEWEST, Ranking, rankings
+from vmtax.analysis.weight_profiles import OWN, Mix
+from vmtax.core.records import Experiment, Metric, Treatment
+from vmtax.design import iterations
+from vmtax.stats import Mean
+
+READ = ("disk.randread-4k-qd1.bytes_per_second", "disk.read-1m.bytes_per_second")  # 4 KiB random, sequential
+WRITE = ("disk.randwrite-4k-qd1.bytes_per_second", "disk.write-1m.bytes_per_second")
+ARTICLE = {"read": (READ,), "write": (WRITE,), "both": (READ, WRITE)}
+ENOUGH = 0.5  # share of a mix's weight below which its score is no answer
+DRAWS = 500  # sets of weights; a share of them is right to within 4 points
+
+Rounds = Mapping[int, float]  # round -> number
+
+
+@dataclass(frozen=True, slots=True)
+class Yardstick:
+    """What a part of a score is measured by."""
+
+    treatment: str  # its name
+    host: bool  # bare metal; else the first treatment that has the numbers
+    same_round: int  # rounds in which it has its own number
+    other_rounds: int  # rounds in which it has none: the median of its others serves
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One metric of a score, ready to be averaged."""
+
+    metric: str  # its name
+    weight: float
+    yardstick: Yardstick | None  # None: taken as it is, for it is what the article's factor scales to
+    logs: Mapping[str, Rounds] = field(repr=False)  # treatment -> round -> log, higher is better
+
+
+@dataclass(frozen=True, slots=True)
+class Stability:
+    """Whether the winner wins also by other weights."""
+
+    winner: str
+    corners: int  # sets with every weight halved or doubled
+    corners_won: float  # share of them in which the winner stays
+    draws: int  # sets drawn at random around the weights, with a fixed seed
+    draws_won: float
+    draws_near: float  # share in which it wins, or lies behind by what does not matter (same_within)
+    behind: float  # the most that it lies behind whoever wins, over all sets; a fraction
+    others: tuple[tuple[str, float], ...]  # who wins otherwise, with the share of the draws; most often first
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """One score over one layer's treatments."""
+
+    ranking: Ranking  # its metric is "score.read", "score.both.geometric", "score.database"
+    mean: Mean
+    parts: tuple[Part, ...]
+    numbers: Mapping[str, Rounds] = field(repr=False)  # treatment -> round -> score, the yardstick's too; none empty
+    left_out: tuple[str, ...]  # metrics of a mix that this layer has no number of
+    untold: tuple[str, ...]  # percentiles of a mix for which some boot had too few operations: left out as well
+    measured: float  # share of the mix's weight that is in the score
+    unranked: tuple[str, ...]  # treatments of the layer that have all parts in fewer than half of the rounds
+    # None: nothing to weigh, or reads or writes alone, of which the mean of both tells; or no round has all.
+    stability: Stability | None
+
+    @property
+    def metric(self) -> Metric:
+        return self.ranking.metric
+
+    @property
+    def values(self) -> dict[str, float]:
+        """Treatment -> median over rounds; the yardstick's too."""
+        return {name: statistics.median(rounds.values()) for name, rounds in self.numbers.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """What could be ranked, and what could not."""
+
+    found: tuple[Score, ...]  # layer by layer; the article's first
+    missing: tuple[str, ...] = ()  # a sentence for each score that could not be made, or not by other weights
+
+
+@dataclass(frozen=True, slots=True)
+class _Field:
+    """The treatments of one layer and side that are ranked against each other."""
+
+    layer: str
+    side: str
+    members: tuple[str, ...]
+    candidates: tuple[tuple[str, bool], ...]  # (treatment, is bare metal): who may be the yardstick, best first
+
+    @property
+    def name(self) -> str:
+        return f"{self.layer} ({self.side})" if self.side else self.layer
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """A score before it is ranked."""
+
+    metric: Metric
+    mean: Mean
+    parts: tuple[Part, ...]
+    left_out: tuple[str, ...] = ()
+    untold: tuple[str, ...] = ()
+    whole: bool = True  # not reads or writes alone
+
+    @property
+    def weighed(self) -> bool:
+        """It is asked how stable its winner is."""
+        return self.whole and len(self.parts) > 1
+
+
+class _Table:
+    """Metrics by their names -> treatment -> round -> number."""
+
+    def __init__(self, experiment: Experiment) -> None:
+        self.better: dict[str, str] = {}
+        self.numbers: dict[str, dict[str, Rounds]] = defaultdict(dict)
+        for (metric, treatment), rounds in boot_numbers(iterations.counted_in(experiment)).items():
+            if rounds:
+                self.better[metric.name] = metric.better
+                self.numbers[metric.name][treatment] = rounds
+
+    def has(self, metric: str, treatments: Iterable[str]) -> bool:
+        return any(treatment in self.numbers.get(metric, {}) for treatment in treatments)
+
+    def is_whole(self, metric: str, treatments: Iterable[str]) -> bool:
+        """Whether a percentile is told wherever its case has any number; slow boots have too few operations for it.
+
+        Else the slow would be ranked by their faster boots alone, or drop out of the ranking.
+        """
+        case, _, measure = metric.rpartition(".")
+        if not re.fullmatch(r"(fsync_)?p\d+_seconds", measure):
+            return True  # what it lacks has failed
+        beside = [numbers for name, numbers in self.numbers.items() if name.rpartition(".")[0] == case]
+        return all(
+            self.numbers[metric].get(treatment, {}).keys() >= numbers.get(treatment, {}).keys()
+            for treatment in treatments
+            for numbers in beside
+        )
+
+
+def scores(experiment: Experiment, mix: Mix | None = None) -> Scores:
+    """The article's scores, and that of `mix`, for every layer of three treatments or more with disk metrics."""
+    table = _Table(experiment)
+    fields = list(_fields(experiment.treatments))
+    found: list[Score] = []
+    missing: list[str] = []
+    for one in fields:
+        if any(name.startswith("disk.") and table.has(name, one.members) for name in table.numbers):
+            _article(experiment, one, table, found, missing)
+        if mix is not None:
+            _weighted(experiment, one, table, mix, found, missing)
+    if mix is not None and not fields:
+        missing.append(f"nothing to rank: no layer of this run has {FEWEST} treatments or more")
+    return Scores(tuple(found), tuple(dict.fromkeys(missing)))
+
+
+def _fields(treatments: Sequence[Treatment]) -> Iterator[_Field]:
+    grouped: dict[tuple[str, str], list[str]] = defaultdict(list)
+    own = [treatment for treatment in treatments if treatment.repeats is None]
+    for treatment in own:
+        grouped[treatment.layer, treatment.side].append(treatment.name)
+    for (layer, side), members in grouped.items():
+        if len(members) >= FEWEST:
+            # Two QEMUs of one host have its layer in common.
+            hosts = grouped.get(("host", side)) or grouped.get(("host", ""), [])
+            others = [t.name for t in own if t.side == side and t.name not in hosts]
+            yield _Field(layer, side, tuple(members), (*((h, True) for h in hosts), *((o, False) for o in others)))
+
+
+def _article(experiment: Experiment, one: _Field, table: _Table, found: list[Score], missing: list[str]) -> None:
+    for name, pairs in ARTICLE.items():
+        lacking = [metric for pair in pairs for metric in pair if not table.has(metric, one.members)]
+        if lacking:
+            if len(pairs) == 1:  # of both together it is said by then
+                missing.append(f"no score.{name} of {one.name}: {' and '.join(lacking)} not measured there")
+            continue
+        made = tuple(part for pair in pairs for part in _pair(pair, one, table))
+        if len(made) < 2 * len(pairs):
+            missing.append(f"no score.{name} of {one.name}: no treatment has both figures in one round")
+            continue
+        means: tuple[tuple[Mean, str], ...] = (("arithmetic", ""), ("geometric", ".geometric"))
+        for mean, suffix in means:
+            metric = Metric(f"score.{name}{suffix}", "B/s", "higher")
+            unranked = _Made(metric, mean, made, whole=len(pairs) > 1)
+            score = _ranked(experiment, one, unranked, 1.0)
+            if isinstance(score, str):
+                missing.append(score)
+                break
+            found.append(score)
+            missing += _unweighed(score, unranked, one)
+
+
+def _weighted(
+    experiment: Experiment, one: _Field, table: _Table, mix: Mix, found: list[Score], missing: list[str]
+) -> None:
+    measured = [weight for weight in mix.weights if table.has(weight.metric, one.members)]
+    left_out = tuple(weight.metric for weight in mix.weights if weight not in measured)
+    there = [weight for weight in measured if mix.name == OWN or table.is_whole(weight.metric, one.members)]
+    untold = tuple(weight.metric for weight in measured if weight not in there)
+    if not there:
+        missing.append(f"no score.{mix.name} of {one.name}: nothing of it was measured there")
+        return
+    parts = tuple(_ratio(weight.metric, weight.weight, one, table) for weight in there)
+    share = sum(weight.weight for weight in there) / sum(weight.weight for weight in mix.weights)
+    made = _Made(Metric(f"score.{mix.name}", "1", "higher"), "geometric", parts, left_out, untold)
+    score = _ranked(experiment, one, made, share)
+    if isinstance(score, str):
+        missing.append(score)
+    else:
+        found.append(score)
+        missing += _unweighed(score, made, one)
+
+
+def _pair(pair: tuple[str, str], one: _Field, table: _Table) -> Iterator[Part]:
+    """The 4 KiB random metric scaled by the yardstick's factor, and the sequential one; none without a yardstick."""
+    small, large = (table.numbers[metric] for metric in pair)
+    for name, host in one.candidates:
+        before, after = small.get(name, {}), large.get(name, {})
+        factors = {number: math.log(after[number] / before[number]) for number in before if number in after}
+        if not factors:
+            continue
+        rounds = set().union(*(small.get(member, {}) for member in one.members))
+        usual = statistics.median(factors.values())
+        scaled = {
+            treatment: {number: math.log(value) + factors.get(number, usual) for number, value in numbers.items()}
+            for treatment, numbers in small.items()
+        }
+        yield Part(pair[0], 1.0, _yardstick(name, host, factors, rounds), scaled)
+        yield Part(pair[1], 1.0, None, {treatment: _logs(numbers) for treatment, numbers in large.items()})
+        return
+
+
+def _ratio(metric: str, weight: float, one: _Field, table: _Table) -> Part:
+    """Against the yardstick, above 1 is better than it; there is one, for a member has the metric."""
+    numbers = {treatment: _logs(rounds) for treatment, rounds in table.numbers[metric].items()}
+    name, host = next(candidate for candidate in one.candidates if candidate[0] in numbers)
+    own = numbers[name]
+    usual = statistics.median(own.values())
+    sign = 1 if table.better[metric] == "higher" else -1
+    relative = {
+        treatment: {number: sign * (value - own.get(number, usual)) for number, value in rounds.items()}
+        for treatment, rounds in numbers.items()
+    }
+    rounds = set().union(*(numbers.get(member, {}) for member in one.members))
+    return Part(metric, weight, _yardstick(name, host, own, rounds), relative)
+
+
+def _yardstick(name: str, host: bool, own: Rounds, rounds: set[int]) -> Yardstick:
+    return Yardstick(name, host, len(rounds & own.keys()), len(rounds - own.keys()))
+
+
+def _logs(rounds: Rounds) -> dict[int, float]:
+    return {number: math.log(value) for number, value in rounds.items()}
+
+
+def _ranked(experiment: Experiment, one: _Field, made: _Made, share: float) -> Score | str:
+    """The score with its ranking, or a sentence why there is none."""
+    yards = {part.yardstick.treatment for part in made.parts if part.yardstick is not None}
+    numbers = {name: _numbers(made, name) for name in dict.fromkeys((*one.members, *yards))}
+    # With one value among ten of others it might lead by chance, and nothing could beat it.
+    fewest = max(1, max(map(len, numbers.values())) / 2)
+    having = [name for name in one.members if len(numbers[name]) >= fewest]
+    mine = {(made.metric, name): numbers[name] for name in having}
+    ranking = next((r for r in rankings(experiment, mine) if (r.layer, r.side) == (one.layer, one.side)), None)
+    if ranking is None:
+        lacking = f"needs {FEWEST} treatments that have all of it, each in a round with another"
+        return f"no {made.metric.name} of {one.name}: {lacking}"
+    return Score(
+        ranking,
+        made.mean,
+        made.parts,
+        {name: rounds for name, rounds in numbers.items() if rounds},
+        made.left_out,
+        made.untold,
+        share,
+        tuple(name for name in one.members if name not in having),
+        _stability(made, ranking) if made.weighed else None,
+    )
+
+
+def _numbers(made: _Made, treatment: str) -> dict[int, float]:
+    """Round -> score, of the rounds in which the treatment has every part."""
+    columns = [part.logs.get(treatment, {}) for part in made.parts]
+    rounds = sorted(set(columns[0]).intersection(*columns))
+    if not rounds:
+        return {}
+    logs = np.array([[[column[number] for column in columns]] for number in rounds])
+    weights = np.array([[part.weight for part in made.parts]])
+    found = np.exp(stats.weighted(logs, weights / weights.sum(), made.mean)[0, :, 0])
+    return dict(zip(rounds, found.tolist(), strict=True))
+
+
+def _unweighed(score: Score, made: _Made, one: _Field) -> Iterator[str]:
+    """A sentence where it could not be found out how firm the winner is."""
+    if made.weighed and score.stability is None:
+        about = score.metric.name.removesuffix(".geometric")
+        yield f"no {about} of {one.name} by other weights: no round has all of its treatments"
+
+
+def _stability(made: _Made, ranking: Ranking) -> Stability | None:
+    """The winner by every weight halved or doubled, and by weights drawn at random; None without a common round."""
+    names = [standing.treatment for standing in ranking.standings]  # the winner first
+    rounds = set.intersection(*(set(part.logs[name]) for part in made.parts for name in names))
+    if not rounds:
+        return None
+    logs = np.array([[[part.logs[n][number] for part in made.parts] for n in names] for number in sorted(rounds)])
+    weights = np.array([part.weight for part in made.parts])
+    corners = stats.weight_corners(weights)
+    places = stats.weighted_places(logs, np.vstack([corners, stats.drawn_weights(weights, DRAWS)]), made.mean)
+    winners = places.argmax(axis=1)  # of equals the one that stands first
+    behind = places.max(axis=1) - places[:, 0]
+    near = -np.expm1(-behind[len(corners) :]) <= ranking.same_within
+    counts = np.bincount(winners[len(corners) :], minlength=len(names)) / DRAWS
+    others = {number for number in winners.tolist() if number}
+    return Stability(
+        names[0],
+        len(corners),
+        float((winners[: len(corners)] == 0).mean()),
+        DRAWS,
+        float(counts[0]),
+        float(near.mean()),
+        float(-np.expm1(-behind.max())),
+        tuple((names[n], float(counts[n])) for n in sorted(others, key=lambda n: (-counts[n], n))),
+    )

@@ -1,0 +1,8 @@
+"""Runs as sessions: one or several before a change against one or several after it. Pure; reads records only."""
+
+from vmtax.analysis.sessions.calibration import CALIBRATE, fits
+from vmtax.analysis.sessions.change import Change, Gate, Line, Outcome, compared
+from vmtax.analysis.sessions.facts import FactChange
+from vmtax.analysis.sessions.refusal import Unlike
+
+__all__ = ["CALIBRATE", "Change", "FactChange", "Gate", "Line", "Outcome", "Unlike", "compared", "fits"]

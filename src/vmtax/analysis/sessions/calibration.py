@@ -1,0 +1,70 @@
+"""How much a machine changes by itself from session to session, from its runs of `vmtax calibrate`."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
+from vmtax import stats
+from vmtax.analysis.sessions.facts import software
+from vmtax.analysis.sessions.level import FEWEST_ROUNDS, Subject, levels, rounds_of
+from vmtax.analysis.sessions.refusal import differences, machine
+from vmtax.core.records import Experiment
+from vmtax.plan.schema import PlanError
+
+CALIBRATE = "calibrate"  # name of the plan
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """One run with its levels."""
+
+    experiment: Experiment
+    levels: dict[Subject, stats.Level]
+
+    @property
+    def boot(self) -> Hashable:
+        """The boot of the host that it ran in; where that is not known, a boot of its own."""
+        host = self.experiment.facts.get("host") or {}
+        return host.get("boot_id") or ("unknown", self.experiment.id)
+
+    @staticmethod
+    def of(experiment: Experiment) -> Session:
+        return Session(experiment, levels(experiment))
+
+
+def replicates(sessions: Sequence[Session], subject: Subject, *, by_boot: bool) -> list[stats.Level]:
+    """One level for each session that has one; `by_boot`: for each boot of the host, its sessions' mean."""
+    found: dict[Hashable, list[stats.Level]] = defaultdict(list)
+    for session in sessions:
+        if subject in session.levels:
+            found[session.boot if by_boot else session.experiment.id].append(session.levels[subject])
+    return [stats.merged(levels) for levels in found.values()]
+
+
+def fits(calibration: Experiment, experiment: Experiment) -> bool:
+    """Whether it is a calibration of the machine and the work of `experiment`."""
+    complete = calibration.name == CALIBRATE and calibration.state == "complete"
+    if not complete or machine(calibration) != machine(experiment):
+        return False
+    if calibration.id == experiment.id or rounds_of(calibration) < FEWEST_ROUNDS:
+        return False
+    try:
+        unlike = list(differences(calibration, experiment))
+    except PlanError:  # of an older vmtax
+        return False
+    # Another image is one more thing by which `stored` keeps groups of calibrations apart.
+    return not [text for text in unlike if not text.startswith("image.")]
+
+
+def stored(calibrations: Sequence[Session], subject: Subject, *, by_boot: bool) -> stats.BetweenSessions | None:
+    """The variance between those sessions, within groups that ran on the same software; None: too few."""
+    groups: dict[Hashable, list[Session]] = defaultdict(list)
+    for session in calibrations:
+        groups[software(session.experiment)].append(session)
+    logs = [[one.log for one in replicates(group, subject, by_boot=by_boot)] for group in groups.values()]
+    try:
+        return stats.between_sessions(*logs)
+    except ValueError:
+        return None

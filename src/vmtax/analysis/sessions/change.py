@@ -1,0 +1,254 @@
+"""Before against after: what differs about the machines, then a line for each metric of each treatment."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from vmtax import stats
+from vmtax.analysis.comparisons import as_overhead
+from vmtax.analysis.emulation import emulated_treatments
+from vmtax.analysis.sessions import facts, refusal
+from vmtax.analysis.sessions.calibration import Session, fits, replicates, stored
+from vmtax.analysis.sessions.facts import FactChange
+from vmtax.analysis.sessions.level import Subject
+from vmtax.core.records import Experiment, Metric
+from vmtax.core.units import format_percent
+from vmtax.stats import SessionMethod
+
+Outcome = Literal["worse", "better", "same", "undecided"]
+Gate = Literal["passed", "failed", "undecided"]
+
+CURE = (
+    "repeat both sides in several sessions (vmtax run; then vmtax compare A1,A2,A3 B1,B2,B3), or calibrate this"
+    " machine in three sessions or more (vmtax calibrate), or measure both in the same rounds"
+    " (vmtax run --interleave-with)"
+)
+MORE = "more sessions a side make it narrower"
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One metric of one treatment, or of one contrast between two, after against before."""
+
+    metric: Metric
+    treatment: str  # "vm"; "vm against host": the overhead itself, whose machine-wide part has cancelled out
+    primary: bool  # the verdict is about these; the others are exploratory, and some differ by chance
+    ratio: float  # after / before; NaN where one side has no result
+    low: float | None  # its interval at 95 %; None: cannot be given
+    high: float | None
+    sessions: tuple[int, int]  # before and after: boots of the host where it was rebooted between the sides, else runs
+    method: SessionMethod  # where the variance between sessions is from
+    verdict: Outcome  # worse, better: the interval excludes 1; same: it lies within same_within
+    gate: Gate | None  # failed: wholly worse than the limit; passed: wholly not; None: no limit, or not primary
+    emulated: bool  # either side is
+    why: str | None  # it is undecided, and what would decide it
+
+    @property
+    def cost(self) -> tuple[float, float | None, float | None]:
+        """(estimate, low, high) as fractions of lost rate or added time; above 0 is worse after than before."""
+        return as_overhead(self.metric.better, self.ratio, self.low, self.high)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A comparison of sessions before with sessions after a change."""
+
+    before: tuple[str, ...]  # ids of runs
+    after: tuple[str, ...]
+    hosts: tuple[str, str]  # where measured, before and after
+    facts: tuple[FactChange, ...]  # what is different about the machines
+    lines: tuple[Line, ...]  # the primary ones first
+    emulated: tuple[str, ...]  # treatments that ran on an emulated CPU
+    same_within: float  # fraction within which two are the same
+    limit: float | None  # fraction by which after may be worse; None: nothing was asked
+    warnings: tuple[str, ...]  # each names its cure
+
+    @property
+    def gate(self) -> Gate | None:
+        """Failed when any primary line is, else undecided when any is; None without a limit."""
+        gates = {line.gate for line in self.lines if line.primary}
+        return next((gate for gate in ("failed", "undecided", "passed") if gate in gates), None)
+
+
+def compared(
+    before: Sequence[Experiment],
+    after: Sequence[Experiment],
+    calibrations: Sequence[Experiment] = (),
+    *,
+    same_within: float = 0.03,
+    limit: float | None = None,
+) -> Change:
+    """Raises Unlike where these must not be compared, have nothing in common, or no primary metric for the limit."""
+    warnings = refusal.check(before, after)
+    sides = [[Session.of(experiment) for experiment in side] for side in (before, after)]
+    boots = [{session.boot for session in side} for side in sides]
+    lines = _Lines(sides, calibrations, by_boot=not boots[0] & boots[1], same_within=same_within, limit=limit)
+    made = tuple(sorted(lines.all(), key=lambda line: (not line.primary, line.metric.name not in lines.primary)))
+    if not any(math.isfinite(line.ratio) for line in made):
+        raise refusal.Unlike(f"{before[0].id} and {after[0].id} have no metric in common with a value on both sides")
+    if limit is not None and not made[0].primary:
+        raise refusal.Unlike("no primary metric is common to all runs: a limit is about those; set primary in the plan")
+    return Change(
+        before=tuple(experiment.id for experiment in before),
+        after=tuple(experiment.id for experiment in after),
+        hosts=(before[0].host, after[0].host),
+        facts=facts.changes(before, after),
+        lines=made,
+        emulated=tuple(dict.fromkeys(line.treatment for line in made if line.treatment in lines.emulated)),
+        same_within=same_within,
+        limit=limit,
+        warnings=(*warnings, *_mixed(before, after), *lines.doubts()),
+    )
+
+
+class _Lines:
+    """Makes the lines of two sides."""
+
+    def __init__(
+        self,
+        sides: Sequence[Sequence[Session]],
+        calibrations: Sequence[Experiment],
+        *,
+        by_boot: bool,
+        same_within: float,
+        limit: float | None,
+    ) -> None:
+        self.sides, self.by_boot, self.same_within, self.limit = sides, by_boot, same_within, limit
+        every = [session.experiment for side in sides for session in side]
+        ids = {experiment.id for experiment in every}
+        others = [Session.of(one) for one in calibrations if one.id not in ids and any(fits(one, e) for e in every)]
+        # Each side's own machine; the same list twice where it is one machine.
+        self.calibrations = [[c for c in others if fits(c.experiment, side[0].experiment)] for side in sides]
+        self.primary = set.intersection(*({*experiment.plan.get("primary", ())} for experiment in every))
+        self.named = [
+            {t.name for session in side for t in session.experiment.treatments if t.repeats is None} for side in sides
+        ]
+        self.common = self.named[0] & self.named[1]
+        self.emulated = {name for experiment in every for name in emulated_treatments(experiment)}
+        self.borrowed: dict[str, str] = {}  # treatment -> the one whose variance between sessions it was given
+
+    def all(self) -> Iterator[Line]:
+        """What both sides have; and what is primary and only one has, for that must not look as if it had passed."""
+        known = [{subject: None for session in side for subject in session.levels} for side in self.sides]
+        for subject in known[0] | known[1]:
+            if all(subject in names for names in known) or (
+                self._primary(subject) and subject.treatment in self.common
+            ):
+                yield self._line(subject)
+
+    def doubts(self) -> Iterator[str]:
+        """What a reader of the lines must know, a line each."""
+        for side, name in zip(self.sides, ("before", "after"), strict=True):
+            boots = len({session.boot for session in side})
+            if self.by_boot and boots < len(side):
+                yield (
+                    f"{len(side)} sessions {name} are of {boots} boot{'' if boots == 1 else 's'} of the host and count"
+                    " as so many, for the host was rebooted between the sides: reboot it between sessions"
+                )
+        alone = sorted((self.named[0] | self.named[1]) - self.common)
+        if alone:
+            yield f"{', '.join(alone)}: on one side only, so not compared: run the same plan on both sides"
+        known = self.calibrations[0]
+        boots = len({calibration.boot for calibration in known})
+        if self.by_boot and 0 < boots < min(len(known), stats.FEWEST_SESSIONS):
+            yield (
+                f"the {len(known)} calibrations are of {boots} boot{'' if boots == 1 else 's'} of the host and do not"
+                " tell what a reboot changes, which lies between the sides: calibrate in three boots or more"
+            )
+        if self.borrowed:
+            given = ", ".join(self.borrowed)
+            (lender, *_) = self.borrowed.values()
+            yield f"{given}: the variance between sessions is that of {lender}: calibrations have no other treatment"
+
+    def _line(self, subject: Subject) -> Line:
+        sides = [replicates(side, subject, by_boot=self.by_boot) for side in self.sides]
+        result = self._result(subject, sides) if all(sides) else _missing(*map(len, sides))
+        primary = self._primary(subject)
+        interval = as_overhead(subject.metric.better, result.ratio, result.low, result.high)[1:]
+        verdict = _verdict(*interval, self.same_within)
+        gate = _gate(*interval, self.limit) if primary and self.limit is not None else None
+        return Line(
+            metric=subject.metric,
+            treatment=subject.name,
+            primary=primary,
+            ratio=result.ratio,
+            low=result.low,
+            high=result.high,
+            sessions=result.sessions,
+            method=result.method,
+            verdict=verdict,
+            gate=gate,
+            emulated=bool({subject.treatment, subject.baseline} & self.emulated),
+            why=self._why(result, verdict, gate),
+        )
+
+    def _primary(self, subject: Subject) -> bool:
+        return subject.baseline is None and subject.metric.name in self.primary
+
+    def _result(self, subject: Subject, sides: Sequence[Sequence[stats.Level]]) -> stats.SessionResult:
+        known = self._stored(subject) if min(map(len, sides)) == 1 else None
+        result = stats.compare_sessions(sides[0], sides[1], known)
+        if result.why_undecided is None:
+            return result
+        return replace(result, why_undecided=f"{result.why_undecided}: {CURE}")
+
+    def _stored(self, subject: Subject) -> stats.BetweenSessions | None:
+        """Of the machine that is known less well, where the sides are two machines; None unless both are known.
+
+        A treatment that was not calibrated is given what is known of another, with a warning: most of what changes from
+        session to session is the machine's. A contrast is not: there that part has cancelled out.
+        """
+        found = [stored(calibrations, subject, by_boot=self.by_boot) for calibrations in self.calibrations]
+        if subject.baseline is None and not all(found):
+            others = dict.fromkeys(other for c in self.calibrations[0] for other in c.levels)
+            for other in others:
+                if other.metric == subject.metric and other.baseline is None:
+                    found = [stored(calibrations, other, by_boot=self.by_boot) for calibrations in self.calibrations]
+                    if all(found):
+                        self.borrowed[subject.treatment] = other.treatment
+                        break
+        known = [one for one in found if one is not None]
+        if len(known) < len(found):
+            return None
+        return stats.BetweenSessions(
+            max(one.sd for one in known), min(one.df for one in known), min(one.sessions for one in known)
+        )
+
+    def _why(self, result: stats.SessionResult, verdict: Outcome, gate: Gate | None) -> str | None:
+        if result.why_undecided:
+            return result.why_undecided
+        if gate == "undecided" and self.limit is not None:
+            return f"the interval reaches from below to above {format_percent(self.limit)}: {MORE}"
+        if gate is None and verdict == "undecided":
+            return f"the interval includes 0 and reaches beyond {format_percent(self.same_within)}: {MORE}"
+        return None
+
+
+def _missing(before: int, after: int) -> stats.SessionResult:
+    side = "after" if before else "before"
+    why = f"no session {side} has two rounds with a result: vmtax show says what failed"
+    return stats.SessionResult(math.nan, None, None, (before, after), "none", why)
+
+
+def _verdict(low: float | None, high: float | None, same_within: float) -> Outcome:
+    if low is None or high is None:
+        return "undecided"
+    if -same_within <= low and high <= same_within:
+        return "same"
+    return "worse" if low > 0 else "better" if high < 0 else "undecided"
+
+
+def _gate(low: float | None, high: float | None, limit: float) -> Gate:
+    if low is None or high is None or low <= limit < high:
+        return "undecided"
+    return "failed" if low > limit else "passed"
+
+
+def _mixed(before: Sequence[Experiment], after: Sequence[Experiment]) -> Iterator[str]:
+    for name, side in (("before", before), ("after", after)):
+        names = facts.mixed(side)
+        if names:
+            yield f"the sessions {name} differ among each other in {', '.join(names)}: name only runs of one state"

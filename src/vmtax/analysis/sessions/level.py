@@ -1,0 +1,56 @@
+"""One run as one session: a level for each metric of each treatment, and of each contrast between treatments."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from vmtax import stats
+from vmtax.analysis.comparisons import boot_numbers, contrasts
+from vmtax.core.records import Experiment, Metric
+from vmtax.design import iterations
+
+FEWEST_ROUNDS = 2  # for a level and its error
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What has a level in each session."""
+
+    metric: Metric
+    treatment: str
+    baseline: str | None = None  # with one, the level is that of treatment / baseline within rounds: the tax
+
+    @property
+    def name(self) -> str:
+        """ "vm", or "vm against host"."""
+        return self.treatment if self.baseline is None else f"{self.treatment} against {self.baseline}"
+
+
+def levels(experiment: Experiment) -> dict[Subject, stats.Level]:
+    """The levels of a session, metrics in order of appearance, treatments in the plan's order, then contrasts.
+
+    Left out: what is there once more in each round for the A/A, trials that are not ok, values without a logarithm, and
+    what has fewer than FEWEST_ROUNDS rounds.
+    """
+    logs = {
+        side: {number: math.log(value) for number, value in rounds.items()}
+        for side, rounds in boot_numbers(iterations.counted_in(experiment)).items()
+    }
+    own = [treatment for treatment in experiment.treatments if treatment.repeats is None]
+    found: dict[Subject, dict[int, float]] = {}
+    for metric in dict.fromkeys(metric for metric, _ in logs):
+        sides = {t.name: logs[metric, t.name] for t in own if (metric, t.name) in logs}
+        found |= {Subject(metric, name): rounds for name, rounds in sides.items()}
+        for baseline, treatment in contrasts(own):
+            low, high = sides.get(baseline, {}), sides.get(treatment, {})
+            both = {number: high[number] - low[number] for number in high if number in low}
+            found[Subject(metric, treatment, baseline)] = both
+    return {
+        subject: stats.level(list(rounds.values())) for subject, rounds in found.items() if len(rounds) >= FEWEST_ROUNDS
+    }
+
+
+def rounds_of(experiment: Experiment) -> int:
+    """Rounds in which anything worked."""
+    return len({trial.round for trial in experiment.trials if trial.status == "ok"})

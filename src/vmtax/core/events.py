@@ -1,0 +1,87 @@
+"""Frozen progress events. The screen and the tests read the same stream."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from vmtax.core.records import Boot, Comparison, Treatment, Trial
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Something slow goes on: image build, probe, copying."""
+
+    what: str  # "building the root image", "probing /dev/kvm"
+    detail: str = ""  # the newest line of it
+    done: float | None = None  # share from 0 to 1 where it is known
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """Something the user must know: what is not measured, why TCG is used."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunStarted:
+    experiment: str  # Experiment.id
+    treatments: tuple[Treatment, ...]
+    rounds_min: int
+    rounds_max: int
+    emulated: bool = False  # the host under test itself is, and so every figure
+
+
+@dataclass(frozen=True, slots=True)
+class TreatmentStarted:
+    round: int
+    position: int
+    treatment: str
+
+
+@dataclass(frozen=True, slots=True)
+class GuestBooted:
+    boot: Boot
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadStarted:
+    treatment: str
+    workload: str
+    case: str
+    iteration: int = 1  # of this boot
+    iterations: int = 1  # planned in this boot
+
+
+@dataclass(frozen=True, slots=True)
+class TrialFinished:
+    trial: Trial
+
+
+@dataclass(frozen=True, slots=True)
+class RoundFinished:
+    round: int
+    planned: int  # rounds as foreseen now; may move with the budget and the intervals
+    seconds_left: float  # estimate
+    comparisons: tuple[Comparison, ...]  # of the primary metrics, so far
+
+
+@dataclass(frozen=True, slots=True)
+class RunFinished:
+    experiment: str
+    rounds: int
+    seconds: float
+    workload_share: float  # share of `seconds` spent inside workloads, 0 to 1
+
+
+Event = (
+    Step
+    | Notice
+    | RunStarted
+    | TreatmentStarted
+    | GuestBooted
+    | WorkloadStarted
+    | TrialFinished
+    | RoundFinished
+    | RunFinished
+)

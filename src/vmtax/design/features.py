@@ -1,0 +1,57 @@
+"""What a way to keep a disk can do besides being fast: the features, and what documentation says of durability.
+
+QEMU's manual, -drive cache=: `unsafe` is the one mode with
+cache.no-flush=on, "Ignore any flush requests for the device"; with `none` and `writeback` a flush reaches the host's
+disk, and `writethrough` and `directsync` set cache.writeback=off, which flushes every write before it is completed.
+zfsprops(7): sync=disabled "disables synchronous requests". ext4(5): barrier=0 "disables the use of write barriers".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Literal
+
+from vmtax.core.records import Json
+
+State = Literal["yes", "no", "not tried"]
+# name -> what a disk that has it does; in the order of the table.
+FEATURES: Mapping[str, str] = {
+    "durable": "keeps what the guest flushed when the host loses power",
+    "savevm": "lets the guest's state be saved into the image (savevm)",
+    "snapshots": "takes snapshots inside the image",
+    "file": "is a file, which rsync and cp can copy",
+    "thin": "takes space only as it is written",
+    "pause-on-full": "pauses the guest when the host's disk is full",
+    "migration": "can be migrated while the guest runs",
+}
+DOCUMENTED = "documented"
+
+
+@dataclass(frozen=True, slots=True)
+class Feature:
+    """One cell of the table of what a choice gives up."""
+
+    name: str  # one of FEATURES
+    state: State
+    how: str  # what was done to find out, or DOCUMENTED
+    words: str = ""  # why, in the words of who refused where somebody did
+
+    def to_json(self) -> Json:
+        return asdict(self)
+
+    @staticmethod
+    def from_json(data: Json) -> Feature:
+        return Feature(data["name"], data["state"], data["how"], data.get("words", ""))
+
+
+def documented_durability(levels: Mapping[str, str]) -> Feature:
+    """From the settings alone. Pure. Sources: this module's docstring."""
+    cache = levels.get("disk.cache", "none")
+    if cache == "unsafe":
+        return Feature("durable", "no", DOCUMENTED, "cache=unsafe ignores the guest's flushes")
+    on_zfs = levels.get("disk.volume", "plain").endswith(("zvol", "dataset"))  # a level that means nothing elsewhere
+    if on_zfs and levels.get("zfs.sync") == "disabled":
+        return Feature("durable", "no", DOCUMENTED, "zfs.sync=disabled answers a flush before the data are on disk")
+    each = " with every write" if cache in ("writethrough", "directsync") else ""
+    return Feature("durable", "yes", DOCUMENTED, f"cache={cache} flushes the host's disk{each}")

@@ -1,0 +1,78 @@
+"""The two sides of `run --interleave-with`: what they are called, and which treatments they have. Pure.
+
+The plan's own host and QEMU are the side ""; the other side is called what the option names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from vmtax.core.records import Experiment, Treatment
+
+
+def is_host(other: str) -> bool:
+    """Whether it is a host as a plan names one; else it is a QEMU program."""
+    return other in ("local", "lab") or other.startswith(("ssh:", "lab:"))
+
+
+def both(treatments: Sequence[Treatment], other: str | None) -> tuple[Treatment, ...]:
+    """The treatments of the plan, then those of the other side; a host measured with two QEMUs is one host layer."""
+    if other is None:
+        return tuple(treatments)
+    joint = "on" if is_host(other) else "with"
+
+    def name(own: str) -> str:
+        return f"{own} {joint} {other}"
+
+    more = (
+        replace(
+            treatment,
+            name=name(treatment.name),
+            repeats=name(treatment.repeats) if treatment.repeats is not None else None,
+            side=other,
+        )
+        for treatment in treatments
+        if is_host(other) or treatment.layer != "host"
+    )
+    return (*treatments, *more)
+
+
+@dataclass(frozen=True, slots=True)
+class Sides:
+    """What to call the two sides of an experiment."""
+
+    own: str  # "local", or the QEMU of the plan's own side
+    other: str
+    joint: str  # "on" a host, "with" a QEMU
+
+    def where(self, *, own: bool) -> str:
+        """One of the sides: "on ssh://b"."""
+        return f"{self.joint} {self.own if own else self.other}"
+
+    def short(self, treatment: str) -> str:
+        """The name of a treatment where it is said already of which side it is."""
+        return treatment.removesuffix(f" {self.where(own=False)}")
+
+    def place(self, host: str) -> str:
+        """Where all was measured, `host` being the plan's."""
+        return f"{self.own} and {self.other}" if self.joint == "on" else f"{host}, with {self.own} and {self.other}"
+
+
+def sides_of(experiment: Experiment) -> Sides | None:
+    """None where nothing is interleaved."""
+    other = next((treatment.side for treatment in experiment.treatments if treatment.side), None)
+    if other is None:
+        return None
+    if is_host(other):
+        return Sides(experiment.host, other, "on")
+    found: object = experiment.facts
+    for key in ("host", "qemu", "command"):
+        found = found.get(key) if isinstance(found, dict) else None
+    command = [str(word) for word in found] if isinstance(found, list) else ["the plan's own QEMU"]
+    return Sides(qemu_name(command), other, "with")
+
+
+def qemu_name(command: Sequence[str]) -> str:
+    """What to call the QEMU of the plan's own side."""
+    return command[0] if len(command) == 1 else "the image's QEMU"

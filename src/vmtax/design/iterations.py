@@ -1,0 +1,192 @@
+"""How often a workload is run in each boot: the pilot's boots, and what follows from them. Pure.
+
+Nothing of it is stored: it is computed anew from the pilot's trials, so a resumed run and every report get the same.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from vmtax import stats
+from vmtax.core.records import Boot, Experiment, Metric, Trial
+
+PILOT_ROUNDS = 3
+PILOT_ITERATIONS = 12  # of each case in each boot of the pilot: enough to see a warm-up of some, and drift
+OPENING_SECONDS = 2.0  # what a boot takes besides booting: it settles, caches are dropped; the host too
+LEAST_SECONDS = 1e-3  # of an iteration: no command is faster
+
+Iterations = int | Literal["auto"]  # of a plan
+Case = tuple[str, str]  # workload, case
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """What the pilot says of one case of one workload; the same for all treatments, or they were not alike."""
+
+    metric: Metric  # that it was planned by: a primary one where the case has any, else its first
+    warm_up: int  # leading iterations of every boot, of the pilot's too, that do not count
+    iterations: int  # that count, in each boot after the pilot
+    steady: bool  # False: the values never settled, and nothing is left out as warm-up
+    reason: str  # how the warm-up was found, or why not; one line
+    components: Mapping[str, stats.VarianceComponents]  # treatment name -> of its pilot boots
+
+    @property
+    def runs(self) -> int:
+        """In each boot after the pilot."""
+        return self.warm_up + self.iterations
+
+    def counts(self, iteration: int) -> bool:
+        """Whether that iteration of a boot counts. Without a steady state the same iterations count in all boots."""
+        return self.warm_up < iteration and (self.steady or iteration <= self.runs)
+
+
+def schedules(trials: Iterable[Trial], boots: Iterable[Boot], primary: Collection[str]) -> dict[Case, Schedule]:
+    """What follows from the pilot's rounds, for each case that has a result there; other rounds are not looked at."""
+    pilot = [trial for trial in trials if trial.round <= PILOT_ROUNDS and trial.workload != "boot"]
+    opening = _opening_seconds(pilot, boots)
+    cases: dict[Case, list[Trial]] = defaultdict(list)
+    for trial in pilot:
+        if trial.status == "ok" and trial.measurements:
+            cases[trial.workload, trial.case].append(trial)
+    return {case: _schedule(found, opening, primary) for case, found in cases.items()}
+
+
+def of(experiment: Experiment) -> dict[Case, Schedule]:
+    """The schedules of a stored experiment; none where its plan says how many iterations there are."""
+    if experiment.plan.get("iterations") != "auto":
+        return {}
+    return schedules(experiment.trials, experiment.boots, experiment.plan["primary"])
+
+
+def counted(trials: Sequence[Trial], planned: Mapping[Case, Schedule]) -> tuple[Trial, ...]:
+    """Without the iterations that are warm-up; what failed stays, for it explains what is missing."""
+    if not planned:
+        return tuple(trials)
+    return tuple(
+        trial
+        for trial in trials
+        if trial.status != "ok"
+        or (schedule := planned.get((trial.workload, trial.case))) is None
+        or schedule.counts(trial.iteration)
+    )
+
+
+def counted_in(experiment: Experiment) -> tuple[Trial, ...]:
+    """The trials of a stored experiment without those that are warm-up."""
+    return counted(experiment.trials, of(experiment))
+
+
+def runs(wanted: Iterations, planned: Mapping[Case, Schedule], case: Case, round: int) -> int:
+    """How often a case is run in a boot of that round. A case without any result in the pilot is run once."""
+    if wanted != "auto":
+        return wanted
+    if round <= PILOT_ROUNDS:
+        return PILOT_ITERATIONS
+    return planned[case].runs if case in planned else 1
+
+
+def told(planned: Mapping[Case, Schedule]) -> str:
+    """What was planned, in one line."""
+    parts = []
+    for case, schedule in planned.items():
+        warm_up = f" after {schedule.warm_up} of warm-up" if schedule.warm_up else ""
+        parts.append(f"{name_of(case)} {schedule.iterations}{warm_up}{'' if schedule.steady else ', no steady state'}")
+    return f"the pilot is over; iterations in each boot from now on: {'; '.join(parts) or 'one, for nothing worked'}"
+
+
+def name_of(case: Case) -> str:
+    """As it is told: "disk randread-4k-qd1", "chess"."""
+    return " ".join(filter(None, case))
+
+
+def pilot_excess(trials: Iterable[Trial], planned: Mapping[Case, Schedule]) -> float:
+    """Seconds by which a round of the pilot is longer than those that follow."""
+    rest = {case: 1 - schedule.runs / PILOT_ITERATIONS for case, schedule in planned.items()}
+    pilot = (trial for trial in trials if trial.round <= PILOT_ROUNDS)
+    return sum(trial.wall_seconds * rest.get((trial.workload, trial.case), 0.0) for trial in pilot) / PILOT_ROUNDS
+
+
+def _schedule(trials: Sequence[Trial], opening: Mapping[str, float], primary: Collection[str]) -> Schedule:
+    """`trials`: of one case, all with results. `opening`: seconds that a boot takes besides, by treatment."""
+    metric = _metric(trials, primary)
+    boots = _values(trials, metric)
+    whole = [values for by_round in boots.values() for values in by_round.values() if len(values) == PILOT_ITERATIONS]
+    missing = "warm-up was not looked for: no boot of the pilot has a value of every iteration"
+    found = stats.steady_state(whole) if whole else stats.Steady(0, missing)
+    warm_up = found.warm_up or 0
+    components = {
+        name: stats.variance_components(series)
+        for name, by_round in boots.items()
+        if _tells_variance(series := [values[warm_up:] for values in by_round.values()])
+    }
+    seconds = {
+        name: max(LEAST_SECONDS, statistics.median(t.wall_seconds for t in trials if t.treatment == name))
+        for name in components
+    }
+    return Schedule(
+        metric=metric,
+        warm_up=warm_up,
+        iterations=_iterations(components, seconds, opening, warm_up),
+        steady=found.warm_up is not None,
+        reason=found.reason,
+        components=components,
+    )
+
+
+def _metric(trials: Sequence[Trial], primary: Collection[str]) -> Metric:
+    known = dict.fromkeys(measurement.metric for trial in trials for measurement in trial.measurements)
+    return next((metric for metric in known if metric.name in primary), next(iter(known)))
+
+
+def _values(trials: Iterable[Trial], metric: Metric) -> dict[str, dict[int, list[float]]]:
+    """Treatment name -> round -> values of its iterations in order; those without a logarithm are left out."""
+    boots: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for trial in sorted(trials, key=lambda trial: (trial.round, trial.iteration)):
+        for measurement in trial.measurements:
+            if measurement.metric == metric and measurement.value > 0:
+                boots[trial.treatment][trial.round].append(measurement.value)
+    return boots
+
+
+def _tells_variance(series: Sequence[Sequence[float]]) -> bool:
+    sizes = [len(boot) for boot in series if boot]
+    return len(sizes) > 1 and max(sizes) > 1
+
+
+def _iterations(
+    components: Mapping[str, stats.VarianceComponents],
+    seconds: Mapping[str, float],
+    opening: Mapping[str, float],
+    warm_up: int,
+) -> int:
+    """One number for all treatments: a comparison has the variance of both sides, and a round takes the time of all."""
+    if not components:
+        return 1
+    every = components.values()
+    together = stats.VarianceComponents(
+        between=statistics.mean(found.between for found in every),
+        within=statistics.mean(found.within for found in every),
+        boots=sum(found.boots for found in every),
+        iterations=sum(found.iterations for found in every),
+    )
+    iteration = statistics.mean(seconds.values())
+    boot = statistics.mean(opening[name] for name in components) + warm_up * iteration
+    return stats.iterations_per_boot(together, iteration, boot)
+
+
+def _opening_seconds(pilot: Sequence[Trial], boots: Iterable[Boot]) -> dict[str, float]:
+    """Treatment name -> seconds that each of its cases bears of a boot: they share it equally."""
+    cases: dict[str, set[Case]] = defaultdict(set)
+    rounds: dict[str, set[int]] = defaultdict(set)
+    for trial in pilot:
+        cases[trial.treatment].add((trial.workload, trial.case))
+        rounds[trial.treatment].add(trial.round)
+    ready: dict[str, float] = defaultdict(float)
+    for boot in boots:
+        if boot.round <= PILOT_ROUNDS:
+            ready[boot.treatment] += boot.ready_seconds
+    return {name: (ready[name] / len(rounds[name]) + OPENING_SECONDS) / len(cases[name]) for name in cases}

@@ -1,0 +1,354 @@
+"""Carries runs between machines: one file with everything the store has of an experiment, raw outputs included.
+
+The file is gzip over JSON lines: one that says what it is, `{"run": ...}` without boots and trials, then
+`{"boot": ...}` and `{"trial": ...}` for each of them. It may come from anywhere, so it is read in small pieces, twice:
+all of it is checked before anything is written. Earlier versions wrote one object, which is taken apart into lines.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import gzip
+import io
+import json
+import time
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Annotated, Any, BinaryIO, cast
+
+from annotated_types import Len
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic_core import from_json
+from typing_extensions import TypedDict
+
+from vmtax.core.errors import BAD_INPUT, CannotDo
+from vmtax.core.records import Boot, Experiment, Json, Trial
+from vmtax.machine.local import LocalMachine
+from vmtax.plan.schema import PlanError, from_data
+from vmtax.store import Store, StoreError
+from vmtax.store.fit import check_id
+from vmtax.store.model import Unfit, check_json, check_treatment, explained, treatment_names
+from vmtax.system.output_file import refuse_no_file, replacing
+
+SCHEMA, KIND, OLDER_KIND = "vmtax/1", "run-lines", "run"
+OTHER_VERSION = "written by another version of vmtax?"
+# 322 trials are 4 MB with their raw outputs and 0.4 MB without; 100,000 measurements are 20,000 trials.
+LARGEST_FILE = 64 * 2**20  # bytes as they lie on the disk
+LARGEST_BYTES = 128 * 2**20  # unpacked: 10,000 trials, and 2 s to refuse the last of them
+LARGEST_LINE = 4 * 2**20  # a trial with its raw output; JSON takes up to 40 times its size in memory
+MOST_VALUES = 300_000  # in a line; each may take 1 KB while it is checked
+LARGEST_OLDER = 16 * 2**20  # of the one line of an earlier version: 1,300 trials
+MOST_OLDER_VALUES = 10**6  # in that line
+MOST_RECORDS = 50_000  # boots and trials
+MOST_MEASUREMENTS = 200_000
+AHEAD_SECONDS = 86400.0  # by which the clock of the other machine may be ahead of ours
+PIECE = 2**16  # bytes that are read and unpacked at once
+
+
+class ShareError(CannotDo):
+    """A file that holds no run, or a place that takes none; the text says what to do."""
+
+
+class NoRunFile(ShareError):
+    """A file to be imported in which no run is."""
+
+    exit_code = BAD_INPUT
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """What `export` wrote."""
+
+    file: Path
+    missing: tuple[str, ...]  # why a trial's raw output is not in it; one line for each such trial
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """What `import_` added."""
+
+    id: str
+    name: str
+    host: str
+    trials: int
+
+
+class _Record(TypedDict, total=False):
+    """A line: one of these."""
+
+    __pydantic_config__ = ConfigDict(extra="forbid")  # type: ignore[misc]
+
+    run: Experiment
+    boot: Boot
+    trial: Trial
+
+
+_RECORD = TypeAdapter(Annotated[_Record, Len(1, 1)])
+
+
+def export(store: Store, run: str, target: Path | None) -> Exported:
+    """Write the run to `target`, by default vmtax-RUN.run.gz here; replaced in one step. Raises ShareError.
+
+    A raw output that cannot be read, or that no import would take, is left out: the measurements do not need it.
+    """
+    experiment = store.load(run)
+    if len(experiment.trials) + len(experiment.boots) > MOST_RECORDS:
+        raise ShareError(f"{experiment.id}: a file takes {MOST_RECORDS} boots and trials at most")
+    file = target or Path(f"vmtax-{experiment.id}.run.gz")
+    keeper = LocalMachine()  # so that a half-written file is removed even after SIGKILL
+    missing: list[str] = []
+    try:
+        refuse_no_file(file)
+        with (
+            replacing(file, mode=0o600, before=lambda new: keeper.remove_later(PurePosixPath(new))) as stream,
+            gzip.GzipFile(filename="", mode="wb", fileobj=stream, mtime=0) as packed,
+        ):
+            for line in _lines_of(experiment, store, missing):
+                packed.write(line)
+    except OSError as error:
+        raise ShareError(f"{file}: {error.strerror}; name another file with --output") from error
+    finally:
+        keeper.close()
+    return Exported(file.resolve(), tuple(missing))
+
+
+def import_(store: Store, source: Path) -> Imported:
+    """Add the run in `source` to the store.
+
+    Raises NoRunFile where none is in it, ShareError where it cannot be read, StoreError where it is there already.
+    """
+    try:
+        if not source.is_file():
+            raise NoRunFile(f"{source}: {_why_no_file(source)}")
+        with source.open("rb") as stream:
+            for _ in _records(stream):
+                pass  # the whole file is checked before anything of it is written
+            stream.seek(0)
+            records = _records(stream)
+            run = cast(Experiment, next(records))
+            counted = _Counted(cast(Iterator[Boot | Trial], records))
+            store.put(_carried(run), counted)
+    except Unfit as error:
+        raise NoRunFile(f"{source}: {error}") from error
+    except OSError as error:
+        raise ShareError(f"{source}: {error.strerror}") from error
+    return Imported(run.id, run.name, _carried(run).host, counted.trials)
+
+
+IMPORTED = ", imported"  # ends the host of a run that was measured elsewhere
+
+
+def _carried(run: Experiment) -> Experiment:
+    """As the store keeps it: it goes on nowhere, and was not measured here."""
+    return dataclasses.replace(
+        run,
+        state="interrupted" if run.state == "running" else run.state,
+        host=run.host.removesuffix(IMPORTED) + IMPORTED,
+        options={**run.options, "imported": True},
+    )
+
+
+def _why_no_file(source: Path) -> str:
+    if source.is_dir():
+        return "Is a directory"
+    return "is no regular file: copy it into one" if source.exists() else "No such file or directory"
+
+
+@dataclass
+class _Counted:
+    """Counts the trials that go by."""
+
+    records: Iterator[Boot | Trial]
+    trials: int = 0
+
+    def __iter__(self) -> Iterator[Boot | Trial]:
+        for record in self.records:
+            self.trials += isinstance(record, Trial)
+            yield record
+
+
+# Writing
+
+
+def _lines_of(experiment: Experiment, store: Store, missing: list[str]) -> Iterator[bytes]:
+    """The file, line by line; `missing` gets a line for each raw output that is left out."""
+    yield _line({"schema": SCHEMA, "kind": KIND})
+    head = dataclasses.replace(experiment, boots=(), trials=())
+    lines = [_line({"run": dataclasses.asdict(head)})]
+    lines += (_line({"boot": dataclasses.asdict(boot)}) for boot in experiment.boots)
+    yield from lines
+    bare = [_line({"trial": dataclasses.asdict(trial)}) for trial in experiment.trials]
+    room = LARGEST_BYTES - PIECE - sum(map(len, lines)) - sum(map(len, bare))
+    for number, (trial, line, raw) in enumerate(
+        zip(experiment.trials, bare, store.raws(experiment.id), strict=False), start=1
+    ):
+        if isinstance(raw, StoreError):
+            missing.append(str(raw))
+            raw = ""
+        whole = _line({"trial": dataclasses.asdict(dataclasses.replace(trial, raw=_printable(raw)))}) if raw else line
+        if not _fits(whole) or len(whole) - len(line) > room:
+            missing.append(f"trial {number}: its raw output is too large for the file")
+            whole = line
+        room -= len(whole) - len(line)
+        yield whole
+
+
+def _line(record: Json) -> bytes:
+    return json.dumps(record, allow_nan=False).encode() + b"\n"
+
+
+def _fits(line: bytes) -> bool:
+    return len(line) <= LARGEST_LINE and _values(line) <= MOST_VALUES
+
+
+def _values(line: bytes) -> int:
+    """As many as it has at most."""
+    return sum(map(line.count, (b",", b"[", b"{")))
+
+
+def _printable(raw: str) -> str:
+    """Bytes that were no text, as escapes: JSON has no others."""
+    return raw.encode("utf-8", "backslashreplace").decode()
+
+
+# Reading
+
+
+def _records(stream: BinaryIO) -> Iterator[Experiment | Boot | Trial]:
+    """The run without boots and trials, then these in the order of the file. Raises Unfit."""
+    fit: _Fit | None = None
+    for number, line in enumerate(_json_lines(_Unpacked(stream)), start=2):
+        if not _fits(line):
+            raise Unfit(f"line {number}: more than {LARGEST_LINE} bytes or {MOST_VALUES} values; {OTHER_VERSION}")
+        try:
+            found = _RECORD.validate_json(line, strict=True)
+        except ValidationError as error:
+            raise Unfit(f"line {number}: {explained(error, with_value=len(line) < PIECE)}; {OTHER_VERSION}") from error
+        (record,) = found.values()
+        if isinstance(record, Experiment) != (fit is None):
+            raise Unfit(f"line {number}: a file begins with its one run")
+        if isinstance(record, Experiment):
+            record = _complete(record)
+            fit = _Fit.of(record)
+        elif fit:
+            fit.check(cast(Boot | Trial, record))
+        yield cast(Experiment | Boot | Trial, record)
+    if fit is None:
+        raise Unfit(f"no run is in it; {OTHER_VERSION}")
+
+
+def _complete(run: Experiment) -> Experiment:
+    """With every key of its plan. Raises Unfit for what the records' own types do not refuse."""
+    try:
+        check_id(run.id)
+        plan = from_data(run.plan, source="plan").model_dump(mode="json")
+    except (PlanError, StoreError) as error:
+        raise Unfit(f"{str(error).splitlines()[0]}; {OTHER_VERSION}") from error
+    if run.created > time.time() + AHEAD_SECONDS:
+        raise Unfit(f"created: {run.created:.0f} is in the future; is the clock of this machine right?")
+    if run.boots or run.trials:
+        raise Unfit("boots and trials have lines of their own")
+    complete = dataclasses.replace(run, plan=plan)
+    check_json(complete)
+    return complete
+
+
+@dataclass
+class _Fit:
+    """Whether records belong to a run, and are no more than a run has."""
+
+    treatments: frozenset[str]
+    records: int = 0
+    measurements: int = 0
+
+    @staticmethod
+    def of(run: Experiment) -> _Fit:
+        return _Fit(treatment_names(run))
+
+    def check(self, record: Boot | Trial) -> None:
+        """Raises Unfit."""
+        check_treatment(record, self.treatments)
+        self.records += 1
+        if isinstance(record, Trial):
+            self.measurements += len(record.measurements) + len(record.latencies) // 10
+        if self.records > MOST_RECORDS or self.measurements > MOST_MEASUREMENTS:
+            raise Unfit(f"more than {MOST_RECORDS} boots and trials, or {MOST_MEASUREMENTS} measurements")
+
+
+def _json_lines(unpacked: _Unpacked) -> Iterator[bytes]:
+    """The lines after the first, which says what the file is. Raises Unfit."""
+    first = unpacked.line(LARGEST_OLDER)
+    if _values(first) > MOST_OLDER_VALUES:
+        raise Unfit("not a file that `vmtax export` wrote: too many values")
+    try:
+        told: Any = from_json(first)
+    except ValueError as error:
+        raise Unfit(f"not a file that `vmtax export` wrote, or not whole: {error}") from error
+    kind = told.get("kind") if isinstance(told, dict) and told.get("schema") == SCHEMA else None
+    if kind == OLDER_KIND:
+        yield from _older_lines(told.get("data"))
+    elif kind != KIND:
+        raise Unfit(f"not a file that `vmtax export` wrote: it is no {OLDER_KIND} of {SCHEMA}")
+    del told, first
+    while line := unpacked.line(LARGEST_LINE):
+        yield line
+
+
+def _older_lines(data: Any) -> Iterator[bytes]:
+    """What an earlier version wrote as one object."""
+    if not isinstance(data, dict):
+        raise Unfit("not a file that `vmtax export` wrote: it has no data")
+    parts = {"boot": data.pop("boots", []), "trial": data.pop("trials", [])}
+    yield json.dumps({"run": {**data, "boots": [], "trials": []}}).encode()
+    for name, records in parts.items():
+        if not isinstance(records, list):
+            raise Unfit(f"{name}s: must be a list")
+        for record in records:
+            yield json.dumps({name: record}).encode()
+
+
+class _Unpacked:
+    """The lines of a gzip stream. No more is unpacked than is asked for."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+        self._gzip = zlib.decompressobj(wbits=16 + zlib.MAX_WBITS)
+        self._packed = self._unpacked = 0  # bytes so far
+        self._rest = b""
+
+    def line(self, longest: int) -> bytes:
+        """The next one; empty at the end. Raises Unfit for one that is longer, and for what is no gzip."""
+        pieces = io.BytesIO()
+        while True:
+            end = self._rest.find(b"\n") + 1
+            pieces.write(self._rest[: end or None])
+            if pieces.tell() > longest:
+                raise Unfit(f"a line of more than {longest} bytes, so it is no run")
+            self._rest = self._rest[end:] if end else b""
+            if end:
+                return pieces.getvalue()
+            self._rest = self._piece()
+            if not self._rest:
+                return pieces.getvalue()
+
+    def _piece(self) -> bytes:
+        """Some bytes; empty at the end."""
+        while not self._gzip.eof:
+            packed = self._gzip.unconsumed_tail or self._stream.read(PIECE)
+            self._packed += 0 if self._gzip.unconsumed_tail else len(packed)
+            if not packed:
+                raise Unfit("not a file that `vmtax export` wrote, or not whole: it ends too early")
+            try:
+                piece = self._gzip.decompress(packed, PIECE)
+            except zlib.error as error:
+                raise Unfit(f"not a file that `vmtax export` wrote, or not whole: {error}") from error
+            self._unpacked += len(piece)
+            if self._packed > LARGEST_FILE or self._unpacked > LARGEST_BYTES:
+                raise Unfit(f"more than {LARGEST_BYTES // 2**20} MiB when unpacked, so it is no run")
+            if piece:
+                return piece
+        if self._gzip.unused_data or self._stream.read(1):
+            raise Unfit("not a file that `vmtax export` wrote: something follows its end")
+        return b""

@@ -1,0 +1,140 @@
+"""What killed runs and builds left on this host. Finding changes nothing; `remove` takes away what was found."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from vmtax.core.errors import CannotDo
+from vmtax.core.units import format_value
+from vmtax.experiment.live import live_directory
+from vmtax.experiment.resume import image_of
+from vmtax.image import cache, recipe, zfs
+from vmtax.machine import guard, processes
+from vmtax.machine.local import LocalMachine, state_directory
+from vmtax.store import Store
+
+SHELVES = {"image": cache.shelf, "ZFS pack": zfs.shelf}
+
+
+@dataclass(frozen=True, slots=True)
+class Leftover:
+    """One thing that is of no use any more."""
+
+    what: str  # "to be undone", "half-built image"
+    text: str  # which, and how large
+
+
+def found(store: Store, *, images: bool) -> list[Leftover]:
+    """Everything that `remove` would take away; `images`: those of another recipe or version too."""
+    return [
+        *_undo_lists(),
+        *(Leftover(f"{how} {what}", str(path)) for how, what, _, path in _not_whole(store, images)),
+        *(Leftover("state of a dead run", str(path)) for path in _dead(store)),
+        *(Leftover("raw output of no trial", str(path)) for path in store.orphans()),
+        *(Leftover("old image", f"{i.directory} ({format_value(i.bytes, 'B')})") for i in _old(store, images)),
+        *(Leftover("useless pack", f"{p.path} ({format_value(p.bytes, 'B')})") for p in _useless(store, images)),
+    ]
+
+
+def remove(store: Store, *, images: bool) -> list[str]:
+    """Remove it all; a line for each thing that could not be."""
+    machine = LocalMachine()
+    left = list(machine.guard.left)  # at its start it undoes the lists of dead guards
+    machine.close()
+    for _, _, shelf, path in list(_not_whole(store, images)):
+        try:
+            shelf.remove(path)
+        except cache.ImageError as error:
+            left.append(str(error))
+    for path in _dead(store):
+        path.unlink(missing_ok=True)
+    store.remove_orphans()
+    for pack in _useless(store, images):
+        zfs.remove(pack)
+    for image in _old(store, images):
+        cache.remove(image)
+    return left + machine.left
+
+
+def _not_whole(store: Store, images: bool) -> Iterator[tuple[str, str, cache.Shelf, Path]]:
+    """How and what it is, on which shelf, where; `images`: also what is damaged or of another version of vmtax."""
+    needed = _needed(store) if images else set()
+    for what, made in SHELVES.items():
+        shelf = made()
+        unfinished = shelf.unfinished()
+        for path in shelf.left():
+            if path in unfinished:
+                yield "half-made", what, shelf, path
+            elif images and path.name not in needed:
+                yield "unusable", what, shelf, path
+
+
+def _undo_lists() -> Iterator[Leftover]:
+    try:
+        directory = guard.open_lists(str(state_directory()))
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise CannotDo(f"{error.filename}: {error.strerror}") from error
+    try:
+        for name in sorted(os.listdir(directory)):  # noqa: PTH208 (a descriptor)
+            descriptor = guard.lock(name, directory) if name.endswith(".undo") else None
+            if descriptor is None:
+                continue  # its guard lives, or it is no list of ours
+            try:
+                yield from _undo_list(name.removesuffix(".undo"), guard.text_of(descriptor))
+            finally:
+                os.close(descriptor)
+    finally:
+        os.close(directory)
+
+
+def _undo_list(token: str, text: str) -> Iterator[Leftover]:
+    if guard.is_outlived(text, token):
+        return  # a lab that is up
+    for entry in guard.due(text).values():
+        yield Leftover("to be undone", _described(entry))
+    for pid in processes.marked(token):
+        yield Leftover("process", f"{pid}: {_command(pid)}")
+
+
+def _described(entry: dict[str, object]) -> str:
+    argv = entry.get("argv")
+    return " ".join(map(str, argv)) if isinstance(argv, list) else f"remove {entry.get('remove')}"
+
+
+def _command(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+    except OSError:
+        return "ended just now"
+
+
+def _dead(store: Store) -> list[Path]:
+    """States that nobody will replace or remove any more."""
+    running = {entry.id for entry in store.experiments() if entry.state == "running"}
+    return [path for path in sorted(live_directory().glob("*")) if path.name.partition(".")[0] not in running]
+
+
+def _old(store: Store, wanted: bool) -> list[cache.Image]:
+    """Images of another recipe, but those of runs that go on or could be gone on with."""
+    if not wanted:
+        return []
+    needed = _needed(store)
+    return [image for image in cache.images() if image.recipe != recipe.key() and image.identity not in needed]
+
+
+def _needed(store: Store) -> set[str | None]:
+    """Images of runs that are in progress or can be resumed."""
+    return {image_of(run) for run in store.load_all(lambda run: run.state != "complete")}
+
+
+def _useless(store: Store, wanted: bool) -> list[zfs.Pack]:
+    """Packs for none of the images that stay."""
+    if not wanted:
+        return []
+    old = _old(store, wanted)
+    return zfs.useless(image for image in cache.images() if image not in old)

@@ -1,0 +1,181 @@
+"""What the user sees while a run goes on: the event stream, drawn. Goes to stderr; results go to stdout."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from vmtax.analysis.comparisons import overhead
+from vmtax.core import events
+from vmtax.core.records import Comparison
+from vmtax.core.units import format_duration, format_overhead, printable
+from vmtax.system.console import console
+
+PLAIN_STEP_SECONDS = 10.0  # without a terminal, one step's details are told no more often than this
+
+
+@contextlib.contextmanager
+def open_screen() -> Iterator[Callable[[events.Event], None]]:
+    """A function to emit events to: a live display on a terminal, plain lines anywhere else."""
+    screen = console(stderr=True)
+    if not screen.is_terminal:
+        yield Plain(screen).emit
+        return
+    state = State()
+    with Live(state.draw(), console=screen, refresh_per_second=4, transient=True, get_renderable=state.draw) as live:
+
+        def emit(one: events.Event) -> None:
+            line = state.take(one)
+            if line:
+                live.console.print(line)
+
+        yield emit
+
+
+def tell(lines: Iterable[tuple[str, str]]) -> None:
+    """Things to know, each with its name in front."""
+    screen = console(stderr=True)
+    if not screen.is_terminal:
+        for name, text in lines:
+            screen.print(f"{name:>9}  {text}", soft_wrap=True)
+        return
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(justify="right", style="bold")
+    for name, text in lines:
+        grid.add_row(name, Text(text))
+    screen.print(grid)
+
+
+def follow(states: Iterable[State]) -> None:
+    """Draw somebody else's run as it goes on: live on a terminal, a line for each round anywhere else."""
+    screen = console(stderr=True)
+    if not screen.is_terminal:
+        told = ""
+        for state in states:
+            if state.treatments and state.progress(left=False) != told:
+                told = state.progress(left=False)
+                screen.print(state.progress(), soft_wrap=True)
+        return
+    with Live(console=screen, refresh_per_second=4, transient=True) as live:
+        for state in states:
+            live.update(state.draw())
+
+
+@dataclass
+class State:
+    """What the display shows."""
+
+    step: str = ""
+    treatments: list[str] = field(default_factory=list)
+    doing: dict[str, str] = field(default_factory=dict)  # treatment -> what happens there now
+    round: int = 0  # rounds done
+    planned: int = 0
+    left: float | None = None  # seconds, as of `told`
+    told: float = 0.0
+    comparisons: tuple[Comparison, ...] = ()
+    emulated: bool = False
+
+    def take(self, one: events.Event) -> Text | None:
+        """Follow one event; a line where it is to stay on the screen."""
+        match one:
+            case events.Step(what, detail, done):
+                share = f" {done:.0%}" if done is not None else ""
+                self.step = printable(f"{what}{share}: {detail}" if detail else f"{what}{share}")
+            case events.Notice(text):
+                return Text(printable(text), style="yellow")
+            case events.RunStarted(experiment, treatments, _, rounds_max, emulated):
+                self.treatments = [treatment.name for treatment in treatments]
+                self.planned, self.step, self.emulated = rounds_max, "", emulated
+                return Text(f"run {experiment}")
+            case events.TreatmentStarted(_, _, treatment):
+                self.doing = {treatment: "booting" if treatment != "host" else "settling"}
+            case events.GuestBooted(boot):
+                self.emulated = self.emulated or boot.emulated
+                mark = " (emulated)" if boot.emulated else ""
+                self.doing[boot.treatment] = f"{boot.path} ready in {boot.ready_seconds:.1f} s{mark}"
+            case events.WorkloadStarted(treatment, workload, case, iteration, iterations):
+                which = f", {iteration} of {iterations}" if iterations > 1 else ""
+                self.doing[treatment] = f"{workload} {case}".strip() + which
+            case events.TrialFinished(trial) if trial.error:
+                error = trial.error.partition("\n")[0]
+                what = f"{trial.treatment} {trial.workload} {trial.case}"
+                return Text(printable(f"{what}: {trial.status}: {error}"), style="red")
+            case events.RoundFinished(number, planned, seconds_left, comparisons):
+                self.round, self.planned, self.left = number, planned, seconds_left
+                self.comparisons, self.told = comparisons, time.monotonic()
+            case events.RunFinished(_, rounds, seconds, share):
+                several = "round" if rounds == 1 else "rounds"
+                return Text(f"{rounds} {several} in {format_duration(seconds)}, {share:.0%} of it inside workloads")
+        return None
+
+    def draw(self) -> Group:
+        lines: list[Text | Table] = []
+        if self.step:
+            lines.append(Text(self.step, overflow="ellipsis", no_wrap=True))
+        if self.treatments:
+            lines.append(Text(self.progress(), style="bold"))
+            for name in self.treatments:
+                doing = self.doing.get(name, "")
+                lines.append(Text(f"  {'>' if doing else ' '} {name:<24} {doing}", overflow="ellipsis", no_wrap=True))
+        if self.comparisons:
+            lines.append(self._intervals())
+        return Group(*lines)
+
+    def progress(self, *, left: bool = True) -> str:
+        if self.left is None:
+            return f"first round of at most {self.planned}"
+        if not left:
+            return f"{self.round} of {self.planned} rounds done"
+        seconds = max(0.0, self.left - (time.monotonic() - self.told))
+        return f"{self.round} of {self.planned} rounds done, about {format_duration(seconds)} left"
+
+    def _intervals(self) -> Table:
+        table = Table(box=None, padding=(0, 1), title_justify="left", header_style="dim")
+        for heading in ("metric", "against", "overhead", "interval"):
+            table.add_column(heading)
+        for entry in self.comparisons:
+            table.add_row(
+                entry.metric.name, f"{entry.treatment} / {entry.baseline}", *interval_words(entry, self.emulated)
+            )
+        return table
+
+
+def interval_words(comparison: Comparison, emulated: bool) -> tuple[str, str]:
+    """Overhead and interval as text; an emulated one says so."""
+    estimate, low, high = overhead(comparison)
+    mark = " emulated" if emulated else ""
+    if low is None or high is None:
+        return f"{format_overhead(estimate)}{mark}", "needs more rounds"
+    return f"{format_overhead(estimate)}{mark}", f"[{format_overhead(low)}, {format_overhead(high)}]"
+
+
+class Plain:
+    """Few lines, no control characters: for logs."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._state = State()
+        self._step = ""
+        self._told = 0.0
+
+    def emit(self, one: events.Event) -> None:
+        line = self._state.take(one)
+        if line:
+            self._say(line.plain)
+        if isinstance(one, events.Step):
+            now = time.monotonic()
+            if one.what != self._step or now - self._told > PLAIN_STEP_SECONDS:
+                self._step, self._told = one.what, now
+                self._say(self._state.step)
+        elif isinstance(one, events.RoundFinished):
+            self._say(self._state.progress())
+
+    def _say(self, text: str) -> None:
+        self._console.print(text, soft_wrap=True)

@@ -1,0 +1,132 @@
+"""Going on with an experiment that was stopped: what it has already, and whether it still is the same experiment."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from vmtax.core.errors import BadInput
+from vmtax.core.records import Experiment, Json, Trial
+from vmtax.core.units import format_duration
+from vmtax.experiment.trial import BOOT, Place
+from vmtax.plan.schema import Plan, from_data
+from vmtax.testbed.environment import EnvironmentOptions
+
+# What must be as it was, or the rounds before and after would be of unlike things: dotted names of host facts.
+SAME = (
+    *("cpu_model", "microcode", "mitigations", "smt_active", "governor", "turbo"),
+    *("kernel_release", "kernel_command_line", "cpus_measured", "measured_as_root"),
+    *("image.identity", "qemu.version", "accelerator.name", "disk.device", "disk.named"),
+)
+
+
+class CannotResume(BadInput):
+    """The experiment is not one that can be gone on with; the text says why and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Before:
+    """What an earlier session of the same experiment has committed."""
+
+    round: int = 1  # of its newest trial: the first that may have something left to do
+    position: int = 0  # of its newest trial; what stands before it in the round is over, failures included
+    trials: frozenset[tuple[int, str, str, str, int]] = frozenset()  # round, treatment, workload, case, iteration
+    failed: frozenset[tuple[int, str, str, str]] = frozenset()  # round, treatment, workload, case: its boot has no more
+    refused: frozenset[tuple[int, str, str]] = frozenset()  # round, treatment, workload: the other cases are over too
+
+    @staticmethod
+    def of(trials: Iterable[Trial], *, same_boot: bool = True) -> Before:
+        """From trials in the order in which they were committed.
+
+        Where the host was rebooted since, its unfinished round is over: what stands in one round is compared.
+        """
+        known = tuple(trials)
+        if not known:
+            return Before()
+        newest = known[-1]
+        done = frozenset((t.round, t.treatment, t.workload, t.case, t.iteration) for t in known)
+        failed = frozenset((t.round, t.treatment, t.workload, t.case) for t in known if t.status == "failed")
+        refused = frozenset((t.round, t.treatment, t.workload) for t in known if t.status == "refused")
+        return Before(newest.round, newest.position if same_boot else sys.maxsize, done, failed, refused)
+
+    def has(self, place: Place, workload: str, case: str, iteration: int = 1) -> bool:
+        """Whether this is not to be done again."""
+        if (place.round, place.position) < (self.round, self.position):
+            return True
+        # A boot is recorded last of all: whatever became of it, this treatment's turn is over.
+        over = (place.round, place.treatment, *BOOT, 1) in self.trials
+        over = over or (place.round, place.treatment, workload, case) in self.failed
+        over = over or (place.round, place.treatment, workload) in self.refused
+        return over or (place.round, place.treatment, workload, case, iteration) in self.trials
+
+
+def resumable(experiment: Experiment) -> tuple[Plan, EnvironmentOptions]:
+    """How the experiment was started; raises CannotResume where it goes on, or is complete."""
+    if experiment.options.get("imported"):
+        raise CannotResume(f"{experiment.id} was imported: it can be gone on with only where it was measured")
+    if experiment.state == "running":
+        raise CannotResume(f"{experiment.id} is running: `vmtax watch {experiment.id}` shows it")
+    if experiment.state == "complete":
+        raise CannotResume(f"{experiment.id} is complete: `vmtax show {experiment.id}`; `vmtax run` starts another")
+    return from_data(experiment.plan, source=experiment.id), EnvironmentOptions.from_json(experiment.options)
+
+
+def refuse_other_host(experiment: Experiment, facts_by_path: Mapping[str, Json]) -> None:
+    """Raises CannotResume where a host under test, or its QEMU, is no longer what it was."""
+    differing = [
+        f"{name} was {_fact(then, name)}, is {_fact(facts, name)}{'' if path == 'host' else f' ({path})'}"
+        for path, facts in facts_by_path.items()
+        # Without them it was stopped before it had them, and before any trial.
+        if (then := experiment.facts.get(path)) is not None
+        for name in SAME
+        if _fact(then, name) != _fact(facts, name)
+    ]
+    if differing:
+        raise CannotResume(
+            f"{experiment.id} cannot be gone on with, its rounds would be of unlike things: {'; '.join(differing)}; "
+            "undo the change, or start a new run"
+        )
+
+
+def refuse_impossible(experiment: Experiment, impossible: Mapping[str, str]) -> None:
+    """Raises CannotResume where a treatment of the experiment cannot be here any more; `impossible`: name -> why."""
+    for treatment in experiment.treatments:
+        why = impossible.get(treatment.repeats or treatment.name)
+        if why is not None:
+            raise CannotResume(
+                f"{experiment.id} cannot be gone on with: {treatment.name}: {why}; mend that, or run anew"
+            )
+
+
+def image_of(experiment: Experiment) -> str | None:
+    """The identity of the image that it used; None where it was stopped before that was written down."""
+    found = _fact(experiment.facts, "host.image.identity")
+    return found if isinstance(found, str) else None
+
+
+def resumed_note(experiment: Experiment, facts_by_path: Mapping[str, Json]) -> str:
+    """What a reader of the report must know of the gap."""
+    newest = max((trial.started + trial.wall_seconds for trial in experiment.trials), default=experiment.created)
+    after = format_duration(max(0.0, time.time() - newest))
+    rebooted = "; the host was rebooted in between, so that round was not finished"
+    boot = "" if same_boot(experiment, facts_by_path) else rebooted
+    number = max((trial.round for trial in experiment.trials), default=1)
+    return f"The run was stopped ({experiment.state}) in round {number} and gone on with after {after}{boot}."
+
+
+def same_boot(experiment: Experiment, facts_by_path: Mapping[str, Json]) -> bool:
+    """Whether every host under test still is in the boot in which the experiment was stopped."""
+    return all(
+        _fact(experiment.facts.get(path) or facts, "boot_id") == _fact(facts, "boot_id")
+        for path, facts in facts_by_path.items()
+    )
+
+
+def _fact(facts: Json, dotted: str) -> Any:
+    found: Any = facts
+    for part in dotted.split("."):
+        found = found.get(part) if isinstance(found, dict) else None
+    return found

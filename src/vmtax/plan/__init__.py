@@ -1,0 +1,5 @@
+"""Plans: YAML text in, one validated record out.
+
+Every error names the line, what is wrong and what would be right. `builtin/` holds the plans that come with vmtax,
+`schema.py` the record, `estimate.py` what a plan takes and what it can show.
+"""

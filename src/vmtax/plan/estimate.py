@@ -1,0 +1,168 @@
+"""What a plan takes and can show, told before it runs: rounds, time, budget, and what is lost with too few. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from vmtax import stats
+from vmtax.core.records import Treatment
+from vmtax.core.units import at_most, format_duration, format_percent
+from vmtax.design.iterations import PILOT_ITERATIONS, PILOT_ROUNDS
+from vmtax.design.treatments import moved_defaults, repeat
+from vmtax.plan.schema import Plan
+from vmtax.workload import Workload
+
+BUDGET_ROUNDS = 7  # a budget does not push the rounds below this
+PLANNED_ITERATIONS = 5  # that a pilot may ask for
+MOST_NAMES, MOST_LINES = 200, 20  # of treatments, and of one kind of advice; the rest is counted
+# Guesses for the estimate before anything has run: start and settle of a guest, and of a carrier with its nested guest.
+BOOT_SECONDS = {"host": 0.0, "vm": 10.0, "nested": 30.0}
+BETWEEN_SECONDS = 1.0  # meter readings and round trips of each command
+ONE_CPU = (
+    "Guests have one CPU here, whatever the plan says: the host is emulated, and there a nested guest with more is "
+    "reset now and then."
+)
+
+
+def check(plan: Plan) -> list[str]:
+    """Advice before a run, a line each: what it compares, leaves out, can show, and about how long it takes."""
+    found = plan.expansion()
+    kept, idle = found.kept, found.idle_excludes
+    lines = [f"{_count(len(kept), 'treatment')}: {', '.join(at_most(MOST_NAMES, [t.name for t in kept]))}"]
+    lines += moved_defaults(plan.space)
+    lines += [f"left out: {reason}" for reason in at_most(MOST_LINES, found.left_out)]
+    lines += at_most(MOST_LINES, [f"exclude[{number}] leaves nothing out: no treatment matches it" for number in idle])
+    again = repeat(kept)
+    if again is not None:
+        lines.append(f"{again.repeats} enters each round twice: the A/A that shows the noise floor")
+    if len(kept) < 2:
+        lines.append("nothing to compare: add a layer, or a second level of a factor")
+    seconds = seconds_per_round(plan)
+    lines += [_rounds_advice(plan), *_stopping_advice(plan), _duration_advice(plan, seconds)]
+    rounds, warnings = fit_rounds(plan, seconds, pilot_seconds(plan))
+    return lines + (warnings or _losses(plan, rounds))
+
+
+def fit_rounds(plan: Plan, seconds_per_round: float, setup_seconds: float = 0.0) -> tuple[int, list[str]]:
+    """How many rounds the budget allows; where those are fewer than rounds.max, also a line for each thing it costs.
+
+    `setup_seconds`: what was needed before the first round.
+    Never fewer than seven, or than rounds.min where that is smaller: then the budget is overdrawn, and a line says so.
+    """
+    if plan.budget is None or plan.budget >= plan.rounds.max * seconds_per_round + setup_seconds:
+        return plan.rounds.max, []
+    budget = f"the budget of {format_duration(plan.budget)}"
+    floor = min(BUDGET_ROUNDS, plan.rounds.min)
+    rounds = int(max(0.0, plan.budget - setup_seconds) // seconds_per_round)
+    if rounds < floor:
+        needed = format_duration(floor * seconds_per_round + setup_seconds)
+        warning = f"{budget} is too small and will be overdrawn: {_count(floor, 'round')} need about {needed}"
+        return floor, [warning, *_losses(plan, floor)]
+    less = f", fewer than rounds.min ({plan.rounds.min})" if rounds < plan.rounds.min else ""
+    return rounds, [f"{budget} allows {rounds} of up to {plan.rounds.max} rounds{less}", *_losses(plan, rounds)]
+
+
+def seconds_per_round(plan: Plan, treatments: Sequence[Treatment] | None = None) -> float:
+    """About how long a round takes, from the workloads' own estimates; for before anything has run.
+
+    treatments: what enters it, where that is not just the plan's own
+    """
+    entries = plan.entries() if treatments is None else treatments
+    times = PLANNED_ITERATIONS if plan.iterations == "auto" else plan.iterations
+    return sum(BOOT_SECONDS[treatment.layer] for treatment in entries) + times * _workload_seconds(plan, entries)
+
+
+def pilot_seconds(plan: Plan, treatments: Sequence[Treatment] | None = None) -> float:
+    """About how much longer than others the rounds of the pilot are, together; 0 where the plan has none."""
+    if plan.iterations != "auto":
+        return 0.0
+    entries = plan.entries() if treatments is None else treatments
+    more = PILOT_ITERATIONS - PLANNED_ITERATIONS
+    return min(PILOT_ROUNDS, plan.rounds.max) * more * _workload_seconds(plan, entries)
+
+
+def sum_per_round(plan: Plan, entries: Sequence[Treatment], amount: Callable[[Workload[Any], str], float]) -> float:
+    """The sum of `amount` over every case that is run once in a round of these treatments."""
+    workloads = plan.build_workloads()
+    # What a treatment runs follows from its layer, and from whether it is the A/A: thousands have few kinds.
+    kinds = Counter((treatment.layer, treatment.repeats is not None) for treatment in entries)
+    of_kind = {(treatment.layer, treatment.repeats is not None): treatment for treatment in entries}
+    return sum(
+        count * amount(workload, case)
+        for kind, count in kinds.items()
+        for workload in workloads
+        for case in plan.cases(workload, of_kind[kind])
+    )
+
+
+def _workload_seconds(plan: Plan, entries: Sequence[Treatment]) -> float:
+    """Every case of a round once."""
+    return sum_per_round(plan, entries, lambda workload, case: workload.seconds(case) + BETWEEN_SECONDS)
+
+
+def _losses(plan: Plan, rounds: int) -> list[str]:
+    """What cannot be had with so few rounds, each with the cure."""
+    stopping, count = plan.stopping(), ranked(plan)
+    needed = stats.minimum_rounds(stopping.alpha)
+    lines = []
+    if rounds < needed:
+        lines.append(f"no interval can be given after {_count(rounds, 'round')}: 95 % needs {needed}")
+    elif plan.rounds.min < needed:
+        lines.append(f"rounds.min is {plan.rounds.min}: a run cut short before round {needed} has no interval")
+    if count > 2 and rounds < (wanted := stats.minimum_rounds(stats.ALPHA)):
+        lines.append(f"{_count(rounds, 'round')} cannot rank {count} treatments: that takes {wanted}")
+    if stopping.first_look is not None and rounds < stopping.first_look:
+        lines.append(f"stopping is first looked at in round {stopping.first_look}: it will not end this run")
+    return lines
+
+
+def ranked(plan: Plan) -> int:
+    """How many treatments the largest ranking sets in order: those of one layer."""
+    return max(Counter(treatment.layer for treatment in plan.treatments()[0]).values())
+
+
+def _rounds_advice(plan: Plan) -> str:
+    """What the plan's contrasts and ranking need at least."""
+    count = ranked(plan)
+    ranking = f", ranking {count} treatments {stats.minimum_rounds(stats.ALPHA)}" if count > 2 else ""
+    planned = " to ".join(str(rounds) for rounds in sorted({plan.rounds.min, plan.rounds.max}))
+    return f"rounds: {planned} planned; an interval takes {stats.minimum_rounds(plan.stopping().alpha)}{ranking}"
+
+
+def _stopping_advice(plan: Plan) -> list[str]:
+    """What may end the run before rounds.max, and when that is looked at."""
+    stopping = plan.stopping()
+    if stopping.first_look is None:
+        return []
+    ends = []
+    if stopping.worse_than is not None:
+        ends.append(
+            f"it is settled for every primary contrast whether it is worse by {format_percent(stopping.worse_than)}"
+        )
+    if stopping.precision is not None:
+        ends.append(f"every primary interval is within ±{format_percent(stopping.precision)}")
+    when = f"every second round from {stopping.first_look} on"
+    if stopping.worse_than is not None:
+        when = f"rounds {', '.join(map(str, stopping.looks))}"
+    return [f"ends when {' or '.join(ends)}; looked at in {when}"]
+
+
+def _duration_advice(plan: Plan, seconds: float) -> str:
+    pilot = pilot_seconds(plan)
+    low, high = (format_duration(rounds * seconds + pilot) for rounds in (plan.rounds.min, plan.rounds.max))
+    total = f"{low} to {high}" if low != high else low
+    longer = f" after a pilot of {PILOT_ROUNDS} longer ones" if pilot else ""
+    return f"about {format_duration(seconds)} a round{longer} where nothing is emulated, {total} in all"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def lasting(plan: Plan, *, emulated: bool) -> Plan:
+    """The plan as it can be measured: with guests of one CPU where an emulated host is to carry a nested guest."""
+    if not emulated or "nested" not in plan.layers or plan.guest.vcpus == 1:
+        return plan
+    return plan.model_copy(update={"guest": plan.guest.model_copy(update={"vcpus": 1})})

@@ -1,0 +1,61 @@
+"""The text of a plan: a built-in one by its name, or a file, of which no more is read than a plan can have."""
+
+from __future__ import annotations
+
+import os
+import stat
+from importlib import resources
+from pathlib import Path
+
+from vmtax.core.units import shortened
+from vmtax.plan.errors import PlanError, unknown
+from vmtax.plan.yaml import MOST_BYTES
+
+_LONGEST_SOURCE = 200  # characters of a path that messages repeat
+
+
+def builtin_plans() -> list[str]:
+    """The names of the plans that come with vmtax."""
+    files = resources.files("vmtax.plan").joinpath("builtin").iterdir()
+    return sorted(file.name.removesuffix(".yaml") for file in files if file.name.endswith(".yaml"))
+
+
+def plan_text(name_or_path: str) -> tuple[str, str]:
+    """The text of a plan and what to call it in messages. PlanError when there is none, or it cannot be one."""
+    if name_or_path in builtin_plans():
+        file = resources.files("vmtax.plan").joinpath("builtin", f"{name_or_path}.yaml")
+        return file.read_text(encoding="utf-8"), file.name
+    source = shortened(name_or_path, _LONGEST_SOURCE)
+    try:
+        raw = _read(name_or_path)
+    except (OSError, ValueError) as error:  # ValueError: a zero byte in the path
+        if "/" not in name_or_path and Path(name_or_path).suffix not in (".yaml", ".yml"):
+            hint = "or give the path of a YAML file"
+            raise PlanError([f"{unknown('plan', name_or_path, builtin_plans())}; {hint}"]) from None
+        why = error.strerror if isinstance(error, OSError) else error
+        raise PlanError([f"{source}: cannot be read: {why}"]) from None
+    if raw is None:
+        raise PlanError([f"{source}: is no regular file, so it is not a plan"])
+    if len(raw) > MOST_BYTES:
+        raise PlanError([f"{source}: larger than {MOST_BYTES // 1024} KiB, so it is not a plan"])
+    try:
+        return raw.decode("utf-8-sig"), source
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        raise PlanError([f"{source}:{line}: not UTF-8 text"]) from None
+
+
+def describe(name_or_path: str) -> str:
+    """The question a plan answers: its first comment line."""
+    text, _ = plan_text(name_or_path)
+    return next((line.lstrip("# ").rstrip() for line in text.splitlines() if line.startswith("#")), "")
+
+
+def _read(path: str) -> bytes | None:
+    """A byte more than a plan may have, at most; None of what is no regular file. OSError, ValueError."""
+    # Looked at first: to open a device may already do something. (And Path("") would be a directory.)
+    if not stat.S_ISREG(os.stat(path).st_mode):  # noqa: PTH116
+        return None
+    # What is a pipe by now does not block either.
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC), "rb") as stream:
+        return stream.read(MOST_BYTES + 1) or b""

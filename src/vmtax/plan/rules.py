@@ -1,0 +1,255 @@
+"""The rules a plan's parts obey: what each may hold, and which problems it has."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from pydantic import AfterValidator, ValidationError
+
+from vmtax.core import names
+from vmtax.core.records import LAYERS
+from vmtax.core.units import show
+from vmtax.design.factors import FACTORS
+from vmtax.design.treatments import Combination, Design, Space, expand
+from vmtax.plan.errors import Place, Problem, problems_of, unknown
+
+if TYPE_CHECKING:
+    from vmtax.workload.base import Workload
+
+MOST_CONFIGURATIONS = 10_000  # of a plan: years of work, and more than a second's thought
+_LONGEST_HOST = 300  # characters: a name of the DNS has 253
+_LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/+-]{0,39}")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+# Neither part may begin with "-": ssh would read it as an option.
+_SSH = re.compile(r"ssh://(?:\w[\w.-]*@)?(?:\w[\w.-]*|\[[0-9A-Fa-f:]+\])(?::(?P<port>\d{1,5}))?", re.ASCII)
+
+
+def workload_types() -> Mapping[str, type[Workload[Any]]]:
+    """The workloads by name; imported late so that this module's users need none of them."""
+    from vmtax.workload import WORKLOADS
+
+    return WORKLOADS
+
+
+def build(name: str, parameters: Mapping[str, Any], emulated: bool = False) -> Workload[Any]:
+    """One workload with its validated parameters. pydantic.ValidationError when they are wrong."""
+    kind = workload_types()[name]
+    return kind(kind.parameters_type.model_validate(parameters), emulated=emulated)
+
+
+def one_of(what: str, legal: Sequence[str]) -> AfterValidator:
+    """Keeps a name among the legal ones."""
+
+    def test(name: str) -> str:
+        if name not in legal:
+            raise ValueError(unknown(what, name, legal))
+        return name
+
+    return AfterValidator(test)
+
+
+def iterations(value: object) -> object:
+    """A whole number, or the word for as many as pay."""
+    whole = isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= 1000
+    if not whole and value != "auto":
+        raise ValueError(f"must be a whole number from 1 to 1000, or auto, not {show(value)}")
+    return value
+
+
+def plan_name(name: str) -> str:
+    """A name that may stand in a file name."""
+    if not _NAME.fullmatch(name):
+        raise ValueError(
+            f"must be 1 to 64 letters, digits, `.`, `_` or `-`, and begin with one of the first two: {show(name)}"
+        )
+    return name
+
+
+def host(text: str) -> str:
+    """Where to measure."""
+    if text == "lab" or text.startswith("lab:"):
+        if text != "lab" and not names.LAB.fullmatch(text.removeprefix("lab:")):
+            raise ValueError(f"must be lab or lab:NAME, the name up to 20 of a-z, 0-9 and -, not {show(text)}")
+        return text
+    match = _SSH.fullmatch(text)
+    if text != "local" and (match is None or len(text) > _LONGEST_HOST or not 0 < int(match["port"] or 22) < 2**16):
+        raise ValueError(f"must be local, ssh://[user@]host[:port] or lab[:NAME], not {show(text)}")
+    return text
+
+
+def level_lists(factors: object) -> object:
+    """A level may stand without its list, and a number is as good as its text."""
+    if not isinstance(factors, dict):
+        return factors
+    lists = {name: list(v) if isinstance(v, list | tuple) else [v] for name, v in factors.items()}
+    return {name: [show(v) if isinstance(v, int | float) else v for v in levels] for name, levels in lists.items()}
+
+
+def choice(entry: object) -> object:
+    """A workload as a plan writes it, `disk` or `disk: {size: 1GiB}`, or as stored: `{name: disk, parameters: ...}`."""
+    if isinstance(entry, str):
+        return {"name": entry}
+    if not isinstance(entry, dict) or entry.keys() == {"name", "parameters"}:
+        return entry
+    if len(entry) != 1:
+        raise ValueError(
+            f"must be one workload: indent the parameters below its name ({', '.join(map(str, entry))[:60]})"
+        )
+    ((name, parameters),) = entry.items()
+    return {"name": name, "parameters": {} if parameters is None else parameters}
+
+
+def repeated(at: Place, names: Sequence[str]) -> list[Problem]:
+    """Names that stand in a list twice."""
+    first = {name: i for i, name in reversed(list(enumerate(names)))}
+    return [((*at, i), f"{show(name)} is given twice") for i, name in enumerate(names) if first[name] < i]
+
+
+def factor_problems(factors: Mapping[str, Sequence[str]], layers: Sequence[str]) -> list[Problem]:
+    """Unknown factors and levels, levels given twice, factors that mean nothing for these layers."""
+    problems: list[Problem] = []
+    for name, levels in factors.items():
+        at: Place = ("factors", name)
+        if name not in FACTORS:
+            problems.append((at, unknown("factor", name, FACTORS)))
+            continue
+        problems += [*_unknown_levels(at, levels), *repeated(at, levels)]
+        if not levels:
+            problems.append((at, f"must have at least one level; legal: {', '.join(FACTORS[name].levels)}"))
+        if not set(layers) & set(FACTORS[name].layers):
+            problems.append((at, f"is about {' and '.join(FACTORS[name].layers)}, but layers has {', '.join(layers)}"))
+    return problems
+
+
+def combination(entry: object) -> object:
+    """An entry as a plan writes it, `{name: lvm, disk.volume: lvm}`, or as stored, `{name: ..., levels: ...}`."""
+    if not isinstance(entry, dict) or entry.keys() == {"name", "levels"}:
+        return entry
+    levels = {key: value for key, value in entry.items() if key != "name"}
+    return {"name": entry.get("name"), "levels": levels}
+
+
+def label(name: str) -> str:
+    """A name for a combination, which stands in the names of its treatments."""
+    if not _LABEL.fullmatch(name):
+        raise ValueError(
+            f"must be 1 to 40 letters, digits or any of . _ - / +, and begin with a letter or digit: {show(name)}"
+        )
+    return name
+
+
+class Entry(Protocol):
+    """An entry of a plan's hand-made list."""
+
+    @property
+    def name(self) -> str | None: ...
+    @property
+    def levels(self) -> Mapping[str, Sequence[str]]: ...
+
+
+def space(factors: Mapping[str, Sequence[str]], design: Design, combinations: Sequence[Entry]) -> Space:
+    """What a plan's keys say of its treatments."""
+    return Space(factors, [Combination(entry.levels, entry.name) for entry in combinations], design)
+
+
+def combination_problems(
+    entries: Sequence[tuple[str | None, Mapping[str, Sequence[str]]]], factors: Mapping[str, Sequence[str]]
+) -> list[Problem]:
+    """Empty entries, unknown factors and levels, names given twice, factors that stand in `factors` too."""
+    problems: list[Problem] = []
+    names: set[str | None] = set()
+    for number, (name, levels) in enumerate(entries):
+        at: Place = ("combinations", number)
+        if not levels:
+            problems.append((at, "names no level: say what it is, such as {disk.volume: lvm, disk.filesystem: none}"))
+        if name is not None and name in names:
+            problems.append(((*at, "name"), f"{show(name)} is given twice"))
+        names.add(name)
+        for factor, wanted in levels.items():
+            here: Place = (*at, factor)
+            if factor not in FACTORS:
+                problems.append((here, unknown("factor", factor, FACTORS)))
+                continue
+            if factor in factors:
+                problems.append((here, f"{factor} stands in factors as well: name it in one of the two"))
+            problems += [*_unknown_levels(here, wanted), *repeated(here, wanted)]
+            if not wanted:
+                problems.append((here, f"must have at least one level; legal: {', '.join(FACTORS[factor].levels)}"))
+    return problems
+
+
+def exclude_problems(entries: Sequence[Mapping[str, Sequence[str]]]) -> list[Problem]:
+    """Empty entries, unknown factors and levels."""
+    problems: list[Problem] = []
+    for number, entry in enumerate(entries):
+        at: Place = ("exclude", number)
+        if not entry:
+            problems.append((at, "is empty: say what to leave out, such as {disk.cache: writeback, layers: nested}"))
+        for name, levels in entry.items():
+            if name != "layers" and name not in FACTORS:
+                problems.append(((*at, name), unknown("factor", name, ["layers", *FACTORS])))
+            else:
+                problems += _unknown_levels((*at, name), levels)
+    return problems
+
+
+def too_many(layers: Sequence[str], space: Space) -> list[Problem]:
+    """Says so when the plan has more configurations than can be planned; computed, for they cannot be enumerated."""
+    count = space.count() * len(layers)
+    if count <= MOST_CONFIGURATIONS:
+        return []
+    at: Place = ("combinations",) if space.combinations else ("factors",)
+    cures = ["fewer levels", "fewer entries" if space.combinations else "a list of `combinations`"]
+    if space.design == "full":
+        cures.insert(0, "`design: one-at-a-time`")
+    message = (
+        f"{space.count():,} combinations of levels on {len(layers)} layer{'' if len(layers) == 1 else 's'} make"
+        f" {count:,} configurations before exclusions, at most {MOST_CONFIGURATIONS:,} are possible:"
+        f" use {', '.join(cures[:-1])} or {cures[-1]}"
+    )
+    return [(at, message)]
+
+
+def nothing_left(layers: Sequence[str], space: Space, entries: Sequence[Mapping[str, Sequence[str]]]) -> list[Problem]:
+    """Says so when every combination is illegal or excluded."""
+    found = expand(layers, space, entries)
+    at: Place = ("exclude",) if entries else ("combinations",) if space.combinations else ("factors",)
+    return [] if found.kept else [(at, f"no treatment is left to measure: {'; '.join(found.left_out[:3])}")]
+
+
+def workload_problems(choices: Sequence[tuple[str, Mapping[str, Any]]], layers: Sequence[str]) -> list[Problem]:
+    """Unknown workloads, wrong parameters, workloads that run on none of these layers."""
+    types = workload_types()
+    problems = repeated(("workloads",), [name for name, _ in choices])
+    for number, (name, parameters) in enumerate(choices):
+        at: Place = ("workloads", number)
+        if name not in types:
+            problems.append((at, unknown("workload", name, types)))
+            continue
+        if not types[name].layers & set(layers):
+            legal = ", ".join(layer for layer in LAYERS if layer in types[name].layers)
+            problems.append((at, f"{name} runs on {legal}, but layers has {', '.join(layers)}"))
+        try:
+            types[name].parameters_type.model_validate(parameters)
+        except ValidationError as error:
+            problems += problems_of(error, types[name].parameters_type, (*at, name))
+    return problems
+
+
+def metric_problems(primary: Sequence[str], legal: Sequence[str]) -> list[Problem]:
+    """Metrics that the plan's workloads do not report; names those of the same workload where it has any."""
+    problems = repeated(("primary",), primary)
+    for number, name in enumerate(primary):
+        if name not in legal:
+            related = [metric for metric in legal if metric.split(".")[0] == name.split(".")[0]]
+            problems.append((("primary", number), unknown("metric", name, related or legal)))
+    return problems
+
+
+def _unknown_levels(at: Place, levels: Sequence[str]) -> list[Problem]:
+    name = at[-1]
+    factor = FACTORS.get(str(name))
+    what, legal = (f"level of {name}", factor.levels) if factor else ("layer", LAYERS)
+    return [((*at, i), unknown(what, level, legal)) for i, level in enumerate(levels) if level not in legal]

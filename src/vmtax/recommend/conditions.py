@@ -1,0 +1,84 @@
+"""What a run says of its guests that is no setting of a disk: it is held at one level, not chosen. Pure.
+
+A guest without mitigations may well be faster, but that is no way to keep a disk, and `--apply` cannot say it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from vmtax.core.records import Json, Treatment
+from vmtax.design.factors import FACTORS
+from vmtax.recommend.export import SAID
+
+
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """The levels at which is chosen."""
+
+    levels: Mapping[str, str]  # of each factor that varies among the guests, or is not at its default
+    left_out: tuple[str, ...]  # treatments at other levels
+
+    @property
+    def why(self) -> str:
+        """Why those that are left out were."""
+        at = " and ".join(f"{name}={level}" for name, level in self.levels.items())
+        return f"measured under another condition than {at}"
+
+    @property
+    def note(self) -> str:
+        """Where the choice holds; "" where nothing is to be said."""
+        if not self.levels:
+            return ""
+        at = " and ".join(_told(name, level) for name, level in self.levels.items())
+        others = f", not the {len(self.left_out)} at other levels" if self.left_out else ""
+        is_one = "that is a condition" if len(self.levels) == 1 else "those are conditions"
+        return (
+            f"Only guests with {at} were considered{others}: {is_one} of the experiment and no choice of a disk, and"
+            " what is to be applied does not say it."
+        )
+
+
+def conditions(plan: Json, members: Sequence[Treatment]) -> Conditions:
+    """The level of each is the plan's first; the default, where only entries of a hand-made list name the factor; that
+    of the first guest, where none has these.
+    """
+    names = [name for name in dict.fromkeys(name for t in members for name in t.levels) if name not in SAID]
+    wanted = {name: _baseline(name, plan, members) for name in names}
+    if not any(_at(treatment, wanted) for treatment in members):
+        wanted = {name: _level(members[0], name) for name in names} if members else {}
+    told = {
+        name: level
+        for name, level in wanted.items()
+        if any(_level(treatment, name) != level for treatment in members) or level != _default(name, level)
+    }
+    return Conditions(told, tuple(t.name for t in members if not _at(t, told)))
+
+
+def ways(members: Sequence[Treatment]) -> int:
+    """How many different disks these guests have."""
+    return len({frozenset((name, level) for name, level in t.levels.items() if name in SAID) for t in members})
+
+
+def _baseline(name: str, plan: Json, members: Sequence[Treatment]) -> str:
+    there = list(dict.fromkeys(_level(treatment, name) for treatment in members))
+    named: Sequence[str] = (plan.get("factors") or {}).get(name) or ()
+    return next(level for level in (*named[:1], _default(name, there[0]), there[0]) if level in there)
+
+
+def _told(name: str, level: str) -> str:
+    default = _default(name, level)
+    return f"{name}={level}" if level == default else f"{name}={level} (the default is {default})"
+
+
+def _at(treatment: Treatment, levels: Mapping[str, str]) -> bool:
+    return all(_level(treatment, name) == level for name, level in levels.items())
+
+
+def _level(treatment: Treatment, name: str) -> str:
+    return treatment.levels.get(name) or _default(name, "")
+
+
+def _default(name: str, otherwise: str) -> str:
+    return FACTORS[name].default if name in FACTORS else otherwise

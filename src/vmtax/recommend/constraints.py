@@ -1,0 +1,59 @@
+"""What a choice must have: what the user names, and that flushed data are kept. Pure."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Mapping, Sequence
+
+from vmtax.core.errors import BadInput
+from vmtax.core.records import Experiment
+from vmtax.design.features import FEATURES, Feature, documented_durability
+
+NEEDS = tuple(FEATURES)  # what --needs takes
+LOSS = "data that the guest flushed are lost with the host's power"
+Known = Mapping[str, tuple[Feature, ...]]  # treatment -> what was found out of it
+
+
+class BadNeeds(BadInput):
+    """`--needs` names something that is no feature; the text says what there is."""
+
+
+def parse_needs(text: str) -> tuple[str, ...]:
+    """ "durable,savevm" as a tuple, each once; () for an empty text. Raises BadNeeds."""
+    names = [name for name in (part.strip() for part in text.split(",")) if name]
+    for name in names:
+        if name not in NEEDS:
+            close = difflib.get_close_matches(name[:100], NEEDS, n=1)
+            hint = f"did you mean {close[0]}? " if close else ""
+            raise BadNeeds(f"--needs: unknown need {name[:60]!r}; {hint}legal: {', '.join(NEEDS)}")
+    return tuple(dict.fromkeys(names))
+
+
+def found_features(experiment: Experiment) -> Known:
+    """What the run found out of each treatment; a treatment without the facts is not in it."""
+    disk = (experiment.facts.get("host") or {}).get("disk") or {}
+    found = disk.get("features") or {}
+    return {name: tuple(Feature.from_json(feature) for feature in features) for name, features in found.items()}
+
+
+def durability(features: Sequence[Feature], levels: Mapping[str, str]) -> Feature:
+    """As the run found it; of a run that did not look, as documented."""
+    found = next((feature for feature in features if feature.name == "durable"), None)
+    return found or documented_durability(levels)
+
+
+def loses_data(features: Sequence[Feature], levels: Mapping[str, str]) -> str | None:
+    """Why this choice is dangerous whatever else it offers; None where it is not."""
+    found = durability(features, levels)
+    return f"{found.words}: {LOSS}" if found.state == "no" else None
+
+
+def unmet(features: Sequence[Feature], levels: Mapping[str, str], needs: Sequence[str]) -> Iterator[str]:
+    """A reason for each need that is not shown to be met; what was not tried is not shown."""
+    states = {feature.name: feature for feature in features} | {"durable": durability(features, levels)}
+    for name in needs:
+        feature = states.get(name)
+        if feature is None:
+            yield f"{name}: this run did not find out"
+        elif feature.state != "yes":
+            yield f"{name}: {feature.state}" + (f" ({feature.words})" if feature.words else "")

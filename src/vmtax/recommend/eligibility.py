@@ -1,0 +1,73 @@
+"""What may be chosen at all: what is needed, and was measured beside the others; and by which figures. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from vmtax.core.records import Experiment, Metric, Treatment
+from vmtax.recommend.constraints import Known, loses_data, unmet
+from vmtax.recommend.pareto import Costs, Numbers
+
+
+def speed_of(
+    experiment: Experiment, numbers: Numbers, members: Sequence[Treatment], metric: str | None
+) -> tuple[list[Metric], str]:
+    """What speed is the mean of, and what that is called; [] where it was not measured."""
+    having = {m: sum(bool(numbers.get((m, t.name))) for t in members) for m in dict.fromkeys(m for m, _ in numbers)}
+    there = [m for m, count in having.items() if 2 * count > len(members)]  # what a few lack is their fault
+    if metric is not None:
+        return [m for m in there if m.name == metric], metric
+    primary = [m for m in there if m.name in experiment.plan.get("primary", ()) and m.name.startswith("disk.")]
+    if not primary:  # a plan about something else that measured the disk as well
+        primary = [m for m in there if m.name.startswith("disk.") and m.name.endswith(".iops")]
+    if len(primary) == 1:
+        return primary, primary[0].name
+    return primary, f"the mean of {len(primary)} disk metrics" if primary else "the disk's speed"
+
+
+def having(numbers: Numbers, names: Sequence[str]) -> list[Metric]:
+    """The metrics that all of these have, in the order of the run."""
+    return [m for m in dict.fromkeys(m for m, _ in numbers) if all(numbers.get((m, name)) for name in names)]
+
+
+def sieved(
+    members: Sequence[Treatment], facts: Known, needs: Sequence[str], accept_loss: bool
+) -> tuple[list[tuple[str, str]], list[Treatment]]:
+    """(refused with the reason, left)."""
+    refused: list[tuple[str, str]] = []
+    left: list[Treatment] = []
+    for treatment in members:
+        found = facts.get(treatment.name, ())
+        loss = None if accept_loss else loses_data(found, treatment.levels)
+        reasons = [loss] if loss else list(unmet(found, treatment.levels, needs))
+        if reasons:
+            refused.append((treatment.name, "; ".join(reasons)))
+        else:
+            left.append(treatment)
+    return refused, left
+
+
+def incomplete(costs: Costs) -> dict[str, str]:
+    """Who cannot be set against the others, and why; a pair is compared in its own rounds, whatever others lack."""
+    most = max((len(rounds) for rounds in costs.values()), default=0)
+    found = {
+        name: f"complete results in only {len(rounds)} of {most} rounds"
+        for name, rounds in costs.items()
+        if not rounds or len(rounds) * 2 < most
+    }
+    linked = _linked({name: set(rounds) for name, rounds in costs.items() if name not in found})
+    together = max(linked, key=len, default=set[str]())
+    apart = "no round has a result both of it and of any of the others"
+    return found | {name: apart for name in costs if name not in found and name not in together}
+
+
+def _linked(rounds: dict[str, set[int]]) -> Iterator[set[str]]:
+    """Groups within which rounds that two have in common lead from each to each, and from none to another group."""
+    left = dict(rounds)
+    while left:
+        name = next(iter(left))
+        group, reached = {name}, left.pop(name)
+        while near := {other for other in left if left[other] & reached}:
+            reached = reached.union(*(left.pop(other) for other in near))
+            group |= near
+        yield group

@@ -1,0 +1,373 @@
+"""A choice as an administrator applies it: QEMU arguments, libvirt XML, a Proxmox line, the backing's commands. Pure.
+
+Sources: libvirt's formatdomain, "Hard drives, floppy disks, CDROMs" and "IOThreads Allocation"; its schema domain.rng.
+Proxmox VE's qm.conf(5) (ide[n], sata[n], scsi[n], virtio[n], scsihw) and pvesm(1) (preallocation, blocksize, sparse).
+zfsprops(7), lvcreate(8), qemu-img(1).
+"""
+
+from __future__ import annotations
+
+import math
+import shlex
+import textwrap
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Literal
+from xml.sax.saxutils import quoteattr
+
+from vmtax.core.records import Json
+from vmtax.core.units import parse_bytes
+from vmtax.design.factors import BACKING
+from vmtax.hypervisor.qemu_img import create_image
+from vmtax.hypervisor.spec import THREADED, Drive, data_arguments, machine_type
+
+GIB = 2**30
+Argv = tuple[str, ...]
+# What must be put in by who applies it, where the caller names nothing.
+GROUP, THIN_POOL, POOL, DISKS, VMID, STORAGE = "VG", "THINPOOL", "POOL", "DISK1 DISK2 DISK3 DISK4", "VMID", "STORAGE"
+# By its id, for a letter may be another disk's after a boot.
+NAME, DIRECTORY, DEVICE = "vm1", "/var/lib/libvirt/images", "/dev/disk/by-id/DEVICE"
+# bus -> (libvirt's bus, the guest's disk); QEMU's NVMe is none of libvirt's buses.
+_TARGETS = {"virtio": ("virtio", "vda"), "virtio-scsi": ("scsi", "sda"), "ide": ("ide", "hda"), "sata": ("sata", "sda")}
+_PROXMOX = {"virtio": "virtio0", "virtio-scsi": "scsi0", "ide": "ide0", "sata": "sata0"}
+# The factors that a form can say. Any other is no setting of a disk; see conditions.py.
+SAID = frozenset({*BACKING, "disk.cache", "disk.aio", "disk.bus", "disk.iothread", "disk.queues", "disk.discard"})
+FEWEST_QUEUES = 2  # that Proxmox takes
+_ZFS = {
+    "zfs.volblocksize": "volblocksize",
+    "zfs.recordsize": "recordsize",
+    "zfs.compression": "compression",
+    "zfs.sync": "sync",
+    "zfs.primarycache": "primarycache",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """One way to write a choice down, ready to be copied."""
+
+    heading: str
+    language: Literal["sh", "xml"]
+    text: tuple[str, ...]  # lines; () where this form cannot say it, and the notes say why
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Export:
+    """One choice in every form; what a form cannot say stands in its notes."""
+
+    path: str  # of the disk
+    size: str  # of the disk, as the commands write it; a volume that holds a file is a tenth larger
+    backing: tuple[Argv, ...]  # commands that make what the disk is kept in, in order; capital words are to be put in
+    qemu: Argv  # added to QEMU's command line
+    machine: str  # QEMU's -machine that has the bus
+    libvirt: str  # children of <domain>; "" where libvirt cannot say it
+    libvirt_notes: tuple[str, ...]
+    proxmox: tuple[Argv, ...]  # () where Proxmox cannot say it
+    proxmox_notes: tuple[str, ...]
+
+    def to_json(self) -> Json:
+        return asdict(self)
+
+    def lines(self, width: int = 80) -> list[str]:
+        """As text; commands are broken between words only, with a backslash."""
+        text: list[str] = []
+        for form in self.forms(width - 2):
+            text += ["", f"{form.heading}:", *(f"  {line}" for line in form.text)]
+            text += [line for note in form.notes for line in _note(note, width)]
+        return text[1:]
+
+    def forms(self, width: int = 78) -> tuple[Form, ...]:
+        """What makes it, and how QEMU, libvirt and Proxmox are told; `width` is where commands are broken."""
+        made = tuple(_commands(self.backing, width))
+        bare = () if made else (f"nothing is to be made: the disk is {self.path} itself.",)
+        return (
+            Form("What it is kept in", "sh", made, bare),
+            Form(f"QEMU (with -machine {self.machine})", "sh", tuple(_commands((self.qemu,), width)), ()),
+            Form("libvirt", "xml", tuple(self.libvirt.splitlines()), self.libvirt_notes),
+            Form("Proxmox VE", "sh", tuple(_commands(self.proxmox, width)), self.proxmox_notes),
+        )
+
+
+def export(levels: Mapping[str, str], path: str | None = None, size: int = 32 * GIB) -> Export:
+    """A treatment's levels for a disk of `size` bytes at `path`; by default at one that says what to put in."""
+    where = path or usual_path(levels)
+    drive = Drive.of_levels(where, levels)
+    xml, xml_notes = _libvirt(drive)
+    proxmox, proxmox_notes = _proxmox(levels, drive, size)
+    return Export(
+        path=where,
+        size=_written(size),
+        backing=tuple(_backing(levels, where, size)),
+        qemu=data_arguments(drive),
+        machine=machine_type(drive),
+        libvirt=xml,
+        libvirt_notes=xml_notes,
+        proxmox=proxmox,
+        proxmox_notes=proxmox_notes,
+    )
+
+
+def usual_path(levels: Mapping[str, str]) -> str:
+    """Where such a disk would lie: a device by the names that are to be put in, a file in libvirt's directory."""
+    if not _is_file(levels):
+        return _device(levels)
+    own = levels.get("disk.volume", "plain") != "plain" or levels.get("disk.filesystem", "as-is") != "as-is"
+    # What is mounted over a directory in use would hide what is there.
+    directory = f"/{POOL}/{NAME}" if _is_dataset(levels) else f"/srv/{NAME}" if own else DIRECTORY
+    return f"{directory}/{NAME}.{levels.get('disk.format', 'raw')}"
+
+
+def _is_file(levels: Mapping[str, str]) -> bool:
+    """Whether the disk is an image in a file system, not a block device."""
+    system, volume = levels.get("disk.filesystem", "as-is"), levels.get("disk.volume", "plain")
+    return system != "none" and (system != "as-is" or volume == "plain" or _is_dataset(levels))
+
+
+def _is_itself(levels: Mapping[str, str]) -> bool:
+    """Whether the disk is a device that is there, of which nothing is made."""
+    return levels.get("disk.volume", "plain") == "plain" and not _is_file(levels)
+
+
+def _is_dataset(levels: Mapping[str, str]) -> bool:
+    return levels.get("disk.volume", "plain").endswith("dataset")
+
+
+def _device(levels: Mapping[str, str]) -> str:
+    """The block device below, by the names that are to be put in."""
+    volume = levels.get("disk.volume", "plain")
+    if volume.startswith("lvm"):
+        return f"/dev/{GROUP}/{NAME}"
+    return f"/dev/zvol/{POOL}/{NAME}" if volume.endswith("zvol") else DEVICE
+
+
+def _backing(levels: Mapping[str, str], path: str, size: int) -> Iterator[Argv]:
+    volume, system = levels.get("disk.volume", "plain"), levels.get("disk.filesystem", "as-is")
+    is_file = _is_file(levels)
+    device = _device(levels) if is_file else path
+    if volume.startswith("raidz1"):
+        # Sectors as in the pool that was measured, whatever the disks claim.
+        yield ("zpool", "create", "-o", "ashift=12", POOL, "raidz1", *DISKS.split())
+    # A file needs room for its file system's own, and qcow2 for its tables.
+    room = _rounded(size * 1.1) if is_file else size
+    if volume.startswith("lvm"):
+        group, name = _group_and_name(device)
+        if volume == "lvm":
+            yield ("lvcreate", "--name", name, "--size", _written(room), group)
+        else:
+            yield (
+                *("lvcreate", "--type", "thin", "--name", name),
+                "--virtualsize",
+                _written(room),
+                f"{group}/{THIN_POOL}",
+            )
+    elif volume.endswith("zvol"):
+        yield (
+            "zfs",
+            "create",
+            *_zfs(levels, "zfs.recordsize"),
+            "-V",
+            _written(room),
+            device.removeprefix("/dev/zvol/"),
+        )
+    elif volume.endswith("dataset"):
+        yield ("zfs", "create", *_zfs(levels, "zfs.volblocksize"), f"{POOL}/{NAME}")
+    if system in ("ext4", "xfs", "btrfs"):
+        directory = path.rpartition("/")[0]
+        yield (f"mkfs.{system}", device)
+        yield ("mkdir", "-p", directory)
+        yield ("mount", device, directory)
+    if is_file:
+        yield tuple(create_image(levels, path, _written(size)))
+    elif levels.get("disk.format", "raw") != "raw":
+        # A device has its blocks already, or its volume decides.
+        kept = {name: level for name, level in levels.items() if name != "disk.preallocation"}
+        yield tuple(create_image(kept, path, _written(size)))
+
+
+def _rounded(size: float) -> int:
+    """To whole MiB, upwards."""
+    return math.ceil(size / 2**20) * 2**20
+
+
+def _written(size: int) -> str:
+    """As all of these tools read it: "32G" of 1024 to the third; bytes where it is no whole number of MiB."""
+    for factor, unit in ((GIB, "G"), (2**20, "M")):
+        if size % factor == 0:
+            return f"{size // factor}{unit}"
+    return str(size)
+
+
+def _group_and_name(device: str) -> tuple[str, str]:
+    """Of "/dev/VG/LV"; the usual ones where it is another path."""
+    words = device.removeprefix("/dev/").split("/")
+    return (words[0], words[1]) if len(words) == 2 else (GROUP, NAME)
+
+
+def _zfs(levels: Mapping[str, str], other: str) -> Iterator[str]:
+    """Properties, without that which only the other kind has."""
+    for level, option in _ZFS.items():
+        if level in levels and level != other:
+            value = levels[level]
+            size = option in ("volblocksize", "recordsize")
+            yield from ("-o", f"{option}={parse_bytes(value) if size else value}")
+
+
+def _is_device(path: str) -> bool:
+    return path.startswith("/dev/") and not path.startswith("/dev/shm/")
+
+
+def _libvirt(drive: Drive) -> tuple[str, tuple[str, ...]]:
+    if drive.bus not in _TARGETS:
+        return "", (
+            "libvirt 9.0 has no bus for QEMU's emulated NVMe disk (its <disk type='nvme'> passes on a real one), newer"
+            " ones may; put the QEMU arguments into <qemu:commandline>.",
+        )
+    bus, target = _TARGETS[drive.bus]
+    kind, source = ("block", "dev") if _is_device(drive.path) else ("file", "file")
+    words = f"name='qemu' type='{drive.format}' cache='{drive.cache}' io='{drive.aio}'"
+    if drive.discard == "unmap":
+        words += " discard='unmap'"
+    own = (" iothread='1'" if drive.iothread else "") + (f" queues='{drive.queues}'" if drive.queues else "")
+    if drive.bus == "virtio":
+        words += own
+    lines = ["<iothreads>1</iothreads>"] if drive.iothread and drive.bus in THREADED else []
+    lines.append("<devices>")
+    if drive.bus == "virtio-scsi":
+        inside = f"<driver{own}/>" if own else ""
+        controller = "<controller type='scsi' index='0' model='virtio-scsi'"
+        lines.append(f"  {controller}>{inside}</controller>" if inside else f"  {controller}/>")
+    lines += [
+        f"  <disk type='{kind}' device='disk'>",
+        f"    <driver {words}/>",
+        f"    <source {source}={quoteattr(drive.path)}/>",
+        f"    <target dev='{target}' bus='{bus}'/>",
+        "  </disk>",
+        "</devices>",
+    ]
+    notes = []
+    if drive.bus == "ide":
+        notes.append("IDE takes the machine type pc (i440fx): <os><type machine='pc'>hvm</type></os>.")
+    return "\n".join(lines), tuple(notes)
+
+
+def _proxmox(levels: Mapping[str, str], drive: Drive, size: int) -> tuple[tuple[Argv, ...], tuple[str, ...]]:
+    if drive.bus not in _PROXMOX:
+        return (), (
+            "Proxmox VE has no bus for QEMU's emulated NVMe disk; put the QEMU arguments into `qm set VMID --args`,"
+            " and know that it then neither backs up nor migrates that disk.",
+        )
+    on_volume, itself = not _is_file(levels), _is_itself(levels)
+    # A size in GiB asks the storage for a new volume; a device that is there is named by its path.
+    what = drive.path if itself else f"{STORAGE}:{math.ceil(size / GIB)}"
+    # Zeros are looked for in every write unless it is told not to; the disk that was measured had none of that.
+    words = [what, f"cache={drive.cache}", f"aio={drive.aio}", "detect_zeroes=0"]
+    if not on_volume or (itself and drive.format != "raw"):
+        words.append(f"format={drive.format}")
+    if drive.discard == "unmap":
+        words.append("discard=on")
+    if drive.iothread and drive.bus in THREADED:
+        words.append("iothread=1")
+    notes = []
+    queues = drive.queues if drive.bus == "virtio-scsi" else 0
+    if queues >= FEWEST_QUEUES:
+        words.append(f"queues={queues}")
+    elif queues:
+        notes.append(
+            f"it cannot set disk.queues={queues}: queues= begins with {FEWEST_QUEUES}, QEMU's default is used."
+        )
+    elif drive.queues:
+        notes.append(f"it cannot set disk.queues={drive.queues} for this bus: only scsi disks take queues=.")
+    argv: list[str] = ["qm", "set", VMID]
+    if drive.bus == "virtio-scsi":
+        # The kind that has one controller for each disk, and so its own iothread and queues: no other heeds these.
+        own = drive.iothread or queues >= FEWEST_QUEUES
+        argv += ["--scsihw", "virtio-scsi-single" if own else "virtio-scsi-pci"]
+    commands: list[Argv] = []
+    preallocation = levels.get("disk.preallocation")
+    if preallocation and not on_volume:
+        commands.append(("pvesm", "set", STORAGE, "--preallocation", preallocation))
+        notes.append("preallocation is the storage's, for all disks that are made on it from then on.")
+    notes += _unsaid(levels)
+    if levels.get("disk.bus") == "ide":
+        notes.append("IDE takes the machine type pc (i440fx), which is its default.")
+    commands.append((*argv, f"--{_PROXMOX[drive.bus]}", ",".join(words)))
+    return tuple(commands), (*notes, *_where(levels, drive.path))
+
+
+def _where(levels: Mapping[str, str], path: str) -> Iterator[str]:
+    """What the storage lies on, and what of the commands above Proxmox does not want, for it makes its disks itself."""
+    volume = levels.get("disk.volume", "plain")
+    if _is_itself(levels):
+        yield (
+            "the device is in none of its storages, and a guest that has it is not migrated to another node (unless"
+            " that has the same device under this path, and shared=1 says so)."
+        )
+    elif _is_file(levels):
+        yield (
+            f"{STORAGE} is a storage of type dir in the file system of {path.rpartition('/')[0]}: pvesm(1). Proxmox"
+            " makes the image itself, under its own name: the `qemu-img create` above is not for it."
+        )
+    elif volume.startswith("lvm"):
+        group, _ = _group_and_name(path)
+        on = f"lvmthin on the thin pool {group}/{THIN_POOL}" if volume == "lvm-thin" else f"lvm on the group {group}"
+        yield (
+            f"{STORAGE} is a storage of type {on}: pvesm(1). Proxmox makes the volume itself: the `lvcreate` above"
+            " is not for it."
+        )
+    else:
+        pool = path.removeprefix("/dev/zvol/").rpartition("/")[0] or POOL
+        needed = ", but the `zpool create` is" if volume.startswith("raidz1") else ""
+        yield (
+            f"{STORAGE} is a storage of type zfspool on {pool}: pvesm(1). Proxmox makes the volume itself: the"
+            f" `zfs create` above is not for it{needed}."
+        )
+
+
+def _unsaid(levels: Mapping[str, str]) -> Iterator[str]:
+    """What neither `qm set` nor the storage can be told."""
+    usual = {"disk.cluster_size": "64KiB", "disk.lazy_refcounts": "off", "disk.extended_l2": "off"}
+    if levels.get("disk.format") == "qcow2":
+        unusual = [f"{name}={levels[name]}" for name in usual if levels.get(name, usual[name]) != usual[name]]
+        if unusual:
+            yield (
+                f"it cannot set {', '.join(unusual)}: make the image with qemu-img as"
+                " images/VMID/vm-VMID-disk-0.qcow2 of the storage, then `qm disk rescan` finds it."
+            )
+        if not _is_file(levels) and not _is_itself(levels):
+            yield "it keeps qcow2 on a bare volume on LVM only, with snapshot-as-volume-chain (9.0); else it is raw."
+    # Where the storage is ZFS itself, which makes the volume; files lie on what was made above with its properties.
+    if levels.get("disk.volume", "plain").endswith("zvol") and not _is_file(levels):
+        named = [
+            f"{_ZFS[name]}={levels[name]}"
+            for name in _ZFS
+            if name in levels and name not in ("zfs.volblocksize", "zfs.recordsize")
+        ]
+        if named:
+            yield f"{', '.join(named)}: by `zfs set` on the storage's dataset, from which its volumes have it."
+        if "zfs.volblocksize" in levels:
+            size = parse_bytes(levels["zfs.volblocksize"])
+            yield f"volblocksize is the storage's: `pvesm set {STORAGE} --blocksize {size}`."
+
+
+def _commands(commands: tuple[Argv, ...], width: int) -> Iterator[str]:
+    """As a shell takes them; broken only in front of an option, which keeps its value beside it."""
+    for argv in commands:
+        pieces: list[str] = []
+        for word in map(shlex.quote, argv):
+            if not pieces or word.startswith("-"):
+                pieces.append(word)
+            else:
+                pieces[-1] += f" {word}"
+        rows = [pieces[0]]
+        for piece in pieces[1:]:
+            if len(rows[-1]) + len(piece) + 3 <= width:  # a space, and " \\" at the end
+                rows[-1] += f" {piece}"
+            else:
+                rows[-1] += " \\"
+                rows.append(f"  {piece}")
+        yield from rows
+
+
+def _note(note: str, width: int) -> list[str]:
+    return textwrap.wrap(note, width, initial_indent="  ! ", subsequent_indent="    ", break_long_words=False)

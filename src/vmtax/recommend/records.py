@@ -1,0 +1,135 @@
+"""What is recommended, as a record and in words. Pure."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+
+from vmtax.core.records import Json
+from vmtax.core.units import format_overhead
+from vmtax.recommend.export import Export
+
+MOST_NAMED = 3  # treatments of one sentence; the JSON has all
+MOST_LISTED = 8  # choices of the Pareto set
+
+
+@dataclass(frozen=True, slots=True)
+class Against:
+    """A choice against another, as fractions; above 0 is worse. None: not measured, or too few rounds."""
+
+    slower: float | None  # of the rate lost
+    slower_low: float | None
+    slower_high: float | None
+    dearer: float | None  # host CPU more
+    dearer_low: float | None
+    dearer_high: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """A choice that meets all needs."""
+
+    treatment: str
+    features: tuple[str, ...]  # those that it is shown to have
+    unusual: tuple[str, ...]  # "disk.cache=writeback": settings that are not the default; fewer are simpler
+    best: Against  # against the fastest option
+    in_pareto_set: bool
+    tie: bool  # its interval against the fastest option lies within what does not matter
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """What to choose, and why; `choice` is None where nothing can be recommended, and the notes say why."""
+
+    layer: str
+    by: str  # what speed is: a metric's name, or "mean of 6 primary metrics"
+    needs: tuple[str, ...]
+    accept_loss: bool
+    choice: Option | None
+    reasons: tuple[str, ...]
+    runner_up: Option | None
+    runner_up_words: str
+    options: tuple[Option, ...]  # fastest first
+    refused: tuple[tuple[str, str], ...]  # (treatment, why it was not considered)
+    notes: tuple[str, ...]  # doubts, and what is not there
+    same_within: float  # fraction
+    export: Export | None  # the choice in every form
+
+    def to_json(self) -> Json:
+        return asdict(self)
+
+    def lines(self, width: int = 80) -> list[str]:
+        """For a terminal, in `width` columns, except of libvirt's XML and of words of a command that are longer."""
+        text = [line for note in self.notes for line in _wrapped(note, width, "! ", "  ")]
+        if self.choice is None:
+            return [*text, *self._refusals(width)]
+        text += _wrapped(self.choice.treatment, width, "Choose:  ", "         ")
+        text += [line for reason in self.reasons for line in _wrapped(reason, width, "- ", "  ")]
+        if self.runner_up is not None:
+            text += _wrapped(f"{self.runner_up.treatment}, {self.runner_up_words}", width, "Second:  ", "         ")
+        text += ["", f"Pareto set of speed, host CPU and features ({self.by}):"]
+        inside = [option for option in self.options if option.in_pareto_set]
+        for option in inside[:MOST_LISTED]:
+            text += _wrapped(f"{option.treatment}: {_told(option)}", width, "- ", "  ")
+        if len(inside) > MOST_LISTED:
+            text += _wrapped(f"{len(inside) - MOST_LISTED} slower ones are in it, too; the JSON has all.", width)
+        if others := len(self.options) - len(inside):
+            text += _wrapped(f"{others} are not in it: for each, one that is no worse in anything is better.", width)
+        text += self._refusals(width)
+        if self.export is not None:
+            text += ["", *self.export.lines(width)]
+        return text
+
+    def _refusals(self, width: int) -> Iterator[str]:
+        refused = self.refusals()
+        if refused:
+            yield from ("", "Not considered:")
+        for why, names in refused:
+            yield from _wrapped(f"{why}: {named(names)}", width, "- ", "  ")
+
+    def refusals(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
+        """(why, treatments) of what was not considered, each reason once."""
+        grouped: dict[str, list[str]] = {}
+        for name, why in self.refused:
+            grouped.setdefault(why, []).append(name)
+        return tuple((why, tuple(names)) for why, names in grouped.items())
+
+
+def amount(middle: float | None, low: float | None, high: float | None, more: str, less: str) -> str:
+    """A difference whose words fit its sign; with its interval, and said where it may be none."""
+    if middle is None:
+        return f"{more} or not, which was not measured"
+    if middle < 0:
+        middle, low, high, more = -middle, None if high is None else -high, None if low is None else -low, less
+    interval = "" if low is None or high is None else f" [{_bare(low)}, {_bare(high)}]"
+    unsure = ", not distinguishable" if low is not None and high is not None and low <= 0 <= high else ""
+    return f"{format_overhead(middle)} {more}{interval}{unsure}"
+
+
+def _bare(fraction: float) -> str:
+    return format_overhead(fraction).removesuffix(" %")
+
+
+def _told(option: Option) -> str:
+    against, words = option.best, []
+    if against.slower == 0:
+        words.append("the fastest")
+    else:
+        words.append(amount(against.slower, against.slower_low, against.slower_high, "slower", "faster"))
+    if against.dearer:
+        words.append(amount(against.dearer, against.dearer_low, against.dearer_high, "more host CPU", "less host CPU"))
+    words.append(", ".join(option.features) or "no feature known")
+    return "; ".join(words)
+
+
+def named(names: Sequence[str]) -> str:
+    """The first few, and how many more there are."""
+    more = f", and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+    return ", ".join(names[:MOST_NAMED]) + more
+
+
+def _wrapped(text: str, width: int, first: str = "", then: str = "") -> list[str]:
+    return textwrap.wrap(
+        text, width, initial_indent=first, subsequent_indent=then, break_long_words=False, break_on_hyphens=False
+    )

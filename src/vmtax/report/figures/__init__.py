@@ -1,0 +1,20 @@
+"""The pictures as plotly figures, built as plain data; one module for each family, `base` is what they share."""
+
+from vmtax.report.figures.base import Choice, Picture
+from vmtax.report.figures.drift import order_picture
+from vmtax.report.figures.forest import forests
+from vmtax.report.figures.interactions import crossed_picture
+from vmtax.report.figures.latency import latency_pictures
+from vmtax.report.figures.rankings import rank_pictures
+from vmtax.report.figures.speed_vs_cpu import tradeoff_picture
+
+__all__ = [
+    "Choice",
+    "Picture",
+    "crossed_picture",
+    "forests",
+    "latency_pictures",
+    "order_picture",
+    "rank_pictures",
+    "tradeoff_picture",
+]

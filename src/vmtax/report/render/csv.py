@@ -1,0 +1,34 @@
+"""CSV: one row for each measurement, for a spreadsheet or any other program."""
+
+from __future__ import annotations
+
+import csv
+import io
+
+from vmtax.core.records import Experiment
+from vmtax.core.units import printable
+from vmtax.report.render.rows import Cell, rows
+
+FORMULA = ("=", "+", "-", "@")  # a spreadsheet takes text that begins so for a formula, and would run it
+
+
+def render_csv(experiment: Experiment) -> str:
+    """RFC 4180, but lines end in a newline alone and no cell holds one. Numbers as Python reads them back exactly."""
+    found = rows(experiment)
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(map(_cell, found.columns))
+    writer.writerows(map(_cell, row) for row in found)
+    return text.getvalue()
+
+
+def _cell(value: Cell) -> str:
+    match value:
+        case None:
+            return ""
+        case bool():
+            return "true" if value else "false"
+        case str():
+            text = printable(value)
+            return f"'{text}" if text.lstrip().startswith(FORMULA) else text
+    return repr(value)

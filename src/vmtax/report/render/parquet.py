@@ -1,0 +1,27 @@
+"""Parquet: the rows of the CSV with their types, for pandas, polars, DuckDB or R."""
+
+from __future__ import annotations
+
+import io
+
+from vmtax.core.errors import BadInput
+from vmtax.core.records import Experiment
+from vmtax.report.render.rows import rows
+
+
+def render_parquet(experiment: Experiment) -> bytes:
+    """One file. Raises BadInput without pyarrow, which is an extra."""
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError as error:
+        raise BadInput("parquet needs pyarrow: pip install 'vmtax[parquet]'") from error
+    found = rows(experiment)
+    types = {str: pyarrow.string(), int: pyarrow.int64(), float: pyarrow.float64(), bool: pyarrow.bool_()}
+    columns = list(zip(*found, strict=True)) or [()] * len(found.columns)  # where no trial worked
+    arrays = [
+        pyarrow.array(cells, type=types[kind]) for cells, kind in zip(columns, found.columns.values(), strict=True)
+    ]
+    target = io.BytesIO()
+    pyarrow.parquet.write_table(pyarrow.Table.from_arrays(arrays, names=[*found.columns]), target, compression="zstd")
+    return target.getvalue()

@@ -1,0 +1,84 @@
+"""Tidy data: one row for each measurement, one column for each thing that is known of it. For CSV and Parquet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+
+from vmtax.analysis.emulation import emulated_treatments
+from vmtax.core.records import Disturbance, Experiment, Treatment, Trial
+
+Cell = str | int | float | bool | None
+
+BEFORE: dict[str, type] = {
+    "run": str,
+    "plan": str,
+    "host": str,
+    "round": int,
+    "position": int,
+    "iteration": int,
+    "treatment": str,
+    "layer": str,
+    "side": str,
+}  # then the factors, as text
+AFTER: dict[str, type] = {
+    "workload": str,
+    "case": str,
+    "metric": str,
+    "unit": str,
+    "better": str,
+    "value": float,
+    "emulated": bool,
+    "started": float,
+    "wall_seconds": float,
+}  # then what else happened on the host
+DISTURBANCE = tuple(field.name for field in fields(Disturbance))
+WHOLE = {"throttles"}  # of DISTURBANCE, what is counted; the others are measured
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """All measurements of an experiment that may be compared; a failed trial has none."""
+
+    columns: dict[str, type]  # name -> type of its cells, any of which may be None
+    experiment: Experiment
+
+    def __iter__(self) -> Iterator[tuple[Cell, ...]]:
+        """Cells in the order of the columns, rows in the order in which they were recorded."""
+        experiment = self.experiment
+        emulated = emulated_treatments(experiment)
+        treatments = {treatment.name: treatment for treatment in experiment.treatments}
+        factors = _factors(experiment)
+        for trial in experiment.trials:
+            if trial.status == "ok":
+                treatment = treatments[trial.treatment]
+                yield from _rows(experiment, trial, treatment, factors, trial.treatment in emulated)
+
+
+def rows(experiment: Experiment) -> Rows:
+    """The experiment as rows and columns."""
+    factors = dict.fromkeys(_factors(experiment), str)
+    host = {f"disturbance.{name}": int if name in WHOLE else float for name in DISTURBANCE}
+    return Rows({**BEFORE, **factors, **AFTER, **host}, experiment)
+
+
+def _factors(experiment: Experiment) -> tuple[str, ...]:
+    """Names of all factors, such as "disk.cache", in order of appearance."""
+    return tuple(dict.fromkeys(name for treatment in experiment.treatments for name in treatment.levels))
+
+
+def _rows(
+    experiment: Experiment, trial: Trial, treatment: Treatment, factors: tuple[str, ...], emulated: bool
+) -> Iterator[tuple[Cell, ...]]:
+    before: tuple[Cell, ...] = (
+        *(experiment.id, experiment.name, experiment.host, trial.round, trial.position, trial.iteration),
+        *(treatment.name, treatment.layer, treatment.side, *(treatment.levels.get(name) for name in factors)),
+    )
+    host = tuple(getattr(trial.disturbance, name, None) for name in DISTURBANCE)
+    for measurement in trial.measurements:
+        metric = measurement.metric
+        yield (
+            *before,
+            *(trial.workload, trial.case, metric.name, metric.unit, metric.better, measurement.value),
+            *(emulated, trial.started, trial.wall_seconds, *host),
+        )

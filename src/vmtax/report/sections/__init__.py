@@ -1,0 +1,1 @@
+"""What a report says, one file for each section."""

@@ -1,0 +1,28 @@
+"""How the disks under test came to be, in words: what no disk figure means anything without. Pure."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from vmtax.core.records import Experiment, Json
+
+
+def prepared(experiment: Experiment) -> str:
+    """One sentence for each disk, one for all of which nothing but the kind differs; "" where nothing was recorded."""
+    layers: dict[str, list[str]] = defaultdict(list)
+    kinds: dict[str, list[str]] = defaultdict(list)
+    for path, facts in experiment.facts.items():
+        for name, written in ((facts.get("disk") or {}).get("first_write") or {}).items():
+            where = name if path == "host" else f"{name} on {path}"
+            if name == written["allocation"]:
+                kinds[_written(written)].append(where)
+            else:
+                layers[f"{written['allocation']}; {_written(written)}"].append(where)
+    told = [f"Disk of {' and '.join(names)}: {sentence}." for sentence, names in layers.items()]
+    told += [f"Disks, each {sentence}: {', '.join(names)}." for sentence, names in kinds.items()]
+    return " ".join(told)
+
+
+def _written(written: Json) -> str:
+    size = f"{written['size'] / 2**20:.0f} MiB"
+    return f"{size} written once in full with incompressible data {written['when']}"

@@ -1,0 +1,154 @@
+"""Every trial in the order in which it ran, against its treatment's own median: what drifts, drifts for all. Pure."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import statistics
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from vmtax.analysis.emulation import emulated_treatments
+from vmtax.core.records import Experiment, Metric, Trial
+from vmtax.core.units import format_duration, format_value
+from vmtax.report.view import label, medians, split, title
+
+THIRDS_ROUNDS = 6  # below that, the first and the last third of the rounds are no more than single rounds
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One trial."""
+
+    place: float  # the round, and the share of it that was over: 3.5 stands in the middle of round 3
+    round: int
+    treatment: str
+    layer: str
+    emulated: bool
+    relative: float | None  # value / the treatment's median; None: the trial failed
+    text: str  # the value, or why there is none
+    after: str  # since the run's start
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """The metric that stands for a workload, over the whole run."""
+
+    metric: Metric
+    points: tuple[Point, ...]  # in the order in which they ran
+    rounds: tuple[tuple[int, float], ...]  # (round, median of its points' `relative`)
+    thinned: int = 1  # only every so many of the trials that worked are in `points`
+
+    @property
+    def name(self) -> str:
+        """The workload and what of it is told."""
+        workload, case, _ = split(self.metric)
+        told = label(self.metric)
+        return f"{title(workload)}: {told if case in told or workload == 'chess' else f'{case}, {told}'}"
+
+    @property
+    def failed(self) -> int:
+        return sum(point.relative is None for point in self.points)
+
+    @property
+    def relative(self) -> list[float]:
+        """Of every trial that worked, smallest first."""
+        return sorted(point.relative for point in self.points if point.relative is not None)
+
+    @property
+    def middle(self) -> tuple[float, float]:
+        """Between these lies the middle half of the values, as shares of their treatments' medians."""
+        low, _, high = statistics.quantiles(self.relative, n=4, method="inclusive")
+        return low, high
+
+    @property
+    def farthest(self) -> float:
+        """The value that is farthest from its treatment's median, whichever way, as a share of it."""
+        return max(self.relative, key=lambda relative: abs(math.log(relative)))
+
+    @property
+    def shift(self) -> float | None:
+        """Median of the last third of the rounds / median of the first third; None with too few rounds."""
+        values = [relative for _, relative in self.rounds]
+        third = len(values) // 3
+        if len(values) < THIRDS_ROUNDS:
+            return None
+        return statistics.median(values[-third:]) / statistics.median(values[:third])
+
+
+def courses(experiment: Experiment, headline_metrics: Iterable[Metric]) -> tuple[Course, ...]:
+    """One course for each metric of which some treatment has a value in more than one round."""
+    wanted = tuple(headline_metrics)
+    trials = sorted(experiment.trials, key=lambda trial: trial.started)
+    values: dict[Metric, list[tuple[Trial, float | None]]] = {metric: [] for metric in wanted}
+    for trial in trials:
+        for measurement in trial.measurements if trial.status == "ok" else ():
+            if measurement.metric in values:
+                values[measurement.metric].append((trial, measurement.value))
+    teller = _Teller(experiment)
+    found = (
+        _course(metric, values[metric], list(_failures(metric, values[metric], trials)), teller) for metric in wanted
+    )
+    return tuple(course for course in found if len(course.rounds) > 1)
+
+
+def thin(course: Course, most: int) -> Course:
+    """The course with about `most` of its points, evenly chosen; what failed stays."""
+    step = -(-(len(course.points) - course.failed) // most)
+    if step <= 1:
+        return course
+    worked = itertools.count()
+    points = tuple(point for point in course.points if point.relative is None or next(worked) % step == 0)
+    return replace(course, points=points, thinned=step)
+
+
+class _Teller:
+    """Makes points of trials."""
+
+    def __init__(self, experiment: Experiment) -> None:
+        self.created = experiment.created
+        self.medians = medians(experiment)
+        self.layers = {treatment.name: treatment.layer for treatment in experiment.treatments}
+        self.emulated = emulated_treatments(experiment)
+        self.positions = max((trial.position for trial in experiment.trials), default=1)
+
+    def point(self, metric: Metric, trial: Trial, value: float | None) -> Point:
+        middle = self.medians.get((metric, trial.treatment))
+        return Point(
+            place=trial.round + (trial.position - 0.5) / self.positions,
+            round=trial.round,
+            treatment=trial.treatment,
+            layer=self.layers[trial.treatment],
+            emulated=trial.treatment in self.emulated,
+            relative=value / middle if value and middle and value / middle > 0 else None,
+            text=f"{trial.status}: {trial.error}" if value is None else format_value(value, metric.unit),
+            after=format_duration(max(0.0, trial.started - self.created)),
+        )
+
+
+def _failures(
+    metric: Metric, values: Sequence[tuple[Trial, float | None]], trials: Iterable[Trial]
+) -> Iterator[tuple[Trial, None]]:
+    """Trials that should have had a value; a guest that was lost has none of any workload."""
+    have = {(trial.round, trial.treatment) for trial, _ in values}
+    concerned = (split(metric)[:2], ("boot", ""))
+    for trial in trials:
+        mine = trial.status != "ok" and (trial.workload, trial.case) in concerned
+        if mine and (trial.round, trial.treatment) not in have:
+            yield trial, None
+
+
+def _course(
+    metric: Metric,
+    values: Sequence[tuple[Trial, float | None]],
+    failures: Sequence[tuple[Trial, None]],
+    teller: _Teller,
+) -> Course:
+    ran = sorted((*values, *failures), key=lambda pair: pair[0].started)
+    points = tuple(teller.point(metric, trial, value) for trial, value in ran)
+    rounds: dict[int, list[float]] = defaultdict(list)
+    for point in points:
+        if point.relative is not None:
+            rounds[point.round].append(point.relative)
+    return Course(metric, points, tuple((number, statistics.median(found)) for number, found in sorted(rounds.items())))

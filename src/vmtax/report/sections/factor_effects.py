@@ -1,0 +1,164 @@
+"""What decides: of each primary metric, how much of what differs between treatments each factor explains. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from vmtax.analysis.emulation import emulated_treatments
+from vmtax.analysis.rankings import FactorEffect
+from vmtax.core.records import Experiment, Metric
+from vmtax.report.view import cost, figures
+from vmtax.report.wording.metrics import spoken
+
+MOST_NAMED = 4  # terms of one sentence
+LEAST = 0.005  # share of two factors together that is worth a bar, where an effect of theirs is shown
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """What one level costs."""
+
+    name: str  # "writethrough against none"
+    amount: str  # overhead
+    interval: str
+    shown: bool  # its term is, and the interval excludes 0
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """One factor, or two together beyond what each does alone."""
+
+    name: str  # "disk.cache", "disk.cache with disk.bus"
+    share: float  # of the variance within rounds, 0 to 1
+    shown: bool  # told apart from no effect at all
+    levels: tuple[Level, ...]
+
+    @property
+    def percent(self) -> str:
+        """The share: "71 %", "0.4 %", "under 0.1 %"."""
+        return share_text(self.share)
+
+
+@dataclass(frozen=True, slots=True)
+class Deciding:
+    """One metric of one layer."""
+
+    metric: Metric
+    layer: str
+    side: str
+    sentence: str
+    cost: str  # what the levels' overheads are: "throughput lost"
+    terms: tuple[Term, ...]  # the largest share first
+    emulated: bool
+    together: int  # pairs of factors that are not among `terms`: they add next to nothing
+
+
+def deciding(experiment: Experiment, effects: Sequence[FactorEffect]) -> tuple[Deciding, ...]:
+    """One for each metric and layer of `ranking.effects`, in their order."""
+    emulated = {t.layer for t in experiment.treatments if t.name in emulated_treatments(experiment)}
+    firsts = _first_levels(experiment)
+    grouped: dict[tuple[Metric, str, str], dict[tuple[str, ...], list[FactorEffect]]] = {}
+    for effect in effects:
+        terms = grouped.setdefault((effect.metric, effect.layer, effect.side), {})
+        terms.setdefault(effect.factors, []).append(effect)
+    return tuple(
+        replace(found, sentence=found.sentence + _untold(experiment, found))
+        for found in (
+            _deciding(metric, layer, side, terms, firsts, layer in emulated)
+            for (metric, layer, side), terms in grouped.items()
+        )
+    )
+
+
+def _untold(experiment: Experiment, found: Deciding) -> str:
+    """The factors whose levels go together with those of others, which nothing can be said of."""
+    if not any(term.shown for term in found.terms):
+        return ""
+    levels: dict[str, set[str]] = {}
+    for treatment in experiment.treatments:
+        if (treatment.layer, treatment.side) == (found.layer, found.side):
+            for name, level in treatment.levels.items():
+                levels.setdefault(name, set()).add(level)
+    told = {term.name for term in found.terms}
+    names = [name for name, seen in levels.items() if len(seen) > 1 and name not in told]
+    return f" Any of it may as well be {' or '.join(names)}: its levels go with those of the others." if names else ""
+
+
+def share_text(share: float) -> str:
+    """A share of the whole: "71 %", "2.4 %", "under 0.1 %"."""
+    if share < 0.001:
+        return "under 0.1 %"
+    return f"{100 * share:.0f} %" if 0.0995 <= share < 0.995 or share >= 1 else f"{100 * share:.1f} %"
+
+
+def _deciding(
+    metric: Metric,
+    layer: str,
+    side: str,
+    grouped: Mapping[tuple[str, ...], Sequence[FactorEffect]],
+    firsts: Mapping[tuple[str, str, str], str],
+    emulated: bool,
+) -> Deciding:
+    found = [_term(factors, effects, firsts) for factors, effects in grouped.items()]
+    kept = [
+        term
+        for factors, term in zip(grouped, found, strict=True)
+        if len(factors) == 1 or (term.shown and term.share >= LEAST)
+    ]
+    ordered = tuple(sorted(kept, key=lambda term: -term.share))
+    return Deciding(
+        metric, layer, side, _sentence(metric, ordered), cost(metric), ordered, emulated, len(found) - len(kept)
+    )
+
+
+def _term(
+    factors: tuple[str, ...], effects: Sequence[FactorEffect], firsts: Mapping[tuple[str, str, str], str]
+) -> Term:
+    shown = any(effect.shown for effect in effects)
+    levels = []
+    for effect in effects:
+        name = " with ".join(effect.levels)
+        if len(factors) == 1:
+            first = firsts.get((effect.layer, effect.side, factors[0]))
+            name += f" against {first}" if first else ""
+        levels.append(
+            Level(
+                name,
+                *figures(effect.overhead, effect.low, effect.high),
+                shown=shown and not effect.low <= 0 <= effect.high,
+            )
+        )
+    return Term(" with ".join(factors), max(effect.share for effect in effects), shown, tuple(levels))
+
+
+def _first_levels(experiment: Experiment) -> dict[tuple[str, str, str], str]:
+    """(layer, side, factor) -> its first level there, which the others are set against."""
+    found: dict[tuple[str, str, str], str] = {}
+    for treatment in experiment.treatments:
+        if treatment.repeats is None:
+            for factor, level in treatment.levels.items():
+                found.setdefault((treatment.layer, treatment.side, factor), level)
+    return found
+
+
+def _sentence(metric: Metric, terms: Sequence[Term]) -> str:
+    """ "disk.cache decides 71 % of ...; disk.filesystem 2 %, not distinguishable"."""
+    what = spoken(metric)
+    shown, rest = [term for term in terms if term.shown], [term for term in terms if not term.shown]
+    if not shown:
+        return f"No factor is shown to matter to {what}: " + "; ".join(_doubtful(rest)) + "."
+    lead, *others = shown
+    parts = [f"{lead.name} decides {lead.percent} of {what}"]
+    parts += [f"{term.name} {term.percent}" for term in others[:MOST_NAMED]]
+    if len(others) > MOST_NAMED:
+        parts.append(f"and {len(others) - MOST_NAMED} more, below")
+    return "; ".join([*parts, *_doubtful(rest)]) + "."
+
+
+def _doubtful(terms: Sequence[Term]) -> Iterator[str]:
+    """Those of which nothing is shown: that is said, whatever their share."""
+    told = [f"{term.name} {term.percent}" for term in terms[:MOST_NAMED]]
+    more = f" and {len(terms) - MOST_NAMED} more" if len(terms) > MOST_NAMED else ""
+    if told:
+        yield f"{', '.join(told)}{more}, not distinguishable"

@@ -1,0 +1,91 @@
+"""What queue depth gains each disk and what its first write loses, as every report words it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+
+from vmtax.analysis.emulation import emulated_treatments
+from vmtax.analysis.gains import Pair, Within
+from vmtax.core.records import Experiment, Metric
+from vmtax.report.sections.rankings import Line, Ranked, sides
+from vmtax.report.view import figures
+
+READING = (
+    "The score: operations in a second of the one over those of the other, in the same boot, with its interval over"
+    " rounds. The overhead: how much smaller it is than the first treatment's of its layer, in the same round; so what"
+    " one disk gains and another does not is told apart."
+)
+FEW = "too few rounds for an interval"
+NO_DIFFERENCE = "no difference is shown"
+
+
+def tables(experiment: Experiment, found: Sequence[Within]) -> tuple[Ranked, ...]:
+    """One for each pair and layer, the largest ratio first."""
+    emulated = emulated_treatments(experiment)
+    where = sides(experiment)
+    return tuple(
+        Ranked(
+            Metric(pair.upper, "1/s", "higher"),
+            layer,
+            side,
+            f"{pair.words[0].upper()}{pair.words[1:]}, {layer} {where[side]}".rstrip(),
+            tuple(_line(one, emulated) for one in sorted(members, key=lambda one: -one.ratio)),
+            READING,
+        )
+        for pair, layer, side, members in _grouped(found)
+    )
+
+
+def lines(experiment: Experiment, found: Sequence[Within]) -> Iterator[str]:
+    """One sentence for each pair and layer: from what to what it goes, and where nothing is shown."""
+    emulated = emulated_treatments(experiment)
+    where = sides(experiment)
+    for pair, layer, side, members in _grouped(found):
+        ordered = sorted(members, key=lambda one: one.ratio)
+        least, most = (f"{_times(one)} in {one.treatment}{_doubt(one, emulated)}" for one in (ordered[0], ordered[-1]))
+        told = f"{f'{layer} {where[side]}'.rstrip()}: {pair.words}: from {least} to {most}"
+        yield "; ".join([told, *_shown(members)])
+
+
+def _grouped(found: Sequence[Within]) -> Iterator[tuple[Pair, str, str, list[Within]]]:
+    for (pair, layer, side), members in groupby(found, key=lambda one: (one.pair, one.layer, one.side)):
+        yield pair, layer, side, list(members)
+
+
+def _shown(members: Sequence[Within]) -> Iterator[str]:
+    """How many differ from 1, and how many from the first."""
+    judged = [one for one in members if one.low is not None]
+    if not judged:
+        yield FEW
+        return
+    yield f"{sum(_remark(one) != NO_DIFFERENCE for one in judged)} of {len(members)} are shown to differ from ×1"
+    others = [one.less for one in judged if one.less is not None]
+    apart = sum(low is not None and high is not None and not low <= 0 <= high for _, low, high in others)
+    first = next((one.first for one in judged if one.first is not None), None)
+    if first is not None:
+        yield f"{apart} of {len(others)} to differ from {first}"
+
+
+def _remark(one: Within) -> str:
+    if one.low is None or one.high is None:
+        return FEW
+    return "more" if one.low > 1 else "less" if one.high < 1 else NO_DIFFERENCE
+
+
+def _line(one: Within, emulated: frozenset[str]) -> Line:
+    amount, interval = ("the first", "") if one.less is None else figures(*one.less)
+    remark = _remark(one)
+    return Line(
+        one.treatment, amount, interval, remark, one.treatment in emulated, remark == NO_DIFFERENCE, _times(one)
+    )
+
+
+def _times(one: Within) -> str:
+    """ "×2.41 [2.3, 2.52]"."""
+    limits = "" if one.low is None or one.high is None else f" [{one.low:.3g}, {one.high:.3g}]"
+    return f"×{one.ratio:.3g}{limits}"
+
+
+def _doubt(one: Within, emulated: frozenset[str]) -> str:
+    return " (emulated)" if one.treatment in emulated else ""

@@ -1,0 +1,81 @@
+"""Two factors at a time: what each pair of their levels costs, whatever the other factors are. Pure."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from vmtax import stats
+from vmtax.analysis.comparisons import as_overhead
+from vmtax.analysis.emulation import emulated_treatments
+from vmtax.analysis.rankings import Numbers, Ranking
+from vmtax.core.records import Experiment, Treatment
+from vmtax.design.stopping import Stopping
+from vmtax.report.wording.treatment_labels import varying
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One level of each of two factors."""
+
+    treatments: int  # that have both levels and a value
+    rounds: int  # in which all of them, and the best, have one
+    overhead: float  # median over the treatments against the ranking's best: fraction, above 0 is a cost
+    low: float | None  # its interval; None with too few rounds
+    high: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """One metric by two factors; rows are the factor with more levels."""
+
+    ranking: Ranking
+    rows: tuple[str, tuple[str, ...]]  # factor, its levels
+    columns: tuple[str, tuple[str, ...]]
+    cells: Mapping[tuple[str, str], Cell]  # (row's level, column's level); without those that were not measured
+    emulated: bool
+
+
+def grids(experiment: Experiment, rankings: Sequence[Ranking], numbers: Numbers) -> tuple[Grid, ...]:
+    """Every pair of varying factors, ranking by ranking; the ranking's best is what the overheads are against."""
+    emulated = emulated_treatments(experiment)
+    alpha = Stopping.of(experiment.plan).alpha
+    named = {treatment.name: treatment for treatment in experiment.treatments}
+    found = []
+    for ranking in rankings:
+        ranked = {standing.treatment for standing in ranking.standings}
+        members = [treatment for treatment in named.values() if treatment.name in ranked]  # in the plan's order
+        for first, second in itertools.combinations(varying(members), 2):
+            (row, rows), (column, columns) = sorted(
+                ((name, _levels(members, name)) for name in (first, second)), key=lambda entry: -len(entry[1])
+            )
+            cells = {}
+            for pair in itertools.product(rows, columns):
+                mine = [t for t in members if (t.levels.get(row), t.levels.get(column)) == pair]
+                cell = _cell(mine, ranking, numbers, alpha)
+                if cell is not None:
+                    cells[pair] = cell
+            found.append(Grid(ranking, (row, rows), (column, columns), cells, any(t.name in emulated for t in members)))
+    return tuple(found)
+
+
+def _levels(members: Sequence[Treatment], factor: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(treatment.levels.get(factor, "") for treatment in members))
+
+
+def _cell(members: Sequence[Treatment], ranking: Ranking, numbers: Numbers, alpha: float) -> Cell | None:
+    """None where no treatment has both levels, or no round has them all."""
+    best = numbers[ranking.metric, ranking.standings[0].treatment]
+    columns = [numbers[ranking.metric, treatment.name] for treatment in members]
+    rounds = sorted(set(best).intersection(*columns)) if columns else []
+    if not rounds:
+        return None
+    # Within a round, so that a machine that wanders does so for both sides; then over rounds, for a boot is the unit.
+    logs = [statistics.median(math.log(column[number] / best[number]) for column in columns) for number in rounds]
+    bounds = stats.interval(logs, alpha)
+    low, high = (None, None) if bounds is None else map(math.exp, bounds)
+    ratio = math.exp(stats.hodges_lehmann(logs))
+    return Cell(len(members), len(rounds), *as_overhead(ranking.metric.better, ratio, low, high))

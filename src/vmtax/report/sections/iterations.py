@@ -1,0 +1,114 @@
+"""What a run tells of boots and iterations: how many were planned and why, and where the variance is. Pure."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+
+from vmtax import stats
+from vmtax.analysis.emulation import emulated_treatments
+from vmtax.core.records import Experiment, Json, Metric
+from vmtax.design import iterations
+from vmtax.design.iterations import PILOT_ITERATIONS, PILOT_ROUNDS
+
+# Of the variance of a boot's number. Where endless iterations would take off no more, they would not help.
+LITTLE = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Where the variance of one primary metric of one treatment is, over all boots of the run."""
+
+    metric: Metric
+    treatment: str
+    emulated: bool
+    components: stats.VarianceComponents
+
+    @property
+    def sentence(self) -> str:
+        """What it means for the next run."""
+        found = self.components
+        each = found.iterations / found.boots
+        place = f"{self.metric.name}, {self.treatment}{' (emulated)' if self.emulated else ''}"
+        share = f"{place}: {found.share_between:.0%} of the variance is between boots".replace("%", " %")
+        inside = found.within / each
+        gain = inside / (found.between + inside) if found.within else 0.0
+        if gain <= LITTLE:
+            return f"{share}: more iterations would not help"
+        return f"{share}: iterations put {100 * gain:.0f} % into what a boot of {each:.3g} tells; more would help"
+
+
+def spreads(experiment: Experiment) -> tuple[Spread, ...]:
+    """Of each primary metric and treatment that has boots with two iterations or more; without warm-up and the A/A."""
+    repeats = {treatment.name for treatment in experiment.treatments if treatment.repeats is not None}
+    primary = set(experiment.plan.get("primary", ()))
+    emulated = emulated_treatments(experiment)
+    boots: dict[tuple[Metric, str], dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for trial in iterations.counted_in(experiment):
+        for measurement in trial.measurements if trial.status == "ok" else ():
+            if measurement.metric.name in primary and measurement.value > 0:
+                boots[measurement.metric, trial.treatment][trial.round].append(measurement.value)
+    return tuple(
+        Spread(metric, treatment, treatment in emulated, stats.variance_components(list(rounds.values())))
+        for (metric, treatment), rounds in boots.items()
+        if treatment not in repeats and len(rounds) > 1 and any(len(values) > 1 for values in rounds.values())
+    )
+
+
+def lines(experiment: Experiment) -> tuple[str, ...]:
+    """All of it, a line each; none where every boot has one iteration."""
+    return (*_planned(experiment), *(spread.sentence for spread in spreads(experiment)))
+
+
+def to_json(experiment: Experiment) -> Json:
+    """The fields of an experiment's answer that are about iterations."""
+    return {
+        "schedules": [
+            {
+                "workload": workload,
+                "case": case,
+                "metric": planned.metric.name,
+                "warm_up": planned.warm_up,
+                "iterations": planned.iterations,
+                "steady": planned.steady,
+                "reason": planned.reason,
+            }
+            for (workload, case), planned in iterations.of(experiment).items()
+        ],
+        "variance": [
+            {
+                "metric": spread.metric.name,
+                "treatment": spread.treatment,
+                "emulated": spread.emulated,
+                "share_between": spread.components.share_between,
+                **asdict(spread.components),
+            }
+            for spread in spreads(experiment)
+        ],
+    }
+
+
+def _planned(experiment: Experiment) -> Iterator[str]:
+    wanted = experiment.plan.get("iterations", 1)
+    if wanted == 1:
+        return
+    if wanted != "auto":
+        yield f"{wanted} iterations in each boot, as the plan says; each boot counts as one value, none is left out"
+        return
+    yield (
+        f"iterations planned from a pilot, the first {PILOT_ROUNDS} rounds with {PILOT_ITERATIONS} in each boot;"
+        " each boot counts as one value"
+    )
+    for case, planned in iterations.of(experiment).items():
+        yield f"{iterations.name_of(case)}: {_plan(planned)} ({planned.reason})"
+
+
+def _plan(planned: iterations.Schedule) -> str:
+    number = f"{planned.iterations} iteration{'' if planned.iterations == 1 else 's'} in each boot"
+    if not planned.steady:
+        return (
+            f"{number}; no steady state, so none is left out as warm-up, the first {planned.runs} of each boot count:"
+            " a longer workload may settle"
+        )
+    return f"{number}, the first {planned.warm_up} before them left out as warm-up" if planned.warm_up else number

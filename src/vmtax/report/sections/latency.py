@@ -1,0 +1,129 @@
+"""How long single operations took, layer by layer: a distribution, where a mean would hide the tail. Pure."""
+
+from __future__ import annotations
+
+import statistics
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from vmtax.analysis.emulation import emulated_treatments
+from vmtax.core.records import Experiment, Treatment, Trial
+from vmtax.core.units import format_value
+from vmtax.design import iterations
+from vmtax.report.view import Number, first_treatments, title
+
+FEWEST = 3  # treatments of a layer from which on its best and its worst are shown beside its first
+JUDGED = 0.99  # the share of operations by which they are; less where that is not told
+TABLED = (0.5, 0.9, 0.99, 0.999, 0.9999)  # shares that the table tells
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """The latencies of one treatment in one case."""
+
+    treatment: str
+    layer: str
+    second: bool  # of the side that is interleaved with the plan's own
+    emulated: bool
+    rounds: int
+    points: tuple[tuple[float, float], ...]  # (share of operations, seconds: median over rounds), rising
+    role: str = ""  # "best" or "worst" of its layer's treatments; "" of the first one
+
+    def at(self, share: float) -> Number | None:
+        """What that share of the operations took at most; None where too few operations tell it."""
+        seconds = dict(self.points).get(share)
+        return None if seconds is None else Number(format_value(seconds, "s"), self.emulated)
+
+
+@dataclass(frozen=True, slots=True)
+class Distribution:
+    """One case, with the first treatment of each layer, on each side, and the best and the worst of many."""
+
+    workload: str
+    case: str
+    curves: tuple[Curve, ...]
+    others: int = 0  # treatments that have latencies and are not among the curves
+
+    @property
+    def name(self) -> str:
+        """The case under its workload: "Disk randread-4k-qd1"."""
+        return f"{title(self.workload)} {self.case}".strip()
+
+
+def distributions(experiment: Experiment) -> tuple[Distribution, ...]:
+    """Every case whose trials kept their latencies, in order of appearance."""
+    sides = dict.fromkeys(treatment.side for treatment in experiment.treatments)
+    named = {t.name: t for side in sides for t in first_treatments(experiment.treatments, side).values()}
+    compared = {t.name: t for t in experiment.treatments if t.repeats is None} | named
+    emulated = emulated_treatments(experiment)
+    kept: dict[tuple[str, str], dict[str, list[Trial]]] = defaultdict(lambda: defaultdict(list))
+    for trial in iterations.counted_in(experiment):
+        if trial.status == "ok" and trial.latencies and trial.treatment in compared:
+            kept[trial.workload, trial.case][trial.treatment].append(trial)
+    found = []
+    for case, trials in kept.items():
+        curves = {curve.treatment: curve for curve in _curves(compared.values(), trials, emulated)}
+        shown = _shown(curves, compared, named)
+        if shown:
+            found.append(Distribution(*case, shown, len(curves) - len(shown)))
+    return tuple(found)
+
+
+def _shown(
+    curves: Mapping[str, Curve], treatments: Mapping[str, Treatment], first: Mapping[str, Treatment]
+) -> tuple[Curve, ...]:
+    """The first of each layer, then its best and its worst where it has many; layers from the host upward."""
+    layers: dict[tuple[str, str], list[Curve]] = defaultdict(list)
+    for name, curve in curves.items():
+        layers[treatments[name].side, curve.layer].append(curve)
+    shown = {name: curves[name] for name in first if name in curves}
+    for (_, layer), members in layers.items():
+        shares = set.intersection(*({share for share, _ in curve.points} for curve in members))
+        judged = max((share for share in shares if share <= JUDGED), default=None)
+        if layer == "host" or len(members) < FEWEST or judged is None:
+            continue
+        ordered = sorted(members, key=lambda curve: dict(curve.points)[judged])
+        for role, curve in (("best", ordered[0]), ("worst", ordered[-1])):
+            shown[curve.treatment] = replace(curve, role=role)
+    return tuple(shown.values())
+
+
+def tabled(found: Iterable[Distribution]) -> tuple[float, ...]:
+    """The shares of TABLED that any of them has."""
+    have = {share for distribution in found for curve in distribution.curves for share, _ in curve.points}
+    return tuple(share for share in TABLED if share in have)
+
+
+def percentile(share: float) -> str:
+    """A share as people call it: "p99.9"."""
+    return f"p{100 * share:.10g}"
+
+
+def _curves(
+    treatments: Iterable[Treatment], trials: Mapping[str, Sequence[Trial]], emulated: frozenset[str]
+) -> Iterator[Curve]:
+    for treatment in treatments:
+        mine = trials.get(treatment.name, ())
+        points = _medians(mine)
+        if points:
+            rounds = len({trial.round for trial in mine})
+            emulates = treatment.name in emulated
+            yield Curve(treatment.name, treatment.layer, bool(treatment.side), emulates, rounds, points)
+
+
+def _medians(trials: Sequence[Trial]) -> tuple[tuple[float, float], ...]:
+    """Of each share the median over rounds of each round's median: a boot is the unit (METHOD.md).
+
+    Only shares that every trial tells: a share that needs more operations is told by the fast rounds alone.
+    """
+    values: dict[float, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for trial in trials:
+        for share, seconds in trial.latencies:
+            if 0 <= share < 1 and seconds > 0:
+                values[share][trial.round].append(seconds)
+    return tuple(
+        (share, statistics.median(map(statistics.median, rounds.values())))
+        for share, rounds in sorted(values.items())
+        if sum(map(len, rounds.values())) == len(trials)
+    )

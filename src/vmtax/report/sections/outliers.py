@@ -1,0 +1,199 @@
+"""Values far from their treatment's other values, and what else the host did then. None is ever left out. Pure.
+
+Far is beyond Tukey's fences, 1.5 times the middle half's width outside of the middle half, on logarithms.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from vmtax.analysis.emulation import emulated_treatments
+from vmtax.core.records import Disturbance, Experiment, Metric, Trial
+from vmtax.design import iterations
+
+FENCE = 1.5  # times the middle half's width
+FEWEST = 6  # values that a treatment needs before any of them can be called far
+
+Kind = tuple[str, str, str]  # treatment, workload, case: what is typical is typical of these together
+
+
+@dataclass(frozen=True, slots=True)
+class Gauge:
+    """One thing that the host tells of the time of a trial."""
+
+    name: str
+    of: Callable[[Disturbance], float | None]
+    text: Callable[[float], str]
+    floor: float  # a difference from what is typical that is no larger than this says nothing
+    both: bool = False  # less than typical says something too
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One gauge during one trial."""
+
+    gauge: str
+    text: str | None  # None: the host does not tell
+    typical: str | None  # the median over the treatment's trials of the same workload and case
+    stands_out: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Far:
+    """One value beyond the fences."""
+
+    metric: Metric
+    value: float
+    median: float  # of the treatment's values
+
+    @property
+    def decades(self) -> float:
+        """How far, whichever way."""
+        return abs(math.log10(self.value / self.median))
+
+
+@dataclass(frozen=True, slots=True)
+class Outlier:
+    """One trial with a value, or several, beyond the fences."""
+
+    trial: Trial
+    emulated: bool
+    values: tuple[Far, ...]  # the farthest first
+    readings: tuple[Reading, ...]  # in the order of GAUGES; empty where the host was not read
+
+    @property
+    def causes(self) -> tuple[str, ...]:
+        """The gauges that stand out; what stands out need not be the cause, and a cause need not stand out."""
+        return tuple(reading.gauge for reading in self.readings if reading.stands_out)
+
+
+@dataclass(frozen=True, slots=True)
+class Outliers:
+    """All of a run."""
+
+    found: tuple[Outlier, ...]  # the farthest first
+    values: int  # in how many values they were looked for
+    untold: tuple[str, ...]  # gauges that the host tells of no trial
+
+    @property
+    def host_tells(self) -> bool:
+        return len(self.untold) < len(GAUGES)
+
+    @property
+    def explained(self) -> int:
+        """With something of the host that stands out."""
+        return sum(bool(outlier.causes) for outlier in self.found)
+
+
+def _share(name: str) -> Callable[[Disturbance], float | None]:
+    """Seconds of something in each second."""
+
+    def share(disturbance: Disturbance) -> float | None:
+        seconds = getattr(disturbance, name)
+        return seconds / disturbance.wall_seconds if seconds is not None and disturbance.wall_seconds > 0 else None
+
+    return share
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %" if share < 0.0995 else f"{100 * share:.0f} %"
+
+
+GAUGES = (
+    Gauge("steal", _share("steal_seconds"), lambda cpus: f"{cpus:.2f}", 0.02),
+    Gauge("CPU pressure", _share("cpu_pressure_seconds"), _percent, 0.02),
+    Gauge("disk pressure", _share("io_pressure_seconds"), _percent, 0.02),
+    Gauge("memory pressure", _share("memory_pressure_seconds"), _percent, 0.02),
+    Gauge("busy CPUs", _share("busy_seconds"), lambda cpus: f"{cpus:.2f}", 0.1),
+    Gauge("frequency", lambda d: d.mean_frequency_hz, lambda hz: f"{hz / 1e9:.2f} GHz", 2e7, both=True),
+    Gauge("throttles", lambda d: d.throttles, lambda count: f"{count:.0f}", 0.5),
+)
+
+
+def outliers(experiment: Experiment) -> Outliers:
+    """Every trial with a value beyond the fences of its treatment's own values."""
+    values: dict[tuple[Metric, str], list[tuple[int, float]]] = defaultdict(list)
+    trials = iterations.counted_in(experiment)
+    for index, trial in enumerate(trials):
+        for measurement in trial.measurements if trial.status == "ok" else ():
+            if measurement.value > 0:
+                values[measurement.metric, trial.treatment].append((index, measurement.value))
+    judged = {side: found for side, found in values.items() if len(found) >= FEWEST}
+    far: dict[int, list[Far]] = defaultdict(list)
+    for (metric, _), found in judged.items():
+        for index, one in _far(metric, found):
+            far[index].append(one)
+    gauges = _Gauges(trials)
+    emulated = emulated_treatments(experiment)
+    told = [
+        Outlier(
+            trial := trials[index],
+            trial.treatment in emulated,
+            tuple(sorted(mine, key=lambda one: -one.decades)),
+            gauges.readings(trial),
+        )
+        for index, mine in far.items()
+    ]
+    told.sort(key=lambda outlier: -outlier.values[0].decades)
+    return Outliers(tuple(told), sum(map(len, judged.values())), gauges.untold)
+
+
+def fences(values: Iterable[float]) -> tuple[float, float]:
+    """Beyond these a value is far from the others. At least two values."""
+    low, _, high = statistics.quantiles(values, n=4, method="inclusive")
+    return low - FENCE * (high - low), high + FENCE * (high - low)
+
+
+def _far(metric: Metric, found: Sequence[tuple[int, float]]) -> Iterator[tuple[int, Far]]:
+    low, high = fences(math.log(value) for _, value in found)
+    median = statistics.median(value for _, value in found)
+    for index, value in found:
+        if not low <= math.log(value) <= high:
+            yield index, Far(metric, value, median)
+
+
+class _Gauges:
+    """What is typical of each kind of trial, found when it is first asked for."""
+
+    def __init__(self, trials: Sequence[Trial]) -> None:
+        self.disturbances: dict[Kind, list[Disturbance]] = defaultdict(list)
+        told: set[str] = set()
+        for trial in trials:
+            if trial.disturbance is not None:
+                self.disturbances[_kind(trial)].append(trial.disturbance)
+                told |= {
+                    gauge.name for gauge in GAUGES if gauge.name not in told and gauge.of(trial.disturbance) is not None
+                }
+        self.untold = tuple(gauge.name for gauge in GAUGES if gauge.name not in told)
+        self.known: dict[Kind, Mapping[str, list[float]]] = {}
+
+    def readings(self, trial: Trial) -> tuple[Reading, ...]:
+        if trial.disturbance is None:
+            return ()
+        kind = _kind(trial)
+        if kind not in self.known:
+            self.known[kind] = {
+                gauge.name: [value for d in self.disturbances[kind] if (value := gauge.of(d)) is not None]
+                for gauge in GAUGES
+            }
+        return tuple(_reading(gauge, gauge.of(trial.disturbance), self.known[kind][gauge.name]) for gauge in GAUGES)
+
+
+def _kind(trial: Trial) -> Kind:
+    return trial.treatment, trial.workload, trial.case
+
+
+def _reading(gauge: Gauge, value: float | None, usual: Sequence[float]) -> Reading:
+    if value is None:
+        return Reading(gauge.name, None, None, False)
+    typical = statistics.median(usual)
+    more = value - typical
+    stands_out = abs(more) > gauge.floor and (more > 0 or gauge.both)
+    if stands_out and len(usual) > 1:
+        low, high = fences(usual)
+        stands_out = not low <= value <= high
+    return Reading(gauge.name, gauge.text(value), gauge.text(typical), stands_out)

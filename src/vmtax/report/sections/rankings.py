@@ -1,0 +1,173 @@
+"""Rankings, effects of factors and decisions as every report words them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from vmtax.analysis.emulation import emulated_treatments
+from vmtax.analysis.rankings import FactorEffect, Ranking, Standing, effects, rankings
+from vmtax.core.records import Comparison, Experiment, Metric
+from vmtax.core.units import format_percent
+from vmtax.design.interleaved import sides_of
+from vmtax.design.stopping import Answer, Decision, Stopping
+from vmtax.report.sections.factor_effects import deciding
+from vmtax.report.view import cost, figures, label, split, title
+
+ANSWERS: dict[Answer, str] = {
+    "yes": "is worse by more than {}",
+    "no": "is not worse by more than {}",
+    "undecided": "may be worse by more than {}, undecided after so many rounds",
+}
+ORDER = {answer: place for place, answer in enumerate(ANSWERS)}
+MOST_NAMED = 4  # contrasts of one sentence; the JSON has all
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One row of a ranking or of a table of effects."""
+
+    what: str  # the treatment, or the factor's level
+    amount: str  # overhead against the best, or against the factor's first level
+    interval: str  # "" where there is none
+    remark: str  # "top set", "beaten by 3 of 5", "71 % of the variance"
+    emulated: bool
+    plain: bool = False  # nothing is shown about it: neither best nor beaten
+    value: str = ""  # of a score: the figure itself, with its unit
+
+
+@dataclass(frozen=True, slots=True)
+class Ranked:
+    """One metric of one layer."""
+
+    metric: Metric
+    layer: str
+    side: str  # Treatment.side of them all
+    heading: str  # "Disk randread-4k-qd1 operations, vm"
+    lines: tuple[Line, ...]
+    reading: str  # what the claims rest on
+    sentence: str = ""  # of a table of effects: what decides
+
+
+def ranked(
+    experiment: Experiment, *, primary_only: bool = False, known: Sequence[Ranking] | None = None
+) -> tuple[Ranked, ...]:
+    """The rankings in words; only those of the plan's primary metrics where that is asked for.
+
+    `known`: `rankings` of the experiment, where they have been made already.
+    """
+    emulated = emulated_treatments(experiment)
+    primary = experiment.plan.get("primary", ())
+    where = sides(experiment)
+    return tuple(
+        Ranked(
+            ranking.metric,
+            ranking.layer,
+            ranking.side,
+            _heading(ranking.metric, ranking.layer, where[ranking.side]),
+            tuple(standing(entry, ranking, emulated) for entry in ranking.standings),
+            what_is_claimed(ranking, cost(ranking.metric).capitalize()),
+        )
+        for ranking in (rankings(experiment) if known is None else known)
+        if not primary_only or ranking.metric.name in primary
+    )
+
+
+def factor_tables(experiment: Experiment, known: Sequence[FactorEffect] | None = None) -> tuple[Ranked, ...]:
+    """What each factor does, one table for each primary metric and layer; the strongest first.
+
+    `known`: `effects` of the experiment, where they have been found already.
+    """
+    emulated = {t.layer for t in experiment.treatments if t.name in emulated_treatments(experiment)}
+    where = sides(experiment)
+    grouped: dict[tuple[Metric, str, str], list[FactorEffect]] = {}
+    found_effects = effects(experiment) if known is None else known
+    sentences = {(one.metric, one.layer, one.side): one.sentence for one in deciding(experiment, found_effects)}
+    for effect in found_effects:
+        grouped.setdefault((effect.metric, effect.layer, effect.side), []).append(effect)
+    return tuple(
+        Ranked(
+            metric,
+            layer,
+            side,
+            _heading(metric, layer, where[side]),
+            tuple(_effect(effect, layer in emulated) for effect in sorted(found, key=lambda effect: -effect.share)),
+            "Least squares on logs with rounds as blocks; a level against its factor's first, over all other factors;"
+            " two levels together: what they cost beyond each alone. Each interval is of one level alone; the chance"
+            " that any factor or pair of this table is said to matter and does not is about 5 %.",
+            sentences[metric, layer, side],
+        )
+        for (metric, layer, side), found in grouped.items()
+    )
+
+
+def decisions(experiment: Experiment, comparisons: Sequence[Comparison]) -> tuple[Decision, ...]:
+    """The answers to the plan's question; none where it asks nothing."""
+    primary = experiment.plan.get("primary", ())
+    repeats = {treatment.name for treatment in experiment.treatments if treatment.repeats is not None}
+    asked = [c for c in comparisons if c.metric.name in primary and c.treatment not in repeats]
+    return Stopping.of(experiment.plan).decisions(asked)
+
+
+def decided(experiment: Experiment, comparisons: Sequence[Comparison]) -> Iterator[str]:
+    """The question's answers as sentences, one for each metric and answer."""
+    emulated = emulated_treatments(experiment)
+    margin = format_percent(Stopping.of(experiment.plan).worse_than or 0.0)
+    grouped: dict[tuple[str, Answer], list[str]] = {}
+    for decision in decisions(experiment, comparisons):
+        contrast = decision.comparison
+        doubt = " (emulated)" if emulated & {contrast.baseline, contrast.treatment} else ""
+        contrasts = grouped.setdefault((contrast.metric.name, decision.answer), [])
+        contrasts.append(f"{contrast.treatment} against {contrast.baseline}{doubt}")
+    for (metric, answer), contrasts in sorted(grouped.items(), key=lambda entry: (entry[0][0], ORDER[entry[0][1]])):
+        more = f", and {len(contrasts) - MOST_NAMED} more" if len(contrasts) > MOST_NAMED else ""
+        yield f"{metric} {ANSWERS[answer].format(margin)}: {', '.join(contrasts[:MOST_NAMED])}{more}"
+
+
+def sides(experiment: Experiment) -> dict[str, str]:
+    """Treatment.side -> how a heading says whose it is: "on ssh://b"; "" where nothing is interleaved."""
+    found = sides_of(experiment)
+    return {"": found.where(own=True), found.other: found.where(own=False)} if found else {"": ""}
+
+
+def _heading(metric: Metric, layer: str, where: str) -> str:
+    workload, case, _ = split(metric)
+    return f"{' '.join(filter(None, (title(workload), case, label(metric))))}, {layer} {where}".rstrip()
+
+
+def standing(entry: Standing, ranking: Ranking, emulated: frozenset[str]) -> Line:
+    """One treatment's line."""
+    best = entry is ranking.standings[0]
+    amount, interval = ("best", "") if best else against_best(entry)
+    if entry.beaten_by:
+        remark = f"beaten by {len(entry.beaten_by)} of {len(ranking.standings) - 1}"
+    else:
+        remark = "top set, tie" if entry.tie and not best else "top set"
+    return Line(entry.treatment, amount, interval, remark, entry.treatment in emulated, plain=not entry.beaten_by)
+
+
+def against_best(entry: Standing) -> tuple[str, str]:
+    """Its overhead against the best and the interval."""
+    if entry.overhead is None:
+        return "–", "no round with the best"
+    return figures(entry.overhead, entry.low, entry.high)
+
+
+def _effect(effect: FactorEffect, emulated: bool) -> Line:
+    what = " and ".join(f"{name}={level}" for name, level in zip(effect.factors, effect.levels, strict=True))
+    amount, interval = figures(effect.overhead, effect.low, effect.high)
+    remark = f"{effect.share:.0%} of the variance".replace("%", " %") + (
+        "" if effect.shown else ", not distinguishable"
+    )
+    return Line(what, amount, interval, remark, emulated, plain=not effect.shown or effect.low <= 0 <= effect.high)
+
+
+def what_is_claimed(ranking: Ranking, lost: str) -> str:
+    """How to read a ranking; `lost`: what its overheads are."""
+    left_out = f", {ranking.incomplete} of them incomplete" if ranking.incomplete else ""
+    rare = f" Not ranked, for want of values: {', '.join(ranking.unranked)}." if ranking.unranked else ""
+    return (
+        f"{lost} against the best, over {ranking.rounds} rounds{left_out}. The top set are"
+        " those that no other is shown to beat; the chance of any false claim in this table is 5 % at most. A tie lies"
+        f" within ±{format_percent(ranking.same_within)} of the best." + rare
+    )

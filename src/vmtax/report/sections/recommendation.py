@@ -1,0 +1,365 @@
+"""The recommendation, and what each choice gives up, as every report words them. Pure."""
+
+from __future__ import annotations
+
+import shlex
+import textwrap
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+from vmtax.analysis.comparisons import boot_numbers
+from vmtax.analysis.emulation import emulated_treatments
+from vmtax.analysis.requirements import Wish
+from vmtax.analysis.scores import ENOUGH, Score, Scores, scores
+from vmtax.analysis.weight_profiles import OWN
+from vmtax.core.errors import CannotDo
+from vmtax.core.records import Experiment, Json, Metric, Treatment
+from vmtax.core.units import format_percent
+from vmtax.design import iterations
+from vmtax.design.features import FEATURES, Feature, State
+from vmtax.recommend import (
+    Advice,
+    Known,
+    Option,
+    advise,
+    durability,
+    found_features,
+    give_ups,
+    members_of,
+    named,
+    ways,
+)
+from vmtax.report.sections.scores import score_name
+from vmtax.report.view import figures
+from vmtax.report.wording.metrics import spoken
+from vmtax.report.wording.treatment_labels import varying
+
+if TYPE_CHECKING:
+    from vmtax.analysis.weight_profiles import Mix
+    from vmtax.recommend.pareto import Numbers
+
+FEWEST = 2  # choices; of one there is nothing to say
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One feature, as tables head it."""
+
+    name: str
+    heading: str
+    letter: str  # where there is no room
+    words: str  # what a disk that has it does
+
+    @property
+    def term(self) -> str:
+        """The heading, and what --needs calls it."""
+        return self.heading if self.heading == self.name else f"{self.heading} ({self.name})"
+
+
+_HEADINGS = {"pause-on-full": "pauses", "migration": "migrates"}
+COLUMNS = tuple(
+    Column(name, _HEADINGS.get(name, name), letter, words)
+    for (name, words), letter in zip(FEATURES.items(), "DSIFTPM", strict=True)  # I: internal snapshots
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One feature of one group."""
+
+    feature: str
+    state: State
+    why: str  # how it was found out, and in whose words; several are joined
+
+    @property
+    def shown(self) -> str:
+        return "?" if self.state == "not tried" else self.state
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Treatments whose cells are alike: one row of the table."""
+
+    about: str  # their name, or what they have in common: "12 with disk.format=raw"
+    treatments: tuple[str, ...]
+    cells: tuple[Cell, ...]  # in the order of FEATURES
+    holds: str  # "the choice", "among them the choice and the runner-up", ""
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Where one answer is from."""
+
+    feature: str
+    state: State
+    how: str
+    words: str
+    treatments: str  # "all", "12 of 24", or one name
+
+    @property
+    def sentence(self) -> str:
+        """ "no, 18 of 24: a block special file (stat)"."""
+        why = _source(self.words, self.how)
+        return f"{self.state}, {self.treatments}{f': {why}' if why else ''}"
+
+
+@dataclass(frozen=True, slots=True)
+class Rated:
+    """One choice that meets what is needed."""
+
+    treatment: str
+    slower: tuple[str, str]  # amount and interval, against the fastest; ("", "") where there is none
+    dearer: tuple[str, str]  # host CPU for one operation
+    lacks: str  # features that it is not shown to have
+    standing: str  # "the choice", "Pareto set", "tie"
+    emulated: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Advised:
+    """The section of a run that found out what its disks can do."""
+
+    advice: Advice
+    groups: tuple[Group, ...]  # those that give up least come first
+    reasons: tuple[Reason, ...]
+    rated: tuple[Rated, ...]  # fastest first
+    emulated: frozenset[str]
+    metric: str | None  # name of what speed is; None: the mean of the plan's primary ones
+    apply: str  # the command that prints every form
+    rows: tuple[tuple[str, tuple[Feature, ...]], ...]  # (treatment, its features), of all that were looked at
+    columns: tuple[Column, ...] = COLUMNS
+
+    def to_json(self) -> Json:
+        found = self.advice
+        return {
+            **found.to_json(),
+            "metric": self.metric,
+            "choice": self._option(found.choice) if found.choice else None,
+            "runner_up": self._option(found.runner_up) if found.runner_up else None,
+            "options": [self._option(option) for option in found.options],
+            "refused": [{"treatment": name, "why": why} for name, why in found.refused],
+            "apply": self.apply if found.export else None,
+            "give_ups": [{"treatment": name, "features": [one.to_json() for one in has]} for name, has in self.rows],
+        }
+
+    def _option(self, option: Option) -> Json:
+        return {**asdict(option), "emulated": option.treatment in self.emulated}
+
+    @property
+    def second(self) -> str:
+        """The runner-up and what it costs, as a sentence; "" without one."""
+        other = self.advice.runner_up
+        if other is None:
+            return ""
+        doubt = " (emulated)" if other.treatment in self.emulated else ""
+        return f"{other.treatment}: {self.advice.runner_up_words}{doubt}."
+
+    @property
+    def refused(self) -> tuple[str, ...]:
+        """What was not considered, a sentence for each reason."""
+        return tuple(
+            f"{names[0] if len(names) == 1 else f'{len(names)} choices ({named(names)})'}: {why}."
+            for why, names in self.advice.refusals()
+        )
+
+    @property
+    def put_in(self) -> str:
+        """What of the forms is to be replaced; "" where nothing is recommended."""
+        form = self.advice.export
+        if form is None:
+            return ""
+        size = f"the size {form.size} (a volume that holds a file is a tenth larger), " if form.backing else ""
+        return (
+            "The disk that was measured was temporary and is gone. These are yours to put in: the path"
+            f" {form.path}, {size}and what is written in capital letters."
+        )
+
+
+def advised(
+    experiment: Experiment, mix: Mix | None = None, wish: Wish | None = None, made: Scores | None = None
+) -> Advised | None:
+    """None where there is nothing to advise on: see `why_not`. Speed is the mix's score, else that for reads and
+    writes, else the plan's first primary metric of the disk. `made`: the scores, where they have been made already.
+    """
+    if why_not(experiment):
+        return None
+    wish = wish or Wish()
+    members = members_of(experiment)
+    numbers, metric, called = _speed(experiment, members, mix, made or scores(experiment, mix))
+    needs = wish.needs or _usual(experiment, members, wish)
+    found = advise(experiment, needs, wish.accept_loss, numbers=numbers, metric=metric, called=called)
+    known = found_features(experiment)
+    emulated = emulated_treatments(experiment)
+    looked_at = [treatment for treatment in members if known.get(treatment.name)]
+    return Advised(
+        found,
+        tuple(_groups(looked_at, known, found)),
+        tuple(_reasons(looked_at, known)),
+        tuple(_rated(option, found, emulated) for option in found.options),
+        emulated,
+        metric,
+        _again(experiment, mix, wish),
+        give_ups(experiment).rows,
+    )
+
+
+def to_apply(told: Advised, width: int = 80) -> list[str]:
+    """The choice in every form, as text; raises CannotDo where nothing is recommended."""
+    found = told.advice
+    if found.choice is None or found.export is None:
+        raise CannotDo(" ".join((*found.notes, *told.refused)))
+    meets = f", which meets {', '.join(found.needs)}" if found.needs else ""
+    head = f"{found.choice.treatment}{meets}: chosen by {found.by}."
+    wrapped = (textwrap.wrap(part, width - 2, break_long_words=False) for part in (head, *found.notes, told.put_in))
+    return [*(f"# {line}" for part in wrapped for line in part), "", *found.export.lines(width)]
+
+
+def why_not(experiment: Experiment) -> str:
+    """Why there is nothing to advise on, in one line; "" where there is."""
+    members = members_of(experiment)
+    if ways(members) < FEWEST:
+        return f"run {experiment.id} has fewer than {FEWEST} ways to keep a guest's disk: nothing to choose between"
+    known = found_features(experiment)
+    if not any(known.get(treatment.name) for treatment in members):
+        return (
+            f"run {experiment.id} did not find out what its disks can do: measure again with `give_ups: true` in the"
+            " plan"
+        )
+    return ""
+
+
+def _usual(experiment: Experiment, members: Sequence[Treatment], wish: Wish) -> tuple[str, ...]:
+    """What is needed though nobody said so: durable, where it is known of all."""
+    known = found_features(experiment)
+    states = {durability(known.get(t.name, ()), t.levels).state for t in members}
+    return () if wish.accept_loss or "not tried" in states else ("durable",)
+
+
+def _speed(
+    experiment: Experiment, members: Sequence[Treatment], mix: Mix | None, made: Scores
+) -> tuple[Numbers, str | None, str]:
+    """(a score's numbers, the metric's name, what it is called); the name is None where none is known."""
+    wanted = f"score.{mix.name}" if mix else "score.both"
+    score = _score(made, wanted, members[0].layer)
+    if score is not None:
+        numbers = {(score.metric, name): rounds for name, rounds in score.numbers.items()}
+        called = f"the storage score for {score_name(score)}"
+        if score.measured < ENOUGH:
+            share = format_percent(score.measured)
+            called += f" (of whose weight only {share} was measured: too little to be an answer)"
+        return numbers, wanted, called
+    if mix is not None:
+        return {}, wanted, wanted
+    measured = {metric.name: metric for metric, _ in boot_numbers(iterations.counted_in(experiment))}
+    primary = [measured[name] for name in experiment.plan.get("primary", ()) if name in measured]
+    first: Metric | None = next((metric for metric in primary if metric.name.startswith("disk.")), None)
+    return ({}, first.name, spoken(first)) if first else ({}, None, "")
+
+
+def _score(made: Scores, wanted: str, layer: str) -> Score | None:
+    return next(
+        (s for s in made.found if s.metric.name == wanted and s.ranking.layer == layer and not s.ranking.side), None
+    )
+
+
+def _groups(looked_at: Sequence[Treatment], known: Known, found: Advice) -> Iterator[Group]:
+    """Those that give up least first; of equals, in the plan's order."""
+    alike: dict[tuple[State, ...], list[Treatment]] = {}
+    for treatment in looked_at:
+        states = {feature.name: feature.state for feature in known[treatment.name]}
+        alike.setdefault(tuple(states.get(name, "not tried") for name in FEATURES), []).append(treatment)
+    for answers, members in sorted(alike.items(), key=lambda entry: -entry[0].count("yes")):
+        names = tuple(treatment.name for treatment in members)
+        held = {"the choice": found.choice, "the runner-up": found.runner_up}
+        inside = [what for what, option in held.items() if option and option.treatment in names]
+        yield Group(
+            _about(members, looked_at),
+            names,
+            tuple(Cell(name, state, _why(name, names, known)) for name, state in zip(FEATURES, answers, strict=True)),
+            "among them " * (len(names) > 1 and bool(inside)) + " and ".join(inside),
+        )
+
+
+def _about(members: Sequence[Treatment], field: Sequence[Treatment]) -> str:
+    """What these alone of all have in common, where that can be said by the levels of each factor; else their names."""
+    if len(members) == 1:
+        return members[0].name
+    levels = {factor: _levels(factor, members) for factor in varying(field)}
+    alike = [t for t in field if all(t.levels.get(factor) in kept for factor, kept in levels.items())]
+    if len(alike) > len(members):
+        return f"{len(members)}: {named([treatment.name for treatment in members])}"
+    told = [
+        f"{factor}={' or '.join(map(str, kept))}"
+        for factor, kept in levels.items()
+        if len(kept) < len(_levels(factor, field))
+    ]
+    return f"{len(members)} with {', '.join(told)}" if told else f"all {len(members)}"
+
+
+def _levels(factor: str, members: Sequence[Treatment]) -> list[str | None]:
+    return list(dict.fromkeys(treatment.levels.get(factor) for treatment in members))
+
+
+def _why(name: str, treatments: Sequence[str], known: Known) -> str:
+    found = dict.fromkeys(_of(name, treatments, known))
+    return "; ".join(dict.fromkeys(filter(None, (_source(feature.words, feature.how) for feature in found))))
+
+
+def _source(words: str, how: str) -> str:
+    return f"{words} ({how})" if words and how else words or how
+
+
+def _of(name: str, treatments: Iterable[str], known: Known) -> Iterator[Feature]:
+    return (feature for one in treatments for feature in known[one] if feature.name == name)
+
+
+def _reasons(looked_at: Sequence[Treatment], known: Known) -> Iterator[Reason]:
+    """Feature by feature, what is given up first."""
+    order: tuple[State, ...] = ("no", "not tried", "yes")
+    for name in FEATURES:
+        alike: dict[Feature, list[str]] = {}
+        for treatment in looked_at:
+            for feature in _of(name, [treatment.name], known):
+                alike.setdefault(feature, []).append(treatment.name)
+        for feature, names in sorted(alike.items(), key=lambda entry: order.index(entry[0].state)):
+            many = "all" if len(names) == len(looked_at) else f"{len(names)} of {len(looked_at)}"
+            about = names[0] if len(names) == 1 else many
+            yield Reason(name, feature.state, feature.how, feature.words, about)
+
+
+def _rated(option: Option, found: Advice, emulated: Collection[str]) -> Rated:
+    against = option.best
+    remarks = {
+        "the choice": option == found.choice,
+        "the runner-up": option == found.runner_up,
+        "Pareto set": option.in_pareto_set,
+        "tie": option.tie and option is not found.options[0],
+    }
+    return Rated(
+        option.treatment,
+        _figures(against.slower, against.slower_low, against.slower_high, "fastest"),
+        _figures(against.dearer, against.dearer_low, against.dearer_high, "as the fastest"),
+        ", ".join(name for name in FEATURES if name not in option.features) or "nothing",
+        ", ".join(what for what, true in remarks.items() if true),
+        option.treatment in emulated,
+    )
+
+
+def _figures(middle: float | None, low: float | None, high: float | None, none: str) -> tuple[str, str]:
+    if middle is None:
+        return "–", ""
+    return figures(middle, low, high) if middle or low is not None else (none, "")
+
+
+def _again(experiment: Experiment, mix: Mix | None, wish: Wish) -> str:
+    """The command line that recommends the same and prints every form."""
+    words = ["vmtax", "show", experiment.id, "--apply"]
+    if mix is not None:
+        own = ",".join(f"{weight.metric}={weight.weight:g}" for weight in mix.weights)
+        words += ["--weights", own] if mix.name == OWN else ["--for", mix.name]
+    if wish.needs:
+        words += ["--needs", ",".join(wish.needs)]
+    if wish.accept_loss:
+        words.append("--accept-loss")
+    return shlex.join(words)

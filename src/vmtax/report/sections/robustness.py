@@ -1,0 +1,77 @@
+"""What stands beside each primary ratio: the mean, which stalls move, the stalls themselves, who ran first. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from vmtax.analysis.comparisons import as_overhead
+from vmtax.analysis.emulation import emulated_treatments
+from vmtax.core.records import Comparison, Experiment
+from vmtax.core.units import format_overhead
+from vmtax.report.view import label, split, title
+
+HEADS = ("", "median", "mean", "p95", "stalls", "order")
+READING = (
+    "Overheads by the median (Hodges–Lehmann), by the mean, which stalls move, and by the slow tails, from 200 rounds"
+    " on. Stalls: runs slower than 1.5 times their treatment’s median, the baseline’s share first, with Fisher’s p."
+    " Order: what it matters who ran first, with p by permutation."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """One contrast of one primary metric, in words."""
+
+    what: str  # "Disk randread-4k-qd1 operations, vm against host"
+    median: str
+    mean: str
+    p95: str
+    stalls: str
+    order: str
+    emulated: bool
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        """In the order of HEADS, without the first."""
+        return self.median, self.mean, self.p95, self.stalls, self.order
+
+
+def beside(experiment: Experiment, comparisons: Sequence[Comparison]) -> tuple[Beside, ...]:
+    """Contrasts of primary metrics that have rounds, in the order of the comparisons."""
+    return tuple(_lines(experiment, comparisons))
+
+
+def _lines(experiment: Experiment, comparisons: Sequence[Comparison]) -> Iterator[Beside]:
+    emulated = emulated_treatments(experiment)
+    for found in comparisons:
+        if found.metric.name not in experiment.plan.get("primary", ()) or found.mean_ratio is None:
+            continue
+        workload, case, _ = split(found.metric)
+        name = " ".join(filter(None, (title(workload), case, label(found.metric))))
+        yield Beside(
+            what=f"{name}, {found.treatment} against {found.baseline}",
+            median=_overhead(found, found.ratio),
+            mean=_overhead(found, found.mean_ratio),
+            p95="–" if found.p95_ratio is None else _overhead(found, found.p95_ratio),
+            stalls=_stalls(found),
+            order=_order(found),
+            emulated=bool(emulated & {found.baseline, found.treatment}),
+        )
+
+
+def _overhead(found: Comparison, ratio: float) -> str:
+    return format_overhead(as_overhead(found.metric.better, ratio, None, None)[0])
+
+
+def _stalls(found: Comparison) -> str:
+    if not found.baseline_stalls and not found.treatment_stalls:
+        return "none"
+    return f"{100 * found.baseline_stalls:.0f}, {100 * found.treatment_stalls:.0f} % (p {found.stalls_p:.2g})"
+
+
+def _order(found: Comparison) -> str:
+    if found.carry_over is None or found.carry_over_p is None:
+        return "–"
+    return f"{format_overhead(math.expm1(found.carry_over))} (p {found.carry_over_p:.2g})"

@@ -1,0 +1,218 @@
+"""The storage ranking as every report words it: tables, and sentences about what they rest on. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from vmtax.analysis.emulation import emulated_treatments
+from vmtax.analysis.gains import within
+from vmtax.analysis.scores import ARTICLE, ENOUGH, Score, Scores, Yardstick, scores
+from vmtax.analysis.weight_profiles import MIXES, Mix
+from vmtax.core.records import Experiment
+from vmtax.core.units import format_overhead, format_percent, format_value
+from vmtax.report.sections import gains as gains_of
+from vmtax.report.sections.rankings import Ranked, sides, standing, what_is_claimed
+from vmtax.stats import Mean
+
+TITLE = "Storage ranking"
+ABOUT = {"read": "reads", "write": "writes", "both": "reads and writes"}
+SHORT = {**ABOUT, "both": "both"}
+MEANS: dict[Mean, str] = {"arithmetic": "the article's score", "geometric": "the geometric mean"}
+MOST_OTHERS = 3  # winners by other weights that a sentence names; the JSON has all
+ARTICLE_READING = (
+    "The article's score: the 4 KiB random figure times what makes the yardstick's equal to its sequential figure, then"
+    " the mean of the two; for reads and writes the mean of all four."
+)
+GEOMETRIC_READING = "The same with the geometric mean, whose order depends on no yardstick."
+MIX_READING = "The score: weighted geometric mean of the ratios to the yardstick; 1 is as good as that, more is better."
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """The section; empty where nothing is to be told."""
+
+    tables: tuple[Ranked, ...]  # first what the terminal shows: reads and writes, and the mix that was asked for
+    more: tuple[Ranked, ...]  # reads alone, writes alone, the geometric means; what queue depth gains
+    lines: tuple[str, ...]  # winners, stability, yardsticks, what is missing
+
+    def __bool__(self) -> bool:
+        return bool(self.tables or self.more or self.lines)
+
+
+def storage(experiment: Experiment, mix: Mix | None = None, made: Scores | None = None) -> Storage:
+    """The scores in words; `made`: the scores, where they have been made already."""
+    made = made or scores(experiment, mix)
+    emulated = emulated_treatments(experiment)
+    gains = within(experiment)
+    told = [(score, _table(score, experiment, emulated)) for score in made.found]
+    first = [table for score, table in told if _leads(score)]
+    return Storage(
+        tuple(first),
+        (*(table for score, table in told if not _leads(score)), *gains_of.tables(experiment, gains)),
+        (*_lines(made, experiment, emulated), *gains_of.lines(experiment, gains)),
+    )
+
+
+def _kind(score: Score) -> str:
+    """ "read", "both", "database"."""
+    return score.metric.name.split(".")[1]
+
+
+def _leads(score: Score) -> bool:
+    kind = _kind(score)
+    return kind not in ARTICLE or (kind == "both" and score.mean == "arithmetic")
+
+
+def score_name(score: Score) -> str:
+    """What it is a score of: "reads and writes", "a database"."""
+    kind = _kind(score)
+    what = ABOUT.get(kind) or ("the given weights" if kind not in MIXES else f"a {kind}")
+    return f"{what}, geometric mean" if kind in ABOUT and score.mean == "geometric" else what
+
+
+def _place(score: Score, where: dict[str, str]) -> str:
+    return f"{score.ranking.layer} {where[score.ranking.side]}".rstrip()
+
+
+def _table(score: Score, experiment: Experiment, emulated: frozenset[str]) -> Ranked:
+    ranking, values = score.ranking, score.values
+    lines = tuple(
+        replace(standing(entry, ranking, emulated), value=format_value(values[entry.treatment], ranking.metric.unit))
+        for entry in ranking.standings
+    )
+    article = _kind(score) in ARTICLE
+    made_of = (ARTICLE_READING if score.mean == "arithmetic" else GEOMETRIC_READING) if article else MIX_READING
+    heading = f"Storage for {score_name(score)}, {_place(score, sides(experiment))}"
+    return Ranked(
+        ranking.metric,
+        ranking.layer,
+        ranking.side,
+        heading,
+        lines,
+        f"{made_of} {what_is_claimed(ranking, 'Score lost')}",
+    )
+
+
+def _lines(made: Scores, experiment: Experiment, emulated: frozenset[str]) -> Iterator[str]:
+    where = sides(experiment)
+    fields: dict[str, list[Score]] = {}
+    for score in made.found:
+        fields.setdefault(_place(score, where), []).append(score)
+    for place, found in fields.items():
+        yield from (f"{place}: {text}" for text in _of_field(found, emulated))
+    yield from dict.fromkeys(text for score in made.found for text in _made_of(score))
+    yield from made.missing
+
+
+def _of_field(found: Sequence[Score], emulated: frozenset[str]) -> Iterator[str]:
+    """Who leads by what, how firmly, and measured by what."""
+    by_mean = {mean: [s for s in found if _kind(s) in ARTICLE and s.mean == mean] for mean in MEANS}
+    leaders = {mean: [score.ranking.standings[0].treatment for score in mine] for mean, mine in by_mean.items()}
+    for mean, mine in by_mean.items():
+        if mine and mean == "geometric" and leaders[mean] == leaders["arithmetic"]:
+            yield f"by {MEANS[mean]} the same stand first"
+        elif mine:
+            yield f"first by {MEANS[mean]}: {'; '.join(_leading(mine, emulated))}"
+    for score in found:
+        if _kind(score) not in ARTICLE:
+            yield f"first for {score_name(score)}: {_leading([score], emulated)[0]}"
+    firm: dict[str, list[str]] = {}
+    for score in found:
+        if score.stability is not None:
+            name = score_name(score).replace("reads and writes", "both")
+            firm.setdefault(_stability(score, emulated), []).append(name)
+    yield from (f"{'; '.join(names)}: {text}" for text, names in firm.items())
+    own = _outside(by_mean["arithmetic"], emulated)
+    yield from dict.fromkeys(text for score in found for text in _yardsticks(score, own))
+    for score in found:
+        if score.unranked:
+            yield f"{score_name(score)}: not ranked, without a score in most rounds: {', '.join(score.unranked)}"
+
+
+def _leading(found: Sequence[Score], emulated: frozenset[str]) -> list[str]:
+    """Who stands first, each once, with its scores: "vm (reads 1.61 GB/s; writes 605 MB/s, 1 other not told apart)"."""
+    figures: dict[str, list[str]] = {}
+    for score in found:
+        best, *rest = score.ranking.standings
+        value = _value(score, best.treatment, emulated)
+        equals = sum(entry.top for entry in rest)
+        alike = f", {equals} other{'s' if equals > 1 else ''} not told apart" if equals else ""
+        figures.setdefault(best.treatment, []).append(f"{value}{alike}")
+    return [f"{name} ({'; '.join(told)})" for name, told in figures.items()]
+
+
+def _outside(found: Sequence[Score], emulated: frozenset[str]) -> dict[str, str]:
+    """The scores of what is not ranked itself, the host: " (reads 3.00 GB/s, writes 1.72 GB/s)" by name."""
+    figures: dict[str, list[str]] = {}
+    for score in found:
+        for name in score.values.keys() - {entry.treatment for entry in score.ranking.standings}:
+            figures.setdefault(name, []).append(_value(score, name, emulated))
+    return {name: f" ({', '.join(told)})" for name, told in figures.items()}
+
+
+def _value(score: Score, treatment: str, emulated: frozenset[str]) -> str:
+    """A score of one treatment: "reads 1.61 GB/s emulated"."""
+    about = SHORT.get(_kind(score), "")
+    value = format_value(score.values[treatment], score.metric.unit)
+    return f"{about} {value}{' emulated' if treatment in emulated else ''}".lstrip()
+
+
+def _made_of(score: Score) -> Iterator[str]:
+    """What a mix weighs."""
+    if _kind(score) in ARTICLE:
+        return
+    yield f"{score_name(score)} weighs {', '.join(f'{part.weight:g} {part.metric}' for part in score.parts)}"
+    reasons = {"for not measured": score.left_out, "for some boots had too few operations": score.untold}
+    lacking = "; ".join(f"{why}: {', '.join(metrics)}" for why, metrics in reasons.items() if metrics)
+    if lacking:
+        doubt = ": too little to be an answer" if score.measured < ENOUGH else ""
+        remains = f"{score.measured:.0%}".replace("%", " %")
+        yield f"left out, {lacking}; {remains} of the weight remains{doubt}"
+
+
+def _stability(score: Score, emulated: frozenset[str]) -> str:
+    found = score.stability
+    assert found is not None
+    corners = f"{round(found.corners_won * found.corners)} of {found.corners}"
+    told = (
+        f"{found.winner} stays first by its estimate in {corners} cases of each weight halved or doubled, and in"
+        f" {_share(found.draws_won)} of {found.draws} sets of weights drawn at random"
+    )
+    if not found.others:
+        return told
+    named = ", ".join(f"{name} in {_share(share)}" for name, share in found.others[:MOST_OTHERS])
+    more = f" and {len(found.others) - MOST_OTHERS} more" if len(found.others) > MOST_OTHERS else ""
+    within = f"first or within {format_percent(score.ranking.same_within)} of the first in {_share(found.draws_near)}"
+    doubt = " (emulated)" if found.winner in emulated else ""
+    return f"{told}, else {named}{more}; {within}, at most {format_overhead(found.behind)}{doubt} behind"
+
+
+def _share(fraction: float) -> str:
+    """A share of draws: "83 %"; what is not all of them, or not none, is not rounded to it."""
+    percent = round(100 * fraction)
+    if percent in (0, 100) and fraction not in (0.0, 1.0):
+        return "less than 1 %" if percent == 0 else "over 99 %"
+    return f"{percent} %"
+
+
+def _yardsticks(score: Score, own: Mapping[str, str]) -> Iterator[str]:
+    """One line for each treatment that something is measured by."""
+    by_name: dict[str, list[Yardstick]] = {}
+    metrics: dict[str, list[str]] = {}
+    for part in score.parts:
+        if part.yardstick is not None:
+            by_name.setdefault(part.yardstick.treatment, []).append(part.yardstick)
+            metrics.setdefault(part.yardstick.treatment, []).append(part.metric)
+    for name, yards in by_name.items():
+        about = "" if len(by_name) == 1 else f" for {', '.join(metrics[name])}"
+        instead = "" if yards[0].host else ", for no bare metal was measured there"
+        yield f"yardstick{about}: {name}{own.get(name, '')}{instead}, {_rounds(yards)}"
+
+
+def _rounds(yards: Sequence[Yardstick]) -> str:
+    borrowed = max(yard.other_rounds for yard in yards)
+    if not borrowed:
+        return "in the same round"
+    every = yards[0].same_round + yards[0].other_rounds
+    return f"in the same round; in {borrowed} of {every} rounds it has no number, so the median of its others serves"

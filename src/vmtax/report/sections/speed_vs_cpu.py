@@ -1,0 +1,141 @@
+"""Speed against what it costs the host: operations per second beside host CPU time for each, and who is best of both.
+
+Pure. A point's interval is that of its logs with the rounds' own ups and downs taken out, for points are compared with
+each other and all stand in the same rounds.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from vmtax import stats
+from vmtax.analysis.emulation import emulated_treatments
+from vmtax.analysis.rankings import FEWEST, Numbers
+from vmtax.core.records import Experiment, Metric, Treatment
+from vmtax.design.stopping import Stopping
+from vmtax.report.view import split, title
+
+SPEED, PRICE = "iops", "host_cpu_seconds"  # measures of a case
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One metric of one treatment, in the metric's unit."""
+
+    value: float
+    low: float | None  # interval; None with too few rounds
+    high: float | None
+    rounds: int
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One treatment."""
+
+    treatment: Treatment
+    speed: Figure  # operations per second
+    price: Figure  # host CPU seconds for one operation
+    best: bool  # no other guest of the layer is both faster and cheaper, by these estimates
+    emulated: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Tradeoff:
+    """One case of one layer."""
+
+    name: str  # "Disk randwrite-4k-qd1"
+    layer: str
+    side: str
+    points: tuple[Point, ...]  # in the plan's order
+    host: Point | None  # the bare baseline, where it has both
+    rounds: int  # the most that a point has
+
+
+def tradeoffs(experiment: Experiment, numbers: Numbers) -> tuple[Tradeoff, ...]:
+    """Every case that has both for three treatments or more of a layer; only the primary ones where any is."""
+    metrics = {metric.name: metric for metric, _ in numbers}
+    primary = {_case(metrics[name]) for name in experiment.plan.get("primary", ()) if name in metrics}
+    cases = [case for case in dict.fromkeys(map(_case, metrics.values())) if _pair(case, metrics)]
+    chosen = [case for case in cases if case in primary] or cases
+    layers: dict[tuple[str, str], list[Treatment]] = defaultdict(list)
+    for treatment in experiment.treatments:
+        if treatment.repeats is None:
+            layers[treatment.layer, treatment.side].append(treatment)
+    alpha, emulated = Stopping.of(experiment.plan).alpha, emulated_treatments(experiment)
+    found = []
+    for case in chosen:
+        pair = _pair(case, metrics)
+        for (layer, side), members in layers.items():
+            having = [t for t in members if pair and all((metric, t.name) in numbers for metric in pair)]
+            if pair and layer != "host" and len(having) >= FEWEST:
+                hosts = layers.get(("host", side)) or layers.get(("host", ""), [])
+                host = [t for t in hosts[:1] if all((metric, t.name) in numbers for metric in pair)]
+                name = f"{title(case[0])} {case[1]}".strip()
+                found.append(_tradeoff(name, having, host, pair, numbers, alpha, emulated))
+    return tuple(found)
+
+
+def _case(metric: Metric) -> tuple[str, str]:
+    return split(metric)[:2]
+
+
+def _pair(case: tuple[str, str], metrics: Mapping[str, Metric]) -> tuple[Metric, Metric] | None:
+    pair = [metrics.get(".".join(filter(None, (*case, measure)))) for measure in (SPEED, PRICE)]
+    return (pair[0], pair[1]) if pair[0] and pair[1] else None
+
+
+def _tradeoff(
+    name: str,
+    members: Sequence[Treatment],
+    host: Sequence[Treatment],
+    pair: tuple[Metric, Metric],
+    numbers: Numbers,
+    alpha: float,
+    emulated: frozenset[str],
+) -> Tradeoff:
+    everyone = [*members, *host]
+    speeds, prices = (steadied([numbers[metric, t.name] for t in everyone], alpha) for metric in pair)
+    best = pareto([(speed.value, price.value) for speed, price in zip(speeds, prices, strict=True)][: len(members)])
+    points = [
+        Point(treatment, speed, price, number in best, treatment.name in emulated)
+        for number, (treatment, speed, price) in enumerate(zip(everyone, speeds, prices, strict=True))
+    ]
+    guests = tuple(points[: len(members)])
+    rounds = max(figure.rounds for point in guests for figure in (point.speed, point.price))
+    baseline = points[-1] if host else None
+    return Tradeoff(name, members[0].layer, members[0].side, guests, baseline, rounds)
+
+
+def steadied(columns: Sequence[Mapping[int, float]], alpha: float) -> list[Figure]:
+    """Hodges-Lehmann estimate and interval of each column (round -> value above 0), rounds' own levels taken out.
+
+    A round's level is the median, over the columns that have it, of how far each lies there from its own median.
+    """
+    logs = [{number: math.log(value) for number, value in column.items()} for column in columns]
+    middles = [statistics.median(column.values()) for column in logs]
+    away: dict[int, list[float]] = defaultdict(list)
+    for column, middle in zip(logs, middles, strict=True):
+        for number, value in column.items():
+            away[number].append(value - middle)
+    levels = {number: statistics.median(values) for number, values in away.items()}
+    found = []
+    for column in logs:
+        values = [value - levels[number] for number, value in column.items()]
+        bounds = stats.interval(values, alpha)
+        low, high = (None, None) if bounds is None else map(math.exp, bounds)
+        found.append(Figure(math.exp(stats.hodges_lehmann(values)), low, high, len(values)))
+    return found
+
+
+def pareto(points: Iterable[tuple[float, float]]) -> frozenset[int]:
+    """Numbers of those (speed, price) that no other is at least as good in both and better in one."""
+    known = list(points)
+    return frozenset(
+        number
+        for number, (speed, price) in enumerate(known)
+        if not any(other[0] >= speed and other[1] <= price and other != (speed, price) for other in known)
+    )

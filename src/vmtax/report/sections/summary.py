@@ -1,0 +1,338 @@
+"""The findings in words: one sentence for each resource, and one over all of them. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from vmtax.analysis.comparisons import side_contrasts
+from vmtax.analysis.emulation import emulated_treatments, host_path, on_emulated_hosts
+from vmtax.core.records import Comparison, Experiment, Metric
+from vmtax.core.units import format_duration
+from vmtax.design.interleaved import sides_of
+from vmtax.report.view import Effect, effect, figures, first_treatments, medians, split, title
+
+LAYER_NAMES = {"vm": "the VM", "nested": "the nested VM"}
+CONFIDENCE = "95 %"
+NOT_A_COST = "The figures show that everything works, not what hardware costs."
+
+# What a resource's sentence is about, best first, where the plan's `primary` names no metric of that workload.
+PREFERRED = (
+    "chess.nodes_per_second",
+    "memory.stream.bytes_per_second",
+    "disk.randread-4k-qd1.iops",
+    "net.tcp-in.bits_per_second",
+    "boot.ready_seconds",
+)
+NAMES = {"host": "the host", **LAYER_NAMES}
+PHRASES = {  # metric -> what is lost
+    "chess.nodes_per_second": "CPU throughput",
+    "chess.one-thread.nodes_per_second": "one-thread CPU throughput",
+    "memory.stream.bytes_per_second": "memory bandwidth",
+    "memory.faults.per_second": "page faults per second",
+    "memory.switches.per_second": "context switches per second",
+    "disk.randread-4k-qd1.iops": "random 4 KiB reads per second",
+    "disk.randwrite-4k-qd1.iops": "random 4 KiB writes per second",
+    "disk.randwrite-4k-qd32.iops": "random 4 KiB writes per second at depth 32",
+    "disk.randwrite-4k-fsync.iops": "synchronous 4 KiB writes per second",
+    "disk.read-1m.iops": "sequential 1 MiB reads per second",
+    "disk.write-1m.iops": "sequential 1 MiB writes per second",
+    "disk.read-1m.bytes_per_second": "sequential read bandwidth",
+    "disk.write-1m.bytes_per_second": "sequential write bandwidth",
+    "net.tcp-in.bits_per_second": "inbound network throughput",
+    "net.tcp-out.bits_per_second": "outbound network throughput",
+    "boot.ready_seconds": "its first answer",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A piece of a sentence."""
+
+    text: str
+    kind: Literal["plain", "strong", "interval"] = "plain"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One sentence about one resource."""
+
+    resource: str  # "CPU", "Memory", "Disk", "Network", "Boot", or another workload's title
+    metric: Metric
+    parts: tuple[Part, ...]
+
+    @property
+    def sentence(self) -> str:
+        return "".join(part.text for part in self.parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Sureness:
+    """What the findings rest on, counted."""
+
+    comparisons: int
+    intervals: int  # comparisons that have one
+    trials: int
+    failed: int  # trials that failed or were refused
+
+
+def sureness(experiment: Experiment, comparisons: Sequence[Comparison]) -> Sureness:
+    """What a reader needs to know before believing the findings."""
+    return Sureness(
+        comparisons=len(comparisons),
+        intervals=sum(comparison.low is not None for comparison in comparisons),
+        trials=len(experiment.trials),
+        failed=sum(trial.status != "ok" for trial in experiment.trials),
+    )
+
+
+def findings(experiment: Experiment, comparisons: Sequence[Comparison]) -> tuple[Finding, ...]:
+    """One sentence for each workload that was compared, in the order in which they were measured.
+
+    It is about the layers; where sides are interleaved about those, for that is what was asked.
+    """
+    seen = _Seen(experiment, comparisons)
+    tell = _sentence if seen.sides is None else _side_sentence
+    return tuple(
+        Finding(title(workload), metric, tuple(_capitalised(tell(metric, seen))))
+        for workload, metric in seen.headline_metrics().items()
+    )
+
+
+def headline(experiment: Experiment, comparisons: Sequence[Comparison]) -> str | None:
+    """The span of throughput lost over the resources, for VM and nested VM; None where there is no span to tell.
+
+    None too where sides are interleaved, each of which has its own.
+    """
+    seen = _Seen(experiment, comparisons)
+    if seen.sides is not None:
+        return None
+    metrics = [metric for metric in seen.headline_metrics().values() if metric.better == "higher"]
+    clauses: list[str] = []
+    for layer, name in LAYER_NAMES.items():
+        lost = [e for metric in metrics if (e := seen.effect(metric, "host", layer)) and e.low is not None]
+        if len(lost) >= 2:
+            clauses.append(_span(name, lost, " of throughput" if not clauses else ""))
+    return f"Against the host, {', and '.join(clauses)}." if clauses else None
+
+
+def banner(experiment: Experiment) -> str | None:
+    """What must stand above the figures of an emulated run; None for any other."""
+    emulated = emulated_treatments(experiment)
+    if not emulated:
+        return None
+    on_hosts = on_emulated_hosts(experiment.treatments, experiment.facts)
+    if on_hosts.issuperset(treatment.name for treatment in experiment.treatments):
+        two = len({host_path(treatment) for treatment in experiment.treatments}) > 1
+        hosts = "Both hosts under test are themselves" if two else "The host under test is itself"
+        return f"{hosts} emulated (TCG), and so is every figure, also of guests on KVM. {NOT_A_COST}"
+    guests = {treatment.name for treatment in experiment.treatments if treatment.layer != "host"}
+    named = ", ".join(treatment.name for treatment in experiment.treatments if treatment.name in emulated)
+    which = "Every guest" if emulated == guests else named
+    return f"{which} ran on an emulated CPU (TCG). {NOT_A_COST}"
+
+
+def headline_metrics(experiment: Experiment, comparisons: Sequence[Comparison]) -> dict[str, Metric]:
+    """Workload -> the one metric that stands for it in sentences."""
+    return _Seen(experiment, comparisons).headline_metrics()
+
+
+class _Seen:
+    """The comparisons between the first treatments of the layers, and what emulation taints."""
+
+    def __init__(self, experiment: Experiment, comparisons: Sequence[Comparison]) -> None:
+        self.experiment = experiment
+        self.sides = sides_of(experiment)
+        self.side_pairs = dict(side_contrasts(experiment.treatments))  # name on the plan's own side -> on the other
+        self.first = {layer: t.name for layer, t in first_treatments(experiment.treatments).items()}
+        self.emulated = emulated_treatments(experiment)
+        self.effects = {(c.metric, c.baseline, c.treatment): effect(c, self.emulated) for c in comparisons}
+        self.medians = medians(experiment)
+        self.metrics = tuple(dict.fromkeys(c.metric for c in comparisons))
+
+    def effect(self, metric: Metric, low: str, high: str) -> Effect | None:
+        """What layer `high` costs against layer `low`."""
+        return self.effects.get((metric, self.first.get(low, ""), self.first.get(high, "")))
+
+    def headline_metrics(self) -> dict[str, Metric]:
+        by_workload: dict[str, list[Metric]] = defaultdict(list)
+        for metric in self.metrics:
+            by_workload[split(metric)[0]].append(metric)
+        best_first = dict.fromkeys((*self.experiment.plan.get("primary", ()), *PREFERRED))
+        rank = {name: place for place, name in enumerate(best_first)}
+        return {
+            workload: min(metrics, key=lambda metric: (rank.get(metric.name, len(rank)), metric.better == "lower"))
+            for workload, metrics in by_workload.items()
+        }
+
+    @property
+    def instead(self) -> str:
+        """What is said where no two layers have this metric."""
+        compared = [treatment for treatment in self.experiment.treatments if treatment.repeats is None]
+        if len(compared) > len(self.first):
+            return "the layers were not compared; the settings are, below"
+        return "nothing was compared but a guest with itself, below"
+
+    def boot_seconds(self, metric: Metric, layer: str) -> float | None:
+        """Median time from launch to the first answer of the layer's first treatment, over rounds."""
+        return self.medians.get((metric, self.first.get(layer, "")))
+
+
+def _sentence(metric: Metric, seen: _Seen) -> Iterator[Part]:
+    vm, nesting = seen.effect(metric, "host", "vm"), seen.effect(metric, "vm", "nested")
+    direct = None if vm or nesting else seen.effect(metric, "host", "nested")
+    what = PHRASES.get(metric.name, metric.name)
+    clauses = [
+        list(_boot_times(metric, seen)) if metric.name == "boot.ready_seconds" else [],
+        list(_cost(vm, "the VM", what)) if vm else [],
+        list(_nesting(nesting)) if nesting else [],
+        list(_cost(direct, "the nested VM", what)) if direct else [],
+    ]
+    told = [clause for clause in clauses if clause]
+    if not told:
+        yield Part(seen.instead)
+    for number, clause in enumerate(told):
+        yield from ((Part("; "),) if number else ())
+        yield from clause
+    yield from _few([effect for effect in (vm, nesting, direct) if effect])
+    yield Part(".")
+
+
+def _side_sentence(metric: Metric, seen: _Seen) -> Iterator[Part]:
+    """The other side against the plan's own, layer by layer."""
+    assert seen.sides is not None
+    there, here = seen.sides.where(own=False), seen.sides.where(own=True)
+    found = {
+        layer: effect
+        for layer, name in seen.first.items()
+        if (effect := seen.effects.get((metric, name, seen.side_pairs.get(name, ""))))
+    }
+    what = PHRASES.get(metric.name, metric.name)
+    if not found:
+        yield Part("the sides were not compared")
+    for number, (layer, effect) in enumerate(found.items()):
+        yield from ((Part("; "),) if number else ())
+        who = f"{NAMES[layer]} {there}"
+        if _nothing_shown(effect):
+            doubt = f"no difference of {who} from {here} is shown in {what}"
+            yield from _nothing(effect, doubt, f"{who} against {here} in {what}")
+        elif effect.comparison.metric.better == "higher":
+            more = "less" if effect.fraction > 0 else "more"
+            yield from _amount(f"{_so_far(effect)}{who} gives ", effect, f" {more} {what} than {here}")
+        else:
+            more = "more" if effect.fraction > 0 else "less"
+            tail = f" {more} {_spent(effect)} for {what} than {here}"
+            yield from _amount(f"{_so_far(effect)}{who} takes ", effect, tail)
+    yield from _few([*found.values()])
+    yield Part(".")
+
+
+def _few(effects: Sequence[Effect]) -> Iterator[Part]:
+    """The doubt about estimates without an interval."""
+    rounds = {effect.comparison.rounds for effect in effects if effect.low is None and effect.comparison.rounds}
+    if rounds:
+        yield Part(": ")
+        yield Part("too few rounds", "strong")
+        yield Part(f" ({' and '.join(map(str, sorted(rounds)))}) for an interval, so this may be chance")
+
+
+def _boot_times(metric: Metric, seen: _Seen) -> Iterator[Part]:
+    for layer, name in LAYER_NAMES.items():
+        seconds = seen.boot_seconds(metric, layer)
+        if seconds is None:
+            continue
+        yield Part(f"{name} answers its first command after " if layer == "vm" else f", {name} after ")
+        yield Part(format_duration(seconds), "strong")
+        yield Part(_emulated(seen.first[layer] in seen.emulated))
+
+
+def _cost(effect: Effect, who: str, what: str) -> Iterator[Part]:
+    """What a layer costs against the host."""
+    if _nothing_shown(effect):
+        yield from _nothing(effect, f"no cost of {who} in {what} is shown", f"what {who} costs in {what}")
+    elif effect.comparison.metric.better == "higher":
+        verb = "costs" if effect.fraction > 0 else "gives"
+        amount = f" of {what}" if effect.fraction > 0 else f" more {what} than the host"
+        yield from _amount(f"{_so_far(effect)}{who} {verb} ", effect, amount)
+    else:
+        more = "more" if effect.fraction > 0 else "less"
+        yield from _amount(f"{_so_far(effect)}{who} takes ", effect, f" {more} {_spent(effect)} for {what}")
+
+
+def _nesting(effect: Effect) -> Iterator[Part]:
+    """What the nested VM costs against the VM."""
+    if _nothing_shown(effect):
+        yield from _nothing(effect, "no cost of nesting is shown", "what nesting adds")
+    elif effect.comparison.metric.better == "higher":
+        lead, tail = ("nesting adds ", "") if effect.fraction > 0 else ("the nested VM gives ", " more than the VM")
+        yield from _amount(f"{_so_far(effect)}{lead}", effect, tail)
+    else:
+        lead, more = ("nesting adds ", "more") if effect.fraction > 0 else ("the nested VM takes ", "less")
+        yield from _amount(f"{_so_far(effect)}{lead}", effect, f" {more} {_spent(effect)}")
+
+
+def _nothing_shown(effect: Effect) -> bool:
+    return math.isnan(effect.fraction) or effect.comparison.verdict == "no difference shown"
+
+
+def _nothing(effect: Effect, none_shown: str, question: str) -> Iterator[Part]:
+    """Honest words where the interval includes 0, or where nothing was measured."""
+    if math.isnan(effect.fraction):
+        yield from (Part("not measured", "strong"), Part(f": {question}, for no round has both sides"))
+    else:
+        yield Part(none_shown, "strong")
+        yield Part(f" ({effect.text} {effect.interval}{_emulated(effect.emulated)})")
+
+
+def _amount(lead: str, effect: Effect, tail: str) -> Iterator[Part]:
+    """The number, turned so that it and its interval read positive, with what it is of."""
+    size, low, high = effect.fraction, effect.low, effect.high
+    if size < 0:
+        size, low, high = -size, None if high is None else -high, None if low is None else -low
+    estimate, interval = figures(size, low, high)
+    yield from (Part(lead), Part(estimate, "strong"), Part(f"{tail} " if interval else tail))
+    yield Part(interval, "interval")
+    yield Part(_emulated(effect.emulated))
+
+
+def _so_far(effect: Effect) -> str:
+    return "so far " if effect.low is None else ""
+
+
+def _spent(effect: Effect) -> str:
+    return {"s": "time", "1": "CPU"}.get(effect.comparison.metric.unit, "")
+
+
+def _span(name: str, lost: Sequence[Effect], what: str) -> str:
+    """ "the VM loses between 1.5 % (memory) and 37 % (network) of throughput"."""
+    ordered = sorted(lost, key=lambda effect: effect.fraction)
+    if not any(effect.comparison.verdict == "worse" for effect in ordered):
+        return f"{name} shows no loss{what}"
+    least, most = (_of_resource(effect) for effect in (ordered[0], ordered[-1]))
+    return f"{name} loses between {least} and {most}{what}"
+
+
+def _of_resource(effect: Effect) -> str:
+    resource = title(split(effect.comparison.metric)[0])
+    amount = "nothing that can be shown" if effect.unclear else effect.text
+    doubt = ", emulated" if effect.emulated else ""
+    return f"{amount} ({resource if resource.isupper() else resource.lower()}{doubt})"
+
+
+def _emulated(emulated: bool) -> str:
+    return " (emulated)" if emulated else ""
+
+
+def _capitalised(parts: Iterable[Part]) -> Iterator[Part]:
+    for number, part in enumerate(parts):
+        yield part if number else Part(part.text[:1].upper() + part.text[1:], part.kind)
+
+
+def machine_name(facts: Mapping[str, object]) -> str | None:
+    """The CPU model of the host under test, as its facts tell it."""
+    host = facts.get("host")
+    model = host.get("cpu_model") if isinstance(host, dict) else None
+    return model if isinstance(model, str) else None

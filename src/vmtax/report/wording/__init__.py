@@ -1,0 +1,1 @@
+"""The words that reports use for metrics and treatments, and their glossary."""

@@ -1,8 +1,0 @@
-"""Runs as sessions: one or several before a change against one or several after it. Pure; reads records only."""
-
-from vmtax.sessions.calibration import CALIBRATE, fits
-from vmtax.sessions.change import Change, Gate, Line, Outcome, compared
-from vmtax.sessions.facts import FactChange
-from vmtax.sessions.refusal import Unlike
-
-__all__ = ["CALIBRATE", "Change", "FactChange", "Gate", "Line", "Outcome", "Unlike", "compared", "fits"]

@@ -1,0 +1,34 @@
+"""The search path of what vmtax starts: no program comes from a place where somebody else may put one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import MutableMapping
+
+from vmtax.system.ownership import why_unsafe
+
+USUAL = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+def make_safe(environment: MutableMapping[str, str]) -> list[str]:
+    """Leave out of PATH what is unsafe there; a line for each part, with the reason.
+
+    A part that is empty or relative is the directory that we happen to be in. For root also one in which, or above
+    which, another user can write.
+    """
+    kept, left_out = [], []
+    for part in environment.get("PATH", USUAL).split(os.pathsep):
+        if why := _unsafe(part):
+            left_out.append(f"PATH: {part or 'an empty part'} is left out: {why}")
+        else:
+            kept.append(part)
+    environment["PATH"] = os.pathsep.join(kept) or USUAL
+    return left_out
+
+
+def _unsafe(part: str) -> str:
+    if not part.startswith("/"):
+        return "it means the current directory" if part in ("", ".") else "it is relative to the current directory"
+    if os.geteuid() != 0:
+        return ""
+    return why_unsafe(part, sticky=False)

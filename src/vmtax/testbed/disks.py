@@ -1,0 +1,285 @@
+"""The disks under test of one run on one host: made once, filled once, shared by all treatments of one backing."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import PurePosixPath
+
+from vmtax.core.events import Event, Step
+from vmtax.core.records import Json, Treatment
+from vmtax.design.features import Feature
+from vmtax.design.treatments import backing
+from vmtax.hypervisor import Credentials, GuestSpec, Qemu
+from vmtax.hypervisor.confine import Reach
+from vmtax.hypervisor.qemu import QemuError
+from vmtax.hypervisor.qmp import Qmp, QmpError
+from vmtax.hypervisor.spec import DATA_ID, Drive, block_node
+from vmtax.machine import Machine
+from vmtax.machine.local import LocalMachine
+from vmtax.storage import (
+    Backing,
+    FirstWrite,
+    Fresh,
+    Ground,
+    Provisioner,
+    RawFile,
+    Target,
+    fill,
+    fill_image,
+    page_cache,
+)
+from vmtax.storage.absent import Absent
+from vmtax.storage.backing import describe, source_bytes
+from vmtax.storage.features import features
+from vmtax.storage.full import stops_when_full
+
+DATA_MOUNT = "/mnt"  # where the host's userland sees the directory of the disk under test
+DATA_DEVICE = "/dev/vmtax-disk"  # or the device
+WHEN = "before the first round"
+PROBE_SECONDS = 30.0
+
+Key = tuple[tuple[str, str], ...]
+
+
+@dataclass
+class Disks:
+    """What is there for the host and for the guests on it."""
+
+    machine: Machine
+    provisioner: Provisioner
+    fresh_size: int = 0  # bytes of a disk that is made anew for each boot of a VM; 0: none is asked for
+    made: dict[Key, Backing] = field(default_factory=dict)
+
+    def of(self, treatment: Treatment) -> Backing:
+        """The disk of a treatment of layer host or vm."""
+        return self.made[key(treatment)]
+
+    def fresh(self, treatment: Treatment) -> Fresh | None:
+        """A disk like that of a treatment, never written; None where none is asked for, and of a bare device."""
+        if not self.fresh_size:
+            return None
+        return self.provisioner.make_fresh(dict(key(treatment)), self.of(treatment), self.fresh_size)
+
+
+def key(treatment: Treatment) -> Key:
+    """What decides a treatment's backing."""
+    return tuple(backing(treatment.levels).items())
+
+
+def wanted(treatments: Sequence[Treatment]) -> dict[Key, list[Treatment]]:
+    """The backings of a plan, each with the treatments that use it."""
+    found: dict[Key, list[Treatment]] = {}
+    for treatment in treatments:
+        if treatment.layer != "nested":
+            found.setdefault(key(treatment), []).append(treatment)
+    return found
+
+
+def written_bytes(treatments: Sequence[Treatment], size: int) -> int:
+    """What is written before the first round: every disk, and what images are filled from."""
+    found = [dict(levels) for levels in wanted(treatments)]
+    return size * len(found) + source_bytes(found, size)
+
+
+def drive(treatment: Treatment, disk: Backing) -> Drive:
+    """How QEMU opens the disk of a guest's treatment."""
+    found = Drive.of_levels(str(disk.path), {**treatment.levels, "disk.format": disk.format}, is_device=disk.is_device)
+    # No factor of a plan: tools/prove_live.py plants a known cost with it.
+    return replace(found, iops_limit=int(treatment.levels.get("disk.iops_limit", "0")))
+
+
+def not_here(machine: Machine, target: Target, treatments: Sequence[Treatment]) -> dict[str, str]:
+    """Treatments, the host's too, for whose disk the machine lacks something, each with what and its cure."""
+    asked = Absent(machine, target)
+    found: dict[str, str] = {}
+    bounded = [treatment.name for treatment in treatments if treatment.levels.get("disk.page_cache") == "bounded"]
+    if bounded and (reason := page_cache.why_not(machine)) is not None:
+        found |= dict.fromkeys(bounded, reason)
+    for levels, users in wanted(treatments).items():
+        reason = asked.why(dict(levels))
+        if reason is not None:
+            found |= dict.fromkeys((treatment.name for treatment in users), reason)
+    return found
+
+
+def provision(
+    machine: Machine,
+    target: Target,
+    ours: PurePosixPath,
+    mark: str,
+    qemu_img: tuple[str, ...],
+    treatments: Sequence[Treatment],
+    size: int,
+    fresh_size: int,
+    emit: Callable[[Event], None],
+    beside: int = 0,
+) -> Disks:
+    """Make the backings that `treatments` want, each of `size` bytes. Raises StorageError and CommandFailed.
+
+    `fresh_size`: of one more disk for each boot; 0: none
+    `beside`: bytes that will be taken of the directory once the disks are filled
+    `ours`: an existing directory of this run; `mark`: names volumes and pools of this run
+    """
+    disks = Disks(machine, Provisioner(Ground(machine, target, ours, mark), qemu_img), fresh_size)
+    levels = [dict(found) for found in wanted(treatments)]
+    disks.provisioner.prepare(levels, size, fresh_size, beside)
+    for number, each in enumerate(levels, 1):
+        if len(levels) > 1:
+            emit(Step(f"making disk {number} of {len(levels)}", describe(each)))
+        disks.made[tuple(each.items())] = disks.provisioner.make(each, size, fresh_size)
+    return disks
+
+
+def fill_all(
+    disks: Disks,
+    enter: Callable[[Backing], tuple[str, ...]],
+    treatments: Sequence[Treatment],
+    emit: Callable[[Event], None],
+) -> dict[str, FirstWrite]:
+    """Write every disk once in full; of each layer, or of each kind where there are several, how that went.
+
+    `enter`: what enters the userland on the host with that disk in it
+    """
+    users = wanted(treatments)
+    found: dict[str, FirstWrite] = {}
+    with_image = [disk for disk in disks.made.values() if disk.format != "raw"]
+    source = _source(disks, enter, with_image[0].size) if with_image else None
+    for number, (this, disk) in enumerate(disks.made.items(), 1):
+        more = f", {number} of {len(disks.made)}" if len(disks.made) > 1 else ""
+        emit(Step(f"writing the disk under test in full{more}", f"{disk.size / 2**20:.0f} MiB, {disk.kind}"))
+        if disk.format == "raw":
+            inside = inside_userland(disk)
+            written = fill(disks.machine, enter(disk), inside, disk.size, allocation=disk.kind, when=WHEN)
+        else:
+            assert source is not None
+            qemu_img = disks.provisioner.qemu_img
+            written = fill_image(
+                disks.machine, qemu_img, str(source.path), str(disk.path), disk.size, allocation=disk.kind
+            )
+        if len(disks.made) > 1:
+            found[disk.kind] = written
+        else:
+            found |= dict.fromkeys(dict.fromkeys(treatment.layer for treatment in users[this]), written)
+    if source is not None:
+        disks.machine.run("rm", "-f", str(source.path))
+    return found
+
+
+def inside_userland(disk: Backing) -> str:
+    """What the host's userland calls a disk."""
+    return DATA_DEVICE if disk.is_device else f"{DATA_MOUNT}/{disk.path.name}"
+
+
+def bound(disk: Backing) -> tuple[str, ...]:
+    """bubblewrap's options that bring a disk into the host's userland."""
+    if disk.is_device:
+        return ("--dev-bind", str(disk.path), DATA_DEVICE)
+    return ("--bind", str(disk.path.parent), DATA_MOUNT)
+
+
+def _source(disks: Disks, enter: Callable[[Backing], tuple[str, ...]], size: int) -> RawFile:
+    """A file of random data, from which images are filled."""
+    source = RawFile.allocate(disks.machine, disks.provisioner.ground.ours / "source.raw", size)
+    as_disk = Backing(source.path, {}, size)
+    fill(disks.machine, enter(as_disk), inside_userland(as_disk), size, allocation="", when="")
+    return source
+
+
+def why_not(disks: Disks, treatments: Sequence[Treatment], qemu: Qemu) -> dict[str, str]:
+    """Guest treatments whose disk QEMU does not open as they say on this host, each with QEMU's own reason.
+
+    One paused QEMU without a guest opens and closes them all: tried on the file system, kernel and version that are
+    there, not looked up in a table. ZFS before 2.3 takes O_DIRECT and ignores it, of which no open tells: there the
+    dataset is asked for its property `direct`, which came with it. Raises QemuError where QEMU itself ends.
+    """
+    found: dict[str, str] = {}
+    guests = [treatment for treatment in treatments if treatment.layer == "vm" and treatment.repeats is None]
+    paths = {disks.of(treatment).path: disks.of(treatment) for treatment in guests}
+    devices = tuple(str(path) for path, disk in paths.items() if disk.is_device)
+    reach = Reach(write=(str(disks.provisioner.ground.ours),), devices=devices)
+    process = disks.machine.start(*qemu.without_guest(reach), *_NO_GUEST)
+    try:
+        qmp = Qmp(process, PROBE_SECONDS)
+        for treatment in guests:
+            disk = disks.of(treatment)
+            how = drive(treatment, disk)
+            if how.direct and (reason := _ignores_direct(disks.machine, disk)) is not None:
+                found[treatment.name] = f"disk.cache={how.cache} needs O_DIRECT: {reason}"
+                continue
+            try:
+                qmp.execute("blockdev-add", **block_node(how))
+                qmp.execute("blockdev-del", node_name=DATA_ID)
+            except QmpError as error:
+                if process.poll() is not None:
+                    raise
+                found[treatment.name] = f"QEMU {qemu.version} does not open it here: {error}"
+    except QmpError as error:
+        words = process.stderr_tail().strip().splitlines()
+        raise QemuError(f"{disks.machine.path}: QEMU {qemu.version} ended: {words[-1] if words else error}") from error
+    finally:
+        process.stop()
+    return found
+
+
+_NO_GUEST = (
+    *("-nodefaults", "-no-user-config", "-display", "none", "-machine", "none", "-accel", "tcg", "-S", "-qmp", "stdio"),
+)
+
+
+def _ignores_direct(machine: Machine, disk: Backing) -> str | None:
+    """Why O_DIRECT on it would be a promise that is not kept; None where it would be kept, or refused."""
+    if disk.is_device:
+        return None
+    mounted = machine.try_run("findmnt", "--json", "--output", "FSTYPE,SOURCE", "--target", str(disk.path))
+    if not mounted.ok:
+        return None
+    row = json.loads(mounted.stdout)["filesystems"][0]
+    if row["fstype"] != "zfs":
+        return None
+    asked = machine.try_run("zfs", "get", "-H", "-o", "value", "direct", str(row["source"]))
+    if not asked.ok:
+        version = machine.try_run("zfs", "version").stdout.partition("\n")[0] or "this ZFS"
+        return f"{version} takes it and ignores it; 2.3 or newer heeds it"
+    return "the dataset has direct=disabled" if asked.stdout.strip() == "disabled" else None
+
+
+@dataclass(frozen=True, slots=True)
+class Trying:
+    """What the checks of `features_of` have to work with."""
+
+    qemu: Qemu
+    guest: GuestSpec | None  # for the check of a full disk; None: not root, which it takes
+    credentials: Credentials
+    local: LocalMachine
+    scratch: PurePosixPath  # a directory of this run on the machine of the disks
+
+
+def features_of(
+    disks: Disks, treatments: Sequence[Treatment], trying: Trying, emit: Callable[[Event], None]
+) -> dict[str, list[Json]]:
+    """Treatment name -> what its way to keep a disk can do, as `Feature.to_json`; guests on the host only."""
+    guests = [treatment for treatment in treatments if treatment.layer == "vm"]
+    qemu_img = disks.provisioner.qemu_img
+
+    @functools.cache
+    def when_full(bus: str, format: str) -> Feature:
+        assert trying.guest is not None
+        emit(Step("filling a small file system under a guest", f"{bus} {format}: is it paused?"))
+        how = Drive("", bus=bus, format=format)
+        return stops_when_full(disks.machine, trying.guest, how, trying.credentials, trying.local, qemu_img)
+
+    found: dict[str, list[Json]] = {}
+    for number, treatment in enumerate(guests, 1):
+        disk = disks.of(treatment)
+        how = drive(treatment, disk)
+        emit(Step(f"trying what disks can do, {number} of {len(guests)}", treatment.name))
+        cells = features(
+            *(disks.machine, trying.qemu, disk, how, trying.scratch),
+            qemu_img=qemu_img,
+            when_full=functools.partial(when_full, how.bus, how.format) if trying.guest else None,
+        )
+        found[treatment.name] = [cell.to_json() for cell in cells]
+    return found

@@ -1,0 +1,259 @@
+"""Disk: fio with direct I/O on a file (host) or block device (guest) that was written in full beforehand."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from vmtax.core.quantities import Quantity
+from vmtax.core.records import Better, Measurement, Metric, Unit
+from vmtax.core.units import parse_bytes
+from vmtax.workload.base import CPU_PER_OPERATION, BadOutput, Parameters, Workload
+from vmtax.workload.site import Site
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """One way of reading or writing."""
+
+    rw: str  # fio's rw=
+    block: str  # fio's bs=
+    depth: int  # fio's iodepth=
+    fsync: bool = False  # an fsync after every write
+    fresh: bool = False  # on a disk that was never written: once, all of it, and then once more
+
+    @property
+    def side(self) -> str:
+        """Where fio's JSON has the figures; reads and writes together where both are asked for."""
+        return "mixed" if self.rw == "randrw" else "write" if "write" in self.rw else "read"
+
+
+# fio's options for data that no layer below can compress or knows already: new for every block, and every time.
+INCOMPRESSIBLE = ("--refill_buffers=1", "--randrepeat=0")
+FIRST_WRITE = "first-write-64k"
+PATTERNS = {
+    "randread-4k-qd1": Pattern("randread", "4k", 1),
+    "randread-4k-qd32": Pattern("randread", "4k", 32),
+    "randwrite-4k-qd1": Pattern("randwrite", "4k", 1),
+    "randwrite-4k-qd32": Pattern("randwrite", "4k", 32),
+    "randwrite-4k-fsync": Pattern("randwrite", "4k", 1, fsync=True),
+    "randrw-4k-qd8": Pattern("randrw", "4k", 8),
+    "randread-512-qd1": Pattern("randread", "512", 1),
+    "randwrite-512-qd1": Pattern("randwrite", "512", 1),
+    "randread-64k-qd8": Pattern("randread", "64k", 8),
+    "randwrite-64k-qd8": Pattern("randwrite", "64k", 8),
+    "randread-1m-qd8": Pattern("randread", "1m", 8),
+    "randwrite-1m-qd8": Pattern("randwrite", "1m", 8),
+    "read-1m": Pattern("read", "1m", 8),
+    "write-1m": Pattern("write", "1m", 8),
+    FIRST_WRITE: Pattern("randwrite", "64k", 8, fresh=True),
+}
+READ_SHARE = 70  # percent of the operations of randrw
+REWRITE = "rewrite"  # fio's second job on the fresh disk
+PERCENTILES = (("p50", 0.5, "50.000000"), ("p99", 0.99, "99.000000"), ("p999", 0.999, "99.900000"))
+NANOSECOND = 1e-9
+# Bytes written per second and I/O in flight by a good NVMe disk, for what is said before a run. Orders of magnitude.
+FAST_SYNC, FAST_RANDOM, FAST_SEQUENTIAL = 50e6, 200e6, 3e9
+MINIMUM_TAIL = 10  # samples beyond a percentile, below which it is an anecdote (METHOD.md)
+
+PatternName = Literal[
+    "randread-4k-qd1",
+    "randread-4k-qd32",
+    "randwrite-4k-qd1",
+    "randwrite-4k-qd32",
+    "randwrite-4k-fsync",
+    "randrw-4k-qd8",
+    "randread-512-qd1",
+    "randwrite-512-qd1",
+    "randread-64k-qd8",
+    "randwrite-64k-qd8",
+    "randread-1m-qd8",
+    "randwrite-1m-qd8",
+    "read-1m",
+    "write-1m",
+    "first-write-64k",
+]
+
+
+Size = Annotated[str, Quantity(parse_bytes, "16MiB", "64TiB", "1GiB", as_text=True)]
+
+
+class DiskParameters(Parameters):
+    patterns: tuple[PatternName, ...] = Field(
+        ("randread-4k-qd1", "randwrite-4k-qd1", "randwrite-4k-qd32", "randwrite-4k-fsync", "read-1m", "write-1m"),
+        min_length=1,
+        description="what to measure: way, block size, queue depth (qd) or an fsync after every write; randrw: 70 %"
+        " reads; first-write: all of a disk that was never written, in a VM",
+    )
+    size: Size = Field("1GiB", description="size of the file or disk under test")
+    fresh_size: Size = Field("128MiB", description="size of the disk for first-write")
+    seconds: float = Field(10.0, ge=1, le=3600, description="run length of each pattern, in seconds")
+
+    @property
+    def size_bytes(self) -> int:
+        return parse_bytes(self.size)
+
+    @property
+    def fresh_bytes(self) -> int:
+        """Of the disk that is made anew for each boot; 0 where no pattern asks for it."""
+        return parse_bytes(self.fresh_size) if any(PATTERNS[name].fresh for name in self.patterns) else 0
+
+
+def _metric(case: str, measure: str, unit: Unit, better: Better) -> Metric:
+    return Metric(f"disk.{case}.{measure}", unit, better)
+
+
+class Disk(Workload[DiskParameters]):
+    name = "disk"
+    describe = "disk: fio, 4 KiB random and 1 MiB sequential, IOPS, bandwidth and latency percentiles"
+    tool = "fio"
+    meanings: ClassVar = {
+        "iops": "reads or writes completed in a second",
+        "bytes_per_second": "bytes read or written in a second",
+        "mean_seconds": "mean time of an operation, from asking to answer; with fsync, the write and its fsync",
+        "p50_seconds": "half of the operations took at most this long; told from 20 operations on",
+        "p99_seconds": "99 of 100 operations took at most this long; told from 1,000 operations on",
+        "p999_seconds": "999 of 1,000 operations took at most this long; told from 10,000 operations on",
+        "fsync_p50_seconds": "half of the fsyncs took at most this long; told from 20 on",
+        "fsync_p99_seconds": "99 of 100 fsyncs took at most this long; told from 1,000 on",
+        "fsync_p999_seconds": "999 of 1,000 fsyncs took at most this long; told from 10,000 on",
+        "host_cpu_seconds": "time of the host's CPUs, whatever they did while fio ran, for each operation",
+        "rewrite_iops": "writes completed in a second when all of the disk is written for the second time",
+        "of_rewrite": "rate of the first write, as a fraction of that of the second",
+    }
+    parameters_type = DiskParameters
+
+    def cases(self) -> Sequence[str]:
+        return self.parameters.patterns
+
+    def metrics(self) -> Sequence[Metric]:
+        return tuple(metric for case in self.parameters.patterns for metric in _metrics(case))
+
+    def command(self, site: Site, case: str) -> Sequence[str]:
+        pattern = PATTERNS[case]
+        if pattern.fresh:
+            return self._first_write(site, pattern)
+        if site.disk is None:
+            raise ValueError(f"{site.machine.path} has no disk under test")
+        return (
+            *("fio", f"--name={case}", f"--filename={site.disk}", f"--size={self.parameters.size_bytes}"),
+            *(f"--rw={pattern.rw}", f"--bs={pattern.block}", f"--iodepth={pattern.depth}"),
+            *(("--fsync=1",) if pattern.fsync else ()),
+            *((f"--rwmixread={READ_SHARE}", "--unified_rw_reporting=1") if pattern.side == "mixed" else ()),
+            # pwrite then fsync, as a database does; with libaio the two overlap and their times cannot be added.
+            f"--ioengine={'psync' if pattern.fsync else 'libaio'}",
+            # Direct, so that the page cache of the layer itself is not what is measured.
+            *("--direct=1", "--time_based", f"--runtime={self.parameters.seconds:g}"),
+            *(*INCOMPRESSIBLE, "--norandommap=1", "--lat_percentiles=1"),
+            "--output-format=json",
+        )
+
+    def _first_write(self, site: Site, pattern: Pattern) -> Sequence[str]:
+        if site.fresh_disk is None:
+            raise ValueError(f"{site.machine.path} has no disk that was never written")
+        every = (f"--filename={site.fresh_disk}", f"--size={self.parameters.fresh_bytes}", f"--rw={pattern.rw}")
+        how = (f"--bs={pattern.block}", f"--iodepth={pattern.depth}", "--ioengine=libaio", "--direct=1")
+        # Every block once in each job: fio keeps a map of where it was.
+        job = (*every, *how, *INCOMPRESSIBLE, "--lat_percentiles=1")
+        return (
+            *("fio", f"--name={FIRST_WRITE}", *job, f"--name={REWRITE}", "--stonewall", *job),
+            "--output-format=json",
+        )
+
+    def layers_of(self, case: str) -> frozenset[str]:
+        return frozenset({"vm"}) if PATTERNS[case].fresh else self.layers
+
+    def once(self, case: str) -> bool:
+        return PATTERNS[case].fresh
+
+    def seconds(self, case: str) -> float:
+        if PATTERNS[case].fresh:
+            return 2 * self.parameters.fresh_bytes / FAST_RANDOM + 0.5
+        return self.parameters.seconds + 0.5
+
+    def written_bytes(self, case: str) -> float:
+        pattern = PATTERNS[case]
+        if pattern.side == "read":
+            return 0.0
+        if pattern.fresh:
+            return 2.0 * self.parameters.fresh_bytes
+        rate = FAST_SYNC if pattern.fsync else FAST_RANDOM if pattern.block == "4k" else FAST_SEQUENTIAL
+        return min(rate * pattern.depth, FAST_SEQUENTIAL) * self.parameters.seconds
+
+    def parse(self, case: str, output: str) -> tuple[Measurement, ...]:
+        side, sync = _job(case, output)
+        count = int(side["total_ios"])
+        if count <= 0:
+            raise BadOutput(f"fio did no I/O for {case}")
+        # With an fsync after each write, what the application waits for is both; fio counts them apart.
+        wait = sync["lat_ns"] if PATTERNS[case].fsync else None
+        mean = side["lat_ns"]["mean"] + (wait["mean"] if wait else 0.0)
+        figures = {"iops": float(side["iops"]), "bytes_per_second": float(side["bw_bytes"])}
+        figures["mean_seconds"] = mean * NANOSECOND
+        # Percentiles of the two cannot be added: told are those of what waits for the disk.
+        tail = wait or side["lat_ns"]
+        for name, share, key in _percentiles(case):
+            if count >= MINIMUM_TAIL / (1 - share):
+                figures[name] = tail["percentile"][key] * NANOSECOND
+        if PATTERNS[case].fresh:
+            again, _ = _job(case, output, 1)
+            figures |= {"rewrite_iops": float(again["iops"]), "of_rewrite": side["iops"] / again["iops"]}
+        by_name = {metric.name.rpartition(".")[2]: metric for metric in _metrics(case)}
+        return tuple(Measurement(by_name[name], value) for name, value in figures.items())
+
+    def operations(self, case: str, output: str) -> float | None:
+        jobs = (0, 1) if PATTERNS[case].fresh else (0,)
+        return float(sum(_job(case, output, number)[0]["total_ios"] for number in jobs))
+
+    def own_seconds(self, case: str, output: str) -> float | None:
+        if PATTERNS[case].fresh:
+            return None  # two jobs, and the pause between them
+        side, _ = _job(case, output)
+        return float(side["runtime"]) / 1000 if "runtime" in side else None
+
+    def latencies(self, case: str, output: str) -> tuple[tuple[float, float], ...]:
+        if PATTERNS[case].fsync:
+            return ()  # write and fsync are timed apart: their percentiles cannot be added
+        side, _ = _job(case, output)
+        enough = 1 - MINIMUM_TAIL / int(side["total_ios"])
+        found = sorted((float(share) / 100, ns * NANOSECOND) for share, ns in side["lat_ns"]["percentile"].items())
+        # Rounded, or 0.999 of just enough operations would lie above itself.
+        rounded = ((round(share, 6), seconds) for share, seconds in found)
+        return tuple((share, seconds) for share, seconds in rounded if share <= round(enough, 6))
+
+
+def _metrics(case: str) -> tuple[Metric, ...]:
+    figures: tuple[Metric, ...] = (
+        _metric(case, "iops", "1/s", "higher"),
+        _metric(case, "bytes_per_second", "B/s", "higher"),
+        _metric(case, "mean_seconds", "s", "lower"),
+        _metric(case, CPU_PER_OPERATION, "s", "lower"),
+    )
+    if PATTERNS[case].fresh:
+        figures += (_metric(case, "rewrite_iops", "1/s", "higher"), _metric(case, "of_rewrite", "1", "higher"))
+    return figures + tuple(_metric(case, name, "s", "lower") for name, _, _ in _percentiles(case))
+
+
+def _percentiles(case: str) -> Iterator[tuple[str, float, str]]:
+    """(measure, share, fio's key)."""
+    what = "fsync_" if PATTERNS[case].fsync else ""
+    for label, share, key in PERCENTILES:
+        yield f"{what}{label}_seconds", share, key
+
+
+def _job(case: str, output: str, number: int = 0) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The job's read, write or mixed side and its sync side. fio may print notes before the JSON."""
+    try:
+        job = json.loads(output[output.index("{") : output.rindex("}") + 1])["jobs"][number]
+        side, error = job[PATTERNS[case].side], job["error"]
+        sync = job["sync"] if PATTERNS[case].fsync else {}  # reads and writes told together come without
+        _ = side["lat_ns"]["mean"], side["iops"], side["bw_bytes"], side["total_ios"]
+    except (ValueError, LookupError, TypeError) as problem:
+        raise BadOutput(f"no JSON with jobs[{number}] in what fio printed") from problem
+    if error:
+        raise BadOutput(f"fio reports error {error} for {case}")
+    return side, sync

@@ -1,0 +1,211 @@
+"""What is said before a run: computed from the plan and from what the host tells, and nothing is changed there."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from vmtax.core.errors import BadInput
+from vmtax.core.units import format_duration
+from vmtax.experiment.preview import outlook
+from vmtax.hypervisor.qemu import RIGHTS
+from vmtax.machine.fake import FakeMachine, Reply
+from vmtax.machine.local import ISOLATED, PYTHON
+from vmtax.meter import below
+from vmtax.meter.disk import FINDMNT, LSBLK
+from vmtax.meter.text import GREP
+from vmtax.plan.estimate import seconds_per_round
+from vmtax.plan.schema import Plan, load, parse
+from vmtax.storage import StorageError, Target
+from vmtax.system import ownership
+from vmtax.testbed.environment import EnvironmentOptions
+
+GIB = 2**30
+MOUNT = {"target": "/", "source": "/dev/nvme0n1p2", "fstype": "xfs", "options": "rw", "avail": 50 * GIB}
+
+
+def host(
+    *, root: bool = True, available: int = 8 * GIB, cpu: str = "", cpuid: str = "", unsafe: str = ""
+) -> FakeMachine:
+    """Answers what is read; whatever else is asked fails the test, so nothing is set up."""
+    return FakeMachine(
+        answers={
+            (*GREP, "", *below.FILES): Reply(cpu, code=2),
+            below.CPUID: cpuid,
+            ("id", "-u"): "0\n" if root else "1000\n",
+            ("cat", "/proc/meminfo"): f"MemTotal: 1 kB\nMemAvailable:   {available // 1024} kB\n",
+            (*FINDMNT, "/var/tmp"): json.dumps({"filesystems": [MOUNT]}),
+            (*LSBLK, "/dev/nvme0n1p2"): Reply(code=1),
+            (PYTHON, *ISOLATED, Path(ownership.__file__).read_text(encoding="utf-8"), "/var/tmp"): (
+                Reply(stderr=f"{unsafe}\n", code=1) if unsafe else ""
+            ),
+            ("mkdir", "-m", "700", "/tmp/vmtax"): "",
+            RIGHTS: "",
+            ("/opt/qemu", "--version"): "QEMU emulator version 10.0.2",
+            ("/no/qemu", "--version"): Reply(stderr="/no/qemu: No such file or directory", code=127),
+        }
+    )
+
+
+def said(plan: Plan, machine: FakeMachine, earlier: float | None = None, done: int = 0) -> dict[str, str]:
+    lines = outlook(
+        plan,
+        machine,
+        EnvironmentOptions(),
+        earlier_seconds_per_round=earlier,
+        rounds_done=done,
+        builds_image=done == 0,
+    )
+    return {line.what: line.text for line in lines}
+
+
+def test_what_how_long_how_much_is_written_where_and_what_it_needs() -> None:
+    lines = said(load("quick"), host(), earlier=100.0)
+    assert (
+        lines["what"]
+        == "plan quick on local: 7 rounds, each of 3 treatments (host, vm, nested), vm twice for the noise floor"
+    )
+    assert lines["how long"] == "about 11 m 40 s for 7 rounds, as when this plan last ran here"
+    assert lines["writes"].startswith(
+        "0.8 GiB to /var/tmp on /dev/nvme0n1p2 (xfs, 50.0 GiB free), then over it up to 122.2 GiB"
+    )
+    assert lines["writes"].endswith("; removed again")
+    assert lines["needs"] == "2 CPUs, 2.1 GiB of memory at a time (8.0 GiB available)"
+    assert "bridge" in lines["as root"] and "first" in lines
+
+
+@pytest.mark.parametrize(
+    ("signature", "words"),
+    [
+        ("TCGTCGTCGTCG", "an emulated CPU (TCG): every figure will be marked so, none is what hardware costs"),
+        ("KVMKVMKVM\0\0\0", "kvm, being itself a VM: the figures will tell what nesting adds to it"),
+    ],
+)
+def test_what_the_host_itself_runs_on_is_told(signature: str, words: str) -> None:
+    cpu = "/proc/cpuinfo:flags\t: svm hypervisor\n"
+    cpuid = f"{signature.encode().hex()}\n{bytes(12).hex()}\n"
+    assert said(load("quick"), host(cpu=cpu, cpuid=cpuid))["runs on"] == words
+    assert "runs on" not in said(load("quick"), host(cpu="/proc/cpuinfo:flags\t: svm\n")), "bare metal"
+
+
+@pytest.mark.parametrize(
+    "options", [EnvironmentOptions(qemu="/no/qemu"), EnvironmentOptions(None, Target(), "/no/qemu")]
+)
+def test_a_qemu_that_is_not_there_is_refused_even_where_no_guest_is_measured(options: EnvironmentOptions) -> None:
+    plan = load("quick").model_copy(update={"layers": ("host",)})
+    with pytest.raises(BadInput, match=r"host: no usable /no/qemu \(.*No such file.*\); name a QEMU program"):
+        outlook(plan, host(), options, earlier_seconds_per_round=None, builds_image=False)
+
+
+def test_who_goes_on_is_told_of_the_rest() -> None:
+    lines = said(load("quick"), host(root=False), earlier=100.0, done=5)
+    assert "7 rounds, 5 of them done" in lines["what"] and lines["how long"].startswith("about 3 m 20 s for 2 rounds")
+    assert "need root" in lines["as a user"] and "first" not in lines
+
+
+@pytest.mark.parametrize(
+    ("patterns", "wanted"),
+    [
+        ("[randread-4k-qd1]", "32 MiB to /var/tmp on /dev/nvme0n1p2 (xfs, 50.0 GiB free); removed"),
+        ("[write-1m]", "then over it up to 5.6 GiB if"),
+    ],
+)
+def test_reads_write_nothing(patterns: str, wanted: str) -> None:
+    text = (
+        "name: x\nlayers: [vm]\nrounds: {min: 1, max: 1}\nworkloads: [{disk: {size: 32MiB, seconds: 1, patterns: %s}}]"
+    )
+    assert wanted in said(parse(text % patterns), host())["writes"]
+
+
+def test_what_is_taken_is_told_where_it_is_more_than_what_is_written() -> None:
+    text = (
+        "name: x\nlayers: [vm]\nrounds: {min: 1, max: 1}\nfactors: {disk.filesystem: [ext4], disk.format: [qcow2]}\n"
+        "workloads: [{disk: {size: 1GiB, seconds: 1, patterns: [randread-4k-qd1]}}]"
+    )
+    wanted = (
+        "2.0 GiB to /var/tmp on /dev/nvme0n1p2 (xfs, 50.0 GiB free), taking up to 2.4 GiB of that directory at a time;"
+    )
+    assert said(parse(text), host())["writes"].startswith(wanted)
+
+
+def test_what_is_used_up_and_what_is_lost_of_it_is_told_before_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = (
+        "name: x\nlayers: [vm]\nrounds: {min: 1, max: 1}\nfactors: {disk.volume: [lvm, raidz1-zvol],"
+        " disk.filesystem: [none]}\nworkloads: [{disk: {size: 1GiB, seconds: 1, patterns: [randread-4k-qd1]}}]"
+    )
+    names = tuple(f"/dev/sd{letter}" for letter in "bcde")
+    options = EnvironmentOptions(target=Target(devices=names, erase=frozenset({"/dev/sdc"})))
+    looked_at: dict[str, bool] = {}
+    monkeypatch.setattr(
+        "vmtax.experiment.preview.refuse_used", lambda host, name, *, erase: looked_at.update({name: erase})
+    )
+    said: list[str] = []
+    lines = outlook(parse(text), host(), options, emit=said.append, earlier_seconds_per_round=None, builds_image=False)
+    told = {line.what: line.text for line in lines}
+    assert looked_at == {name: name == "/dev/sdc" for name in names}, "nobody is asked about a disk in use"
+    assert "GiB to /dev/sdb, /dev/sdc, /dev/sdd, /dev/sde (empty afterwards); to /var/tmp on" in told["writes"]
+    assert told["erases"] == "what /dev/sdc holds"
+
+
+def test_a_budget_that_is_too_small_is_told_before_it_is_overdrawn() -> None:
+    text = "name: x\nlayers: [host]\nworkloads: [chess]\nbudget: 1m\nrounds: {min: 7, max: 7}"
+    told = said(parse(text), host(), earlier=100.0)
+    assert told["budget"].startswith("the budget of 1 m 00 s is too small and will be overdrawn: 7 rounds need")
+    assert "budget" not in said(parse(text), host(), earlier=1.0)
+
+
+def test_without_a_disk_nothing_is_written() -> None:
+    assert "writes" not in said(parse("name: x\nlayers: [host]\nworkloads: [chess]"), host())
+
+
+def test_both_hosts_are_told_and_both_sides_take_their_time() -> None:
+    plan = load("quick").model_copy(update={"budget": None})
+    options = EnvironmentOptions(interleave_with="ssh://b")
+    other = host(root=False, available=4 * GIB)
+    other.path = "ssh://b"
+    lines = outlook(plan, host(), options, other=other, earlier_seconds_per_round=None, builds_image=False)
+    alone = outlook(plan, host(), EnvironmentOptions(), earlier_seconds_per_round=None, builds_image=False)
+    kinds = [line.what for line in lines]
+    assert kinds == ["what", "how long", "on", "writes", "needs", "as root", "on", "writes", "needs", "as a user"]
+    assert "on local and ssh://b, interleaved: 7 rounds, each of 6 treatments" in lines[0].text
+    assert [line.text for line in lines if line.what == "on"] == ["local", "ssh://b"]
+    assert "(4.0 GiB available)" in lines[8].text and lines[3].text == alone[2].text == lines[7].text
+    seconds = 7 * seconds_per_round(plan)
+    for found, wanted in ((alone, seconds), (lines, 2 * seconds)):
+        assert found[1].text.startswith(f"about {format_duration(wanted)} for 7 rounds")
+
+
+def test_a_second_qemu_writes_to_the_same_disk_and_adds_its_guests_only() -> None:
+    plan = parse(
+        "name: x\nlayers: [host, vm]\nrounds: {min: 1, max: 1}\n"
+        "workloads: [{disk: {size: 32MiB, seconds: 1, patterns: [write-1m]}}]"
+    )
+    options = EnvironmentOptions(interleave_with="/opt/qemu")
+    lines = outlook(plan, host(), options, earlier_seconds_per_round=None, builds_image=False)
+    alone = outlook(plan, host(), EnvironmentOptions(), earlier_seconds_per_round=None, builds_image=False)
+    assert "each of 3 treatments (host, vm, vm with /opt/qemu)" in lines[0].text
+    more, once = ({line.what: line.text for line in found}["writes"] for found in (lines, alone))
+    assert once.startswith("32 MiB to") and more.startswith("32 MiB to"), "the disk is filled once"
+    assert "up to 8.4 GiB" in once and "up to 14.0 GiB" in more, "host, guest and its A/A; and the two guests once more"
+
+
+@pytest.mark.parametrize("disk", ["[{disk: {size: 32MiB, seconds: 1}}]", "[chess]"])
+def test_what_is_named_in_vain_is_refused_before_anybody_is_asked(disk: str) -> None:
+    plan = parse(f"name: x\nlayers: [vm]\nrounds: {{min: 1, max: 1}}\nworkloads: {disk}")
+    with pytest.raises(StorageError, match="--disk-device /dev/sdb: no disk of this plan would lie on it"):
+        outlook(
+            plan,
+            host(),
+            EnvironmentOptions(target=Target(devices=("/dev/sdb",))),
+            earlier_seconds_per_round=None,
+            builds_image=False,
+        )
+
+
+def test_a_directory_that_another_user_could_exchange_is_refused_before_anybody_is_asked() -> None:
+    wanted = "^host: no disk is laid in /var/tmp: /var belongs to user 7, not to root; name with --disk-dir a directory"
+    with pytest.raises(StorageError, match=wanted) as raised:
+        said(load("quick"), host(unsafe="/var belongs to user 7, not to root"))
+    assert "\n" not in str(raised.value)

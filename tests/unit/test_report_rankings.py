@@ -1,0 +1,66 @@
+"""Rankings, effects of factors, decisions: in every report."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+
+from rich.console import Console
+
+from tests.sample import sample_experiment
+from vmtax.analysis import comparisons as compare
+from vmtax.report.render.html import render_html
+from vmtax.report.render.json import experiment_data
+from vmtax.report.render.markdown import render_markdown
+from vmtax.report.render.terminal import render
+from vmtax.report.sections.warnings import doubts
+
+
+def test_rankings_effects_and_decisions_are_told_in_every_report() -> None:
+    experiment = sample_experiment(rounds=12, treatments=14)
+    plan = {**experiment.plan, "decide": {"worse_than": 0.03}, "rounds": {"min": 8, "max": 60}}
+    experiment = dataclasses.replace(experiment, plan=plan, ended="after 12 rounds, it is settled")
+    comparisons = compare.of(experiment)
+    html, markdown = render_html(experiment, comparisons), render_markdown(experiment, comparisons)
+    console = Console(width=80, file=io.StringIO())
+    console.print(render(experiment, comparisons))
+    terminal = console.file.getvalue()  # type: ignore[attr-defined]
+    data = experiment_data(experiment, comparisons)
+    for text in (html, markdown, terminal):
+        assert "nded after 12 rounds, it is settled" in text.replace("\N{NO-BREAK SPACE}", " ")
+        assert "beaten by 5 of 6" in text.replace("\N{NO-BREAK SPACE}", " ")
+        assert "36 % of the variance" in text.replace("\N{NO-BREAK SPACE}", " ")
+        assert "worse by more than" in text
+    assert max(len(line) for line in terminal.splitlines()) <= 80
+    assert {decision["worse"] for decision in data["decisions"]} == {"yes", "no", "undecided"}
+    primary = set(plan["primary"])
+    assert {decision["metric"] for decision in data["decisions"]} == primary
+    last = [r["standings"][-1] for r in data["rankings"] if r["metric"] == "disk.randread-4k-qd1.iops"]
+    assert all(entry["beaten_by"] and entry["emulated"] for entry in last)
+    assert {tuple(effect["factors"]) for effect in data["effects"] if effect["layer"] == "vm"} == {
+        ("disk.bus",),
+        ("disk.format",),
+        ("guest.mitigations",),
+        ("disk.bus", "guest.mitigations"),
+    }
+
+
+def test_a_crowded_host_is_told_first() -> None:
+    experiment = sample_experiment(rounds=7)
+
+    def crowded(share: float) -> str:
+        trials = tuple(
+            dataclasses.replace(
+                trial,
+                disturbance=dataclasses.replace(
+                    trial.disturbance, cpu_pressure_seconds=share * trial.disturbance.wall_seconds
+                ),
+            )
+            for trial in experiment.trials
+            if trial.disturbance is not None
+        )
+        changed = dataclasses.replace(experiment, trials=trials)
+        return next((doubt.text for doubt in doubts(changed, compare.of(changed))), "")
+
+    assert crowded(0.9).startswith("contention: during 90 % of the host's own trials some task waited for a CPU")
+    assert not crowded(0.1).startswith("contention")

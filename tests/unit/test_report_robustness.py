@@ -1,0 +1,45 @@
+"""Means, stalls and order stand beside the primary ratios in every report for people."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+
+from rich.console import Console
+
+from tests.sample import sample_experiment
+from vmtax.analysis import comparisons as compare
+from vmtax.core.records import Experiment, Measurement, Trial
+from vmtax.report.render.html import render_html
+from vmtax.report.render.markdown import render_markdown
+from vmtax.report.render.terminal import render
+from vmtax.report.sections.robustness import beside
+
+CHESS = "chess.nodes_per_second"
+
+
+def stalling(experiment: Experiment) -> Experiment:
+    """Every third round the VM searches a quarter as fast."""
+
+    def changed(trial: Trial) -> Trial:
+        if trial.treatment != "vm" or trial.round % 3:
+            return trial
+        slow = tuple(Measurement(m.metric, m.value / (4 if m.metric.name == CHESS else 1)) for m in trial.measurements)
+        return dataclasses.replace(trial, measurements=slow)
+
+    return dataclasses.replace(experiment, trials=tuple(map(changed, experiment.trials)))
+
+
+def test_stalls_show_in_the_mean_beside_the_median() -> None:
+    experiment = stalling(sample_experiment(rounds=15, emulated=False))
+    comparisons = compare.of(experiment)
+    found = {line.what: line for line in beside(experiment, comparisons)}
+    line = found["CPU chess, all CPUs, vm against host"]
+    assert line.stalls.startswith("0, 33 % (p 0.0") and line.median != line.mean and line.p95 == "–"
+    assert found["Disk randread-4k-qd1 operations, vm against host"].stalls == "none"
+    console = Console(width=80, file=io.StringIO())
+    console.print(render(experiment, comparisons, full=True))
+    terminal = console.file.getvalue()  # type: ignore[attr-defined]
+    for text in (render_html(experiment, comparisons), render_markdown(experiment, comparisons), terminal):
+        assert "0, 33 %" in " ".join(text.split()), text[:200]
+    assert max(map(len, terminal.splitlines())) <= 80
