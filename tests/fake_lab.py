@@ -9,13 +9,13 @@ from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
+from tests.fake_machine import FakeMachine, Reply
 from vmtax import interleave, runner
 from vmtax.environment import Environment, EnvironmentOptions, Hosts
 from vmtax.event import Event
 from vmtax.hypervisor import Accelerator, BootFailed, Qemu
 from vmtax.layer import Opened
 from vmtax.machine import MachineLost
-from vmtax.machine.fake import FakeMachine, Reply
 from vmtax.meter import clock, pressure
 from vmtax.plan import Plan, parse
 from vmtax.result import Experiment, Json, Treatment

@@ -6,12 +6,12 @@ from types import SimpleNamespace
 
 import pytest
 
+from tests.fake_machine import Answers, FakeMachine, Reply
 from vmtax import environment, provision
 from vmtax.environment import CannotMeasure, note_of_below
 from vmtax.hypervisor import Qemu, QemuError, find_qemu
 from vmtax.hypervisor.confine import Reach, image_program, sandbox
 from vmtax.hypervisor.qemu import RIGHTS
-from vmtax.machine.fake import Answers, FakeMachine, Reply
 from vmtax.plan import parse
 
 QEMU = ("qemu-system-x86_64", "--version")

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from tests.fake_machine import Answers, FakeMachine, Reply
 from vmtax.hypervisor import Credentials, Drive, GuestSpec, Qemu
 from vmtax.machine import MachineLost
-from vmtax.machine.fake import Answers, FakeMachine, Reply
 from vmtax.storage import Backing
 from vmtax.storage.features import Feature, documented_durability, features
 from vmtax.storage.full import _Small, _watched, stops_when_full

@@ -12,6 +12,7 @@ import pytest
 from rich.console import Console
 
 from tests.fake_lab import SEVEN, Lab, bench
+from tests.fake_machine import Reply
 from tests.unit.test_runner import identity
 from vmtax import compare
 from vmtax.cli.app import BadUse
@@ -21,7 +22,6 @@ from vmtax.environment import CannotMeasure, EnvironmentOptions
 from vmtax.event import Notice, RunStarted
 from vmtax.interleave import why_not
 from vmtax.machine import MachineLost
-from vmtax.machine.fake import Reply
 from vmtax.plan import parse
 from vmtax.ranking import rankings
 from vmtax.report.html import render_html

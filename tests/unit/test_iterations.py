@@ -17,9 +17,9 @@ import pytest
 from rich.console import Console
 
 from tests.fake_lab import PLAN, Lab, bench
+from tests.fake_machine import Reply
 from vmtax import compare, schedule
 from vmtax.event import Event, Notice, TrialFinished, WorkloadStarted
-from vmtax.machine.fake import Reply
 from vmtax.plan import PlanError, load, parse
 from vmtax.plan_advice import check, fit_rounds, pilot_seconds, seconds_per_round
 from vmtax.report import answers, iterations

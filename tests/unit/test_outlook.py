@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.fake_machine import FakeMachine, Reply
 from vmtax import ownership
 from vmtax.environment import EnvironmentOptions
-from vmtax.machine.fake import FakeMachine, Reply
 from vmtax.machine.local import ISOLATED
 from vmtax.meter import below
 from vmtax.meter.disk import FINDMNT, LSBLK

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.fake_machine import FakeMachine, Reply
 from vmtax.cli.app import BadUse
 from vmtax.cli.measuring import disk_target
 from vmtax.factor import BACKING, FACTORS, why_illegal
 from vmtax.machine import CommandFailed
-from vmtax.machine.fake import FakeMachine, Reply
 from vmtax.storage import StorageError, Target
 from vmtax.storage.backing import (
     KINDS,

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from tests.fake_lab import PLAN, SEVEN, Lab, bench
+from tests.fake_machine import Reply
 from vmtax.environment import EnvironmentOptions
 from vmtax.event import RoundFinished, TrialFinished
 from vmtax.hypervisor import BootFailed
 from vmtax.machine import MachineLost
-from vmtax.machine.fake import Reply
 from vmtax.result import Trial
 from vmtax.resume import CannotResume
 from vmtax.storage import FirstWrite, Target
