@@ -4,7 +4,6 @@ from vmtax.advice.advise import advise, members_of
 from vmtax.advice.conditions import ways
 from vmtax.advice.constraints import NEEDS, BadNeeds, Known, durability, found_features, parse_needs
 from vmtax.advice.export import Export, Form, export
-from vmtax.advice.give_ups import GiveUps, give_ups
 from vmtax.advice.record import Advice, Option, named
 
 __all__ = [
@@ -13,14 +12,12 @@ __all__ = [
     "BadNeeds",
     "Export",
     "Form",
-    "GiveUps",
     "Known",
     "Option",
     "advise",
     "durability",
     "export",
     "found_features",
-    "give_ups",
     "members_of",
     "named",
     "parse_needs",

@@ -11,13 +11,12 @@ import math
 import shlex
 import textwrap
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Literal
 from xml.sax.saxutils import quoteattr
 
 from vmtax.factor import BACKING
 from vmtax.hypervisor.spec import THREADED, Drive, data_arguments, machine_type
-from vmtax.result import Json
 from vmtax.storage.image import create_image
 from vmtax.units import parse_bytes
 
@@ -65,9 +64,6 @@ class Export:
     libvirt_notes: tuple[str, ...]
     proxmox: tuple[Argv, ...]  # () where Proxmox cannot say it
     proxmox_notes: tuple[str, ...]
-
-    def to_json(self) -> Json:
-        return asdict(self)
 
     def lines(self, width: int = 80) -> list[str]:
         """As text; commands are broken between words only, with a backslash."""

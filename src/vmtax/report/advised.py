@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from vmtax import schedule
-from vmtax.advice import Advice, Known, Option, advise, durability, found_features, give_ups, members_of, named, ways
+from vmtax.advice import Advice, Known, Option, advise, durability, found_features, members_of, named, ways
 from vmtax.compare import boot_numbers
 from vmtax.emulation import emulated_treatments
 from vmtax.exits import CannotDo
@@ -189,7 +189,7 @@ def advised(
         emulated,
         metric,
         _again(experiment, mix, wish),
-        give_ups(experiment).rows,
+        tuple((t.name, known[t.name]) for t in experiment.treatments if t.name in known),
     )
 
 
