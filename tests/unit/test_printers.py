@@ -33,7 +33,7 @@ EVENTS: dict[str, Callable[[str], event.Event]] = {
     "step": lambda text: event.Step(text, text, 0.5),
     "notice": event.Notice,
     "run": lambda text: event.RunStarted(text, (Treatment(text, "vm"),), 1, 2),
-    "treatment": lambda text: event.TreatmentStarted(1, 1, text),
+    "treatment": lambda text: event.TreatmentStarted(1, 1, Treatment(text, "vm")),
     "boot": lambda text: event.GuestBooted(Boot(1, text, text, "kvm", False, (), 1.0, 1.0)),
     "workload": lambda text: event.WorkloadStarted(text, text, text),
     "trial": lambda text: event.TrialFinished(Trial(1, 1, text, text, text, 1, "failed", 0.0, 0.0, error=text)),
@@ -119,3 +119,12 @@ def test_reports_tables_and_the_doctor_are_clean(text: str) -> None:
     check(on(lambda one: one.print(terminal.runs_table([entry]))), text)
     diagnosis = Diagnosis(text, text, (Check("need", text, "missing", text, text),))
     check(on(lambda one: one.print(doctor.render(diagnosis, 6000), soft_wrap=True)), text)
+
+
+@pytest.mark.parametrize("name", ["host", "host disk.filesystem=xfs", "host on ssh://b"])
+def test_a_treatment_of_the_host_is_never_shown_as_booting(name: str) -> None:
+    state = screen.State()
+    state.take(event.TreatmentStarted(1, 1, Treatment(name, "host")))
+    assert state.doing == {name: "settling"}
+    state.take(event.TreatmentStarted(1, 2, Treatment("vm", "vm")))
+    assert state.doing == {"vm": "booting"}
