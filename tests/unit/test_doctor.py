@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.fake_machine import Answers, Argv, FakeMachine, Reply
 from vmtax.doctor import Check, Diagnosis, diagnose, readings
 from vmtax.doctor.needs import install
 from vmtax.doctor.readings import Readings, free_bytes, processes, read
@@ -19,7 +20,6 @@ from vmtax.hypervisor.confine import sandbox
 from vmtax.hypervisor.qemu import RIGHTS
 from vmtax.image import cache, contents, place
 from vmtax.image.cache import Image
-from vmtax.machine.fake import Answers, Argv, FakeMachine, Reply
 from vmtax.meter import below, disk, facts, pressure
 from vmtax.meter.text import GREP, cpu_numbers
 from vmtax.report.doctor import diagnosis_data, render, verdict

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.fake_machine import FakeMachine, Reply
 from vmtax.cli.app import BadUse
 from vmtax.cli.measuring import disk_target
 from vmtax.design.factors import BACKING, FACTORS, why_illegal
 from vmtax.design.treatments import backing
 from vmtax.machine import CommandFailed
-from vmtax.machine.fake import FakeMachine, Reply
 from vmtax.machine.local import PYTHON
 from vmtax.storage import StorageError, Target
 from vmtax.storage.backing import (

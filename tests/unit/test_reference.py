@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -65,6 +66,8 @@ def test_every_metric_parameter_and_field_says_what_it_is() -> None:
     for name, shape in json_schema()["$defs"].items():
         assert shape["description"], name
         assert [key for key, value in shape["properties"].items() if not value.get("description")] == [], name
+        texts = [value["description"] for value in shape["properties"].values()]
+        assert [text for text in texts if re.search(r"\w+: \w+:", text)] == [], f"{name}: a value without a meaning"
 
 
 @pytest.mark.parametrize("kind", ANSWERS)
