@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.fake_machine import FakeMachine, Reply
 from vmtax.design.disk import CacheMode, DiskSettings
 from vmtax.design.guest import GuestSettings
 from vmtax.design.settings import UnknownLevel
@@ -23,7 +24,6 @@ from vmtax.hypervisor.spec import (
     kernel_arguments,
     machine_type,
 )
-from vmtax.machine.fake import FakeMachine, Reply
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "argv"
 INITRD, CONSOLE = PurePosixPath("/run/x/initrd"), PurePosixPath("/run/x/console")
