@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from vmtax.core.records import Measurement, Metric
-from vmtax.workload.base import BadOutput, Parameters, Workload
+from vmtax.workload.base import BadOutput, Measure, Parameters, Workload
 from vmtax.workload.site import Site
 
 MIB = 2**20  # stress-ng's "MB" is 2^20 bytes (core-lib: #define MB)
@@ -42,10 +42,25 @@ class Memory(Workload[MemoryParameters]):
     name = "memory"
     describe = "memory: stream bandwidth, page faults and context switches per second (stress-ng)"
     tool = "stress-ng"
-    meanings: ClassVar = {
-        "bytes_per_second": "bytes read and written in a second in arrays larger than the cache, all vCPUs together",
-        "memory.faults.per_second": "page faults served in a second, minor and major, all vCPUs together",
-        "memory.switches.per_second": "messages passed from process to process in a second: each switches context",
+    title = "Memory"
+    packages = ("stress-ng",)
+    headline = METRICS["stream"].name
+    measures: ClassVar = {
+        "bytes_per_second": Measure(
+            "bytes read and written in a second in arrays larger than the cache, all vCPUs together",
+            "bandwidth",
+            "memory bandwidth",
+        ),
+        METRICS["faults"].name: Measure(
+            "page faults served in a second, minor and major, all vCPUs together",
+            "page faults",
+            "page faults per second",
+        ),
+        METRICS["switches"].name: Measure(
+            "messages passed from process to process in a second: each switches context",
+            "context switches",
+            "context switches per second",
+        ),
     }
     parameters_type = MemoryParameters
 

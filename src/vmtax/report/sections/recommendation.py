@@ -31,8 +31,8 @@ from vmtax.recommend import (
 )
 from vmtax.report.sections.scores import score_name
 from vmtax.report.view import figures
-from vmtax.report.wording.metrics import spoken
 from vmtax.report.wording.treatment_labels import varying
+from vmtax.workload.words import spoken
 
 if TYPE_CHECKING:
     from vmtax.analysis.weight_profiles import Mix
