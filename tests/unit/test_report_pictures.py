@@ -25,7 +25,7 @@ from vmtax.report.sections.rankings import ranked
 from vmtax.report.sections.speed_vs_cpu import pareto, steadied, tradeoffs
 from vmtax.report.wording.treatment_labels import WRAPPED, factor_words, shortened
 from vmtax.workload.fio import Disk
-from vmtax.workload.words import spoken
+from vmtax.workload.words import phrase, spoken
 
 SMALL_WRITES, DEEP_READS, FIRST, REWRITE, TAIL = PRIMARY
 EXPERIMENT = storage_experiment()
@@ -113,6 +113,7 @@ def test_patterns_are_told_in_words(case: str, words: str) -> None:
 
 
 def test_what_is_no_pattern_is_called_as_in_the_tables() -> None:
+    assert phrase(Metric("disk.randwrite-4k-fsync.iops", "1/s", "higher")) == "synchronous 4 KiB writes per second"
     assert spoken(Metric("boot.ready_seconds", "s", "lower")) == "Boot launch to first answer"
     assert spoken(Metric("disk.odd.iops", "1/s", "higher")) == "Disk odd operations"
     assert spoken(Metric(TAIL, "s", "lower")) == "the p99 latency of 4 KiB random writes (one at a time)"

@@ -39,7 +39,8 @@ class Pattern:
         if self.fresh:
             return f"first {self._ways} of {self._size} per second"
         depth = f" at depth {self.depth}" if self.is_random and self.depth > 1 else ""
-        return f"{'synchronous' if self.fsync else self._order} {self._size} {self._ways} per second{depth}"
+        order = "" if self.fsync and self.is_random else f"{self._order} "
+        return f"{'synchronous ' if self.fsync else ''}{order}{self._size} {self._ways} per second{depth}"
 
     @property
     def is_random(self) -> bool:
