@@ -76,6 +76,7 @@ PATTERNS = {
     "randwrite-4k-qd1": Pattern("randwrite", "4k", 1),
     "randwrite-4k-qd32": Pattern("randwrite", "4k", 32),
     "randwrite-4k-fsync": Pattern("randwrite", "4k", 1, fsync=True),
+    "write-4k-fsync": Pattern("write", "4k", 1, fsync=True),  # the log of a database
     "randrw-4k-qd8": Pattern("randrw", "4k", 8),
     "randread-512-qd1": Pattern("randread", "512", 1),
     "randwrite-512-qd1": Pattern("randwrite", "512", 1),
