@@ -101,7 +101,7 @@ def _with_cpu(trial: Trial, workload: Workload[Any]) -> Trial:
     its operations took of it. The rest is the tool's own start, which a short run would be charged with.
     """
     operations = workload.operations(trial.case, trial.raw) if trial.status == "ok" else None
-    metric = next((m for m in workload.reports(trial.case) if m.name.endswith(f".{CPU_PER_OPERATION}")), None)
+    metric = next((m for m in workload.reports(trial.case) if m.measure == CPU_PER_OPERATION), None)
     if not operations or metric is None or trial.disturbance is None or trial.disturbance.busy_seconds <= 0:
         return trial
     wall, own = trial.disturbance.wall_seconds, workload.own_seconds(trial.case, trial.raw)

@@ -27,8 +27,9 @@ from vmtax.recommend.eligibility import having, incomplete, sieved, speed_of
 from vmtax.recommend.export import export
 from vmtax.recommend.pareto import Distance, Numbers, Scale, mean_costs, pareto_set, scale
 from vmtax.recommend.records import Advice, Against, Option, amount, named
+from vmtax.workload.base import CPU_PER_OPERATION
+from vmtax.workload.fio import Disk
 
-CPU = ".host_cpu_seconds"  # the end of a metric's name
 EMULATED = "Everything here ran emulated: this shows how the recommendation works, not what to choose."
 MORE_EMULATED = "Some of what was compared ran emulated: {}. The order may be another on real hardware."
 
@@ -66,7 +67,9 @@ def advise(
     fast = scale({name: costs[name] for name in treatments}, Stopping.of(experiment.plan).alpha)
     if fast is None:
         return stage.nothing("no choice of this run is left; ask for less with --needs, or measure other choices.")
-    cpu_metrics = [m for m in having(known, list(treatments)) if m.name.startswith("disk.") and m.name.endswith(CPU)]
+    cpu_metrics = [
+        m for m in having(known, list(treatments)) if (m.workload, m.measure) == (Disk.name, CPU_PER_OPERATION)
+    ]
     cheap = scale(mean_costs(known, cpu_metrics, list(treatments)), fast.alpha) if cpu_metrics else None
     return stage.settled(treatments, fast, cheap)
 

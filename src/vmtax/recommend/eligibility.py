@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from vmtax.core.records import Experiment, Metric, Treatment
 from vmtax.recommend.constraints import Known, loses_data, unknown_levels, unmet
 from vmtax.recommend.pareto import Costs, Numbers
+from vmtax.workload.fio import Disk
 
 
 def speed_of(
@@ -17,9 +18,9 @@ def speed_of(
     there = [m for m, count in having.items() if 2 * count > len(members)]  # what a few lack is their fault
     if metric is not None:
         return [m for m in there if m.name == metric], metric
-    primary = [m for m in there if m.name in experiment.plan.get("primary", ()) and m.name.startswith("disk.")]
+    primary = [m for m in there if m.name in experiment.plan.get("primary", ()) and m.workload == Disk.name]
     if not primary:  # a plan about something else that measured the disk as well
-        primary = [m for m in there if m.name.startswith("disk.") and m.name.endswith(".iops")]
+        primary = [m for m in there if m.workload == Disk.name and m.measure == "iops"]
     if len(primary) == 1:
         return primary, primary[0].name
     return primary, f"the mean of {len(primary)} disk metrics" if primary else "the disk's speed"

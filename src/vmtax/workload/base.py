@@ -75,7 +75,7 @@ class Workload(ABC, Generic[P]):
 
     def reports(self, case: str) -> Sequence[Metric]:
         """The metrics that one case reports."""
-        return [metric for metric in self.metrics() if metric.name.startswith(f"{self.name}.{case}.")]
+        return [metric for metric in self.metrics() if metric.case == case]
 
     @classmethod
     def measure(cls, metric: Metric) -> Measure:

@@ -56,9 +56,6 @@ class Chess(Workload[ChessParameters]):
     def metrics(self) -> Sequence[Metric]:
         return (NODES_PER_SECOND, ONE_THREAD)  # the first is what a plan without `primary` is about
 
-    def reports(self, case: str) -> Sequence[Metric]:
-        return (METRICS[case],)
-
     def command(self, site: Site, case: str) -> Sequence[str]:
         threads = 1 if case == "one-thread" else min(MAX_THREADS, site.vcpus)
         return ("/usr/games/stockfish", "bench", str(HASH_MIB), str(threads), str(self.depth), "default", "depth")

@@ -45,9 +45,6 @@ class Cpuid(Workload[CpuidParameters]):
     def metrics(self) -> Sequence[Metric]:
         return (INSTRUCTION,)
 
-    def reports(self, case: str) -> Sequence[Metric]:
-        return (INSTRUCTION,)
-
     def command(self, site: Site, case: str) -> Sequence[str]:
         return stress_ng.command(STRESSOR, 1, self.parameters.seconds)
 

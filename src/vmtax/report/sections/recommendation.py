@@ -32,6 +32,7 @@ from vmtax.recommend import (
 from vmtax.report.sections.scores import score_name
 from vmtax.report.view import figures
 from vmtax.report.wording.treatment_labels import varying
+from vmtax.workload.fio import Disk
 from vmtax.workload.words import spoken
 
 if TYPE_CHECKING:
@@ -252,7 +253,7 @@ def _speed(
         return {}, wanted, wanted
     measured = {metric.name: metric for metric, _ in boot_numbers(iterations.counted_in(experiment))}
     primary = [measured[name] for name in experiment.plan.get("primary", ()) if name in measured]
-    first: Metric | None = next((metric for metric in primary if metric.name.startswith("disk.")), None)
+    first: Metric | None = next((metric for metric in primary if metric.workload == Disk.name), None)
     return ({}, first.name, spoken(first)) if first else ({}, None, "")
 
 
