@@ -21,15 +21,9 @@ from vmtax.storage.backing import Levels, directory_bytes, refuse_unused
 from vmtax.storage.empty import SECONDS as LOOK_SECONDS
 from vmtax.storage.ground import refuse_used
 from vmtax.testbed import disks
-from vmtax.testbed.environment import (
-    CannotMeasure,
-    EnvironmentOptions,
-    carrier_disk_bytes,
-    disk_bytes,
-    disk_size,
-    is_root,
-    memory_bytes,
-)
+from vmtax.testbed.examine import is_root
+from vmtax.testbed.needs import carrier_disk_bytes, disk_bytes, disk_size, memory_bytes
+from vmtax.testbed.session import CannotMeasure, TestbedOptions
 from vmtax.workload.fio import Disk
 
 MANY = 1000  # rounds.max that means none
@@ -46,7 +40,7 @@ class Line:
 def outlook(
     plan: Plan,
     host: Machine,
-    options: EnvironmentOptions,
+    options: TestbedOptions,
     *,
     emit: Callable[[str], None] = lambda what: None,
     other: Machine | None = None,
@@ -95,7 +89,7 @@ ROOT = "a bridge in a network namespace of its own; drops the page cache before 
 USER = "user networking in place of a bridge, and caches stay warm: both need root"
 
 
-def _what(plan: Plan, options: EnvironmentOptions, names: Sequence[str], done: int) -> str:
+def _what(plan: Plan, options: TestbedOptions, names: Sequence[str], done: int) -> str:
     shown = ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
     least, most = plan.rounds.min, plan.rounds.max
     rounds = f"{most} round{'' if most == 1 else 's'}" if least == most else f"{least} to {most} rounds"
@@ -139,7 +133,7 @@ def _writes(
     plan: Plan,
     treatments: Sequence[Treatment],
     host: Machine,
-    options: EnvironmentOptions,
+    options: TestbedOptions,
     executions: int,
     emit: Callable[[str], None],
 ) -> list[Line]:

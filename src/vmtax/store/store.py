@@ -127,12 +127,15 @@ class Store:
         with self._writing() as connection:
             rows.insert_boot(connection, id, fit.fitting_boot(boot))
 
-    def add_trial(self, id: str, trial: Trial) -> Trial:
-        """All of it or nothing, its raw output first; returns what was recorded: a failed one for an unfit result."""
-        trial = fit.fitting_trial(trial)
+    def add_trials(self, id: str, trials: Sequence[Trial]) -> tuple[Trial, ...]:
+        """All of them or nothing, their raw outputs first; returns what was recorded: a failed one for an unfit result.
+
+        What several machines did at the same time belongs together, and is never kept in part.
+        """
+        fitting = tuple(map(fit.fitting_trial, trials))
         with self._writing() as connection:
-            self._insert(connection, id, [trial])
-        return trial
+            self._insert(connection, id, fitting)
+        return fitting
 
     def add_facts(self, id: str, path: str, facts: Json) -> None:
         """The facts of the machine at `path`; they replace older ones of the same path."""
