@@ -185,7 +185,7 @@ class Loop:
     # One treatment
 
     def _treatment(self, key: TrialKey, treatment: Treatment) -> None:
-        """One boot of one treatment with all its workloads. A guest that fails costs this round's trial, not the run."""
+        """One boot of one treatment with all its workloads. A guest that fails costs this round's trial only."""
         todo = self._todo(key, treatment)
         if not todo:
             return

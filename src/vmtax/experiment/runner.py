@@ -16,6 +16,7 @@ from vmtax.experiment.resume import Before, refuse_impossible, refuse_other_host
 from vmtax.experiment.trial import Signatures
 from vmtax.plan.schema import Plan
 from vmtax.store import Store, StoreError
+from vmtax.testbed import needs
 from vmtax.testbed.base import Testbed
 from vmtax.testbed.session import TestbedOptions
 
@@ -28,6 +29,10 @@ class Options:
     testbed: TestbedOptions = field(default_factory=TestbedOptions)
 
 
+AT_ONCE = (
+    "Where several guests work at the same time, rates are added up over them; any other figure is the median of the"
+    " guests."
+)
 # Sets up the testbed of a plan; calls back with the hosts' facts by path before anything is made.
 SetUp = Callable[[Plan, TestbedOptions, Callable[[Mapping[str, Json]], None]], Testbed]
 
@@ -45,7 +50,8 @@ def run(plan: Plan, store: Store, options: Options, emit: Emit, set_up: SetUp) -
     loop = Loop(experiment.id, testbed, experiment.treatments, store, emit, _seed(plan, experiment))
     with _finished(loop):
         not_here = (f"{name}: {why}" for name, why in testbed.impossible.items())
-        for text in (*left_out, *not_here, *moved_defaults(plan.space)):
+        at_once = (AT_ONCE,) if needs.guests_at_once(plan) > 1 else ()
+        for text in (*left_out, *not_here, *moved_defaults(plan.space), *at_once):
             loop.note(text)
         _keep_host_facts(loop, facts)
         loop.run(time.monotonic() - clock)

@@ -41,9 +41,7 @@ DATA_MOUNT = "/mnt"  # where the host's userland sees the directory of the disk 
 DATA_DEVICE = "/dev/vmtax-disk"  # or the device
 WHEN = "before the first round"
 PROBE_SECONDS = 30.0
-OF_GUEST = (
-    "guest"  # beside the levels of a backing: the number of the guest that it is for, where that is not the first
-)
+OF_GUEST = "guest"  # beside the levels of a backing: the number of the guest that has it, from the second on
 
 Key = tuple[tuple[str, str], ...]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from vmtax.design.topology import GUEST_COUNT
 from vmtax.plan.schema import Plan
 from vmtax.testbed import disks
 from vmtax.workload import Workload
@@ -18,8 +19,16 @@ QEMU_MEMORY_BYTES = 128 * 2**20  # of a QEMU beyond its guest's
 
 def memory_bytes(plan: Plan, layer: str) -> int:
     """What the host gives to one layer's guests at a time."""
-    carrier = CARRIER_MEMORY_BYTES if layer == "nested" else 0
-    return 0 if layer == "host" else plan.guest.memory + QEMU_MEMORY_BYTES + carrier
+    if layer == "host":
+        return 0
+    each = plan.guest.memory + QEMU_MEMORY_BYTES
+    return each + CARRIER_MEMORY_BYTES if layer == "nested" else each * guests_at_once(plan)
+
+
+def guests_at_once(plan: Plan) -> int:
+    """The most guests of layer vm that the plan runs at the same time."""
+    named = (plan.space.factors, *(part.levels for part in plan.space.parts))
+    return max(int(count) for levels in named for count in levels.get(GUEST_COUNT, ("1",)))
 
 
 def disk_bytes(plan: Plan) -> int:
