@@ -8,6 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from tests.fake_machine import FakeMachine, Reply
 from vmtax.core.events import Event
 from vmtax.core.records import Experiment, Json, Treatment
 from vmtax.design.interleaved import is_host
@@ -17,7 +18,6 @@ from vmtax.experiment.runner import Options
 from vmtax.hypervisor import Accelerator, BootFailed, Guest, Qemu
 from vmtax.image.place import Placed
 from vmtax.machine import MachineLost
-from vmtax.machine.fake import FakeMachine, Reply
 from vmtax.meter import clock, pressure
 from vmtax.plan.schema import Plan, parse
 from vmtax.storage import FirstWrite, Target

@@ -190,7 +190,7 @@ class Loop:
         if not todo:
             return
         self.testbed.check()
-        self.emit(TreatmentStarted(key.round, key.position, key.treatment))
+        self.emit(TreatmentStarted(key.round, key.position, treatment))
         started = time.time()
         try:
             with self.testbed.opened(treatment) as running:
