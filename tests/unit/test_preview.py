@@ -90,9 +90,7 @@ def test_what_the_host_itself_runs_on_is_told(signature: str, words: str) -> Non
     assert "runs on" not in said(load("quick"), host(cpu="/proc/cpuinfo:flags\t: svm\n")), "bare metal"
 
 
-@pytest.mark.parametrize(
-    "options", [TestbedOptions(qemu="/no/qemu"), TestbedOptions(None, Target(), "/no/qemu")]
-)
+@pytest.mark.parametrize("options", [TestbedOptions(qemu="/no/qemu"), TestbedOptions(None, Target(), "/no/qemu")])
 def test_a_qemu_that_is_not_there_is_refused_even_where_no_guest_is_measured(options: TestbedOptions) -> None:
     plan = load("quick").model_copy(update={"layers": ("host",)})
     with pytest.raises(BadInput, match=r"host: no usable /no/qemu \(.*No such file.*\); name a QEMU program"):
