@@ -248,7 +248,7 @@ def test_a_full_image_cache(own: Path) -> None:
 
 
 def test_a_full_store(image: Image, own: Path) -> None:
-    """A host-only run whose results no longer fit: what did fit stays, and says that it can be gone on with."""
+    """A host-only run whose results no longer fit: what did fit stays, and says that it can be resumed."""
     (own / "p.yaml").write_text(PLAN.replace("[host, vm, nested]", "[host]").replace("  - boot\n", ""))
     done = on_a_full_disk(own, "176k", "XDG_DATA_HOME", "run", "p.yaml", "--yes")
     assert done.returncode == 1, done.stderr
@@ -327,6 +327,6 @@ def test_a_stopped_run_is_finished(image: Image, own: Path) -> None:
     assert found.state == "complete" and found.trials[: len(kept)] == kept
     places = [(trial.round, trial.treatment, trial.workload, trial.case) for trial in found.trials]
     assert len(places) == len(set(places)) == 2 * (4 + 3), "the A/A leaves out the pattern that is not primary"
-    assert any("gone on with" in note for note in found.notes) and "gone on with" in (own / "r.html").read_text()
+    assert any("resumed" in note for note in found.notes) and "resumed" in (own / "r.html").read_text()
     assert vmtax("run", "--resume", "--yes", directory=own).returncode == 2
     assert nothing_left(own)

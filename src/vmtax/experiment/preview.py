@@ -55,7 +55,7 @@ def outlook(
     emit: called with what is about to take seconds
     other: the second host under test
     earlier_seconds_per_round: of the same plan on the same host, when it ran before
-    rounds_done: complete ones of a run that is gone on with
+    rounds_done: complete ones of a run that is resumed
     """
     compared, treatments = (both(found, options.interleave_with) for found in (plan.treatments()[0], plan.entries()))
     per_round = earlier_seconds_per_round or seconds_per_round(plan, treatments)

@@ -44,7 +44,7 @@ LOAD_MODULES = "modprobe -q tun; modprobe -q kvm_amd || modprobe -q kvm_intel; t
 def opened(on: Provisioned, treatment: Treatment) -> Iterator[RunningTreatment]:
     """Bring up the treatment's machines, settled and with cold caches; guests are gone at exit.
 
-    Where a guest is lost on the way up it is all done once more, and the guest's warnings say so: emulated SVM
+    If a guest is lost while it boots, everything is set up once more, and the guest's warnings say so: emulated SVM
     makes QEMU abort about once in twenty boots of a carrier (assertion `iotlb_to_section`).
     """
     with contextlib.ExitStack() as stack:
