@@ -8,6 +8,7 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 from tests.integration.conftest import booted
+from vmtax.design.disk import CacheMode, DiskSettings
 from vmtax.hypervisor import BootFailed, Credentials, Drive, GuestSpec, boot, choose
 from vmtax.hypervisor.boot import Patience
 from vmtax.image.place import IN_GUEST
@@ -130,7 +131,8 @@ def test_two_disks_of_one_bus_are_told_apart(
     for name, size in sizes.items():
         with (tmp_path / name).open("wb") as file:
             file.truncate(size)
-    data, fresh = (Drive(str(tmp_path / name), bus=bus, cache="writeback", aio="threads") for name in sizes)
+    settings = DiskSettings(bus=bus, cache=CacheMode.WRITEBACK, aio="threads")
+    data, fresh = (Drive(str(tmp_path / name), settings) for name in sizes)
     with booted(shared_local, replace(spec, data=data, fresh=fresh), credentials, shared_local) as guest:
         found = _disks(guest)
         assert [int(guest.machine.run("blockdev", "--getsize64", str(disk))) for disk in found] == [*sizes.values()]

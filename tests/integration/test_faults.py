@@ -18,6 +18,7 @@ import pytest
 from tests.integration.conftest import HANGS, booted, leftovers, qemu_of, under_way, vmtax
 from tests.integration.test_run import PLAN
 from vmtax.core.records import Measurement, Metric, Trial
+from vmtax.design.disk import CacheMode, DiskSettings
 from vmtax.experiment import trial as trial_module
 from vmtax.experiment.trial import Signatures, TrialKey, run_trials
 from vmtax.hypervisor import Credentials, Drive, Guest, GuestSpec
@@ -166,7 +167,7 @@ def test_a_host_s_disk_that_is_full_in_mid_write_is_a_failed_trial_that_says_so(
     local.run("truncate", "-s", "32M", str(tmp_path / "disk.raw"))
     monkeypatch.setattr(trial_module, "GRACE_SECONDS", 4.0)
     monkeypatch.setattr(trial_module, "SLOWDOWN", 1.0)
-    drive = Drive(str(tmp_path / "disk.raw"), cache="writeback", aio="threads")
+    drive = Drive(str(tmp_path / "disk.raw"), DiskSettings(cache=CacheMode.WRITEBACK, aio="threads"))
     with booted(local, replace(spec, data=drive), credentials, local) as guest:
         found = tried("exec dd if=/dev/urandom of=/dev/vdb bs=1M oflag=direct", local, guest)
     assert found.status == "failed" and "has paused host/vm: what its disk lies on is full" in (found.error or "")

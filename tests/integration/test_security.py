@@ -13,6 +13,7 @@ import pytest
 
 from tests.integration.conftest import HANGS, booted, leftovers, qemu_of, under_way, vmtax
 from tests.integration.test_faults import VM_ONLY
+from vmtax.design.disk import DiskSettings
 from vmtax.hypervisor import Credentials, Drive, GuestSpec, find_qemu
 from vmtax.hypervisor.confine import enter_tree
 from vmtax.image.cache import Image
@@ -33,7 +34,7 @@ def test_a_qemu_that_root_starts_reaches_no_more_than_its_guest(
     qemu = find_qemu(shared_local, None) if own else spec.qemu
     disk = tmp_path / "a, b.raw"
     disk.write_bytes(b"\0" * 2**20)
-    small = replace(spec, qemu=qemu, vcpus=1, data=Drive(str(disk), iothread=True))
+    small = replace(spec, qemu=qemu, vcpus=1, data=Drive(str(disk), DiskSettings(iothread=True)))
     with booted(shared_local, small, credentials, shared_local) as guest:
         guest.machine.run("dd", "if=/dev/urandom", f"of={small.data_device}", "bs=64k", "count=16", "conv=fsync")
         pid = qemu_of(shared_local.token)

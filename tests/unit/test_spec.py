@@ -10,9 +10,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.fake_machine import FakeMachine, Reply
+from vmtax.design.disk import CacheMode, DiskSettings
+from vmtax.design.guest import GuestSettings
+from vmtax.design.settings import UnknownLevel
 from vmtax.hypervisor.qemu import Qemu
 from vmtax.hypervisor.qmp import Qmp, QmpError, parse_usernet
-from vmtax.hypervisor.spec import Drive, GuestSpec, command_line, data_arguments, kernel_arguments, machine_type
+from vmtax.hypervisor.spec import (
+    Drive,
+    GuestSpec,
+    block_node,
+    command_line,
+    data_arguments,
+    kernel_arguments,
+    machine_type,
+)
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "argv"
 INITRD, CONSOLE = PurePosixPath("/run/x/initrd"), PurePosixPath("/run/x/console")
@@ -37,7 +48,7 @@ def test_the_command_line_is_the_golden_one(name: str, spec: GuestSpec) -> None:
 
 def test_mitigations_are_off_only_where_asked_for() -> None:
     assert "mitigations" not in kernel_arguments(PLAIN)
-    assert "mitigations=off" in kernel_arguments(replace(PLAIN, mitigations="off")).split()
+    assert "mitigations=off" in kernel_arguments(replace(PLAIN, settings=GuestSettings(mitigations="off"))).split()
 
 
 def test_layers_come_right_behind_the_root_and_the_data_disk_behind_them() -> None:
@@ -50,9 +61,8 @@ def test_layers_come_right_behind_the_root_and_the_data_disk_behind_them() -> No
         *("/image/root.erofs", "/packs/zfs,,1.erofs", "/packs/more.erofs", "/var/tmp/disk.raw")
     ]
     assert all("readonly=on" in word for word in drives[:3]) and "readonly" not in drives[3]
-    assert {
-        bus: replace(spec, data=Drive("/d", bus)).data_device for bus in ("ide", "sata", "virtio-scsi", "nvme")
-    } == {
+    on_bus = {bus: Drive("/d", DiskSettings(bus=bus)) for bus in ("ide", "sata", "virtio-scsi", "nvme")}
+    assert {bus: replace(spec, data=drive).data_device for bus, drive in on_bus.items()} == {
         "ide": "/dev/sda",
         "sata": "/dev/sda",
         "virtio-scsi": "/dev/sda",
@@ -66,40 +76,60 @@ def test_layers_come_right_behind_the_root_and_the_data_disk_behind_them() -> No
     [
         (Drive("/d"), "-drive if=none,id=data,format=raw,cache=none,aio=native,file=/d"
          " -device virtio-blk-pci,drive=data,serial=data"),
-        (Drive("/d", format="qcow2", iothread=True, queues=4, discard="unmap"),
+        (Drive("/d", DiskSettings(format="qcow2", iothread=True, queues=4, discard="unmap")),
          "-object iothread,id=thread"
          " -drive if=none,id=data,format=qcow2,cache=none,aio=native,discard=unmap,file=/d"
          " -device virtio-blk-pci,drive=data,serial=data,iothread=thread,num-queues=4"),
-        (Drive("/d", bus="virtio-scsi", iothread=True, queues=2),
+        (Drive("/d", DiskSettings(discard="unmap", detect_zeroes="unmap")),
+         "-drive if=none,id=data,format=raw,cache=none,aio=native,discard=unmap,detect-zeroes=unmap,file=/d"
+         " -device virtio-blk-pci,drive=data,serial=data"),
+        (Drive("/d", DiskSettings(bus="virtio-scsi", iothread=True, queues=2)),
          "-object iothread,id=thread -drive if=none,id=data,format=raw,cache=none,aio=native,file=/d"
          " -device virtio-scsi-pci,id=scsi,iothread=thread,num_queues=2"
          " -device scsi-hd,drive=data,serial=data,bus=scsi.0"),
-        (Drive("/d", bus="sata", iothread=True, queues=2),
+        (Drive("/d", DiskSettings(bus="sata", iothread=True, queues=2)),
          "-drive if=none,id=data,format=raw,cache=none,aio=native,file=/d -device ide-hd,drive=data,serial=data"),
     ],
 )  # fmt: skip
 def test_a_disk_brings_what_its_bus_needs_and_nothing_its_bus_cannot(drive: Drive, expected: str) -> None:
     assert " ".join(data_arguments(drive)) == expected
-    assert machine_type(drive) == "q35" and machine_type(replace(drive, bus="ide")) == "pc"
+    assert machine_type(drive) == "q35" and machine_type(Drive("/d", DiskSettings(bus="ide"))) == "pc"
 
 
 def test_a_treatments_levels_make_a_disk() -> None:
-    levels = {"disk.bus": "sata", "disk.iothread": "on", "disk.queues": "4", "disk.discard": "unmap", "zfs.sync": "off"}
-    assert Drive.of_levels("/d", levels) == Drive("/d", bus="sata", iothread=True, queues=4, discard="unmap")
-    assert Drive.of_levels("/d", {"disk.queues": "auto"}) == Drive("/d") == Drive.of_levels("/d", {})
+    levels = {"disk.bus": "sata", "disk.iothread": "on", "disk.queues": "4", "zfs.recordsize": "1MiB", "a.b": "c"}
+    found = DiskSettings.of(levels)
+    assert found == DiskSettings(bus="sata", iothread=True, queues=4, recordsize=2**20)
+    assert {**levels, **found.levels} == {**found.levels, "a.b": "c"}, "and back"
+    assert DiskSettings.of({"disk.queues": "auto"}) == DiskSettings() == DiskSettings.of({})
+    with pytest.raises(UnknownLevel, match="=fast is none of its levels: none, writeback, "):
+        DiskSettings.of({"disk.cache": "fast"})
+
+
+def test_a_cache_mode_says_what_qemu_does_with_it() -> None:
+    assert [mode for mode in CacheMode if mode.is_direct] == ["none", "directsync"]
+    assert [mode for mode in CacheMode if mode.is_writethrough] == ["writethrough", "directsync"]
+    assert [mode for mode in CacheMode if mode.ignores_flushes] == ["unsafe"]
+    node = block_node(Drive("/d", DiskSettings(cache=CacheMode.DIRECTSYNC, discard="unmap", format="qcow2")))
+    cache = {"direct": True, "no-flush": False}
+    assert node.pop("file") == {
+        **{"driver": "file", "filename": "/d", "aio": "native", "cache": cache, "discard": "unmap"}
+    }
+    assert node == {"node-name": "data", "driver": "qcow2", "cache": cache, "discard": "unmap"}
 
 
 @given(
     path=st.text(st.characters(codec="ascii", exclude_characters="\n\0"), min_size=1),
     bus=st.sampled_from(["virtio", "ide", "nvme"]),
-    cache=st.sampled_from(["none", "writeback", "unsafe"]),
+    cache=st.sampled_from(CacheMode),
     limit=st.integers(0, 10**6),
     forwards=st.lists(st.integers(1, 65535), max_size=3),
 )
 def test_no_guest_can_be_reached_from_the_network(
-    path: str, bus: str, cache: str, limit: int, forwards: list[int]
+    path: str, bus: str, cache: CacheMode, limit: int, forwards: list[int]
 ) -> None:
-    spec = replace(PLAIN, root=path, data=Drive(path, bus, cache, iops_limit=limit), forwards=tuple(forwards))
+    drive = Drive(path, DiskSettings(bus=bus, cache=cache), iops_limit=limit)
+    spec = replace(PLAIN, root=path, data=drive, forwards=tuple(forwards))
     argv = command_line(spec, INITRD, CONSOLE)
     assert all(argv) and not any("\n" in word for word in argv)
     for word in argv:

@@ -38,6 +38,10 @@ def test_memory_adds_up_its_instances() -> None:
     assert parsed("memory", "switches", "switches.txt") == {"memory.switches.per_second": pytest.approx(419557.48)}
 
 
+def test_cpuid_reports_the_time_of_one_instruction() -> None:
+    assert parsed("cpuid", "", "cpuid.txt") == {"cpuid.instruction_seconds": pytest.approx(6349.14e-9)}
+
+
 def test_memory_refuses_failed_instances() -> None:
     output = (GOLDEN / "stream.txt").read_text().replace("failed: 0", "failed: 1")
     with pytest.raises(BadOutput, match="failed: 0"):
@@ -125,6 +129,7 @@ def test_net_repeats_what_iperf3_complains_about() -> None:
         ("memory", "stream", "stream.txt", 5.02),
         ("memory", "faults", "faults.txt", 2.00),
         ("memory", "switches", "switches.txt", 2.00),
+        ("cpuid", "", "cpuid.txt", 2.15),
         ("disk", "randread-4k-qd1", "randread-4k-qd1.json", 1.001),
         ("disk", "randwrite-4k-fsync", "randwrite-4k-fsync.json", 2.001),
         ("net", "tcp-out", "tcp-out.json", 1.001473),

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from string import ascii_lowercase
 from typing import Any, Literal
 
+from vmtax.design import disk, guest
+from vmtax.design.disk import THREADED, DiskSettings
+from vmtax.design.guest import GuestSettings
 from vmtax.hypervisor.confine import TUN, Reach
 from vmtax.hypervisor.qemu import Qemu
 
@@ -40,15 +42,6 @@ DATA_DRIVERS = {
     "sata": "ide-hd",
     "nvme": "nvme",
 }
-# QEMU's cache modes as its block layer knows them: past the page cache, flushes ignored, flushed after each write.
-CACHE = {
-    "none": (True, False, False),
-    "writeback": (False, False, False),
-    "writethrough": (False, False, True),
-    "directsync": (True, False, True),
-    "unsafe": (False, True, False),
-}
-THREADED = ("virtio", "virtio-scsi")  # buses that take an iothread and several queues
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,36 +49,9 @@ class Drive:
     """The disk under test, as QEMU on the parent sees it."""
 
     path: str  # file or block device on the parent
-    bus: str = "virtio"  # "virtio" (virtio-blk), "virtio-scsi", "ide", "sata" or "nvme"
-    cache: str = "none"  # QEMU's cache=
-    aio: str = "native"  # QEMU's aio=
-    format: str = "raw"  # "raw" or "qcow2"
+    settings: DiskSettings = disk.USUAL
     is_device: bool = False
-    iothread: bool = False  # a thread of its own instead of QEMU's main loop; virtio buses only
-    queues: int = 0  # of a virtio bus; 0: one for each vCPU, QEMU's default
-    discard: str = "ignore"  # "unmap": what the guest discards is given back to the parent
     iops_limit: int = 0  # reads and writes that QEMU lets through in a second; 0: no limit
-
-    @staticmethod
-    def of_levels(path: str, levels: Mapping[str, str], *, is_device: bool = False) -> Drive:
-        """A treatment's levels of `disk.*`; what is not named keeps the default of a Drive."""
-        queues = levels.get("disk.queues", "auto")
-        return Drive(
-            path,
-            bus=levels.get("disk.bus", "virtio"),
-            cache=levels.get("disk.cache", "none"),
-            aio=levels.get("disk.aio", "native"),
-            format=levels.get("disk.format", "raw"),
-            is_device=is_device,
-            iothread=levels.get("disk.iothread") == "on",
-            queues=0 if queues == "auto" else int(queues),
-            discard=levels.get("disk.discard", "ignore"),
-        )
-
-    @property
-    def direct(self) -> bool:
-        """Whether QEMU opens it with O_DIRECT."""
-        return CACHE[self.cache][0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +74,7 @@ class GuestSpec:
     passed: tuple[str, ...] = ()  # PCI addresses of devices bound to vfio-pci, given to the guest
     mac: str = "52:54:00:76:74:01"  # of that network's card; a carrier and its guest are on one segment
     forwards: tuple[int, ...] = ()  # guest TCP ports to reach from the parent's loopback, besides ssh
-    mitigations: Literal["auto", "off"] = "auto"  # the guest kernel's own
+    settings: GuestSettings = guest.USUAL
     preallocated: bool = False  # QEMU takes all of the guest's memory at its start
     talkative: bool = False  # the kernel tells its progress on the console: for the KVM probe
     within: tuple[str, ...] = ()  # what starts a command in the cgroup that QEMU is to run in; (): in ours
@@ -126,7 +92,7 @@ class GuestSpec:
         """
         if self.data is None:
             return None
-        return DATA_DEVICES.get(self.data.bus) or _virtio_disk(1 + len(self.layers))
+        return DATA_DEVICES.get(self.data.settings.bus) or _virtio_disk(1 + len(self.layers))
 
 
 def _virtio_disk(number: int) -> str:
@@ -184,11 +150,10 @@ def kernel_arguments(spec: GuestSpec) -> str:
     words = ["console=ttyS0", "panic=-1"]
     if not spec.talkative:
         words.append("quiet")
-    if spec.mitigations == "off":
-        words.append("mitigations=off")
+    words += [f"{name}={value}" for name, value in spec.settings.options("kernel")]
     words += [f"vmtax.layer={device}" for device in spec.layer_devices]
-    if spec.data and DATA_MODULES[spec.data.bus]:
-        words.append(f"vmtax.modules={','.join(DATA_MODULES[spec.data.bus])}")
+    if spec.data and (modules := DATA_MODULES[spec.data.settings.bus]):
+        words.append(f"vmtax.modules={','.join(modules)}")
     return " ".join(words)
 
 
@@ -198,7 +163,7 @@ def _machine(spec: GuestSpec) -> str:
 
 def machine_type(data: Drive | None) -> str:
     # Only the older PC has an IDE controller; q35 has AHCI in its place.
-    return "pc" if data and data.bus == "ide" else "q35"
+    return "pc" if data and data.settings.bus == "ide" else "q35"
 
 
 def cpu_arguments(accelerator: Literal["kvm", "tcg"]) -> tuple[str, ...]:
@@ -225,52 +190,50 @@ def data_arguments(data: Drive, fresh: Drive | None = None) -> tuple[str, ...]:
     """The disk under test alone, with what it takes beside it: an iothread, a SCSI controller; `fresh`: one more."""
     thread = ("-object", f"iothread,id={THREAD_ID}") if _threaded(data) else ()
     controller: tuple[str, ...] = ()
-    if data.bus == "virtio-scsi":
+    if data.settings.bus == "virtio-scsi":
         controller = ("-device", f"virtio-scsi-pci,id={CONTROLLER_ID}{_thread_and_queues(data, 'num_queues')}")
     more = () if fresh is None else (*_drive(fresh, FRESH_ID), "-device", _disk(fresh, FRESH_ID))
     return (*thread, *_drive(data, DATA_ID), *controller, "-device", _disk(data, DATA_ID), *more)
 
 
 def _drive(data: Drive, identity: str) -> tuple[str, ...]:
-    discard = "discard=unmap," if data.discard == "unmap" else ""
-    how = f"cache={data.cache},aio={data.aio},{discard}{_throttling(data)}"
-    return ("-drive", f"if=none,id={identity},format={data.format},{how}file={escaped(data.path)}")
+    how = ",".join(f"{name}={value}" for name, value in data.settings.options("drive"))
+    how = f"format={data.settings.format},{how},{_throttling(data)}"
+    return ("-drive", f"if=none,id={identity},{how}file={escaped(data.path)}")
 
 
 def _disk(data: Drive, identity: str) -> str:
     # An NVMe device must have a serial number; the others may.
-    device = f"{DATA_DRIVERS[data.bus]},drive={identity},serial={identity}"
-    if data.bus == "virtio-scsi":
+    bus = data.settings.bus
+    device = f"{DATA_DRIVERS[bus]},drive={identity},serial={identity}"
+    if bus == "virtio-scsi":
         return f"{device},bus={CONTROLLER_ID}.0"
-    if data.bus in ("ide", "sata") and identity == FRESH_ID:
+    if bus in ("ide", "sata") and identity == FRESH_ID:
         return f"{device},bus=ide.1"  # a channel, or port, of its own
     return f"{device}{_thread_and_queues(data, 'num-queues')}"
 
 
 def block_node(data: Drive) -> dict[str, Any]:
     """The arguments of QMP's blockdev-add that open `data` as the command line does."""
-    direct, no_flush, _ = CACHE[data.cache]
-    cache = {"direct": direct, "no-flush": no_flush}
+    mode = data.settings.cache
+    options = {name: value for name, value in data.settings.options("drive") if name not in ("cache", "aio")}
+    # Those of the format and of the file below it are alike, but for what submits the I/O.
+    node = {**options, "cache": {"direct": mode.is_direct, "no-flush": mode.ignores_flushes}}
     driver = "host_device" if data.is_device else "file"
-    return {
-        "node-name": DATA_ID,
-        "driver": data.format,
-        "cache": cache,
-        "discard": data.discard,
-        "file": {"driver": driver, "filename": data.path, "aio": data.aio, "cache": cache, "discard": data.discard},
-    }
+    file = {"driver": driver, "filename": data.path, "aio": data.settings.aio, **node}
+    return {"node-name": DATA_ID, "driver": data.settings.format, **node, "file": file}
 
 
 def _threaded(data: Drive) -> bool:
-    return data.iothread and data.bus in THREADED
+    return data.settings.iothread and data.settings.bus in THREADED
 
 
 def _thread_and_queues(data: Drive, queues: str) -> str:
     """Options of the device that has the queues; `queues` is what it calls their number."""
-    if data.bus not in THREADED:
+    if data.settings.bus not in THREADED:
         return ""
-    thread = f",iothread={THREAD_ID}" if data.iothread else ""
-    return thread + (f",{queues}={data.queues}" if data.queues else "")
+    thread = f",iothread={THREAD_ID}" if data.settings.iothread else ""
+    return thread + (f",{queues}={data.settings.queues}" if data.settings.queues else "")
 
 
 def _throttling(data: Drive) -> str:

@@ -8,9 +8,11 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import PurePosixPath
-from typing import Literal, cast
+from typing import Literal
 
 from vmtax.core.records import Treatment
+from vmtax.design.disk import DiskSettings
+from vmtax.design.guest import GuestSettings
 from vmtax.design.topology import Subject, topology
 from vmtax.hypervisor import BootFailed, Drive, Guest, GuestSpec, Qemu, boot
 from vmtax.hypervisor.confine import FIRST_USER
@@ -124,7 +126,7 @@ def _vm(
     if on.disks and (fresh := on.disks.fresh(treatment, number)) is not None:
         stack.callback(fresh.remove)
         spec = replace(spec, fresh=disks.drive(treatment, fresh.disk))
-    if treatment.levels.get("disk.page_cache") == "bounded":
+    if DiskSettings.of(treatment.levels).bounded:
         bound = Bound.make(on.host, f"vmtax-{on.session.local.token[:8]}-{next(_numbers)}")
         stack.callback(bound.undoing.undo)
         spec = replace(spec, within=bound.enter, preallocated=True)
@@ -154,7 +156,7 @@ def _nested(
     drive = None
     if on.carrier_disk is not None:
         on.carrier_disk.mount(carrier.machine)
-        drive = disks.drive(treatment, Backing(PurePosixPath(NESTED_DISK), {}, on.disk_size))
+        drive = disks.drive(treatment, Backing(PurePosixPath(NESTED_DISK), size=on.disk_size))
     spec = _spec(on, treatment, IN_GUEST, IMAGE_QEMU, accelerator="kvm", data=drive)
     guest = _boot(on, carrier.machine, spec, segment, stack)
     guests.append(guest)
@@ -187,7 +189,7 @@ def _spec(
         initrd=placed.initrd,
         root=placed.root,
         data=data,
-        mitigations=cast(Literal["auto", "off"], treatment.levels["cpu.mitigations"]),
+        settings=GuestSettings.of(treatment.levels),
     )
 
 
