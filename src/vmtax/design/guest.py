@@ -19,6 +19,15 @@ class GuestSettings(Settings):
         scope="guest",
         options={"kernel": Option("mitigations", {"off": "off"})},
     )
+    count: int = setting(
+        "guest.count",
+        ("1", "2", "3", "4", "6", "8", "12", "16"),
+        int,
+        "how many guests of one kind do the same work at the same time, each with a disk and an address of its own;"
+        " their rates are added up",
+        layers=("vm",),
+        scope="guest",
+    )
 
 
 USUAL = GuestSettings()  # every factor at its default

@@ -16,7 +16,7 @@ from vmtax.hypervisor import BootFailed, Credentials, Guest, GuestSpec, boot
 from vmtax.hypervisor.boot import Patience
 from vmtax.machine import Machine, MachineError
 from vmtax.machine.local import LocalMachine
-from vmtax.network import GUEST_ADDRESS, PEER_ADDRESS, Segment
+from vmtax.network import PEER_ADDRESS, Segment, guest_address
 from vmtax.network.segment import PREFIX_LENGTH
 from vmtax.network.sriov import WRITE, Card, free_card
 from vmtax.storage.undo import ANY_DEVICE, DETACH, NO_GROUP, NO_POOL, UNMOUNT, WAIT_FOR
@@ -202,7 +202,7 @@ def _vhost(parts: Parts) -> str:
     tap = segment.tap_name()
     spec = replace(spec, name="vhost", tap=tap, vhost=True)
     with _booted(parts, spec, attach=lambda: segment.attach(tap)) as guest:
-        _ping(guest.machine, "eth1", f"{GUEST_ADDRESS}/{PREFIX_LENGTH}", PEER_ADDRESS)
+        _ping(guest.machine, "eth1", f"{guest_address(1)}/{PREFIX_LENGTH}", PEER_ADDRESS)
     return "a guest with vhost=on reached its peer over a bridge"
 
 

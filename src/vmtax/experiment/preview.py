@@ -24,15 +24,9 @@ from vmtax.storage.backing import directory_bytes, refuse_unused
 from vmtax.storage.empty import SECONDS as LOOK_SECONDS
 from vmtax.storage.ground import refuse_used
 from vmtax.testbed import disks
-from vmtax.testbed.environment import (
-    CannotMeasure,
-    EnvironmentOptions,
-    carrier_disk_bytes,
-    disk_bytes,
-    disk_size,
-    is_root,
-    memory_bytes,
-)
+from vmtax.testbed.examine import is_root
+from vmtax.testbed.needs import carrier_disk_bytes, disk_bytes, disk_size, memory_bytes
+from vmtax.testbed.session import CannotMeasure, TestbedOptions
 from vmtax.workload.fio import Disk
 
 MANY = 1000  # rounds.max that means none
@@ -49,7 +43,7 @@ class Line:
 def outlook(
     plan: Plan,
     host: Machine,
-    options: EnvironmentOptions,
+    options: TestbedOptions,
     *,
     emit: Callable[[str], None] = lambda what: None,
     other: Machine | None = None,
@@ -62,7 +56,7 @@ def outlook(
     emit: called with what is about to take seconds
     other: the second host under test
     earlier_seconds_per_round: of the same plan on the same host, when it ran before
-    rounds_done: complete ones of a run that is gone on with
+    rounds_done: complete ones of a run that is resumed
     """
     compared, treatments = (both(found, options.interleave_with) for found in (plan.treatments()[0], plan.entries()))
     per_round = earlier_seconds_per_round or seconds_per_round(plan, treatments)
@@ -99,7 +93,7 @@ ROOT = "a bridge in a network namespace of its own; drops the page cache before 
 USER = "user networking in place of a bridge, and caches stay warm: both need root"
 
 
-def _refuse_qemus(machines: Sequence[Machine], options: EnvironmentOptions) -> None:
+def _refuse_qemus(machines: Sequence[Machine], options: TestbedOptions) -> None:
     """Raises BadInput where one that was named cannot be used, also where no guest is measured."""
     named = (options.qemu, options.interleave_with)
     for machine in machines:
@@ -112,7 +106,7 @@ def _refuse_qemus(machines: Sequence[Machine], options: EnvironmentOptions) -> N
                 raise BadInput(str(error)) from error
 
 
-def _what(plan: Plan, options: EnvironmentOptions, names: Sequence[str], done: int) -> str:
+def _what(plan: Plan, options: TestbedOptions, names: Sequence[str], done: int) -> str:
     shown = ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
     least, most = plan.rounds.min, plan.rounds.max
     rounds = f"{most} round{'' if most == 1 else 's'}" if least == most else f"{least} to {most} rounds"
@@ -156,12 +150,12 @@ def _writes(
     plan: Plan,
     treatments: Sequence[Treatment],
     host: Machine,
-    options: EnvironmentOptions,
+    options: TestbedOptions,
     executions: int,
     emit: Callable[[str], None],
 ) -> list[Line]:
     prepared = disk_bytes(plan)
-    wanted = list(disks.wanted(treatments)) if prepared else []
+    wanted = [settings for settings, _ in disks.wanted(treatments)] if prepared else []
     refuse_unused(host.path, wanted, options.target)
     if not prepared:
         return []

@@ -107,9 +107,8 @@ class Provisioner:
     ground: Ground
     qemu_img: tuple[str, ...]  # what starts qemu-img there
     _numbers: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
-    _plain: dict[DiskSettings, str] = field(
-        default_factory=dict
-    )  # a backing that has an area of its own -> that one's name
+    # A backing that has areas of its own -> the names of those that are not taken yet.
+    _plain: dict[DiskSettings, list[str]] = field(default_factory=dict)
     _pools: dict[str, str] = field(default_factory=dict)  # "zfs" or "raidz" -> the dataset above ours
 
     @property
@@ -125,7 +124,8 @@ class Provisioner:
         target = self.ground.target
         self._check_tools(wanted)
         refuse_unused(self.machine.path, wanted, target)
-        self._plain = {settings: f"plain{number}" for number, settings in enumerate(_cut_plain(wanted))}
+        for number, settings in enumerate(_cut_plain(wanted)):
+            self._plain.setdefault(settings, []).append(f"plain{number}")
         volumes = {name: volume_bytes(wanted, kinds, size, spare) for name, kinds in KINDS.items()}
         if volumes["lvm"] and target.group is not None:
             self._check_group(target.group, group_bytes(volumes["lvm"]))
@@ -207,7 +207,7 @@ class Provisioner:
 
     def _device(self, name: str, settings: DiskSettings, size: int) -> str:
         if settings.volume is Volume.PLAIN:
-            return self.ground.cut[self._plain[settings]][0]
+            return self.ground.cut[self._plain[settings].pop(0)][0]
         return self._volume_of(name, settings, size)[0]
 
     def _volume_of(self, name: str, settings: DiskSettings, size: int) -> tuple[str, Undoing]:

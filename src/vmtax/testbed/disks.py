@@ -12,6 +12,7 @@ from vmtax.core.events import Event, Step
 from vmtax.core.records import Json, Treatment
 from vmtax.design.disk import DiskSettings
 from vmtax.design.features import Feature
+from vmtax.design.topology import topology
 from vmtax.design.treatments import backing
 from vmtax.hypervisor import Credentials, GuestSpec, Qemu
 from vmtax.hypervisor.confine import Reach
@@ -42,6 +43,8 @@ DATA_DEVICE = "/dev/vmtax-disk"  # or the device
 WHEN = "before the first round"
 PROBE_SECONDS = 30.0
 
+Key = tuple[DiskSettings, int]  # what decides a disk: its settings, and the number of the guest that has it
+
 
 @dataclass
 class Disks:
@@ -50,17 +53,17 @@ class Disks:
     machine: Machine
     provisioner: Provisioner
     fresh_size: int = 0  # bytes of a disk that is made anew for each boot of a VM; 0: none is asked for
-    made: dict[DiskSettings, Backing] = field(default_factory=dict)
+    made: dict[Key, Backing] = field(default_factory=dict)
 
-    def of(self, treatment: Treatment) -> Backing:
-        """The disk of a treatment of layer host or vm."""
-        return self.made[backing_of(treatment)]
+    def of(self, treatment: Treatment, number: int = 1) -> Backing:
+        """The disk of a treatment of layer host or vm. `number`: of the guest among those that run at once."""
+        return self.made[backing_of(treatment), number]
 
-    def fresh(self, treatment: Treatment) -> Fresh | None:
+    def fresh(self, treatment: Treatment, number: int = 1) -> Fresh | None:
         """A disk like that of a treatment, never written; None where none is asked for, and of a bare device."""
         if not self.fresh_size:
             return None
-        return self.provisioner.make_fresh(backing_of(treatment), self.of(treatment), self.fresh_size)
+        return self.provisioner.make_fresh(backing_of(treatment), self.of(treatment, number), self.fresh_size)
 
 
 def backing_of(treatment: Treatment) -> DiskSettings:
@@ -68,18 +71,19 @@ def backing_of(treatment: Treatment) -> DiskSettings:
     return DiskSettings.of(backing(treatment.levels))
 
 
-def wanted(treatments: Sequence[Treatment]) -> dict[DiskSettings, list[Treatment]]:
-    """The backings of a plan, each with the treatments that use it."""
-    found: dict[DiskSettings, list[Treatment]] = {}
+def wanted(treatments: Sequence[Treatment]) -> dict[Key, list[Treatment]]:
+    """The disks of a plan, each with the treatments that use it; guests that run at once have one each."""
+    found: dict[Key, list[Treatment]] = {}
     for treatment in treatments:
         if treatment.layer != "nested":
-            found.setdefault(backing_of(treatment), []).append(treatment)
+            for subject in topology(treatment).subjects:
+                found.setdefault((backing_of(treatment), subject.number), []).append(treatment)
     return found
 
 
 def written_bytes(treatments: Sequence[Treatment], size: int) -> int:
     """What is written before the first round: every disk, and what images are filled from."""
-    found = list(wanted(treatments))
+    found = [settings for settings, _ in wanted(treatments)]
     return size * len(found) + source_bytes(found, size)
 
 
@@ -98,11 +102,21 @@ def not_here(machine: Machine, target: Target, treatments: Sequence[Treatment]) 
     bounded = [treatment.name for treatment in treatments if DiskSettings.of(treatment.levels).bounded]
     if bounded and (reason := page_cache.why_not(machine)) is not None:
         found |= dict.fromkeys(bounded, reason)
-    for settings, users in wanted(treatments).items():
+    for (settings, _), users in wanted(treatments).items():
         reason = asked.why(settings)
         if reason is not None:
             found |= dict.fromkeys((treatment.name for treatment in users), reason)
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """Which disks are wanted."""
+
+    treatments: Sequence[Treatment]
+    size: int  # bytes of each
+    fresh_size: int = 0  # bytes of one more for each boot; 0: none
+    beside: int = 0  # bytes that will be taken of the directory once the disks are filled
 
 
 def provision(
@@ -111,25 +125,20 @@ def provision(
     ours: PurePosixPath,
     mark: str,
     qemu_img: tuple[str, ...],
-    treatments: Sequence[Treatment],
-    size: int,
-    fresh_size: int,
+    order: Order,
     emit: Callable[[Event], None],
-    beside: int = 0,
 ) -> Disks:
-    """Make the backings that `treatments` want, each of `size` bytes. Raises StorageError and CommandFailed.
+    """Make the backings of an order. Raises StorageError and CommandFailed.
 
-    `fresh_size`: of one more disk for each boot; 0: none
-    `beside`: bytes that will be taken of the directory once the disks are filled
     `ours`: an existing directory of this run; `mark`: names volumes and pools of this run
     """
-    disks = Disks(machine, Provisioner(Ground(machine, target, ours, mark), qemu_img), fresh_size)
-    settings = list(wanted(treatments))
-    disks.provisioner.prepare(settings, size, fresh_size, beside)
-    for number, each in enumerate(settings, 1):
-        if len(settings) > 1:
-            emit(Step(f"making disk {number} of {len(settings)}", describe(each)))
-        disks.made[each] = disks.provisioner.make(each, size, fresh_size)
+    disks = Disks(machine, Provisioner(Ground(machine, target, ours, mark), qemu_img), order.fresh_size)
+    keys = list(wanted(order.treatments))
+    disks.provisioner.prepare([settings for settings, _ in keys], order.size, order.fresh_size, order.beside)
+    for count, key in enumerate(keys, 1):
+        if len(keys) > 1:
+            emit(Step(f"making disk {count} of {len(keys)}", describe(key[0])))
+        disks.made[key] = disks.provisioner.make(key[0], order.size, order.fresh_size)
     return disks
 
 
