@@ -9,7 +9,7 @@ import pytest
 
 from tests.integration.conftest import booted
 from vmtax.hypervisor import BootFailed, Credentials, Drive, GuestSpec, boot, choose
-from vmtax.hypervisor.boot import Patience
+from vmtax.hypervisor.qemu.boot import Patience
 from vmtax.image.place import IN_GUEST
 from vmtax.machine import CommandFailed, MachineLost
 from vmtax.machine.local import LocalMachine

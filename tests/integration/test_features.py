@@ -9,7 +9,7 @@ import pytest
 
 from vmtax.design.features import FEATURES, Feature
 from vmtax.hypervisor import Credentials, Drive, GuestSpec, Qemu, find_qemu
-from vmtax.hypervisor.qemu_img import create_image
+from vmtax.hypervisor.qemu.img import create_image
 from vmtax.machine.local import LocalMachine
 from vmtax.storage import Backing
 from vmtax.storage.features import features

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path, PurePosixPath
 
-from vmtax.hypervisor.boot import FLOODED, Console, died
+from vmtax.hypervisor.qemu.boot import FLOODED, Console, died
 from vmtax.machine.local import LocalMachine
 
 

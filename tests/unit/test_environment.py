@@ -8,7 +8,7 @@ import pytest
 
 from vmtax.hypervisor import Qemu, QemuError, find_qemu
 from vmtax.hypervisor.confine import Reach, image_program, sandbox
-from vmtax.hypervisor.qemu import RIGHTS
+from vmtax.hypervisor.qemu.detect import RIGHTS
 from vmtax.machine.fake import Answers, FakeMachine, Reply
 from vmtax.plan.schema import parse
 from vmtax.testbed import environment, provision

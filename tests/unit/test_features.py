@@ -13,7 +13,7 @@ import pytest
 
 from vmtax.design.features import Feature, documented_durability
 from vmtax.hypervisor import Credentials, Drive, GuestSpec, Qemu
-from vmtax.hypervisor.qemu_img import create_image, image_options
+from vmtax.hypervisor.qemu.img import create_image, image_options
 from vmtax.machine import MachineLost
 from vmtax.machine.fake import Answers, FakeMachine, Reply
 from vmtax.storage import Backing

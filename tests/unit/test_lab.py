@@ -21,8 +21,8 @@ from typer.testing import CliRunner
 from tests.sample_lab import SOFTWARE, home, made, quiet, saved
 from vmtax.cli import app
 from vmtax.core.errors import BadInput
-from vmtax.hypervisor.qemu import Qemu
-from vmtax.hypervisor.qmp import QmpError
+from vmtax.hypervisor.qemu.detect import Qemu
+from vmtax.hypervisor.qemu.qmp import QmpError
 from vmtax.lab.end import remove
 from vmtax.lab.home import Lab, LabError, NoSuchLab, Up, held, lab, labs, labs_directory, write
 from vmtax.lab.spec import LabSpec, Size, command_line, disk_bytes, kernel_arguments

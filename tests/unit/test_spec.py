@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vmtax.hypervisor.qemu import Qemu
-from vmtax.hypervisor.qmp import Qmp, QmpError, parse_usernet
+from vmtax.hypervisor.qemu.detect import Qemu
+from vmtax.hypervisor.qemu.qmp import Qmp, QmpError, parse_usernet
 from vmtax.hypervisor.spec import Drive, GuestSpec, command_line, data_arguments, kernel_arguments, machine_type
 from vmtax.machine.fake import FakeMachine, Reply
 

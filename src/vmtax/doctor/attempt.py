@@ -11,9 +11,9 @@ from vmtax.core.events import Event, Step
 from vmtax.doctor.host_parts import Parts, tries
 from vmtax.doctor.readings import Readings
 from vmtax.hypervisor import BootFailed, Credentials, Qemu, QemuError, boot, choose, image_qemu
-from vmtax.hypervisor.accelerator import probe_spec, remembered
-from vmtax.hypervisor.boot import Patience
 from vmtax.hypervisor.confine import enter_tree
+from vmtax.hypervisor.qemu.accelerator import probe_spec, remembered
+from vmtax.hypervisor.qemu.boot import Patience
 from vmtax.image.cache import Image, ImageError
 from vmtax.image.place import Placed, check
 from vmtax.machine import Machine, MachineError

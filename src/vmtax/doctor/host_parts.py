@@ -13,7 +13,7 @@ from pathlib import PurePosixPath
 from vmtax.core.checks import Check
 from vmtax.core.errors import CannotDo
 from vmtax.hypervisor import BootFailed, Credentials, Guest, GuestSpec, boot
-from vmtax.hypervisor.boot import Patience
+from vmtax.hypervisor.qemu.boot import Patience
 from vmtax.machine import Machine, MachineError
 from vmtax.machine.local import LocalMachine
 from vmtax.network import GUEST_ADDRESS, PEER_ADDRESS, Segment

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from vmtax.core.records import Disturbance, Json
 from vmtax.hypervisor import Qemu, QemuError, find_qemu
-from vmtax.hypervisor.accelerator import remembered
+from vmtax.hypervisor.qemu.accelerator import remembered
 from vmtax.image import cache
 from vmtax.image.build import TOOLS as BUILD_TOOLS
 from vmtax.image.cache import Image

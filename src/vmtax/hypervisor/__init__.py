@@ -1,9 +1,9 @@
 """QEMU: what a guest is (GuestSpec), its command line, its boot on any machine, its end."""
 
-from vmtax.hypervisor.accelerator import Accelerator, choose
-from vmtax.hypervisor.boot import BootFailed, Guest, boot
 from vmtax.hypervisor.credentials import Credentials
-from vmtax.hypervisor.qemu import Qemu, QemuError, find_qemu, image_qemu
+from vmtax.hypervisor.qemu.accelerator import Accelerator, choose
+from vmtax.hypervisor.qemu.boot import BootFailed, Guest, boot
+from vmtax.hypervisor.qemu.detect import Qemu, QemuError, find_qemu, image_qemu
 from vmtax.hypervisor.spec import Drive, GuestSpec
 
 __all__ = [

@@ -9,7 +9,7 @@ from string import ascii_lowercase
 from typing import Any, Literal
 
 from vmtax.hypervisor.confine import TUN, Reach
-from vmtax.hypervisor.qemu import Qemu
+from vmtax.hypervisor.qemu.detect import Qemu
 
 ROOT_ID = "root"
 DATA_ID = "data"

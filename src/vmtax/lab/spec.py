@@ -7,7 +7,7 @@ from pathlib import PurePosixPath
 from typing import Literal
 
 from vmtax.hypervisor.confine import Reach
-from vmtax.hypervisor.qemu import Qemu
+from vmtax.hypervisor.qemu.detect import Qemu
 from vmtax.hypervisor.spec import cpu_arguments, device_files, escaped, is_device
 
 DEFAULT_NAME = "lab"

@@ -11,10 +11,10 @@ from pathlib import Path, PurePosixPath
 
 from vmtax.core.events import Event, Step
 from vmtax.hypervisor import Accelerator, BootFailed, Credentials, Qemu, choose, image_qemu
-from vmtax.hypervisor.accelerator import probe_spec
-from vmtax.hypervisor.boot import Console, Patience, died, wait_until_ready
 from vmtax.hypervisor.credentials import KEY, KNOWN_HOSTS
-from vmtax.hypervisor.qmp import Qmp, QmpError, Socket
+from vmtax.hypervisor.qemu.accelerator import probe_spec
+from vmtax.hypervisor.qemu.boot import Console, Patience, died, wait_until_ready
+from vmtax.hypervisor.qemu.qmp import Qmp, QmpError, Socket
 from vmtax.image import build, cache, zfs
 from vmtax.image.cache import Image
 from vmtax.image.place import Placed, place

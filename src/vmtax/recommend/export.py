@@ -18,7 +18,7 @@ from xml.sax.saxutils import quoteattr
 from vmtax.core.records import Json
 from vmtax.core.units import parse_bytes
 from vmtax.design.factors import BACKING
-from vmtax.hypervisor.qemu_img import create_image
+from vmtax.hypervisor.qemu.img import create_image
 from vmtax.hypervisor.spec import THREADED, Drive, data_arguments, machine_type
 
 GIB = 2**30

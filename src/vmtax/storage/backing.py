@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
 from vmtax.core.units import format_room, parse_bytes
-from vmtax.hypervisor.qemu_img import create_image
+from vmtax.hypervisor.qemu.img import create_image
 from vmtax.machine import Machine, Undoing
 from vmtax.machine.answer import number_of
 from vmtax.storage.empty import MIB

@@ -15,9 +15,9 @@ from pathlib import PurePosixPath
 from vmtax.core.errors import CannotDo
 from vmtax.design.features import DOCUMENTED, FEATURES, Feature, documented_durability
 from vmtax.hypervisor.confine import Reach
-from vmtax.hypervisor.qemu import Qemu, first_line
-from vmtax.hypervisor.qemu_img import create_image
-from vmtax.hypervisor.qmp import Qmp, QmpError
+from vmtax.hypervisor.qemu.detect import Qemu, first_line
+from vmtax.hypervisor.qemu.img import create_image
+from vmtax.hypervisor.qemu.qmp import Qmp, QmpError
 from vmtax.hypervisor.spec import DATA_ID, Drive, data_arguments, machine_type
 from vmtax.machine import CommandFailed, Machine, MachineError
 from vmtax.storage.backing import Backing

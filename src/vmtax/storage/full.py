@@ -14,10 +14,10 @@ from pathlib import PurePosixPath
 
 from vmtax.core.errors import CannotDo
 from vmtax.design.features import Feature
-from vmtax.hypervisor.boot import BootFailed, Guest, boot
 from vmtax.hypervisor.credentials import Credentials
-from vmtax.hypervisor.qemu import first_line
-from vmtax.hypervisor.qmp import QmpError
+from vmtax.hypervisor.qemu.boot import BootFailed, Guest, boot
+from vmtax.hypervisor.qemu.detect import first_line
+from vmtax.hypervisor.qemu.qmp import QmpError
 from vmtax.hypervisor.spec import Drive, GuestSpec
 from vmtax.machine import Machine, MachineError, MachineLost, Process, Undoing
 from vmtax.machine.local import LocalMachine

@@ -14,8 +14,8 @@ from vmtax.design.features import Feature
 from vmtax.design.treatments import backing
 from vmtax.hypervisor import Credentials, GuestSpec, Qemu
 from vmtax.hypervisor.confine import Reach
-from vmtax.hypervisor.qemu import QemuError
-from vmtax.hypervisor.qmp import Qmp, QmpError
+from vmtax.hypervisor.qemu.detect import QemuError
+from vmtax.hypervisor.qemu.qmp import Qmp, QmpError
 from vmtax.hypervisor.spec import DATA_ID, Drive, block_node
 from vmtax.machine import Machine
 from vmtax.machine.local import LocalMachine

@@ -13,8 +13,8 @@ from vmtax.core.errors import CannotDo
 from vmtax.core.events import Event
 from vmtax.core.records import Json
 from vmtax.hypervisor import Accelerator, Credentials, Qemu, choose, find_qemu, image_qemu
-from vmtax.hypervisor.accelerator import probe_spec
 from vmtax.hypervisor.confine import enter_tree
+from vmtax.hypervisor.qemu.accelerator import probe_spec
 from vmtax.image.cache import Image
 from vmtax.image.place import Placed, place
 from vmtax.machine import Machine

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from vmtax.core.events import Event, Notice, Step
 from vmtax.core.records import Json
 from vmtax.design.interleaved import is_host, qemu_name
-from vmtax.hypervisor.qemu import DEFAULT
+from vmtax.hypervisor.qemu.detect import DEFAULT
 from vmtax.image.cache import Image
 from vmtax.machine import Machine
 from vmtax.meter.disk import disk_facts, named_disks

@@ -10,9 +10,9 @@ from pathlib import Path, PurePosixPath
 from typing import Literal
 
 from vmtax.core.events import Event, Step
-from vmtax.hypervisor.boot import BootFailed, Patience, boot
 from vmtax.hypervisor.credentials import Credentials
-from vmtax.hypervisor.qemu import Qemu
+from vmtax.hypervisor.qemu.boot import BootFailed, Patience, boot
+from vmtax.hypervisor.qemu.detect import Qemu
 from vmtax.hypervisor.spec import GuestSpec
 from vmtax.image.place import Placed
 from vmtax.machine import Machine, MachineLost

@@ -14,7 +14,7 @@ from pathlib import PurePosixPath
 
 from vmtax.core.errors import CannotDo
 from vmtax.hypervisor.credentials import Credentials
-from vmtax.hypervisor.qmp import Qmp, QmpError
+from vmtax.hypervisor.qemu.qmp import Qmp, QmpError
 from vmtax.hypervisor.spec import READY, GuestSpec, command_line
 from vmtax.machine import Machine, MachineError, MachineLost, Process
 from vmtax.machine.answer import number_of
