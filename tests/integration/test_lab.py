@@ -16,7 +16,7 @@ import pytest
 
 from tests.integration.conftest import HANGS, leftovers, under_way
 from vmtax.doctor.host_parts import NO_GROUP, NO_POOL, WAIT_FOR
-from vmtax.hypervisor import Drive, find_qemu
+from vmtax.hypervisor import Drive, Qemu
 from vmtax.image.cache import Image
 from vmtax.image.zfs import Pack
 from vmtax.lab.home import Lab, Up, lab
@@ -141,7 +141,7 @@ def able(host: Machine, levels: dict[str, str], *, made: bool = False) -> str:
         host.run(*WAIT_FOR, found.path)
     backing = Backing(PurePosixPath(found.path), levels)
     drive = Drive.of_levels(found.path, levels)
-    each = features(host, find_qemu(host, None), backing, drive, PurePosixPath("/var/tmp"))
+    each = features(host, Qemu.probe(host), backing, drive, PurePosixPath("/var/tmp"))
     return " ".join(feature.name for feature in each if feature.state == "yes")
 
 
@@ -177,7 +177,7 @@ def provisioning() -> Iterator[tuple[Machine, Callable[..., Disks]]]:
             wanted = parse(plan).treatments()[0]
             mark, qemu_img = f"vmtax-{local.token[:8]}", ("qemu-img",)
             made = disks.provision(host, target, ours, mark, qemu_img, wanted, size, FRESH, lambda event: None)
-            assert disks.why_not(made, wanted, find_qemu(host, None)) == {}
+            assert disks.why_not(made, wanted, Qemu.probe(host)) == {}
             for treatment in wanted:
                 host.run("dd", "if=/dev/urandom", f"of={made.of(treatment).path}", *WRITTEN)
                 fresh = made.fresh(treatment)

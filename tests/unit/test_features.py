@@ -234,7 +234,7 @@ def test_a_writer_that_ends_before_a_pause_tells_something_only_by_an_error_of_t
     fio: Reply, state: str, words: str
 ) -> None:
     machine = FakeMachine(answers={lambda argv: argv[0] == "fio": fio})
-    running = SimpleNamespace(execute=lambda command: {"status": "running"})
-    guest: Any = SimpleNamespace(machine=machine, qmp=running, spec=SimpleNamespace(data_device="/dev/vda"))
+    spec = SimpleNamespace(device=lambda: "/dev/vda")
+    guest: Any = SimpleNamespace(machine=machine, is_paused=lambda: False, spec=spec)
     found = _watched(machine, _Small(PurePosixPath("/m"), PurePosixPath("/m/ballast")), guest)
     assert found.state == state and words in found.words

@@ -10,10 +10,18 @@ from vmtax.core.checks import Check
 from vmtax.core.events import Event, Step
 from vmtax.doctor.host_parts import Parts, tries
 from vmtax.doctor.readings import Readings
-from vmtax.hypervisor import BootFailed, Credentials, Qemu, QemuError, boot, choose, image_qemu
+from vmtax.hypervisor import (
+    BootFailed,
+    Credentials,
+    Patience,
+    Qemu,
+    QemuError,
+    boot,
+    choose,
+    probe_spec,
+    remembered,
+)
 from vmtax.hypervisor.confine import enter_tree
-from vmtax.hypervisor.qemu.accelerator import probe_spec, remembered
-from vmtax.hypervisor.qemu.boot import Patience
 from vmtax.image.cache import Image, ImageError
 from vmtax.image.place import Placed, check
 from vmtax.machine import Machine, MachineError
@@ -154,8 +162,8 @@ def _guests(
     found = [Check("tried", "guest on KVM", "failed", text)]
 
     def emulated() -> str:
-        own = qemu if qemu.emulates_steadily else image_qemu(host, str(placed.tree))
-        guest_spec = replace(spec, accelerator="tcg", qemu=own)
+        own = qemu if qemu.emulates_steadily else Qemu.of_image(host, str(placed.tree))
+        guest_spec = replace(spec, accelerator="tcg", hypervisor=own)
         for attempt in range(1, ATTEMPTS + 1):
             try:
                 with boot(host, guest_spec, credentials, local, patience=PATIENCE) as guest:

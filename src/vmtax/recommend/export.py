@@ -18,8 +18,9 @@ from xml.sax.saxutils import quoteattr
 from vmtax.core.records import Json
 from vmtax.core.units import parse_bytes
 from vmtax.design.factors import BACKING
+from vmtax.hypervisor.qemu.drives import disk_arguments, machine_type
 from vmtax.hypervisor.qemu.img import create_image
-from vmtax.hypervisor.spec import THREADED, Drive, data_arguments, machine_type
+from vmtax.hypervisor.spec import THREADED, Drive
 
 GIB = 2**30
 Argv = tuple[str, ...]
@@ -99,8 +100,8 @@ def export(levels: Mapping[str, str], path: str | None = None, size: int = 32 * 
         path=where,
         size=_written(size),
         backing=tuple(_backing(levels, where, size)),
-        qemu=data_arguments(drive),
-        machine=machine_type(drive),
+        qemu=disk_arguments([drive]),
+        machine=machine_type([drive]),
         libvirt=xml,
         libvirt_notes=xml_notes,
         proxmox=proxmox,

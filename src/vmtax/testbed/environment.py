@@ -12,9 +12,8 @@ from typing import Any
 from vmtax.core.errors import CannotDo
 from vmtax.core.events import Event
 from vmtax.core.records import Json
-from vmtax.hypervisor import Accelerator, Credentials, Qemu, choose, find_qemu, image_qemu
+from vmtax.hypervisor import Accelerator, Credentials, Qemu, choose, probe_spec
 from vmtax.hypervisor.confine import enter_tree
-from vmtax.hypervisor.qemu.accelerator import probe_spec
 from vmtax.image.cache import Image
 from vmtax.image.place import Placed, place
 from vmtax.machine import Machine
@@ -300,7 +299,7 @@ def choose_hypervisor(environment: Environment, binary: str | None, emit: Callab
     plan, host = environment.plan, environment.host
     if set(plan.layers) <= {"host"}:
         return
-    environment.qemu = find_qemu(host, binary)
+    environment.qemu = Qemu.probe(host, binary)
     spec = probe_spec(environment.qemu, environment.placed)
     accelerator = choose(host, spec, environment.credentials, environment.local, emit)
     environment.accelerator = accelerator
@@ -311,7 +310,7 @@ def choose_hypervisor(environment: Environment, binary: str | None, emit: Callab
         )
         if binary is None and not environment.qemu.emulates_steadily:
             assert environment.placed.tree is not None
-            own, environment.qemu = environment.qemu, image_qemu(host, environment.placed.tree)
+            own, environment.qemu = environment.qemu, Qemu.of_image(host, environment.placed.tree)
             environment.notes.append(
                 f"QEMU is the image's {environment.qemu.version}, not the host's {own.version}, whose emulated guests "
                 "crash too often to be measured. --qemu qemu-system-x86_64 insists on the host's."

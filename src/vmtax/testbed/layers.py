@@ -11,9 +11,20 @@ from pathlib import PurePosixPath
 from typing import Literal, cast
 
 from vmtax.core.records import Treatment
-from vmtax.hypervisor import BootFailed, Drive, Guest, GuestSpec, Qemu, boot
+from vmtax.hypervisor import (
+    BY_SERIAL,
+    DATA_ID,
+    FRESH_ID,
+    BootFailed,
+    Drive,
+    Guest,
+    GuestSpec,
+    Nic,
+    Qemu,
+    Tap,
+    boot,
+)
 from vmtax.hypervisor.confine import FIRST_USER
-from vmtax.hypervisor.spec import BY_SERIAL, DATA_ID, FRESH_ID
 from vmtax.image.place import IN_GUEST, Placed
 from vmtax.machine import Machine, MachineLost
 from vmtax.meter.clock import Watch
@@ -30,7 +41,8 @@ from vmtax.workload.net import PORT
 # All that there is inside a guest, where we are root: examining it would take seconds of every emulated boot.
 IMAGE_QEMU = Qemu(("qemu-system-x86_64",), "10.0", "the image's", has_sandbox=True, user=FIRST_USER)
 GUEST_NIC = "eth1"  # the second network card of a guest: the network under test
-CARRIER_MAC = "52:54:00:76:74:02"
+# A carrier and its guest are on one segment.
+GUEST_MAC, CARRIER_MAC = "52:54:00:76:74:01", "52:54:00:76:74:02"
 CARRIER_DISK = "/dev/vdb"
 CARRIER_MOUNT = "/srv"
 NESTED_DISK = f"{CARRIER_MOUNT}/disk.raw"
@@ -127,7 +139,7 @@ def _vm(environment: Environment, treatment: Treatment, stack: contextlib.ExitSt
     spec = _host_spec(environment, treatment, drive)
     if found and (fresh := found.fresh(treatment)) is not None:
         stack.callback(fresh.remove)
-        spec = replace(spec, fresh=disks.drive(treatment, fresh.disk))
+        spec = replace(spec, disks=(*spec.disks, replace(disks.drive(treatment, fresh.disk), name=FRESH_ID)))
     if treatment.levels.get("disk.page_cache") == "bounded":
         bound = Bound.make(host, f"vmtax-{environment.local.token[:8]}-{next(_numbers)}")
         stack.callback(bound.undoing.undo)
@@ -142,7 +154,8 @@ def _vm(environment: Environment, treatment: Treatment, stack: contextlib.ExitSt
 
 
 def _nested(environment: Environment, treatment: Treatment, stack: contextlib.ExitStack, guests: list[Guest]) -> Opened:
-    carrier = _boot(environment, environment.host, _carrier_spec(environment, treatment), environment.segment, stack)
+    spec = _carrier_spec(environment, treatment)
+    carrier = _boot(environment, environment.host, spec, environment.segment, stack, mac=CARRIER_MAC)
     guests.append(carrier)
     if not carrier.machine.succeeds("sh", "-c", LOAD_MODULES):
         raise CannotMeasure(
@@ -186,11 +199,11 @@ def _spec(
         vcpus=environment.plan.guest.vcpus,
         memory_bytes=environment.plan.guest.memory,
         accelerator=accelerator,
-        qemu=qemu,
+        hypervisor=qemu,
         kernel=placed.kernel,
         initrd=placed.initrd,
         root=placed.root,
-        data=data,
+        disks=(data,) if data else (),
         mitigations=cast(Literal["auto", "off"], treatment.levels["cpu.mitigations"]),
     )
 
@@ -200,7 +213,7 @@ def _carrier_spec(environment: Environment, treatment: Treatment) -> GuestSpec:
     data = Drive(str(environment.carrier_disk.path)) if environment.carrier_disk else None
     plan = environment.plan
     spec = _host_spec(environment, treatment, data)
-    return replace(spec, memory_bytes=plan.guest.memory + CARRIER_MEMORY_BYTES, mac=CARRIER_MAC)
+    return replace(spec, memory_bytes=plan.guest.memory + CARRIER_MEMORY_BYTES)
 
 
 def _boot(
@@ -209,11 +222,14 @@ def _boot(
     spec: GuestSpec,
     segment: Segment | None,
     stack: contextlib.ExitStack,
+    *,
+    mac: str = GUEST_MAC,
 ) -> Guest:
+    """`mac`: of its card on the segment."""
     attach = None
     if segment is not None:
         tap = segment.tap_name()
-        spec = replace(spec, tap=tap)
+        spec = replace(spec, cards=(Nic(Tap(tap), mac),))
 
         def attach() -> None:
             segment.attach(tap)
@@ -223,7 +239,7 @@ def _boot(
 
 def _guest_site(environment: Environment, layer: str, guest: Guest) -> Site:
     link = None
-    if guest.spec.tap is not None:
+    if guest.spec.cards:
         commands = f"address add {GUEST_ADDRESS}/{PREFIX_LENGTH} dev {GUEST_NIC}\nlink set {GUEST_NIC} up\n"
         guest.machine.run("ip", "-batch", "-", input=commands)
         link = Link(guest.machine, (), PEER_ADDRESS, PORT)
@@ -244,8 +260,8 @@ def _guest_site(environment: Environment, layer: str, guest: Guest) -> Site:
 
 def _disks(guest: Guest) -> tuple[str | None, str | None]:
     """What the guest calls the disk under test and the one that was never written. Raises BootFailed."""
-    if guest.spec.fresh is None:
-        return guest.spec.data_device, None
+    if len(guest.spec.disks) < 2:
+        return guest.spec.device(), None
     deadline = time.monotonic() + DISK_SECONDS
     while True:
         rows = (line.split() for line in guest.machine.run(*BY_SERIAL).splitlines())

@@ -10,8 +10,8 @@ from vmtax.core.events import Event
 from vmtax.core.records import Treatment
 from vmtax.core.units import format_room
 from vmtax.design.factors import DIRECT
+from vmtax.hypervisor import probe_spec
 from vmtax.hypervisor.confine import Reach, alone, image_program
-from vmtax.hypervisor.qemu.accelerator import probe_spec
 from vmtax.meter.memory import available_memory
 from vmtax.network import END_ADDRESS, PEER_ADDRESS, Segment
 from vmtax.storage import RawFile, Target, refuse_unsafe

@@ -1,61 +1,41 @@
-"""boot(parent, spec): a guest on any machine, hence to any depth."""
+"""The boot of a guest by QEMU on any machine, hence to any depth."""
 
 from __future__ import annotations
 
 import contextlib
 import itertools
-import queue
-import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
-from vmtax.core.errors import CannotDo
+from vmtax.hypervisor.base import BootFailed, GuestSpec, Lasting, Patience
+from vmtax.hypervisor.console import FLOODED, PANIC, READY, Console
 from vmtax.hypervisor.credentials import Credentials
-from vmtax.hypervisor.qemu.qmp import Qmp, QmpError
-from vmtax.hypervisor.spec import READY, GuestSpec, command_line
+from vmtax.hypervisor.qemu.qmp import Qmp, QmpError, Socket
 from vmtax.machine import Machine, MachineError, MachineLost, Process
 from vmtax.machine.answer import number_of
 from vmtax.machine.local import LocalMachine
 from vmtax.machine.ssh import SshMachine
 
-CONSOLE_LINES = 15  # how much of the console a failure shows
-MOST_LINES, LONGEST_LINE = 10_000, 4096  # of a console; the second in bytes
-MOST_CONSOLE = 64 * 2**20  # bytes that a guest may print: QEMU writes them to a file of its parent
-FLOODED = f"the guest was ended: it printed more than {MOST_CONSOLE >> 20} MiB on its console"
 KERNEL_SECONDS = "/run/vmtax/kernel_seconds"  # in a guest, by its init
-PANIC = "Kernel panic"
 KILLED = (-9, 137)  # SIGKILL, as a parent sees it and as a shell tells it
 QMP_SECONDS = 30.0
+LOAD_SECONDS = 300.0  # of a saved state, which may be as large as the guest's memory
 SHUTDOWN_SECONDS = 30.0
 # cat joins the run's credentials (standard input) and the image's initramfs: constant text, paths stay arguments.
-JOIN = 'umask 077 && mkdir "$1" && cat - "$2" > "$1/initrd" && : > "$1/console"'
+JOIN = 'umask 077 && mkdir "$1" && cat - "$2" > "$1/initrd" && : > "$3"'
+# QEMU's last words outlive it. Constant text, the arguments stay arguments.
+KEEPING_WORDS = ("sh", "-c", 'log=$1; shift; : >"$log"; exec "$@" 2>>"$log"', "sh")
+
+CommandLine = Callable[[GuestSpec, PurePosixPath, PurePosixPath], tuple[str, ...]]  # of a guest, its initrd and console
 
 _numbers = itertools.count(1)
 
 
-class BootFailed(CannotDo):
-    """A guest did not come up; the text holds QEMU's words and the last console lines."""
-
-    def __init__(self, text: str, *, qemu_died: bool = False, silent: bool = False) -> None:
-        super().__init__(text)
-        self.qemu_died = qemu_died  # QEMU itself ended by a signal, not the guest
-        self.silent = silent  # the console said nothing for too long
-
-
-@dataclass(frozen=True, slots=True)
-class Patience:
-    """How long to wait, in seconds."""
-
-    ready: float = 120.0  # from launch to sshd
-    silence: float | None = None  # of a talkative console, before the guest is taken for hung
-
-
 @dataclass
-class Guest:
-    """A running guest."""
+class QemuGuest:
+    """A guest that QEMU runs."""
 
     path: str
     spec: GuestSpec
@@ -63,8 +43,9 @@ class Guest:
     process: Process
     qmp: Qmp
     console: Console
-    ports: dict[int, int]  # guest TCP port -> port on the parent's loopback
+    ports: dict[int, int]
     machine: SshMachine
+    ends: contextlib.ExitStack  # what is done at its end, unless it is left
     ready_seconds: float = 0.0
     kernel_seconds: float = 0.0
     warnings: list[str] = field(default_factory=list)
@@ -81,10 +62,20 @@ class Guest:
         last = words[-1] if words else killed if code in KILLED else "it said nothing"
         return f"QEMU of {self.path} ended with {code}: {last}"
 
-    def _why_paused(self) -> str | None:
+    def is_paused(self) -> bool:
         """A write that failed pauses a guest (werror=enospc, where its bus has it) until somebody lets it go on."""
+        return bool(self.qmp.execute("query-status").get("status") == "io-error")
+
+    def go_on(self) -> None:
+        self.qmp.execute("cont")
+
+    def leave(self) -> None:
+        assert self.spec.lasting is not None
+        self.ends.pop_all()
+
+    def _why_paused(self) -> str | None:
         try:
-            if self.qmp.execute("query-status", timeout=5.0).get("status") != "io-error":
+            if not self.is_paused():
                 return None
         except QmpError:
             return None
@@ -112,120 +103,80 @@ class Guest:
         return time.monotonic() - started
 
 
-class Console:
-    """The guest's serial console, followed line by line while it lasts, and kept."""
-
-    def __init__(self, parent: Machine, path: PurePosixPath, most: int = MOST_CONSOLE) -> None:
-        """`most`: bytes; a guest that prints more is ended."""
-        self._tail = parent.start("tail", "-c", "+1", "-f", str(path))
-        # A guest may print for ever: the last lines are kept, and those that nobody has waited for are not.
-        self._lines: deque[str] = deque(maxlen=MOST_LINES)
-        self._arrived: queue.Queue[str] = queue.Queue(MOST_LINES)
-        self._most = most
-        self.is_flooded = threading.Event()
-        self._flooding: list[Process] = []
-        self._parent = parent
-        threading.Thread(target=self._follow, name="console", daemon=True).start()
-
-    def _follow(self) -> None:
-        size = 0
-        with contextlib.suppress(OSError, ValueError, MachineError):
-            while raw := self._tail.stdout.readline(LONGEST_LINE):
-                size += len(raw)
-                if size > self._most:
-                    self.is_flooded.set()
-                    self._end_flood()
-                    return
-                line = raw.decode(errors="replace").rstrip()
-                self._lines.append(line)
-                with contextlib.suppress(queue.Full):
-                    self._arrived.put_nowait(line)
-
-    def bound(self, process: Process) -> None:
-        """Say which QEMU prints here, so that it is ended where it prints too much."""
-        self._flooding.append(process)
-        if self.is_flooded.is_set():
-            self._end_flood()
-
-    def _end_flood(self) -> None:
-        for process in list(self._flooding):
-            self._parent.try_run("kill", "-KILL", str(process.pid), timeout=10.0)
-
-    def next_line(self, timeout: float) -> str | None:
-        """The next line not yet seen here, or None after `timeout` seconds."""
-        try:
-            return self._arrived.get(timeout=timeout)
-        except queue.Empty:
-            return None
-
-    def text(self) -> str:
-        return "\n".join(list(self._lines))
-
-    def last_lines(self) -> str:
-        """The end of it; after a panic the lines around the panic's own, the rest is a stack trace."""
-        lines = list(self._lines)
-        end = next((number + 3 for number, line in enumerate(lines) if PANIC in line), len(lines))
-        return "\n".join(f"  {line}" for line in lines[max(0, end - CONSOLE_LINES) : end]) or "  (nothing)"
-
-    def stop(self) -> None:
-        self._tail.stop()
-
-
 @contextlib.contextmanager
 def boot(
     parent: Machine,
     spec: GuestSpec,
-    credentials: Credentials,
-    local: LocalMachine,
-    *,
-    patience: Patience | None = None,
-    attach: Callable[[], None] | None = None,
-) -> Iterator[Guest]:
-    """Boot `spec` on `parent`; ends the guest at exit, whatever happened. Raises BootFailed or MachineError.
-
-    `attach` is called when QEMU runs and holds its tap.
-    """
-    with contextlib.ExitStack() as stack:
-        yield _start(parent, spec, credentials, local, patience or Patience(), attach, stack)
-
-
-def _start(
-    parent: Machine,
-    spec: GuestSpec,
+    command_line: CommandLine,
     credentials: Credentials,
     local: LocalMachine,
     patience: Patience,
     attach: Callable[[], None] | None,
-    stack: contextlib.ExitStack,
-) -> Guest:
-    directory = parent.scratch / f"{spec.name}-{next(_numbers)}"
-    stack.callback(_remove, parent, directory)
-    parent.run("sh", "-c", JOIN, "sh", str(directory), spec.initrd, input=credentials.archive.decode("ascii"))
-    console = Console(parent, directory / "console")
-    stack.callback(console.stop)
-    argv = command_line(spec, directory / "initrd", directory / "console")
-    path = f"{parent.path}/{spec.name}"
+) -> Iterator[QemuGuest]:
+    """As `vmtax.hypervisor.boot`."""
+    with contextlib.ExitStack() as stack:
+        ends = stack.enter_context(contextlib.ExitStack())
+        directory = spec.lasting.runtime if spec.lasting else parent.scratch / f"{spec.name}-{next(_numbers)}"
+        console_file = spec.lasting.console if spec.lasting else directory / "console"
+        ends.callback(_remove, parent, directory)
+        names = (str(directory), spec.initrd, str(console_file))
+        parent.run("sh", "-c", JOIN, "sh", *names, input=credentials.archive.decode("ascii"))
+        console = Console(parent, console_file)
+        stack.callback(console.stop)
+        argv = command_line(spec, directory / "initrd", console_file)
+        path = f"{parent.path}/{spec.name}"
 
-    launched = time.monotonic()
-    process = parent.start(*argv)
-    stack.callback(process.stop)
-    console.bound(process)
-    try:
-        qmp = Qmp(process, QMP_SECONDS)
-        ports = qmp.forwarded_ports()
-    except QmpError as error:
-        raise died(path, process, console, str(error)) from error
-    if attach is not None:
-        attach()
-    wait_until_ready(path, process, console, patience, launched)
-    machine = SshMachine(
-        path, local, "root@127.0.0.1", (*credentials.options(), *parent.reach(ports[22])), is_guest=True
-    )
-    stack.callback(machine.close)
-    machine.connect(patience.ready)
-    kernel_seconds = number_of(machine, KERNEL_SECONDS, machine.read_text(KERNEL_SECONDS), most=1e10)
-    ready_seconds = time.monotonic() - launched
-    return Guest(path, spec, argv, process, qmp, console, ports, machine, ready_seconds, kernel_seconds)
+        launched = time.monotonic()
+        process = parent.start(*((*KEEPING_WORDS, str(spec.lasting.log)) if spec.lasting else ()), *argv)
+        ends.callback(process.stop)
+        console.bound(process)
+        try:
+            qmp = _connected(spec.lasting, process, stack)
+            if attach is not None:
+                attach()
+            ports = qmp.forwarded_ports()
+            if spec.incoming is not None:
+                _load(qmp)
+        except QmpError as error:
+            raise died(path, process, console, str(error)) from error
+        if spec.incoming is None:
+            wait_until_ready(path, process, console, patience, launched)
+        options = (*credentials.options(), *parent.reach(ports[22]))
+        machine = SshMachine(path, local, "root@127.0.0.1", options, is_guest=True)
+        stack.callback(machine.close)
+        machine.connect(patience.ready)
+        kernel_seconds = 0.0
+        if spec.incoming is None:
+            kernel_seconds = number_of(machine, KERNEL_SECONDS, machine.read_text(KERNEL_SECONDS), most=1e10)
+        seconds = time.monotonic() - launched, kernel_seconds
+        yield QemuGuest(path, spec, argv, process, qmp, console, ports, machine, ends, *seconds)
+
+
+def _connected(lasting: Lasting | None, process: Process, stack: contextlib.ExitStack) -> Qmp:
+    """Over the pipes of QEMU, or over its socket; where QEMU ends instead of making that, nobody waits for it."""
+    if lasting is None:
+        return Qmp(process, QMP_SECONDS)
+    deadline = time.monotonic() + QMP_SECONDS
+    while True:
+        try:
+            socket = Socket(str(lasting.socket), 0.0)
+            break
+        except QmpError:
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
+    stack.callback(socket.close)
+    return Qmp(socket, QMP_SECONDS)
+
+
+def _load(qmp: Qmp) -> None:
+    """Wait for the state that comes in, and go on with it."""
+    deadline = time.monotonic() + LOAD_SECONDS
+    while qmp.execute("query-status")["status"] == "inmigrate":
+        if time.monotonic() > deadline:
+            raise QmpError(f"the saved state is not loaded after {LOAD_SECONDS:.0f} s")
+        time.sleep(0.02)
+    qmp.execute("cont")
 
 
 def wait_until_ready(path: str, process: Process, console: Console, patience: Patience, launched: float) -> None:
