@@ -1,29 +1,33 @@
-"""A whole run on fake machines: what runs is the runner, the store and the statistics; what is measured is scripted."""
+"""A whole run on a fake testbed: the runner, the store and the statistics run; what is measured is scripted."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-from unittest import mock
 
+from tests.fake_machine import FakeMachine, Reply
 from vmtax.core.events import Event
 from vmtax.core.records import Experiment, Json, Treatment
 from vmtax.design.interleaved import is_host
+from vmtax.design.topology import topology
 from vmtax.experiment import runner
 from vmtax.experiment.runner import Options
-from vmtax.hypervisor import Accelerator, BootFailed, Qemu
+from vmtax.hypervisor import Accelerator, BootFailed, Guest, Qemu
+from vmtax.image.place import Placed
 from vmtax.machine import MachineLost
-from vmtax.machine.fake import FakeMachine, Reply
 from vmtax.meter import clock, pressure
 from vmtax.plan.schema import Plan, parse
-from vmtax.storage import FirstWrite
+from vmtax.storage import FirstWrite, Target
 from vmtax.store import Store
 from vmtax.testbed import interleave
-from vmtax.testbed.environment import Environment, EnvironmentOptions, Hosts
-from vmtax.testbed.layers import Opened
+from vmtax.testbed.base import RunningSubject, RunningTreatment
+from vmtax.testbed.examine import Examined, Platform
+from vmtax.testbed.machines import Machines
+from vmtax.testbed.provision import Provisioned
+from vmtax.testbed.session import Hosts, Session, TestbedOptions
 from vmtax.workload import Site
 
 PLAN = "name: fake\nseed: 5\nlayers: [host, vm]\nworkloads: [chess]\nprimary: [chess.nodes_per_second]\nbudget: none\n"
@@ -43,8 +47,49 @@ _ANY: Any = SimpleNamespace()  # what the stand-ins do not look at
 _IMAGE: Any = SimpleNamespace(identity="i", kernel="k", manifest=lambda: ["busybox 1"])
 
 
+class FakeTestbed(Machines):
+    """Machines that answer from a script. Hosts are set up in the true order; what is done on each is a stand-in."""
+
+    def __init__(
+        self, lab: Lab, plan: Plan, options: TestbedOptions, check: Callable[[Mapping[str, Json]], None]
+    ) -> None:
+        self.lab = lab
+        steps = interleave.Steps(lab.examine, lab.choose_platform, lab.provision)
+        session = Session(_ANY, _IMAGE, _ANY, lab.emit)
+        self.sides = interleave.examine_all(lab.hosts(), session, plan, options, steps)  # type: ignore[assignment]
+        check(self.host_facts())
+        super().__init__(interleave.provision_all(self.sides, steps))
+
+    def host_facts(self) -> dict[str, Json]:
+        return {
+            side.facts_path(side.host.path): _qemu_facts(side)
+            | ({} if side.second_qemu else self.lab.facts_of(side.host.path))
+            for side in self.sides
+        }
+
+    def guest_facts(self, running: RunningTreatment, guest: Guest) -> Json:
+        return self.lab.facts_of(guest.path)
+
+    @contextlib.contextmanager
+    def opened(self, treatment: Treatment) -> Iterator[RunningTreatment]:
+        side = self.side_of(treatment)
+        self.lab.watched.append(side.facts_path(side.host.path))
+        subjects = [RunningSubject(site) for site in self.lab.sites(treatment)]
+        yield RunningTreatment(tuple(subjects), side.host, emulated=side.emulated)
+
+    def check_host(self, treatment: Treatment) -> None:
+        self.side_of(treatment).host.try_run("true")
+
+
+def _qemu_facts(side: Examined) -> Json:
+    if side.platform is None:
+        return {}
+    qemu = side.platform.qemu
+    return {"qemu": {"command": list(qemu.identity), "version": qemu.version, "text": qemu.described}}
+
+
 class Lab:
-    """Stands for the host and its guests: what a treatment's command answers is a function of round and treatment."""
+    """Scripts a testbed: what a treatment's command answers is a function of round and treatment."""
 
     def __init__(self, plan: str, answer: Callable[[int, str], Reply | Exception | list[Reply]], path: Path) -> None:
         self.plan: Plan = parse(plan)
@@ -64,42 +109,31 @@ class Lab:
         self.provisioned = 0  # how often anything was set up on a host
         self.watched: list[str] = []  # paths of the hosts, in the order in which treatments were opened
 
-    def examine(
-        self,
-        local: Any,
-        host: Any,
-        plan: Plan,
-        image: Any,
-        emit: Any,
-        options: EnvironmentOptions,
-        credentials: Any = None,
-    ) -> Any:
-        environment = Environment(
-            local=_ANY,
+    def examine(self, session: Session, host: Any, plan: Plan, options: TestbedOptions, side: str = "") -> Examined:
+        has_guests = not set(plan.layers) <= {"host"}
+        return Examined(
+            session=session,
             host=host,
             plan=plan,
             workloads=plan.build_workloads(),
-            image=_IMAGE,
-            placed=_ANY,
-            credentials=credentials or object(),
+            placed=Placed("", "", ""),
             cpus="0,1",
             is_root=("host" if host.path == "host" else "other") in self.root_on,
             host_emulated=self.facts_of(host.path).get("emulated_cpu") is True,
-            first_writes=self.first_writes,
+            target=Target(),
+            platform=self.choose_platform(session, host, plan, None, options.qemu) if has_guests else None,
+            side=side,
         )
-        if self.interleave_with is not None:
-            self.choose(environment, options.qemu, emit)
-        return environment
 
-    def choose(self, environment: Environment, program: str | None, emit: Any) -> None:
+    def choose_platform(self, session: Session, host: Any, plan: Plan, placed: Any, program: str | None) -> Platform:
         name = program or "qemu-system-x86_64"
-        tcg = {name, environment.host.path} & self.emulating
-        environment.qemu = Qemu((name,), "10.0.0", f"QEMU of {name}")
-        environment.accelerator = Accelerator("tcg" if tcg else "kvm", "no guest boots on it" if tcg else "tried")
+        tcg = {name, host.path} & self.emulating
+        qemu = Qemu((name,), "10.0.0", f"QEMU of {name}")
+        return Platform(qemu, Accelerator("tcg" if tcg else "kvm", "no guest boots on it" if tcg else "tried"))
 
-    def provision(self, environment: Environment, emit: Any) -> None:
+    def provision(self, on: Examined) -> Provisioned:
         self.provisioned += 1
-        environment.impossible |= self.impossible
+        return Provisioned(**vars(on), impossible=self.impossible, written=self.first_writes)
 
     def hosts(self) -> Hosts:
         other = self.interleave_with
@@ -116,39 +150,38 @@ class Lab:
         second = self.interleave_with and path.startswith(self.interleave_with)
         return {**self.facts, **(self.other_facts if second else {})}
 
-    @contextlib.contextmanager
-    def layer(self, environment: Any, treatment: Treatment) -> Iterator[Opened]:
+    def sites(self, treatment: Treatment) -> Iterator[Site]:
+        """One for each subject of the treatment. Raises what the script says of this round's boot."""
         number = self.opened_in_round[treatment.name] = self.opened_in_round.get(treatment.name, 0) + 1
-        self.watched.append(environment.facts_path(environment.host.path))
-        answer = self.answer(number, treatment.name)
-        if isinstance(answer, BootFailed | MachineLost):
-            raise answer
-        # A list has an answer for each iteration: each of the two cases begins at its start.
-        cases = {_threads("1"): answer, _threads("2"): answer}
-        uptime = self.uptime if treatment.layer != "host" else Reply(code=1)
-        answers = {**cases, ("true",): Reply(), clock.COMMAND: uptime}
-        machine = FakeMachine(f"host/{treatment.layer}", answers)
-        yield Opened(Site(machine, treatment.layer, 2, ()), ())
+        for subject in topology(treatment).subjects:
+            name = treatment.name if subject.number == 1 else f"{treatment.name} {subject.name}"
+            answer = self.answer(number, name)
+            if isinstance(answer, BootFailed | MachineLost):
+                raise answer
+            # A list has an answer for each iteration: each of the two cases begins at its start.
+            cases = {_threads("1"): answer, _threads("2"): answer}
+            uptime = self.uptime if treatment.layer != "host" else Reply(code=1)
+            path = "host" if treatment.layer == "host" else f"host/{subject.name}"
+            machine = FakeMachine(path, {**cases, ("true",): Reply(), clock.COMMAND: uptime})
+            yield Site(machine, treatment.layer, 2, ())
+
+    def set_up(self, plan: Plan, options: TestbedOptions, check: Callable[[Mapping[str, Json]], None]) -> FakeTestbed:
+        return FakeTestbed(self, plan, options, check)
 
     def run(self) -> Experiment:
-        return self._carried_out(
-            lambda store: runner.run(self.hosts(), self.plan, _ANY, store, self.options(), self.emit)
-        )
+        return self._carried_out(lambda store: runner.run(self.plan, store, self.options(), self.emit, self.set_up))
 
     def resume(self) -> Experiment:
-        return self._carried_out(lambda store: runner.resume(self.hosts(), "last", _ANY, store, self.emit))
+        return self._carried_out(lambda store: runner.resume("last", store, self.emit, self.set_up))
 
     def options(self) -> Options:
-        return Options("vmtax run", EnvironmentOptions(interleave_with=self.interleave_with))
+        return Options("vmtax run", TestbedOptions(interleave_with=self.interleave_with))
 
     def emit(self, event: Event) -> None:
         self.events.append(event)
 
     def _carried_out(self, action: Callable[[Store], str]) -> Experiment:
-        facts = {"read_facts": lambda machine: self.facts_of(machine.path)}
-        here = {"opened": self.layer, **facts}
-        there = {**facts, "examine": self.examine, "choose_hypervisor": self.choose, "provision": self.provision}
-        with mock.patch.multiple(runner, **here), mock.patch.multiple(interleave, **there), self.store as store:
+        with self.store as store:
             try:
                 action(store)
             finally:

@@ -19,12 +19,12 @@ from tests.integration.conftest import HANGS, booted, leftovers, qemu_of, under_
 from tests.integration.test_run import PLAN
 from vmtax.core.records import Measurement, Metric, Trial
 from vmtax.experiment import trial as trial_module
-from vmtax.experiment.trial import Place, Signatures, run_trial
+from vmtax.experiment.trial import Signatures, TrialKey, run_trials
 from vmtax.hypervisor import Credentials, Drive, Guest, GuestSpec
 from vmtax.image.cache import Image
 from vmtax.machine.local import LocalMachine
 from vmtax.store import Store
-from vmtax.testbed.layers import Opened
+from vmtax.testbed.base import RunningSubject, RunningTreatment
 from vmtax.workload import BadOutput, Site, Workload
 from vmtax.workload.base import Parameters
 from vmtax.workload.fio import Disk, DiskParameters
@@ -85,8 +85,10 @@ class Shell(Workload[Parameters]):
 
 def tried(script: str, local: LocalMachine, *guests: Guest) -> Trial:
     machine = guests[-1].machine if guests else local
-    layer = Opened(Site(machine, "vm" if guests else "host", 2, ()), guests)
-    return run_trial(Place(1, 1, "vm"), layer, Shell(script), "", Signatures(), host=local, emulated=False, iteration=1)
+    subject = RunningSubject(Site(machine, "vm" if guests else "host", 2, ()), guests[-1] if guests else None)
+    running = RunningTreatment((subject,), local, guests[:-1])
+    (trial,) = run_trials(TrialKey(1, 1, "vm"), running, Shell(script), "", Signatures(), iteration=1)
+    return trial
 
 
 @pytest.mark.parametrize(
@@ -120,10 +122,8 @@ def test_a_tool_that_an_image_lacks_is_named_with_its_cure(
         nowhere = ("bwrap", "--ro-bind", "/", "/", "--setenv", "PATH", "/nowhere")
         sites = (Site(guest.machine, "vm", 2, (), "/dev/vda"), Site(local, "host", 2, nowhere, "/dev/null"))
         for site in sites:
-            layer = Opened(site, (guest,))
-            found = run_trial(
-                Place(1, 1, "vm"), layer, disk, case, Signatures(), host=local, emulated=False, iteration=1
-            )
+            running = RunningTreatment((RunningSubject(site, guest),), local)
+            (found,) = run_trials(TrialKey(1, 1, "vm"), running, disk, case, Signatures(), iteration=1)
             path = site.machine.path
             assert found.error == f"{path}: fio is not in the image; `vmtax image build` makes one that has it"
 

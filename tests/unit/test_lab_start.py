@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import os
 import time
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from unittest.mock import MagicMock
 
 import pytest
 
 from tests.sample_lab import SIZE, SOFTWARE, home, made, quiet, saved
-from vmtax.hypervisor import BootFailed
+from vmtax.hypervisor import BootFailed, Credentials, GuestSpec, Patience, Qemu
+from vmtax.hypervisor.console import Console
+from vmtax.hypervisor.qemu.boot import boot
 from vmtax.image import zfs
 from vmtax.image.cache import ImageError
 from vmtax.lab import disks, memory
 from vmtax.lab.disks import keep, make_disks
 from vmtax.lab.home import Lab, LabError, Record, Up, lab, labs, labs_directory, trouble
 from vmtax.lab.memory import promise_memory, promised
+from vmtax.lab.spec import lab_spec
 from vmtax.lab.start import Wish, _make_peer, _settle, _Start, start
 from vmtax.machine import CommandFailed, Outcome
 from vmtax.machine.local import LocalMachine
@@ -254,3 +258,25 @@ def test_a_zfs_pack_needs_room_only_where_there_is_none(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     with pytest.raises(ImageError, match=f"/there: {os.strerror(code)}{'; about 1.5 GiB are needed' if said else '$'}"):
         zfs.build(MagicMock(), quiet, again=True)
+
+
+@pytest.mark.parametrize("name", ["console.log", "qemu.log"])
+def test_a_lab_that_writes_without_end_while_it_starts_is_ended(
+    name: str, local: LocalMachine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = made()
+    # As much as a test may write; it would go on for ten minutes. Constant text.
+    text = 'n=0; while test $n -lt 6000; do printf "%4096s" "" >> "$1"; n=$((n+1)); sleep 0.1; done'
+    monkeypatch.setattr("vmtax.hypervisor.qemu.boot.Console", functools.partial(Console, most=2**16))
+    (one.directory / "initrd").touch()
+    base = GuestSpec("", 1, 2**29, "tcg", Qemu(("qemu",), "10.0", ""), "/k", str(one.directory / "initrd"), "/r")
+    runtime = PurePosixPath(local.scratch / "lab-1")
+    spec = lab_spec(base, one.name, SIZE, PurePosixPath(one.directory), runtime)
+    credentials = Credentials(one.directory / "key", one.directory / "known")
+    writer = ("sh", "-c", text, "sh", str(one.directory / name))
+    with (
+        pytest.raises(BootFailed, match="QEMU's exit code: -9"),
+        boot(local, spec, lambda *_: writer, credentials, local, Patience(), None),
+    ):
+        pass
+    assert (one.directory / name).stat().st_size < 2**22

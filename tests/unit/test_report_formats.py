@@ -16,9 +16,10 @@ from markdown_it import MarkdownIt
 from tests.sample import on_emulated_host, sample_experiment
 from tests.unit.test_report import check_golden, compared, renamed
 from tests.unit.test_report_html import HOSTILE, Page, hostile
+from vmtax.core.errors import BadInput
 from vmtax.core.records import Experiment
 from vmtax.report.render.envelope import envelope
-from vmtax.report.render.formats import FORMATS, FormatError, find
+from vmtax.report.render.formats import FORMATS, find
 from vmtax.report.render.json import experiment_data
 
 FORMULAS = ("=1+1", "+1", "-1", "@SUM(A1)", " =1")
@@ -54,9 +55,9 @@ def test_every_format_writes_every_experiment() -> None:
 
 
 def test_an_unknown_format_is_told_with_what_there_is() -> None:
-    with pytest.raises(FormatError, match="did you mean parquet"):
+    with pytest.raises(BadInput, match="did you mean parquet"):
         find("parket")
-    with pytest.raises(FormatError, match="there are: html, markdown, json, csv, parquet"):
+    with pytest.raises(BadInput, match="there are: html, markdown, json, csv, parquet"):
         find("pdf")
 
 
@@ -164,7 +165,7 @@ def test_parquet_holds_the_rows_of_the_csv_with_their_types() -> None:
 
 def test_parquet_without_pyarrow_names_the_cure(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(FormatError) as caught:
+    with pytest.raises(BadInput) as caught:
         made("parquet", sample_experiment(rounds=1))
     assert str(caught.value) == "parquet needs pyarrow: pip install 'vmtax[parquet]'"
 

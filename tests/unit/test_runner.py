@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 
 from tests.fake_lab import PLAN, SEVEN, Lab, bench
+from tests.fake_machine import Reply
 from vmtax.core.events import RoundFinished, TrialFinished
 from vmtax.core.records import Trial
 from vmtax.experiment.resume import CannotResume
 from vmtax.hypervisor import BootFailed
 from vmtax.machine import MachineLost
-from vmtax.machine.fake import Reply
 from vmtax.storage import FirstWrite, Target
 from vmtax.store import StoreError
-from vmtax.testbed.environment import EnvironmentOptions
+from vmtax.testbed.session import TestbedOptions
 
 
 @pytest.fixture
@@ -234,8 +234,8 @@ def test_what_cannot_be_any_more_is_told_where_it_is_gone_on_with(lab: Callable[
 
 
 def test_leave_to_erase_is_not_kept() -> None:
-    options = EnvironmentOptions(target=Target(devices=("/dev/sdb",), erase=frozenset({"/dev/sdb"})))
-    kept = EnvironmentOptions.from_json(options.to_json()).target
+    options = TestbedOptions(target=Target(devices=("/dev/sdb",), erase=frozenset({"/dev/sdb"})))
+    kept = TestbedOptions.from_json(options.to_json()).target
     assert kept.devices == ("/dev/sdb",) and kept.erase == frozenset()
 
 

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.fake_machine import FakeMachine, Reply
 from vmtax.hypervisor import FRESH_ID, Drive, GuestSpec, Nic, Passed, Qemu, Tap, UserNetwork, boot
 from vmtax.hypervisor.base import BootFailed
 from vmtax.hypervisor.qemu.argv import kernel_arguments
 from vmtax.hypervisor.qemu.drives import disk_arguments, machine_type
 from vmtax.hypervisor.qemu.qmp import Qmp, QmpError, parse_usernet
-from vmtax.machine.fake import FakeMachine, Reply
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "argv"
 INITRD, CONSOLE = PurePosixPath("/run/x/initrd"), PurePosixPath("/run/x/console")

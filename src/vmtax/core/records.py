@@ -121,6 +121,7 @@ class Trial:
     raw: str = ""  # the tool's own output; kept compressed beside the store
     disturbance: Disturbance | None = None  # None: not read
     latencies: tuple[tuple[Share, Seconds], ...] = ()  # (share of operations, seconds that these took at most), rising
+    machine: Text = ""  # path of the machine whose work it is: "host/vm-2"; "" in runs that do not tell
 
 
 @dataclass(frozen=True, slots=True)

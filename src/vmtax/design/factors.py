@@ -138,7 +138,19 @@ _CPU = (
         "the guest kernel's defences against speculation attacks (mitigations= on its command line)",
     ),
 )
-FACTORS: Mapping[str, Factor] = MappingProxyType({factor.name: factor for factor in (*_BACKING, *_ATTACHMENT, *_CPU)})
+_GUEST = (
+    Factor(
+        "guest.count",
+        ("1", "2", "3", "4", "6", "8", "12", "16"),
+        "1",
+        ("vm",),
+        "how many guests of one kind do the same work at the same time, each with a disk and an address of its own;"
+        " their rates are added up",
+    ),
+)
+FACTORS: Mapping[str, Factor] = MappingProxyType(
+    {factor.name: factor for factor in (*_BACKING, *_ATTACHMENT, *_CPU, *_GUEST)}
+)
 BACKING = tuple(factor.name for factor in _BACKING)  # what decides the file or device of a disk
 
 

@@ -9,8 +9,8 @@ from vmtax.doctor.disturbances import disturbances
 from vmtax.doctor.needs import Wanted, gib, measurable, needs
 from vmtax.doctor.readings import Readings, read
 from vmtax.plan.schema import load
-from vmtax.testbed.environment import disk_bytes, memory_bytes
 from vmtax.testbed.hosts import open_reader
+from vmtax.testbed.needs import disk_bytes, memory_bytes
 
 __all__ = ["Check", "Diagnosis", "Readings", "diagnose", "examine"]
 

@@ -28,7 +28,8 @@ from vmtax.machine import Machine, MachineError
 from vmtax.network import PEER_ADDRESS, Segment
 from vmtax.storage import DISK_DIRECTORY, RawFile
 from vmtax.storage.file import StorageError
-from vmtax.testbed.environment import Hosts, connected, is_root
+from vmtax.testbed.examine import is_root
+from vmtax.testbed.session import Hosts, connected
 
 Emit = Callable[[Event], None]
 

@@ -15,7 +15,7 @@ from vmtax.core.errors import CannotDo
 from vmtax.hypervisor import BootFailed, Credentials, Guest, GuestSpec, Nic, Passed, Patience, Tap, boot
 from vmtax.machine import Machine, MachineError
 from vmtax.machine.local import LocalMachine
-from vmtax.network import GUEST_ADDRESS, PEER_ADDRESS, Segment
+from vmtax.network import PEER_ADDRESS, Segment, guest_address
 from vmtax.network.segment import PREFIX_LENGTH
 from vmtax.network.sriov import WRITE, Card, free_card
 from vmtax.storage.undo import ANY_DEVICE, DETACH, NO_GROUP, NO_POOL, UNMOUNT, WAIT_FOR
@@ -201,7 +201,7 @@ def _vhost(parts: Parts) -> str:
     tap = segment.tap_name()
     spec = replace(spec, name="vhost", cards=(Nic(Tap(tap, vhost=True)),))
     with _booted(parts, spec, attach=lambda: segment.attach(tap)) as guest:
-        _ping(guest.machine, "eth1", f"{GUEST_ADDRESS}/{PREFIX_LENGTH}", PEER_ADDRESS)
+        _ping(guest.machine, "eth1", f"{guest_address(1)}/{PREFIX_LENGTH}", PEER_ADDRESS)
     return "a guest with vhost=on reached its peer over a bridge"
 
 

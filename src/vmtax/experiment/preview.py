@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from vmtax.core.errors import BadInput
 from vmtax.core.records import Json, Treatment
 from vmtax.core.units import format_duration, format_room
-from vmtax.design.interleaved import both
+from vmtax.design.interleaved import both, is_host
 from vmtax.design.iterations import PILOT_ITERATIONS, PILOT_ROUNDS
+from vmtax.hypervisor import Qemu, QemuError
 from vmtax.machine import Machine
 from vmtax.meter.below import read_below
 from vmtax.meter.disk import disk_facts
@@ -21,15 +23,9 @@ from vmtax.storage.backing import Levels, directory_bytes, refuse_unused
 from vmtax.storage.empty import SECONDS as LOOK_SECONDS
 from vmtax.storage.ground import refuse_used
 from vmtax.testbed import disks
-from vmtax.testbed.environment import (
-    CannotMeasure,
-    EnvironmentOptions,
-    carrier_disk_bytes,
-    disk_bytes,
-    disk_size,
-    is_root,
-    memory_bytes,
-)
+from vmtax.testbed.examine import is_root
+from vmtax.testbed.needs import carrier_disk_bytes, disk_bytes, disk_size, memory_bytes
+from vmtax.testbed.session import CannotMeasure, TestbedOptions
 from vmtax.workload.fio import Disk
 
 MANY = 1000  # rounds.max that means none
@@ -46,7 +42,7 @@ class Line:
 def outlook(
     plan: Plan,
     host: Machine,
-    options: EnvironmentOptions,
+    options: TestbedOptions,
     *,
     emit: Callable[[str], None] = lambda what: None,
     other: Machine | None = None,
@@ -54,7 +50,7 @@ def outlook(
     rounds_done: int = 0,
     builds_image: bool,
 ) -> list[Line]:
-    """Lines for a person. Reads on `host`, changes nothing there.
+    """Lines for a person. Reads on `host`, changes nothing there. Raises BadInput for a QEMU that is not there.
 
     emit: called with what is about to take seconds
     other: the second host under test
@@ -72,6 +68,7 @@ def outlook(
     places = [(host, [t for t in treatments if other is None or not t.side])]
     if other is not None:
         places.append((other, [t for t in treatments if t.side]))
+    _refuse_qemus([machine for machine, _ in places], options)
     lines = [
         Line("what", _what(plan, options, [treatment.name for treatment in compared], rounds_done)),
         Line("how long", _how_long(per_round * rounds + more, rounds, earlier=earlier, piloting=piloting)),
@@ -95,7 +92,20 @@ ROOT = "a bridge in a network namespace of its own; drops the page cache before 
 USER = "user networking in place of a bridge, and caches stay warm: both need root"
 
 
-def _what(plan: Plan, options: EnvironmentOptions, names: Sequence[str], done: int) -> str:
+def _refuse_qemus(machines: Sequence[Machine], options: TestbedOptions) -> None:
+    """Raises BadInput where one that was named cannot be used, also where no guest is measured."""
+    named = (options.qemu, options.interleave_with)
+    for machine in machines:
+        for program in named:
+            if program is None or is_host(program):
+                continue
+            try:
+                Qemu.probe(machine, program)
+            except QemuError as error:
+                raise BadInput(str(error)) from error
+
+
+def _what(plan: Plan, options: TestbedOptions, names: Sequence[str], done: int) -> str:
     shown = ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
     least, most = plan.rounds.min, plan.rounds.max
     rounds = f"{most} round{'' if most == 1 else 's'}" if least == most else f"{least} to {most} rounds"
@@ -139,7 +149,7 @@ def _writes(
     plan: Plan,
     treatments: Sequence[Treatment],
     host: Machine,
-    options: EnvironmentOptions,
+    options: TestbedOptions,
     executions: int,
     emit: Callable[[str], None],
 ) -> list[Line]:

@@ -4,7 +4,6 @@ from vmtax.recommend.choose import advise, members_of
 from vmtax.recommend.conditions import ways
 from vmtax.recommend.constraints import NEEDS, BadNeeds, Known, durability, found_features, parse_needs
 from vmtax.recommend.export import Export, Form, export
-from vmtax.recommend.give_ups import GiveUps, give_ups
 from vmtax.recommend.records import Advice, Option, named
 
 __all__ = [
@@ -13,14 +12,12 @@ __all__ = [
     "BadNeeds",
     "Export",
     "Form",
-    "GiveUps",
     "Known",
     "Option",
     "advise",
     "durability",
     "export",
     "found_features",
-    "give_ups",
     "members_of",
     "named",
     "parse_needs",

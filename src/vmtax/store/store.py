@@ -30,7 +30,8 @@ from vmtax.store.model import Unfit
 from vmtax.store.owner import Owner, this_process
 from vmtax.system.paths import data_home
 
-PACE_DEPENDS_ON = ("guest", "layers", "factors", "exclude", "workloads")  # in a plan
+# Keys of a plan that do not change how long a round takes. A key that is not listed is taken to change it.
+NOT_ABOUT_PACE = frozenset({"precision", "same_within", "decide", "rounds", "budget", "seed"})
 
 End = Literal["complete", "interrupted", "failed"]
 
@@ -127,12 +128,15 @@ class Store:
         with self._writing() as connection:
             rows.insert_boot(connection, id, fit.fitting_boot(boot))
 
-    def add_trial(self, id: str, trial: Trial) -> Trial:
-        """All of it or nothing, its raw output first; returns what was recorded: a failed one for an unfit result."""
-        trial = fit.fitting_trial(trial)
+    def add_trials(self, id: str, trials: Sequence[Trial]) -> tuple[Trial, ...]:
+        """All of them or nothing, their raw outputs first; returns what was recorded: a failed one for an unfit result.
+
+        What several machines did at the same time belongs together, and is never kept in part.
+        """
+        fitting = tuple(map(fit.fitting_trial, trials))
         with self._writing() as connection:
-            self._insert(connection, id, [trial])
-        return trial
+            self._insert(connection, id, fitting)
+        return fitting
 
     def add_facts(self, id: str, path: str, facts: Json) -> None:
         """The facts of the machine at `path`; they replace older ones of the same path."""
@@ -174,12 +178,8 @@ class Store:
             for row in connection.execute(sa.select(schema.experiment).where(alike).order_by(*_newest_first())):
                 with contextlib.suppress(Unfit):
                     head = _head(row)
-                    as_often = head.plan.get("iterations", 1) == plan.get("iterations", 1)
-                    if (
-                        as_often
-                        and head.options.get("interleave_with") == interleaved_with
-                        and all(head.plan.get(key) == plan[key] for key in PACE_DEPENDS_ON)
-                    ):
+                    as_many_sides = head.options.get("interleave_with") == interleaved_with
+                    if as_many_sides and _work(head.plan) == _work(plan):
                         return rows.seconds_per_round(connection, head)
         return None
 
@@ -390,6 +390,11 @@ def _state(row: sa.Row[Any]) -> State:
         return state
     owner = Owner(row.owner_pid, row.owner_boot, row.owner_start)
     return "running" if owner.alive() else "interrupted"
+
+
+def _work(plan: Json) -> Json:
+    """What of a plan decides how long a round takes."""
+    return {key: value for key, value in plan.items() if key not in NOT_ABOUT_PACE}
 
 
 def _head(row: sa.Row[Any]) -> Experiment:

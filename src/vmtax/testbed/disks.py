@@ -11,6 +11,7 @@ from pathlib import PurePosixPath
 from vmtax.core.events import Event, Step
 from vmtax.core.records import Json, Treatment
 from vmtax.design.features import Feature
+from vmtax.design.topology import topology
 from vmtax.design.treatments import backing
 from vmtax.hypervisor import Credentials, GuestSpec, Qemu, QemuError
 from vmtax.hypervisor.confine import Reach
@@ -40,6 +41,7 @@ DATA_MOUNT = "/mnt"  # where the host's userland sees the directory of the disk 
 DATA_DEVICE = "/dev/vmtax-disk"  # or the device
 WHEN = "before the first round"
 PROBE_SECONDS = 30.0
+OF_GUEST = "guest"  # beside the levels of a backing: the number of the guest that has it, from the second on
 
 Key = tuple[tuple[str, str], ...]
 
@@ -53,20 +55,21 @@ class Disks:
     fresh_size: int = 0  # bytes of a disk that is made anew for each boot of a VM; 0: none is asked for
     made: dict[Key, Backing] = field(default_factory=dict)
 
-    def of(self, treatment: Treatment) -> Backing:
-        """The disk of a treatment of layer host or vm."""
-        return self.made[key(treatment)]
+    def of(self, treatment: Treatment, number: int = 1) -> Backing:
+        """The disk of a treatment of layer host or vm. `number`: of the guest among those that run at once."""
+        return self.made[key(treatment, number)]
 
-    def fresh(self, treatment: Treatment) -> Fresh | None:
+    def fresh(self, treatment: Treatment, number: int = 1) -> Fresh | None:
         """A disk like that of a treatment, never written; None where none is asked for, and of a bare device."""
         if not self.fresh_size:
             return None
-        return self.provisioner.make_fresh(dict(key(treatment)), self.of(treatment), self.fresh_size)
+        return self.provisioner.make_fresh(dict(key(treatment, number)), self.of(treatment, number), self.fresh_size)
 
 
-def key(treatment: Treatment) -> Key:
-    """What decides a treatment's backing."""
-    return tuple(backing(treatment.levels).items())
+def key(treatment: Treatment, number: int = 1) -> Key:
+    """What decides a treatment's backing: its levels, and which of several guests at once it is for."""
+    of_guest = () if number == 1 else ((OF_GUEST, str(number)),)
+    return (*backing(treatment.levels).items(), *of_guest)
 
 
 def wanted(treatments: Sequence[Treatment]) -> dict[Key, list[Treatment]]:
@@ -74,7 +77,8 @@ def wanted(treatments: Sequence[Treatment]) -> dict[Key, list[Treatment]]:
     found: dict[Key, list[Treatment]] = {}
     for treatment in treatments:
         if treatment.layer != "nested":
-            found.setdefault(key(treatment), []).append(treatment)
+            for subject in topology(treatment).subjects:
+                found.setdefault(key(treatment, subject.number), []).append(treatment)
     return found
 
 
@@ -105,31 +109,36 @@ def not_here(machine: Machine, target: Target, treatments: Sequence[Treatment]) 
     return found
 
 
+@dataclass(frozen=True, slots=True)
+class Order:
+    """Which disks are wanted."""
+
+    treatments: Sequence[Treatment]
+    size: int  # bytes of each
+    fresh_size: int = 0  # bytes of one more for each boot; 0: none
+    beside: int = 0  # bytes that will be taken of the directory once the disks are filled
+
+
 def provision(
     machine: Machine,
     target: Target,
     ours: PurePosixPath,
     mark: str,
     qemu_img: tuple[str, ...],
-    treatments: Sequence[Treatment],
-    size: int,
-    fresh_size: int,
+    order: Order,
     emit: Callable[[Event], None],
-    beside: int = 0,
 ) -> Disks:
-    """Make the backings that `treatments` want, each of `size` bytes. Raises StorageError and CommandFailed.
+    """Make the backings of an order. Raises StorageError and CommandFailed.
 
-    `fresh_size`: of one more disk for each boot; 0: none
-    `beside`: bytes that will be taken of the directory once the disks are filled
     `ours`: an existing directory of this run; `mark`: names volumes and pools of this run
     """
-    disks = Disks(machine, Provisioner(Ground(machine, target, ours, mark), qemu_img), fresh_size)
-    levels = [dict(found) for found in wanted(treatments)]
-    disks.provisioner.prepare(levels, size, fresh_size, beside)
+    disks = Disks(machine, Provisioner(Ground(machine, target, ours, mark), qemu_img), order.fresh_size)
+    levels = [dict(each) for each in wanted(order.treatments)]
+    disks.provisioner.prepare(levels, order.size, order.fresh_size, order.beside)
     for number, each in enumerate(levels, 1):
         if len(levels) > 1:
             emit(Step(f"making disk {number} of {len(levels)}", describe(each)))
-        disks.made[tuple(each.items())] = disks.provisioner.make(each, size, fresh_size)
+        disks.made[tuple(each.items())] = disks.provisioner.make(each, order.size, order.fresh_size)
     return disks
 
 

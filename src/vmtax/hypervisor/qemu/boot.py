@@ -24,9 +24,9 @@ QMP_SECONDS = 30.0
 LOAD_SECONDS = 300.0  # of a saved state, which may be as large as the guest's memory
 SHUTDOWN_SECONDS = 30.0
 # cat joins the run's credentials (standard input) and the image's initramfs: constant text, paths stay arguments.
-JOIN = 'umask 077 && mkdir "$1" && cat - "$2" > "$1/initrd" && : > "$3"'
+JOIN = 'umask 077; mkdir "$1" && cat - "$2" > "$1/initrd" && shift 2 && for file; do : > "$file" || exit 1; done'
 # QEMU's last words outlive it. Constant text, the arguments stay arguments.
-KEEPING_WORDS = ("sh", "-c", 'log=$1; shift; : >"$log"; exec "$@" 2>>"$log"', "sh")
+KEEPING_WORDS = ("sh", "-c", 'log=$1; shift; exec "$@" 2>>"$log"', "sh")
 
 CommandLine = Callable[[GuestSpec, PurePosixPath, PurePosixPath], tuple[str, ...]]  # of a guest, its initrd and console
 
@@ -119,17 +119,18 @@ def boot(
         directory = spec.lasting.runtime if spec.lasting else parent.scratch / f"{spec.name}-{next(_numbers)}"
         console_file = spec.lasting.console if spec.lasting else directory / "console"
         ends.callback(_remove, parent, directory)
-        names = (str(directory), spec.initrd, str(console_file))
+        written = (console_file, *((spec.lasting.log,) if spec.lasting else ()))
+        names = map(str, (directory, spec.initrd, *written))
         parent.run("sh", "-c", JOIN, "sh", *names, input=credentials.archive.decode("ascii"))
-        console = Console(parent, console_file)
-        stack.callback(console.stop)
+        console, *log = (_followed(parent, path, stack) for path in written)
         argv = command_line(spec, directory / "initrd", console_file)
         path = f"{parent.path}/{spec.name}"
 
         launched = time.monotonic()
         process = parent.start(*((*KEEPING_WORDS, str(spec.lasting.log)) if spec.lasting else ()), *argv)
         ends.callback(process.stop)
-        console.bound(process)
+        for each in (console, *log):
+            each.bound(process)
         try:
             qmp = _connected(spec.lasting, process, stack)
             if attach is not None:
@@ -150,6 +151,12 @@ def boot(
             kernel_seconds = number_of(machine, KERNEL_SECONDS, machine.read_text(KERNEL_SECONDS), most=1e10)
         seconds = time.monotonic() - launched, kernel_seconds
         yield QemuGuest(path, spec, argv, process, qmp, console, ports, machine, ends, *seconds)
+
+
+def _followed(parent: Machine, path: PurePosixPath, stack: contextlib.ExitStack) -> Console:
+    console = Console(parent, path)
+    stack.callback(console.stop)
+    return console
 
 
 def _connected(lasting: Lasting | None, process: Process, stack: contextlib.ExitStack) -> Qmp:

@@ -25,7 +25,6 @@ from vmtax.recommend import (
     advise,
     durability,
     found_features,
-    give_ups,
     members_of,
     named,
     ways,
@@ -200,7 +199,7 @@ def advised(
         emulated,
         metric,
         _again(experiment, mix, wish),
-        give_ups(experiment).rows,
+        tuple((t.name, known[t.name]) for t in experiment.treatments if t.name in known),
     )
 
 
