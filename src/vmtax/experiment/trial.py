@@ -11,8 +11,8 @@ from typing import Any
 
 from vmtax.core.records import Measurement, Trial
 from vmtax.hypervisor import Guest
-from vmtax.machine import CommandFailed, Machine, MachineLost, Outcome
-from vmtax.meter import clock, pressure
+from vmtax.machine import Machine, MachineLost, Outcome
+from vmtax.meter import Meter, Readings, Work
 from vmtax.testbed.base import RunningSubject, RunningTreatment
 from vmtax.workload import BadOutput, Workload
 from vmtax.workload.base import CPU_PER_OPERATION
@@ -80,30 +80,44 @@ def run_trials(
 ) -> tuple[Trial, ...]:
     """Run one case once on all subjects at the same time; a trial for each, in their order.
 
-    A failure is a trial too: status and error say so, and what the tool printed is kept. The host under test is watched
-    meanwhile.
+    A failure is a trial too: status and error say so, and what the tool printed is kept. Meters look at the host under
+    test and at the machines before and after.
     """
     seats = [workload.seat(subject.site)[0] for subject in running.subjects]
-    for machine in seats:
-        running.clocks.begin(machine)
-    before = _reading(running.host)
+    for meter in running.meters:
+        for machine in [running.host] if meter.at == "host" else seats:
+            meter.before(machine)
     commands = [_command(key, running, subject, workload, case) for subject in running.subjects]
     done = [_judged(command, outcome, running, signatures) for command, outcome in _run_at_once(commands)]
-    after = _reading(running.host)
     trials = [replace(trial, iteration=iteration) for trial in done]
-    if before is not None and after is not None:
-        disturbance = pressure.between(before, after)
-        trials = _with_cpu([replace(trial, disturbance=disturbance) for trial in trials], workload)
-    return tuple(_doubted(*pair, running, workload) for pair in zip(trials, seats, strict=True))
+    works = [_work(trial, workload, emulated=running.emulated) for trial in trials]
+    for meter in reversed(running.meters):
+        if meter.at == "host":
+            found = [(running.host, meter.after(running.host, works))] * len(trials)
+        else:
+            found = [(seat, meter.after(seat, [work])) for seat, work in zip(seats, works, strict=True)]
+        trials = [_metered(trial, meter, *each) for trial, each in zip(trials, found, strict=True)]
+    return tuple(_with_cpu(trials, workload))
 
 
-def _doubted(trial: Trial, machine: Machine, running: RunningTreatment, workload: Workload[Any]) -> Trial:
-    """With what the clocks say of it."""
-    if trial.status != "ok":
-        return trial  # there is no figure to doubt
-    own = workload.own_seconds(trial.case, trial.raw)
-    doubts = clock.own_time(workload.tool, own, trial.wall_seconds, emulated=running.emulated)
-    return replace(trial, warnings=(*running.clocks.end(machine), *doubts))
+def _work(trial: Trial, workload: Workload[Any], *, emulated: bool) -> Work:
+    is_ok = trial.status == "ok"
+    own = workload.own_seconds(trial.case, trial.raw) if is_ok else None
+    return Work(workload.tool, is_ok, trial.wall_seconds, own, emulated)
+
+
+def _metered(trial: Trial, meter: Meter, machine: Machine, found: Readings) -> Trial:
+    """With what a meter says of one machine."""
+    readings = dict(trial.readings)
+    if found.rows:
+        rows = {f"{meter.name}.{name}": value for name, value in found.rows.items()}
+        readings[machine.path] = {**readings.get(machine.path, {}), **rows}
+    return replace(
+        trial,
+        readings=readings,
+        warnings=(*trial.warnings, *found.warnings),
+        disturbance=found.disturbance or trial.disturbance,
+    )
 
 
 def _with_cpu(trials: Sequence[Trial], workload: Workload[Any]) -> list[Trial]:
@@ -122,14 +136,6 @@ def _with_cpu(trials: Sequence[Trial], workload: Workload[Any]) -> list[Trial]:
     share = min(1.0, own / wall) if own and wall > 0 else 1.0
     cost = Measurement(metric, first.disturbance.busy_seconds * share / operations)
     return [replace(trial, measurements=(*trial.measurements, cost)) for trial in trials]
-
-
-def _reading(host: Machine) -> pressure.Reading | None:
-    """None where the host does not tell."""
-    try:
-        return pressure.read(host)
-    except CommandFailed:
-        return None
 
 
 @dataclass(frozen=True, slots=True)
