@@ -14,7 +14,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from tests.fake_lab import Lab, bench
+from tests.fake_testbed import Lab, bench
 from tests.sample import large_experiment
 from vmtax.analysis import comparisons
 from vmtax.design.factors import FACTORS

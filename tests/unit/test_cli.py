@@ -269,7 +269,7 @@ vmtax.cli.main()
 
 
 def test_a_second_interrupt_stops_no_undoing_and_is_answered() -> None:
-    done = subprocess.run([sys.executable, "-c", TWICE], capture_output=True, text=True, timeout=30)
+    done = subprocess.run([sys.executable, "-c", TWICE], capture_output=True, text=True, timeout=300)
     assert (done.returncode, done.stdout) == (130, "undone\n")
     again, end = done.stderr.splitlines()
     assert again.startswith("vmtax: still undoing what was set up; ") and end == "vmtax: interrupted"

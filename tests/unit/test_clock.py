@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.fake_lab import SEVEN, Lab, bench
 from tests.fake_machine import FakeMachine, Reply
+from tests.fake_testbed import SEVEN, Lab, bench
 from vmtax.machine import MachineLost
 from vmtax.meter import Work, clock
 from vmtax.meter.clock import Clock, Reading, gap, own_time

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from tests.fake_lab import SEVEN, Lab, bench
 from tests.fake_machine import Reply
+from tests.fake_testbed import SEVEN, Lab, bench
 from tests.unit.test_runner import identity
 from vmtax.analysis import comparisons
 from vmtax.analysis.emulation import emulated_treatments

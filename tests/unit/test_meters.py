@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.fake_lab import SEVEN, Lab, bench
 from tests.fake_machine import FakeMachine, Reply
+from tests.fake_testbed import SEVEN, Lab, bench
 from vmtax.experiment import archive
 from vmtax.meter import METERS, Vmstat, Work
 from vmtax.meter.vmstat import COUNTERS, parse

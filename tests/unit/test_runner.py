@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.fake_lab import PLAN, SEVEN, Lab, bench
 from tests.fake_machine import Reply
+from tests.fake_testbed import PLAN, SEVEN, Lab, bench
 from vmtax.core.events import RoundFinished, TrialFinished
 from vmtax.core.records import Trial
 from vmtax.experiment.resume import CannotResume

@@ -128,7 +128,7 @@ class Store:
         with self._writing() as connection:
             rows.insert_boot(connection, id, fit.fitting_boot(boot))
 
-    def add_trials(self, id: str, trials: Sequence[Trial]) -> tuple[Trial, ...]:
+    def add_trials(self, id: str, *trials: Trial) -> tuple[Trial, ...]:
         """All of them or nothing, their raw outputs first; returns what was recorded: a failed one for an unfit result.
 
         What several machines did at the same time belongs together, and is never kept in part.
