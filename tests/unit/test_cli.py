@@ -30,7 +30,7 @@ def vmtax(*argv: str, home: Path) -> subprocess.CompletedProcess[str]:
     places = {f"XDG_{kind}_HOME": str(home / kind.lower()) for kind in ("DATA", "CACHE", "STATE")}
     command = [sys.executable, "-m", "vmtax", *argv]
     environment = {**os.environ, **places, "COLUMNS": "80"}
-    return subprocess.run(command, cwd=home, env=environment, capture_output=True, text=True, timeout=60)
+    return subprocess.run(command, cwd=home, env=environment, capture_output=True, text=True, timeout=300)
 
 
 @pytest.mark.parametrize(
@@ -249,7 +249,7 @@ except SystemExit:
 
 def test_nohup_is_meant() -> None:
     argv = ["nohup", sys.executable, "-c", SIGNALS]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=30, stdin=subprocess.DEVNULL)
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=300, stdin=subprocess.DEVNULL)
     assert done.stdout.splitlines()[-1] == "True False"
 
 

@@ -374,7 +374,7 @@ def test_full_disk(tmp_path: Path) -> None:
     prefix = ("unshare", "--mount") if os.geteuid() == 0 else ("unshare", "--user", "--map-root-user", "--mount")
     if not shutil.which("unshare") or subprocess.run([*prefix, "true"], capture_output=True).returncode:
         pytest.skip("no mount namespace here: be root, or allow unprivileged user namespaces")
-    output, errors = run_child(FULL_DISK, tmp_path, prefix=prefix).communicate(timeout=60)
+    output, errors = run_child(FULL_DISK, tmp_path, prefix=prefix).communicate(timeout=300)
     assert errors == ""
     assert f"{tmp_path}/" in output
     assert "no space left (" in output
@@ -402,7 +402,7 @@ with Store(Path(sys.argv[1])) as store:
 
 
 def test_file_that_may_not_grow(path: Path) -> None:
-    output, errors = run_child(FILE_LIMIT, path).communicate(timeout=60)
+    output, errors = run_child(FILE_LIMIT, path).communicate(timeout=300)
     *counts, message = output.splitlines()
     assert errors == ""
     assert "cannot be read or written (disk I/O error)" in message

@@ -93,6 +93,7 @@ def _failure(trial: Trial) -> Json:
 def _place(trial: Trial) -> Json:
     return {
         "treatment": trial.treatment,
+        "machine": trial.machine,
         "workload": trial.workload,
         "case": trial.case,
         "round": trial.round,

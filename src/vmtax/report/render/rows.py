@@ -31,6 +31,7 @@ AFTER: dict[str, type] = {
     "emulated": bool,
     "started": float,
     "wall_seconds": float,
+    "machine": str,
 }  # then what else happened on the host
 DISTURBANCE = tuple(field.name for field in fields(Disturbance))
 WHOLE = {"throttles"}  # of DISTURBANCE, what is counted; the others are measured
@@ -89,5 +90,5 @@ def _rows(
         yield (
             *before,
             *(trial.workload, trial.case, metric.name, metric.unit, metric.better, measurement.value),
-            *(emulated, trial.started, trial.wall_seconds, *host),
+            *(emulated, trial.started, trial.wall_seconds, trial.machine, *host),
         )

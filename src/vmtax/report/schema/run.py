@@ -30,6 +30,7 @@ class _Place(Part):
     round: int = Field(description="from 1")
     position: int = Field(description="of the treatment within its round, from 1")
     iteration: int = Field(description="within the boot, from 1")
+    machine: str = Field(description='path of the machine whose work it is, as "host/vm-2"; "" in older runs')
     started: float = Field(description="seconds since the epoch")
     wall_seconds: float = Field(description="of the command, in seconds, seen from outside")
     warnings: list[str] = Field(description="doubts about the number")
