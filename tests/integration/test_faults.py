@@ -25,7 +25,7 @@ from vmtax.image.cache import Image
 from vmtax.machine.local import LocalMachine
 from vmtax.store import Store
 from vmtax.testbed.base import RunningSubject, RunningTreatment
-from vmtax.workload import BadOutput, Site, Workload
+from vmtax.workload import BadOutput, Command, Site
 from vmtax.workload.base import Parameters
 from vmtax.workload.fio import Disk, DiskParameters
 
@@ -53,7 +53,7 @@ CORRUPT = 2  # when it finds that metadata contradict each other
 WITH_TMPFS = 'mount -t tmpfs -o size="$1" tmpfs "$2" && shift 2 && "$@"; code=$?; df "$PWD/small" >&2; exit $code'
 
 
-class Shell(Workload[Parameters]):
+class Shell(Command[Parameters]):
     """Runs any script in place of a benchmark, and expects one number from it."""
 
     name = "shell"

@@ -14,7 +14,7 @@ from vmtax.hypervisor import Guest
 from vmtax.machine import Machine, MachineLost, Outcome
 from vmtax.meter import Meter, Readings, Work
 from vmtax.testbed.base import RunningSubject, RunningTreatment
-from vmtax.workload import BadOutput, Workload
+from vmtax.workload import BadOutput, Command, Workload
 from vmtax.workload.base import CPU_PER_OPERATION
 from vmtax.workload.boot import measured
 
@@ -45,7 +45,7 @@ class Signatures:
         known = Signatures()
         for trial in trials:
             workload = by_name.get(trial.workload)
-            if trial.status != "ok" or workload is None or not trial.raw:
+            if trial.status != "ok" or not isinstance(workload, Command) or not trial.raw:
                 continue
             signature = workload.signature(trial.case, trial.raw)
             if signature:
@@ -72,7 +72,7 @@ class TrialKey:
 def run_trials(
     key: TrialKey,
     running: RunningTreatment,
-    workload: Workload[Any],
+    workload: Command[Any],
     case: str,
     signatures: Signatures,
     *,
@@ -100,7 +100,7 @@ def run_trials(
     return tuple(_with_cpu(trials, workload))
 
 
-def _work(trial: Trial, workload: Workload[Any], *, emulated: bool) -> Work:
+def _work(trial: Trial, workload: Command[Any], *, emulated: bool) -> Work:
     is_ok = trial.status == "ok"
     own = workload.own_seconds(trial.case, trial.raw) if is_ok else None
     return Work(workload.tool, is_ok, trial.wall_seconds, own, emulated)
@@ -120,7 +120,7 @@ def _metered(trial: Trial, meter: Meter, machine: Machine, found: Readings) -> T
     )
 
 
-def _with_cpu(trials: Sequence[Trial], workload: Workload[Any]) -> list[Trial]:
+def _with_cpu(trials: Sequence[Trial], workload: Command[Any]) -> list[Trial]:
     """The host's CPU time for each operation of all subjects together, where the workload counts operations.
 
     Of the whole trial, only the part counts that its operations took of it: the rest is the tool's own start, with
@@ -143,7 +143,7 @@ class _Command:
     """One subject's part of a trial."""
 
     key: TrialKey
-    workload: Workload[Any]
+    workload: Command[Any]
     case: str
     subject: str  # path of the machine whose work it is
     machine: Machine  # on which the command is run
@@ -164,7 +164,7 @@ class _Done:
 
 
 def _command(
-    key: TrialKey, running: RunningTreatment, subject: RunningSubject, workload: Workload[Any], case: str
+    key: TrialKey, running: RunningTreatment, subject: RunningSubject, workload: Command[Any], case: str
 ) -> _Command:
     machine, prefix = workload.seat(subject.site)
     limit = workload.seconds(case) * (EMULATED_SLOWDOWN if running.emulated else SLOWDOWN) + GRACE_SECONDS
@@ -217,7 +217,7 @@ def _judged(command: _Command, done: _Done, running: RunningTreatment, signature
     return command.trial(started, seconds, measurements=measurements, raw=raw, latencies=latencies)
 
 
-def _failure(outcome: Outcome, workload: Workload[Any], case: str, raw: str) -> str:
+def _failure(outcome: Outcome, workload: Command[Any], case: str, raw: str) -> str:
     """How the command failed, in one line: its last word on stderr, or what its output says is wrong."""
     how = f"no end within {outcome.seconds:.0f} s" if outcome.timed_out else f"exit code {outcome.code}"
     words = outcome.stderr.strip().splitlines()

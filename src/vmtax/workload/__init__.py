@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from vmtax.workload.base import BadOutput, Parameters, Workload
+from vmtax.workload.base import BadOutput, Command, Parameters, Workload
 from vmtax.workload.boot import Boot
 from vmtax.workload.chess import Chess
 from vmtax.workload.fio import Disk
@@ -12,4 +12,4 @@ from vmtax.workload.site import Link, Site
 
 WORKLOADS: dict[str, type[Workload[Any]]] = {kind.name: kind for kind in (Chess, Memory, Disk, Net, Boot)}
 
-__all__ = ["WORKLOADS", "BadOutput", "Link", "Parameters", "Site", "Workload"]
+__all__ = ["WORKLOADS", "BadOutput", "Command", "Link", "Parameters", "Site", "Workload"]

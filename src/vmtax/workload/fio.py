@@ -12,7 +12,7 @@ from pydantic import Field
 from vmtax.core.quantities import Quantity
 from vmtax.core.records import Better, Measurement, Metric, Unit
 from vmtax.core.units import parse_bytes
-from vmtax.workload.base import CPU_PER_OPERATION, BadOutput, Parameters, Workload
+from vmtax.workload.base import CPU_PER_OPERATION, BadOutput, Command, Parameters
 from vmtax.workload.site import Site
 
 
@@ -107,7 +107,7 @@ def _metric(case: str, measure: str, unit: Unit, better: Better) -> Metric:
     return Metric(f"disk.{case}.{measure}", unit, better)
 
 
-class Disk(Workload[DiskParameters]):
+class Disk(Command[DiskParameters]):
     name = "disk"
     describe = "disk: fio, 4 KiB random and 1 MiB sequential, IOPS, bandwidth and latency percentiles"
     tool = "fio"
