@@ -10,6 +10,7 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 from tests.integration.conftest import booted
+from vmtax.design.disk import CacheMode, DiskSettings
 from vmtax.hypervisor import BootFailed, Credentials, Drive, Guest, GuestSpec, Nic, Patience, Tap, boot, choose
 from vmtax.image.place import IN_GUEST
 from vmtax.machine import CommandFailed, MachineLost
@@ -132,7 +133,8 @@ def test_two_disks_of_one_bus_are_told_apart(
     for name, size in sizes.items():
         with (tmp_path / name).open("wb") as file:
             file.truncate(size)
-    both = tuple(Drive(str(tmp_path / name), bus=bus, cache="writeback", aio="threads", name=name) for name in sizes)
+    settings = DiskSettings(bus=bus, cache=CacheMode.WRITEBACK, aio="threads")
+    both = tuple(Drive(str(tmp_path / name), settings, name=name) for name in sizes)
     with booted(shared_local, replace(spec, disks=both), credentials, shared_local) as guest:
         found = _disks(guest)
         assert [int(guest.machine.run("blockdev", "--getsize64", str(disk))) for disk in found] == [*sizes.values()]
@@ -152,7 +154,7 @@ def test_two_guests_at_once_have_disks_and_addresses_of_their_own(
                 spec,
                 name=name,
                 vcpus=1,
-                disks=(Drive(str(disk), cache="writeback", aio="threads"),),
+                disks=(Drive(str(disk), DiskSettings(cache=CacheMode.WRITEBACK, aio="threads")),),
                 cards=(Nic(Tap(tap), f"52:54:00:76:75:{number:02x}"),),
             )
             attach = functools.partial(segment.attach, tap)

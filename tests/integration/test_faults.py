@@ -18,6 +18,7 @@ import pytest
 from tests.integration.conftest import HANGS, booted, leftovers, qemu_of, under_way, vmtax
 from tests.integration.test_run import PLAN
 from vmtax.core.records import Measurement, Metric, Trial
+from vmtax.design.disk import CacheMode, DiskSettings
 from vmtax.experiment import trial as trial_module
 from vmtax.experiment.trial import Signatures, TrialKey, run_trials
 from vmtax.hypervisor import Credentials, Drive, Guest, GuestSpec
@@ -166,7 +167,7 @@ def test_a_host_s_disk_that_is_full_in_mid_write_is_a_failed_trial_that_says_so(
     local.run("truncate", "-s", "32M", str(tmp_path / "disk.raw"))
     monkeypatch.setattr(trial_module, "GRACE_SECONDS", 4.0)
     monkeypatch.setattr(trial_module, "SLOWDOWN", 1.0)
-    drive = Drive(str(tmp_path / "disk.raw"), cache="writeback", aio="threads")
+    drive = Drive(str(tmp_path / "disk.raw"), DiskSettings(cache=CacheMode.WRITEBACK, aio="threads"))
     with booted(local, replace(spec, disks=(drive,)), credentials, local) as guest:
         found = tried("exec dd if=/dev/urandom of=/dev/vdb bs=1M oflag=direct", local, guest)
     assert found.status == "failed" and "has paused host/vm: what its disk lies on is full" in (found.error or "")
@@ -248,7 +249,7 @@ def test_a_full_image_cache(own: Path) -> None:
 
 
 def test_a_full_store(image: Image, own: Path) -> None:
-    """A host-only run whose results no longer fit: what did fit stays, and says that it can be gone on with."""
+    """A host-only run whose results no longer fit: what did fit stays, and says that it can be resumed."""
     (own / "p.yaml").write_text(PLAN.replace("[host, vm, nested]", "[host]").replace("  - boot\n", ""))
     done = on_a_full_disk(own, "176k", "XDG_DATA_HOME", "run", "p.yaml", "--yes")
     assert done.returncode == 1, done.stderr
@@ -327,6 +328,6 @@ def test_a_stopped_run_is_finished(image: Image, own: Path) -> None:
     assert found.state == "complete" and found.trials[: len(kept)] == kept
     places = [(trial.round, trial.treatment, trial.workload, trial.case) for trial in found.trials]
     assert len(places) == len(set(places)) == 2 * (4 + 3), "the A/A leaves out the pattern that is not primary"
-    assert any("gone on with" in note for note in found.notes) and "gone on with" in (own / "r.html").read_text()
+    assert any("resumed" in note for note in found.notes) and "resumed" in (own / "r.html").read_text()
     assert vmtax("run", "--resume", "--yes", directory=own).returncode == 2
     assert nothing_left(own)

@@ -15,6 +15,7 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 from tests.integration.conftest import HANGS, leftovers, under_way
+from vmtax.design.disk import DiskSettings
 from vmtax.doctor.host_parts import NO_GROUP, NO_POOL, WAIT_FOR
 from vmtax.hypervisor import Drive, Qemu
 from vmtax.image.cache import Image
@@ -134,13 +135,14 @@ def test_volumes_that_are_made_as_exported_can_do_what_they_should(one: Lab) -> 
 
 def able(host: Machine, levels: dict[str, str], *, made: bool = False) -> str:
     """Make what the disk is kept in, and find out what it can do; names of features."""
+    levels = {"disk.preallocation": "off", **levels}
     found = export(levels, size=64 * 2**20)
     for argv in () if made else found.backing:
         host.run(*argv, *(("--yes",) if argv[0] == "lvcreate" else ()))
     if found.path.startswith("/dev/"):
         host.run(*WAIT_FOR, found.path)
-    backing = Backing(PurePosixPath(found.path), levels)
-    drive = Drive.of_levels(found.path, levels)
+    settings = DiskSettings.of(levels)
+    backing, drive = Backing(PurePosixPath(found.path), settings), Drive(found.path, settings)
     each = features(host, Qemu.probe(host), backing, drive, PurePosixPath("/var/tmp"))
     return " ".join(feature.name for feature in each if feature.state == "yes")
 

@@ -13,6 +13,7 @@ import pytest
 
 from tests.integration.conftest import HANGS, booted, leftovers, qemu_of, under_way, vmtax
 from tests.integration.test_faults import VM_ONLY
+from vmtax.design.disk import DiskSettings
 from vmtax.hypervisor import Credentials, Drive, GuestSpec, Qemu
 from vmtax.hypervisor.confine import enter_tree
 from vmtax.image.cache import Image
@@ -33,7 +34,8 @@ def test_a_qemu_that_root_starts_reaches_no_more_than_its_guest(
     qemu = Qemu.probe(shared_local) if own else Qemu.of_image(shared_local, str(placed.tree))
     disk = tmp_path / "a, b.raw"
     disk.write_bytes(b"\0" * 2**20)
-    small = replace(spec, hypervisor=qemu, vcpus=1, disks=(Drive(str(disk), iothread=True),))
+    disks = (Drive(str(disk), DiskSettings(iothread=True)),)
+    small = replace(spec, hypervisor=qemu, vcpus=1, disks=disks)
     with booted(shared_local, small, credentials, shared_local) as guest:
         guest.machine.run("dd", "if=/dev/urandom", f"of={small.device()}", "bs=64k", "count=16", "conv=fsync")
         pid = qemu_of(shared_local.token)

@@ -21,8 +21,8 @@ LEVELS = (
     {"testbed", "recommend"},
     {"storage", "lab", "analysis"},
     {"hypervisor", "plan"},
-    {"image", "network", "meter", "workload", "design", "store"},
-    {"machine", "stats"},
+    {"image", "network", "meter", "design", "store"},
+    {"machine", "stats", "workload"},
     {"system"},
     {"core"},
 )

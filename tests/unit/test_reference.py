@@ -61,7 +61,9 @@ def test_every_command_and_parameter_says_what_it_is() -> None:
 def test_every_metric_parameter_and_field_says_what_it_is() -> None:
     for name, kind in WORKLOADS.items():
         assert kind.tool
-        assert all(kind.meaning(metric) for metric in kind(kind.parameters_type()).metrics()), name
+        every = kind(kind.parameters_type()).metrics()
+        assert all({metric.name, metric.measure} & kind.measures.keys() for metric in every), name
+        assert kind.headline in [metric.name for metric in every]
         assert all(field.description for field in kind.parameters_type.model_fields.values()), name
     for name, shape in json_schema()["$defs"].items():
         assert shape["description"], name

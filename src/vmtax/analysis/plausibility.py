@@ -8,14 +8,16 @@ from dataclasses import dataclass
 
 from vmtax.core.records import LAYERS, Metric
 from vmtax.core.units import format_value
+from vmtax.design.disk import CacheMode
 from vmtax.stats import PairedRatio
 
 DISK = "disk."
 MEMORY = "memory.stream.bytes_per_second"
 LARGER = "repeat with a workloads.disk.size well above the memory of guest and host"
+_UNSAFE = " and ".join(mode for mode in CacheMode if mode.ignores_flushes)
 # What to do about it where LARGER is not all, by a part of the metric's name; the first that fits.
 CURES = {
-    "fsync": "see that the flushes are passed on, which disk.cache=unsafe does not do",
+    "fsync": f"see that the flushes are passed on, which disk.cache={_UNSAFE} does not do",
     "write": f"{LARGER}; randwrite-4k-fsync shows what is durable",
 }
 

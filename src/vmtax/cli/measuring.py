@@ -31,7 +31,7 @@ class Work:
 
     plan: Plan
     options: Options
-    resumed: Experiment | None = None  # the experiment that is gone on with
+    resumed: Experiment | None = None  # the experiment that is resumed
 
 
 def options_of(environment: TestbedOptions) -> Options:

@@ -54,6 +54,21 @@ class Metric:
     unit: Unit  # base unit as units.py knows it
     better: Better  # which direction is an improvement
 
+    @property
+    def workload(self) -> str:
+        """First part of the name."""
+        return self.name.partition(".")[0]
+
+    @property
+    def case(self) -> str:
+        """What stands between workload and measure; "" where nothing does."""
+        return self.name.partition(".")[2].rpartition(".")[0]
+
+    @property
+    def measure(self) -> str:
+        """Last part of the name."""
+        return self.name.rpartition(".")[2]
+
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
@@ -110,7 +125,7 @@ class Trial:
     round: Count  # from 1
     position: Count  # of the treatment within its round's shuffled order, from 1
     treatment: Name  # Treatment.name
-    workload: Name  # "chess", "memory", "disk", "net", "boot"
+    workload: Name  # Workload.name
     case: Text  # the part of the workload: "randread-4k-qd1"; "" where there is only one
     iteration: Count  # within the boot, from 1
     status: Status  # "failed": the command did not work; "refused": it worked but must not be compared

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from vmtax.core.records import Treatment
+from vmtax.design.guest import GuestSettings
 
-GUEST_COUNT = "guest.count"  # the factor
 HOST = "host"  # path of the host under test that a plan names
 
 
@@ -34,7 +34,7 @@ class Topology:
 def topology(treatment: Treatment) -> Topology:
     """What a treatment's levels ask for: its layer once, or as many guests of one kind as `guest.count` says."""
     host = treatment.side if "://" in treatment.side or treatment.side == "local" else HOST
-    count = int(treatment.levels.get(GUEST_COUNT, "1")) if treatment.layer == "vm" else 1
+    count = GuestSettings.of(treatment.levels).count if treatment.layer == "vm" else 1
     name = "host" if treatment.layer == "host" else "vm"
     subjects = (
         Subject(name if number == 1 else f"{name}-{number}", treatment.layer, number, treatment.levels, host)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from vmtax.core.errors import BadInput
 from vmtax.core.records import Json, Treatment
 from vmtax.core.units import format_duration, format_room
+from vmtax.design.disk import DiskSettings
 from vmtax.design.interleaved import both, is_host
 from vmtax.design.iterations import PILOT_ITERATIONS, PILOT_ROUNDS
 from vmtax.hypervisor import Qemu, QemuError
@@ -19,7 +20,7 @@ from vmtax.plan.estimate import fit_rounds, lasting, pilot_seconds, seconds_per_
 from vmtax.plan.schema import Plan
 from vmtax.stats import MOST_ITERATIONS
 from vmtax.storage import Target, refuse_unsafe
-from vmtax.storage.backing import Levels, directory_bytes, refuse_unused
+from vmtax.storage.backing import directory_bytes, refuse_unused
 from vmtax.storage.empty import SECONDS as LOOK_SECONDS
 from vmtax.storage.ground import refuse_used
 from vmtax.testbed import disks
@@ -55,7 +56,7 @@ def outlook(
     emit: called with what is about to take seconds
     other: the second host under test
     earlier_seconds_per_round: of the same plan on the same host, when it ran before
-    rounds_done: complete ones of a run that is gone on with
+    rounds_done: complete ones of a run that is resumed
     """
     compared, treatments = (both(found, options.interleave_with) for found in (plan.treatments()[0], plan.entries()))
     per_round = earlier_seconds_per_round or seconds_per_round(plan, treatments)
@@ -154,7 +155,7 @@ def _writes(
     emit: Callable[[str], None],
 ) -> list[Line]:
     prepared = disk_bytes(plan)
-    wanted = [dict(found) for found in disks.wanted(treatments)] if prepared else []
+    wanted = [settings for settings, _ in disks.wanted(treatments)] if prepared else []
     refuse_unused(host.path, wanted, options.target)
     if not prepared:
         return []
@@ -189,7 +190,7 @@ def _refuse_used(host: Machine, target: Target, emit: Callable[[str], None]) -> 
             refuse_used(host, device, erase=device in target.erase)
 
 
-def _taken(plan: Plan, wanted: Sequence[Levels], target: Target) -> int:
+def _taken(plan: Plan, wanted: Sequence[DiskSettings], target: Target) -> int:
     """Bytes of the directory: what stands on files there is reserved in full, and more than what is written."""
     workloads = plan.build_workloads()
     size = disk_size(workloads)

@@ -1,4 +1,4 @@
-"""Going on with an experiment that was stopped: what it has already, and whether it still is the same experiment."""
+"""Resuming a stopped experiment: what it has already, and whether the host is still comparable."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SAME = (
 
 
 class CannotResume(BadInput):
-    """The experiment is not one that can be gone on with; the text says why and what to do."""
+    """The experiment is not one that can be resumed; the text says why and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class Before:
 def resumable(experiment: Experiment) -> tuple[Plan, TestbedOptions]:
     """How the experiment was started; raises CannotResume where it goes on, or is complete."""
     if experiment.options.get("imported"):
-        raise CannotResume(f"{experiment.id} was imported: it can be gone on with only where it was measured")
+        raise CannotResume(f"{experiment.id} was imported: it can be resumed only where it was measured")
     if experiment.state == "running":
         raise CannotResume(f"{experiment.id} is running: `vmtax watch {experiment.id}` shows it")
     if experiment.state == "complete":
@@ -86,8 +86,8 @@ def refuse_other_host(experiment: Experiment, facts_by_path: Mapping[str, Json])
     ]
     if differing:
         raise CannotResume(
-            f"{experiment.id} cannot be gone on with, its rounds would be of unlike things: {'; '.join(differing)}; "
-            "undo the change, or start a new run"
+            f"{experiment.id} cannot be resumed: the host has changed since ({'; '.join(differing)}), so its rounds "
+            "would not be comparable; undo the change, or start a new run"
         )
 
 
@@ -97,7 +97,7 @@ def refuse_impossible(experiment: Experiment, impossible: Mapping[str, str]) -> 
         why = impossible.get(treatment.repeats or treatment.name)
         if why is not None:
             raise CannotResume(
-                f"{experiment.id} cannot be gone on with: {treatment.name}: {why}; mend that, or run anew"
+                f"{experiment.id} cannot be resumed: {treatment.name}: {why}; fix that, or start a new run"
             )
 
 
@@ -114,7 +114,7 @@ def resumed_note(experiment: Experiment, facts_by_path: Mapping[str, Json]) -> s
     rebooted = "; the host was rebooted in between, so that round was not finished"
     boot = "" if same_boot(experiment, facts_by_path) else rebooted
     number = max((trial.round for trial in experiment.trials), default=1)
-    return f"The run was stopped ({experiment.state}) in round {number} and gone on with after {after}{boot}."
+    return f"The run was stopped ({experiment.state}) in round {number} and resumed after {after}{boot}."
 
 
 def same_boot(experiment: Experiment, facts_by_path: Mapping[str, Json]) -> bool:

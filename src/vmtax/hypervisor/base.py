@@ -10,6 +10,8 @@ from string import ascii_lowercase
 from typing import Literal, Protocol, Self
 
 from vmtax.core.errors import CannotDo
+from vmtax.design import guest
+from vmtax.design.guest import GuestSettings
 from vmtax.hypervisor.console import Console
 from vmtax.hypervisor.credentials import Credentials
 from vmtax.hypervisor.spec import DATA_DEVICES, DATA_ID, Card, Drive
@@ -70,7 +72,7 @@ class GuestSpec:
     cards: tuple[Card, ...] = ()  # besides the one by which it is reached: eth1 and so on
     layers: tuple[str, ...] = ()  # erofs files or devices, laid over the root; a later one is above
     forwards: tuple[int, ...] = ()  # guest TCP ports to reach from the parent's loopback, besides ssh
-    mitigations: Literal["auto", "off"] = "auto"  # the guest kernel's own
+    settings: GuestSettings = guest.USUAL
     kernel_words: tuple[str, ...] = ()  # more of its kernel's command line
     iommu: bool = False  # it can give its own devices to guests
     preallocated: bool = False  # all of its memory is taken at its start
@@ -82,7 +84,7 @@ class GuestSpec:
     @property
     def layer_devices(self) -> tuple[str, ...]:
         """What the guest calls its layers: virtio disks, behind all others."""
-        first = 1 + sum(disk.bus not in DATA_DEVICES for disk in self.disks)
+        first = 1 + sum(disk.settings.bus not in DATA_DEVICES for disk in self.disks)
         return tuple(_virtio_disk(first + number) for number in range(len(self.layers)))
 
     def device(self, name: str = DATA_ID) -> str | None:
@@ -93,8 +95,8 @@ class GuestSpec:
         virtio = 1  # the root image is the first
         for disk in self.disks:
             if disk.name == name:
-                return DATA_DEVICES.get(disk.bus) or _virtio_disk(virtio)
-            virtio += disk.bus not in DATA_DEVICES
+                return DATA_DEVICES.get(disk.settings.bus) or _virtio_disk(virtio)
+            virtio += disk.settings.bus not in DATA_DEVICES
         return None
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
+
+from vmtax.design import disk
+from vmtax.design.disk import DiskSettings
 
 DATA_ID = "data"  # name of the disk under test
 FRESH_ID = "fresh"  # and of one like it that was never written
@@ -15,15 +17,6 @@ BY_SERIAL = (
     "for file in /sys/block/sd?/device/vpd_pg80 /sys/block/nvme*/device/serial /sys/block/vd*/serial; do "
     'test -r "$file" && disk=${file#/sys/block/} && echo "${disk%%/*} $(tr -dc a-z0-9 < "$file")"; done; true',
 )
-# QEMU's cache modes as its block layer knows them: past the page cache, flushes ignored, flushed after each write.
-CACHE = {
-    "none": (True, False, False),
-    "writeback": (False, False, False),
-    "writethrough": (False, False, True),
-    "directsync": (True, False, True),
-    "unsafe": (False, True, False),
-}
-THREADED = ("virtio", "virtio-scsi")  # buses that take an iothread and several queues
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,41 +24,14 @@ class Drive:
     """A disk of a guest, as QEMU on the parent sees it."""
 
     path: str  # file or block device on the parent
-    bus: str = "virtio"  # "virtio" (virtio-blk), "virtio-scsi", "ide", "sata" or "nvme"
-    cache: str = "none"  # QEMU's cache=
-    aio: str = "native"  # QEMU's aio=
-    format: str = "raw"  # "raw" or "qcow2"
+    settings: DiskSettings = disk.USUAL
     is_device: bool = False
-    iothread: bool = False  # a thread of its own instead of QEMU's main loop; virtio buses only
-    queues: int = 0  # of a virtio bus; 0: one for each vCPU, QEMU's default
-    discard: str = "ignore"  # "unmap": what the guest discards is given back to the parent
     iops_limit: int = 0  # reads and writes that QEMU lets through in a second; 0: no limit
     name: str = DATA_ID  # letters and digits; none of the guest's other disks has it
     serial: str = ""  # by which the guest knows it; empty: its name
     # Off: opened for writing from the start. QEMU that became another user could not open it anew when the guest's
     # state is loaded or was saved.
     auto_read_only: bool = True
-
-    @staticmethod
-    def of_levels(path: str, levels: Mapping[str, str], *, is_device: bool = False) -> Drive:
-        """A treatment's levels of `disk.*`; what is not named keeps the default of a Drive."""
-        queues = levels.get("disk.queues", "auto")
-        return Drive(
-            path,
-            bus=levels.get("disk.bus", "virtio"),
-            cache=levels.get("disk.cache", "none"),
-            aio=levels.get("disk.aio", "native"),
-            format=levels.get("disk.format", "raw"),
-            is_device=is_device,
-            iothread=levels.get("disk.iothread") == "on",
-            queues=0 if queues == "auto" else int(queues),
-            discard=levels.get("disk.discard", "ignore"),
-        )
-
-    @property
-    def direct(self) -> bool:
-        """Whether QEMU opens it with O_DIRECT."""
-        return CACHE[self.cache][0]
 
 
 @dataclass(frozen=True, slots=True)

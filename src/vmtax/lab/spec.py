@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
+from vmtax.design.disk import DiskSettings
 from vmtax.hypervisor import Drive, GuestSpec, Lasting, Nic, Tap, UserNetwork
 
 DEFAULT_NAME = "lab"
@@ -77,9 +78,7 @@ def _disk(path: PurePosixPath) -> Drive:
     # launching machine the lab pauses and nothing is lost (werror=enospc, QEMU's default).
     return Drive(
         str(path),
-        bus="nvme" if path.stem == "nvme" else "virtio",
-        aio="threads",
-        discard="unmap",
+        DiskSettings(bus="nvme" if path.stem == "nvme" else "virtio", aio="threads", discard="unmap"),
         name=path.stem,
         serial=f"vmtax-{path.stem}",
         auto_read_only=False,

@@ -17,13 +17,14 @@ from vmtax.analysis.emulation import emulated_treatments
 from vmtax.core.records import Experiment, Treatment
 from vmtax.core.units import format_percent
 from vmtax.design import iterations
-from vmtax.design.factors import FACTORS, GUESTS, idle
+from vmtax.design.factors import DISK, FACTORS, idle
 from vmtax.design.features import FEATURES, Feature
+from vmtax.design.settings import GUESTS
 from vmtax.design.stopping import Stopping
 from vmtax.recommend.conditions import Conditions, conditions
 from vmtax.recommend.constraints import Known, durability, found_features
 from vmtax.recommend.eligibility import having, incomplete, sieved, speed_of
-from vmtax.recommend.export import SAID, export
+from vmtax.recommend.export import export
 from vmtax.recommend.pareto import Distance, Numbers, Scale, mean_costs, pareto_set, scale
 from vmtax.recommend.records import Advice, Against, Option, amount, named
 
@@ -210,7 +211,7 @@ class _Stage:
         members = members_of(self.experiment)
         levels = next(member.levels for member in members if member.name == name)
         nothing = idle(levels)
-        for factor in (factor for factor in FACTORS if factor in SAID and factor in levels and factor not in nothing):
+        for factor in (factor for factor in FACTORS if factor in DISK and factor in levels and factor not in nothing):
             if len({member.levels.get(factor) for member in members}) > 1:
                 yield f"{factor}={levels[factor]}"
 
@@ -262,7 +263,7 @@ def unusual(treatment: Treatment) -> tuple[str, ...]:
     found = []
     for name, level in treatment.levels.items():
         factor = FACTORS.get(name)
-        if name in SAID and factor is not None and level != factor.default:
+        if name in DISK and factor is not None and level != factor.default:
             found.append(f"{name}={level}")
     return tuple(found)
 
@@ -275,7 +276,7 @@ def members_of(experiment: Experiment) -> list[Treatment]:
 
 def _has(found: Sequence[Feature], treatment: Treatment) -> Iterator[str]:
     """Names of the features that it is shown, or documented, to have."""
-    known = (durability(found, treatment.levels), *(feature for feature in found if feature.name != "durable"))
+    known = (durability(found, treatment), *(feature for feature in found if feature.name != "durable"))
     yield from (feature.name for feature in known if feature.state == "yes")
 
 

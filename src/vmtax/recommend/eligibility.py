@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from vmtax.core.records import Experiment, Metric, Treatment
-from vmtax.recommend.constraints import Known, loses_data, unmet
+from vmtax.recommend.constraints import Known, loses_data, unknown_levels, unmet
 from vmtax.recommend.pareto import Costs, Numbers
 
 
@@ -38,8 +38,8 @@ def sieved(
     left: list[Treatment] = []
     for treatment in members:
         found = facts.get(treatment.name, ())
-        loss = None if accept_loss else loses_data(found, treatment.levels)
-        reasons = [loss] if loss else list(unmet(found, treatment.levels, needs))
+        loss = None if accept_loss else loses_data(found, treatment)
+        reasons = [loss] if loss else [*unknown_levels(treatment), *unmet(found, treatment, needs)]
         if reasons:
             refused.append((treatment.name, "; ".join(reasons)))
         else:

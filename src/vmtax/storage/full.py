@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
 from vmtax.core.errors import CannotDo
+from vmtax.design.disk import DiskSettings
 from vmtax.design.features import Feature
 from vmtax.hypervisor import BootFailed, Credentials, Drive, Guest, GuestSpec, boot
 from vmtax.hypervisor.qemu.detect import first_line
@@ -46,21 +47,21 @@ class _Small:
 def stops_when_full(
     machine: Machine,
     spec: GuestSpec,
-    drive: Drive,
+    how: DiskSettings,
     credentials: Credentials,
     local: LocalMachine,
     qemu_img: tuple[str, ...] = ("qemu-img",),
 ) -> Feature:
-    """Fill the disk under a guest with that bus and format (the rest of `drive` is left alone); "yes" where QEMU
+    """Fill the disk under a guest with that bus and format (the rest of `how` is left alone); "yes" where QEMU
     paused it (werror=enospc is its default where the bus has it), it went on with space there, and what it had written
     was there. Takes root, and a boot. "not tried" where the check itself could not be made; raises MachineLost only.
     """
     try:
         with _small_file_system(machine) as small:
-            image = small.mount / f"disk.{drive.format}"
-            machine.run(*qemu_img, "create", "-q", "-f", drive.format, str(image), str(DISK_BYTES))
+            image = small.mount / f"disk.{how.format}"
+            machine.run(*qemu_img, "create", "-q", "-f", how.format, str(image), str(DISK_BYTES))
             _fill(machine, small)
-            disk = Drive(str(image), bus=drive.bus, aio="threads", format=drive.format)
+            disk = Drive(str(image), DiskSettings(bus=how.bus, aio="threads", format=how.format))
             with _booted(machine, replace(spec, disks=(disk,)), credentials, local) as guest:
                 return _watched(machine, small, guest)
     except MachineLost as error:

@@ -100,14 +100,14 @@ class Store:
         self.put(experiment)
 
     def resume(self, id: str) -> None:
-        """Records that this process goes on with an experiment that nobody runs."""
+        """Records that this process resumes an experiment that nobody runs."""
         table = schema.experiment
         with self._writing() as connection:
             row = connection.execute(sa.select(table).where(table.c.id == id)).one_or_none()
             if row is None:
                 raise self._unknown(id, _ids(connection))
             if _state(row) not in ("interrupted", "failed"):
-                raise StoreError(f"{self.path}: {id} is {_state(row)} and cannot be gone on with")
+                raise StoreError(f"{self.path}: {id} is {_state(row)} and cannot be resumed")
             owner = rows.owner_columns(this_process())
             connection.execute(table.update().where(table.c.id == id).values(state="running", finished=None, **owner))
 

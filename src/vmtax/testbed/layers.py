@@ -8,9 +8,11 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import PurePosixPath
-from typing import Literal, cast
+from typing import Literal
 
 from vmtax.core.records import Treatment
+from vmtax.design.disk import DiskSettings
+from vmtax.design.guest import GuestSettings
 from vmtax.design.topology import Subject, topology
 from vmtax.hypervisor import (
     BY_SERIAL,
@@ -55,7 +57,7 @@ LOAD_MODULES = "modprobe -q tun; modprobe -q kvm_amd || modprobe -q kvm_intel; t
 def opened(on: Provisioned, treatment: Treatment) -> Iterator[RunningTreatment]:
     """Bring up the treatment's machines, settled and with cold caches; guests are gone at exit.
 
-    Where a guest is lost on the way up it is all done once more, and the guest's warnings say so: emulated SVM
+    If a guest is lost while it boots, everything is set up once more, and the guest's warnings say so: emulated SVM
     makes QEMU abort about once in twenty boots of a carrier (assertion `iotlb_to_section`).
     """
     with contextlib.ExitStack() as stack:
@@ -135,7 +137,7 @@ def _vm(
     if on.disks and (fresh := on.disks.fresh(treatment, number)) is not None:
         stack.callback(fresh.remove)
         spec = replace(spec, disks=(*spec.disks, replace(disks.drive(treatment, fresh.disk), name=FRESH_ID)))
-    if treatment.levels.get("disk.page_cache") == "bounded":
+    if DiskSettings.of(treatment.levels).bounded:
         bound = Bound.make(on.host, f"vmtax-{on.session.local.token[:8]}-{next(_numbers)}")
         stack.callback(bound.undoing.undo)
         spec = replace(spec, within=bound.enter, preallocated=True)
@@ -167,7 +169,7 @@ def _nested(
     drive = None
     if on.carrier_disk is not None:
         on.carrier_disk.mount(carrier.machine)
-        drive = disks.drive(treatment, Backing(PurePosixPath(NESTED_DISK), {}, on.disk_size))
+        drive = disks.drive(treatment, Backing(PurePosixPath(NESTED_DISK), size=on.disk_size))
     spec = _spec(on, treatment, IN_GUEST, IMAGE_QEMU, accelerator="kvm", data=drive)
     guest = _boot(on, carrier.machine, spec, segment, stack)
     guests.append(guest)
@@ -200,7 +202,7 @@ def _spec(
         initrd=placed.initrd,
         root=placed.root,
         disks=(data,) if data else (),
-        mitigations=cast(Literal["auto", "off"], treatment.levels["cpu.mitigations"]),
+        settings=GuestSettings.of(treatment.levels),
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from vmtax.design.topology import GUEST_COUNT
+from vmtax.design.guest import GuestSettings
 from vmtax.plan.schema import Plan
 from vmtax.testbed import disks
 from vmtax.workload import Workload
@@ -28,7 +28,8 @@ def memory_bytes(plan: Plan, layer: str) -> int:
 def guests_at_once(plan: Plan) -> int:
     """The most guests of layer vm that the plan runs at the same time."""
     named = (plan.space.factors, *(part.levels for part in plan.space.parts))
-    return max(int(count) for levels in named for count in levels.get(GUEST_COUNT, ("1",)))
+    factor = GuestSettings.factors()["count"]
+    return max(int(count) for levels in named for count in levels.get(factor.name, (factor.default,)))
 
 
 def disk_bytes(plan: Plan) -> int:

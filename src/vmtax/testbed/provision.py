@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 
 from vmtax.core.records import Json, Treatment
 from vmtax.core.units import format_room
-from vmtax.design.factors import DIRECT
+from vmtax.design.disk import DiskSettings
 from vmtax.hypervisor import probe_spec
 from vmtax.hypervisor.confine import Reach, alone, enter_tree, image_program
 from vmtax.machine import Machine
@@ -56,7 +56,7 @@ class CarrierDisk:
         if self.first_write is not None:
             return
         carrier.run("fallocate", "-l", str(self.size), NESTED_DISK)
-        allocation = f"{describe({})} on ext4 on the carrier's data disk, which is another"
+        allocation = f"{describe(DiskSettings())} on ext4 on the carrier's data disk, which is another"
         when = "in the carrier's first boot, before anything was measured in it"
         first_write = fill(carrier, (), NESTED_DISK, self.size, allocation=allocation, when=when)
         carrier.run("sync", timeout=300)
@@ -179,7 +179,7 @@ def _trying(on: Examined, scratch: PurePosixPath) -> disks.Trying:
 
 def _check_bounds(on: Examined, treatments: Sequence[Treatment]) -> None:
     """Raises CannotMeasure where a bounded page cache would hold half of the disk all the same."""
-    if not any(treatment.levels.get("disk.page_cache") == "bounded" for treatment in treatments):
+    if not any(DiskSettings.of(treatment.levels).bounded for treatment in treatments):
         return
     needed = SHARE * GROWTH_BYTES[on.guests.accelerator.name]
     if on.disk_size < needed:
@@ -192,18 +192,18 @@ def _check_bounds(on: Examined, treatments: Sequence[Treatment]) -> None:
 def _working_set(on: Examined, treatments: Sequence[Treatment]) -> list[str]:
     """A note that tells whether the host's page cache can hold all of a disk, where some treatment uses it."""
     # A nested guest's disk is cached by its carrier.
-    guests = [treatment for treatment in treatments if treatment.layer == "vm"]
-    cached = [treatment for treatment in guests if treatment.levels.get("disk.cache", "none") not in DIRECT]
+    guests = [DiskSettings.of(treatment.levels) for treatment in treatments if treatment.layer == "vm"]
+    cached = [settings for settings in guests if not settings.cache.is_direct]
     available = available_memory(on.host)
     if not cached or available is None:
         return []
     room = max(available - needs.memory_bytes(on.plan, "vm"), 0)
-    modes = ", ".join(dict.fromkeys(treatment.levels["disk.cache"] for treatment in cached))
+    modes = ", ".join(dict.fromkeys(settings.cache for settings in cached))
     below = on.disk_size <= room
     text = f"Working set {'below' if below else 'above'} the host's page cache, where that is used (cache {modes}): "
     text += f"{format_room(on.disk_size)} of disk, {format_room(room)} of memory for it; "
     text += "what was read or written once is read from memory." if below else "not all of it can be kept there."
-    if any(treatment.levels.get("disk.page_cache") == "bounded" for treatment in cached):
+    if any(settings.bounded for settings in cached):
         text += f" With disk.page_cache=bounded the working set lies above it: there is room for 1/{SHARE}."
     return [text]
 

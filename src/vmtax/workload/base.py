@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict, model_validator
@@ -27,6 +28,15 @@ class Parameters(BaseModel):
         return {name: tuple(value) if isinstance(value, list) else value for name, value in data.items()}
 
 
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """One kind of number that a workload reports, in words."""
+
+    meaning: str  # what the number is
+    label: str  # what tables call it
+    phrase: str = ""  # what is lost or added, in a sentence; "": the metric's name
+
+
 CPU_PER_OPERATION = "host_cpu_seconds"  # last part of the metric for which `Workload.operations` counts
 
 P = TypeVar("P", bound=Parameters)
@@ -42,7 +52,11 @@ class Workload(ABC, Generic[P]):
     name: ClassVar[str]
     describe: ClassVar[str]  # one line for the docs
     tool: ClassVar[str]  # what measures it
-    meanings: ClassVar[Mapping[str, str]]  # the last part of a metric's name, or all of it -> what the number is
+    title: ClassVar[str]  # what it is about: "CPU"
+    packages: ClassVar[tuple[str, ...]] = ()  # of Debian, in the root image
+    headline: ClassVar[str]  # name of the metric that a report's first sentence is about, unless the plan says another
+    # The last part of a metric's name -> what it is; or all of the name, where the label says the case as well.
+    measures: ClassVar[Mapping[str, Measure]]
     parameters_type: ClassVar[type[Parameters]]
     layers: ClassVar[frozenset[str]] = frozenset({"host", "vm", "nested"})
 
@@ -64,9 +78,20 @@ class Workload(ABC, Generic[P]):
         return [metric for metric in self.metrics() if metric.name.startswith(f"{self.name}.{case}.")]
 
     @classmethod
-    def meaning(cls, metric: Metric) -> str:
-        """What the number is. KeyError: nobody has said."""
-        return cls.meanings.get(metric.name) or cls.meanings[metric.name.rpartition(".")[2]]
+    def measure(cls, metric: Metric) -> Measure:
+        """What its number is; of a metric that only another version has, what its name says."""
+        words = metric.measure.replace("_", " ")
+        return cls.measures.get(metric.name) or cls.measures.get(metric.measure) or Measure(words, words)
+
+    @classmethod
+    def phrase(cls, metric: Metric) -> str:
+        """What is lost or added, in a sentence: "memory bandwidth"."""
+        return cls.measure(metric).phrase or metric.name
+
+    @classmethod
+    def operations_of(cls, case: str) -> str:
+        """What is done in a case, where tables name it by its parts: "4 KiB random writes (one at a time)"; else ""."""
+        return ""
 
     @abstractmethod
     def seconds(self, case: str) -> float:

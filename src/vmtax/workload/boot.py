@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from vmtax.core.records import Measurement, Metric
-from vmtax.workload.base import Parameters, Workload
+from vmtax.workload.base import Measure, Parameters, Workload
 
 READY = Metric("boot.ready_seconds", "s", "lower")
 KERNEL = Metric("boot.kernel_seconds", "s", "lower")
@@ -23,10 +23,14 @@ class Boot(Workload[BootParameters]):
     name = "boot"
     describe = "boot: launch to first answered command, the kernel's share of it, and shutdown"
     tool = "vmtax"
-    meanings: ClassVar = {
-        "ready_seconds": "from the launch of QEMU to the first answered command",
-        "kernel_seconds": "the guest kernel's share of ready_seconds",
-        "shutdown_seconds": "from asking the guest to power off to the end of its QEMU",
+    title = "Boot"
+    headline = READY.name
+    measures: ClassVar = {
+        "ready_seconds": Measure(
+            "from the launch of QEMU to the first answered command", "launch to first answer", "its first answer"
+        ),
+        "kernel_seconds": Measure("the guest kernel's share of ready_seconds", "the kernel's share of it"),
+        "shutdown_seconds": Measure("from asking the guest to power off to the end of its QEMU", "shutdown"),
     }
     parameters_type = BootParameters
     layers = frozenset({"vm", "nested"})  # a host has no boot metric

@@ -9,7 +9,7 @@ from typing import ClassVar
 from pydantic import Field
 
 from vmtax.core.records import Measurement, Metric
-from vmtax.workload.base import BadOutput, Command, Parameters
+from vmtax.workload.base import BadOutput, Command, Measure, Parameters
 from vmtax.workload.site import Site
 
 HASH_MIB = 16
@@ -31,9 +31,18 @@ class Chess(Command[ChessParameters]):
     name = "chess"
     describe = "CPU: stockfish bench, nodes per second on min(8, vCPUs) threads and on one"
     tool = "stockfish bench"
-    meanings: ClassVar = {
-        "nodes_per_second": "chess positions searched in a second, on min(8, vCPUs) threads",
-        "chess.one-thread.nodes_per_second": "the same on one thread; it must search equally many on every layer",
+    title = "CPU"
+    packages = ("stockfish",)
+    headline = NODES_PER_SECOND.name
+    measures: ClassVar = {
+        NODES_PER_SECOND.name: Measure(
+            "chess positions searched in a second, on min(8, vCPUs) threads", "chess, all CPUs", "CPU throughput"
+        ),
+        ONE_THREAD.name: Measure(
+            "the same on one thread; it must search equally many on every layer",
+            "chess, one CPU",
+            "one-thread CPU throughput",
+        ),
     }
     parameters_type = ChessParameters
 

@@ -21,7 +21,7 @@ def why_not(spec: GuestSpec) -> str | None:
     for what, counted in zip(("disks", "network cards"), map(Counter, names), strict=True):
         if twice := [name for name, count in counted.items() if count > 1]:
             return f"two of its {what} are called {twice[0]}; each must have a name of its own"
-    buses = Counter(disk.bus for disk in spec.disks)
+    buses = Counter(disk.settings.bus for disk in spec.disks)
     for bus, most in MOST_DISKS.items():
         if buses[bus] > most:
             return f"it has {buses[bus]} disks on {bus}, which takes {most}; put the others on another bus"
@@ -98,11 +98,10 @@ def kernel_arguments(spec: GuestSpec) -> str:
     words = ["console=ttyS0", "panic=-1"]
     if not spec.talkative:
         words.append("quiet")
-    if spec.mitigations == "off":
-        words.append("mitigations=off")
+    words += [f"{name}={value}" for name, value in spec.settings.options("kernel")]
     words += spec.kernel_words
     words += [f"vmtax.layer={device}" for device in spec.layer_devices]
-    modules = [module for disk in spec.disks for module in MODULES[disk.bus]]
+    modules = [module for disk in spec.disks for module in MODULES[disk.settings.bus]]
     if modules:
         words.append(f"vmtax.modules={','.join(dict.fromkeys(modules))}")
     return " ".join(words)

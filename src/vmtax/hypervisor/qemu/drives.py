@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from vmtax.hypervisor.spec import CACHE, DATA_ID, THREADED, Drive
+from vmtax.design.disk import THREADED
+from vmtax.hypervisor.spec import DATA_ID, Drive
 
 THREAD_ID = "thread"
 CONTROLLER_ID = "scsi"
@@ -29,36 +30,33 @@ DRIVERS = {
 
 def machine_type(disks: Sequence[Drive]) -> str:
     """Only the older PC has an IDE controller; q35 has AHCI in its place."""
-    return "pc" if any(disk.bus == "ide" for disk in disks) else "q35"
+    return "pc" if any(disk.settings.bus == "ide" for disk in disks) else "q35"
 
 
 def disk_arguments(disks: Sequence[Drive]) -> tuple[str, ...]:
     """The disks alone, with what they take beside them: an iothread, a SCSI controller."""
     words: list[str] = []
-    if any(disk.iothread and disk.bus in THREADED for disk in disks):
+    if any(disk.settings.iothread and disk.settings.bus in THREADED for disk in disks):
         words += ["-object", f"iothread,id={THREAD_ID}"]
     seen: list[str] = []  # their buses
     for disk in disks:
         words += ["-drive", _drive(disk)]
-        if disk.bus == "virtio-scsi" and disk.bus not in seen:
+        if disk.settings.bus == "virtio-scsi" and disk.settings.bus not in seen:
             words += ["-device", f"virtio-scsi-pci,id={CONTROLLER_ID}{_thread_and_queues(disk, 'num_queues')}"]
-        words += ["-device", _device(disk, seen.count(disk.bus))]
-        seen.append(disk.bus)
+        words += ["-device", _device(disk, seen.count(disk.settings.bus))]
+        seen.append(disk.settings.bus)
     return tuple(words)
 
 
 def block_node(disk: Drive) -> dict[str, Any]:
     """The arguments of QMP's blockdev-add that open `disk` as the command line does."""
-    direct, no_flush, _ = CACHE[disk.cache]
-    cache = {"direct": direct, "no-flush": no_flush}
+    mode = disk.settings.cache
+    options = {name: value for name, value in disk.settings.options("drive") if name not in ("cache", "aio")}
+    # Those of the format and of the file below it are alike, but for what submits the I/O.
+    node = {**options, "cache": {"direct": mode.is_direct, "no-flush": mode.ignores_flushes}}
     driver = "host_device" if disk.is_device else "file"
-    return {
-        "node-name": DATA_ID,
-        "driver": disk.format,
-        "cache": cache,
-        "discard": disk.discard,
-        "file": {"driver": driver, "filename": disk.path, "aio": disk.aio, "cache": cache, "discard": disk.discard},
-    }
+    file = {"driver": driver, "filename": disk.path, "aio": disk.settings.aio, **node}
+    return {"node-name": DATA_ID, "driver": disk.settings.format, **node, "file": file}
 
 
 def image_argument(name: str, path: str) -> str:
@@ -67,29 +65,28 @@ def image_argument(name: str, path: str) -> str:
 
 
 def _drive(disk: Drive) -> str:
-    how = f"cache={disk.cache},aio={disk.aio},"
-    how += "discard=unmap," if disk.discard == "unmap" else ""
-    how += "" if disk.auto_read_only else "auto-read-only=off,"
-    return f"if=none,id={disk.name},format={disk.format},{how}{_throttling(disk)}file={escaped(disk.path)}"
+    how = ",".join(f"{name}={value}" for name, value in disk.settings.options("drive"))
+    how += "" if disk.auto_read_only else ",auto-read-only=off"
+    return f"if=none,id={disk.name},format={disk.settings.format},{how},{_throttling(disk)}file={escaped(disk.path)}"
 
 
 def _device(disk: Drive, number: int) -> str:
     """`number`: how many disks of its bus there are before it."""
     # An NVMe device must have a serial number; the others may.
-    device = f"{DRIVERS[disk.bus]},drive={disk.name},serial={disk.serial or disk.name}"
-    if disk.bus == "virtio-scsi":
+    device = f"{DRIVERS[disk.settings.bus]},drive={disk.name},serial={disk.serial or disk.name}"
+    if disk.settings.bus == "virtio-scsi":
         return f"{device},bus={CONTROLLER_ID}.0"
-    if disk.bus in MOST_DISKS:
+    if disk.settings.bus in MOST_DISKS:
         return f"{device},bus=ide.{number}" if number else device  # a channel, or port, of its own
     return f"{device}{_thread_and_queues(disk, 'num-queues')}"
 
 
 def _thread_and_queues(disk: Drive, queues: str) -> str:
     """Options of the device that has the queues; `queues` is what it calls their number."""
-    if disk.bus not in THREADED:
+    if disk.settings.bus not in THREADED:
         return ""
-    thread = f",iothread={THREAD_ID}" if disk.iothread else ""
-    return thread + (f",{queues}={disk.queues}" if disk.queues else "")
+    thread = f",iothread={THREAD_ID}" if disk.settings.iothread else ""
+    return thread + (f",{queues}={disk.settings.queues}" if disk.settings.queues else "")
 
 
 def _throttling(disk: Drive) -> str:

@@ -61,8 +61,9 @@ from vmtax.report.sections.summary import (
     machine_name,
     sureness,
 )
-from vmtax.report.view import View, cost, deviation, flat_facts, label, title, view
+from vmtax.report.view import View, cost, deviation, flat_facts, view
 from vmtax.report.wording.glossary import GLOSSARY, term_id
+from vmtax.workload.words import label, title
 
 if TYPE_CHECKING:
     from vmtax.analysis.weight_profiles import Mix

@@ -24,7 +24,8 @@ from vmtax.report.sections.requirements import TITLE as ADVICE
 from vmtax.report.sections.robustness import HEADS, READING, beside
 from vmtax.report.sections.scores import TITLE, storage
 from vmtax.report.sections.summary import Part, banner, findings, headline, machine_name
-from vmtax.report.view import Effect, Number, Section, View, cost, flat_facts, label, view
+from vmtax.report.view import Effect, Number, Section, View, cost, flat_facts, view
+from vmtax.workload.words import label
 
 if TYPE_CHECKING:
     from vmtax.analysis.weight_profiles import Mix

@@ -25,7 +25,7 @@ from vmtax.report.sections.requirements import TITLE as ADVICE
 from vmtax.report.sections.robustness import HEADS, READING, beside
 from vmtax.report.sections.scores import TITLE, storage
 from vmtax.report.sections.summary import CONFIDENCE, banner, findings, headline
-from vmtax.report.view import Effect, Number, Row, Section, View, cost, split, view
+from vmtax.report.view import Effect, Number, Row, Section, View, cost, view
 
 if TYPE_CHECKING:
     from vmtax.analysis.weight_profiles import Mix
@@ -127,7 +127,7 @@ class _Section:
             for row in case.rows if self.full else _one_of_each_cost(case.rows):
                 medians = (_number(number, wide) for number in row.medians)
                 effects = (_effect(effect, wide) for effect in row.effects[: len(contrasts)])
-                what = Text.assemble(printable(split(row.metric)[2]), below, (cost(row.metric), "dim"))
+                what = Text.assemble(printable(row.metric.measure), below, (cost(row.metric), "dim"))
                 table.add_row(Padding(what, (0, 0, 0, 1 if case.name else 0)), *medians, *effects)
         return table
 
@@ -149,7 +149,7 @@ class _Section:
                 continue
             if row.metric != metric:
                 metric = row.metric
-                what = f"{split(metric)[2]}, {cost(metric)}"
+                what = f"{metric.measure}, {cost(metric)}"
                 table.add_row(Text.assemble((printable(f"{row.case} ".lstrip()), "bold"), what))
             numbers = _number(row.own, wide), _number(row.other, wide)
             table.add_row(Padding(_plain(row.treatment), (0, 0, 0, 1)), *numbers, _effect(row.effect, True))
@@ -162,7 +162,7 @@ class _Section:
         for case in self.section.cases:
             metric = case.rows[0].metric
             table.add_row(
-                Text.assemble((printable(f"{case.name} ".lstrip()), "bold"), f"{split(metric)[2]}, {cost(metric)}")
+                Text.assemble((printable(f"{case.name} ".lstrip()), "bold"), f"{metric.measure}, {cost(metric)}")
             )
             for setting in case.settings if self.full else case.settings[:MOST_SETTINGS]:
                 name = Padding(_plain(setting.treatment), (0, 0, 0, 1))

@@ -25,7 +25,7 @@ class Treatment(Part):
 
 class _Place(Part):
     treatment: str = Field(description="name of a treatment")
-    workload: str = Field(description="chess, memory, disk, net or boot")
+    workload: str = Field(description="name of a workload")
     case: str = Field(description="part of the workload; empty where there is only one")
     round: int = Field(description="from 1")
     position: int = Field(description="of the treatment within its round, from 1")
@@ -58,7 +58,7 @@ class Failure(_Place):
 class Schedule(Part):
     """What the pilot planned for one case of a workload, the same in all boots."""
 
-    workload: str = Field(description="chess, memory, disk or net")
+    workload: str = Field(description="name of a workload")
     case: str = Field(description="part of the workload; empty where there is only one")
     metric: str = Field(description="that it was planned by")
     warm_up: int = Field(description="leading iterations of every boot that no comparison counts")

@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from vmtax.analysis.emulation import emulated_treatments
 from vmtax.core.records import Experiment, Metric, Trial
 from vmtax.core.units import format_duration, format_value
-from vmtax.report.view import label, medians, split, title
+from vmtax.report.view import medians
+from vmtax.workload.words import case, label, title
 
 THIRDS_ROUNDS = 6  # below that, the first and the last third of the rounds are no more than single rounds
 
@@ -43,9 +44,7 @@ class Course:
     @property
     def name(self) -> str:
         """The workload and what of it is told."""
-        workload, case, _ = split(self.metric)
-        told = label(self.metric)
-        return f"{title(workload)}: {told if case in told or workload == 'chess' else f'{case}, {told}'}"
+        return f"{title(self.metric.workload)}: {', '.join(filter(None, (case(self.metric), label(self.metric))))}"
 
     @property
     def failed(self) -> int:
@@ -132,7 +131,7 @@ def _failures(
 ) -> Iterator[tuple[Trial, None]]:
     """Trials that should have had a value; a guest that was lost has none of any workload."""
     have = {(trial.round, trial.treatment) for trial, _ in values}
-    concerned = (split(metric)[:2], ("boot", ""))
+    concerned = ((metric.workload, metric.case), ("boot", ""))
     for trial in trials:
         mine = trial.status != "ok" and (trial.workload, trial.case) in concerned
         if mine and (trial.round, trial.treatment) not in have:

@@ -11,7 +11,8 @@ from vmtax.analysis.emulation import emulated_treatments
 from vmtax.core.records import Experiment, Treatment, Trial
 from vmtax.core.units import format_value
 from vmtax.design import iterations
-from vmtax.report.view import Number, first_treatments, title
+from vmtax.report.view import Number, first_treatments
+from vmtax.workload.words import title
 
 FEWEST = 3  # treatments of a layer from which on its best and its worst are shown beside its first
 JUDGED = 0.99  # the share of operations by which they are; less where that is not told

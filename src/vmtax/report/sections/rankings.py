@@ -12,7 +12,8 @@ from vmtax.core.units import format_percent
 from vmtax.design.interleaved import sides_of
 from vmtax.design.stopping import Answer, Decision, Stopping
 from vmtax.report.sections.factor_effects import deciding
-from vmtax.report.view import cost, figures, label, split, title
+from vmtax.report.view import cost, figures
+from vmtax.workload.words import name
 
 ANSWERS: dict[Answer, str] = {
     "yes": "is worse by more than {}",
@@ -131,8 +132,7 @@ def sides(experiment: Experiment) -> dict[str, str]:
 
 
 def _heading(metric: Metric, layer: str, where: str) -> str:
-    workload, case, _ = split(metric)
-    return f"{' '.join(filter(None, (title(workload), case, label(metric))))}, {layer} {where}".rstrip()
+    return f"{name(metric)}, {layer} {where}".rstrip()
 
 
 def standing(entry: Standing, ranking: Ranking, emulated: frozenset[str]) -> Line:

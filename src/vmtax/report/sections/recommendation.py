@@ -31,8 +31,8 @@ from vmtax.recommend import (
 )
 from vmtax.report.sections.scores import score_name
 from vmtax.report.view import figures
-from vmtax.report.wording.metrics import spoken
 from vmtax.report.wording.treatment_labels import varying
+from vmtax.workload.words import spoken
 
 if TYPE_CHECKING:
     from vmtax.analysis.weight_profiles import Mix
@@ -231,7 +231,7 @@ def why_not(experiment: Experiment) -> str:
 def _usual(experiment: Experiment, members: Sequence[Treatment], wish: Wish) -> tuple[str, ...]:
     """What is needed though nobody said so: durable, where it is known of all."""
     known = found_features(experiment)
-    states = {durability(known.get(t.name, ()), t.levels).state for t in members}
+    states = {durability(known.get(t.name, ()), t).state for t in members}
     return () if wish.accept_loss or "not tried" in states else ("durable",)
 
 

@@ -10,7 +10,7 @@ from vmtax.analysis.comparisons import as_overhead
 from vmtax.analysis.emulation import emulated_treatments
 from vmtax.core.records import Comparison, Experiment
 from vmtax.core.units import format_overhead
-from vmtax.report.view import label, split, title
+from vmtax.workload.words import name
 
 HEADS = ("", "median", "mean", "p95", "stalls", "order")
 READING = (
@@ -48,10 +48,8 @@ def _lines(experiment: Experiment, comparisons: Sequence[Comparison]) -> Iterato
     for found in comparisons:
         if found.metric.name not in experiment.plan.get("primary", ()) or found.mean_ratio is None:
             continue
-        workload, case, _ = split(found.metric)
-        name = " ".join(filter(None, (title(workload), case, label(found.metric))))
         yield Beside(
-            what=f"{name}, {found.treatment} against {found.baseline}",
+            what=f"{name(found.metric)}, {found.treatment} against {found.baseline}",
             median=_overhead(found, found.ratio),
             mean=_overhead(found, found.mean_ratio),
             p95="–" if found.p95_ratio is None else _overhead(found, found.p95_ratio),

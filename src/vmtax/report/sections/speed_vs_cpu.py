@@ -17,7 +17,7 @@ from vmtax.analysis.emulation import emulated_treatments
 from vmtax.analysis.rankings import FEWEST, Numbers
 from vmtax.core.records import Experiment, Metric, Treatment
 from vmtax.design.stopping import Stopping
-from vmtax.report.view import split, title
+from vmtax.workload.words import title
 
 SPEED, PRICE = "iops", "host_cpu_seconds"  # measures of a case
 
@@ -80,7 +80,7 @@ def tradeoffs(experiment: Experiment, numbers: Numbers) -> tuple[Tradeoff, ...]:
 
 
 def _case(metric: Metric) -> tuple[str, str]:
-    return split(metric)[:2]
+    return metric.workload, metric.case
 
 
 def _pair(case: tuple[str, str], metrics: Mapping[str, Metric]) -> tuple[Metric, Metric] | None:
