@@ -178,7 +178,9 @@ def provisioning() -> Iterator[tuple[Machine, Callable[..., Disks]]]:
         def make(plan: str, target: Target, size: int = 32 * 2**20) -> Disks:
             wanted = parse(plan).treatments()[0]
             mark, qemu_img = f"vmtax-{local.token[:8]}", ("qemu-img",)
-            made = disks.provision(host, target, ours, mark, qemu_img, wanted, size, FRESH, lambda event: None)
+            made = disks.provision(
+                host, target, ours, mark, qemu_img, disks.Order(wanted, size, FRESH), lambda event: None
+            )
             assert disks.why_not(made, wanted, Qemu.probe(host)) == {}
             for treatment in wanted:
                 host.run("dd", "if=/dev/urandom", f"of={made.of(treatment).path}", *WRITTEN)

@@ -174,4 +174,6 @@ def test_host_cpu_of_an_operation_is_that_of_its_own_time_not_of_the_tool_s_star
     assert cost.metric.name == "disk.randread-4k-qd1.host_cpu_seconds"
     assert cost.value == pytest.approx(2 * 1.001 / 18017)
     slower = replace(done, disturbance=replace(busy, wall_seconds=0.5, busy_seconds=1.0))
-    assert _with_cpu([slower], EVERY["disk"])[0].measurements[0].value == pytest.approx(1.0 / 18017), "never more than all"
+    assert _with_cpu([slower], EVERY["disk"])[0].measurements[0].value == pytest.approx(1.0 / 18017), (
+        "never more than all"
+    )

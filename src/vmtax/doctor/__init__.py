@@ -1,4 +1,8 @@
-"""Whether a host can be measured and what will disturb: by reading only, and by trying where that is asked for."""
+"""Says whether a host can be measured, and what will disturb it.
+
+It only reads, unless `--try` is given: then `attempt.py` makes what a run would make, uses it and removes it. Each
+check names its cure.
+"""
 
 from __future__ import annotations
 

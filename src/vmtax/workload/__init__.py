@@ -1,4 +1,8 @@
-"""Workloads: one module each. `WORKLOADS` is every one a plan may name."""
+"""Workloads: one module each. `WORKLOADS` is every one that a plan may name.
+
+A workload is pure: parameters become a command, its output becomes measurements. Everything about a metric stands in
+its module: what it measures, unit, label and phrase.
+"""
 
 from typing import Any
 
