@@ -4,24 +4,32 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import product
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.sample import sample_experiment
+from vmtax.analysis.analysis import Analysis
+from vmtax.analysis.requirements import Requirements
 from vmtax.core.records import Boot, Experiment, Json, Measurement, Metric, Treatment, Trial
 from vmtax.design.features import FEATURES, Feature
-from vmtax.recommend import BadNeeds, advise, give_ups, parse_needs
+from vmtax.recommend import Advice, BadNeeds, give_ups, parse_needs
+from vmtax.recommend import advise as advise_on
 from vmtax.recommend.pareto import Scale, pareto_set, scale
 
 IOPS = Metric("disk.randwrite-4k-qd1.iops", "1/s", "higher")
 CPU = Metric("disk.randwrite-4k-qd1.host_cpu_seconds", "s", "lower")
 RAW = {"durable": "yes", "file": "yes", "thin": "no", "savevm": "no", "snapshots": "no"}
 QCOW2 = {**RAW, "thin": "yes", "savevm": "yes", "snapshots": "yes"}
+
+
+def advise(experiment: Experiment, needs: Sequence[str] = (), accept_loss: bool = False, **more: Any) -> Advice:
+    return advise_on(Analysis(experiment, requirements=Requirements(tuple(needs), accept_loss)), **more)
 
 
 def run(
@@ -316,12 +324,14 @@ def test_needs_are_named_or_refused_with_what_was_meant() -> None:
 
 
 def test_the_table_says_what_each_choice_gives_up_and_why() -> None:
-    table = give_ups(run({FAST: 1.0, SLOW: 1.0}, features={FAST: RAW, SLOW: {**QCOW2, "migration": "not tried"}}))
+    table = give_ups(
+        Analysis(run({FAST: 1.0, SLOW: 1.0}, features={FAST: RAW, SLOW: {**QCOW2, "migration": "not tried"}}))
+    )
     text = table.lines()
     assert all(len(line) <= 80 for line in text)
     assert text[1] == FAST and text[2].split() == ["yes", "no", "no", "yes", "no", "?", "?"]
     assert "- savevm, disk.format=raw: so it said" in text
-    assert give_ups(run({FAST: 1.0})).lines() == []
+    assert give_ups(Analysis(run({FAST: 1.0}))).lines() == []
 
 
 rows = st.lists(st.tuples(st.floats(-1, 1), st.floats(-1, 1), st.sets(st.sampled_from(list(FEATURES)))), min_size=1)

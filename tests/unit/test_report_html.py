@@ -18,10 +18,11 @@ import pytest
 
 from tests.sample import large_experiment, on_emulated_host, sample_experiment
 from tests.unit.test_report import compared, renamed
+from vmtax.analysis.analysis import Analysis
+from vmtax.analysis.criteria import PREFERRED
 from vmtax.core.records import Experiment, Measurement, Trial
 from vmtax.report.figures import forests
 from vmtax.report.render.html import render_html
-from vmtax.report.sections.summary import PREFERRED, headline_metrics
 from vmtax.report.view import view
 from vmtax.report.wording.glossary import term_id
 
@@ -38,7 +39,7 @@ MEGABYTE = 10**6
 
 
 def html(experiment: Experiment) -> str:
-    return render_html(experiment, compared(experiment))
+    return render_html(Analysis(experiment))
 
 
 def figures_in(page: str) -> dict[str, Any]:
@@ -234,8 +235,7 @@ def test_emulated_settings_say_so() -> None:
 
 def test_pictures_hold_the_comparisons_and_say_emulated() -> None:
     experiment = sample_experiment(treatments=4)
-    metrics = headline_metrics(experiment, compared(experiment))
-    drawn = {p.id: p for p in forests(view(experiment, compared(experiment)), metrics)}
+    drawn = {p.id: p for p in forests(view(Analysis(experiment)))}
     assert list(drawn) == ["throughput", "time", "settings"]
     first = drawn["throughput"].figure["data"][0]
     overheads = {

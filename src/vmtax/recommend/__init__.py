@@ -2,7 +2,7 @@
 
 from vmtax.recommend.choose import advise, members_of
 from vmtax.recommend.conditions import ways
-from vmtax.recommend.constraints import NEEDS, BadNeeds, Known, durability, found_features, parse_needs
+from vmtax.recommend.constraints import NEEDS, BadNeeds, durability, parse_needs
 from vmtax.recommend.export import Export, Form, export
 from vmtax.recommend.give_ups import GiveUps, give_ups
 from vmtax.recommend.records import Advice, Option, named
@@ -14,12 +14,10 @@ __all__ = [
     "Export",
     "Form",
     "GiveUps",
-    "Known",
     "Option",
     "advise",
     "durability",
     "export",
-    "found_features",
     "give_ups",
     "members_of",
     "named",

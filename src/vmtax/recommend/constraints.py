@@ -6,12 +6,11 @@ import difflib
 from collections.abc import Iterator, Mapping, Sequence
 
 from vmtax.core.errors import BadInput
-from vmtax.core.records import Experiment
 from vmtax.design.features import FEATURES, Feature, documented_durability
 
 NEEDS = tuple(FEATURES)  # what --needs takes
 LOSS = "data that the guest flushed are lost with the host's power"
-Known = Mapping[str, tuple[Feature, ...]]  # treatment -> what was found out of it
+Features = Mapping[str, tuple[Feature, ...]]  # of each treatment that the run looked at
 
 
 class BadNeeds(BadInput):
@@ -29,23 +28,16 @@ def parse_needs(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
-def found_features(experiment: Experiment) -> Known:
-    """What the run found out of each treatment; a treatment without the facts is not in it."""
-    disk = (experiment.facts.get("host") or {}).get("disk") or {}
-    found = disk.get("features") or {}
-    return {name: tuple(Feature.from_json(feature) for feature in features) for name, features in found.items()}
-
-
 def durability(features: Sequence[Feature], levels: Mapping[str, str]) -> Feature:
     """As the run found it; of a run that did not look, as documented."""
-    found = next((feature for feature in features if feature.name == "durable"), None)
-    return found or documented_durability(levels)
+    recorded = next((feature for feature in features if feature.name == "durable"), None)
+    return recorded or documented_durability(levels)
 
 
 def loses_data(features: Sequence[Feature], levels: Mapping[str, str]) -> str | None:
     """Why this choice is dangerous whatever else it offers; None where it is not."""
-    found = durability(features, levels)
-    return f"{found.words}: {LOSS}" if found.state == "no" else None
+    durable = durability(features, levels)
+    return f"{durable.words}: {LOSS}" if durable.state == "no" else None
 
 
 def unmet(features: Sequence[Feature], levels: Mapping[str, str], needs: Sequence[str]) -> Iterator[str]:

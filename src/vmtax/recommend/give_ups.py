@@ -5,9 +5,9 @@ from __future__ import annotations
 import textwrap
 from dataclasses import asdict, dataclass
 
-from vmtax.core.records import Experiment, Json
+from vmtax.analysis.analysis import Analysis
+from vmtax.core.records import Json
 from vmtax.design.features import DOCUMENTED, FEATURES, Feature
-from vmtax.recommend.constraints import found_features
 
 HEADINGS = {"pause-on-full": "pauses", "migration": "migrates"}
 SHOWN = {"yes": "yes", "no": "no", "not tried": "?"}
@@ -49,7 +49,7 @@ class GiveUps:
         return text
 
 
-def give_ups(experiment: Experiment) -> GiveUps:
-    """Of the treatments that the run found something out of, in the plan's order."""
-    known = found_features(experiment)
-    return GiveUps(tuple((t.name, known[t.name]) for t in experiment.treatments if t.name in known))
+def give_ups(analysis: Analysis) -> GiveUps:
+    """Of the treatments that the run looked at, in the plan's order."""
+    features = analysis.disk_features
+    return GiveUps(tuple((t.name, features[t.name]) for t in analysis.experiment.treatments if t.name in features))

@@ -1,22 +1,20 @@
-"""What every report shows, prepared once: medians, effects, doubts. Pure; wording and layout are elsewhere."""
+"""What every report shows, prepared once: medians, effects, warnings. Pure; wording and layout are elsewhere."""
 
 from __future__ import annotations
 
 import math
 import re
-import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from vmtax.analysis.analysis import Analysis
 from vmtax.analysis.comparisons import overhead, side_contrasts
-from vmtax.analysis.emulation import emulated_treatments
-from vmtax.core.records import LAYERS, Comparison, Experiment, Metric, Treatment
+from vmtax.core.records import Comparison, Metric, Treatment
 from vmtax.core.units import MINUS, format_overhead, format_value
-from vmtax.design import iterations
-from vmtax.design.interleaved import Sides, sides_of
-from vmtax.report.sections.disk_preparation import prepared
-from vmtax.report.sections.warnings import Doubt, doubts
+from vmtax.design.interleaved import Sides
+from vmtax.report.sections.disk_preparation import disk_preparation
+from vmtax.report.sections.warnings import ReportWarning, warnings
 
 CONTRASTS = (("host", "vm"), ("vm", "nested"), ("host", "nested"))  # (baseline, treatment) layers
 TITLES = {"chess": "CPU", "memory": "Memory", "disk": "Disk", "net": "Network", "boot": "Boot"}
@@ -153,67 +151,55 @@ class Section:
 class View:
     """An experiment, ready to be shown."""
 
-    experiment: Experiment
+    analysis: Analysis
     sections: tuple[Section, ...]
-    doubts: tuple[Doubt, ...]
-    emulated: frozenset[str]  # names of treatments
-    rounds: int
-    sides: Sides | None = None  # None where nothing is interleaved
+    warnings: tuple[ReportWarning, ...]
 
     @property
     def place(self) -> str:
         """Where it was measured: "local and ssh://b"."""
-        return self.sides.place(self.experiment.host) if self.sides else self.experiment.host
+        host, sides = self.analysis.experiment.host, self.analysis.sides
+        return sides.place(host) if sides else host
 
 
 class _Table:
     """Medians and effects by metric and treatment."""
 
-    def __init__(self, experiment: Experiment, comparisons: Sequence[Comparison]) -> None:
-        self.emulated = emulated_treatments(experiment)
-        self.medians = medians(experiment)
-        self.effects = {(c.metric, c.baseline, c.treatment): effect(c, self.emulated) for c in comparisons}
-        found = dict.fromkeys(metric for metric, _ in self.medians)
-        self.metrics = tuple(found | dict.fromkeys(c.metric for c in comparisons))
+    def __init__(self, analysis: Analysis) -> None:
+        self.analysis = analysis
+        self.medians = analysis.medians
+        measured = dict.fromkeys(metric for metric, _ in self.medians)
+        self.metrics = tuple(measured | dict.fromkeys(c.metric for c in analysis.comparisons))
+
+    def effect(self, metric: Metric, baseline: str, treatment: str) -> Effect | None:
+        return effect(self.analysis, metric, baseline, treatment)
 
     def number(self, metric: Metric, treatment: str) -> Number | None:
         value = self.medians.get((metric, treatment))
-        return None if value is None else Number(format_value(value, metric.unit), treatment in self.emulated)
+        return None if value is None else Number(format_value(value, metric.unit), treatment in self.analysis.emulated)
 
 
-def view(experiment: Experiment, comparisons: Sequence[Comparison]) -> View:
+def view(analysis: Analysis) -> View:
     """Everything a report shows of one experiment."""
-    table = _Table(experiment, comparisons)
-    sides = sides_of(experiment)
+    table = _Table(analysis)
     grouped: dict[str, list[Metric]] = defaultdict(list)
     for metric in table.metrics:
         grouped[split(metric)[0]].append(metric)
-    sections = _sections(experiment.treatments, grouped, table, sides)
+    sections = _sections(analysis, grouped, table)
+    note = disk_preparation(analysis.experiment)
     return View(
-        experiment=experiment,
-        sections=tuple(replace(s, note=prepared(experiment)) if s.workload == "disk" else s for s in sections),
-        doubts=doubts(experiment, comparisons),
-        emulated=table.emulated,
-        rounds=max((trial.round for trial in experiment.trials), default=0),
-        sides=sides,
+        analysis,
+        tuple(replace(section, note=note) if section.workload == "disk" else section for section in sections),
+        warnings(analysis),
     )
 
 
-def first_treatments(treatments: Iterable[Treatment], side: str = "") -> dict[str, Treatment]:
-    """Layer -> its first treatment, which has the baseline levels; layers from the host upward.
-
-    Of one side; two QEMUs of one host have its layer in common.
-    """
-    found: dict[str, Treatment] = {}
-    for treatment in sorted(treatments, key=lambda treatment: treatment.side != side):
-        if treatment.side == side or treatment.layer == "host":
-            found.setdefault(treatment.layer, treatment)
-    return {layer: found[layer] for layer in (*LAYERS, *found) if layer in found}
-
-
-def effect(comparison: Comparison, emulated: frozenset[str]) -> Effect:
-    """A comparison as an overhead; emulated when either side is."""
-    return Effect(comparison, *overhead(comparison), bool(emulated & {comparison.baseline, comparison.treatment}))
+def effect(analysis: Analysis, metric: Metric, baseline: str, treatment: str) -> Effect | None:
+    """A comparison as an overhead; None where these two were not compared."""
+    comparison = analysis.contrasts.get((metric, baseline, treatment))
+    if comparison is None:
+        return None
+    return Effect(comparison, *overhead(comparison), analysis.is_emulated(comparison))
 
 
 def split(metric: Metric) -> tuple[str, str, str]:
@@ -284,23 +270,12 @@ def flat_facts(facts: object, name: str = "") -> Iterator[tuple[str, str]]:
         yield name, str(facts)
 
 
-def medians(experiment: Experiment) -> dict[tuple[Metric, str], float]:
-    """(metric, treatment name) -> the median over rounds of each round's median: a boot is the unit (METHOD.md)."""
-    values: dict[tuple[Metric, str], dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
-    for trial in iterations.counted_in(experiment):
-        if trial.status == "ok":
-            for measurement in trial.measurements:
-                values[measurement.metric, trial.treatment][trial.round].append(measurement.value)
-    return {key: statistics.median(map(statistics.median, rounds.values())) for key, rounds in values.items()}
-
-
-def _sections(
-    treatments: Sequence[Treatment], grouped: Mapping[str, Sequence[Metric]], table: _Table, sides: Sides | None
-) -> Iterator[Section]:
+def _sections(analysis: Analysis, grouped: Mapping[str, Sequence[Metric]], table: _Table) -> Iterator[Section]:
     """One for each workload; where sides are interleaved, one for each side of which there is more to tell."""
+    treatments, sides = analysis.experiment.treatments, analysis.sides
     for workload, metrics in grouped.items():
         for side in dict.fromkeys(treatment.side for treatment in treatments):
-            first = first_treatments(treatments, side)
+            first = analysis.first_treatments(side)
             mine = [treatment for treatment in treatments if treatment.side == side and treatment.repeats is None]
             others = [(t.name, first[t.layer].name) for t in mine if t is not first[t.layer]]
             section = _section(workload, metrics, table, first, others)
@@ -337,7 +312,7 @@ def _of_other_side(section: Section, sides: Sides) -> Section:
 def _between(metrics: Sequence[Metric], table: _Table, pairs: Sequence[tuple[str, str]]) -> Iterator[Between]:
     for metric in _plain_first(metrics):
         for own, other in pairs:
-            effect = table.effects.get((metric, own, other))
+            effect = table.effect(metric, own, other)
             if effect is not None:
                 numbers = table.number(metric, own), table.number(metric, other)
                 yield Between(split(metric)[1], metric, own, *numbers, effect)
@@ -352,7 +327,7 @@ def _section(
 ) -> Section:
     layers = tuple(t.name for t in first.values() if any((metric, t.name) in table.medians for metric in metrics))
     pairs = ((first[low].name, first[high].name) for low, high in CONTRASTS if low in first and high in first)
-    contrasts = tuple(pair for pair in pairs if any((metric, *pair) in table.effects for metric in metrics))
+    contrasts = tuple(pair for pair in pairs if any((metric, *pair) in table.analysis.contrasts for metric in metrics))
     cases: dict[str, list[Metric]] = defaultdict(list)
     for metric in _plain_first(metrics):
         cases[split(metric)[1]].append(metric)
@@ -376,13 +351,13 @@ def _row(metric: Metric, table: _Table, layers: Sequence[str], contrasts: Sequen
     return Row(
         metric,
         tuple(table.number(metric, name) for name in layers),
-        tuple(table.effects.get((metric, *pair)) for pair in contrasts),
+        tuple(table.effect(metric, *pair) for pair in contrasts),
     )
 
 
 def _settings(metrics: Sequence[Metric], table: _Table, others: Sequence[tuple[str, str]]) -> Iterator[Setting]:
     for treatment, baseline in others:
         medians = tuple(table.number(metric, treatment) for metric in metrics)
-        effects = tuple(table.effects.get((metric, baseline, treatment)) for metric in metrics)
+        effects = tuple(table.effect(metric, baseline, treatment) for metric in metrics)
         if any(medians) or any(effects):
             yield Setting(treatment, baseline, medians, effects)

@@ -56,9 +56,9 @@ class _Forest:
         return [effect for points in self.points.values() for _, _, effect in points]
 
 
-def forests(view: View, headline_metrics: Mapping[str, Metric]) -> tuple[Picture, ...]:
+def forests(view: View) -> tuple[Picture, ...]:
     """The layers by throughput lost and by more time, and the settings; only those that have a point to show."""
-    sides = view.sides
+    sides, headline_metrics = view.analysis.sides, view.analysis.headline_metrics
     found = (
         (
             "sides",

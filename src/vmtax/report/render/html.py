@@ -14,19 +14,14 @@ from functools import lru_cache
 from hashlib import sha256
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from vmtax import __version__
-from vmtax.analysis.comparisons import boot_numbers
-from vmtax.analysis.rankings import effects, rankings
-from vmtax.analysis.requirements import Wish
-from vmtax.analysis.scores import scores
-from vmtax.core.records import Comparison, Experiment, Json
+from vmtax.analysis.analysis import Analysis
+from vmtax.core.records import Experiment, Json
 from vmtax.core.units import format_duration, format_value
-from vmtax.design import iterations as schedule
 from vmtax.report.figures import (
     crossed_picture,
     forests,
@@ -43,56 +38,34 @@ from vmtax.report.sections.latency import JUDGED, distributions, percentile, tab
 from vmtax.report.sections.noise import READING, noise_floor
 from vmtax.report.sections.outliers import FEWEST, outliers
 from vmtax.report.sections.rankings import decided, factor_tables, ranked
-from vmtax.report.sections.requirements import GIVE_UPS, advised_where_known
+from vmtax.report.sections.requirements import GIVE_UPS, recommendation_if_known
 from vmtax.report.sections.requirements import READING as GIVE_UPS_READING
 from vmtax.report.sections.requirements import TITLE as ADVICE
 from vmtax.report.sections.robustness import HEADS as BESIDE_HEADS
 from vmtax.report.sections.robustness import READING as BESIDE_READING
-from vmtax.report.sections.robustness import beside
+from vmtax.report.sections.robustness import robustness
 from vmtax.report.sections.scores import TITLE as STORAGE_TITLE
 from vmtax.report.sections.scores import storage
 from vmtax.report.sections.speed_vs_cpu import tradeoffs
-from vmtax.report.sections.summary import (
-    CONFIDENCE,
-    banner,
-    findings,
-    headline,
-    headline_metrics,
-    machine_name,
-    sureness,
-)
-from vmtax.report.view import View, cost, deviation, flat_facts, label, title, view
+from vmtax.report.sections.summary import CONFIDENCE, banner, findings, headline, machine_name, sureness
+from vmtax.report.view import cost, deviation, flat_facts, label, title, view
 from vmtax.report.wording.glossary import GLOSSARY, term_id
-
-if TYPE_CHECKING:
-    from vmtax.analysis.weight_profiles import Mix
 
 MOST_OUTLIERS = 60  # rows of the table; the farthest come first
 
 
-def render_html(
-    experiment: Experiment, comparisons: Sequence[Comparison], mix: Mix | None = None, wish: Wish | None = None
-) -> str:
-    """The report's text, at most 3 MB, most of which is plotly; `mix`: what the storage is also ranked by; `wish`: what
-    is asked of a disk.
-    """
-    shown = view(experiment, comparisons)
-    scored = scores(experiment, mix)
-    metrics = headline_metrics(experiment, comparisons)
-    latencies = distributions(experiment)
-    course = courses(experiment, metrics.values())
-    overheads, tails, order = forests(shown, metrics), latency_pictures(latencies), order_picture(course)
-    numbers = boot_numbers(schedule.counted_in(experiment))
-    primary = experiment.plan.get("primary", ())
-    of_primary = {key: found for key, found in numbers.items() if key[0].name in primary}
-    # A host's own backings come last.
-    order_of = tuple(sorted(rankings(experiment, of_primary), key=lambda ranking: ranking.layer == "host"))
-    told = ranked(experiment, known=order_of)
-    ranks = rank_pictures(experiment, order_of, told, numbers)
-    found = effects(experiment, of_primary)
-    decides = deciding(experiment, found)
-    crossed = crossed_picture(grids(experiment, order_of, numbers), told, _shares(decides))
-    tradeoff = tradeoff_picture(tradeoffs(experiment, numbers), _shares(decides))
+def render_html(analysis: Analysis) -> str:
+    """The report's text, at most 3 MB, most of which is plotly."""
+    run = analysis.experiment
+    shown = view(analysis)
+    latencies = distributions(analysis)
+    course = courses(analysis, tuple(analysis.headline_metrics.values()))
+    overheads, tails, order = forests(shown), latency_pictures(latencies), order_picture(course)
+    told = ranked(analysis)
+    ranks = rank_pictures(analysis, told)
+    decides = deciding(analysis)
+    crossed = crossed_picture(grids(analysis), told, _shares(decides))
+    tradeoff = tradeoff_picture(tradeoffs(analysis), _shares(decides))
     pictures = (*overheads, *ranks, *filter(None, (crossed, tradeoff)), *tails, *((order,) if order else ()))
     drawn = {picture.id: picture.drawing for picture in pictures}
     script = _own_text("page.js")
@@ -100,12 +73,14 @@ def render_html(
     page = _environment().get_template("page.html.j2")
     return page.render(
         view=shown,
-        run=experiment,
-        banner=banner(experiment),
-        headline=headline(experiment, comparisons),
-        findings=findings(experiment, comparisons),
-        sure=sureness(experiment, comparisons),
-        advised=advised_where_known(experiment, mix, wish, scored),
+        rounds=analysis.rounds,
+        sides=analysis.sides,
+        run=run,
+        banner=banner(analysis),
+        headline=headline(analysis),
+        findings=findings(analysis),
+        sure=sureness(analysis),
+        advised=recommendation_if_known(analysis),
         advised_titles=(ADVICE, GIVE_UPS),
         advised_reading=GIVE_UPS_READING,
         overheads=overheads,
@@ -114,32 +89,32 @@ def render_html(
         tails=tails,
         courses=course,
         order=order,
-        outliers=outliers(experiment),
-        iterations=iterations.lines(experiment),
-        beside=beside(experiment, comparisons),
+        outliers=outliers(analysis),
+        iterations=iterations.lines(analysis),
+        beside=robustness(analysis),
         beside_heads=BESIDE_HEADS,
         beside_reading=BESIDE_READING,
-        floors=noise_floor(experiment, comparisons),
+        floors=noise_floor(analysis),
         floor_reading=READING,
         rankings=list(zip(told, ranks, strict=True)),
-        effects=list(zip(factor_tables(experiment, found), decides, strict=True)),
+        effects=list(zip(factor_tables(analysis), decides, strict=True)),
         crossed=crossed,
         tradeoff=tradeoff,
-        storage=storage(experiment, mix, scored),
+        storage=storage(analysis),
         storage_title=STORAGE_TITLE,
-        decided=list(decided(experiment, comparisons)),
+        decided=list(decided(analysis)),
         policy=_policy(script.encode(), plotly),
         figure_data=_gzipped(_json(drawn)) if drawn else None,
         plotly=_packed(plotly),
         style=_own_text("style.css"),
         script=script,
-        glossary=[term for term in GLOSSARY if shown.emulated or term.word != "emulated"],
-        machine=machine_name(experiment.facts),
-        facts={path: list(flat_facts(_told_nowhere_else(facts))) for path, facts in experiment.facts.items()},
-        command_lines=_command_lines(shown),
+        glossary=[term for term in GLOSSARY if analysis.emulated or term.word != "emulated"],
+        machine=machine_name(run),
+        facts={path: list(flat_facts(_told_nowhere_else(facts))) for path, facts in run.facts.items()},
+        command_lines=_command_lines(run),
         confidence=CONFIDENCE,
-        date=_date(experiment.created),
-        took=None if experiment.finished is None else format_duration(experiment.finished - experiment.created),
+        date=_date(run.created),
+        took=None if run.finished is None else format_duration(run.finished - run.created),
         version=__version__,
     )
 
@@ -226,10 +201,10 @@ def _policy(*scripts: bytes) -> str:
     return f"default-src 'none'; style-src 'unsafe-inline'; script-src {hashes}; img-src data: blob:"
 
 
-def _command_lines(shown: View) -> list[tuple[str, str, str]]:
+def _command_lines(experiment: Experiment) -> list[tuple[str, str, str]]:
     """(treatment, machine path, QEMU's command line), from the first boot of each."""
     found: dict[tuple[str, str], str] = {}
-    for boot in shown.experiment.boots:
+    for boot in experiment.boots:
         if (boot.treatment, boot.path) not in found:
             found[boot.treatment, boot.path] = shlex.join(boot.argv)
     return [(*key, line) for key, line in found.items()]

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from vmtax.analysis.requirements import Wish
-from vmtax.analysis.scores import scores
-from vmtax.core.records import Comparison, Experiment
+from vmtax.analysis.analysis import Analysis
+from vmtax.core.records import Experiment
 from vmtax.core.units import format_duration, format_value, printable
 from vmtax.design.interleaved import Sides
 from vmtax.report.render.markdown_text import escaped as _escaped
@@ -18,17 +17,16 @@ from vmtax.report.render.markdown_text import text as _text
 from vmtax.report.sections import iterations
 from vmtax.report.sections.noise import noise_floor
 from vmtax.report.sections.rankings import Ranked, decided, factor_tables, ranked
-from vmtax.report.sections.requirements import GIVE_UPS, advised_where_known
+from vmtax.report.sections.requirements import GIVE_UPS, recommendation_if_known
 from vmtax.report.sections.requirements import READING as GIVE_UPS_READING
 from vmtax.report.sections.requirements import TITLE as ADVICE
-from vmtax.report.sections.robustness import HEADS, READING, beside
+from vmtax.report.sections.robustness import HEADS, READING, robustness
 from vmtax.report.sections.scores import TITLE, storage
 from vmtax.report.sections.summary import Part, banner, findings, headline, machine_name
 from vmtax.report.view import Effect, Number, Section, View, cost, flat_facts, label, view
 
 if TYPE_CHECKING:
-    from vmtax.analysis.weight_profiles import Mix
-    from vmtax.report.sections.recommendation import Advised
+    from vmtax.report.sections.recommendation import Recommendation
 
 FACTS = {  # of each machine, as people call them; the HTML and the JSON have all
     "cpu_model": "CPU",
@@ -41,43 +39,36 @@ FACTS = {  # of each machine, as people call them; the HTML and the JSON have al
 MOST_PLACES = 3  # of a warning
 
 
-def render_markdown(
-    experiment: Experiment, comparisons: Sequence[Comparison], mix: Mix | None = None, wish: Wish | None = None
-) -> str:
-    """The whole document. What was measured or named by somebody is text in it, never markup.
-
-    mix: what the storage is also ranked by; wish: what is asked of a disk
-    """
-    shown = view(experiment, comparisons)
-    made = scores(experiment, mix)
-    scored = storage(experiment, mix, made)
+def render_markdown(analysis: Analysis) -> str:
+    """The whole document. What was measured or named by somebody is text in it, never markup."""
+    run, shown, scored = analysis.experiment, view(analysis), storage(analysis)
     parts = (
         _head(shown),
-        _findings(experiment, comparisons),
-        *_advised(advised_where_known(experiment, mix, wish, made)),
-        *(_section(section, shown.sides) for section in shown.sections),
-        *(_ranking(found) for found in (*ranked(experiment, primary_only=True), *factor_tables(experiment))),
-        *(_ranking(found) for found in (*scored.tables, *scored.more)),
+        _findings(analysis),
+        *_advised(recommendation_if_known(analysis)),
+        *(_section(section, analysis.sides) for section in shown.sections),
+        *(_ranking(table) for table in (*ranked(analysis), *factor_tables(analysis))),
+        *(_ranking(table) for table in (*scored.tables, *scored.more)),
         _listed(TITLE, map(_text, scored.lines)),
-        _beside(experiment, comparisons),
-        _listed("Noise floor", (_text(floor.text) for floor in noise_floor(experiment, comparisons))),
-        _listed("Decisions", map(_text, decided(experiment, comparisons))),
-        _listed("Warnings", _doubts(shown)),
-        _listed("Boots and iterations", map(_text, iterations.lines(experiment))),
-        _listed("What was not measured, and why", map(_text, experiment.notes)),
-        _machines(experiment),
-        ("## Repeat it", "", *_code_block(experiment.command)),
+        _robustness(analysis),
+        _listed("Noise floor", (_text(floor.text) for floor in noise_floor(analysis))),
+        _listed("Decisions", map(_text, decided(analysis))),
+        _listed("Warnings", _warnings(shown)),
+        _listed("Boots and iterations", map(_text, iterations.lines(analysis))),
+        _listed("What was not measured, and why", map(_text, run.notes)),
+        _machines(run),
+        ("## Repeat it", "", *_code_block(run.command)),
     )
     told = [lines for lines in map(list, parts) if lines]
     return "\n".join(line for lines in told for line in (*lines, "")).rstrip("\n") + "\n"
 
 
 def _head(shown: View) -> Iterator[str]:
-    run = shown.experiment
-    machine = machine_name(run.facts)
+    run, count = shown.analysis.experiment, shown.analysis.rounds
+    machine = machine_name(run)
     took = f"took {format_duration(run.finished - run.created)}" if run.finished else "not finished"
     date = f"{datetime.fromtimestamp(run.created, UTC):%Y-%m-%d %H:%M} UTC"
-    rounds = f"{shown.rounds} round{'' if shown.rounds == 1 else 's'}"
+    rounds = f"{count} round{'' if count == 1 else 's'}"
     facts = (run.name, f"on {shown.place}{f' ({machine})' if machine else ''}", date, rounds, took, run.state, run.id)
     yield "# What virtualization costs"
     yield ""
@@ -85,19 +76,19 @@ def _head(shown: View) -> Iterator[str]:
     if run.ended:
         yield ""
         yield _text(f"Ended {run.ended}.")
-    warning = banner(run)
+    warning = banner(shown.analysis)
     if warning:
         yield ""
         yield f"> **Emulated.** {_text(warning)}"
 
 
-def _findings(experiment: Experiment, comparisons: Sequence[Comparison]) -> Iterator[str]:
+def _findings(analysis: Analysis) -> Iterator[str]:
     yield "## What was found"
     yield ""
-    over = headline(experiment, comparisons)
+    over = headline(analysis)
     if over:
         yield from (_text(over), "")
-    found = findings(experiment, comparisons)
+    found = findings(analysis)
     for finding in found:
         yield f"- {_text(finding.resource)}: {''.join(map(_part, finding.parts))}"
     if not found:
@@ -156,7 +147,7 @@ def _settings(section: Section) -> Iterator[str]:
             yield _row(what, _number(median), _effect(effect))
 
 
-def _advised(told: Advised | None) -> Iterator[Iterable[str]]:
+def _advised(told: Recommendation | None) -> Iterator[Iterable[str]]:
     """What to choose and why, what each choice gives up, and how to apply the choice."""
     if told is None:
         return
@@ -170,7 +161,7 @@ def _advised(told: Advised | None) -> Iterator[Iterable[str]]:
             yield (f"### {_text(form.heading)}", "", *block, *(f"- {_text(note)}" for note in form.notes))
 
 
-def _recommended(told: Advised) -> Iterator[str]:
+def _recommended(told: Recommendation) -> Iterator[str]:
     found = told.advice
     yield from (f"## {ADVICE}", "")
     for note in found.notes:
@@ -184,7 +175,7 @@ def _recommended(told: Advised) -> Iterator[str]:
     yield from (f"- Left out: {_text(line)}" for line in told.refused)
 
 
-def _give_ups(told: Advised) -> Iterator[str]:
+def _give_ups(told: Recommendation) -> Iterator[str]:
     yield from (f"## {GIVE_UPS}", "")
     yield from _table_head("choices", *(column.heading for column in told.columns))
     for group in told.groups:
@@ -196,8 +187,8 @@ def _give_ups(told: Advised) -> Iterator[str]:
         yield from (f"  - {_text(one.sentence)}" for one in told.reasons if one.feature == column.name)
 
 
-def _beside(experiment: Experiment, comparisons: Sequence[Comparison]) -> Iterator[str]:
-    found = beside(experiment, comparisons)
+def _robustness(analysis: Analysis) -> Iterator[str]:
+    found = robustness(analysis)
     if found:
         yield from ("## Beside the primary figures", "")
         yield from _table_head("contrast", *HEADS[1:])
@@ -224,10 +215,10 @@ def _ranking(found: Ranked) -> Iterator[str]:
     yield _text(found.reading)
 
 
-def _doubts(shown: View) -> Iterator[str]:
-    for doubt in shown.doubts:
-        more = f", and {len(doubt.places) - MOST_PLACES} more" if len(doubt.places) > MOST_PLACES else ""
-        yield f"{_text(doubt.text)} ({_text('; '.join(doubt.places[:MOST_PLACES]))}{more})"
+def _warnings(shown: View) -> Iterator[str]:
+    for warning in shown.warnings:
+        more = f", and {len(warning.places) - MOST_PLACES} more" if len(warning.places) > MOST_PLACES else ""
+        yield f"{_text(warning.text)} ({_text('; '.join(warning.places[:MOST_PLACES]))}{more})"
 
 
 def _machines(experiment: Experiment) -> Iterator[str]:

@@ -12,62 +12,51 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from vmtax.analysis.requirements import Wish
-from vmtax.analysis.scores import Scores, scores
-from vmtax.core.records import Comparison, Experiment
+from vmtax.analysis.analysis import Analysis
 from vmtax.core.units import format_duration, printable
 from vmtax.report.sections import iterations
 from vmtax.report.sections.noise import noise_floor
 from vmtax.report.sections.rankings import Ranked, decided, factor_tables, ranked
-from vmtax.report.sections.requirements import GIVE_UPS, advised_where_known
+from vmtax.report.sections.requirements import GIVE_UPS, recommendation_if_known
 from vmtax.report.sections.requirements import READING as GIVE_UPS_READING
 from vmtax.report.sections.requirements import TITLE as ADVICE
-from vmtax.report.sections.robustness import HEADS, READING, beside
-from vmtax.report.sections.scores import TITLE, storage
+from vmtax.report.sections.robustness import HEADS, READING, robustness
+from vmtax.report.sections.scores import TITLE, Storage, storage
 from vmtax.report.sections.summary import CONFIDENCE, banner, findings, headline
 from vmtax.report.view import Effect, Number, Row, Section, View, cost, split, view
 
 if TYPE_CHECKING:
-    from vmtax.analysis.weight_profiles import Mix
-    from vmtax.report.sections.recommendation import Advised
+    from vmtax.report.sections.recommendation import Recommendation
     from vmtax.store import ExperimentSummary
 
 WIDE = 120  # columns from which on an estimate and its interval share a line
-MOST_DOUBTS = 8  # shown; the report has all
+MOST_WARNINGS = 8  # shown; the report has all
 MOST_SETTINGS = 8  # shown of each case unless all are asked for; the report has all
 STATE_STYLES = {"complete": "green", "running": "cyan", "interrupted": "yellow", "failed": "red", "damaged": "red"}
 
 
-def render(
-    experiment: Experiment,
-    comparisons: Sequence[Comparison],
-    full: bool = False,
-    mix: Mix | None = None,
-    wish: Wish | None = None,
-) -> RenderableType:
+def render(analysis: Analysis, full: bool = False) -> RenderableType:
     """The whole answer: what was found, the tables behind it, what to doubt and how to repeat it.
 
-    Each case is told by one metric of each kind of cost (rate, time, CPU), with `full` by all it has. `mix`: what the
-    storage is also ranked by; `wish`: what is asked of a disk.
+    Each case is told by one metric of each kind of cost (rate, time, CPU), with `full` by all it has.
     """
-    shown = view(experiment, comparisons)
-    made = scores(experiment, mix)
+    run, shown = analysis.experiment, view(analysis)
     parts = [
         _head(shown),
-        *_banner(shown),
-        _findings(shown, comparisons),
-        *_advised(advised_where_known(experiment, mix, wish, made), full),
+        *_banner(analysis),
+        _findings(analysis),
+        *_advised(recommendation_if_known(analysis), full),
         *(_Section(shown, section, full) for section in shown.sections),
         *_reading(shown),
-        *_rankings((*ranked(experiment, primary_only=not full), *factor_tables(experiment)), full),
-        *_storage(experiment, mix, full, made),
-        *(_beside(experiment, comparisons) if full else ()),
-        *_lines("Noise floor, the A/A of this run", (floor.text for floor in noise_floor(experiment, comparisons))),
-        *_lines("Decisions", decided(experiment, comparisons)),
-        *_lines("Warnings", _doubts(shown)),
-        *_lines("Boots and iterations", iterations.lines(experiment) if full else ()),
-        *_lines("Not measured, and other notes", experiment.notes),
-        *_lines("Repeat it with", (experiment.command,)),
+        *_rankings((*ranked(analysis, primary_only=not full), *factor_tables(analysis)), full),
+        *_storage(storage(analysis), full),
+        *(_robustness(analysis) if full else ()),
+        *_lines("Noise floor, the A/A of this run", (floor.text for floor in noise_floor(analysis))),
+        *_lines("Decisions", decided(analysis)),
+        *_lines("Warnings", _warnings(shown)),
+        *_lines("Boots and iterations", iterations.lines(analysis) if full else ()),
+        *_lines("Not measured, and other notes", run.notes),
+        *_lines("Repeat it with", (run.command,)),
     ]
     return Group(*(Padding(part, (0, 0, 1, 0)) for part in parts[:-1]), *parts[-1:])
 
@@ -120,7 +109,7 @@ class _Section:
         table = _table(self.section.title, *self.section.layers, *(f"{high} vs {low}" for low, high in contrasts))
         for column in table.columns[1:]:
             column.justify = "right"
-        below = " " if wide and not self.view.emulated else "\n"
+        below = " " if wide and not self.view.analysis.emulated else "\n"
         for case in self.section.cases:
             if case.name:
                 table.add_row(_plain(case.name, "bold"))
@@ -133,7 +122,7 @@ class _Section:
 
     def _between(self, wide: bool) -> Table:
         """The other side against the plan's own, by the metrics that the layers are told by."""
-        sides = self.view.sides
+        sides = self.view.analysis.sides
         assert sides is not None
         chosen = {
             row.metric
@@ -179,8 +168,8 @@ def _one_of_each_cost(rows: Sequence[Row]) -> Iterable[Row]:
 
 
 def _head(shown: View) -> Text:
-    run = shown.experiment
-    rounds = f"{shown.rounds} round{'' if shown.rounds == 1 else 's'}"
+    run, count = shown.analysis.experiment, shown.analysis.rounds
+    rounds = f"{count} round{'' if count == 1 else 's'}"
     took = f"took {format_duration(run.finished - run.created)}" if run.finished else "not finished"
     facts = (f"on {shown.place}", rounds, run.state, _date(run.created), took)
     head = Text.assemble((printable(run.name), "bold"), "  ", (printable(" · ".join(facts)), "dim"))
@@ -189,22 +178,22 @@ def _head(shown: View) -> Text:
     return head.append(f"\n{printable(run.id)}", style="dim")
 
 
-def _banner(shown: View) -> Iterator[RenderableType]:
-    text = banner(shown.experiment)
+def _banner(analysis: Analysis) -> Iterator[RenderableType]:
+    text = banner(analysis)
     if text:
         grid = Table.grid(padding=(0, 2))
         grid.add_row(Text("EMULATED", style="bold yellow"), _plain(text, "yellow"))
         yield grid
 
 
-def _findings(shown: View, comparisons: Sequence[Comparison]) -> RenderableType:
+def _findings(analysis: Analysis) -> RenderableType:
     grid = Table.grid(padding=(0, 2))
-    for finding in findings(shown.experiment, comparisons):
+    for finding in findings(analysis):
         pieces = [(printable(part.text), "bold" if part.kind == "strong" else "") for part in finding.parts]
         grid.add_row(_plain(finding.resource, "bold"), Text.assemble(*pieces))
     if not grid.row_count:
         return Text("Nothing can be compared yet: no round has a result on two sides.")
-    over = headline(shown.experiment, comparisons)
+    over = headline(analysis)
     return Group(_plain(over), Text(), grid) if over else grid
 
 
@@ -218,7 +207,7 @@ def _reading(shown: View) -> Iterator[RenderableType]:
         )
 
 
-def _advised(told: Advised | None, full: bool) -> Iterator[RenderableType]:
+def _advised(told: Recommendation | None, full: bool) -> Iterator[RenderableType]:
     """What to choose and why, then what each choice gives up; `full`: all choices, and every answer's source."""
     if told is None:
         return
@@ -240,7 +229,7 @@ def _advised(told: Advised | None, full: bool) -> Iterator[RenderableType]:
     yield from _lines("Why", reasons)
 
 
-def _give_ups(told: Advised) -> Table:
+def _give_ups(told: Recommendation) -> Table:
     table = _table(*(column.letter for column in told.columns), GIVE_UPS)
     for group in told.groups:
         cells = (Text(cell.shown, style="" if cell.state == "yes" else "bold") for cell in group.cells)
@@ -249,14 +238,14 @@ def _give_ups(told: Advised) -> Table:
     return table
 
 
-def _legend(told: Advised) -> Table:
+def _legend(told: Recommendation) -> Table:
     grid = Table.grid(padding=(0, 1))
     for column in told.columns:
         grid.add_row(Text(column.letter, style="bold"), Text(f"{column.name}: {column.words}", style="dim"))
     return grid
 
 
-def _rated(told: Advised) -> Table:
+def _rated(told: Recommendation) -> Table:
     """Every choice that meets what is needed."""
     table = _table("Choices that meet the needs", "slower", "host CPU", "not shown to have", "standing")
     for one in told.rated:
@@ -268,9 +257,9 @@ def _rated(told: Advised) -> Table:
     return table
 
 
-def _beside(experiment: Experiment, comparisons: Sequence[Comparison]) -> Iterator[RenderableType]:
+def _robustness(analysis: Analysis) -> Iterator[RenderableType]:
     """Means, stalls and order of the primary contrasts: the contrast, and its figures below it."""
-    found = beside(experiment, comparisons)
+    found = robustness(analysis)
     if not found:
         return
     table = _table("Beside the primary figures", *HEADS[1:])
@@ -290,11 +279,8 @@ def _rankings(found: Sequence[Ranked], full: bool) -> Iterator[RenderableType]:
             yield Text(table.reading, style="dim")
 
 
-def _storage(
-    experiment: Experiment, mix: Mix | None, full: bool, made: Scores | None = None
-) -> Iterator[RenderableType]:
-    """The storage scores: that for reads and writes and that of the mix, or all; then what they rest on."""
-    found = storage(experiment, mix, made)
+def _storage(found: Storage, full: bool) -> Iterator[RenderableType]:
+    """The storage scores: that for reads and writes and that of the profile, or all; then what they rest on."""
     yield from _rankings((*found.tables, *(found.more if full else ())), full)
     yield from _lines(TITLE, found.lines)
 
@@ -317,12 +303,13 @@ def _ranking(found: Ranked, full: bool) -> RenderableType:
     return table
 
 
-def _doubts(shown: View) -> Iterator[str]:
-    for doubt in shown.doubts[:MOST_DOUBTS]:
-        more = f", and {len(doubt.places) - 1} more" if len(doubt.places) > 1 else ""
-        yield f"{doubt.text} ({doubt.places[0]}{more})"
-    if len(shown.doubts) > MOST_DOUBTS:
-        yield f"and {len(shown.doubts) - MOST_DOUBTS} more: `vmtax report {shown.experiment.id}` has all"
+def _warnings(shown: View) -> Iterator[str]:
+    for warning in shown.warnings[:MOST_WARNINGS]:
+        more = f", and {len(warning.places) - 1} more" if len(warning.places) > 1 else ""
+        yield f"{warning.text} ({warning.places[0]}{more})"
+    if len(shown.warnings) > MOST_WARNINGS:
+        rest = len(shown.warnings) - MOST_WARNINGS
+        yield f"and {rest} more: `vmtax report {shown.analysis.experiment.id}` has all"
 
 
 def _lines(title: str, lines: Iterable[str]) -> Iterator[RenderableType]:

@@ -9,10 +9,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from vmtax.analysis.emulation import emulated_treatments
-from vmtax.core.records import Experiment, Metric, Trial
+from vmtax.analysis.analysis import Analysis
+from vmtax.core.records import Metric, Trial
 from vmtax.core.units import format_duration, format_value
-from vmtax.report.view import label, medians, split, title
+from vmtax.report.view import label, split, title
 
 THIRDS_ROUNDS = 6  # below that, the first and the last third of the rounds are no more than single rounds
 
@@ -77,20 +77,19 @@ class Course:
         return statistics.median(values[-third:]) / statistics.median(values[:third])
 
 
-def courses(experiment: Experiment, headline_metrics: Iterable[Metric]) -> tuple[Course, ...]:
-    """One course for each metric of which some treatment has a value in more than one round."""
-    wanted = tuple(headline_metrics)
-    trials = sorted(experiment.trials, key=lambda trial: trial.started)
-    values: dict[Metric, list[tuple[Trial, float | None]]] = {metric: [] for metric in wanted}
+def courses(analysis: Analysis, metrics: Sequence[Metric]) -> tuple[Course, ...]:
+    """One course for each of `metrics` of which some treatment has a value in more than one round."""
+    trials = sorted(analysis.experiment.trials, key=lambda trial: trial.started)
+    values: dict[Metric, list[tuple[Trial, float | None]]] = {metric: [] for metric in metrics}
     for trial in trials:
         for measurement in trial.measurements if trial.status == "ok" else ():
             if measurement.metric in values:
                 values[measurement.metric].append((trial, measurement.value))
-    teller = _Teller(experiment)
-    found = (
-        _course(metric, values[metric], list(_failures(metric, values[metric], trials)), teller) for metric in wanted
+    teller = _Teller(analysis)
+    every = (
+        _course(metric, values[metric], list(_failures(metric, values[metric], trials)), teller) for metric in metrics
     )
-    return tuple(course for course in found if len(course.rounds) > 1)
+    return tuple(course for course in every if len(course.rounds) > 1)
 
 
 def thin(course: Course, most: int) -> Course:
@@ -106,12 +105,13 @@ def thin(course: Course, most: int) -> Course:
 class _Teller:
     """Makes points of trials."""
 
-    def __init__(self, experiment: Experiment) -> None:
-        self.created = experiment.created
-        self.medians = medians(experiment)
-        self.layers = {treatment.name: treatment.layer for treatment in experiment.treatments}
-        self.emulated = emulated_treatments(experiment)
-        self.positions = max((trial.position for trial in experiment.trials), default=1)
+    def __init__(self, analysis: Analysis) -> None:
+        run = analysis.experiment
+        self.created = run.created
+        self.medians = analysis.medians
+        self.layers = {treatment.name: treatment.layer for treatment in run.treatments}
+        self.emulated = analysis.emulated
+        self.positions = max((trial.position for trial in run.trials), default=1)
 
     def point(self, metric: Metric, trial: Trial, value: float | None) -> Point:
         middle = self.medians.get((metric, trial.treatment))

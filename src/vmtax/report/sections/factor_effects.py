@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from vmtax.analysis.emulation import emulated_treatments
+from vmtax.analysis.analysis import Analysis
 from vmtax.analysis.rankings import FactorEffect
 from vmtax.core.records import Experiment, Metric
 from vmtax.report.view import cost, figures
@@ -54,18 +54,18 @@ class Deciding:
     together: int  # pairs of factors that are not among `terms`: they add next to nothing
 
 
-def deciding(experiment: Experiment, effects: Sequence[FactorEffect]) -> tuple[Deciding, ...]:
-    """One for each metric and layer of `ranking.effects`, in their order."""
-    emulated = {t.layer for t in experiment.treatments if t.name in emulated_treatments(experiment)}
+def deciding(analysis: Analysis) -> tuple[Deciding, ...]:
+    """One for each metric and layer of the factor effects, in their order."""
+    experiment = analysis.experiment
     firsts = _first_levels(experiment)
     grouped: dict[tuple[Metric, str, str], dict[tuple[str, ...], list[FactorEffect]]] = {}
-    for effect in effects:
+    for effect in analysis.factor_effects:
         terms = grouped.setdefault((effect.metric, effect.layer, effect.side), {})
         terms.setdefault(effect.factors, []).append(effect)
     return tuple(
         replace(found, sentence=found.sentence + _untold(experiment, found))
         for found in (
-            _deciding(metric, layer, side, terms, firsts, layer in emulated)
+            _deciding(metric, layer, side, terms, firsts, layer in analysis.emulated_layers)
             for (metric, layer, side), terms in grouped.items()
         )
     )

@@ -7,11 +7,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from vmtax.analysis.emulation import emulated_treatments
-from vmtax.core.records import Experiment, Treatment, Trial
+from vmtax.analysis.analysis import Analysis
+from vmtax.core.records import Treatment, Trial
 from vmtax.core.units import format_value
-from vmtax.design import iterations
-from vmtax.report.view import Number, first_treatments, title
+from vmtax.report.view import Number, title
 
 FEWEST = 3  # treatments of a layer from which on its best and its worst are shown beside its first
 JUDGED = 0.99  # the share of operations by which they are; less where that is not told
@@ -51,19 +50,19 @@ class Distribution:
         return f"{title(self.workload)} {self.case}".strip()
 
 
-def distributions(experiment: Experiment) -> tuple[Distribution, ...]:
+def distributions(analysis: Analysis) -> tuple[Distribution, ...]:
     """Every case whose trials kept their latencies, in order of appearance."""
-    sides = dict.fromkeys(treatment.side for treatment in experiment.treatments)
-    named = {t.name: t for side in sides for t in first_treatments(experiment.treatments, side).values()}
-    compared = {t.name: t for t in experiment.treatments if t.repeats is None} | named
-    emulated = emulated_treatments(experiment)
+    treatments = analysis.experiment.treatments
+    sides = dict.fromkeys(treatment.side for treatment in treatments)
+    named = {t.name: t for side in sides for t in analysis.first_treatments(side).values()}
+    compared = {t.name: t for t in treatments if t.repeats is None} | named
     kept: dict[tuple[str, str], dict[str, list[Trial]]] = defaultdict(lambda: defaultdict(list))
-    for trial in iterations.counted_in(experiment):
+    for trial in analysis.trials:
         if trial.status == "ok" and trial.latencies and trial.treatment in compared:
             kept[trial.workload, trial.case][trial.treatment].append(trial)
     found = []
     for case, trials in kept.items():
-        curves = {curve.treatment: curve for curve in _curves(compared.values(), trials, emulated)}
+        curves = {curve.treatment: curve for curve in _curves(compared.values(), trials, analysis.emulated)}
         shown = _shown(curves, compared, named)
         if shown:
             found.append(Distribution(*case, shown, len(curves) - len(shown)))

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from vmtax.analysis.emulation import emulated_treatments
-from vmtax.core.records import Comparison, Experiment, Metric
+from vmtax.analysis.analysis import Analysis
+from vmtax.core.records import Metric
 from vmtax.report.view import Effect, cost, effect, label, split, title
 
 READING = (
@@ -42,14 +41,13 @@ class Floor:
         return cost(self.metric)
 
 
-def noise_floor(experiment: Experiment, comparisons: Sequence[Comparison]) -> tuple[Floor, ...]:
+def noise_floor(analysis: Analysis) -> tuple[Floor, ...]:
     """In the order of the plan's primary metrics; empty where no guest was measured."""
-    emulated = emulated_treatments(experiment)
-    repeats = {treatment.name for treatment in experiment.treatments if treatment.repeats is not None}
-    primary = {name: place for place, name in enumerate(experiment.plan.get("primary", ()))}
-    found = [
-        Floor(comparison.metric, comparison.baseline, effect(comparison, emulated))
-        for comparison in comparisons
-        if comparison.treatment in repeats and comparison.metric.name in primary
+    primary = {name: place for place, name in enumerate(analysis.criteria.primary)}
+    floors = [
+        Floor(metric, baseline, found)
+        for metric, baseline, treatment in analysis.contrasts
+        if treatment in analysis.repeats and metric.name in primary
+        if (found := effect(analysis, metric, baseline, treatment))
     ]
-    return tuple(sorted(found, key=lambda floor: primary[floor.metric.name]))
+    return tuple(sorted(floors, key=lambda floor: primary[floor.metric.name]))

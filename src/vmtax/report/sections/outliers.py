@@ -11,9 +11,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from vmtax.analysis.emulation import emulated_treatments
-from vmtax.core.records import Disturbance, Experiment, Metric, Trial
-from vmtax.design import iterations
+from vmtax.analysis.analysis import Analysis
+from vmtax.core.records import Disturbance, Metric, Trial
 
 FENCE = 1.5  # times the middle half's width
 FEWEST = 6  # values that a treatment needs before any of them can be called far
@@ -114,10 +113,10 @@ GAUGES = (
 )
 
 
-def outliers(experiment: Experiment) -> Outliers:
+def outliers(analysis: Analysis) -> Outliers:
     """Every trial with a value beyond the fences of its treatment's own values."""
     values: dict[tuple[Metric, str], list[tuple[int, float]]] = defaultdict(list)
-    trials = iterations.counted_in(experiment)
+    trials = analysis.trials
     for index, trial in enumerate(trials):
         for measurement in trial.measurements if trial.status == "ok" else ():
             if measurement.value > 0:
@@ -128,11 +127,10 @@ def outliers(experiment: Experiment) -> Outliers:
         for index, one in _far(metric, found):
             far[index].append(one)
     gauges = _Gauges(trials)
-    emulated = emulated_treatments(experiment)
     told = [
         Outlier(
             trial := trials[index],
-            trial.treatment in emulated,
+            trial.treatment in analysis.emulated,
             tuple(sorted(mine, key=lambda one: -one.decades)),
             gauges.readings(trial),
         )

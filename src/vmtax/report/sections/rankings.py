@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from vmtax.analysis.emulation import emulated_treatments
-from vmtax.analysis.rankings import FactorEffect, Ranking, Standing, effects, rankings
-from vmtax.core.records import Comparison, Experiment, Metric
+from vmtax.analysis.analysis import Analysis
+from vmtax.analysis.rankings import FactorEffect, Ranking, Standing
+from vmtax.core.records import Metric
 from vmtax.core.units import format_percent
-from vmtax.design.interleaved import sides_of
-from vmtax.design.stopping import Answer, Decision, Stopping
+from vmtax.design.stopping import Answer
 from vmtax.report.sections.factor_effects import deciding
 from vmtax.report.view import cost, figures, label, split, title
 
@@ -49,41 +48,29 @@ class Ranked:
     sentence: str = ""  # of a table of effects: what decides
 
 
-def ranked(
-    experiment: Experiment, *, primary_only: bool = False, known: Sequence[Ranking] | None = None
-) -> tuple[Ranked, ...]:
-    """The rankings in words; only those of the plan's primary metrics where that is asked for.
-
-    `known`: `rankings` of the experiment, where they have been made already.
-    """
-    emulated = emulated_treatments(experiment)
-    primary = experiment.plan.get("primary", ())
-    where = sides(experiment)
+def ranked(analysis: Analysis, *, primary_only: bool = True) -> tuple[Ranked, ...]:
+    """The rankings in words; only those of the plan's primary metrics, or all."""
+    where = sides(analysis)
     return tuple(
         Ranked(
             ranking.metric,
             ranking.layer,
             ranking.side,
             _heading(ranking.metric, ranking.layer, where[ranking.side]),
-            tuple(standing(entry, ranking, emulated) for entry in ranking.standings),
+            tuple(standing(entry, ranking, analysis.emulated) for entry in ranking.standings),
             what_is_claimed(ranking, cost(ranking.metric).capitalize()),
         )
-        for ranking in (rankings(experiment) if known is None else known)
-        if not primary_only or ranking.metric.name in primary
+        for ranking in (analysis.primary_rankings if primary_only else analysis.rankings)
     )
 
 
-def factor_tables(experiment: Experiment, known: Sequence[FactorEffect] | None = None) -> tuple[Ranked, ...]:
-    """What each factor does, one table for each primary metric and layer; the strongest first.
-
-    `known`: `effects` of the experiment, where they have been found already.
-    """
-    emulated = {t.layer for t in experiment.treatments if t.name in emulated_treatments(experiment)}
-    where = sides(experiment)
+def factor_tables(analysis: Analysis) -> tuple[Ranked, ...]:
+    """What each factor does, one table for each primary metric and layer; the strongest first."""
+    emulated = analysis.emulated_layers
+    where = sides(analysis)
     grouped: dict[tuple[Metric, str, str], list[FactorEffect]] = {}
-    found_effects = effects(experiment) if known is None else known
-    sentences = {(one.metric, one.layer, one.side): one.sentence for one in deciding(experiment, found_effects)}
-    for effect in found_effects:
+    sentences = {(one.metric, one.layer, one.side): one.sentence for one in deciding(analysis)}
+    for effect in analysis.factor_effects:
         grouped.setdefault((effect.metric, effect.layer, effect.side), []).append(effect)
     return tuple(
         Ranked(
@@ -101,22 +88,13 @@ def factor_tables(experiment: Experiment, known: Sequence[FactorEffect] | None =
     )
 
 
-def decisions(experiment: Experiment, comparisons: Sequence[Comparison]) -> tuple[Decision, ...]:
-    """The answers to the plan's question; none where it asks nothing."""
-    primary = experiment.plan.get("primary", ())
-    repeats = {treatment.name for treatment in experiment.treatments if treatment.repeats is not None}
-    asked = [c for c in comparisons if c.metric.name in primary and c.treatment not in repeats]
-    return Stopping.of(experiment.plan).decisions(asked)
-
-
-def decided(experiment: Experiment, comparisons: Sequence[Comparison]) -> Iterator[str]:
-    """The question's answers as sentences, one for each metric and answer."""
-    emulated = emulated_treatments(experiment)
-    margin = format_percent(Stopping.of(experiment.plan).worse_than or 0.0)
+def decided(analysis: Analysis) -> Iterator[str]:
+    """The answers to the plan's question as sentences, one for each metric and answer."""
+    margin = format_percent(analysis.stopping.worse_than or 0.0)
     grouped: dict[tuple[str, Answer], list[str]] = {}
-    for decision in decisions(experiment, comparisons):
+    for decision in analysis.decisions:
         contrast = decision.comparison
-        doubt = " (emulated)" if emulated & {contrast.baseline, contrast.treatment} else ""
+        doubt = " (emulated)" if analysis.is_emulated(contrast) else ""
         contrasts = grouped.setdefault((contrast.metric.name, decision.answer), [])
         contrasts.append(f"{contrast.treatment} against {contrast.baseline}{doubt}")
     for (metric, answer), contrasts in sorted(grouped.items(), key=lambda entry: (entry[0][0], ORDER[entry[0][1]])):
@@ -124,10 +102,10 @@ def decided(experiment: Experiment, comparisons: Sequence[Comparison]) -> Iterat
         yield f"{metric} {ANSWERS[answer].format(margin)}: {', '.join(contrasts[:MOST_NAMED])}{more}"
 
 
-def sides(experiment: Experiment) -> dict[str, str]:
+def sides(analysis: Analysis) -> dict[str, str]:
     """Treatment.side -> how a heading says whose it is: "on ssh://b"; "" where nothing is interleaved."""
-    found = sides_of(experiment)
-    return {"": found.where(own=True), found.other: found.where(own=False)} if found else {"": ""}
+    two = analysis.sides
+    return {"": two.where(own=True), two.other: two.where(own=False)} if two else {"": ""}
 
 
 def _heading(metric: Metric, layer: str, where: str) -> str:

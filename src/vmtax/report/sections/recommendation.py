@@ -6,38 +6,30 @@ import shlex
 import textwrap
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
 
-from vmtax.analysis.comparisons import boot_numbers
-from vmtax.analysis.emulation import emulated_treatments
-from vmtax.analysis.requirements import Wish
-from vmtax.analysis.scores import ENOUGH, Score, Scores, scores
+from vmtax.analysis.analysis import Analysis
+from vmtax.analysis.comparisons import Numbers
+from vmtax.analysis.scores import ENOUGH, Score
 from vmtax.analysis.weight_profiles import OWN
 from vmtax.core.errors import CannotDo
-from vmtax.core.records import Experiment, Json, Metric, Treatment
+from vmtax.core.records import Json, Metric, Treatment
 from vmtax.core.units import format_percent
-from vmtax.design import iterations
 from vmtax.design.features import FEATURES, Feature, State
 from vmtax.recommend import (
     Advice,
-    Known,
     Option,
     advise,
     durability,
-    found_features,
     give_ups,
     members_of,
     named,
     ways,
 )
+from vmtax.recommend.constraints import Features
 from vmtax.report.sections.scores import score_name
 from vmtax.report.view import figures
 from vmtax.report.wording.metrics import spoken
 from vmtax.report.wording.treatment_labels import varying
-
-if TYPE_CHECKING:
-    from vmtax.analysis.weight_profiles import Mix
-    from vmtax.recommend.pareto import Numbers
 
 FEWEST = 2  # choices; of one there is nothing to say
 
@@ -117,7 +109,7 @@ class Rated:
 
 
 @dataclass(frozen=True, slots=True)
-class Advised:
+class Recommendation:
     """The section of a run that found out what its disks can do."""
 
     advice: Advice
@@ -176,35 +168,30 @@ class Advised:
         )
 
 
-def advised(
-    experiment: Experiment, mix: Mix | None = None, wish: Wish | None = None, made: Scores | None = None
-) -> Advised | None:
-    """None where there is nothing to advise on: see `why_not`. Speed is the mix's score, else that for reads and
-    writes, else the plan's first primary metric of the disk. `made`: the scores, where they have been made already.
+def recommendation(analysis: Analysis) -> Recommendation | None:
+    """None where there is nothing to choose between: see `why_not`. Speed is the score of the weight profile, else that
+    for reads and writes, else the plan's first primary metric of the disk.
     """
-    if why_not(experiment):
+    if why_not(analysis):
         return None
-    wish = wish or Wish()
-    members = members_of(experiment)
-    numbers, metric, called = _speed(experiment, members, mix, made or scores(experiment, mix))
-    needs = wish.needs or _usual(experiment, members, wish)
-    found = advise(experiment, needs, wish.accept_loss, numbers=numbers, metric=metric, called=called)
-    known = found_features(experiment)
-    emulated = emulated_treatments(experiment)
-    looked_at = [treatment for treatment in members if known.get(treatment.name)]
-    return Advised(
-        found,
-        tuple(_groups(looked_at, known, found)),
-        tuple(_reasons(looked_at, known)),
-        tuple(_rated(option, found, emulated) for option in found.options),
-        emulated,
+    features = analysis.disk_features
+    members = members_of(analysis.experiment.treatments)
+    numbers, metric, called = _speed(analysis, members)
+    advice = advise(analysis, _needs(analysis, members), numbers=numbers, metric=metric, called=called)
+    looked_at = [treatment for treatment in members if features.get(treatment.name)]
+    return Recommendation(
+        advice,
+        tuple(_groups(looked_at, features, advice)),
+        tuple(_reasons(looked_at, features)),
+        tuple(_rated(option, advice, analysis.emulated) for option in advice.options),
+        analysis.emulated,
         metric,
-        _again(experiment, mix, wish),
-        give_ups(experiment).rows,
+        _again(analysis),
+        give_ups(analysis).rows,
     )
 
 
-def to_apply(told: Advised, width: int = 80) -> list[str]:
+def to_apply(told: Recommendation, width: int = 80) -> list[str]:
     """The choice in every form, as text; raises CannotDo where nothing is recommended."""
     found = told.advice
     if found.choice is None or found.export is None:
@@ -215,33 +202,27 @@ def to_apply(told: Advised, width: int = 80) -> list[str]:
     return [*(f"# {line}" for part in wrapped for line in part), "", *found.export.lines(width)]
 
 
-def why_not(experiment: Experiment) -> str:
-    """Why there is nothing to advise on, in one line; "" where there is."""
-    members = members_of(experiment)
+def why_not(analysis: Analysis) -> str:
+    """Why no disk can be recommended, in one line; "" where one can."""
+    run, members = analysis.experiment.id, members_of(analysis.experiment.treatments)
     if ways(members) < FEWEST:
-        return f"run {experiment.id} has fewer than {FEWEST} ways to keep a guest's disk: nothing to choose between"
-    known = found_features(experiment)
-    if not any(known.get(treatment.name) for treatment in members):
-        return (
-            f"run {experiment.id} did not find out what its disks can do: measure again with `give_ups: true` in the"
-            " plan"
-        )
+        return f"run {run} has fewer than {FEWEST} ways to keep a guest's disk: nothing to choose between"
+    if not any(analysis.disk_features.get(treatment.name) for treatment in members):
+        return f"run {run} did not find out what its disks can do: measure again with `give_ups: true` in the plan"
     return ""
 
 
-def _usual(experiment: Experiment, members: Sequence[Treatment], wish: Wish) -> tuple[str, ...]:
-    """What is needed though nobody said so: durable, where it is known of all."""
-    known = found_features(experiment)
-    states = {durability(known.get(t.name, ()), t.levels).state for t in members}
-    return () if wish.accept_loss or "not tried" in states else ("durable",)
+def _needs(analysis: Analysis, members: Sequence[Treatment]) -> tuple[str, ...]:
+    """Those of the requirements; without them durable, where it is known of all."""
+    asked, features = analysis.requirements, analysis.disk_features
+    states = {durability(features.get(t.name, ()), t.levels).state for t in members}
+    return asked.needs or (() if asked.accept_loss or "not tried" in states else ("durable",))
 
 
-def _speed(
-    experiment: Experiment, members: Sequence[Treatment], mix: Mix | None, made: Scores
-) -> tuple[Numbers, str | None, str]:
+def _speed(analysis: Analysis, members: Sequence[Treatment]) -> tuple[Numbers, str | None, str]:
     """(a score's numbers, the metric's name, what it is called); the name is None where none is known."""
-    wanted = f"score.{mix.name}" if mix else "score.both"
-    score = _score(made, wanted, members[0].layer)
+    wanted = f"score.{analysis.profile.name}" if analysis.profile else "score.both"
+    score = _score(analysis, wanted, members[0].layer)
     if score is not None:
         numbers = {(score.metric, name): rounds for name, rounds in score.numbers.items()}
         called = f"the storage score for {score_name(score)}"
@@ -249,25 +230,24 @@ def _speed(
             share = format_percent(score.measured)
             called += f" (of whose weight only {share} was measured: too little to be an answer)"
         return numbers, wanted, called
-    if mix is not None:
+    if analysis.profile is not None:
         return {}, wanted, wanted
-    measured = {metric.name: metric for metric, _ in boot_numbers(iterations.counted_in(experiment))}
-    primary = [measured[name] for name in experiment.plan.get("primary", ()) if name in measured]
+    measured = {metric.name: metric for metric, _ in analysis.boot_numbers}
+    primary = [measured[name] for name in analysis.criteria.primary if name in measured]
     first: Metric | None = next((metric for metric in primary if metric.name.startswith("disk.")), None)
     return ({}, first.name, spoken(first)) if first else ({}, None, "")
 
 
-def _score(made: Scores, wanted: str, layer: str) -> Score | None:
-    return next(
-        (s for s in made.found if s.metric.name == wanted and s.ranking.layer == layer and not s.ranking.side), None
-    )
+def _score(analysis: Analysis, wanted: str, layer: str) -> Score | None:
+    scores = (score for score in analysis.scores.found if score.metric.name == wanted)
+    return next((score for score in scores if score.ranking.layer == layer and not score.ranking.side), None)
 
 
-def _groups(looked_at: Sequence[Treatment], known: Known, found: Advice) -> Iterator[Group]:
+def _groups(looked_at: Sequence[Treatment], features: Features, found: Advice) -> Iterator[Group]:
     """Those that give up least first; of equals, in the plan's order."""
     alike: dict[tuple[State, ...], list[Treatment]] = {}
     for treatment in looked_at:
-        states = {feature.name: feature.state for feature in known[treatment.name]}
+        states = {feature.name: feature.state for feature in features[treatment.name]}
         alike.setdefault(tuple(states.get(name, "not tried") for name in FEATURES), []).append(treatment)
     for answers, members in sorted(alike.items(), key=lambda entry: -entry[0].count("yes")):
         names = tuple(treatment.name for treatment in members)
@@ -276,7 +256,9 @@ def _groups(looked_at: Sequence[Treatment], known: Known, found: Advice) -> Iter
         yield Group(
             _about(members, looked_at),
             names,
-            tuple(Cell(name, state, _why(name, names, known)) for name, state in zip(FEATURES, answers, strict=True)),
+            tuple(
+                Cell(name, state, _why(name, names, features)) for name, state in zip(FEATURES, answers, strict=True)
+            ),
             "among them " * (len(names) > 1 and bool(inside)) + " and ".join(inside),
         )
 
@@ -301,8 +283,8 @@ def _levels(factor: str, members: Sequence[Treatment]) -> list[str | None]:
     return list(dict.fromkeys(treatment.levels.get(factor) for treatment in members))
 
 
-def _why(name: str, treatments: Sequence[str], known: Known) -> str:
-    found = dict.fromkeys(_of(name, treatments, known))
+def _why(name: str, treatments: Sequence[str], features: Features) -> str:
+    found = dict.fromkeys(_of(name, treatments, features))
     return "; ".join(dict.fromkeys(filter(None, (_source(feature.words, feature.how) for feature in found))))
 
 
@@ -310,17 +292,17 @@ def _source(words: str, how: str) -> str:
     return f"{words} ({how})" if words and how else words or how
 
 
-def _of(name: str, treatments: Iterable[str], known: Known) -> Iterator[Feature]:
-    return (feature for one in treatments for feature in known[one] if feature.name == name)
+def _of(name: str, treatments: Iterable[str], features: Features) -> Iterator[Feature]:
+    return (feature for one in treatments for feature in features[one] if feature.name == name)
 
 
-def _reasons(looked_at: Sequence[Treatment], known: Known) -> Iterator[Reason]:
+def _reasons(looked_at: Sequence[Treatment], features: Features) -> Iterator[Reason]:
     """Feature by feature, what is given up first."""
     order: tuple[State, ...] = ("no", "not tried", "yes")
     for name in FEATURES:
         alike: dict[Feature, list[str]] = {}
         for treatment in looked_at:
-            for feature in _of(name, [treatment.name], known):
+            for feature in _of(name, [treatment.name], features):
                 alike.setdefault(feature, []).append(treatment.name)
         for feature, names in sorted(alike.items(), key=lambda entry: order.index(entry[0].state)):
             many = "all" if len(names) == len(looked_at) else f"{len(names)} of {len(looked_at)}"
@@ -352,14 +334,15 @@ def _figures(middle: float | None, low: float | None, high: float | None, none: 
     return figures(middle, low, high) if middle or low is not None else (none, "")
 
 
-def _again(experiment: Experiment, mix: Mix | None, wish: Wish) -> str:
+def _again(analysis: Analysis) -> str:
     """The command line that recommends the same and prints every form."""
-    words = ["vmtax", "show", experiment.id, "--apply"]
-    if mix is not None:
-        own = ",".join(f"{weight.metric}={weight.weight:g}" for weight in mix.weights)
-        words += ["--weights", own] if mix.name == OWN else ["--for", mix.name]
-    if wish.needs:
-        words += ["--needs", ",".join(wish.needs)]
-    if wish.accept_loss:
+    profile, asked = analysis.profile, analysis.requirements
+    words = ["vmtax", "show", analysis.experiment.id, "--apply"]
+    if profile is not None:
+        own = ",".join(f"{weight.metric}={weight.weight:g}" for weight in profile.weights)
+        words += ["--weights", own] if profile.name == OWN else ["--for", profile.name]
+    if asked.needs:
+        words += ["--needs", ",".join(asked.needs)]
+    if asked.accept_loss:
         words.append("--accept-loss")
     return shlex.join(words)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
+from vmtax.analysis.analysis import Analysis
 from vmtax.analysis.comparisons import as_overhead
-from vmtax.analysis.emulation import emulated_treatments
-from vmtax.core.records import Comparison, Experiment
+from vmtax.core.records import Comparison
 from vmtax.core.units import format_overhead
 from vmtax.report.view import label, split, title
 
@@ -21,7 +21,7 @@ READING = (
 
 
 @dataclass(frozen=True, slots=True)
-class Beside:
+class Robustness:
     """One contrast of one primary metric, in words."""
 
     what: str  # "Disk randread-4k-qd1 operations, vm against host"
@@ -38,26 +38,25 @@ class Beside:
         return self.median, self.mean, self.p95, self.stalls, self.order
 
 
-def beside(experiment: Experiment, comparisons: Sequence[Comparison]) -> tuple[Beside, ...]:
+def robustness(analysis: Analysis) -> tuple[Robustness, ...]:
     """Contrasts of primary metrics that have rounds, in the order of the comparisons."""
-    return tuple(_lines(experiment, comparisons))
+    return tuple(_lines(analysis))
 
 
-def _lines(experiment: Experiment, comparisons: Sequence[Comparison]) -> Iterator[Beside]:
-    emulated = emulated_treatments(experiment)
-    for found in comparisons:
-        if found.metric.name not in experiment.plan.get("primary", ()) or found.mean_ratio is None:
+def _lines(analysis: Analysis) -> Iterator[Robustness]:
+    for found in analysis.comparisons:
+        if found.metric.name not in analysis.criteria.primary or found.mean_ratio is None:
             continue
         workload, case, _ = split(found.metric)
         name = " ".join(filter(None, (title(workload), case, label(found.metric))))
-        yield Beside(
+        yield Robustness(
             what=f"{name}, {found.treatment} against {found.baseline}",
             median=_overhead(found, found.ratio),
             mean=_overhead(found, found.mean_ratio),
             p95="–" if found.p95_ratio is None else _overhead(found, found.p95_ratio),
             stalls=_stalls(found),
             order=_order(found),
-            emulated=bool(emulated & {found.baseline, found.treatment}),
+            emulated=analysis.is_emulated(found),
         )
 
 

@@ -3,30 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from vmtax.analysis.analysis import Analysis
 from vmtax.analysis.comparisons import side_contrasts
-from vmtax.analysis.emulation import emulated_treatments, host_path, on_emulated_hosts
-from vmtax.core.records import Comparison, Experiment, Metric
+from vmtax.analysis.emulation import host_path, on_emulated_hosts
+from vmtax.core.records import Experiment, Metric
 from vmtax.core.units import format_duration
-from vmtax.design.interleaved import sides_of
-from vmtax.report.view import Effect, effect, figures, first_treatments, medians, split, title
+from vmtax.report.view import Effect, effect, figures, split, title
 
 LAYER_NAMES = {"vm": "the VM", "nested": "the nested VM"}
 CONFIDENCE = "95 %"
 NOT_A_COST = "The figures show that everything works, not what hardware costs."
-
-# What a resource's sentence is about, best first, where the plan's `primary` names no metric of that workload.
-PREFERRED = (
-    "chess.nodes_per_second",
-    "memory.stream.bytes_per_second",
-    "disk.randread-4k-qd1.iops",
-    "net.tcp-in.bits_per_second",
-    "boot.ready_seconds",
-)
 NAMES = {"host": "the host", **LAYER_NAMES}
 PHRASES = {  # metric -> what is lost
     "chess.nodes_per_second": "CPU throughput",
@@ -79,38 +69,39 @@ class Sureness:
     failed: int  # trials that failed or were refused
 
 
-def sureness(experiment: Experiment, comparisons: Sequence[Comparison]) -> Sureness:
+def sureness(analysis: Analysis) -> Sureness:
     """What a reader needs to know before believing the findings."""
+    trials = analysis.experiment.trials
     return Sureness(
-        comparisons=len(comparisons),
-        intervals=sum(comparison.low is not None for comparison in comparisons),
-        trials=len(experiment.trials),
-        failed=sum(trial.status != "ok" for trial in experiment.trials),
+        comparisons=len(analysis.comparisons),
+        intervals=sum(comparison.low is not None for comparison in analysis.comparisons),
+        trials=len(trials),
+        failed=sum(trial.status != "ok" for trial in trials),
     )
 
 
-def findings(experiment: Experiment, comparisons: Sequence[Comparison]) -> tuple[Finding, ...]:
+def findings(analysis: Analysis) -> tuple[Finding, ...]:
     """One sentence for each workload that was compared, in the order in which they were measured.
 
     It is about the layers; where sides are interleaved about those, for that is what was asked.
     """
-    seen = _Seen(experiment, comparisons)
-    tell = _sentence if seen.sides is None else _side_sentence
+    seen = _Seen(analysis)
+    tell = _sentence if analysis.sides is None else _side_sentence
     return tuple(
         Finding(title(workload), metric, tuple(_capitalised(tell(metric, seen))))
-        for workload, metric in seen.headline_metrics().items()
+        for workload, metric in analysis.headline_metrics.items()
     )
 
 
-def headline(experiment: Experiment, comparisons: Sequence[Comparison]) -> str | None:
+def headline(analysis: Analysis) -> str | None:
     """The span of throughput lost over the resources, for VM and nested VM; None where there is no span to tell.
 
     None too where sides are interleaved, each of which has its own.
     """
-    seen = _Seen(experiment, comparisons)
-    if seen.sides is not None:
+    if analysis.sides is not None:
         return None
-    metrics = [metric for metric in seen.headline_metrics().values() if metric.better == "higher"]
+    seen = _Seen(analysis)
+    metrics = [metric for metric in analysis.headline_metrics.values() if metric.better == "higher"]
     clauses: list[str] = []
     for layer, name in LAYER_NAMES.items():
         lost = [e for metric in metrics if (e := seen.effect(metric, "host", layer)) and e.low is not None]
@@ -119,9 +110,9 @@ def headline(experiment: Experiment, comparisons: Sequence[Comparison]) -> str |
     return f"Against the host, {', and '.join(clauses)}." if clauses else None
 
 
-def banner(experiment: Experiment) -> str | None:
+def banner(analysis: Analysis) -> str | None:
     """What must stand above the figures of an emulated run; None for any other."""
-    emulated = emulated_treatments(experiment)
+    experiment, emulated = analysis.experiment, analysis.emulated
     if not emulated:
         return None
     on_hosts = on_emulated_hosts(experiment.treatments, experiment.facts)
@@ -135,50 +126,28 @@ def banner(experiment: Experiment) -> str | None:
     return f"{which} ran on an emulated CPU (TCG). {NOT_A_COST}"
 
 
-def headline_metrics(experiment: Experiment, comparisons: Sequence[Comparison]) -> dict[str, Metric]:
-    """Workload -> the one metric that stands for it in sentences."""
-    return _Seen(experiment, comparisons).headline_metrics()
-
-
 class _Seen:
-    """The comparisons between the first treatments of the layers, and what emulation taints."""
+    """The comparisons between the first treatments of the layers."""
 
-    def __init__(self, experiment: Experiment, comparisons: Sequence[Comparison]) -> None:
-        self.experiment = experiment
-        self.sides = sides_of(experiment)
-        self.side_pairs = dict(side_contrasts(experiment.treatments))  # name on the plan's own side -> on the other
-        self.first = {layer: t.name for layer, t in first_treatments(experiment.treatments).items()}
-        self.emulated = emulated_treatments(experiment)
-        self.effects = {(c.metric, c.baseline, c.treatment): effect(c, self.emulated) for c in comparisons}
-        self.medians = medians(experiment)
-        self.metrics = tuple(dict.fromkeys(c.metric for c in comparisons))
+    def __init__(self, analysis: Analysis) -> None:
+        self.analysis = analysis
+        self.first = {layer: treatment.name for layer, treatment in analysis.first_treatments().items()}
 
     def effect(self, metric: Metric, low: str, high: str) -> Effect | None:
         """What layer `high` costs against layer `low`."""
-        return self.effects.get((metric, self.first.get(low, ""), self.first.get(high, "")))
-
-    def headline_metrics(self) -> dict[str, Metric]:
-        by_workload: dict[str, list[Metric]] = defaultdict(list)
-        for metric in self.metrics:
-            by_workload[split(metric)[0]].append(metric)
-        best_first = dict.fromkeys((*self.experiment.plan.get("primary", ()), *PREFERRED))
-        rank = {name: place for place, name in enumerate(best_first)}
-        return {
-            workload: min(metrics, key=lambda metric: (rank.get(metric.name, len(rank)), metric.better == "lower"))
-            for workload, metrics in by_workload.items()
-        }
+        return effect(self.analysis, metric, self.first.get(low, ""), self.first.get(high, ""))
 
     @property
     def instead(self) -> str:
         """What is said where no two layers have this metric."""
-        compared = [treatment for treatment in self.experiment.treatments if treatment.repeats is None]
-        if len(compared) > len(self.first):
+        treatments = self.analysis.experiment.treatments
+        if len(treatments) - len(self.analysis.repeats) > len(self.first):
             return "the layers were not compared; the settings are, below"
         return "nothing was compared but a guest with itself, below"
 
     def boot_seconds(self, metric: Metric, layer: str) -> float | None:
         """Median time from launch to the first answer of the layer's first treatment, over rounds."""
-        return self.medians.get((metric, self.first.get(layer, "")))
+        return self.analysis.medians.get((metric, self.first.get(layer, "")))
 
 
 def _sentence(metric: Metric, seen: _Seen) -> Iterator[Part]:
@@ -203,29 +172,31 @@ def _sentence(metric: Metric, seen: _Seen) -> Iterator[Part]:
 
 def _side_sentence(metric: Metric, seen: _Seen) -> Iterator[Part]:
     """The other side against the plan's own, layer by layer."""
-    assert seen.sides is not None
-    there, here = seen.sides.where(own=False), seen.sides.where(own=True)
+    sides = seen.analysis.sides
+    assert sides is not None
+    there, here = sides.where(own=False), sides.where(own=True)
+    other = dict(side_contrasts(seen.analysis.experiment.treatments))  # name on the plan's own side -> on the other
     found = {
-        layer: effect
+        layer: one
         for layer, name in seen.first.items()
-        if (effect := seen.effects.get((metric, name, seen.side_pairs.get(name, ""))))
+        if (one := effect(seen.analysis, metric, name, other.get(name, "")))
     }
     what = PHRASES.get(metric.name, metric.name)
     if not found:
         yield Part("the sides were not compared")
-    for number, (layer, effect) in enumerate(found.items()):
+    for number, (layer, one) in enumerate(found.items()):
         yield from ((Part("; "),) if number else ())
         who = f"{NAMES[layer]} {there}"
-        if _nothing_shown(effect):
+        if _nothing_shown(one):
             doubt = f"no difference of {who} from {here} is shown in {what}"
-            yield from _nothing(effect, doubt, f"{who} against {here} in {what}")
-        elif effect.comparison.metric.better == "higher":
-            more = "less" if effect.fraction > 0 else "more"
-            yield from _amount(f"{_so_far(effect)}{who} gives ", effect, f" {more} {what} than {here}")
+            yield from _nothing(one, doubt, f"{who} against {here} in {what}")
+        elif metric.better == "higher":
+            more = "less" if one.fraction > 0 else "more"
+            yield from _amount(f"{_so_far(one)}{who} gives ", one, f" {more} {what} than {here}")
         else:
-            more = "more" if effect.fraction > 0 else "less"
-            tail = f" {more} {_spent(effect)} for {what} than {here}"
-            yield from _amount(f"{_so_far(effect)}{who} takes ", effect, tail)
+            more = "more" if one.fraction > 0 else "less"
+            tail = f" {more} {_spent(one)} for {what} than {here}"
+            yield from _amount(f"{_so_far(one)}{who} takes ", one, tail)
     yield from _few([*found.values()])
     yield Part(".")
 
@@ -246,7 +217,7 @@ def _boot_times(metric: Metric, seen: _Seen) -> Iterator[Part]:
             continue
         yield Part(f"{name} answers its first command after " if layer == "vm" else f", {name} after ")
         yield Part(format_duration(seconds), "strong")
-        yield Part(_emulated(seen.first[layer] in seen.emulated))
+        yield Part(_emulated(seen.first[layer] in seen.analysis.emulated))
 
 
 def _cost(effect: Effect, who: str, what: str) -> Iterator[Part]:
@@ -331,8 +302,8 @@ def _capitalised(parts: Iterable[Part]) -> Iterator[Part]:
         yield part if number else Part(part.text[:1].upper() + part.text[1:], part.kind)
 
 
-def machine_name(facts: Mapping[str, object]) -> str | None:
+def machine_name(experiment: Experiment) -> str | None:
     """The CPU model of the host under test, as its facts tell it."""
-    host = facts.get("host")
+    host = experiment.facts.get("host")
     model = host.get("cpu_model") if isinstance(host, dict) else None
     return model if isinstance(model, str) else None
