@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
+from tests.fake_machine import FakeMachine, Reply
 from vmtax.core.events import Event
 from vmtax.core.records import Experiment, Json, Treatment
 from vmtax.design.interleaved import is_host
@@ -16,7 +17,6 @@ from vmtax.experiment import runner
 from vmtax.experiment.runner import Options
 from vmtax.hypervisor import Accelerator, BootFailed, Qemu
 from vmtax.machine import MachineLost
-from vmtax.machine.fake import FakeMachine, Reply
 from vmtax.meter import clock, pressure
 from vmtax.plan.schema import Plan, parse
 from vmtax.storage import FirstWrite

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from tests.fake_machine import FakeMachine, Reply
 from vmtax.design.treatments import Combination, Space, treatments
-from vmtax.machine.fake import FakeMachine, Reply
 from vmtax.storage import Target
 from vmtax.testbed.disks import not_here
 

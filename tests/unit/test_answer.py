@@ -6,9 +6,9 @@ from pathlib import PurePosixPath
 
 import pytest
 
+from tests.fake_machine import FakeMachine, Reply
 from vmtax.machine import MachineError
 from vmtax.machine.answer import number_of, rows_of
-from vmtax.machine.fake import FakeMachine, Reply
 from vmtax.storage.file import check_free
 from vmtax.storage.ground import refuse_used
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vmtax.machine.fake import FakeMachine, Reply
+from tests.fake_machine import FakeMachine, Reply
 from vmtax.meter import below
 from vmtax.meter.text import GREP
 

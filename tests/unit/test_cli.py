@@ -57,9 +57,12 @@ def vmtax(*argv: str, home: Path) -> subprocess.CompletedProcess[str]:
             "taken for a QEMU, and this plan has no",
         ),
         (("run", "--resume", "--interleave-with", "q"), 2, "as the run was begun: leave out --interleave-with"),
-        (("watch",), 1, "no run goes on: `vmtax runs` lists them"),
-        (("watch", "2026"), 2, "no run 2026 goes on"),
+        (("watch",), 1, "no run is running: `vmtax run` starts one, `vmtax runs` lists all runs"),
+        (("watch", "2026"), 2, "run 2026 is not running: `vmtax runs` lists all runs"),
         (("import", "nosuch"), 2, "nosuch: No such file"),
+        (("import", "/etc/hostname"), 2, "/etc/hostname: not a file that `vmtax export` wrote"),
+        (("import", "/dev/null"), 2, "/dev/null: is no regular file"),
+        (("image", "import", "/etc/hostname"), 2, "/etc/hostname: is not a file that `vmtax image export` wrote"),
         (("export",), 1, "no experiments yet"),
         (("report", "--format", "xls"), 2, "xls"),
         (("show", "nosuch"), 1, "no experiments yet: `vmtax run` makes one"),
@@ -71,7 +74,11 @@ def vmtax(*argv: str, home: Path) -> subprocess.CompletedProcess[str]:
         (("report",), 1, "vmtax"),
         (("report", "--format", "markdwon"), 2, "unknown format 'markdwon'; did you mean markdown?"),
         (("report", "--format", "pdf"), 2, "there are: html, markdown, json, csv, parquet"),
-        (("show", "--format", "parquet"), 2, "parquet is no text: vmtax report last --format parquet"),
+        (
+            ("show", "--format", "parquet"),
+            2,
+            "parquet is no text, write it to a file: vmtax report last --format parquet",
+        ),
         (("image", "remove", "nosuch"), 2, "no image 'nosuch'; there are: none"),
         (("image", "export", "file"), 1, "there is no image yet: vmtax image build"),
     ],
@@ -125,6 +132,9 @@ def test_an_error_is_json_too(argv: tuple[str, ...], code: int, words: str, tmp_
         (("run", "-o", "n" * 300), "File name too long; name another file with --output"),
         (("export", "-o", "/nonexistent/x"), "/nonexistent/x: its directory does not exist"),
         (("export", "-o", "/dev/null"), "/dev/null: is no regular file; name another with --output"),
+        (("run", "-o", "-"), "-: this is written to a file, not to standard output; name a file"),
+        (("export", "-o", "-"), "-: this is written to a file, not to standard output; name a file"),
+        (("image", "export", "-"), "-: this is written to a file, not to standard output; name a file"),
         (("report", "-o", "."), ".: is a directory; name another file with --output"),
         (("lab", "ssh", "x", "--", "grep", ""), "COMMAND is empty"),
     ],
@@ -198,6 +208,21 @@ def test_a_report_that_cannot_be_written(tmp_path: Path) -> None:
     assert [entry["id"] for entry in listed["data"]] == [shown["data"]["id"]]
 
 
+def test_a_report_is_printed_where_the_file_is_a_dash(tmp_path: Path) -> None:
+    with Store(tmp_path / "data/vmtax/vmtax.sqlite") as store:
+        for id in ("a", "b"):
+            store.put(replace(sample_experiment(), id=id))
+    vmtax("report", "--format", "csv", "-o", "r.csv", home=tmp_path)
+    done = vmtax("report", "--format", "csv", "-o", "-", home=tmp_path)
+    assert (done.returncode, done.stdout) == (0, (tmp_path / "r.csv").read_bytes().decode().replace("\r\n", "\n"))
+    done = vmtax("report", "--format", "parquet", "-o", "-", home=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "") and "parquet is no text, write it to a file" in done.stderr
+    shown = vmtax("compare", "a", "b", home=tmp_path)
+    printed = vmtax("compare", "a", "b", "-o", "-", home=tmp_path)
+    assert (printed.returncode, printed.stdout) == (shown.returncode, shown.stdout) and shown.stdout
+    assert not (tmp_path / "-").exists()
+
+
 def test_version_and_help(tmp_path: Path) -> None:
     assert vmtax("--version", home=tmp_path).stdout == f"vmtax {__version__}\n"
     text = vmtax("--help", home=tmp_path).stdout
@@ -226,6 +251,28 @@ def test_nohup_is_meant() -> None:
     argv = ["nohup", sys.executable, "-c", SIGNALS]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=30, stdin=subprocess.DEVNULL)
     assert done.stdout.splitlines()[-1] == "True False"
+
+
+TWICE = """
+import os, signal
+import vmtax.cli
+def command(**_):
+    try:
+        os.kill(os.getpid(), signal.SIGINT)
+        signal.pause()
+    finally:
+        os.kill(os.getpid(), signal.SIGINT)
+        print("undone")
+vmtax.cli.app = command
+vmtax.cli.main()
+"""
+
+
+def test_a_second_interrupt_stops_no_undoing_and_is_answered() -> None:
+    done = subprocess.run([sys.executable, "-c", TWICE], capture_output=True, text=True, timeout=300)
+    assert (done.returncode, done.stdout) == (130, "undone\n")
+    again, end = done.stderr.splitlines()
+    assert again.startswith("vmtax: still undoing what was set up; ") and end == "vmtax: interrupted"
 
 
 def test_a_program_from_here_is_named_from_the_root() -> None:

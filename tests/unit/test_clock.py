@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.fake_lab import SEVEN, Lab, bench
+from tests.fake_machine import FakeMachine, Reply
 from vmtax.machine import MachineLost
-from vmtax.machine.fake import FakeMachine, Reply
 from vmtax.meter import clock
 from vmtax.meter.clock import Reading, Watch, gap, own_time
 

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.fake_machine import Answers, Argv, FakeMachine, Reply
 from vmtax.doctor import Check, Diagnosis, diagnose, readings
 from vmtax.doctor.needs import install
 from vmtax.doctor.readings import Readings, free_bytes, processes, read
@@ -19,7 +20,6 @@ from vmtax.hypervisor.confine import sandbox
 from vmtax.hypervisor.qemu import RIGHTS
 from vmtax.image import cache, contents, place
 from vmtax.image.cache import Image
-from vmtax.machine.fake import Answers, Argv, FakeMachine, Reply
 from vmtax.meter import below, disk, facts, pressure
 from vmtax.meter.text import GREP, cpu_numbers
 from vmtax.report.doctor import diagnosis_data, render, verdict
@@ -217,7 +217,12 @@ def test_what_the_probe_remembers_decides() -> None:
 
 def test_a_cloud_vm_as_a_user_over_ssh() -> None:
     files = AMD_FILES.replace("svm", "hypervisor").replace("kvm_amd/parameters", "x/parameters")
-    changed = {"system": "Linux x86_64\n1000\n", "virt": "amazon\n", "opens": "", "tools": "python3\nip\ntaskset\n"}
+    changed = {
+        "system": "Linux x86_64\n1000\n",
+        "virt": "amazon\n",
+        "opens": "",
+        "tools": "/usr/bin/python3\nip\ntaskset\n",
+    }
     host = machine(files, "", AMD_MORE, AMD_EXTRA.replace("debian", "fedora"), **changed)
     diagnosis = diagnose(examined(host, "ssh://admin@cloud"))
     assert by_name(diagnosis, "disturbance")["bare metal"].text.startswith("this host is itself a VM (amazon)")

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.fake_machine import Answers, FakeMachine, Reply
 from tests.unit.test_doctor import AMD_EXTRA, AMD_FILES, AMD_MORE, IMAGE, KVM_AMD, by_name, examined, machine
 from vmtax.doctor import diagnose
 from vmtax.doctor.attempt import announce, attempt_on
 from vmtax.doctor.host_parts import HUGE_PAGE_COUNT
 from vmtax.image.place import Placed
-from vmtax.machine.fake import Answers, FakeMachine, Reply
 from vmtax.machine.local import PYTHON, LocalMachine
 from vmtax.testbed.environment import Hosts
 

@@ -6,10 +6,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from tests.fake_machine import Answers, FakeMachine, Reply
 from vmtax.hypervisor import Qemu, QemuError, find_qemu
 from vmtax.hypervisor.confine import Reach, image_program, sandbox
 from vmtax.hypervisor.qemu import RIGHTS
-from vmtax.machine.fake import Answers, FakeMachine, Reply
 from vmtax.plan.schema import parse
 from vmtax.testbed import environment, provision
 from vmtax.testbed.environment import CannotMeasure, note_of_below

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from vmtax.machine.fake import FakeMachine, Reply
+from tests.fake_machine import FakeMachine, Reply
 from vmtax.meter import below, disk, facts
 from vmtax.meter.text import GREP, parse_files
 

@@ -6,8 +6,8 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
+from tests.fake_machine import FakeMachine, Reply
 from vmtax.machine import CommandFailed, MachineLost
-from vmtax.machine.fake import FakeMachine, Reply
 
 
 def test_an_unknown_command_fails_the_test_and_is_named() -> None:

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
+from tests.fake_machine import Answers, FakeMachine, Reply
 from vmtax.design.features import Feature, documented_durability
 from vmtax.hypervisor import Credentials, Drive, GuestSpec, Qemu
 from vmtax.hypervisor.qemu_img import create_image, image_options
 from vmtax.machine import MachineLost
-from vmtax.machine.fake import Answers, FakeMachine, Reply
 from vmtax.storage import Backing
 from vmtax.storage.features import features
 from vmtax.storage.full import _Small, _watched, stops_when_full

@@ -131,7 +131,7 @@ def test_a_guard_that_cannot_start_says_why(tmp_path: Path, monkeypatch: pytest.
     with pytest.raises(MachineError, match=r"file.*Not a directory; set XDG_STATE_HOME"):
         LocalMachine().run("true")
     monkeypatch.setattr("vmtax.machine.local.PYTHON", "/nowhere/python3")
-    with pytest.raises(MachineError, match="/nowhere/python3: python3 must be there"):
+    with pytest.raises(MachineError, match="/nowhere/python3: the system's python3 must be there"):
         LocalMachine().run("true")
 
 

@@ -7,9 +7,9 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
+from tests.fake_machine import Argv, FakeMachine
 from vmtax.core.errors import CannotDo
 from vmtax.doctor import host_parts
-from vmtax.machine.fake import Argv, FakeMachine
 from vmtax.network.sriov import CARDS, WRITE, NoCard, free_card
 
 

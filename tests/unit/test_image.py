@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import resource
 import signal
@@ -309,7 +310,7 @@ def test_the_command_wants_the_digest_or_somebody_who_answers(tmp_path: Path) ->
     assert "its programs will run here" in unsaid.stderr
     assert f"`vmtax image export` must have printed {image.digest}" in unsaid.stderr
     other = vmtax("image", "import", "--sha256", "0" * 64, str(file), home=tmp_path)
-    assert other.returncode == 1 and f"has the digest {image.digest}, not {'0' * 64}" in other.stderr
+    assert other.returncode == 2 and f"has the digest {image.digest}, not {'0' * 64}" in other.stderr
     for wrong in ("abc", "G" * 64):
         bad = vmtax("image", "import", "--sha256", wrong, str(file), home=tmp_path)
         assert bad.returncode == 2 and "must be 64 digits" in bad.stderr
@@ -340,6 +341,9 @@ def test_what_is_no_whole_image_is_listed_and_can_be_removed(tmp_path: Path) -> 
     (half / "image.json").write_text("\x1b]0;title\a")
     listed = vmtax("image", "list", home=tmp_path).stdout.splitlines()
     assert listed[0].startswith(image.identity) and listed[1].startswith("138b23d57570  half made, damaged, or of")
+    told = json.loads(vmtax("image", "list", "--json", home=tmp_path).stdout)["data"]
+    assert [(line["what"], line["name"]) for line in told] == [("image", image.identity), ("not whole", half.name)]
+    assert told[0]["kernel"] == image.kernel and told[0]["usable"]
     assert vmtax("image", "remove", "138b23d57570", home=tmp_path).stdout == "removed 138b23d57570\n"
     assert not half.exists() and image.directory.is_dir()
 
@@ -355,7 +359,7 @@ def test_an_image_is_exported_to_a_file_only(tmp_path: Path) -> None:
 def test_garbage_is_not_imported(tmp_path: Path) -> None:
     garbage = tmp_path / "garbage"
     garbage.write_text("no archive")
-    with pytest.raises(ImageError, match=r"garbage: is not a file that .*unsupported format"):
+    with pytest.raises(BadInput, match=r"garbage: is not a file that .*unsupported format"):
         place.import_(garbage, accept)
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)

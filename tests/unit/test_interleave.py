@@ -12,6 +12,7 @@ import pytest
 from rich.console import Console
 
 from tests.fake_lab import SEVEN, Lab, bench
+from tests.fake_machine import Reply
 from tests.unit.test_runner import identity
 from vmtax.analysis import comparisons
 from vmtax.analysis.analysis import Analysis
@@ -24,7 +25,6 @@ from vmtax.design.interleaved import both
 from vmtax.experiment.resume import CannotResume
 from vmtax.experiment.runner import Options
 from vmtax.machine import MachineLost
-from vmtax.machine.fake import Reply
 from vmtax.plan.schema import parse
 from vmtax.report.render.html import render_html
 from vmtax.report.render.json import experiment_data

@@ -17,6 +17,7 @@ import pytest
 from rich.console import Console
 
 from tests.fake_lab import PLAN, Lab, bench
+from tests.fake_machine import Reply
 from vmtax.analysis.analysis import Analysis
 from vmtax.core.events import Event, Notice, TrialFinished, WorkloadStarted
 from vmtax.core.records import Boot, Experiment, Measurement, Metric, Trial
@@ -24,7 +25,6 @@ from vmtax.design import iterations as schedule
 from vmtax.design.iterations import PILOT_ITERATIONS, PILOT_ROUNDS
 from vmtax.experiment.progress import State
 from vmtax.experiment.runner import Pace
-from vmtax.machine.fake import Reply
 from vmtax.plan.estimate import check, fit_rounds, pilot_seconds, seconds_per_round
 from vmtax.plan.schema import PlanError, load, parse
 from vmtax.report import schema

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import os
 import time
 from collections.abc import Iterator
@@ -15,14 +16,15 @@ import pytest
 
 from tests.sample_lab import SIZE, SOFTWARE, home, made, quiet, saved
 from vmtax.hypervisor import BootFailed
+from vmtax.hypervisor.boot import Console
 from vmtax.image import zfs
 from vmtax.image.cache import ImageError
 from vmtax.lab import disks, memory
 from vmtax.lab.disks import keep, make_disks
 from vmtax.lab.home import Lab, LabError, Record, Up, lab, labs, labs_directory, trouble
 from vmtax.lab.memory import promise_memory, promised
-from vmtax.lab.start import Wish, _make_peer, _settle, _Start, start
-from vmtax.machine import CommandFailed, Outcome
+from vmtax.lab.start import Wish, _attempt, _make_peer, _settle, _Start, start
+from vmtax.machine import CommandFailed, Outcome, Process
 from vmtax.machine.local import LocalMachine
 
 __all__ = ["home"]
@@ -254,3 +256,29 @@ def test_a_zfs_pack_needs_room_only_where_there_is_none(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     with pytest.raises(ImageError, match=f"/there: {os.strerror(code)}{'; about 1.5 GiB are needed' if said else '$'}"):
         zfs.build(MagicMock(), quiet, again=True)
+
+
+@pytest.mark.parametrize("name", ["console.log", "qemu.log"])
+def test_a_lab_that_writes_without_end_while_it_starts_is_ended(
+    name: str, local: LocalMachine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = made()
+    # As much as a test may write; it would go on for ten minutes. Constant text.
+    text = 'n=0; while test $n -lt 6000; do printf "%4096s" "" >> "$1"; n=$((n+1)); sleep 0.1; done'
+    monkeypatch.setattr("vmtax.lab.start.Console", functools.partial(Console, most=2**16))
+    monkeypatch.setattr("vmtax.lab.start.command_line", lambda spec: ("sh", "-c", text, "sh", one.directory / name))
+    monkeypatch.setattr(
+        "vmtax.lab.start._spec",
+        lambda *_: MagicMock(console=one.directory / "console.log", initrd=one.directory / "initrd"),
+    )
+
+    def monitor(found: _Start, spec: object, process: Process, *_: object) -> int:
+        assert process.wait(30.0) == -9
+        raise BootFailed("ended")
+
+    monkeypatch.setattr("vmtax.lab.start._monitor", monitor)
+    found = MagicMock(lab=one, local=local)
+    found.credentials.archive = found.image.initrd.read_bytes.return_value = b""
+    with pytest.raises(BootFailed, match="ended"):
+        _attempt(found, 1)
+    assert (one.directory / name).stat().st_size < 2**22

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import vmtax
+from vmtax.machine.local import PYTHON
+from vmtax.machine.ssh import START_GUARD
 
 ROOT = Path(vmtax.__file__).parent
 # From the top down; a part imports only parts of lower lines.
@@ -125,3 +127,17 @@ def test_what_is_printed_goes_through_functions_that_clean_it() -> None:
     assert calls("print") - {"machine/guard.py"} <= {"cli/app.py", "__main__.py"}
     assert calls("PlainConsole") == {"system/console.py"}
     assert calls("Console") <= {"lab/start.py", "hypervisor/boot.py"}  # a guest's, not rich's
+
+
+def test_no_machine_looks_for_python_in_its_search_path() -> None:
+    """What comes first in the search path of a machine's root may be anybody's."""
+    bare = [
+        f"{path.relative_to(ROOT)}:{node.lineno}"
+        for path, module in files().items()
+        for node in ast.walk(module)
+        if isinstance(node, ast.Tuple | ast.List | ast.Call)
+        for words in [node.args if isinstance(node, ast.Call) else node.elts]
+        if len(words) > 1 and isinstance(words[0], ast.Constant) and words[0].value == "python3"
+    ]
+    assert not bare
+    assert f" exec {PYTHON} -I " in START_GUARD[2]

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.fake_machine import FakeMachine, Reply
 from vmtax.machine import CommandFailed
-from vmtax.machine.fake import FakeMachine, Reply
 from vmtax.meter import pressure
 from vmtax.meter.pressure import between, parse
 

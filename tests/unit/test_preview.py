@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.fake_machine import FakeMachine, Reply
+from vmtax.core.errors import BadInput
 from vmtax.core.units import format_duration
 from vmtax.experiment.preview import outlook
-from vmtax.machine.fake import FakeMachine, Reply
-from vmtax.machine.local import ISOLATED
+from vmtax.hypervisor.qemu import RIGHTS
+from vmtax.machine.local import ISOLATED, PYTHON
 from vmtax.meter import below
 from vmtax.meter.disk import FINDMNT, LSBLK
 from vmtax.meter.text import GREP
@@ -36,10 +38,13 @@ def host(
             ("cat", "/proc/meminfo"): f"MemTotal: 1 kB\nMemAvailable:   {available // 1024} kB\n",
             (*FINDMNT, "/var/tmp"): json.dumps({"filesystems": [MOUNT]}),
             (*LSBLK, "/dev/nvme0n1p2"): Reply(code=1),
-            ("python3", *ISOLATED, Path(ownership.__file__).read_text(encoding="utf-8"), "/var/tmp"): (
+            (PYTHON, *ISOLATED, Path(ownership.__file__).read_text(encoding="utf-8"), "/var/tmp"): (
                 Reply(stderr=f"{unsafe}\n", code=1) if unsafe else ""
             ),
             ("mkdir", "-m", "700", "/tmp/vmtax"): "",
+            RIGHTS: "",
+            ("/opt/qemu", "--version"): "QEMU emulator version 10.0.2",
+            ("/no/qemu", "--version"): Reply(stderr="/no/qemu: No such file or directory", code=127),
         }
     )
 
@@ -83,6 +88,15 @@ def test_what_the_host_itself_runs_on_is_told(signature: str, words: str) -> Non
     cpuid = f"{signature.encode().hex()}\n{bytes(12).hex()}\n"
     assert said(load("quick"), host(cpu=cpu, cpuid=cpuid))["runs on"] == words
     assert "runs on" not in said(load("quick"), host(cpu="/proc/cpuinfo:flags\t: svm\n")), "bare metal"
+
+
+@pytest.mark.parametrize(
+    "options", [EnvironmentOptions(qemu="/no/qemu"), EnvironmentOptions(None, Target(), "/no/qemu")]
+)
+def test_a_qemu_that_is_not_there_is_refused_even_where_no_guest_is_measured(options: EnvironmentOptions) -> None:
+    plan = load("quick").model_copy(update={"layers": ("host",)})
+    with pytest.raises(BadInput, match=r"host: no usable /no/qemu \(.*No such file.*\); name a QEMU program"):
+        outlook(plan, host(), options, earlier_seconds_per_round=None, builds_image=False)
 
 
 def test_who_goes_on_is_told_of_the_rest() -> None:

@@ -16,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tests.sample import sample_experiment, unstarted
+from vmtax.analysis.analysis import Analysis
 from vmtax.cli.app import LONGEST, printed, say, warn
 from vmtax.core import events
 from vmtax.core.checks import Check, Diagnosis
@@ -35,7 +36,7 @@ EVENTS: dict[str, Callable[[str], events.Event]] = {
     "step": lambda text: events.Step(text, text, 0.5),
     "notice": events.Notice,
     "run": lambda text: events.RunStarted(text, (Treatment(text, "vm"),), 1, 2),
-    "treatment": lambda text: events.TreatmentStarted(1, 1, text),
+    "treatment": lambda text: events.TreatmentStarted(1, 1, Treatment(text, "vm")),
     "boot": lambda text: events.GuestBooted(Boot(1, text, text, "kvm", False, (), 1.0, 1.0)),
     "workload": lambda text: events.WorkloadStarted(text, text, text),
     "trial": lambda text: events.TrialFinished(Trial(1, 1, text, text, text, 1, "failed", 0.0, 0.0, error=text)),
@@ -116,8 +117,17 @@ def test_errors_warnings_and_lines_are_clean(text: str, capsys: pytest.CaptureFi
 @pytest.mark.parametrize("text", TEXTS)
 def test_reports_tables_and_the_doctor_are_clean(text: str) -> None:
     run = dataclasses.replace(unstarted(sample_experiment(rounds=1)), name=text, host=text, notes=(text,), command=text)
-    check(on(lambda one: one.print(terminal.render(run, (), True))), text)
+    check(on(lambda one: one.print(terminal.render(Analysis(run), True))), text)
     entry = ExperimentSummary(text, text, text, 0.0, 1.0, "failed", 1, 1, 1, 1)
     check(on(lambda one: one.print(terminal.runs_table([entry]))), text)
     diagnosis = Diagnosis(text, text, (Check("need", text, "missing", text, text),))
     check(on(lambda one: one.print(doctor.render(diagnosis, 6000), soft_wrap=True)), text)
+
+
+@pytest.mark.parametrize("name", ["host", "host disk.filesystem=xfs", "host on ssh://b"])
+def test_a_treatment_of_the_host_is_never_shown_as_booting(name: str) -> None:
+    state = screen.State()
+    state.take(events.TreatmentStarted(1, 1, Treatment(name, "host")))
+    assert state.doing == {name: "settling"}
+    state.take(events.TreatmentStarted(1, 2, Treatment("vm", "vm")))
+    assert state.doing == {"vm": "booting"}

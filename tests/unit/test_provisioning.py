@@ -10,12 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.fake_machine import FakeMachine, Reply
 from vmtax.cli.app import BadUse
 from vmtax.cli.measuring import disk_target
 from vmtax.design.factors import BACKING, FACTORS, why_illegal
 from vmtax.design.treatments import backing
 from vmtax.machine import CommandFailed
-from vmtax.machine.fake import FakeMachine, Reply
+from vmtax.machine.local import PYTHON
 from vmtax.storage import StorageError, Target
 from vmtax.storage.backing import (
     KINDS,
@@ -220,8 +221,8 @@ def test_four_devices_that_are_three_are_refused_before_anything_is_written() ->
     machine = FakeMachine(
         answers={
             lambda argv: argv[0] == "lsblk": lsblk(),
-            lambda argv: argv[0] == "python3" and any("preadv" in word for word in argv): "empty\n",
-            lambda argv: argv[0] in ("wipefs", "python3"): "",
+            lambda argv: argv[0] == PYTHON and any("preadv" in word for word in argv): "empty\n",
+            lambda argv: argv[0] in ("wipefs", PYTHON): "",
             lambda argv: argv[0] == "blockdev": str(2**40),
             lambda argv: argv[0] == "realpath": "/dev/sdb\n",
         }
@@ -266,6 +267,26 @@ def test_a_group_whose_first_volume_cannot_be_made_is_on_the_list_of_what_goes()
     undone = [" ".join(what) for what in machine.undone if isinstance(what, tuple)]
     kinds = [next(word for word in ("lvremove", "vgremove", "losetup") if word in what) for what in undone]
     assert kinds == ["lvremove", "vgremove", "losetup"]
+
+
+@pytest.mark.parametrize("group", [None, "vg0"])
+def test_lvm_is_never_asked_to_monitor_our_volumes(group: str | None) -> None:
+    """It would start dmeventd for the whole host, with our mark, and the guard would end that."""
+    answers = {
+        lambda argv: argv[0] == "stat": "1000000000 4096",
+        lambda argv: argv[0] in ("fallocate", "vgcreate", "lvcreate"): "",
+        lambda argv: argv[0] == "losetup": "/dev/loop7\n",
+        lambda argv: argv[0] == "vgs": "1000000000000\n",
+    }
+    machine, made = provisioner(answers, Target(group=group))
+    for wanted in (levels("lvm", "none"), levels("lvm-thin", "none")):
+        made.prepare([wanted], SIZE, 0)
+        made.make(wanted, SIZE)
+    machine.close()
+    changing = [argv for argv in machine.calls if argv[0] in ("vgcreate", "lvcreate")]
+    changing += [argv for argv in machine.undone if isinstance(argv, tuple) and "remove" in argv[2]]
+    assert len(changing) > 5
+    assert all(argv[argv.index("--config") + 1].endswith("activation/monitoring=0") for argv in changing)
 
 
 def test_room_in_the_directory_is_summed_before_anything_is_made() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -32,6 +33,8 @@ ANSWERS = {  # kind -> the commands that give it
     "calibration": ["calibrate --show last --json"],
     "lab": ["lab status --json"],
     "labs": ["lab list --json"],
+    "images": ["image list --json"],
+    "removed": ["clean --images --yes --json", "runs rm last --yes --json"],
 }
 
 
@@ -63,6 +66,8 @@ def test_every_metric_parameter_and_field_says_what_it_is() -> None:
     for name, shape in json_schema()["$defs"].items():
         assert shape["description"], name
         assert [key for key, value in shape["properties"].items() if not value.get("description")] == [], name
+        texts = [value["description"] for value in shape["properties"].values()]
+        assert [text for text in texts if re.search(r"\w+: \w+:", text)] == [], f"{name}: a value without a meaning"
 
 
 @pytest.mark.parametrize("kind", ANSWERS)
@@ -75,6 +80,7 @@ def test_real_answers_are_what_the_schema_allows(kind: str, tmp_path: Path, monk
     home = lab()
     home.directory.mkdir(parents=True)
     write(home.directory / "lab.json", Record(Size(), Software("10.0.2", "0123456789ab", "6.12.1", None, "tcg")))
+    (tmp_path / "vmtax/images/.building-1").mkdir(parents=True)
     assert KINDS.keys() - ANSWERS.keys() == {"error"}, "test_cli.py has it"
     schema = json.loads((reference.DIRECTORY / "vmtax-1.schema.json").read_text())
     jsonschema.Draft202012Validator.check_schema(schema)

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from tests.fake_lab import PLAN, SEVEN, Lab, bench
+from tests.fake_machine import Reply
 from vmtax.core.events import RoundFinished, TrialFinished
 from vmtax.core.records import Trial
 from vmtax.experiment.resume import CannotResume
 from vmtax.hypervisor import BootFailed
 from vmtax.machine import MachineLost
-from vmtax.machine.fake import Reply
 from vmtax.storage import FirstWrite, Target
 from vmtax.store import StoreError
 from vmtax.testbed.environment import EnvironmentOptions

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.fake_machine import FakeMachine, Reply
 from vmtax.hypervisor.qemu import Qemu
 from vmtax.hypervisor.qmp import Qmp, QmpError, parse_usernet
 from vmtax.hypervisor.spec import Drive, GuestSpec, command_line, data_arguments, kernel_arguments, machine_type
-from vmtax.machine.fake import FakeMachine, Reply
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "argv"
 INITRD, CONSOLE = PurePosixPath("/run/x/initrd"), PurePosixPath("/run/x/console")

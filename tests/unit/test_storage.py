@@ -6,8 +6,8 @@ import json
 
 import pytest
 
+from tests.fake_machine import FakeMachine, Reply
 from vmtax.machine import CommandFailed
-from vmtax.machine.fake import FakeMachine, Reply
 from vmtax.storage import StorageError, fill
 from vmtax.workload import Site
 from vmtax.workload.fio import INCOMPRESSIBLE, PATTERNS, Disk, DiskParameters

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.sample import CREATED, large_experiment, sample_experiment, unstarted, without_raw
-from vmtax.core.records import Experiment, Measurement, Metric, Trial, Unit
+from vmtax.core.records import Experiment, Json, Measurement, Metric, Trial, Unit
 from vmtax.store import Store, StoreError
 from vmtax.store.model import LONGEST_TEXT
 
@@ -247,6 +247,25 @@ def test_new_id_is_sortable_unique_and_safe(store: Store) -> None:
     assert all(id.startswith("20261121-0412-quick-") and len(id) == 24 for id in ids)
     assert len(ids) > 1
     assert store.new_id("éé", CREATED).startswith("20261121-0412-run-")
+
+
+@pytest.mark.parametrize(
+    ("changes", "alike"),
+    [
+        ({}, True),
+        ({"budget": 60.0, "precision": 0.05, "rounds": {"min": 9, "max": 9}, "seed": 3, "decide": None}, True),
+        ({"combinations": [{"name": None, "levels": {"disk.cache": ["none"]}}]}, False),
+        ({"design": "one-at-a-time"}, False),
+        ({"only_primary": True}, False),
+        ({"primary": ["chess.nodes_per_second"]}, False),
+        ({"iterations": 3}, False),
+        ({"a key of a later version": True}, False),
+    ],
+)
+def test_the_pace_of_a_run_is_that_of_the_same_work_only(store: Store, changes: Json, alike: bool) -> None:
+    store.put(SAMPLE)
+    found = store.seconds_per_round({**SAMPLE.plan, **changes}, "local")
+    assert (found is not None) == alike
 
 
 def test_summary_counts(store: Store) -> None:

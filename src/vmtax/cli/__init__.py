@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
@@ -60,5 +61,11 @@ def _make_path_safe() -> None:
 def _interrupted(*_: object) -> NoReturn:
     # Once is enough: a second Ctrl-C must not stop the tidying up. (Not SIG_IGN, which commands would inherit.)
     for number in ENDING:
-        signal.signal(number, lambda *_: None)
+        signal.signal(number, _interrupted_again)
     raise KeyboardInterrupt
+
+
+def _interrupted_again(*_: object) -> None:
+    # Not by print, which may be in the middle of a line.
+    with contextlib.suppress(OSError):
+        os.write(2, b"vmtax: still undoing what was set up; that goes on, also if vmtax is killed\n")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vmtax.cli.app import AsJson, BadUse, app, complete_run, document, format_option, printed, say, write_file
-from vmtax.cli.files import check_output
+from vmtax.cli.files import STDOUT, check_output
 from vmtax.core.errors import DONE, UNDECIDED, WORSE
 from vmtax.core.units import parse_percent
 from vmtax.report.change import FORMATS, renderer
@@ -56,12 +56,16 @@ def compare(
     full: Annotated[bool, typer.Option("--full", help="Every metric, every fact.")] = False,
     format: FormatName = "terminal",
     json: AsJson = False,
-    output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Instead of printing.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write it there; - prints it.")
+    ] = None,
 ) -> None:
     """Compare runs before a change with runs after it: an upgrade of kernel, QEMU or firmware, or two hosts."""
     from vmtax.analysis.sessions import compared
     from vmtax.store import Store
 
+    if output == STDOUT:
+        output = None
     if output is not None:
         check_output(output)
     format = "json" if json else format

@@ -8,12 +8,21 @@ from pathlib import Path
 
 from vmtax.cli.app import BadUse
 
+STDOUT = Path("-")  # as many tools have it
+
+
+def refuse_stdout(file: Path) -> None:
+    """Raises BadUse where it is called "-": what is not made for being printed goes into a file."""
+    if file == STDOUT:
+        raise BadUse("-: this is written to a file, not to standard output; name a file")
+
 
 def check_output(file: Path, option: str = "--output", *, regular: bool = False) -> None:
     """Raises BadUse where it cannot be written: what can be known now need not wait until hours of work are done.
 
     regular: nothing but a regular file will do, no pipe and no terminal
     """
+    refuse_stdout(file)
     if (mode := _mode(file, option)) is not None:
         if stat.S_ISDIR(mode):
             raise BadUse(f"{file}: is a directory; name another file with {option}")

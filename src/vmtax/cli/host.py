@@ -72,19 +72,25 @@ def clean(
         bool, typer.Option("--images", help="Also images of another recipe or version, and damaged ones.")
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Remove without asking; for scripts.")] = False,
+    json: AsJson = False,
 ) -> None:
     """Show what killed runs left on this host, and remove it. Never results."""
+    from dataclasses import asdict
+
     from vmtax.experiment import cleanup as cleaning
     from vmtax.store import Store
 
+    listing = sys.stderr if json else None
     with Store() as store:
         leftovers = cleaning.found(store, images=images)
         for leftover in leftovers:
-            say(f"{leftover.what:>19}  {leftover.text}")
+            say(f"{leftover.what:>19}  {leftover.text}", file=listing)
         if not leftovers:
-            say("nothing is left over")
-            return
-        agree(yes, "Remove all of this? [y/N]")
-        left = cleaning.remove(store, images=images)
+            say("nothing is left over", file=listing)
+        else:
+            agree(yes, "Remove all of this? [y/N]")
+        left = cleaning.remove(store, images=images) if leftovers else []
     if left:
         fail("\n".join(f"could not be removed: {line}" for line in left), FAILED)
+    if json:
+        answer("removed", [asdict(leftover) for leftover in leftovers])

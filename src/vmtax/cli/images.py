@@ -6,13 +6,15 @@ import os
 import re
 import shlex
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from vmtax.cli.app import BadUse, agree, app, say, warn
+from vmtax.cli.app import AsJson, BadUse, agree, answer, app, say, warn
 from vmtax.cli.command import App
+from vmtax.cli.files import refuse_stdout
 
 image_app = App(help="Root images: the one userland of all layers.", no_args_is_help=True)
 app.add_typer(image_app, name="image")
@@ -48,11 +50,14 @@ def image_zfs(
 
 
 @image_app.command("list")
-def image_list() -> None:
+def image_list(json: AsJson = False) -> None:
     """List the images of this host, and the ZFS packs for them."""
     from vmtax.core.units import format_value
     from vmtax.image import cache, recipe, zfs
 
+    if json:
+        answer("images", list(_stored()))
+        return
     for image in cache.images():
         mark = "current" if image.recipe == recipe.key() else "of another recipe"
         size = format_value(image.bytes, "B")
@@ -64,6 +69,36 @@ def image_list() -> None:
         say(f"ZFS {pack.version}  kernel {pack.kernel}  {format_value(pack.bytes, 'B')}  {mark}")
     for path in (*cache.shelf().left(), *zfs.shelf().left()):
         say(f"{path.name}  half made, damaged, or of another version of vmtax: `vmtax image remove {path.name}`")
+
+
+def _stored() -> Iterator[dict[str, object]]:
+    """What `image list` says, as data."""
+    from vmtax.image import cache, recipe, zfs
+
+    for image in cache.images():
+        yield {
+            "what": "image",
+            "name": image.identity,
+            "path": str(image.directory),
+            "usable": image.recipe == recipe.key(),
+            "kernel": image.kernel,
+            "bytes": image.bytes,
+            "packages": image.packages,
+        }
+    useless = zfs.useless(cache.images())
+    for pack in zfs.packs():
+        yield {
+            "what": "ZFS pack",
+            "name": pack.version,
+            "path": str(pack.path),
+            "usable": pack not in useless,
+            "kernel": pack.kernel,
+            "bytes": pack.bytes,
+            "packages": None,
+        }
+    for path in (*cache.shelf().left(), *zfs.shelf().left()):
+        unknown = dict.fromkeys(("kernel", "bytes", "packages"))
+        yield {"what": "not whole", "name": path.name, "path": str(path), "usable": False, **unknown}
 
 
 @image_app.command("remove")
@@ -108,6 +143,7 @@ def image_export(
     """Write an image to one file, for a host without a network."""
     from vmtax.image import cache, place
 
+    refuse_stdout(file)
     image = cache.find(identity) if identity else cache.current()
     if image is None:
         raise cache.ImageError("there is no image yet: vmtax image build")
@@ -125,7 +161,7 @@ def image_import(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Trust the file without asking; for scripts.")] = False,
 ) -> None:
     """Install an image that `image export` wrote: its programs will run here, as root where vmtax does."""
-    from vmtax.image import cache, place
+    from vmtax.image import place
 
     if sha256 is not None and not re.fullmatch(r"[0-9a-f]{64}", sha256):
         raise BadUse(f"--sha256 {sha256}: must be 64 digits of 0-9 and a-f, as `vmtax image export` printed them")
@@ -138,9 +174,7 @@ def image_import(
                 raise BadUse("nobody is there to compare that: add --sha256 DIGEST, or --yes to trust the file")
             agree(yes, "Did it? [y/N]")
         elif digest != sha256:
-            raise cache.ImageError(
-                f"{file}: has the digest {digest}, not {sha256}: it is another image, or was changed"
-            )
+            raise BadUse(f"{file}: has the digest {digest}, not {sha256}: it is another image, or was changed")
 
     image = place.import_(file, accept)
     say(f"{image.identity}  {image.directory}")

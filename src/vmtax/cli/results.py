@@ -25,7 +25,7 @@ from vmtax.cli.app import (
     warn,
     write_file,
 )
-from vmtax.cli.files import check_input, check_output
+from vmtax.cli.files import STDOUT, check_input, check_output
 from vmtax.core.errors import BadInput
 from vmtax.report.render.formats import Format, find
 
@@ -64,7 +64,8 @@ def show(
 def report(
     run: RunId = "last",
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="vmtax-RUN and the format's ending.")
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="vmtax-RUN and the format's ending; - prints it."),
     ] = None,
     format: FormatName = "html",
     for_: ForProfile = "",
@@ -73,7 +74,11 @@ def report(
     accept_loss: AcceptLoss = False,
 ) -> None:
     """Write one run's report: one HTML file that needs nothing else, or the measurements for other programs."""
-    say(written(run, output, format, asked=Asked(for_, weights, needs, accept_loss)))
+    asked = Asked(for_, weights, needs, accept_loss)
+    if output == STDOUT:
+        shown(run, format, asked=asked)
+    else:
+        say(written(run, output, format, asked=asked))
 
 
 @app.command()
@@ -159,7 +164,7 @@ def shown(run: str, format: str, *, full: bool = False, asked: Asked = Asked()) 
     """On the terminal, or as the text of one of FORMATS."""
     wanted = find(format) if format else None
     if wanted and not wanted.text:
-        raise BadInput(f"{format} is no text: vmtax report {run} --format {format}")
+        raise BadInput(f"{format} is no text, write it to a file: vmtax report {run} --format {format}")
     analysis = asked.analysis(run, wanted)
     if wanted:
         document(wanted.render(analysis).decode())

@@ -184,10 +184,11 @@ def _drop_workloads_without_layer(data: dict[str, Any]) -> None:
 @app.command()
 def watch(
     run: Annotated[
-        str, typer.Argument(metavar="[RUN]", help="A run's id; the one that goes on.", autocompletion=complete_running)
+        str,
+        typer.Argument(metavar="[RUN]", help="A run's id; the one that is running.", autocompletion=complete_running),
     ] = "",
 ) -> None:
-    """Watch a run that goes on in another terminal."""
+    """Watch a run that is running in another terminal."""
     from vmtax.experiment import live, progress
     from vmtax.store import Store
 
@@ -195,8 +196,8 @@ def watch(
         running = [entry for entry in store.experiments() if entry.state == "running" and entry.id.startswith(run)]
         if not running:
             if run:
-                raise BadUse(f"no run {run} goes on: `vmtax runs` lists them")
-            fail("no run goes on: `vmtax runs` lists them", FAILED)
+                raise BadUse(f"run {run} is not running: `vmtax runs` lists all runs")
+            fail("no run is running: `vmtax run` starts one, `vmtax runs` lists all runs", FAILED)
         id = running[0].id
 
         def going_on() -> bool:

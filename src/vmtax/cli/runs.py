@@ -42,6 +42,7 @@ def runs_rm(
         typer.Argument(metavar="RUN...", help="Ids, the start of one, or 'last'.", autocompletion=complete_run),
     ],
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Remove without asking; for scripts.")] = False,
+    json: AsJson = False,
 ) -> None:
     """Remove runs with their raw outputs for good, also damaged ones; never one that is running."""
     from vmtax.report.render.terminal import runs_table
@@ -49,7 +50,13 @@ def runs_rm(
 
     with Store() as store:
         ids = list(dict.fromkeys(store.resolve(run) for run in wanted))
-        printed(runs_table(entry for entry in store.experiments() if entry.id in ids))
-        agree(yes, "Remove these for good? [y/N]")
+        if not json:
+            printed(runs_table(entry for entry in store.experiments() if entry.id in ids))
+        agree(yes, f"Remove {', '.join(ids) if json else 'these'} for good? [y/N]")
+        removed = []
         for id in ids:
-            say(f"removed {store.remove(id)}")
+            removed.append(store.remove(id))
+            if not json:
+                say(f"removed {id}")
+    if json:
+        answer("removed", [{"what": "run", "text": id} for id in removed])

@@ -36,7 +36,7 @@ class RunStarted:
 class TreatmentStarted:
     round: int
     position: int
-    treatment: str
+    treatment: Treatment
 
 
 @dataclass(frozen=True, slots=True)

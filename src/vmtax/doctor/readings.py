@@ -115,7 +115,7 @@ def read(reader: Reader, host: str, sleep: Callable[[float], None] = time.sleep)
         user=whole(user),
         facts=facts,
         files=parse_files(reader.try_run(*MORE_FILES).stdout),
-        tools=_tools(reader, host),
+        tools=_tools(reader),
         tools_here=frozenset(filter(shutil.which, (*TOOLS_HERE, *BUILD_TOOLS))),
         opens=frozenset(devices.stdout.split()),
         device_error=devices.stderr.strip(),
@@ -143,10 +143,9 @@ def processes(text: str) -> tuple[str, ...]:
     return tuple(f"{name} (pid {path.split('/')[2]})" for path, name in found.items() if path.count("/") > 2)
 
 
-def _tools(reader: Reader, host: str) -> frozenset[str]:
+def _tools(reader: Reader) -> frozenset[str]:
     # Our own guard runs on the system's Python, whatever the search path says.
-    python = PYTHON if host == "local" else "python3"
-    names = [python if tool == "python3" else tool for tool in TOOLS]
+    names = [PYTHON if tool == "python3" else tool for tool in TOOLS]
     found = reader.try_run(*HAVE, *names).stdout.splitlines()
     return frozenset("python3" if name == PYTHON else name for name in found)
 

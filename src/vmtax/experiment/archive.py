@@ -23,7 +23,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic_core import from_json
 from typing_extensions import TypedDict
 
-from vmtax.core.errors import CannotDo
+from vmtax.core.errors import BAD_INPUT, CannotDo
 from vmtax.core.records import Boot, Experiment, Json, Trial
 from vmtax.machine.local import LocalMachine
 from vmtax.plan.schema import PlanError, from_data
@@ -49,6 +49,12 @@ PIECE = 2**16  # bytes that are read and unpacked at once
 
 class ShareError(CannotDo):
     """A file that holds no run, or a place that takes none; the text says what to do."""
+
+
+class NoRunFile(ShareError):
+    """A file to be imported in which no run is."""
+
+    exit_code = BAD_INPUT
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,10 +115,13 @@ def export(store: Store, run: str, target: Path | None) -> Exported:
 
 
 def import_(store: Store, source: Path) -> Imported:
-    """Add the run in `source` to the store. Raises ShareError, and StoreError where it is there already."""
+    """Add the run in `source` to the store.
+
+    Raises NoRunFile where none is in it, ShareError where it cannot be read, StoreError where it is there already.
+    """
     try:
         if not source.is_file():
-            raise ShareError(f"{source}: {_why_no_file(source)}")
+            raise NoRunFile(f"{source}: {_why_no_file(source)}")
         with source.open("rb") as stream:
             for _ in _records(stream):
                 pass  # the whole file is checked before anything of it is written
@@ -122,7 +131,7 @@ def import_(store: Store, source: Path) -> Imported:
             counted = _Counted(cast(Iterator[Boot | Trial], records))
             store.put(_carried(run), counted)
     except Unfit as error:
-        raise ShareError(f"{source}: {error}") from error
+        raise NoRunFile(f"{source}: {error}") from error
     except OSError as error:
         raise ShareError(f"{source}: {error.strerror}") from error
     return Imported(run.id, run.name, _carried(run).host, counted.trials)

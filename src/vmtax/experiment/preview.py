@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from vmtax.core.errors import BadInput
 from vmtax.core.records import Json, Treatment
 from vmtax.core.units import format_duration, format_room
-from vmtax.design.interleaved import both
+from vmtax.design.interleaved import both, is_host
 from vmtax.design.iterations import PILOT_ITERATIONS, PILOT_ROUNDS
+from vmtax.hypervisor import QemuError, find_qemu
 from vmtax.machine import Machine
 from vmtax.meter.below import read_below
 from vmtax.meter.disk import disk_facts
@@ -54,7 +56,7 @@ def outlook(
     rounds_done: int = 0,
     builds_image: bool,
 ) -> list[Line]:
-    """Lines for a person. Reads on `host`, changes nothing there.
+    """Lines for a person. Reads on `host`, changes nothing there. Raises BadInput for a QEMU that is not there.
 
     emit: called with what is about to take seconds
     other: the second host under test
@@ -72,6 +74,7 @@ def outlook(
     places = [(host, [t for t in treatments if other is None or not t.side])]
     if other is not None:
         places.append((other, [t for t in treatments if t.side]))
+    _refuse_qemus([machine for machine, _ in places], options)
     lines = [
         Line("what", _what(plan, options, [treatment.name for treatment in compared], rounds_done)),
         Line("how long", _how_long(per_round * rounds + more, rounds, earlier=earlier, piloting=piloting)),
@@ -93,6 +96,19 @@ def outlook(
 
 ROOT = "a bridge in a network namespace of its own; drops the page cache before each treatment"
 USER = "user networking in place of a bridge, and caches stay warm: both need root"
+
+
+def _refuse_qemus(machines: Sequence[Machine], options: EnvironmentOptions) -> None:
+    """Raises BadInput where one that was named cannot be used, also where no guest is measured."""
+    named = (options.qemu, options.interleave_with)
+    for machine in machines:
+        for program in named:
+            if program is None or is_host(program):
+                continue
+            try:
+                find_qemu(machine, program)
+            except QemuError as error:
+                raise BadInput(str(error)) from error
 
 
 def _what(plan: Plan, options: EnvironmentOptions, names: Sequence[str], done: int) -> str:

@@ -95,7 +95,7 @@ class State:
                 self.planned, self.step, self.emulated = rounds_max, "", emulated
                 return Text(f"run {experiment}")
             case events.TreatmentStarted(_, _, treatment):
-                self.doing = {treatment: "booting" if treatment != "host" else "settling"}
+                self.doing = {treatment.name: "settling" if treatment.layer == "host" else "booting"}
             case events.GuestBooted(boot):
                 self.emulated = self.emulated or boot.emulated
                 mark = " (emulated)" if boot.emulated else ""

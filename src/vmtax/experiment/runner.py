@@ -275,7 +275,7 @@ def _treatment(active: Run, place: Place, treatment: Treatment) -> None:
         return
     for environment in active.environments.values():
         environment.check_guards()
-    active.emit(TreatmentStarted(place.round, place.position, place.treatment))
+    active.emit(TreatmentStarted(place.round, place.position, treatment))
     started = time.time()
     try:
         with opened(active.side_of(treatment.name), treatment) as layer:

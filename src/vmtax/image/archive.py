@@ -116,9 +116,9 @@ class Archive:
 
 @contextlib.contextmanager
 def opened(source: Path) -> Iterator[Archive]:
-    """The archive in that file; raises BadInput where it is no file, ImageError where no image is in it.
+    """The archive in that file; raises BadInput where it is no file or no image is in it.
 
-    So does whatever is done with it: what ContentsError says becomes an ImageError that names the file.
+    So does whatever is done with it: what ContentsError says becomes a BadInput that names the file.
     """
     with _file(source) as file, tempfile.TemporaryFile() as words, _zstd(file, words) as process:
         assert process.stdout
@@ -126,7 +126,7 @@ def opened(source: Path) -> Iterator[Archive]:
             yield Archive(process.stdout, os.fstat(file.fileno()).st_size)
         except ContentsError as error:
             reason = (isinstance(error, EndsEarlyError) and _last_words(process, words)) or error
-            raise ImageError(f"{source}: is not {WRITTEN}: {reason}") from error
+            raise BadInput(f"{source}: is not {WRITTEN}: {reason}") from error
         finally:
             process.kill()
 

@@ -74,7 +74,7 @@ def export(image: Image, target: Path) -> None:
 def import_(source: Path, accept: Callable[[str], None]) -> Image:
     """Install the image in `source`. `accept` is given its digest before anything is unpacked, and raises to refuse.
 
-    Raises BadInput where `source` is no file, and ImageError where it is no image.
+    Raises BadInput where `source` is no image, and ImageError where it cannot be installed.
     """
     with archive.opened(source) as opened:
         accept(opened.digest)

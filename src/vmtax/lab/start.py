@@ -49,7 +49,7 @@ LOAD_SECONDS = 300.0  # of a saved state, which may be as large as the lab's mem
 SETTLE_SECONDS = 90.0
 ATTEMPTS = 2
 # QEMU's last words outlive it. Constant text, the arguments stay arguments.
-KEEPING_WORDS = ("sh", "-c", 'log=$1; shift; : >"$log"; exec "$@" 2>>"$log"', "sh")
+KEEPING_WORDS = ("sh", "-c", 'log=$1; shift; exec "$@" 2>>"$log"', "sh")
 # Not what a later start of the lab has written. Constant text.
 FORGET = ("sh", "-c", '! grep -qF "$1" "$2" 2> /dev/null || rm "$2"', "sh")
 # A saved lab stood still meanwhile, maybe under another name. One command: it is what the start waits for.
@@ -269,13 +269,14 @@ def _attempt(found: _Start, number: int) -> Up:
         Path(spec.initrd).write_bytes(found.credentials.archive + found.image.initrd.read_bytes())
     except OSError as error:  # a full disk is told without a name
         raise trouble(error, Path(runtime)) from error
-    Path(spec.console).write_bytes(b"")
     with contextlib.ExitStack() as stack:
-        console = Console(local, spec.console)
-        stack.callback(console.stop)
+        # Until the guard keeps both files short, a QEMU that writes too much into either is ended.
+        console, log = (_followed(local, path, stack) for path in (spec.console, PurePosixPath(found.lab.log)))
         emit(Step(WHAT, "from its saved state" if spec.saved else "booting"))
         started, launched = time.time(), time.monotonic()
         process = local.start(*KEEPING_WORDS, str(found.lab.log), *command_line(spec))
+        console.bound(process)
+        log.bound(process)
         failed = stack.enter_context(contextlib.ExitStack())
         failed.callback(process.stop)
         port = _monitor(found, spec, process, console, stack)
@@ -311,6 +312,13 @@ def _attempt(found: _Start, number: int) -> Up:
         warnings=found.warnings,
         restored=spec.saved is not None,
     )
+
+
+def _followed(local: LocalMachine, path: PurePosixPath, stack: contextlib.ExitStack) -> Console:
+    Path(path).write_bytes(b"")
+    console = Console(local, path)
+    stack.callback(console.stop)
+    return console
 
 
 def _settle(found: _Start, machine: SshMachine) -> None:

@@ -21,7 +21,7 @@ from vmtax.machine.processes import MARK
 
 NOT_FOUND = 127  # exit code of a shell, or of ssh's far side, where the command is not there
 SSH_FAILED = 255  # the client's own failures, a lost line among them; no guard ends so
-PYTHON_MISSING = "python3 must be there (Debian: apt-get install python3)"
+PYTHON_MISSING = "the system's python3 must be there (Debian: apt-get install python3)"
 # Children that outlive us. Python would complain of one that it forgets before it has ended.
 _outliving: list[object] = []
 PING_SECONDS = 10.0  # well below any silence a guard is told to bear

@@ -19,7 +19,9 @@ from vmtax.machine.pipes import MOST_BYTES, TooMuch, listen
 from vmtax.machine.processes import MARK
 from vmtax.system.paths import state_home
 
-PYTHON = "/usr/bin/python3"  # the system's own, so that a guard outlives a removed virtual environment
+# On every machine the system's own, by its full name: it does not depend on what comes first in the search path of
+# root there, and a guard outlives a removed virtual environment.
+PYTHON = "/usr/bin/python3"
 MOST_WORDS = 64 * 2**10  # bytes of a background process's stderr that are kept
 FIRST_BYTES = 2**20  # kept of what has no end
 ISOLATED = ("-I", "-S", "-c")  # neither the current directory, nor variables, nor installed packages reach it

@@ -17,7 +17,7 @@ from typing import IO
 
 from vmtax.core.machines import DEFAULT_TIMEOUT, CommandFailed, MachineError, MachineLost, Outcome, how_ended
 from vmtax.machine.guarded import SSH_FAILED, Guard, GuardedMachine, guard_source
-from vmtax.machine.local import ISOLATED, LocalMachine
+from vmtax.machine.local import ISOLATED, PYTHON, LocalMachine
 from vmtax.machine.pipes import BANNER_BYTES, TooMuch, excerpt, read_line
 from vmtax.machine.processes import MARK
 
@@ -42,7 +42,7 @@ BEGIN = (
 START_GUARD = (
     *("sh", "-c"),
     f"{ANYWHERE}d=${{XDG_STATE_HOME:-${{HOME:?is not set on that host}}/.local/state}}/vmtax/undo; "
-    f'PATH={USUAL_PATH}:$PATH exec python3 {" ".join(ISOLATED)} "$1" "$d" "$2"',
+    f'PATH={USUAL_PATH}:$PATH exec {PYTHON} {" ".join(ISOLATED)} "$1" "$d" "$2"',
     "sh",
 )
 BEGIN_SECONDS = 60.0  # until a background process over there says that it has begun

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from vmtax.core.records import Json
 from vmtax.machine import Reader
+from vmtax.machine.local import ISOLATED, PYTHON
 from vmtax.meter.text import GREP, Files, fields, parse_files
 
 DMI = "/sys/class/dmi/id"
@@ -33,7 +34,7 @@ for leaf in (0x40000000, 0x40000100):
     cpuid(leaf, told)
     sys.stdout.write(told.raw.hex() + "\\n")
 """
-CPUID = ("python3", "-I", "-S", "-c", PROGRAM)
+CPUID = (PYTHON, *ISOLATED, PROGRAM)
 DETECT = ("systemd-detect-virt", "--vm")  # asks CPUID too, and then DMI
 
 TCG = "qemu"  # what systemd-detect-virt calls a CPU that QEMU plays

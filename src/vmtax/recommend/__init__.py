@@ -4,7 +4,6 @@ from vmtax.recommend.choose import advise, members_of
 from vmtax.recommend.conditions import ways
 from vmtax.recommend.constraints import NEEDS, BadNeeds, durability, parse_needs
 from vmtax.recommend.export import Export, Form, export
-from vmtax.recommend.give_ups import GiveUps, give_ups
 from vmtax.recommend.records import Advice, Option, named
 
 __all__ = [
@@ -13,12 +12,10 @@ __all__ = [
     "BadNeeds",
     "Export",
     "Form",
-    "GiveUps",
     "Option",
     "advise",
     "durability",
     "export",
-    "give_ups",
     "members_of",
     "named",
     "parse_needs",

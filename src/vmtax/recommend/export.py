@@ -11,11 +11,10 @@ import math
 import shlex
 import textwrap
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Literal
 from xml.sax.saxutils import quoteattr
 
-from vmtax.core.records import Json
 from vmtax.core.units import parse_bytes
 from vmtax.design.factors import BACKING
 from vmtax.hypervisor.qemu_img import create_image
@@ -65,9 +64,6 @@ class Export:
     libvirt_notes: tuple[str, ...]
     proxmox: tuple[Argv, ...]  # () where Proxmox cannot say it
     proxmox_notes: tuple[str, ...]
-
-    def to_json(self) -> Json:
-        return asdict(self)
 
     def lines(self, width: int = 80) -> list[str]:
         """As text; commands are broken between words only, with a backslash."""

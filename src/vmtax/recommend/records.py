@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 from vmtax.core.records import Json
@@ -11,7 +10,6 @@ from vmtax.core.units import format_overhead
 from vmtax.recommend.export import Export
 
 MOST_NAMED = 3  # treatments of one sentence; the JSON has all
-MOST_LISTED = 8  # choices of the Pareto set
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,35 +57,6 @@ class Advice:
     def to_json(self) -> Json:
         return asdict(self)
 
-    def lines(self, width: int = 80) -> list[str]:
-        """For a terminal, in `width` columns, except of libvirt's XML and of words of a command that are longer."""
-        text = [line for note in self.notes for line in _wrapped(note, width, "! ", "  ")]
-        if self.choice is None:
-            return [*text, *self._refusals(width)]
-        text += _wrapped(self.choice.treatment, width, "Choose:  ", "         ")
-        text += [line for reason in self.reasons for line in _wrapped(reason, width, "- ", "  ")]
-        if self.runner_up is not None:
-            text += _wrapped(f"{self.runner_up.treatment}, {self.runner_up_words}", width, "Second:  ", "         ")
-        text += ["", f"Pareto set of speed, host CPU and features ({self.by}):"]
-        inside = [option for option in self.options if option.in_pareto_set]
-        for option in inside[:MOST_LISTED]:
-            text += _wrapped(f"{option.treatment}: {_told(option)}", width, "- ", "  ")
-        if len(inside) > MOST_LISTED:
-            text += _wrapped(f"{len(inside) - MOST_LISTED} slower ones are in it, too; the JSON has all.", width)
-        if others := len(self.options) - len(inside):
-            text += _wrapped(f"{others} are not in it: for each, one that is no worse in anything is better.", width)
-        text += self._refusals(width)
-        if self.export is not None:
-            text += ["", *self.export.lines(width)]
-        return text
-
-    def _refusals(self, width: int) -> Iterator[str]:
-        refused = self.refusals()
-        if refused:
-            yield from ("", "Not considered:")
-        for why, names in refused:
-            yield from _wrapped(f"{why}: {named(names)}", width, "- ", "  ")
-
     def refusals(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
         """(why, treatments) of what was not considered, each reason once."""
         grouped: dict[str, list[str]] = {}
@@ -111,25 +80,7 @@ def _bare(fraction: float) -> str:
     return format_overhead(fraction).removesuffix(" %")
 
 
-def _told(option: Option) -> str:
-    against, words = option.best, []
-    if against.slower == 0:
-        words.append("the fastest")
-    else:
-        words.append(amount(against.slower, against.slower_low, against.slower_high, "slower", "faster"))
-    if against.dearer:
-        words.append(amount(against.dearer, against.dearer_low, against.dearer_high, "more host CPU", "less host CPU"))
-    words.append(", ".join(option.features) or "no feature known")
-    return "; ".join(words)
-
-
 def named(names: Sequence[str]) -> str:
     """The first few, and how many more there are."""
     more = f", and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
     return ", ".join(names[:MOST_NAMED]) + more
-
-
-def _wrapped(text: str, width: int, first: str = "", then: str = "") -> list[str]:
-    return textwrap.wrap(
-        text, width, initial_indent=first, subsequent_indent=then, break_long_words=False, break_on_hyphens=False
-    )

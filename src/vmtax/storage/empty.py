@@ -10,6 +10,7 @@ import math
 
 from vmtax.core.units import format_room
 from vmtax.machine import Machine
+from vmtax.machine.local import ISOLATED, PYTHON
 from vmtax.storage.file import StorageError
 
 MIB = 2**20
@@ -21,7 +22,7 @@ ENDS_BYTES = 64 * MIB  # read at both ends of a larger one: partition tables, su
 SECONDS = 120.0  # give up after that; 2062 blocks of a hard disk take 40
 # Prints "data OFFSET", "late COUNT" or "empty". Blocks are read in their order and past the page cache. Constant text.
 LOOK = (
-    *("python3", "-I", "-S", "-c"),
+    *(PYTHON, *ISOLATED),
     """import mmap, os, random, sys, time
 path, samples, whole, ends, seconds = sys.argv[1], *map(int, sys.argv[2:])
 BLOCK = 2**20
@@ -67,4 +68,4 @@ def refuse_data(machine: Machine, device: str) -> None:
             + allow
         )
     if answer != "empty":
-        raise StorageError(f"{machine.path}: {device} was not looked at, python3 there answered {answer!r}; {allow}")
+        raise StorageError(f"{machine.path}: {device} was not looked at, {PYTHON} there answered {answer!r}; {allow}")

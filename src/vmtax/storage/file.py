@@ -15,7 +15,7 @@ from vmtax.core.records import Json
 from vmtax.core.units import format_room
 from vmtax.machine import CommandFailed, Machine, Reader
 from vmtax.machine.answer import number_of
-from vmtax.machine.local import ISOLATED
+from vmtax.machine.local import ISOLATED, PYTHON
 from vmtax.workload.fio import INCOMPRESSIBLE
 
 SLOWEST_BYTES_PER_SECOND = 4e6  # for the time limit of filling: a poor disk under emulation
@@ -29,9 +29,9 @@ class StorageError(CannotDo):
 def refuse_unsafe(machine: Machine | Reader, directory: PurePosixPath) -> None:
     """Raises StorageError where another user of that machine could put something else in the place of our files."""
     source = resources.files("vmtax.system").joinpath("ownership.py").read_text(encoding="utf-8")
-    done = machine.try_run("python3", *ISOLATED, source, str(directory))
+    done = machine.try_run(PYTHON, *ISOLATED, source, str(directory))
     if not done.ok:
-        words = done.stderr.strip().splitlines() or [f"python3 ended with {done.code}"]
+        words = done.stderr.strip().splitlines() or [f"{PYTHON} ended with {done.code}"]
         raise StorageError(
             f"{machine.path}: no disk is laid in {directory}: {words[-1]}; "
             "name with --disk-dir a directory that no other user can change or rename, or a sticky one such as /var/tmp"

@@ -10,6 +10,7 @@ from vmtax.core.records import Json
 from vmtax.core.units import format_room
 from vmtax.machine import Machine, MachineError
 from vmtax.machine.answer import number_of, rows_of
+from vmtax.machine.local import ISOLATED, PYTHON
 from vmtax.storage.empty import MIB, refuse_data
 from vmtax.storage.file import RawFile, StorageError
 from vmtax.storage.undo import DETACH, NO_PARTITIONS, WAIT_FOR
@@ -21,7 +22,7 @@ WHOLE = ("disk", "loop", "raid")  # how lsblk's types of what the kernel takes p
 # The kernel's own word on whether anybody has it, or a part of it: lsblk knows nothing of an imported pool, or of the
 # second disk of a btrfs. The guard runs on the same Python.
 CLAIM = (
-    *("python3", "-I", "-S", "-c"),
+    *(PYTHON, *ISOLATED),
     """import os, sys
 try:
     os.close(os.open(sys.argv[1], os.O_RDONLY | os.O_EXCL))
@@ -30,7 +31,7 @@ except OSError as error:
 )
 # What has it open, without having claimed it: QEMU claims no disk of its guests. Udev looks for a moment only.
 HOLDERS = (
-    *("python3", "-I", "-S", "-c"),
+    *(PYTHON, *ISOLATED),
     """import glob, os, stat, sys, time
 wanted = {os.stat(name).st_rdev for name in sys.argv[1:]}
 def held(path):

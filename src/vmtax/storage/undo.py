@@ -21,11 +21,13 @@ def _until_gone(there: str, remove: str, before: str = "") -> tuple[str, ...]:
 # Loop devices of a file of ours. They are found by the file: the device may be somebody else's by now.
 DETACH = ("sh", "-c", 'losetup -n -O NAME -j "$1" | while read -r loop; do losetup -d "$loop"; done', "sh")
 UNMOUNT = _until_gone('mountpoint -q "$1"', 'umount "$1"')
-NO_THIN_CHECK = 'global/thin_check_executable=""'  # its package is only recommended, and our pool is new
+# The package of thin_check is only recommended, and our pool is new. Whoever asks for monitoring first starts dmeventd,
+# which serves all volumes of the host: ours, with our mark, would be ended with the run. Our pool need not grow anyway.
+PLAIN = 'global/thin_check_executable="" activation/monitoring=0'
 # Options of LVM, behind the name in its undoings. Of a volume group of ours: a host may keep a list of the devices that
 # LVM sees; ours is not to get into it, and is seen nevertheless.
-ANY_DEVICE = ("--config", f"devices/use_devicesfile=0 {NO_THIN_CHECK}")
-ITS_DEVICES = ("--config", NO_THIN_CHECK)
+ANY_DEVICE = ("--config", f"devices/use_devicesfile=0 {PLAIN}")
+ITS_DEVICES = ("--config", PLAIN)
 NO_GROUP = _until_gone('vgs "$@" "$name"', 'vgremove -q -f -y "$@" "$name"', "name=$1; shift; ")
 NO_VOLUME = _until_gone('lvs "$@" "$name"', 'lvremove -q -f -y "$@" "$name"', "name=$1; shift; ")
 NO_VOLUME_OF_YOURS = _until_gone(

@@ -30,7 +30,8 @@ from vmtax.store.model import Unfit
 from vmtax.store.owner import Owner, this_process
 from vmtax.system.paths import data_home
 
-PACE_DEPENDS_ON = ("guest", "layers", "factors", "exclude", "workloads")  # in a plan
+# Keys of a plan that do not change how long a round takes. A key that is not listed is taken to change it.
+NOT_ABOUT_PACE = frozenset({"precision", "same_within", "decide", "rounds", "budget", "seed"})
 
 End = Literal["complete", "interrupted", "failed"]
 
@@ -174,12 +175,8 @@ class Store:
             for row in connection.execute(sa.select(schema.experiment).where(alike).order_by(*_newest_first())):
                 with contextlib.suppress(Unfit):
                     head = _head(row)
-                    as_often = head.plan.get("iterations", 1) == plan.get("iterations", 1)
-                    if (
-                        as_often
-                        and head.options.get("interleave_with") == interleaved_with
-                        and all(head.plan.get(key) == plan[key] for key in PACE_DEPENDS_ON)
-                    ):
+                    as_many_sides = head.options.get("interleave_with") == interleaved_with
+                    if as_many_sides and _work(head.plan) == _work(plan):
                         return rows.seconds_per_round(connection, head)
         return None
 
@@ -390,6 +387,11 @@ def _state(row: sa.Row[Any]) -> State:
         return state
     owner = Owner(row.owner_pid, row.owner_boot, row.owner_start)
     return "running" if owner.alive() else "interrupted"
+
+
+def _work(plan: Json) -> Json:
+    """What of a plan decides how long a round takes."""
+    return {key: value for key, value in plan.items() if key not in NOT_ABOUT_PACE}
 
 
 def _head(row: sa.Row[Any]) -> Experiment:

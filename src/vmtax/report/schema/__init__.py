@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field, TypeAdapter
 
@@ -40,6 +40,27 @@ class Diagnosis(Part):
     checks: list[Check] = Field(description="one for each thing looked at")
 
 
+class StoredImage(Part):
+    """A root image in the cache, a ZFS pack for one, or what is left of either."""
+
+    what: Literal["image", "ZFS pack", "not whole"] = Field(
+        description="the last: half made, damaged, or of another version of vmtax"
+    )
+    name: str = Field(description="what `image remove` takes; of a pack the version of ZFS")
+    path: str = Field(description="where it is")
+    usable: bool = Field(description="of the present recipe; of a pack: an image here can use it")
+    kernel: str | None = Field(description="release; null, as what follows, where it is not whole")
+    bytes: int | None = Field(description="of all its files")
+    packages: int | None = Field(description="how many Debian packages are in it; null: it is a pack")
+
+
+class Removed(Part):
+    """What was removed."""
+
+    what: str = Field(description="its kind, for people")
+    text: str = Field(description="which: the id of a run, a path, a command that undid something")
+
+
 class Error(Part):
     """Why there is no other answer."""
 
@@ -58,6 +79,8 @@ KINDS: dict[str, Any] = {  # kind -> type of its data
     "calibration": Calibration,
     "lab": LabState,
     "labs": list[LabState],
+    "images": list[StoredImage],
+    "removed": list[Removed],
     "error": Error,
 }
 RECORDS = (Boot, Check, Disturbance, ExperimentSummary)

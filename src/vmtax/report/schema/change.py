@@ -35,7 +35,10 @@ class ChangeLine(Part):
     sessions: tuple[int, int] = Field(description="before, after; boots of the host where it was rebooted in between")
     method: SessionMethod = Field(description="where the variance between sessions is from")
     verdict: Outcome = Field(description="worse, better: the interval excludes 0; same: it is within same_within")
-    gate: Gate | None = Field(description="failed: wholly beyond fail_if_worse; passed: null: no limit, or not primary")
+    gate: Gate | None = Field(
+        description="failed: the whole interval is worse than fail_if_worse; passed: none of it is; undecided: a part"
+        " of it is, or there is no interval; null: no limit was asked for, or the line is not primary"
+    )
     emulated: bool = Field(description="either side is")
     why: str | None = Field(description="it is undecided, and what would decide it")
 

@@ -20,7 +20,6 @@ from vmtax.recommend import (
     Option,
     advise,
     durability,
-    give_ups,
     members_of,
     named,
     ways,
@@ -187,7 +186,7 @@ def recommendation(analysis: Analysis) -> Recommendation | None:
         analysis.emulated,
         metric,
         _again(analysis),
-        give_ups(analysis).rows,
+        tuple((t.name, features[t.name]) for t in analysis.experiment.treatments if t.name in features),
     )
 
 
