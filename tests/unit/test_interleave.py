@@ -134,7 +134,7 @@ def test_reports_tell_the_sides_first_and_each_thing_once(lab: Callable[..., Lab
     told = {finding.resource: finding.sentence for finding in findings(Analysis(found))}
     assert re.match(rf"The host on {B} gives 10[.\d]* % less CPU throughput than on local \[10", told["CPU"])
     assert f"; the VM on {B} gives 10" in told["CPU"]
-    own, other = view(Analysis(found)).sections
+    own, other = view(Analysis(found)).workloads
     assert (own.title, other.title) == ("CPU on local", f"CPU on {B}")
     assert own.layers == other.layers == ("host", "vm"), "under its own title a treatment need not say whose it is"
     sides = [entry.treatment for entry in own.between if entry.metric.name == "chess.nodes_per_second"]

@@ -11,14 +11,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console, RenderableType
+from rich.console import Console, Group, RenderableType
 
 from tests.sample import on_emulated_host, sample_experiment
 from vmtax.analysis.analysis import Analysis
 from vmtax.core.records import Comparison, Experiment, Metric, Treatment
+from vmtax.report.document import Detail, Section
 from vmtax.report.render.envelope import envelope
 from vmtax.report.render.json import experiment_data
 from vmtax.report.render.terminal import render, runs_table
+from vmtax.report.render.terminal import section as terminal_section
 from vmtax.report.sections.summary import Finding, banner, findings, headline
 from vmtax.report.view import figures, label, view
 from vmtax.store import ExperimentSummary
@@ -54,6 +56,11 @@ def banner_of(experiment: Experiment) -> str:
 
 def shown(experiment: Experiment, width: int = 80) -> str:
     return printed(render(Analysis(experiment)), width)
+
+
+def on_terminal(*sections: Section | None, detail: Detail = Detail.BRIEF) -> str:
+    parts = [part for one in sections if one for part in terminal_section(one, detail)]
+    return printed(Group(*parts))
 
 
 def check_golden(name: str, text: str) -> None:
@@ -125,7 +132,7 @@ def test_on_an_emulated_host_every_number_says_so_the_hosts_too() -> None:
     assert banner_of(experiment).startswith("The host under test is itself emulated (TCG), and so is every figure")
     table = view(Analysis(experiment))
     assert table.analysis.emulated == {"host", "vm", "nested"}
-    rows = [row for section in table.sections for case in section.cases for row in case.rows]
+    rows = [row for workload in table.workloads for case in workload.cases for row in case.rows]
     numbers = [number for row in rows for number in (*row.medians, *row.effects) if number is not None]
     assert len(numbers) > 100 and all(number.emulated for number in numbers)
     alone = dataclasses.replace(experiment, treatments=experiment.treatments[:1], boots=())
@@ -223,15 +230,15 @@ def test_show_at_80_columns() -> None:
 def test_every_emulated_number_of_the_tables_says_so(width: int, contrasts: int) -> None:
     experiment = sample_experiment()
     text = printed(render(Analysis(experiment), full=True), width)
-    tables = text[text.index("\nCPU  ", text.index("\nBoot  ")) : text.index("Medians over rounds")]
-    sections = view(Analysis(experiment)).sections
-    rows = [row for section in sections for case in section.cases for row in case.rows]
+    tables = text[text.index("The numbers") : text.index("Beside the primary figures")]
+    workloads = view(Analysis(experiment)).workloads
+    rows = [row for workload in workloads for case in workload.cases for row in case.rows]
     guests = [
         number
-        for section in sections
-        for case in section.cases
+        for workload in workloads
+        for case in workload.cases
         for row in case.rows
-        for name, number in zip(section.layers, row.medians, strict=True)
+        for name, number in zip(workload.layers, row.medians, strict=True)
         if number and name != "host"
     ]
     effects = [effect for row in rows for effect in row.effects[:contrasts] if effect]

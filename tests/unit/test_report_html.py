@@ -229,8 +229,9 @@ def test_every_cell_of_an_emulated_host_says_so() -> None:
 
 def test_emulated_settings_say_so() -> None:
     page = html(sample_experiment(treatments=4))
-    cells = re.findall(r"<td>\s*<span class=\"median\">.*?</td>", page, re.DOTALL)
-    assert cells and all(cell.count('class="emulated"') == 2 for cell in cells)
+    tables = re.findall(r"<caption class=\"unseen\">[^<]*, settings</caption>.*?</table>", page, re.DOTALL)
+    cells = [cell for table in tables for cell in re.findall(r"<td>(.*?)</td>", table)]
+    assert cells and all(cell.count('class="emulated"') == 1 for cell in cells)
 
 
 def test_pictures_hold_the_comparisons_and_say_emulated() -> None:

@@ -13,12 +13,11 @@ from typing import Any
 import jsonschema
 import pytest
 from markdown_it import MarkdownIt
-from rich.console import Group
 from typer.testing import CliRunner, Result
 
 from tests.sample import sample_experiment
 from tests.sample_storage import storage_experiment
-from tests.unit.test_report import check_golden, printed
+from tests.unit.test_report import check_golden, on_terminal, printed
 from tests.unit.test_report_html import HOSTILE, Page
 from tools import reference
 from vmtax.analysis.analysis import Analysis
@@ -30,14 +29,22 @@ from vmtax.cli.app import BadUse, complete_needs
 from vmtax.core.errors import BadInput, CannotDo
 from vmtax.core.records import Experiment
 from vmtax.design.features import FEATURES
+from vmtax.report.document import Detail
 from vmtax.report.render.formats import FORMATS
 from vmtax.report.render.html import render_html
 from vmtax.report.render.json import experiment_data
 from vmtax.report.render.markdown import render_markdown
-from vmtax.report.render.terminal import _advised, render
+from vmtax.report.render.terminal import render
 from vmtax.report.sections.factor_effects import deciding
-from vmtax.report.sections.recommendation import Recommendation, recommendation, to_apply, why_not
-from vmtax.report.sections.requirements import GIVE_UPS, TITLE
+from vmtax.report.sections.recommendation import (
+    GIVE_UPS,
+    TITLE,
+    Recommendation,
+    recommendation,
+    sections,
+    to_apply,
+    why_not,
+)
 from vmtax.store import Store
 
 SAMPLE = storage_experiment()
@@ -75,7 +82,7 @@ def with_features(experiment: Experiment, change: Any) -> Experiment:
 
 
 def test_the_section_on_a_terminal() -> None:
-    text = printed(Group(*_advised(told(requirements=SAVEVM), full=False)))
+    text = on_terminal(*sections(told(requirements=SAVEVM)))
     assert max(map(len, text.splitlines())) <= 80
     check_golden("show-advice.txt", text)
 
@@ -182,7 +189,7 @@ def test_a_need_that_nothing_meets_is_told_with_the_reasons() -> None:
     analysis = Analysis(nothing, requirements=Requirements(("file",)))
     found = of(analysis)
     assert found.advice.choice is None and found.groups
-    text = printed(Group(*_advised(found, full=True)))
+    text = on_terminal(*sections(found), detail=Detail.FULL)
     assert "No recommendation" in text and "Left out  24 choices (vm, " in text and "Apply it" not in text
     assert Page(render_html(analysis)).prose().count("How to apply it") == 0
     assert "How to apply it" not in render_markdown(analysis)
@@ -381,7 +388,7 @@ def test_the_report_takes_the_options(store: Store, tmp_path: Path) -> None:
     store.put(SMALL)
     target = tmp_path / "r.md"
     assert run(f"report --format markdown -o {target} --needs savevm").exit_code == 0
-    assert "Choose **vm disk.format=qcow2 disk.cache=writeback** (emulated)." in target.read_text()
+    assert "- Choose: **vm disk.format=qcow2 disk.cache=writeback** emulated" in target.read_text()
 
 
 def test_needs_are_completed_one_after_the_other() -> None:

@@ -1,4 +1,4 @@
-"""What every report shows, prepared once: medians, effects, warnings. Pure; wording and layout are elsewhere."""
+"""What every report shows, prepared once: medians and effects. Pure; wording and layout are elsewhere."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from vmtax.analysis.comparisons import overhead, side_contrasts
 from vmtax.core.records import Comparison, Metric, Treatment
 from vmtax.core.units import MINUS, format_overhead, format_value
 from vmtax.design.interleaved import Sides
+from vmtax.report.document import Cell, value_cell
 from vmtax.report.sections.disk_preparation import disk_preparation
-from vmtax.report.sections.warnings import ReportWarning, warnings
 
 CONTRASTS = (("host", "vm"), ("vm", "nested"), ("host", "nested"))  # (baseline, treatment) layers
 TITLES = {"chess": "CPU", "memory": "Memory", "disk": "Disk", "net": "Network", "boot": "Boot"}
@@ -68,6 +68,10 @@ class Effect:
         return figures(self.fraction, self.low, self.high)[1] or self.comparison.verdict
 
     @property
+    def rounds(self) -> int:
+        return self.comparison.rounds
+
+    @property
     def unclear(self) -> bool:
         """Neither a cost nor a gain is shown."""
         return self.comparison.verdict not in ("worse", "better")
@@ -78,8 +82,8 @@ class Row:
     """One metric across the layers."""
 
     metric: Metric
-    medians: tuple[Number | None, ...]  # in the order of Section.layers
-    effects: tuple[Effect | None, ...]  # in the order of Section.contrasts
+    medians: tuple[Number | None, ...]  # in the order of Workload.layers
+    effects: tuple[Effect | None, ...]  # in the order of Workload.contrasts
 
     @property
     def rounds(self) -> str:
@@ -120,10 +124,10 @@ class Case:
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
-    """One workload."""
+class Workload:
+    """One workload, on one side."""
 
-    workload: str
+    name: str
     layers: tuple[str, ...]  # the first treatment of each layer that has any of these metrics
     contrasts: tuple[tuple[str, str], ...]  # (baseline, treatment), among `layers`
     cases: tuple[Case, ...]
@@ -134,7 +138,7 @@ class Section:
     @property
     def title(self) -> str:
         """What the workload is about: "CPU"."""
-        return " ".join(filter(None, (title(self.workload), self.where)))
+        return " ".join(filter(None, (title(self.name), self.where)))
 
     @property
     def told_between(self) -> bool:
@@ -144,7 +148,7 @@ class Section:
     @property
     def between_title(self) -> str:
         """The same of what is between the sides."""
-        return title(self.workload)
+        return title(self.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,8 +156,7 @@ class View:
     """An experiment, ready to be shown."""
 
     analysis: Analysis
-    sections: tuple[Section, ...]
-    warnings: tuple[ReportWarning, ...]
+    workloads: tuple[Workload, ...]
 
     @property
     def place(self) -> str:
@@ -189,8 +192,7 @@ def view(analysis: Analysis) -> View:
     note = disk_preparation(analysis.experiment)
     return View(
         analysis,
-        tuple(replace(section, note=note) if section.workload == "disk" else section for section in sections),
-        warnings(analysis),
+        tuple(replace(section, note=note) if section.name == "disk" else section for section in sections),
     )
 
 
@@ -200,6 +202,17 @@ def effect(analysis: Analysis, metric: Metric, baseline: str, treatment: str) ->
     if comparison is None:
         return None
     return Effect(comparison, *overhead(comparison), analysis.is_emulated(comparison))
+
+
+def effect_cell(effect: Effect | None) -> Cell:
+    """The estimate with its interval, or why there is none."""
+    if effect is None:
+        return Cell()
+    return value_cell(effect.text, effect.interval, emulated=effect.emulated, shown=not effect.unclear)
+
+
+def number_cell(number: Number | None) -> Cell:
+    return Cell() if number is None else value_cell(number.text, emulated=number.emulated)
 
 
 def split(metric: Metric) -> tuple[str, str, str]:
@@ -270,7 +283,7 @@ def flat_facts(facts: object, name: str = "") -> Iterator[tuple[str, str]]:
         yield name, str(facts)
 
 
-def _sections(analysis: Analysis, grouped: Mapping[str, Sequence[Metric]], table: _Table) -> Iterator[Section]:
+def _sections(analysis: Analysis, grouped: Mapping[str, Sequence[Metric]], table: _Table) -> Iterator[Workload]:
     """One for each workload; where sides are interleaved, one for each side of which there is more to tell."""
     treatments, sides = analysis.experiment.treatments, analysis.sides
     for workload, metrics in grouped.items():
@@ -288,7 +301,7 @@ def _sections(analysis: Analysis, grouped: Mapping[str, Sequence[Metric]], table
                 yield _of_other_side(section, sides)
 
 
-def _of_other_side(section: Section, sides: Sides) -> Section:
+def _of_other_side(section: Workload, sides: Sides) -> Workload:
     """It says whose it is, so that its treatments need not."""
     short = sides.short
     return replace(
@@ -324,14 +337,14 @@ def _section(
     table: _Table,
     first: Mapping[str, Treatment],
     others: Sequence[tuple[str, str]],
-) -> Section:
+) -> Workload:
     layers = tuple(t.name for t in first.values() if any((metric, t.name) in table.medians for metric in metrics))
     pairs = ((first[low].name, first[high].name) for low, high in CONTRASTS if low in first and high in first)
     contrasts = tuple(pair for pair in pairs if any((metric, *pair) in table.analysis.contrasts for metric in metrics))
     cases: dict[str, list[Metric]] = defaultdict(list)
     for metric in _plain_first(metrics):
         cases[split(metric)[1]].append(metric)
-    return Section(
+    return Workload(
         workload,
         layers,
         contrasts,

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from vmtax.analysis.analysis import Analysis
 from vmtax.analysis.rankings import FactorEffect
 from vmtax.core.records import Experiment, Metric
+from vmtax.report.document import Cell, Column, Detail, Row, Span, Table, name_cell
 from vmtax.report.view import cost, figures
 from vmtax.report.wording.metrics import spoken
 
@@ -69,6 +70,26 @@ def deciding(analysis: Analysis) -> tuple[Deciding, ...]:
             for (metric, layer, side), terms in grouped.items()
         )
     )
+
+
+def shares_table(deciding: Deciding, title: str) -> Table:
+    """A bar for each factor's share, and what its levels cost."""
+    columns = (
+        Column("factor"),
+        Column("share of what differs", words=True),
+        Column(f"its levels: {deciding.cost}", words=True),
+    )
+    return Table(f"Shares: {title}", columns, tuple(map(_share_row, deciding.terms)), "shares", detail=Detail.PAGE)
+
+
+def _share_row(term: Term) -> Row:
+    share = f"{term.percent}{'' if term.shown else ', not distinguishable'}"
+    levels: list[Span] = []
+    for level in term.levels:
+        levels += (Span(f"{level.name} "), Span(level.amount, "strong" if level.shown else "plain"))
+        levels.append(Span(f"{level.interval}\n", "interval"))
+    cells = (name_cell(term.name), Cell((Span(share),), bar=term.share), Cell(tuple(levels)))
+    return Row(cells, Detail.PAGE, "" if term.shown else "doubtful")
 
 
 def _untold(experiment: Experiment, found: Deciding) -> str:

@@ -11,6 +11,7 @@ from vmtax.analysis.analysis import Analysis
 from vmtax.core.records import Json, Metric
 from vmtax.design import iterations
 from vmtax.design.iterations import PILOT_ITERATIONS, PILOT_ROUNDS
+from vmtax.report.document import Detail, Item, List, Paragraph, Section, Span, term
 
 # Of the variance of a boot's number. Where endless iterations would take off no more, they would not help.
 LITTLE = 0.2
@@ -57,6 +58,23 @@ def spreads(analysis: Analysis) -> tuple[Spread, ...]:
 def lines(analysis: Analysis) -> tuple[str, ...]:
     """All of it, a line each; none where every boot has one iteration."""
     return (*_planned(analysis), *(spread.sentence for spread in spreads(analysis)))
+
+
+def section(analysis: Analysis) -> Section | None:
+    """None where every boot has one iteration."""
+    told = lines(analysis)
+    if not told:
+        return None
+    reading = (
+        Span("A "),
+        term("boot"),
+        Span(
+            " is what is counted; its iterations are made one value. What lies between boots is in the machine’s own"
+            " wandering too, and only more rounds make it smaller."
+        ),
+    )
+    blocks = (Paragraph(reading, "note", Detail.PAGE), List(tuple(map(Item, told)), detail=Detail.FULL))
+    return Section("iterations", "Boots and iterations", blocks, "Boots")
 
 
 def to_json(analysis: Analysis) -> Json:

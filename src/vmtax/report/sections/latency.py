@@ -6,11 +6,28 @@ import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from vmtax.analysis.analysis import Analysis
 from vmtax.core.records import Treatment, Trial
 from vmtax.core.units import format_value
-from vmtax.report.view import Number, title
+from vmtax.report.document import (
+    Column,
+    Detail,
+    Figure,
+    Paragraph,
+    Row,
+    Section,
+    Span,
+    Table,
+    name_cell,
+    term,
+    value_cell,
+)
+from vmtax.report.view import Number, number_cell, title
+
+if TYPE_CHECKING:
+    from vmtax.report.figures.base import Picture
 
 FEWEST = 3  # treatments of a layer from which on its best and its worst are shown beside its first
 JUDGED = 0.99  # the share of operations by which they are; less where that is not told
@@ -67,6 +84,40 @@ def distributions(analysis: Analysis) -> tuple[Distribution, ...]:
         if shown:
             found.append(Distribution(*case, shown, len(curves) - len(shown)))
     return tuple(found)
+
+
+def section(found: Sequence[Distribution], pictures: Sequence[Picture]) -> Section | None:
+    """None where no trial kept its latencies."""
+    if not found:
+        return None
+    reading: tuple[Span, ...] = (
+        Span(
+            "From left to right the operations get rarer: at 50 % stands what every other operation takes at most, at"
+            " 99 % what one in a hundred exceeds; each step is ten times rarer than the one before. A line that climbs"
+            " to the right has a tail, which a mean hides. "
+        ),
+        term("latency", "Latencies"),
+        Span(" are medians over rounds, drawn as far as every round has operations enough to tell."),
+    )
+    if any(distribution.others for distribution in found):
+        many = "Of the many treatments of a layer its first is drawn, and its best and its worst by"
+        reading += (Span(f" {many} {percentile(JUDGED)}."),)
+    blocks = (Paragraph(reading, "note", Detail.PAGE), Figure(tuple(pictures), "pair"), _table(found))
+    return Section("latency", "How long single operations take", blocks, "Latency")
+
+
+def _table(found: Sequence[Distribution]) -> Table:
+    shares = tabled(found)
+    columns = (Column("case and treatment"), *(Column(percentile(share)) for share in shares), Column("rounds"))
+    rows: list[Row] = []
+    for distribution in found:
+        rows.append(Row((name_cell(distribution.name),)))
+        for curve in distribution.curves:
+            name = f"{curve.treatment}{f' ({curve.role})' if curve.role else ''}"
+            cells = (number_cell(curve.at(share)) for share in shares)
+            rows.append(Row((name_cell(name), *cells, value_cell(str(curve.rounds)))))
+    title = "Latency by percentile: that many percent of the operations took at most so long"
+    return Table(title, columns, tuple(rows), "latencies", detail=Detail.PAGE)
 
 
 def _shown(

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from vmtax.analysis.analysis import Analysis
 from vmtax.core.records import Metric
-from vmtax.report.view import Effect, cost, effect, label, split, title
+from vmtax.report.document import Column, Detail, Paragraph, Row, Section, Table, name_cell, value_cell
+from vmtax.report.view import Effect, cost, effect, effect_cell, label, split, title
 
 READING = (
     "One guest treatment enters each round twice, in boots of its own: what it costs against itself is what chance"
@@ -22,13 +23,6 @@ class Floor:
     metric: Metric
     treatment: str  # which was repeated
     effect: Effect
-
-    @property
-    def text(self) -> str:
-        """ "chess.nodes_per_second: vm against itself 0.4 % [−0.9, 1.6]"."""
-        beyond = "" if self.effect.unclear else "leaves out 0, by chance or because boots differ"
-        parts = (self.effect.text, self.effect.interval, "emulated" if self.effect.emulated else "", beyond)
-        return f"{self.metric.name}: {self.treatment} against itself {' '.join(filter(None, parts))}"
 
     @property
     def name(self) -> str:
@@ -51,3 +45,20 @@ def noise_floor(analysis: Analysis) -> tuple[Floor, ...]:
         if (found := effect(analysis, metric, baseline, treatment))
     ]
     return tuple(sorted(floors, key=lambda floor: primary[floor.metric.name]))
+
+
+def section(analysis: Analysis) -> Section | None:
+    """None where no guest was measured against itself."""
+    floors = noise_floor(analysis)
+    if not floors:
+        return None
+    rows = tuple(
+        Row((name_cell(floor.name, floor.cost), effect_cell(floor.effect), value_cell(str(floor.effect.rounds))))
+        for floor in floors
+    )
+    columns = (Column("metric"), Column("against itself"), Column("rounds", detail=Detail.FILE))
+    return Section(
+        "noise",
+        "Noise floor",
+        (Paragraph(READING, "note", Detail.FULL), Table("A guest against itself", columns, rows, "settings")),
+    )

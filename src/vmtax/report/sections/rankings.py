@@ -2,16 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from vmtax.analysis.analysis import Analysis
 from vmtax.analysis.rankings import FactorEffect, Ranking, Standing
 from vmtax.core.records import Metric
 from vmtax.core.units import format_percent
 from vmtax.design.stopping import Answer
-from vmtax.report.sections.factor_effects import deciding
+from vmtax.report.document import (
+    Block,
+    Column,
+    Detail,
+    Figure,
+    Folded,
+    Heading,
+    Paragraph,
+    Row,
+    Section,
+    Span,
+    Table,
+    name_cell,
+    term,
+    value_cell,
+)
+from vmtax.report.sections.factor_effects import Deciding, shares_table
 from vmtax.report.view import cost, figures, label, split, title
+
+if TYPE_CHECKING:
+    from vmtax.report.figures.base import Picture
 
 ANSWERS: dict[Answer, str] = {
     "yes": "is worse by more than {}",
@@ -19,6 +39,7 @@ ANSWERS: dict[Answer, str] = {
     "undecided": "may be worse by more than {}, undecided after so many rounds",
 }
 ORDER = {answer: place for place, answer in enumerate(ANSWERS)}
+MOST_SHOWN = 8  # rows of a table where there is little room
 MOST_NAMED = 4  # contrasts of one sentence; the JSON has all
 
 
@@ -45,7 +66,6 @@ class Ranked:
     heading: str  # "Disk randread-4k-qd1 operations, vm"
     lines: tuple[Line, ...]
     reading: str  # what the claims rest on
-    sentence: str = ""  # of a table of effects: what decides
 
 
 def ranked(analysis: Analysis, *, primary_only: bool = True) -> tuple[Ranked, ...]:
@@ -64,12 +84,95 @@ def ranked(analysis: Analysis, *, primary_only: bool = True) -> tuple[Ranked, ..
     )
 
 
+def table(ranked: Ranked, first: str = "treatment", standing: str = "standing") -> Table:
+    """The lines of a ranking, as a block."""
+    scored = any(line.value for line in ranked.lines)
+    columns = (Column(first), *((Column("score"),) if scored else ()), Column("overhead"), Column(standing, words=True))
+    rows = tuple(
+        Row(
+            (
+                name_cell(line.what),
+                *((value_cell(line.value, emulated=line.emulated),) if scored else ()),
+                value_cell(line.amount, line.interval, emulated=line.emulated, shown=not line.plain),
+                value_cell(line.remark),
+            )
+        )
+        for line in ranked.lines
+    )
+    return Table(ranked.heading, columns, rows, "settings", MOST_SHOWN)
+
+
+def tables(ranked: Sequence[Ranked], first: str = "treatment", standing: str = "standing") -> Iterator[Block]:
+    """Each under its heading, and how to read them below the last of those that are read alike."""
+    for number, one in enumerate(ranked):
+        yield Heading(one.heading, Detail.FILE)
+        yield table(one, first, standing)
+        if one.reading not in [later.reading for later in ranked[number + 1 :]]:
+            yield Paragraph(one.reading, "note")
+
+
+def section(told: Sequence[Ranked], pictures: Sequence[Picture]) -> Section | None:
+    """`pictures`: one for each, or none where nobody can see them."""
+    if not told:
+        return None
+    if not pictures:
+        return Section("ranking", "Ranking", tuple(tables(told)), "Ranking")
+    reading = (
+        Span("The treatments of a "),
+        term("layer"),
+        Span(", best first, by each primary metric: how much each costs against the best, and what it gives (the "),
+        term("median"),
+        Span(
+            "). The top set are those that no other is shown to beat; the chance of any false “beaten” in one ranking"
+            " is 5 % at most. The scale is logarithmic: twice as dear is as far anywhere."
+        ),
+    )
+    blocks: list[Block] = [Paragraph(reading, "note")]
+    for ranked, picture in zip(told, pictures, strict=True):
+        blocks += (Figure((picture,)), Folded("The same as a table", (table(ranked),)))
+    return Section("ranking", "Ranking", tuple(blocks), "Ranking")
+
+
+def effects_section(told: Sequence[Ranked], decides: Sequence[Deciding]) -> Section | None:
+    """What decides; the two sequences are of the same metrics and layers."""
+    if not told:
+        return None
+    reading = (
+        Span("How much of what differs between treatments, within "),
+        term("round", "rounds"),
+        Span(
+            ", each factor explains, and what its levels cost over all treatments that have them. (Of the variance of"
+            " logarithms: a factor that does twice as much weighs four times.) What is left is chance, from one "
+        ),
+        term("boot"),
+        Span(
+            " to the next. A factor is tested with all its levels at once, and the chance that any in one table is said"
+            " to matter falsely is about 5 %; what that does not show is not distinguishable from one that does"
+            " nothing. The "
+        ),
+        term("interval", "intervals"),
+        Span(" are of one level each."),
+    )
+    blocks: list[Block] = [Paragraph(reading, "note", Detail.PAGE)]
+    for ranked, deciding in zip(told, decides, strict=True):
+        blocks += (
+            Heading(ranked.heading, Detail.FILE),
+            Paragraph(deciding.sentence),
+            shares_table(deciding, ranked.heading),
+        )
+        if deciding.together:
+            more = f"{deciding.together} pair{'' if deciding.together == 1 else 's'} of factors add"
+            blocks.append(Paragraph(f"{more} next to nothing beyond what each does alone.", "note", Detail.PAGE))
+        every = table(ranked, "level", "explains")
+        blocks.append(Folded("Every effect, also of two factors together", (every,)))
+    return Section("effects", "What decides", (*blocks, Paragraph(told[0].reading, "note")), "What decides")
+
+
 def factor_tables(analysis: Analysis) -> tuple[Ranked, ...]:
     """What each factor does, one table for each primary metric and layer; the strongest first."""
     emulated = analysis.emulated_layers
     where = sides(analysis)
     grouped: dict[tuple[Metric, str, str], list[FactorEffect]] = {}
-    sentences = {(one.metric, one.layer, one.side): one.sentence for one in deciding(analysis)}
     for effect in analysis.factor_effects:
         grouped.setdefault((effect.metric, effect.layer, effect.side), []).append(effect)
     return tuple(
@@ -82,7 +185,6 @@ def factor_tables(analysis: Analysis) -> tuple[Ranked, ...]:
             "Least squares on logs with rounds as blocks; a level against its factor's first, over all other factors;"
             " two levels together: what they cost beyond each alone. Each interval is of one level alone; the chance"
             " that any factor or pair of this table is said to matter and does not is about 5 %.",
-            sentences[metric, layer, side],
         )
         for (metric, layer, side), found in grouped.items()
     )

@@ -25,21 +25,44 @@ from vmtax.recommend import (
     ways,
 )
 from vmtax.recommend.constraints import Features
+from vmtax.report.document import (
+    Block,
+    Cell,
+    Code,
+    Column,
+    Detail,
+    Folded,
+    Heading,
+    Inline,
+    Item,
+    List,
+    Paragraph,
+    Row,
+    Section,
+    Sentences,
+    Span,
+    Table,
+    listed,
+    name_cell,
+    value_cell,
+)
 from vmtax.report.sections.scores import score_name
 from vmtax.report.view import figures
 from vmtax.report.wording.metrics import spoken
 from vmtax.report.wording.treatment_labels import varying
 
+TITLE = "Recommendation"
+GIVE_UPS = "What each choice gives up"
+READING = "What is durable is as documented; all else was tried on this host. “?” was not tried, and counts as missing."
 FEWEST = 2  # choices; of one there is nothing to say
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class FeatureColumn:
     """One feature, as tables head it."""
 
     name: str
     heading: str
-    letter: str  # where there is no room
     words: str  # what a disk that has it does
 
     @property
@@ -49,14 +72,11 @@ class Column:
 
 
 _HEADINGS = {"pause-on-full": "pauses", "migration": "migrates"}
-COLUMNS = tuple(
-    Column(name, _HEADINGS.get(name, name), letter, words)
-    for (name, words), letter in zip(FEATURES.items(), "DSIFTPM", strict=True)  # I: internal snapshots
-)
+COLUMNS = tuple(FeatureColumn(name, _HEADINGS.get(name, name), words) for name, words in FEATURES.items())
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class FeatureCell:
     """One feature of one group."""
 
     feature: str
@@ -74,7 +94,7 @@ class Group:
 
     about: str  # their name, or what they have in common: "12 with disk.format=raw"
     treatments: tuple[str, ...]
-    cells: tuple[Cell, ...]  # in the order of FEATURES
+    cells: tuple[FeatureCell, ...]  # in the order of FEATURES
     holds: str  # "the choice", "among them the choice and the runner-up", ""
 
 
@@ -119,7 +139,7 @@ class Recommendation:
     metric: str | None  # name of what speed is; None: the mean of the plan's primary ones
     apply: str  # the command that prints every form
     rows: tuple[tuple[str, tuple[Feature, ...]], ...]  # (treatment, its features), of all that were looked at
-    columns: tuple[Column, ...] = COLUMNS
+    columns: tuple[FeatureColumn, ...] = COLUMNS
 
     def to_json(self) -> Json:
         found = self.advice
@@ -190,6 +210,94 @@ def recommendation(analysis: Analysis) -> Recommendation | None:
     )
 
 
+def sections(told: Recommendation) -> tuple[Section, Section]:
+    """What to choose and why, then what each choice gives up."""
+    rated = _rated_table(told) if len(told.rated) > 1 else ()
+    advice = tuple(Paragraph(note, "warning") for note in told.advice.notes)
+    blocks = (*advice, Sentences(tuple(_sentences(told))), *_forms(told), *rated)
+    return Section("advice", TITLE, blocks, TITLE), _give_ups(told)
+
+
+def _sentences(told: Recommendation) -> Iterator[tuple[str, tuple[Inline, ...]]]:
+    choice = told.advice.choice
+    if choice is not None:
+        doubt = (Span(" "), Span("emulated", "emulated")) if choice.treatment in told.emulated else ()
+        yield "Choose", ((Span(choice.treatment, "strong"), *doubt),)
+    for label, texts in (("Because", told.advice.reasons), ("Second", (told.second,)), ("Left out", told.refused)):
+        if any(texts):
+            yield label, texts
+    if choice is not None:
+        yield "Apply it", ((Span(told.apply, "code"),),)
+
+
+def _forms(told: Recommendation) -> Iterator[Block]:
+    """The choice in every form."""
+    if told.advice.export is None:
+        return
+    blocks: list[Block] = [Paragraph(told.put_in, "note")]
+    for form in told.advice.export.forms():
+        blocks.append(Heading(form.heading))
+        if form.text:
+            blocks.append(Code(tuple(form.text), form.language))
+        if form.notes:
+            blocks.append(listed(form.notes))
+    summary = "How to apply it: QEMU, libvirt, Proxmox VE, and the commands that make it"
+    yield Folded(summary, tuple(blocks), Detail.FILE)
+
+
+def _rated_table(told: Recommendation) -> Iterator[Block]:
+    """Every choice that meets what is needed."""
+    words = ("not shown to have", "standing")
+    heads = ("choice", "slower by", "more host CPU", *words)
+    rows = tuple(
+        Row(
+            (
+                name_cell(one.treatment),
+                value_cell(*one.slower, emulated=one.emulated),
+                value_cell(*one.dearer, emulated=one.emulated),
+                value_cell(one.lacks),
+                value_cell(one.standing),
+            )
+        )
+        for one in told.rated
+    )
+    reading = (
+        f"Speed is {told.advice.by}. Both costs are against the fastest choice. In the Pareto set, no other choice is"
+        " shown to be better in one thing and no worse in all."
+    )
+    table = Table("Choices that meet the needs", tuple(Column(h, h in words) for h in heads), rows, "settings rated")
+    summary = f"All {len(told.rated)} choices that meet what is needed, the fastest first"
+    yield Folded(summary, (Paragraph(reading, "note", Detail.FILE), table), Detail.FULL)
+
+
+def _give_ups(told: Recommendation) -> Section:
+    rows = tuple(
+        Row(
+            (
+                Cell(name_cell(group.about, group.holds).pieces, more=group.treatments),
+                *(Cell((Span(c.shown),), c.why, style=c.state.replace(" ", "-")) for c in group.cells),
+            )
+        )
+        for group in told.groups
+    )
+    columns = (Column("choices"), *(Column(column.heading) for column in told.columns))
+    reasons = tuple(
+        Item(f"{one.feature}: {one.sentence}", detail=Detail.FULL if one.state == "yes" else Detail.BRIEF)
+        for one in told.reasons
+    )
+    return Section(
+        "give-ups",
+        GIVE_UPS,
+        (
+            Table(GIVE_UPS, columns, rows, "gives"),
+            Paragraph(READING, "note"),
+            Sentences(tuple((column.term, (column.words,)) for column in told.columns)),
+            Folded("Why, and how each was found out", (List(reasons),)),
+        ),
+        "What is given up",
+    )
+
+
 def to_apply(told: Recommendation, width: int = 80) -> list[str]:
     """The choice in every form, as text; raises CannotDo where nothing is recommended."""
     found = told.advice
@@ -256,7 +364,8 @@ def _groups(looked_at: Sequence[Treatment], features: Features, found: Advice) -
             _about(members, looked_at),
             names,
             tuple(
-                Cell(name, state, _why(name, names, features)) for name, state in zip(FEATURES, answers, strict=True)
+                FeatureCell(name, state, _why(name, names, features))
+                for name, state in zip(FEATURES, answers, strict=True)
             ),
             "among them " * (len(names) > 1 and bool(inside)) + " and ".join(inside),
         )

@@ -7,11 +7,8 @@ from typing import TYPE_CHECKING
 from vmtax.analysis.analysis import Analysis
 
 if TYPE_CHECKING:
+    from vmtax.report.document import Section
     from vmtax.report.sections.recommendation import Recommendation
-
-TITLE = "Recommendation"
-GIVE_UPS = "What each choice gives up"
-READING = "What is durable is as documented; all else was tried on this host. “?” was not tried, and counts as missing."
 
 
 def recommendation_if_known(analysis: Analysis) -> Recommendation | None:
@@ -21,3 +18,13 @@ def recommendation_if_known(analysis: Analysis) -> Recommendation | None:
     from vmtax.report.sections.recommendation import recommendation
 
     return recommendation(analysis)
+
+
+def sections(analysis: Analysis) -> tuple[Section, ...]:
+    """The recommendation and what each choice gives up; none of a run that cannot recommend anything."""
+    found = recommendation_if_known(analysis)
+    if found is None:
+        return ()
+    from vmtax.report.sections import recommendation
+
+    return recommendation.sections(found)

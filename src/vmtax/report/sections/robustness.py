@@ -10,9 +10,11 @@ from vmtax.analysis.analysis import Analysis
 from vmtax.analysis.comparisons import as_overhead
 from vmtax.core.records import Comparison
 from vmtax.core.units import format_overhead
+from vmtax.report.document import Column, Detail, Paragraph, Row, Section, Table, name_cell, value_cell
 from vmtax.report.view import label, split, title
 
-HEADS = ("", "median", "mean", "p95", "stalls", "order")
+TITLE = "Beside the primary figures"
+HEADS = ("contrast", "median", "mean", "p95", "stalls", "order")
 READING = (
     "Overheads by the median (Hodges–Lehmann), by the mean, which stalls move, and by the slow tails, from 200 rounds"
     " on. Stalls: runs slower than 1.5 times their treatment’s median, the baseline’s share first, with Fisher’s p."
@@ -74,3 +76,15 @@ def _order(found: Comparison) -> str:
     if found.carry_over is None or found.carry_over_p is None:
         return "–"
     return f"{format_overhead(math.expm1(found.carry_over))} (p {found.carry_over_p:.2g})"
+
+
+def section(analysis: Analysis) -> Section | None:
+    """None without a primary contrast that has rounds."""
+    rows = tuple(
+        Row((name_cell(line.what, emulated=line.emulated), *map(value_cell, line.cells)), Detail.FULL)
+        for line in robustness(analysis)
+    )
+    if not rows:
+        return None
+    table = Table(TITLE, tuple(map(Column, HEADS)), rows, "settings", detail=Detail.FULL)
+    return Section("robustness", TITLE, (table, Paragraph(READING, "note", Detail.FULL)), "Robustness")

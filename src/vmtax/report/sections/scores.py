@@ -9,8 +9,9 @@ from vmtax.analysis.analysis import Analysis
 from vmtax.analysis.scores import ARTICLE, ENOUGH, Score, Yardstick
 from vmtax.analysis.weight_profiles import PROFILES
 from vmtax.core.units import format_overhead, format_percent, format_value
+from vmtax.report.document import Detail, Folded, Section, listed
 from vmtax.report.sections import gains
-from vmtax.report.sections.rankings import Ranked, sides, standing, what_is_claimed
+from vmtax.report.sections.rankings import Ranked, sides, standing, tables, what_is_claimed
 from vmtax.stats import Mean
 
 TITLE = "Storage ranking"
@@ -47,6 +48,15 @@ def storage(analysis: Analysis) -> Storage:
         (*(table for score, table in told if not _leads(score)), *gains.tables(analysis)),
         (*_lines(analysis), *gains.lines(analysis)),
     )
+
+
+def section(found: Storage) -> Section | None:
+    """None where there is nothing to tell."""
+    if not found:
+        return None
+    more = Folded("By reads alone, by writes alone, and by the geometric mean", tuple(tables(found.more)), Detail.FULL)
+    blocks = (listed(found.lines), *tables(found.tables), *((more,) if found.more else ()))
+    return Section("storage", TITLE, blocks, TITLE)
 
 
 def _kind(score: Score) -> str:

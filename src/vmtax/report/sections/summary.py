@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from vmtax.analysis.analysis import Analysis
 from vmtax.analysis.comparisons import side_contrasts
 from vmtax.analysis.emulation import host_path, on_emulated_hosts
 from vmtax.core.records import Experiment, Metric
 from vmtax.core.units import format_duration
+from vmtax.report.document import Block, Detail, Paragraph, Section, Sentences, Span, listed, term
+from vmtax.report.sections.outliers import Outliers
+from vmtax.report.sections.rankings import decided
 from vmtax.report.view import Effect, effect, figures, split, title
 
 LAYER_NAMES = {"vm": "the VM", "nested": "the nested VM"}
@@ -39,20 +41,12 @@ PHRASES = {  # metric -> what is lost
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """A piece of a sentence."""
-
-    text: str
-    kind: Literal["plain", "strong", "interval"] = "plain"
-
-
-@dataclass(frozen=True, slots=True)
 class Finding:
     """One sentence about one resource."""
 
     resource: str  # "CPU", "Memory", "Disk", "Network", "Boot", or another workload's title
     metric: Metric
-    parts: tuple[Part, ...]
+    parts: tuple[Span, ...]
 
     @property
     def sentence(self) -> str:
@@ -110,6 +104,55 @@ def headline(analysis: Analysis) -> str | None:
     return f"Against the host, {', and '.join(clauses)}." if clauses else None
 
 
+def section(analysis: Analysis, warnings: int, outliers: Outliers | None) -> Section:
+    """What was found; `outliers`: None where nobody has room for them."""
+    found = findings(analysis)
+    blocks: list[Block] = []
+    if over := headline(analysis):
+        blocks.append(Paragraph(over, "headline"))
+    if found:
+        blocks.append(Sentences(tuple((finding.resource, (finding.parts,)) for finding in found)))
+    else:
+        blocks.append(Paragraph("Nothing can be compared yet: no round has a result on two sides."))
+    if outliers is not None:
+        blocks.append(Paragraph(tuple(_how_sure(analysis, warnings, outliers)), "sure", Detail.PAGE))
+    reading = (
+        Span(f"In brackets: the {CONFIDENCE} "),
+        term("interval"),
+        Span(
+            ", which holds the true figure in 95 of 100 such runs; one that includes 0 shows no difference. “Nesting"
+            " adds” sets the "
+        ),
+        term("nested"),
+        Span(" VM against a VM of the same size."),
+    )
+    return Section("findings", "What was found", (*blocks, Paragraph(reading, "note", Detail.PAGE)))
+
+
+def decisions(analysis: Analysis) -> Section | None:
+    """The answers to what the plan asks; None where it asks nothing."""
+    answers = tuple(decided(analysis))
+    return Section("decisions", "Decisions", (listed(answers),)) if answers else None
+
+
+def _how_sure(analysis: Analysis, warnings: int, outliers: Outliers) -> Iterator[Span]:
+    sure = sureness(analysis)
+    yield Span("How sure: ", "strong")
+    if analysis.rounds == 1:
+        yield from (Span("one "), term("round"), Span(" only, so any figure may be chance; "))
+    else:
+        yield from (Span(f"{analysis.rounds} "), term("round", "rounds"))
+        yield Span(", each with every treatment in random order; ")
+    yield from (Span(f"{sure.intervals} of {sure.comparisons} comparisons have an "), term("interval"), Span(". "))
+    yield from (Span(f"{sure.failed or 'None'} of {sure.trials} trials failed", "link", "doubts"), Span(", "))
+    if outliers.values:
+        yield Span(f"{len(outliers.found) or 'none'} gave a value far from the rest", "link", "outliers")
+        if outliers.found and outliers.host_tells:
+            yield Span(f" ({outliers.explained} while something else went on on the host)")
+        yield Span(", ")
+    yield from (Span(f"{warnings} warning{'' if warnings == 1 else 's'}", "link", "doubts"), Span("."))
+
+
 def banner(analysis: Analysis) -> str | None:
     """What must stand above the figures of an emulated run; None for any other."""
     experiment, emulated = analysis.experiment, analysis.emulated
@@ -150,7 +193,7 @@ class _Seen:
         return self.analysis.medians.get((metric, self.first.get(layer, "")))
 
 
-def _sentence(metric: Metric, seen: _Seen) -> Iterator[Part]:
+def _sentence(metric: Metric, seen: _Seen) -> Iterator[Span]:
     vm, nesting = seen.effect(metric, "host", "vm"), seen.effect(metric, "vm", "nested")
     direct = None if vm or nesting else seen.effect(metric, "host", "nested")
     what = PHRASES.get(metric.name, metric.name)
@@ -162,15 +205,15 @@ def _sentence(metric: Metric, seen: _Seen) -> Iterator[Part]:
     ]
     told = [clause for clause in clauses if clause]
     if not told:
-        yield Part(seen.instead)
+        yield Span(seen.instead)
     for number, clause in enumerate(told):
-        yield from ((Part("; "),) if number else ())
+        yield from ((Span("; "),) if number else ())
         yield from clause
     yield from _few([effect for effect in (vm, nesting, direct) if effect])
-    yield Part(".")
+    yield Span(".")
 
 
-def _side_sentence(metric: Metric, seen: _Seen) -> Iterator[Part]:
+def _side_sentence(metric: Metric, seen: _Seen) -> Iterator[Span]:
     """The other side against the plan's own, layer by layer."""
     sides = seen.analysis.sides
     assert sides is not None
@@ -183,9 +226,9 @@ def _side_sentence(metric: Metric, seen: _Seen) -> Iterator[Part]:
     }
     what = PHRASES.get(metric.name, metric.name)
     if not found:
-        yield Part("the sides were not compared")
+        yield Span("the sides were not compared")
     for number, (layer, one) in enumerate(found.items()):
-        yield from ((Part("; "),) if number else ())
+        yield from ((Span("; "),) if number else ())
         who = f"{NAMES[layer]} {there}"
         if _nothing_shown(one):
             doubt = f"no difference of {who} from {here} is shown in {what}"
@@ -198,29 +241,29 @@ def _side_sentence(metric: Metric, seen: _Seen) -> Iterator[Part]:
             tail = f" {more} {_spent(one)} for {what} than {here}"
             yield from _amount(f"{_so_far(one)}{who} takes ", one, tail)
     yield from _few([*found.values()])
-    yield Part(".")
+    yield Span(".")
 
 
-def _few(effects: Sequence[Effect]) -> Iterator[Part]:
+def _few(effects: Sequence[Effect]) -> Iterator[Span]:
     """The doubt about estimates without an interval."""
     rounds = {effect.comparison.rounds for effect in effects if effect.low is None and effect.comparison.rounds}
     if rounds:
-        yield Part(": ")
-        yield Part("too few rounds", "strong")
-        yield Part(f" ({' and '.join(map(str, sorted(rounds)))}) for an interval, so this may be chance")
+        yield Span(": ")
+        yield Span("too few rounds", "strong")
+        yield Span(f" ({' and '.join(map(str, sorted(rounds)))}) for an interval, so this may be chance")
 
 
-def _boot_times(metric: Metric, seen: _Seen) -> Iterator[Part]:
+def _boot_times(metric: Metric, seen: _Seen) -> Iterator[Span]:
     for layer, name in LAYER_NAMES.items():
         seconds = seen.boot_seconds(metric, layer)
         if seconds is None:
             continue
-        yield Part(f"{name} answers its first command after " if layer == "vm" else f", {name} after ")
-        yield Part(format_duration(seconds), "strong")
-        yield Part(_emulated(seen.first[layer] in seen.analysis.emulated))
+        yield Span(f"{name} answers its first command after " if layer == "vm" else f", {name} after ")
+        yield Span(format_duration(seconds), "strong")
+        yield Span(_emulated(seen.first[layer] in seen.analysis.emulated))
 
 
-def _cost(effect: Effect, who: str, what: str) -> Iterator[Part]:
+def _cost(effect: Effect, who: str, what: str) -> Iterator[Span]:
     """What a layer costs against the host."""
     if _nothing_shown(effect):
         yield from _nothing(effect, f"no cost of {who} in {what} is shown", f"what {who} costs in {what}")
@@ -233,7 +276,7 @@ def _cost(effect: Effect, who: str, what: str) -> Iterator[Part]:
         yield from _amount(f"{_so_far(effect)}{who} takes ", effect, f" {more} {_spent(effect)} for {what}")
 
 
-def _nesting(effect: Effect) -> Iterator[Part]:
+def _nesting(effect: Effect) -> Iterator[Span]:
     """What the nested VM costs against the VM."""
     if _nothing_shown(effect):
         yield from _nothing(effect, "no cost of nesting is shown", "what nesting adds")
@@ -249,24 +292,24 @@ def _nothing_shown(effect: Effect) -> bool:
     return math.isnan(effect.fraction) or effect.comparison.verdict == "no difference shown"
 
 
-def _nothing(effect: Effect, none_shown: str, question: str) -> Iterator[Part]:
+def _nothing(effect: Effect, none_shown: str, question: str) -> Iterator[Span]:
     """Honest words where the interval includes 0, or where nothing was measured."""
     if math.isnan(effect.fraction):
-        yield from (Part("not measured", "strong"), Part(f": {question}, for no round has both sides"))
+        yield from (Span("not measured", "strong"), Span(f": {question}, for no round has both sides"))
     else:
-        yield Part(none_shown, "strong")
-        yield Part(f" ({effect.text} {effect.interval}{_emulated(effect.emulated)})")
+        yield Span(none_shown, "strong")
+        yield Span(f" ({effect.text} {effect.interval}{_emulated(effect.emulated)})")
 
 
-def _amount(lead: str, effect: Effect, tail: str) -> Iterator[Part]:
+def _amount(lead: str, effect: Effect, tail: str) -> Iterator[Span]:
     """The number, turned so that it and its interval read positive, with what it is of."""
     size, low, high = effect.fraction, effect.low, effect.high
     if size < 0:
         size, low, high = -size, None if high is None else -high, None if low is None else -low
     estimate, interval = figures(size, low, high)
-    yield from (Part(lead), Part(estimate, "strong"), Part(f"{tail} " if interval else tail))
-    yield Part(interval, "interval")
-    yield Part(_emulated(effect.emulated))
+    yield from (Span(lead), Span(estimate, "strong"), Span(f"{tail} " if interval else tail))
+    yield Span(interval, "interval")
+    yield Span(_emulated(effect.emulated))
 
 
 def _so_far(effect: Effect) -> str:
@@ -297,9 +340,9 @@ def _emulated(emulated: bool) -> str:
     return " (emulated)" if emulated else ""
 
 
-def _capitalised(parts: Iterable[Part]) -> Iterator[Part]:
+def _capitalised(parts: Iterable[Span]) -> Iterator[Span]:
     for number, part in enumerate(parts):
-        yield part if number else Part(part.text[:1].upper() + part.text[1:], part.kind)
+        yield part if number else Span(part.text[:1].upper() + part.text[1:], part.kind)
 
 
 def machine_name(experiment: Experiment) -> str | None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from vmtax.analysis.analysis import Analysis
 from vmtax.core.records import Comparison, Experiment, Trial
+from vmtax.report.document import Detail, Item, List, Paragraph, Section
 
+MOST = 8  # that are shown where there is little room
 CONTENTION = 0.25  # share of the time in which some task waited for a CPU
 
 
@@ -28,6 +30,12 @@ def warnings(analysis: Analysis) -> tuple[ReportWarning, ...]:
         kind = re.sub(r"\d+(\.\d+)?", "#", text)
         kinds.setdefault(kind, (text, {}))[1][place] = None
     return tuple(ReportWarning(text, tuple(places)) for text, places in kinds.values())
+
+
+def section(found: Sequence[ReportWarning]) -> Section:
+    items = tuple(Item(warning.text, warning.places) for warning in found)
+    blocks = (List(items, MOST),) if items else (Paragraph("None.", detail=Detail.PAGE),)
+    return Section("doubts", "Warnings", blocks, "Warnings")
 
 
 def _contention(experiment: Experiment) -> Iterator[tuple[str, str]]:
