@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from tests.fake_testbed import Lab, bench
 from tests.sample import large_experiment
-from vmtax.analysis import comparisons
+from vmtax.analysis.analysis import Analysis
 from vmtax.design.factors import FACTORS
 from vmtax.hypervisor import Credentials, GuestSpec, Qemu, boot
 from vmtax.image import build
@@ -74,9 +74,8 @@ def results(count: int) -> None:
         with Store(Path(directory) / "vmtax/vmtax.sqlite") as store:
             store.put(experiment)
             load = timed(lambda: store.load(experiment.id))
-        compared = timed(lambda: comparisons.of(experiment))
-        found = comparisons.of(experiment)
-        page = timed(lambda: render_html(experiment, found))
+        compared = timed(lambda: Analysis(experiment).comparisons)
+        page = timed(lambda: render_html(Analysis(experiment)))
         show, report = (_command_seconds(places, directory, command) for command in ("show", "report"))
     parts = f"load {load:5.2f}, compare {compared:5.2f}, page {page:5.2f} s"
     print(f"{count:>7} measurements: show {show:5.2f} s, report {report:5.2f} s   (of which {parts})")

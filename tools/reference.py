@@ -14,7 +14,7 @@ import typer
 from pydantic import BaseModel
 
 from vmtax import __version__
-from vmtax.analysis.weight_profiles import MIXES
+from vmtax.analysis.weight_profiles import PROFILES
 from vmtax.cli import app
 from vmtax.core.errors import MEANINGS
 from vmtax.core.quantities import Quantity
@@ -210,9 +210,9 @@ def mixes_page() -> str:
         " over. The weights are judgements: a report says how often the winner stays when they move."
         " [Rank storage](../how-to/rank-storage.md) has the rest.\n",
     ]
-    for name, mix in MIXES.items():
-        rows = [(f"`{weight.metric}`", f"{weight.weight:g}", weight.reason) for weight in mix.weights]
-        parts += [f"## {name}\n", f"For {mix.describe}.\n", table(("metric", "weight", "because"), rows)]
+    for name, profile in PROFILES.items():
+        rows = [(f"`{weight.metric}`", f"{weight.weight:g}", weight.reason) for weight in profile.weights]
+        parts += [f"## {name}\n", f"For {profile.describe}.\n", table(("metric", "weight", "because"), rows)]
     return "\n".join(parts)
 
 

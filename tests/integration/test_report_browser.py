@@ -16,7 +16,7 @@ import pytest
 from tests.sample import sample_experiment
 from tests.sample_storage import storage_experiment
 from tests.unit.test_report_html import figures_in, hostile
-from vmtax.analysis.comparisons import comparisons
+from vmtax.analysis.analysis import Analysis
 from vmtax.core.records import Experiment
 from vmtax.report.render.html import render_html
 
@@ -81,8 +81,7 @@ class Elements(HTMLParser):
 
 
 def written(experiment: Experiment, file: Path) -> Path:
-    made = comparisons(experiment.treatments, experiment.trials, experiment.boots)
-    file.write_text(render_html(experiment, made), encoding="utf-8")
+    file.write_text(render_html(Analysis(experiment)), encoding="utf-8")
     return file
 
 

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.sample import sample_experiment
-from vmtax.analysis import comparisons
+from vmtax.analysis.analysis import Analysis
 from vmtax.core.records import Experiment
 from vmtax.experiment import archive
 from vmtax.experiment.archive import ShareError
@@ -41,7 +41,7 @@ def test_what_arrives_is_what_left(file: Path, tmp_path: Path) -> None:
             "raw outputs, facts, disturbances and all"
         )
         assert (carried.name, carried.host, carried.trials) == (found.name, found.host, len(found.trials))
-        assert comparisons.of(found) == comparisons.of(SAMPLE)
+        assert Analysis(found).comparisons == Analysis(SAMPLE).comparisons
         with pytest.raises(StoreError, match="is already there"):
             archive.import_(store, file)
         with pytest.raises(CannotResume, match="was imported"):

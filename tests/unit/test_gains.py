@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from tests.unit.test_scores import Values, measured
-from vmtax.analysis.gains import Within, within
+from vmtax.analysis.analysis import Analysis
+from vmtax.analysis.gains import Gain
 from vmtax.core.records import Experiment
 from vmtax.report.sections.gains import lines, tables
 
@@ -33,12 +34,12 @@ def run(rounds: int) -> Experiment:
     return measured(table)
 
 
-def by_treatment(found: tuple[Within, ...]) -> dict[tuple[str, str], Within]:
+def by_treatment(found: tuple[Gain, ...]) -> dict[tuple[str, str], Gain]:
     return {(one.pair.upper, one.treatment): one for one in found}
 
 
 def test_an_interaction_with_queue_depth_is_told_from_none() -> None:
-    found = by_treatment(within(run(8)))
+    found = by_treatment(Analysis(run(8)).gains)
     virtio, ide, sparse = (found[DEEP, f"vm {name}"] for name in ("virtio", "ide", "sparse"))
     for one, gain in ((virtio, 3.0), (ide, 1.0), (sparse, 3.0)):
         assert one.ratio == pytest.approx(gain, rel=0.03) and one.rounds == 8
@@ -53,19 +54,18 @@ def test_an_interaction_with_queue_depth_is_told_from_none() -> None:
 
 
 def test_it_is_told_in_words() -> None:
-    experiment = run(8)
-    found = within(experiment)
-    gains, first = tables(experiment, found)
+    analysis = Analysis(run(8))
+    gains, first = tables(analysis)
     assert [line.what for line in gains.lines][-1] == "vm ide" and gains.lines[-1].remark == "no difference is shown"
     assert [line.amount for line in gains.lines if line.what == "vm virtio"] == ["the first"]
     assert first.lines[0].remark == "less"
-    told = list(lines(experiment, found))
+    told = list(lines(analysis))
     assert "2 of 3 are shown to differ from ×1; 1 of 2 to differ from vm virtio" in told[0]
 
 
 def test_too_few_rounds_are_said() -> None:
-    experiment = run(3)
-    found = within(experiment)
+    analysis = Analysis(run(3))
+    found = analysis.gains
     assert found and all(one.low is None and one.high is None for one in found)
-    assert all(line.endswith("too few rounds for an interval") for line in lines(experiment, found))
-    assert within(measured({"vm a": disk(2, 6, 1), "vm b": disk(2, 6, 2)})) == (), "two are no field"
+    assert all(line.endswith("too few rounds for an interval") for line in lines(analysis))
+    assert Analysis(measured({"vm a": disk(2, 6, 1), "vm b": disk(2, 6, 2)})).gains == (), "two are no field"

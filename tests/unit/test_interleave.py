@@ -15,8 +15,8 @@ from tests.fake_machine import Reply
 from tests.fake_testbed import SEVEN, Lab, bench
 from tests.unit.test_runner import identity
 from vmtax.analysis import comparisons
+from vmtax.analysis.analysis import Analysis
 from vmtax.analysis.emulation import emulated_treatments
-from vmtax.analysis.rankings import rankings
 from vmtax.cli.app import BadUse
 from vmtax.cli.measuring import Work, _alone
 from vmtax.core.events import Notice, RunStarted
@@ -56,7 +56,7 @@ def lab(tmp_path: Path) -> Callable[..., Lab]:
 
 
 def pairs(found: Experiment) -> set[tuple[str, str]]:
-    return {(entry.baseline, entry.treatment) for entry in comparisons.of(found)}
+    return {(entry.baseline, entry.treatment) for entry in Analysis(found).comparisons}
 
 
 def slower_there(number: int, name: str) -> Reply:
@@ -80,9 +80,7 @@ def test_two_hosts_run_every_treatment_in_every_round_and_are_compared_directly(
         ("vm", "vm again"),
         (f"vm on {B}", f"vm again on {B}"),
     }
-    (side,) = [entry for entry in comparisons.of(found) if entry.treatment == f"vm on {B}" and entry.baseline == "vm"][
-        :1
-    ]
+    side = next(c for c in Analysis(found).comparisons if (c.baseline, c.treatment) == ("vm", f"vm on {B}"))
     assert side.ratio == pytest.approx(0.9, abs=0.001) and side.verdict == "worse" and side.rounds == 7
     assert made.watched.count("host") == made.watched.count(B) == 21, "each half was opened on its own host"
     assert found.facts["host"]["cpu_model"] == "Fake CPU" and found.facts[B]["cpu_model"] == "Another CPU"
@@ -99,9 +97,7 @@ def test_two_qemus_share_the_host_layer(lab: Callable[..., Lab]) -> None:
     assert [treatment.name for treatment in found.treatments] == ["host", "vm", again[0], other, again[1]]
     floors = {("vm", again[0]), (other, again[1])}
     assert pairs(found) == {("vm", other), ("host", "vm"), ("host", other)} | floors
-    assert {
-        (floor.treatment, floor.effect.comparison.rounds) for floor in noise_floor(found, comparisons.of(found))
-    } == {
+    assert {(floor.treatment, floor.effect.comparison.rounds) for floor in noise_floor(Analysis(found))} == {
         ("vm", 7),
         (other, 7),
     }
@@ -135,10 +131,10 @@ def test_the_repeat_of_a_treatment_is_one_for_each_side() -> None:
 
 def test_reports_tell_the_sides_first_and_each_thing_once(lab: Callable[..., Lab]) -> None:
     found = lab(B, SEVEN + FACTORS, answer=slower_there).run()
-    told = {finding.resource: finding.sentence for finding in findings(found, comparisons.of(found))}
+    told = {finding.resource: finding.sentence for finding in findings(Analysis(found))}
     assert re.match(rf"The host on {B} gives 10[.\d]* % less CPU throughput than on local \[10", told["CPU"])
     assert f"; the VM on {B} gives 10" in told["CPU"]
-    own, other = view(found, comparisons.of(found)).sections
+    own, other = view(Analysis(found)).workloads
     assert (own.title, other.title) == ("CPU on local", f"CPU on {B}")
     assert own.layers == other.layers == ("host", "vm"), "under its own title a treatment need not say whose it is"
     sides = [entry.treatment for entry in own.between if entry.metric.name == "chess.nodes_per_second"]
@@ -151,25 +147,25 @@ def test_reports_tell_the_sides_first_and_each_thing_once(lab: Callable[..., Lab
 def test_every_form_of_report_names_both_sides(lab: Callable[..., Lab]) -> None:
     found = lab(QEMU, answer=slower_there).run()
     screen = Console(file=io.StringIO(), width=80)
-    screen.print(render(found, comparisons.of(found)))
+    screen.print(render(Analysis(found)))
     texts = (
         screen.file.getvalue(),
-        render_markdown(found, comparisons.of(found)),
-        render_html(found, comparisons.of(found)),
+        render_markdown(Analysis(found)),
+        render_html(Analysis(found)),
     )
     for text in texts:
         assert "CPU with" in text and QEMU in text.replace("\\", "")
     assert f"CPU: {QEMU} against qemu-system-x86_64</h3>" in texts[2]
-    data, _ = [entry for entry in experiment_data(found, comparisons.of(found))["treatments"] if entry["side"]]
+    data, _ = [entry for entry in experiment_data(Analysis(found))["treatments"] if entry["side"]]
     assert data["name"] == f"vm with {QEMU}" and data["side"] == QEMU
-    table = rows(found)
+    table = rows(Analysis(found))
     side, treatment = (list(table.columns).index(name) for name in ("side", "treatment"))
     assert {("host", ""), ("vm", ""), (f"vm with {QEMU}", QEMU)} <= {(row[treatment], row[side]) for row in table}
 
 
 def test_a_ranking_is_of_one_side(lab: Callable[..., Lab]) -> None:
     plan = SEVEN + "factors: {disk.cache: [none, writeback, unsafe]}\n"
-    found = rankings(lab(B, plan, answer=slower_there).run())
+    found = Analysis(lab(B, plan, answer=slower_there).run()).rankings
     assert {(ranking.layer, ranking.side) for ranking in found} == {("vm", ""), ("vm", B)}
     assert all((B in standing.treatment) == (ranking.side == B) for ranking in found for standing in ranking.standings)
 

@@ -18,7 +18,7 @@ from rich.console import Console
 
 from tests.fake_machine import Reply
 from tests.fake_testbed import PLAN, Lab, bench
-from vmtax.analysis import comparisons
+from vmtax.analysis.analysis import Analysis
 from vmtax.core.events import Event, Notice, TrialFinished, WorkloadStarted
 from vmtax.core.records import Boot, Experiment, Measurement, Metric, Trial
 from vmtax.design import iterations as schedule
@@ -32,7 +32,6 @@ from vmtax.report.render.formats import find
 from vmtax.report.render.json import experiment_data
 from vmtax.report.render.terminal import render
 from vmtax.report.sections import iterations
-from vmtax.report.view import medians
 
 RATE = Metric("chess.nodes_per_second", "1/s", "higher")
 THREE = PLAN + "iterations: 3\nrounds: {min: 7, max: 7}\n"
@@ -86,7 +85,7 @@ def test_a_fixed_number_of_iterations_is_one_value_for_each_boot(lab: Callable[.
     made = lab(THREE, lambda number, name: [bench(rate=rate * (1 + number)) for rate in (100, 200, 300)])
     found = made.run()
     assert set(runs(found).values()) == {3} and len(found.trials) == 7 * (2 + 2 + 1) * 3
-    assert all(comparison.rounds == 7 and comparison.ratio == 1 for comparison in comparisons.of(found))
+    assert all(comparison.rounds == 7 and comparison.ratio == 1 for comparison in Analysis(found).comparisons)
     started = [event for event in made.events if isinstance(event, WorkloadStarted)]
     assert [(event.iteration, event.iterations) for event in started[:4]] == [(1, 3), (2, 3), (3, 3), (1, 3)]
     state = State()
@@ -104,10 +103,10 @@ def test_the_pilot_plans_the_rest_and_warm_up_counts_nowhere(lab: Callable[..., 
     assert all(1 <= entry.iterations <= 20 for entry in planned.values())
     (told,) = [event.text for event in made.events if isinstance(event, Notice) and "pilot" in event.text]
     assert "chess one-thread" in told and "after 2 of warm-up" in told
-    assert all(comparison.rounds == 7 for comparison in comparisons.of(found)), "the pilot's boots stay in"
+    assert all(comparison.rounds == 7 for comparison in Analysis(found).comparisons), "the pilot's boots stay in"
     mine = [t for t in found.trials if (t.treatment, t.case) == ("vm", "") and t.iteration > 2]
     by_round = [[t.measurements[0].value for t in mine if t.round == number] for number in range(1, 8)]
-    assert medians(found)[RATE, "vm"] == statistics.median(map(statistics.median, by_round))
+    assert Analysis(found).medians[RATE, "vm"] == statistics.median(map(statistics.median, by_round))
 
 
 def test_a_pilot_that_never_settles_is_told_and_like_is_compared_with_like(lab: Callable[..., Lab]) -> None:
@@ -116,7 +115,7 @@ def test_a_pilot_that_never_settles_is_told_and_like_is_compared_with_like(lab: 
     assert not planned.steady and planned.warm_up == 0
     kept = schedule.counted(found.trials, {("chess", ""): planned})
     assert {t.iteration for t in kept if t.case == ""} == set(range(1, planned.iterations + 1)), "in the pilot too"
-    assert any("no steady state, so none is left out as warm-up" in line for line in iterations.lines(found))
+    assert any("no steady state, so none is left out as warm-up" in line for line in iterations.lines(Analysis(found)))
 
 
 @pytest.mark.parametrize(("plan", "stop"), [(THREE, 20), (SHORT, 30), (SHORT, 3 * 5 * PILOT_ITERATIONS + 2)])
@@ -158,7 +157,7 @@ def test_an_iteration_that_fails_ends_its_case_also_after_a_resume(lab: Callable
     failed = [trial for trial in found.trials if trial.status == "failed"]
     assert [(t.round, t.iteration, t.treatment, t.case) for t in failed] == [(2, 2, "vm", "one-thread")]
     assert runs(found)[2, "vm", "one-thread"] == 2, "the third was not tried"
-    assert all(comparison.rounds == 7 for comparison in comparisons.of(found)), "the boot has its first iteration"
+    assert all(comparison.rounds == 7 for comparison in Analysis(found).comparisons), "the boot has its first iteration"
 
 
 # --- what the pilot says, without a run
@@ -236,16 +235,16 @@ def test_a_pilot_that_tells_nothing_plans_one_iteration(values: list[list[float]
 
 def test_reports_tell_where_the_variance_is(lab: Callable[..., Lab]) -> None:
     found = lab(AUTO, settling).run()
-    compared = comparisons.of(found)
-    lines = iterations.lines(found)
+    analysis = Analysis(found)
+    lines = iterations.lines(Analysis(found))
     assert any("2 before them left out as warm-up (steady after 2 in 9 boots of 12 iterations)" in x for x in lines)
     assert sum("% of the variance is between boots" in line for line in lines) == 2, "primary, on host and vm"
     for name in ("html", "markdown"):
-        text = find(name).render(found, compared).decode()
+        text = find(name).render(analysis).decode()
         assert "of the variance is between boots" in text and "Boots and iterations" in text
-    assert "variance is between boots" in printed(render(found, compared, full=True))
-    assert "variance is between boots" not in printed(render(found, compared))
-    data = json.loads(json.dumps(experiment_data(found, compared)))
+    assert "variance is between boots" in printed(render(analysis, full=True))
+    assert "variance is between boots" not in printed(render(analysis))
+    data = json.loads(json.dumps(experiment_data(analysis)))
     schema.Experiment.model_validate(data)
     assert [entry["warm_up"] for entry in data["schedules"]] == [2, 2]
     assert {entry["treatment"] for entry in data["variance"]} == {"host", "vm"}
@@ -263,13 +262,13 @@ def test_whether_more_iterations_would_help(lab: Callable[..., Lab], between: fl
     found = lab(THREE, lambda number, name: [bench()] * 3).run()
     values = boots(between, within) if within else [[5.0] * 12] * 3
     found = replace(found, trials=tuple(pilot(values)))
-    assert any(words in line for line in iterations.lines(found))
+    assert any(words in line for line in iterations.lines(Analysis(found)))
 
 
 def test_who_does_not_iterate_reads_nothing_of_it(lab: Callable[..., Lab]) -> None:
     found = lab(PLAN + "rounds: {min: 7, max: 7}\n", lambda number, name: bench()).run()
-    assert iterations.lines(found) == ()
-    assert "Boots and iterations" not in find("html").render(found, comparisons.of(found)).decode()
+    assert iterations.lines(Analysis(found)) == ()
+    assert "Boots and iterations" not in find("html").render(Analysis(found)).decode()
 
 
 # --- what a plan may say

@@ -16,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tests.sample import sample_experiment, unstarted
+from vmtax.analysis.analysis import Analysis
 from vmtax.cli.app import LONGEST, printed, say, warn
 from vmtax.core import events
 from vmtax.core.checks import Check, Diagnosis
@@ -116,7 +117,7 @@ def test_errors_warnings_and_lines_are_clean(text: str, capsys: pytest.CaptureFi
 @pytest.mark.parametrize("text", TEXTS)
 def test_reports_tables_and_the_doctor_are_clean(text: str) -> None:
     run = dataclasses.replace(unstarted(sample_experiment(rounds=1)), name=text, host=text, notes=(text,), command=text)
-    check(on(lambda one: one.print(terminal.render(run, (), True))), text)
+    check(on(lambda one: one.print(terminal.render(Analysis(run), True))), text)
     entry = ExperimentSummary(text, text, text, 0.0, 1.0, "failed", 1, 1, 1, 1)
     check(on(lambda one: one.print(terminal.runs_table([entry]))), text)
     diagnosis = Diagnosis(text, text, (Check("need", text, "missing", text, text),))

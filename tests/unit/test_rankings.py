@@ -12,8 +12,8 @@ from tests.sample import sample_experiment
 from tests.sample_storage import storage_experiment
 from tests.unit.test_report import printed
 from vmtax import stats
-from vmtax.analysis import comparisons
-from vmtax.analysis.rankings import Ranking, effects, rankings
+from vmtax.analysis.analysis import Analysis
+from vmtax.analysis.rankings import Ranking
 from vmtax.report.render.formats import FORMATS
 from vmtax.report.render.terminal import render
 
@@ -164,7 +164,7 @@ def test_of_effects_that_cannot_be_told_apart_one_stands_for_both() -> None:
 
 def test_an_experiment_is_ranked_layer_by_layer() -> None:
     experiment = sample_experiment(rounds=8, treatments=12)
-    found = rankings(experiment)
+    found = Analysis(experiment).rankings
     assert {ranking.layer for ranking in found} == {"vm", "nested"}, "a single host is no ranking"
     assert found[0].metric.name == experiment.plan["primary"][0]
     for ranking in found:
@@ -177,7 +177,7 @@ def test_an_experiment_is_ranked_layer_by_layer() -> None:
             if standing.tie and standing is not first:
                 assert standing.low is not None and standing.high is not None
                 assert -0.02 <= standing.low <= standing.high <= 0.02
-    assert effects(experiment), "two factors differ"
+    assert Analysis(experiment).factor_effects, "two factors differ"
 
 
 def test_without_a_round_with_the_best_there_is_a_place_and_no_overhead() -> None:
@@ -185,7 +185,7 @@ def test_without_a_round_with_the_best_there_is_a_place_and_no_overhead() -> Non
     experiment = storage_experiment()
 
     def first() -> Ranking:
-        return next(ranking for ranking in rankings(experiment) if ranking.layer == "vm")
+        return next(ranking for ranking in Analysis(experiment).rankings if ranking.layer == "vm")
 
     best, other = (first().standings[place].treatment for place in (0, 3))
     halves = {best: (1, 2, 3), other: (4, 5, 6)}
@@ -195,10 +195,10 @@ def test_without_a_round_with_the_best_there_is_a_place_and_no_overhead() -> Non
     lone = next(standing for standing in first().standings if standing.treatment == other)
     assert (lone.overhead, lone.low, lone.high, lone.tie, lone.top) == (None, None, None, False, True)
     for name, format in ((name, format) for name, format in FORMATS.items() if format.ranks):
-        text = format.render(experiment, comparisons.of(experiment))
+        text = format.render(Analysis(experiment))
         told = b"no round with the best" in text.replace("\N{NO-BREAK SPACE}".encode(), b" ")
         assert told or name not in ("html", "markdown"), name
-    assert "no round with the best" in printed(render(experiment, comparisons.of(experiment)), 300)
+    assert "no round with the best" in printed(render(Analysis(experiment)), 300)
 
 
 def test_a_repeat_and_a_missing_round_stay_out_of_the_ranking() -> None:
@@ -206,11 +206,11 @@ def test_a_repeat_and_a_missing_round_stay_out_of_the_ranking() -> None:
     last = experiment.treatments[-1]
     repeated = dataclasses.replace(last, repeats=experiment.treatments[1].name)
     with_repeat = dataclasses.replace(experiment, treatments=(*experiment.treatments[:-1], repeated))
-    assert all(s.treatment != last.name for ranking in rankings(with_repeat) for s in ranking.standings)
+    assert all(s.treatment != last.name for ranking in Analysis(with_repeat).rankings for s in ranking.standings)
     kept = tuple(trial for trial in experiment.trials if (trial.round, trial.treatment) != (3, last.name))
-    found = [r for r in rankings(dataclasses.replace(experiment, trials=kept)) if r.layer == last.layer]
+    found = [r for r in Analysis(dataclasses.replace(experiment, trials=kept)).rankings if r.layer == last.layer]
     assert {(ranking.rounds, ranking.incomplete) for ranking in found} == {(8, 1)}
     kept = tuple(trial for trial in experiment.trials if trial.treatment != last.name or trial.round == 3)
-    found = [r for r in rankings(dataclasses.replace(experiment, trials=kept)) if r.layer == last.layer]
+    found = [r for r in Analysis(dataclasses.replace(experiment, trials=kept)).rankings if r.layer == last.layer]
     assert {ranking.unranked for ranking in found} == {(last.name,)}
     assert all(s.treatment != last.name for ranking in found for s in ranking.standings)

@@ -4,24 +4,32 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import product
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.sample import sample_experiment
+from vmtax.analysis.analysis import Analysis
+from vmtax.analysis.requirements import Requirements
 from vmtax.core.records import Boot, Experiment, Json, Measurement, Metric, Treatment, Trial
 from vmtax.design.features import FEATURES, Feature
-from vmtax.recommend import BadNeeds, advise, parse_needs
+from vmtax.recommend import Advice, BadNeeds, parse_needs
+from vmtax.recommend import advise as advise_on
 from vmtax.recommend.pareto import Scale, pareto_set, scale
 
 IOPS = Metric("disk.randwrite-4k-qd1.iops", "1/s", "higher")
 CPU = Metric("disk.randwrite-4k-qd1.host_cpu_seconds", "s", "lower")
 RAW = {"durable": "yes", "file": "yes", "thin": "no", "savevm": "no", "snapshots": "no"}
 QCOW2 = {**RAW, "thin": "yes", "savevm": "yes", "snapshots": "yes"}
+
+
+def advise(experiment: Experiment, needs: Sequence[str] = (), accept_loss: bool = False, **more: Any) -> Advice:
+    return advise_on(Analysis(experiment, requirements=Requirements(tuple(needs), accept_loss)), **more)
 
 
 def run(

@@ -11,14 +11,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console, RenderableType
+from rich.console import Console, Group, RenderableType
 
 from tests.sample import on_emulated_host, sample_experiment
-from vmtax.analysis.comparisons import comparisons
+from vmtax.analysis.analysis import Analysis
 from vmtax.core.records import Comparison, Experiment, Metric, Treatment
+from vmtax.report.document import Detail, Section
 from vmtax.report.render.envelope import envelope
 from vmtax.report.render.json import experiment_data
 from vmtax.report.render.terminal import render, runs_table
+from vmtax.report.render.terminal import section as terminal_section
 from vmtax.report.sections.summary import Finding, banner, findings, headline
 from vmtax.report.view import figures, view
 from vmtax.store import ExperimentSummary
@@ -28,11 +30,18 @@ GOLDEN = Path(__file__).parents[1] / "golden"
 
 
 def compared(experiment: Experiment) -> tuple[Comparison, ...]:
-    return comparisons(experiment.treatments, experiment.trials, experiment.boots, facts=experiment.facts)
+    return Analysis(experiment).comparisons
+
+
+def with_comparisons(experiment: Experiment, *comparisons: Comparison) -> Analysis:
+    """An analysis in which just these were compared."""
+    analysis = Analysis(experiment)
+    analysis.comparisons = comparisons
+    return analysis
 
 
 def sentences(experiment: Experiment) -> dict[str, str]:
-    return {f.resource: f.sentence for f in findings(experiment, compared(experiment))}
+    return {f.resource: f.sentence for f in findings(Analysis(experiment))}
 
 
 def printed(renderable: RenderableType, width: int = 80) -> str:
@@ -42,8 +51,17 @@ def printed(renderable: RenderableType, width: int = 80) -> str:
     return "".join(f"{line.rstrip()}\n" for line in console.file.getvalue().splitlines())
 
 
+def banner_of(experiment: Experiment) -> str:
+    return banner(Analysis(experiment)) or ""
+
+
 def shown(experiment: Experiment, width: int = 80) -> str:
-    return printed(render(experiment, compared(experiment)), width)
+    return printed(render(Analysis(experiment)), width)
+
+
+def on_terminal(*sections: Section | None, detail: Detail = Detail.BRIEF) -> str:
+    parts = [part for one in sections if one for part in terminal_section(one, detail)]
+    return printed(Group(*parts))
 
 
 def check_golden(name: str, text: str) -> None:
@@ -74,7 +92,7 @@ def one_comparison(ratio: float, low: float | None, high: float | None, verdict:
         boots=(),
         treatments=(Treatment("host", "host"), Treatment("vm", "vm")),
     )
-    (finding,) = findings(experiment, [comparison])
+    (finding,) = findings(with_comparisons(experiment, comparison))
     return finding
 
 
@@ -103,23 +121,23 @@ def test_boot_tells_times_and_what_nesting_adds_but_nothing_of_the_host() -> Non
 
 def test_every_number_of_an_emulated_sentence_says_so() -> None:
     experiment = sample_experiment()
-    for sentence in [*sentences(experiment).values(), headline(experiment, compared(experiment)) or ""]:
+    for sentence in [*sentences(experiment).values(), headline(Analysis(experiment)) or ""]:
         quantities = re.findall(r"\d+(?:\.\d+)? (?:%|m?s\b)", sentence)
         assert quantities and sentence.count("emulated") == len(quantities), sentence
-    assert banner(sample_experiment(emulated=False)) is None
-    assert "TCG" in (banner(experiment) or "")
+    assert banner_of(sample_experiment(emulated=False)) == ""
+    assert "TCG" in banner_of(experiment)
 
 
 def test_on_an_emulated_host_every_number_says_so_the_hosts_too() -> None:
     experiment = on_emulated_host(sample_experiment(emulated=False))
-    assert (banner(experiment) or "").startswith("The host under test is itself emulated (TCG), and so is every figure")
-    table = view(experiment, compared(experiment))
-    assert table.emulated == {"host", "vm", "nested"}
-    rows = [row for section in table.sections for case in section.cases for row in case.rows]
+    assert banner_of(experiment).startswith("The host under test is itself emulated (TCG), and so is every figure")
+    table = view(Analysis(experiment))
+    assert table.analysis.emulated == {"host", "vm", "nested"}
+    rows = [row for workload in table.workloads for case in workload.cases for row in case.rows]
     numbers = [number for row in rows for number in (*row.medians, *row.effects) if number is not None]
     assert len(numbers) > 100 and all(number.emulated for number in numbers)
     alone = dataclasses.replace(experiment, treatments=experiment.treatments[:1], boots=())
-    assert view(alone, ()).emulated == {"host"} and banner(alone) == banner(experiment), "without any guest"
+    assert Analysis(alone).emulated == {"host"} and banner_of(alone) == banner_of(experiment), "without any guest"
     (warnings,) = {entry.warnings for entry in compared(experiment) if entry.treatment == "vm" and entry.rounds}
     assert [text.partition(" ran ")[0] for text in warnings] == ["emulated: host", "emulated: vm"]
     assert all("on a host whose CPU is real" in text for text in warnings), "KVM works there"
@@ -129,9 +147,9 @@ def test_two_emulated_hosts_are_told_as_two() -> None:
     experiment = sample_experiment(emulated=False)
     there = [dataclasses.replace(t, name=f"{t.name} on ssh://b", side="ssh://b") for t in experiment.treatments]
     both = dataclasses.replace(experiment, treatments=(*experiment.treatments, *there))
-    assert (banner(on_emulated_host(both, "ssh://b")) or "").startswith("Both hosts under test are themselves emulated")
+    assert banner_of(on_emulated_host(both, "ssh://b")).startswith("Both hosts under test are themselves emulated")
     one = dataclasses.replace(on_emulated_host(both), boots=())
-    assert (banner(one) or "").startswith("host, vm, nested ran on an emulated CPU"), "only that side's"
+    assert banner_of(one).startswith("host, vm, nested ran on an emulated CPU"), "only that side's"
 
 
 def test_an_interval_that_includes_zero_is_no_cost() -> None:
@@ -152,7 +170,7 @@ def test_more_time_is_not_called_lost_throughput() -> None:
         low=1.19,
         high=1.22,
     )
-    (finding,) = findings(sample_experiment(emulated=False), [comparison])
+    (finding,) = findings(with_comparisons(sample_experiment(emulated=False), comparison))
     assert finding.sentence.startswith("The VM takes 20 % more time for build.seconds [19, 22]")
     assert finding.resource == "Build"
 
@@ -162,7 +180,7 @@ def test_too_few_rounds_are_admitted() -> None:
     assert "too few rounds (4) for an interval" in finding.sentence
     assert finding.sentence.startswith("So far the VM costs 2.0 % of CPU throughput")
     few = sample_experiment(rounds=4)
-    assert headline(few, compared(few)) is None
+    assert headline(Analysis(few)) is None
     assert "too few" in shown(few)
 
 
@@ -212,16 +230,16 @@ def test_show_at_80_columns() -> None:
 @pytest.mark.parametrize(("width", "contrasts"), [(80, 2), (160, 3)])
 def test_every_emulated_number_of_the_tables_says_so(width: int, contrasts: int) -> None:
     experiment = sample_experiment()
-    text = printed(render(experiment, compared(experiment), full=True), width)
-    tables = text[text.index("\nCPU  ", text.index("\nBoot  ")) : text.index("Medians over rounds")]
-    sections = view(experiment, compared(experiment)).sections
-    rows = [row for section in sections for case in section.cases for row in case.rows]
+    text = printed(render(Analysis(experiment), full=True), width)
+    tables = text[text.index("The numbers") : text.index("Beside the primary figures")]
+    workloads = view(Analysis(experiment)).workloads
+    rows = [row for workload in workloads for case in workload.cases for row in case.rows]
     guests = [
         number
-        for section in sections
-        for case in section.cases
+        for workload in workloads
+        for case in workload.cases
         for row in case.rows
-        for name, number in zip(section.layers, row.medians, strict=True)
+        for name, number in zip(workload.layers, row.medians, strict=True)
         if number and name != "host"
     ]
     effects = [effect for row in rows for effect in row.effects[:contrasts] if effect]
@@ -263,7 +281,7 @@ def shape(value: Any) -> Any:
 
 def test_json_shape() -> None:
     experiment = sample_experiment(failures=1)
-    answer = json.loads(envelope("experiment", experiment_data(experiment, compared(experiment))))
+    answer = json.loads(envelope("experiment", experiment_data(Analysis(experiment))))
     assert (answer["schema"], answer["kind"]) == ("vmtax/1", "experiment")
     answer["data"]["facts"] = answer["data"]["plan"] = "object"  # their shape is not this module's
     for treatment in answer["data"]["treatments"]:
@@ -273,7 +291,7 @@ def test_json_shape() -> None:
 
 def test_json_marks_emulated_numbers_and_leaves_out_failed_trials() -> None:
     experiment = sample_experiment(failures=1)
-    data = experiment_data(experiment, compared(experiment))
+    data = experiment_data(Analysis(experiment))
     assert {m["emulated"] for m in data["measurements"] if m["treatment"] == "vm"} == {True}
     assert {m["emulated"] for m in data["measurements"] if m["treatment"] == "host"} == {False}
     assert all(c["emulated"] for c in data["comparisons"])

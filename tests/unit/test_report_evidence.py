@@ -14,12 +14,12 @@ import pytest
 from tests.sample import LATENCIES, sample_experiment
 from tests.unit.test_report import compared
 from tests.unit.test_report_html import Page, html
+from vmtax.analysis.analysis import Analysis
 from vmtax.core.records import Disturbance, Experiment, Measurement, Trial
 from vmtax.report.figures import latency_pictures, order_picture
 from vmtax.report.sections.drift import Course, courses, thin
 from vmtax.report.sections.latency import distributions, percentile, tabled
 from vmtax.report.sections.outliers import GAUGES, Outlier, fences, outliers
-from vmtax.report.sections.summary import headline_metrics
 
 CHESS = "chess.nodes_per_second"
 
@@ -29,7 +29,8 @@ def changed(experiment: Experiment, change: Callable[[Trial], Trial]) -> Experim
 
 
 def course_of(experiment: Experiment) -> tuple[Course, ...]:
-    return courses(experiment, headline_metrics(experiment, compared(experiment)).values())
+    analysis = Analysis(experiment)
+    return courses(analysis, tuple(analysis.headline_metrics.values()))
 
 
 def scaled(trial: Trial, factor: float) -> Trial:
@@ -59,7 +60,7 @@ def at(trial: Trial, round: int) -> bool:
 
 def test_a_latency_is_the_median_over_rounds() -> None:
     experiment = sample_experiment(treatments=4)
-    found = {(d.case, c.treatment): c for d in distributions(experiment) for c in d.curves}
+    found = {(d.case, c.treatment): c for d in distributions(Analysis(experiment)) for c in d.curves}
     assert {treatment for _, treatment in found} == {"host", "vm", "nested"}  # the first of each layer
     mine = [dict(t.latencies) for t in experiment.trials if (t.case, t.treatment) == ("randread-4k-qd1", "vm")]
     curve = found["randread-4k-qd1", "vm"]
@@ -74,14 +75,14 @@ def test_a_share_that_not_every_round_tells_is_left_out() -> None:
         sample_experiment(),
         lambda t: dataclasses.replace(t, latencies=t.latencies[:-1]) if t.round == 3 and t.treatment == "vm" else t,
     )
-    curves = {c.treatment: c for c in distributions(experiment)[0].curves}
+    curves = {c.treatment: c for c in distributions(Analysis(experiment))[0].curves}
     assert curves["vm"].at(0.999) is None and curves["vm"].at(0.99) is not None
     assert curves["host"].at(0.999) is not None
-    assert tabled(distributions(experiment)) == (0.5, 0.9, 0.99, 0.999)
+    assert tabled(distributions(Analysis(experiment))) == (0.5, 0.9, 0.99, 0.999)
 
 
 def test_latency_pictures_tell_layers_apart_in_three_ways() -> None:
-    pictures = latency_pictures(distributions(sample_experiment()))
+    pictures = latency_pictures(distributions(Analysis(sample_experiment())))
     assert len(pictures) == 5
     for picture in pictures:
         traces = picture.figure["data"]
@@ -167,7 +168,7 @@ def test_many_points_are_thinned_evenly_and_say_so() -> None:
 
 
 def one(experiment: Experiment) -> Outlier:
-    (found,) = outliers(experiment).found
+    (found,) = outliers(Analysis(experiment)).found
     return found
 
 
@@ -183,7 +184,7 @@ def test_an_outlier_is_told_with_what_the_host_did_then() -> None:
     assert found.causes == ("steal", "CPU pressure", "busy CPUs", "frequency", "throttles")
     steal = found.readings[0]
     assert (steal.text, steal.typical) == ("0.30", "0.00")
-    assert outliers(experiment).explained == 1
+    assert outliers(Analysis(experiment)).explained == 1
     prose = Page(html(experiment)).prose()
     assert "1 trial has a value far from the others of its treatment" in prose and "1.80 GHz" in prose
 
@@ -196,7 +197,7 @@ def test_an_outlier_without_a_cause_says_nothing_stands_out() -> None:
 def test_a_host_that_does_not_tell() -> None:
     experiment = changed(calm(sample_experiment(rounds=8)), lambda t: scaled(t, 0.6) if at(t, 4) else t)
     mute = changed(experiment, lambda t: dataclasses.replace(t, disturbance=None))
-    assert not outliers(mute).host_tells and one(mute).readings == ()
+    assert not outliers(Analysis(mute)).host_tells and one(mute).readings == ()
     assert "The host was not read during these trials" in Page(html(mute)).prose()
     partly = changed(
         experiment,
@@ -204,7 +205,7 @@ def test_a_host_that_does_not_tell() -> None:
             t, disturbance=dataclasses.replace(t.disturbance, throttles=None) if t.disturbance else None
         ),
     )
-    assert outliers(partly).untold == ("throttles",)
+    assert outliers(Analysis(partly)).untold == ("throttles",)
     assert "This host does not tell: throttles." in Page(html(partly)).prose()
 
 

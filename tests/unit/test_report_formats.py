@@ -14,8 +14,9 @@ import pytest
 from markdown_it import MarkdownIt
 
 from tests.sample import on_emulated_host, sample_experiment
-from tests.unit.test_report import check_golden, compared, renamed
+from tests.unit.test_report import check_golden, renamed
 from tests.unit.test_report_html import HOSTILE, Page, hostile
+from vmtax.analysis.analysis import Analysis
 from vmtax.core.errors import BadInput
 from vmtax.core.records import Experiment
 from vmtax.report.render.envelope import envelope
@@ -26,7 +27,7 @@ FORMULAS = ("=1+1", "+1", "-1", "@SUM(A1)", " =1")
 
 
 def made(format: str, experiment: Experiment) -> bytes:
-    return find(format).render(experiment, compared(experiment))
+    return find(format).render(Analysis(experiment))
 
 
 def read_csv(experiment: Experiment) -> list[dict[str, str]]:
@@ -50,7 +51,7 @@ def test_every_format_writes_every_experiment() -> None:
     for name, format in FORMATS.items():
         assert format.name == name and format.suffix.startswith(".")
         for experiment in (sample_experiment(rounds=2, failures=2), started):
-            data = format.render(experiment, compared(experiment))
+            data = format.render(Analysis(experiment))
             assert data and (not format.text or data.decode().endswith("\n") or name == "html")
 
 
@@ -63,10 +64,7 @@ def test_an_unknown_format_is_told_with_what_there_is() -> None:
 
 def test_json_is_what_show_json_prints() -> None:
     experiment = sample_experiment(rounds=2)
-    assert (
-        made("json", experiment).decode()
-        == envelope("experiment", experiment_data(experiment, compared(experiment))) + "\n"
-    )
+    assert made("json", experiment).decode() == envelope("experiment", experiment_data(Analysis(experiment))) + "\n"
 
 
 # --- Markdown
@@ -102,7 +100,7 @@ def test_on_an_emulated_host_every_number_of_every_format_says_so() -> None:
     cells = [cell for _, *numbers, _ in lines for cell in numbers if cell != "–"]
     assert len(cells) > 100 and all("emulated" in cell for cell in cells)
     assert {row["emulated"] for row in read_csv(experiment)} == {"true"}
-    data = experiment_data(experiment, compared(experiment))
+    data = experiment_data(Analysis(experiment))
     marks = [one["emulated"] for kind in ("treatments", "measurements", "comparisons") for one in data[kind]]
     assert len(marks) > 500 and all(marks)
 

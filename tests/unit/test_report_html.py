@@ -18,10 +18,10 @@ import pytest
 
 from tests.sample import large_experiment, on_emulated_host, sample_experiment
 from tests.unit.test_report import compared, renamed
+from vmtax.analysis.analysis import Analysis
 from vmtax.core.records import Experiment, Measurement, Trial
 from vmtax.report.figures import forests
 from vmtax.report.render.html import render_html
-from vmtax.report.sections.summary import headline_metrics
 from vmtax.report.view import view
 from vmtax.report.wording.glossary import term_id
 from vmtax.workload import WORKLOADS
@@ -39,7 +39,7 @@ MEGABYTE = 10**6
 
 
 def html(experiment: Experiment) -> str:
-    return render_html(experiment, compared(experiment))
+    return render_html(Analysis(experiment))
 
 
 def figures_in(page: str) -> dict[str, Any]:
@@ -229,14 +229,14 @@ def test_every_cell_of_an_emulated_host_says_so() -> None:
 
 def test_emulated_settings_say_so() -> None:
     page = html(sample_experiment(treatments=4))
-    cells = re.findall(r"<td>\s*<span class=\"median\">.*?</td>", page, re.DOTALL)
-    assert cells and all(cell.count('class="emulated"') == 2 for cell in cells)
+    tables = re.findall(r"<caption class=\"unseen\">[^<]*, settings</caption>.*?</table>", page, re.DOTALL)
+    cells = [cell for table in tables for cell in re.findall(r"<td>(.*?)</td>", table)]
+    assert cells and all(cell.count('class="emulated"') == 1 for cell in cells)
 
 
 def test_pictures_hold_the_comparisons_and_say_emulated() -> None:
     experiment = sample_experiment(treatments=4)
-    metrics = headline_metrics(experiment, compared(experiment))
-    drawn = {p.id: p for p in forests(view(experiment, compared(experiment)), metrics)}
+    drawn = {p.id: p for p in forests(view(Analysis(experiment)))}
     assert list(drawn) == ["throughput", "time", "settings"]
     first = drawn["throughput"].figure["data"][0]
     overheads = {

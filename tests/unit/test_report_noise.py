@@ -10,6 +10,7 @@ from rich.console import Console
 
 from tests.sample import sample_experiment, with_repeat
 from vmtax.analysis import comparisons as compare
+from vmtax.analysis.analysis import Analysis
 from vmtax.core.records import Experiment
 from vmtax.report.render.formats import FORMATS
 from vmtax.report.render.html import render_html
@@ -26,7 +27,7 @@ REPEATED = with_repeat(PLAIN)
 
 def on_terminal(experiment: Experiment) -> str:
     console = Console(width=80, file=io.StringIO())
-    console.print(render(experiment, compare.of(experiment)))
+    console.print(render(Analysis(experiment)))
     return console.file.getvalue()  # type: ignore[attr-defined, no-any-return]
 
 
@@ -36,29 +37,29 @@ def test_a_guest_is_set_against_itself_once() -> None:
 
 
 def test_the_floor_is_told_for_every_primary_metric() -> None:
-    comparisons = compare.of(REPEATED)
-    floors = noise_floor(REPEATED, comparisons)
+    analysis = Analysis(REPEATED)
+    floors = noise_floor(analysis)
     assert [floor.metric.name for floor in floors] == REPEATED.plan["primary"]
     assert all(floor.effect.unclear and floor.effect.emulated for floor in floors), "nothing was planted"
-    texts = (render_html(REPEATED, comparisons), render_markdown(REPEATED, comparisons), on_terminal(REPEATED))
+    texts = (render_html(analysis), render_markdown(analysis), on_terminal(REPEATED))
     for text in texts:
         assert "oise floor" in text and "against itself" in text
-    assert "chess.nodes_per_second: vm against itself" in texts[2] and "emulated" in floors[0].text
-    told = experiment_data(REPEATED, comparisons)["noise_floor"]
+        assert "CPU chess, all CPUs, vm" in text
+    told = experiment_data(analysis)["noise_floor"]
     assert [(entry["metric"], entry["treatment"]) for entry in told] == [
         (name, "vm again") for name in REPEATED.plan["primary"]
     ]
-    assert noise_floor(PLAIN, compare.of(PLAIN)) == ()
+    assert noise_floor(Analysis(PLAIN)) == ()
 
 
 def test_the_repeat_is_no_treatment_of_its_own_elsewhere() -> None:
-    before, after = compare.of(PLAIN), compare.of(REPEATED)
-    assert headline(REPEATED, after) == headline(PLAIN, before)
-    assert [f.sentence for f in findings(REPEATED, after)] == [f.sentence for f in findings(PLAIN, before)]
-    assert view(REPEATED, after).sections == view(PLAIN, before).sections
+    before, after = Analysis(PLAIN), Analysis(REPEATED)
+    assert headline(after) == headline(before)
+    assert [f.sentence for f in findings(after)] == [f.sentence for f in findings(before)]
+    assert view(after).workloads == view(before).workloads
     assert not re.search(r"vm again\b", on_terminal(REPEATED).split("Warnings")[0])
 
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_every_format_takes_it(name: str) -> None:
-    assert FORMATS[name].render(REPEATED, compare.of(REPEATED))
+    assert FORMATS[name].render(Analysis(REPEATED))

@@ -5,17 +5,15 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
 from tests.sample_storage import FACTORS, PRIMARY, storage_experiment
 from tests.unit.test_report_html import Page, figures_in, html
-from vmtax.analysis.comparisons import boot_numbers
-from vmtax.analysis.rankings import Ranking, effects, rankings
+from vmtax.analysis.analysis import Analysis
+from vmtax.analysis.rankings import Ranking
 from vmtax.core.records import Experiment, Measurement, Metric, Treatment
-from vmtax.design import iterations
 from vmtax.report.figures import crossed_picture, latency_pictures, rank_pictures, tradeoff_picture
 from vmtax.report.figures.base import dearness_axis, times_dearer
 from vmtax.report.sections.factor_effects import Deciding, deciding, share_text
@@ -31,29 +29,23 @@ SMALL_WRITES, DEEP_READS, FIRST, REWRITE, TAIL = PRIMARY
 EXPERIMENT = storage_experiment()
 
 
-def numbers_of(experiment: Experiment) -> Mapping[tuple[Metric, str], Mapping[int, float]]:
-    return boot_numbers(iterations.counted_in(experiment))
-
-
 def guests(experiment: Experiment) -> tuple[Ranking, ...]:
-    primary = experiment.plan["primary"]
-    return tuple(r for r in rankings(experiment) if r.metric.name in primary and r.layer == "vm")
+    return tuple(ranking for ranking in Analysis(experiment).primary_rankings if ranking.layer == "vm")
 
 
 def pictures(experiment: Experiment) -> list[Any]:
-    found = guests(experiment)
-    return list(rank_pictures(experiment, found, ranked(experiment, known=found), numbers_of(experiment)))
+    """Of the guests' rankings."""
+    analysis = Analysis(experiment)
+    return list(rank_pictures(analysis, ranked(analysis)))[: len(guests(experiment))]
 
 
 def grid(experiment: Experiment, metric: str, *factors: str) -> Grid:
-    found = grids(experiment, guests(experiment), numbers_of(experiment))
+    found = (g for g in grids(Analysis(experiment)) if g.ranking.layer == "vm")
     return next(g for g in found if g.ranking.metric.name == metric and {g.rows[0], g.columns[0]} == {*factors})
 
 
 def decided(experiment: Experiment, metric: str) -> Deciding:
-    return next(
-        one for one in deciding(experiment, effects(experiment)) if (one.metric.name, one.layer) == (metric, "vm")
-    )
+    return next(one for one in deciding(Analysis(experiment)) if (one.metric.name, one.layer) == (metric, "vm"))
 
 
 def without(experiment: Experiment, measure: str) -> Experiment:
@@ -201,7 +193,7 @@ def test_what_was_pruned_is_not_measured() -> None:
     found = grid(EXPERIMENT, SMALL_WRITES, "disk.filesystem", "disk.format")
     assert found.rows == ("disk.filesystem", FACTORS["disk.filesystem"])
     assert {*found.cells} == {("ext4", "raw"), ("ext4", "qcow2"), ("xfs", "raw"), ("none", "raw")}
-    told = ranked(EXPERIMENT, known=guests(EXPERIMENT))
+    told = ranked(Analysis(EXPERIMENT))
     picture = crossed_picture([found], told, {})
     assert picture is not None
     heat, words = picture.figure["data"]
@@ -211,8 +203,8 @@ def test_what_was_pruned_is_not_measured() -> None:
 
 
 def test_every_pair_and_metric_can_be_chosen() -> None:
-    told = ranked(EXPERIMENT, known=guests(EXPERIMENT))
-    picture = crossed_picture(grids(EXPERIMENT, guests(EXPERIMENT), numbers_of(EXPERIMENT)), told, {"disk.bus": 0.4})
+    told = ranked(Analysis(EXPERIMENT))
+    picture = crossed_picture(grids(Analysis(EXPERIMENT)), told, {"disk.bus": 0.4})
     assert picture is not None
     assert [len(options) for _, options in picture.selects] == [5, 6]
     assert len(picture.figures) == 30 and next(iter(picture.figures)) == (0, 0)
@@ -247,7 +239,7 @@ def test_a_machine_that_wanders_widens_no_point() -> None:
 
 
 def test_speed_and_price_are_drawn_by_a_factor() -> None:
-    found = tradeoffs(EXPERIMENT, numbers_of(EXPERIMENT))
+    found = tradeoffs(Analysis(EXPERIMENT))
     assert [one.name for one in found] == [f"Disk {metric.split('.')[1]}" for metric in PRIMARY[:4]]
     picture = tradeoff_picture(found, {"disk.cache": 0.7})
     assert picture is not None
@@ -265,7 +257,7 @@ def test_speed_and_price_are_drawn_by_a_factor() -> None:
 
 
 def test_a_host_that_is_near_is_drawn() -> None:
-    near, *_ = tradeoffs(EXPERIMENT, numbers_of(EXPERIMENT))
+    near, *_ = tradeoffs(Analysis(EXPERIMENT))
     assert near.host is not None
     host = dataclasses.replace(near.host, price=near.points[0].price, speed=near.points[0].speed)
     picture = tradeoff_picture([dataclasses.replace(near, host=host)], {})
@@ -276,22 +268,23 @@ def test_a_host_that_is_near_is_drawn() -> None:
 
 def test_without_the_price_there_is_no_such_picture() -> None:
     bare = without(EXPERIMENT, "host_cpu_seconds")
-    assert tradeoffs(bare, numbers_of(bare)) == () and tradeoff_picture((), {}) is None
+    assert tradeoffs(Analysis(bare)) == () and tradeoff_picture((), {}) is None
     page = html(bare)
     assert 'id="tradeoff"' not in page and 'id="crossed"' in page
     guest = tuple(t for t in EXPERIMENT.trials if t.treatment != "host")
     hostless = dataclasses.replace(EXPERIMENT, trials=guest)
-    assert tradeoffs(hostless, numbers_of(hostless))[0].host is None
+    assert tradeoffs(Analysis(hostless))[0].host is None
 
 
 def test_guests_of_other_rounds_than_the_best_leave_cells_empty() -> None:
     round_of = {treatment.name: 1 + place % 6 for place, treatment in enumerate(EXPERIMENT.treatments)}
     alone = tuple(t for t in EXPERIMENT.trials if t.treatment == "host" or t.round == round_of[t.treatment])
     sparse = dataclasses.replace(EXPERIMENT, trials=alone)
-    found = grids(sparse, guests(sparse), numbers_of(sparse))
+    analysis = Analysis(sparse)
+    found = grids(analysis)
     assert any(not grid.cells for grid in found)
-    assert crossed_picture(found, ranked(sparse), {}) is not None
-    drawn = rank_pictures(sparse, guests(sparse), [r for r in ranked(sparse, primary_only=True) if r.layer == "vm"], {})
+    assert crossed_picture(found, ranked(analysis), {}) is not None
+    drawn = rank_pictures(analysis, ranked(analysis))
     assert any(None in trace["x"] for picture in drawn for trace in picture.figure["data"])
 
 
@@ -314,9 +307,11 @@ def test_what_decides_is_a_sentence_and_bars() -> None:
 
 
 def test_nothing_that_decides_is_said_so() -> None:
-    effect = next(e for e in effects(EXPERIMENT) if e.layer == "vm")
+    effect = next(e for e in Analysis(EXPERIMENT).factor_effects if e.layer == "vm")
     doubtful = dataclasses.replace(effect, low=0.01, high=0.1, share=0.02, shown=False)  # one level of many, by chance
-    (one,) = deciding(EXPERIMENT, [doubtful])
+    analysis = Analysis(EXPERIMENT)
+    analysis.factor_effects = (doubtful,)
+    (one,) = deciding(analysis)
     assert one.sentence == (
         "No factor is shown to matter to 4 KiB random writes (one at a time):"
         " disk.filesystem 2.0 %, not distinguishable."
@@ -333,7 +328,7 @@ def test_shares_are_told_in_two_digits() -> None:
 
 def test_of_many_the_best_and_the_worst_are_drawn() -> None:
     for distribution, picture in zip(
-        distributions(EXPERIMENT), latency_pictures(distributions(EXPERIMENT)), strict=True
+        distributions(Analysis(EXPERIMENT)), latency_pictures(distributions(Analysis(EXPERIMENT))), strict=True
     ):
         roles = [(curve.layer, curve.role) for curve in distribution.curves]
         assert len(roles) <= 4 and {("vm", "best"), ("vm", "worst")} <= {*roles} and roles[0] == ("host", "")

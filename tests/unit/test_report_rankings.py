@@ -8,24 +8,24 @@ import io
 from rich.console import Console
 
 from tests.sample import sample_experiment
-from vmtax.analysis import comparisons as compare
+from vmtax.analysis.analysis import Analysis
 from vmtax.report.render.html import render_html
 from vmtax.report.render.json import experiment_data
 from vmtax.report.render.markdown import render_markdown
 from vmtax.report.render.terminal import render
-from vmtax.report.sections.warnings import doubts
+from vmtax.report.sections.warnings import warnings
 
 
 def test_rankings_effects_and_decisions_are_told_in_every_report() -> None:
     experiment = sample_experiment(rounds=12, treatments=14)
     plan = {**experiment.plan, "decide": {"worse_than": 0.03}, "rounds": {"min": 8, "max": 60}}
     experiment = dataclasses.replace(experiment, plan=plan, ended="after 12 rounds, it is settled")
-    comparisons = compare.of(experiment)
-    html, markdown = render_html(experiment, comparisons), render_markdown(experiment, comparisons)
+    analysis = Analysis(experiment)
+    html, markdown = render_html(analysis), render_markdown(analysis)
     console = Console(width=80, file=io.StringIO())
-    console.print(render(experiment, comparisons))
+    console.print(render(analysis))
     terminal = console.file.getvalue()  # type: ignore[attr-defined]
-    data = experiment_data(experiment, comparisons)
+    data = experiment_data(analysis)
     for text in (html, markdown, terminal):
         assert "nded after 12 rounds, it is settled" in text.replace("\N{NO-BREAK SPACE}", " ")
         assert "beaten by 5 of 6" in text.replace("\N{NO-BREAK SPACE}", " ")
@@ -60,7 +60,7 @@ def test_a_crowded_host_is_told_first() -> None:
             if trial.disturbance is not None
         )
         changed = dataclasses.replace(experiment, trials=trials)
-        return next((doubt.text for doubt in doubts(changed, compare.of(changed))), "")
+        return next((warning.text for warning in warnings(Analysis(changed))), "")
 
     assert crowded(0.9).startswith("contention: during 90 % of the host's own trials some task waited for a CPU")
     assert not crowded(0.1).startswith("contention")

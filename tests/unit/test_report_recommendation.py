@@ -13,41 +13,54 @@ from typing import Any
 import jsonschema
 import pytest
 from markdown_it import MarkdownIt
-from rich.console import Group
 from typer.testing import CliRunner, Result
 
 from tests.sample import sample_experiment
 from tests.sample_storage import storage_experiment
-from tests.unit.test_report import check_golden, compared, printed
+from tests.unit.test_report import check_golden, on_terminal, printed
 from tests.unit.test_report_html import HOSTILE, Page
 from tools import reference
-from vmtax.analysis.rankings import effects
-from vmtax.analysis.scores import scores
+from vmtax.analysis.analysis import Analysis
+from vmtax.analysis.requirements import Requirements
 from vmtax.analysis.sessions.facts import changes
-from vmtax.analysis.weight_profiles import MIXES, asked
+from vmtax.analysis.weight_profiles import PROFILES, WeightProfile, asked
 from vmtax.cli import app
 from vmtax.cli.app import BadUse, complete_needs
 from vmtax.core.errors import BadInput, CannotDo
 from vmtax.core.records import Experiment
 from vmtax.design.features import FEATURES
+from vmtax.report.document import Detail
 from vmtax.report.render.formats import FORMATS
 from vmtax.report.render.html import render_html
 from vmtax.report.render.json import experiment_data
 from vmtax.report.render.markdown import render_markdown
-from vmtax.report.render.terminal import _advised, render
+from vmtax.report.render.terminal import render
 from vmtax.report.sections.factor_effects import deciding
-from vmtax.report.sections.recommendation import Advised, advised, to_apply, why_not
-from vmtax.report.sections.requirements import GIVE_UPS, TITLE, Wish
+from vmtax.report.sections.recommendation import (
+    GIVE_UPS,
+    TITLE,
+    Recommendation,
+    recommendation,
+    sections,
+    to_apply,
+    why_not,
+)
 from vmtax.store import Store
 
 SAMPLE = storage_experiment()
 SMALL = storage_experiment(2)
 BARE = storage_experiment(2, features=False)
-SAVEVM = Wish(("savevm",))
+SAVEVM = Requirements(("savevm",))
 
 
-def told(experiment: Experiment = SAMPLE, **more: Any) -> Advised:
-    found = advised(experiment, **more)
+def told(
+    experiment: Experiment = SAMPLE, profile: WeightProfile | None = None, requirements: Requirements | None = None
+) -> Recommendation:
+    return of(Analysis(experiment, profile, requirements))
+
+
+def of(analysis: Analysis) -> Recommendation:
+    found = recommendation(analysis)
     assert found is not None
     return found
 
@@ -69,16 +82,17 @@ def with_features(experiment: Experiment, change: Any) -> Experiment:
 
 
 def test_the_section_on_a_terminal() -> None:
-    text = printed(Group(*_advised(told(wish=SAVEVM), full=False)))
+    text = on_terminal(*sections(told(requirements=SAVEVM)))
     assert max(map(len, text.splitlines())) <= 80
     check_golden("show-advice.txt", text)
 
 
 def test_every_report_has_it() -> None:
-    comparisons, found = compared(SMALL), told(SMALL, wish=SAVEVM)
-    terminal = printed(render(SMALL, comparisons, wish=SAVEVM), 300)
-    page = Page(render_html(SMALL, comparisons, None, SAVEVM))
-    markdown = render_markdown(SMALL, comparisons, None, SAVEVM)
+    analysis = Analysis(SMALL, requirements=SAVEVM)
+    found = of(analysis)
+    terminal = printed(render(analysis), 300)
+    page = Page(render_html(analysis))
+    markdown = render_markdown(analysis)
     assert found.advice.choice and found.advice.choice.treatment == "vm disk.format=qcow2 disk.cache=writeback"
     for text in map(plain, (terminal, page.prose(), markdown)):
         assert TITLE in text and GIVE_UPS in text and found.second in text
@@ -90,7 +104,7 @@ def test_every_report_has_it() -> None:
     assert found.apply in plain(terminal) and "qm set" not in terminal
     titles = [attrs["title"] for tag, attrs in page.elements if tag == "span" and "title" in attrs]
     assert {cell.why for group in found.groups for cell in group.cells} <= {*titles}
-    full = printed(render(SMALL, comparisons, full=True, wish=SAVEVM), 300)
+    full = printed(render(analysis, full=True), 300)
     assert "Choices that meet the needs" in full and "yes, 18 of 24: a regular file (stat)" in full
 
 
@@ -99,7 +113,7 @@ def test_every_figure_says_that_it_is_emulated() -> None:
     assert found.second.endswith("(emulated).") and all(one.emulated for one in found.rated)
     real = told(storage_experiment(emulated=False))
     assert "emulated" not in f"{real.second} {real.advice.notes}" and not any(one.emulated for one in real.rated)
-    data = experiment_data(SAMPLE, ())["advice"]
+    data = experiment_data(Analysis(SAMPLE))["advice"]
     assert all(one["emulated"] for one in (data["choice"], data["runner_up"], *data["options"]))
 
 
@@ -139,26 +153,29 @@ def test_speed_is_the_score_the_mix_or_the_first_primary_metric() -> None:
     scored = storage_experiment(sequential=True)
     assert told(scored).metric == "score.both"
     assert told(scored).advice.by == "the storage score for reads and writes"
-    found = told(scored, mix=MIXES["database"])
+    found = told(scored, PROFILES["database"])
     assert found.metric == "score.database" and "--for database" in found.apply
-    made = scores(scored, MIXES["database"])
-    few = dataclasses.replace(made, found=tuple(dataclasses.replace(one, measured=0.33) for one in made.found))
-    poor = told(scored, mix=MIXES["database"], made=few)
+    analysis = Analysis(scored, PROFILES["database"])
+    made = analysis.scores
+    analysis.scores = dataclasses.replace(
+        made, found=tuple(dataclasses.replace(one, measured=0.33) for one in made.found)
+    )
+    poor = of(analysis)
     assert "only 33 % was measured: too little to be an answer" in " ".join(poor.advice.reasons)
     own = asked(scored, "", "disk.randread-4k-qd32.iops=2,disk.rewrite-64k.iops=1")
-    found = told(scored, mix=own)
+    found = told(scored, own)
     assert found.metric == "score.weights" and found.advice.by == "the storage score for the given weights"
     assert shlex.split(found.apply)[-1] == "disk.randread-4k-qd32.iops=2,disk.rewrite-64k.iops=1"
-    nothing = told(dataclasses.replace(SAMPLE, trials=()), mix=MIXES["build"])
+    nothing = told(dataclasses.replace(SAMPLE, trials=()), PROFILES["build"])
     assert nothing.advice.choice is None and "score.build was not measured" in nothing.advice.notes[0]
     assert not nothing.put_in and not nothing.second and not nothing.rated
 
 
 def test_durable_is_needed_unless_loss_is_accepted_or_it_is_not_known() -> None:
     assert told().advice.needs == ("durable",)
-    assert told(wish=Wish(accept_loss=True)).advice.needs == ()
-    assert told(wish=Wish(("durable",), accept_loss=True)).advice.needs == ("durable",)
-    assert told(wish=SAVEVM).advice.needs == ("savevm",)
+    assert told(requirements=Requirements(accept_loss=True)).advice.needs == ()
+    assert told(requirements=Requirements(("durable",), accept_loss=True)).advice.needs == ("durable",)
+    assert told(requirements=SAVEVM).advice.needs == ("savevm",)
 
     def unknown(name: str, features: list[dict[str, str]]) -> list[dict[str, str]]:
         return [{**one, "state": "not tried"} if one["name"] == "durable" else one for one in features]
@@ -169,30 +186,39 @@ def test_durable_is_needed_unless_loss_is_accepted_or_it_is_not_known() -> None:
 def test_a_need_that_nothing_meets_is_told_with_the_reasons() -> None:
     no_file = {"name": "file", "state": "no", "how": "stat", "words": ""}
     nothing = with_features(SAMPLE, lambda _, found: [no_file if one["name"] == "file" else one for one in found])
-    found = told(nothing, wish=Wish(("file",)))
+    analysis = Analysis(nothing, requirements=Requirements(("file",)))
+    found = of(analysis)
     assert found.advice.choice is None and found.groups
-    text = printed(Group(*_advised(found, full=True)))
+    text = on_terminal(*sections(found), detail=Detail.FULL)
     assert "No recommendation" in text and "Left out  24 choices (vm, " in text and "Apply it" not in text
-    assert Page(render_html(nothing, (), None, Wish(("file",)))).prose().count("How to apply it") == 0
-    assert "How to apply it" not in render_markdown(nothing, (), None, Wish(("file",)))
+    assert Page(render_html(analysis)).prose().count("How to apply it") == 0
+    assert "How to apply it" not in render_markdown(analysis)
     with pytest.raises(CannotDo, match="ask for less with --needs"):
         to_apply(found)
 
 
 def test_without_features_or_choices_there_is_no_section() -> None:
-    alone = dataclasses.replace(SAMPLE, treatments=tuple(t for t in SAMPLE.treatments if t.name in ("host", "vm")))
+    two = ("host", "vm")
+    alone = dataclasses.replace(
+        SAMPLE,
+        treatments=tuple(t for t in SAMPLE.treatments if t.name in two),
+        trials=tuple(t for t in SAMPLE.trials if t.treatment in two),
+    )
     for experiment, why in ((BARE, "did not find out"), (sample_experiment(), "fewer than 2"), (alone, "fewer than 2")):
-        assert advised(experiment) is None and why in why_not(experiment)
-        assert TITLE not in printed(render(experiment, ())) and TITLE not in render_html(experiment, ())
-        assert TITLE not in render_markdown(experiment, ()) and experiment_data(experiment, ())["advice"] is None
+        assert recommendation(Analysis(experiment)) is None and why in why_not(Analysis(experiment))
+        assert TITLE not in printed(render(Analysis(experiment))) and TITLE not in render_html(Analysis(experiment))
+        assert (
+            TITLE not in render_markdown(Analysis(experiment))
+            and experiment_data(Analysis(experiment))["advice"] is None
+        )
     started = dataclasses.replace(SAMPLE, trials=(), boots=(), finished=None, state="running")
     assert told(started).advice.choice is None and told(started).groups
     for format in FORMATS.values():
-        assert format.render(started, ())
+        assert format.render(Analysis(started))
 
 
 def test_the_table_of_features_is_not_told_again_among_the_facts() -> None:
-    assert "disk.features" not in Page(render_html(SAMPLE, ())).prose()
+    assert "disk.features" not in Page(render_html(Analysis(SAMPLE))).prose()
     lost = with_features(
         SAMPLE, lambda name, found: [{**o, "state": "no"} if o["name"] == "migration" else o for o in found]
     )
@@ -214,17 +240,17 @@ def test_names_and_words_are_text(text: str) -> None:
         features[f"vm {words}"] = features.pop("vm")
         return dataclasses.replace(changed, treatments=treatments, facts=facts, trials=(), boots=())
 
-    page, harmless = Page(render_html(hostile(text), ())), Page(render_html(hostile("harmless"), ()))
+    page, harmless = Page(render_html(Analysis(hostile(text)))), Page(render_html(Analysis(hostile("harmless"))))
     assert [tag for tag, _ in page.elements] == [tag for tag, _ in harmless.elements]
     renderer = MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"])
-    made = [Page(renderer.render(render_markdown(hostile(words), ()))) for words in (text, "harmless")]
+    made = [Page(renderer.render(render_markdown(Analysis(hostile(words))))) for words in (text, "harmless")]
     assert [tag for tag, _ in made[0].elements] == [tag for tag, _ in made[1].elements]
 
 
 def test_what_decides_is_a_sentence_beside_each_table_of_effects() -> None:
-    sentences = [one.sentence for one in deciding(SAMPLE, effects(SAMPLE))]
+    sentences = [one.sentence for one in deciding(Analysis(SAMPLE))]
     assert len(sentences) == 5
-    for text in map(plain, (printed(render(SAMPLE, ()), 300), render_markdown(SAMPLE, ()))):
+    for text in map(plain, (printed(render(Analysis(SAMPLE)), 300), render_markdown(Analysis(SAMPLE)))):
         assert all(plain(sentence) in text for sentence in sentences)
 
 
@@ -237,7 +263,7 @@ def test_a_factor_that_goes_with_another_is_named_beside_what_decides() -> None:
         for t in SAMPLE.treatments
     )
     made = dataclasses.replace(SAMPLE, treatments=treatments)
-    found = [one.sentence for one in deciding(made, effects(made))]
+    found = [one.sentence for one in deciding(Analysis(made))]
     sentences = [text for text in found if " decides " in text]
     assert sentences and all(
         text.endswith(" Any of it may as well be disk.bus: its levels go with those of the others.")
@@ -314,7 +340,11 @@ def test_a_condition_is_told_wherever_the_choice_is(store: Store) -> None:
     assert note.startswith("Only guests with cpu.mitigations=auto were considered, not the 8 at other levels")
     apply = run("show --apply").stdout
     assert note in plain(apply.replace("\n# ", " ")) and f"# {found['choice']['treatment']}" in apply
-    for text in (printed(render(made, ()), 300), Page(render_html(made, ())).prose(), render_markdown(made, ())):
+    for text in (
+        printed(render(Analysis(made)), 300),
+        Page(render_html(Analysis(made))).prose(),
+        render_markdown(Analysis(made)),
+    ):
         assert note in plain(text) and "8 choices (vm disk.cache=writeback, " in plain(text)
 
 
@@ -322,7 +352,9 @@ def test_guests_that_differ_in_conditions_alone_are_no_ways_to_keep_a_disk() -> 
     usual, other = (t for t in without_mitigations(SMALL).treatments if t.name in ("vm", "vm disk.cache=writeback"))
     other = dataclasses.replace(other, levels={**other.levels, "disk.cache": usual.levels["disk.cache"]})
     made = dataclasses.replace(SMALL, treatments=(usual, other))
-    assert advised(made) is None and "fewer than 2 ways to keep a guest's disk" in why_not(made)
+    assert recommendation(Analysis(made)) is None and "fewer than 2 ways to keep a guest's disk" in why_not(
+        Analysis(made)
+    )
 
 
 def test_what_cannot_be_advised_on_is_refused_in_one_line(store: Store) -> None:
@@ -356,7 +388,7 @@ def test_the_report_takes_the_options(store: Store, tmp_path: Path) -> None:
     store.put(SMALL)
     target = tmp_path / "r.md"
     assert run(f"report --format markdown -o {target} --needs savevm").exit_code == 0
-    assert "Choose **vm disk.format=qcow2 disk.cache=writeback** (emulated)." in target.read_text()
+    assert "- Choose: **vm disk.format=qcow2 disk.cache=writeback** emulated" in target.read_text()
 
 
 def test_needs_are_completed_one_after_the_other() -> None:

@@ -8,12 +8,12 @@ import io
 from rich.console import Console
 
 from tests.sample import sample_experiment
-from vmtax.analysis import comparisons as compare
+from vmtax.analysis.analysis import Analysis
 from vmtax.core.records import Experiment, Measurement, Trial
 from vmtax.report.render.html import render_html
 from vmtax.report.render.markdown import render_markdown
 from vmtax.report.render.terminal import render
-from vmtax.report.sections.robustness import beside
+from vmtax.report.sections.robustness import robustness
 
 CHESS = "chess.nodes_per_second"
 
@@ -32,14 +32,14 @@ def stalling(experiment: Experiment) -> Experiment:
 
 def test_stalls_show_in_the_mean_beside_the_median() -> None:
     experiment = stalling(sample_experiment(rounds=15, emulated=False))
-    comparisons = compare.of(experiment)
-    found = {line.what: line for line in beside(experiment, comparisons)}
+    analysis = Analysis(experiment)
+    found = {line.what: line for line in robustness(analysis)}
     line = found["CPU chess, all CPUs, vm against host"]
     assert line.stalls.startswith("0, 33 % (p 0.0") and line.median != line.mean and line.p95 == "–"
     assert found["Disk randread-4k-qd1 operations, vm against host"].stalls == "none"
     console = Console(width=80, file=io.StringIO())
-    console.print(render(experiment, comparisons, full=True))
+    console.print(render(analysis, full=True))
     terminal = console.file.getvalue()  # type: ignore[attr-defined]
-    for text in (render_html(experiment, comparisons), render_markdown(experiment, comparisons), terminal):
+    for text in (render_html(analysis), render_markdown(analysis), terminal):
         assert "0, 33 %" in " ".join(text.split()), text[:200]
     assert max(map(len, terminal.splitlines())) <= 80

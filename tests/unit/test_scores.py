@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 
 from tests.sample import sample_experiment
 from vmtax import stats
-from vmtax.analysis.scores import READ, WRITE, Score, scores
-from vmtax.analysis.weight_profiles import MIXES, OWN, BadMix, Mix, Weight, asked
+from vmtax.analysis.analysis import Analysis
+from vmtax.analysis.scores import READ, WRITE, Score, Scores
+from vmtax.analysis.weight_profiles import OWN, PROFILES, BadWeights, Weight, WeightProfile, asked
 from vmtax.core.records import Experiment, Measurement, Metric, Treatment, Trial
 from vmtax.workload.fio import PATTERNS
 
@@ -56,9 +57,13 @@ def disk(small_read: Any, read: Any, small_write: Any, write: Any, rounds: int =
     return {metric: value if isinstance(value, list) else [value] * rounds for metric, value in figures}
 
 
-def found(experiment: Experiment, mix: Mix | None = None) -> dict[str, Score]:
+def scores(experiment: Experiment, profile: WeightProfile | None = None) -> Scores:
+    return Analysis(experiment, profile).scores
+
+
+def found(experiment: Experiment, profile: WeightProfile | None = None) -> dict[str, Score]:
     """Of the one layer that can be ranked."""
-    return {score.metric.name: score for score in scores(experiment, mix).found}
+    return {score.metric.name: score for score in scores(experiment, profile).found}
 
 
 HAND = {  # reads: the host's factor is 50; writes: 20
@@ -209,7 +214,7 @@ def test_what_is_not_there_is_said() -> None:
     assert {score.unranked for score in made.found} == {("vm d",)}
     assert made.missing == (f"no score.write of vm: {WRITE[0]} and {WRITE[1]} not measured there",)
     assert scores(sample_experiment(rounds=2)) == scores(measured({})), "two layers of one treatment each: nothing"
-    few = scores(measured({**HAND, "vm b": {}, "vm c": {}}), MIXES["desktop"])
+    few = scores(measured({**HAND, "vm b": {}, "vm c": {}}), PROFILES["desktop"])
     assert not few.found and any(
         "needs 3 treatments that have all of it, each in a round with another" in text for text in few.missing
     )
@@ -237,7 +242,7 @@ def test_without_a_round_that_all_have_nothing_is_said_of_other_weights() -> Non
         "vm b": gaps(3, 4, 5)(9, 300, 18, 100),
         "vm c": gaps(5, 6, 1)(4, 480, 5, 350),
     }
-    weights = Mix(OWN, "", (Weight(READ[0], 3), Weight(WRITE[0], 1)))
+    weights = WeightProfile(OWN, "", (Weight(READ[0], 3), Weight(WRITE[0], 1)))
     made = scores(measured(table), weights)
     assert len(made.found) == 7 and all(score.stability is None for score in made.found)
     assert made.missing == (
@@ -250,17 +255,17 @@ def test_without_a_round_that_all_have_nothing_is_said_of_other_weights() -> Non
 
 
 def test_the_built_in_mixes_are_measurable_and_reasoned() -> None:
-    assert list(MIXES) == ["database", "fileserver", "desktop", "build"]
-    for name, mix in MIXES.items():
-        assert mix.name == name and mix.describe
-        metrics = [weight.metric for weight in mix.weights]
+    assert list(PROFILES) == ["database", "fileserver", "desktop", "build"]
+    for name, profile in PROFILES.items():
+        assert profile.name == name and profile.describe
+        metrics = [weight.metric for weight in profile.weights]
         assert len(set(metrics)) == len(metrics) > 3
-        for weight in mix.weights:
+        for weight in profile.weights:
             assert weight.weight > 0 and len(weight.reason) > 20, weight
             workload, _, measure = weight.metric.split(".")
             assert workload == "disk" and measure in UNITS, weight
-        basic = sum(w.weight for w in mix.weights if w.metric.split(".")[1] in PATTERNS)
-        assert basic > sum(w.weight for w in mix.weights) / 2, "with the main patterns alone it says something"
+        basic = sum(w.weight for w in profile.weights if w.metric.split(".")[1] in PATTERNS)
+        assert basic > sum(w.weight for w in profile.weights) / 2, "with the main patterns alone it says something"
 
 
 def test_a_mix_by_hand() -> None:
@@ -271,8 +276,8 @@ def test_a_mix_by_hand() -> None:
         "vm b": {READ[0]: [80.0] * 6, name: [0.020] * 6},
         "vm c": {READ[0]: [20.0] * 6, name: [0.020] * 6},
     }
-    mix = Mix(OWN, "", (Weight(READ[0], 3), Weight(name, 1), Weight("disk.y.iops", 4)))
-    score = found(measured(table), mix)["score.weights"]
+    profile = WeightProfile(OWN, "", (Weight(READ[0], 3), Weight(name, 1), Weight("disk.y.iops", 4)))
+    score = found(measured(table), profile)["score.weights"]
     expected = {"vm a": (0.5**3 * 2) ** 0.25, "vm b": (0.8**3 / 2) ** 0.25, "vm c": (0.2**3 / 2) ** 0.25}
     assert score.values == pytest.approx({**expected, "host": 1.0})
     assert [s.treatment for s in score.ranking.standings] == ["vm b", "vm a", "vm c"]
@@ -293,12 +298,12 @@ def test_a_percentile_that_slow_boots_cannot_tell_is_left_out() -> None:
         for name, rate, p99 in (("host", 9.0, 1.0), ("vm a", 6.0, 2.0), ("vm b", 5.0, 2.0), ("vm c", 1.0, 9.0))
     }
     table["vm d"] = table["vm a"]
-    whole = found(measured(table), MIXES["desktop"])["score.desktop"]
+    whole = found(measured(table), PROFILES["desktop"])["score.desktop"]
     assert whole.untold == () and whole.measured == 6 / 9 and len(whole.parts) == 3
     table["vm c"][f"{case}.p99_seconds"] = [9.0, None, 9.0, None, None, None]  # type: ignore[list-item]
     gaps = measured(table)
     told = dataclasses.replace(gaps, trials=tuple(t for t in gaps.trials if t.status == "ok"))
-    score = found(told, MIXES["desktop"])["score.desktop"]
+    score = found(told, PROFILES["desktop"])["score.desktop"]
     assert score.untold == (f"{case}.p99_seconds",) and score.measured == 5 / 9
     assert score.unranked == () and score.ranking.rounds == 6
     given = asked(told, "", f"{case}.p99_seconds=1,{case}.iops=1")
@@ -307,10 +312,10 @@ def test_a_percentile_that_slow_boots_cannot_tell_is_left_out() -> None:
 
 def test_weights_that_were_given() -> None:
     experiment = measured(HAND)
-    mix = asked(experiment, "", f" {READ[1]} = 3 , {WRITE[0]}=0.5,{READ[0]}=0,")
-    assert mix is not None and [(w.metric, w.weight) for w in mix.weights] == [(READ[1], 3.0), (WRITE[0], 0.5)]
+    profile = asked(experiment, "", f" {READ[1]} = 3 , {WRITE[0]}=0.5,{READ[0]}=0,")
+    assert profile is not None and [(w.metric, w.weight) for w in profile.weights] == [(READ[1], 3.0), (WRITE[0], 0.5)]
     assert asked(experiment, "", "") is None
-    assert asked(experiment, "fileserver", "") is MIXES["fileserver"]
+    assert asked(experiment, "fileserver", "") is PROFILES["fileserver"]
 
 
 @pytest.mark.parametrize(
@@ -335,13 +340,13 @@ def test_weights_that_were_given() -> None:
     ],
 )
 def test_bad_weights_get_one_clear_line(name: str, weights: str, words: str) -> None:
-    with pytest.raises(BadMix) as caught:
+    with pytest.raises(BadWeights) as caught:
         asked(measured(HAND), name, weights)
     assert words in str(caught.value) and "\n" not in str(caught.value)
 
 
 def test_a_mix_of_which_nothing_was_measured_is_refused() -> None:
-    with pytest.raises(BadMix, match=r"--for database: run 2026.* measured nothing of it; it weighs disk.rand"):
+    with pytest.raises(BadWeights, match=r"--for database: run 2026.* measured nothing of it; it weighs disk.rand"):
         asked(measured({"vm": {"disk.z.iops": [1.0]}}), "database", "")
 
 

@@ -26,7 +26,7 @@ from rich.console import Console
 from tests.sample import sample_experiment, with_repeat
 from tests.sample_storage import storage_experiment
 from tools.hostile.case import Case, called, complaints, in_memory, started
-from vmtax.analysis import comparisons
+from vmtax.analysis.analysis import Analysis
 from vmtax.analysis.sessions import compared
 from vmtax.core.errors import BadInput, CannotDo
 from vmtax.core.records import Experiment
@@ -213,12 +213,11 @@ def _rendered(home: Path, id: str, beside: Experiment) -> Iterator[str]:
                 for format in CHANGE_FORMATS:
                     renderer(format, full=True)(sessions)
             store.remove(id)
-        found = comparisons.of(run)
         console = Console(file=io.StringIO(), width=100)
         console.print(runs_table([entry]))
-        console.print(render(run, found, True))
+        console.print(render(Analysis(run), full=True))
         for format in FORMATS.values():
-            format.render(run, found, None, None)
+            format.render(Analysis(run))
     except Exception:
         yield f"traceback: {traceback.format_exc()[-500:]!r}"
 

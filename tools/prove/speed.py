@@ -10,8 +10,7 @@ from concurrent.futures import ProcessPoolExecutor
 import numpy as np
 
 from tools.prove.bar import Bar, at_most
-from vmtax.analysis import comparisons
-from vmtax.analysis.rankings import rankings
+from vmtax.analysis.analysis import Analysis
 from vmtax.core.records import Experiment, Measurement, Metric, Treatment, Trial
 
 METRICS, ROUNDS, ITERATIONS = 10, 50, 10
@@ -32,8 +31,8 @@ def analysed(treatments: int) -> tuple[float, float]:
     """(CPU seconds of the analysis, GiB that the process needed at most, the records themselves among them)."""
     made = experiment(treatments)
     clock = time.process_time()
-    found = comparisons.of(made)
-    ranked = rankings(made)
+    analysis = Analysis(made)
+    found, ranked = analysis.comparisons, analysis.rankings
     seconds = time.process_time() - clock
     assert len(found) == METRICS * (treatments - 1)
     assert len(ranked) == (METRICS if treatments > 2 else 0)

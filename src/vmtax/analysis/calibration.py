@@ -8,7 +8,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from vmtax.analysis.comparisons import of as comparisons
+from vmtax.analysis.analysis import Analysis
 from vmtax.analysis.sessions import CALIBRATE, fits
 from vmtax.analysis.sessions.calibration import Session, stored
 from vmtax.analysis.sessions.level import Subject
@@ -94,7 +94,7 @@ def calibration(experiment: Experiment, earlier: Sequence[Experiment]) -> Calibr
     seconds = _seconds_per_round(experiment)
     primary = {name: place for place, name in enumerate(experiment.plan["primary"])}
     found = []
-    for comparison in comparisons(experiment):
+    for comparison in Analysis(experiment).comparisons:
         if comparison.treatment != again.name or comparison.metric.name not in primary:
             continue
         cv = half_width = None

@@ -15,14 +15,13 @@ import numpy as np
 from vmtax import stats
 from vmtax.analysis import plausibility
 from vmtax.analysis.emulation import emulated, on_emulated_hosts
-from vmtax.core.records import Better, Boot, Comparison, Experiment, Json, Metric, Treatment, Trial, Verdict
-from vmtax.design import iterations
+from vmtax.core.records import Better, Boot, Comparison, Json, Metric, Treatment, Trial, Verdict
 from vmtax.design.interleaved import is_host
-from vmtax.design.stopping import Stopping
 from vmtax.design.treatments import host_levels
 
 # (metric, treatment name) -> round -> values of that round, or the one number they were reduced to.
 Side = tuple[Metric, str]
+Numbers = Mapping[Side, Mapping[int, float]]
 PERCENTILE = re.compile(r"\.p\d+_seconds$")
 
 
@@ -61,7 +60,7 @@ def comparisons(
 ) -> tuple[Comparison, ...]:
     """Every contrast of every metric, metrics in order of appearance, contrasts in the order of `contrasts`.
 
-    Only trials with status "ok" count; `schedule.counted` leaves warm-up out beforehand. Several values of one (round,
+    Only trials with status "ok" count; warm-up is left out beforehand. Several values of one (round,
     treatment, metric) are first reduced to one, for a boot is the unit. A metric that one side does not have by design
     (a host has no boot time) gives no comparison; one that failed there gives a comparison without rounds, whose ratio
     is NaN and whose warnings say why.
@@ -76,18 +75,11 @@ def comparisons(
     sides = {side: _reduce(rounds) for side, rounds in records.values.items()}
     records.memory_rate = _memory_rate(sides, records.layers)
     pairs = contrasts(treatments)
-    found = (_compare(metric, *pair, sides, records, alpha) for metric in records.source for pair in pairs)
-    return tuple(comparison for comparison in found if comparison is not None)
+    compared = (_compare(metric, *pair, sides, records, alpha) for metric in records.source for pair in pairs)
+    return tuple(comparison for comparison in compared if comparison is not None)
 
 
-def of(experiment: Experiment) -> tuple[Comparison, ...]:
-    """All comparisons of a stored experiment, at the confidence that its way of stopping allows."""
-    alpha = Stopping.of(experiment.plan).alpha
-    trials = iterations.counted_in(experiment)
-    return comparisons(experiment.treatments, trials, experiment.boots, alpha, experiment.facts)
-
-
-def boot_numbers(trials: Sequence[Trial]) -> dict[Side, dict[int, float]]:
+def boot_numbers(trials: Sequence[Trial]) -> Numbers:
     """(metric, treatment) -> round -> the one number of that boot, above 0, in the metric's unit."""
     return {side: _reduce(rounds).numbers for side, rounds in _group(trials, ()).values.items()}
 
@@ -320,12 +312,12 @@ def _unusable_warnings(have: Mapping[str, _Reduced]) -> Iterator[str]:
 
 def _memory_rate(sides: Mapping[Side, _Reduced], layers: Mapping[str, str]) -> float | None:
     """The most that any host of this run moves in memory, in B/s."""
-    found = [
+    rates = [
         statistics.median(side.numbers.values())
         for (metric, name), side in sides.items()
         if metric.name == plausibility.MEMORY and layers.get(name) == "host" and side.numbers
     ]
-    return max(found, default=None)
+    return max(rates, default=None)
 
 
 def _boot_warnings(name: str, records: _Records) -> Iterator[str]:

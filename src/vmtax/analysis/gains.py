@@ -7,17 +7,15 @@ held against that of its layer's first treatment, round by round.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from vmtax import stats
-from vmtax.analysis.comparisons import as_overhead, boot_numbers
-from vmtax.analysis.rankings import FEWEST, Numbers
-from vmtax.core.records import Experiment, Treatment
-from vmtax.design import iterations
-from vmtax.design.stopping import Stopping
+from vmtax.analysis.comparisons import Numbers, as_overhead
+from vmtax.analysis.rankings import FEWEST
+from vmtax.core.records import Treatment
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +37,7 @@ PAIRS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Within:
+class Gain:
     """One pair of one treatment. `low` and `high` are None with too few rounds for an interval."""
 
     pair: Pair
@@ -54,30 +52,25 @@ class Within:
     less: tuple[float, float | None, float | None] | None  # how much smaller than that: fraction, and its interval
 
 
-def within(experiment: Experiment, numbers: Numbers | None = None) -> tuple[Within, ...]:
-    """Pair by pair, of every layer of three treatments or more; a layer's treatments in their order.
-
-    `numbers` are `compare.boot_numbers` of the trials that count, where they are known already.
-    """
-    known = boot_numbers(iterations.counted_in(experiment)) if numbers is None else numbers
-    by_name = {(metric.name, treatment): found for (metric, treatment), found in known.items()}
-    alpha = Stopping.of(experiment.plan).alpha
+def gains(treatments: Sequence[Treatment], numbers: Numbers, alpha: float) -> tuple[Gain, ...]:
+    """Pair by pair, of every layer of three treatments or more; a layer's treatments in their order."""
+    by_name = {(metric.name, treatment): rounds for (metric, treatment), rounds in numbers.items()}
     fields: dict[tuple[str, str], list[Treatment]] = {}
-    for treatment in experiment.treatments:
+    for treatment in treatments:
         if treatment.repeats is None:
             fields.setdefault((treatment.layer, treatment.side), []).append(treatment)
     return tuple(
-        found
+        gain
         for pair in PAIRS
         for members in fields.values()
         if len(members) >= FEWEST
-        for found in _field(pair, members, by_name, alpha)
+        for gain in _field(pair, members, by_name, alpha)
     )
 
 
 def _field(
     pair: Pair, members: list[Treatment], by_name: Mapping[tuple[str, str], Mapping[int, float]], alpha: float
-) -> Iterator[Within]:
+) -> Iterator[Gain]:
     ratios: dict[str, dict[int, float]] = {}
     for treatment in members:
         upper, lower = (by_name.get((name, treatment.name), {}) for name in (pair.upper, pair.lower))
@@ -93,7 +86,7 @@ def _field(
         if treatment.name != first:
             shared = {number: own[number] - ratios[first][number] for number in own.keys() & ratios[first].keys()}
             less = as_overhead("higher", *_interval(shared, alpha)) if shared else None
-        yield Within(
+        yield Gain(
             pair,
             treatment.name,
             treatment.layer,

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from vmtax import stats
-from vmtax.analysis.comparisons import as_overhead, boot_numbers
-from vmtax.core.records import Experiment, Metric, Treatment
-from vmtax.design import iterations
-from vmtax.design.stopping import Stopping
+from vmtax.analysis.comparisons import Numbers, as_overhead
+from vmtax.analysis.criteria import Criteria
+from vmtax.core.records import Metric, Treatment
 
 FEWEST = 3  # treatments of a layer; two are a comparison, not a ranking
-Numbers = Mapping[tuple[Metric, str], Mapping[int, float]]  # (metric, treatment) -> round -> that boot's number
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,40 +61,37 @@ class FactorEffect:
     shown: bool  # that the factors do anything so, all levels at once; one error rate over a metric's factors and pairs
 
 
-def rankings(experiment: Experiment, numbers: Numbers | None = None) -> tuple[Ranking, ...]:
-    """For every layer of three treatments or more and every metric that they have; primary metrics first.
+def rankings(treatments: Sequence[Treatment], numbers: Numbers, criteria: Criteria) -> tuple[Ranking, ...]:
+    """For every layer of three treatments or more and every metric of `numbers` that they have; primary metrics first.
 
-    `numbers` are `compare.boot_numbers` of the trials that count, where they are known already.
+    numbers: as `comparisons.boot_numbers` gives them
     """
-    known = boot_numbers(iterations.counted_in(experiment)) if numbers is None else numbers
-    within = float(experiment.plan.get("same_within", 0.02))
-    alpha = Stopping.of(experiment.plan).alpha
-    found = (
-        (_ranking(metric, members, known, within, alpha), unranked)
-        for metric, members, unranked in _fields(experiment, known)
+    ranked = (
+        (_ranking(metric, members, numbers, criteria), unranked)
+        for metric, members, unranked in _fields(treatments, numbers, criteria)
     )
-    return tuple(replace(ranking, unranked=tuple(unranked)) for ranking, unranked in found if ranking is not None)
+    return tuple(replace(ranking, unranked=tuple(unranked)) for ranking, unranked in ranked if ranking is not None)
 
 
-def effects(experiment: Experiment, numbers: Numbers | None = None) -> tuple[FactorEffect, ...]:
-    """Of the plan's primary metrics, for every layer in which two factors or more differ."""
-    known = boot_numbers(iterations.counted_in(experiment)) if numbers is None else numbers
-    primary = experiment.plan.get("primary", ())
+def factor_effects(treatments: Sequence[Treatment], numbers: Numbers, criteria: Criteria) -> tuple[FactorEffect, ...]:
+    """Of the primary metrics, for every layer in which two factors or more differ."""
     return tuple(
         effect
-        for metric, members, _ in _fields(experiment, known)
-        if metric.name in primary
-        for effect in _effects(metric, members, known, Stopping.of(experiment.plan).alpha)
+        for metric, members, _ in _fields(treatments, numbers, criteria)
+        if metric.name in criteria.primary
+        for effect in _effects(metric, members, numbers, criteria.alpha)
     )
 
 
-def _fields(experiment: Experiment, numbers: Numbers) -> Iterator[tuple[Metric, Sequence[Treatment], Sequence[str]]]:
+def _fields(
+    treatments: Sequence[Treatment], numbers: Numbers, criteria: Criteria
+) -> Iterator[tuple[Metric, Sequence[Treatment], Sequence[str]]]:
     """(metric, treatments that are ranked by it, names of those that have it too rarely) of each ranking."""
     layers: dict[tuple[str, str], list[Treatment]] = defaultdict(list)  # by layer and side
-    for treatment in experiment.treatments:
+    for treatment in treatments:
         if treatment.repeats is None:
             layers[treatment.layer, treatment.side].append(treatment)
-    primary = {name: place for place, name in enumerate(experiment.plan.get("primary", ()))}
+    primary = {name: place for place, name in enumerate(criteria.primary)}
     metrics = sorted(dict.fromkeys(metric for metric, _ in numbers), key=lambda m: primary.get(m.name, len(primary)))
     for metric in metrics:
         for members in layers.values():
@@ -116,9 +111,8 @@ def _logs(metric: Metric, members: Sequence[Treatment], numbers: Numbers) -> npt
     )
 
 
-def _ranking(
-    metric: Metric, members: Sequence[Treatment], numbers: Numbers, within: float, alpha: float
-) -> Ranking | None:
+def _ranking(metric: Metric, members: Sequence[Treatment], numbers: Numbers, criteria: Criteria) -> Ranking | None:
+    within = criteria.same_within
     logs = _logs(metric, members, numbers)
     try:
         ranked = stats.rank(logs, metric.better)
@@ -130,7 +124,7 @@ def _ranking(
     standings = []
     for number in ranked.order:
         overhead, low, high = (
-            (0.0, None, None) if number == best else _against(logs[:, best], logs[:, number], metric, alpha)
+            (0.0, None, None) if number == best else _against(logs[:, best], logs[:, number], metric, criteria.alpha)
         )
         tie = number == best or (low is not None and high is not None and -within <= low and high <= within)
         beaten_by = tuple(names[other] for other in ranked.order if ranked.beaten[other, number])
@@ -158,10 +152,10 @@ def _effects(metric: Metric, members: Sequence[Treatment], numbers: Numbers, alp
     if len(varying) < 2 or len(logs) < stats.minimum_rounds(alpha):
         return  # with few rounds the errors, estimated from as few, are too small
     try:
-        found = stats.factor_effects(levels, logs, alpha)
+        estimates = stats.factor_effects(levels, logs, alpha)
     except ValueError:
         return  # too few boots to tell them apart; the ranking stands
-    for effect in found:
+    for effect in estimates:
         overhead, low, high = as_overhead(metric.better, effect.ratio, effect.low, effect.high)
         assert low is not None and high is not None
         yield FactorEffect(

@@ -1,4 +1,4 @@
-"""One figure for a whole disk: the article's score, its geometric sister, and mixes by weight; ranked. Pure.
+"""One figure for a whole disk: the article's score, its geometric sister, and scores by weight profile; ranked. Pure.
 
 The article (published comparison of KVM storage, 2013) multiplies the 4 KiB random figure by the factor that makes
 bare metal's equal to its sequential figure, and takes the mean of both: for reads, for writes, and the mean of these.
@@ -21,17 +21,17 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from vmtax import stats
-from vmtax.analysis.comparisons import boot_numbers
+from vmtax.analysis.comparisons import Numbers
+from vmtax.analysis.criteria import Criteria
 from vmtax.analysis.rankings import FEWEST, Ranking, rankings
-from vmtax.analysis.weight_profiles import OWN, Mix
-from vmtax.core.records import Experiment, Metric, Treatment
-from vmtax.design import iterations
+from vmtax.analysis.weight_profiles import OWN, WeightProfile
+from vmtax.core.records import Metric, Treatment
 from vmtax.stats import Mean
 
 READ = ("disk.randread-4k-qd1.bytes_per_second", "disk.read-1m.bytes_per_second")  # 4 KiB random, sequential
 WRITE = ("disk.randwrite-4k-qd1.bytes_per_second", "disk.write-1m.bytes_per_second")
 ARTICLE = {"read": (READ,), "write": (WRITE,), "both": (READ, WRITE)}
-ENOUGH = 0.5  # share of a mix's weight below which its score is no answer
+ENOUGH = 0.5  # share of a profile's weight below which its score is no answer
 DRAWS = 500  # sets of weights; a share of them is right to within 4 points
 
 Rounds = Mapping[int, float]  # round -> number
@@ -79,9 +79,9 @@ class Score:
     mean: Mean
     parts: tuple[Part, ...]
     numbers: Mapping[str, Rounds] = field(repr=False)  # treatment -> round -> score, the yardstick's too; none empty
-    left_out: tuple[str, ...]  # metrics of a mix that this layer has no number of
-    untold: tuple[str, ...]  # percentiles of a mix for which some boot had too few operations: left out as well
-    measured: float  # share of the mix's weight that is in the score
+    left_out: tuple[str, ...]  # metrics of a profile that this layer has no number of
+    untold: tuple[str, ...]  # percentiles of a profile for which some boot had too few operations: left out as well
+    measured: float  # share of the profile's weight that is in the score
     unranked: tuple[str, ...]  # treatments of the layer that have all parts in fewer than half of the rounds
     # None: nothing to weigh, or reads or writes alone, of which the mean of both tells; or no round has all.
     stability: Stability | None
@@ -138,10 +138,11 @@ class _Made:
 class _Table:
     """Metrics by their names -> treatment -> round -> number."""
 
-    def __init__(self, experiment: Experiment) -> None:
+    def __init__(self, treatments: Sequence[Treatment], numbers: Numbers, criteria: Criteria) -> None:
+        self.treatments, self.criteria = treatments, criteria
         self.better: dict[str, str] = {}
         self.numbers: dict[str, dict[str, Rounds]] = defaultdict(dict)
-        for (metric, treatment), rounds in boot_numbers(iterations.counted_in(experiment)).items():
+        for (metric, treatment), rounds in numbers.items():
             if rounds:
                 self.better[metric.name] = metric.better
                 self.numbers[metric.name][treatment] = rounds
@@ -165,18 +166,20 @@ class _Table:
         )
 
 
-def scores(experiment: Experiment, mix: Mix | None = None) -> Scores:
-    """The article's scores, and that of `mix`, for every layer of three treatments or more with disk metrics."""
-    table = _Table(experiment)
-    fields = list(_fields(experiment.treatments))
+def scores(
+    treatments: Sequence[Treatment], numbers: Numbers, criteria: Criteria, profile: WeightProfile | None = None
+) -> Scores:
+    """The article's scores, and that of `profile`, for every layer of three treatments or more with disk metrics."""
+    table = _Table(treatments, numbers, criteria)
+    fields = list(_fields(treatments))
     found: list[Score] = []
     missing: list[str] = []
     for one in fields:
         if any(name.startswith("disk.") and table.has(name, one.members) for name in table.numbers):
-            _article(experiment, one, table, found, missing)
-        if mix is not None:
-            _weighted(experiment, one, table, mix, found, missing)
-    if mix is not None and not fields:
+            _article(one, table, found, missing)
+        if profile is not None:
+            _weighted(one, table, profile, found, missing)
+    if profile is not None and not fields:
         missing.append(f"nothing to rank: no layer of this run has {FEWEST} treatments or more")
     return Scores(tuple(found), tuple(dict.fromkeys(missing)))
 
@@ -194,7 +197,7 @@ def _fields(treatments: Sequence[Treatment]) -> Iterator[_Field]:
             yield _Field(layer, side, tuple(members), (*((h, True) for h in hosts), *((o, False) for o in others)))
 
 
-def _article(experiment: Experiment, one: _Field, table: _Table, found: list[Score], missing: list[str]) -> None:
+def _article(one: _Field, table: _Table, found: list[Score], missing: list[str]) -> None:
     for name, pairs in ARTICLE.items():
         lacking = [metric for pair in pairs for metric in pair if not table.has(metric, one.members)]
         if lacking:
@@ -209,7 +212,7 @@ def _article(experiment: Experiment, one: _Field, table: _Table, found: list[Sco
         for mean, suffix in means:
             metric = Metric(f"score.{name}{suffix}", "B/s", "higher")
             unranked = _Made(metric, mean, made, whole=len(pairs) > 1)
-            score = _ranked(experiment, one, unranked, 1.0)
+            score = _ranked(one, table, unranked, 1.0)
             if isinstance(score, str):
                 missing.append(score)
                 break
@@ -217,20 +220,18 @@ def _article(experiment: Experiment, one: _Field, table: _Table, found: list[Sco
             missing += _unweighed(score, unranked, one)
 
 
-def _weighted(
-    experiment: Experiment, one: _Field, table: _Table, mix: Mix, found: list[Score], missing: list[str]
-) -> None:
-    measured = [weight for weight in mix.weights if table.has(weight.metric, one.members)]
-    left_out = tuple(weight.metric for weight in mix.weights if weight not in measured)
-    there = [weight for weight in measured if mix.name == OWN or table.is_whole(weight.metric, one.members)]
+def _weighted(one: _Field, table: _Table, profile: WeightProfile, found: list[Score], missing: list[str]) -> None:
+    measured = [weight for weight in profile.weights if table.has(weight.metric, one.members)]
+    left_out = tuple(weight.metric for weight in profile.weights if weight not in measured)
+    there = [weight for weight in measured if profile.name == OWN or table.is_whole(weight.metric, one.members)]
     untold = tuple(weight.metric for weight in measured if weight not in there)
     if not there:
-        missing.append(f"no score.{mix.name} of {one.name}: nothing of it was measured there")
+        missing.append(f"no score.{profile.name} of {one.name}: nothing of it was measured there")
         return
     parts = tuple(_ratio(weight.metric, weight.weight, one, table) for weight in there)
-    share = sum(weight.weight for weight in there) / sum(weight.weight for weight in mix.weights)
-    made = _Made(Metric(f"score.{mix.name}", "1", "higher"), "geometric", parts, left_out, untold)
-    score = _ranked(experiment, one, made, share)
+    share = sum(weight.weight for weight in there) / sum(weight.weight for weight in profile.weights)
+    made = _Made(Metric(f"score.{profile.name}", "1", "higher"), "geometric", parts, left_out, untold)
+    score = _ranked(one, table, made, share)
     if isinstance(score, str):
         missing.append(score)
     else:
@@ -280,7 +281,7 @@ def _logs(rounds: Rounds) -> dict[int, float]:
     return {number: math.log(value) for number, value in rounds.items()}
 
 
-def _ranked(experiment: Experiment, one: _Field, made: _Made, share: float) -> Score | str:
+def _ranked(one: _Field, table: _Table, made: _Made, share: float) -> Score | str:
     """The score with its ranking, or a sentence why there is none."""
     yards = {part.yardstick.treatment for part in made.parts if part.yardstick is not None}
     numbers = {name: _numbers(made, name) for name in dict.fromkeys((*one.members, *yards))}
@@ -288,7 +289,8 @@ def _ranked(experiment: Experiment, one: _Field, made: _Made, share: float) -> S
     fewest = max(1, max(map(len, numbers.values())) / 2)
     having = [name for name in one.members if len(numbers[name]) >= fewest]
     mine = {(made.metric, name): numbers[name] for name in having}
-    ranking = next((r for r in rankings(experiment, mine) if (r.layer, r.side) == (one.layer, one.side)), None)
+    ranked = rankings(table.treatments, mine, table.criteria)
+    ranking = next((r for r in ranked if (r.layer, r.side) == (one.layer, one.side)), None)
     if ranking is None:
         lacking = f"needs {FEWEST} treatments that have all of it, each in a round with another"
         return f"no {made.metric.name} of {one.name}: {lacking}"

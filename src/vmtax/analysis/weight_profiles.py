@@ -1,4 +1,4 @@
-"""Mixes of disk metrics: what a kind of work asks of a disk, as weights; built in, or given by a user. Pure.
+"""Weight profiles: what a kind of work asks of a disk, as weights; built in, or given by a user. Pure.
 
 The weights are judgements, each with its reason, in steps coarse enough that nobody takes them for measurements; how
 much hangs on them is computed beside every ranking (`score.Stability`).
@@ -15,18 +15,18 @@ from vmtax.core.errors import BadInput
 from vmtax.core.records import Experiment
 
 LARGEST = 1e6  # of a weight
-OWN = "weights"  # the name of a mix that a user gave
+OWN = "weights"  # the name of a profile that a user gave
 _MOST_NAMED = 3  # metrics of one message
 _LONGEST = 60  # characters of what was typed that a message repeats
 
 
-class BadMix(BadInput):
-    """A mix or weights that make no sense, or not for this run."""
+class BadWeights(BadInput):
+    """A profile or weights that make no sense, or not for this run."""
 
 
 @dataclass(frozen=True, slots=True)
 class Weight:
-    """One metric of a mix."""
+    """One metric of a profile."""
 
     metric: str  # its name
     weight: float  # above 0; only its share of the sum matters
@@ -34,7 +34,7 @@ class Weight:
 
 
 @dataclass(frozen=True, slots=True)
-class Mix:
+class WeightProfile:
     """What a kind of work asks of a disk."""
 
     name: str  # "database", or OWN
@@ -43,7 +43,7 @@ class Mix:
 
 
 _ALL = (
-    Mix(
+    WeightProfile(
         "database",
         "transactions on a database larger than its cache",
         (
@@ -54,7 +54,7 @@ _ALL = (
             Weight("disk.randread-4k-qd1.p99_seconds", 1, "a transaction of a hundred reads waits for the slowest"),
         ),
     ),
-    Mix(
+    WeightProfile(
         "fileserver",
         "many users' files, most of them read",
         (
@@ -65,7 +65,7 @@ _ALL = (
             Weight("disk.randwrite-4k-fsync.iops", 1, "NFS makes a file durable before it says that it is closed"),
         ),
     ),
-    Mix(
+    WeightProfile(
         "desktop",
         "one person who waits",
         (
@@ -76,7 +76,7 @@ _ALL = (
             Weight("disk.read-1m.bytes_per_second", 1, "pictures and films are read from end to end"),
         ),
     ),
-    Mix(
+    WeightProfile(
         "build",
         "compiling and testing, several jobs at once",
         (
@@ -89,33 +89,33 @@ _ALL = (
         ),
     ),
 )
-MIXES = {mix.name: mix for mix in _ALL}
+PROFILES = {profile.name: profile for profile in _ALL}
 
 
-def asked(experiment: Experiment, name: str, weights: str) -> Mix | None:
-    """The mix that `--for` names or `--weights` writes out, None where neither does. Raises BadMix.
+def asked(experiment: Experiment, name: str, weights: str) -> WeightProfile | None:
+    """The profile that `--for` names or `--weights` writes out, None where neither does. Raises BadWeights.
 
-    Of a built-in mix some metric must have been measured, of a user's weights every one: he asked for just these.
+    Of a built-in profile some metric must have been measured, of a user's weights every one: he asked for just these.
     """
     if name and weights:
-        raise BadMix("--for and --weights are two answers to one question: give one of them")
+        raise BadWeights("--for and --weights are two answers to one question: give one of them")
     if not name and not weights:
         return None
-    if name and name not in MIXES:
+    if name and name not in PROFILES:
         from vmtax.plan.errors import unknown
 
-        raise BadMix(f"--for: {unknown('mix', name, MIXES)}")
+        raise BadWeights(f"--for: {unknown('mix', name, PROFILES)}")
     measured = {m.metric.name for trial in experiment.trials if trial.status == "ok" for m in trial.measurements}
     if weights:
-        return Mix(OWN, "weights that were given", tuple(_given(weights, measured, experiment.id)))
-    mix = MIXES[name]
-    if not any(weight.metric in measured for weight in mix.weights):
-        first, second, *_ = (weight.metric for weight in mix.weights)
-        raise BadMix(
+        return WeightProfile(OWN, "weights that were given", tuple(_given(weights, measured, experiment.id)))
+    profile = PROFILES[name]
+    if not any(weight.metric in measured for weight in profile.weights):
+        first, second, *_ = (weight.metric for weight in profile.weights)
+        raise BadWeights(
             f"--for {name}: run {experiment.id} measured nothing of it; it weighs {first}, {second} and"
-            f" {len(mix.weights) - 2} more, so add their patterns to the plan's disk workload"
+            f" {len(profile.weights) - 2} more, so add their patterns to the plan's disk workload"
         )
-    return mix
+    return profile
 
 
 def _given(text: str, measured: Iterable[str], run: str) -> Iterator[Weight]:
@@ -124,13 +124,15 @@ def _given(text: str, measured: Iterable[str], run: str) -> Iterator[Weight]:
     for entry in filter(None, map(str.strip, text.split(","))):
         metric, equals, number = map(str.strip, entry.partition("="))
         if not equals or not metric or not number:
-            raise BadMix(f"--weights: {_quoted(entry)} is no METRIC=NUMBER; write disk.read-1m.bytes_per_second=1, say")
+            raise BadWeights(
+                f"--weights: {_quoted(entry)} is no METRIC=NUMBER; write disk.read-1m.bytes_per_second=1, say"
+            )
         if metric in found:
-            raise BadMix(f"--weights: {metric} is given twice: give it once")
+            raise BadWeights(f"--weights: {metric} is given twice: give it once")
         _check_metric(metric, measured, run)
         found[metric] = _number(metric, number)
     if not any(found.values()):
-        raise BadMix("--weights: every weight is 0, so nothing would count: give one above 0")
+        raise BadWeights("--weights: every weight is 0, so nothing would count: give one above 0")
     yield from (Weight(metric, weight) for metric, weight in found.items() if weight)
 
 
@@ -140,7 +142,7 @@ def _number(metric: str, text: str) -> float:
     except ValueError:
         weight = math.nan
     if not 0 <= weight <= LARGEST:
-        raise BadMix(f"--weights: {metric}={_quoted(text)} is no weight: a number from 0 to {LARGEST:,.0f}")
+        raise BadWeights(f"--weights: {metric}={_quoted(text)} is no weight: a number from 0 to {LARGEST:,.0f}")
     return weight
 
 
@@ -151,9 +153,9 @@ def _check_metric(name: str, measured: Iterable[str], run: str) -> None:
     near = difflib.get_close_matches(name[:100], have, n=_MOST_NAMED, cutoff=0.75)
     if name in known:
         instead = f"near it has {', '.join(near)}" if near else f"it has {_some(have)}"
-        raise BadMix(f"--weights: {name} was not measured in run {run}; {instead}")
+        raise BadWeights(f"--weights: {name} was not measured in run {run}; {instead}")
     meant = f"did you mean {' or '.join(near)}?" if near else f"this run has {_some(have)}"
-    raise BadMix(f"--weights: unknown metric {_quoted(name)}; {meant}")
+    raise BadWeights(f"--weights: unknown metric {_quoted(name)}; {meant}")
 
 
 def _quoted(text: str) -> str:
@@ -175,4 +177,4 @@ def _known() -> set[str]:
     every = Disk.parameters_type.model_validate({"patterns": list(PATTERNS)})
     known = {metric.name for kind in WORKLOADS.values() for metric in kind(kind.parameters_type()).metrics()}
     known |= {metric.name for metric in Disk(every).metrics()}
-    return known | {weight.metric for mix in MIXES.values() for weight in mix.weights}
+    return known | {weight.metric for profile in PROFILES.values() for weight in profile.weights}

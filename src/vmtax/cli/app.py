@@ -87,11 +87,11 @@ def format_option(names: Sequence[str]) -> Any:
     return typer.Option("--format", metavar="FORMAT", help=f"One of {', '.join(names)}.", autocompletion=complete)
 
 
-def complete_mix(incomplete: str) -> list[str]:
+def complete_profile(incomplete: str) -> list[str]:
     """Kinds of work that storage is ranked for."""
-    from vmtax.analysis.weight_profiles import MIXES
+    from vmtax.analysis.weight_profiles import PROFILES
 
-    return [name for name in MIXES if name.startswith(incomplete)]
+    return [name for name in PROFILES if name.startswith(incomplete)]
 
 
 def complete_needs(incomplete: str) -> list[str]:
@@ -106,13 +106,13 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, schema vmtax/1
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Begin without asking; for scripts.")]
 FormatName = Annotated[str, format_option(list(FORMATS))]
 TextName = Annotated[str, format_option([format.name for format in FORMATS.values() if format.text])]
-ForMix = Annotated[
+ForProfile = Annotated[
     str,
     typer.Option(
         "--for",
         metavar="WORK",
         help="Rank storage for database, fileserver, desktop or build.",
-        autocompletion=complete_mix,
+        autocompletion=complete_profile,
     ),
 ]
 Weights = Annotated[

@@ -13,7 +13,7 @@ from vmtax.cli.app import (
     AsJson,
     BadUse,
     FormatName,
-    ForMix,
+    ForProfile,
     Needs,
     RunId,
     TextName,
@@ -30,8 +30,9 @@ from vmtax.core.errors import BadInput
 from vmtax.report.render.formats import Format, find
 
 if TYPE_CHECKING:
-    from vmtax.analysis.requirements import Wish
-    from vmtax.analysis.weight_profiles import Mix
+    from vmtax.analysis.analysis import Analysis
+    from vmtax.analysis.requirements import Requirements
+    from vmtax.analysis.weight_profiles import WeightProfile
     from vmtax.core.records import Experiment
 
 
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 def show(
     run: RunId = "last",
     full: Annotated[bool, typer.Option("--full", help="Every metric, every setting.")] = False,
-    for_: ForMix = "",
+    for_: ForProfile = "",
     weights: Weights = "",
     needs: Needs = "",
     accept_loss: AcceptLoss = False,
@@ -67,7 +68,7 @@ def report(
         typer.Option("--output", "-o", metavar="FILE", help="vmtax-RUN and the format's ending; - prints it."),
     ] = None,
     format: FormatName = "html",
-    for_: ForMix = "",
+    for_: ForProfile = "",
     weights: Weights = "",
     needs: Needs = "",
     accept_loss: AcceptLoss = False,
@@ -119,31 +120,44 @@ class Asked:
     needs: str = ""
     accept_loss: bool = False
 
-    def mix(self, experiment: Experiment, wanted: Format | None) -> Mix | None:
-        """What the storage is also to be ranked by."""
+    def analysis(self, run: str, format: Format | None = None) -> Analysis:
+        """Of a run of the store. Refuses options that the format cannot show, or the run not answer."""
+        from vmtax.analysis.analysis import Analysis
+        from vmtax.store import Store
+
+        with Store() as store:
+            experiment = store.load(run)
+        analysis = Analysis(experiment, self._profile(experiment, format), self._requirements(format))
+        if self._needs_option:
+            from vmtax.report.sections.recommendation import why_not
+
+            if why := why_not(analysis):
+                raise BadUse(f"{self._needs_option}: {why}")
+        return analysis
+
+    @property
+    def _needs_option(self) -> str:
+        """The option that asks something of a disk; "" without one."""
+        return "--needs" if self.needs else "--accept-loss" if self.accept_loss else ""
+
+    def _profile(self, experiment: Experiment, format: Format | None) -> WeightProfile | None:
         if not (self.for_ or self.weights):
             return None
-        if wanted and not wanted.ranks:
-            raise BadInput(f"{wanted.name} has measurements and no rankings: leave out --for and --weights")
-        from vmtax.analysis import weight_profiles as mix
+        if format and not format.ranks:
+            raise BadInput(f"{format.name} has measurements and no rankings: leave out --for and --weights")
+        from vmtax.analysis import weight_profiles
 
-        return mix.asked(experiment, self.for_, self.weights)
+        return weight_profiles.asked(experiment, self.for_, self.weights)
 
-    def wish(self, experiment: Experiment, wanted: Format | None) -> Wish | None:
-        """What the disk is to be that is recommended; refused where nothing can be."""
-        if not (self.needs or self.accept_loss):
+    def _requirements(self, format: Format | None) -> Requirements | None:
+        if not self._needs_option:
             return None
-        option = "--needs" if self.needs else "--accept-loss"
-        if wanted and not wanted.ranks:
-            raise BadInput(f"{wanted.name} has measurements and no recommendation: leave out {option}")
-        from vmtax.analysis.requirements import Wish
+        if format and not format.ranks:
+            raise BadInput(f"{format.name} has measurements and no recommendation: leave out {self._needs_option}")
+        from vmtax.analysis.requirements import Requirements
         from vmtax.recommend import parse_needs
-        from vmtax.report.sections.recommendation import why_not
 
-        needs = parse_needs(self.needs)
-        if why := why_not(experiment):
-            raise BadUse(f"{option}: {why}")
-        return Wish(needs, self.accept_loss)
+        return Requirements(parse_needs(self.needs), self.accept_loss)
 
 
 def shown(run: str, format: str, *, full: bool = False, asked: Asked = Asked()) -> None:
@@ -151,48 +165,33 @@ def shown(run: str, format: str, *, full: bool = False, asked: Asked = Asked()) 
     wanted = find(format) if format else None
     if wanted and not wanted.text:
         raise BadInput(f"{format} is no text, write it to a file: vmtax report {run} --format {format}")
-    from vmtax.analysis import comparisons as compare
-
-    experiment = _loaded(run)
-    mix, wish = asked.mix(experiment, wanted), asked.wish(experiment, wanted)
-    comparisons = compare.of(experiment)
+    analysis = asked.analysis(run, wanted)
     if wanted:
-        document(wanted.render(experiment, comparisons, mix, wish).decode())
+        document(wanted.render(analysis).decode())
         return
     from vmtax.report.render.terminal import render
 
-    printed(render(experiment, comparisons, full, mix, wish))
+    printed(render(analysis, full))
 
 
 def written(run: str, target: Path | None, format: str = "html", *, asked: Asked = Asked()) -> Path:
     """The file."""
     wanted = find(format)
-    from vmtax.analysis import comparisons as compare
-
     if target is not None:
         check_output(target)
-    experiment = _loaded(run)
-    mix, wish = asked.mix(experiment, wanted), asked.wish(experiment, wanted)
-    file = target or Path(f"vmtax-{experiment.id}{wanted.suffix}")
-    write_file(file, wanted.render(experiment, compare.of(experiment), mix, wish))
+    analysis = asked.analysis(run, wanted)
+    file = target or Path(f"vmtax-{analysis.experiment.id}{wanted.suffix}")
+    write_file(file, wanted.render(analysis))
     return file
 
 
 def applied(run: str, asked: Asked) -> None:
     """The recommended disk in every form, ready to be copied."""
-    from vmtax.report.sections.recommendation import advised, to_apply, why_not
+    from vmtax.report.sections.recommendation import recommendation, to_apply, why_not
 
-    experiment = _loaded(run)
-    mix, wish = asked.mix(experiment, None), asked.wish(experiment, None)
-    told = advised(experiment, mix, wish)
-    if told is None:
-        raise BadUse(f"--apply: {why_not(experiment)}")
-    for line in to_apply(told):
+    analysis = asked.analysis(run)
+    recommended = recommendation(analysis)
+    if recommended is None:
+        raise BadUse(f"--apply: {why_not(analysis)}")
+    for line in to_apply(recommended):
         say(line)
-
-
-def _loaded(run: str) -> Experiment:
-    from vmtax.store import Store
-
-    with Store() as store:
-        return store.load(run)

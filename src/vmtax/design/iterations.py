@@ -112,11 +112,6 @@ def counted(trials: Sequence[Trial], planned: Mapping[Case, Schedule]) -> tuple[
     )
 
 
-def counted_in(experiment: Experiment) -> tuple[Trial, ...]:
-    """The trials of a stored experiment without those that are warm-up."""
-    return counted(experiment.trials, of(experiment))
-
-
 def runs(wanted: Iterations, planned: Mapping[Case, Schedule], case: Case, round: int) -> int:
     """How often a case is run in a boot of that round. A case without any result in the pilot is run once."""
     if wanted != "auto":

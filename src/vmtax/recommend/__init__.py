@@ -6,7 +6,7 @@ be, removes no other. The choice is written as QEMU, libvirt, Proxmox and a shel
 
 from vmtax.recommend.choose import advise, members_of
 from vmtax.recommend.conditions import ways
-from vmtax.recommend.constraints import NEEDS, BadNeeds, Known, durability, found_features, parse_needs
+from vmtax.recommend.constraints import NEEDS, BadNeeds, durability, parse_needs
 from vmtax.recommend.export import Export, Form, export
 from vmtax.recommend.records import Advice, Option, named
 
@@ -16,12 +16,10 @@ __all__ = [
     "BadNeeds",
     "Export",
     "Form",
-    "Known",
     "Option",
     "advise",
     "durability",
     "export",
-    "found_features",
     "members_of",
     "named",
     "parse_needs",

@@ -12,20 +12,18 @@ import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-from vmtax.analysis.comparisons import boot_numbers
-from vmtax.analysis.emulation import emulated_treatments
-from vmtax.core.records import Experiment, Treatment
+from vmtax.analysis.analysis import Analysis
+from vmtax.analysis.comparisons import Numbers
+from vmtax.core.records import Treatment
 from vmtax.core.units import format_percent
-from vmtax.design import iterations
 from vmtax.design.factors import DISK, FACTORS, idle
 from vmtax.design.features import FEATURES, Feature
 from vmtax.design.settings import GUESTS
-from vmtax.design.stopping import Stopping
 from vmtax.recommend.conditions import Conditions, conditions
-from vmtax.recommend.constraints import Known, durability, found_features
-from vmtax.recommend.eligibility import having, incomplete, sieved, speed_of
+from vmtax.recommend.constraints import durability
+from vmtax.recommend.eligibility import eligible, having, incomplete, speed_of
 from vmtax.recommend.export import export
-from vmtax.recommend.pareto import Distance, Numbers, Scale, mean_costs, pareto_set, scale
+from vmtax.recommend.pareto import Distance, Scale, mean_costs, pareto_set, scale
 from vmtax.recommend.records import Advice, Against, Option, amount, named
 from vmtax.workload.base import CPU_PER_OPERATION
 from vmtax.workload.fio import Disk
@@ -35,36 +33,35 @@ MORE_EMULATED = "Some of what was compared ran emulated: {}. The order may be an
 
 
 def advise(
-    experiment: Experiment,
-    needs: Sequence[str] = (),
-    accept_loss: bool = False,
+    analysis: Analysis,
+    needs: Sequence[str] | None = None,
     *,
     numbers: Numbers | None = None,
     metric: str | None = None,
     called: str = "",
 ) -> Advice:
     """Of the run's guests of the outermost layer. Speed is `metric`, which may be one of `numbers` that no trial
-    reported (a score), or else the mean of the plan's primary disk metrics. `needs`: of NEEDS, see parse_needs.
-    `called`: the metric as people call it.
+    reported (a score), or else the mean of the plan's primary disk metrics. `needs`: of NEEDS; without them
+    those of the requirements. `called`: the metric as people call it.
     """
-    known: Numbers = {**boot_numbers(iterations.counted_in(experiment)), **(numbers or {})}
-    members = members_of(experiment)
-    held = conditions(experiment.plan, members)
+    needs = analysis.requirements.needs if needs is None else needs
+    known: Numbers = {**analysis.boot_numbers, **(numbers or {})}
+    members = members_of(analysis.experiment.treatments)
+    held = conditions(analysis.experiment.plan, members)
     choices = [t for t in members if t.name not in held.left_out]
-    speed, by = speed_of(experiment, known, choices, metric)
+    speed, by = speed_of(analysis.criteria.primary, known, choices, metric)
     by = called or by
-    facts = found_features(experiment)
-    refused, left = sieved(choices, facts, needs, accept_loss)
+    refused, left = eligible(choices, analysis.disk_features, needs, analysis.requirements.accept_loss)
     costs = mean_costs(known, speed, [t.name for t in left])
     few = incomplete(costs)
     refused += [*few.items(), *((name, held.why) for name in held.left_out)]
     treatments = {t.name: t for t in left if t.name not in few}
-    stage = _Stage(experiment, tuple(needs), accept_loss, by, tuple(refused), facts, held)
+    stage = _Stage(analysis, tuple(needs), by, tuple(refused), held)
     if not members:
         return stage.nothing("there is no guest in this run, so there is nothing to choose between.")
     if not speed:
         return stage.nothing(f"{by} was not measured in this run; name a plan that measures the disk.")
-    fast = scale({name: costs[name] for name in treatments}, Stopping.of(experiment.plan).alpha)
+    fast = scale({name: costs[name] for name in treatments}, analysis.criteria.alpha)
     if fast is None:
         return stage.nothing("no choice of this run is left; ask for less with --needs, or measure other choices.")
     cpu_metrics = [
@@ -78,23 +75,28 @@ def advise(
 class _Stage:
     """What is known before the choices are set against each other."""
 
-    experiment: Experiment
+    analysis: Analysis
     needs: tuple[str, ...]
-    accept_loss: bool
     by: str
     refused: tuple[tuple[str, str], ...]
-    facts: Known
     held: Conditions
 
     @property
     def within(self) -> float:
-        return float(self.experiment.plan.get("same_within", 0.02))
+        return self.analysis.criteria.same_within
+
+    @property
+    def accept_loss(self) -> bool:
+        return self.analysis.requirements.accept_loss
+
+    @property
+    def members(self) -> list[Treatment]:
+        return members_of(self.analysis.experiment.treatments)
 
     def nothing(self, why: str) -> Advice:
         notes = (f"No recommendation: {why}", *self.doubts([name for name, _ in self.refused]))
-        members = members_of(self.experiment)
         return Advice(
-            layer=members[0].layer if members else "",
+            layer=self.members[0].layer if self.members else "",
             by=self.by,
             needs=self.needs,
             accept_loss=self.accept_loss,
@@ -110,7 +112,9 @@ class _Stage:
         )
 
     def settled(self, treatments: dict[str, Treatment], fast: Scale, cheap: Scale | None) -> Advice:
-        features = {name: frozenset(_has(self.facts.get(name, ()), treatments[name])) for name in treatments}
+        features = {
+            name: frozenset(_has(self.analysis.disk_features.get(name, ()), treatments[name])) for name in treatments
+        }
         scales = [s for s in (fast, cheap) if s is not None]
         chosen_from = frozenset(pareto_set(scales, features, fast.order, self.within))
         options = tuple(
@@ -201,7 +205,7 @@ class _Stage:
             yield f"Not shown to be slower, for so few rounds: {named([o.treatment for o in unclear])}."
         if choice.features:
             yield "It " + "; ".join(FEATURES[name] for name in choice.features) + "."
-        states = {feature.name: feature.state for feature in self.facts.get(choice.treatment, ())}
+        states = {feature.name: feature.state for feature in self.analysis.disk_features.get(choice.treatment, ())}
         lacking = [name for name in FEATURES if states.get(name) == "no"]
         if lacking:
             yield f"It gives up: {', '.join(lacking)}."
@@ -211,7 +215,7 @@ class _Stage:
 
     def told_levels(self, name: str) -> Iterator[str]:
         """What tells the treatment from the others, for its name may be no more than "vm": "disk.cache=none"."""
-        members = members_of(self.experiment)
+        members = self.members
         levels = next(member.levels for member in members if member.name == name)
         nothing = idle(levels)
         for factor in (factor for factor in FACTORS if factor in DISK and factor in levels and factor not in nothing):
@@ -243,12 +247,12 @@ class _Stage:
     def doubts(self, names: Collection[str], *scales: Scale | None) -> Iterator[str]:
         if self.held.note:
             yield self.held.note
-        emulated = emulated_treatments(self.experiment)
+        emulated = self.analysis.emulated
         if names and emulated >= set(names):
             yield EMULATED
         elif emulated & set(names):
             yield MORE_EMULATED.format(named([name for name in names if name in emulated]))
-        unknown = [name for name in names if name not in self.facts]
+        unknown = [name for name in names if name not in self.analysis.disk_features]
         if unknown and len(unknown) == len(names):
             yield "This run did not find out what the choices can do: only durability is known, as documented."
         elif unknown:
@@ -271,10 +275,10 @@ def unusual(treatment: Treatment) -> tuple[str, ...]:
     return tuple(found)
 
 
-def members_of(experiment: Experiment) -> list[Treatment]:
+def members_of(treatments: Sequence[Treatment]) -> list[Treatment]:
     """The guests of the outermost layer that the run has, on the plan's own side."""
-    own = [t for t in experiment.treatments if t.repeats is None and not t.side]
-    return next((found for layer in GUESTS if (found := [t for t in own if t.layer == layer])), [])
+    own = [t for t in treatments if t.repeats is None and not t.side]
+    return next((guests for layer in GUESTS if (guests := [t for t in own if t.layer == layer])), [])
 
 
 def _has(found: Sequence[Feature], treatment: Treatment) -> Iterator[str]:

@@ -6,14 +6,14 @@ import difflib
 from collections.abc import Iterator, Mapping, Sequence
 
 from vmtax.core.errors import BadInput
-from vmtax.core.records import Experiment, Treatment
+from vmtax.core.records import Treatment
 from vmtax.design.disk import DiskSettings
 from vmtax.design.features import DOCUMENTED, FEATURES, Feature, documented_durability
 from vmtax.design.settings import UnknownLevel
 
 NEEDS = tuple(FEATURES)  # what --needs takes
 LOSS = "data that the guest flushed are lost with the host's power"
-Known = Mapping[str, tuple[Feature, ...]]  # treatment -> what was found out of it
+Features = Mapping[str, tuple[Feature, ...]]  # of each treatment that the run looked at
 
 
 class BadNeeds(BadInput):
@@ -31,18 +31,11 @@ def parse_needs(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
-def found_features(experiment: Experiment) -> Known:
-    """What the run found out of each treatment; a treatment without the facts is not in it."""
-    disk = (experiment.facts.get("host") or {}).get("disk") or {}
-    found = disk.get("features") or {}
-    return {name: tuple(Feature.from_json(feature) for feature in features) for name, features in found.items()}
-
-
 def durability(features: Sequence[Feature], treatment: Treatment) -> Feature:
     """As the run found it; of a run that did not look, as documented."""
-    found = next((feature for feature in features if feature.name == "durable"), None)
-    if found is not None:
-        return found
+    recorded = next((feature for feature in features if feature.name == "durable"), None)
+    if recorded is not None:
+        return recorded
     try:
         return documented_durability(DiskSettings.of(treatment.levels))
     except UnknownLevel as error:  # of a run of another version
@@ -51,8 +44,8 @@ def durability(features: Sequence[Feature], treatment: Treatment) -> Feature:
 
 def loses_data(features: Sequence[Feature], treatment: Treatment) -> str | None:
     """Why this choice is dangerous whatever else it offers; None where it is not."""
-    found = durability(features, treatment)
-    return f"{found.words}: {LOSS}" if found.state == "no" else None
+    durable = durability(features, treatment)
+    return f"{durable.words}: {LOSS}" if durable.state == "no" else None
 
 
 def unknown_levels(treatment: Treatment) -> Iterator[str]:

@@ -4,26 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from vmtax.core.records import Experiment, Metric, Treatment
-from vmtax.recommend.constraints import Known, loses_data, unknown_levels, unmet
-from vmtax.recommend.pareto import Costs, Numbers
+from vmtax.analysis.comparisons import Numbers
+from vmtax.core.records import Metric, Treatment
+from vmtax.recommend.constraints import Features, loses_data, unknown_levels, unmet
+from vmtax.recommend.pareto import Costs
 from vmtax.workload.fio import Disk
 
 
 def speed_of(
-    experiment: Experiment, numbers: Numbers, members: Sequence[Treatment], metric: str | None
+    primary: Sequence[str], numbers: Numbers, members: Sequence[Treatment], metric: str | None
 ) -> tuple[list[Metric], str]:
     """What speed is the mean of, and what that is called; [] where it was not measured."""
     having = {m: sum(bool(numbers.get((m, t.name))) for t in members) for m in dict.fromkeys(m for m, _ in numbers)}
     there = [m for m, count in having.items() if 2 * count > len(members)]  # what a few lack is their fault
     if metric is not None:
         return [m for m in there if m.name == metric], metric
-    primary = [m for m in there if m.name in experiment.plan.get("primary", ()) and m.workload == Disk.name]
-    if not primary:  # a plan about something else that measured the disk as well
-        primary = [m for m in there if m.workload == Disk.name and m.measure == "iops"]
-    if len(primary) == 1:
-        return primary, primary[0].name
-    return primary, f"the mean of {len(primary)} disk metrics" if primary else "the disk's speed"
+    chosen = [m for m in there if m.name in primary and m.workload == Disk.name]
+    if not chosen:  # a plan about something else that measured the disk as well
+        chosen = [m for m in there if m.workload == Disk.name and m.measure == "iops"]
+    if len(chosen) == 1:
+        return chosen, chosen[0].name
+    return chosen, f"the mean of {len(chosen)} disk metrics" if chosen else "the disk's speed"
 
 
 def having(numbers: Numbers, names: Sequence[str]) -> list[Metric]:
@@ -31,16 +32,16 @@ def having(numbers: Numbers, names: Sequence[str]) -> list[Metric]:
     return [m for m in dict.fromkeys(m for m, _ in numbers) if all(numbers.get((m, name)) for name in names)]
 
 
-def sieved(
-    members: Sequence[Treatment], facts: Known, needs: Sequence[str], accept_loss: bool
+def eligible(
+    members: Sequence[Treatment], features: Features, needs: Sequence[str], accept_loss: bool
 ) -> tuple[list[tuple[str, str]], list[Treatment]]:
     """(refused with the reason, left)."""
     refused: list[tuple[str, str]] = []
     left: list[Treatment] = []
     for treatment in members:
-        found = facts.get(treatment.name, ())
-        loss = None if accept_loss else loses_data(found, treatment)
-        reasons = [loss] if loss else [*unknown_levels(treatment), *unmet(found, treatment, needs)]
+        mine = features.get(treatment.name, ())
+        loss = None if accept_loss else loses_data(mine, treatment)
+        reasons = [loss] if loss else [*unknown_levels(treatment), *unmet(mine, treatment, needs)]
         if reasons:
             refused.append((treatment.name, "; ".join(reasons)))
         else:

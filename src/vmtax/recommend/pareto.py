@@ -12,10 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from vmtax import stats
+from vmtax.analysis.comparisons import Numbers
 from vmtax.core.records import Metric
 
 Costs = Mapping[str, Mapping[int, float]]  # treatment -> round -> cost
-Numbers = Mapping[tuple[Metric, str], Mapping[int, float]]  # (metric, treatment) -> round -> that boot's number
 
 
 @dataclass(frozen=True, slots=True)

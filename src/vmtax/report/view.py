@@ -1,21 +1,19 @@
-"""What every report shows, prepared once: medians, effects, doubts. Pure; wording and layout are elsewhere."""
+"""What every report shows, prepared once: medians and effects. Pure; wording and layout are elsewhere."""
 
 from __future__ import annotations
 
 import math
-import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from vmtax.analysis.analysis import Analysis
 from vmtax.analysis.comparisons import overhead, side_contrasts
-from vmtax.analysis.emulation import emulated_treatments
-from vmtax.core.records import LAYERS, Comparison, Experiment, Metric, Treatment
+from vmtax.core.records import Comparison, Metric, Treatment
 from vmtax.core.units import MINUS, format_overhead, format_value
-from vmtax.design import iterations
-from vmtax.design.interleaved import Sides, sides_of
-from vmtax.report.sections.disk_preparation import prepared
-from vmtax.report.sections.warnings import Doubt, doubts
+from vmtax.design.interleaved import Sides
+from vmtax.report.document import Cell, value_cell
+from vmtax.report.sections.disk_preparation import disk_preparation
 from vmtax.workload.base import CPU_PER_OPERATION
 from vmtax.workload.words import title
 
@@ -53,6 +51,10 @@ class Effect:
         return figures(self.fraction, self.low, self.high)[1] or self.comparison.verdict
 
     @property
+    def rounds(self) -> int:
+        return self.comparison.rounds
+
+    @property
     def unclear(self) -> bool:
         """Neither a cost nor a gain is shown."""
         return self.comparison.verdict not in ("worse", "better")
@@ -63,8 +65,8 @@ class Row:
     """One metric across the layers."""
 
     metric: Metric
-    medians: tuple[Number | None, ...]  # in the order of Section.layers
-    effects: tuple[Effect | None, ...]  # in the order of Section.contrasts
+    medians: tuple[Number | None, ...]  # in the order of Workload.layers
+    effects: tuple[Effect | None, ...]  # in the order of Workload.contrasts
 
     @property
     def rounds(self) -> str:
@@ -105,10 +107,10 @@ class Case:
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
-    """One workload."""
+class Workload:
+    """One workload, on one side."""
 
-    workload: str
+    name: str
     layers: tuple[str, ...]  # the first treatment of each layer that has any of these metrics
     contrasts: tuple[tuple[str, str], ...]  # (baseline, treatment), among `layers`
     cases: tuple[Case, ...]
@@ -119,7 +121,7 @@ class Section:
     @property
     def title(self) -> str:
         """What the workload is about: "CPU"."""
-        return " ".join(filter(None, (title(self.workload), self.where)))
+        return " ".join(filter(None, (title(self.name), self.where)))
 
     @property
     def told_between(self) -> bool:
@@ -129,74 +131,71 @@ class Section:
     @property
     def between_title(self) -> str:
         """The same of what is between the sides."""
-        return title(self.workload)
+        return title(self.name)
 
 
 @dataclass(frozen=True, slots=True)
 class View:
     """An experiment, ready to be shown."""
 
-    experiment: Experiment
-    sections: tuple[Section, ...]
-    doubts: tuple[Doubt, ...]
-    emulated: frozenset[str]  # names of treatments
-    rounds: int
-    sides: Sides | None = None  # None where nothing is interleaved
+    analysis: Analysis
+    workloads: tuple[Workload, ...]
 
     @property
     def place(self) -> str:
         """Where it was measured: "local and ssh://b"."""
-        return self.sides.place(self.experiment.host) if self.sides else self.experiment.host
+        host, sides = self.analysis.experiment.host, self.analysis.sides
+        return sides.place(host) if sides else host
 
 
 class _Table:
     """Medians and effects by metric and treatment."""
 
-    def __init__(self, experiment: Experiment, comparisons: Sequence[Comparison]) -> None:
-        self.emulated = emulated_treatments(experiment)
-        self.medians = medians(experiment)
-        self.effects = {(c.metric, c.baseline, c.treatment): effect(c, self.emulated) for c in comparisons}
-        found = dict.fromkeys(metric for metric, _ in self.medians)
-        self.metrics = tuple(found | dict.fromkeys(c.metric for c in comparisons))
+    def __init__(self, analysis: Analysis) -> None:
+        self.analysis = analysis
+        self.medians = analysis.medians
+        measured = dict.fromkeys(metric for metric, _ in self.medians)
+        self.metrics = tuple(measured | dict.fromkeys(c.metric for c in analysis.comparisons))
+
+    def effect(self, metric: Metric, baseline: str, treatment: str) -> Effect | None:
+        return effect(self.analysis, metric, baseline, treatment)
 
     def number(self, metric: Metric, treatment: str) -> Number | None:
         value = self.medians.get((metric, treatment))
-        return None if value is None else Number(format_value(value, metric.unit), treatment in self.emulated)
+        return None if value is None else Number(format_value(value, metric.unit), treatment in self.analysis.emulated)
 
 
-def view(experiment: Experiment, comparisons: Sequence[Comparison]) -> View:
+def view(analysis: Analysis) -> View:
     """Everything a report shows of one experiment."""
-    table = _Table(experiment, comparisons)
-    sides = sides_of(experiment)
+    table = _Table(analysis)
     grouped: dict[str, list[Metric]] = defaultdict(list)
     for metric in table.metrics:
         grouped[metric.workload].append(metric)
-    sections = _sections(experiment.treatments, grouped, table, sides)
+    sections = _sections(analysis, grouped, table)
+    note = disk_preparation(analysis.experiment)
     return View(
-        experiment=experiment,
-        sections=tuple(replace(s, note=prepared(experiment)) if s.workload == "disk" else s for s in sections),
-        doubts=doubts(experiment, comparisons),
-        emulated=table.emulated,
-        rounds=max((trial.round for trial in experiment.trials), default=0),
-        sides=sides,
+        analysis,
+        tuple(replace(section, note=note) if section.name == "disk" else section for section in sections),
     )
 
 
-def first_treatments(treatments: Iterable[Treatment], side: str = "") -> dict[str, Treatment]:
-    """Layer -> its first treatment, which has the baseline levels; layers from the host upward.
-
-    Of one side; two QEMUs of one host have its layer in common.
-    """
-    found: dict[str, Treatment] = {}
-    for treatment in sorted(treatments, key=lambda treatment: treatment.side != side):
-        if treatment.side == side or treatment.layer == "host":
-            found.setdefault(treatment.layer, treatment)
-    return {layer: found[layer] for layer in (*LAYERS, *found) if layer in found}
+def effect(analysis: Analysis, metric: Metric, baseline: str, treatment: str) -> Effect | None:
+    """A comparison as an overhead; None where these two were not compared."""
+    comparison = analysis.contrasts.get((metric, baseline, treatment))
+    if comparison is None:
+        return None
+    return Effect(comparison, *overhead(comparison), analysis.is_emulated(comparison))
 
 
-def effect(comparison: Comparison, emulated: frozenset[str]) -> Effect:
-    """A comparison as an overhead; emulated when either side is."""
-    return Effect(comparison, *overhead(comparison), bool(emulated & {comparison.baseline, comparison.treatment}))
+def effect_cell(effect: Effect | None) -> Cell:
+    """The estimate with its interval, or why there is none."""
+    if effect is None:
+        return Cell()
+    return value_cell(effect.text, effect.interval, emulated=effect.emulated, shown=not effect.unclear)
+
+
+def number_cell(number: Number | None) -> Cell:
+    return Cell() if number is None else value_cell(number.text, emulated=number.emulated)
 
 
 def cost(metric: Metric) -> str:
@@ -245,23 +244,12 @@ def flat_facts(facts: object, name: str = "") -> Iterator[tuple[str, str]]:
         yield name, str(facts)
 
 
-def medians(experiment: Experiment) -> dict[tuple[Metric, str], float]:
-    """(metric, treatment name) -> the median over rounds of each round's median: a boot is the unit (METHOD.md)."""
-    values: dict[tuple[Metric, str], dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
-    for trial in iterations.counted_in(experiment):
-        if trial.status == "ok":
-            for measurement in trial.measurements:
-                values[measurement.metric, trial.treatment][trial.round].append(measurement.value)
-    return {key: statistics.median(map(statistics.median, rounds.values())) for key, rounds in values.items()}
-
-
-def _sections(
-    treatments: Sequence[Treatment], grouped: Mapping[str, Sequence[Metric]], table: _Table, sides: Sides | None
-) -> Iterator[Section]:
+def _sections(analysis: Analysis, grouped: Mapping[str, Sequence[Metric]], table: _Table) -> Iterator[Workload]:
     """One for each workload; where sides are interleaved, one for each side of which there is more to tell."""
+    treatments, sides = analysis.experiment.treatments, analysis.sides
     for workload, metrics in grouped.items():
         for side in dict.fromkeys(treatment.side for treatment in treatments):
-            first = first_treatments(treatments, side)
+            first = analysis.first_treatments(side)
             mine = [treatment for treatment in treatments if treatment.side == side and treatment.repeats is None]
             others = [(t.name, first[t.layer].name) for t in mine if t is not first[t.layer]]
             section = _section(workload, metrics, table, first, others)
@@ -274,7 +262,7 @@ def _sections(
                 yield _of_other_side(section, sides)
 
 
-def _of_other_side(section: Section, sides: Sides) -> Section:
+def _of_other_side(section: Workload, sides: Sides) -> Workload:
     """It says whose it is, so that its treatments need not."""
     short = sides.short
     return replace(
@@ -298,7 +286,7 @@ def _of_other_side(section: Section, sides: Sides) -> Section:
 def _between(metrics: Sequence[Metric], table: _Table, pairs: Sequence[tuple[str, str]]) -> Iterator[Between]:
     for metric in _plain_first(metrics):
         for own, other in pairs:
-            effect = table.effects.get((metric, own, other))
+            effect = table.effect(metric, own, other)
             if effect is not None:
                 numbers = table.number(metric, own), table.number(metric, other)
                 yield Between(metric.case, metric, own, *numbers, effect)
@@ -310,14 +298,14 @@ def _section(
     table: _Table,
     first: Mapping[str, Treatment],
     others: Sequence[tuple[str, str]],
-) -> Section:
+) -> Workload:
     layers = tuple(t.name for t in first.values() if any((metric, t.name) in table.medians for metric in metrics))
     pairs = ((first[low].name, first[high].name) for low, high in CONTRASTS if low in first and high in first)
-    contrasts = tuple(pair for pair in pairs if any((metric, *pair) in table.effects for metric in metrics))
+    contrasts = tuple(pair for pair in pairs if any((metric, *pair) in table.analysis.contrasts for metric in metrics))
     cases: dict[str, list[Metric]] = defaultdict(list)
     for metric in _plain_first(metrics):
         cases[metric.case].append(metric)
-    return Section(
+    return Workload(
         workload,
         layers,
         contrasts,
@@ -337,13 +325,13 @@ def _row(metric: Metric, table: _Table, layers: Sequence[str], contrasts: Sequen
     return Row(
         metric,
         tuple(table.number(metric, name) for name in layers),
-        tuple(table.effects.get((metric, *pair)) for pair in contrasts),
+        tuple(table.effect(metric, *pair) for pair in contrasts),
     )
 
 
 def _settings(metrics: Sequence[Metric], table: _Table, others: Sequence[tuple[str, str]]) -> Iterator[Setting]:
     for treatment, baseline in others:
         medians = tuple(table.number(metric, treatment) for metric in metrics)
-        effects = tuple(table.effects.get((metric, baseline, treatment)) for metric in metrics)
+        effects = tuple(table.effect(metric, baseline, treatment) for metric in metrics)
         if any(medians) or any(effects):
             yield Setting(treatment, baseline, medians, effects)

@@ -6,9 +6,9 @@ import math
 from dataclasses import dataclass
 
 from vmtax import stats
-from vmtax.analysis.comparisons import boot_numbers, contrasts
+from vmtax.analysis.analysis import Analysis
+from vmtax.analysis.comparisons import contrasts
 from vmtax.core.records import Experiment, Metric
-from vmtax.design import iterations
 
 FEWEST_ROUNDS = 2  # for a level and its error
 
@@ -35,7 +35,7 @@ def levels(experiment: Experiment) -> dict[Subject, stats.Level]:
     """
     logs = {
         side: {number: math.log(value) for number, value in rounds.items()}
-        for side, rounds in boot_numbers(iterations.counted_in(experiment)).items()
+        for side, rounds in Analysis(experiment).boot_numbers.items()
     }
     own = [treatment for treatment in experiment.treatments if treatment.repeats is None]
     found: dict[Subject, dict[int, float]] = {}

@@ -57,9 +57,9 @@ class _Forest:
         return [effect for points in self.points.values() for _, _, effect in points]
 
 
-def forests(view: View, headline_metrics: Mapping[str, Metric]) -> tuple[Picture, ...]:
+def forests(view: View) -> tuple[Picture, ...]:
     """The layers by throughput lost and by more time, and the settings; only those that have a point to show."""
-    sides = view.sides
+    sides, headline_metrics = view.analysis.sides, view.analysis.headline_metrics
     found = (
         (
             "sides",
@@ -84,16 +84,16 @@ def forests(view: View, headline_metrics: Mapping[str, Metric]) -> tuple[Picture
 def _layers(view: View, choose: Callable[[Sequence[Row]], Row | None]) -> _Forest:
     """One row for each case, under its workload; one series for each contrast."""
     forest = _Forest()
-    for section in view.sections:
-        chosen = [row for case in section.cases if (row := choose(case.rows)) and any(row.effects)]
+    for workload in view.workloads:
+        chosen = [row for case in workload.cases if (row := choose(case.rows)) and any(row.effects)]
         alone = len(chosen) == 1 and not chosen[0].metric.case
         if chosen and not alone:
-            forest.row(_heading(section.title))
+            forest.row(_heading(workload.title))
         for row in chosen:
             case = row.metric.case
-            name = _heading(section.title) if alone else escape(case or label(row.metric))
+            name = _heading(workload.title) if alone else escape(case or label(row.metric))
             y = forest.row(name)
-            _add(forest, section.contrasts, row, y, f"{section.title} {case}".strip())
+            _add(forest, workload.contrasts, row, y, f"{workload.title} {case}".strip())
     return forest
 
 
@@ -108,15 +108,15 @@ def _add(forest: _Forest, contrasts: Sequence[tuple[str, str]], row: Row, y: int
 def _settings(view: View, headline_metrics: Mapping[str, Metric]) -> _Forest:
     """One row for each treatment with other levels, under the metric that stands for the workload."""
     forest = _Forest()
-    for section in view.sections:
-        metric = headline_metrics.get(section.workload)
-        for case in section.cases:
+    for workload in view.workloads:
+        metric = headline_metrics.get(workload.name)
+        for case in workload.cases:
             place = next((i for i, row in enumerate(case.rows) if row.metric == metric), None)
             shown = [s for s in case.settings if place is not None and _drawable(s.effects[place])]
             if len(shown) > MOST_SETTINGS:
                 continue
             if shown and metric:
-                forest.row(f"{_heading(f'{section.title} {case.name}'.strip())}<br>{cost(metric)}")
+                forest.row(f"{_heading(f'{workload.title} {case.name}'.strip())}<br>{cost(metric)}")
             for setting in shown:
                 effect = setting.effects[place or 0]
                 if effect is not None:
@@ -129,14 +129,14 @@ def _settings(view: View, headline_metrics: Mapping[str, Metric]) -> _Forest:
 def _between(view: View, headline_metrics: Mapping[str, Metric]) -> _Forest:
     """One row for each treatment that both sides have, under the metric that stands for the workload."""
     forest = _Forest()
-    for section in view.sections:
+    for workload in view.workloads:
         shown = [
             (between.treatment, between.effect)
-            for between in section.between
-            if between.metric == headline_metrics.get(section.workload) and _drawable(between.effect)
+            for between in workload.between
+            if between.metric == headline_metrics.get(workload.name) and _drawable(between.effect)
         ]
         if shown:
-            forest.row(f"{_heading(section.between_title)}<br>{cost(headline_metrics[section.workload])}")
+            forest.row(f"{_heading(workload.between_title)}<br>{cost(headline_metrics[workload.name])}")
         for name, effect in shown:
             assert effect is not None
             y = forest.row(_wrapped(name + (" (emulated)" if effect.emulated else "")))

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from vmtax import stats
+from vmtax.analysis.analysis import Analysis
 from vmtax.analysis.comparisons import as_overhead
-from vmtax.analysis.emulation import emulated_treatments
-from vmtax.analysis.rankings import Numbers, Ranking, Standing
-from vmtax.core.records import Experiment, Json, Metric
+from vmtax.analysis.rankings import Ranking, Standing
+from vmtax.core.records import Json, Metric
 from vmtax.core.units import TIMES, format_percent, format_value
-from vmtax.design.stopping import Stopping
 from vmtax.report.figures.base import (
     AXIS,
     FONT,
@@ -27,7 +26,7 @@ from vmtax.report.figures.base import (
     times_dearer,
 )
 from vmtax.report.sections.rankings import Ranked, against_best
-from vmtax.report.view import cost, figures, first_treatments, medians
+from vmtax.report.view import cost, figures
 from vmtax.report.wording.treatment_labels import Label, Short, shortened
 from vmtax.workload.words import label
 
@@ -66,52 +65,43 @@ class _Host:
     high: float | None
 
 
-def rank_pictures(
-    experiment: Experiment, rankings: Sequence[Ranking], told: Sequence[Ranked], numbers: Numbers
-) -> tuple[Picture, ...]:
-    """One for each ranking, in their order; `told`: the same in words."""
-    known, emulated = medians(experiment), emulated_treatments(experiment)
+def rank_pictures(analysis: Analysis, told: Sequence[Ranked]) -> tuple[Picture, ...]:
+    """One for each primary ranking, in their order; `told`: the same in words."""
     return tuple(
-        _picture(
-            place,
-            ranking,
-            ranked,
-            list(_rows(experiment, ranking, known, emulated)),
-            _host(experiment, ranking, numbers),
-        )
-        for place, (ranking, ranked) in enumerate(zip(rankings, told, strict=True), start=1)
+        _picture(place, ranking, ranked, list(_rows(analysis, ranking)), _host(analysis, ranking))
+        for place, (ranking, ranked) in enumerate(zip(analysis.primary_rankings, told, strict=True), start=1)
     )
 
 
-def short_names(experiment: Experiment, ranking: Ranking) -> Short:
+def short_names(analysis: Analysis, ranking: Ranking) -> Short:
     """The labels of a ranking's treatments."""
     ranked = {standing.treatment for standing in ranking.standings}
-    return shortened([treatment for treatment in experiment.treatments if treatment.name in ranked])
+    return shortened([treatment for treatment in analysis.experiment.treatments if treatment.name in ranked])
 
 
-def _rows(
-    experiment: Experiment, ranking: Ranking, known: Mapping[tuple[Metric, str], float], emulated: frozenset[str]
-) -> Iterator[_Row]:
-    short = short_names(experiment, ranking)
+def _rows(analysis: Analysis, ranking: Ranking) -> Iterator[_Row]:
+    short = short_names(analysis, ranking)
     if short.head:
         yield _Row(ranking.standings[0], short.head, "median", -1, emulated=False)
     for place, standing in enumerate(ranking.standings):
         kind = 0 if not place or (standing.top and standing.tie) else 1 if standing.top else 2
-        value = known.get((ranking.metric, standing.treatment))
+        value = analysis.medians.get((ranking.metric, standing.treatment))
         text = "" if value is None else format_value(value, ranking.metric.unit)
-        yield _Row(standing, short.labels[standing.treatment], text, kind, standing.treatment in emulated)
+        yield _Row(standing, short.labels[standing.treatment], text, kind, standing.treatment in analysis.emulated)
 
 
-def _host(experiment: Experiment, ranking: Ranking, numbers: Numbers) -> _Host | None:
+def _host(analysis: Analysis, ranking: Ranking) -> _Host | None:
     """None where the host has no such metric, or no round has both."""
-    first = first_treatments(experiment.treatments, ranking.side).get("host")
+    first = analysis.first_treatments(ranking.side).get("host")
     if first is None or ranking.layer == "host":
         return None
-    host, best = (numbers.get((ranking.metric, name), {}) for name in (first.name, ranking.standings[0].treatment))
+    host, best = (
+        analysis.boot_numbers.get((ranking.metric, name), {}) for name in (first.name, ranking.standings[0].treatment)
+    )
     differences = [math.log(host[number] / best[number]) for number in sorted({*host} & {*best})]
     if not differences:
         return None
-    bounds = stats.interval(differences, Stopping.of(experiment.plan).alpha)
+    bounds = stats.interval(differences, analysis.criteria.alpha)
     low, high = (None, None) if bounds is None else map(math.exp, bounds)
     return _Host(*as_overhead(ranking.metric.better, math.exp(stats.hodges_lehmann(differences)), low, high))
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 import csv
 import io
 
-from vmtax.core.records import Experiment
+from vmtax.analysis.analysis import Analysis
 from vmtax.core.units import printable
 from vmtax.report.render.rows import Cell, rows
 
 FORMULA = ("=", "+", "-", "@")  # a spreadsheet takes text that begins so for a formula, and would run it
 
 
-def render_csv(experiment: Experiment) -> str:
+def render_csv(analysis: Analysis) -> str:
     """RFC 4180, but lines end in a newline alone and no cell holds one. Numbers as Python reads them back exactly."""
-    found = rows(experiment)
+    found = rows(analysis)
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(map(_cell, found.columns))

@@ -3,28 +3,14 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from vmtax.core.errors import BadInput
-from vmtax.core.records import Comparison, Experiment
 
 if TYPE_CHECKING:
-    from vmtax.analysis.requirements import Wish
-    from vmtax.analysis.weight_profiles import Mix
-
-
-class Render(Protocol):
-    """Makes the file; `mix`: what the storage is also ranked by; `wish`: what is asked of a disk."""
-
-    def __call__(
-        self,
-        experiment: Experiment,
-        comparisons: Sequence[Comparison],
-        mix: Mix | None = None,
-        wish: Wish | None = None,
-    ) -> bytes: ...
+    from vmtax.analysis.analysis import Analysis
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,50 +19,40 @@ class Format:
 
     name: str
     suffix: str  # of the file
-    render: Render
+    render: Callable[[Analysis], bytes]
     text: bool = True  # UTF-8, so that a terminal can show it
     ranks: bool = True  # it has rankings; else measurements only
 
 
-def _html(
-    experiment: Experiment, comparisons: Sequence[Comparison], mix: Mix | None = None, wish: Wish | None = None
-) -> bytes:
+def _html(analysis: Analysis) -> bytes:
     from vmtax.report.render.html import render_html
 
-    return render_html(experiment, comparisons, mix, wish).encode()
+    return render_html(analysis).encode()
 
 
-def _markdown(
-    experiment: Experiment, comparisons: Sequence[Comparison], mix: Mix | None = None, wish: Wish | None = None
-) -> bytes:
+def _markdown(analysis: Analysis) -> bytes:
     from vmtax.report.render.markdown import render_markdown
 
-    return render_markdown(experiment, comparisons, mix, wish).encode()
+    return render_markdown(analysis).encode()
 
 
-def _json(
-    experiment: Experiment, comparisons: Sequence[Comparison], mix: Mix | None = None, wish: Wish | None = None
-) -> bytes:
+def _json(analysis: Analysis) -> bytes:
     from vmtax.report.render.envelope import envelope
     from vmtax.report.render.json import experiment_data
 
-    return f"{envelope('experiment', experiment_data(experiment, comparisons, mix, wish))}\n".encode()
+    return f"{envelope('experiment', experiment_data(analysis))}\n".encode()
 
 
-def _csv(
-    experiment: Experiment, comparisons: Sequence[Comparison], mix: Mix | None = None, wish: Wish | None = None
-) -> bytes:
+def _csv(analysis: Analysis) -> bytes:
     from vmtax.report.render.csv import render_csv
 
-    return render_csv(experiment).encode()
+    return render_csv(analysis).encode()
 
 
-def _parquet(
-    experiment: Experiment, comparisons: Sequence[Comparison], mix: Mix | None = None, wish: Wish | None = None
-) -> bytes:
+def _parquet(analysis: Analysis) -> bytes:
     from vmtax.report.render.parquet import render_parquet
 
-    return render_parquet(experiment)
+    return render_parquet(analysis)
 
 
 FORMATS = {

@@ -7,142 +7,53 @@ import gzip
 import importlib.util
 import json
 import re
-import shlex
-from collections.abc import Sequence
-from datetime import UTC, datetime
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from hashlib import sha256
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from vmtax import __version__
-from vmtax.analysis.comparisons import boot_numbers
-from vmtax.analysis.rankings import effects, rankings
-from vmtax.analysis.requirements import Wish
-from vmtax.analysis.scores import scores
-from vmtax.core.records import Comparison, Experiment, Json
-from vmtax.core.units import format_duration, format_value
-from vmtax.design import iterations as schedule
-from vmtax.report.figures import (
-    crossed_picture,
-    forests,
-    latency_pictures,
-    order_picture,
-    rank_pictures,
-    tradeoff_picture,
-)
-from vmtax.report.sections import iterations
-from vmtax.report.sections.drift import THIRDS_ROUNDS, courses
-from vmtax.report.sections.factor_effects import Deciding, deciding
-from vmtax.report.sections.interactions import grids
-from vmtax.report.sections.latency import JUDGED, distributions, percentile, tabled
-from vmtax.report.sections.noise import READING, noise_floor
-from vmtax.report.sections.outliers import FEWEST, outliers
-from vmtax.report.sections.rankings import decided, factor_tables, ranked
-from vmtax.report.sections.requirements import GIVE_UPS, advised_where_known
-from vmtax.report.sections.requirements import READING as GIVE_UPS_READING
-from vmtax.report.sections.requirements import TITLE as ADVICE
-from vmtax.report.sections.robustness import HEADS as BESIDE_HEADS
-from vmtax.report.sections.robustness import READING as BESIDE_READING
-from vmtax.report.sections.robustness import beside
-from vmtax.report.sections.scores import TITLE as STORAGE_TITLE
-from vmtax.report.sections.scores import storage
-from vmtax.report.sections.speed_vs_cpu import tradeoffs
-from vmtax.report.sections.summary import (
-    CONFIDENCE,
-    banner,
-    findings,
-    headline,
-    headline_metrics,
-    machine_name,
-    sureness,
-)
-from vmtax.report.view import View, cost, deviation, flat_facts, view
-from vmtax.report.wording.glossary import GLOSSARY, term_id
-from vmtax.workload.words import label, title
+from vmtax.analysis.analysis import Analysis
+from vmtax.report.contents import document
+from vmtax.report.document import Block, Detail, Figure, Folded, plain
+from vmtax.report.figures.base import Choice, Picture
+from vmtax.report.wording.glossary import term_id
 
-if TYPE_CHECKING:
-    from vmtax.analysis.weight_profiles import Mix
-
-MOST_OUTLIERS = 60  # rows of the table; the farthest come first
+MOST_PLACES = 40  # of an item
 
 
-def render_html(
-    experiment: Experiment, comparisons: Sequence[Comparison], mix: Mix | None = None, wish: Wish | None = None
-) -> str:
-    """The report's text, at most 3 MB, most of which is plotly; `mix`: what the storage is also ranked by; `wish`: what
-    is asked of a disk.
-    """
-    shown = view(experiment, comparisons)
-    scored = scores(experiment, mix)
-    metrics = headline_metrics(experiment, comparisons)
-    latencies = distributions(experiment)
-    course = courses(experiment, metrics.values())
-    overheads, tails, order = forests(shown, metrics), latency_pictures(latencies), order_picture(course)
-    numbers = boot_numbers(schedule.counted_in(experiment))
-    primary = experiment.plan.get("primary", ())
-    of_primary = {key: found for key, found in numbers.items() if key[0].name in primary}
-    # A host's own backings come last.
-    order_of = tuple(sorted(rankings(experiment, of_primary), key=lambda ranking: ranking.layer == "host"))
-    told = ranked(experiment, known=order_of)
-    ranks = rank_pictures(experiment, order_of, told, numbers)
-    found = effects(experiment, of_primary)
-    decides = deciding(experiment, found)
-    crossed = crossed_picture(grids(experiment, order_of, numbers), told, _shares(decides))
-    tradeoff = tradeoff_picture(tradeoffs(experiment, numbers), _shares(decides))
-    pictures = (*overheads, *ranks, *filter(None, (crossed, tradeoff)), *tails, *((order,) if order else ()))
-    drawn = {picture.id: picture.drawing for picture in pictures}
+def render_html(analysis: Analysis) -> str:
+    """The report's text, at most 3 MB, most of which is plotly."""
+    found = document(analysis, Detail.PAGE)
+    drawn = {one.id: one.drawing for section in found.sections for one in _pictures(section.blocks)}
     script = _own_text("page.js")
     plotly = _plotly() if drawn else b""
-    page = _environment().get_template("page.html.j2")
-    return page.render(
-        view=shown,
-        run=experiment,
-        banner=banner(experiment),
-        headline=headline(experiment, comparisons),
-        findings=findings(experiment, comparisons),
-        sure=sureness(experiment, comparisons),
-        advised=advised_where_known(experiment, mix, wish, scored),
-        advised_titles=(ADVICE, GIVE_UPS),
-        advised_reading=GIVE_UPS_READING,
-        overheads=overheads,
-        latencies=latencies,
-        shares=tabled(latencies),
-        tails=tails,
-        courses=course,
-        order=order,
-        outliers=outliers(experiment),
-        iterations=iterations.lines(experiment),
-        beside=beside(experiment, comparisons),
-        beside_heads=BESIDE_HEADS,
-        beside_reading=BESIDE_READING,
-        floors=noise_floor(experiment, comparisons),
-        floor_reading=READING,
-        rankings=list(zip(told, ranks, strict=True)),
-        effects=list(zip(factor_tables(experiment, found), decides, strict=True)),
-        crossed=crossed,
-        tradeoff=tradeoff,
-        storage=storage(experiment, mix, scored),
-        storage_title=STORAGE_TITLE,
-        decided=list(decided(experiment, comparisons)),
-        policy=_policy(script.encode(), plotly),
-        figure_data=_gzipped(_json(drawn)) if drawn else None,
-        plotly=_packed(plotly),
-        style=_own_text("style.css"),
-        script=script,
-        glossary=[term for term in GLOSSARY if shown.emulated or term.word != "emulated"],
-        machine=machine_name(experiment.facts),
-        facts={path: list(flat_facts(_told_nowhere_else(facts))) for path, facts in experiment.facts.items()},
-        command_lines=_command_lines(shown),
-        confidence=CONFIDENCE,
-        date=_date(experiment.created),
-        took=None if experiment.finished is None else format_duration(experiment.finished - experiment.created),
-        version=__version__,
+    return (
+        _environment()
+        .get_template("page.html.j2")
+        .render(
+            head=found.head,
+            sections=found.sections,
+            policy=_policy(script.encode(), plotly),
+            figure_data=_gzipped(_json(drawn)) if drawn else None,
+            plotly=_packed(plotly),
+            style=_own_text("style.css"),
+            script=script,
+            version=__version__,
+        )
     )
+
+
+def _pictures(blocks: Iterable[Block]) -> Iterator[Picture | Choice]:
+    for block in blocks:
+        if isinstance(block, Figure):
+            yield from block.pictures
+        elif isinstance(block, Folded):
+            yield from _pictures(block.blocks)
 
 
 @lru_cache(maxsize=1)
@@ -154,20 +65,8 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["whole"] = _whole
-    environment.globals.update(
-        cost=cost,
-        deviation=deviation,
-        format_value=format_value,
-        label=label,
-        percentile=percentile,
-        term_id=term_id,
-        title=title,
-        FEWEST=FEWEST,
-        JUDGED=JUDGED,
-        MOST_OUTLIERS=MOST_OUTLIERS,
-        THIRDS_ROUNDS=THIRDS_ROUNDS,
-    )
+    environment.filters.update(whole=_whole, kind=lambda block: type(block).__name__, plain=plain)
+    environment.globals.update(term_id=term_id, MOST_PLACES=MOST_PLACES)
     return environment
 
 
@@ -183,22 +82,6 @@ def _own_text(name: str) -> Markup:
 
 def _json(data: object) -> bytes:
     return json.dumps(data, allow_nan=False, separators=(",", ":")).encode()
-
-
-def _told_nowhere_else(facts: Json) -> Json:
-    """Without what disks can do, which has tables of its own."""
-    disk = facts.get("disk")
-    if not isinstance(disk, dict):
-        return facts
-    return {**facts, "disk": {name: fact for name, fact in disk.items() if name != "features"}}
-
-
-def _shares(decides: Sequence[Deciding]) -> dict[str, float]:
-    """Factor -> the share that it explains, of the metric of which it explains most."""
-    found: dict[str, float] = {}
-    for term in (term for one in decides for term in one.terms):
-        found[term.name] = max(found.get(term.name, 0.0), term.share)
-    return found
 
 
 def _gzipped(data: bytes) -> Markup:
@@ -225,16 +108,3 @@ def _policy(*scripts: bytes) -> str:
     """A content security policy: nothing is loaded, and no script runs but these, also if markup slipped through."""
     hashes = " ".join(f"'sha256-{base64.b64encode(sha256(script).digest()).decode()}'" for script in scripts)
     return f"default-src 'none'; style-src 'unsafe-inline'; script-src {hashes}; img-src data: blob:"
-
-
-def _command_lines(shown: View) -> list[tuple[str, str, str]]:
-    """(treatment, machine path, QEMU's command line), from the first boot of each."""
-    found: dict[tuple[str, str], str] = {}
-    for boot in shown.experiment.boots:
-        if (boot.treatment, boot.path) not in found:
-            found[boot.treatment, boot.path] = shlex.join(boot.argv)
-    return [(*key, line) for key, line in found.items()]
-
-
-def _date(seconds: float) -> str:
-    return f"{datetime.fromtimestamp(seconds, UTC):%d %B %Y, %H:%M} UTC".lstrip("0")

@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict
-from typing import TYPE_CHECKING
 
+from vmtax.analysis.analysis import Analysis
 from vmtax.analysis.comparisons import overhead
-from vmtax.analysis.emulation import emulated_treatments
-from vmtax.analysis.gains import Within, within
-from vmtax.analysis.rankings import FactorEffect, Ranking, effects, rankings
-from vmtax.analysis.requirements import Wish
-from vmtax.analysis.scores import Score, scores
-from vmtax.core.records import Comparison, Experiment, Json, Trial
+from vmtax.analysis.gains import Gain
+from vmtax.analysis.rankings import FactorEffect, Ranking
+from vmtax.analysis.scores import Score
+from vmtax.core.records import Comparison, Json, Trial
 from vmtax.design.stopping import Decision
 from vmtax.report.sections import iterations
 from vmtax.report.sections.noise import noise_floor
-from vmtax.report.sections.rankings import decisions
-from vmtax.report.sections.requirements import advised_where_known
-
-if TYPE_CHECKING:
-    from vmtax.analysis.weight_profiles import Mix
+from vmtax.report.sections.requirements import recommendation_if_known
 
 SIDE_FIGURES = (
     *("mean_ratio", "p95_ratio", "baseline_stalls", "treatment_stalls", "stalls_p"),
@@ -28,16 +22,10 @@ SIDE_FIGURES = (
 )
 
 
-def experiment_data(
-    experiment: Experiment, comparisons: Sequence[Comparison], mix: Mix | None = None, wish: Wish | None = None
-) -> Json:
-    """An experiment without the tools' raw output. Base units; seconds since the epoch; treatments by name.
-
-    mix: what the storage is also ranked by; wish: what is asked of a disk
-    """
-    emulated = emulated_treatments(experiment)
-    scored = scores(experiment, mix)
-    told = advised_where_known(experiment, mix, wish, scored)
+def experiment_data(analysis: Analysis) -> Json:
+    """An experiment without the tools' raw output. Base units; seconds since the epoch; treatments by name."""
+    experiment, emulated = analysis.experiment, analysis.emulated
+    scored, advice = analysis.scores, recommendation_if_known(analysis)
     return {
         "id": experiment.id,
         "name": experiment.name,
@@ -56,17 +44,15 @@ def experiment_data(
         "boots": [asdict(boot) for boot in experiment.boots],
         "measurements": [m for trial in experiment.trials for m in _measurements(trial, trial.treatment in emulated)],
         "failures": [_failure(trial) for trial in experiment.trials if trial.status != "ok"],
-        "comparisons": [_comparison(comparison, emulated) for comparison in comparisons],
-        **iterations.to_json(experiment),
-        "noise_floor": [
-            _comparison(floor.effect.comparison, emulated) for floor in noise_floor(experiment, comparisons)
-        ],
-        "rankings": [_ranking(ranking, emulated) for ranking in rankings(experiment)],
+        "comparisons": [_comparison(comparison, emulated) for comparison in analysis.comparisons],
+        **iterations.to_json(analysis),
+        "noise_floor": [_comparison(floor.effect.comparison, emulated) for floor in noise_floor(analysis)],
+        "rankings": [_ranking(ranking, emulated) for ranking in analysis.rankings],
         "scores": {"found": [_score(score, emulated) for score in scored.found], "missing": list(scored.missing)},
-        "within": [_within(found, emulated) for found in within(experiment)],
-        "advice": told and told.to_json(),
-        "effects": [_factor_effect(effect, experiment, emulated) for effect in effects(experiment)],
-        "decisions": [_decision(decision, emulated) for decision in decisions(experiment, comparisons)],
+        "within": [_gain(gain, emulated) for gain in analysis.gains],
+        "advice": advice and advice.to_json(),
+        "effects": [_factor_effect(effect, analysis) for effect in analysis.factor_effects],
+        "decisions": [_decision(decision, emulated) for decision in analysis.decisions],
         "ledger": [],
     }
 
@@ -157,24 +143,23 @@ def _score(score: Score, emulated: frozenset[str]) -> Json:
     }
 
 
-def _within(found: Within, emulated: frozenset[str]) -> Json:
+def _gain(gain: Gain, emulated: frozenset[str]) -> Json:
     return {
-        "upper": found.pair.upper,
-        "lower": found.pair.lower,
-        "treatment": found.treatment,
-        "ratio": found.ratio,
-        "low": found.low,
-        "high": found.high,
-        "rounds": found.rounds,
-        "first": found.first,
-        "less": found.less and dict(zip(("estimate", "low", "high"), found.less, strict=True)),
-        "emulated": bool(emulated & {found.treatment, found.first}),
+        "upper": gain.pair.upper,
+        "lower": gain.pair.lower,
+        "treatment": gain.treatment,
+        "ratio": gain.ratio,
+        "low": gain.low,
+        "high": gain.high,
+        "rounds": gain.rounds,
+        "first": gain.first,
+        "less": gain.less and dict(zip(("estimate", "low", "high"), gain.less, strict=True)),
+        "emulated": bool(emulated & {gain.treatment, gain.first}),
     }
 
 
-def _factor_effect(effect: FactorEffect, experiment: Experiment, emulated: frozenset[str]) -> Json:
-    names = {treatment.name for treatment in experiment.treatments if treatment.layer == effect.layer}
-    return {**asdict(effect), "metric": effect.metric.name, "emulated": bool(emulated & names)}
+def _factor_effect(effect: FactorEffect, analysis: Analysis) -> Json:
+    return {**asdict(effect), "metric": effect.metric.name, "emulated": effect.layer in analysis.emulated_layers}
 
 
 def _decision(decision: Decision, emulated: frozenset[str]) -> Json:

@@ -1,275 +1,141 @@
-"""GitHub-flavoured Markdown, for issues and wikis: findings, one table for each workload, warnings, the machines."""
+"""GitHub-flavoured Markdown, for issues and wikis. What was measured or named is only ever text in it."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
-from vmtax.analysis.requirements import Wish
-from vmtax.analysis.scores import scores
-from vmtax.core.records import Comparison, Experiment
-from vmtax.core.units import format_duration, format_value, printable
-from vmtax.design.interleaved import Sides
-from vmtax.report.render.markdown_text import escaped as _escaped
-from vmtax.report.render.markdown_text import row as _row
-from vmtax.report.render.markdown_text import text as _text
-from vmtax.report.sections import iterations
-from vmtax.report.sections.noise import noise_floor
-from vmtax.report.sections.rankings import Ranked, decided, factor_tables, ranked
-from vmtax.report.sections.requirements import GIVE_UPS, advised_where_known
-from vmtax.report.sections.requirements import READING as GIVE_UPS_READING
-from vmtax.report.sections.requirements import TITLE as ADVICE
-from vmtax.report.sections.robustness import HEADS, READING, beside
-from vmtax.report.sections.scores import TITLE, storage
-from vmtax.report.sections.summary import Part, banner, findings, headline, machine_name
-from vmtax.report.view import Effect, Number, Section, View, cost, flat_facts, view
-from vmtax.workload.words import label
+from vmtax.analysis.analysis import Analysis
+from vmtax.core.units import printable
+from vmtax.report.contents import document
+from vmtax.report.document import (
+    Block,
+    Cell,
+    Code,
+    Detail,
+    Folded,
+    Head,
+    Heading,
+    Inline,
+    Item,
+    List,
+    Paragraph,
+    Row,
+    Section,
+    Sentences,
+    Span,
+    Table,
+    plain,
+    shown,
+)
+from vmtax.report.render.markdown_text import escaped, row, text
 
-if TYPE_CHECKING:
-    from vmtax.analysis.weight_profiles import Mix
-    from vmtax.report.sections.recommendation import Advised
-
-FACTS = {  # of each machine, as people call them; the HTML and the JSON have all
-    "cpu_model": "CPU",
-    "cpus_online": "CPUs",
-    "memory_bytes": "memory",
-    "os": "system",
-    "kernel_release": "kernel",
-    "hypervisor": "hypervisor",
-}
-MOST_PLACES = 3  # of a warning
+MOST_PLACES = 3  # of an item
 
 
-def render_markdown(
-    experiment: Experiment, comparisons: Sequence[Comparison], mix: Mix | None = None, wish: Wish | None = None
-) -> str:
-    """The whole document. What was measured or named by somebody is text in it, never markup.
-
-    mix: what the storage is also ranked by; wish: what is asked of a disk
-    """
-    shown = view(experiment, comparisons)
-    made = scores(experiment, mix)
-    scored = storage(experiment, mix, made)
-    parts = (
-        _head(shown),
-        _findings(experiment, comparisons),
-        *_advised(advised_where_known(experiment, mix, wish, made)),
-        *(_section(section, shown.sides) for section in shown.sections),
-        *(_ranking(found) for found in (*ranked(experiment, primary_only=True), *factor_tables(experiment))),
-        *(_ranking(found) for found in (*scored.tables, *scored.more)),
-        _listed(TITLE, map(_text, scored.lines)),
-        _beside(experiment, comparisons),
-        _listed("Noise floor", (_text(floor.text) for floor in noise_floor(experiment, comparisons))),
-        _listed("Decisions", map(_text, decided(experiment, comparisons))),
-        _listed("Warnings", _doubts(shown)),
-        _listed("Boots and iterations", map(_text, iterations.lines(experiment))),
-        _listed("What was not measured, and why", map(_text, experiment.notes)),
-        _machines(experiment),
-        ("## Repeat it", "", *_code_block(experiment.command)),
-    )
-    told = [lines for lines in map(list, parts) if lines]
-    return "\n".join(line for lines in told for line in (*lines, "")).rstrip("\n") + "\n"
+def render_markdown(analysis: Analysis) -> str:
+    """The whole document."""
+    found = document(analysis, Detail.FILE)
+    parts = (_head(found.head), *map(_section, found.sections))
+    return "\n".join(line for part in parts for line in (*part, "")).rstrip("\n") + "\n"
 
 
-def _head(shown: View) -> Iterator[str]:
-    run = shown.experiment
-    machine = machine_name(run.facts)
-    took = f"took {format_duration(run.finished - run.created)}" if run.finished else "not finished"
-    date = f"{datetime.fromtimestamp(run.created, UTC):%Y-%m-%d %H:%M} UTC"
-    rounds = f"{shown.rounds} round{'' if shown.rounds == 1 else 's'}"
-    facts = (run.name, f"on {shown.place}{f' ({machine})' if machine else ''}", date, rounds, took, run.state, run.id)
-    yield "# What virtualization costs"
-    yield ""
-    yield _text(", ".join(facts))
-    if run.ended:
-        yield ""
-        yield _text(f"Ended {run.ended}.")
-    warning = banner(run)
-    if warning:
-        yield ""
-        yield f"> **Emulated.** {_text(warning)}"
+def _head(head: Head) -> Iterator[str]:
+    yield from ("# What virtualization costs", "", text(", ".join((head.name, *head.facts, head.id))))
+    if head.ended:
+        yield from ("", text(f"Ended {head.ended}."))
+    if head.banner:
+        yield from ("", f"> **Emulated.** {text(head.banner)}")
 
 
-def _findings(experiment: Experiment, comparisons: Sequence[Comparison]) -> Iterator[str]:
-    yield "## What was found"
-    yield ""
-    over = headline(experiment, comparisons)
-    if over:
-        yield from (_text(over), "")
-    found = findings(experiment, comparisons)
-    for finding in found:
-        yield f"- {_text(finding.resource)}: {''.join(map(_part, finding.parts))}"
-    if not found:
-        yield "Nothing can be compared yet: no round has a result on two sides."
+def _section(section: Section) -> Iterator[str]:
+    yield f"## {text(section.title)}"
+    yield from blocks(section.blocks)
 
 
-def _part(part: Part) -> str:
-    """Its own spaces are kept, for they join it to the next."""
-    return {"strong": f"**{part.text}**", "interval": part.text}.get(part.kind) or _escaped(printable(part.text))
+def blocks(found: Iterable[Block]) -> Iterator[str]:
+    """Each behind an empty line."""
+    for block in shown(found, Detail.FILE):
+        lines = list(_block(block))
+        if lines:
+            yield from ("", *lines)
 
 
-def _section(section: Section, sides: Sides | None) -> Iterator[str]:
-    """Medians, and overheads with their intervals; then the other settings, where there are any."""
-    if section.between and sides:
-        yield f"## {_text(f'{section.between_title}: {sides.other} against {sides.own}')}"
-        yield ""
-        yield from _table_head("metric and treatment", sides.own, sides.other, "overhead")
-        for between in section.between:
-            name = " ".join(filter(None, (between.case, label(between.metric))))
-            what = f"{_text(name)} ({cost(between.metric)}), {_text(between.treatment)}"
-            yield _row(what, _number(between.own), _number(between.other), _effect(between.effect))
-        yield ""
-    if not section.told_between:
-        yield from _layers(section)
-    yield from _settings(section)
+def _block(block: Block) -> Iterator[str]:
+    match block:
+        case Heading():
+            yield f"### {text(block.text)}"
+        case Paragraph():
+            yield f"{'> ' if block.style == 'warning' else ''}{_inline(block.text)}"
+        case Sentences():
+            for label, texts in block.items:
+                yield from (f"- {text(label)}: {_inline(one)}" for one in texts)
+        case Table():
+            yield from _table(block)
+        case List():
+            yield from (f"- {_item(item)}" for item in block.items if item.detail <= Detail.FILE)
+        case Code():
+            yield from _code(block.lines, block.language)
+        case Folded():
+            yield from list(blocks(block.blocks))[1:]
 
 
-def _layers(section: Section) -> Iterator[str]:
-    yield f"## {_text(section.title)}"
-    yield ""
-    contrasts = (f"{high} vs {low}" for low, high in section.contrasts)
-    yield from _table_head("metric", *section.layers, *contrasts, "rounds")
-    for case in section.cases:
-        for row in case.rows:
-            name = " ".join(filter(None, (case.name, label(row.metric))))
-            what = f"{_text(name)} ({cost(row.metric)})"
-            yield _row(what, *map(_number, row.medians), *map(_effect, row.effects), row.rounds)
-    if section.note:
-        yield ""
-        yield _text(section.note)
+def _inline(found: Inline) -> str:
+    """One line; spans keep their own spaces, for they join them to the next."""
+    if isinstance(found, str):
+        return text(found)
+    return re.sub(r"^\s+|\s+$", "", "".join(map(_span, found)))
 
 
-def _settings(section: Section) -> Iterator[str]:
-    settings = [
-        (case.name, row.metric, setting.treatment, setting.medians[place], setting.effects[place])
-        for case in section.cases
-        for setting in case.settings
-        for place, row in enumerate(case.rows)
-    ]
-    if settings:
-        yield ""
-        yield from _table_head("metric and treatment", "median", "against the first of its layer")
-        for case_name, metric, treatment, median, effect in settings:
-            name = " ".join(filter(None, (case_name, label(metric))))
-            what = f"{_text(name)} ({cost(metric)}), {_text(treatment)}"
-            yield _row(what, _number(median), _effect(effect))
+def _span(span: Span) -> str:
+    raw = escaped(re.sub(r"\s+", " ", printable(span.text)))
+    match span.kind:
+        case "strong":
+            return f"**{raw}**"
+        case "muted":
+            return f"({raw})"
+        case "interval":
+            return span.text
+        case "code":
+            return _code_span(printable(span.text))
+    return raw
 
 
-def _advised(told: Advised | None) -> Iterator[Iterable[str]]:
-    """What to choose and why, what each choice gives up, and how to apply the choice."""
-    if told is None:
-        return
-    yield _recommended(told)
-    yield _give_ups(told)
-    if told.advice.export is not None:
-        yield ("## How to apply it", "", _text(told.put_in))
-        for form in told.advice.export.forms():
-            block = [*_code_block(*form.text, language=form.language)] if form.text else []
-            block += [""] if form.text and form.notes else []
-            yield (f"### {_text(form.heading)}", "", *block, *(f"- {_text(note)}" for note in form.notes))
+def _code_span(raw: str) -> str:
+    """Between more backquotes than are in it."""
+    fence = "`" * (1 + max((len(run) for run in re.findall("`+", raw)), default=0))
+    pad = " " if raw.startswith("`") or raw.endswith("`") else ""
+    return f"{fence}{pad}{' '.join(raw.split())}{pad}{fence}"
 
 
-def _recommended(told: Advised) -> Iterator[str]:
-    found = told.advice
-    yield from (f"## {ADVICE}", "")
-    for note in found.notes:
-        yield from (f"> {_text(note)}", "")
-    if found.choice is not None:
-        doubt = " (emulated)" if found.choice.treatment in told.emulated else ""
-        yield from (f"Choose **{_text(found.choice.treatment)}**{doubt}.", "")
-    yield from (f"- {_text(reason)}" for reason in found.reasons)
-    if told.second:
-        yield f"- Second: {_text(told.second)}"
-    yield from (f"- Left out: {_text(line)}" for line in told.refused)
+def _item(item: Item) -> str:
+    if not item.places:
+        return _inline(item.text)
+    more = f", and {len(item.places) - MOST_PLACES} more" if len(item.places) > MOST_PLACES else ""
+    return f"{_inline(item.text)} ({text('; '.join(item.places[:MOST_PLACES]))}{more})"
 
 
-def _give_ups(told: Advised) -> Iterator[str]:
-    yield from (f"## {GIVE_UPS}", "")
-    yield from _table_head("choices", *(column.heading for column in told.columns))
-    for group in told.groups:
-        held = f" ({group.holds})" if group.holds else ""
-        yield _row(f"{_text(group.about)}{held}", *(cell.shown for cell in group.cells))
-    yield from ("", _text(GIVE_UPS_READING), "")
-    for column in told.columns:
-        yield f"- {column.term}: {_text(column.words)}"
-        yield from (f"  - {_text(one.sentence)}" for one in told.reasons if one.feature == column.name)
+def _table(table: Table) -> Iterator[str]:
+    kept = [number for number, column in enumerate(table.columns) if column.detail <= Detail.FILE]
+    columns = [table.columns[number] for number in kept]
+    yield row(*(text(plain(column.head)) for column in columns))
+    yield row("---", *("---" if column.words else "---:" for column in columns[1:]))
+    yield from (_row(line, kept) for line in table.rows if line.detail <= Detail.FILE)
 
 
-def _beside(experiment: Experiment, comparisons: Sequence[Comparison]) -> Iterator[str]:
-    found = beside(experiment, comparisons)
-    if found:
-        yield from ("## Beside the primary figures", "")
-        yield from _table_head("contrast", *HEADS[1:])
-        for line in found:
-            doubt = " (emulated)" if line.emulated else ""
-            yield _row(_text(f"{line.what}{doubt}"), *map(_text, line.cells))
-        yield from ("", _text(READING))
+def _row(line: Row, kept: Sequence[int]) -> str:
+    if line.is_heading:
+        name, *notes = line.cells[0].pieces
+        return row(" ".join((f"**{text(name.text)}**", *map(_span, notes))), *("" for _ in kept[1:]))
+    return row(*(_cell(line.cells[number]) for number in kept))
 
 
-def _ranking(found: Ranked) -> Iterator[str]:
-    yield f"## {_text(found.heading)}"
-    yield ""
-    if found.sentence:
-        yield from (_text(found.sentence), "")
-    scored = any(line.value for line in found.lines)
-    yield from _table_head("", *(("score",) if scored else ()), "overhead", "standing")
-    for line in found.lines:
-        doubt = "emulated" if line.emulated else ""
-        amount = line.amount if line.plain else f"**{line.amount}**"
-        value = (" ".join(filter(None, (line.value, doubt))),) if scored else ()
-        words = " ".join(filter(None, (amount, line.interval, doubt)))
-        yield _row(_text(line.what), *value, words, _text(line.remark))
-    yield ""
-    yield _text(found.reading)
+def _cell(cell: Cell) -> str:
+    return " ".join(map(_span, cell.pieces)) or "–"
 
 
-def _doubts(shown: View) -> Iterator[str]:
-    for doubt in shown.doubts:
-        more = f", and {len(doubt.places) - MOST_PLACES} more" if len(doubt.places) > MOST_PLACES else ""
-        yield f"{_text(doubt.text)} ({_text('; '.join(doubt.places[:MOST_PLACES]))}{more})"
-
-
-def _machines(experiment: Experiment) -> Iterator[str]:
-    yield "## The machines"
-    yield ""
-    known = {path: dict(flat_facts(facts)) for path, facts in experiment.facts.items()}
-    told = [name for name in FACTS if any(name in facts for facts in known.values())]
-    yield _row("machine", *(FACTS[name] for name in told))
-    yield _row("---", *("---" for _ in told))
-    for path, facts in known.items():
-        yield _row(_text(path), *(_fact(name, facts.get(name, "")) for name in told))
-
-
-def _fact(name: str, value: str) -> str:
-    return format_value(float(value), "B") if name == "memory_bytes" and value.isdecimal() else _text(value)
-
-
-def _listed(title: str, lines: Iterable[str]) -> Iterator[str]:
-    items = [f"- {line}" for line in lines]
-    if items:
-        yield from (f"## {title}", "", *items)
-
-
-def _table_head(*names: str) -> Iterator[str]:
-    yield _row(*map(_text, names))
-    yield _row("---", *("---:" for _ in names[1:]))
-
-
-def _number(number: Number | None) -> str:
-    return "–" if number is None else f"{number.text}{' emulated' if number.emulated else ''}"
-
-
-def _effect(effect: Effect | None) -> str:
-    if effect is None:
-        return "–"
-    estimate = effect.text if effect.unclear else f"**{effect.text}**"
-    return f"{estimate} {effect.interval}{' emulated' if effect.emulated else ''}"
-
-
-def _code_block(*lines: str, language: str = "") -> tuple[str, ...]:
+def _code(lines: Sequence[str], language: str) -> Iterator[str]:
     """A fenced block whose fence is longer than any in the text."""
     longest = max((len(run) for run in re.findall("`+", "\n".join(lines))), default=0)
     fence = "`" * max(3, longest + 1)
-    return f"{fence}{language}", *map(printable, lines), fence
+    yield from (f"{fence}{language}", *map(printable, lines), fence)

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import io
 
+from vmtax.analysis.analysis import Analysis
 from vmtax.core.errors import BadInput
-from vmtax.core.records import Experiment
 from vmtax.report.render.rows import rows
 
 
-def render_parquet(experiment: Experiment) -> bytes:
+def render_parquet(analysis: Analysis) -> bytes:
     """One file. Raises BadInput without pyarrow, which is an extra."""
     try:
         import pyarrow
         import pyarrow.parquet
     except ImportError as error:
         raise BadInput("parquet needs pyarrow: pip install 'vmtax[parquet]'") from error
-    found = rows(experiment)
+    found = rows(analysis)
     types = {str: pyarrow.string(), int: pyarrow.int64(), float: pyarrow.float64(), bool: pyarrow.bool_()}
     columns = list(zip(*found, strict=True)) or [()] * len(found.columns)  # where no trial worked
     arrays = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 
-from vmtax.analysis.emulation import emulated_treatments
+from vmtax.analysis.analysis import Analysis
 from vmtax.core.records import Disturbance, Experiment, Treatment, Trial
 
 Cell = str | int | float | bool | None
@@ -42,12 +42,11 @@ class Rows:
     """All measurements of an experiment that may be compared; a failed trial has none."""
 
     columns: dict[str, type]  # name -> type of its cells, any of which may be None
-    experiment: Experiment
+    analysis: Analysis
 
     def __iter__(self) -> Iterator[tuple[Cell, ...]]:
         """Cells in the order of the columns, rows in the order in which they were recorded."""
-        experiment = self.experiment
-        emulated = emulated_treatments(experiment)
+        experiment, emulated = self.analysis.experiment, self.analysis.emulated
         treatments = {treatment.name: treatment for treatment in experiment.treatments}
         factors, readings = _factors(experiment), _readings(experiment)
         for trial in experiment.trials:
@@ -58,12 +57,11 @@ class Rows:
                     yield (*row, *read)
 
 
-def rows(experiment: Experiment) -> Rows:
+def rows(analysis: Analysis) -> Rows:
     """The experiment as rows and columns."""
-    factors = dict.fromkeys(_factors(experiment), str)
+    factors = dict.fromkeys(_factors(analysis.experiment), str)
     host = {f"disturbance.{name}": int if name in WHOLE else float for name in DISTURBANCE}
-    read = dict.fromkeys((f"readings.{path}.{name}" for path, name in _readings(experiment)), float)
-    return Rows({**BEFORE, **factors, **AFTER, **host, **read}, experiment)
+    return Rows({**BEFORE, **factors, **AFTER, **host}, analysis)
 
 
 def _factors(experiment: Experiment) -> tuple[str, ...]:

@@ -2,79 +2,63 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.padding import Padding
-from rich.table import Table
+from rich.table import Table as Grid
 from rich.text import Text
 
-from vmtax.analysis.requirements import Wish
-from vmtax.analysis.scores import Scores, scores
-from vmtax.core.records import Comparison, Experiment
+from vmtax.analysis.analysis import Analysis
 from vmtax.core.units import format_duration, printable
-from vmtax.report.sections import iterations
-from vmtax.report.sections.noise import noise_floor
-from vmtax.report.sections.rankings import Ranked, decided, factor_tables, ranked
-from vmtax.report.sections.requirements import GIVE_UPS, advised_where_known
-from vmtax.report.sections.requirements import READING as GIVE_UPS_READING
-from vmtax.report.sections.requirements import TITLE as ADVICE
-from vmtax.report.sections.robustness import HEADS, READING, beside
-from vmtax.report.sections.scores import TITLE, storage
-from vmtax.report.sections.summary import CONFIDENCE, banner, findings, headline
-from vmtax.report.view import Effect, Number, Row, Section, View, cost, view
+from vmtax.report.contents import document
+from vmtax.report.document import (
+    Block,
+    Cell,
+    Code,
+    Detail,
+    Folded,
+    Head,
+    Heading,
+    Inline,
+    Item,
+    Kind,
+    List,
+    Paragraph,
+    Row,
+    Section,
+    Sentences,
+    Span,
+    Table,
+    plain,
+    shown,
+)
 
 if TYPE_CHECKING:
-    from vmtax.analysis.weight_profiles import Mix
-    from vmtax.report.sections.recommendation import Advised
     from vmtax.store import ExperimentSummary
 
 WIDE = 120  # columns from which on an estimate and its interval share a line
-MOST_DOUBTS = 8  # shown; the report has all
-MOST_SETTINGS = 8  # shown of each case unless all are asked for; the report has all
+CROWDED = 4  # columns of a table beyond which they do not on a narrow screen
 STATE_STYLES = {"complete": "green", "running": "cyan", "interrupted": "yellow", "failed": "red", "damaged": "red"}
+STYLES: dict[Kind, str] = {"strong": "bold", "muted": "dim", "emulated": "yellow"}
 
 
-def render(
-    experiment: Experiment,
-    comparisons: Sequence[Comparison],
-    full: bool = False,
-    mix: Mix | None = None,
-    wish: Wish | None = None,
-) -> RenderableType:
+def render(analysis: Analysis, full: bool = False) -> RenderableType:
     """The whole answer: what was found, the tables behind it, what to doubt and how to repeat it.
 
-    Each case is told by one metric of each kind of cost (rate, time, CPU), with `full` by all it has. `mix`: what the
-    storage is also ranked by; `wish`: what is asked of a disk.
+    Each case is told by one metric of each kind of cost (rate, time, CPU), with `full` by all it has.
     """
-    shown = view(experiment, comparisons)
-    made = scores(experiment, mix)
-    parts = [
-        _head(shown),
-        *_banner(shown),
-        _findings(shown, comparisons),
-        *_advised(advised_where_known(experiment, mix, wish, made), full),
-        *(_Section(shown, section, full) for section in shown.sections),
-        *_reading(shown),
-        *_rankings((*ranked(experiment, primary_only=not full), *factor_tables(experiment)), full),
-        *_storage(experiment, mix, full, made),
-        *(_beside(experiment, comparisons) if full else ()),
-        *_lines("Noise floor, the A/A of this run", (floor.text for floor in noise_floor(experiment, comparisons))),
-        *_lines("Decisions", decided(experiment, comparisons)),
-        *_lines("Warnings", _doubts(shown)),
-        *_lines("Boots and iterations", iterations.lines(experiment) if full else ()),
-        *_lines("Not measured, and other notes", experiment.notes),
-        *_lines("Repeat it with", (experiment.command,)),
-    ]
+    detail = Detail.FULL if full else Detail.BRIEF
+    found = document(analysis, detail)
+    parts = [*_head(found.head), *(Group(*section(one, detail)) for one in found.sections)]
     return Group(*(Padding(part, (0, 0, 1, 0)) for part in parts[:-1]), *parts[-1:])
 
 
-def runs_table(runs: Iterable[ExperimentSummary]) -> RenderableType:
+def runs_grid(runs: Iterable[ExperimentSummary]) -> RenderableType:
     """One line for each experiment of the store."""
-    table = _table("id", "host", "state", "took", "rounds", "treatments", "trials")
+    table = _grid("id", "host", "state", "took", "rounds", "treatments", "trials")
     table.columns[0].no_wrap = True  # to be copied
     for column in table.columns[3:]:
         column.justify = "right"
@@ -93,276 +77,187 @@ def runs_table(runs: Iterable[ExperimentSummary]) -> RenderableType:
     return table if table.row_count else Text("no runs yet: `vmtax run` makes the first")
 
 
-@dataclass(frozen=True, slots=True)
-class _Section:
-    """The tables of one workload; numbers are stacked where the screen is narrow."""
-
-    view: View
-    section: Section
-    full: bool
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        wide = options.max_width >= WIDE
-        if self.section.between:
-            yield self._between(wide)
-        if not self.section.told_between:
-            yield from (Text(),) if self.section.between else ()
-            yield self._layers(wide)
-        if self.section.note:
-            yield _plain(self.section.note, "dim")
-        if any(case.settings for case in self.section.cases):
-            yield Text()
-            yield self._settings(wide)
-
-    def _layers(self, wide: bool) -> Table:
-        # Nested against host follows from the two others: it is the one to leave out where columns are few.
-        contrasts = self.section.contrasts if wide else self.section.contrasts[:2]
-        table = _table(self.section.title, *self.section.layers, *(f"{high} vs {low}" for low, high in contrasts))
-        for column in table.columns[1:]:
-            column.justify = "right"
-        below = " " if wide and not self.view.emulated else "\n"
-        for case in self.section.cases:
-            if case.name:
-                table.add_row(_plain(case.name, "bold"))
-            for row in case.rows if self.full else _one_of_each_cost(case.rows):
-                medians = (_number(number, wide) for number in row.medians)
-                effects = (_effect(effect, wide) for effect in row.effects[: len(contrasts)])
-                what = Text.assemble(printable(row.metric.measure), below, (cost(row.metric), "dim"))
-                table.add_row(Padding(what, (0, 0, 0, 1 if case.name else 0)), *medians, *effects)
-        return table
-
-    def _between(self, wide: bool) -> Table:
-        """The other side against the plan's own, by the metrics that the layers are told by."""
-        sides = self.view.sides
-        assert sides is not None
-        chosen = {
-            row.metric
-            for case in self.section.cases
-            for row in (case.rows if self.full else _one_of_each_cost(case.rows))
-        }
-        table = _table(f"{self.section.between_title}, sides", sides.own, sides.other, "other vs own")
-        for column in table.columns[1:]:
-            column.justify = "right"
-        metric = None
-        for row in self.section.between:
-            if row.metric not in chosen:
-                continue
-            if row.metric != metric:
-                metric = row.metric
-                what = f"{metric.measure}, {cost(metric)}"
-                table.add_row(Text.assemble((printable(f"{row.case} ".lstrip()), "bold"), what))
-            numbers = _number(row.own, wide), _number(row.other, wide)
-            table.add_row(Padding(_plain(row.treatment), (0, 0, 0, 1)), *numbers, _effect(row.effect, True))
-        return table
-
-    def _settings(self, wide: bool) -> Table:
-        """Other levels against the first treatment of their layer, by the first metric of each case."""
-        table = _table(f"{self.section.title}, settings", "median", "overhead", "against")
-        table.columns[1].justify = table.columns[2].justify = "right"
-        for case in self.section.cases:
-            metric = case.rows[0].metric
-            table.add_row(
-                Text.assemble((printable(f"{case.name} ".lstrip()), "bold"), f"{metric.measure}, {cost(metric)}")
-            )
-            for setting in case.settings if self.full else case.settings[:MOST_SETTINGS]:
-                name = Padding(_plain(setting.treatment), (0, 0, 0, 1))
-                number, effect = _number(setting.medians[0], wide), _effect(setting.effects[0], True)
-                table.add_row(name, number, effect, _plain(setting.baseline))
-            if not self.full and len(case.settings) > MOST_SETTINGS:
-                table.add_row(Text(f" and {len(case.settings) - MOST_SETTINGS} more", style="dim"))
-        return table
+def runs_table(runs: Iterable[ExperimentSummary]) -> RenderableType:
+    """One line for each experiment of the store."""
+    table = _grid("id", "host", "state", "took", "rounds", "treatments", "trials")
+    table.columns[0].no_wrap = True  # to be copied
+    for column in table.columns[3:]:
+        column.justify = "right"
+    for run in runs:
+        took = "" if run.finished is None else format_duration(run.finished - run.created)
+        failed = Text(f"{run.failed} failed\n", style="red") if run.failed else Text()
+        table.add_row(
+            _plain(run.id),
+            _plain(run.host),
+            Text(run.state, style=STATE_STYLES[run.state]),
+            _plain(took),
+            str(run.rounds),
+            str(run.treatments),
+            failed + Text(f"{run.ok} ok"),
+        )
+    return table if table.row_count else Text("no runs yet: `vmtax run` makes the first")
 
 
-def _one_of_each_cost(rows: Sequence[Row]) -> Iterable[Row]:
-    """The first row of each kind of cost: IOPS and bandwidth tell the same, so do mean and percentiles mostly."""
-    return {cost(row.metric): row for row in reversed(rows)}.values().__reversed__()
-
-
-def _head(shown: View) -> Text:
-    run = shown.experiment
-    rounds = f"{shown.rounds} round{'' if shown.rounds == 1 else 's'}"
-    took = f"took {format_duration(run.finished - run.created)}" if run.finished else "not finished"
-    facts = (f"on {shown.place}", rounds, run.state, _date(run.created), took)
-    head = Text.assemble((printable(run.name), "bold"), "  ", (printable(" · ".join(facts)), "dim"))
-    if run.ended:
-        head.append(f"\nended {printable(run.ended)}", style="dim")
-    return head.append(f"\n{printable(run.id)}", style="dim")
-
-
-def _banner(shown: View) -> Iterator[RenderableType]:
-    text = banner(shown.experiment)
-    if text:
-        grid = Table.grid(padding=(0, 2))
-        grid.add_row(Text("EMULATED", style="bold yellow"), _plain(text, "yellow"))
+def _head(head: Head) -> Iterator[RenderableType]:
+    told = Text.assemble((printable(head.name), "bold"), "  ", (printable(" · ".join(head.facts)), "dim"))
+    if head.ended:
+        told.append(f"\nended {printable(head.ended)}", style="dim")
+    yield told.append(f"\n{printable(head.id)}", style="dim")
+    if head.banner:
+        grid = Grid.grid(padding=(0, 2))
+        grid.add_row(Text("EMULATED", style="bold yellow"), _plain(head.banner, "yellow"))
         yield grid
 
 
-def _findings(shown: View, comparisons: Sequence[Comparison]) -> RenderableType:
-    grid = Table.grid(padding=(0, 2))
-    for finding in findings(shown.experiment, comparisons):
-        pieces = [(printable(part.text), "bold" if part.kind == "strong" else "") for part in finding.parts]
-        grid.add_row(_plain(finding.resource, "bold"), Text.assemble(*pieces))
-    if not grid.row_count:
-        return Text("Nothing can be compared yet: no round has a result on two sides.")
-    over = headline(shown.experiment, comparisons)
-    return Group(_plain(over), Text(), grid) if over else grid
+def section(found: Section, detail: Detail) -> Iterator[RenderableType]:
+    """Its title, and what there is room for."""
+    yield _plain(found.title, "bold")
+    yield from blocks(found.blocks, detail)
 
 
-def _reading(shown: View) -> Iterator[RenderableType]:
-    if any(section.contrasts for section in shown.sections):
-        yield Text(
-            f"Medians over rounds; overheads with their {CONFIDENCE} interval in brackets. Above 0 is a cost; what kind"
-            " of cost stands with each metric. An interval that includes 0 shows no difference. The report has"
-            " every metric, --json every comparison.",
-            style="dim",
-        )
+def blocks(found: Iterable[Block], detail: Detail) -> Iterator[RenderableType]:
+    """An empty line before each table, and what a page folds, but one that comes first."""
+    for number, block in enumerate(shown(found, detail)):
+        if number and isinstance(block, (Table, Heading, Folded)):
+            yield Text()
+        yield from _block(block, detail)
 
 
-def _advised(told: Advised | None, full: bool) -> Iterator[RenderableType]:
-    """What to choose and why, then what each choice gives up; `full`: all choices, and every answer's source."""
-    if told is None:
-        return
-    found = told.advice
-    grid = Table.grid(padding=(0, 2))
-    if found.choice is not None:
-        doubt = _emulated(found.choice.treatment in told.emulated, " ")
-        grid.add_row(Text("Choose", style="bold"), Text.assemble((printable(found.choice.treatment), "bold"), *doubt))
-    for head, lines in (("Because", found.reasons), ("Second", (told.second,)), ("Left out", told.refused)):
-        for number, line in enumerate(filter(None, lines)):
-            grid.add_row(Text("" if number else head, style="bold"), _plain(line))
-    if found.choice is not None:
-        grid.add_row(Text("Apply it", style="bold"), _plain(told.apply))
-    yield Group(Text(ADVICE, style="bold"), *(_plain(note, "yellow") for note in found.notes), grid)
-    if full:
-        yield _rated(told)
-    yield Group(_give_ups(told), _plain(GIVE_UPS_READING, "dim"), _legend(told))
-    reasons = (f"{one.feature}: {one.sentence}" for one in told.reasons if one.state != "yes" or full)
-    yield from _lines("Why", reasons)
+def _block(block: Block, detail: Detail) -> Iterator[RenderableType]:
+    match block:
+        case Heading():
+            yield _plain(block.text, "bold")
+        case Paragraph():
+            yield _inline(block.text, {"note": "dim", "warning": "yellow"}.get(block.style, ""))
+        case Sentences():
+            yield _sentences(block)
+        case Table():
+            yield _Table(block, detail)
+        case List():
+            yield _list(block, detail)
+        case Code():
+            yield from (_plain(f"  {line}") for line in block.lines)
+        case Folded():
+            yield from blocks(block.blocks, detail)
 
 
-def _give_ups(told: Advised) -> Table:
-    table = _table(*(column.letter for column in told.columns), GIVE_UPS)
-    for group in told.groups:
-        cells = (Text(cell.shown, style="" if cell.state == "yes" else "bold") for cell in group.cells)
-        held = f" ({group.holds})" if group.holds else ""
-        table.add_row(*cells, Text.assemble(printable(group.about), (held, "bold")))
-    return table
-
-
-def _legend(told: Advised) -> Table:
-    grid = Table.grid(padding=(0, 1))
-    for column in told.columns:
-        grid.add_row(Text(column.letter, style="bold"), Text(f"{column.name}: {column.words}", style="dim"))
+def _sentences(block: Sentences) -> Grid:
+    grid = Grid.grid(padding=(0, 2))
+    for label, texts in block.items:
+        for number, text in enumerate(texts):
+            grid.add_row(_plain("" if number else label, "bold"), _inline(text))
     return grid
 
 
-def _rated(told: Advised) -> Table:
-    """Every choice that meets what is needed."""
-    table = _table("Choices that meet the needs", "slower", "host CPU", "not shown to have", "standing")
-    for one in told.rated:
-        slower, dearer = (
-            Text.assemble(amount, f"\n{interval}" if interval else "", *_emulated(one.emulated, "\n"))
-            for amount, interval in (one.slower, one.dearer)
-        )
-        table.add_row(_plain(one.treatment), slower, dearer, one.lacks, one.standing)
-    return table
+def _list(block: List, detail: Detail) -> Grid:
+    items = [item for item in block.items if item.detail <= detail]
+    most = block.most if detail is Detail.BRIEF and block.most else len(items)
+    grid = Grid.grid(padding=(0, 1))
+    for item in items[:most]:
+        grid.add_row(" ", _item(item))
+    if len(items) > most:
+        grid.add_row(" ", f"and {len(items) - most} more: `vmtax report` has all")
+    return grid
 
 
-def _beside(experiment: Experiment, comparisons: Sequence[Comparison]) -> Iterator[RenderableType]:
-    """Means, stalls and order of the primary contrasts: the contrast, and its figures below it."""
-    found = beside(experiment, comparisons)
-    if not found:
-        return
-    table = _table("Beside the primary figures", *HEADS[1:])
-    for line in found:
-        table.add_row(_plain(line.what), *map(_plain, line.cells))
-        if line.emulated:
-            table.add_row("", Text("emulated", style="yellow"))
-    yield table
-    yield Text(READING, style="dim")
+def _item(item: Item) -> Text:
+    text = _inline(item.text)
+    if item.places:
+        more = f", and {len(item.places) - 1} more" if len(item.places) > 1 else ""
+        text.append(printable(f" ({item.places[0]}{more})"))
+    return text
 
 
-def _rankings(found: Sequence[Ranked], full: bool) -> Iterator[RenderableType]:
-    """Every table, and how to read them below the last of those that are read alike."""
-    for number, table in enumerate(found):
-        yield Group(_plain(table.sentence), _ranking(table, full)) if table.sentence else _ranking(table, full)
-        if table.reading not in [later.reading for later in found[number + 1 :]]:
-            yield Text(table.reading, style="dim")
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """A table whose figures are stacked where the screen is narrow."""
+
+    table: Table
+    detail: Detail
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        wide = options.max_width >= WIDE
+        columns = [
+            (n, c) for n, c in enumerate(self.table.columns) if c.detail <= self.detail and (wide or not c.spare)
+        ]
+        grid = _grid(self.table.title, *(plain(column.head) for _, column in columns[1:]))
+        for place, (_, column) in enumerate(columns):
+            if place and not column.words:
+                grid.columns[place].justify = "right"
+        stacked = not wide and len(columns) > CROWDED
+        for row in self._rows():
+            if row is None or row.is_heading:
+                grid.add_row(Text() if row is None else _heading(row))
+                continue
+            cells = [_cell(row.cells[number], stacked) for number, _ in columns]
+            grid.add_row(Padding(cells[0], (0, 0, 0, 1 if self._grouped else 0)), *cells[1:])
+        yield grid
+
+    @property
+    def _grouped(self) -> bool:
+        return any(row.is_heading for row in self.table.rows)
+
+    def _rows(self) -> Iterator[Row]:
+        """What there is room for; how many of a group are left out."""
+        most = self.table.most if self.detail is Detail.BRIEF else None
+        count = 0
+        for row in (row for row in self.table.rows if row.detail <= self.detail):
+            if row.is_heading:
+                yield from _left_out(count, most)
+                count = 0
+            else:
+                count += 1
+            if most is None or count <= most:
+                yield row
+        yield from _left_out(count, most)
 
 
-def _storage(
-    experiment: Experiment, mix: Mix | None, full: bool, made: Scores | None = None
-) -> Iterator[RenderableType]:
-    """The storage scores: that for reads and writes and that of the mix, or all; then what they rest on."""
-    found = storage(experiment, mix, made)
-    yield from _rankings((*found.tables, *(found.more if full else ())), full)
-    yield from _lines(TITLE, found.lines)
+def _left_out(count: int, most: int | None) -> Iterator[Row]:
+    if most is not None and count > most:
+        yield Row((Cell((Span(f" and {count - most} more", "muted"),)),))
 
 
-def _ranking(found: Ranked, full: bool) -> RenderableType:
-    """The first lines of a ranking, or all."""
-    scored = any(line.value for line in found.lines)
-    table = _table(found.heading, *(("score",) if scored else ()), "overhead", "standing")
-    for column in table.columns[1:-1]:
-        column.justify = "right"
-    for line in found.lines if full else found.lines[:MOST_SETTINGS]:
-        amount = Text.assemble(
-            (line.amount, "dim" if line.plain else "bold"), f" {line.interval}" if line.interval else ""
-        )
-        amount.append_text(Text.assemble(*_emulated(line.emulated, "\n")))
-        value = (Text.assemble(line.value, *_emulated(line.emulated, "\n")),) if scored else ()
-        table.add_row(_plain(line.what), *value, amount, line.remark)
-    if not full and len(found.lines) > MOST_SETTINGS:
-        table.add_row(Text(f" and {len(found.lines) - MOST_SETTINGS} more", style="dim"))
-    return table
+def _heading(row: Row) -> Text:
+    name, *notes = row.cells[0].pieces
+    text = Text(printable(name.text), style=STYLES.get(name.kind, "bold"))
+    for note in notes:
+        text.append(f", {printable(note.text)}")
+    return text
 
 
-def _doubts(shown: View) -> Iterator[str]:
-    for doubt in shown.doubts[:MOST_DOUBTS]:
-        more = f", and {len(doubt.places) - 1} more" if len(doubt.places) > 1 else ""
-        yield f"{doubt.text} ({doubt.places[0]}{more})"
-    if len(shown.doubts) > MOST_DOUBTS:
-        yield f"and {len(shown.doubts) - MOST_DOUBTS} more: `vmtax report {shown.experiment.id}` has all"
+def _cell(cell: Cell, stacked: bool) -> Text:
+    if not cell.pieces:
+        return Text("–", style="dim")
+    # A mark behind an interval would be taken for the interval's.
+    below = stacked or any(piece.kind == "interval" for piece in cell.pieces)
+    text = Text()
+    for number, piece in enumerate(cell.pieces):
+        joint = "\n" if stacked or (below and piece.kind == "emulated") else " "
+        text.append(joint if number else "")
+        text.append_text(_span(piece))
+    return text
 
 
-def _lines(title: str, lines: Iterable[str]) -> Iterator[RenderableType]:
-    rows = [_plain(line) for line in lines]
-    if rows:
-        grid = Table.grid(padding=(0, 1))
-        for row in rows:
-            grid.add_row(" ", row)
-        yield Group(Text(title, style="bold"), grid)
+def _inline(text: Inline, style: str = "") -> Text:
+    if isinstance(text, str):
+        return _plain(text, style)
+    found = Text(style=style)
+    for span in text:
+        found.append_text(_span(span))
+    return found
 
 
-def _table(*heads: str | Text) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
+def _span(span: Span) -> Text:
+    return Text(printable(span.text), style=STYLES.get(span.kind, ""))
+
+
+def _grid(*heads: str) -> Grid:
+    table = Grid(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
     for head in heads:
-        table.add_column(head if isinstance(head, Text) else _plain(head), vertical="top", overflow="fold")
+        table.add_column(_plain(head), vertical="top", overflow="fold")
     return table
-
-
-def _number(number: Number | None, wide: bool) -> Text:
-    if number is None:
-        return Text("–", style="dim")
-    return Text.assemble(number.text, *_emulated(number.emulated, " " if wide else "\n"))
-
-
-def _effect(effect: Effect | None, wide: bool) -> Text:
-    if effect is None:
-        return Text("–", style="dim")
-    estimate = (effect.text, "dim" if effect.unclear else "bold")
-    interval = effect.interval if wide or effect.low is not None else effect.interval.replace("few ", "few\n")
-    return Text.assemble(estimate, " " if wide else "\n", interval, *_emulated(effect.emulated, "\n"))
-
-
-def _emulated(emulated: bool, joint: str) -> tuple[tuple[str, str], ...]:
-    return ((f"{joint}emulated", "yellow"),) if emulated else ()
 
 
 def _plain(text: str, style: str = "") -> Text:
     """`text` as it is: neither markup nor escape sequences in it are obeyed."""
     return Text(printable(text), style=style)
-
-
-def _date(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")

@@ -7,7 +7,7 @@ from collections import defaultdict
 from vmtax.core.records import Experiment, Json
 
 
-def prepared(experiment: Experiment) -> str:
+def disk_preparation(experiment: Experiment) -> str:
     """One sentence for each disk, one for all of which nothing but the kind differs; "" where nothing was recorded."""
     layers: dict[str, list[str]] = defaultdict(list)
     kinds: dict[str, list[str]] = defaultdict(list)

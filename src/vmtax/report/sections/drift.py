@@ -8,13 +8,32 @@ import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-from vmtax.analysis.emulation import emulated_treatments
-from vmtax.core.records import Experiment, Metric, Trial
+from vmtax.analysis.analysis import Analysis
+from vmtax.core.records import Metric, Trial
 from vmtax.core.units import format_duration, format_value
-from vmtax.report.view import medians
+from vmtax.report.document import (
+    Cell,
+    Column,
+    Detail,
+    Figure,
+    Paragraph,
+    Row,
+    Section,
+    Span,
+    Table,
+    name_cell,
+    term,
+    value_cell,
+)
+from vmtax.report.view import deviation
 from vmtax.workload.words import case, label, title
 
+if TYPE_CHECKING:
+    from vmtax.report.figures.base import Picture
+
+TITLE = "Did the machine drift?"
 THIRDS_ROUNDS = 6  # below that, the first and the last third of the rounds are no more than single rounds
 
 
@@ -76,20 +95,56 @@ class Course:
         return statistics.median(values[-third:]) / statistics.median(values[:third])
 
 
-def courses(experiment: Experiment, headline_metrics: Iterable[Metric]) -> tuple[Course, ...]:
-    """One course for each metric of which some treatment has a value in more than one round."""
-    wanted = tuple(headline_metrics)
-    trials = sorted(experiment.trials, key=lambda trial: trial.started)
-    values: dict[Metric, list[tuple[Trial, float | None]]] = {metric: [] for metric in wanted}
+def courses(analysis: Analysis, metrics: Sequence[Metric]) -> tuple[Course, ...]:
+    """One course for each of `metrics` of which some treatment has a value in more than one round."""
+    trials = sorted(analysis.experiment.trials, key=lambda trial: trial.started)
+    values: dict[Metric, list[tuple[Trial, float | None]]] = {metric: [] for metric in metrics}
     for trial in trials:
         for measurement in trial.measurements if trial.status == "ok" else ():
             if measurement.metric in values:
                 values[measurement.metric].append((trial, measurement.value))
-    teller = _Teller(experiment)
-    found = (
-        _course(metric, values[metric], list(_failures(metric, values[metric], trials)), teller) for metric in wanted
+    teller = _Teller(analysis)
+    every = (
+        _course(metric, values[metric], list(_failures(metric, values[metric], trials)), teller) for metric in metrics
     )
-    return tuple(course for course in found if len(course.rounds) > 1)
+    return tuple(course for course in every if len(course.rounds) > 1)
+
+
+def section(found: Sequence[Course], picture: Picture | None, rounds: int) -> Section:
+    """Whether the machine changed in speed while it was measured."""
+    if picture is None:
+        few = Paragraph(f"Drift shows from two rounds on; this run has {rounds}.", detail=Detail.PAGE)
+        return Section("drift", TITLE, (few,), "Drift")
+    reading = (
+        *(Span("Each "), term("trial"), Span(" against the "), term("median"), Span(" of its own "), term("treatment")),
+        Span(
+            ": at 0 % it came out as usual. What moves up or down for all layers together is the machine, not"
+            " virtualization; it cancels out of every overhead, for those compare within a "
+        ),
+        *(term("round"), Span(".")),
+    )
+    heads = (
+        *("metric", "trials", "failed", "middle half of the values", "farthest value"),
+        "last third of the rounds against the first third",
+    )
+    rows = tuple(Row(tuple(_cells(course))) for course in found)
+    title = "Values against their treatments’ medians over the whole run"
+    table = Table(title, tuple(map(Column, heads)), rows, "wrapped", detail=Detail.PAGE)
+    return Section("drift", TITLE, (Paragraph(reading, "note", Detail.PAGE), Figure((picture,)), table), "Drift")
+
+
+def _cells(course: Course) -> Iterator[Cell]:
+    low, high = course.middle
+    shift = f"needs {THIRDS_ROUNDS} rounds" if course.shift is None else deviation(course.shift)
+    yield name_cell(course.name)
+    for text in (
+        len(course.points),
+        course.failed,
+        f"{deviation(low)} to {deviation(high)}",
+        deviation(course.farthest),
+    ):
+        yield value_cell(str(text))
+    yield value_cell(shift)
 
 
 def thin(course: Course, most: int) -> Course:
@@ -105,12 +160,13 @@ def thin(course: Course, most: int) -> Course:
 class _Teller:
     """Makes points of trials."""
 
-    def __init__(self, experiment: Experiment) -> None:
-        self.created = experiment.created
-        self.medians = medians(experiment)
-        self.layers = {treatment.name: treatment.layer for treatment in experiment.treatments}
-        self.emulated = emulated_treatments(experiment)
-        self.positions = max((trial.position for trial in experiment.trials), default=1)
+    def __init__(self, analysis: Analysis) -> None:
+        run = analysis.experiment
+        self.created = run.created
+        self.medians = analysis.medians
+        self.layers = {treatment.name: treatment.layer for treatment in run.treatments}
+        self.emulated = analysis.emulated
+        self.positions = max((trial.position for trial in run.trials), default=1)
 
     def point(self, metric: Metric, trial: Trial, value: float | None) -> Point:
         middle = self.medians.get((metric, trial.treatment))

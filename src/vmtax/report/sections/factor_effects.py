@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from vmtax.analysis.emulation import emulated_treatments
+from vmtax.analysis.analysis import Analysis
 from vmtax.analysis.rankings import FactorEffect
 from vmtax.core.records import Experiment, Metric
+from vmtax.report.document import Cell, Column, Detail, Row, Span, Table, name_cell
 from vmtax.report.view import cost, figures
 from vmtax.workload.words import spoken
 
@@ -54,21 +55,41 @@ class Deciding:
     together: int  # pairs of factors that are not among `terms`: they add next to nothing
 
 
-def deciding(experiment: Experiment, effects: Sequence[FactorEffect]) -> tuple[Deciding, ...]:
-    """One for each metric and layer of `ranking.effects`, in their order."""
-    emulated = {t.layer for t in experiment.treatments if t.name in emulated_treatments(experiment)}
+def deciding(analysis: Analysis) -> tuple[Deciding, ...]:
+    """One for each metric and layer of the factor effects, in their order."""
+    experiment = analysis.experiment
     firsts = _first_levels(experiment)
     grouped: dict[tuple[Metric, str, str], dict[tuple[str, ...], list[FactorEffect]]] = {}
-    for effect in effects:
+    for effect in analysis.factor_effects:
         terms = grouped.setdefault((effect.metric, effect.layer, effect.side), {})
         terms.setdefault(effect.factors, []).append(effect)
     return tuple(
         replace(found, sentence=found.sentence + _untold(experiment, found))
         for found in (
-            _deciding(metric, layer, side, terms, firsts, layer in emulated)
+            _deciding(metric, layer, side, terms, firsts, layer in analysis.emulated_layers)
             for (metric, layer, side), terms in grouped.items()
         )
     )
+
+
+def shares_table(deciding: Deciding, title: str) -> Table:
+    """A bar for each factor's share, and what its levels cost."""
+    columns = (
+        Column("factor"),
+        Column("share of what differs", words=True),
+        Column(f"its levels: {deciding.cost}", words=True),
+    )
+    return Table(f"Shares: {title}", columns, tuple(map(_share_row, deciding.terms)), "shares", detail=Detail.PAGE)
+
+
+def _share_row(term: Term) -> Row:
+    share = f"{term.percent}{'' if term.shown else ', not distinguishable'}"
+    levels: list[Span] = []
+    for level in term.levels:
+        levels += (Span(f"{level.name} "), Span(level.amount, "strong" if level.shown else "plain"))
+        levels.append(Span(f"{level.interval}\n", "interval"))
+    cells = (name_cell(term.name), Cell((Span(share),), bar=term.share), Cell(tuple(levels)))
+    return Row(cells, Detail.PAGE, "" if term.shown else "doubtful")
 
 
 def _untold(experiment: Experiment, found: Deciding) -> str:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
-from vmtax.analysis.emulation import emulated_treatments
-from vmtax.analysis.gains import Pair, Within
-from vmtax.core.records import Experiment, Metric
+from vmtax.analysis.analysis import Analysis
+from vmtax.analysis.gains import Gain, Pair
+from vmtax.core.records import Metric
 from vmtax.report.sections.rankings import Line, Ranked, sides
 from vmtax.report.view import figures
 
@@ -20,40 +20,39 @@ FEW = "too few rounds for an interval"
 NO_DIFFERENCE = "no difference is shown"
 
 
-def tables(experiment: Experiment, found: Sequence[Within]) -> tuple[Ranked, ...]:
+def tables(analysis: Analysis) -> tuple[Ranked, ...]:
     """One for each pair and layer, the largest ratio first."""
-    emulated = emulated_treatments(experiment)
-    where = sides(experiment)
+    where = sides(analysis)
     return tuple(
         Ranked(
             Metric(pair.upper, "1/s", "higher"),
             layer,
             side,
             f"{pair.words[0].upper()}{pair.words[1:]}, {layer} {where[side]}".rstrip(),
-            tuple(_line(one, emulated) for one in sorted(members, key=lambda one: -one.ratio)),
+            tuple(_line(one, analysis.emulated) for one in sorted(members, key=lambda one: -one.ratio)),
             READING,
         )
-        for pair, layer, side, members in _grouped(found)
+        for pair, layer, side, members in _grouped(analysis.gains)
     )
 
 
-def lines(experiment: Experiment, found: Sequence[Within]) -> Iterator[str]:
+def lines(analysis: Analysis) -> Iterator[str]:
     """One sentence for each pair and layer: from what to what it goes, and where nothing is shown."""
-    emulated = emulated_treatments(experiment)
-    where = sides(experiment)
-    for pair, layer, side, members in _grouped(found):
+    emulated = analysis.emulated
+    where = sides(analysis)
+    for pair, layer, side, members in _grouped(analysis.gains):
         ordered = sorted(members, key=lambda one: one.ratio)
         least, most = (f"{_times(one)} in {one.treatment}{_doubt(one, emulated)}" for one in (ordered[0], ordered[-1]))
         told = f"{f'{layer} {where[side]}'.rstrip()}: {pair.words}: from {least} to {most}"
         yield "; ".join([told, *_shown(members)])
 
 
-def _grouped(found: Sequence[Within]) -> Iterator[tuple[Pair, str, str, list[Within]]]:
-    for (pair, layer, side), members in groupby(found, key=lambda one: (one.pair, one.layer, one.side)):
+def _grouped(gains: Sequence[Gain]) -> Iterator[tuple[Pair, str, str, list[Gain]]]:
+    for (pair, layer, side), members in groupby(gains, key=lambda one: (one.pair, one.layer, one.side)):
         yield pair, layer, side, list(members)
 
 
-def _shown(members: Sequence[Within]) -> Iterator[str]:
+def _shown(members: Sequence[Gain]) -> Iterator[str]:
     """How many differ from 1, and how many from the first."""
     judged = [one for one in members if one.low is not None]
     if not judged:
@@ -67,13 +66,13 @@ def _shown(members: Sequence[Within]) -> Iterator[str]:
         yield f"{apart} of {len(others)} to differ from {first}"
 
 
-def _remark(one: Within) -> str:
+def _remark(one: Gain) -> str:
     if one.low is None or one.high is None:
         return FEW
     return "more" if one.low > 1 else "less" if one.high < 1 else NO_DIFFERENCE
 
 
-def _line(one: Within, emulated: frozenset[str]) -> Line:
+def _line(one: Gain, emulated: frozenset[str]) -> Line:
     amount, interval = ("the first", "") if one.less is None else figures(*one.less)
     remark = _remark(one)
     return Line(
@@ -81,11 +80,11 @@ def _line(one: Within, emulated: frozenset[str]) -> Line:
     )
 
 
-def _times(one: Within) -> str:
+def _times(one: Gain) -> str:
     """ "×2.41 [2.3, 2.52]"."""
     limits = "" if one.low is None or one.high is None else f" [{one.low:.3g}, {one.high:.3g}]"
     return f"×{one.ratio:.3g}{limits}"
 
 
-def _doubt(one: Within, emulated: frozenset[str]) -> str:
+def _doubt(one: Gain, emulated: frozenset[str]) -> str:
     return " (emulated)" if one.treatment in emulated else ""

@@ -9,11 +9,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from vmtax import stats
-from vmtax.analysis.comparisons import as_overhead
-from vmtax.analysis.emulation import emulated_treatments
-from vmtax.analysis.rankings import Numbers, Ranking
-from vmtax.core.records import Experiment, Treatment
-from vmtax.design.stopping import Stopping
+from vmtax.analysis.analysis import Analysis
+from vmtax.analysis.comparisons import Numbers, as_overhead
+from vmtax.analysis.rankings import Ranking
+from vmtax.core.records import Treatment
 from vmtax.report.wording.treatment_labels import varying
 
 
@@ -39,15 +38,13 @@ class Grid:
     emulated: bool
 
 
-def grids(experiment: Experiment, rankings: Sequence[Ranking], numbers: Numbers) -> tuple[Grid, ...]:
-    """Every pair of varying factors, ranking by ranking; the ranking's best is what the overheads are against."""
-    emulated = emulated_treatments(experiment)
-    alpha = Stopping.of(experiment.plan).alpha
-    named = {treatment.name: treatment for treatment in experiment.treatments}
-    found = []
-    for ranking in rankings:
+def grids(analysis: Analysis) -> tuple[Grid, ...]:
+    """Every pair of varying factors of each primary ranking, whose best is what the overheads are against."""
+    made = []
+    for ranking in analysis.primary_rankings:
         ranked = {standing.treatment for standing in ranking.standings}
-        members = [treatment for treatment in named.values() if treatment.name in ranked]  # in the plan's order
+        members = [t for t in analysis.experiment.treatments if t.name in ranked]  # in the plan's order
+        emulated = any(t.name in analysis.emulated for t in members)
         for first, second in itertools.combinations(varying(members), 2):
             (row, rows), (column, columns) = sorted(
                 ((name, _levels(members, name)) for name in (first, second)), key=lambda entry: -len(entry[1])
@@ -55,11 +52,11 @@ def grids(experiment: Experiment, rankings: Sequence[Ranking], numbers: Numbers)
             cells = {}
             for pair in itertools.product(rows, columns):
                 mine = [t for t in members if (t.levels.get(row), t.levels.get(column)) == pair]
-                cell = _cell(mine, ranking, numbers, alpha)
+                cell = _cell(mine, ranking, analysis.primary_numbers, analysis.criteria.alpha)
                 if cell is not None:
                     cells[pair] = cell
-            found.append(Grid(ranking, (row, rows), (column, columns), cells, any(t.name in emulated for t in members)))
-    return tuple(found)
+            made.append(Grid(ranking, (row, rows), (column, columns), cells, emulated))
+    return tuple(made)
 
 
 def _levels(members: Sequence[Treatment], factor: str) -> tuple[str, ...]:

@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 
 from vmtax import stats
-from vmtax.analysis.emulation import emulated_treatments
-from vmtax.core.records import Experiment, Json, Metric
+from vmtax.analysis.analysis import Analysis
+from vmtax.core.records import Json, Metric
 from vmtax.design import iterations
 from vmtax.design.iterations import PILOT_ITERATIONS, PILOT_ROUNDS
+from vmtax.report.document import Detail, Item, List, Paragraph, Section, Span, term
 
 # Of the variance of a boot's number. Where endless iterations would take off no more, they would not help.
 LITTLE = 0.2
@@ -39,29 +40,44 @@ class Spread:
         return f"{share}: iterations put {100 * gain:.0f} % into what a boot of {each:.3g} tells; more would help"
 
 
-def spreads(experiment: Experiment) -> tuple[Spread, ...]:
+def spreads(analysis: Analysis) -> tuple[Spread, ...]:
     """Of each primary metric and treatment that has boots with two iterations or more; without warm-up and the A/A."""
-    repeats = {treatment.name for treatment in experiment.treatments if treatment.repeats is not None}
-    primary = set(experiment.plan.get("primary", ()))
-    emulated = emulated_treatments(experiment)
+    primary = analysis.criteria.primary
     boots: dict[tuple[Metric, str], dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
-    for trial in iterations.counted_in(experiment):
+    for trial in analysis.trials:
         for measurement in trial.measurements if trial.status == "ok" else ():
             if measurement.metric.name in primary and measurement.value > 0:
                 boots[measurement.metric, trial.treatment][trial.round].append(measurement.value)
     return tuple(
-        Spread(metric, treatment, treatment in emulated, stats.variance_components(list(rounds.values())))
+        Spread(metric, treatment, treatment in analysis.emulated, stats.variance_components(list(rounds.values())))
         for (metric, treatment), rounds in boots.items()
-        if treatment not in repeats and len(rounds) > 1 and any(len(values) > 1 for values in rounds.values())
+        if treatment not in analysis.repeats and len(rounds) > 1 and any(len(values) > 1 for values in rounds.values())
     )
 
 
-def lines(experiment: Experiment) -> tuple[str, ...]:
+def lines(analysis: Analysis) -> tuple[str, ...]:
     """All of it, a line each; none where every boot has one iteration."""
-    return (*_planned(experiment), *(spread.sentence for spread in spreads(experiment)))
+    return (*_planned(analysis), *(spread.sentence for spread in spreads(analysis)))
 
 
-def to_json(experiment: Experiment) -> Json:
+def section(analysis: Analysis) -> Section | None:
+    """None where every boot has one iteration."""
+    told = lines(analysis)
+    if not told:
+        return None
+    reading = (
+        Span("A "),
+        term("boot"),
+        Span(
+            " is what is counted; its iterations are made one value. What lies between boots is in the machine’s own"
+            " wandering too, and only more rounds make it smaller."
+        ),
+    )
+    blocks = (Paragraph(reading, "note", Detail.PAGE), List(tuple(map(Item, told)), detail=Detail.FULL))
+    return Section("iterations", "Boots and iterations", blocks, "Boots")
+
+
+def to_json(analysis: Analysis) -> Json:
     """The fields of an experiment's answer that are about iterations."""
     return {
         "schedules": [
@@ -74,7 +90,7 @@ def to_json(experiment: Experiment) -> Json:
                 "steady": planned.steady,
                 "reason": planned.reason,
             }
-            for (workload, case), planned in iterations.of(experiment).items()
+            for (workload, case), planned in analysis.schedules.items()
         ],
         "variance": [
             {
@@ -84,13 +100,13 @@ def to_json(experiment: Experiment) -> Json:
                 "share_between": spread.components.share_between,
                 **asdict(spread.components),
             }
-            for spread in spreads(experiment)
+            for spread in spreads(analysis)
         ],
     }
 
 
-def _planned(experiment: Experiment) -> Iterator[str]:
-    wanted = experiment.plan.get("iterations", 1)
+def _planned(analysis: Analysis) -> Iterator[str]:
+    wanted = analysis.experiment.plan.get("iterations", 1)
     if wanted == 1:
         return
     if wanted != "auto":
@@ -100,7 +116,7 @@ def _planned(experiment: Experiment) -> Iterator[str]:
         f"iterations planned from a pilot, the first {PILOT_ROUNDS} rounds with {PILOT_ITERATIONS} in each boot;"
         " each boot counts as one value"
     )
-    for case, planned in iterations.of(experiment).items():
+    for case, planned in analysis.schedules.items():
         yield f"{iterations.name_of(case)}: {_plan(planned)} ({planned.reason})"
 
 

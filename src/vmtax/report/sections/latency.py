@@ -6,13 +6,29 @@ import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-from vmtax.analysis.emulation import emulated_treatments
-from vmtax.core.records import Experiment, Treatment, Trial
+from vmtax.analysis.analysis import Analysis
+from vmtax.core.records import Treatment, Trial
 from vmtax.core.units import format_value
-from vmtax.design import iterations
-from vmtax.report.view import Number, first_treatments
+from vmtax.report.document import (
+    Column,
+    Detail,
+    Figure,
+    Paragraph,
+    Row,
+    Section,
+    Span,
+    Table,
+    name_cell,
+    term,
+    value_cell,
+)
+from vmtax.report.view import Number, number_cell
 from vmtax.workload.words import title
+
+if TYPE_CHECKING:
+    from vmtax.report.figures.base import Picture
 
 FEWEST = 3  # treatments of a layer from which on its best and its worst are shown beside its first
 JUDGED = 0.99  # the share of operations by which they are; less where that is not told
@@ -52,23 +68,57 @@ class Distribution:
         return f"{title(self.workload)} {self.case}".strip()
 
 
-def distributions(experiment: Experiment) -> tuple[Distribution, ...]:
+def distributions(analysis: Analysis) -> tuple[Distribution, ...]:
     """Every case whose trials kept their latencies, in order of appearance."""
-    sides = dict.fromkeys(treatment.side for treatment in experiment.treatments)
-    named = {t.name: t for side in sides for t in first_treatments(experiment.treatments, side).values()}
-    compared = {t.name: t for t in experiment.treatments if t.repeats is None} | named
-    emulated = emulated_treatments(experiment)
+    treatments = analysis.experiment.treatments
+    sides = dict.fromkeys(treatment.side for treatment in treatments)
+    named = {t.name: t for side in sides for t in analysis.first_treatments(side).values()}
+    compared = {t.name: t for t in treatments if t.repeats is None} | named
     kept: dict[tuple[str, str], dict[str, list[Trial]]] = defaultdict(lambda: defaultdict(list))
-    for trial in iterations.counted_in(experiment):
+    for trial in analysis.trials:
         if trial.status == "ok" and trial.latencies and trial.treatment in compared:
             kept[trial.workload, trial.case][trial.treatment].append(trial)
     found = []
     for case, trials in kept.items():
-        curves = {curve.treatment: curve for curve in _curves(compared.values(), trials, emulated)}
+        curves = {curve.treatment: curve for curve in _curves(compared.values(), trials, analysis.emulated)}
         shown = _shown(curves, compared, named)
         if shown:
             found.append(Distribution(*case, shown, len(curves) - len(shown)))
     return tuple(found)
+
+
+def section(found: Sequence[Distribution], pictures: Sequence[Picture]) -> Section | None:
+    """None where no trial kept its latencies."""
+    if not found:
+        return None
+    reading: tuple[Span, ...] = (
+        Span(
+            "From left to right the operations get rarer: at 50 % stands what every other operation takes at most, at"
+            " 99 % what one in a hundred exceeds; each step is ten times rarer than the one before. A line that climbs"
+            " to the right has a tail, which a mean hides. "
+        ),
+        term("latency", "Latencies"),
+        Span(" are medians over rounds, drawn as far as every round has operations enough to tell."),
+    )
+    if any(distribution.others for distribution in found):
+        many = "Of the many treatments of a layer its first is drawn, and its best and its worst by"
+        reading += (Span(f" {many} {percentile(JUDGED)}."),)
+    blocks = (Paragraph(reading, "note", Detail.PAGE), Figure(tuple(pictures), "pair"), _table(found))
+    return Section("latency", "How long single operations take", blocks, "Latency")
+
+
+def _table(found: Sequence[Distribution]) -> Table:
+    shares = tabled(found)
+    columns = (Column("case and treatment"), *(Column(percentile(share)) for share in shares), Column("rounds"))
+    rows: list[Row] = []
+    for distribution in found:
+        rows.append(Row((name_cell(distribution.name),)))
+        for curve in distribution.curves:
+            name = f"{curve.treatment}{f' ({curve.role})' if curve.role else ''}"
+            cells = (number_cell(curve.at(share)) for share in shares)
+            rows.append(Row((name_cell(name), *cells, value_cell(str(curve.rounds)))))
+    title = "Latency by percentile: that many percent of the operations took at most so long"
+    return Table(title, columns, tuple(rows), "latencies", detail=Detail.PAGE)
 
 
 def _shown(

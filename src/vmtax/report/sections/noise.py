@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from vmtax.analysis.emulation import emulated_treatments
-from vmtax.core.records import Comparison, Experiment, Metric
-from vmtax.report.view import Effect, cost, effect
+from vmtax.analysis.analysis import Analysis
+from vmtax.core.records import Metric
+from vmtax.report.document import Column, Detail, Paragraph, Row, Section, Table, name_cell, value_cell
+from vmtax.report.view import Effect, cost, effect, effect_cell
 from vmtax.workload.words import name
 
 READING = (
@@ -26,13 +26,6 @@ class Floor:
     effect: Effect
 
     @property
-    def text(self) -> str:
-        """ "chess.nodes_per_second: vm against itself 0.4 % [−0.9, 1.6]"."""
-        beyond = "" if self.effect.unclear else "leaves out 0, by chance or because boots differ"
-        parts = (self.effect.text, self.effect.interval, "emulated" if self.effect.emulated else "", beyond)
-        return f"{self.metric.name}: {self.treatment} against itself {' '.join(filter(None, parts))}"
-
-    @property
     def name(self) -> str:
         """ "Disk randread-4k-qd1 operations, vm"."""
         return f"{name(self.metric)}, {self.treatment}"
@@ -42,14 +35,30 @@ class Floor:
         return cost(self.metric)
 
 
-def noise_floor(experiment: Experiment, comparisons: Sequence[Comparison]) -> tuple[Floor, ...]:
+def noise_floor(analysis: Analysis) -> tuple[Floor, ...]:
     """In the order of the plan's primary metrics; empty where no guest was measured."""
-    emulated = emulated_treatments(experiment)
-    repeats = {treatment.name for treatment in experiment.treatments if treatment.repeats is not None}
-    primary = {name: place for place, name in enumerate(experiment.plan.get("primary", ()))}
-    found = [
-        Floor(comparison.metric, comparison.baseline, effect(comparison, emulated))
-        for comparison in comparisons
-        if comparison.treatment in repeats and comparison.metric.name in primary
+    primary = {name: place for place, name in enumerate(analysis.criteria.primary)}
+    floors = [
+        Floor(metric, baseline, found)
+        for metric, baseline, treatment in analysis.contrasts
+        if treatment in analysis.repeats and metric.name in primary
+        if (found := effect(analysis, metric, baseline, treatment))
     ]
-    return tuple(sorted(found, key=lambda floor: primary[floor.metric.name]))
+    return tuple(sorted(floors, key=lambda floor: primary[floor.metric.name]))
+
+
+def section(analysis: Analysis) -> Section | None:
+    """None where no guest was measured against itself."""
+    floors = noise_floor(analysis)
+    if not floors:
+        return None
+    rows = tuple(
+        Row((name_cell(floor.name, floor.cost), effect_cell(floor.effect), value_cell(str(floor.effect.rounds))))
+        for floor in floors
+    )
+    columns = (Column("metric"), Column("against itself"), Column("rounds", detail=Detail.FILE))
+    return Section(
+        "noise",
+        "Noise floor",
+        (Paragraph(READING, "note", Detail.FULL), Table("A guest against itself", columns, rows, "settings")),
+    )

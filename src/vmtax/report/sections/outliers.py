@@ -11,10 +11,28 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from vmtax.analysis.emulation import emulated_treatments
-from vmtax.core.records import Disturbance, Experiment, Metric, Trial
-from vmtax.design import iterations
+from vmtax.analysis.analysis import Analysis
+from vmtax.core.records import Disturbance, Metric, Trial
+from vmtax.core.units import format_value
+from vmtax.report.document import (
+    Block,
+    Cell,
+    Column,
+    Detail,
+    Inline,
+    Paragraph,
+    Row,
+    Section,
+    Span,
+    Table,
+    name_cell,
+    term,
+    value_cell,
+)
+from vmtax.report.view import deviation
+from vmtax.workload.words import label, title
 
+MOST_SHOWN = 60  # rows of the table; the farthest come first
 FENCE = 1.5  # times the middle half's width
 FEWEST = 6  # values that a treatment needs before any of them can be called far
 
@@ -114,10 +132,10 @@ GAUGES = (
 )
 
 
-def outliers(experiment: Experiment) -> Outliers:
+def outliers(analysis: Analysis) -> Outliers:
     """Every trial with a value beyond the fences of its treatment's own values."""
     values: dict[tuple[Metric, str], list[tuple[int, float]]] = defaultdict(list)
-    trials = iterations.counted_in(experiment)
+    trials = analysis.trials
     for index, trial in enumerate(trials):
         for measurement in trial.measurements if trial.status == "ok" else ():
             if measurement.value > 0:
@@ -128,11 +146,10 @@ def outliers(experiment: Experiment) -> Outliers:
         for index, one in _far(metric, found):
             far[index].append(one)
     gauges = _Gauges(trials)
-    emulated = emulated_treatments(experiment)
     told = [
         Outlier(
             trial := trials[index],
-            trial.treatment in emulated,
+            trial.treatment in analysis.emulated,
             tuple(sorted(mine, key=lambda one: -one.decades)),
             gauges.readings(trial),
         )
@@ -140,6 +157,77 @@ def outliers(experiment: Experiment) -> Outliers:
     ]
     told.sort(key=lambda outlier: -outlier.values[0].decades)
     return Outliers(tuple(told), sum(map(len, judged.values())), gauges.untold)
+
+
+def section(outliers: Outliers, run: str) -> Section:
+    """`run`: its id."""
+    return Section("outliers", "Outliers", tuple(_blocks(outliers, run)), "Outliers")
+
+
+def _blocks(outliers: Outliers, run: str) -> Iterator[Block]:
+    page = Detail.PAGE
+    many = len(outliers.found)
+    if not outliers.values:
+        yield Paragraph(f"None can be told: no treatment has {FEWEST} values of any metric.", detail=page)
+        return
+    if not many:
+        none = f"None: of {outliers.values} values not one lies far from the others of its treatment."
+        yield Paragraph(none, detail=page)
+        return
+    lead = f"{many} trial has" if many == 1 else f"{many} trials have"
+    whose = "its" if many == 1 else "their"
+    yield Paragraph(
+        (
+            Span(f"{lead} a value far from the others of {whose} treatment. All are in the figures above: an "),
+            term("outlier"),
+            Span(" is explained where it can be, never left out."),
+        ),
+        detail=page,
+    )
+    yield Paragraph(
+        f"Looked for in {outliers.values} values, those of treatments with {FEWEST} or more. Mere scatter puts about 4"
+        " in 100 there with 10 rounds, 1 in 100 with 60. Below each reading of the host stands what is typical of that"
+        " treatment and workload; what is itself far from typical “stands out”: a hint at the cause, no proof of it.",
+        "note",
+        page,
+    )
+    if not outliers.host_tells:
+        yield Paragraph("The host was not read during these trials, so no cause can be seen.", detail=page)
+    elif outliers.untold:
+        untold = f"This host does not tell: {', '.join(outliers.untold)}. A cause of that kind cannot be seen."
+        yield Paragraph(untold, detail=page)
+    gauges = tuple(Column(_head(gauge.name)) for gauge in GAUGES if outliers.host_tells)
+    columns = (Column("trial"), Column("value"), Column("stands out", words=True), *gauges)
+    rows = tuple(Row(tuple(_cells(outlier, outliers.host_tells))) for outlier in outliers.found[:MOST_SHOWN])
+    yield Table("The farthest first; below each reading the typical one", columns, rows, "wrapped many", detail=page)
+    if many > MOST_SHOWN:
+        rest = f"And {many - MOST_SHOWN} more, nearer than these; every value, with its readings, is in "
+        yield Paragraph((Span(rest), Span(f"vmtax report {run} --format csv", "code"), Span(".")), "note", page)
+
+
+def _head(gauge: str) -> Inline:
+    """A gauge's name, which the glossary explains."""
+    words = {"steal": "steal", "CPU pressure": "pressure", "busy CPUs": "busy CPUs", "throttles": "throttle"}
+    return (term(words[gauge], gauge),) if gauge in words else gauge
+
+
+def _cells(outlier: Outlier, host_tells: bool) -> Iterator[Cell]:
+    trial, far = outlier.trial, outlier.values[0]
+    yield name_cell(f"{trial.treatment}, round {trial.round}", f"{title(trial.workload)} {trial.case}".strip())
+    more = f", {len(outlier.values) - 1} more" if len(outlier.values) > 1 else ""
+    what = Span(f"{label(far.metric)} {format_value(far.value, far.metric.unit)}{more}", "muted")
+    mark = (Span("emulated", "emulated"),) if outlier.emulated else ()
+    yield Cell((Span(deviation(far.value / far.median)), *mark, what))
+    causes = f"{', '.join(outlier.causes[:2])}{', more' if len(outlier.causes) > 2 else ''}"
+    yield value_cell(causes or ("nothing" if outlier.readings else "host not read"), shown=bool(causes))
+    for number in range(len(GAUGES) if host_tells else 0):
+        yield _reading_cell(outlier.readings[number]) if outlier.readings else Cell()
+
+
+def _reading_cell(reading: Reading) -> Cell:
+    if reading.text is None or reading.typical is None:
+        return Cell()
+    return Cell((Span(reading.text, "strong" if reading.stands_out else "plain"), Span(reading.typical, "muted")))
 
 
 def fences(values: Iterable[float]) -> tuple[float, float]:

@@ -4,16 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from vmtax.analysis.emulation import emulated_treatments
-from vmtax.analysis.rankings import FactorEffect, Ranking, Standing, effects, rankings
-from vmtax.core.records import Comparison, Experiment, Metric
+from vmtax.analysis.analysis import Analysis
+from vmtax.analysis.rankings import FactorEffect, Ranking, Standing
+from vmtax.core.records import Metric
 from vmtax.core.units import format_percent
-from vmtax.design.interleaved import sides_of
-from vmtax.design.stopping import Answer, Decision, Stopping
-from vmtax.report.sections.factor_effects import deciding
+from vmtax.design.stopping import Answer
+from vmtax.report.document import (
+    Block,
+    Column,
+    Detail,
+    Figure,
+    Folded,
+    Heading,
+    Paragraph,
+    Row,
+    Section,
+    Span,
+    Table,
+    name_cell,
+    term,
+    value_cell,
+)
+from vmtax.report.sections.factor_effects import Deciding, shares_table
 from vmtax.report.view import cost, figures
 from vmtax.workload.words import name
+
+if TYPE_CHECKING:
+    from vmtax.report.figures.base import Picture
 
 ANSWERS: dict[Answer, str] = {
     "yes": "is worse by more than {}",
@@ -21,6 +40,7 @@ ANSWERS: dict[Answer, str] = {
     "undecided": "may be worse by more than {}, undecided after so many rounds",
 }
 ORDER = {answer: place for place, answer in enumerate(ANSWERS)}
+MOST_SHOWN = 8  # rows of a table where there is little room
 MOST_NAMED = 4  # contrasts of one sentence; the JSON has all
 
 
@@ -47,44 +67,114 @@ class Ranked:
     heading: str  # "Disk randread-4k-qd1 operations, vm"
     lines: tuple[Line, ...]
     reading: str  # what the claims rest on
-    sentence: str = ""  # of a table of effects: what decides
 
 
-def ranked(
-    experiment: Experiment, *, primary_only: bool = False, known: Sequence[Ranking] | None = None
-) -> tuple[Ranked, ...]:
-    """The rankings in words; only those of the plan's primary metrics where that is asked for.
-
-    `known`: `rankings` of the experiment, where they have been made already.
-    """
-    emulated = emulated_treatments(experiment)
-    primary = experiment.plan.get("primary", ())
-    where = sides(experiment)
+def ranked(analysis: Analysis, *, primary_only: bool = True) -> tuple[Ranked, ...]:
+    """The rankings in words; only those of the plan's primary metrics, or all."""
+    where = sides(analysis)
     return tuple(
         Ranked(
             ranking.metric,
             ranking.layer,
             ranking.side,
             _heading(ranking.metric, ranking.layer, where[ranking.side]),
-            tuple(standing(entry, ranking, emulated) for entry in ranking.standings),
+            tuple(standing(entry, ranking, analysis.emulated) for entry in ranking.standings),
             what_is_claimed(ranking, cost(ranking.metric).capitalize()),
         )
-        for ranking in (rankings(experiment) if known is None else known)
-        if not primary_only or ranking.metric.name in primary
+        for ranking in (analysis.primary_rankings if primary_only else analysis.rankings)
     )
 
 
-def factor_tables(experiment: Experiment, known: Sequence[FactorEffect] | None = None) -> tuple[Ranked, ...]:
-    """What each factor does, one table for each primary metric and layer; the strongest first.
+def table(ranked: Ranked, first: str = "treatment", standing: str = "standing") -> Table:
+    """The lines of a ranking, as a block."""
+    scored = any(line.value for line in ranked.lines)
+    columns = (Column(first), *((Column("score"),) if scored else ()), Column("overhead"), Column(standing, words=True))
+    rows = tuple(
+        Row(
+            (
+                name_cell(line.what),
+                *((value_cell(line.value, emulated=line.emulated),) if scored else ()),
+                value_cell(line.amount, line.interval, emulated=line.emulated, shown=not line.plain),
+                value_cell(line.remark),
+            )
+        )
+        for line in ranked.lines
+    )
+    return Table(ranked.heading, columns, rows, "settings", MOST_SHOWN)
 
-    `known`: `effects` of the experiment, where they have been found already.
-    """
-    emulated = {t.layer for t in experiment.treatments if t.name in emulated_treatments(experiment)}
-    where = sides(experiment)
+
+def tables(ranked: Sequence[Ranked], first: str = "treatment", standing: str = "standing") -> Iterator[Block]:
+    """Each under its heading, and how to read them below the last of those that are read alike."""
+    for number, one in enumerate(ranked):
+        yield Heading(one.heading, Detail.FILE)
+        yield table(one, first, standing)
+        if one.reading not in [later.reading for later in ranked[number + 1 :]]:
+            yield Paragraph(one.reading, "note")
+
+
+def section(told: Sequence[Ranked], pictures: Sequence[Picture]) -> Section | None:
+    """`pictures`: one for each, or none where nobody can see them."""
+    if not told:
+        return None
+    if not pictures:
+        return Section("ranking", "Ranking", tuple(tables(told)), "Ranking")
+    reading = (
+        Span("The treatments of a "),
+        term("layer"),
+        Span(", best first, by each primary metric: how much each costs against the best, and what it gives (the "),
+        term("median"),
+        Span(
+            "). The top set are those that no other is shown to beat; the chance of any false “beaten” in one ranking"
+            " is 5 % at most. The scale is logarithmic: twice as dear is as far anywhere."
+        ),
+    )
+    blocks: list[Block] = [Paragraph(reading, "note")]
+    for ranked, picture in zip(told, pictures, strict=True):
+        blocks += (Figure((picture,)), Folded("The same as a table", (table(ranked),)))
+    return Section("ranking", "Ranking", tuple(blocks), "Ranking")
+
+
+def effects_section(told: Sequence[Ranked], decides: Sequence[Deciding]) -> Section | None:
+    """What decides; the two sequences are of the same metrics and layers."""
+    if not told:
+        return None
+    reading = (
+        Span("How much of what differs between treatments, within "),
+        term("round", "rounds"),
+        Span(
+            ", each factor explains, and what its levels cost over all treatments that have them. (Of the variance of"
+            " logarithms: a factor that does twice as much weighs four times.) What is left is chance, from one "
+        ),
+        term("boot"),
+        Span(
+            " to the next. A factor is tested with all its levels at once, and the chance that any in one table is said"
+            " to matter falsely is about 5 %; what that does not show is not distinguishable from one that does"
+            " nothing. The "
+        ),
+        term("interval", "intervals"),
+        Span(" are of one level each."),
+    )
+    blocks: list[Block] = [Paragraph(reading, "note", Detail.PAGE)]
+    for ranked, deciding in zip(told, decides, strict=True):
+        blocks += (
+            Heading(ranked.heading, Detail.FILE),
+            Paragraph(deciding.sentence),
+            shares_table(deciding, ranked.heading),
+        )
+        if deciding.together:
+            more = f"{deciding.together} pair{'' if deciding.together == 1 else 's'} of factors add"
+            blocks.append(Paragraph(f"{more} next to nothing beyond what each does alone.", "note", Detail.PAGE))
+        every = table(ranked, "level", "explains")
+        blocks.append(Folded("Every effect, also of two factors together", (every,)))
+    return Section("effects", "What decides", (*blocks, Paragraph(told[0].reading, "note")), "What decides")
+
+
+def factor_tables(analysis: Analysis) -> tuple[Ranked, ...]:
+    """What each factor does, one table for each primary metric and layer; the strongest first."""
+    emulated = analysis.emulated_layers
+    where = sides(analysis)
     grouped: dict[tuple[Metric, str, str], list[FactorEffect]] = {}
-    found_effects = effects(experiment) if known is None else known
-    sentences = {(one.metric, one.layer, one.side): one.sentence for one in deciding(experiment, found_effects)}
-    for effect in found_effects:
+    for effect in analysis.factor_effects:
         grouped.setdefault((effect.metric, effect.layer, effect.side), []).append(effect)
     return tuple(
         Ranked(
@@ -96,28 +186,18 @@ def factor_tables(experiment: Experiment, known: Sequence[FactorEffect] | None =
             "Least squares on logs with rounds as blocks; a level against its factor's first, over all other factors;"
             " two levels together: what they cost beyond each alone. Each interval is of one level alone; the chance"
             " that any factor or pair of this table is said to matter and does not is about 5 %.",
-            sentences[metric, layer, side],
         )
         for (metric, layer, side), found in grouped.items()
     )
 
 
-def decisions(experiment: Experiment, comparisons: Sequence[Comparison]) -> tuple[Decision, ...]:
-    """The answers to the plan's question; none where it asks nothing."""
-    primary = experiment.plan.get("primary", ())
-    repeats = {treatment.name for treatment in experiment.treatments if treatment.repeats is not None}
-    asked = [c for c in comparisons if c.metric.name in primary and c.treatment not in repeats]
-    return Stopping.of(experiment.plan).decisions(asked)
-
-
-def decided(experiment: Experiment, comparisons: Sequence[Comparison]) -> Iterator[str]:
-    """The question's answers as sentences, one for each metric and answer."""
-    emulated = emulated_treatments(experiment)
-    margin = format_percent(Stopping.of(experiment.plan).worse_than or 0.0)
+def decided(analysis: Analysis) -> Iterator[str]:
+    """The answers to the plan's question as sentences, one for each metric and answer."""
+    margin = format_percent(analysis.stopping.worse_than or 0.0)
     grouped: dict[tuple[str, Answer], list[str]] = {}
-    for decision in decisions(experiment, comparisons):
+    for decision in analysis.decisions:
         contrast = decision.comparison
-        doubt = " (emulated)" if emulated & {contrast.baseline, contrast.treatment} else ""
+        doubt = " (emulated)" if analysis.is_emulated(contrast) else ""
         contrasts = grouped.setdefault((contrast.metric.name, decision.answer), [])
         contrasts.append(f"{contrast.treatment} against {contrast.baseline}{doubt}")
     for (metric, answer), contrasts in sorted(grouped.items(), key=lambda entry: (entry[0][0], ORDER[entry[0][1]])):
@@ -125,10 +205,10 @@ def decided(experiment: Experiment, comparisons: Sequence[Comparison]) -> Iterat
         yield f"{metric} {ANSWERS[answer].format(margin)}: {', '.join(contrasts[:MOST_NAMED])}{more}"
 
 
-def sides(experiment: Experiment) -> dict[str, str]:
+def sides(analysis: Analysis) -> dict[str, str]:
     """Treatment.side -> how a heading says whose it is: "on ssh://b"; "" where nothing is interleaved."""
-    found = sides_of(experiment)
-    return {"": found.where(own=True), found.other: found.where(own=False)} if found else {"": ""}
+    two = analysis.sides
+    return {"": two.where(own=True), two.other: two.where(own=False)} if two else {"": ""}
 
 
 def _heading(metric: Metric, layer: str, where: str) -> str:

@@ -6,49 +6,63 @@ import shlex
 import textwrap
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
 
-from vmtax.analysis.comparisons import boot_numbers
-from vmtax.analysis.emulation import emulated_treatments
-from vmtax.analysis.requirements import Wish
-from vmtax.analysis.scores import ENOUGH, Score, Scores, scores
+from vmtax.analysis.analysis import Analysis
+from vmtax.analysis.comparisons import Numbers
+from vmtax.analysis.scores import ENOUGH, Score
 from vmtax.analysis.weight_profiles import OWN
 from vmtax.core.errors import CannotDo
-from vmtax.core.records import Experiment, Json, Metric, Treatment
+from vmtax.core.records import Json, Metric, Treatment
 from vmtax.core.units import format_percent
-from vmtax.design import iterations
 from vmtax.design.features import FEATURES, Feature, State
 from vmtax.recommend import (
     Advice,
-    Known,
     Option,
     advise,
     durability,
-    found_features,
     members_of,
     named,
     ways,
 )
+from vmtax.recommend.constraints import Features
+from vmtax.report.document import (
+    Block,
+    Cell,
+    Code,
+    Column,
+    Detail,
+    Folded,
+    Heading,
+    Inline,
+    Item,
+    List,
+    Paragraph,
+    Row,
+    Section,
+    Sentences,
+    Span,
+    Table,
+    listed,
+    name_cell,
+    value_cell,
+)
 from vmtax.report.sections.scores import score_name
 from vmtax.report.view import figures
 from vmtax.report.wording.treatment_labels import varying
-from vmtax.workload.fio import Disk
 from vmtax.workload.words import spoken
 
-if TYPE_CHECKING:
-    from vmtax.analysis.weight_profiles import Mix
-    from vmtax.recommend.pareto import Numbers
-
+TITLE = "Recommendation"
+GIVE_UPS = "What each choice gives up"
+READING = "What is durable is as documented; all else was tried on this host. “?” was not tried, and counts as missing."
 FEWEST = 2  # choices; of one there is nothing to say
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class FeatureColumn:
     """One feature, as tables head it."""
 
     name: str
     heading: str
-    letter: str  # where there is no room
     words: str  # what a disk that has it does
 
     @property
@@ -58,14 +72,11 @@ class Column:
 
 
 _HEADINGS = {"pause-on-full": "pauses", "migration": "migrates"}
-COLUMNS = tuple(
-    Column(name, _HEADINGS.get(name, name), letter, words)
-    for (name, words), letter in zip(FEATURES.items(), "DSIFTPM", strict=True)  # I: internal snapshots
-)
+COLUMNS = tuple(FeatureColumn(name, _HEADINGS.get(name, name), words) for name, words in FEATURES.items())
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class FeatureCell:
     """One feature of one group."""
 
     feature: str
@@ -83,7 +94,7 @@ class Group:
 
     about: str  # their name, or what they have in common: "12 with disk.format=raw"
     treatments: tuple[str, ...]
-    cells: tuple[Cell, ...]  # in the order of FEATURES
+    cells: tuple[FeatureCell, ...]  # in the order of FEATURES
     holds: str  # "the choice", "among them the choice and the runner-up", ""
 
 
@@ -117,7 +128,7 @@ class Rated:
 
 
 @dataclass(frozen=True, slots=True)
-class Advised:
+class Recommendation:
     """The section of a run that found out what its disks can do."""
 
     advice: Advice
@@ -128,7 +139,7 @@ class Advised:
     metric: str | None  # name of what speed is; None: the mean of the plan's primary ones
     apply: str  # the command that prints every form
     rows: tuple[tuple[str, tuple[Feature, ...]], ...]  # (treatment, its features), of all that were looked at
-    columns: tuple[Column, ...] = COLUMNS
+    columns: tuple[FeatureColumn, ...] = COLUMNS
 
     def to_json(self) -> Json:
         found = self.advice
@@ -176,35 +187,118 @@ class Advised:
         )
 
 
-def advised(
-    experiment: Experiment, mix: Mix | None = None, wish: Wish | None = None, made: Scores | None = None
-) -> Advised | None:
-    """None where there is nothing to advise on: see `why_not`. Speed is the mix's score, else that for reads and
-    writes, else the plan's first primary metric of the disk. `made`: the scores, where they have been made already.
+def recommendation(analysis: Analysis) -> Recommendation | None:
+    """None where there is nothing to choose between: see `why_not`. Speed is the score of the weight profile, else that
+    for reads and writes, else the plan's first primary metric of the disk.
     """
-    if why_not(experiment):
+    if why_not(analysis):
         return None
-    wish = wish or Wish()
-    members = members_of(experiment)
-    numbers, metric, called = _speed(experiment, members, mix, made or scores(experiment, mix))
-    needs = wish.needs or _usual(experiment, members, wish)
-    found = advise(experiment, needs, wish.accept_loss, numbers=numbers, metric=metric, called=called)
-    known = found_features(experiment)
-    emulated = emulated_treatments(experiment)
-    looked_at = [treatment for treatment in members if known.get(treatment.name)]
-    return Advised(
-        found,
-        tuple(_groups(looked_at, known, found)),
-        tuple(_reasons(looked_at, known)),
-        tuple(_rated(option, found, emulated) for option in found.options),
-        emulated,
+    features = analysis.disk_features
+    members = members_of(analysis.experiment.treatments)
+    numbers, metric, called = _speed(analysis, members)
+    advice = advise(analysis, _needs(analysis, members), numbers=numbers, metric=metric, called=called)
+    looked_at = [treatment for treatment in members if features.get(treatment.name)]
+    return Recommendation(
+        advice,
+        tuple(_groups(looked_at, features, advice)),
+        tuple(_reasons(looked_at, features)),
+        tuple(_rated(option, advice, analysis.emulated) for option in advice.options),
+        analysis.emulated,
         metric,
-        _again(experiment, mix, wish),
-        tuple((t.name, known[t.name]) for t in experiment.treatments if t.name in known),
+        _again(analysis),
+        tuple((t.name, features[t.name]) for t in analysis.experiment.treatments if t.name in features),
     )
 
 
-def to_apply(told: Advised, width: int = 80) -> list[str]:
+def sections(told: Recommendation) -> tuple[Section, Section]:
+    """What to choose and why, then what each choice gives up."""
+    rated = _rated_table(told) if len(told.rated) > 1 else ()
+    advice = tuple(Paragraph(note, "warning") for note in told.advice.notes)
+    blocks = (*advice, Sentences(tuple(_sentences(told))), *_forms(told), *rated)
+    return Section("advice", TITLE, blocks, TITLE), _give_ups(told)
+
+
+def _sentences(told: Recommendation) -> Iterator[tuple[str, tuple[Inline, ...]]]:
+    choice = told.advice.choice
+    if choice is not None:
+        doubt = (Span(" "), Span("emulated", "emulated")) if choice.treatment in told.emulated else ()
+        yield "Choose", ((Span(choice.treatment, "strong"), *doubt),)
+    for label, texts in (("Because", told.advice.reasons), ("Second", (told.second,)), ("Left out", told.refused)):
+        if any(texts):
+            yield label, texts
+    if choice is not None:
+        yield "Apply it", ((Span(told.apply, "code"),),)
+
+
+def _forms(told: Recommendation) -> Iterator[Block]:
+    """The choice in every form."""
+    if told.advice.export is None:
+        return
+    blocks: list[Block] = [Paragraph(told.put_in, "note")]
+    for form in told.advice.export.forms():
+        blocks.append(Heading(form.heading))
+        if form.text:
+            blocks.append(Code(tuple(form.text), form.language))
+        if form.notes:
+            blocks.append(listed(form.notes))
+    summary = "How to apply it: QEMU, libvirt, Proxmox VE, and the commands that make it"
+    yield Folded(summary, tuple(blocks), Detail.FILE)
+
+
+def _rated_table(told: Recommendation) -> Iterator[Block]:
+    """Every choice that meets what is needed."""
+    words = ("not shown to have", "standing")
+    heads = ("choice", "slower by", "more host CPU", *words)
+    rows = tuple(
+        Row(
+            (
+                name_cell(one.treatment),
+                value_cell(*one.slower, emulated=one.emulated),
+                value_cell(*one.dearer, emulated=one.emulated),
+                value_cell(one.lacks),
+                value_cell(one.standing),
+            )
+        )
+        for one in told.rated
+    )
+    reading = (
+        f"Speed is {told.advice.by}. Both costs are against the fastest choice. In the Pareto set, no other choice is"
+        " shown to be better in one thing and no worse in all."
+    )
+    table = Table("Choices that meet the needs", tuple(Column(h, h in words) for h in heads), rows, "settings rated")
+    summary = f"All {len(told.rated)} choices that meet what is needed, the fastest first"
+    yield Folded(summary, (Paragraph(reading, "note", Detail.FILE), table), Detail.FULL)
+
+
+def _give_ups(told: Recommendation) -> Section:
+    rows = tuple(
+        Row(
+            (
+                Cell(name_cell(group.about, group.holds).pieces, more=group.treatments),
+                *(Cell((Span(c.shown),), c.why, style=c.state.replace(" ", "-")) for c in group.cells),
+            )
+        )
+        for group in told.groups
+    )
+    columns = (Column("choices"), *(Column(column.heading) for column in told.columns))
+    reasons = tuple(
+        Item(f"{one.feature}: {one.sentence}", detail=Detail.FULL if one.state == "yes" else Detail.BRIEF)
+        for one in told.reasons
+    )
+    return Section(
+        "give-ups",
+        GIVE_UPS,
+        (
+            Table(GIVE_UPS, columns, rows, "gives"),
+            Paragraph(READING, "note"),
+            Sentences(tuple((column.term, (column.words,)) for column in told.columns)),
+            Folded("Why, and how each was found out", (List(reasons),)),
+        ),
+        "What is given up",
+    )
+
+
+def to_apply(told: Recommendation, width: int = 80) -> list[str]:
     """The choice in every form, as text; raises CannotDo where nothing is recommended."""
     found = told.advice
     if found.choice is None or found.export is None:
@@ -215,33 +309,27 @@ def to_apply(told: Advised, width: int = 80) -> list[str]:
     return [*(f"# {line}" for part in wrapped for line in part), "", *found.export.lines(width)]
 
 
-def why_not(experiment: Experiment) -> str:
-    """Why there is nothing to advise on, in one line; "" where there is."""
-    members = members_of(experiment)
+def why_not(analysis: Analysis) -> str:
+    """Why no disk can be recommended, in one line; "" where one can."""
+    run, members = analysis.experiment.id, members_of(analysis.experiment.treatments)
     if ways(members) < FEWEST:
-        return f"run {experiment.id} has fewer than {FEWEST} ways to keep a guest's disk: nothing to choose between"
-    known = found_features(experiment)
-    if not any(known.get(treatment.name) for treatment in members):
-        return (
-            f"run {experiment.id} did not find out what its disks can do: measure again with `give_ups: true` in the"
-            " plan"
-        )
+        return f"run {run} has fewer than {FEWEST} ways to keep a guest's disk: nothing to choose between"
+    if not any(analysis.disk_features.get(treatment.name) for treatment in members):
+        return f"run {run} did not find out what its disks can do: measure again with `give_ups: true` in the plan"
     return ""
 
 
-def _usual(experiment: Experiment, members: Sequence[Treatment], wish: Wish) -> tuple[str, ...]:
-    """What is needed though nobody said so: durable, where it is known of all."""
-    known = found_features(experiment)
-    states = {durability(known.get(t.name, ()), t).state for t in members}
-    return () if wish.accept_loss or "not tried" in states else ("durable",)
+def _needs(analysis: Analysis, members: Sequence[Treatment]) -> tuple[str, ...]:
+    """Those of the requirements; without them durable, where it is known of all."""
+    asked, features = analysis.requirements, analysis.disk_features
+    states = {durability(features.get(t.name, ()), t).state for t in members}
+    return asked.needs or (() if asked.accept_loss or "not tried" in states else ("durable",))
 
 
-def _speed(
-    experiment: Experiment, members: Sequence[Treatment], mix: Mix | None, made: Scores
-) -> tuple[Numbers, str | None, str]:
+def _speed(analysis: Analysis, members: Sequence[Treatment]) -> tuple[Numbers, str | None, str]:
     """(a score's numbers, the metric's name, what it is called); the name is None where none is known."""
-    wanted = f"score.{mix.name}" if mix else "score.both"
-    score = _score(made, wanted, members[0].layer)
+    wanted = f"score.{analysis.profile.name}" if analysis.profile else "score.both"
+    score = _score(analysis, wanted, members[0].layer)
     if score is not None:
         numbers = {(score.metric, name): rounds for name, rounds in score.numbers.items()}
         called = f"the storage score for {score_name(score)}"
@@ -249,25 +337,24 @@ def _speed(
             share = format_percent(score.measured)
             called += f" (of whose weight only {share} was measured: too little to be an answer)"
         return numbers, wanted, called
-    if mix is not None:
+    if analysis.profile is not None:
         return {}, wanted, wanted
-    measured = {metric.name: metric for metric, _ in boot_numbers(iterations.counted_in(experiment))}
-    primary = [measured[name] for name in experiment.plan.get("primary", ()) if name in measured]
-    first: Metric | None = next((metric for metric in primary if metric.workload == Disk.name), None)
+    measured = {metric.name: metric for metric, _ in analysis.boot_numbers}
+    primary = [measured[name] for name in analysis.criteria.primary if name in measured]
+    first: Metric | None = next((metric for metric in primary if metric.name.startswith("disk.")), None)
     return ({}, first.name, spoken(first)) if first else ({}, None, "")
 
 
-def _score(made: Scores, wanted: str, layer: str) -> Score | None:
-    return next(
-        (s for s in made.found if s.metric.name == wanted and s.ranking.layer == layer and not s.ranking.side), None
-    )
+def _score(analysis: Analysis, wanted: str, layer: str) -> Score | None:
+    scores = (score for score in analysis.scores.found if score.metric.name == wanted)
+    return next((score for score in scores if score.ranking.layer == layer and not score.ranking.side), None)
 
 
-def _groups(looked_at: Sequence[Treatment], known: Known, found: Advice) -> Iterator[Group]:
+def _groups(looked_at: Sequence[Treatment], features: Features, found: Advice) -> Iterator[Group]:
     """Those that give up least first; of equals, in the plan's order."""
     alike: dict[tuple[State, ...], list[Treatment]] = {}
     for treatment in looked_at:
-        states = {feature.name: feature.state for feature in known[treatment.name]}
+        states = {feature.name: feature.state for feature in features[treatment.name]}
         alike.setdefault(tuple(states.get(name, "not tried") for name in FEATURES), []).append(treatment)
     for answers, members in sorted(alike.items(), key=lambda entry: -entry[0].count("yes")):
         names = tuple(treatment.name for treatment in members)
@@ -276,7 +363,10 @@ def _groups(looked_at: Sequence[Treatment], known: Known, found: Advice) -> Iter
         yield Group(
             _about(members, looked_at),
             names,
-            tuple(Cell(name, state, _why(name, names, known)) for name, state in zip(FEATURES, answers, strict=True)),
+            tuple(
+                FeatureCell(name, state, _why(name, names, features))
+                for name, state in zip(FEATURES, answers, strict=True)
+            ),
             "among them " * (len(names) > 1 and bool(inside)) + " and ".join(inside),
         )
 
@@ -301,8 +391,8 @@ def _levels(factor: str, members: Sequence[Treatment]) -> list[str | None]:
     return list(dict.fromkeys(treatment.levels.get(factor) for treatment in members))
 
 
-def _why(name: str, treatments: Sequence[str], known: Known) -> str:
-    found = dict.fromkeys(_of(name, treatments, known))
+def _why(name: str, treatments: Sequence[str], features: Features) -> str:
+    found = dict.fromkeys(_of(name, treatments, features))
     return "; ".join(dict.fromkeys(filter(None, (_source(feature.words, feature.how) for feature in found))))
 
 
@@ -310,17 +400,17 @@ def _source(words: str, how: str) -> str:
     return f"{words} ({how})" if words and how else words or how
 
 
-def _of(name: str, treatments: Iterable[str], known: Known) -> Iterator[Feature]:
-    return (feature for one in treatments for feature in known[one] if feature.name == name)
+def _of(name: str, treatments: Iterable[str], features: Features) -> Iterator[Feature]:
+    return (feature for one in treatments for feature in features[one] if feature.name == name)
 
 
-def _reasons(looked_at: Sequence[Treatment], known: Known) -> Iterator[Reason]:
+def _reasons(looked_at: Sequence[Treatment], features: Features) -> Iterator[Reason]:
     """Feature by feature, what is given up first."""
     order: tuple[State, ...] = ("no", "not tried", "yes")
     for name in FEATURES:
         alike: dict[Feature, list[str]] = {}
         for treatment in looked_at:
-            for feature in _of(name, [treatment.name], known):
+            for feature in _of(name, [treatment.name], features):
                 alike.setdefault(feature, []).append(treatment.name)
         for feature, names in sorted(alike.items(), key=lambda entry: order.index(entry[0].state)):
             many = "all" if len(names) == len(looked_at) else f"{len(names)} of {len(looked_at)}"
@@ -352,14 +442,15 @@ def _figures(middle: float | None, low: float | None, high: float | None, none: 
     return figures(middle, low, high) if middle or low is not None else (none, "")
 
 
-def _again(experiment: Experiment, mix: Mix | None, wish: Wish) -> str:
+def _again(analysis: Analysis) -> str:
     """The command line that recommends the same and prints every form."""
-    words = ["vmtax", "show", experiment.id, "--apply"]
-    if mix is not None:
-        own = ",".join(f"{weight.metric}={weight.weight:g}" for weight in mix.weights)
-        words += ["--weights", own] if mix.name == OWN else ["--for", mix.name]
-    if wish.needs:
-        words += ["--needs", ",".join(wish.needs)]
-    if wish.accept_loss:
+    profile, asked = analysis.profile, analysis.requirements
+    words = ["vmtax", "show", analysis.experiment.id, "--apply"]
+    if profile is not None:
+        own = ",".join(f"{weight.metric}={weight.weight:g}" for weight in profile.weights)
+        words += ["--weights", own] if profile.name == OWN else ["--for", profile.name]
+    if asked.needs:
+        words += ["--needs", ",".join(asked.needs)]
+    if asked.accept_loss:
         words.append("--accept-loss")
     return shlex.join(words)

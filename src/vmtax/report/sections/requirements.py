@@ -1,29 +1,30 @@
-"""What a reader asks of a disk, and whether a run can answer: light, for most runs cannot. Pure."""
+"""Whether a run can recommend a disk: light, for most runs cannot. Pure."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vmtax.analysis.requirements import Wish
-from vmtax.analysis.scores import Scores
-from vmtax.core.records import Experiment
+from vmtax.analysis.analysis import Analysis
 
 if TYPE_CHECKING:
-    from vmtax.analysis.weight_profiles import Mix
-    from vmtax.report.sections.recommendation import Advised
-
-TITLE = "Recommendation"
-GIVE_UPS = "What each choice gives up"
-READING = "What is durable is as documented; all else was tried on this host. “?” was not tried, and counts as missing."
+    from vmtax.report.document import Section
+    from vmtax.report.sections.recommendation import Recommendation
 
 
-def advised_where_known(
-    experiment: Experiment, mix: Mix | None, wish: Wish | None, made: Scores | None = None
-) -> Advised | None:
-    """`advised` of a run that found out what its disks can do. What it needs takes 0.1 s to load: for no other run."""
-    disk = (experiment.facts.get("host") or {}).get("disk") or {}
-    if not disk.get("features"):
+def recommendation_if_known(analysis: Analysis) -> Recommendation | None:
+    """The recommendation of a run that looked at what its disks can do. It takes 0.1 s to load: for no other run."""
+    if not analysis.disk_features:
         return None
-    from vmtax.report.sections.recommendation import advised
+    from vmtax.report.sections.recommendation import recommendation
 
-    return advised(experiment, mix, wish, made)
+    return recommendation(analysis)
+
+
+def sections(analysis: Analysis) -> tuple[Section, ...]:
+    """The recommendation and what each choice gives up; none of a run that cannot recommend anything."""
+    found = recommendation_if_known(analysis)
+    if found is None:
+        return ()
+    from vmtax.report.sections import recommendation
+
+    return recommendation.sections(found)

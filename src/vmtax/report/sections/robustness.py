@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
+from vmtax.analysis.analysis import Analysis
 from vmtax.analysis.comparisons import as_overhead
-from vmtax.analysis.emulation import emulated_treatments
-from vmtax.core.records import Comparison, Experiment
+from vmtax.core.records import Comparison
 from vmtax.core.units import format_overhead
-from vmtax.workload.words import name
+from vmtax.report.document import Column, Detail, Paragraph, Row, Section, Table, name_cell, value_cell
+from vmtax.workload.words import label, title
 
-HEADS = ("", "median", "mean", "p95", "stalls", "order")
+TITLE = "Beside the primary figures"
+HEADS = ("contrast", "median", "mean", "p95", "stalls", "order")
 READING = (
     "Overheads by the median (Hodges–Lehmann), by the mean, which stalls move, and by the slow tails, from 200 rounds"
     " on. Stalls: runs slower than 1.5 times their treatment’s median, the baseline’s share first, with Fisher’s p."
@@ -21,7 +23,7 @@ READING = (
 
 
 @dataclass(frozen=True, slots=True)
-class Beside:
+class Robustness:
     """One contrast of one primary metric, in words."""
 
     what: str  # "Disk randread-4k-qd1 operations, vm against host"
@@ -38,24 +40,25 @@ class Beside:
         return self.median, self.mean, self.p95, self.stalls, self.order
 
 
-def beside(experiment: Experiment, comparisons: Sequence[Comparison]) -> tuple[Beside, ...]:
+def robustness(analysis: Analysis) -> tuple[Robustness, ...]:
     """Contrasts of primary metrics that have rounds, in the order of the comparisons."""
-    return tuple(_lines(experiment, comparisons))
+    return tuple(_lines(analysis))
 
 
-def _lines(experiment: Experiment, comparisons: Sequence[Comparison]) -> Iterator[Beside]:
-    emulated = emulated_treatments(experiment)
-    for found in comparisons:
-        if found.metric.name not in experiment.plan.get("primary", ()) or found.mean_ratio is None:
+def _lines(analysis: Analysis) -> Iterator[Robustness]:
+    for found in analysis.comparisons:
+        if found.metric.name not in analysis.criteria.primary or found.mean_ratio is None:
             continue
-        yield Beside(
-            what=f"{name(found.metric)}, {found.treatment} against {found.baseline}",
+        workload, case = found.metric.workload, found.metric.case
+        name = " ".join(filter(None, (title(workload), case, label(found.metric))))
+        yield Robustness(
+            what=f"{name}, {found.treatment} against {found.baseline}",
             median=_overhead(found, found.ratio),
             mean=_overhead(found, found.mean_ratio),
             p95="–" if found.p95_ratio is None else _overhead(found, found.p95_ratio),
             stalls=_stalls(found),
             order=_order(found),
-            emulated=bool(emulated & {found.baseline, found.treatment}),
+            emulated=analysis.is_emulated(found),
         )
 
 
@@ -73,3 +76,15 @@ def _order(found: Comparison) -> str:
     if found.carry_over is None or found.carry_over_p is None:
         return "–"
     return f"{format_overhead(math.expm1(found.carry_over))} (p {found.carry_over_p:.2g})"
+
+
+def section(analysis: Analysis) -> Section | None:
+    """None without a primary contrast that has rounds."""
+    rows = tuple(
+        Row((name_cell(line.what, emulated=line.emulated), *map(value_cell, line.cells)), Detail.FULL)
+        for line in robustness(analysis)
+    )
+    if not rows:
+        return None
+    table = Table(TITLE, tuple(map(Column, HEADS)), rows, "settings", detail=Detail.FULL)
+    return Section("robustness", TITLE, (table, Paragraph(READING, "note", Detail.FULL)), "Robustness")

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from vmtax.analysis.emulation import emulated_treatments
-from vmtax.analysis.gains import within
-from vmtax.analysis.scores import ARTICLE, ENOUGH, Score, Scores, Yardstick, scores
-from vmtax.analysis.weight_profiles import MIXES, Mix
-from vmtax.core.records import Experiment
+from vmtax.analysis.analysis import Analysis
+from vmtax.analysis.scores import ARTICLE, ENOUGH, Score, Yardstick
+from vmtax.analysis.weight_profiles import PROFILES
 from vmtax.core.units import format_overhead, format_percent, format_value
-from vmtax.report.sections import gains as gains_of
-from vmtax.report.sections.rankings import Ranked, sides, standing, what_is_claimed
+from vmtax.report.document import Detail, Folded, Section, listed
+from vmtax.report.sections import gains
+from vmtax.report.sections.rankings import Ranked, sides, standing, tables, what_is_claimed
 from vmtax.stats import Mean
 
 TITLE = "Storage ranking"
@@ -40,18 +39,24 @@ class Storage:
         return bool(self.tables or self.more or self.lines)
 
 
-def storage(experiment: Experiment, mix: Mix | None = None, made: Scores | None = None) -> Storage:
-    """The scores in words; `made`: the scores, where they have been made already."""
-    made = made or scores(experiment, mix)
-    emulated = emulated_treatments(experiment)
-    gains = within(experiment)
-    told = [(score, _table(score, experiment, emulated)) for score in made.found]
+def storage(analysis: Analysis) -> Storage:
+    """The scores in words."""
+    told = [(score, _table(score, analysis)) for score in analysis.scores.found]
     first = [table for score, table in told if _leads(score)]
     return Storage(
         tuple(first),
-        (*(table for score, table in told if not _leads(score)), *gains_of.tables(experiment, gains)),
-        (*_lines(made, experiment, emulated), *gains_of.lines(experiment, gains)),
+        (*(table for score, table in told if not _leads(score)), *gains.tables(analysis)),
+        (*_lines(analysis), *gains.lines(analysis)),
     )
+
+
+def section(found: Storage) -> Section | None:
+    """None where there is nothing to tell."""
+    if not found:
+        return None
+    more = Folded("By reads alone, by writes alone, and by the geometric mean", tuple(tables(found.more)), Detail.FULL)
+    blocks = (listed(found.lines), *tables(found.tables), *((more,) if found.more else ()))
+    return Section("storage", TITLE, blocks, TITLE)
 
 
 def _kind(score: Score) -> str:
@@ -67,7 +72,7 @@ def _leads(score: Score) -> bool:
 def score_name(score: Score) -> str:
     """What it is a score of: "reads and writes", "a database"."""
     kind = _kind(score)
-    what = ABOUT.get(kind) or ("the given weights" if kind not in MIXES else f"a {kind}")
+    what = ABOUT.get(kind) or ("the given weights" if kind not in PROFILES else f"a {kind}")
     return f"{what}, geometric mean" if kind in ABOUT and score.mean == "geometric" else what
 
 
@@ -75,15 +80,18 @@ def _place(score: Score, where: dict[str, str]) -> str:
     return f"{score.ranking.layer} {where[score.ranking.side]}".rstrip()
 
 
-def _table(score: Score, experiment: Experiment, emulated: frozenset[str]) -> Ranked:
+def _table(score: Score, analysis: Analysis) -> Ranked:
     ranking, values = score.ranking, score.values
     lines = tuple(
-        replace(standing(entry, ranking, emulated), value=format_value(values[entry.treatment], ranking.metric.unit))
+        replace(
+            standing(entry, ranking, analysis.emulated),
+            value=format_value(values[entry.treatment], ranking.metric.unit),
+        )
         for entry in ranking.standings
     )
     article = _kind(score) in ARTICLE
     made_of = (ARTICLE_READING if score.mean == "arithmetic" else GEOMETRIC_READING) if article else MIX_READING
-    heading = f"Storage for {score_name(score)}, {_place(score, sides(experiment))}"
+    heading = f"Storage for {score_name(score)}, {_place(score, sides(analysis))}"
     return Ranked(
         ranking.metric,
         ranking.layer,
@@ -94,13 +102,13 @@ def _table(score: Score, experiment: Experiment, emulated: frozenset[str]) -> Ra
     )
 
 
-def _lines(made: Scores, experiment: Experiment, emulated: frozenset[str]) -> Iterator[str]:
-    where = sides(experiment)
+def _lines(analysis: Analysis) -> Iterator[str]:
+    where, made = sides(analysis), analysis.scores
     fields: dict[str, list[Score]] = {}
     for score in made.found:
         fields.setdefault(_place(score, where), []).append(score)
     for place, found in fields.items():
-        yield from (f"{place}: {text}" for text in _of_field(found, emulated))
+        yield from (f"{place}: {text}" for text in _of_field(found, analysis.emulated))
     yield from dict.fromkeys(text for score in made.found for text in _made_of(score))
     yield from made.missing
 

@@ -13,10 +13,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from vmtax import stats
-from vmtax.analysis.emulation import emulated_treatments
-from vmtax.analysis.rankings import FEWEST, Numbers
-from vmtax.core.records import Experiment, Metric, Treatment
-from vmtax.design.stopping import Stopping
+from vmtax.analysis.analysis import Analysis
+from vmtax.analysis.rankings import FEWEST
+from vmtax.core.records import Metric, Treatment
 from vmtax.workload.words import title
 
 SPEED, PRICE = "iops", "host_cpu_seconds"  # measures of a case
@@ -55,17 +54,17 @@ class Tradeoff:
     rounds: int  # the most that a point has
 
 
-def tradeoffs(experiment: Experiment, numbers: Numbers) -> tuple[Tradeoff, ...]:
+def tradeoffs(analysis: Analysis) -> tuple[Tradeoff, ...]:
     """Every case that has both for three treatments or more of a layer; only the primary ones where any is."""
+    numbers = analysis.boot_numbers
     metrics = {metric.name: metric for metric, _ in numbers}
-    primary = {_case(metrics[name]) for name in experiment.plan.get("primary", ()) if name in metrics}
+    primary = {_case(metrics[name]) for name in analysis.criteria.primary if name in metrics}
     cases = [case for case in dict.fromkeys(map(_case, metrics.values())) if _pair(case, metrics)]
     chosen = [case for case in cases if case in primary] or cases
     layers: dict[tuple[str, str], list[Treatment]] = defaultdict(list)
-    for treatment in experiment.treatments:
+    for treatment in analysis.experiment.treatments:
         if treatment.repeats is None:
             layers[treatment.layer, treatment.side].append(treatment)
-    alpha, emulated = Stopping.of(experiment.plan).alpha, emulated_treatments(experiment)
     found = []
     for case in chosen:
         pair = _pair(case, metrics)
@@ -75,7 +74,7 @@ def tradeoffs(experiment: Experiment, numbers: Numbers) -> tuple[Tradeoff, ...]:
                 hosts = layers.get(("host", side)) or layers.get(("host", ""), [])
                 host = [t for t in hosts[:1] if all((metric, t.name) in numbers for metric in pair)]
                 name = f"{title(case[0])} {case[1]}".strip()
-                found.append(_tradeoff(name, having, host, pair, numbers, alpha, emulated))
+                found.append(_tradeoff(analysis, name, having, host, pair))
     return tuple(found)
 
 
@@ -89,19 +88,18 @@ def _pair(case: tuple[str, str], metrics: Mapping[str, Metric]) -> tuple[Metric,
 
 
 def _tradeoff(
+    analysis: Analysis,
     name: str,
     members: Sequence[Treatment],
     host: Sequence[Treatment],
     pair: tuple[Metric, Metric],
-    numbers: Numbers,
-    alpha: float,
-    emulated: frozenset[str],
 ) -> Tradeoff:
     everyone = [*members, *host]
+    numbers, alpha = analysis.boot_numbers, analysis.criteria.alpha
     speeds, prices = (steadied([numbers[metric, t.name] for t in everyone], alpha) for metric in pair)
     best = pareto([(speed.value, price.value) for speed, price in zip(speeds, prices, strict=True)][: len(members)])
     points = [
-        Point(treatment, speed, price, number in best, treatment.name in emulated)
+        Point(treatment, speed, price, number in best, treatment.name in analysis.emulated)
         for number, (treatment, speed, price) in enumerate(zip(everyone, speeds, prices, strict=True))
     ]
     guests = tuple(points[: len(members)])

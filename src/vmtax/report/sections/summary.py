@@ -3,46 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
+from vmtax.analysis.analysis import Analysis
 from vmtax.analysis.comparisons import side_contrasts
-from vmtax.analysis.emulation import emulated_treatments, host_path, on_emulated_hosts
-from vmtax.core.records import Comparison, Experiment, Metric
+from vmtax.analysis.emulation import host_path, on_emulated_hosts
+from vmtax.core.records import Experiment, Metric
 from vmtax.core.units import format_duration
-from vmtax.design.interleaved import sides_of
-from vmtax.report.view import Effect, effect, figures, first_treatments, medians
-from vmtax.workload import WORKLOADS
+from vmtax.report.document import Block, Detail, Paragraph, Section, Sentences, Span, listed, term
+from vmtax.report.sections.outliers import Outliers
+from vmtax.report.sections.rankings import decided
+from vmtax.report.view import Effect, effect, figures
 from vmtax.workload.boot import READY
 from vmtax.workload.words import phrase, title
 
 LAYER_NAMES = {"vm": "the VM", "nested": "the nested VM"}
 CONFIDENCE = "95 %"
 NOT_A_COST = "The figures show that everything works, not what hardware costs."
-
-NAMES = {"vm": "the VM", "nested": "the nested VM"}
-CONFIDENCE = "95 %"
-NOT_A_COST = "The figures show that everything works, not what hardware costs."
-
-# What a resource's sentence is about, best first, where the plan's `primary` names no metric of that workload.
-PREFERRED = (
-    "chess.nodes_per_second",
-    "memory.stream.bytes_per_second",
-    "disk.randread-4k-qd1.iops",
-    "net.tcp-in.bits_per_second",
-    "boot.ready_seconds",
-)
 NAMES = {"host": "the host", **LAYER_NAMES}
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """A piece of a sentence."""
-
-    text: str
-    kind: Literal["plain", "strong", "interval"] = "plain"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +30,7 @@ class Finding:
 
     resource: str  # "CPU", "Memory", "Disk", "Network", "Boot", or another workload's title
     metric: Metric
-    parts: tuple[Part, ...]
+    parts: tuple[Span, ...]
 
     @property
     def sentence(self) -> str:
@@ -68,38 +47,39 @@ class Sureness:
     failed: int  # trials that failed or were refused
 
 
-def sureness(experiment: Experiment, comparisons: Sequence[Comparison]) -> Sureness:
+def sureness(analysis: Analysis) -> Sureness:
     """What a reader needs to know before believing the findings."""
+    trials = analysis.experiment.trials
     return Sureness(
-        comparisons=len(comparisons),
-        intervals=sum(comparison.low is not None for comparison in comparisons),
-        trials=len(experiment.trials),
-        failed=sum(trial.status != "ok" for trial in experiment.trials),
+        comparisons=len(analysis.comparisons),
+        intervals=sum(comparison.low is not None for comparison in analysis.comparisons),
+        trials=len(trials),
+        failed=sum(trial.status != "ok" for trial in trials),
     )
 
 
-def findings(experiment: Experiment, comparisons: Sequence[Comparison]) -> tuple[Finding, ...]:
+def findings(analysis: Analysis) -> tuple[Finding, ...]:
     """One sentence for each workload that was compared, in the order in which they were measured.
 
     It is about the layers; where sides are interleaved about those, for that is what was asked.
     """
-    seen = _Seen(experiment, comparisons)
-    tell = _sentence if seen.sides is None else _side_sentence
+    seen = _Seen(analysis)
+    tell = _sentence if analysis.sides is None else _side_sentence
     return tuple(
         Finding(title(workload), metric, tuple(_capitalised(tell(metric, seen))))
-        for workload, metric in seen.headline_metrics().items()
+        for workload, metric in analysis.headline_metrics.items()
     )
 
 
-def headline(experiment: Experiment, comparisons: Sequence[Comparison]) -> str | None:
+def headline(analysis: Analysis) -> str | None:
     """The span of throughput lost over the resources, for VM and nested VM; None where there is no span to tell.
 
     None too where sides are interleaved, each of which has its own.
     """
-    seen = _Seen(experiment, comparisons)
-    if seen.sides is not None:
+    if analysis.sides is not None:
         return None
-    metrics = [metric for metric in seen.headline_metrics().values() if metric.better == "higher"]
+    seen = _Seen(analysis)
+    metrics = [metric for metric in analysis.headline_metrics.values() if metric.better == "higher"]
     clauses: list[str] = []
     for layer, name in LAYER_NAMES.items():
         lost = [e for metric in metrics if (e := seen.effect(metric, "host", layer)) and e.low is not None]
@@ -108,9 +88,58 @@ def headline(experiment: Experiment, comparisons: Sequence[Comparison]) -> str |
     return f"Against the host, {', and '.join(clauses)}." if clauses else None
 
 
-def banner(experiment: Experiment) -> str | None:
+def section(analysis: Analysis, warnings: int, outliers: Outliers | None) -> Section:
+    """What was found; `outliers`: None where nobody has room for them."""
+    found = findings(analysis)
+    blocks: list[Block] = []
+    if over := headline(analysis):
+        blocks.append(Paragraph(over, "headline"))
+    if found:
+        blocks.append(Sentences(tuple((finding.resource, (finding.parts,)) for finding in found)))
+    else:
+        blocks.append(Paragraph("Nothing can be compared yet: no round has a result on two sides."))
+    if outliers is not None:
+        blocks.append(Paragraph(tuple(_how_sure(analysis, warnings, outliers)), "sure", Detail.PAGE))
+    reading = (
+        Span(f"In brackets: the {CONFIDENCE} "),
+        term("interval"),
+        Span(
+            ", which holds the true figure in 95 of 100 such runs; one that includes 0 shows no difference. “Nesting"
+            " adds” sets the "
+        ),
+        term("nested"),
+        Span(" VM against a VM of the same size."),
+    )
+    return Section("findings", "What was found", (*blocks, Paragraph(reading, "note", Detail.PAGE)))
+
+
+def decisions(analysis: Analysis) -> Section | None:
+    """The answers to what the plan asks; None where it asks nothing."""
+    answers = tuple(decided(analysis))
+    return Section("decisions", "Decisions", (listed(answers),)) if answers else None
+
+
+def _how_sure(analysis: Analysis, warnings: int, outliers: Outliers) -> Iterator[Span]:
+    sure = sureness(analysis)
+    yield Span("How sure: ", "strong")
+    if analysis.rounds == 1:
+        yield from (Span("one "), term("round"), Span(" only, so any figure may be chance; "))
+    else:
+        yield from (Span(f"{analysis.rounds} "), term("round", "rounds"))
+        yield Span(", each with every treatment in random order; ")
+    yield from (Span(f"{sure.intervals} of {sure.comparisons} comparisons have an "), term("interval"), Span(". "))
+    yield from (Span(f"{sure.failed or 'None'} of {sure.trials} trials failed", "link", "doubts"), Span(", "))
+    if outliers.values:
+        yield Span(f"{len(outliers.found) or 'none'} gave a value far from the rest", "link", "outliers")
+        if outliers.found and outliers.host_tells:
+            yield Span(f" ({outliers.explained} while something else went on on the host)")
+        yield Span(", ")
+    yield from (Span(f"{warnings} warning{'' if warnings == 1 else 's'}", "link", "doubts"), Span("."))
+
+
+def banner(analysis: Analysis) -> str | None:
     """What must stand above the figures of an emulated run; None for any other."""
-    emulated = emulated_treatments(experiment)
+    experiment, emulated = analysis.experiment, analysis.emulated
     if not emulated:
         return None
     on_hosts = on_emulated_hosts(experiment.treatments, experiment.facts)
@@ -124,55 +153,31 @@ def banner(experiment: Experiment) -> str | None:
     return f"{which} ran on an emulated CPU (TCG). {NOT_A_COST}"
 
 
-def headline_metrics(experiment: Experiment, comparisons: Sequence[Comparison]) -> dict[str, Metric]:
-    """Workload -> the one metric that stands for it in sentences."""
-    return _Seen(experiment, comparisons).headline_metrics()
-
-
 class _Seen:
-    """The comparisons between the first treatments of the layers, and what emulation taints."""
+    """The comparisons between the first treatments of the layers."""
 
-    def __init__(self, experiment: Experiment, comparisons: Sequence[Comparison]) -> None:
-        self.experiment = experiment
-        self.sides = sides_of(experiment)
-        self.side_pairs = dict(side_contrasts(experiment.treatments))  # name on the plan's own side -> on the other
-        self.first = {layer: t.name for layer, t in first_treatments(experiment.treatments).items()}
-        self.emulated = emulated_treatments(experiment)
-        self.effects = {(c.metric, c.baseline, c.treatment): effect(c, self.emulated) for c in comparisons}
-        self.medians = medians(experiment)
-        self.metrics = tuple(dict.fromkeys(c.metric for c in comparisons))
+    def __init__(self, analysis: Analysis) -> None:
+        self.analysis = analysis
+        self.first = {layer: treatment.name for layer, treatment in analysis.first_treatments().items()}
 
     def effect(self, metric: Metric, low: str, high: str) -> Effect | None:
         """What layer `high` costs against layer `low`."""
-        return self.effects.get((metric, self.first.get(low, ""), self.first.get(high, "")))
-
-    def headline_metrics(self) -> dict[str, Metric]:
-        by_workload: dict[str, list[Metric]] = defaultdict(list)
-        for metric in self.metrics:
-            by_workload[metric.workload].append(metric)
-        best_first = dict.fromkeys(
-            (*self.experiment.plan.get("primary", ()), *(kind.headline for kind in WORKLOADS.values()))
-        )
-        rank = {name: place for place, name in enumerate(best_first)}
-        return {
-            workload: min(metrics, key=lambda metric: (rank.get(metric.name, len(rank)), metric.better == "lower"))
-            for workload, metrics in by_workload.items()
-        }
+        return effect(self.analysis, metric, self.first.get(low, ""), self.first.get(high, ""))
 
     @property
     def instead(self) -> str:
         """What is said where no two layers have this metric."""
-        compared = [treatment for treatment in self.experiment.treatments if treatment.repeats is None]
-        if len(compared) > len(self.first):
+        treatments = self.analysis.experiment.treatments
+        if len(treatments) - len(self.analysis.repeats) > len(self.first):
             return "the layers were not compared; the settings are, below"
         return "nothing was compared but a guest with itself, below"
 
     def boot_seconds(self, metric: Metric, layer: str) -> float | None:
         """Median time from launch to the first answer of the layer's first treatment, over rounds."""
-        return self.medians.get((metric, self.first.get(layer, "")))
+        return self.analysis.medians.get((metric, self.first.get(layer, "")))
 
 
-def _sentence(metric: Metric, seen: _Seen) -> Iterator[Part]:
+def _sentence(metric: Metric, seen: _Seen) -> Iterator[Span]:
     vm, nesting = seen.effect(metric, "host", "vm"), seen.effect(metric, "vm", "nested")
     direct = None if vm or nesting else seen.effect(metric, "host", "nested")
     what = phrase(metric)
@@ -184,63 +189,65 @@ def _sentence(metric: Metric, seen: _Seen) -> Iterator[Part]:
     ]
     told = [clause for clause in clauses if clause]
     if not told:
-        yield Part(seen.instead)
+        yield Span(seen.instead)
     for number, clause in enumerate(told):
-        yield from ((Part("; "),) if number else ())
+        yield from ((Span("; "),) if number else ())
         yield from clause
     yield from _few([effect for effect in (vm, nesting, direct) if effect])
-    yield Part(".")
+    yield Span(".")
 
 
-def _side_sentence(metric: Metric, seen: _Seen) -> Iterator[Part]:
+def _side_sentence(metric: Metric, seen: _Seen) -> Iterator[Span]:
     """The other side against the plan's own, layer by layer."""
-    assert seen.sides is not None
-    there, here = seen.sides.where(own=False), seen.sides.where(own=True)
+    sides = seen.analysis.sides
+    assert sides is not None
+    there, here = sides.where(own=False), sides.where(own=True)
+    other = dict(side_contrasts(seen.analysis.experiment.treatments))  # name on the plan's own side -> on the other
     found = {
-        layer: effect
+        layer: one
         for layer, name in seen.first.items()
-        if (effect := seen.effects.get((metric, name, seen.side_pairs.get(name, ""))))
+        if (one := effect(seen.analysis, metric, name, other.get(name, "")))
     }
     what = phrase(metric)
     if not found:
-        yield Part("the sides were not compared")
-    for number, (layer, effect) in enumerate(found.items()):
-        yield from ((Part("; "),) if number else ())
+        yield Span("the sides were not compared")
+    for number, (layer, one) in enumerate(found.items()):
+        yield from ((Span("; "),) if number else ())
         who = f"{NAMES[layer]} {there}"
-        if _nothing_shown(effect):
+        if _nothing_shown(one):
             doubt = f"no difference of {who} from {here} is shown in {what}"
-            yield from _nothing(effect, doubt, f"{who} against {here} in {what}")
-        elif effect.comparison.metric.better == "higher":
-            more = "less" if effect.fraction > 0 else "more"
-            yield from _amount(f"{_so_far(effect)}{who} gives ", effect, f" {more} {what} than {here}")
+            yield from _nothing(one, doubt, f"{who} against {here} in {what}")
+        elif metric.better == "higher":
+            more = "less" if one.fraction > 0 else "more"
+            yield from _amount(f"{_so_far(one)}{who} gives ", one, f" {more} {what} than {here}")
         else:
-            more = "more" if effect.fraction > 0 else "less"
-            tail = f" {more} {_spent(effect)} for {what} than {here}"
-            yield from _amount(f"{_so_far(effect)}{who} takes ", effect, tail)
+            more = "more" if one.fraction > 0 else "less"
+            tail = f" {more} {_spent(one)} for {what} than {here}"
+            yield from _amount(f"{_so_far(one)}{who} takes ", one, tail)
     yield from _few([*found.values()])
-    yield Part(".")
+    yield Span(".")
 
 
-def _few(effects: Sequence[Effect]) -> Iterator[Part]:
+def _few(effects: Sequence[Effect]) -> Iterator[Span]:
     """The doubt about estimates without an interval."""
     rounds = {effect.comparison.rounds for effect in effects if effect.low is None and effect.comparison.rounds}
     if rounds:
-        yield Part(": ")
-        yield Part("too few rounds", "strong")
-        yield Part(f" ({' and '.join(map(str, sorted(rounds)))}) for an interval, so this may be chance")
+        yield Span(": ")
+        yield Span("too few rounds", "strong")
+        yield Span(f" ({' and '.join(map(str, sorted(rounds)))}) for an interval, so this may be chance")
 
 
-def _boot_times(metric: Metric, seen: _Seen) -> Iterator[Part]:
+def _boot_times(metric: Metric, seen: _Seen) -> Iterator[Span]:
     for layer, name in LAYER_NAMES.items():
         seconds = seen.boot_seconds(metric, layer)
         if seconds is None:
             continue
-        yield Part(f"{name} answers its first command after " if layer == "vm" else f", {name} after ")
-        yield Part(format_duration(seconds), "strong")
-        yield Part(_emulated(seen.first[layer] in seen.emulated))
+        yield Span(f"{name} answers its first command after " if layer == "vm" else f", {name} after ")
+        yield Span(format_duration(seconds), "strong")
+        yield Span(_emulated(seen.first[layer] in seen.analysis.emulated))
 
 
-def _cost(effect: Effect, who: str, what: str) -> Iterator[Part]:
+def _cost(effect: Effect, who: str, what: str) -> Iterator[Span]:
     """What a layer costs against the host."""
     if _nothing_shown(effect):
         yield from _nothing(effect, f"no cost of {who} in {what} is shown", f"what {who} costs in {what}")
@@ -253,7 +260,7 @@ def _cost(effect: Effect, who: str, what: str) -> Iterator[Part]:
         yield from _amount(f"{_so_far(effect)}{who} takes ", effect, f" {more} {_spent(effect)} for {what}")
 
 
-def _nesting(effect: Effect) -> Iterator[Part]:
+def _nesting(effect: Effect) -> Iterator[Span]:
     """What the nested VM costs against the VM."""
     if _nothing_shown(effect):
         yield from _nothing(effect, "no cost of nesting is shown", "what nesting adds")
@@ -269,24 +276,24 @@ def _nothing_shown(effect: Effect) -> bool:
     return math.isnan(effect.fraction) or effect.comparison.verdict == "no difference shown"
 
 
-def _nothing(effect: Effect, none_shown: str, question: str) -> Iterator[Part]:
+def _nothing(effect: Effect, none_shown: str, question: str) -> Iterator[Span]:
     """Honest words where the interval includes 0, or where nothing was measured."""
     if math.isnan(effect.fraction):
-        yield from (Part("not measured", "strong"), Part(f": {question}, for no round has both sides"))
+        yield from (Span("not measured", "strong"), Span(f": {question}, for no round has both sides"))
     else:
-        yield Part(none_shown, "strong")
-        yield Part(f" ({effect.text} {effect.interval}{_emulated(effect.emulated)})")
+        yield Span(none_shown, "strong")
+        yield Span(f" ({effect.text} {effect.interval}{_emulated(effect.emulated)})")
 
 
-def _amount(lead: str, effect: Effect, tail: str) -> Iterator[Part]:
+def _amount(lead: str, effect: Effect, tail: str) -> Iterator[Span]:
     """The number, turned so that it and its interval read positive, with what it is of."""
     size, low, high = effect.fraction, effect.low, effect.high
     if size < 0:
         size, low, high = -size, None if high is None else -high, None if low is None else -low
     estimate, interval = figures(size, low, high)
-    yield from (Part(lead), Part(estimate, "strong"), Part(f"{tail} " if interval else tail))
-    yield Part(interval, "interval")
-    yield Part(_emulated(effect.emulated))
+    yield from (Span(lead), Span(estimate, "strong"), Span(f"{tail} " if interval else tail))
+    yield Span(interval, "interval")
+    yield Span(_emulated(effect.emulated))
 
 
 def _so_far(effect: Effect) -> str:
@@ -317,13 +324,13 @@ def _emulated(emulated: bool) -> str:
     return " (emulated)" if emulated else ""
 
 
-def _capitalised(parts: Iterable[Part]) -> Iterator[Part]:
+def _capitalised(parts: Iterable[Span]) -> Iterator[Span]:
     for number, part in enumerate(parts):
-        yield part if number else Part(part.text[:1].upper() + part.text[1:], part.kind)
+        yield part if number else Span(part.text[:1].upper() + part.text[1:], part.kind)
 
 
-def machine_name(facts: Mapping[str, object]) -> str | None:
+def machine_name(experiment: Experiment) -> str | None:
     """The CPU model of the host under test, as its facts tell it."""
-    host = facts.get("host")
+    host = experiment.facts.get("host")
     model = host.get("cpu_model") if isinstance(host, dict) else None
     return model if isinstance(model, str) else None

@@ -6,27 +6,36 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from vmtax.analysis.analysis import Analysis
 from vmtax.core.records import Comparison, Experiment, Trial
+from vmtax.report.document import Detail, Item, List, Paragraph, Section
 
+MOST = 8  # that are shown where there is little room
 CONTENTION = 0.25  # share of the time in which some task waited for a CPU
 
 
 @dataclass(frozen=True, slots=True)
-class Doubt:
+class ReportWarning:
     """A warning, or a failure, and everything it is about."""
 
     text: str
     places: tuple[str, ...]
 
 
-def doubts(experiment: Experiment, comparisons: Sequence[Comparison]) -> tuple[Doubt, ...]:
+def warnings(analysis: Analysis) -> tuple[ReportWarning, ...]:
     """Failures first, then warnings; those that differ only in their numbers are told once."""
-    found: dict[str, tuple[str, dict[str, None]]] = {}
-    every = (*_contention(experiment), *_trial_doubts(experiment.trials), *_comparison_doubts(comparisons))
-    for text, place in every:
+    kinds: dict[str, tuple[str, dict[str, None]]] = {}
+    run = analysis.experiment
+    for text, place in (*_contention(run), *_of_trials(run.trials), *_of_comparisons(analysis.comparisons)):
         kind = re.sub(r"\d+(\.\d+)?", "#", text)
-        found.setdefault(kind, (text, {}))[1][place] = None
-    return tuple(Doubt(text, tuple(places)) for text, places in found.values())
+        kinds.setdefault(kind, (text, {}))[1][place] = None
+    return tuple(ReportWarning(text, tuple(places)) for text, places in kinds.values())
+
+
+def section(found: Sequence[ReportWarning]) -> Section:
+    items = tuple(Item(warning.text, warning.places) for warning in found)
+    blocks = (List(items, MOST),) if items else (Paragraph("None.", detail=Detail.PAGE),)
+    return Section("doubts", "Warnings", blocks, "Warnings")
 
 
 def _contention(experiment: Experiment) -> Iterator[tuple[str, str]]:
@@ -43,7 +52,7 @@ def _contention(experiment: Experiment) -> Iterator[tuple[str, str]]:
         )
 
 
-def _trial_doubts(trials: Iterable[Trial]) -> list[tuple[str, str]]:
+def _of_trials(trials: Iterable[Trial]) -> list[tuple[str, str]]:
     failures: list[tuple[str, str]] = []
     warnings: list[tuple[str, str]] = []
     for trial in trials:
@@ -54,7 +63,7 @@ def _trial_doubts(trials: Iterable[Trial]) -> list[tuple[str, str]]:
     return failures + warnings
 
 
-def _comparison_doubts(comparisons: Iterable[Comparison]) -> Iterator[tuple[str, str]]:
+def _of_comparisons(comparisons: Iterable[Comparison]) -> Iterator[tuple[str, str]]:
     for comparison in comparisons:
         for warning in comparison.warnings:
             # The banner says it, and the word stands beside every number.

@@ -1,0 +1,120 @@
+"""What every report says of the run itself: its head, its notes, its machines, and what repeats it. Pure."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+
+from vmtax.core.records import Experiment, Json
+from vmtax.core.units import format_duration, format_value
+from vmtax.report.document import (
+    Block,
+    Code,
+    Column,
+    Detail,
+    Folded,
+    Head,
+    Heading,
+    Paragraph,
+    Row,
+    Section,
+    Sentences,
+    Span,
+    Table,
+    listed,
+    name_cell,
+    value_cell,
+)
+from vmtax.report.sections.summary import banner, machine_name
+from vmtax.report.view import View, flat_facts
+from vmtax.report.wording.glossary import GLOSSARY
+
+FACTS = {  # of each machine side by side, as people call them; the page and the JSON have all
+    "cpu_model": "CPU",
+    "cpus_online": "CPUs",
+    "memory_bytes": "memory",
+    "os": "system",
+    "kernel_release": "kernel",
+    "hypervisor": "hypervisor",
+}
+
+
+def head(shown: View) -> Head:
+    """Above all sections."""
+    run, count = shown.analysis.experiment, shown.analysis.rounds
+    machine = machine_name(run)
+    facts = (
+        f"on {shown.place}{f' ({machine})' if machine else ''}",
+        f"{datetime.fromtimestamp(run.created, UTC):%Y-%m-%d %H:%M} UTC",
+        f"{count} round{'' if count == 1 else 's'}",
+        f"took {format_duration(run.finished - run.created)}" if run.finished else "not finished",
+        run.state,
+    )
+    return Head(run.name, run.id, run.host, facts, run.ended or "", banner(shown.analysis) or "")
+
+
+def notes(run: Experiment) -> Section:
+    none = Paragraph("The run recorded no notes. Trials that failed stand under Warnings.", detail=Detail.PAGE)
+    return Section(
+        "notes", "What was not measured, and why", (listed(run.notes) if run.notes else none,), "Not measured"
+    )
+
+
+def repeat(run: Experiment) -> Section:
+    name = Paragraph((Span("This run is "), Span(run.id, "code"), Span(".")), "note", Detail.FILE)
+    return Section("repeat", "Repeat it", (Code((run.command,)), name), "Repeat it")
+
+
+def machines(run: Experiment) -> Section:
+    """A few facts side by side, then all of each machine, then what QEMU was given."""
+    known = {path: dict(flat_facts(_without_features(facts))) for path, facts in run.facts.items()}
+    blocks = (_side_by_side(known), *(_all_facts(path, facts) for path, facts in known.items()), *_command_lines(run))
+    return Section("facts", "The machines", blocks, "Machines")
+
+
+def words(*, emulated: bool) -> Section:
+    """The glossary."""
+    terms = tuple((term.word, (term.meaning,)) for term in GLOSSARY if emulated or term.word != "emulated")
+    return Section("glossary", "Words used here", (Sentences(terms, Detail.PAGE, glossary=True),), "Words")
+
+
+def _side_by_side(known: Mapping[str, Mapping[str, str]]) -> Table:
+    told = [name for name in FACTS if any(name in facts for facts in known.values())]
+    rows = tuple(
+        Row((name_cell(path), *(value_cell(_fact(name, facts.get(name, ""))) for name in told)))
+        for path, facts in known.items()
+    )
+    columns = (Column("machine"), *(Column(FACTS[name], words=True) for name in told))
+    return Table("The machines", columns, rows, "wrapped", detail=Detail.FILE)
+
+
+def _fact(name: str, value: str) -> str:
+    return format_value(float(value), "B") if name == "memory_bytes" and value.isdecimal() else value
+
+
+def _all_facts(path: str, facts: Mapping[str, str]) -> Folded:
+    rows = tuple(Row((name_cell(name), value_cell(text))) for name, text in facts.items())
+    table = Table(f"Facts of {path}", (Column("fact"), Column("value", words=True)), rows, "facts")
+    return Folded(path, (table,), Detail.PAGE)
+
+
+def _without_features(facts: Json) -> Json:
+    """What disks can do has a table of its own."""
+    disk = facts.get("disk")
+    if not isinstance(disk, dict):
+        return facts
+    return {**facts, "disk": {name: fact for name, fact in disk.items() if name != "features"}}
+
+
+def _command_lines(run: Experiment) -> Iterator[Block]:
+    """QEMU's, from the first boot of each treatment and machine."""
+    lines: dict[tuple[str, str], str] = {}
+    for boot in run.boots:
+        if (boot.treatment, boot.path) not in lines:
+            lines[boot.treatment, boot.path] = shlex.join(boot.argv)
+    if lines:
+        blocks: list[Block] = []
+        for (treatment, path), line in lines.items():
+            blocks += (Heading(f"{treatment}: {path}"), Code((line,)))
+        yield Folded("QEMU command lines", tuple(blocks), Detail.PAGE)
