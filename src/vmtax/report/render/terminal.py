@@ -56,27 +56,6 @@ def render(analysis: Analysis, full: bool = False) -> RenderableType:
     return Group(*(Padding(part, (0, 0, 1, 0)) for part in parts[:-1]), *parts[-1:])
 
 
-def runs_grid(runs: Iterable[ExperimentSummary]) -> RenderableType:
-    """One line for each experiment of the store."""
-    table = _grid("id", "host", "state", "took", "rounds", "treatments", "trials")
-    table.columns[0].no_wrap = True  # to be copied
-    for column in table.columns[3:]:
-        column.justify = "right"
-    for run in runs:
-        took = "" if run.finished is None else format_duration(run.finished - run.created)
-        failed = Text(f"{run.failed} failed\n", style="red") if run.failed else Text()
-        table.add_row(
-            _plain(run.id),
-            _plain(run.host),
-            Text(run.state, style=STATE_STYLES[run.state]),
-            _plain(took),
-            str(run.rounds),
-            str(run.treatments),
-            failed + Text(f"{run.ok} ok"),
-        )
-    return table if table.row_count else Text("no runs yet: `vmtax run` makes the first")
-
-
 def runs_table(runs: Iterable[ExperimentSummary]) -> RenderableType:
     """One line for each experiment of the store."""
     table = _grid("id", "host", "state", "took", "rounds", "treatments", "trials")
