@@ -13,7 +13,7 @@ import pytest
 
 from tests.fake_machine import FakeMachine, Reply
 from tests.fake_testbed import SEVEN, FakeTestbed, Lab, bench
-from vmtax.analysis import comparisons
+from vmtax.analysis.analysis import Analysis
 from vmtax.core.records import Experiment, Json, Measurement, Metric, Treatment, Trial
 from vmtax.design.iterations import together
 from vmtax.design.topology import Subject, Topology, topology
@@ -81,7 +81,7 @@ def machines(found: Experiment, treatment: str = "vm") -> set[str]:
 
 def cost(found: Experiment) -> float:
     """vm against host, as a ratio of rates."""
-    (one,) = [c for c in comparisons.of(found) if (c.metric.name, c.baseline, c.treatment) == (RATE, "host", "vm")]
+    (one,) = [c for c in Analysis(found).comparisons if (c.metric.name, c.baseline, c.treatment) == (RATE, "host", "vm")]
     assert one.rounds == 7, "a round is one value, however many machines it has"
     return one.ratio
 
