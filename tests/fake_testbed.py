@@ -18,7 +18,7 @@ from vmtax.experiment.runner import Options
 from vmtax.hypervisor import Accelerator, BootFailed, Guest, Qemu
 from vmtax.image.place import Placed
 from vmtax.machine import MachineLost
-from vmtax.meter import clock, pressure
+from vmtax.meter import METERS, clock
 from vmtax.plan.schema import Plan, parse
 from vmtax.storage import FirstWrite, Target
 from vmtax.store import Store
@@ -99,6 +99,7 @@ class Lab:
         self.facts: Json = {"cpu_model": "Fake CPU", "boot_id": "first"}
         self.host_answers: Reply | Exception = Reply()  # when asked whether the host still is there
         self.uptime: Reply | list[str] = Reply(code=1)  # what a guest's clock says, asked before and after each trial
+        self.meters: dict[str, list[str]] = {}  # name of a meter -> what the host answers it, look by look
         self.first_writes: dict[str, FirstWrite] = {}
         self.opened_in_round: dict[str, int] = {}
         self.interleave_with: str | None = None
@@ -141,7 +142,8 @@ class Lab:
         return Hosts(_ANY, self.machine("host"), second)
 
     def machine(self, path: str) -> FakeMachine:
-        answers: dict[Any, Any] = {pressure.COMMAND: Reply(code=2), ("true",): self.host_answers}
+        answers: dict[Any, Any] = {("true",): self.host_answers}
+        answers |= {meter.command: self.meters.get(meter.name, Reply(code=2)) for meter in METERS}
         answers["cat", interleave.BOOT_ID] = f"boot of {self.facts_of(path)['cpu_model']}"
         answers[lambda argv: argv[: len(interleave.WHICH)] == interleave.WHICH] = Reply(code=1)
         return FakeMachine(path, answers)

@@ -26,7 +26,7 @@ from vmtax.image.cache import Image
 from vmtax.machine.local import LocalMachine
 from vmtax.store import Store
 from vmtax.testbed.base import RunningSubject, RunningTreatment
-from vmtax.workload import BadOutput, Site, Workload
+from vmtax.workload import BadOutput, Command, Site
 from vmtax.workload.base import Parameters
 from vmtax.workload.fio import Disk, DiskParameters
 
@@ -54,7 +54,7 @@ CORRUPT = 2  # when it finds that metadata contradict each other
 WITH_TMPFS = 'mount -t tmpfs -o size="$1" tmpfs "$2" && shift 2 && "$@"; code=$?; df "$PWD/small" >&2; exit $code'
 
 
-class Shell(Workload[Parameters]):
+class Shell(Command[Parameters]):
     """Runs any script in place of a benchmark, and expects one number from it."""
 
     name = "shell"
@@ -168,7 +168,7 @@ def test_a_host_s_disk_that_is_full_in_mid_write_is_a_failed_trial_that_says_so(
     monkeypatch.setattr(trial_module, "GRACE_SECONDS", 4.0)
     monkeypatch.setattr(trial_module, "SLOWDOWN", 1.0)
     drive = Drive(str(tmp_path / "disk.raw"), DiskSettings(cache=CacheMode.WRITEBACK, aio="threads"))
-    with booted(local, replace(spec, data=drive), credentials, local) as guest:
+    with booted(local, replace(spec, disks=(drive,)), credentials, local) as guest:
         found = tried("exec dd if=/dev/urandom of=/dev/vdb bs=1M oflag=direct", local, guest)
     assert found.status == "failed" and "has paused host/vm: what its disk lies on is full" in (found.error or "")
 

@@ -9,8 +9,8 @@ import pytest
 
 from vmtax.design.disk import CacheMode, DiskSettings
 from vmtax.design.features import FEATURES, Feature
-from vmtax.hypervisor import Credentials, Drive, GuestSpec, Qemu, find_qemu
-from vmtax.hypervisor.qemu_img import create_image
+from vmtax.hypervisor import Credentials, Drive, GuestSpec, Qemu
+from vmtax.hypervisor.qemu.img import create_image
 from vmtax.machine.local import LocalMachine
 from vmtax.storage import Backing
 from vmtax.storage.features import features
@@ -21,7 +21,7 @@ SIZE = 16 * 2**20
 
 @pytest.fixture(params=["the image's", "the host's"])
 def either_qemu(request: pytest.FixtureRequest, shared_local: LocalMachine, qemu: Qemu) -> Qemu:
-    return qemu if request.param == "the image's" else find_qemu(shared_local, None)
+    return qemu if request.param == "the image's" else Qemu.probe(shared_local)
 
 
 def asked(machine: LocalMachine, qemu: Qemu, directory: Path, **levels: str) -> dict[str, Feature]:

@@ -17,7 +17,7 @@ import pytest
 from tests.integration.conftest import HANGS, leftovers, under_way
 from vmtax.design.disk import DiskSettings
 from vmtax.doctor.host_parts import NO_GROUP, NO_POOL, WAIT_FOR
-from vmtax.hypervisor import Drive, find_qemu
+from vmtax.hypervisor import Drive, Qemu
 from vmtax.image.cache import Image
 from vmtax.image.zfs import Pack
 from vmtax.lab.home import Lab, Up, lab
@@ -143,7 +143,7 @@ def able(host: Machine, levels: dict[str, str], *, made: bool = False) -> str:
         host.run(*WAIT_FOR, found.path)
     settings = DiskSettings.of(levels)
     backing, drive = Backing(PurePosixPath(found.path), settings), Drive(found.path, settings)
-    each = features(host, find_qemu(host, None), backing, drive, PurePosixPath("/var/tmp"))
+    each = features(host, Qemu.probe(host), backing, drive, PurePosixPath("/var/tmp"))
     return " ".join(feature.name for feature in each if feature.state == "yes")
 
 
@@ -181,7 +181,7 @@ def provisioning() -> Iterator[tuple[Machine, Callable[..., Disks]]]:
             made = disks.provision(
                 host, target, ours, mark, qemu_img, disks.Order(wanted, size, FRESH), lambda event: None
             )
-            assert disks.why_not(made, wanted, find_qemu(host, None)) == {}
+            assert disks.why_not(made, wanted, Qemu.probe(host)) == {}
             for treatment in wanted:
                 host.run("dd", "if=/dev/urandom", f"of={made.of(treatment).path}", *WRITTEN)
                 fresh = made.fresh(treatment)

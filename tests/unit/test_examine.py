@@ -7,9 +7,9 @@ from types import SimpleNamespace
 import pytest
 
 from tests.fake_machine import Answers, FakeMachine, Reply
-from vmtax.hypervisor import Qemu, QemuError, find_qemu
+from vmtax.hypervisor import Qemu, QemuError
 from vmtax.hypervisor.confine import Reach, image_program, sandbox
-from vmtax.hypervisor.qemu import RIGHTS
+from vmtax.hypervisor.qemu.detect import RIGHTS
 from vmtax.plan.schema import parse
 from vmtax.testbed import examine, provision
 from vmtax.testbed.examine import note_of_below
@@ -67,7 +67,7 @@ def test_the_host_layer_gets_the_first_cpus_it_may_use() -> None:
 )
 def test_qemu_missing_too_old_or_not_qemu(reply: Reply, words: str) -> None:
     with pytest.raises(QemuError, match=words):
-        find_qemu(FakeMachine(answers={QEMU: reply, RIGHTS: ""}), None)
+        Qemu.probe(FakeMachine(answers={QEMU: reply, RIGHTS: ""}))
 
 
 ROOT = "Uid:\t0\t0\t0\t0\nCapEff:\t000001ffffffffff\nSeccomp:\t0\n"
@@ -77,7 +77,7 @@ EVERYBODY = "         0          0 4294967295\n"
 def examined(version: str, rights: str = ROOT + 2 * EVERYBODY, sandboxed: Reply = Reply()) -> Qemu:  # noqa: B008 (frozen)
     line = f"QEMU emulator version {version}\n"
     answers: Answers = {QEMU: line, RIGHTS: rights, (QEMU[0], *sandbox(), QEMU[1]): sandboxed}
-    return find_qemu(FakeMachine(answers=answers), None)
+    return Qemu.probe(FakeMachine(answers=answers))
 
 
 def test_qemu_steady_enough_to_emulate() -> None:

@@ -16,7 +16,7 @@ from tests.fake_machine import Answers, FakeMachine, Reply
 from vmtax.design.disk import CacheMode, DiskSettings, Volume
 from vmtax.design.features import Feature, documented_durability
 from vmtax.hypervisor import Credentials, Drive, GuestSpec, Qemu
-from vmtax.hypervisor.qemu_img import create_image
+from vmtax.hypervisor.qemu.img import create_image
 from vmtax.machine import MachineLost
 from vmtax.storage import Backing
 from vmtax.storage.features import features
@@ -240,7 +240,7 @@ def test_a_writer_that_ends_before_a_pause_tells_something_only_by_an_error_of_t
     fio: Reply, state: str, words: str
 ) -> None:
     machine = FakeMachine(answers={lambda argv: argv[0] == "fio": fio})
-    running = SimpleNamespace(execute=lambda command: {"status": "running"})
-    guest: Any = SimpleNamespace(machine=machine, qmp=running, spec=SimpleNamespace(data_device="/dev/vda"))
+    spec = SimpleNamespace(device=lambda: "/dev/vda")
+    guest: Any = SimpleNamespace(machine=machine, is_paused=lambda: False, spec=spec)
     found = _watched(machine, _Small(PurePosixPath("/m"), PurePosixPath("/m/ballast")), guest)
     assert found.state == state and words in found.words

@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from pydantic import Field
 
 from vmtax import stats
-from vmtax.core.records import Measurement, Metric
+from vmtax.core.records import Metric
 from vmtax.design.factors import FACTORS
 from vmtax.plan import rules
 from vmtax.plan.estimate import check, fit_rounds, seconds_per_round
 from vmtax.plan.schema import Plan, PlanError, as_written, builtin_plans, describe, from_data, load, parse
-from vmtax.workload import WORKLOADS, Parameters, Site, Workload
+from vmtax.workload import WORKLOADS, Parameters, Workload
 
 
 class SpinParameters(Parameters):
@@ -42,14 +42,8 @@ class Spin(Workload[SpinParameters]):
             Metric(f"{self.name}.{case}.{m}", "1/s", "higher") for case in self.cases() for m in ("turns", "stalls")
         ]
 
-    def command(self, site: Site, case: str) -> Sequence[str]:
-        raise NotImplementedError
-
     def seconds(self, case: str) -> float:
         return self.parameters.seconds
-
-    def parse(self, case: str, output: str) -> tuple[Measurement, ...]:
-        raise NotImplementedError
 
 
 class Start(Spin):

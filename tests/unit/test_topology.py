@@ -19,7 +19,7 @@ from vmtax.design.iterations import together
 from vmtax.design.topology import Subject, Topology, topology
 from vmtax.experiment.trial import Signatures, TrialKey, run_trials
 from vmtax.machine import MachineLost
-from vmtax.meter import clock, pressure
+from vmtax.meter import METERS, clock
 from vmtax.plan.schema import Plan
 from vmtax.testbed.base import RunningSubject, RunningTreatment
 from vmtax.testbed.session import TestbedOptions
@@ -146,7 +146,7 @@ class Meeting(FakeMachine):
 
 
 def running(*subjects: FakeMachine) -> RunningTreatment:
-    host = FakeMachine("host", {pressure.COMMAND: Reply(code=2)})
+    host = FakeMachine("host", {meter.command: Reply(code=2) for meter in METERS})
     return RunningTreatment(tuple(RunningSubject(Site(machine, "vm", 1, ())) for machine in subjects), host)
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from vmtax.core.records import Disturbance, Trial
 from vmtax.experiment.trial import _with_cpu
-from vmtax.workload import WORKLOADS, BadOutput, Workload
+from vmtax.workload import WORKLOADS, BadOutput, Command, Workload
 from vmtax.workload.fio import Disk, DiskParameters
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "workload"
@@ -20,6 +20,12 @@ EVERY = {name: kind(kind.parameters_type()) for name, kind in WORKLOADS.items()}
 def parsed(workload: str, case: str, file: str) -> dict[str, float]:
     output = (GOLDEN / file).read_text()
     return {entry.metric.name: entry.value for entry in EVERY[workload].parse(case, output)}
+
+
+def test_what_has_cases_has_a_command_for_them() -> None:
+    """The run's loop passes over a workload that is no Command."""
+    assert [name for name, workload in EVERY.items() if not isinstance(workload, Command)] == ["boot"]
+    assert EVERY["boot"].cases() == ()
 
 
 def test_chess_reports_nodes_per_second_and_proves_its_work() -> None:
@@ -164,8 +170,10 @@ def test_host_cpu_of_an_operation_is_that_of_its_own_time_not_of_the_tool_s_star
     output = (GOLDEN / "randread-4k-qd1.json").read_text()
     busy = Disturbance(4.004, 8.008, 0.0, None, None, None, None, None)
     done = Trial(1, 1, "vm", "disk", "randread-4k-qd1", 1, "ok", 0.0, 4.0, raw=output, disturbance=busy)
-    (cost,) = _with_cpu(done, EVERY["disk"]).measurements
+    (cost,) = _with_cpu([done], EVERY["disk"])[0].measurements
     assert cost.metric.name == "disk.randread-4k-qd1.host_cpu_seconds"
     assert cost.value == pytest.approx(2 * 1.001 / 18017)
     slower = replace(done, disturbance=replace(busy, wall_seconds=0.5, busy_seconds=1.0))
-    assert _with_cpu(slower, EVERY["disk"]).measurements[0].value == pytest.approx(1.0 / 18017), "never more than all"
+    assert _with_cpu([slower], EVERY["disk"])[0].measurements[0].value == pytest.approx(1.0 / 18017), (
+        "never more than all"
+    )

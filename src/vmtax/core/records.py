@@ -43,6 +43,7 @@ Seconds = Annotated[float, Interval(ge=0, lt=1e10)]
 Reading = Annotated[float, Interval(gt=-1e18, lt=1e18)]  # a difference of counters may be a little below zero
 Difference = Annotated[int, Interval(gt=-(2**53), lt=2**53)]
 Value = Annotated[float, Predicate(_is_plausible)]
+Readings = Annotated[Mapping[Name, Annotated[Mapping[Name, Reading], Len(0, 1000)]], Len(0, 1000)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +138,7 @@ class Trial:
     disturbance: Disturbance | None = None  # None: not read
     latencies: tuple[tuple[Share, Seconds], ...] = ()  # (share of operations, seconds that these took at most), rising
     machine: Text = ""  # path of the machine whose work it is: "host/vm-2"; "" in runs that do not tell
+    readings: Readings = field(default_factory=dict)  # machine path -> what meters read there: "vmstat.pgfault"
 
 
 @dataclass(frozen=True, slots=True)

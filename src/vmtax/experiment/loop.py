@@ -32,7 +32,7 @@ from vmtax.machine import MachineError, MachineLost
 from vmtax.plan.estimate import fit_rounds
 from vmtax.store import Store
 from vmtax.testbed.base import RunningTreatment, Testbed
-from vmtax.workload import Workload
+from vmtax.workload import Command
 
 # Treatments of a layer that do not come up, one after the other, before any does: none will. Where half of 24 cannot,
 # chance puts so many first in one of 1,500 runs.
@@ -267,7 +267,9 @@ class Loop:
         """Run every workload that these machines can and that is to be done; True when one was lost on the way."""
         sites = [subject.site for subject in running.subjects]
         for workload in self.workloads:
-            if sites[0].layer not in workload.layers or (workload.name == "net" and None in [s.link for s in sites]):
+            if not isinstance(workload, Command) or sites[0].layer not in workload.layers:
+                continue
+            if workload.name == "net" and None in [s.link for s in sites]:
                 continue
             for case in (case for case in workload.cases() if (workload.name, case) in todo):
                 if workload.once(case) and None in [site.fresh_disk for site in sites]:
@@ -280,7 +282,7 @@ class Loop:
         return False
 
     def _iterations(
-        self, key: TrialKey, running: RunningTreatment, workload: Workload[Any], case: str, numbers: Sequence[int]
+        self, key: TrialKey, running: RunningTreatment, workload: Command[Any], case: str, numbers: Sequence[int]
     ) -> tuple[Trial, ...]:
         """Run one case so often, or until it fails, for the next would fail too; the last trials."""
         for number in numbers:

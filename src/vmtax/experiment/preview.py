@@ -11,7 +11,7 @@ from vmtax.core.units import format_duration, format_room
 from vmtax.design.disk import DiskSettings
 from vmtax.design.interleaved import both, is_host
 from vmtax.design.iterations import PILOT_ITERATIONS, PILOT_ROUNDS
-from vmtax.hypervisor import QemuError, find_qemu
+from vmtax.hypervisor import Qemu, QemuError
 from vmtax.machine import Machine
 from vmtax.meter.below import read_below
 from vmtax.meter.disk import disk_facts
@@ -101,7 +101,7 @@ def _refuse_qemus(machines: Sequence[Machine], options: TestbedOptions) -> None:
             if program is None or is_host(program):
                 continue
             try:
-                find_qemu(machine, program)
+                Qemu.probe(machine, program)
             except QemuError as error:
                 raise BadInput(str(error)) from error
 

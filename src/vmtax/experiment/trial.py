@@ -11,10 +11,10 @@ from typing import Any
 
 from vmtax.core.records import Measurement, Trial
 from vmtax.hypervisor import Guest
-from vmtax.machine import CommandFailed, Machine, MachineLost, Outcome
-from vmtax.meter import clock, pressure
+from vmtax.machine import Machine, MachineLost, Outcome
+from vmtax.meter import Meter, Readings, Work
 from vmtax.testbed.base import RunningSubject, RunningTreatment
-from vmtax.workload import BadOutput, Workload
+from vmtax.workload import BadOutput, Command, Workload
 from vmtax.workload.base import CPU_PER_OPERATION
 from vmtax.workload.boot import measured
 
@@ -45,7 +45,7 @@ class Signatures:
         known = Signatures()
         for trial in trials:
             workload = by_name.get(trial.workload)
-            if trial.status != "ok" or workload is None or not trial.raw:
+            if trial.status != "ok" or not isinstance(workload, Command) or not trial.raw:
                 continue
             signature = workload.signature(trial.case, trial.raw)
             if signature:
@@ -72,7 +72,7 @@ class TrialKey:
 def run_trials(
     key: TrialKey,
     running: RunningTreatment,
-    workload: Workload[Any],
+    workload: Command[Any],
     case: str,
     signatures: Signatures,
     *,
@@ -80,33 +80,47 @@ def run_trials(
 ) -> tuple[Trial, ...]:
     """Run one case once on all subjects at the same time; a trial for each, in their order.
 
-    A failure is a trial too: status and error say so, and what the tool printed is kept. The host under test is watched
-    meanwhile.
+    A failure is a trial too: status and error say so, and what the tool printed is kept. Meters look at the host under
+    test and at the machines before and after.
     """
     seats = [workload.seat(subject.site)[0] for subject in running.subjects]
-    for machine in seats:
-        running.clocks.begin(machine)
-    before = _reading(running.host)
+    for meter in running.meters:
+        for machine in [running.host] if meter.at == "host" else seats:
+            meter.before(machine)
     commands = [_command(key, running, subject, workload, case) for subject in running.subjects]
     done = [_judged(command, outcome, running, signatures) for command, outcome in _run_at_once(commands)]
-    after = _reading(running.host)
     trials = [replace(trial, iteration=iteration) for trial in done]
-    if before is not None and after is not None:
-        disturbance = pressure.between(before, after)
-        trials = _with_cpu([replace(trial, disturbance=disturbance) for trial in trials], workload)
-    return tuple(_doubted(*pair, running, workload) for pair in zip(trials, seats, strict=True))
+    works = [_work(trial, workload, emulated=running.emulated) for trial in trials]
+    for meter in reversed(running.meters):
+        if meter.at == "host":
+            found = [(running.host, meter.after(running.host, works))] * len(trials)
+        else:
+            found = [(seat, meter.after(seat, [work])) for seat, work in zip(seats, works, strict=True)]
+        trials = [_metered(trial, meter, *each) for trial, each in zip(trials, found, strict=True)]
+    return tuple(_with_cpu(trials, workload))
 
 
-def _doubted(trial: Trial, machine: Machine, running: RunningTreatment, workload: Workload[Any]) -> Trial:
-    """With what the clocks say of it."""
-    if trial.status != "ok":
-        return trial  # there is no figure to doubt
-    own = workload.own_seconds(trial.case, trial.raw)
-    doubts = clock.own_time(workload.tool, own, trial.wall_seconds, emulated=running.emulated)
-    return replace(trial, warnings=(*running.clocks.end(machine), *doubts))
+def _work(trial: Trial, workload: Command[Any], *, emulated: bool) -> Work:
+    is_ok = trial.status == "ok"
+    own = workload.own_seconds(trial.case, trial.raw) if is_ok else None
+    return Work(workload.tool, is_ok, trial.wall_seconds, own, emulated)
 
 
-def _with_cpu(trials: Sequence[Trial], workload: Workload[Any]) -> list[Trial]:
+def _metered(trial: Trial, meter: Meter, machine: Machine, found: Readings) -> Trial:
+    """With what a meter says of one machine."""
+    readings = dict(trial.readings)
+    if found.rows:
+        rows = {f"{meter.name}.{name}": value for name, value in found.rows.items()}
+        readings[machine.path] = {**readings.get(machine.path, {}), **rows}
+    return replace(
+        trial,
+        readings=readings,
+        warnings=(*trial.warnings, *found.warnings),
+        disturbance=found.disturbance or trial.disturbance,
+    )
+
+
+def _with_cpu(trials: Sequence[Trial], workload: Command[Any]) -> list[Trial]:
     """The host's CPU time for each operation of all subjects together, where the workload counts operations.
 
     Of the whole trial, only the part counts that its operations took of it: the rest is the tool's own start, with
@@ -124,20 +138,12 @@ def _with_cpu(trials: Sequence[Trial], workload: Workload[Any]) -> list[Trial]:
     return [replace(trial, measurements=(*trial.measurements, cost)) for trial in trials]
 
 
-def _reading(host: Machine) -> pressure.Reading | None:
-    """None where the host does not tell."""
-    try:
-        return pressure.read(host)
-    except CommandFailed:
-        return None
-
-
 @dataclass(frozen=True, slots=True)
 class _Command:
     """One subject's part of a trial."""
 
     key: TrialKey
-    workload: Workload[Any]
+    workload: Command[Any]
     case: str
     subject: str  # path of the machine whose work it is
     machine: Machine  # on which the command is run
@@ -158,7 +164,7 @@ class _Done:
 
 
 def _command(
-    key: TrialKey, running: RunningTreatment, subject: RunningSubject, workload: Workload[Any], case: str
+    key: TrialKey, running: RunningTreatment, subject: RunningSubject, workload: Command[Any], case: str
 ) -> _Command:
     machine, prefix = workload.seat(subject.site)
     limit = workload.seconds(case) * (EMULATED_SLOWDOWN if running.emulated else SLOWDOWN) + GRACE_SECONDS
@@ -211,7 +217,7 @@ def _judged(command: _Command, done: _Done, running: RunningTreatment, signature
     return command.trial(started, seconds, measurements=measurements, raw=raw, latencies=latencies)
 
 
-def _failure(outcome: Outcome, workload: Workload[Any], case: str, raw: str) -> str:
+def _failure(outcome: Outcome, workload: Command[Any], case: str, raw: str) -> str:
     """How the command failed, in one line: its last word on stderr, or what its output says is wrong."""
     how = f"no end within {outcome.seconds:.0f} s" if outcome.timed_out else f"exit code {outcome.code}"
     words = outcome.stderr.strip().splitlines()

@@ -17,8 +17,9 @@ from xml.sax.saxutils import quoteattr
 
 from vmtax.design import disk
 from vmtax.design.disk import FILE_SYSTEMS, THREADED, DiskSettings, Volume
-from vmtax.hypervisor.qemu_img import create_image
-from vmtax.hypervisor.spec import Drive, data_arguments, machine_type
+from vmtax.hypervisor.qemu.drives import disk_arguments, machine_type
+from vmtax.hypervisor.qemu.img import create_image
+from vmtax.hypervisor.spec import Drive
 
 GIB = 2**30
 Argv = tuple[str, ...]
@@ -91,8 +92,8 @@ def export(levels: Mapping[str, str], path: str | None = None, size: int = 32 * 
         path=where,
         size=_written(size),
         backing=tuple(_backing(settings, where, size)),
-        qemu=data_arguments(drive),
-        machine=machine_type(drive),
+        qemu=disk_arguments([drive]),
+        machine=machine_type([drive]),
         libvirt=xml,
         libvirt_notes=xml_notes,
         proxmox=proxmox,

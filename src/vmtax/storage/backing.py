@@ -12,7 +12,7 @@ from vmtax.core.units import format_room
 from vmtax.design import disk
 from vmtax.design.disk import DiskSettings, Volume
 from vmtax.design.settings import BACKED
-from vmtax.hypervisor.qemu_img import create_image
+from vmtax.hypervisor.qemu.img import create_image
 from vmtax.machine import Machine, Undoing
 from vmtax.machine.answer import number_of
 from vmtax.storage.empty import MIB

@@ -16,10 +16,11 @@ from vmtax.core.errors import CannotDo
 from vmtax.design.disk import CacheMode, Volume
 from vmtax.design.features import DOCUMENTED, FEATURES, Feature, documented_durability
 from vmtax.hypervisor.confine import Reach
-from vmtax.hypervisor.qemu import Qemu, first_line
-from vmtax.hypervisor.qemu_img import create_image
-from vmtax.hypervisor.qmp import Qmp, QmpError
-from vmtax.hypervisor.spec import DATA_ID, Drive, data_arguments, machine_type
+from vmtax.hypervisor.qemu.detect import Qemu, first_line
+from vmtax.hypervisor.qemu.drives import disk_arguments, machine_type
+from vmtax.hypervisor.qemu.img import create_image
+from vmtax.hypervisor.qemu.qmp import Qmp, QmpError
+from vmtax.hypervisor.spec import DATA_ID, Drive
 from vmtax.machine import CommandFailed, Machine, MachineError
 from vmtax.storage.backing import Backing
 from vmtax.storage.undo import ANY_DEVICE
@@ -177,7 +178,9 @@ def _asked(machine: Machine, qemu: Qemu, attachment: Drive, image: PurePosixPath
     drive = replace(attachment, path=str(image), iops_limit=0)
     plain = ("-nodefaults", "-no-user-config", "-display", "none", "-accel", "tcg", "-m", "64", "-S", "-qmp", "stdio")
     reach = Reach(write=(str(image.parent),))
-    process = machine.start(*qemu.without_guest(reach), "-machine", machine_type(drive), *plain, *data_arguments(drive))
+    process = machine.start(
+        *qemu.without_guest(reach), "-machine", machine_type([drive]), *plain, *disk_arguments([drive])
+    )
     try:
         qmp = Qmp(process, QEMU_SECONDS)
         found = (_snapshots(qmp), _savevm(qmp), _migration(qmp))

@@ -15,11 +15,8 @@ from pathlib import PurePosixPath
 from vmtax.core.errors import CannotDo
 from vmtax.design.disk import DiskSettings
 from vmtax.design.features import Feature
-from vmtax.hypervisor.boot import BootFailed, Guest, boot
-from vmtax.hypervisor.credentials import Credentials
-from vmtax.hypervisor.qemu import first_line
-from vmtax.hypervisor.qmp import QmpError
-from vmtax.hypervisor.spec import Drive, GuestSpec
+from vmtax.hypervisor import BootFailed, Credentials, Drive, Guest, GuestSpec, boot
+from vmtax.hypervisor.qemu.detect import first_line
 from vmtax.machine import Machine, MachineError, MachineLost, Process, Undoing
 from vmtax.machine.local import LocalMachine
 from vmtax.storage.undo import UNMOUNT
@@ -65,13 +62,13 @@ def stops_when_full(
             machine.run(*qemu_img, "create", "-q", "-f", how.format, str(image), str(DISK_BYTES))
             _fill(machine, small)
             disk = Drive(str(image), DiskSettings(bus=how.bus, aio="threads", format=how.format))
-            with _booted(machine, replace(spec, data=disk), credentials, local) as guest:
+            with _booted(machine, replace(spec, disks=(disk,)), credentials, local) as guest:
                 return _watched(machine, small, guest)
     except MachineLost as error:
         if error.args and str(error).startswith(f"{machine.path}/"):
             return Feature(NAME, "not tried", HOW, first_line(str(error)))
         raise
-    except (CannotDo, MachineError, QmpError) as error:
+    except (CannotDo, MachineError) as error:
         return Feature(NAME, "not tried", HOW, first_line(str(error)))
 
 
@@ -109,9 +106,9 @@ def _booted(machine: Machine, spec: GuestSpec, credentials: Credentials, local: 
 
 
 def _watched(machine: Machine, small: _Small, guest: Guest) -> Feature:
-    assert guest.spec.data_device
+    device = guest.spec.device()
     writer = guest.machine.start(
-        *("fio", "--name=full", f"--filename={guest.spec.data_device}", f"--size={WRITTEN_BYTES}", "--rw=write"),
+        *("fio", "--name=full", f"--filename={device}", f"--size={WRITTEN_BYTES}", "--rw=write"),
         # Each block carries its own checksum, and all of them are read at the end.
         *("--bs=64k", "--direct=1", "--ioengine=psync", "--verify=crc32c", "--do_verify=1", "--verify_fatal=1"),
         "--output-format=json",
@@ -128,7 +125,7 @@ def _watched(machine: Machine, small: _Small, guest: Guest) -> Feature:
                 return Feature(NAME, "not tried", HOW, f"the guest's fio ended: {told or f'exit code {code}'}")
             return Feature(NAME, "not tried", HOW, "the guest wrote all of it: the disk was not full")
         machine.run("rm", str(small.ballast))
-        guest.qmp.execute("cont")
+        guest.go_on()
         try:
             code = writer.wait(FINISH_SECONDS)
         except TimeoutError:
@@ -146,7 +143,7 @@ def _paused(guest: Guest, writer: Process) -> bool:
     deadline = time.monotonic() + PAUSE_SECONDS
     while time.monotonic() < deadline:
         ended = writer.poll() is not None
-        if guest.qmp.execute("query-status").get("status") == "io-error":
+        if guest.is_paused():
             return True
         if ended:
             return False

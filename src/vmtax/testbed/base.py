@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from vmtax.core.records import Json, Treatment
 from vmtax.hypervisor import Guest
 from vmtax.machine import Machine
-from vmtax.meter.clock import Watch
+from vmtax.meter import Meter, new_meters
 from vmtax.plan.schema import Plan
 from vmtax.workload import Site, Workload
 
@@ -36,7 +36,7 @@ class RunningTreatment:
     host: Machine  # the host under test, which is watched meanwhile
     outer: tuple[Guest, ...] = ()  # guests that carry the subjects, from the outside in
     emulated: bool = False  # some layer is
-    clocks: Watch = field(default_factory=Watch)  # of its machines, held against this host's
+    meters: tuple[Meter, ...] = field(default_factory=new_meters)
 
     @property
     def guests(self) -> tuple[Guest, ...]:

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from vmtax.core.records import Json
-from vmtax.hypervisor import Accelerator, Qemu, choose, find_qemu, image_qemu
-from vmtax.hypervisor.accelerator import probe_spec
+from vmtax.hypervisor import Accelerator, Qemu, choose, probe_spec
 from vmtax.hypervisor.confine import enter_tree
 from vmtax.image.place import Placed, place
 from vmtax.machine import Machine
@@ -173,7 +172,7 @@ def choose_platform(session: Session, host: Machine, plan: Plan, placed: Placed,
     """
     if set(plan.layers) <= {"host"}:
         return None
-    qemu, notes = find_qemu(host, binary), []
+    qemu, notes = Qemu.probe(host, binary), []
     accelerator = choose(host, probe_spec(qemu, placed), session.credentials, session.local, session.emit)
     if accelerator.name == "tcg":
         notes.append(
@@ -182,7 +181,7 @@ def choose_platform(session: Session, host: Machine, plan: Plan, placed: Placed,
         )
         if binary is None and not qemu.emulates_steadily:
             assert placed.tree is not None
-            own, qemu = qemu, image_qemu(host, placed.tree)
+            own, qemu = qemu, Qemu.of_image(host, placed.tree)
             notes.append(
                 f"QEMU is the image's {qemu.version}, not the host's {own.version}, whose emulated guests "
                 "crash too often to be measured. --qemu qemu-system-x86_64 insists on the host's."

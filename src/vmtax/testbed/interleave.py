@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from vmtax.core.events import Event, Step
 from vmtax.design.interleaved import is_host, qemu_name
-from vmtax.hypervisor.qemu import DEFAULT
+from vmtax.hypervisor.qemu.detect import DEFAULT
 from vmtax.machine import Machine
 from vmtax.plan.rules import host as checked_host
 from vmtax.plan.schema import Plan

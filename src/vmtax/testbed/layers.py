@@ -14,9 +14,20 @@ from vmtax.core.records import Treatment
 from vmtax.design.disk import DiskSettings
 from vmtax.design.guest import GuestSettings
 from vmtax.design.topology import Subject, topology
-from vmtax.hypervisor import BootFailed, Drive, Guest, GuestSpec, Qemu, boot
+from vmtax.hypervisor import (
+    BY_SERIAL,
+    DATA_ID,
+    FRESH_ID,
+    BootFailed,
+    Drive,
+    Guest,
+    GuestSpec,
+    Nic,
+    Qemu,
+    Tap,
+    boot,
+)
 from vmtax.hypervisor.confine import FIRST_USER
-from vmtax.hypervisor.spec import BY_SERIAL, DATA_ID, FRESH_ID
 from vmtax.image.place import IN_GUEST, Placed
 from vmtax.machine import Machine, MachineLost
 from vmtax.network import PEER_ADDRESS, Segment, guest_address
@@ -122,17 +133,18 @@ def _vm(
 ) -> RunningSubject:
     number, bound = subject.number, None
     drive = disks.drive(treatment, on.disks.of(treatment, number)) if on.disks else None
-    spec = replace(_host_spec(on, treatment, drive), name=subject.name, mac=MACS.format(number))
+    spec = replace(_host_spec(on, treatment, drive), name=subject.name)
     if on.disks and (fresh := on.disks.fresh(treatment, number)) is not None:
         stack.callback(fresh.remove)
-        spec = replace(spec, fresh=disks.drive(treatment, fresh.disk))
+        spec = replace(spec, disks=(*spec.disks, replace(disks.drive(treatment, fresh.disk), name=FRESH_ID)))
     if DiskSettings.of(treatment.levels).bounded:
         bound = Bound.make(on.host, f"vmtax-{on.session.local.token[:8]}-{next(_numbers)}")
         stack.callback(bound.undoing.undo)
         spec = replace(spec, within=bound.enter, preallocated=True)
     if on.wants("net") and on.network is None:
         spec = replace(spec, forwards=(PORT,))
-    guest = _boot(on, on.host, spec, on.network.segment if on.network else None, stack)
+    outer = on.network.segment if on.network else None
+    guest = _boot(on, on.host, spec, outer, stack, mac=MACS.format(number))
     guests.append(guest)
     if bound is not None:
         bound.set_limit(on.disk_size // SHARE + GROWTH_BYTES[spec.accelerator])
@@ -142,7 +154,8 @@ def _vm(
 def _nested(
     on: Provisioned, treatment: Treatment, stack: contextlib.ExitStack, guests: list[Guest]
 ) -> tuple[tuple[Guest, ...], list[RunningSubject]]:
-    carrier = _boot(on, on.host, _carrier_spec(on, treatment), on.network.segment if on.network else None, stack)
+    outer = on.network.segment if on.network else None
+    carrier = _boot(on, on.host, _carrier_spec(on, treatment), outer, stack, mac=CARRIER_MAC)
     guests.append(carrier)
     if not carrier.machine.succeeds("sh", "-c", LOAD_MODULES):
         raise CannotMeasure(
@@ -184,11 +197,11 @@ def _spec(
         vcpus=on.plan.guest.vcpus,
         memory_bytes=on.plan.guest.memory,
         accelerator=accelerator,
-        qemu=qemu,
+        hypervisor=qemu,
         kernel=placed.kernel,
         initrd=placed.initrd,
         root=placed.root,
-        data=data,
+        disks=(data,) if data else (),
         settings=GuestSettings.of(treatment.levels),
     )
 
@@ -197,16 +210,23 @@ def _carrier_spec(on: Provisioned, treatment: Treatment) -> GuestSpec:
     """Larger by what the carrying needs; its own disk always at the defaults, the factors are the nested guest's."""
     data = Drive(str(on.carrier_disk.file.path)) if on.carrier_disk else None
     spec = _host_spec(on, treatment, data)
-    return replace(spec, memory_bytes=on.plan.guest.memory + needs.CARRIER_MEMORY_BYTES, mac=CARRIER_MAC)
+    return replace(spec, memory_bytes=on.plan.guest.memory + needs.CARRIER_MEMORY_BYTES)
 
 
 def _boot(
-    on: Provisioned, parent: Machine, spec: GuestSpec, segment: Segment | None, stack: contextlib.ExitStack
+    on: Provisioned,
+    parent: Machine,
+    spec: GuestSpec,
+    segment: Segment | None,
+    stack: contextlib.ExitStack,
+    *,
+    mac: str = MACS.format(1),
 ) -> Guest:
+    """`mac`: of its card on the segment."""
     attach = None
     if segment is not None:
         tap = segment.tap_name()
-        spec = replace(spec, tap=tap)
+        spec = replace(spec, cards=(Nic(Tap(tap), mac),))
 
         def attach() -> None:
             segment.attach(tap)
@@ -217,7 +237,7 @@ def _boot(
 def _guest_site(on: Provisioned, layer: str, guest: Guest, number: int = 1) -> Site:
     """`number`: of the guest among those that are measured at once."""
     link = None
-    if guest.spec.tap is not None:
+    if guest.spec.cards:
         own = guest_address(number)
         commands = f"address add {own}/{PREFIX_LENGTH} dev {GUEST_NIC}\nlink set {GUEST_NIC} up\n"
         guest.machine.run("ip", "-batch", "-", input=commands)
@@ -239,8 +259,8 @@ def _guest_site(on: Provisioned, layer: str, guest: Guest, number: int = 1) -> S
 
 def _disks(guest: Guest) -> tuple[str | None, str | None]:
     """What the guest calls the disk under test and the one that was never written. Raises BootFailed."""
-    if guest.spec.fresh is None:
-        return guest.spec.data_device, None
+    if len(guest.spec.disks) < 2:
+        return guest.spec.device(), None
     deadline = time.monotonic() + DISK_SECONDS
     while True:
         rows = (line.split() for line in guest.machine.run(*BY_SERIAL).splitlines())

@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 from vmtax.core.records import Json, Treatment
 from vmtax.core.units import format_room
 from vmtax.design.disk import DiskSettings
-from vmtax.hypervisor.accelerator import probe_spec
+from vmtax.hypervisor import probe_spec
 from vmtax.hypervisor.confine import Reach, alone, enter_tree, image_program
 from vmtax.machine import Machine
 from vmtax.meter.memory import available_memory

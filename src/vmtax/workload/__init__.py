@@ -6,7 +6,7 @@ its module: what it measures, unit, label and phrase.
 
 from typing import Any
 
-from vmtax.workload.base import BadOutput, Parameters, Workload
+from vmtax.workload.base import BadOutput, Command, Parameters, Workload
 from vmtax.workload.boot import Boot
 from vmtax.workload.chess import Chess
 from vmtax.workload.cpuid import Cpuid
@@ -17,4 +17,4 @@ from vmtax.workload.site import Link, Site
 
 WORKLOADS: dict[str, type[Workload[Any]]] = {kind.name: kind for kind in (Chess, Cpuid, Memory, Disk, Net, Boot)}
 
-__all__ = ["WORKLOADS", "BadOutput", "Link", "Parameters", "Site", "Workload"]
+__all__ = ["WORKLOADS", "BadOutput", "Command", "Link", "Parameters", "Site", "Workload"]

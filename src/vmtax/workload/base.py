@@ -1,4 +1,4 @@
-"""What every workload offers: parameters, cases, metrics, command → pure parse."""
+"""What every workload offers: parameters, cases, metrics; and what a command does: argv → pure parse."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class BadOutput(Exception):
 
 
 class Workload(ABC, Generic[P]):
-    """One benchmark, with fixed parameters. Stateless: what it needs stands in the `Site`."""
+    """One benchmark, with fixed parameters: its cases and metrics, where it runs, and how long it takes. Stateless."""
 
     name: ClassVar[str]
     describe: ClassVar[str]  # one line for the docs
@@ -68,7 +68,7 @@ class Workload(ABC, Generic[P]):
 
     @abstractmethod
     def cases(self) -> Sequence[str]:
-        """The parts, each one command and one trial; [""] where there is only one."""
+        """The parts, each one trial; [""] where there is only one, () where a boot itself is the trial."""
 
     @abstractmethod
     def metrics(self) -> Sequence[Metric]:
@@ -95,24 +95,12 @@ class Workload(ABC, Generic[P]):
         return ""
 
     @abstractmethod
-    def command(self, site: Site, case: str) -> Sequence[str]:
-        """The argv, as seen inside the userland of `site`."""
-
-    def seat(self, site: Site) -> tuple[Machine, tuple[str, ...]]:
-        """The machine on which the command is run, and what enters the userland there."""
-        return site.machine, site.prefix
-
-    @abstractmethod
     def seconds(self, case: str) -> float:
-        """About how long one command takes where nothing is emulated; for estimates and time limits."""
+        """About how long one case takes where nothing is emulated; for estimates and time limits."""
 
     def written_bytes(self, case: str) -> float:
-        """About how much one command writes to the disk under test, at most, on a fast disk; said before a run."""
+        """About how much one case writes to the disk under test, at most, on a fast disk; said before a run."""
         return 0.0
-
-    @abstractmethod
-    def parse(self, case: str, output: str) -> tuple[Measurement, ...]:
-        """Pure; `output` is stdout, then stderr. Raises BadOutput, whose text says what was expected."""
 
     def layers_of(self, case: str) -> frozenset[str]:
         """Where one case can be run."""
@@ -121,6 +109,22 @@ class Workload(ABC, Generic[P]):
     def once(self, case: str) -> bool:
         """Whether one case means something only the first time in a boot."""
         return False
+
+
+class Command(Workload[P]):
+    """A workload of which each case is one command, run in the userland of every layer."""
+
+    @abstractmethod
+    def command(self, site: Site, case: str) -> Sequence[str]:
+        """The argv, as seen inside the userland of `site`."""
+
+    def seat(self, site: Site) -> tuple[Machine, tuple[str, ...]]:
+        """The machine on which the command is run, and what enters the userland there."""
+        return site.machine, site.prefix
+
+    @abstractmethod
+    def parse(self, case: str, output: str) -> tuple[Measurement, ...]:
+        """Pure; `output` is stdout, then stderr. Raises BadOutput, whose text says what was expected."""
 
     def operations(self, case: str, output: str) -> float | None:
         """Pure. How many operations were done, where the host's CPU time is told for each; None where it is not.

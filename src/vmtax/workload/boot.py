@@ -7,7 +7,6 @@ from typing import ClassVar
 
 from vmtax.core.records import Measurement, Metric
 from vmtax.workload.base import Measure, Parameters, Workload
-from vmtax.workload.site import Site
 
 READY = Metric("boot.ready_seconds", "s", "lower")
 KERNEL = Metric("boot.kernel_seconds", "s", "lower")
@@ -19,7 +18,7 @@ class BootParameters(Parameters):
 
 
 class Boot(Workload[BootParameters]):
-    """The runner fills its trial in from what it saw; there is no command to run."""
+    """No command: each start and end of a guest is its trial."""
 
     name = "boot"
     describe = "boot: launch to first answered command, the kernel's share of it, and shutdown"
@@ -42,14 +41,8 @@ class Boot(Workload[BootParameters]):
     def metrics(self) -> Sequence[Metric]:
         return (READY, KERNEL, SHUTDOWN)
 
-    def command(self, site: Site, case: str) -> Sequence[str]:
-        raise NotImplementedError("boot has no command")
-
     def seconds(self, case: str) -> float:
         return 0.0
-
-    def parse(self, case: str, output: str) -> tuple[Measurement, ...]:
-        raise NotImplementedError("boot has no output")
 
 
 def measured(ready: float, kernel: float, shutdown: float | None) -> tuple[Measurement, ...]:

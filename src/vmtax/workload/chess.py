@@ -9,7 +9,7 @@ from typing import ClassVar
 from pydantic import Field
 
 from vmtax.core.records import Measurement, Metric
-from vmtax.workload.base import BadOutput, Measure, Parameters, Workload
+from vmtax.workload.base import BadOutput, Command, Measure, Parameters
 from vmtax.workload.site import Site
 
 HASH_MIB = 16
@@ -25,7 +25,7 @@ class ChessParameters(Parameters):
     emulated_depth: int = Field(7, ge=1, le=30, description="the same where some layer of the run is emulated")
 
 
-class Chess(Workload[ChessParameters]):
+class Chess(Command[ChessParameters]):
     """`one-thread` proves that the work is the same: its node count must be equal on all layers."""
 
     name = "chess"

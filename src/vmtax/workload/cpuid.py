@@ -9,7 +9,7 @@ from pydantic import Field
 
 from vmtax.core.records import Measurement, Metric
 from vmtax.workload import stress_ng
-from vmtax.workload.base import BadOutput, Measure, Parameters, Workload
+from vmtax.workload.base import BadOutput, Command, Measure, Parameters
 from vmtax.workload.site import Site
 
 STRESSOR = "x86cpuid"
@@ -21,7 +21,7 @@ class CpuidParameters(Parameters):
     seconds: float = Field(2.0, ge=1, le=3600, description="run length, in seconds")
 
 
-class Cpuid(Workload[CpuidParameters]):
+class Cpuid(Command[CpuidParameters]):
     """One instance, so that no exit waits for another's."""
 
     name = "cpuid"

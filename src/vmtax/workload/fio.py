@@ -12,7 +12,7 @@ from pydantic import Field
 from vmtax.core.quantities import Quantity
 from vmtax.core.records import Better, Measurement, Metric, Unit
 from vmtax.core.units import parse_bytes
-from vmtax.workload.base import CPU_PER_OPERATION, BadOutput, Measure, Parameters, Workload
+from vmtax.workload.base import CPU_PER_OPERATION, BadOutput, Command, Measure, Parameters
 from vmtax.workload.site import Site
 
 
@@ -140,7 +140,7 @@ def _tails() -> Iterator[tuple[str, Measure]]:
             yield f"{prefix}{name}_seconds", Measure(meaning, f"p{100 * share:g} {what}latency")
 
 
-class Disk(Workload[DiskParameters]):
+class Disk(Command[DiskParameters]):
     name = "disk"
     describe = "disk: fio, 4 KiB random and 1 MiB sequential, IOPS, bandwidth and latency percentiles"
     tool = "fio"

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from vmtax.core.records import Measurement, Metric
 from vmtax.workload import stress_ng
-from vmtax.workload.base import BadOutput, Measure, Parameters, Workload
+from vmtax.workload.base import BadOutput, Command, Measure, Parameters
 from vmtax.workload.site import Site
 
 MIB = 2**20  # stress-ng's "MB" is 2^20 bytes (core-lib: #define MB)
@@ -38,7 +38,7 @@ class MemoryParameters(Parameters):
     )
 
 
-class Memory(Workload[MemoryParameters]):
+class Memory(Command[MemoryParameters]):
     name = "memory"
     describe = "memory: stream bandwidth, page faults and context switches per second (stress-ng)"
     tool = "stress-ng"

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from vmtax.core.machines import Machine
 from vmtax.core.records import Measurement, Metric
-from vmtax.workload.base import BadOutput, Measure, Parameters, Workload
+from vmtax.workload.base import BadOutput, Command, Measure, Parameters
 from vmtax.workload.site import Link, Site
 
 PORT = 5201  # iperf3's own
@@ -25,7 +25,7 @@ class NetParameters(Parameters):
     seconds: float = Field(10.0, ge=1, le=3600, description="run length of each direction, in seconds")
 
 
-class Net(Workload[NetParameters]):
+class Net(Command[NetParameters]):
     name = "net"
     describe = "network: iperf3 TCP throughput in and out, with the CPU use of both ends"
     tool = "iperf3"

@@ -103,6 +103,7 @@ def _place(trial: Trial) -> Json:
         "wall_seconds": trial.wall_seconds,
         "warnings": list(trial.warnings),
         "disturbance": asdict(trial.disturbance) if trial.disturbance else None,
+        "readings": trial.readings,
     }
 
 

@@ -49,23 +49,32 @@ class Rows:
         experiment = self.experiment
         emulated = emulated_treatments(experiment)
         treatments = {treatment.name: treatment for treatment in experiment.treatments}
-        factors = _factors(experiment)
+        factors, readings = _factors(experiment), _readings(experiment)
         for trial in experiment.trials:
             if trial.status == "ok":
                 treatment = treatments[trial.treatment]
-                yield from _rows(experiment, trial, treatment, factors, trial.treatment in emulated)
+                read = tuple(trial.readings.get(path, {}).get(name) for path, name in readings)
+                for row in _rows(experiment, trial, treatment, factors, trial.treatment in emulated):
+                    yield (*row, *read)
 
 
 def rows(experiment: Experiment) -> Rows:
     """The experiment as rows and columns."""
     factors = dict.fromkeys(_factors(experiment), str)
     host = {f"disturbance.{name}": int if name in WHOLE else float for name in DISTURBANCE}
-    return Rows({**BEFORE, **factors, **AFTER, **host}, experiment)
+    read = dict.fromkeys((f"readings.{path}.{name}" for path, name in _readings(experiment)), float)
+    return Rows({**BEFORE, **factors, **AFTER, **host, **read}, experiment)
 
 
 def _factors(experiment: Experiment) -> tuple[str, ...]:
     """Names of all factors, such as "disk.cache", in order of appearance."""
     return tuple(dict.fromkeys(name for treatment in experiment.treatments for name in treatment.levels))
+
+
+def _readings(experiment: Experiment) -> tuple[tuple[str, str], ...]:
+    """Machine and name of everything that meters read, such as ("host", "vmstat.pgfault"), in order of appearance."""
+    read = (trial.readings.items() for trial in experiment.trials)
+    return tuple(dict.fromkeys((path, name) for machines in read for path, rows in machines for name in rows))
 
 
 def _rows(

@@ -35,6 +35,7 @@ class _Place(Part):
     wall_seconds: float = Field(description="of the command, in seconds, seen from outside")
     warnings: list[str] = Field(description="doubts about the number")
     disturbance: Disturbance | None = Field(description="what else happened on the host under test; null: not read")
+    readings: dict[str, dict[str, float]] = Field(description="machine path to what meters counted: vmstat.pgfault …")
 
 
 class Measurement(_Place):
