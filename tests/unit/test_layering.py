@@ -94,6 +94,13 @@ def test_what_reads_records_never_imports_what_touches_machines() -> None:
     assert across <= {("recommend/export.py", used) for used in pure}
 
 
+def test_only_what_asks_qemu_something_knows_that_it_is_qemu() -> None:
+    """The others boot guests by what every hypervisor has, and would by another one."""
+    asking = {"storage/backing.py", "storage/features.py", "testbed/disks.py", "testbed/interleave.py"}
+    asking |= {"lab/end.py", "lab/monitor.py", "recommend/export.py"}
+    assert {file for file, used in arrows() if used.startswith("hypervisor/qemu/")} <= asking
+
+
 def test_what_touches_machines_takes_only_the_analysis_of_what_reads_records() -> None:
     across = {part(used) for file, used in arrows() if part(file) in MEASURING}
     assert across.isdisjoint({"report", "recommend"})

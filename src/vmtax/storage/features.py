@@ -13,14 +13,14 @@ from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
 from vmtax.core.errors import CannotDo
+from vmtax.core.machines import first_line
 from vmtax.design.disk import CacheMode, Volume
 from vmtax.design.features import DOCUMENTED, FEATURES, Feature, documented_durability
+from vmtax.hypervisor import DATA_ID, Drive, Qemu
 from vmtax.hypervisor.confine import Reach
-from vmtax.hypervisor.qemu.detect import Qemu, first_line
 from vmtax.hypervisor.qemu.drives import disk_arguments, machine_type
 from vmtax.hypervisor.qemu.img import create_image
 from vmtax.hypervisor.qemu.qmp import Qmp, QmpError
-from vmtax.hypervisor.spec import DATA_ID, Drive
 from vmtax.machine import CommandFailed, Machine, MachineError
 from vmtax.storage.backing import Backing
 from vmtax.storage.undo import ANY_DEVICE

@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
 from vmtax.core.errors import CannotDo
+from vmtax.core.machines import first_line
 from vmtax.design.disk import DiskSettings
 from vmtax.design.features import Feature
 from vmtax.hypervisor import BootFailed, Credentials, Drive, Guest, GuestSpec, boot
-from vmtax.hypervisor.qemu.detect import first_line
 from vmtax.machine import Machine, MachineError, MachineLost, Process, Undoing
 from vmtax.machine.local import LocalMachine
 from vmtax.storage.undo import UNMOUNT

@@ -14,11 +14,10 @@ from vmtax.design.disk import DiskSettings
 from vmtax.design.features import Feature
 from vmtax.design.topology import topology
 from vmtax.design.treatments import backing
-from vmtax.hypervisor import Credentials, GuestSpec, Qemu, QemuError
+from vmtax.hypervisor import DATA_ID, Credentials, Drive, GuestSpec, Qemu, QemuError
 from vmtax.hypervisor.confine import Reach
 from vmtax.hypervisor.qemu.drives import block_node
 from vmtax.hypervisor.qemu.qmp import Qmp, QmpError
-from vmtax.hypervisor.spec import DATA_ID, Drive
 from vmtax.machine import Machine
 from vmtax.machine.local import LocalMachine
 from vmtax.storage import (

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from vmtax.core.errors import CannotDo
+from vmtax.core.machines import first_line
 from vmtax.hypervisor.base import GuestSpec, Patience
 from vmtax.hypervisor.confine import FIRST_USER, PATIENT, TUN, USERS, Reach, alone, become, image_program, sandbox
 from vmtax.hypervisor.credentials import Credentials
@@ -165,10 +166,6 @@ def _user(rights: str) -> tuple[int | None, str]:
     if len(ALL_USERS.findall(rights)) != 2:
         return None, "QEMU keeps the rights of root, who is there the root of a user namespace only."
     return FIRST_USER + secrets.randbelow(USERS), ""
-
-
-def first_line(text: str) -> str:
-    return text.strip().partition("\n")[0] or "it says nothing"
 
 
 def _numbers(version: str) -> tuple[int, ...]:
