@@ -253,8 +253,10 @@ def test_nohup_is_meant() -> None:
     assert done.stdout.splitlines()[-1] == "True False"
 
 
+# In the background of a shell Ctrl-C is ignored, and vmtax leaves it so.
 TWICE = """
 import os, signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
 import vmtax.cli
 def command(**_):
     try:

@@ -53,8 +53,10 @@ def together(trials: Iterable[Trial]) -> tuple[Trial, ...]:
     Rates are added up; of any other metric it is the median of the machines. It worked where it worked on all.
     """
     grouped: dict[tuple[object, ...], list[Trial]] = {}
-    for trial in trials:
-        key = (trial.round, trial.treatment, trial.workload, trial.case, trial.iteration)
+    for number, trial in enumerate(trials):
+        # Runs of earlier versions do not name the machine, and had one.
+        alone = (number,) if not trial.machine else ()
+        key = (trial.round, trial.treatment, trial.workload, trial.case, trial.iteration, *alone)
         grouped.setdefault(key, []).append(trial)
     return tuple(group[0] if len(group) == 1 else _together(group) for group in grouped.values())
 
