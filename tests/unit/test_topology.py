@@ -81,7 +81,9 @@ def machines(found: Experiment, treatment: str = "vm") -> set[str]:
 
 def cost(found: Experiment) -> float:
     """vm against host, as a ratio of rates."""
-    (one,) = [c for c in Analysis(found).comparisons if (c.metric.name, c.baseline, c.treatment) == (RATE, "host", "vm")]
+    (one,) = [
+        c for c in Analysis(found).comparisons if (c.metric.name, c.baseline, c.treatment) == (RATE, "host", "vm")
+    ]
     assert one.rounds == 7, "a round is one value, however many machines it has"
     return one.ratio
 
