@@ -62,7 +62,7 @@ def test_readings_are_kept_with_the_trial_and_shown_in_json_and_csv(lab: Lab) ->
     assert trials and all(trial.readings == {"host": {"vmstat.pgfault": 1.0}} for trial in trials)
     measurements = experiment_data(Analysis(lab.experiment))["measurements"]
     assert all(entry["readings"] == {"host": {"vmstat.pgfault": 1.0}} for entry in measurements)
-    rows = csv.DictReader(io.StringIO(render_csv(lab.experiment)))
+    rows = csv.DictReader(io.StringIO(render_csv(Analysis(lab.experiment))))
     assert {row["readings.host.vmstat.pgfault"] for row in rows} == {"1.0"}
 
 
