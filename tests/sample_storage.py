@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 
 from tests.sample import CREATED, LATENCIES, sample_experiment
 from vmtax.core.records import Boot, Experiment, Json, Measurement, Metric, Treatment, Trial
+from vmtax.design.disk import DiskSettings
 from vmtax.design.features import Feature, documented_durability
 
 Patterns = Mapping[str, tuple[float, int, int, float]]
@@ -111,7 +112,7 @@ def _features(levels: Mapping[str, str]) -> Iterator[Feature]:
     """As a host answers: only qcow2 saves state, a device is no file and not thin, IDE was not tried on a full disk."""
     refused = "Device 'data' is writable but does not support snapshots"
     qcow2, device = levels["disk.format"] == "qcow2", levels["disk.filesystem"] == "none"
-    yield documented_durability(levels)
+    yield documented_durability(DiskSettings.of(levels))
     yield Feature("savevm", "yes", "savevm") if qcow2 else Feature("savevm", "no", "savevm", refused)
     how = "blockdev-snapshot-internal-sync"
     words = "Block format 'raw' used by device 'data' does not support internal snapshots"

@@ -14,11 +14,11 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from tests.fake_lab import Lab, bench
+from tests.fake_testbed import Lab, bench
 from tests.sample import large_experiment
 from vmtax.analysis.analysis import Analysis
 from vmtax.design.factors import FACTORS
-from vmtax.hypervisor import Credentials, GuestSpec, boot, image_qemu
+from vmtax.hypervisor import Credentials, GuestSpec, Qemu, boot
 from vmtax.image import build
 from vmtax.image.place import place
 from vmtax.machine.local import LocalMachine
@@ -49,7 +49,7 @@ def boots() -> None:
     try:
         credentials = Credentials.make(machine)
         placed = place(machine, machine, image, lambda event: None)
-        qemu = image_qemu(machine, str(placed.tree))
+        qemu = Qemu.of_image(machine, str(placed.tree))
         paths = (placed.kernel, placed.initrd, placed.root)
         spec = GuestSpec("vm", 2, 2**30, "tcg", qemu, *paths)
         ready, kernel, shutdown = [], [], []

@@ -31,7 +31,7 @@ from pydantic import TypeAdapter
 from typer.testing import CliRunner
 
 from tests import sample_storage
-from tests.fake_lab import SEVEN, Lab, bench
+from tests.fake_testbed import SEVEN, Lab, bench
 from tests.sample import sample_experiment, with_repeat
 from tests.unit.test_sessions import calibrations, session
 from vmtax.cli import app

@@ -24,12 +24,13 @@ from vmtax.core.errors import FAILED, INTERRUPTED, CannotDo
 from vmtax.core.events import Event, Notice, Step
 from vmtax.core.records import Comparison, Treatment, Trial
 from vmtax.design.treatments import Space, settled, shuffled_rounds
-from vmtax.experiment.trial import Place, Signatures, run_trial
+from vmtax.experiment.trial import Signatures, TrialKey, run_trials
 from vmtax.image import build
 from vmtax.plan.schema import parse
-from vmtax.testbed.environment import Environment, EnvironmentOptions, connected
-from vmtax.testbed.interleave import set_up
 from vmtax.testbed.layers import opened
+from vmtax.testbed.machines import set_up
+from vmtax.testbed.provision import Provisioned
+from vmtax.testbed.session import TestbedOptions, connected
 from vmtax.workload import Site
 from vmtax.workload.fio import Disk, DiskParameters
 
@@ -68,22 +69,16 @@ class LimitedReads(Disk):
 class Proof:
     """What all its boots share."""
 
-    environment: Environment
+    machines: Provisioned
     workload: LimitedReads
 
     def trial(self, number: int, position: int, treatment: Treatment) -> Trial | None:
         """One boot and its trial; None where the guest was lost, which costs this round's pairs and no more."""
-        environment = self.environment
-        environment.check_guards()
-        place = Place(number, position, treatment.name)
+        self.machines.check_guards()
+        key = TrialKey(number, position, treatment.name)
         try:
-            with opened(environment, treatment) as layer:
-                trial = run_trial(
-                    *(place, layer, self.workload, CASE, Signatures()),
-                    iteration=1,
-                    host=environment.host,
-                    emulated=environment.emulated,
-                )
+            with opened(self.machines, treatment) as running:
+                (trial,) = run_trials(key, running, self.workload, CASE, Signatures(), iteration=1)
         except CannotDo as failure:
             console.print(f"round {number}, {treatment.name}: {failure}", style="yellow", markup=False)
             return None
@@ -177,9 +172,9 @@ def proved(asked: argparse.Namespace) -> list[Bar]:
     """The bars, on this host; everything that was set up is undone at the end, however that comes."""
     plan = parse(PLAN)
     with connected(plan.host, lambda text: console.print(text, markup=False)) as hosts:
-        environment = set_up(hosts, plan, build.ensure(tell), tell, EnvironmentOptions())[""]
-        workload = LimitedReads(DiskParameters(patterns=(CASE,), seconds=asked.seconds), emulated=environment.emulated)
-        return prove(Proof(environment, workload), asked.rounds, asked.limit, asked.seed)
+        machines = set_up(hosts, build.ensure(tell), tell, plan, TestbedOptions()).own
+        workload = LimitedReads(DiskParameters(patterns=(CASE,), seconds=asked.seconds), emulated=machines.emulated)
+        return prove(Proof(machines, workload), asked.rounds, asked.limit, asked.seed)
 
 
 if __name__ == "__main__":

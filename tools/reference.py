@@ -24,8 +24,9 @@ from vmtax.plan.rules import MOST_CONFIGURATIONS
 from vmtax.plan.schema import Plan
 from vmtax.plan.yaml import MOST_BYTES, MOST_VALUES
 from vmtax.report.schema import KINDS, json_schema
-from vmtax.report.view import cost, label
+from vmtax.report.view import cost
 from vmtax.workload import WORKLOADS
+from vmtax.workload.words import label
 
 DIRECTORY = Path(__file__).parent.parent / "docs/reference"
 FILES = {
@@ -193,7 +194,7 @@ def metrics_page() -> str:
     ]
     for name, kind in WORKLOADS.items():
         rows = [
-            (f"`{metric.name}`", metric.unit, metric.better, kind.meaning(metric), label(metric), cost(metric))
+            (f"`{metric.name}`", metric.unit, metric.better, kind.measure(metric).meaning, label(metric), cost(metric))
             for metric in kind(kind.parameters_type()).metrics()
         ]
         parts += [f"## {name}\n", f"{kind.describe}. Measured by {kind.tool}.\n"]

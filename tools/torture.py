@@ -26,7 +26,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from tests.fake_lab import PLAN, Lab, bench
+from tests.fake_testbed import PLAN, Lab, bench
 from vmtax.core.events import TrialFinished
 from vmtax.core.records import Trial
 from vmtax.image.cache import images_directory

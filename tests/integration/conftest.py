@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from vmtax.hypervisor import BootFailed, Credentials, Guest, GuestSpec, Qemu, boot, image_qemu
+from vmtax.hypervisor import BootFailed, Credentials, Guest, GuestSpec, Qemu, boot
 from vmtax.image import build, zfs
 from vmtax.image.cache import Image
 from vmtax.image.place import Placed, place
@@ -83,7 +83,7 @@ def placed(shared_local: LocalMachine, image: Image) -> Placed:
 @pytest.fixture(scope="session")
 def qemu(shared_local: LocalMachine, placed: Placed) -> Qemu:
     assert placed.tree is not None
-    return image_qemu(shared_local, placed.tree)
+    return Qemu.of_image(shared_local, placed.tree)
 
 
 @pytest.fixture(scope="session")
@@ -94,7 +94,7 @@ def spec(placed: Placed, qemu: Qemu) -> GuestSpec:
         vcpus=2,
         memory_bytes=512 * 2**20,
         accelerator="tcg",
-        qemu=qemu,
+        hypervisor=qemu,
         kernel=placed.kernel,
         initrd=placed.initrd,
         root=placed.root,
@@ -102,13 +102,19 @@ def spec(placed: Placed, qemu: Qemu) -> GuestSpec:
 
 
 @contextlib.contextmanager
-def booted(parent: Machine, spec: GuestSpec, credentials: Credentials, local: LocalMachine) -> Iterator[Guest]:
+def booted(
+    parent: Machine,
+    spec: GuestSpec,
+    credentials: Credentials,
+    local: LocalMachine,
+    attach: Callable[[], None] | None = None,
+) -> Iterator[Guest]:
     """A guest, at the second attempt if need be, as in a run: emulation on a busy machine loses one now and then."""
     with contextlib.ExitStack() as stack:
         try:
-            guest = stack.enter_context(boot(parent, spec, credentials, local))
+            guest = stack.enter_context(boot(parent, spec, credentials, local, attach=attach))
         except BootFailed:
-            guest = stack.enter_context(boot(parent, spec, credentials, local))
+            guest = stack.enter_context(boot(parent, spec, credentials, local, attach=attach))
         yield guest
 
 

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 import pytest
 
 from tests.integration.conftest import booted
-from vmtax.hypervisor import BootFailed, Credentials, Drive, GuestSpec, boot, choose
-from vmtax.hypervisor.boot import Patience
+from vmtax.design.disk import CacheMode, DiskSettings
+from vmtax.hypervisor import BootFailed, Credentials, Drive, Guest, GuestSpec, Nic, Patience, Tap, boot, choose
 from vmtax.image.place import IN_GUEST
 from vmtax.machine import CommandFailed, MachineLost
 from vmtax.machine.local import LocalMachine
 from vmtax.meter import below
 from vmtax.meter.facts import read_facts
+from vmtax.network import Segment
 from vmtax.testbed.layers import IMAGE_QEMU, _disks
 
 
@@ -34,7 +37,7 @@ def test_a_guest_answers_carries_a_nested_guest_and_ends(
             spec,
             vcpus=1,  # on an emulated host one with two is lost now and then
             accelerator="kvm",
-            qemu=IMAGE_QEMU,
+            hypervisor=IMAGE_QEMU,
             kernel=IN_GUEST.kernel,
             initrd=IN_GUEST.initrd,
             root=IN_GUEST.root,
@@ -130,7 +133,38 @@ def test_two_disks_of_one_bus_are_told_apart(
     for name, size in sizes.items():
         with (tmp_path / name).open("wb") as file:
             file.truncate(size)
-    data, fresh = (Drive(str(tmp_path / name), bus=bus, cache="writeback", aio="threads") for name in sizes)
-    with booted(shared_local, replace(spec, data=data, fresh=fresh), credentials, shared_local) as guest:
+    settings = DiskSettings(bus=bus, cache=CacheMode.WRITEBACK, aio="threads")
+    both = tuple(Drive(str(tmp_path / name), settings, name=name) for name in sizes)
+    with booted(shared_local, replace(spec, disks=both), credentials, shared_local) as guest:
         found = _disks(guest)
         assert [int(guest.machine.run("blockdev", "--getsize64", str(disk))) for disk in found] == [*sizes.values()]
+
+
+def test_two_guests_at_once_have_disks_and_addresses_of_their_own(
+    local: LocalMachine, credentials: Credentials, spec: GuestSpec, tmp_path: Path
+) -> None:
+    segment = Segment(local, local.token[:6])
+    addresses = {"left": "10.77.0.21", "right": "10.77.0.22"}
+    guests: dict[str, Guest] = {}
+    with contextlib.ExitStack() as stack:
+        for number, (name, address) in enumerate(addresses.items()):
+            disk, tap = tmp_path / name, segment.tap_name()
+            disk.write_text(name.ljust(2**20))
+            own = replace(
+                spec,
+                name=name,
+                vcpus=1,
+                disks=(Drive(str(disk), DiskSettings(cache=CacheMode.WRITEBACK, aio="threads")),),
+                cards=(Nic(Tap(tap), f"52:54:00:76:75:{number:02x}"),),
+            )
+            attach = functools.partial(segment.attach, tap)
+            guests[name] = stack.enter_context(booted(local, own, credentials, local, attach))
+            commands = f"address add {address}/24 dev eth1\nlink set eth1 up\n"
+            guests[name].machine.run("ip", "-batch", "-", input=commands)
+        for name, other in (("left", "right"), ("right", "left")):
+            machine = guests[name].machine
+            assert machine.path == f"host/{name}" and machine.run("head", "-c", "5", "/dev/vdb").strip() == name
+            machine.run("busybox", "ping", "-c", "1", "-w", "20", addresses[other], timeout=30)
+        guests["left"].machine.run("dd", "if=/dev/zero", "of=/dev/vdb", "bs=64k", "count=1", "conv=fsync")
+        assert guests["left"].shut_down() is not None and guests["right"].machine.succeeds("true")
+    assert not (tmp_path / "left").read_bytes()[:5].strip(b"\0") and (tmp_path / "right").read_text().strip() == "right"

@@ -10,7 +10,7 @@ import pytest
 
 from vmtax.hypervisor import Qemu
 from vmtax.hypervisor.confine import Reach
-from vmtax.hypervisor.qmp import Qmp
+from vmtax.hypervisor.qemu.qmp import Qmp
 from vmtax.machine.local import LocalMachine
 from vmtax.recommend import Export, export
 

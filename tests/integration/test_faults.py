@@ -18,14 +18,15 @@ import pytest
 from tests.integration.conftest import HANGS, booted, leftovers, qemu_of, under_way, vmtax
 from tests.integration.test_run import PLAN
 from vmtax.core.records import Measurement, Metric, Trial
+from vmtax.design.disk import CacheMode, DiskSettings
 from vmtax.experiment import trial as trial_module
-from vmtax.experiment.trial import Place, Signatures, run_trial
+from vmtax.experiment.trial import Signatures, TrialKey, run_trials
 from vmtax.hypervisor import Credentials, Drive, Guest, GuestSpec
 from vmtax.image.cache import Image
 from vmtax.machine.local import LocalMachine
 from vmtax.store import Store
-from vmtax.testbed.layers import Opened
-from vmtax.workload import BadOutput, Site, Workload
+from vmtax.testbed.base import RunningSubject, RunningTreatment
+from vmtax.workload import BadOutput, Command, Site
 from vmtax.workload.base import Parameters
 from vmtax.workload.fio import Disk, DiskParameters
 
@@ -53,7 +54,7 @@ CORRUPT = 2  # when it finds that metadata contradict each other
 WITH_TMPFS = 'mount -t tmpfs -o size="$1" tmpfs "$2" && shift 2 && "$@"; code=$?; df "$PWD/small" >&2; exit $code'
 
 
-class Shell(Workload[Parameters]):
+class Shell(Command[Parameters]):
     """Runs any script in place of a benchmark, and expects one number from it."""
 
     name = "shell"
@@ -85,8 +86,10 @@ class Shell(Workload[Parameters]):
 
 def tried(script: str, local: LocalMachine, *guests: Guest) -> Trial:
     machine = guests[-1].machine if guests else local
-    layer = Opened(Site(machine, "vm" if guests else "host", 2, ()), guests)
-    return run_trial(Place(1, 1, "vm"), layer, Shell(script), "", Signatures(), host=local, emulated=False, iteration=1)
+    subject = RunningSubject(Site(machine, "vm" if guests else "host", 2, ()), guests[-1] if guests else None)
+    running = RunningTreatment((subject,), local, guests[:-1])
+    (trial,) = run_trials(TrialKey(1, 1, "vm"), running, Shell(script), "", Signatures(), iteration=1)
+    return trial
 
 
 @pytest.mark.parametrize(
@@ -120,10 +123,8 @@ def test_a_tool_that_an_image_lacks_is_named_with_its_cure(
         nowhere = ("bwrap", "--ro-bind", "/", "/", "--setenv", "PATH", "/nowhere")
         sites = (Site(guest.machine, "vm", 2, (), "/dev/vda"), Site(local, "host", 2, nowhere, "/dev/null"))
         for site in sites:
-            layer = Opened(site, (guest,))
-            found = run_trial(
-                Place(1, 1, "vm"), layer, disk, case, Signatures(), host=local, emulated=False, iteration=1
-            )
+            running = RunningTreatment((RunningSubject(site, guest),), local)
+            (found,) = run_trials(TrialKey(1, 1, "vm"), running, disk, case, Signatures(), iteration=1)
             path = site.machine.path
             assert found.error == f"{path}: fio is not in the image; `vmtax image build` makes one that has it"
 
@@ -166,8 +167,8 @@ def test_a_host_s_disk_that_is_full_in_mid_write_is_a_failed_trial_that_says_so(
     local.run("truncate", "-s", "32M", str(tmp_path / "disk.raw"))
     monkeypatch.setattr(trial_module, "GRACE_SECONDS", 4.0)
     monkeypatch.setattr(trial_module, "SLOWDOWN", 1.0)
-    drive = Drive(str(tmp_path / "disk.raw"), cache="writeback", aio="threads")
-    with booted(local, replace(spec, data=drive), credentials, local) as guest:
+    drive = Drive(str(tmp_path / "disk.raw"), DiskSettings(cache=CacheMode.WRITEBACK, aio="threads"))
+    with booted(local, replace(spec, disks=(drive,)), credentials, local) as guest:
         found = tried("exec dd if=/dev/urandom of=/dev/vdb bs=1M oflag=direct", local, guest)
     assert found.status == "failed" and "has paused host/vm: what its disk lies on is full" in (found.error or "")
 
@@ -248,7 +249,7 @@ def test_a_full_image_cache(own: Path) -> None:
 
 
 def test_a_full_store(image: Image, own: Path) -> None:
-    """A host-only run whose results no longer fit: what did fit stays, and says that it can be gone on with."""
+    """A host-only run whose results no longer fit: what did fit stays, and says that it can be resumed."""
     (own / "p.yaml").write_text(PLAN.replace("[host, vm, nested]", "[host]").replace("  - boot\n", ""))
     done = on_a_full_disk(own, "176k", "XDG_DATA_HOME", "run", "p.yaml", "--yes")
     assert done.returncode == 1, done.stderr
@@ -327,6 +328,6 @@ def test_a_stopped_run_is_finished(image: Image, own: Path) -> None:
     assert found.state == "complete" and found.trials[: len(kept)] == kept
     places = [(trial.round, trial.treatment, trial.workload, trial.case) for trial in found.trials]
     assert len(places) == len(set(places)) == 2 * (4 + 3), "the A/A leaves out the pattern that is not primary"
-    assert any("gone on with" in note for note in found.notes) and "gone on with" in (own / "r.html").read_text()
+    assert any("resumed" in note for note in found.notes) and "resumed" in (own / "r.html").read_text()
     assert vmtax("run", "--resume", "--yes", directory=own).returncode == 2
     assert nothing_left(own)

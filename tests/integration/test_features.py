@@ -7,9 +7,10 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
+from vmtax.design.disk import CacheMode, DiskSettings
 from vmtax.design.features import FEATURES, Feature
-from vmtax.hypervisor import Credentials, Drive, GuestSpec, Qemu, find_qemu
-from vmtax.hypervisor.qemu_img import create_image
+from vmtax.hypervisor import Credentials, Drive, GuestSpec, Qemu
+from vmtax.hypervisor.qemu.img import create_image
 from vmtax.machine.local import LocalMachine
 from vmtax.storage import Backing
 from vmtax.storage.features import features
@@ -20,16 +21,17 @@ SIZE = 16 * 2**20
 
 @pytest.fixture(params=["the image's", "the host's"])
 def either_qemu(request: pytest.FixtureRequest, shared_local: LocalMachine, qemu: Qemu) -> Qemu:
-    return qemu if request.param == "the image's" else find_qemu(shared_local, None)
+    return qemu if request.param == "the image's" else Qemu.probe(shared_local)
 
 
 def asked(machine: LocalMachine, qemu: Qemu, directory: Path, **levels: str) -> dict[str, Feature]:
-    """`disk.` is left out of the levels' names."""
-    named = {f"disk.{name}": level for name, level in levels.items()}
+    """Of a disk that takes its blocks when it is written. `disk.` is left out of the levels' names."""
+    named = {f"disk.{name}": level for name, level in {"preallocation": "off", **levels}.items()}
+    settings = DiskSettings.of(named)
     path = directory / "disk"
-    machine.run(*create_image(named, str(path), SIZE))
-    backing = Backing(PurePosixPath(path), named)
-    found = features(machine, qemu, backing, Drive.of_levels(str(path), named), PurePosixPath(directory))
+    machine.run(*create_image(settings, str(path), SIZE))
+    backing = Backing(PurePosixPath(path), settings)
+    found = features(machine, qemu, backing, Drive(str(path), settings), PurePosixPath(directory))
     assert tuple(feature.name for feature in found) == tuple(FEATURES)
     assert [Feature.from_json(feature.to_json()) for feature in found] == list(found)
     assert sorted(file.name for file in directory.iterdir()) == ["disk"], "what was tried on is gone"
@@ -88,7 +90,7 @@ def test_a_block_device(shared_local: LocalMachine, qemu: Qemu, on_disk: Path) -
     entry = shared_local.undo_later("losetup", "-d", loop)
     try:
         drive = Drive(loop)
-        backing = Backing(PurePosixPath(loop), {"disk.filesystem": "none"})
+        backing = Backing(PurePosixPath(loop), DiskSettings(filesystem="none"))
         found = {f.name: f for f in features(shared_local, qemu, backing, drive, PurePosixPath(on_disk))}
         assert states(found) == "durable pause-on-full migration"
         assert found["file"].words == "a block special file" and found["thin"].words == "a whole device"
@@ -99,8 +101,8 @@ def test_a_block_device(shared_local: LocalMachine, qemu: Qemu, on_disk: Path) -
 def test_what_cannot_be_tried_says_why(shared_local: LocalMachine, qemu: Qemu, on_disk: Path) -> None:
     path = on_disk / "disk"
     shared_local.run("truncate", "-s", str(SIZE), str(path))
-    backing = Backing(PurePosixPath(path), {})
-    impossible = Drive(str(path), cache="writeback", aio="native")
+    backing = Backing(PurePosixPath(path), DiskSettings(preallocation="off"))
+    impossible = Drive(str(path), DiskSettings(cache=CacheMode.WRITEBACK, aio="native"))
     found = {f.name: f for f in features(shared_local, qemu, backing, impossible, PurePosixPath(on_disk))}
     assert states(found) == "durable file thin" and found["savevm"].state == "not tried"
     assert "aio=native" in found["savevm"].words
@@ -112,7 +114,7 @@ def test_what_cannot_be_tried_says_why(shared_local: LocalMachine, qemu: Qemu, o
 def test_a_full_disk_pauses_the_guest_and_nothing_is_lost(
     shared_local: LocalMachine, spec: GuestSpec, credentials: Credentials, bus: str, form: str
 ) -> None:
-    found = stops_when_full(shared_local, spec, Drive("", bus=bus, format=form), credentials, shared_local)
+    found = stops_when_full(shared_local, spec, DiskSettings(bus=bus, format=form), credentials, shared_local)
     if bus == "nvme":
         assert found.state == "no" and "was not paused, its write failed" in found.words, found
     else:

@@ -15,8 +15,9 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 from tests.integration.conftest import HANGS, leftovers, under_way
+from vmtax.design.disk import DiskSettings
 from vmtax.doctor.host_parts import NO_GROUP, NO_POOL, WAIT_FOR
-from vmtax.hypervisor import Drive, find_qemu
+from vmtax.hypervisor import Drive, Qemu
 from vmtax.image.cache import Image
 from vmtax.image.zfs import Pack
 from vmtax.lab.home import Lab, Up, lab
@@ -134,14 +135,15 @@ def test_volumes_that_are_made_as_exported_can_do_what_they_should(one: Lab) -> 
 
 def able(host: Machine, levels: dict[str, str], *, made: bool = False) -> str:
     """Make what the disk is kept in, and find out what it can do; names of features."""
+    levels = {"disk.preallocation": "off", **levels}
     found = export(levels, size=64 * 2**20)
     for argv in () if made else found.backing:
         host.run(*argv, *(("--yes",) if argv[0] == "lvcreate" else ()))
     if found.path.startswith("/dev/"):
         host.run(*WAIT_FOR, found.path)
-    backing = Backing(PurePosixPath(found.path), levels)
-    drive = Drive.of_levels(found.path, levels)
-    each = features(host, find_qemu(host, None), backing, drive, PurePosixPath("/var/tmp"))
+    settings = DiskSettings.of(levels)
+    backing, drive = Backing(PurePosixPath(found.path), settings), Drive(found.path, settings)
+    each = features(host, Qemu.probe(host), backing, drive, PurePosixPath("/var/tmp"))
     return " ".join(feature.name for feature in each if feature.state == "yes")
 
 
@@ -176,8 +178,10 @@ def provisioning() -> Iterator[tuple[Machine, Callable[..., Disks]]]:
         def make(plan: str, target: Target, size: int = 32 * 2**20) -> Disks:
             wanted = parse(plan).treatments()[0]
             mark, qemu_img = f"vmtax-{local.token[:8]}", ("qemu-img",)
-            made = disks.provision(host, target, ours, mark, qemu_img, wanted, size, FRESH, lambda event: None)
-            assert disks.why_not(made, wanted, find_qemu(host, None)) == {}
+            made = disks.provision(
+                host, target, ours, mark, qemu_img, disks.Order(wanted, size, FRESH), lambda event: None
+            )
+            assert disks.why_not(made, wanted, Qemu.probe(host)) == {}
             for treatment in wanted:
                 host.run("dd", "if=/dev/urandom", f"of={made.of(treatment).path}", *WRITTEN)
                 fresh = made.fresh(treatment)

@@ -57,7 +57,9 @@ def make(local: LocalMachine, ours: PurePosixPath, placed: Placed) -> Making:
 
     def made(wanted: Sequence[Treatment], target: Target = Target(), fresh: int = 0) -> Disks:  # noqa: B008 (frozen)
         mark = f"vmtax-{local.token[:8]}"
-        return disks.provision(local, target, ours, mark, qemu_img, wanted, SIZE, fresh, lambda event: None)
+        return disks.provision(
+            local, target, ours, mark, qemu_img, disks.Order(wanted, SIZE, fresh), lambda event: None
+        )
 
     return made
 

@@ -13,7 +13,8 @@ import pytest
 
 from tests.integration.conftest import HANGS, booted, leftovers, qemu_of, under_way, vmtax
 from tests.integration.test_faults import VM_ONLY
-from vmtax.hypervisor import Credentials, Drive, GuestSpec, find_qemu
+from vmtax.design.disk import DiskSettings
+from vmtax.hypervisor import Credentials, Drive, GuestSpec, Qemu
 from vmtax.hypervisor.confine import enter_tree
 from vmtax.image.cache import Image
 from vmtax.image.place import Placed
@@ -28,14 +29,15 @@ def modes(directory: Path) -> dict[str, int]:
 
 @pytest.mark.parametrize("own", [True, False], ids=["the host's", "the image's"])
 def test_a_qemu_that_root_starts_reaches_no_more_than_its_guest(
-    own: bool, shared_local: LocalMachine, credentials: Credentials, spec: GuestSpec, tmp_path: Path
+    own: bool, shared_local: LocalMachine, credentials: Credentials, spec: GuestSpec, placed: Placed, tmp_path: Path
 ) -> None:
-    qemu = find_qemu(shared_local, None) if own else spec.qemu
+    qemu = Qemu.probe(shared_local) if own else Qemu.of_image(shared_local, str(placed.tree))
     disk = tmp_path / "a, b.raw"
     disk.write_bytes(b"\0" * 2**20)
-    small = replace(spec, qemu=qemu, vcpus=1, data=Drive(str(disk), iothread=True))
+    disks = (Drive(str(disk), DiskSettings(iothread=True)),)
+    small = replace(spec, hypervisor=qemu, vcpus=1, disks=disks)
     with booted(shared_local, small, credentials, shared_local) as guest:
-        guest.machine.run("dd", "if=/dev/urandom", f"of={small.data_device}", "bs=64k", "count=16", "conv=fsync")
+        guest.machine.run("dd", "if=/dev/urandom", f"of={small.device()}", "bs=64k", "count=16", "conv=fsync")
         pid = qemu_of(shared_local.token)
         status = fields(Path(f"/proc/{pid}/status").read_text())
         assert set(status["Uid"].split()) == set(status["Gid"].split()) == {str(qemu.user)} and qemu.user > 2**30

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from tests.fake_lab import Lab, bench
+from tests.fake_testbed import Lab, bench
 from vmtax.analysis.calibration import Calibration, CannotCalibrate, calibration, plan_of
 from vmtax.cli.app import app
 from vmtax.core.records import Experiment

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.fake_lab import SEVEN, Lab, bench
 from tests.fake_machine import FakeMachine, Reply
+from tests.fake_testbed import SEVEN, Lab, bench
 from vmtax.machine import MachineLost
-from vmtax.meter import clock
-from vmtax.meter.clock import Reading, Watch, gap, own_time
+from vmtax.meter import Work, clock
+from vmtax.meter.clock import Clock, Reading, gap, own_time
+
+WORK = Work("fio", ok=True, seconds=10.0)
 
 
 def reading(counted: float, here: float, trip: float = 0.02) -> Reading:
@@ -40,20 +43,21 @@ def test_one_reading_between_two_trials_and_none_of_this_host(monkeypatch: pytes
     times = iter([100.0, 100.02, 110.0, 110.02, 120.0, 120.02])
     monkeypatch.setattr("time.monotonic", lambda: next(times))
     machine = FakeMachine("host/vm", answers={clock.COMMAND: ["5.00 1.0\n", "15.00 1.0\n", "24.00 1.0\n"]})
-    watch = Watch()
-    watch.begin(machine)
-    assert watch.end(machine) == ()
-    watch.begin(machine)
-    assert "counted 9.0 s where 10.0 s went by" in watch.end(machine)[0]
+    meter = Clock()
+    meter.before(machine)
+    assert meter.after(machine, [WORK]).warnings == ()
+    meter.before(machine)
+    assert meter.after(machine, [replace(WORK, ok=False)]).warnings == (), "there is no figure to doubt"
+    assert "counted 9.0 s where 10.0 s went by" in meter.after(machine, [WORK]).warnings[0]
     assert machine.unused() == [], "three readings for two trials"
 
 
 @pytest.mark.parametrize("answer", [Reply(code=1), "nonsense", MachineLost("host/vm: gone")])
 def test_a_machine_that_does_not_tell_is_not_doubted(answer: Reply | str | Exception) -> None:
     machine = FakeMachine("host/vm", answers={clock.COMMAND: answer})
-    watch = Watch()
-    watch.begin(machine)
-    assert watch.end(machine) == ()
+    meter = Clock()
+    meter.before(machine)
+    assert meter.after(machine, [WORK]).warnings == ()
 
 
 def test_a_tool_cannot_have_worked_for_longer_than_its_command() -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path, PurePosixPath
 
-from vmtax.hypervisor.boot import FLOODED, Console, died
+from vmtax.hypervisor.console import FLOODED, Console
+from vmtax.hypervisor.qemu.boot import died
 from vmtax.machine.local import LocalMachine
 
 

@@ -17,7 +17,7 @@ from vmtax.doctor import Check, Diagnosis, diagnose, readings
 from vmtax.doctor.needs import install
 from vmtax.doctor.readings import Readings, free_bytes, processes, read
 from vmtax.hypervisor.confine import sandbox
-from vmtax.hypervisor.qemu import RIGHTS
+from vmtax.hypervisor.qemu.detect import RIGHTS
 from vmtax.image import cache, contents, place
 from vmtax.image.cache import Image
 from vmtax.meter import below, disk, facts, pressure

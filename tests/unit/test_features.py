@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import PurePosixPath
 from types import SimpleNamespace
 from typing import Any
@@ -12,9 +13,10 @@ from typing import Any
 import pytest
 
 from tests.fake_machine import Answers, FakeMachine, Reply
+from vmtax.design.disk import CacheMode, DiskSettings, Volume
 from vmtax.design.features import Feature, documented_durability
 from vmtax.hypervisor import Credentials, Drive, GuestSpec, Qemu
-from vmtax.hypervisor.qemu_img import create_image, image_options
+from vmtax.hypervisor.qemu.img import create_image
 from vmtax.machine import MachineLost
 from vmtax.storage import Backing
 from vmtax.storage.features import features
@@ -50,7 +52,7 @@ def looked_at(
         lambda argv: argv[0] == "qemu": Reply("".join(f"{line}\n" for line in lines), stderr="could not start"),
     }
     machine = FakeMachine(answers=scripted)
-    backing, drive = Backing(PurePosixPath(path), levels), Drive(path, discard=discard)
+    backing, drive = Backing(PurePosixPath(path), DiskSettings.of(levels)), Drive(path, DiskSettings(discard=discard))
     found = features(machine, QEMU, backing, drive, PurePosixPath("/scratch"), when_full=full)
     return {feature.name: feature for feature in found}
 
@@ -179,21 +181,25 @@ def test_a_disk_that_is_not_there_is_not_judged() -> None:
 
 
 def test_durability_is_as_documented() -> None:
-    assert {cache: documented_durability({"disk.cache": cache}).state for cache in ("none", "writeback", "unsafe")} == {
+    assert {
+        str(cache): documented_durability(DiskSettings(cache=cache)).state
+        for cache in (CacheMode.NONE, CacheMode.WRITEBACK, CacheMode.UNSAFE)
+    } == {
         "none": "yes",
         "writeback": "yes",
         "unsafe": "no",
     }
-    on_zfs = {"disk.volume": "raidz1-dataset", "zfs.sync": "disabled"}
+    on_zfs = DiskSettings(volume=Volume.RAIDZ1_DATASET, sync="disabled")
     assert documented_durability(on_zfs).state == "no"
-    assert documented_durability({**on_zfs, "disk.volume": "lvm"}).state == "yes", "it means nothing there"
+    assert documented_durability(replace(on_zfs, volume=Volume.LVM)).state == "yes", "it means nothing there"
 
 
 def test_an_image_gets_the_options_of_its_format_only() -> None:
-    levels = {"disk.preallocation": "off", "disk.cluster_size": "1MiB", "disk.lazy_refcounts": "on", "disk.bus": "ide"}
-    assert image_options(levels) == ("preallocation=off",)
-    assert image_options({**levels, "disk.format": "qcow2"})[1:] == ("cluster_size=1048576", "lazy_refcounts=on")
-    assert create_image({}, "/a", 9, ("bwrap", "qemu-img"))[:3] == ["bwrap", "qemu-img", "create"]
+    raw = DiskSettings(preallocation="off", cluster_size=2**20, lazy_refcounts=True, bus="ide")
+    assert create_image(raw, "/a", 9) == ["qemu-img", "create", "-q", "-f", "raw", "-o", "preallocation=off", "/a", "9"]
+    options = create_image(replace(raw, format="qcow2"), "/a", 9)[6]
+    assert options == "preallocation=off,cluster_size=1048576,lazy_refcounts=on,extended_l2=off"
+    assert create_image(DiskSettings(), "/a", 9, ("bwrap", "qemu-img"))[:3] == ["bwrap", "qemu-img", "create"]
 
 
 def test_a_feature_survives_the_store() -> None:
@@ -212,7 +218,7 @@ def test_a_full_disk_is_not_tried_without_root_and_says_so() -> None:
             }
         )
         none: Credentials = None  # type: ignore[assignment] (no guest is reached)
-        return stops_when_full(machine, spec, Drive(""), none, machine)  # type: ignore[arg-type]
+        return stops_when_full(machine, spec, DiskSettings(), none, machine)  # type: ignore[arg-type]
 
     found = tried(Reply(code=1, stderr="must be superuser to use mount"))
     assert found.state == "not tried" and "mount" in found.words
@@ -234,7 +240,7 @@ def test_a_writer_that_ends_before_a_pause_tells_something_only_by_an_error_of_t
     fio: Reply, state: str, words: str
 ) -> None:
     machine = FakeMachine(answers={lambda argv: argv[0] == "fio": fio})
-    running = SimpleNamespace(execute=lambda command: {"status": "running"})
-    guest: Any = SimpleNamespace(machine=machine, qmp=running, spec=SimpleNamespace(data_device="/dev/vda"))
+    spec = SimpleNamespace(device=lambda: "/dev/vda")
+    guest: Any = SimpleNamespace(machine=machine, is_paused=lambda: False, spec=spec)
     found = _watched(machine, _Small(PurePosixPath("/m"), PurePosixPath("/m/ballast")), guest)
     assert found.state == state and words in found.words

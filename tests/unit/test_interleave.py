@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from tests.fake_lab import SEVEN, Lab, bench
 from tests.fake_machine import Reply
+from tests.fake_testbed import SEVEN, Lab, bench
 from tests.unit.test_runner import identity
 from vmtax.analysis import comparisons
 from vmtax.analysis.analysis import Analysis
@@ -35,8 +35,8 @@ from vmtax.report.sections.noise import noise_floor
 from vmtax.report.sections.summary import findings
 from vmtax.report.view import view
 from vmtax.storage import Target
-from vmtax.testbed.environment import CannotMeasure, EnvironmentOptions
 from vmtax.testbed.interleave import why_not
+from vmtax.testbed.session import CannotMeasure, TestbedOptions
 
 B = "ssh://b"
 QEMU = "/opt/qemu/bin/qemu-system-x86_64"
@@ -317,16 +317,16 @@ def test_two_names_of_one_machine_are_refused(lab: Callable[..., Lab]) -> None:
     ],
 )
 def test_what_cannot_be_interleaved_is_said_at_once(other: str, words: str) -> None:
-    assert words in (why_not(parse(SEVEN), EnvironmentOptions(interleave_with=other)) or "")
+    assert words in (why_not(parse(SEVEN), TestbedOptions(interleave_with=other)) or "")
 
 
 def test_a_second_qemu_needs_guests() -> None:
     plan = parse("name: x\nlayers: [host]\nworkloads: [chess]")
-    assert "no guests" in (why_not(plan, EnvironmentOptions(interleave_with=QEMU)) or "")
-    assert why_not(plan, EnvironmentOptions(interleave_with=B)) is None
+    assert "no guests" in (why_not(plan, TestbedOptions(interleave_with=QEMU)) or "")
+    assert why_not(plan, TestbedOptions(interleave_with=B)) is None
 
 
 def test_what_may_be_erased_here_may_not_be_there() -> None:
     target = Target(devices=("/dev/sdb",), erase=frozenset({"/dev/sdb"}))
-    assert "--erase would" in (why_not(parse(SEVEN), EnvironmentOptions(target=target, interleave_with=B)) or "")
-    assert why_not(parse(SEVEN), EnvironmentOptions(target=target, interleave_with=QEMU)) is None
+    assert "--erase would" in (why_not(parse(SEVEN), TestbedOptions(target=target, interleave_with=B)) or "")
+    assert why_not(parse(SEVEN), TestbedOptions(target=target, interleave_with=QEMU)) is None

@@ -16,15 +16,15 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from tests.fake_lab import PLAN, Lab, bench
 from tests.fake_machine import Reply
+from tests.fake_testbed import PLAN, Lab, bench
 from vmtax.analysis.analysis import Analysis
 from vmtax.core.events import Event, Notice, TrialFinished, WorkloadStarted
 from vmtax.core.records import Boot, Experiment, Measurement, Metric, Trial
 from vmtax.design import iterations as schedule
 from vmtax.design.iterations import PILOT_ITERATIONS, PILOT_ROUNDS
+from vmtax.experiment.eta import Pace
 from vmtax.experiment.progress import State
-from vmtax.experiment.runner import Pace
 from vmtax.plan.estimate import check, fit_rounds, pilot_seconds, seconds_per_round
 from vmtax.plan.schema import PlanError, load, parse
 from vmtax.report import schema

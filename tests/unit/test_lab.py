@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import json
@@ -21,30 +22,34 @@ from typer.testing import CliRunner
 from tests.sample_lab import SOFTWARE, home, made, quiet, saved
 from vmtax.cli import app
 from vmtax.core.errors import BadInput
-from vmtax.hypervisor.qemu import Qemu
-from vmtax.hypervisor.qmp import QmpError
+from vmtax.hypervisor import GuestSpec, Lasting, Qemu
+from vmtax.hypervisor.qemu.argv import kernel_arguments
+from vmtax.hypervisor.qemu.boot import _connected
+from vmtax.hypervisor.qemu.qmp import QmpError
 from vmtax.lab.end import remove
 from vmtax.lab.home import Lab, LabError, NoSuchLab, Up, held, lab, labs, labs_directory, write
-from vmtax.lab.spec import LabSpec, Size, command_line, disk_bytes, kernel_arguments
-from vmtax.lab.start import FORGET, Wish, _connected, _Start, start
+from vmtax.lab.spec import Size, disk_bytes, disk_files, lab_spec
+from vmtax.lab.start import FORGET, Wish, _Start, start
 from vmtax.machine.local import LocalMachine
 from vmtax.machine.ssh import Route
 from vmtax.testbed import hosts
 
 __all__ = ["home"]
 ANY = MagicMock()  # what is not looked at
-SPEC = LabSpec(
-    name="blue",
-    size=Size(),
-    accelerator="tcg",
-    qemu=Qemu(("qemu",), "10.0", ""),
-    kernel="/i/vmlinux",
-    initrd="/r/initrd",
-    root="/i/root.erofs",
-    layers=(),
-    disks=PurePosixPath("/labs/a,b"),
-    runtime=PurePosixPath("/r"),
-)
+GOLDEN = Path(__file__).parent.parent / "golden" / "argv"
+QEMU = Qemu(("qemu-system-x86_64",), "10.0", "", tree="/image/tree", has_sandbox=True, user=1879048199)
+BASE = GuestSpec("", 1, 2**29, "tcg", QEMU, "/i/vmlinux", "/i/initrd", "/i/root.erofs")
+USUAL = Size()
+ZFS = ("/z/pack.erofs",)
+
+
+def blue(base: GuestSpec = BASE, size: Size = USUAL, taps: tuple[str, str] | None = None) -> GuestSpec:
+    return lab_spec(base, "blue", size, PurePosixPath("/labs/a,b"), PurePosixPath("/r"), taps)
+
+
+def argv_of(spec: GuestSpec) -> tuple[str, ...]:
+    assert spec.lasting is not None
+    return QEMU.command_line(spec, spec.lasting.runtime / "initrd", spec.lasting.console)
 
 
 def no_room(path: Path, record: object) -> None:
@@ -55,37 +60,50 @@ def after(argv: tuple[str, ...], option: str) -> list[str]:
     return [argv[number + 1] for number, word in enumerate(argv) if word == option]
 
 
+@pytest.mark.parametrize(
+    ("name", "spec"),
+    [
+        ("lab", blue()),
+        ("lab-tap-zfs-nvme", blue(replace(BASE, accelerator="kvm", layers=ZFS), Size(nvme=True), ("one", "two"))),
+        ("lab-saved", blue(replace(BASE, layers=ZFS, incoming="/labs/a,b/saved/state"))),
+    ],
+)
+def test_the_command_line_is_the_golden_one(name: str, spec: GuestSpec) -> None:
+    assert "\n".join(argv_of(spec)) + "\n" == (GOLDEN / f"{name}.txt").read_text()
+
+
 def test_disks_keep_their_names_whether_there_is_a_layer_or_not() -> None:
-    argv = command_line(SPEC)
+    argv = argv_of(blue())
     drives = [entry.rpartition("file=")[2] for entry in after(argv, "-drive")]
     assert drives == [
         "/i/root.erofs",
         *(f"/labs/a,,b/{name}.raw" for name in ("work", *(f"spare{n}" for n in range(1, 5)))),
     ]
-    assert "vmtax.layer" not in kernel_arguments(SPEC)
-    more = replace(SPEC, layers=("/z/pack.erofs",), size=replace(SPEC.size, nvme=True))
-    assert [entry.rpartition("file=")[2] for entry in after(command_line(more), "-drive")][:6] == drives
-    assert kernel_arguments(more).endswith("vmtax.lab=blue vmtax.layer=/dev/vdg")
-    assert len(disk_bytes(more.size)) == len(more.disk_files)
+    assert "vmtax.layer" not in kernel_arguments(blue())
+    size = Size(nvme=True)
+    more = blue(replace(BASE, layers=ZFS), size)
+    assert [entry.rpartition("file=")[2] for entry in after(argv_of(more), "-drive")][:6] == drives
+    assert "vmtax.lab=blue vmtax.layer=/dev/vdg" in kernel_arguments(more)
+    assert len(disk_bytes(size)) == len(disk_files(PurePosixPath("/"), size)) == len(more.disks)
 
 
 def test_a_lab_is_reached_from_the_launching_machine_only() -> None:
-    for spec in (SPEC, replace(SPEC, taps=("one", "two"))):
-        netdevs = after(command_line(spec), "-netdev")
+    for spec in (blue(), blue(taps=("one", "two"))):
+        netdevs = after(argv_of(spec), "-netdev")
         assert netdevs[0] == "user,id=management,restrict=on,hostfwd=tcp:127.0.0.1:0-:22"
         assert all("restrict=on" in entry or entry.startswith("tap,") for entry in netdevs)
     assert [entry.split(",")[2] for entry in netdevs[1:]] == ["ifname=one", "ifname=two"]
 
 
 def test_commas_in_paths() -> None:
-    argv = command_line(replace(SPEC, saved="/labs/a,b/saved/state"))
+    argv = argv_of(blue(replace(BASE, incoming="/labs/a,b/saved/state")))
     # QEMU splits -drive and -qmp at commas, but neither of these.
     assert after(argv, "-serial") == ["file:/labs/a,b/console.log"]
     assert after(argv, "-incoming") == ["file:/labs/a,b/saved/state"]
 
 
 def test_a_power_cut_takes_the_page_cache() -> None:
-    writable = [entry for entry in after(command_line(SPEC), "-drive") if "readonly" not in entry]
+    writable = [entry for entry in after(argv_of(blue()), "-drive") if "readonly" not in entry]
     assert writable and all("cache=none" in entry for entry in writable)
 
 
@@ -242,7 +260,7 @@ def test_a_qemu_that_ends_at_once_is_not_waited_for(tmp_path: Path) -> None:
     process.wait(5.0)
     began = time.monotonic()
     with pytest.raises(QmpError, match="No such file"):
-        _connected(str(tmp_path / "qmp"), process)
+        _connected(Lasting(*[PurePosixPath(tmp_path)] * 3), process, contextlib.ExitStack())
     assert time.monotonic() - began < 5
     local.close()
 
@@ -259,7 +277,7 @@ def test_a_saved_state_is_not_resumed_over_another_build_of_the_same_zfs() -> No
     assert again.differences(one) == ["build bbbbbbbbbbbb of ZFS 2.3.2-2, not aaaaaaaaaaaa"]
     assert one.differences(one) == [] == one.differences(replace(one, zfs_build=None)), "an older record names none"
     assert replace(one, zfs="2.3.3-1", zfs_build="c").differences(one) == ["ZFS 2.3.3-1, not 2.3.2-2"]
-    pack, rest = SimpleNamespace(version="2.3.2-2", digest="a" * 64), {"qemu": ANY, "image": ANY, "accelerator": ANY}
+    pack, rest = SimpleNamespace(version="2.3.2-2", digest="a" * 64), {"base": ANY, "image": ANY, "accelerator": ANY}
     assert _Start.software.fget(SimpleNamespace(pack=pack, **rest)).zfs_build == "a" * 64  # type: ignore[attr-defined]
     old = made()
     record = json.loads((old.directory / "lab.json").read_text())

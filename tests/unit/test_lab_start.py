@@ -9,22 +9,24 @@ import os
 import time
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from unittest.mock import MagicMock
 
 import pytest
 
 from tests.sample_lab import SIZE, SOFTWARE, home, made, quiet, saved
-from vmtax.hypervisor import BootFailed
-from vmtax.hypervisor.boot import Console
+from vmtax.hypervisor import BootFailed, Credentials, GuestSpec, Patience, Qemu
+from vmtax.hypervisor.console import Console
+from vmtax.hypervisor.qemu.boot import boot
 from vmtax.image import zfs
 from vmtax.image.cache import ImageError
 from vmtax.lab import disks, memory
 from vmtax.lab.disks import keep, make_disks
 from vmtax.lab.home import Lab, LabError, Record, Up, lab, labs, labs_directory, trouble
 from vmtax.lab.memory import promise_memory, promised
-from vmtax.lab.start import Wish, _attempt, _make_peer, _settle, _Start, start
-from vmtax.machine import CommandFailed, Outcome, Process
+from vmtax.lab.spec import lab_spec
+from vmtax.lab.start import Wish, _make_peer, _settle, _Start, start
+from vmtax.machine import CommandFailed, Outcome
 from vmtax.machine.local import LocalMachine
 
 __all__ = ["home"]
@@ -265,20 +267,16 @@ def test_a_lab_that_writes_without_end_while_it_starts_is_ended(
     one = made()
     # As much as a test may write; it would go on for ten minutes. Constant text.
     text = 'n=0; while test $n -lt 6000; do printf "%4096s" "" >> "$1"; n=$((n+1)); sleep 0.1; done'
-    monkeypatch.setattr("vmtax.lab.start.Console", functools.partial(Console, most=2**16))
-    monkeypatch.setattr("vmtax.lab.start.command_line", lambda spec: ("sh", "-c", text, "sh", one.directory / name))
-    monkeypatch.setattr(
-        "vmtax.lab.start._spec",
-        lambda *_: MagicMock(console=one.directory / "console.log", initrd=one.directory / "initrd"),
-    )
-
-    def monitor(found: _Start, spec: object, process: Process, *_: object) -> int:
-        assert process.wait(30.0) == -9
-        raise BootFailed("ended")
-
-    monkeypatch.setattr("vmtax.lab.start._monitor", monitor)
-    found = MagicMock(lab=one, local=local)
-    found.credentials.archive = found.image.initrd.read_bytes.return_value = b""
-    with pytest.raises(BootFailed, match="ended"):
-        _attempt(found, 1)
+    monkeypatch.setattr("vmtax.hypervisor.qemu.boot.Console", functools.partial(Console, most=2**16))
+    (one.directory / "initrd").touch()
+    base = GuestSpec("", 1, 2**29, "tcg", Qemu(("qemu",), "10.0", ""), "/k", str(one.directory / "initrd"), "/r")
+    runtime = PurePosixPath(local.scratch / "lab-1")
+    spec = lab_spec(base, one.name, SIZE, PurePosixPath(one.directory), runtime)
+    credentials = Credentials(one.directory / "key", one.directory / "known")
+    writer = ("sh", "-c", text, "sh", str(one.directory / name))
+    with (
+        pytest.raises(BootFailed, match="QEMU's exit code: -9"),
+        boot(local, spec, lambda *_: writer, credentials, local, Patience(), None),
+    ):
+        pass
     assert (one.directory / name).stat().st_size < 2**22

@@ -11,7 +11,7 @@ from tests.fake_machine import FakeMachine, Reply
 from vmtax.core.errors import BadInput
 from vmtax.core.units import format_duration
 from vmtax.experiment.preview import outlook
-from vmtax.hypervisor.qemu import RIGHTS
+from vmtax.hypervisor.qemu.detect import RIGHTS
 from vmtax.machine.local import ISOLATED, PYTHON
 from vmtax.meter import below
 from vmtax.meter.disk import FINDMNT, LSBLK
@@ -20,7 +20,7 @@ from vmtax.plan.estimate import seconds_per_round
 from vmtax.plan.schema import Plan, load, parse
 from vmtax.storage import StorageError, Target
 from vmtax.system import ownership
-from vmtax.testbed.environment import EnvironmentOptions
+from vmtax.testbed.session import TestbedOptions
 
 GIB = 2**30
 MOUNT = {"target": "/", "source": "/dev/nvme0n1p2", "fstype": "xfs", "options": "rw", "avail": 50 * GIB}
@@ -53,7 +53,7 @@ def said(plan: Plan, machine: FakeMachine, earlier: float | None = None, done: i
     lines = outlook(
         plan,
         machine,
-        EnvironmentOptions(),
+        TestbedOptions(),
         earlier_seconds_per_round=earlier,
         rounds_done=done,
         builds_image=done == 0,
@@ -90,10 +90,8 @@ def test_what_the_host_itself_runs_on_is_told(signature: str, words: str) -> Non
     assert "runs on" not in said(load("quick"), host(cpu="/proc/cpuinfo:flags\t: svm\n")), "bare metal"
 
 
-@pytest.mark.parametrize(
-    "options", [EnvironmentOptions(qemu="/no/qemu"), EnvironmentOptions(None, Target(), "/no/qemu")]
-)
-def test_a_qemu_that_is_not_there_is_refused_even_where_no_guest_is_measured(options: EnvironmentOptions) -> None:
+@pytest.mark.parametrize("options", [TestbedOptions(qemu="/no/qemu"), TestbedOptions(None, Target(), "/no/qemu")])
+def test_a_qemu_that_is_not_there_is_refused_even_where_no_guest_is_measured(options: TestbedOptions) -> None:
     plan = load("quick").model_copy(update={"layers": ("host",)})
     with pytest.raises(BadInput, match=r"host: no usable /no/qemu \(.*No such file.*\); name a QEMU program"):
         outlook(plan, host(), options, earlier_seconds_per_round=None, builds_image=False)
@@ -136,7 +134,7 @@ def test_what_is_used_up_and_what_is_lost_of_it_is_told_before_the_start(monkeyp
         " disk.filesystem: [none]}\nworkloads: [{disk: {size: 1GiB, seconds: 1, patterns: [randread-4k-qd1]}}]"
     )
     names = tuple(f"/dev/sd{letter}" for letter in "bcde")
-    options = EnvironmentOptions(target=Target(devices=names, erase=frozenset({"/dev/sdc"})))
+    options = TestbedOptions(target=Target(devices=names, erase=frozenset({"/dev/sdc"})))
     looked_at: dict[str, bool] = {}
     monkeypatch.setattr(
         "vmtax.experiment.preview.refuse_used", lambda host, name, *, erase: looked_at.update({name: erase})
@@ -162,11 +160,11 @@ def test_without_a_disk_nothing_is_written() -> None:
 
 def test_both_hosts_are_told_and_both_sides_take_their_time() -> None:
     plan = load("quick").model_copy(update={"budget": None})
-    options = EnvironmentOptions(interleave_with="ssh://b")
+    options = TestbedOptions(interleave_with="ssh://b")
     other = host(root=False, available=4 * GIB)
     other.path = "ssh://b"
     lines = outlook(plan, host(), options, other=other, earlier_seconds_per_round=None, builds_image=False)
-    alone = outlook(plan, host(), EnvironmentOptions(), earlier_seconds_per_round=None, builds_image=False)
+    alone = outlook(plan, host(), TestbedOptions(), earlier_seconds_per_round=None, builds_image=False)
     kinds = [line.what for line in lines]
     assert kinds == ["what", "how long", "on", "writes", "needs", "as root", "on", "writes", "needs", "as a user"]
     assert "on local and ssh://b, interleaved: 7 rounds, each of 6 treatments" in lines[0].text
@@ -182,9 +180,9 @@ def test_a_second_qemu_writes_to_the_same_disk_and_adds_its_guests_only() -> Non
         "name: x\nlayers: [host, vm]\nrounds: {min: 1, max: 1}\n"
         "workloads: [{disk: {size: 32MiB, seconds: 1, patterns: [write-1m]}}]"
     )
-    options = EnvironmentOptions(interleave_with="/opt/qemu")
+    options = TestbedOptions(interleave_with="/opt/qemu")
     lines = outlook(plan, host(), options, earlier_seconds_per_round=None, builds_image=False)
-    alone = outlook(plan, host(), EnvironmentOptions(), earlier_seconds_per_round=None, builds_image=False)
+    alone = outlook(plan, host(), TestbedOptions(), earlier_seconds_per_round=None, builds_image=False)
     assert "each of 3 treatments (host, vm, vm with /opt/qemu)" in lines[0].text
     more, once = ({line.what: line.text for line in found}["writes"] for found in (lines, alone))
     assert once.startswith("32 MiB to") and more.startswith("32 MiB to"), "the disk is filled once"
@@ -198,7 +196,7 @@ def test_what_is_named_in_vain_is_refused_before_anybody_is_asked(disk: str) -> 
         outlook(
             plan,
             host(),
-            EnvironmentOptions(target=Target(devices=("/dev/sdb",))),
+            TestbedOptions(target=Target(devices=("/dev/sdb",))),
             earlier_seconds_per_round=None,
             builds_image=False,
         )

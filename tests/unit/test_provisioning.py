@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tests.fake_machine import FakeMachine, Reply
 from vmtax.cli.app import BadUse
 from vmtax.cli.measuring import disk_target
+from vmtax.design.disk import DiskSettings
 from vmtax.design.factors import BACKING, FACTORS, why_illegal
 from vmtax.design.treatments import backing
 from vmtax.machine import CommandFailed
@@ -20,7 +21,6 @@ from vmtax.machine.local import PYTHON
 from vmtax.storage import StorageError, Target
 from vmtax.storage.backing import (
     KINDS,
-    Levels,
     Provisioner,
     areas,
     describe,
@@ -38,10 +38,10 @@ from vmtax.storage.undo import WAIT_FOR
 SIZE = 64 * MIB
 
 
-def levels(volume: str = "plain", system: str = "as-is", **disk: str) -> Levels:
+def levels(volume: str = "plain", system: str = "as-is", **disk: str) -> DiskSettings:
     """`disk.` is left out of the names."""
     named = {"disk.volume": volume, "disk.filesystem": system, **{f"disk.{name}": to for name, to in disk.items()}}
-    return backing({**{name: FACTORS[name].default for name in BACKING}, **named})
+    return DiskSettings.of(named)
 
 
 legal = st.fixed_dictionaries({name: st.sampled_from(FACTORS[name].levels) for name in BACKING}).filter(
@@ -51,17 +51,17 @@ legal = st.fixed_dictionaries({name: st.sampled_from(FACTORS[name].levels) for n
 
 @given(st.lists(legal, min_size=1, max_size=6), st.integers(1, 40), st.integers(0, 20))
 def test_every_disk_has_room_in_what_is_cut_for_it(found: list[dict[str, str]], mib: int, spare: int) -> None:
-    wanted = [backing(each) for each in found]
+    wanted = [DiskSettings.of(backing(each)) for each in found]
     size = mib * MIB
     cut = {area.name: area for area in areas(wanted, Target(), size, spare * MIB)}
     assert all(area.size % (4 * MIB) == 0 for area in cut.values()), "QEMU opens no disk that ends within a block"
     for name, kinds in KINDS.items():
-        rooms = [room(each, size, spare * MIB) for each in wanted if each["disk.volume"] in kinds]
+        rooms = [room(each, size, spare * MIB) for each in wanted if each.volume in kinds]
         assert (name in cut) == bool(rooms)
         if rooms:
             assert cut[name].size * (3 if name == "raidz" else 1) > 1.02 * sum(rooms)
     plain = [area for name, area in cut.items() if name.startswith("plain")]
-    takes = [each for each in wanted if each["disk.volume"] == "plain" and each["disk.filesystem"] != "as-is"]
+    takes = [each for each in wanted if each.volume == "plain" and each.filesystem != "as-is"]
     assert len(plain) == len(takes) and all(area.size >= size + spare * MIB for area in plain)
 
 
@@ -98,7 +98,7 @@ def test_a_group_or_pool_of_the_user_s_takes_the_place_of_one_that_is_made() -> 
         (levels("raidz1-dataset", preallocation="off"), "raw file (off) on raidz1-dataset"),
     ],
 )
-def test_what_it_is_called(wanted: Levels, text: str) -> None:
+def test_what_it_is_called(wanted: DiskSettings, text: str) -> None:
     assert describe(wanted) == text
 
 
@@ -313,10 +313,10 @@ def test_room_in_the_directory_is_summed_before_anything_is_made() -> None:
 
 @given(st.lists(legal, min_size=1, max_size=6), st.integers(0, 20), st.integers(0, 40))
 def test_what_is_taken_of_the_directory(found: list[dict[str, str]], spare: int, beside: int) -> None:
-    wanted, size = [backing(each) for each in found], 16 * MIB
+    wanted, size = [DiskSettings.of(backing(each)) for each in found], 16 * MIB
     taken = directory_bytes(wanted, Target(), size, spare * MIB, beside * MIB)
     assert taken >= size * len(wanted) + max(source_bytes(wanted, size), beside * MIB)
-    files = [each for each in wanted if each["disk.volume"] == "plain" and each["disk.filesystem"] == "as-is"]
+    files = [each for each in wanted if each.volume == "plain" and each.filesystem == "as-is"]
     on_devices = directory_bytes(wanted, Target(devices=("/dev/sdb",)), size, 0)
     assert on_devices == size * len(files) + source_bytes(wanted, size)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from vmtax.hypervisor.qmp import Qmp, QmpError
+from vmtax.hypervisor.qemu.qmp import Qmp, QmpError
 
 
 class Slow:

@@ -189,6 +189,16 @@ def test_what_loses_data_is_never_recommended_unless_that_is_accepted(name: str)
     assert advise(experiment, ["durable"], accept_loss=True).choice == found.choice
 
 
+@pytest.mark.parametrize("name", ["disk.cache=mmap", "disk.bus=floppy", "disk.queues=many"])
+def test_a_disk_of_another_version_is_refused_and_the_others_are_compared(name: str) -> None:
+    found = advise(run({name: 30_000, FAST: 10_000, SLOW: 9_000}))
+    assert found.choice and found.choice.treatment == FAST
+    assert found.refused[0][0] == name and found.refused[0][1].startswith(f"{name} is none of its levels: ")
+    assert [reason for _, reason in advise(run({name: 1}), ["durable"]).refused] == [
+        f"{found.refused[0][1]}; durable: not tried ({found.refused[0][1]})"
+    ]
+
+
 def test_what_zfs_is_told_means_nothing_where_there_is_none() -> None:
     found = advise(run({"disk.volume=plain zfs.sync=disabled": 30_000, SLOW: 9_000}))
     assert found.choice and found.choice.treatment == "disk.volume=plain zfs.sync=disabled"

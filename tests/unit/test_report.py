@@ -22,8 +22,9 @@ from vmtax.report.render.json import experiment_data
 from vmtax.report.render.terminal import render, runs_table
 from vmtax.report.render.terminal import section as terminal_section
 from vmtax.report.sections.summary import Finding, banner, findings, headline
-from vmtax.report.view import figures, label, view
+from vmtax.report.view import figures, view
 from vmtax.store import ExperimentSummary
+from vmtax.workload.words import label
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 

@@ -19,12 +19,12 @@ import pytest
 from tests.sample import large_experiment, on_emulated_host, sample_experiment
 from tests.unit.test_report import compared, renamed
 from vmtax.analysis.analysis import Analysis
-from vmtax.analysis.criteria import PREFERRED
 from vmtax.core.records import Experiment, Measurement, Trial
 from vmtax.report.figures import forests
 from vmtax.report.render.html import render_html
 from vmtax.report.view import view
 from vmtax.report.wording.glossary import term_id
+from vmtax.workload import WORKLOADS
 
 HOSTILE = ("<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "</script>", "{{7*7}}", "%{y}<b>x</b>")
 WORDS = (
@@ -128,7 +128,7 @@ def _called(trial: Trial, text: str) -> tuple[Measurement, ...]:
     """The measurements under names of metrics that hold `text`; the headlines keep theirs."""
     return tuple(
         m
-        if m.metric.name in PREFERRED
+        if m.metric.name in {kind.headline for kind in WORKLOADS.values()}
         else Measurement(dataclasses.replace(m.metric, name=m.metric.name + text), m.value)
         for m in trial.measurements
     )

@@ -21,8 +21,9 @@ from vmtax.report.sections.interactions import Grid, grids
 from vmtax.report.sections.latency import distributions
 from vmtax.report.sections.rankings import ranked
 from vmtax.report.sections.speed_vs_cpu import pareto, steadied, tradeoffs
-from vmtax.report.wording.metrics import pattern_words, spoken
 from vmtax.report.wording.treatment_labels import WRAPPED, factor_words, shortened
+from vmtax.workload.fio import Disk
+from vmtax.workload.words import phrase, spoken
 
 SMALL_WRITES, DEEP_READS, FIRST, REWRITE, TAIL = PRIMARY
 EXPERIMENT = storage_experiment()
@@ -96,15 +97,15 @@ def test_factors_with_the_same_last_word_keep_their_names() -> None:
         ("randwrite-4k-fsync", "4 KiB random writes (each with fsync)"),
         ("read-1m", "1 MiB sequential reads"),
         ("first-write-64k", "first writes of 64 KiB"),
-        ("rewrite-64k", "rewrites of 64 KiB"),
-        ("something-else", None),
+        ("something-else", ""),
     ],
 )
-def test_patterns_are_told_in_words(case: str, words: str | None) -> None:
-    assert pattern_words(case) == words
+def test_patterns_are_told_in_words(case: str, words: str) -> None:
+    assert Disk.operations_of(case) == words
 
 
 def test_what_is_no_pattern_is_called_as_in_the_tables() -> None:
+    assert phrase(Metric("disk.randwrite-4k-fsync.iops", "1/s", "higher")) == "synchronous 4 KiB writes per second"
     assert spoken(Metric("boot.ready_seconds", "s", "lower")) == "Boot launch to first answer"
     assert spoken(Metric("disk.odd.iops", "1/s", "higher")) == "Disk odd operations"
     assert spoken(Metric(TAIL, "s", "lower")) == "the p99 latency of 4 KiB random writes (one at a time)"

@@ -309,7 +309,7 @@ def test_what_is_recommended_is_what_is_applied(store: Store) -> None:
     for part in ("qemu-img create", "-device virtio-blk-pci", "<disk type='file' device='disk'>", "qm set VMID"):
         assert part in text
     assert "/srv/vm1" in text, "a file system of its own is not mounted over libvirt's directory"
-    unbroken = ("if=none", "--virtio0 STORAGE")  # one word
+    unbroken = ("if=none", "--virtio0 STORAGE", "-o preallocation")  # one word
     assert [line for line in text.splitlines() if len(line) > 80 and not any(word in line for word in unbroken)] == []
 
 

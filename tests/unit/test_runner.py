@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.fake_lab import PLAN, SEVEN, Lab, bench
 from tests.fake_machine import Reply
+from tests.fake_testbed import PLAN, SEVEN, Lab, bench
 from vmtax.core.events import RoundFinished, TrialFinished
 from vmtax.core.records import Trial
 from vmtax.experiment.resume import CannotResume
@@ -17,7 +17,7 @@ from vmtax.hypervisor import BootFailed
 from vmtax.machine import MachineLost
 from vmtax.storage import FirstWrite, Target
 from vmtax.store import StoreError
-from vmtax.testbed.environment import EnvironmentOptions
+from vmtax.testbed.session import TestbedOptions
 
 
 @pytest.fixture
@@ -173,7 +173,7 @@ def test_a_stopped_run_is_finished_without_repeating_a_trial(lab: Callable[..., 
     assert found.id == made.experiment.id and found.state == "complete"
     assert found.trials[: len(kept)] == kept, "what was there stays as it was"
     assert [identity(trial) for trial in found.trials] == whole, "the order that was drawn at the start goes on"
-    (note,) = [note for note in found.notes if "gone on with" in note]
+    (note,) = [note for note in found.notes if "resumed" in note]
     assert "stopped (interrupted) in round" in note and "rebooted" not in note
 
 
@@ -227,15 +227,15 @@ def test_what_cannot_be_any_more_is_told_where_it_is_gone_on_with(lab: Callable[
     with pytest.raises(KeyboardInterrupt):
         made.run()
     made.impossible = {"vm": "qcow2 is gone"}
-    with pytest.raises(CannotResume, match="cannot be gone on with: vm: qcow2 is gone"):
+    with pytest.raises(CannotResume, match="cannot be resumed: vm: qcow2 is gone"):
         made.resume()
     made.impossible = {}
     assert made.resume().state == "complete"
 
 
 def test_leave_to_erase_is_not_kept() -> None:
-    options = EnvironmentOptions(target=Target(devices=("/dev/sdb",), erase=frozenset({"/dev/sdb"})))
-    kept = EnvironmentOptions.from_json(options.to_json()).target
+    options = TestbedOptions(target=Target(devices=("/dev/sdb",), erase=frozenset({"/dev/sdb"})))
+    kept = TestbedOptions.from_json(options.to_json()).target
     assert kept.devices == ("/dev/sdb",) and kept.erase == frozenset()
 
 
@@ -244,7 +244,7 @@ def test_only_what_was_stopped_is_gone_on_with(lab: Callable[..., Lab]) -> None:
     made.run()
     with pytest.raises(CannotResume, match="is complete"):
         made.resume()
-    with made.store as store, pytest.raises(StoreError, match="is complete and cannot be gone on with"):
+    with made.store as store, pytest.raises(StoreError, match="is complete and cannot be resumed"):
         store.resume(made.experiment.id)
 
 

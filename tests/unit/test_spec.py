@@ -2,63 +2,159 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.fake_machine import FakeMachine, Reply
-from vmtax.hypervisor.qemu import Qemu
-from vmtax.hypervisor.qmp import Qmp, QmpError, parse_usernet
-from vmtax.hypervisor.spec import Drive, GuestSpec, command_line, data_arguments, kernel_arguments, machine_type
+from vmtax.design.disk import CacheMode, DiskSettings
+from vmtax.design.guest import GuestSettings
+from vmtax.design.settings import UnknownLevel
+from vmtax.hypervisor import FRESH_ID, Drive, GuestSpec, Nic, Passed, Qemu, Tap, UserNetwork, boot
+from vmtax.hypervisor.base import BootFailed
+from vmtax.hypervisor.qemu.argv import kernel_arguments
+from vmtax.hypervisor.qemu.drives import block_node, disk_arguments, machine_type
+from vmtax.hypervisor.qemu.qmp import Qmp, QmpError, parse_usernet
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "argv"
 INITRD, CONSOLE = PurePosixPath("/run/x/initrd"), PurePosixPath("/run/x/console")
+QEMU = Qemu(("qemu-system-x86_64",), "9.0", "")
+CONFINED = Qemu(("qemu-system-x86_64",), "10.0", "", tree="/image/tree", has_sandbox=True, user=1879048199)
 PLAIN = GuestSpec(
     name="vm",
     vcpus=2,
     memory_bytes=2**30,
     accelerator="tcg",
-    qemu=Qemu(("qemu-system-x86_64",), "9.0", ""),
+    hypervisor=QEMU,
     kernel="/image/vmlinux",
     initrd="/image/initrd",
     root="/image/root.erofs",
 )
-LIMITED = replace(PLAIN, data=Drive("/var/tmp/disk.raw", iops_limit=970))
-MEASURED = replace(PLAIN, accelerator="kvm", data=Drive("/var/tmp/disk.raw"), tap="vt1")
 
 
-@pytest.mark.parametrize(("name", "spec"), [("emulated", PLAIN), ("kvm-disk-tap", MEASURED), ("iops-limit", LIMITED)])
+def on(bus: str) -> Drive:
+    return Drive("/d", DiskSettings(bus=bus))
+
+
+LIMITED = replace(PLAIN, disks=(Drive("/var/tmp/disk.raw", iops_limit=970),))
+MEASURED = replace(PLAIN, accelerator="kvm", disks=(Drive("/var/tmp/disk.raw"),), cards=(Nic(Tap("vt1")),))
+SCSI = Drive("/d", DiskSettings(bus="virtio-scsi", iothread=True, queues=2))
+VHOST = replace(
+    PLAIN,
+    accelerator="kvm",
+    hypervisor=CONFINED,
+    cards=(Nic(Tap("vt1", vhost=True)),),
+    forwards=(5201,),
+    settings=GuestSettings(mitigations="off"),
+    talkative=True,
+    preallocated=True,
+    within=("sh", "-c", "x"),
+)
+PASSED = replace(
+    PLAIN,
+    accelerator="kvm",
+    hypervisor=CONFINED,
+    cards=(Passed("0000:01:00.0"),),
+    disks=(on("ide"),),
+)
+
+
+def command_line(spec: GuestSpec) -> tuple[str, ...]:
+    assert isinstance(spec.hypervisor, Qemu)
+    return spec.hypervisor.command_line(spec, INITRD, CONSOLE)
+
+
+def two(drive: Drive) -> tuple[Drive, Drive]:
+    return drive, replace(drive, path="/f", name=FRESH_ID)
+
+
+@pytest.mark.parametrize(
+    ("name", "spec"),
+    [
+        ("emulated", PLAIN),
+        ("kvm-disk-tap", MEASURED),
+        ("iops-limit", LIMITED),
+        ("fresh-scsi", replace(PLAIN, disks=two(SCSI))),
+        ("fresh-sata", replace(PLAIN, disks=two(on("sata")))),
+        ("vhost", VHOST),
+        ("passed", PASSED),
+    ],
+)
 def test_the_command_line_is_the_golden_one(name: str, spec: GuestSpec) -> None:
-    assert "\n".join(command_line(spec, INITRD, CONSOLE)) + "\n" == (GOLDEN / f"{name}.txt").read_text()
+    assert "\n".join(command_line(spec)) + "\n" == (GOLDEN / f"{name}.txt").read_text()
+    assert spec.hypervisor.can(spec) is None
+
+
+def test_a_description_is_what_a_shell_takes() -> None:
+    words = shlex.split(QEMU.describe(MEASURED))
+    assert words == list(QEMU.command_line(MEASURED, PurePosixPath("/image/initrd"), PurePosixPath("console")))
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"disks": (Drive("/a"), Drive("/b"))}, "two of its disks are called data"),
+        ({"cards": (Nic(Tap("a")), Nic(Tap("b")))}, "two of its network cards are called network"),
+        ({"disks": tuple(replace(on("ide"), name=f"d{n}") for n in range(3))}, "3 disks on ide, which takes 2"),
+        ({"disks": (on("ide"),), "iommu": True}, "only the older PC has IDE, and that has no IOMMU"),
+        ({"disks": (on("nvme"),), "incoming": "/state"}, "cannot load a saved guest that has an NVMe disk"),
+    ],
+)
+def test_what_qemu_cannot_have_is_said_before_a_boot(change: dict[str, Any], reason: str) -> None:
+    machine: Any = FakeMachine("host")
+    with pytest.raises(BootFailed, match=f"host/vm: .*{reason}"):
+        boot(machine, replace(PLAIN, **change), machine, machine)
+
+
+def test_several_guests_disks_and_cards_have_names_of_their_own() -> None:
+    disks = (Drive("/a"), replace(on("nvme"), name="log"), Drive("/c", name="more"))
+    cards = (
+        Nic(Tap("vt1", queues=4)),
+        Nic(UserNetwork("10.1.0.0/24", "10.1.0.1"), "52:54:00:00:00:02", name="peer"),
+        Nic(Tap("vt2"), "52:54:00:00:00:03", name="functions", model="igb", own_port=True),
+    )
+    spec = replace(PLAIN, name="second", disks=disks, cards=cards, incoming="tcp:127.0.0.1:4444")
+    assert [spec.device(disk.name) for disk in disks] == ["/dev/vdb", "/dev/nvme0n1", "/dev/vdc"]
+    argv = command_line(spec)
+    assert argv[argv.index("-incoming") + 1] == "tcp:127.0.0.1:4444" and argv[argv.index("-name") + 1] == "second"
+    devices = [argv[number + 1] for number, word in enumerate(argv) if word == "-device"]
+    assert devices[-4:] == [
+        "virtio-net-pci,netdev=network,romfile=,mac=52:54:00:76:74:01,mq=on,vectors=10",
+        "virtio-net-pci,netdev=peer,romfile=,mac=52:54:00:00:00:02",
+        "pcie-root-port,id=functions-port,chassis=1,slot=1",
+        "igb,netdev=functions,bus=functions-port,romfile=,mac=52:54:00:00:00:03",
+    ]
 
 
 def test_mitigations_are_off_only_where_asked_for() -> None:
     assert "mitigations" not in kernel_arguments(PLAIN)
-    assert "mitigations=off" in kernel_arguments(replace(PLAIN, mitigations="off")).split()
+    assert "mitigations=off" in kernel_arguments(replace(PLAIN, settings=GuestSettings(mitigations="off"))).split()
 
 
-def test_layers_come_right_behind_the_root_and_the_data_disk_behind_them() -> None:
-    spec = replace(PLAIN, layers=("/packs/zfs,1.erofs", "/packs/more.erofs"), data=Drive("/var/tmp/disk.raw"))
+def test_layers_come_behind_the_disks_which_so_keep_their_names() -> None:
+    spec = replace(PLAIN, layers=("/packs/zfs,1.erofs", "/packs/more.erofs"), disks=(Drive("/var/tmp/disk.raw"),))
     words = kernel_arguments(spec).split()
-    assert [word for word in words if "layer" in word] == ["vmtax.layer=/dev/vdb", "vmtax.layer=/dev/vdc"]
-    assert spec.data_device == "/dev/vdd" and replace(spec, layers=()).data_device == "/dev/vdb"
-    drives = [word for word in command_line(spec, INITRD, CONSOLE) if "if=none" in word]
+    assert [word for word in words if "layer" in word] == ["vmtax.layer=/dev/vdc", "vmtax.layer=/dev/vdd"]
+    assert spec.device() == replace(spec, layers=()).device() == "/dev/vdb"
+    assert replace(spec, disks=(on("nvme"),)).layer_devices == ("/dev/vdb", "/dev/vdc")
+    drives = [word for word in command_line(spec) if "if=none" in word]
     assert [word.rpartition("file=")[2] for word in drives] == [
-        *("/image/root.erofs", "/packs/zfs,,1.erofs", "/packs/more.erofs", "/var/tmp/disk.raw")
+        *("/image/root.erofs", "/var/tmp/disk.raw", "/packs/zfs,,1.erofs", "/packs/more.erofs")
     ]
-    assert all("readonly=on" in word for word in drives[:3]) and "readonly" not in drives[3]
-    assert {
-        bus: replace(spec, data=Drive("/d", bus)).data_device for bus in ("ide", "sata", "virtio-scsi", "nvme")
-    } == {
+    assert all("readonly=on" in drives[number] for number in (0, 2, 3)) and "readonly" not in drives[1]
+    on_bus = {bus: Drive("/d", DiskSettings(bus=bus)) for bus in ("ide", "sata", "virtio-scsi", "nvme")}
+    assert {bus: replace(spec, disks=(drive,)).device() for bus, drive in on_bus.items()} == {
         "ide": "/dev/sda",
         "sata": "/dev/sda",
         "virtio-scsi": "/dev/sda",
         "nvme": "/dev/nvme0n1",
     }
-    assert PLAIN.data_device is None
+    assert PLAIN.device() is None
 
 
 @pytest.mark.parametrize(
@@ -66,41 +162,61 @@ def test_layers_come_right_behind_the_root_and_the_data_disk_behind_them() -> No
     [
         (Drive("/d"), "-drive if=none,id=data,format=raw,cache=none,aio=native,file=/d"
          " -device virtio-blk-pci,drive=data,serial=data"),
-        (Drive("/d", format="qcow2", iothread=True, queues=4, discard="unmap"),
+        (Drive("/d", DiskSettings(format="qcow2", iothread=True, queues=4, discard="unmap")),
          "-object iothread,id=thread"
          " -drive if=none,id=data,format=qcow2,cache=none,aio=native,discard=unmap,file=/d"
          " -device virtio-blk-pci,drive=data,serial=data,iothread=thread,num-queues=4"),
-        (Drive("/d", bus="virtio-scsi", iothread=True, queues=2),
+        (Drive("/d", DiskSettings(discard="unmap", detect_zeroes="unmap")),
+         "-drive if=none,id=data,format=raw,cache=none,aio=native,discard=unmap,detect-zeroes=unmap,file=/d"
+         " -device virtio-blk-pci,drive=data,serial=data"),
+        (Drive("/d", DiskSettings(bus="virtio-scsi", iothread=True, queues=2)),
          "-object iothread,id=thread -drive if=none,id=data,format=raw,cache=none,aio=native,file=/d"
          " -device virtio-scsi-pci,id=scsi,iothread=thread,num_queues=2"
          " -device scsi-hd,drive=data,serial=data,bus=scsi.0"),
-        (Drive("/d", bus="sata", iothread=True, queues=2),
+        (Drive("/d", DiskSettings(bus="sata", iothread=True, queues=2)),
          "-drive if=none,id=data,format=raw,cache=none,aio=native,file=/d -device ide-hd,drive=data,serial=data"),
     ],
 )  # fmt: skip
 def test_a_disk_brings_what_its_bus_needs_and_nothing_its_bus_cannot(drive: Drive, expected: str) -> None:
-    assert " ".join(data_arguments(drive)) == expected
-    assert machine_type(drive) == "q35" and machine_type(replace(drive, bus="ide")) == "pc"
+    assert " ".join(disk_arguments([drive])) == expected
+    assert machine_type([drive]) == "q35" and machine_type([drive, Drive("/d", DiskSettings(bus="ide"))]) == "pc"
 
 
 def test_a_treatments_levels_make_a_disk() -> None:
-    levels = {"disk.bus": "sata", "disk.iothread": "on", "disk.queues": "4", "disk.discard": "unmap", "zfs.sync": "off"}
-    assert Drive.of_levels("/d", levels) == Drive("/d", bus="sata", iothread=True, queues=4, discard="unmap")
-    assert Drive.of_levels("/d", {"disk.queues": "auto"}) == Drive("/d") == Drive.of_levels("/d", {})
+    levels = {"disk.bus": "sata", "disk.iothread": "on", "disk.queues": "4", "zfs.recordsize": "1MiB", "a.b": "c"}
+    found = DiskSettings.of(levels)
+    assert found == DiskSettings(bus="sata", iothread=True, queues=4, recordsize=2**20)
+    assert {**levels, **found.levels} == {**found.levels, "a.b": "c"}, "and back"
+    assert DiskSettings.of({"disk.queues": "auto"}) == DiskSettings() == DiskSettings.of({})
+    with pytest.raises(UnknownLevel, match="=fast is none of its levels: none, writeback, "):
+        DiskSettings.of({"disk.cache": "fast"})
+
+
+def test_a_cache_mode_says_what_qemu_does_with_it() -> None:
+    assert [mode for mode in CacheMode if mode.is_direct] == ["none", "directsync"]
+    assert [mode for mode in CacheMode if mode.is_writethrough] == ["writethrough", "directsync"]
+    assert [mode for mode in CacheMode if mode.ignores_flushes] == ["unsafe"]
+    node = block_node(Drive("/d", DiskSettings(cache=CacheMode.DIRECTSYNC, discard="unmap", format="qcow2")))
+    cache = {"direct": True, "no-flush": False}
+    assert node.pop("file") == {
+        **{"driver": "file", "filename": "/d", "aio": "native", "cache": cache, "discard": "unmap"}
+    }
+    assert node == {"node-name": "data", "driver": "qcow2", "cache": cache, "discard": "unmap"}
 
 
 @given(
     path=st.text(st.characters(codec="ascii", exclude_characters="\n\0"), min_size=1),
     bus=st.sampled_from(["virtio", "ide", "nvme"]),
-    cache=st.sampled_from(["none", "writeback", "unsafe"]),
+    cache=st.sampled_from(CacheMode),
     limit=st.integers(0, 10**6),
     forwards=st.lists(st.integers(1, 65535), max_size=3),
 )
 def test_no_guest_can_be_reached_from_the_network(
-    path: str, bus: str, cache: str, limit: int, forwards: list[int]
+    path: str, bus: str, cache: CacheMode, limit: int, forwards: list[int]
 ) -> None:
-    spec = replace(PLAIN, root=path, data=Drive(path, bus, cache, iops_limit=limit), forwards=tuple(forwards))
-    argv = command_line(spec, INITRD, CONSOLE)
+    drive = Drive(path, DiskSettings(bus=bus, cache=cache), iops_limit=limit)
+    spec = replace(PLAIN, root=path, disks=(drive,), forwards=tuple(forwards))
+    argv = command_line(spec)
     assert all(argv) and not any("\n" in word for word in argv)
     for word in argv:
         if word.startswith("user,"):

@@ -39,7 +39,7 @@ def record(store: Store, experiment: Experiment) -> None:
     for boot in experiment.boots:
         store.add_boot(experiment.id, boot)
     for trial in experiment.trials:
-        store.add_trial(experiment.id, trial)
+        store.add_trials(experiment.id, trial)
     for note in experiment.notes:
         store.add_note(experiment.id, note)
     assert experiment.state != "running"
@@ -112,20 +112,20 @@ def test_odd_text_and_numbers_come_back(
 
 def test_bytes_that_are_no_text_do_not_cost_the_trial(store: Store) -> None:
     store.begin(unstarted(SAMPLE))
-    store.add_trial(SAMPLE.id, dataclasses.replace(TRIAL, error=b"caf\xe9".decode("utf-8", "surrogateescape")))
+    store.add_trials(SAMPLE.id, dataclasses.replace(TRIAL, error=b"caf\xe9".decode("utf-8", "surrogateescape")))
     assert store.load().trials[0].error == "caf\\udce9"
 
 
 def test_tool_that_printed_nothing_has_no_file(store: Store, path: Path) -> None:
     store.begin(unstarted(SAMPLE))
-    store.add_trial(SAMPLE.id, dataclasses.replace(TRIAL, raw=""))
+    store.add_trials(SAMPLE.id, dataclasses.replace(TRIAL, raw=""))
     assert store.raw("last", 1) == ""
     assert not list(path.parent.rglob("*.gz"))
 
 
 def test_path_in_a_case_stays_a_file_name(store: Store, path: Path) -> None:
     store.begin(unstarted(SAMPLE))
-    store.add_trial(SAMPLE.id, dataclasses.replace(TRIAL, workload="../..", case="/etc/x"))
+    store.add_trials(SAMPLE.id, dataclasses.replace(TRIAL, workload="../..", case="/etc/x"))
     assert [file.name for file in path.parent.rglob("*.gz")] == ["0001-.._..-_etc_x.gz"]
     assert store.raw("last", 1) == TRIAL.raw
 
@@ -145,8 +145,8 @@ def test_a_result_that_could_not_be_read_again_is_a_failed_trial(store: Store, v
     store.begin(unstarted(SAMPLE))
     measured = Measurement(Metric("chess.nodes_per_second", "1/s", "higher"), value)
     unfit = dataclasses.replace(TRIAL, measurements=(TRIAL.measurements[0], measured))
-    kept = store.add_trial(SAMPLE.id, unfit)
-    late = store.add_trial(SAMPLE.id, dataclasses.replace(TRIAL, wall_seconds=value))
+    (kept,) = store.add_trials(SAMPLE.id, unfit)
+    (late,) = store.add_trials(SAMPLE.id, dataclasses.replace(TRIAL, wall_seconds=value))
     loaded = store.load(with_raw=True)
     assert loaded.trials == (kept, late)
     assert kept.error is not None and "measurements.1.value" in kept.error
@@ -169,7 +169,7 @@ def test_texts_and_facts_are_cut_to_what_can_be_read_again(store: Store) -> None
     store.add_facts(SAMPLE.id, "host/vm/vm", {"many": list(range(200_000))})
     store.add_note(SAMPLE.id, long)
     store.add_boot(SAMPLE.id, dataclasses.replace(SAMPLE.boots[0], warnings=(long,)))
-    store.add_trial(
+    store.add_trials(
         SAMPLE.id, dataclasses.replace(TRIAL, error=long, warnings=(b"caf\xe9".decode("ascii", "surrogateescape"),))
     )
     found = store.load()
@@ -192,7 +192,7 @@ def test_unknown_experiment_or_treatment(store: Store, path: Path) -> None:
     store.begin(unstarted(SAMPLE))
     for id, treatment in (("nobody", TRIAL.treatment), (SAMPLE.id, "moon")):
         with pytest.raises(StoreError, match="no such experiment, or no such treatment"):
-            store.add_trial(id, dataclasses.replace(TRIAL, treatment=treatment))
+            store.add_trials(id, dataclasses.replace(TRIAL, treatment=treatment))
     with pytest.raises(StoreError, match=f"no run 'nobody'; nearest: {SAMPLE.id}"):
         store.finish("nobody", "complete", CREATED)
     assert store.load().trials == ()

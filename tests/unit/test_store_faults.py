@@ -65,7 +65,7 @@ with Store(Path(sys.argv[1])) as store:
     store.begin(new)
     for count in range(int(sys.argv[3])):
         trial = dataclasses.replace(sample.trials[count % 20], round=count + 1, raw=f"output {count} " * 500)
-        store.add_trial(new.id, trial)
+        store.add_trials(new.id, trial)
         print(count, flush=True)
     sys.stdin.read()
 """
@@ -133,7 +133,7 @@ def test_threads_share_a_store(store: Store) -> None:
 
     def write() -> None:
         for _ in range(10):
-            store.add_trial(SAMPLE.id, TRIAL)
+            store.add_trials(SAMPLE.id, TRIAL)
 
     threads = [threading.Thread(target=write) for _ in range(3)]
     for thread in threads:
@@ -166,7 +166,7 @@ def test_process_that_is_not_waited_for_is_dead(path: Path) -> None:
 
 def test_finish_removes_what_was_never_committed(store: Store, path: Path) -> None:
     store.begin(unstarted(SAMPLE))
-    store.add_trial(SAMPLE.id, TRIAL)
+    store.add_trials(SAMPLE.id, TRIAL)
     (kept,) = path.parent.rglob("*.gz")
     orphan = kept.with_name("0002-chess.gz")
     orphan.write_bytes(b"half")
@@ -177,7 +177,7 @@ def test_finish_removes_what_was_never_committed(store: Store, path: Path) -> No
 @pytest.mark.parametrize(("cell", "value"), [("raw", b"\xff"), ("raw", None), ("raw", "a"), ("experiment", "other")])
 def test_a_raw_file_whose_trial_is_damaged_is_no_orphan(store: Store, path: Path, cell: str, value: object) -> None:
     store.begin(unstarted(SAMPLE))
-    store.add_trial(SAMPLE.id, TRIAL)
+    store.add_trials(SAMPLE.id, TRIAL)
     (kept,) = path.parent.rglob("*.gz")
     orphan = kept.with_name("0002-chess.gz")
     orphan.write_bytes(b"half")
@@ -193,7 +193,7 @@ def test_raw_file_is_there_before_the_commit(store: Store, path: Path) -> None:
     seen: list[int] = []
     store.begin(unstarted(SAMPLE))
     sa.event.listen(store._engine, "commit", lambda _: seen.append(len([*path.parent.rglob("0001-*.gz")])))
-    store.add_trial(SAMPLE.id, TRIAL)
+    store.add_trials(SAMPLE.id, TRIAL)
     assert seen == [1]
 
 
@@ -206,7 +206,7 @@ def test_raw_file_that_cannot_be_synced_leaves_nothing(
     store.begin(unstarted(SAMPLE))
     with monkeypatch.context() as patched, pytest.raises(StoreError, match="no space left"):
         patched.setattr("os.fsync", fail)
-        store.add_trial(SAMPLE.id, TRIAL)
+        store.add_trials(SAMPLE.id, TRIAL)
     assert store.load().trials == ()
     assert not [*path.parent.rglob("*.gz")]
 
@@ -218,7 +218,7 @@ def test_writer_that_does_not_end(path: Path, monkeypatch: pytest.MonkeyPatch) -
         other.execute("BEGIN IMMEDIATE")
         assert store.load() == unstarted(SAMPLE)
         with pytest.raises(StoreError, match="another process is writing"):
-            store.add_trial(SAMPLE.id, TRIAL)
+            store.add_trials(SAMPLE.id, TRIAL)
 
 
 # Files and failures
@@ -248,7 +248,7 @@ def test_newer_schema_is_refused(path: Path) -> None:
     with Store(path):
         pass
     execute(path, "UPDATE meta SET value = '99'")
-    with pytest.raises(StoreError, match="schema 99, this vmtax knows 3 only"), Store(path):
+    with pytest.raises(StoreError, match="schema 99, this vmtax knows 5 only"), Store(path):
         pass
 
 
@@ -262,6 +262,8 @@ def test_older_schema_is_brought_up_to_date(path: Path) -> None:
         "ALTER TABLE experiment DROP COLUMN options",
         "ALTER TABLE trial DROP COLUMN disturbance",
         "ALTER TABLE trial DROP COLUMN latencies",
+        "ALTER TABLE trial DROP COLUMN machine",
+        "ALTER TABLE trial DROP COLUMN readings",
         "UPDATE meta SET value = '1'",
     ):
         execute(path, statement)
@@ -353,14 +355,14 @@ with Store(where / "vmtax.sqlite") as store:
     done = 0
     try:
         while True:
-            store.add_trial(new.id, dataclasses.replace(sample.trials[0], raw=os.urandom(1000).hex()))
+            store.add_trials(new.id, dataclasses.replace(sample.trials[0], raw=os.urandom(1000).hex()))
             done += 1
     except StoreError as error:
         print(error)
     assert len(store.load(with_raw=True).trials) == done > 10
     assert store.experiments()[0].ok == done
     (where / "filler").unlink()
-    store.add_trial(new.id, sample.trials[0])
+    store.add_trials(new.id, sample.trials[0])
     store.finish(new.id, "complete", 1.0)
     assert len(store.load(with_raw=True).trials) == done + 1
     assert len(list(where.rglob("*.gz"))) == done + 1
@@ -372,7 +374,7 @@ def test_full_disk(tmp_path: Path) -> None:
     prefix = ("unshare", "--mount") if os.geteuid() == 0 else ("unshare", "--user", "--map-root-user", "--mount")
     if not shutil.which("unshare") or subprocess.run([*prefix, "true"], capture_output=True).returncode:
         pytest.skip("no mount namespace here: be root, or allow unprivileged user namespaces")
-    output, errors = run_child(FULL_DISK, tmp_path, prefix=prefix).communicate(timeout=60)
+    output, errors = run_child(FULL_DISK, tmp_path, prefix=prefix).communicate(timeout=300)
     assert errors == ""
     assert f"{tmp_path}/" in output
     assert "no space left (" in output
@@ -392,7 +394,7 @@ with Store(Path(sys.argv[1])) as store:
     store.begin(new)
     try:
         for count in range(10_000):
-            store.add_trial(new.id, sample.trials[0])
+            store.add_trials(new.id, sample.trials[0])
             print(count)
     except StoreError as error:
         print(error)
@@ -400,7 +402,7 @@ with Store(Path(sys.argv[1])) as store:
 
 
 def test_file_that_may_not_grow(path: Path) -> None:
-    output, errors = run_child(FILE_LIMIT, path).communicate(timeout=60)
+    output, errors = run_child(FILE_LIMIT, path).communicate(timeout=300)
     *counts, message = output.splitlines()
     assert errors == ""
     assert "cannot be read or written (disk I/O error)" in message

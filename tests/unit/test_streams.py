@@ -32,7 +32,7 @@ def shell(line: str, home: Path, **variables: str) -> subprocess.CompletedProces
     kept = {name: text for name, text in os.environ.items() if not name.startswith(("XDG_", "PYTHONIO", "LC_", "LANG"))}
     script = f'vmtax() {{ {RUN} "$@"; }}\n{line}'
     environment = {**kept, "HOME": str(home), "COLUMNS": "80", **variables}
-    return subprocess.run(["bash", "-c", script], cwd=home, env=environment, capture_output=True, timeout=60)
+    return subprocess.run(["bash", "-c", script], cwd=home, env=environment, capture_output=True, timeout=300)
 
 
 @pytest.mark.parametrize("command", ["runs", "--version", "run --help"])

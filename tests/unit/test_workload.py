@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from vmtax.core.records import Disturbance, Trial
 from vmtax.experiment.trial import _with_cpu
-from vmtax.workload import WORKLOADS, BadOutput, Workload
+from vmtax.workload import WORKLOADS, BadOutput, Command, Workload
 from vmtax.workload.fio import Disk, DiskParameters
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "workload"
@@ -20,6 +20,12 @@ EVERY = {name: kind(kind.parameters_type()) for name, kind in WORKLOADS.items()}
 def parsed(workload: str, case: str, file: str) -> dict[str, float]:
     output = (GOLDEN / file).read_text()
     return {entry.metric.name: entry.value for entry in EVERY[workload].parse(case, output)}
+
+
+def test_what_has_cases_has_a_command_for_them() -> None:
+    """The run's loop passes over a workload that is no Command."""
+    assert [name for name, workload in EVERY.items() if not isinstance(workload, Command)] == ["boot"]
+    assert EVERY["boot"].cases() == ()
 
 
 def test_chess_reports_nodes_per_second_and_proves_its_work() -> None:
@@ -36,6 +42,10 @@ def test_memory_adds_up_its_instances() -> None:
     )
     assert parsed("memory", "faults", "faults.txt") == {"memory.faults.per_second": pytest.approx(2 * 64566.03)}
     assert parsed("memory", "switches", "switches.txt") == {"memory.switches.per_second": pytest.approx(419557.48)}
+
+
+def test_cpuid_reports_the_time_of_one_instruction() -> None:
+    assert parsed("cpuid", "", "cpuid.txt") == {"cpuid.instruction_seconds": pytest.approx(6349.14e-9)}
 
 
 def test_memory_refuses_failed_instances() -> None:
@@ -125,6 +135,7 @@ def test_net_repeats_what_iperf3_complains_about() -> None:
         ("memory", "stream", "stream.txt", 5.02),
         ("memory", "faults", "faults.txt", 2.00),
         ("memory", "switches", "switches.txt", 2.00),
+        ("cpuid", "", "cpuid.txt", 2.15),
         ("disk", "randread-4k-qd1", "randread-4k-qd1.json", 1.001),
         ("disk", "randwrite-4k-fsync", "randwrite-4k-fsync.json", 2.001),
         ("net", "tcp-out", "tcp-out.json", 1.001473),
@@ -159,8 +170,10 @@ def test_host_cpu_of_an_operation_is_that_of_its_own_time_not_of_the_tool_s_star
     output = (GOLDEN / "randread-4k-qd1.json").read_text()
     busy = Disturbance(4.004, 8.008, 0.0, None, None, None, None, None)
     done = Trial(1, 1, "vm", "disk", "randread-4k-qd1", 1, "ok", 0.0, 4.0, raw=output, disturbance=busy)
-    (cost,) = _with_cpu(done, EVERY["disk"]).measurements
+    (cost,) = _with_cpu([done], EVERY["disk"])[0].measurements
     assert cost.metric.name == "disk.randread-4k-qd1.host_cpu_seconds"
     assert cost.value == pytest.approx(2 * 1.001 / 18017)
     slower = replace(done, disturbance=replace(busy, wall_seconds=0.5, busy_seconds=1.0))
-    assert _with_cpu(slower, EVERY["disk"]).measurements[0].value == pytest.approx(1.0 / 18017), "never more than all"
+    assert _with_cpu([slower], EVERY["disk"])[0].measurements[0].value == pytest.approx(1.0 / 18017), (
+        "never more than all"
+    )

@@ -125,7 +125,6 @@ def _workload(source: random.Random, name: str) -> Any:
             "seconds": source.choice([1, 2.5, 3600]),
         },
         "net": {"cases": ["tcp-out"], "seconds": source.uniform(1, 3600)},
-        "boot": {},
-    }[name]
+    }.get(name, {})
     chosen = source.sample(list(parameters), source.randint(0, len(parameters)))
     return {name: {key: parameters[key] for key in chosen}} if chosen else name

@@ -8,14 +8,16 @@ from dataclasses import dataclass
 
 from vmtax.core.records import LAYERS, Metric
 from vmtax.core.units import format_value
+from vmtax.design.disk import CacheMode
 from vmtax.stats import PairedRatio
+from vmtax.workload.fio import Disk
 
-DISK = "disk."
 MEMORY = "memory.stream.bytes_per_second"
 LARGER = "repeat with a workloads.disk.size well above the memory of guest and host"
+_UNSAFE = " and ".join(mode for mode in CacheMode if mode.ignores_flushes)
 # What to do about it where LARGER is not all, by a part of the metric's name; the first that fits.
 CURES = {
-    "fsync": "see that the flushes are passed on, which disk.cache=unsafe does not do",
+    "fsync": f"see that the flushes are passed on, which disk.cache={_UNSAFE} does not do",
     "write": f"{LARGER}; randwrite-4k-fsync shows what is durable",
 }
 
@@ -38,7 +40,7 @@ def warnings(
     measured. A byte read from a disk is written to memory, and stream counts the reads and writes of all CPUs: no
     device's rate can be above it.
     """
-    if not metric.name.startswith(DISK):
+    if metric.workload != Disk.name:
         return
     baseline, treatment = sides
     cure = next((cure for part, cure in CURES.items() if part in metric.name), LARGER)
@@ -50,7 +52,7 @@ def warnings(
         if result.low is None and _faster(metric, result.ratio, result.ratio):
             yield f"perhaps cached: {names}, but no interval shows it; if more rounds do, {cure}"
             return
-    if memory is None or not metric.name.endswith(".bytes_per_second"):
+    if memory is None or metric.measure != "bytes_per_second":
         return
     for side in (treatment, baseline):
         rate = statistics.median(side.numbers.values()) if side.numbers else 0.0

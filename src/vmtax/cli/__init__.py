@@ -1,4 +1,8 @@
-"""The command line. The only part that prints; heavy modules are imported by the command that needs them."""
+"""The command line. The only part that prints; heavy modules are imported by the command that needs them.
+
+Arguments become calls, results become text. Bad input ends in one line that says what is wrong, where, and what would
+be right.
+"""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ def _work(plan: str, host: str | None, time: str, qemu: str | None, disk_dir: st
     from vmtax.analysis.calibration import plan_of
     from vmtax.core.units import parse_duration
     from vmtax.plan.schema import from_data, load
-    from vmtax.testbed.environment import EnvironmentOptions
+    from vmtax.testbed.session import TestbedOptions
 
     try:
         seconds = parse_duration(time)
@@ -67,5 +67,5 @@ def _work(plan: str, host: str | None, time: str, qemu: str | None, disk_dir: st
     derived = plan_of(wanted, seconds)
     return Work(
         derived,
-        options_of(EnvironmentOptions(program(derived.host, qemu, "--qemu"), disk_target(derived.host, disk_dir))),
+        options_of(TestbedOptions(program(derived.host, qemu, "--qemu"), disk_target(derived.host, disk_dir))),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import shlex
 import sys
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from vmtax.plan.schema import Plan
     from vmtax.storage import Target
     from vmtax.store import Store
-    from vmtax.testbed.environment import EnvironmentOptions
+    from vmtax.testbed.session import TestbedOptions
 
 KEPT = "every result that was measured is kept: `vmtax show` shows them, `vmtax run --resume` goes on"
 
@@ -30,10 +31,10 @@ class Work:
 
     plan: Plan
     options: Options
-    resumed: Experiment | None = None  # the experiment that is gone on with
+    resumed: Experiment | None = None  # the experiment that is resumed
 
 
-def options_of(environment: EnvironmentOptions) -> Options:
+def options_of(environment: TestbedOptions) -> Options:
     """What the command line adds to the plan, this command line included."""
     from vmtax.experiment.runner import Options
 
@@ -95,13 +96,13 @@ def measure(store: Store, work: Work, *, yes: bool) -> str:
 
 def _alone(store: Store, work: Work) -> None:
     """Two runs at once would measure each other."""
-    from vmtax.testbed.environment import EnvironmentOptions
     from vmtax.testbed.interleave import other_host
+    from vmtax.testbed.session import TestbedOptions
 
-    ours = {work.plan.host, other_host(work.options.environment)} - {None}
+    ours = {work.plan.host, other_host(work.options.testbed)} - {None}
     for entry in store.experiments():
         if entry.state == "running":
-            second = other_host(EnvironmentOptions.from_json(store.load(entry.id).options))
+            second = other_host(TestbedOptions.from_json(store.load(entry.id).options))
             if host := next((host for host in (entry.host, second) if host in ours), None):
                 busy = f"run {entry.id} measures {host} just now"
                 raise BadUse(f"{busy}: wait until it has ended, vmtax watch {entry.id}")
@@ -118,13 +119,14 @@ def _carry_out(store: Store, work: Work, *, yes: bool) -> str:
     from vmtax.experiment.preview import Line, outlook
     from vmtax.experiment.resume import image_of
     from vmtax.image import build, cache
-    from vmtax.testbed.environment import connected
     from vmtax.testbed.interleave import other_host
+    from vmtax.testbed.machines import set_up
+    from vmtax.testbed.session import connected
 
     if not yes and not sys.stdin.isatty():
         raise BadUse(NOBODY)
     plan, before = work.plan, work.resumed
-    options = work.options.environment
+    options = work.options.testbed
     with connected(plan.host, warn, other_host(options)) as hosts:
         lines = outlook(
             plan,
@@ -148,6 +150,7 @@ def _carry_out(store: Store, work: Work, *, yes: bool) -> str:
         with progress.open_screen() as emit:
             journal = live.Journal(hosts.local, emit)
             image = build.ensure(emit, identity=image_of(before) if before else None)
+            make = functools.partial(set_up, hosts, image, journal.emit)
             if before:
-                return runner.resume(hosts, before.id, image, store, journal.emit, options.target.erase)
-            return runner.run(hosts, plan, image, store, work.options, journal.emit)
+                return runner.resume(before.id, store, journal.emit, make, options.target.erase)
+            return runner.run(plan, store, work.options, journal.emit, make)

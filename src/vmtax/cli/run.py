@@ -121,14 +121,14 @@ def _new(
 ) -> Work:
     from vmtax.design.interleaved import is_host
     from vmtax.plan.schema import load
-    from vmtax.testbed.environment import EnvironmentOptions
     from vmtax.testbed.interleave import why_not
+    from vmtax.testbed.session import TestbedOptions
 
     wanted = _overridden(load(plan), **overrides)
     qemu = program(wanted.host, qemu, "--qemu")
     if interleave_with is not None and not is_host(interleave_with):
         interleave_with = program(wanted.host, interleave_with, "--interleave-with")
-    options = EnvironmentOptions(qemu, place(wanted.host), interleave_with)
+    options = TestbedOptions(qemu, place(wanted.host), interleave_with)
     problem = why_not(wanted, options)
     if problem:
         raise BadUse(f"--interleave-with: {problem}")

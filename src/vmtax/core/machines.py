@@ -25,6 +25,11 @@ def how_ended(code: int) -> str:
     return f"killed by signal {-code}"
 
 
+def first_line(text: str) -> str:
+    """Of what a program printed, as part of a message."""
+    return text.strip().partition("\n")[0] or "it says nothing"
+
+
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """How a command ended."""

@@ -43,6 +43,7 @@ Seconds = Annotated[float, Interval(ge=0, lt=1e10)]
 Reading = Annotated[float, Interval(gt=-1e18, lt=1e18)]  # a difference of counters may be a little below zero
 Difference = Annotated[int, Interval(gt=-(2**53), lt=2**53)]
 Value = Annotated[float, Predicate(_is_plausible)]
+Readings = Annotated[Mapping[Name, Annotated[Mapping[Name, Reading], Len(0, 1000)]], Len(0, 1000)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,21 @@ class Metric:
     name: Name  # "workload.case.measure", for example "disk.randread-4k-qd1.iops"
     unit: Unit  # base unit as units.py knows it
     better: Better  # which direction is an improvement
+
+    @property
+    def workload(self) -> str:
+        """First part of the name."""
+        return self.name.partition(".")[0]
+
+    @property
+    def case(self) -> str:
+        """What stands between workload and measure; "" where nothing does."""
+        return self.name.partition(".")[2].rpartition(".")[0]
+
+    @property
+    def measure(self) -> str:
+        """Last part of the name."""
+        return self.name.rpartition(".")[2]
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +125,7 @@ class Trial:
     round: Count  # from 1
     position: Count  # of the treatment within its round's shuffled order, from 1
     treatment: Name  # Treatment.name
-    workload: Name  # "chess", "memory", "disk", "net", "boot"
+    workload: Name  # Workload.name
     case: Text  # the part of the workload: "randread-4k-qd1"; "" where there is only one
     iteration: Count  # within the boot, from 1
     status: Status  # "failed": the command did not work; "refused": it worked but must not be compared
@@ -121,6 +137,8 @@ class Trial:
     raw: str = ""  # the tool's own output; kept compressed beside the store
     disturbance: Disturbance | None = None  # None: not read
     latencies: tuple[tuple[Share, Seconds], ...] = ()  # (share of operations, seconds that these took at most), rising
+    machine: Text = ""  # path of the machine whose work it is: "host/vm-2"; "" in runs that do not tell
+    readings: Readings = field(default_factory=dict)  # machine path -> what meters read there: "vmstat.pgfault"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,7 @@
 """What a way to keep a disk can do besides being fast: the features, and what documentation says of durability.
 
-QEMU's manual, -drive cache=: `unsafe` is the one mode with
-cache.no-flush=on, "Ignore any flush requests for the device"; with `none` and `writeback` a flush reaches the host's
-disk, and `writethrough` and `directsync` set cache.writeback=off, which flushes every write before it is completed.
-zfsprops(7): sync=disabled "disables synchronous requests". ext4(5): barrier=0 "disables the use of write barriers".
+What QEMU's cache modes do stands in `disk.CacheMode`. zfsprops(7): sync=disabled "disables synchronous requests".
+ext4(5): barrier=0 "disables the use of write barriers".
 """
 
 from __future__ import annotations
@@ -13,6 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import Literal
 
 from vmtax.core.records import Json
+from vmtax.design.disk import DiskSettings
 
 State = Literal["yes", "no", "not tried"]
 # name -> what a disk that has it does; in the order of the table.
@@ -45,13 +44,12 @@ class Feature:
         return Feature(data["name"], data["state"], data["how"], data.get("words", ""))
 
 
-def documented_durability(levels: Mapping[str, str]) -> Feature:
+def documented_durability(settings: DiskSettings) -> Feature:
     """From the settings alone. Pure. Sources: this module's docstring."""
-    cache = levels.get("disk.cache", "none")
-    if cache == "unsafe":
-        return Feature("durable", "no", DOCUMENTED, "cache=unsafe ignores the guest's flushes")
-    on_zfs = levels.get("disk.volume", "plain").endswith(("zvol", "dataset"))  # a level that means nothing elsewhere
-    if on_zfs and levels.get("zfs.sync") == "disabled":
+    cache = settings.cache
+    if cache.ignores_flushes:
+        return Feature("durable", "no", DOCUMENTED, f"cache={cache} ignores the guest's flushes")
+    if settings.volume.is_zfs and settings.sync == "disabled":
         return Feature("durable", "no", DOCUMENTED, "zfs.sync=disabled answers a flush before the data are on disk")
-    each = " with every write" if cache in ("writethrough", "directsync") else ""
+    each = " with every write" if cache.is_writethrough else ""
     return Feature("durable", "yes", DOCUMENTED, f"cache={cache} flushes the host's disk{each}")

@@ -5,19 +5,22 @@ Nothing of it is stored: it is computed anew from the pilot's trials, so a resum
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from vmtax import stats
-from vmtax.core.records import Boot, Experiment, Metric, Trial
+from vmtax.core.records import Boot, Experiment, Measurement, Metric, Trial
 
 PILOT_ROUNDS = 3
 PILOT_ITERATIONS = 12  # of each case in each boot of the pilot: enough to see a warm-up of some, and drift
 OPENING_SECONDS = 2.0  # what a boot takes besides booting: it settles, caches are dropped; the host too
 LEAST_SECONDS = 1e-3  # of an iteration: no command is faster
+
+RATES = ("1/s", "B/s", "bit/s")  # units of metrics whose values add up over machines
 
 Iterations = int | Literal["auto"]  # of a plan
 Case = tuple[str, str]  # workload, case
@@ -44,9 +47,45 @@ class Schedule:
         return self.warm_up < iteration and (self.steady or iteration <= self.runs)
 
 
+def together(trials: Iterable[Trial]) -> tuple[Trial, ...]:
+    """One trial for each iteration: where several machines did it at the same time, what they did together.
+
+    Rates are added up; of any other metric it is the median of the machines. It worked where it worked on all.
+    """
+    grouped: dict[tuple[object, ...], list[Trial]] = {}
+    for number, trial in enumerate(trials):
+        # Runs of earlier versions do not name the machine, and had one.
+        alone = (number,) if not trial.machine else ()
+        key = (trial.round, trial.treatment, trial.workload, trial.case, trial.iteration, *alone)
+        grouped.setdefault(key, []).append(trial)
+    return tuple(group[0] if len(group) == 1 else _together(group) for group in grouped.values())
+
+
+def _together(trials: Sequence[Trial]) -> Trial:
+    failed = next((trial for trial in trials if trial.status != "ok"), None)
+    if failed is not None:
+        return failed
+    values: dict[Metric, list[float]] = defaultdict(list)
+    for trial in trials:
+        for measurement in trial.measurements:
+            values[measurement.metric].append(measurement.value)
+    return replace(
+        trials[0],
+        wall_seconds=max(trial.wall_seconds for trial in trials),
+        measurements=tuple(
+            Measurement(metric, math.fsum(found) if metric.unit in RATES else statistics.median(found))
+            for metric, found in values.items()
+            if len(found) == len(trials)
+        ),
+        warnings=tuple(dict.fromkeys(warning for trial in trials for warning in trial.warnings)),
+        latencies=(),
+        machine="",
+    )
+
+
 def schedules(trials: Iterable[Trial], boots: Iterable[Boot], primary: Collection[str]) -> dict[Case, Schedule]:
     """What follows from the pilot's rounds, for each case that has a result there; other rounds are not looked at."""
-    pilot = [trial for trial in trials if trial.round <= PILOT_ROUNDS and trial.workload != "boot"]
+    pilot = together(trial for trial in trials if trial.round <= PILOT_ROUNDS and trial.workload != "boot")
     opening = _opening_seconds(pilot, boots)
     cases: dict[Case, list[Trial]] = defaultdict(list)
     for trial in pilot:
@@ -63,12 +102,10 @@ def of(experiment: Experiment) -> dict[Case, Schedule]:
 
 
 def counted(trials: Sequence[Trial], planned: Mapping[Case, Schedule]) -> tuple[Trial, ...]:
-    """Without the iterations that are warm-up; what failed stays, for it explains what is missing."""
-    if not planned:
-        return tuple(trials)
+    """One trial for each iteration that is no warm-up; what failed stays, for it explains what is missing."""
     return tuple(
         trial
-        for trial in trials
+        for trial in together(trials)
         if trial.status != "ok"
         or (schedule := planned.get((trial.workload, trial.case))) is None
         or schedule.counts(trial.iteration)

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from vmtax.core.records import Treatment
-from vmtax.design.factors import BACKING, FACTORS, GUESTS, LEGALITY, idle, why_illegal
+from vmtax.design.factors import BACKING, FACTORS, LEGALITY, idle, why_illegal
+from vmtax.design.settings import GUESTS
 
 Design = Literal["full", "one-at-a-time"]
 MANY = 3  # combinations left out for one reason, above which they are told in one line

@@ -1,4 +1,8 @@
-"""Whether a host can be measured and what will disturb: by reading only, and by trying where that is asked for."""
+"""Says whether a host can be measured, and what will disturb it.
+
+It only reads, unless `--try` is given: then `attempt.py` makes what a run would make, uses it and removes it. Each
+check names its cure.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +13,8 @@ from vmtax.doctor.disturbances import disturbances
 from vmtax.doctor.needs import Wanted, gib, measurable, needs
 from vmtax.doctor.readings import Readings, read
 from vmtax.plan.schema import load
-from vmtax.testbed.environment import disk_bytes, memory_bytes
 from vmtax.testbed.hosts import open_reader
+from vmtax.testbed.needs import disk_bytes, memory_bytes
 
 __all__ = ["Check", "Diagnosis", "Readings", "diagnose", "examine"]
 

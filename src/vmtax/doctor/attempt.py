@@ -10,9 +10,17 @@ from vmtax.core.checks import Check
 from vmtax.core.events import Event, Step
 from vmtax.doctor.host_parts import Parts, tries
 from vmtax.doctor.readings import Readings
-from vmtax.hypervisor import BootFailed, Credentials, Qemu, QemuError, boot, choose, image_qemu
-from vmtax.hypervisor.accelerator import probe_spec, remembered
-from vmtax.hypervisor.boot import Patience
+from vmtax.hypervisor import (
+    BootFailed,
+    Credentials,
+    Patience,
+    Qemu,
+    QemuError,
+    boot,
+    choose,
+    probe_spec,
+    remembered,
+)
 from vmtax.hypervisor.confine import enter_tree
 from vmtax.image.cache import Image, ImageError
 from vmtax.image.place import Placed, check
@@ -20,7 +28,8 @@ from vmtax.machine import Machine, MachineError
 from vmtax.network import PEER_ADDRESS, Segment
 from vmtax.storage import DISK_DIRECTORY, RawFile
 from vmtax.storage.file import StorageError
-from vmtax.testbed.environment import Hosts, connected, is_root
+from vmtax.testbed.examine import is_root
+from vmtax.testbed.session import Hosts, connected
 
 Emit = Callable[[Event], None]
 
@@ -154,8 +163,8 @@ def _guests(
     found = [Check("tried", "guest on KVM", "failed", text)]
 
     def emulated() -> str:
-        own = qemu if qemu.emulates_steadily else image_qemu(host, str(placed.tree))
-        guest_spec = replace(spec, accelerator="tcg", qemu=own)
+        own = qemu if qemu.emulates_steadily else Qemu.of_image(host, str(placed.tree))
+        guest_spec = replace(spec, accelerator="tcg", hypervisor=own)
         for attempt in range(1, ATTEMPTS + 1):
             try:
                 with boot(host, guest_spec, credentials, local, patience=PATIENCE) as guest:

@@ -12,11 +12,10 @@ from pathlib import PurePosixPath
 
 from vmtax.core.checks import Check
 from vmtax.core.errors import CannotDo
-from vmtax.hypervisor import BootFailed, Credentials, Guest, GuestSpec, boot
-from vmtax.hypervisor.boot import Patience
+from vmtax.hypervisor import BootFailed, Credentials, Guest, GuestSpec, Nic, Passed, Patience, Tap, boot
 from vmtax.machine import Machine, MachineError
 from vmtax.machine.local import LocalMachine
-from vmtax.network import GUEST_ADDRESS, PEER_ADDRESS, Segment
+from vmtax.network import PEER_ADDRESS, Segment, guest_address
 from vmtax.network.segment import PREFIX_LENGTH
 from vmtax.network.sriov import WRITE, Card, free_card
 from vmtax.storage.undo import ANY_DEVICE, DETACH, NO_GROUP, NO_POOL, UNMOUNT, WAIT_FOR
@@ -200,9 +199,9 @@ def _vhost(parts: Parts) -> str:
     segment = Segment(host, f"{parts.local.token[:5]}v")
     segment.add_end("peer", PEER_ADDRESS)
     tap = segment.tap_name()
-    spec = replace(spec, name="vhost", tap=tap, vhost=True)
+    spec = replace(spec, name="vhost", cards=(Nic(Tap(tap, vhost=True)),))
     with _booted(parts, spec, attach=lambda: segment.attach(tap)) as guest:
-        _ping(guest.machine, "eth1", f"{GUEST_ADDRESS}/{PREFIX_LENGTH}", PEER_ADDRESS)
+        _ping(guest.machine, "eth1", f"{guest_address(1)}/{PREFIX_LENGTH}", PEER_ADDRESS)
     return "a guest with vhost=on reached its peer over a bridge"
 
 
@@ -213,7 +212,7 @@ def _function(parts: Parts) -> str:
     function = Card(host, card).function()
     found = host.try_run("getent", "hosts", PEER_NAME)
     peer = found.stdout.split()[0] if found.ok else None
-    spec = replace(spec, name="vf", passed=(function,))
+    spec = replace(spec, name="vf", cards=(Passed(function),))
     with _booted(parts, spec) as guest:
         guest.machine.run(*LOAD_DRIVERS)
         if peer is None:

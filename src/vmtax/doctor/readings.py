@@ -8,8 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from vmtax.core.records import Disturbance, Json
-from vmtax.hypervisor import Qemu, QemuError, find_qemu
-from vmtax.hypervisor.accelerator import remembered
+from vmtax.hypervisor import Qemu, QemuError, remembered
 from vmtax.image import cache
 from vmtax.image.build import TOOLS as BUILD_TOOLS
 from vmtax.image.cache import Image
@@ -152,7 +151,7 @@ def _tools(reader: Reader) -> frozenset[str]:
 
 def _qemu(reader: Reader) -> tuple[Qemu | None, str]:
     try:
-        return find_qemu(reader, None), ""
+        return Qemu.probe(reader), ""
     except QemuError as error:
         return None, str(error)
 

@@ -120,7 +120,7 @@ def _dead(store: Store) -> list[Path]:
 
 
 def _old(store: Store, wanted: bool) -> list[cache.Image]:
-    """Images of another recipe, but those of runs that go on or could be gone on with."""
+    """Images of another recipe, but those of runs that go on or could be resumed."""
     if not wanted:
         return []
     needed = _needed(store)

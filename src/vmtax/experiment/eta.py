@@ -22,7 +22,7 @@ class Pace:
 
     def shorten(self, seconds: float) -> None:
         """Rounds to come are shorter than those so far by this: the difference was setting up."""
-        # A round that was gone on with may itself have taken less.
+        # A round that was resumed may itself have taken less.
         shorter = [max(lap - seconds, lap / 10) for lap in self.rounds]
         self.setup_seconds += sum(self.rounds) - sum(shorter)
         self.rounds = shorter

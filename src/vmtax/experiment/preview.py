@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from vmtax.core.errors import BadInput
 from vmtax.core.records import Json, Treatment
 from vmtax.core.units import format_duration, format_room
+from vmtax.design.disk import DiskSettings
 from vmtax.design.interleaved import both, is_host
 from vmtax.design.iterations import PILOT_ITERATIONS, PILOT_ROUNDS
-from vmtax.hypervisor import QemuError, find_qemu
+from vmtax.hypervisor import Qemu, QemuError
 from vmtax.machine import Machine
 from vmtax.meter.below import read_below
 from vmtax.meter.disk import disk_facts
@@ -19,19 +20,13 @@ from vmtax.plan.estimate import fit_rounds, lasting, pilot_seconds, seconds_per_
 from vmtax.plan.schema import Plan
 from vmtax.stats import MOST_ITERATIONS
 from vmtax.storage import Target, refuse_unsafe
-from vmtax.storage.backing import Levels, directory_bytes, refuse_unused
+from vmtax.storage.backing import directory_bytes, refuse_unused
 from vmtax.storage.empty import SECONDS as LOOK_SECONDS
 from vmtax.storage.ground import refuse_used
 from vmtax.testbed import disks
-from vmtax.testbed.environment import (
-    CannotMeasure,
-    EnvironmentOptions,
-    carrier_disk_bytes,
-    disk_bytes,
-    disk_size,
-    is_root,
-    memory_bytes,
-)
+from vmtax.testbed.examine import is_root
+from vmtax.testbed.needs import carrier_disk_bytes, disk_bytes, disk_size, memory_bytes
+from vmtax.testbed.session import CannotMeasure, TestbedOptions
 from vmtax.workload.fio import Disk
 
 MANY = 1000  # rounds.max that means none
@@ -48,7 +43,7 @@ class Line:
 def outlook(
     plan: Plan,
     host: Machine,
-    options: EnvironmentOptions,
+    options: TestbedOptions,
     *,
     emit: Callable[[str], None] = lambda what: None,
     other: Machine | None = None,
@@ -61,7 +56,7 @@ def outlook(
     emit: called with what is about to take seconds
     other: the second host under test
     earlier_seconds_per_round: of the same plan on the same host, when it ran before
-    rounds_done: complete ones of a run that is gone on with
+    rounds_done: complete ones of a run that is resumed
     """
     compared, treatments = (both(found, options.interleave_with) for found in (plan.treatments()[0], plan.entries()))
     per_round = earlier_seconds_per_round or seconds_per_round(plan, treatments)
@@ -98,7 +93,7 @@ ROOT = "a bridge in a network namespace of its own; drops the page cache before 
 USER = "user networking in place of a bridge, and caches stay warm: both need root"
 
 
-def _refuse_qemus(machines: Sequence[Machine], options: EnvironmentOptions) -> None:
+def _refuse_qemus(machines: Sequence[Machine], options: TestbedOptions) -> None:
     """Raises BadInput where one that was named cannot be used, also where no guest is measured."""
     named = (options.qemu, options.interleave_with)
     for machine in machines:
@@ -106,12 +101,12 @@ def _refuse_qemus(machines: Sequence[Machine], options: EnvironmentOptions) -> N
             if program is None or is_host(program):
                 continue
             try:
-                find_qemu(machine, program)
+                Qemu.probe(machine, program)
             except QemuError as error:
                 raise BadInput(str(error)) from error
 
 
-def _what(plan: Plan, options: EnvironmentOptions, names: Sequence[str], done: int) -> str:
+def _what(plan: Plan, options: TestbedOptions, names: Sequence[str], done: int) -> str:
     shown = ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
     least, most = plan.rounds.min, plan.rounds.max
     rounds = f"{most} round{'' if most == 1 else 's'}" if least == most else f"{least} to {most} rounds"
@@ -155,12 +150,12 @@ def _writes(
     plan: Plan,
     treatments: Sequence[Treatment],
     host: Machine,
-    options: EnvironmentOptions,
+    options: TestbedOptions,
     executions: int,
     emit: Callable[[str], None],
 ) -> list[Line]:
     prepared = disk_bytes(plan)
-    wanted = [dict(found) for found in disks.wanted(treatments)] if prepared else []
+    wanted = [settings for settings, _ in disks.wanted(treatments)] if prepared else []
     refuse_unused(host.path, wanted, options.target)
     if not prepared:
         return []
@@ -195,7 +190,7 @@ def _refuse_used(host: Machine, target: Target, emit: Callable[[str], None]) -> 
             refuse_used(host, device, erase=device in target.erase)
 
 
-def _taken(plan: Plan, wanted: Sequence[Levels], target: Target) -> int:
+def _taken(plan: Plan, wanted: Sequence[DiskSettings], target: Target) -> int:
     """Bytes of the directory: what stands on files there is reserved in full, and more than what is written."""
     workloads = plan.build_workloads()
     size = disk_size(workloads)

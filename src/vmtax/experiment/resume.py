@@ -1,4 +1,4 @@
-"""Going on with an experiment that was stopped: what it has already, and whether it still is the same experiment."""
+"""Resuming a stopped experiment: what it has already, and whether the host is still comparable."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Any
 from vmtax.core.errors import BadInput
 from vmtax.core.records import Experiment, Json, Trial
 from vmtax.core.units import format_duration
-from vmtax.experiment.trial import BOOT, Place
+from vmtax.experiment.trial import BOOT, TrialKey
 from vmtax.plan.schema import Plan, from_data
-from vmtax.testbed.environment import EnvironmentOptions
+from vmtax.testbed.session import TestbedOptions
 
 # What must be as it was, or the rounds before and after would be of unlike things: dotted names of host facts.
 SAME = (
@@ -24,7 +24,7 @@ SAME = (
 
 
 class CannotResume(BadInput):
-    """The experiment is not one that can be gone on with; the text says why and what to do."""
+    """The experiment is not one that can be resumed; the text says why and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,26 +52,26 @@ class Before:
         refused = frozenset((t.round, t.treatment, t.workload) for t in known if t.status == "refused")
         return Before(newest.round, newest.position if same_boot else sys.maxsize, done, failed, refused)
 
-    def has(self, place: Place, workload: str, case: str, iteration: int = 1) -> bool:
+    def has(self, key: TrialKey, workload: str, case: str, iteration: int = 1) -> bool:
         """Whether this is not to be done again."""
-        if (place.round, place.position) < (self.round, self.position):
+        if (key.round, key.position) < (self.round, self.position):
             return True
         # A boot is recorded last of all: whatever became of it, this treatment's turn is over.
-        over = (place.round, place.treatment, *BOOT, 1) in self.trials
-        over = over or (place.round, place.treatment, workload, case) in self.failed
-        over = over or (place.round, place.treatment, workload) in self.refused
-        return over or (place.round, place.treatment, workload, case, iteration) in self.trials
+        over = (key.round, key.treatment, *BOOT, 1) in self.trials
+        over = over or (key.round, key.treatment, workload, case) in self.failed
+        over = over or (key.round, key.treatment, workload) in self.refused
+        return over or (key.round, key.treatment, workload, case, iteration) in self.trials
 
 
-def resumable(experiment: Experiment) -> tuple[Plan, EnvironmentOptions]:
+def resumable(experiment: Experiment) -> tuple[Plan, TestbedOptions]:
     """How the experiment was started; raises CannotResume where it goes on, or is complete."""
     if experiment.options.get("imported"):
-        raise CannotResume(f"{experiment.id} was imported: it can be gone on with only where it was measured")
+        raise CannotResume(f"{experiment.id} was imported: it can be resumed only where it was measured")
     if experiment.state == "running":
         raise CannotResume(f"{experiment.id} is running: `vmtax watch {experiment.id}` shows it")
     if experiment.state == "complete":
         raise CannotResume(f"{experiment.id} is complete: `vmtax show {experiment.id}`; `vmtax run` starts another")
-    return from_data(experiment.plan, source=experiment.id), EnvironmentOptions.from_json(experiment.options)
+    return from_data(experiment.plan, source=experiment.id), TestbedOptions.from_json(experiment.options)
 
 
 def refuse_other_host(experiment: Experiment, facts_by_path: Mapping[str, Json]) -> None:
@@ -86,8 +86,8 @@ def refuse_other_host(experiment: Experiment, facts_by_path: Mapping[str, Json])
     ]
     if differing:
         raise CannotResume(
-            f"{experiment.id} cannot be gone on with, its rounds would be of unlike things: {'; '.join(differing)}; "
-            "undo the change, or start a new run"
+            f"{experiment.id} cannot be resumed: the host has changed since ({'; '.join(differing)}), so its rounds "
+            "would not be comparable; undo the change, or start a new run"
         )
 
 
@@ -97,7 +97,7 @@ def refuse_impossible(experiment: Experiment, impossible: Mapping[str, str]) -> 
         why = impossible.get(treatment.repeats or treatment.name)
         if why is not None:
             raise CannotResume(
-                f"{experiment.id} cannot be gone on with: {treatment.name}: {why}; mend that, or run anew"
+                f"{experiment.id} cannot be resumed: {treatment.name}: {why}; fix that, or start a new run"
             )
 
 
@@ -114,7 +114,7 @@ def resumed_note(experiment: Experiment, facts_by_path: Mapping[str, Json]) -> s
     rebooted = "; the host was rebooted in between, so that round was not finished"
     boot = "" if same_boot(experiment, facts_by_path) else rebooted
     number = max((trial.round for trial in experiment.trials), default=1)
-    return f"The run was stopped ({experiment.state}) in round {number} and gone on with after {after}{boot}."
+    return f"The run was stopped ({experiment.state}) in round {number} and resumed after {after}{boot}."
 
 
 def same_boot(experiment: Experiment, facts_by_path: Mapping[str, Json]) -> bool:

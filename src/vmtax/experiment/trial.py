@@ -1,17 +1,20 @@
-"""One trial: one command of one workload on one opened layer, whatever becomes of it."""
+"""Trials: one command of one workload on each subject of a running treatment, whatever becomes of it."""
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from vmtax.core.records import Measurement, Trial
-from vmtax.machine import CommandFailed, Machine, MachineLost, Outcome
-from vmtax.meter import clock, pressure
-from vmtax.testbed.layers import Opened
-from vmtax.workload import BadOutput, Workload
+from vmtax.hypervisor import Guest
+from vmtax.machine import Machine, MachineLost, Outcome
+from vmtax.meter import Meter, Readings, Work
+from vmtax.testbed.base import RunningSubject, RunningTreatment
+from vmtax.workload import BadOutput, Command, Workload
 from vmtax.workload.base import CPU_PER_OPERATION
 from vmtax.workload.boot import measured
 
@@ -42,7 +45,7 @@ class Signatures:
         known = Signatures()
         for trial in trials:
             workload = by_name.get(trial.workload)
-            if trial.status != "ok" or workload is None or not trial.raw:
+            if trial.status != "ok" or not isinstance(workload, Command) or not trial.raw:
                 continue
             signature = workload.signature(trial.case, trial.raw)
             if signature:
@@ -58,97 +61,163 @@ class Signatures:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where in the experiment a trial stands."""
+class TrialKey:
+    """Where in the experiment a treatment's trials stand."""
 
     round: int
     position: int
     treatment: str
 
 
-def run_trial(
-    place: Place,
-    layer: Opened,
-    workload: Workload[Any],
+def run_trials(
+    key: TrialKey,
+    running: RunningTreatment,
+    workload: Command[Any],
     case: str,
     signatures: Signatures,
     *,
     iteration: int,
-    host: Machine,
-    emulated: bool,
-) -> Trial:
-    """Run one case once. A failure is a trial too: status and error say so, and what the tool printed is kept.
+) -> tuple[Trial, ...]:
+    """Run one case once on all subjects at the same time; a trial for each, in their order.
 
-    `host`: the host under test, which is watched meanwhile.
+    A failure is a trial too: status and error say so, and what the tool printed is kept. Meters look at the host under
+    test and at the machines before and after.
     """
-    machine, _ = workload.seat(layer.site)
-    layer.clocks.begin(machine)
-    before = _reading(host)
-    trial = replace(_run(place, layer, workload, case, signatures, emulated), iteration=iteration)
-    after = _reading(host)
-    if before is not None and after is not None:
-        trial = replace(trial, disturbance=pressure.between(before, after))
-        trial = _with_cpu(trial, workload)
-    if trial.status != "ok":
-        return trial  # there is no figure to doubt
-    own = workload.own_seconds(case, trial.raw)
-    doubts = clock.own_time(workload.tool, own, trial.wall_seconds, emulated=emulated)
-    return replace(trial, warnings=(*layer.clocks.end(machine), *doubts))
+    seats = [workload.seat(subject.site)[0] for subject in running.subjects]
+    for meter in running.meters:
+        for machine in [running.host] if meter.at == "host" else seats:
+            meter.before(machine)
+    commands = [_command(key, running, subject, workload, case) for subject in running.subjects]
+    done = [_judged(command, outcome, running, signatures) for command, outcome in _run_at_once(commands)]
+    trials = [replace(trial, iteration=iteration) for trial in done]
+    works = [_work(trial, workload, emulated=running.emulated) for trial in trials]
+    for meter in reversed(running.meters):
+        if meter.at == "host":
+            found = [(running.host, meter.after(running.host, works))] * len(trials)
+        else:
+            found = [(seat, meter.after(seat, [work])) for seat, work in zip(seats, works, strict=True)]
+        trials = [_metered(trial, meter, *each) for trial, each in zip(trials, found, strict=True)]
+    return tuple(_with_cpu(trials, workload))
 
 
-def _with_cpu(trial: Trial, workload: Workload[Any]) -> Trial:
-    """The host's CPU time for each operation, where the workload counts operations: of the whole trial, the part that
-    its operations took of it. The rest is the tool's own start, which a short run would be charged with.
+def _work(trial: Trial, workload: Command[Any], *, emulated: bool) -> Work:
+    is_ok = trial.status == "ok"
+    own = workload.own_seconds(trial.case, trial.raw) if is_ok else None
+    return Work(workload.tool, is_ok, trial.wall_seconds, own, emulated)
+
+
+def _metered(trial: Trial, meter: Meter, machine: Machine, found: Readings) -> Trial:
+    """With what a meter says of one machine."""
+    readings = dict(trial.readings)
+    if found.rows:
+        rows = {f"{meter.name}.{name}": value for name, value in found.rows.items()}
+        readings[machine.path] = {**readings.get(machine.path, {}), **rows}
+    return replace(
+        trial,
+        readings=readings,
+        warnings=(*trial.warnings, *found.warnings),
+        disturbance=found.disturbance or trial.disturbance,
+    )
+
+
+def _with_cpu(trials: Sequence[Trial], workload: Command[Any]) -> list[Trial]:
+    """The host's CPU time for each operation of all subjects together, where the workload counts operations.
+
+    Of the whole trial, only the part counts that its operations took of it: the rest is the tool's own start, with
+    which a short run would be charged.
     """
-    operations = workload.operations(trial.case, trial.raw) if trial.status == "ok" else None
-    metric = next((m for m in workload.reports(trial.case) if m.name.endswith(f".{CPU_PER_OPERATION}")), None)
-    if not operations or metric is None or trial.disturbance is None or trial.disturbance.busy_seconds <= 0:
-        return trial
-    wall, own = trial.disturbance.wall_seconds, workload.own_seconds(trial.case, trial.raw)
+    first = trials[0]
+    metric = next((m for m in workload.reports(first.case) if m.measure == CPU_PER_OPERATION), None)
+    counted = [workload.operations(t.case, t.raw) if t.status == "ok" else None for t in trials]
+    operations = sum(filter(None, counted)) if all(counted) else 0
+    if not operations or metric is None or first.disturbance is None or first.disturbance.busy_seconds <= 0:
+        return list(trials)
+    wall, own = first.disturbance.wall_seconds, workload.own_seconds(first.case, first.raw)
     share = min(1.0, own / wall) if own and wall > 0 else 1.0
-    cost = Measurement(metric, trial.disturbance.busy_seconds * share / operations)
-    return replace(trial, measurements=(*trial.measurements, cost))
+    cost = Measurement(metric, first.disturbance.busy_seconds * share / operations)
+    return [replace(trial, measurements=(*trial.measurements, cost)) for trial in trials]
 
 
-def _reading(host: Machine) -> pressure.Reading | None:
-    """None where the host does not tell."""
+@dataclass(frozen=True, slots=True)
+class _Command:
+    """One subject's part of a trial."""
+
+    key: TrialKey
+    workload: Command[Any]
+    case: str
+    subject: str  # path of the machine whose work it is
+    machine: Machine  # on which the command is run
+    argv: tuple[str, ...]
+    limit: float  # seconds
+
+    def trial(self, started: float, seconds: float, **rest: Any) -> Trial:
+        return _trial(self.key, (self.workload.name, self.case), self.subject, started, seconds, **rest)
+
+
+@dataclass(frozen=True, slots=True)
+class _Done:
+    """What became of a command."""
+
+    started: float  # seconds since the epoch
+    seconds: float
+    outcome: Outcome | MachineLost
+
+
+def _command(
+    key: TrialKey, running: RunningTreatment, subject: RunningSubject, workload: Command[Any], case: str
+) -> _Command:
+    machine, prefix = workload.seat(subject.site)
+    limit = workload.seconds(case) * (EMULATED_SLOWDOWN if running.emulated else SLOWDOWN) + GRACE_SECONDS
+    argv = (*prefix, *workload.command(subject.site, case))
+    return _Command(key, workload, case, subject.machine, machine, argv, limit * len(running.subjects))
+
+
+def _run_at_once(commands: Sequence[_Command]) -> list[tuple[_Command, _Done]]:
+    """Run them all, each started when all are ready to start."""
+    if len(commands) == 1:
+        return [(commands[0], _run(commands[0]))]
+    barrier = threading.Barrier(len(commands))
+    pool = ThreadPoolExecutor(len(commands), "subject")
     try:
-        return pressure.read(host)
-    except CommandFailed:
-        return None
+        futures = [pool.submit(_run, command, barrier.wait) for command in commands]
+        return [(command, future.result()) for command, future in zip(commands, futures, strict=True)]
+    finally:
+        # After Ctrl-C nobody waits for commands: they end with their guests.
+        pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _run(
-    place: Place, layer: Opened, workload: Workload[Any], case: str, signatures: Signatures, emulated: bool
-) -> Trial:
-    site = layer.site
-    machine, prefix = workload.seat(site)
-    argv = (*prefix, *workload.command(site, case))
-    limit = workload.seconds(case) * (EMULATED_SLOWDOWN if emulated else SLOWDOWN) + GRACE_SECONDS
-    started, clock = time.time(), time.monotonic()
-    what = (workload.name, case)
-    raw, seconds = "", 0.0
+def _run(command: _Command, wait: Callable[[], object] = lambda: None) -> _Done:
+    wait()
+    started, before = time.time(), time.monotonic()
     try:
-        outcome = machine.try_run(*argv, timeout=limit)
-        raw, seconds = f"{outcome.stdout}\n{outcome.stderr}", outcome.seconds
-        if not outcome.ok:
-            raise BadOutput(_failure(outcome, workload, case, raw))
+        outcome = command.machine.try_run(*command.argv, timeout=command.limit)
+        return _Done(started, outcome.seconds, outcome)
+    except MachineLost as failure:
+        return _Done(started, time.monotonic() - before, failure)
+
+
+def _judged(command: _Command, done: _Done, running: RunningTreatment, signatures: Signatures) -> Trial:
+    """The trial that a command was."""
+    workload, case, started, seconds = command.workload, command.case, done.started, done.seconds
+    if isinstance(done.outcome, MachineLost):
+        error, raw = _why_lost(running, done.outcome)
+        return command.trial(started, seconds, status="failed", error=error, raw=raw)
+    raw = f"{done.outcome.stdout}\n{done.outcome.stderr}"
+    try:
+        if not done.outcome.ok:
+            raise BadOutput(_failure(done.outcome, workload, case, raw))
         measurements = workload.parse(case, raw)
         signature = workload.signature(case, raw)
     except BadOutput as failure:
-        return _trial(place, what, started, seconds, status="failed", error=str(failure), raw=raw)
-    except MachineLost as failure:
-        error, raw = _why_lost(layer, failure)
-        seconds = time.monotonic() - clock
-        return _trial(place, what, started, seconds, status="failed", error=error, raw=raw)
-    refusal = signatures.disagreement(place.treatment, workload.name, case, signature) if signature else None
+        return command.trial(started, seconds, status="failed", error=str(failure), raw=raw)
+    refusal = signatures.disagreement(command.key.treatment, workload.name, case, signature) if signature else None
     if refusal:
-        return _trial(place, what, started, seconds, status="refused", error=refusal, raw=raw)
+        return command.trial(started, seconds, status="refused", error=refusal, raw=raw)
     latencies = workload.latencies(case, raw)
-    return _trial(place, what, started, seconds, measurements=measurements, raw=raw, latencies=latencies)
+    return command.trial(started, seconds, measurements=measurements, raw=raw, latencies=latencies)
 
 
-def _failure(outcome: Outcome, workload: Workload[Any], case: str, raw: str) -> str:
+def _failure(outcome: Outcome, workload: Command[Any], case: str, raw: str) -> str:
     """How the command failed, in one line: its last word on stderr, or what its output says is wrong."""
     how = f"no end within {outcome.seconds:.0f} s" if outcome.timed_out else f"exit code {outcome.code}"
     words = outcome.stderr.strip().splitlines()
@@ -164,40 +233,39 @@ def _failure(outcome: Outcome, workload: Workload[Any], case: str, raw: str) -> 
     return f"{outcome.path}: {how}"
 
 
-def _why_lost(layer: Opened, failure: MachineLost) -> tuple[str, str]:
+def _why_lost(running: RunningTreatment, failure: MachineLost) -> tuple[str, str]:
     """One line with the cause as far as it can be seen from outside, and the consoles."""
     time.sleep(LOST_SECONDS)
-    causes = [cause for guest in layer.guests if (cause := guest.cause_of_death())]
-    consoles = "\n".join(f"console of {guest.path}:\n{guest.console.text()}" for guest in layer.guests)
+    causes = [cause for guest in running.guests if (cause := guest.cause_of_death())]
+    consoles = "\n".join(f"console of {guest.path}:\n{guest.console.text()}" for guest in running.guests)
     return "; ".join([str(failure).partition("\n")[0], *causes]), consoles
 
 
-def boot_trial(place: Place, layer: Opened, shutdown_seconds: float | None) -> Trial:
-    """The boot of the measured guest as a trial of its own."""
-    guest = layer.guests[-1]
+def boot_trial(key: TrialKey, guest: Guest, shutdown_seconds: float | None) -> Trial:
+    """The boot of a measured guest as a trial of its own."""
     seconds = guest.ready_seconds + (shutdown_seconds or 0.0)
     measurements = measured(guest.ready_seconds, guest.kernel_seconds, shutdown_seconds)
-    warnings = tuple(guest.warnings)
-    raw = guest.console.text()
-    return _trial(place, BOOT, time.time() - seconds, seconds, measurements=measurements, warnings=warnings, raw=raw)
+    started, warnings, raw = time.time() - seconds, tuple(guest.warnings), guest.console.text()
+    return _trial(key, BOOT, guest.path, started, seconds, measurements=measurements, warnings=warnings, raw=raw)
 
 
-def failed_boot(place: Place, started: float, error: str) -> Trial:
-    """A guest that did not come up, or was lost in mid-round."""
+def failed_boot(key: TrialKey, started: float, error: str) -> Trial:
+    """Guests that did not come up, or were lost in mid-round."""
     first = error.partition("\n")[0]
-    return _trial(place, BOOT, started, time.time() - started, status="failed", error=first, raw=error)
+    return _trial(key, BOOT, "", started, time.time() - started, status="failed", error=first, raw=error)
 
 
-def _trial(place: Place, what: tuple[str, str], started: float, seconds: float, **rest: Any) -> Trial:
+def _trial(key: TrialKey, what: tuple[str, str], machine: str, started: float, seconds: float, **rest: Any) -> Trial:
     """`what`: workload and case."""
     return Trial(
-        round=place.round,
-        position=place.position,
-        treatment=place.treatment,
+        round=key.round,
+        position=key.position,
+        treatment=key.treatment,
         workload=what[0],
         case=what[1],
         iteration=1,
         started=started,
         wall_seconds=seconds,
+        machine=machine,
         **{"status": "ok", **rest},
     )

@@ -1,22 +1,36 @@
-"""QEMU: what a guest is (GuestSpec), its command line, its boot on any machine, its end."""
+"""Guests: what is wanted (`GuestSpec`: disks, cards), and `boot(parent, spec)`, which boots it on any machine.
 
-from vmtax.hypervisor.accelerator import Accelerator, choose
-from vmtax.hypervisor.boot import BootFailed, Guest, boot
+A spec names the hypervisor that boots it. QEMU is the one there is; another is a package beside `qemu/`, with a class
+that has what `Hypervisor` names.
+"""
+
+from vmtax.hypervisor.base import BootFailed, Guest, GuestSpec, Hypervisor, Lasting, Patience, boot
 from vmtax.hypervisor.credentials import Credentials
-from vmtax.hypervisor.qemu import Qemu, QemuError, find_qemu, image_qemu
-from vmtax.hypervisor.spec import Drive, GuestSpec
+from vmtax.hypervisor.qemu.accelerator import Accelerator, choose, probe_spec, remembered
+from vmtax.hypervisor.qemu.detect import Qemu, QemuError
+from vmtax.hypervisor.spec import BY_SERIAL, DATA_ID, FRESH_ID, Drive, Nic, Passed, Tap, UserNetwork
 
 __all__ = [
+    "BY_SERIAL",
+    "DATA_ID",
+    "FRESH_ID",
     "Accelerator",
     "BootFailed",
     "Credentials",
     "Drive",
     "Guest",
     "GuestSpec",
+    "Hypervisor",
+    "Lasting",
+    "Nic",
+    "Passed",
+    "Patience",
     "Qemu",
     "QemuError",
+    "Tap",
+    "UserNetwork",
     "boot",
     "choose",
-    "find_qemu",
-    "image_qemu",
+    "probe_spec",
+    "remembered",
 ]

@@ -1,1 +1,5 @@
-"""The root image: built once, cached by content, the same userland on every layer."""
+"""The root image: built once, the same userland on every layer.
+
+It is known by the digest of all its files, and its files are checked before root runs any of them. Building leaves
+nothing but the image.
+"""

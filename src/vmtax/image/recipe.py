@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 from importlib import resources
 
+from vmtax.workload import WORKLOADS
+
 SUITE = "trixie"  # Debian 13
 COMPONENTS = "main"
 KERNEL = "linux-image-amd64"  # the generic kernel: it has every bus, file system and network card as a module
@@ -16,11 +18,7 @@ PACKAGES = (
     "openssh-server",
     "python3-minimal",  # the guard of a guest that carries nested guests
     "procps",
-    # workloads
-    "fio",
-    "iperf3",
-    "stockfish",
-    "stress-ng",
+    *sorted({package for kind in WORKLOADS.values() for package in kind.packages}),
     # nesting
     "e2fsprogs",
     "qemu-system-x86",

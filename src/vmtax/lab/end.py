@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 
 from vmtax.core.events import Event, Step
 from vmtax.hypervisor import Credentials
-from vmtax.hypervisor.qmp import Qmp, QmpError
+from vmtax.hypervisor.qemu.qmp import Qmp, QmpError
 from vmtax.lab.home import RECORD, Lab, LabError, Up, check_unused, copy_disk, held, labs_directory, trouble, write
 from vmtax.lab.monitor import go_on, monitor, why_still
 from vmtax.lab.reach import reach

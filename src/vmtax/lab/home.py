@@ -17,7 +17,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from vmtax.core import names
 from vmtax.core.errors import BadInput, CannotDo
-from vmtax.lab.spec import CONSOLE, DEFAULT_NAME, Size, disk_files
+from vmtax.lab.spec import CONSOLE, DEFAULT_NAME, LOG, Size, disk_files
 from vmtax.machine.local import LocalMachine
 from vmtax.machine.processes import is_marked
 from vmtax.system.paths import data_home, make_private, private
@@ -112,7 +112,7 @@ class Lab:
     @property
     def log(self) -> Path:
         """What its QEMU said on standard error in its last start."""
-        return self.directory / "qemu.log"
+        return self.directory / LOG
 
     def last_words(self) -> str:
         """The last line of that; empty where it said nothing."""

@@ -6,7 +6,7 @@ import contextlib
 import time
 from collections.abc import Iterator
 
-from vmtax.hypervisor.qmp import Qmp, QmpError, Socket
+from vmtax.hypervisor.qemu.qmp import Qmp, QmpError, Socket
 from vmtax.lab.home import Lab, LabError, Up
 
 QMP_SECONDS = 10.0

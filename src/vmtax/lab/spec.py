@@ -1,22 +1,19 @@
-"""What a lab is, and the QEMU command line that says so. Pure."""
+"""What a lab is: a guest with many disks, cards to a peer, and an IOMMU. Pure."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
-from typing import Literal
 
-from vmtax.hypervisor.confine import Reach
-from vmtax.hypervisor.qemu import Qemu
-from vmtax.hypervisor.spec import cpu_arguments, device_files, escaped, is_device
+from vmtax.design.disk import DiskSettings
+from vmtax.hypervisor import Drive, GuestSpec, Lasting, Nic, Tap, UserNetwork
 
 DEFAULT_NAME = "lab"
-CONSOLE = "console.log"  # beside its disks: what its kernel said in its last start
+# Beside its disks: what its kernel said in its last start, and what its hypervisor said on standard error.
+CONSOLE, LOG = "console.log", "qemu.log"
 # Outside, in a network namespace of the launching machine, or played by QEMU's user networking.
 PEER_ADDRESS = "10.78.0.1"
 SUBNET = "10.78.0.0/24"
-MACS = {"peer": "52:54:00:76:74:11", "sriov": "52:54:00:76:74:12"}
-ROOT_PORT = "sriov-port"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,38 +28,6 @@ class Size:
     nvme: bool = False  # one more, as NVMe; a lab with it cannot be saved
 
 
-@dataclass(frozen=True, slots=True)
-class LabSpec:
-    """Everything that decides how a lab runs. Paths are the launching machine's."""
-
-    name: str
-    size: Size
-    accelerator: Literal["kvm", "tcg"]
-    qemu: Qemu
-    kernel: str
-    initrd: str  # with the lab's credentials
-    root: str
-    layers: tuple[str, ...]  # erofs files over the root image: ZFS
-    disks: PurePosixPath  # the directory of its disks and its console
-    runtime: PurePosixPath  # the directory of its QMP socket
-    taps: tuple[str, str] | None = None  # names for taps to the peer and under the SR-IOV card; None: user networking
-    saved: str | None = None  # a file with the state of a saved lab, to go on from
-
-    @property
-    def console(self) -> PurePosixPath:
-        return self.disks / CONSOLE
-
-    @property
-    def pid_file(self) -> PurePosixPath:
-        """Where QEMU writes its process id, which is not that of what started it."""
-        return self.runtime / "pid"
-
-    @property
-    def disk_files(self) -> tuple[PurePosixPath, ...]:
-        """The disk files, in the order of their devices."""
-        return disk_files(self.disks, self.size)
-
-
 def disk_files(directory: PurePosixPath, size: Size) -> tuple[PurePosixPath, ...]:
     """work.raw, spare1.raw, ... and nvme.raw."""
     names = ["work", *(f"spare{number}" for number in range(1, size.spares + 1)), *(["nvme"] if size.nvme else [])]
@@ -74,93 +39,47 @@ def disk_bytes(size: Size) -> tuple[int, ...]:
     return (size.work_bytes, *[size.spare_bytes] * (size.spares + size.nvme))
 
 
-def command_line(spec: LabSpec) -> tuple[str, ...]:
-    """The argv."""
-    return (
-        *spec.qemu.for_guest(_reach(spec), outlives=True),
-        *("-name", f"vmtax-lab-{spec.name}", "-nodefaults", "-no-user-config", "-display", "none"),
-        "-no-reboot",
-        # The IOMMU remaps interrupts, for which they must not all be KVM's own.
-        *("-machine", "q35,kernel-irqchip=split", *cpu_arguments(spec.accelerator)),
-        *("-device", "intel-iommu,intremap=on"),
-        *("-smp", str(spec.size.vcpus), "-m", f"{spec.size.memory_bytes // 2**20}M"),
-        *("-kernel", spec.kernel, "-initrd", spec.initrd, "-append", kernel_arguments(spec)),
-        # Neither this nor -incoming is split at commas.
-        *("-serial", f"file:{spec.console}"),
-        *("-qmp", f"unix:{escaped(str(spec.runtime / 'qmp'))},server=on,wait=off"),
-        *("-pidfile", str(spec.pid_file)),
-        *_disks(spec),
-        *_network(spec),
-        *(("-incoming", f"file:{spec.saved}") if spec.saved else ()),
-    )
+def lab_spec(
+    base: GuestSpec,
+    name: str,
+    size: Size,
+    directory: PurePosixPath,
+    runtime: PurePosixPath,
+    taps: tuple[str, str] | None = None,
+) -> GuestSpec:
+    """`base`, with its hypervisor, kernel, images and the state that it goes on from, as the lab of that name.
 
-
-def _reach(spec: LabSpec) -> Reach:
-    given = (spec.root, *spec.layers)
-    return Reach(
-        read=(spec.kernel, *(path for path in given if not is_device(path)), *((spec.saved,) if spec.saved else ())),
-        write=(str(spec.disks), str(spec.runtime)),
-        devices=(*filter(is_device, given), *device_files(spec.accelerator, tap=spec.taps is not None)),
-    )
-
-
-def kernel_arguments(spec: LabSpec) -> str:
-    """The lab kernel's command line."""
-    first_layer = 1 + sum(path.stem != "nvme" for path in spec.disk_files)
-    layers = [f"vmtax.layer={_virtio(first_layer + number)}" for number in range(len(spec.layers))]
+    `directory`: of its disks; `runtime`: is made when it starts
+    `taps`: names for taps to the peer and under the SR-IOV card; None: QEMU's user network plays the peer
+    """
     words = (
-        "console=ttyS0",
-        "panic=-1",
-        "quiet",
-        # On a busy machine an emulated timer may be late, for which the kernel would panic.
-        "no_timer_check",
-        "net.ifnames=0",
-        "intel_iommu=on",
-        "iommu=pt",
-        f"vmtax.lab={spec.name}",
-        *layers,
+        "no_timer_check",  # on a busy machine an emulated timer may be late, for which the kernel would panic
+        *("net.ifnames=0", "intel_iommu=on", "iommu=pt", f"vmtax.lab={name}"),
     )
-    return " ".join(words)
+    peer, functions = map(Tap, taps) if taps else [UserNetwork(SUBNET, PEER_ADDRESS)] * 2
+    return replace(
+        base,
+        name=f"vmtax-lab-{name}",
+        vcpus=size.vcpus,
+        memory_bytes=size.memory_bytes,
+        disks=tuple(_disk(path) for path in disk_files(directory, size)),
+        cards=(
+            Nic(peer, "52:54:00:76:74:11", name="peer"),
+            Nic(functions, "52:54:00:76:74:12", name="sriov", model="igb", own_port=True),
+        ),
+        kernel_words=words,
+        iommu=True,
+        lasting=Lasting(runtime, directory / CONSOLE, directory / LOG),
+    )
 
 
-def _virtio(number: int) -> str:
-    return f"/dev/vd{chr(ord('a') + number)}"
-
-
-def _disks(spec: LabSpec) -> tuple[str, ...]:
-    """Root image first, layers last: so a disk keeps its name whether or not there is ZFS."""
-    words = _virtio_disk("root", spec.root, "readonly=on")
-    for path in spec.disk_files:
-        # cache=none: what the lab's page cache holds is lost in its power cut, as on hardware. On a full disk of the
-        # launching machine the lab pauses and nothing is lost (werror=enospc, QEMU's default).
-        # Open for writing from the start: once QEMU is another user, it could not open it anew when its state is loaded
-        # or was saved.
-        how = "cache=none,aio=threads,discard=unmap,auto-read-only=off"
-        if path.stem == "nvme":
-            drive = f"if=none,id=nvme,format=raw,{how},file={escaped(str(path))}"
-            words += ("-drive", drive, "-device", "nvme,drive=nvme,serial=vmtax-nvme")
-        else:
-            words += _virtio_disk(path.stem, str(path), how)
-    for number, layer in enumerate(spec.layers):
-        words += _virtio_disk(f"layer{number}", layer, "readonly=on")
-    return words
-
-
-def _virtio_disk(name: str, path: str, how: str) -> tuple[str, ...]:
-    drive = f"if=none,id={name},format=raw,{how},file={escaped(path)}"
-    return ("-drive", drive, "-device", f"virtio-blk-pci,drive={name},serial=vmtax-{name}")
-
-
-def _network(spec: LabSpec) -> tuple[str, ...]:
-    """Management; a card to the peer; one with virtual functions (igb), behind a port of its own, also to the peer."""
-    # As in a guest: port 0 is one that the kernel picks; restrict=on: the lab reaches nothing.
-    words: tuple[str, ...] = ("-netdev", "user,id=management,restrict=on,hostfwd=tcp:127.0.0.1:0-:22")
-    words += ("-device", "virtio-net-pci,netdev=management,romfile=")
-    for number, name in enumerate(MACS):
-        if spec.taps is not None:
-            words += ("-netdev", f"tap,id={name},ifname={spec.taps[number]},script=no,downscript=no")
-        else:
-            words += ("-netdev", f"user,id={name},restrict=on,net={SUBNET},host={PEER_ADDRESS}")
-    words += ("-device", f"virtio-net-pci,netdev=peer,mac={MACS['peer']},romfile=")
-    words += ("-device", f"pcie-root-port,id={ROOT_PORT},chassis=1,slot=1")
-    return (*words, "-device", f"igb,netdev=sriov,bus={ROOT_PORT},mac={MACS['sriov']},romfile=")
+def _disk(path: PurePosixPath) -> Drive:
+    # cache=none: what the lab's page cache holds is lost in its power cut, as on hardware. On a full disk of the
+    # launching machine the lab pauses and nothing is lost (werror=enospc, QEMU's default).
+    return Drive(
+        str(path),
+        DiskSettings(bus="nvme" if path.stem == "nvme" else "virtio", aio="threads", discard="unmap"),
+        name=path.stem,
+        serial=f"vmtax-{path.stem}",
+        auto_read_only=False,
+    )

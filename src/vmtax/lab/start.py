@@ -10,14 +10,23 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 
 from vmtax.core.events import Event, Step
-from vmtax.hypervisor import Accelerator, BootFailed, Credentials, Qemu, choose, image_qemu
-from vmtax.hypervisor.accelerator import probe_spec
-from vmtax.hypervisor.boot import Console, Patience, died, wait_until_ready
+from vmtax.hypervisor import (
+    Accelerator,
+    BootFailed,
+    Credentials,
+    GuestSpec,
+    Nic,
+    Patience,
+    Qemu,
+    Tap,
+    boot,
+    choose,
+    probe_spec,
+)
 from vmtax.hypervisor.credentials import KEY, KNOWN_HOSTS
-from vmtax.hypervisor.qmp import Qmp, QmpError, Socket
 from vmtax.image import build, cache, zfs
 from vmtax.image.cache import Image
-from vmtax.image.place import Placed, place
+from vmtax.image.place import place
 from vmtax.lab.disks import keep, make_disks
 from vmtax.lab.home import (
     Lab,
@@ -34,22 +43,17 @@ from vmtax.lab.home import (
 )
 from vmtax.lab.memory import promise_memory
 from vmtax.lab.monitor import go_on
-from vmtax.lab.spec import CONSOLE, DEFAULT_NAME, PEER_ADDRESS, LabSpec, Size, command_line, disk_files
-from vmtax.machine import CommandFailed, MachineLost, Process
+from vmtax.lab.spec import CONSOLE, DEFAULT_NAME, PEER_ADDRESS, Size, disk_files, lab_spec
+from vmtax.machine import CommandFailed, Machine, MachineLost
 from vmtax.machine.local import LocalMachine
-from vmtax.machine.ssh import SshMachine
 from vmtax.network import Segment
 
 Emit = Callable[[Event], None]
 
 WHAT = "starting the lab"
 PATIENCE = Patience(ready=180.0)
-QMP_SECONDS = 30.0
-LOAD_SECONDS = 300.0  # of a saved state, which may be as large as the lab's memory
 SETTLE_SECONDS = 90.0
 ATTEMPTS = 2
-# QEMU's last words outlive it. Constant text, the arguments stay arguments.
-KEEPING_WORDS = ("sh", "-c", 'log=$1; shift; exec "$@" 2>>"$log"', "sh")
 # Not what a later start of the lab has written. Constant text.
 FORGET = ("sh", "-c", '! grep -qF "$1" "$2" 2> /dev/null || rm "$2"', "sh")
 # A saved lab stood still meanwhile, maybe under another name. One command: it is what the start waits for.
@@ -83,7 +87,7 @@ class _Start:
     emit: Emit
     size: Size
     image: Image
-    qemu: Qemu
+    base: GuestSpec  # what boots it, and what of: kernel, image
     accelerator: Accelerator
     credentials: Credentials
     saved: Path | None
@@ -96,9 +100,9 @@ class _Start:
     @property
     def software(self) -> Software:
         zfs_version, build_of_it = (self.pack.version, self.pack.digest) if self.pack else (None, None)
-        image, accelerator = self.image, self.accelerator
+        version, image = self.base.hypervisor.version, self.image
         return Software(
-            self.qemu.version, image.identity, image.kernel, zfs_version, accelerator.name, zfs_build=build_of_it
+            version, image.identity, image.kernel, zfs_version, self.accelerator.name, zfs_build=build_of_it
         )
 
 
@@ -183,11 +187,13 @@ def _prepared(
     emit(Step(WHAT, "looking at QEMU"))
     placed = place(local, local, image, emit)
     assert placed.tree is not None
-    qemu = image_qemu(local, placed.tree)
+    base = probe_spec(Qemu.of_image(local, placed.tree), placed)
     saved = source.saved if source else None
     credentials = Credentials.make(local) if saved is None else Credentials.stored(local, saved)
-    accelerator = _accelerator(local, qemu, placed, credentials, emit)
-    found = _Start(one, local, emit, size, image, qemu, accelerator, credentials, saved, zfs.current(image), began)
+    # A saved state has other keys than the probe would be told.
+    own = credentials if credentials.archive else Credentials.make(local)
+    accelerator = choose(local, base, own, local, emit)
+    found = _Start(one, local, emit, size, image, base, accelerator, credentials, saved, zfs.current(image), began)
     if saved is not None and record is not None and (other := found.software.differences(record.software)):
         raise LabError(
             f"the saved state of lab {source.name if source else ''} needs what it was saved with: {'; '.join(other)}; "
@@ -197,12 +203,6 @@ def _prepared(
         found.warnings.append(f"its disks were last used with other software: {'; '.join(other)}")
     make_disks(local, one, size, saved)
     return found
-
-
-def _accelerator(local: LocalMachine, qemu: Qemu, placed: Placed, credentials: Credentials, emit: Emit) -> Accelerator:
-    # A saved state has other keys than the probe would be told.
-    own = credentials if credentials.archive else Credentials.make(local)
-    return choose(local, probe_spec(qemu, placed), own, local, emit)
 
 
 def _start(found: _Start) -> Up:
@@ -241,87 +241,60 @@ def _make_peer(found: _Start) -> None:
         )
 
 
-def _spec(found: _Start, runtime: PurePosixPath) -> LabSpec:
+def _spec(found: _Start, runtime: PurePosixPath) -> GuestSpec:
     segment = found.segment
-    initrd = runtime / "initrd"
-    return LabSpec(
-        name=found.lab.name,
-        size=found.size,
+    base = replace(
+        found.base,
         accelerator=found.accelerator.name,
-        qemu=found.qemu,
-        kernel=str(found.image.vmlinux),
-        initrd=str(initrd),
-        root=str(found.image.root),
         layers=(str(found.pack.path),) if found.pack else (),
-        disks=PurePosixPath(found.lab.directory),
-        runtime=runtime,
-        taps=(segment.tap_name(), segment.tap_name()) if segment else None,
-        saved=str(found.saved / "state") if found.saved else None,
+        incoming=str(found.saved / "state") if found.saved else None,
     )
+    taps = (segment.tap_name(), segment.tap_name()) if segment else None
+    return lab_spec(base, found.lab.name, found.size, PurePosixPath(found.lab.directory), runtime, taps)
 
 
 def _attempt(found: _Start, number: int) -> Up:
-    local, emit = found.local, found.emit
-    runtime = local.scratch / f"lab-{number}"
-    spec = _spec(found, runtime)
-    try:
-        Path(runtime).mkdir(mode=0o700)
-        Path(spec.initrd).write_bytes(found.credentials.archive + found.image.initrd.read_bytes())
-    except OSError as error:  # a full disk is told without a name
-        raise trouble(error, Path(runtime)) from error
-    with contextlib.ExitStack() as stack:
-        # Until the guard keeps both files short, a QEMU that writes too much into either is ended.
-        console, log = (_followed(local, path, stack) for path in (spec.console, PurePosixPath(found.lab.log)))
-        emit(Step(WHAT, "from its saved state" if spec.saved else "booting"))
-        started, launched = time.time(), time.monotonic()
-        process = local.start(*KEEPING_WORDS, str(found.lab.log), *command_line(spec))
-        console.bound(process)
-        log.bound(process)
-        failed = stack.enter_context(contextlib.ExitStack())
-        failed.callback(process.stop)
-        port = _monitor(found, spec, process, console, stack)
-        pid = int(Path(spec.pid_file).read_text())
-        if spec.saved is None:
-            wait_until_ready(found.lab.name, process, console, PATIENCE, launched)
-        machine = SshMachine(
-            found.lab.name, local, "root@127.0.0.1", (*found.credentials.options(), "-p", str(port)), is_guest=True
-        )
-        stack.callback(machine.close)
-        machine.connect(PATIENCE.ready)
-        if spec.saved is None:
-            machine.run("true")
-        else:
-            machine.run(*COME_TO, f"@{time.time():.3f}", found.lab.name)
+    local, emit, name = found.local, found.emit, found.lab.name
+    spec = _spec(found, local.scratch / f"lab-{number}")
+    assert spec.lasting is not None
+    emit(Step(WHAT, "from its saved state" if spec.incoming else "booting"))
+    started = time.time()
+    with boot(
+        *(local, spec, found.credentials, local), patience=PATIENCE, attach=lambda: _attach(found, spec)
+    ) as guest:
+        pid = int(Path(spec.lasting.pid_file).read_text())
+        if spec.incoming is not None:
+            guest.machine.run(*COME_TO, f"@{time.time():.3f}", name)
         ready = time.monotonic() - found.began
         emit(Step(WHAT, f"ready after {ready:.1f} s; its devices settle"))
-        _settle(found, machine)
+        _settle(found, guest.machine)
         settled = time.monotonic() - found.began
-        failed.pop_all()
+        guest.leave()
     return Up(
         token=local.token,
         pid=pid,
-        port=port,
+        port=guest.ports[22],
         key=str(found.credentials.key),
         known_hosts=str(found.credentials.known_hosts),
-        qmp=str(runtime / "qmp"),
+        qmp=str(spec.lasting.socket),
         started=started,
         ready_seconds=ready,
         settled_seconds=settled,
         accelerator_reason=found.accelerator.reason,
         peer_namespace=found.namespace,
         warnings=found.warnings,
-        restored=spec.saved is not None,
+        restored=spec.incoming is not None,
     )
 
 
-def _followed(local: LocalMachine, path: PurePosixPath, stack: contextlib.ExitStack) -> Console:
-    Path(path).write_bytes(b"")
-    console = Console(local, path)
-    stack.callback(console.stop)
-    return console
+def _attach(found: _Start, spec: GuestSpec) -> None:
+    """Its taps to the peer's network."""
+    for card in spec.cards:
+        if found.segment is not None and isinstance(card, Nic) and isinstance(card.behind, Tap):
+            found.segment.attach(card.behind.interface)
 
 
-def _settle(found: _Start, machine: SshMachine) -> None:
+def _settle(found: _Start, machine: Machine) -> None:
     """One whose disks keep it busy for too long is left up all the same: only there can they be mended."""
     if not machine.try_run(*SETTLED, timeout=SETTLE_SECONDS).ok:
         last = machine.try_run("tail", "-n", "1", LOG).stdout.strip() or "nothing"
@@ -329,42 +302,3 @@ def _settle(found: _Start, machine: SshMachine) -> None:
             f"lab {found.lab.name} is up, but its devices have not settled within {SETTLE_SECONDS:.0f} s; "
             f"{LOG} there ends with: {last}"
         )
-
-
-def _monitor(found: _Start, spec: LabSpec, process: Process, console: Console, stack: contextlib.ExitStack) -> int:
-    """Talk to QEMU over its socket: attach its taps, let a saved state go on; the port of its ssh."""
-    path = Path(spec.runtime) / "qmp"
-    try:
-        socket = _connected(str(path), process)
-        stack.callback(socket.close)
-        qmp = Qmp(socket, QMP_SECONDS)
-        for tap in spec.taps or ():
-            assert found.segment is not None
-            found.segment.attach(tap)
-        port = qmp.forwarded_ports()[22]
-        if spec.saved is not None:
-            _loaded(qmp)
-            qmp.execute("cont")
-        return port
-    except QmpError as error:
-        raise died(f"lab {found.lab.name}", process, console, str(error)) from error
-
-
-def _connected(path: str, process: Process) -> Socket:
-    """Where QEMU ends instead, nobody waits for it."""
-    deadline = time.monotonic() + QMP_SECONDS
-    while True:
-        try:
-            return Socket(path, 0.0)
-        except QmpError:
-            if process.poll() is not None or time.monotonic() > deadline:
-                raise
-            time.sleep(0.01)
-
-
-def _loaded(qmp: Qmp) -> None:
-    deadline = time.monotonic() + LOAD_SECONDS
-    while qmp.execute("query-status")["status"] == "inmigrate":
-        if time.monotonic() > deadline:
-            raise QmpError(f"the saved state is not loaded after {LOAD_SECONDS:.0f} s")
-        time.sleep(0.02)

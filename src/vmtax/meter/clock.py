@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import re
 import time
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal
 
 from vmtax.machine import MachineLost, Reader
 from vmtax.machine.local import LocalMachine
+from vmtax.meter.base import Readings, Work
 
 COMMAND = ("cat", "/proc/uptime")
 STEP_SECONDS = 0.01  # what /proc/uptime counts in
@@ -49,19 +52,31 @@ def read(machine: Reader) -> Reading | None:
     return Reading(float(found[1]), asked, answered) if outcome.ok and found else None
 
 
-@dataclass
-class Watch:
+class Clock:
     """The clocks of one boot's machines; the reading after one trial is the one before the next."""
 
-    _last: dict[str, Reading | None] = field(default_factory=dict)  # by path
+    name: ClassVar[str] = "clock"
+    at: ClassVar[Literal["host", "seat"]] = "seat"
+    command: ClassVar[tuple[str, ...]] = COMMAND
 
-    def begin(self, machine: Reader) -> None:
-        """Before a trial on `machine`. This host's own clock is the one that everything is held against."""
+    def __init__(self) -> None:
+        self._last: dict[str, Reading | None] = {}  # by the machine's path
+
+    def before(self, machine: Reader) -> None:
+        """This host's own clock is the one that everything is held against."""
         if not isinstance(machine, LocalMachine) and machine.path not in self._last:
             self._last[machine.path] = read(machine)
 
-    def end(self, machine: Reader) -> tuple[str, ...]:
-        """After it: the doubt, if there is one."""
+    def after(self, machine: Reader, works: Sequence[Work]) -> Readings:
+        if not all(work.ok for work in works):
+            return Readings()  # there is no figure to doubt
+        doubts = [
+            *self._gap(machine),
+            *(doubt for w in works for doubt in own_time(w.tool, w.own_seconds, w.seconds, emulated=w.emulated)),
+        ]
+        return Readings(warnings=tuple(doubts))
+
+    def _gap(self, machine: Reader) -> tuple[str, ...]:
         before = self._last.get(machine.path)
         if before is None:
             return ()

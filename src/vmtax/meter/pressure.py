@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar, Literal
 
 from vmtax.core.records import Disturbance
 from vmtax.machine import CommandFailed, Reader
+from vmtax.meter.base import Readings, Work
 
 TICKS_PER_SECOND = 100  # USER_HZ: what /proc counts in, whatever the kernel's own HZ; fixed on x86-64
 
@@ -36,6 +39,31 @@ class Reading:
     memory_pressure_seconds: float | None  # some task waited for memory
     frequency_hz: float | None  # mean over the CPUs at this moment; in a guest the TSC's, a constant
     throttles: int | None  # see result.Disturbance
+
+
+class Pressure:
+    """Two readings of the host under test, and their difference."""
+
+    name: ClassVar[str] = "pressure"
+    at: ClassVar[Literal["host", "seat"]] = "host"
+    command: ClassVar[tuple[str, ...]] = COMMAND
+
+    def __init__(self) -> None:
+        self._before: dict[str, Reading | None] = {}  # by the machine's path
+
+    def before(self, machine: Reader) -> None:
+        self._before[machine.path] = _if_told(machine)
+
+    def after(self, machine: Reader, works: Sequence[Work]) -> Readings:
+        before, after = self._before[machine.path], _if_told(machine)
+        return Readings(disturbance=between(before, after)) if before and after else Readings()
+
+
+def _if_told(machine: Reader) -> Reading | None:
+    try:
+        return read(machine)
+    except CommandFailed:
+        return None
 
 
 def read(machine: Reader) -> Reading:

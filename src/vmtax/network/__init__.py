@@ -1,5 +1,8 @@
-"""Networks under test: a private segment with a peer on it."""
+"""Networks under test: a private segment with a peer on it.
 
-from vmtax.network.segment import END_ADDRESS, GUEST_ADDRESS, PEER_ADDRESS, Segment
+No address, route or firewall rule of the machine is touched; all interfaces vanish with the run.
+"""
 
-__all__ = ["END_ADDRESS", "GUEST_ADDRESS", "PEER_ADDRESS", "Segment"]
+from vmtax.network.segment import END_ADDRESS, PEER_ADDRESS, Segment, guest_address
+
+__all__ = ["END_ADDRESS", "PEER_ADDRESS", "Segment", "guest_address"]

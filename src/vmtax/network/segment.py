@@ -10,14 +10,21 @@ from __future__ import annotations
 
 from vmtax.machine import Machine
 
-# Inside private namespaces, so they collide with nothing. One guest at a time is measured.
+# Inside private namespaces, so they collide with nothing.
 PEER_ADDRESS = "10.77.0.1"
-GUEST_ADDRESS = "10.77.0.2"
-END_ADDRESS = "10.77.0.3"  # not the guest's: the peer would send to the card that had the address last
+END_ADDRESS = "10.77.0.2"  # not a guest's: the peer would send to the card that had the address last
+MOST_GUESTS = 250
 PREFIX_LENGTH = 24
 BRIDGE = "br0"
 # Where it is; listed before it is made, it may not be. Constant text, the name stays an argument.
 DELETE_NAMESPACE = ("sh", "-c", '! test -e "/run/netns/$1" || exec ip netns delete "$1"', "sh")
+
+
+def guest_address(number: int) -> str:
+    """Of the guest of that number, from 1, among those that are on the segment at once."""
+    if not 1 <= number <= MOST_GUESTS:
+        raise ValueError(f"guest {number} of a segment for {MOST_GUESTS}")
+    return f"10.77.0.{2 + number}"
 
 
 class Segment:

@@ -1,4 +1,8 @@
-"""Which way to keep a guest's disk: what each choice gives up, and one that is recommended with its reasons. Pure."""
+"""Recommends a way to keep a guest's disk, and says what each choice gives up.
+
+All functions are pure. Needs are met before speed counts; a choice that is only measured to be better, but not shown to
+be, removes no other. The choice is written as QEMU, libvirt, Proxmox and a shell take it.
+"""
 
 from vmtax.recommend.choose import advise, members_of
 from vmtax.recommend.conditions import ways

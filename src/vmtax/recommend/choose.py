@@ -16,16 +16,18 @@ from vmtax.analysis.analysis import Analysis
 from vmtax.analysis.comparisons import Numbers
 from vmtax.core.records import Treatment
 from vmtax.core.units import format_percent
-from vmtax.design.factors import FACTORS, GUESTS, idle
+from vmtax.design.factors import DISK, FACTORS, idle
 from vmtax.design.features import FEATURES, Feature
+from vmtax.design.settings import GUESTS
 from vmtax.recommend.conditions import Conditions, conditions
 from vmtax.recommend.constraints import durability
 from vmtax.recommend.eligibility import eligible, having, incomplete, speed_of
-from vmtax.recommend.export import SAID, export
+from vmtax.recommend.export import export
 from vmtax.recommend.pareto import Distance, Scale, mean_costs, pareto_set, scale
 from vmtax.recommend.records import Advice, Against, Option, amount, named
+from vmtax.workload.base import CPU_PER_OPERATION
+from vmtax.workload.fio import Disk
 
-CPU = ".host_cpu_seconds"  # the end of a metric's name
 EMULATED = "Everything here ran emulated: this shows how the recommendation works, not what to choose."
 MORE_EMULATED = "Some of what was compared ran emulated: {}. The order may be another on real hardware."
 
@@ -62,7 +64,9 @@ def advise(
     fast = scale({name: costs[name] for name in treatments}, analysis.criteria.alpha)
     if fast is None:
         return stage.nothing("no choice of this run is left; ask for less with --needs, or measure other choices.")
-    cpu_metrics = [m for m in having(known, list(treatments)) if m.name.startswith("disk.") and m.name.endswith(CPU)]
+    cpu_metrics = [
+        m for m in having(known, list(treatments)) if (m.workload, m.measure) == (Disk.name, CPU_PER_OPERATION)
+    ]
     cheap = scale(mean_costs(known, cpu_metrics, list(treatments)), fast.alpha) if cpu_metrics else None
     return stage.settled(treatments, fast, cheap)
 
@@ -214,7 +218,7 @@ class _Stage:
         members = self.members
         levels = next(member.levels for member in members if member.name == name)
         nothing = idle(levels)
-        for factor in (factor for factor in FACTORS if factor in SAID and factor in levels and factor not in nothing):
+        for factor in (factor for factor in FACTORS if factor in DISK and factor in levels and factor not in nothing):
             if len({member.levels.get(factor) for member in members}) > 1:
                 yield f"{factor}={levels[factor]}"
 
@@ -266,7 +270,7 @@ def unusual(treatment: Treatment) -> tuple[str, ...]:
     found = []
     for name, level in treatment.levels.items():
         factor = FACTORS.get(name)
-        if name in SAID and factor is not None and level != factor.default:
+        if name in DISK and factor is not None and level != factor.default:
             found.append(f"{name}={level}")
     return tuple(found)
 
@@ -279,7 +283,7 @@ def members_of(treatments: Sequence[Treatment]) -> list[Treatment]:
 
 def _has(found: Sequence[Feature], treatment: Treatment) -> Iterator[str]:
     """Names of the features that it is shown, or documented, to have."""
-    known = (durability(found, treatment.levels), *(feature for feature in found if feature.name != "durable"))
+    known = (durability(found, treatment), *(feature for feature in found if feature.name != "durable"))
     yield from (feature.name for feature in known if feature.state == "yes")
 
 

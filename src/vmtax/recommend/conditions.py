@@ -9,8 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from vmtax.core.records import Json, Treatment
-from vmtax.design.factors import FACTORS
-from vmtax.recommend.export import SAID
+from vmtax.design.factors import DISK, FACTORS
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +43,7 @@ def conditions(plan: Json, members: Sequence[Treatment]) -> Conditions:
     """The level of each is the plan's first; the default, where only entries of a hand-made list name the factor; that
     of the first guest, where none has these.
     """
-    names = [name for name in dict.fromkeys(name for t in members for name in t.levels) if name not in SAID]
+    names = [name for name in dict.fromkeys(name for t in members for name in t.levels) if name not in DISK]
     wanted = {name: _baseline(name, plan, members) for name in names}
     if not any(_at(treatment, wanted) for treatment in members):
         wanted = {name: _level(members[0], name) for name in names} if members else {}
@@ -58,7 +57,7 @@ def conditions(plan: Json, members: Sequence[Treatment]) -> Conditions:
 
 def ways(members: Sequence[Treatment]) -> int:
     """How many different disks these guests have."""
-    return len({frozenset((name, level) for name, level in t.levels.items() if name in SAID) for t in members})
+    return len({frozenset((name, level) for name, level in t.levels.items() if name in DISK) for t in members})
 
 
 def _baseline(name: str, plan: Json, members: Sequence[Treatment]) -> str:

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Sequence
 
 from vmtax.analysis.comparisons import Numbers
 from vmtax.core.records import Metric, Treatment
-from vmtax.recommend.constraints import Features, loses_data, unmet
+from vmtax.recommend.constraints import Features, loses_data, unknown_levels, unmet
 from vmtax.recommend.pareto import Costs
+from vmtax.workload.fio import Disk
 
 
 def speed_of(
@@ -18,9 +19,9 @@ def speed_of(
     there = [m for m, count in having.items() if 2 * count > len(members)]  # what a few lack is their fault
     if metric is not None:
         return [m for m in there if m.name == metric], metric
-    chosen = [m for m in there if m.name in primary and m.name.startswith("disk.")]
+    chosen = [m for m in there if m.name in primary and m.workload == Disk.name]
     if not chosen:  # a plan about something else that measured the disk as well
-        chosen = [m for m in there if m.name.startswith("disk.") and m.name.endswith(".iops")]
+        chosen = [m for m in there if m.workload == Disk.name and m.measure == "iops"]
     if len(chosen) == 1:
         return chosen, chosen[0].name
     return chosen, f"the mean of {len(chosen)} disk metrics" if chosen else "the disk's speed"
@@ -39,8 +40,8 @@ def eligible(
     left: list[Treatment] = []
     for treatment in members:
         mine = features.get(treatment.name, ())
-        loss = None if accept_loss else loses_data(mine, treatment.levels)
-        reasons = [loss] if loss else list(unmet(mine, treatment.levels, needs))
+        loss = None if accept_loss else loses_data(mine, treatment)
+        reasons = [loss] if loss else [*unknown_levels(treatment), *unmet(mine, treatment, needs)]
         if reasons:
             refused.append((treatment.name, "; ".join(reasons)))
         else:

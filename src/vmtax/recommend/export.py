@@ -11,14 +11,15 @@ import math
 import shlex
 import textwrap
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 from xml.sax.saxutils import quoteattr
 
-from vmtax.core.units import parse_bytes
-from vmtax.design.factors import BACKING
-from vmtax.hypervisor.qemu_img import create_image
-from vmtax.hypervisor.spec import THREADED, Drive, data_arguments, machine_type
+from vmtax.design import disk
+from vmtax.design.disk import FILE_SYSTEMS, THREADED, DiskSettings, Volume
+from vmtax.hypervisor.qemu.drives import disk_arguments, machine_type
+from vmtax.hypervisor.qemu.img import create_image
+from vmtax.hypervisor.spec import Drive
 
 GIB = 2**30
 Argv = tuple[str, ...]
@@ -29,16 +30,8 @@ NAME, DIRECTORY, DEVICE = "vm1", "/var/lib/libvirt/images", "/dev/disk/by-id/DEV
 # bus -> (libvirt's bus, the guest's disk); QEMU's NVMe is none of libvirt's buses.
 _TARGETS = {"virtio": ("virtio", "vda"), "virtio-scsi": ("scsi", "sda"), "ide": ("ide", "hda"), "sata": ("sata", "sda")}
 _PROXMOX = {"virtio": "virtio0", "virtio-scsi": "scsi0", "ide": "ide0", "sata": "sata0"}
-# The factors that a form can say. Any other is no setting of a disk; see conditions.py.
-SAID = frozenset({*BACKING, "disk.cache", "disk.aio", "disk.bus", "disk.iothread", "disk.queues", "disk.discard"})
 FEWEST_QUEUES = 2  # that Proxmox takes
-_ZFS = {
-    "zfs.volblocksize": "volblocksize",
-    "zfs.recordsize": "recordsize",
-    "zfs.compression": "compression",
-    "zfs.sync": "sync",
-    "zfs.primarycache": "primarycache",
-}
+_BLOCKSIZE = "volblocksize"  # the one property of a ZFS volume that is the storage's in Proxmox
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,17 +79,21 @@ class Export:
 
 
 def export(levels: Mapping[str, str], path: str | None = None, size: int = 32 * GIB) -> Export:
-    """A treatment's levels for a disk of `size` bytes at `path`; by default at one that says what to put in."""
-    where = path or usual_path(levels)
-    drive = Drive.of_levels(where, levels)
+    """A treatment's levels for a disk of `size` bytes at `path`; by default at one that says what to put in.
+
+    Raises UnknownLevel.
+    """
+    settings = DiskSettings.of(levels)
+    where = path or usual_path(settings)
+    drive = Drive(where, settings)
     xml, xml_notes = _libvirt(drive)
-    proxmox, proxmox_notes = _proxmox(levels, drive, size)
+    proxmox, proxmox_notes = _proxmox(drive, size)
     return Export(
         path=where,
         size=_written(size),
-        backing=tuple(_backing(levels, where, size)),
-        qemu=data_arguments(drive),
-        machine=machine_type(drive),
+        backing=tuple(_backing(settings, where, size)),
+        qemu=disk_arguments([drive]),
+        machine=machine_type([drive]),
         libvirt=xml,
         libvirt_notes=xml_notes,
         proxmox=proxmox,
@@ -104,81 +101,55 @@ def export(levels: Mapping[str, str], path: str | None = None, size: int = 32 * 
     )
 
 
-def usual_path(levels: Mapping[str, str]) -> str:
+def usual_path(settings: DiskSettings) -> str:
     """Where such a disk would lie: a device by the names that are to be put in, a file in libvirt's directory."""
-    if not _is_file(levels):
-        return _device(levels)
-    own = levels.get("disk.volume", "plain") != "plain" or levels.get("disk.filesystem", "as-is") != "as-is"
+    if not settings.is_file:
+        return _device(settings.volume)
+    own = settings.volume is not Volume.PLAIN or settings.filesystem != "as-is"
     # What is mounted over a directory in use would hide what is there.
-    directory = f"/{POOL}/{NAME}" if _is_dataset(levels) else f"/srv/{NAME}" if own else DIRECTORY
-    return f"{directory}/{NAME}.{levels.get('disk.format', 'raw')}"
+    directory = f"/{POOL}/{NAME}" if settings.volume.is_dataset else f"/srv/{NAME}" if own else DIRECTORY
+    return f"{directory}/{NAME}.{settings.format}"
 
 
-def _is_file(levels: Mapping[str, str]) -> bool:
-    """Whether the disk is an image in a file system, not a block device."""
-    system, volume = levels.get("disk.filesystem", "as-is"), levels.get("disk.volume", "plain")
-    return system != "none" and (system != "as-is" or volume == "plain" or _is_dataset(levels))
-
-
-def _is_itself(levels: Mapping[str, str]) -> bool:
+def _is_itself(settings: DiskSettings) -> bool:
     """Whether the disk is a device that is there, of which nothing is made."""
-    return levels.get("disk.volume", "plain") == "plain" and not _is_file(levels)
+    return settings.volume is Volume.PLAIN and not settings.is_file
 
 
-def _is_dataset(levels: Mapping[str, str]) -> bool:
-    return levels.get("disk.volume", "plain").endswith("dataset")
-
-
-def _device(levels: Mapping[str, str]) -> str:
+def _device(volume: Volume) -> str:
     """The block device below, by the names that are to be put in."""
-    volume = levels.get("disk.volume", "plain")
-    if volume.startswith("lvm"):
+    if volume.is_lvm:
         return f"/dev/{GROUP}/{NAME}"
-    return f"/dev/zvol/{POOL}/{NAME}" if volume.endswith("zvol") else DEVICE
+    return f"/dev/zvol/{POOL}/{NAME}" if volume.is_zvol else DEVICE
 
 
-def _backing(levels: Mapping[str, str], path: str, size: int) -> Iterator[Argv]:
-    volume, system = levels.get("disk.volume", "plain"), levels.get("disk.filesystem", "as-is")
-    is_file = _is_file(levels)
-    device = _device(levels) if is_file else path
-    if volume.startswith("raidz1"):
+def _backing(settings: DiskSettings, path: str, size: int) -> Iterator[Argv]:
+    volume, system = settings.volume, settings.filesystem
+    device = _device(volume) if settings.is_file else path
+    if volume.is_raidz:
         # Sectors as in the pool that was measured, whatever the disks claim.
         yield ("zpool", "create", "-o", "ashift=12", POOL, "raidz1", *DISKS.split())
     # A file needs room for its file system's own, and qcow2 for its tables.
-    room = _rounded(size * 1.1) if is_file else size
-    if volume.startswith("lvm"):
+    room = _written(_rounded(size * 1.1) if settings.is_file else size)
+    properties = [word for name, value in settings.options("zfs") for word in ("-o", f"{name}={value}")]
+    if volume.is_lvm:
         group, name = _group_and_name(device)
-        if volume == "lvm":
-            yield ("lvcreate", "--name", name, "--size", _written(room), group)
+        if volume is Volume.LVM_THIN:
+            thin = ("--type", "thin", "--name", name, "--virtualsize", room)
+            yield ("lvcreate", *thin, f"{group}/{THIN_POOL}")
         else:
-            yield (
-                *("lvcreate", "--type", "thin", "--name", name),
-                "--virtualsize",
-                _written(room),
-                f"{group}/{THIN_POOL}",
-            )
-    elif volume.endswith("zvol"):
-        yield (
-            "zfs",
-            "create",
-            *_zfs(levels, "zfs.recordsize"),
-            "-V",
-            _written(room),
-            device.removeprefix("/dev/zvol/"),
-        )
-    elif volume.endswith("dataset"):
-        yield ("zfs", "create", *_zfs(levels, "zfs.volblocksize"), f"{POOL}/{NAME}")
-    if system in ("ext4", "xfs", "btrfs"):
+            yield ("lvcreate", "--name", name, "--size", room, group)
+    elif volume.is_zvol:
+        yield ("zfs", "create", *properties, "-V", room, device.removeprefix("/dev/zvol/"))
+    elif volume.is_dataset:
+        yield ("zfs", "create", *properties, f"{POOL}/{NAME}")
+    if system in FILE_SYSTEMS:
         directory = path.rpartition("/")[0]
         yield (f"mkfs.{system}", device)
         yield ("mkdir", "-p", directory)
         yield ("mount", device, directory)
-    if is_file:
-        yield tuple(create_image(levels, path, _written(size)))
-    elif levels.get("disk.format", "raw") != "raw":
-        # A device has its blocks already, or its volume decides.
-        kept = {name: level for name, level in levels.items() if name != "disk.preallocation"}
-        yield tuple(create_image(kept, path, _written(size)))
+    if settings.is_file or settings.format != "raw":
+        yield tuple(create_image(settings, path, _written(size)))
 
 
 def _rounded(size: float) -> int:
@@ -200,36 +171,27 @@ def _group_and_name(device: str) -> tuple[str, str]:
     return (words[0], words[1]) if len(words) == 2 else (GROUP, NAME)
 
 
-def _zfs(levels: Mapping[str, str], other: str) -> Iterator[str]:
-    """Properties, without that which only the other kind has."""
-    for level, option in _ZFS.items():
-        if level in levels and level != other:
-            value = levels[level]
-            size = option in ("volblocksize", "recordsize")
-            yield from ("-o", f"{option}={parse_bytes(value) if size else value}")
-
-
 def _is_device(path: str) -> bool:
     return path.startswith("/dev/") and not path.startswith("/dev/shm/")
 
 
 def _libvirt(drive: Drive) -> tuple[str, tuple[str, ...]]:
-    if drive.bus not in _TARGETS:
+    settings = drive.settings
+    if settings.bus not in _TARGETS:
         return "", (
             "libvirt 9.0 has no bus for QEMU's emulated NVMe disk (its <disk type='nvme'> passes on a real one), newer"
             " ones may; put the QEMU arguments into <qemu:commandline>.",
         )
-    bus, target = _TARGETS[drive.bus]
+    bus, target = _TARGETS[settings.bus]
     kind, source = ("block", "dev") if _is_device(drive.path) else ("file", "file")
-    words = f"name='qemu' type='{drive.format}' cache='{drive.cache}' io='{drive.aio}'"
-    if drive.discard == "unmap":
-        words += " discard='unmap'"
-    own = (" iothread='1'" if drive.iothread else "") + (f" queues='{drive.queues}'" if drive.queues else "")
-    if drive.bus == "virtio":
+    options = "".join(f" {name}='{value}'" for name, value in settings.options("libvirt"))
+    words = f"name='qemu' type='{settings.format}'{options}"
+    own = (" iothread='1'" if settings.iothread else "") + (f" queues='{settings.queues}'" if settings.queues else "")
+    if settings.bus == "virtio":
         words += own
-    lines = ["<iothreads>1</iothreads>"] if drive.iothread and drive.bus in THREADED else []
+    lines = ["<iothreads>1</iothreads>"] if settings.iothread and settings.bus in THREADED else []
     lines.append("<devices>")
-    if drive.bus == "virtio-scsi":
+    if settings.bus == "virtio-scsi":
         inside = f"<driver{own}/>" if own else ""
         controller = "<controller type='scsi' index='0' model='virtio-scsi'"
         lines.append(f"  {controller}>{inside}</controller>" if inside else f"  {controller}/>")
@@ -242,108 +204,104 @@ def _libvirt(drive: Drive) -> tuple[str, tuple[str, ...]]:
         "</devices>",
     ]
     notes = []
-    if drive.bus == "ide":
+    if settings.bus == "ide":
         notes.append("IDE takes the machine type pc (i440fx): <os><type machine='pc'>hvm</type></os>.")
     return "\n".join(lines), tuple(notes)
 
 
-def _proxmox(levels: Mapping[str, str], drive: Drive, size: int) -> tuple[tuple[Argv, ...], tuple[str, ...]]:
-    if drive.bus not in _PROXMOX:
+def _proxmox(drive: Drive, size: int) -> tuple[tuple[Argv, ...], tuple[str, ...]]:
+    settings = drive.settings
+    if settings.bus not in _PROXMOX:
         return (), (
             "Proxmox VE has no bus for QEMU's emulated NVMe disk; put the QEMU arguments into `qm set VMID --args`,"
             " and know that it then neither backs up nor migrates that disk.",
         )
-    on_volume, itself = not _is_file(levels), _is_itself(levels)
+    itself = _is_itself(settings)
     # A size in GiB asks the storage for a new volume; a device that is there is named by its path.
     what = drive.path if itself else f"{STORAGE}:{math.ceil(size / GIB)}"
-    # Zeros are looked for in every write unless it is told not to; the disk that was measured had none of that.
-    words = [what, f"cache={drive.cache}", f"aio={drive.aio}", "detect_zeroes=0"]
-    if not on_volume or (itself and drive.format != "raw"):
-        words.append(f"format={drive.format}")
-    if drive.discard == "unmap":
-        words.append("discard=on")
-    if drive.iothread and drive.bus in THREADED:
+    words = [what, *(f"{name}={value}" for name, value in settings.options("proxmox"))]
+    if settings.is_file or (itself and settings.format != "raw"):
+        words.append(f"format={settings.format}")
+    if settings.iothread and settings.bus in THREADED:
         words.append("iothread=1")
     notes = []
-    queues = drive.queues if drive.bus == "virtio-scsi" else 0
+    queues = settings.queues if settings.bus == "virtio-scsi" else 0
     if queues >= FEWEST_QUEUES:
         words.append(f"queues={queues}")
     elif queues:
         notes.append(
             f"it cannot set disk.queues={queues}: queues= begins with {FEWEST_QUEUES}, QEMU's default is used."
         )
-    elif drive.queues:
-        notes.append(f"it cannot set disk.queues={drive.queues} for this bus: only scsi disks take queues=.")
+    elif settings.queues:
+        notes.append(f"it cannot set disk.queues={settings.queues} for this bus: only scsi disks take queues=.")
     argv: list[str] = ["qm", "set", VMID]
-    if drive.bus == "virtio-scsi":
+    if settings.bus == "virtio-scsi":
         # The kind that has one controller for each disk, and so its own iothread and queues: no other heeds these.
-        own = drive.iothread or queues >= FEWEST_QUEUES
+        own = settings.iothread or queues >= FEWEST_QUEUES
         argv += ["--scsihw", "virtio-scsi-single" if own else "virtio-scsi-pci"]
     commands: list[Argv] = []
-    preallocation = levels.get("disk.preallocation")
-    if preallocation and not on_volume:
-        commands.append(("pvesm", "set", STORAGE, "--preallocation", preallocation))
+    if settings.is_file:
+        commands.append(("pvesm", "set", STORAGE, "--preallocation", settings.preallocation))
         notes.append("preallocation is the storage's, for all disks that are made on it from then on.")
-    notes += _unsaid(levels)
-    if levels.get("disk.bus") == "ide":
+    notes += _unsaid(settings)
+    if settings.bus == "ide":
         notes.append("IDE takes the machine type pc (i440fx), which is its default.")
-    commands.append((*argv, f"--{_PROXMOX[drive.bus]}", ",".join(words)))
-    return tuple(commands), (*notes, *_where(levels, drive.path))
+    commands.append((*argv, f"--{_PROXMOX[settings.bus]}", ",".join(words)))
+    return tuple(commands), (*notes, *_where(settings, drive.path))
 
 
-def _where(levels: Mapping[str, str], path: str) -> Iterator[str]:
+def _where(settings: DiskSettings, path: str) -> Iterator[str]:
     """What the storage lies on, and what of the commands above Proxmox does not want, for it makes its disks itself."""
-    volume = levels.get("disk.volume", "plain")
-    if _is_itself(levels):
+    volume = settings.volume
+    if _is_itself(settings):
         yield (
             "the device is in none of its storages, and a guest that has it is not migrated to another node (unless"
             " that has the same device under this path, and shared=1 says so)."
         )
-    elif _is_file(levels):
+    elif settings.is_file:
         yield (
             f"{STORAGE} is a storage of type dir in the file system of {path.rpartition('/')[0]}: pvesm(1). Proxmox"
             " makes the image itself, under its own name: the `qemu-img create` above is not for it."
         )
-    elif volume.startswith("lvm"):
+    elif volume.is_lvm:
         group, _ = _group_and_name(path)
-        on = f"lvmthin on the thin pool {group}/{THIN_POOL}" if volume == "lvm-thin" else f"lvm on the group {group}"
+        is_thin = volume is Volume.LVM_THIN
+        on = f"lvmthin on the thin pool {group}/{THIN_POOL}" if is_thin else f"lvm on the group {group}"
         yield (
             f"{STORAGE} is a storage of type {on}: pvesm(1). Proxmox makes the volume itself: the `lvcreate` above"
             " is not for it."
         )
     else:
         pool = path.removeprefix("/dev/zvol/").rpartition("/")[0] or POOL
-        needed = ", but the `zpool create` is" if volume.startswith("raidz1") else ""
+        needed = ", but the `zpool create` is" if volume.is_raidz else ""
         yield (
             f"{STORAGE} is a storage of type zfspool on {pool}: pvesm(1). Proxmox makes the volume itself: the"
             f" `zfs create` above is not for it{needed}."
         )
 
 
-def _unsaid(levels: Mapping[str, str]) -> Iterator[str]:
+def _unsaid(settings: DiskSettings) -> Iterator[str]:
     """What neither `qm set` nor the storage can be told."""
-    usual = {"disk.cluster_size": "64KiB", "disk.lazy_refcounts": "off", "disk.extended_l2": "off"}
-    if levels.get("disk.format") == "qcow2":
-        unusual = [f"{name}={levels[name]}" for name in usual if levels.get(name, usual[name]) != usual[name]]
-        if unusual:
+    if settings.format == "qcow2":
+        unusual = replace(settings, preallocation=disk.USUAL.preallocation).unusual  # that is the storage's
+        of_images = {factor.name for factor in settings.factors().values() if "qemu-img" in factor.options}
+        named = ", ".join(f"{name}={level}" for name, level in unusual.items() if name in of_images)
+        if named:
             yield (
-                f"it cannot set {', '.join(unusual)}: make the image with qemu-img as"
+                f"it cannot set {named}: make the image with qemu-img as"
                 " images/VMID/vm-VMID-disk-0.qcow2 of the storage, then `qm disk rescan` finds it."
             )
-        if not _is_file(levels) and not _is_itself(levels):
+        if not settings.is_file and not _is_itself(settings):
             yield "it keeps qcow2 on a bare volume on LVM only, with snapshot-as-volume-chain (9.0); else it is raw."
+    if settings.discard == "unmap" and settings.detect_zeroes == "on":
+        yield "it cannot set disk.detect_zeroes=on: with discard=on it frees the blocks of zeros, as unmap does."
     # Where the storage is ZFS itself, which makes the volume; files lie on what was made above with its properties.
-    if levels.get("disk.volume", "plain").endswith("zvol") and not _is_file(levels):
-        named = [
-            f"{_ZFS[name]}={levels[name]}"
-            for name in _ZFS
-            if name in levels and name not in ("zfs.volblocksize", "zfs.recordsize")
-        ]
-        if named:
-            yield f"{', '.join(named)}: by `zfs set` on the storage's dataset, from which its volumes have it."
-        if "zfs.volblocksize" in levels:
-            size = parse_bytes(levels["zfs.volblocksize"])
-            yield f"volblocksize is the storage's: `pvesm set {STORAGE} --blocksize {size}`."
+    if settings.volume.is_zvol and not settings.is_file:
+        properties = dict(settings.options("zfs"))
+        size = properties.pop(_BLOCKSIZE)
+        named = ", ".join(f"{name}={value}" for name, value in properties.items())
+        yield f"{named}: by `zfs set` on the storage's dataset, from which its volumes have it."
+        yield f"volblocksize is the storage's: `pvesm set {STORAGE} --blocksize {size}`."
 
 
 def _commands(commands: tuple[Argv, ...], width: int) -> Iterator[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,26 +14,10 @@ from vmtax.core.units import MINUS, format_overhead, format_value
 from vmtax.design.interleaved import Sides
 from vmtax.report.document import Cell, value_cell
 from vmtax.report.sections.disk_preparation import disk_preparation
+from vmtax.workload.base import CPU_PER_OPERATION
+from vmtax.workload.words import title
 
 CONTRASTS = (("host", "vm"), ("vm", "nested"), ("host", "nested"))  # (baseline, treatment) layers
-TITLES = {"chess": "CPU", "memory": "Memory", "disk": "Disk", "net": "Network", "boot": "Boot"}
-
-LABELS = {  # a metric's name, or its last part, the measure -> what people call it
-    "chess.nodes_per_second": "chess, all CPUs",
-    "chess.one-thread.nodes_per_second": "chess, one CPU",
-    "memory.faults.per_second": "page faults",
-    "memory.switches.per_second": "context switches",
-    "iops": "operations",
-    "bytes_per_second": "bandwidth",
-    "bits_per_second": "throughput",
-    "mean_seconds": "mean latency",
-    "ready_seconds": "launch to first answer",
-    "kernel_seconds": "the kernel's share of it",
-    "shutdown_seconds": "shutdown",
-    "host_cpu_seconds": "host CPU per operation",
-    "local_cpu": "CPUs busy, own end",
-    "peer_cpu": "CPUs busy, far end",
-}
 MULTIPLE = 9.0  # overheads from here on are told as multiples, see units.format_overhead
 COSTS = {"s": "more time", "1": "more CPU", "B": "more bytes", "s/B": "more CPU time"}
 
@@ -187,7 +170,7 @@ def view(analysis: Analysis) -> View:
     table = _Table(analysis)
     grouped: dict[str, list[Metric]] = defaultdict(list)
     for metric in table.metrics:
-        grouped[split(metric)[0]].append(metric)
+        grouped[metric.workload].append(metric)
     sections = _sections(analysis, grouped, table)
     note = disk_preparation(analysis.experiment)
     return View(
@@ -215,33 +198,11 @@ def number_cell(number: Number | None) -> Cell:
     return Cell() if number is None else value_cell(number.text, emulated=number.emulated)
 
 
-def split(metric: Metric) -> tuple[str, str, str]:
-    """(workload, case, measure) of a metric's name; the case is "" where there is none."""
-    workload, _, rest = metric.name.partition(".")
-    case, _, measure = rest.rpartition(".")
-    return workload, case, measure
-
-
-def title(workload: str) -> str:
-    """What a workload is about, for people: "CPU"."""
-    return TITLES.get(workload, workload.capitalize())
-
-
-def label(metric: Metric) -> str:
-    """What people call the measure: "p99 latency"."""
-    measure = split(metric)[2]
-    percentile = re.fullmatch(r"(fsync_)?p(\d\d)(\d*)_seconds", measure)
-    if percentile:
-        of_fsync, *digits = percentile.groups()
-        return f"p{'.'.join(filter(None, digits))} {'fsync ' if of_fsync else ''}latency"
-    return LABELS.get(metric.name) or LABELS.get(measure, measure.replace("_", " "))
-
-
 def cost(metric: Metric) -> str:
     """What an overhead of this metric is: "throughput lost", "more time"."""
     if metric.better == "higher":
         return "throughput lost"
-    return "more CPU time" if split(metric)[2] == "host_cpu_seconds" else COSTS.get(metric.unit, "more of it")
+    return "more CPU time" if metric.measure == CPU_PER_OPERATION else COSTS.get(metric.unit, "more of it")
 
 
 def figures(fraction: float, low: float | None, high: float | None) -> tuple[str, str]:
@@ -328,7 +289,7 @@ def _between(metrics: Sequence[Metric], table: _Table, pairs: Sequence[tuple[str
             effect = table.effect(metric, own, other)
             if effect is not None:
                 numbers = table.number(metric, own), table.number(metric, other)
-                yield Between(split(metric)[1], metric, own, *numbers, effect)
+                yield Between(metric.case, metric, own, *numbers, effect)
 
 
 def _section(
@@ -343,7 +304,7 @@ def _section(
     contrasts = tuple(pair for pair in pairs if any((metric, *pair) in table.analysis.contrasts for metric in metrics))
     cases: dict[str, list[Metric]] = defaultdict(list)
     for metric in _plain_first(metrics):
-        cases[split(metric)[1]].append(metric)
+        cases[metric.case].append(metric)
     return Workload(
         workload,
         layers,
@@ -357,7 +318,7 @@ def _section(
 
 def _plain_first(metrics: Iterable[Metric]) -> list[Metric]:
     """What has no case first: below another case's heading it would seem to belong there."""
-    return sorted(metrics, key=lambda metric: split(metric)[1] != "")
+    return sorted(metrics, key=lambda metric: metric.case != "")
 
 
 def _row(metric: Metric, table: _Table, layers: Sequence[str], contrasts: Sequence[tuple[str, str]]) -> Row:

@@ -1,4 +1,7 @@
-"""What a disk under test lies on: files, volumes, pools and file systems, made for the run and removed again."""
+"""What a disk under test lies on: files, volumes, pools and file systems, made for the run and removed again.
+
+Nothing that holds data is used without leave, and nothing is followed that another user could exchange.
+"""
 
 from vmtax.storage.backing import Backing, Fresh, Provisioner
 from vmtax.storage.file import FirstWrite, RawFile, StorageError, fill, fill_image, refuse_unsafe

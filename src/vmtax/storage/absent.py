@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from vmtax.design.disk import FILE_SYSTEMS, DiskSettings
 from vmtax.machine import Machine
-from vmtax.storage.backing import KINDS, Levels, tools
+from vmtax.storage.backing import tools
 from vmtax.storage.ground import RAIDZ_DISKS, Target
 
 HAS_TOOL = ("sh", "-c", 'command -v "$1" > /dev/null', "sh")
@@ -12,7 +13,6 @@ HAS_FILE_SYSTEM = (
     *("sh", "-c", 'grep -qw "$1" /proc/filesystems || modprobe --dry-run --quiet "$1" 2> /dev/null', "sh"),
 )
 HAS_MAPPER = ("sh", "-c", "grep -qw device-mapper /proc/misc || modprobe --dry-run --quiet dm_mod 2> /dev/null")
-SYSTEMS = ("ext4", "xfs", "btrfs")
 
 
 class Absent:
@@ -23,20 +23,20 @@ class Absent:
         self._target = target
         self._known: dict[tuple[str, ...], bool] = {}
 
-    def why(self, levels: Levels) -> str | None:
-        """Why there can be no disk of these levels, with the cure; None where there can."""
-        volume, system = levels["disk.volume"], levels["disk.filesystem"]
+    def why(self, settings: DiskSettings) -> str | None:
+        """Why there can be no disk of these settings, with the cure; None where there can."""
+        volume, system = settings.volume, settings.filesystem
         named = len(self._target.devices)
-        if volume in KINDS["raidz"] and 0 < named < RAIDZ_DISKS:
+        if volume.is_raidz and 0 < named < RAIDZ_DISKS:
             return f"disk.volume={volume} takes {RAIDZ_DISKS} devices, and {named} named with --disk-device"
-        for tool, package in tools([levels], cuts=False).items():
+        for tool, package in tools([settings], cuts=False).items():
             if not self._has(*HAS_TOOL, tool):
                 return f"{tool} is missing there (Debian: apt-get install {package})"
-        if volume in KINDS["lvm"] and not self._has(*HAS_MAPPER):
+        if volume.is_lvm and not self._has(*HAS_MAPPER):
             return f"disk.volume={volume} takes the kernel's device mapper, which is missing there"
-        if volume in (*KINDS["zfs"], *KINDS["raidz"]) and not self._has(*HAS_FILE_SYSTEM, "zfs"):
+        if volume.is_zfs and not self._has(*HAS_FILE_SYSTEM, "zfs"):
             return f"disk.volume={volume} takes the kernel module zfs, which is missing there (Debian: zfs-dkms)"
-        if system in SYSTEMS and not self._has(*HAS_FILE_SYSTEM, system):
+        if system in FILE_SYSTEMS and not self._has(*HAS_FILE_SYSTEM, system):
             return f"the kernel there knows no {system}"
         return None
 

@@ -8,8 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
-from vmtax.core.units import format_room, parse_bytes
-from vmtax.hypervisor.qemu_img import create_image
+from vmtax.core.units import format_room
+from vmtax.design import disk
+from vmtax.design.disk import DiskSettings, Volume
+from vmtax.design.settings import BACKED
+from vmtax.hypervisor.qemu.img import create_image
 from vmtax.machine import Machine, Undoing
 from vmtax.machine.answer import number_of
 from vmtax.storage.empty import MIB
@@ -28,8 +31,6 @@ from vmtax.storage.undo import (
     WAIT_FOR,
 )
 
-Key = tuple[tuple[str, str], ...]
-Levels = Mapping[str, str]  # of the factors that decide a backing (treatment.backing)
 SYSTEM_BYTES = 320 * MIB  # of a file system beyond the disk's file: its journal; XFS takes 300 MiB at least
 SYSTEM_SPARE = 1.1
 # btrfs copies on write: what a file's first extents held is free only when all of each is overwritten, and what is
@@ -46,13 +47,12 @@ MKFS = {
     "btrfs": ("mkfs.btrfs", "-q", "-f"),
 }
 MKFS_PACKAGES = {"ext4": "e2fsprogs", "xfs": "xfsprogs", "btrfs": "btrfs-progs"}
-# What holds the volumes of which kinds.
-KINDS = {
-    "lvm": ("lvm", "lvm-thin"),
-    "zfs": ("zvol", "dataset"),
-    "raidz": ("raidz1-zvol", "raidz1-dataset"),
+# What holds volumes -> which it holds.
+KINDS: Mapping[str, tuple[Volume, ...]] = {
+    "lvm": tuple(volume for volume in Volume if volume.is_lvm),
+    "zfs": tuple(volume for volume in Volume if volume.is_zfs and not volume.is_raidz),
+    "raidz": tuple(volume for volume in Volume if volume.is_raidz),
 }
-ZFS_PROPERTIES = {"zfs.compression": "compression", "zfs.sync": "sync", "zfs.primarycache": "primarycache"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,24 +60,14 @@ class Backing:
     """One disk as QEMU on its machine sees it."""
 
     path: PurePosixPath  # image file or block device on the machine
-    levels: Levels  # of the factors of disks; what is not named has its default
+    settings: DiskSettings = disk.USUAL
     size: int = 0  # bytes that the guest sees
     is_device: bool = False
 
     @property
-    def format(self) -> str:
-        """raw or qcow2"""
-        return self.levels.get("disk.format", "raw")
-
-    @property
-    def volume(self) -> str:
-        """What holds it."""
-        return self.levels.get("disk.volume", "plain")
-
-    @property
     def kind(self) -> str:
         """What it is, for people."""
-        return describe(self.levels)
+        return describe(self.settings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,30 +82,22 @@ class Fresh:
         self.undoing.undo()
 
 
-def describe(levels: Levels) -> str:
+def describe(settings: DiskSettings) -> str:
     """What a backing is, for people: "qcow2 file (falloc) on ext4 on lvm"."""
-    volume, system = levels.get("disk.volume", "plain"), levels.get("disk.filesystem", "as-is")
-    below = [] if volume == "plain" else [volume]
-    if system == "none":
+    volume, system = settings.volume, settings.filesystem
+    below = [] if volume is Volume.PLAIN else [str(volume)]
+    if not settings.is_file:
         return f"block device on {volume}" if below else "block device"
-    form = f"{levels.get('disk.format', 'raw')} file ({levels.get('disk.preallocation', 'falloc')})"
     more = [
-        f"{name.partition('.')[2]}={level}" for name, level in levels.items() if name in _TOLD and level != _TOLD[name]
+        f"{factor.name.partition('.')[2]}={settings.unusual[factor.name]}"
+        for place, factor in settings.factors().items()
+        if factor.layers == BACKED and factor.name in settings.unusual and place not in _NAMED
     ]
-    stack = [" ".join([form, *more]), *([] if system == "as-is" else [system]), *below]
-    return " on ".join(stack)
+    form = " ".join([f"{settings.format} file ({settings.preallocation})", *more])
+    return " on ".join([form, *([] if system == "as-is" else [system]), *below])
 
 
-_TOLD = {
-    "disk.cluster_size": "64KiB",
-    "disk.lazy_refcounts": "off",
-    "disk.extended_l2": "off",
-    "zfs.volblocksize": "16KiB",
-    "zfs.recordsize": "128KiB",
-    "zfs.compression": "lz4",
-    "zfs.sync": "standard",
-    "zfs.primarycache": "all",
-}
+_NAMED = ("volume", "filesystem", "format", "preallocation")  # by `describe`, whatever their levels are
 
 
 @dataclass
@@ -125,14 +107,15 @@ class Provisioner:
     ground: Ground
     qemu_img: tuple[str, ...]  # what starts qemu-img there
     _numbers: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
-    _plain: dict[Key, str] = field(default_factory=dict)  # a backing that has an area of its own -> that one's name
+    # A backing that has areas of its own -> the names of those that are not taken yet.
+    _plain: dict[DiskSettings, list[str]] = field(default_factory=dict)
     _pools: dict[str, str] = field(default_factory=dict)  # "zfs" or "raidz" -> the dataset above ours
 
     @property
     def machine(self) -> Machine:
         return self.ground.machine
 
-    def prepare(self, wanted: Sequence[Levels], size: int, spare: int, beside: int = 0) -> None:
+    def prepare(self, wanted: Sequence[DiskSettings], size: int, spare: int, beside: int = 0) -> None:
         """Volume group and pools for all of `wanted`, each of `size` bytes and with `spare` bytes more at times.
 
         `beside`: bytes that something else will take of the directory once the disks are filled
@@ -141,7 +124,8 @@ class Provisioner:
         target = self.ground.target
         self._check_tools(wanted)
         refuse_unused(self.machine.path, wanted, target)
-        self._plain = {_key(levels): f"plain{number}" for number, levels in enumerate(_cut_plain(wanted))}
+        for number, settings in enumerate(_cut_plain(wanted)):
+            self._plain.setdefault(settings, []).append(f"plain{number}")
         volumes = {name: volume_bytes(wanted, kinds, size, spare) for name, kinds in KINDS.items()}
         if volumes["lvm"] and target.group is not None:
             self._check_group(target.group, group_bytes(volumes["lvm"]))
@@ -151,44 +135,44 @@ class Provisioner:
             check_free(self.machine, self.ground.ours, taken)
         self.ground.lay_out(areas(wanted, target, size, spare))
         if volumes["lvm"]:
-            self._make_group(volume_bytes(wanted, ("lvm-thin",), size, spare))
+            self._make_group(volume_bytes(wanted, (Volume.LVM_THIN,), size, spare))
         for name in ("zfs", "raidz"):
             if volumes[name]:
                 self._make_pool(name)
 
-    def make(self, levels: Levels, size: int, spare: int = 0) -> Backing:
+    def make(self, settings: DiskSettings, size: int, spare: int = 0) -> Backing:
         """One backing of `size` bytes. Raises StorageError and CommandFailed."""
         name = f"disk{next(self._numbers)}"
-        volume, system = levels["disk.volume"], levels["disk.filesystem"]
-        if volume == "plain" and system == "as-is":
-            return self._file(self.ground.ours, name, levels, size)
-        whole = _rounded(size) if system == "none" else room(levels, size, spare)
-        if volume.endswith("dataset"):
-            return self._file(self._dataset(name, levels), name, levels, size)
-        device = self._device(name, levels, whole)
+        volume, system = settings.volume, settings.filesystem
+        if volume is Volume.PLAIN and system == "as-is":
+            return self._file(self.ground.ours, name, settings, size)
+        whole = _rounded(size) if system == "none" else room(settings, size, spare)
+        if volume.is_dataset:
+            return self._file(self._dataset(name, settings), name, settings, size)
+        device = self._device(name, settings, whole)
         if system == "none":
-            return Backing(PurePosixPath(device), levels, size, True)
+            return Backing(PurePosixPath(device), settings, size, True)
         mount = self.ground.ours / f"mount-{name}"
         self.machine.run(*MKFS[system], device, timeout=600)
         self.machine.run("mkdir", str(mount))
         self.machine.undo_later(*UNMOUNT, str(mount))
         self.machine.run("mount", "-t", system, device, str(mount))
-        return self._file(mount, name, levels, size)
+        return self._file(mount, name, settings, size)
 
-    def make_fresh(self, levels: Levels, beside: Backing, size: int) -> Fresh | None:
+    def make_fresh(self, settings: DiskSettings, beside: Backing, size: int) -> Fresh | None:
         """One more of `size` bytes, like `beside` and never written; None where that is a bare device."""
-        name, volume = f"fresh{next(self._numbers)}", levels["disk.volume"]
+        name = f"fresh{next(self._numbers)}"
         if not beside.is_device:
-            path = beside.path.with_name(f"{name}.{beside.format}")
+            path = beside.path.with_name(f"{name}.{beside.settings.format}")
             undoing = self.machine.remove_later(path)
-            self.create_file(path, levels, size)
+            self.create_file(path, settings, size)
             return Fresh(dataclasses.replace(beside, path=path, size=size), undoing)
-        if volume == "plain":
+        if settings.volume is Volume.PLAIN:
             return None
-        device, undoing = self._volume_of(name, levels, _rounded(size))
+        device, undoing = self._volume_of(name, settings, _rounded(size))
         return Fresh(dataclasses.replace(beside, path=PurePosixPath(device), size=size), undoing)
 
-    def _check_tools(self, wanted: Sequence[Levels]) -> None:
+    def _check_tools(self, wanted: Sequence[DiskSettings]) -> None:
         needed = tools(wanted, cuts=bool(self.ground.target.devices))
         if (needed or _cut_plain(wanted)) and self.machine.run("id", "-u").strip() != "0":
             raise StorageError(
@@ -221,18 +205,17 @@ class Provisioner:
                 "a smaller workloads.disk.size in the plan needs less"
             )
 
-    def _device(self, name: str, levels: Levels, size: int) -> str:
-        volume = levels["disk.volume"]
-        if volume == "plain":
-            return self.ground.cut[self._plain[_key(levels)]][0]
-        return self._volume_of(name, levels, size)[0]
+    def _device(self, name: str, settings: DiskSettings, size: int) -> str:
+        if settings.volume is Volume.PLAIN:
+            return self.ground.cut[self._plain[settings].pop(0)][0]
+        return self._volume_of(name, settings, size)[0]
 
-    def _volume_of(self, name: str, levels: Levels, size: int) -> tuple[str, Undoing]:
+    def _volume_of(self, name: str, settings: DiskSettings, size: int) -> tuple[str, Undoing]:
         """The device of a new volume, and how it goes again. `size`: whole extents."""
-        if levels["disk.volume"] in KINDS["lvm"]:
-            device, undoing = self._logical_volume(name, size, thin=levels["disk.volume"] == "lvm-thin")
+        if settings.volume.is_lvm:
+            device, undoing = self._logical_volume(name, size, thin=settings.volume is Volume.LVM_THIN)
         else:
-            device, undoing = self._zvol(name, levels, size)
+            device, undoing = self._zvol(name, settings, size)
         self.machine.run(*WAIT_FOR, device, remedy=f"{device} did not appear: is udev running there?")
         return device, undoing
 
@@ -282,51 +265,44 @@ class Provisioner:
             machine.run("zpool", "create", "-f", *options, parent, *layout, *self.ground.cut[name])
         self._pools[name] = parent
 
-    def _properties(self, levels: Levels) -> list[str]:
-        return [
-            word for name, key in ZFS_PROPERTIES.items() if name in levels for word in ("-o", f"{key}={levels[name]}")
-        ]
-
-    def _zvol(self, name: str, levels: Levels, size: int) -> tuple[str, Undoing]:
-        volume = f"{self._pools[_pool_of(levels['disk.volume'])]}/{name}"
+    def _zvol(self, name: str, settings: DiskSettings, size: int) -> tuple[str, Undoing]:
+        volume = f"{self._pools[_pool_of(settings.volume)]}/{name}"
         undoing = self.machine.undo_later(*NO_DATASET, volume, lasting=True)
-        block = f"volblocksize={parse_bytes(levels['zfs.volblocksize'])}"
-        self.machine.run("zfs", "create", "-V", str(size), "-o", block, *self._properties(levels), volume)
+        self.machine.run("zfs", "create", "-V", str(size), *zfs_properties(settings), volume)
         return f"/dev/zvol/{volume}", undoing
 
-    def _dataset(self, name: str, levels: Levels) -> PurePosixPath:
-        dataset = f"{self._pools[_pool_of(levels['disk.volume'])]}/{name}"
+    def _dataset(self, name: str, settings: DiskSettings) -> PurePosixPath:
+        dataset = f"{self._pools[_pool_of(settings.volume)]}/{name}"
         mount = self.ground.ours / f"mount-{name}"
         self.machine.undo_later(*NO_DATASET, dataset, lasting=True)
-        record = f"recordsize={parse_bytes(levels['zfs.recordsize'])}"
-        self.machine.run("zfs", "create", "-o", f"mountpoint={mount}", "-o", record, *self._properties(levels), dataset)
+        self.machine.run("zfs", "create", "-o", f"mountpoint={mount}", *zfs_properties(settings), dataset)
         return mount
 
-    def _file(self, directory: PurePosixPath, name: str, levels: Levels, size: int) -> Backing:
-        path = directory / f"{name}.{levels['disk.format']}"
-        self.create_file(path, levels, size)
-        return Backing(path, levels, size)
+    def _file(self, directory: PurePosixPath, name: str, settings: DiskSettings, size: int) -> Backing:
+        path = directory / f"{name}.{settings.format}"
+        self.create_file(path, settings, size)
+        return Backing(path, settings, size)
 
-    def create_file(self, path: PurePosixPath, levels: Levels, size: int) -> None:
-        """An image file as the levels say. Raises StorageError where there is no room for it."""
+    def create_file(self, path: PurePosixPath, settings: DiskSettings, size: int) -> None:
+        """An image file as the settings say. Raises StorageError where there is no room for it."""
         self.machine.run(
-            *create_image(levels, str(path), size, self.qemu_img),
+            *create_image(settings, str(path), size, self.qemu_img),
             timeout=60 + size / 4e6,
             remedy="name another place with --disk-dir or --disk-device, or a smaller workloads.disk.size in the plan",
         )
 
 
-def room(levels: Levels, size: int, spare: int) -> int:
+def room(settings: DiskSettings, size: int, spare: int) -> int:
     """Bytes that a backing of `size` takes of its volume, with `spare` bytes of one more beside it at times."""
-    if levels["disk.filesystem"] in MKFS:
-        factor = COPYING_SPARE if levels["disk.filesystem"] == "btrfs" else SYSTEM_SPARE
+    if settings.filesystem in MKFS:
+        factor = COPYING_SPARE if settings.filesystem == "btrfs" else SYSTEM_SPARE
         return _rounded((size + spare) * factor + SYSTEM_BYTES)
     return _rounded(size) + _rounded(spare)
 
 
-def volume_bytes(wanted: Sequence[Levels], kinds: Sequence[str], size: int, spare: int) -> int:
+def volume_bytes(wanted: Sequence[DiskSettings], kinds: Sequence[Volume], size: int, spare: int) -> int:
     """Bytes of all volumes of these kinds."""
-    return sum(room(levels, size, spare) for levels in wanted if levels["disk.volume"] in kinds)
+    return sum(room(settings, size, spare) for settings in wanted if settings.volume in kinds)
 
 
 def group_bytes(volumes: int) -> int:
@@ -334,9 +310,9 @@ def group_bytes(volumes: int) -> int:
     return _rounded(volumes * 1.02 + GROUP_BYTES)
 
 
-def areas(wanted: Sequence[Levels], target: Target, size: int, spare: int) -> list[Area]:
+def areas(wanted: Sequence[DiskSettings], target: Target, size: int, spare: int) -> list[Area]:
     """Block devices to be cut for `wanted`; nothing for what goes into a group or pool of the user's."""
-    found = [Area(f"plain{number}", room(levels, size, spare)) for number, levels in enumerate(_cut_plain(wanted))]
+    found = [Area(f"plain{number}", room(settings, size, spare)) for number, settings in enumerate(_cut_plain(wanted))]
     volumes = {name: volume_bytes(wanted, kinds, size, spare) for name, kinds in KINDS.items()}
     if volumes["lvm"] and target.group is None:
         found.append(Area("lvm", group_bytes(volumes["lvm"])))
@@ -348,35 +324,35 @@ def areas(wanted: Sequence[Levels], target: Target, size: int, spare: int) -> li
     return found
 
 
-def directory_bytes(wanted: Sequence[Levels], target: Target, size: int, spare: int, beside: int = 0) -> int:
+def directory_bytes(wanted: Sequence[DiskSettings], target: Target, size: int, spare: int, beside: int = 0) -> int:
     """Taken of the directory at most: by areas in files and disks that are files; at first by what images are filled
     from, later by a new disk for a boot and what is `beside` it.
     """
     cut = 0 if target.devices else sum(area.size * area.devices for area in areas(wanted, target, size, spare))
-    files = [each for each in wanted if each["disk.volume"] == "plain" and each["disk.filesystem"] == "as-is"]
+    files = [each for each in wanted if each.volume is Volume.PLAIN and each.filesystem == "as-is"]
     return cut + size * len(files) + max(source_bytes(wanted, size), (spare if files else 0) + beside)
 
 
-def source_bytes(wanted: Sequence[Levels], size: int) -> int:
+def source_bytes(wanted: Sequence[DiskSettings], size: int) -> int:
     """Of the file of random data from which images are filled; 0 where there are none."""
-    return size if any(each.get("disk.format", "raw") != "raw" for each in wanted) else 0
+    return size if any(each.format != "raw" for each in wanted) else 0
 
 
-def tools(wanted: Sequence[Levels], *, cuts: bool) -> dict[str, str]:
+def tools(wanted: Sequence[DiskSettings], *, cuts: bool) -> dict[str, str]:
     """Programs that making `wanted` takes, each with its package in Debian; `cuts`: devices into partitions."""
-    volumes = {levels["disk.volume"] for levels in wanted}
+    volumes = {settings.volume for settings in wanted}
     needed = {"sfdisk": "fdisk"} if cuts else {}
     if volumes & set(KINDS["lvm"]):
         needed |= {"lvcreate": "lvm2"}
     if volumes & {*KINDS["zfs"], *KINDS["raidz"]}:
         needed |= {"zpool": "zfsutils-linux", "zfs": "zfsutils-linux"}
-    systems = {levels["disk.filesystem"] for levels in wanted}
+    systems = {settings.filesystem for settings in wanted}
     return needed | {MKFS[system][0]: package for system, package in MKFS_PACKAGES.items() if system in systems}
 
 
-def refuse_unused(path: str, wanted: Sequence[Levels], target: Target) -> None:
+def refuse_unused(path: str, wanted: Sequence[DiskSettings], target: Target) -> None:
     """Raises StorageError where the user named what nothing will lie on: the figures would be of something else."""
-    volumes = {levels["disk.volume"] for levels in wanted}
+    volumes = {settings.volume for settings in wanted}
     used = max((area.devices for area in areas(wanted, target, 1, 0)), default=0)
     named = [("--disk-device", device) for device in target.devices[used:]]
     named += [("--disk-group", target.group)] if target.group and not volumes & set(KINDS["lvm"]) else []
@@ -396,18 +372,19 @@ def refuse_unused(path: str, wanted: Sequence[Levels], target: Target) -> None:
         )
 
 
-def _cut_plain(wanted: Sequence[Levels]) -> list[Levels]:
+def _cut_plain(wanted: Sequence[DiskSettings]) -> list[DiskSettings]:
     """Those that take a block device of their own."""
-    return [each for each in wanted if each["disk.volume"] == "plain" and each["disk.filesystem"] != "as-is"]
+    return [each for each in wanted if each.volume is Volume.PLAIN and each.filesystem != "as-is"]
 
 
-def _pool_of(volume: str) -> str:
+def _pool_of(volume: Volume) -> str:
     """Which of KINDS; "" for a plain one."""
     return next((name for name, kinds in KINDS.items() if volume in kinds), "")
 
 
-def _key(levels: Levels) -> Key:
-    return tuple(levels.items())
+def zfs_properties(settings: DiskSettings) -> list[str]:
+    """What `zfs create` is told of a volume or dataset."""
+    return [word for name, value in settings.options("zfs") for word in ("-o", f"{name}={value}")]
 
 
 def _rounded(size: float) -> int:

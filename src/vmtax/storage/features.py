@@ -13,12 +13,14 @@ from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
 from vmtax.core.errors import CannotDo
+from vmtax.core.machines import first_line
+from vmtax.design.disk import CacheMode, Volume
 from vmtax.design.features import DOCUMENTED, FEATURES, Feature, documented_durability
+from vmtax.hypervisor import DATA_ID, Drive, Qemu
 from vmtax.hypervisor.confine import Reach
-from vmtax.hypervisor.qemu import Qemu, first_line
-from vmtax.hypervisor.qemu_img import create_image
-from vmtax.hypervisor.qmp import Qmp, QmpError
-from vmtax.hypervisor.spec import DATA_ID, Drive, data_arguments, machine_type
+from vmtax.hypervisor.qemu.drives import disk_arguments, machine_type
+from vmtax.hypervisor.qemu.img import create_image
+from vmtax.hypervisor.qemu.qmp import Qmp, QmpError
 from vmtax.machine import CommandFailed, Machine, MachineError
 from vmtax.storage.backing import Backing
 from vmtax.storage.undo import ANY_DEVICE
@@ -52,7 +54,7 @@ def features(
     kind = machine.try_run("stat", "-L", "-c", "%F", str(backing.path)).stdout.strip()
     is_file = kind.startswith("regular")
     below = _below(machine, backing, is_file=is_file)
-    found = {"durable": durable(machine, backing, attachment.cache, below), "file": _file(kind)}
+    found = {"durable": durable(machine, backing, attachment.settings.cache, below), "file": _file(kind)}
     directory = backing.path.parent if is_file else scratch
     try:
         with _scratch_image(machine, backing, directory, qemu_img) as image:
@@ -87,9 +89,9 @@ def _below(machine: Machine, backing: Backing, *, is_file: bool) -> _Below:
     return _Below(system, options, source.strip(), "findmnt, zfs get" if system == "zfs" else "findmnt")
 
 
-def durable(machine: Machine, backing: Backing, cache: str, below: _Below) -> Feature:
+def durable(machine: Machine, backing: Backing, cache: CacheMode, below: _Below) -> Feature:
     """The settings as documented, and what lies below the disk on this machine."""
-    claimed = documented_durability({**backing.levels, "disk.cache": cache})
+    claimed = documented_durability(replace(backing.settings, cache=cache))
     if claimed.state == "no":
         return claimed
     how = "; ".join(filter(None, (DOCUMENTED, below.how)))
@@ -115,9 +117,12 @@ def _scratch_image(
     machine: Machine, backing: Backing, directory: PurePosixPath, qemu_img: Sequence[str]
 ) -> Iterator[PurePosixPath]:
     """A fresh image made as the disk was; it is removed at exit, or by the guard."""
-    image = directory / f"vmtax-feature-{machine.scratch.name.rpartition('-')[2]}-{next(_numbers)}.{backing.format}"
+    image = (
+        directory
+        / f"vmtax-feature-{machine.scratch.name.rpartition('-')[2]}-{next(_numbers)}.{backing.settings.format}"
+    )
     entry = machine.remove_later(image)
-    machine.run(*create_image(backing.levels, str(image), SCRATCH_BYTES, qemu_img))
+    machine.run(*create_image(backing.settings, str(image), SCRATCH_BYTES, qemu_img))
     try:
         yield image
     finally:
@@ -145,7 +150,7 @@ def _thin_device(machine: Machine, backing: Backing) -> Feature:
         told = machine.run(*asked).strip()
         thin = told in ("none", "0")
         return Feature("thin", "yes" if thin else "no", "zfs get refreservation", f"refreservation={told}")
-    if backing.volume.startswith("lvm"):
+    if backing.settings.volume.is_lvm:
         pool = machine.run("lvs", *ANY_DEVICE, "--noheadings", "-o", "pool_lv", path).strip()
         words = f"from the thin pool {pool}" if pool else "a volume with all its blocks"
         return Feature("thin", "yes" if pool else "no", "lvs", words)
@@ -156,13 +161,14 @@ def _when_full(
     trial: Callable[[], Feature] | None, backing: Backing, attachment: Drive, system: str, thin: Feature
 ) -> Feature:
     """What the one trial, of a file on ext4, tells of this disk. `system`: that it is a file in; "": a device"""
-    name, on_thin = "pause-on-full", backing.volume == "lvm-thin"
+    name, volume = "pause-on-full", backing.settings.volume
+    on_thin = volume is Volume.LVM_THIN
     # A file loses blocks to the guest's discards, where the disk passes them on; a volume keeps its own.
-    keeps = not system or (system in OVERWRITING and not on_thin and attachment.discard != "unmap")
-    if thin.state == "no" and backing.format == "raw" and keeps:
+    keeps = not system or (system in OVERWRITING and not on_thin and attachment.settings.discard != "unmap")
+    if thin.state == "no" and backing.settings.format == "raw" and keeps:
         return Feature(name, "yes", thin.how, "all its blocks are its own: it cannot run full")
     if system not in OVERWRITING or on_thin:
-        where = backing.volume if on_thin or not system else system
+        where = volume if on_thin or not system else system
         return Feature(name, "not tried", "", f"it is tried with a file on ext4, not on {where}")
     return trial() if trial else Feature(name, "not tried", "", "needs root, and a guest of the image")
 
@@ -172,7 +178,9 @@ def _asked(machine: Machine, qemu: Qemu, attachment: Drive, image: PurePosixPath
     drive = replace(attachment, path=str(image), iops_limit=0)
     plain = ("-nodefaults", "-no-user-config", "-display", "none", "-accel", "tcg", "-m", "64", "-S", "-qmp", "stdio")
     reach = Reach(write=(str(image.parent),))
-    process = machine.start(*qemu.without_guest(reach), "-machine", machine_type(drive), *plain, *data_arguments(drive))
+    process = machine.start(
+        *qemu.without_guest(reach), "-machine", machine_type([drive]), *plain, *disk_arguments([drive])
+    )
     try:
         qmp = Qmp(process, QEMU_SECONDS)
         found = (_snapshots(qmp), _savevm(qmp), _migration(qmp))

@@ -13,12 +13,10 @@ from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
 from vmtax.core.errors import CannotDo
+from vmtax.core.machines import first_line
+from vmtax.design.disk import DiskSettings
 from vmtax.design.features import Feature
-from vmtax.hypervisor.boot import BootFailed, Guest, boot
-from vmtax.hypervisor.credentials import Credentials
-from vmtax.hypervisor.qemu import first_line
-from vmtax.hypervisor.qmp import QmpError
-from vmtax.hypervisor.spec import Drive, GuestSpec
+from vmtax.hypervisor import BootFailed, Credentials, Drive, Guest, GuestSpec, boot
 from vmtax.machine import Machine, MachineError, MachineLost, Process, Undoing
 from vmtax.machine.local import LocalMachine
 from vmtax.storage.undo import UNMOUNT
@@ -49,28 +47,28 @@ class _Small:
 def stops_when_full(
     machine: Machine,
     spec: GuestSpec,
-    drive: Drive,
+    how: DiskSettings,
     credentials: Credentials,
     local: LocalMachine,
     qemu_img: tuple[str, ...] = ("qemu-img",),
 ) -> Feature:
-    """Fill the disk under a guest with that bus and format (the rest of `drive` is left alone); "yes" where QEMU
+    """Fill the disk under a guest with that bus and format (the rest of `how` is left alone); "yes" where QEMU
     paused it (werror=enospc is its default where the bus has it), it went on with space there, and what it had written
     was there. Takes root, and a boot. "not tried" where the check itself could not be made; raises MachineLost only.
     """
     try:
         with _small_file_system(machine) as small:
-            image = small.mount / f"disk.{drive.format}"
-            machine.run(*qemu_img, "create", "-q", "-f", drive.format, str(image), str(DISK_BYTES))
+            image = small.mount / f"disk.{how.format}"
+            machine.run(*qemu_img, "create", "-q", "-f", how.format, str(image), str(DISK_BYTES))
             _fill(machine, small)
-            disk = Drive(str(image), bus=drive.bus, aio="threads", format=drive.format)
-            with _booted(machine, replace(spec, data=disk), credentials, local) as guest:
+            disk = Drive(str(image), DiskSettings(bus=how.bus, aio="threads", format=how.format))
+            with _booted(machine, replace(spec, disks=(disk,)), credentials, local) as guest:
                 return _watched(machine, small, guest)
     except MachineLost as error:
         if error.args and str(error).startswith(f"{machine.path}/"):
             return Feature(NAME, "not tried", HOW, first_line(str(error)))
         raise
-    except (CannotDo, MachineError, QmpError) as error:
+    except (CannotDo, MachineError) as error:
         return Feature(NAME, "not tried", HOW, first_line(str(error)))
 
 
@@ -108,9 +106,9 @@ def _booted(machine: Machine, spec: GuestSpec, credentials: Credentials, local: 
 
 
 def _watched(machine: Machine, small: _Small, guest: Guest) -> Feature:
-    assert guest.spec.data_device
+    device = guest.spec.device()
     writer = guest.machine.start(
-        *("fio", "--name=full", f"--filename={guest.spec.data_device}", f"--size={WRITTEN_BYTES}", "--rw=write"),
+        *("fio", "--name=full", f"--filename={device}", f"--size={WRITTEN_BYTES}", "--rw=write"),
         # Each block carries its own checksum, and all of them are read at the end.
         *("--bs=64k", "--direct=1", "--ioengine=psync", "--verify=crc32c", "--do_verify=1", "--verify_fatal=1"),
         "--output-format=json",
@@ -127,7 +125,7 @@ def _watched(machine: Machine, small: _Small, guest: Guest) -> Feature:
                 return Feature(NAME, "not tried", HOW, f"the guest's fio ended: {told or f'exit code {code}'}")
             return Feature(NAME, "not tried", HOW, "the guest wrote all of it: the disk was not full")
         machine.run("rm", str(small.ballast))
-        guest.qmp.execute("cont")
+        guest.go_on()
         try:
             code = writer.wait(FINISH_SECONDS)
         except TimeoutError:
@@ -145,7 +143,7 @@ def _paused(guest: Guest, writer: Process) -> bool:
     deadline = time.monotonic() + PAUSE_SECONDS
     while time.monotonic() < deadline:
         ended = writer.poll() is not None
-        if guest.qmp.execute("query-status").get("status") == "io-error":
+        if guest.is_paused():
             return True
         if ended:
             return False

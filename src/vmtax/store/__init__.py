@@ -1,4 +1,8 @@
-"""The only SQL: experiments in SQLite, one durable commit per trial; raw outputs lie compressed beside the database."""
+"""The only SQL: experiments in SQLite, with raw outputs compressed beside the database.
+
+What was added is durable on return. A method that raises StoreError has changed nothing. Older schemas are brought up
+to date, and a damaged cell costs no more than its run.
+"""
 
 from vmtax.store.failure import StoreError
 from vmtax.store.store import ExperimentSummary, Store, default_path

@@ -42,9 +42,8 @@ def fitting_trial(trial: Trial) -> Trial:
         return trial
     took = trial.wall_seconds if 0 <= trial.wall_seconds < 1e10 else 0.0
     error = f"its result cannot be recorded: {wrong}"
-    failed = dataclasses.replace(
-        trial, status="failed", error=error, wall_seconds=took, measurements=(), latencies=(), disturbance=None
-    )
+    nothing: dict[str, Any] = {"measurements": (), "latencies": (), "disturbance": None, "readings": {}}
+    failed = dataclasses.replace(trial, status="failed", error=error, wall_seconds=took, **nothing)
     still = _wrong(_TRIAL, _trial_fields(failed))
     if still is not None:
         raise StoreError(f"a trial of {trial.workload[:100]!r} cannot be recorded: {still}")

@@ -7,7 +7,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-VERSION = 3  # raise it with every change of the tables, and say in MIGRATIONS how to get there
+VERSION = 5  # raise it with every change of the tables, and say in MIGRATIONS how to get there
 MIGRATIONS = {  # version -> what makes the next one of it
     1: (
         "ALTER TABLE experiment ADD COLUMN options JSON NOT NULL DEFAULT '{}'",
@@ -19,6 +19,8 @@ MIGRATIONS = {  # version -> what makes the next one of it
         "ALTER TABLE treatment ADD COLUMN repeats TEXT",
         "ALTER TABLE treatment ADD COLUMN side TEXT NOT NULL DEFAULT ''",
     ),
+    3: ("ALTER TABLE trial ADD COLUMN machine TEXT NOT NULL DEFAULT ''",),
+    4: ("ALTER TABLE trial ADD COLUMN readings JSON NOT NULL DEFAULT '{}'",),
 }
 
 
@@ -124,6 +126,8 @@ trial = sa.Table(
     _column("raw", _Text, nullable=True),  # file name under raw/<experiment>/; NULL where the tool printed nothing
     _column("disturbance", sa.JSON(none_as_null=True), nullable=True),
     _column("latencies", sa.JSON),
+    _column("machine", _Text),
+    _column("readings", sa.JSON),
     _of_treatment(),
     sa.UniqueConstraint("experiment", "number"),
 )

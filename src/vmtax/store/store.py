@@ -100,14 +100,14 @@ class Store:
         self.put(experiment)
 
     def resume(self, id: str) -> None:
-        """Records that this process goes on with an experiment that nobody runs."""
+        """Records that this process resumes an experiment that nobody runs."""
         table = schema.experiment
         with self._writing() as connection:
             row = connection.execute(sa.select(table).where(table.c.id == id)).one_or_none()
             if row is None:
                 raise self._unknown(id, _ids(connection))
             if _state(row) not in ("interrupted", "failed"):
-                raise StoreError(f"{self.path}: {id} is {_state(row)} and cannot be gone on with")
+                raise StoreError(f"{self.path}: {id} is {_state(row)} and cannot be resumed")
             owner = rows.owner_columns(this_process())
             connection.execute(table.update().where(table.c.id == id).values(state="running", finished=None, **owner))
 
@@ -128,12 +128,15 @@ class Store:
         with self._writing() as connection:
             rows.insert_boot(connection, id, fit.fitting_boot(boot))
 
-    def add_trial(self, id: str, trial: Trial) -> Trial:
-        """All of it or nothing, its raw output first; returns what was recorded: a failed one for an unfit result."""
-        trial = fit.fitting_trial(trial)
+    def add_trials(self, id: str, *trials: Trial) -> tuple[Trial, ...]:
+        """All of them or nothing, their raw outputs first; returns what was recorded: a failed one for an unfit result.
+
+        What several machines did at the same time belongs together, and is never kept in part.
+        """
+        fitting = tuple(map(fit.fitting_trial, trials))
         with self._writing() as connection:
-            self._insert(connection, id, [trial])
-        return trial
+            self._insert(connection, id, fitting)
+        return fitting
 
     def add_facts(self, id: str, path: str, facts: Json) -> None:
         """The facts of the machine at `path`; they replace older ones of the same path."""

@@ -10,13 +10,14 @@ from pathlib import PurePosixPath
 
 from vmtax.core.events import Event, Step
 from vmtax.core.records import Json, Treatment
+from vmtax.design.disk import DiskSettings
 from vmtax.design.features import Feature
+from vmtax.design.topology import topology
 from vmtax.design.treatments import backing
-from vmtax.hypervisor import Credentials, GuestSpec, Qemu
+from vmtax.hypervisor import DATA_ID, Credentials, Drive, GuestSpec, Qemu, QemuError
 from vmtax.hypervisor.confine import Reach
-from vmtax.hypervisor.qemu import QemuError
-from vmtax.hypervisor.qmp import Qmp, QmpError
-from vmtax.hypervisor.spec import DATA_ID, Drive, block_node
+from vmtax.hypervisor.qemu.drives import block_node
+from vmtax.hypervisor.qemu.qmp import Qmp, QmpError
 from vmtax.machine import Machine
 from vmtax.machine.local import LocalMachine
 from vmtax.storage import (
@@ -41,7 +42,7 @@ DATA_DEVICE = "/dev/vmtax-disk"  # or the device
 WHEN = "before the first round"
 PROBE_SECONDS = 30.0
 
-Key = tuple[tuple[str, str], ...]
+Key = tuple[DiskSettings, int]  # what decides a disk: its settings, and the number of the guest that has it
 
 
 @dataclass
@@ -53,56 +54,68 @@ class Disks:
     fresh_size: int = 0  # bytes of a disk that is made anew for each boot of a VM; 0: none is asked for
     made: dict[Key, Backing] = field(default_factory=dict)
 
-    def of(self, treatment: Treatment) -> Backing:
-        """The disk of a treatment of layer host or vm."""
-        return self.made[key(treatment)]
+    def of(self, treatment: Treatment, number: int = 1) -> Backing:
+        """The disk of a treatment of layer host or vm. `number`: of the guest among those that run at once."""
+        return self.made[backing_of(treatment), number]
 
-    def fresh(self, treatment: Treatment) -> Fresh | None:
+    def fresh(self, treatment: Treatment, number: int = 1) -> Fresh | None:
         """A disk like that of a treatment, never written; None where none is asked for, and of a bare device."""
         if not self.fresh_size:
             return None
-        return self.provisioner.make_fresh(dict(key(treatment)), self.of(treatment), self.fresh_size)
+        return self.provisioner.make_fresh(backing_of(treatment), self.of(treatment, number), self.fresh_size)
 
 
-def key(treatment: Treatment) -> Key:
-    """What decides a treatment's backing."""
-    return tuple(backing(treatment.levels).items())
+def backing_of(treatment: Treatment) -> DiskSettings:
+    """What decides the file or device of a treatment's disk; all else is at its default. Equal ones share a disk."""
+    return DiskSettings.of(backing(treatment.levels))
 
 
 def wanted(treatments: Sequence[Treatment]) -> dict[Key, list[Treatment]]:
-    """The backings of a plan, each with the treatments that use it."""
+    """The disks of a plan, each with the treatments that use it; guests that run at once have one each."""
     found: dict[Key, list[Treatment]] = {}
     for treatment in treatments:
         if treatment.layer != "nested":
-            found.setdefault(key(treatment), []).append(treatment)
+            for subject in topology(treatment).subjects:
+                found.setdefault((backing_of(treatment), subject.number), []).append(treatment)
     return found
 
 
 def written_bytes(treatments: Sequence[Treatment], size: int) -> int:
     """What is written before the first round: every disk, and what images are filled from."""
-    found = [dict(levels) for levels in wanted(treatments)]
+    found = [settings for settings, _ in wanted(treatments)]
     return size * len(found) + source_bytes(found, size)
 
 
 def drive(treatment: Treatment, disk: Backing) -> Drive:
     """How QEMU opens the disk of a guest's treatment."""
-    found = Drive.of_levels(str(disk.path), {**treatment.levels, "disk.format": disk.format}, is_device=disk.is_device)
+    settings = replace(DiskSettings.of(treatment.levels), format=disk.settings.format)
     # No factor of a plan: tools/prove_live.py plants a known cost with it.
-    return replace(found, iops_limit=int(treatment.levels.get("disk.iops_limit", "0")))
+    limit = int(treatment.levels.get("disk.iops_limit", "0"))
+    return Drive(str(disk.path), settings, disk.is_device, limit)
 
 
 def not_here(machine: Machine, target: Target, treatments: Sequence[Treatment]) -> dict[str, str]:
     """Treatments, the host's too, for whose disk the machine lacks something, each with what and its cure."""
     asked = Absent(machine, target)
     found: dict[str, str] = {}
-    bounded = [treatment.name for treatment in treatments if treatment.levels.get("disk.page_cache") == "bounded"]
+    bounded = [treatment.name for treatment in treatments if DiskSettings.of(treatment.levels).bounded]
     if bounded and (reason := page_cache.why_not(machine)) is not None:
         found |= dict.fromkeys(bounded, reason)
-    for levels, users in wanted(treatments).items():
-        reason = asked.why(dict(levels))
+    for (settings, _), users in wanted(treatments).items():
+        reason = asked.why(settings)
         if reason is not None:
             found |= dict.fromkeys((treatment.name for treatment in users), reason)
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """Which disks are wanted."""
+
+    treatments: Sequence[Treatment]
+    size: int  # bytes of each
+    fresh_size: int = 0  # bytes of one more for each boot; 0: none
+    beside: int = 0  # bytes that will be taken of the directory once the disks are filled
 
 
 def provision(
@@ -111,25 +124,20 @@ def provision(
     ours: PurePosixPath,
     mark: str,
     qemu_img: tuple[str, ...],
-    treatments: Sequence[Treatment],
-    size: int,
-    fresh_size: int,
+    order: Order,
     emit: Callable[[Event], None],
-    beside: int = 0,
 ) -> Disks:
-    """Make the backings that `treatments` want, each of `size` bytes. Raises StorageError and CommandFailed.
+    """Make the backings of an order. Raises StorageError and CommandFailed.
 
-    `fresh_size`: of one more disk for each boot; 0: none
-    `beside`: bytes that will be taken of the directory once the disks are filled
     `ours`: an existing directory of this run; `mark`: names volumes and pools of this run
     """
-    disks = Disks(machine, Provisioner(Ground(machine, target, ours, mark), qemu_img), fresh_size)
-    levels = [dict(found) for found in wanted(treatments)]
-    disks.provisioner.prepare(levels, size, fresh_size, beside)
-    for number, each in enumerate(levels, 1):
-        if len(levels) > 1:
-            emit(Step(f"making disk {number} of {len(levels)}", describe(each)))
-        disks.made[tuple(each.items())] = disks.provisioner.make(each, size, fresh_size)
+    disks = Disks(machine, Provisioner(Ground(machine, target, ours, mark), qemu_img), order.fresh_size)
+    keys = list(wanted(order.treatments))
+    disks.provisioner.prepare([settings for settings, _ in keys], order.size, order.fresh_size, order.beside)
+    for count, key in enumerate(keys, 1):
+        if len(keys) > 1:
+            emit(Step(f"making disk {count} of {len(keys)}", describe(key[0])))
+        disks.made[key] = disks.provisioner.make(key[0], order.size, order.fresh_size)
     return disks
 
 
@@ -145,12 +153,12 @@ def fill_all(
     """
     users = wanted(treatments)
     found: dict[str, FirstWrite] = {}
-    with_image = [disk for disk in disks.made.values() if disk.format != "raw"]
+    with_image = [disk for disk in disks.made.values() if disk.settings.format != "raw"]
     source = _source(disks, enter, with_image[0].size) if with_image else None
     for number, (this, disk) in enumerate(disks.made.items(), 1):
         more = f", {number} of {len(disks.made)}" if len(disks.made) > 1 else ""
         emit(Step(f"writing the disk under test in full{more}", f"{disk.size / 2**20:.0f} MiB, {disk.kind}"))
-        if disk.format == "raw":
+        if disk.settings.format == "raw":
             inside = inside_userland(disk)
             written = fill(disks.machine, enter(disk), inside, disk.size, allocation=disk.kind, when=WHEN)
         else:
@@ -183,7 +191,7 @@ def bound(disk: Backing) -> tuple[str, ...]:
 def _source(disks: Disks, enter: Callable[[Backing], tuple[str, ...]], size: int) -> RawFile:
     """A file of random data, from which images are filled."""
     source = RawFile.allocate(disks.machine, disks.provisioner.ground.ours / "source.raw", size)
-    as_disk = Backing(source.path, {}, size)
+    as_disk = Backing(source.path, size=size)
     fill(disks.machine, enter(as_disk), inside_userland(as_disk), size, allocation="", when="")
     return source
 
@@ -206,8 +214,9 @@ def why_not(disks: Disks, treatments: Sequence[Treatment], qemu: Qemu) -> dict[s
         for treatment in guests:
             disk = disks.of(treatment)
             how = drive(treatment, disk)
-            if how.direct and (reason := _ignores_direct(disks.machine, disk)) is not None:
-                found[treatment.name] = f"disk.cache={how.cache} needs O_DIRECT: {reason}"
+            cache = how.settings.cache
+            if cache.is_direct and (reason := _ignores_direct(disks.machine, disk)) is not None:
+                found[treatment.name] = f"disk.cache={cache} needs O_DIRECT: {reason}"
                 continue
             try:
                 qmp.execute("blockdev-add", **block_node(how))
@@ -268,7 +277,7 @@ def features_of(
     def when_full(bus: str, format: str) -> Feature:
         assert trying.guest is not None
         emit(Step("filling a small file system under a guest", f"{bus} {format}: is it paused?"))
-        how = Drive("", bus=bus, format=format)
+        how = DiskSettings(bus=bus, format=format)
         return stops_when_full(disks.machine, trying.guest, how, trying.credentials, trying.local, qemu_img)
 
     found: dict[str, list[Json]] = {}
@@ -279,7 +288,7 @@ def features_of(
         cells = features(
             *(disks.machine, trying.qemu, disk, how, trying.scratch),
             qemu_img=qemu_img,
-            when_full=functools.partial(when_full, how.bus, how.format) if trying.guest else None,
+            when_full=functools.partial(when_full, how.settings.bus, how.settings.format) if trying.guest else None,
         )
         found[treatment.name] = [cell.to_json() for cell in cells]
     return found

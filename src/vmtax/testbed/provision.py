@@ -1,154 +1,214 @@
-"""The networks and disks of a run, set up on the host under test before its first round; the guard undoes them."""
+"""The networks and disks of a run, set up on a host before its first round; the guard undoes them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 
-from vmtax.core.events import Event
-from vmtax.core.records import Treatment
+from vmtax.core.records import Json, Treatment
 from vmtax.core.units import format_room
-from vmtax.design.factors import DIRECT
-from vmtax.hypervisor.accelerator import probe_spec
-from vmtax.hypervisor.confine import Reach, alone, image_program
+from vmtax.design.disk import DiskSettings
+from vmtax.hypervisor import probe_spec
+from vmtax.hypervisor.confine import Reach, alone, enter_tree, image_program
+from vmtax.machine import Machine
 from vmtax.meter.memory import available_memory
 from vmtax.network import END_ADDRESS, PEER_ADDRESS, Segment
-from vmtax.storage import RawFile, Target, refuse_unsafe
+from vmtax.storage import FirstWrite, RawFile, fill, refuse_unsafe
+from vmtax.storage.backing import describe
 from vmtax.storage.page_cache import GROWTH_BYTES, SHARE
-from vmtax.testbed import disks
-from vmtax.testbed.environment import CannotMeasure, Environment, carrier_disk_bytes, memory_bytes
-from vmtax.workload.fio import Disk
+from vmtax.testbed import disks, needs
+from vmtax.testbed.disks import Disks
+from vmtax.testbed.examine import Examined
+from vmtax.testbed.session import CannotMeasure
+from vmtax.workload import Link
+from vmtax.workload.net import PORT
+
+# Starts a server that serves one test, then becomes the client: constant text, the client's arguments stay arguments.
+WITH_SERVER = ("sh", "-c", 'iperf3 --server --one-off --daemon --bind 127.0.0.1 && exec "$@"', "sh")
+CARRIER_DEVICE = "/dev/vdb"
+CARRIER_MOUNT = "/srv"
+NESTED_DISK = f"{CARRIER_MOUNT}/disk.raw"
 
 
-def provision(environment: Environment, emit: Callable[[Event], None]) -> None:
+@dataclass(frozen=True, slots=True)
+class Network:
+    """The private network under test on one host."""
+
+    segment: Segment
+    peer: str  # namespace of the other end
+    end: str  # namespace of the host layer's own end
+
+
+@dataclass
+class CarrierDisk:
+    """The disk on which an outer VM keeps the nested guest's; two QEMUs of one host share it."""
+
+    file: RawFile
+    size: int  # bytes of the nested guest's disk
+    first_write: FirstWrite | None = None  # of the nested guest's disk; None until the first boot has filled it
+
+    def mount(self, carrier: Machine) -> None:
+        """ext4 with one raw file in it, made and filled at the first boot and kept for all the others."""
+        if self.first_write is None:
+            carrier.run("mkfs.ext4", "-q", "-F", CARRIER_DEVICE, timeout=300)
+        carrier.run("mount", "-t", "ext4", CARRIER_DEVICE, CARRIER_MOUNT)
+        if self.first_write is not None:
+            return
+        carrier.run("fallocate", "-l", str(self.size), NESTED_DISK)
+        allocation = f"{describe(DiskSettings())} on ext4 on the carrier's data disk, which is another"
+        when = "in the carrier's first boot, before anything was measured in it"
+        first_write = fill(carrier, (), NESTED_DISK, self.size, allocation=allocation, when=when)
+        carrier.run("sync", timeout=300)
+        self.first_write = first_write
+
+
+@dataclass(frozen=True)
+class Provisioned(Examined):
+    """A host on which everything is set up that lasts for the run."""
+
+    network: Network | None = None  # None where the network is not measured, or we are not root there
+    disks: Disks | None = None  # of host and VM; None where no disk is measured
+    carrier_disk: CarrierDisk | None = None  # None where no disk of a nested guest is measured
+    written: Mapping[str, FirstWrite] = field(default_factory=dict)  # layer or kind of disk -> how it came to be
+    features: Mapping[str, list[Json]] = field(default_factory=dict)  # treatment -> what its disk can do
+    impossible: Mapping[str, str] = field(default_factory=dict)  # treatments that cannot be here -> why
+
+    @property
+    def first_writes(self) -> dict[str, FirstWrite]:
+        """Layer or kind of disk -> how it was written in full; a nested guest's is, in its carrier's first boot."""
+        nested = self.carrier_disk.first_write if self.carrier_disk else None
+        return {**self.written, **({"nested": nested} if nested else {})}
+
+    def peer_server(self, number: int = 1) -> tuple[str, ...]:
+        """What serves one machine's network tests: one that was left busy by a dying guest must not serve the next.
+
+        `number`: of the machine among those that are measured at once; each has a server of its own.
+        """
+        assert self.network is not None
+        server = ("iperf3", "--server", "--bind", PEER_ADDRESS, "--port", str(port(number)))
+        enter = enter_tree(self.tree, root=True, network=True)
+        return ("ip", "netns", "exec", self.network.peer, *enter, "--", *server)
+
+    def host_link(self) -> Link | None:
+        """The host layer's way to the peer; without root both ends are on a private loopback."""
+        if not self.wants("net"):
+            return None
+        if self.network is not None:
+            return Link(self.host, self.userland(namespace=self.network.end), PEER_ADDRESS, PORT)
+        return Link(self.host, (*self.userland(), *WITH_SERVER), "127.0.0.1", PORT)
+
+
+def port(number: int) -> int:
+    """TCP port at the peer of the server for the machine of that number, from 1."""
+    return PORT + number - 1
+
+
+def provision(on: Examined) -> Provisioned:
     """Set up the networks and disks that the plan needs; the host's guard undoes it."""
-    if not environment.is_root:
-        environment.notes.append("The host's caches stay warm, because dropping them needs root there.")
-    if environment.wants("net"):
-        _open_network(environment)
-    if environment.wants("disk"):
-        _open_disks(environment, emit)
+    here = Provisioned(**vars(on))
+    notes: list[str] = []
+    if not on.is_root:
+        notes.append("The host's caches stay warm, because dropping them needs root there.")
+    if on.wants("net"):
+        if on.is_root:
+            here = replace(here, network=_open_network(on))
+        else:
+            notes.append(
+                "Network: QEMU's user networking, because a bridge and a tap need root on the host under test. "
+                "It is slower than a bridge, and a nested VM cannot be reached through it: run as root."
+            )
+    if on.wants("disk"):
+        here = _open_disks(here, notes)
+    return replace(here, notes=(*on.notes, *notes))
 
 
-def _open_network(environment: Environment) -> None:
-    host = environment.host
-    if not environment.is_root:
-        environment.notes.append(
-            "Network: QEMU's user networking, because a bridge and a tap need root on the host under test. "
-            "It is slower than a bridge, and a nested VM cannot be reached through it: run as root."
-        )
-        return
-    token = environment.local.token[:6]
-    segment = Segment(host, token)
-    environment.peer = segment.add_end("peer", PEER_ADDRESS)
-    environment.end = segment.add_end("end", END_ADDRESS)
-    environment.segment = segment
+def _open_network(on: Examined) -> Network:
+    segment = Segment(on.host, on.session.local.token[:6])
+    return Network(segment, segment.add_end("peer", PEER_ADDRESS), segment.add_end("end", END_ADDRESS))
 
 
-def _open_disks(environment: Environment, emit: Callable[[Event], None]) -> None:
-    host, plan, target = environment.host, environment.plan, environment.target
-    size = environment.disk_size
-    ours = target.directory / environment.local.fresh_name("disk")
-    refuse_unsafe(host, target.directory)
+def _open_disks(on: Provisioned, notes: list[str]) -> Provisioned:
+    """`notes` gets what a reader must know of the disks."""
+    host, plan, size, emit = on.host, on.plan, on.disk_size, on.session.emit
+    ours = on.target.directory / on.session.local.fresh_name("disk")
+    refuse_unsafe(host, on.target.directory)
     host.remove_later(ours)
     host.run("mkdir", "-m", "700", str(ours), remedy="name another directory with --disk-dir")
-    treatments = _that_can_be(environment, target, plan.treatments()[0])
-    _check_bounds(environment, treatments)
-    environment.notes += _working_set(environment, treatments)
+    treatments = plan.treatments()[0]
+    impossible = disks.not_here(host, on.target, treatments)
+    _refuse_none_left(on, treatments, impossible)
+    treatments = [treatment for treatment in treatments if treatment.name not in impossible]
+    _check_bounds(on, treatments)
+    notes += _working_set(on, treatments)
+    beside = needs.carrier_disk_bytes(size) if "nested" in plan.layers else 0
     if disks.wanted(treatments):
-        mark = f"vmtax-{environment.local.token[:8]}"
-        found = disks.provision(
-            host,
-            target,
-            ours,
-            mark,
-            _qemu_img(environment, ours),
-            treatments,
-            size,
-            _fresh_size(environment),
-            emit,
-            beside=carrier_disk_bytes(size) if "nested" in plan.layers else 0,
-        )
-        environment.disks = found
-        if environment.qemu is not None:
-            _refuse_none_left(environment, treatments, disks.why_not(found, treatments, environment.qemu))
+        order = disks.Order(treatments, size, needs.fresh_size(on.workloads), beside)
+        mark = f"vmtax-{on.session.local.token[:8]}"
+        made = disks.provision(host, on.target, ours, mark, _qemu_img(on, ours), order, emit)
+        on = replace(on, disks=made)
+        if on.platform is not None:
+            impossible |= disks.why_not(made, treatments, on.platform.qemu)
+            _refuse_none_left(on, treatments, impossible)
             if plan.give_ups:
-                possible = [treatment for treatment in treatments if treatment.name not in environment.impossible]
-                environment.features = disks.features_of(found, possible, _trying(environment, ours), emit)
-        environment.first_writes |= disks.fill_all(
-            found, lambda disk: environment.userland(disk=disk), treatments, emit
-        )
+                possible = [treatment for treatment in treatments if treatment.name not in impossible]
+                on = replace(on, features=disks.features_of(made, possible, _trying(on, ours), emit))
+        on = replace(on, written=disks.fill_all(made, lambda disk: on.userland(disk=disk), treatments, emit))
     if "nested" in plan.layers:
-        environment.carrier_disk = RawFile.allocate(host, ours / "carrier.raw", carrier_disk_bytes(size))
+        on = replace(on, carrier_disk=CarrierDisk(RawFile.allocate(host, ours / "carrier.raw", beside), size))
+    return replace(on, impossible=impossible)
 
 
-def _that_can_be(environment: Environment, target: Target, treatments: Sequence[Treatment]) -> list[Treatment]:
-    """Without those that the host lacks something for; raises CannotMeasure where none of a layer is left."""
-    lacking = disks.not_here(environment.host, target, treatments)
-    _refuse_none_left(environment, treatments, lacking)
-    return [treatment for treatment in treatments if treatment.name not in lacking]
-
-
-def _refuse_none_left(environment: Environment, treatments: Sequence[Treatment], impossible: Mapping[str, str]) -> None:
-    """Note what cannot be; raises CannotMeasure where of a layer nothing else is left."""
-    environment.impossible |= impossible
+def _refuse_none_left(on: Examined, treatments: Sequence[Treatment], impossible: Mapping[str, str]) -> None:
+    """Raises CannotMeasure where nothing of a layer is left."""
     left = {treatment.layer for treatment in treatments if treatment.name not in impossible}
     for treatment in treatments:
         if treatment.layer not in left:
             raise CannotMeasure(
-                f"{environment.host.path}: {impossible[treatment.name]}; nothing of layer {treatment.layer} is left to "
+                f"{on.host.path}: {impossible[treatment.name]}; nothing of layer {treatment.layer} is left to "
                 "measure: lay the disks elsewhere with --disk-dir, or name another level in the plan"
             )
 
 
-def _trying(environment: Environment, scratch: PurePosixPath) -> disks.Trying:
-    assert environment.qemu is not None and environment.accelerator is not None
+def _trying(on: Examined, scratch: PurePosixPath) -> disks.Trying:
     guest = None
-    if environment.is_root:
-        base = probe_spec(environment.qemu, environment.placed)
-        guest = replace(base, accelerator=environment.accelerator.name)
-    return disks.Trying(environment.qemu, guest, environment.credentials, environment.local, scratch)
+    if on.is_root:
+        guest = replace(probe_spec(on.guests.qemu, on.placed), accelerator=on.guests.accelerator.name)
+    return disks.Trying(on.guests.qemu, guest, on.session.credentials, on.session.local, scratch)
 
 
-def _check_bounds(environment: Environment, treatments: Sequence[Treatment]) -> None:
+def _check_bounds(on: Examined, treatments: Sequence[Treatment]) -> None:
     """Raises CannotMeasure where a bounded page cache would hold half of the disk all the same."""
-    if not any(treatment.levels.get("disk.page_cache") == "bounded" for treatment in treatments):
+    if not any(DiskSettings.of(treatment.levels).bounded for treatment in treatments):
         return
-    assert environment.accelerator is not None
-    needed = SHARE * GROWTH_BYTES[environment.accelerator.name]
-    if environment.disk_size < needed:
+    needed = SHARE * GROWTH_BYTES[on.guests.accelerator.name]
+    if on.disk_size < needed:
         raise CannotMeasure(
-            f"disk.page_cache=bounded means nothing for a disk of {environment.disk_size / 2**20:.0f} MiB: what QEMU "
+            f"disk.page_cache=bounded means nothing for a disk of {on.disk_size / 2**20:.0f} MiB: what QEMU "
             f"itself may grow by would hold it; workloads.disk.size must be {needed / 2**20:.0f} MiB or more"
         )
 
 
-def _working_set(environment: Environment, treatments: Sequence[Treatment]) -> list[str]:
+def _working_set(on: Examined, treatments: Sequence[Treatment]) -> list[str]:
     """A note that tells whether the host's page cache can hold all of a disk, where some treatment uses it."""
     # A nested guest's disk is cached by its carrier.
-    guests = [treatment for treatment in treatments if treatment.layer == "vm"]
-    cached = [treatment for treatment in guests if treatment.levels.get("disk.cache", "none") not in DIRECT]
-    available = available_memory(environment.host)
+    guests = [DiskSettings.of(treatment.levels) for treatment in treatments if treatment.layer == "vm"]
+    cached = [settings for settings in guests if not settings.cache.is_direct]
+    available = available_memory(on.host)
     if not cached or available is None:
         return []
-    room = max(available - memory_bytes(environment.plan, "vm"), 0)
-    modes = ", ".join(dict.fromkeys(treatment.levels["disk.cache"] for treatment in cached))
-    below = environment.disk_size <= room
+    room = max(available - needs.memory_bytes(on.plan, "vm"), 0)
+    modes = ", ".join(dict.fromkeys(settings.cache for settings in cached))
+    below = on.disk_size <= room
     text = f"Working set {'below' if below else 'above'} the host's page cache, where that is used (cache {modes}): "
-    text += f"{format_room(environment.disk_size)} of disk, {format_room(room)} of memory for it; "
+    text += f"{format_room(on.disk_size)} of disk, {format_room(room)} of memory for it; "
     text += "what was read or written once is read from memory." if below else "not all of it can be kept there."
-    if any(treatment.levels.get("disk.page_cache") == "bounded" for treatment in cached):
+    if any(settings.bounded for settings in cached):
         text += f" With disk.page_cache=bounded the working set lies above it: there is room for 1/{SHARE}."
     return [text]
 
 
-def _fresh_size(environment: Environment) -> int:
-    return max((w.parameters.fresh_bytes for w in environment.workloads if isinstance(w, Disk)), default=0)
-
-
-def _qemu_img(environment: Environment, directory: PurePosixPath) -> tuple[str, ...]:
+def _qemu_img(on: Examined, directory: PurePosixPath) -> tuple[str, ...]:
     """The image's own, for images in `directory`: the host need not have one."""
-    assert environment.placed.tree is not None
-    ours = (str(directory), str(environment.host.scratch))
-    return image_program(environment.placed.tree, "qemu-img", Reach(write=ours), *alone(root=environment.is_root))
+    reach = Reach(write=(str(directory), str(on.host.scratch)))
+    return image_program(on.tree, "qemu-img", reach, *alone(root=on.is_root))

@@ -1,15 +1,20 @@
-"""Workloads: one module each. `WORKLOADS` is every one a plan may name."""
+"""Workloads: one module each. `WORKLOADS` is every one that a plan may name.
+
+A workload is pure: parameters become a command, its output becomes measurements. Everything about a metric stands in
+its module: what it measures, unit, label and phrase.
+"""
 
 from typing import Any
 
-from vmtax.workload.base import BadOutput, Parameters, Workload
+from vmtax.workload.base import BadOutput, Command, Parameters, Workload
 from vmtax.workload.boot import Boot
 from vmtax.workload.chess import Chess
+from vmtax.workload.cpuid import Cpuid
 from vmtax.workload.fio import Disk
 from vmtax.workload.memory import Memory
 from vmtax.workload.net import Net
 from vmtax.workload.site import Link, Site
 
-WORKLOADS: dict[str, type[Workload[Any]]] = {kind.name: kind for kind in (Chess, Memory, Disk, Net, Boot)}
+WORKLOADS: dict[str, type[Workload[Any]]] = {kind.name: kind for kind in (Chess, Cpuid, Memory, Disk, Net, Boot)}
 
-__all__ = ["WORKLOADS", "BadOutput", "Link", "Parameters", "Site", "Workload"]
+__all__ = ["WORKLOADS", "BadOutput", "Command", "Link", "Parameters", "Site", "Workload"]

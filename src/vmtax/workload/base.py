@@ -1,9 +1,10 @@
-"""What every workload offers: parameters, cases, metrics, command → pure parse."""
+"""What every workload offers: parameters, cases, metrics; and what a command does: argv → pure parse."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict, model_validator
@@ -27,6 +28,15 @@ class Parameters(BaseModel):
         return {name: tuple(value) if isinstance(value, list) else value for name, value in data.items()}
 
 
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """One kind of number that a workload reports, in words."""
+
+    meaning: str  # what the number is
+    label: str  # what tables call it
+    phrase: str = ""  # what is lost or added, in a sentence; "": the metric's name
+
+
 CPU_PER_OPERATION = "host_cpu_seconds"  # last part of the metric for which `Workload.operations` counts
 
 P = TypeVar("P", bound=Parameters)
@@ -37,12 +47,16 @@ class BadOutput(Exception):
 
 
 class Workload(ABC, Generic[P]):
-    """One benchmark, with fixed parameters. Stateless: what it needs stands in the `Site`."""
+    """One benchmark, with fixed parameters: its cases and metrics, where it runs, and how long it takes. Stateless."""
 
     name: ClassVar[str]
     describe: ClassVar[str]  # one line for the docs
     tool: ClassVar[str]  # what measures it
-    meanings: ClassVar[Mapping[str, str]]  # the last part of a metric's name, or all of it -> what the number is
+    title: ClassVar[str]  # what it is about: "CPU"
+    packages: ClassVar[tuple[str, ...]] = ()  # of Debian, in the root image
+    headline: ClassVar[str]  # name of the metric that a report's first sentence is about, unless the plan says another
+    # The last part of a metric's name -> what it is; or all of the name, where the label says the case as well.
+    measures: ClassVar[Mapping[str, Measure]]
     parameters_type: ClassVar[type[Parameters]]
     layers: ClassVar[frozenset[str]] = frozenset({"host", "vm", "nested"})
 
@@ -53,7 +67,7 @@ class Workload(ABC, Generic[P]):
 
     @abstractmethod
     def cases(self) -> Sequence[str]:
-        """The parts, each one command and one trial; [""] where there is only one."""
+        """The parts, each one trial; [""] where there is only one, () where a boot itself is the trial."""
 
     @abstractmethod
     def metrics(self) -> Sequence[Metric]:
@@ -61,12 +75,43 @@ class Workload(ABC, Generic[P]):
 
     def reports(self, case: str) -> Sequence[Metric]:
         """The metrics that one case reports."""
-        return [metric for metric in self.metrics() if metric.name.startswith(f"{self.name}.{case}.")]
+        return [metric for metric in self.metrics() if metric.case == case]
 
     @classmethod
-    def meaning(cls, metric: Metric) -> str:
-        """What the number is. KeyError: nobody has said."""
-        return cls.meanings.get(metric.name) or cls.meanings[metric.name.rpartition(".")[2]]
+    def measure(cls, metric: Metric) -> Measure:
+        """What its number is; of a metric that only another version has, what its name says."""
+        words = metric.measure.replace("_", " ")
+        return cls.measures.get(metric.name) or cls.measures.get(metric.measure) or Measure(words, words)
+
+    @classmethod
+    def phrase(cls, metric: Metric) -> str:
+        """What is lost or added, in a sentence: "memory bandwidth"."""
+        return cls.measure(metric).phrase or metric.name
+
+    @classmethod
+    def operations_of(cls, case: str) -> str:
+        """What is done in a case, where tables name it by its parts: "4 KiB random writes (one at a time)"; else ""."""
+        return ""
+
+    @abstractmethod
+    def seconds(self, case: str) -> float:
+        """About how long one case takes where nothing is emulated; for estimates and time limits."""
+
+    def written_bytes(self, case: str) -> float:
+        """About how much one case writes to the disk under test, at most, on a fast disk; said before a run."""
+        return 0.0
+
+    def layers_of(self, case: str) -> frozenset[str]:
+        """Where one case can be run."""
+        return self.layers
+
+    def once(self, case: str) -> bool:
+        """Whether one case means something only the first time in a boot."""
+        return False
+
+
+class Command(Workload[P]):
+    """A workload of which each case is one command, run in the userland of every layer."""
 
     @abstractmethod
     def command(self, site: Site, case: str) -> Sequence[str]:
@@ -77,24 +122,8 @@ class Workload(ABC, Generic[P]):
         return site.machine, site.prefix
 
     @abstractmethod
-    def seconds(self, case: str) -> float:
-        """About how long one command takes where nothing is emulated; for estimates and time limits."""
-
-    def written_bytes(self, case: str) -> float:
-        """About how much one command writes to the disk under test, at most, on a fast disk; said before a run."""
-        return 0.0
-
-    @abstractmethod
     def parse(self, case: str, output: str) -> tuple[Measurement, ...]:
         """Pure; `output` is stdout, then stderr. Raises BadOutput, whose text says what was expected."""
-
-    def layers_of(self, case: str) -> frozenset[str]:
-        """Where one case can be run."""
-        return self.layers
-
-    def once(self, case: str) -> bool:
-        """Whether one case means something only the first time in a boot."""
-        return False
 
     def operations(self, case: str, output: str) -> float | None:
         """Pure. How many operations were done, where the host's CPU time is told for each; None where it is not.

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from vmtax.core.records import Measurement, Metric
-from vmtax.workload.base import Parameters, Workload
-from vmtax.workload.site import Site
+from vmtax.workload.base import Measure, Parameters, Workload
 
 READY = Metric("boot.ready_seconds", "s", "lower")
 KERNEL = Metric("boot.kernel_seconds", "s", "lower")
@@ -19,15 +18,19 @@ class BootParameters(Parameters):
 
 
 class Boot(Workload[BootParameters]):
-    """The runner fills its trial in from what it saw; there is no command to run."""
+    """No command: each start and end of a guest is its trial."""
 
     name = "boot"
     describe = "boot: launch to first answered command, the kernel's share of it, and shutdown"
     tool = "vmtax"
-    meanings: ClassVar = {
-        "ready_seconds": "from the launch of QEMU to the first answered command",
-        "kernel_seconds": "the guest kernel's share of ready_seconds",
-        "shutdown_seconds": "from asking the guest to power off to the end of its QEMU",
+    title = "Boot"
+    headline = READY.name
+    measures: ClassVar = {
+        "ready_seconds": Measure(
+            "from the launch of QEMU to the first answered command", "launch to first answer", "its first answer"
+        ),
+        "kernel_seconds": Measure("the guest kernel's share of ready_seconds", "the kernel's share of it"),
+        "shutdown_seconds": Measure("from asking the guest to power off to the end of its QEMU", "shutdown"),
     }
     parameters_type = BootParameters
     layers = frozenset({"vm", "nested"})  # a host has no boot metric
@@ -38,14 +41,8 @@ class Boot(Workload[BootParameters]):
     def metrics(self) -> Sequence[Metric]:
         return (READY, KERNEL, SHUTDOWN)
 
-    def command(self, site: Site, case: str) -> Sequence[str]:
-        raise NotImplementedError("boot has no command")
-
     def seconds(self, case: str) -> float:
         return 0.0
-
-    def parse(self, case: str, output: str) -> tuple[Measurement, ...]:
-        raise NotImplementedError("boot has no output")
 
 
 def measured(ready: float, kernel: float, shutdown: float | None) -> tuple[Measurement, ...]:

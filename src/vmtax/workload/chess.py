@@ -9,7 +9,7 @@ from typing import ClassVar
 from pydantic import Field
 
 from vmtax.core.records import Measurement, Metric
-from vmtax.workload.base import BadOutput, Parameters, Workload
+from vmtax.workload.base import BadOutput, Command, Measure, Parameters
 from vmtax.workload.site import Site
 
 HASH_MIB = 16
@@ -25,15 +25,24 @@ class ChessParameters(Parameters):
     emulated_depth: int = Field(7, ge=1, le=30, description="the same where some layer of the run is emulated")
 
 
-class Chess(Workload[ChessParameters]):
+class Chess(Command[ChessParameters]):
     """`one-thread` proves that the work is the same: its node count must be equal on all layers."""
 
     name = "chess"
     describe = "CPU: stockfish bench, nodes per second on min(8, vCPUs) threads and on one"
     tool = "stockfish bench"
-    meanings: ClassVar = {
-        "nodes_per_second": "chess positions searched in a second, on min(8, vCPUs) threads",
-        "chess.one-thread.nodes_per_second": "the same on one thread; it must search equally many on every layer",
+    title = "CPU"
+    packages = ("stockfish",)
+    headline = NODES_PER_SECOND.name
+    measures: ClassVar = {
+        NODES_PER_SECOND.name: Measure(
+            "chess positions searched in a second, on min(8, vCPUs) threads", "chess, all CPUs", "CPU throughput"
+        ),
+        ONE_THREAD.name: Measure(
+            "the same on one thread; it must search equally many on every layer",
+            "chess, one CPU",
+            "one-thread CPU throughput",
+        ),
     }
     parameters_type = ChessParameters
 
@@ -46,9 +55,6 @@ class Chess(Workload[ChessParameters]):
 
     def metrics(self) -> Sequence[Metric]:
         return (NODES_PER_SECOND, ONE_THREAD)  # the first is what a plan without `primary` is about
-
-    def reports(self, case: str) -> Sequence[Metric]:
-        return (METRICS[case],)
 
     def command(self, site: Site, case: str) -> Sequence[str]:
         threads = 1 if case == "one-thread" else min(MAX_THREADS, site.vcpus)

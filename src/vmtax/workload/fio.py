@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
 from vmtax.core.quantities import Quantity
 from vmtax.core.records import Better, Measurement, Metric, Unit
 from vmtax.core.units import parse_bytes
-from vmtax.workload.base import CPU_PER_OPERATION, BadOutput, Parameters, Workload
+from vmtax.workload.base import CPU_PER_OPERATION, BadOutput, Command, Measure, Parameters
 from vmtax.workload.site import Site
 
 
@@ -26,12 +26,47 @@ class Pattern:
     fsync: bool = False  # an fsync after every write
     fresh: bool = False  # on a disk that was never written: once, all of it, and then once more
 
+    def __str__(self) -> str:
+        """For tables and titles: "4 KiB random writes (one at a time)"."""
+        if self.fresh:
+            return f"first {self._ways} of {self._size}"
+        waiting = {1: " (one at a time)"}.get(self.depth, f" ({self.depth} at once)") if self.is_random else ""
+        return f"{self._size} {self._order} {self._ways}{' (each with fsync)' if self.fsync else waiting}"
+
+    @property
+    def phrase(self) -> str:
+        """For sentences: "random 4 KiB writes per second at depth 32"."""
+        if self.fresh:
+            return f"first {self._ways} of {self._size} per second"
+        depth = f" at depth {self.depth}" if self.is_random and self.depth > 1 else ""
+        order = "" if self.fsync and self.is_random else f"{self._order} "
+        return f"{'synchronous ' if self.fsync else ''}{order}{self._size} {self._ways} per second{depth}"
+
+    @property
+    def is_random(self) -> bool:
+        return self.rw.startswith("rand")
+
+    @property
+    def _order(self) -> str:
+        return "mixed random" if self.side == "mixed" else "random" if self.is_random else "sequential"
+
+    @property
+    def _ways(self) -> str:
+        return "reads and writes" if self.side == "mixed" else f"{self.side}s"
+
+    @property
+    def _size(self) -> str:
+        """As people write it: "4 KiB"."""
+        number, unit = (self.block[:-1], self.block[-1]) if self.block[-1] in _SIZES else (self.block, "")
+        return f"{number} {_SIZES[unit]}"
+
     @property
     def side(self) -> str:
         """Where fio's JSON has the figures; reads and writes together where both are asked for."""
         return "mixed" if self.rw == "randrw" else "write" if "write" in self.rw else "read"
 
 
+_SIZES = {"": "B", "k": "KiB", "m": "MiB"}
 # fio's options for data that no layer below can compress or knows already: new for every block, and every time.
 INCOMPRESSIBLE = ("--refill_buffers=1", "--randrepeat=0")
 FIRST_WRITE = "first-write-64k"
@@ -41,6 +76,7 @@ PATTERNS = {
     "randwrite-4k-qd1": Pattern("randwrite", "4k", 1),
     "randwrite-4k-qd32": Pattern("randwrite", "4k", 32),
     "randwrite-4k-fsync": Pattern("randwrite", "4k", 1, fsync=True),
+    "write-4k-fsync": Pattern("write", "4k", 1, fsync=True),  # the log of a database
     "randrw-4k-qd8": Pattern("randrw", "4k", 8),
     "randread-512-qd1": Pattern("randread", "512", 1),
     "randwrite-512-qd1": Pattern("randwrite", "512", 1),
@@ -54,31 +90,20 @@ PATTERNS = {
 }
 READ_SHARE = 70  # percent of the operations of randrw
 REWRITE = "rewrite"  # fio's second job on the fresh disk
-PERCENTILES = (("p50", 0.5, "50.000000"), ("p99", 0.99, "99.000000"), ("p999", 0.999, "99.900000"))
+PERCENTILES = (  # name, share of the operations, the same in words, fio's key
+    ("p50", 0.5, "half of the", "50.000000"),
+    ("p99", 0.99, "99 of 100", "99.000000"),
+    ("p999", 0.999, "999 of 1,000", "99.900000"),
+)
 NANOSECOND = 1e-9
 # Bytes written per second and I/O in flight by a good NVMe disk, for what is said before a run. Orders of magnitude.
 FAST_SYNC, FAST_RANDOM, FAST_SEQUENTIAL = 50e6, 200e6, 3e9
 MINIMUM_TAIL = 10  # samples beyond a percentile, below which it is an anecdote (METHOD.md)
 
-PatternName = Literal[
-    "randread-4k-qd1",
-    "randread-4k-qd32",
-    "randwrite-4k-qd1",
-    "randwrite-4k-qd32",
-    "randwrite-4k-fsync",
-    "randrw-4k-qd8",
-    "randread-512-qd1",
-    "randwrite-512-qd1",
-    "randread-64k-qd8",
-    "randwrite-64k-qd8",
-    "randread-1m-qd8",
-    "randwrite-1m-qd8",
-    "read-1m",
-    "write-1m",
-    "first-write-64k",
-]
-
-
+if TYPE_CHECKING:
+    PatternName = str
+else:
+    PatternName = Literal[tuple(PATTERNS)]
 Size = Annotated[str, Quantity(parse_bytes, "16MiB", "64TiB", "1GiB", as_text=True)]
 
 
@@ -107,25 +132,50 @@ def _metric(case: str, measure: str, unit: Unit, better: Better) -> Metric:
     return Metric(f"disk.{case}.{measure}", unit, better)
 
 
-class Disk(Workload[DiskParameters]):
+def _tails() -> Iterator[tuple[str, Measure]]:
+    """The percentiles of PERCENTILES, in words."""
+    for prefix, operations, what in (("", "operations", ""), ("fsync_", "fsyncs", "fsync ")):
+        for name, share, part, _ in PERCENTILES:
+            meaning = f"{part} {operations} took at most this long; told from {MINIMUM_TAIL / (1 - share):,.0f} on"
+            yield f"{prefix}{name}_seconds", Measure(meaning, f"p{100 * share:g} {what}latency")
+
+
+class Disk(Command[DiskParameters]):
     name = "disk"
     describe = "disk: fio, 4 KiB random and 1 MiB sequential, IOPS, bandwidth and latency percentiles"
     tool = "fio"
-    meanings: ClassVar = {
-        "iops": "reads or writes completed in a second",
-        "bytes_per_second": "bytes read or written in a second",
-        "mean_seconds": "mean time of an operation, from asking to answer; with fsync, the write and its fsync",
-        "p50_seconds": "half of the operations took at most this long; told from 20 operations on",
-        "p99_seconds": "99 of 100 operations took at most this long; told from 1,000 operations on",
-        "p999_seconds": "999 of 1,000 operations took at most this long; told from 10,000 operations on",
-        "fsync_p50_seconds": "half of the fsyncs took at most this long; told from 20 on",
-        "fsync_p99_seconds": "99 of 100 fsyncs took at most this long; told from 1,000 on",
-        "fsync_p999_seconds": "999 of 1,000 fsyncs took at most this long; told from 10,000 on",
-        "host_cpu_seconds": "time of the host's CPUs, whatever they did while fio ran, for each operation",
-        "rewrite_iops": "writes completed in a second when all of the disk is written for the second time",
-        "of_rewrite": "rate of the first write, as a fraction of that of the second",
+    title = "Disk"
+    packages = ("fio",)
+    headline = "disk.randread-4k-qd1.iops"
+    measures: ClassVar = {
+        "iops": Measure("reads or writes completed in a second", "operations"),
+        "bytes_per_second": Measure("bytes read or written in a second", "bandwidth"),
+        "mean_seconds": Measure(
+            "mean time of an operation, from asking to answer; with fsync, the write and its fsync", "mean latency"
+        ),
+        CPU_PER_OPERATION: Measure(
+            "time of the host's CPUs, whatever they did while fio ran, for each operation", "host CPU per operation"
+        ),
+        "rewrite_iops": Measure(
+            "writes completed in a second when all of the disk is written for the second time", "rewrite iops"
+        ),
+        "of_rewrite": Measure("rate of the first write, as a fraction of that of the second", "of rewrite"),
+        **dict(_tails()),
     }
     parameters_type = DiskParameters
+
+    @classmethod
+    def phrase(cls, metric: Metric) -> str:
+        pattern = PATTERNS.get(metric.case)
+        if pattern is not None and metric.measure == "iops":
+            return pattern.phrase
+        if pattern is not None and metric.measure == "bytes_per_second" and not pattern.is_random:
+            return f"sequential {pattern.side} bandwidth"
+        return super().phrase(metric)
+
+    @classmethod
+    def operations_of(cls, case: str) -> str:
+        return str(PATTERNS[case]) if case in PATTERNS else ""
 
     def cases(self) -> Sequence[str]:
         return self.parameters.patterns
@@ -202,7 +252,7 @@ class Disk(Workload[DiskParameters]):
         if PATTERNS[case].fresh:
             again, _ = _job(case, output, 1)
             figures |= {"rewrite_iops": float(again["iops"]), "of_rewrite": side["iops"] / again["iops"]}
-        by_name = {metric.name.rpartition(".")[2]: metric for metric in _metrics(case)}
+        by_name = {metric.measure: metric for metric in _metrics(case)}
         return tuple(Measurement(by_name[name], value) for name, value in figures.items())
 
     def operations(self, case: str, output: str) -> float | None:
@@ -241,8 +291,8 @@ def _metrics(case: str) -> tuple[Metric, ...]:
 def _percentiles(case: str) -> Iterator[tuple[str, float, str]]:
     """(measure, share, fio's key)."""
     what = "fsync_" if PATTERNS[case].fsync else ""
-    for label, share, key in PERCENTILES:
-        yield f"{what}{label}_seconds", share, key
+    for name, share, _, key in PERCENTILES:
+        yield f"{what}{name}_seconds", share, key
 
 
 def _job(case: str, output: str, number: int = 0) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import ClassVar, Literal
 
 from pydantic import Field
 
 from vmtax.core.records import Measurement, Metric
-from vmtax.workload.base import BadOutput, Parameters, Workload
+from vmtax.workload import stress_ng
+from vmtax.workload.base import BadOutput, Command, Measure, Parameters
 from vmtax.workload.site import Site
 
 MIB = 2**20  # stress-ng's "MB" is 2^20 bytes (core-lib: #define MB)
@@ -38,14 +38,29 @@ class MemoryParameters(Parameters):
     )
 
 
-class Memory(Workload[MemoryParameters]):
+class Memory(Command[MemoryParameters]):
     name = "memory"
     describe = "memory: stream bandwidth, page faults and context switches per second (stress-ng)"
     tool = "stress-ng"
-    meanings: ClassVar = {
-        "bytes_per_second": "bytes read and written in a second in arrays larger than the cache, all vCPUs together",
-        "memory.faults.per_second": "page faults served in a second, minor and major, all vCPUs together",
-        "memory.switches.per_second": "messages passed from process to process in a second: each switches context",
+    title = "Memory"
+    packages = (stress_ng.PACKAGE,)
+    headline = METRICS["stream"].name
+    measures: ClassVar = {
+        "bytes_per_second": Measure(
+            "bytes read and written in a second in arrays larger than the cache, all vCPUs together",
+            "bandwidth",
+            "memory bandwidth",
+        ),
+        METRICS["faults"].name: Measure(
+            "page faults served in a second, minor and major, all vCPUs together",
+            "page faults",
+            "page faults per second",
+        ),
+        METRICS["switches"].name: Measure(
+            "messages passed from process to process in a second: each switches context",
+            "context switches",
+            "context switches per second",
+        ),
     }
     parameters_type = MemoryParameters
 
@@ -58,10 +73,7 @@ class Memory(Workload[MemoryParameters]):
     def command(self, site: Site, case: str) -> Sequence[str]:
         stressor = STRESSORS[case]
         size = ("--stream-l3-size", self.parameters.stream_cache) if case == "stream" else ()
-        return (
-            *("stress-ng", f"--{stressor}", str(site.vcpus), *size),
-            *("--timeout", f"{self.seconds(case):.0f}", "--metrics", "--temp-path", "/tmp"),
-        )
+        return stress_ng.command(stressor, site.vcpus, self.seconds(case), *size)
 
     def seconds(self, case: str) -> float:
         if case != "stream":
@@ -71,34 +83,16 @@ class Memory(Workload[MemoryParameters]):
 
     def parse(self, case: str, output: str) -> tuple[Measurement, ...]:
         stressor = STRESSORS[case]
-        passed = re.search(rf"passed: (\d+): {stressor} ", output)
-        if passed is None or not re.search(r"failed: 0$", output, re.MULTILINE):
-            raise BadOutput(f"stress-ng does not say 'passed: N: {stressor}' and 'failed: 0'")
-        if case == "switches":
-            value = _bogo_rate(stressor, output)
+        instances = stress_ng.passed(stressor, output)
+        if case == "switches":  # of `switch`, one operation is one message from process to process
+            value = stress_ng.operations_per_second(stressor, output)
         else:
             # These figures are means over the instances (one on each vCPU): what the layer does is their sum.
-            value = int(passed[1]) * sum(_figure(stressor, label, output) * scale for label, scale in FIGURES[case])
+            figures = (stress_ng.figure(stressor, label, output) * scale for label, scale in FIGURES[case])
+            value = instances * sum(figures)
         if value <= 0:
             raise BadOutput(f"stress-ng reports {value} for {METRICS[case].name}")
         return (Measurement(METRICS[case], value),)
 
     def own_seconds(self, case: str, output: str) -> float | None:
-        """The column "real time (secs)"."""
-        found = re.search(rf"metrc: \[\d+\] {STRESSORS[case]} +\d+ +([0-9.]+) ", output)
-        return float(found[1]) if found else None
-
-
-def _figure(stressor: str, label: str, output: str) -> float:
-    found = re.search(rf"{stressor} +([0-9.]+) {label} \(harmonic mean", output)
-    if found is None:
-        raise BadOutput(f"stress-ng prints no '{label}' for {stressor}")
-    return float(found[1])
-
-
-def _bogo_rate(stressor: str, output: str) -> float:
-    """The column "bogo ops/s (real time)": of `switch`, one operation is one message from process to process."""
-    found = re.search(rf"metrc: \[\d+\] {stressor} +\d+ +[0-9.]+ +[0-9.]+ +[0-9.]+ +([0-9.]+)", output)
-    if found is None:
-        raise BadOutput(f"stress-ng prints no line of metrics for {stressor}")
-    return float(found[1])
+        return stress_ng.own_seconds(STRESSORS[case], output)

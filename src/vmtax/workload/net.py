@@ -10,11 +10,12 @@ from pydantic import Field
 
 from vmtax.core.machines import Machine
 from vmtax.core.records import Measurement, Metric
-from vmtax.workload.base import BadOutput, Parameters, Workload
+from vmtax.workload.base import BadOutput, Command, Measure, Parameters
 from vmtax.workload.site import Link, Site
 
 PORT = 5201  # iperf3's own
 Case = Literal["tcp-in", "tcp-out"]
+WAYS = {"tcp-in": "inbound", "tcp-out": "outbound"}
 
 
 class NetParameters(Parameters):
@@ -24,16 +25,24 @@ class NetParameters(Parameters):
     seconds: float = Field(10.0, ge=1, le=3600, description="run length of each direction, in seconds")
 
 
-class Net(Workload[NetParameters]):
+class Net(Command[NetParameters]):
     name = "net"
     describe = "network: iperf3 TCP throughput in and out, with the CPU use of both ends"
     tool = "iperf3"
-    meanings: ClassVar = {
-        "bits_per_second": "bits of TCP payload that arrived in a second",
-        "local_cpu": "CPUs that iperf3 kept busy on the layer itself",
-        "peer_cpu": "CPUs that iperf3 kept busy at the far end",
+    title = "Network"
+    packages = ("iperf3",)
+    headline = "net.tcp-in.bits_per_second"
+    measures: ClassVar = {
+        "bits_per_second": Measure("bits of TCP payload that arrived in a second", "throughput"),
+        "local_cpu": Measure("CPUs that iperf3 kept busy on the layer itself", "CPUs busy, own end"),
+        "peer_cpu": Measure("CPUs that iperf3 kept busy at the far end", "CPUs busy, far end"),
     }
     parameters_type = NetParameters
+
+    @classmethod
+    def phrase(cls, metric: Metric) -> str:
+        way = WAYS.get(metric.case)
+        return f"{way} network throughput" if way and metric.measure == "bits_per_second" else super().phrase(metric)
 
     def cases(self) -> Sequence[str]:
         return self.parameters.cases

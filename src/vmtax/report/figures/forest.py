@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 
 from vmtax.core.records import Json, Metric
 from vmtax.report.figures.base import AXIS, Picture, apart, emulation, escape, frame, percent_tick
-from vmtax.report.view import Effect, Row, View, cost, label, split
+from vmtax.report.view import Effect, Row, View, cost
+from vmtax.workload.words import label
 
 ROW_PIXELS = 44  # with several contrasts
 LINE_PIXELS = 18  # of one line of a label
@@ -85,11 +86,11 @@ def _layers(view: View, choose: Callable[[Sequence[Row]], Row | None]) -> _Fores
     forest = _Forest()
     for workload in view.workloads:
         chosen = [row for case in workload.cases if (row := choose(case.rows)) and any(row.effects)]
-        alone = len(chosen) == 1 and not split(chosen[0].metric)[1]
+        alone = len(chosen) == 1 and not chosen[0].metric.case
         if chosen and not alone:
             forest.row(_heading(workload.title))
         for row in chosen:
-            case = split(row.metric)[1]
+            case = row.metric.case
             name = _heading(workload.title) if alone else escape(case or label(row.metric))
             y = forest.row(name)
             _add(forest, workload.contrasts, row, y, f"{workload.title} {case}".strip())
@@ -161,7 +162,7 @@ def _rate(rows: Sequence[Row]) -> Row | None:
 def _time(rows: Sequence[Row]) -> Row | None:
     """The row that tells a case's time: its 99th percentile where there is one, for tails hurt and means hide them."""
     times = [row for row in rows if row.metric.unit == "s" and row.metric.better == "lower"]
-    return next((row for row in times if split(row.metric)[2] == "p99_seconds"), times[0] if times else None)
+    return next((row for row in times if row.metric.measure == "p99_seconds"), times[0] if times else None)
 
 
 def _picture(id: str, name: str, forest: _Forest, axis: Callable[[Sequence[Effect]], Json], what: str) -> Picture:

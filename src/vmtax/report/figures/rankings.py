@@ -26,8 +26,9 @@ from vmtax.report.figures.base import (
     times_dearer,
 )
 from vmtax.report.sections.rankings import Ranked, against_best
-from vmtax.report.view import cost, figures, label
+from vmtax.report.view import cost, figures
 from vmtax.report.wording.treatment_labels import Label, Short, shortened
+from vmtax.workload.words import label
 
 ROW_PIXELS, LINE_PIXELS = 20, 15  # of a label of one line; of each further line
 NARROW_PIXELS, NARROW_LINE = 26, 14  # of a row whose label stands above its point, without; of each line of it

@@ -79,6 +79,7 @@ def _failure(trial: Trial) -> Json:
 def _place(trial: Trial) -> Json:
     return {
         "treatment": trial.treatment,
+        "machine": trial.machine,
         "workload": trial.workload,
         "case": trial.case,
         "round": trial.round,
@@ -88,6 +89,7 @@ def _place(trial: Trial) -> Json:
         "wall_seconds": trial.wall_seconds,
         "warnings": list(trial.warnings),
         "disturbance": asdict(trial.disturbance) if trial.disturbance else None,
+        "readings": trial.readings,
     }
 
 

@@ -31,6 +31,7 @@ AFTER: dict[str, type] = {
     "emulated": bool,
     "started": float,
     "wall_seconds": float,
+    "machine": str,
 }  # then what else happened on the host
 DISTURBANCE = tuple(field.name for field in fields(Disturbance))
 WHOLE = {"throttles"}  # of DISTURBANCE, what is counted; the others are measured
@@ -47,23 +48,32 @@ class Rows:
         """Cells in the order of the columns, rows in the order in which they were recorded."""
         experiment, emulated = self.analysis.experiment, self.analysis.emulated
         treatments = {treatment.name: treatment for treatment in experiment.treatments}
-        factors = _factors(experiment)
+        factors, readings = _factors(experiment), _readings(experiment)
         for trial in experiment.trials:
             if trial.status == "ok":
                 treatment = treatments[trial.treatment]
-                yield from _rows(experiment, trial, treatment, factors, trial.treatment in emulated)
+                read = tuple(trial.readings.get(path, {}).get(name) for path, name in readings)
+                for row in _rows(experiment, trial, treatment, factors, trial.treatment in emulated):
+                    yield (*row, *read)
 
 
 def rows(analysis: Analysis) -> Rows:
     """The experiment as rows and columns."""
     factors = dict.fromkeys(_factors(analysis.experiment), str)
     host = {f"disturbance.{name}": int if name in WHOLE else float for name in DISTURBANCE}
-    return Rows({**BEFORE, **factors, **AFTER, **host}, analysis)
+    read = dict.fromkeys((f"readings.{path}.{name}" for path, name in _readings(analysis.experiment)), float)
+    return Rows({**BEFORE, **factors, **AFTER, **host, **read}, analysis)
 
 
 def _factors(experiment: Experiment) -> tuple[str, ...]:
     """Names of all factors, such as "disk.cache", in order of appearance."""
     return tuple(dict.fromkeys(name for treatment in experiment.treatments for name in treatment.levels))
+
+
+def _readings(experiment: Experiment) -> tuple[tuple[str, str], ...]:
+    """Machine and name of everything that meters read, such as ("host", "vmstat.pgfault"), in order of appearance."""
+    read = (trial.readings.items() for trial in experiment.trials)
+    return tuple(dict.fromkeys((path, name) for machines in read for path, rows in machines for name in rows))
 
 
 def _rows(
@@ -79,5 +89,5 @@ def _rows(
         yield (
             *before,
             *(trial.workload, trial.case, metric.name, metric.unit, metric.better, measurement.value),
-            *(emulated, trial.started, trial.wall_seconds, *host),
+            *(emulated, trial.started, trial.wall_seconds, trial.machine, *host),
         )

@@ -25,15 +25,17 @@ class Treatment(Part):
 
 class _Place(Part):
     treatment: str = Field(description="name of a treatment")
-    workload: str = Field(description="chess, memory, disk, net or boot")
+    workload: str = Field(description="name of a workload")
     case: str = Field(description="part of the workload; empty where there is only one")
     round: int = Field(description="from 1")
     position: int = Field(description="of the treatment within its round, from 1")
     iteration: int = Field(description="within the boot, from 1")
+    machine: str = Field(description='path of the machine whose work it is, as "host/vm-2"; "" in older runs')
     started: float = Field(description="seconds since the epoch")
     wall_seconds: float = Field(description="of the command, in seconds, seen from outside")
     warnings: list[str] = Field(description="doubts about the number")
     disturbance: Disturbance | None = Field(description="what else happened on the host under test; null: not read")
+    readings: dict[str, dict[str, float]] = Field(description="machine path to what meters counted: vmstat.pgfault …")
 
 
 class Measurement(_Place):
@@ -56,7 +58,7 @@ class Failure(_Place):
 class Schedule(Part):
     """What the pilot planned for one case of a workload, the same in all boots."""
 
-    workload: str = Field(description="chess, memory, disk or net")
+    workload: str = Field(description="name of a workload")
     case: str = Field(description="part of the workload; empty where there is only one")
     metric: str = Field(description="that it was planned by")
     warm_up: int = Field(description="leading iterations of every boot that no comparison counts")

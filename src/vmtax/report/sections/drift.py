@@ -27,7 +27,8 @@ from vmtax.report.document import (
     term,
     value_cell,
 )
-from vmtax.report.view import deviation, label, split, title
+from vmtax.report.view import deviation
+from vmtax.workload.words import case, label, title
 
 if TYPE_CHECKING:
     from vmtax.report.figures.base import Picture
@@ -62,9 +63,7 @@ class Course:
     @property
     def name(self) -> str:
         """The workload and what of it is told."""
-        workload, case, _ = split(self.metric)
-        told = label(self.metric)
-        return f"{title(workload)}: {told if case in told or workload == 'chess' else f'{case}, {told}'}"
+        return f"{title(self.metric.workload)}: {', '.join(filter(None, (case(self.metric), label(self.metric))))}"
 
     @property
     def failed(self) -> int:
@@ -188,7 +187,7 @@ def _failures(
 ) -> Iterator[tuple[Trial, None]]:
     """Trials that should have had a value; a guest that was lost has none of any workload."""
     have = {(trial.round, trial.treatment) for trial, _ in values}
-    concerned = (split(metric)[:2], ("boot", ""))
+    concerned = ((metric.workload, metric.case), ("boot", ""))
     for trial in trials:
         mine = trial.status != "ok" and (trial.workload, trial.case) in concerned
         if mine and (trial.round, trial.treatment) not in have:

@@ -10,7 +10,7 @@ from vmtax.analysis.rankings import FactorEffect
 from vmtax.core.records import Experiment, Metric
 from vmtax.report.document import Cell, Column, Detail, Row, Span, Table, name_cell
 from vmtax.report.view import cost, figures
-from vmtax.report.wording.metrics import spoken
+from vmtax.workload.words import spoken
 
 MOST_NAMED = 4  # terms of one sentence
 LEAST = 0.005  # share of two factors together that is worth a bar, where an effect of theirs is shown

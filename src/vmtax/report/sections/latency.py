@@ -24,7 +24,8 @@ from vmtax.report.document import (
     term,
     value_cell,
 )
-from vmtax.report.view import Number, number_cell, title
+from vmtax.report.view import Number, number_cell
+from vmtax.workload.words import title
 
 if TYPE_CHECKING:
     from vmtax.report.figures.base import Picture

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from vmtax.analysis.analysis import Analysis
 from vmtax.core.records import Metric
 from vmtax.report.document import Column, Detail, Paragraph, Row, Section, Table, name_cell, value_cell
-from vmtax.report.view import Effect, cost, effect, effect_cell, label, split, title
+from vmtax.report.view import Effect, cost, effect, effect_cell
+from vmtax.workload.words import name
 
 READING = (
     "One guest treatment enters each round twice, in boots of its own: what it costs against itself is what chance"
@@ -27,8 +28,7 @@ class Floor:
     @property
     def name(self) -> str:
         """ "Disk randread-4k-qd1 operations, vm"."""
-        workload, case, _ = split(self.metric)
-        return f"{' '.join(filter(None, (title(workload), case, label(self.metric))))}, {self.treatment}"
+        return f"{name(self.metric)}, {self.treatment}"
 
     @property
     def cost(self) -> str:

@@ -19,8 +19,9 @@ from vmtax.report.document import (
     term,
     value_cell,
 )
-from vmtax.report.view import Case, View, Workload, cost, effect_cell, label, number_cell
+from vmtax.report.view import Case, View, Workload, cost, effect_cell, number_cell
 from vmtax.report.view import Row as Line
+from vmtax.workload.words import label
 
 MOST_SETTINGS = 8  # of each case, where there is little room
 

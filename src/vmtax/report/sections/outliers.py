@@ -29,7 +29,8 @@ from vmtax.report.document import (
     term,
     value_cell,
 )
-from vmtax.report.view import deviation, label, title
+from vmtax.report.view import deviation
+from vmtax.workload.words import label, title
 
 MOST_SHOWN = 60  # rows of the table; the farthest come first
 FENCE = 1.5  # times the middle half's width

@@ -28,7 +28,8 @@ from vmtax.report.document import (
     value_cell,
 )
 from vmtax.report.sections.factor_effects import Deciding, shares_table
-from vmtax.report.view import cost, figures, label, split, title
+from vmtax.report.view import cost, figures
+from vmtax.workload.words import name
 
 if TYPE_CHECKING:
     from vmtax.report.figures.base import Picture
@@ -211,8 +212,7 @@ def sides(analysis: Analysis) -> dict[str, str]:
 
 
 def _heading(metric: Metric, layer: str, where: str) -> str:
-    workload, case, _ = split(metric)
-    return f"{' '.join(filter(None, (title(workload), case, label(metric))))}, {layer} {where}".rstrip()
+    return f"{name(metric)}, {layer} {where}".rstrip()
 
 
 def standing(entry: Standing, ranking: Ranking, emulated: frozenset[str]) -> Line:

@@ -48,8 +48,9 @@ from vmtax.report.document import (
 )
 from vmtax.report.sections.scores import score_name
 from vmtax.report.view import figures
-from vmtax.report.wording.metrics import spoken
 from vmtax.report.wording.treatment_labels import varying
+from vmtax.workload.fio import Disk
+from vmtax.workload.words import spoken
 
 TITLE = "Recommendation"
 GIVE_UPS = "What each choice gives up"
@@ -322,7 +323,7 @@ def why_not(analysis: Analysis) -> str:
 def _needs(analysis: Analysis, members: Sequence[Treatment]) -> tuple[str, ...]:
     """Those of the requirements; without them durable, where it is known of all."""
     asked, features = analysis.requirements, analysis.disk_features
-    states = {durability(features.get(t.name, ()), t.levels).state for t in members}
+    states = {durability(features.get(t.name, ()), t).state for t in members}
     return asked.needs or (() if asked.accept_loss or "not tried" in states else ("durable",))
 
 
@@ -341,7 +342,7 @@ def _speed(analysis: Analysis, members: Sequence[Treatment]) -> tuple[Numbers, s
         return {}, wanted, wanted
     measured = {metric.name: metric for metric, _ in analysis.boot_numbers}
     primary = [measured[name] for name in analysis.criteria.primary if name in measured]
-    first: Metric | None = next((metric for metric in primary if metric.name.startswith("disk.")), None)
+    first: Metric | None = next((metric for metric in primary if metric.workload == Disk.name), None)
     return ({}, first.name, spoken(first)) if first else ({}, None, "")
 
 

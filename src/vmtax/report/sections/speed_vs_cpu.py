@@ -16,7 +16,7 @@ from vmtax import stats
 from vmtax.analysis.analysis import Analysis
 from vmtax.analysis.rankings import FEWEST
 from vmtax.core.records import Metric, Treatment
-from vmtax.report.view import split, title
+from vmtax.workload.words import title
 
 SPEED, PRICE = "iops", "host_cpu_seconds"  # measures of a case
 
@@ -79,7 +79,7 @@ def tradeoffs(analysis: Analysis) -> tuple[Tradeoff, ...]:
 
 
 def _case(metric: Metric) -> tuple[str, str]:
-    return split(metric)[:2]
+    return metric.workload, metric.case
 
 
 def _pair(case: tuple[str, str], metrics: Mapping[str, Metric]) -> tuple[Metric, Metric] | None:

@@ -14,30 +14,14 @@ from vmtax.core.units import format_duration
 from vmtax.report.document import Block, Detail, Paragraph, Section, Sentences, Span, listed, term
 from vmtax.report.sections.outliers import Outliers
 from vmtax.report.sections.rankings import decided
-from vmtax.report.view import Effect, effect, figures, split, title
+from vmtax.report.view import Effect, effect, figures
+from vmtax.workload.boot import READY
+from vmtax.workload.words import phrase, title
 
 LAYER_NAMES = {"vm": "the VM", "nested": "the nested VM"}
 CONFIDENCE = "95 %"
 NOT_A_COST = "The figures show that everything works, not what hardware costs."
 NAMES = {"host": "the host", **LAYER_NAMES}
-PHRASES = {  # metric -> what is lost
-    "chess.nodes_per_second": "CPU throughput",
-    "chess.one-thread.nodes_per_second": "one-thread CPU throughput",
-    "memory.stream.bytes_per_second": "memory bandwidth",
-    "memory.faults.per_second": "page faults per second",
-    "memory.switches.per_second": "context switches per second",
-    "disk.randread-4k-qd1.iops": "random 4 KiB reads per second",
-    "disk.randwrite-4k-qd1.iops": "random 4 KiB writes per second",
-    "disk.randwrite-4k-qd32.iops": "random 4 KiB writes per second at depth 32",
-    "disk.randwrite-4k-fsync.iops": "synchronous 4 KiB writes per second",
-    "disk.read-1m.iops": "sequential 1 MiB reads per second",
-    "disk.write-1m.iops": "sequential 1 MiB writes per second",
-    "disk.read-1m.bytes_per_second": "sequential read bandwidth",
-    "disk.write-1m.bytes_per_second": "sequential write bandwidth",
-    "net.tcp-in.bits_per_second": "inbound network throughput",
-    "net.tcp-out.bits_per_second": "outbound network throughput",
-    "boot.ready_seconds": "its first answer",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,9 +180,9 @@ class _Seen:
 def _sentence(metric: Metric, seen: _Seen) -> Iterator[Span]:
     vm, nesting = seen.effect(metric, "host", "vm"), seen.effect(metric, "vm", "nested")
     direct = None if vm or nesting else seen.effect(metric, "host", "nested")
-    what = PHRASES.get(metric.name, metric.name)
+    what = phrase(metric)
     clauses = [
-        list(_boot_times(metric, seen)) if metric.name == "boot.ready_seconds" else [],
+        list(_boot_times(metric, seen)) if metric.name == READY.name else [],
         list(_cost(vm, "the VM", what)) if vm else [],
         list(_nesting(nesting)) if nesting else [],
         list(_cost(direct, "the nested VM", what)) if direct else [],
@@ -224,7 +208,7 @@ def _side_sentence(metric: Metric, seen: _Seen) -> Iterator[Span]:
         for layer, name in seen.first.items()
         if (one := effect(seen.analysis, metric, name, other.get(name, "")))
     }
-    what = PHRASES.get(metric.name, metric.name)
+    what = phrase(metric)
     if not found:
         yield Span("the sides were not compared")
     for number, (layer, one) in enumerate(found.items()):
@@ -330,7 +314,7 @@ def _span(name: str, lost: Sequence[Effect], what: str) -> str:
 
 
 def _of_resource(effect: Effect) -> str:
-    resource = title(split(effect.comparison.metric)[0])
+    resource = title(effect.comparison.metric.workload)
     amount = "nothing that can be shown" if effect.unclear else effect.text
     doubt = ", emulated" if effect.emulated else ""
     return f"{amount} ({resource if resource.isupper() else resource.lower()}{doubt})"

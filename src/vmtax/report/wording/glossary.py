@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from vmtax.workload import WORKLOADS
+
+WORKLOAD_TITLES = ", ".join(f"{kind.title} ({kind.tool})" for kind in WORKLOADS.values())
+
 
 @dataclass(frozen=True, slots=True)
 class Term:
@@ -59,7 +63,7 @@ GLOSSARY = tuple(
         ("throttle", "The CPU slowed itself down, because it was too hot."),
         ("treatment", "One thing that is compared: a layer, with its settings. “vm disk.cache=writeback” is one."),
         ("trial", "One run of one part of one workload, under one treatment."),
-        ("workload", "What is run to measure: CPU (a chess engine), memory, disk, network, boot."),
+        ("workload", f"What is run to measure: {WORKLOAD_TITLES}."),
     )
 )  # fmt: skip
 

@@ -10,10 +10,8 @@ from pathlib import Path, PurePosixPath
 from typing import Literal
 
 from vmtax.core.events import Event, Step
-from vmtax.hypervisor.boot import BootFailed, Patience, boot
+from vmtax.hypervisor.base import BootFailed, GuestSpec, Hypervisor, Patience, boot
 from vmtax.hypervisor.credentials import Credentials
-from vmtax.hypervisor.qemu import Qemu
-from vmtax.hypervisor.spec import GuestSpec
 from vmtax.image.place import Placed
 from vmtax.machine import Machine, MachineLost
 from vmtax.machine.local import LocalMachine
@@ -52,7 +50,7 @@ def choose(
         why = "you may not use /dev/kvm (join the group kvm)" if there else "there is no /dev/kvm"
         return Accelerator("tcg", why)
     boot_id = machine.read_text("/proc/sys/kernel/random/boot_id").strip()
-    key = f"{_key(boot_id, spec.qemu)} {spec.kernel}"
+    key = f"{_key(boot_id, spec.hypervisor)} {spec.kernel}"
     known = _remembered()
     if again or key not in known:
         emit(Step("probing /dev/kvm", "booting a guest on it; a minute at most"))
@@ -65,28 +63,28 @@ def choose(
     return Accelerator("kvm", "a guest booted on /dev/kvm")
 
 
-def probe_spec(qemu: Qemu, placed: Placed) -> GuestSpec:
+def probe_spec(hypervisor: Hypervisor, placed: Placed) -> GuestSpec:
     """The small guest that shows whether guests boot at all."""
     return GuestSpec(
         name="probe",
         vcpus=1,
         memory_bytes=512 * 2**20,
         accelerator="kvm",
-        qemu=qemu,
+        hypervisor=hypervisor,
         kernel=placed.kernel,
         initrd=placed.initrd,
         root=placed.root,
     )
 
 
-def remembered(boot_id: str, qemu: Qemu) -> str | None:
-    """Why no guest boots on KVM in this boot of a host with this QEMU; empty: one does; None: it was not tried yet."""
-    found = [reason for key, reason in _remembered().items() if key.startswith(f"{_key(boot_id, qemu)} ")]
+def remembered(boot_id: str, hypervisor: Hypervisor) -> str | None:
+    """Why no guest boots on KVM in this boot of a host; empty: one does; None: it was not tried yet."""
+    found = [reason for key, reason in _remembered().items() if key.startswith(f"{_key(boot_id, hypervisor)} ")]
     return found[-1] if found else None
 
 
-def _key(boot_id: str, qemu: Qemu) -> str:
-    return f"{boot_id} {' '.join(qemu.identity)} {qemu.version}"
+def _key(boot_id: str, hypervisor: Hypervisor) -> str:
+    return f"{boot_id} {' '.join(hypervisor.identity)} {hypervisor.version}"
 
 
 def _probe(machine: Machine, spec: GuestSpec, credentials: Credentials, local: LocalMachine) -> str:

@@ -15,10 +15,12 @@ import time
 from collections import deque
 from typing import IO, Any, Protocol
 
+from vmtax.core.errors import CannotDo
+
 LONGEST_LINE = 16 * 2**20  # bytes of an answer
 
 
-class QmpError(Exception):
+class QmpError(CannotDo):
     """QEMU refused a command, answered nonsense, or is gone."""
 
 

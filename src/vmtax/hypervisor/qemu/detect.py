@@ -1,14 +1,25 @@
-"""Which QEMU a machine has, and what starts it."""
+"""QEMU as a machine has it: which it is, what starts it, and the guests that it boots."""
 
 from __future__ import annotations
 
 import re
 import secrets
+import shlex
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 
 from vmtax.core.errors import CannotDo
+from vmtax.core.machines import first_line
+from vmtax.hypervisor.base import GuestSpec, Patience
 from vmtax.hypervisor.confine import FIRST_USER, PATIENT, TUN, USERS, Reach, alone, become, image_program, sandbox
-from vmtax.machine import Reader
+from vmtax.hypervisor.credentials import Credentials
+from vmtax.hypervisor.qemu.argv import arguments, reach, why_not
+from vmtax.hypervisor.qemu.boot import QemuGuest, boot
+from vmtax.hypervisor.spec import Passed
+from vmtax.machine import Machine, Reader
+from vmtax.machine.local import LocalMachine
 
 NOT_FOUND = 127  # exit code for a program that is not there
 MINIMUM = (7, 2)
@@ -39,6 +50,44 @@ class Qemu:
     has_sandbox: bool = False  # it, and its machine's kernel, can filter system calls
     user: int | None = None  # whom it becomes before its guest runs; None: it stays who started it
     doubt: str = ""  # why it is less confined than it could be, as sentences
+
+    @classmethod
+    def probe(cls, machine: Reader, program: str | None = None) -> Qemu:
+        """The machine's own QEMU, or `program`; raises QemuError."""
+        return _examined(machine, (program or DEFAULT,), None, machine.try_run(*RIGHTS).stdout)
+
+    @classmethod
+    def of_image(cls, machine: Reader, tree: str) -> Qemu:
+        """The QEMU of an unpacked image; raises QemuError."""
+        rights = machine.try_run(*RIGHTS).stdout
+        program = image_program(tree, DEFAULT, Reach(), *alone(root=bool(ROOT.search(rights))))
+        return _examined(machine, program, None if tree == "/" else tree, rights)
+
+    def can(self, spec: GuestSpec) -> str | None:
+        """Why no QEMU can have such a guest; None where it can."""
+        return why_not(spec)
+
+    def command_line(self, spec: GuestSpec, initrd: PurePosixPath, console: PurePosixPath) -> tuple[str, ...]:
+        """The argv; see `arguments`."""
+        # What pins memory for a device may pin more of it later, which only root may do without a limit.
+        keeps_user = any(isinstance(card, Passed) for card in spec.cards)
+        started = self.for_guest(reach(spec, initrd, console), outlives=spec.lasting is not None, keeps_user=keeps_user)
+        return (*spec.within, *started, *arguments(spec, initrd, console))
+
+    def describe(self, spec: GuestSpec) -> str:
+        """The command line, as a shell takes it; that of a boot names the run's own initrd and console."""
+        return shlex.join(self.command_line(spec, PurePosixPath(spec.initrd), PurePosixPath("console")))
+
+    def boot(
+        self,
+        parent: Machine,
+        spec: GuestSpec,
+        credentials: Credentials,
+        local: LocalMachine,
+        patience: Patience,
+        attach: Callable[[], None] | None,
+    ) -> AbstractContextManager[QemuGuest]:
+        return boot(parent, spec, self.command_line, credentials, local, patience, attach)
 
     @property
     def emulates_steadily(self) -> bool:
@@ -79,18 +128,6 @@ class Qemu:
         return (*PATIENT, *image_program(self.tree, DEFAULT, reach, "--unshare-ipc", *bound, capabilities=kept))
 
 
-def find_qemu(machine: Reader, binary: str | None) -> Qemu:
-    """The machine's own QEMU, or `binary`; raises QemuError."""
-    return _examined(machine, (binary or DEFAULT,), None, machine.try_run(*RIGHTS).stdout)
-
-
-def image_qemu(machine: Reader, tree: str) -> Qemu:
-    """The QEMU of an unpacked image; raises QemuError."""
-    rights = machine.try_run(*RIGHTS).stdout
-    program = image_program(tree, DEFAULT, Reach(), *alone(root=bool(ROOT.search(rights))))
-    return _examined(machine, program, None if tree == "/" else tree, rights)
-
-
 def _examined(machine: Reader, program: tuple[str, ...], tree: str | None, rights: str) -> Qemu:
     """`rights`: what RIGHTS printed there."""
     outcome = machine.try_run(*program, "--version", timeout=20)
@@ -129,10 +166,6 @@ def _user(rights: str) -> tuple[int | None, str]:
     if len(ALL_USERS.findall(rights)) != 2:
         return None, "QEMU keeps the rights of root, who is there the root of a user namespace only."
     return FIRST_USER + secrets.randbelow(USERS), ""
-
-
-def first_line(text: str) -> str:
-    return text.strip().partition("\n")[0] or "it says nothing"
 
 
 def _numbers(version: str) -> tuple[int, ...]:

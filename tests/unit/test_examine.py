@@ -7,12 +7,13 @@ from types import SimpleNamespace
 import pytest
 
 from tests.fake_machine import Answers, FakeMachine, Reply
-from vmtax.hypervisor import Qemu, QemuError, find_qemu
+from vmtax.hypervisor import Qemu, QemuError
 from vmtax.hypervisor.confine import Reach, image_program, sandbox
-from vmtax.hypervisor.qemu import RIGHTS
+from vmtax.hypervisor.qemu.detect import RIGHTS
 from vmtax.plan.schema import parse
-from vmtax.testbed import environment, provision
-from vmtax.testbed.environment import CannotMeasure, note_of_below
+from vmtax.testbed import examine, provision
+from vmtax.testbed.examine import note_of_below
+from vmtax.testbed.session import CannotMeasure
 
 QEMU = ("qemu-system-x86_64", "--version")
 MISSING = Reply(stderr="qemu-system-x86_64: No such file or directory", code=127)
@@ -28,7 +29,7 @@ def test_nesting_that_is_off_tells_how_to_switch_it_on(value: str) -> None:
         answers={nested_parameter("kvm_intel"): f"{value}\n", nested_parameter("kvm_amd"): Reply(code=1)}
     )
     with pytest.raises(CannotMeasure, match=r"modprobe kvm_intel nested=1.*--layers host,vm"):
-        environment._check_nesting(machine)
+        examine._check_nesting(machine)
 
 
 @pytest.mark.parametrize("value", ["1", "Y"])
@@ -36,24 +37,24 @@ def test_nesting_that_is_on_is_fine(value: str) -> None:
     machine = FakeMachine(
         answers={nested_parameter("kvm_amd"): f"{value}\n", nested_parameter("kvm_intel"): Reply(code=1)}
     )
-    environment._check_nesting(machine)
+    examine._check_nesting(machine)
 
 
 def test_another_architecture_and_a_missing_bubblewrap_are_said() -> None:
     arm = FakeMachine(answers={("uname", "-sm"): "Linux aarch64\n"})
     with pytest.raises(CannotMeasure, match="Linux aarch64; vmtax measures Linux on x86-64"):
-        environment._check_host(arm)
+        examine._check_host(arm)
     bare = FakeMachine(answers={("uname", "-sm"): "Linux x86_64\n", ("bwrap", "--version"): Reply(code=127)})
     with pytest.raises(CannotMeasure, match="apt-get install bubblewrap"):
-        environment._check_host(bare)
+        examine._check_host(bare)
 
 
 def test_the_host_layer_gets_the_first_cpus_it_may_use() -> None:
     question = ("grep", "Cpus_allowed_list", "/proc/self/status")
     machine = FakeMachine(answers={question: "Cpus_allowed_list:\t2-3,8\n"})
-    assert environment._cpus(machine, 3) == "2,3,8"
+    assert examine._cpus(machine, 3) == "2,3,8"
     with pytest.raises(CannotMeasure, match=r"has 3 CPUs, the plan gives a guest 4; lower guest\.vcpus"):
-        environment._cpus(machine, 4)
+        examine._cpus(machine, 4)
 
 
 @pytest.mark.parametrize(
@@ -66,7 +67,7 @@ def test_the_host_layer_gets_the_first_cpus_it_may_use() -> None:
 )
 def test_qemu_missing_too_old_or_not_qemu(reply: Reply, words: str) -> None:
     with pytest.raises(QemuError, match=words):
-        find_qemu(FakeMachine(answers={QEMU: reply, RIGHTS: ""}), None)
+        Qemu.probe(FakeMachine(answers={QEMU: reply, RIGHTS: ""}))
 
 
 ROOT = "Uid:\t0\t0\t0\t0\nCapEff:\t000001ffffffffff\nSeccomp:\t0\n"
@@ -76,7 +77,7 @@ EVERYBODY = "         0          0 4294967295\n"
 def examined(version: str, rights: str = ROOT + 2 * EVERYBODY, sandboxed: Reply = Reply()) -> Qemu:  # noqa: B008 (frozen)
     line = f"QEMU emulator version {version}\n"
     answers: Answers = {QEMU: line, RIGHTS: rights, (QEMU[0], *sandbox(), QEMU[1]): sandboxed}
-    return find_qemu(FakeMachine(answers=answers), None)
+    return Qemu.probe(FakeMachine(answers=answers))
 
 
 def test_qemu_steady_enough_to_emulate() -> None:

@@ -1,0 +1,322 @@
+"""A disk under test: how it is kept on its host, and how QEMU opens it. Each field is a factor of plans. Pure.
+
+QEMU's manual, -drive cache=: `none` and `directsync` set cache.direct=on, which opens the image with O_DIRECT; `unsafe`
+is the one mode with cache.no-flush=on, "Ignore any flush requests for the device"; `writethrough` and `directsync` set
+cache.writeback=off, which flushes every write before it is completed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from vmtax.core.units import parse_bytes
+from vmtax.design.settings import BACKED, SWITCH, Conflict, Option, Settings, in_bytes, is_on, setting
+
+
+class CacheMode(StrEnum):
+    """QEMU's cache=."""
+
+    NONE = "none"
+    WRITEBACK = "writeback"
+    WRITETHROUGH = "writethrough"
+    DIRECTSYNC = "directsync"
+    UNSAFE = "unsafe"
+
+    @property
+    def is_direct(self) -> bool:
+        """Whether QEMU opens the image with O_DIRECT, so that the host's page cache is not used."""
+        return self in (CacheMode.NONE, CacheMode.DIRECTSYNC)
+
+    @property
+    def ignores_flushes(self) -> bool:
+        """Whether what the guest flushed may be lost with the host's power."""
+        return self is CacheMode.UNSAFE
+
+    @property
+    def is_writethrough(self) -> bool:
+        """Whether every write is flushed before it is completed."""
+        return self in (CacheMode.WRITETHROUGH, CacheMode.DIRECTSYNC)
+
+
+class Volume(StrEnum):
+    """What holds the disk."""
+
+    PLAIN = "plain"
+    LVM = "lvm"
+    LVM_THIN = "lvm-thin"
+    ZVOL = "zvol"
+    DATASET = "dataset"
+    RAIDZ1_ZVOL = "raidz1-zvol"
+    RAIDZ1_DATASET = "raidz1-dataset"
+
+    @property
+    def is_lvm(self) -> bool:
+        return self in (Volume.LVM, Volume.LVM_THIN)
+
+    @property
+    def is_zvol(self) -> bool:
+        """Whether it is a block device in a ZFS pool."""
+        return self in (Volume.ZVOL, Volume.RAIDZ1_ZVOL)
+
+    @property
+    def is_dataset(self) -> bool:
+        """Whether it is a file system in a ZFS pool."""
+        return self in (Volume.DATASET, Volume.RAIDZ1_DATASET)
+
+    @property
+    def is_raidz(self) -> bool:
+        """Whether it lies over several disks."""
+        return self in (Volume.RAIDZ1_ZVOL, Volume.RAIDZ1_DATASET)
+
+    @property
+    def is_zfs(self) -> bool:
+        return self.is_zvol or self.is_dataset
+
+
+FILE_SYSTEMS = ("ext4", "xfs", "btrfs")
+QCOW2 = {"disk.format": ("qcow2",)}
+ZVOLS = {"disk.volume": tuple(volume for volume in Volume if volume.is_zvol)}
+DATASETS = {"disk.volume": tuple(volume for volume in Volume if volume.is_dataset)}
+ON_ZFS = {"disk.volume": tuple(volume for volume in Volume if volume.is_zfs)}
+CACHED = tuple(mode for mode in CacheMode if not mode.is_direct)
+THREADED = ("virtio", "virtio-scsi")  # buses that take an iothread and several queues
+QUEUED = {"disk.bus": THREADED}
+CLUSTERS = ("64KiB", "4KiB", "16KiB", "32KiB", "128KiB", "256KiB", "512KiB", "1MiB", "2MiB")
+ZVOL_BLOCKS = ("16KiB", "4KiB", "8KiB", "32KiB", "64KiB", "128KiB")
+RECORDS = ("128KiB", "4KiB", "8KiB", "16KiB", "32KiB", "64KiB", "1MiB")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiskSettings(Settings):
+    """One disk. The fields for which `layers` is BACKED decide its file or device; the others how QEMU opens it."""
+
+    volume: Volume = setting(
+        "disk.volume",
+        tuple(Volume),
+        Volume,
+        "what holds the guest's disk: the named directory or device itself (plain), an LVM volume, or ZFS,"
+        " over one disk or over four (raidz1)",
+        layers=BACKED,
+    )
+    filesystem: str = setting(
+        "disk.filesystem",
+        ("as-is", "none", *FILE_SYSTEMS),
+        str,
+        "the file system around the disk's file, made for the run; as-is: that of the named directory, or the"
+        " dataset; none: the guest gets the block device",
+        layers=BACKED,
+        conflicts=(
+            Conflict(
+                {**DATASETS, "disk.filesystem": ("none", *FILE_SYSTEMS)},
+                "disk.volume={volume} is a file system already: it goes with disk.filesystem=as-is only",
+            ),
+            Conflict(
+                {
+                    "disk.volume": [v for v in Volume if v is not Volume.PLAIN and not v.is_dataset],
+                    "disk.filesystem": ("as-is",),
+                },
+                "disk.volume={volume} is a block device: disk.filesystem must be none, ext4, xfs or btrfs",
+            ),
+        ),
+    )
+    format: str = setting(
+        "disk.format",
+        ("raw", "qcow2"),
+        str,
+        "the disk's file format; the host's own figures are always of raw",
+        layers=BACKED,
+        conflicts=(
+            Conflict(
+                {**QCOW2, "disk.filesystem": ("none",)},
+                "disk.format=qcow2 is a file, and disk.filesystem=none has none",
+            ),
+        ),
+    )
+    preallocation: str = setting(
+        "disk.preallocation",
+        ("falloc", "off", "metadata", "full"),
+        str,
+        "what of the file is there before it is first written (qemu-img's preallocation=)",
+        layers=BACKED,
+        options={"qemu-img": Option("preallocation")},
+        only_with={"disk.filesystem": ("as-is", *FILE_SYSTEMS)},
+        conflicts=(
+            Conflict(
+                {
+                    "disk.format": ("raw",),
+                    "disk.preallocation": ("metadata",),
+                    "disk.filesystem": ("as-is", *FILE_SYSTEMS),
+                },
+                "disk.preallocation=metadata is about qcow2; a raw file has none",
+                assumed=("disk.format", "disk.filesystem"),
+            ),
+        ),
+    )
+    cluster_size: int = setting(
+        "disk.cluster_size",
+        CLUSTERS,
+        parse_bytes,
+        "of a qcow2 file",
+        layers=BACKED,
+        options={"qemu-img": Option("cluster_size", in_bytes(CLUSTERS))},
+        only_with=QCOW2,
+    )
+    lazy_refcounts: bool = setting(
+        "disk.lazy_refcounts",
+        SWITCH,
+        is_on,
+        "of a qcow2 file: fewer metadata writes, repaired after a crash",
+        layers=BACKED,
+        options={"qemu-img": Option("lazy_refcounts")},
+        only_with=QCOW2,
+    )
+    extended_l2: bool = setting(
+        "disk.extended_l2",
+        SWITCH,
+        is_on,
+        "of a qcow2 file: parts of a cluster are allocated alone",
+        layers=BACKED,
+        options={"qemu-img": Option("extended_l2")},
+        only_with=QCOW2,
+        conflicts=(
+            Conflict(
+                {"disk.extended_l2": ("on",), "disk.cluster_size": ("4KiB",)},
+                "disk.extended_l2=on takes clusters of 16 KiB or more",
+            ),
+        ),
+    )
+    volblocksize: int = setting(
+        "zfs.volblocksize",
+        ZVOL_BLOCKS,
+        parse_bytes,
+        "block size of a ZFS volume",
+        layers=BACKED,
+        options={"zfs": Option("volblocksize", in_bytes(ZVOL_BLOCKS))},
+        only_with=ZVOLS,
+    )
+    recordsize: int = setting(
+        "zfs.recordsize",
+        RECORDS,
+        parse_bytes,
+        "largest block of a file in a ZFS dataset",
+        layers=BACKED,
+        options={"zfs": Option("recordsize", in_bytes(RECORDS))},
+        only_with=DATASETS,
+    )
+    compression: str = setting(
+        "zfs.compression",
+        ("lz4", "off", "zstd"),
+        str,
+        "of ZFS; what is written does not compress",
+        layers=BACKED,
+        options={"zfs": Option("compression")},
+        only_with=ON_ZFS,
+    )
+    sync: str = setting(
+        "zfs.sync",
+        ("standard", "disabled", "always"),
+        str,
+        "whether ZFS keeps a flush's promise",
+        layers=BACKED,
+        options={"zfs": Option("sync")},
+        only_with=ON_ZFS,
+    )
+    primarycache: str = setting(
+        "zfs.primarycache",
+        ("all", "metadata", "none"),
+        str,
+        "what ZFS keeps in its own cache (ARC)",
+        layers=BACKED,
+        options={"zfs": Option("primarycache")},
+        only_with=ON_ZFS,
+    )
+    cache: CacheMode = setting(
+        "disk.cache",
+        tuple(CacheMode),
+        CacheMode,
+        "QEMU's cache mode: whether the host's page cache is used, and whether a flush reaches the disk",
+        options={"drive": Option("cache"), "libvirt": Option("cache"), "proxmox": Option("cache")},
+    )
+    aio: str = setting(
+        "disk.aio",
+        ("native", "threads", "io_uring"),
+        str,
+        "how QEMU submits I/O to the host's kernel; native goes only with disk.cache none or directsync",
+        options={"drive": Option("aio"), "libvirt": Option("io"), "proxmox": Option("aio")},
+        conflicts=(
+            Conflict(
+                {"disk.aio": ("native",), "disk.cache": CACHED},
+                "disk.aio=native needs O_DIRECT, which disk.cache={cache} does not use",
+            ),
+        ),
+    )
+    bus: str = setting(
+        "disk.bus", ("virtio", "virtio-scsi", "ide", "sata", "nvme"), str, "the disk controller the guest sees"
+    )
+    iothread: bool = setting(
+        "disk.iothread",
+        SWITCH,
+        is_on,
+        "a virtio disk has a thread of its own instead of QEMU's main loop",
+        only_with=QUEUED,
+    )
+    bounded: bool = setting(
+        "disk.page_cache",
+        ("unbounded", "bounded"),
+        lambda level: level == "bounded",
+        "of the host for this guest's disk: as much as there is, or room for a quarter of it (a memory cgroup)",
+        layers=("vm",),
+        scope="host",
+        only_with={"disk.cache": CACHED},
+        conflicts=(
+            Conflict(
+                {"disk.page_cache": ("bounded",), **ON_ZFS},
+                "disk.page_cache=bounded bounds nothing on disk.volume={volume}: ZFS has a cache of its own (ARC)",
+            ),
+        ),
+    )
+    queues: int = setting(
+        "disk.queues",
+        ("auto", "1", "2", "4", "8"),
+        lambda level: 0 if level == "auto" else int(level),
+        "of a virtio disk; auto: one for each vCPU",
+        only_with=QUEUED,
+    )
+    discard: str = setting(
+        "disk.discard",
+        ("ignore", "unmap"),
+        str,
+        "whether what the guest trims is freed on the host",
+        options={
+            "drive": Option("discard", {"unmap": "unmap"}),
+            "libvirt": Option("discard", {"unmap": "unmap"}),
+            "proxmox": Option("discard", {"unmap": "on"}),
+        },
+    )
+    detect_zeroes: str = setting(
+        "disk.detect_zeroes",
+        ("off", "on", "unmap"),
+        str,
+        "whether QEMU looks for zeros in what the guest writes and writes them without data; unmap: it frees the block",
+        options={
+            "drive": Option("detect-zeroes", {"on": "on", "unmap": "unmap"}),
+            "libvirt": Option("detect_zeroes", {"on": "on", "unmap": "unmap"}),
+            # It looks for zeros unless it is told not to.
+            "proxmox": Option("detect_zeroes", {"off": "0", "on": "1", "unmap": "1"}),
+        },
+        conflicts=(
+            Conflict(
+                {"disk.detect_zeroes": ("unmap",), "disk.discard": ("ignore",)},
+                "disk.detect_zeroes=unmap needs disk.discard=unmap: QEMU refuses it otherwise",
+            ),
+        ),
+    )
+
+    @property
+    def is_file(self) -> bool:
+        """Whether it is an image in a file system, not a block device."""
+        return self.filesystem != "none"
+
+
+USUAL = DiskSettings()  # every factor at its default

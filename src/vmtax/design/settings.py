@@ -1,0 +1,158 @@
+"""What a factor is, and how a treatment's levels, which are text, become settings with types. Pure.
+
+A factor is one field of a class of settings: its levels, what each means, and how the programs that take it write it
+stand in that entry. `Settings.of` is the only place where levels are looked up by name.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Literal, Self, TypeVar
+
+from vmtax.core.units import parse_bytes
+
+Scope = Literal["guest", "disk", "network", "host", "reboot"]
+# Who is told of a factor: QEMU's -drive, the guest kernel's command line, qemu-img -o, zfs -o, and who manages guests.
+Program = Literal["drive", "kernel", "qemu-img", "zfs", "libvirt", "proxmox"]
+T = TypeVar("T")
+
+GUESTS = ("vm", "nested")
+BACKED = ("host", "vm")  # a nested guest's disk is always a raw file on its carrier's disk
+SWITCH = ("off", "on")
+_FACTOR = "factor"  # key in the metadata of a field
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """How a program writes a factor."""
+
+    name: str
+    values: Mapping[str, str] | None = None  # level -> value; other levels are not written. None: the level itself
+
+    def of(self, level: str) -> str | None:
+        """The value for a level; None where it is not written."""
+        return level if self.values is None else self.values.get(level)
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """Levels that cannot go together."""
+
+    levels: Mapping[str, Collection[str]]  # factor -> levels; all of these factors must be at one of theirs
+    why: str  # each factor in braces, by the last part of its name, is replaced by its level
+    assumed: tuple[str, ...] = ()  # of these factors, taken at their default where a plan does not name them
+
+
+@dataclass(frozen=True, slots=True)
+class Factor:
+    """One setting whose price is asked for."""
+
+    name: str  # dotted, as a plan writes it: "disk.cache"
+    levels: tuple[str, ...]  # every legal level, the default first
+    describe: str  # one line for the docs
+    layers: tuple[str, ...]  # where it means anything
+    scope: Scope  # what it changes
+    read: Callable[[str], Any]  # from a level to the value in the settings
+    options: Mapping[Program, Option]
+    only_with: Mapping[str, Collection[str]]  # factor -> levels beside which it means something; any, where not named
+    conflicts: tuple[Conflict, ...]
+
+    @property
+    def default(self) -> str:
+        """The level of a plan that does not name the factor."""
+        return self.levels[0]
+
+    def level(self, value: object) -> str:
+        """The level that is read as `value`."""
+        for level in self.levels:
+            if self.read(level) == value:
+                return level
+        raise ValueError(f"{self.name}: no level is read as {value!r}")
+
+    def why_idle(self, levels: Mapping[str, str]) -> str | None:
+        """The level beside which it means nothing; None where it means something. `levels`: of every factor."""
+        for name, legal in self.only_with.items():
+            if levels[name] not in legal:
+                return f"{name}={levels[name]}"
+        return None
+
+
+def setting(
+    name: str,
+    levels: Collection[str],
+    read: Callable[[str], T],
+    describe: str,
+    *,
+    layers: tuple[str, ...] = GUESTS,
+    scope: Scope = "disk",
+    options: Mapping[Program, Option] = MappingProxyType({}),
+    only_with: Mapping[str, Collection[str]] = MappingProxyType({}),
+    conflicts: tuple[Conflict, ...] = (),
+) -> T:
+    """A field of a class of settings that is a factor of plans."""
+    factor = Factor(name, tuple(map(str, levels)), describe, layers, scope, read, options, only_with, conflicts)
+    return field(default=read(factor.default), metadata={_FACTOR: factor})
+
+
+def is_on(level: str) -> bool:
+    """How a level of SWITCH is read."""
+    return level == "on"
+
+
+def in_bytes(levels: Collection[str]) -> dict[str, str]:
+    """Values of an `Option` that is a number of bytes."""
+    return {level: str(parse_bytes(level)) for level in levels}
+
+
+class UnknownLevel(ValueError):
+    """A level that this version of vmtax does not have; the text names factor and level."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Settings of one subject. Each field is made by `setting`."""
+
+    @classmethod
+    @functools.cache
+    def factors(cls) -> dict[str, Factor]:
+        """Field -> factor."""
+        return {each.name: each.metadata[_FACTOR] for each in dataclasses.fields(cls)}
+
+    @classmethod
+    def of(cls, levels: Mapping[str, str]) -> Self:
+        """Parsed from a treatment's levels; what these do not name has its default. Raises UnknownLevel."""
+        values = {}
+        for place, factor in cls.factors().items():
+            level = levels.get(factor.name, factor.default)
+            if level not in factor.levels:
+                raise UnknownLevel(f"{factor.name}={level} is none of its levels: {', '.join(factor.levels)}")
+            values[place] = factor.read(level)
+        return cls(**values)
+
+    @property
+    def levels(self) -> dict[str, str]:
+        """The level of every factor."""
+        return {factor.name: factor.level(getattr(self, place)) for place, factor in self.factors().items()}
+
+    @property
+    def unusual(self) -> dict[str, str]:
+        """The levels that are not the default and mean something beside the others."""
+        levels = self.levels
+        return {
+            factor.name: levels[factor.name]
+            for factor in self.factors().values()
+            if levels[factor.name] != factor.default and factor.why_idle(levels) is None
+        }
+
+    def options(self, program: Program) -> Iterator[tuple[str, str]]:
+        """(name, value) of each option that tells these settings to a program."""
+        levels = self.levels
+        for factor in self.factors().values():
+            option = factor.options.get(program)
+            value = None if option is None else option.of(levels[factor.name])
+            if option is not None and value is not None and factor.why_idle(levels) is None:
+                yield option.name, value

@@ -1,0 +1,43 @@
+"""Which machines a treatment has: what is measured at the same time, and where each of them runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from vmtax.core.records import Treatment
+from vmtax.design.guest import GuestSettings
+
+HOST = "host"  # path of the host under test that a plan names
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """One machine whose work is measured. All subjects of a treatment work at the same time."""
+
+    name: str  # unique among the subjects of one host: "host", "vm", "vm-2"
+    layer: str  # "host", "vm" or "nested"
+    number: int = 1  # among its treatment's subjects, from 1: its disk, address and port follow from it
+    levels: Mapping[str, str] = field(default_factory=dict)  # dotted factor name -> level
+    host: str = HOST  # path of the host that it runs on
+    existing: str | None = None  # address of a machine that is up already; None: it is booted for the treatment
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """The machines of one treatment."""
+
+    subjects: tuple[Subject, ...]
+    outer: str | None = None  # name of the VM that carries the subjects; None: they run on the host itself
+
+
+def topology(treatment: Treatment) -> Topology:
+    """What a treatment's levels ask for: its layer once, or as many guests of one kind as `guest.count` says."""
+    host = treatment.side if "://" in treatment.side or treatment.side == "local" else HOST
+    count = GuestSettings.of(treatment.levels).count if treatment.layer == "vm" else 1
+    name = "host" if treatment.layer == "host" else "vm"
+    subjects = (
+        Subject(name if number == 1 else f"{name}-{number}", treatment.layer, number, treatment.levels, host)
+        for number in range(1, count + 1)
+    )
+    return Topology(tuple(subjects), outer="vm" if treatment.layer == "nested" else None)

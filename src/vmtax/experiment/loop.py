@@ -1,0 +1,311 @@
+"""The loop of a run: rounds of shuffled treatments, one boot each; every result is committed as it lands."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from vmtax.analysis import comparisons
+from vmtax.core.events import (
+    Event,
+    GuestBooted,
+    Notice,
+    RoundFinished,
+    RunFinished,
+    RunStarted,
+    TreatmentStarted,
+    TrialFinished,
+    WorkloadStarted,
+)
+from vmtax.core.records import Boot, Comparison, Json, Treatment, Trial
+from vmtax.core.units import format_duration
+from vmtax.design import iterations
+from vmtax.design.stopping import count
+from vmtax.design.treatments import shuffled_rounds
+from vmtax.experiment.eta import Pace
+from vmtax.experiment.resume import Before
+from vmtax.experiment.trial import BOOT, Signatures, TrialKey, boot_trial, failed_boot, run_trials
+from vmtax.hypervisor import BootFailed
+from vmtax.machine import MachineError, MachineLost
+from vmtax.plan.estimate import fit_rounds
+from vmtax.store import Store
+from vmtax.testbed.base import RunningTreatment, Testbed
+from vmtax.workload import Command
+
+# Treatments of a layer that do not come up, one after the other, before any does: none will. Where half of 24 cannot,
+# chance puts so many first in one of 1,500 runs.
+HOPELESS = 8
+Emit = Callable[[Event], None]
+Todo = Mapping[iterations.Case, Sequence[int]]  # (workload, case) -> iterations
+
+
+@dataclass
+class Loop:
+    """One experiment under way on a testbed."""
+
+    id: str
+    testbed: Testbed
+    treatments: tuple[Treatment, ...]
+    store: Store
+    emit: Emit
+    seed: int  # of the order within rounds
+    before: Before = field(default_factory=Before)  # what an earlier session has done
+    signatures: Signatures = field(default_factory=Signatures)
+    trials: list[Trial] = field(default_factory=list)
+    boots: list[Boot] = field(default_factory=list)
+    facts: dict[str, Json] = field(default_factory=dict)  # by machine path
+    notes: list[str] = field(default_factory=list)
+    schedules: dict[iterations.Case, iterations.Schedule] = field(default_factory=dict)  # once the pilot is over
+    ended: str | None = None  # why there are no more rounds
+    up: set[str] = field(default_factory=set)  # treatments that have come up
+    down: set[str] = field(default_factory=set)  # and that have not, one time or another
+
+    def __post_init__(self) -> None:
+        self.plan = self.testbed.plan
+        self.workloads = self.testbed.workloads
+
+    @property
+    def pilot(self) -> int:
+        """Rounds that are run to plan the iterations of the others."""
+        return min(iterations.PILOT_ROUNDS, self.plan.rounds.max) if self.plan.iterations == "auto" else 0
+
+    # What is kept
+
+    def note(self, text: str) -> None:
+        """Keep with the experiment, once, what its reader must know."""
+        if text not in self.notes:
+            self.notes.append(text)
+            self.store.add_note(self.id, text)
+
+    def keep_facts(self, path: str, facts: Json) -> None:
+        """Keep the facts of the machine at `path`."""
+        self.facts[path] = facts
+        self.store.add_facts(self.id, path, facts)
+
+    def add(self, *trials: Trial) -> tuple[Trial, ...]:
+        """Keep trials that were run at the same time; returns what was recorded, a failed one for an unfit result."""
+        recorded = self.store.add_trials(self.id, *trials)
+        self.trials += recorded
+        for trial in recorded:
+            self.emit(TrialFinished(trial))
+        return recorded
+
+    # Rounds
+
+    def run(self, setup_seconds: float) -> None:
+        """Rounds until they are enough; `setup_seconds` is what came before the first."""
+        clock, pace = time.monotonic() - setup_seconds, Pace(setup_seconds=setup_seconds)
+        plan, earlier, first = self.plan, len(self.trials), self.before.round
+        if first > self.pilot:
+            self._plan_iterations()
+        self.emit(RunStarted(self.id, self.treatments, plan.rounds.min, plan.rounds.max, self.testbed.host_emulated))
+        for number, order in enumerate(shuffled_rounds(self.treatments, self.seed), start=1):
+            if number < first:
+                continue
+            for position, treatment in enumerate(order, start=1):
+                self._treatment(TrialKey(number, position, treatment.name), treatment)
+            pace.lap()
+            if number == self.pilot:
+                self._end_pilot(pace)
+            planned, warnings = fit_rounds(plan, pace.seconds_per_round, pace.setup_seconds)
+            if number == first:
+                self._tell_layer_differences()
+            if number == max(first, self.pilot):  # before, rounds are longer than they will be
+                for text in warnings:
+                    self.emit(Notice(text))
+            primary = self._primary()
+            self.ended = self._why_over(primary, number)
+            if self.ended is None and number >= planned:
+                self.ended = self._budget_over(number, time.monotonic() - clock)
+                for text in warnings:
+                    self.note(text)
+            if self.ended is not None:
+                self.emit(RoundFinished(number, number, 0.0, primary))
+                self._tell_end(number, self.trials[earlier:], time.monotonic() - clock)
+                return
+            self.emit(RoundFinished(number, planned, pace.seconds_per_round * (planned - number), primary))
+
+    def _plan_iterations(self) -> None:
+        """The pilot is over, if there was one: how often each case is run in the boots to come."""
+        if self.pilot:
+            self.schedules = iterations.schedules(self.trials, self.boots, self.plan.primary)
+
+    def _end_pilot(self, pace: Pace) -> None:
+        self._plan_iterations()
+        pace.shorten(iterations.pilot_excess(self.trials, self.schedules))
+        self.emit(Notice(iterations.told(self.schedules)))
+
+    def _tell_layer_differences(self) -> None:
+        for text in self.testbed.layer_differences(self.facts):
+            self.note(text)
+            self.emit(Notice(text))
+
+    def _budget_over(self, rounds: int, seconds: float) -> str:
+        """Why there are no more rounds, where it is the budget."""
+        budget = self.plan.budget
+        assert budget is not None
+        if seconds > 1.1 * budget:
+            return f"after {count(rounds)}, the fewest, which took more than the budget of {format_duration(budget)}"
+        return f"after {count(rounds)}, which the budget of {format_duration(budget)} allowed"
+
+    def _tell_end(self, rounds: int, trials: Sequence[Trial], seconds: float) -> None:
+        inside = sum(trial.wall_seconds for trial in trials if trial.workload != "boot")
+        self.emit(RunFinished(self.id, rounds, seconds, inside / seconds))
+
+    def _primary(self) -> tuple[Comparison, ...]:
+        """The comparisons that stopping is about."""
+        trials = iterations.counted(self.trials, self.schedules)
+        alpha, primary = self.plan.stopping().alpha, self.plan.primary
+        every = comparisons.comparisons(self.treatments, trials, self.boots, alpha, self.facts)
+        repeats = {treatment.name for treatment in self.treatments if treatment.repeats is not None}
+        return tuple(one for one in every if one.metric.name in primary and one.treatment not in repeats)
+
+    def _comparable(self) -> set[str]:
+        """The primary metrics that two treatments which are compared both have: a host has no boot time."""
+        layer = {treatment.name: treatment.layer for treatment in self.treatments}
+        compared = [treatment for treatment in self.treatments if treatment.repeats is None]
+        pairs = [{layer[name] for name in pair} for pair in comparisons.contrasts(compared)]
+        names = {
+            metric.name
+            for workload in self.workloads
+            if any(pair <= workload.layers for pair in pairs)
+            for metric in workload.metrics()
+        }
+        return names & set(self.plan.primary)
+
+    def _why_over(self, primary: tuple[Comparison, ...], number: int) -> str | None:
+        """Why the run may end now; None where it goes on."""
+        wanted = self._comparable()
+        # A metric without a single result is neither precise nor decided.
+        missing = not wanted or not wanted <= {comparison.metric.name for comparison in primary}
+        return self.plan.stopping().why_over(number, () if missing else primary)
+
+    # One treatment
+
+    def _treatment(self, key: TrialKey, treatment: Treatment) -> None:
+        """One boot of one treatment with all its workloads. A guest that fails costs this round's trial only."""
+        todo = self._todo(key, treatment)
+        if not todo:
+            return
+        self.testbed.check()
+        self.emit(TreatmentStarted(key.round, key.position, treatment))
+        started = time.time()
+        try:
+            with self.testbed.opened(treatment) as running:
+                self.up.add(treatment.name)
+                self._record_boots(key, treatment, running)
+                self._keep_first_writes(treatment)
+                lost = self._workloads(key, running, todo)
+                if running.guests and not lost:
+                    self._shut_down(key, running)
+        except (BootFailed, MachineError) as failure:
+            self._check_host(treatment, failure)
+            if self._nothing_works(treatment):
+                raise  # say so now, not after hours
+            self.add(failed_boot(key, started, str(failure)))
+
+    def _todo(self, key: TrialKey, treatment: Treatment) -> Todo:
+        """What is still to be run in this boot; the boot itself counts as one."""
+        wanted = [
+            (workload.name, case)
+            for workload in self.workloads
+            if treatment.layer in workload.layers
+            for case in (self.plan.cases(workload, treatment) if workload.cases() else BOOT[1:])
+        ]
+        left = {what: self._iterations_left(key, what) for what in wanted}
+        return {what: numbers for what, numbers in left.items() if numbers}
+
+    def _iterations_left(self, key: TrialKey, what: iterations.Case) -> list[int]:
+        once = what == BOOT or any(w.name == what[0] and w.once(what[1]) for w in self.workloads)
+        runs = 1 if once else iterations.runs(self.plan.iterations, self.schedules, what, key.round)
+        return [number for number in range(1, runs + 1) if not self.before.has(key, *what, number)]
+
+    def _nothing_works(self, treatment: Treatment) -> bool:
+        """Of its layer no treatment has ever come up, and so many, this one with them, have not in this session."""
+        self.down.add(treatment.repeats or treatment.name)
+        layer = {each.repeats or each.name for each in self.treatments if each.layer == treatment.layer}
+        came_up = any(each.name in self.up for each in self.treatments if each.layer == treatment.layer)
+        return not came_up and len(self.down & layer) >= min(HOPELESS, len(layer))
+
+    def _check_host(self, treatment: Treatment, failure: Exception) -> None:
+        """Raises MachineLost where the host itself or a guard is gone: nothing will work, and that is the reason."""
+        try:
+            self.testbed.check_host(treatment)
+        except MachineLost as lost:
+            raise lost from failure
+
+    def _record_boots(self, key: TrialKey, treatment: Treatment, running: RunningTreatment) -> None:
+        for guest in running.guests:
+            boot = Boot(
+                round=key.round,
+                treatment=key.treatment,
+                path=guest.path,
+                accelerator=guest.spec.accelerator,
+                emulated=running.emulated,
+                argv=guest.argv,
+                ready_seconds=guest.ready_seconds,
+                kernel_seconds=guest.kernel_seconds,
+                warnings=tuple(guest.warnings),
+            )
+            self.store.add_boot(self.id, boot)
+            self.boots.append(boot)
+            self.emit(GuestBooted(boot))
+            path = self.testbed.facts_path(treatment, guest.path)
+            if path not in self.facts:
+                self.keep_facts(path, self.testbed.guest_facts(running, guest))
+
+    def _keep_first_writes(self, treatment: Treatment) -> None:
+        """How each disk under test was made; the nested one is, in the first boot of its carrier."""
+        path, writes = self.testbed.first_writes(treatment)
+        facts = self.facts[path]
+        if writes and writes != facts["disk"].get("first_write"):
+            self.keep_facts(path, {**facts, "disk": {**facts["disk"], "first_write": writes}})
+
+    def _workloads(self, key: TrialKey, running: RunningTreatment, todo: Todo) -> bool:
+        """Run every workload that these machines can and that is to be done; True when one was lost on the way."""
+        sites = [subject.site for subject in running.subjects]
+        for workload in self.workloads:
+            if not isinstance(workload, Command) or sites[0].layer not in workload.layers:
+                continue
+            if workload.name == "net" and None in [s.link for s in sites]:
+                continue
+            for case in (case for case in workload.cases() if (workload.name, case) in todo):
+                if workload.once(case) and None in [site.fresh_disk for site in sites]:
+                    continue  # a bare device, of which nobody knows what was written
+                last = self._iterations(key, running, workload, case, todo[workload.name, case])
+                if any(trial.status == "refused" for trial in last):
+                    break  # the other cases did other work too
+                if any(trial.status == "failed" for trial in last) and not self._answers(running):
+                    return True
+        return False
+
+    def _iterations(
+        self, key: TrialKey, running: RunningTreatment, workload: Command[Any], case: str, numbers: Sequence[int]
+    ) -> tuple[Trial, ...]:
+        """Run one case so often, or until it fails, for the next would fail too; the last trials."""
+        for number in numbers:
+            self.testbed.check(ask=False)
+            self.emit(WorkloadStarted(key.treatment, workload.name, case, number, numbers[-1]))
+            trials = self.add(*run_trials(key, running, workload, case, self.signatures, iteration=number))
+            if any(trial.status != "ok" for trial in trials):
+                break
+        return trials
+
+    def _answers(self, running: RunningTreatment) -> bool:
+        """Whether all subjects still do. Raises MachineLost for a host: nothing more can be measured."""
+        try:
+            return all(subject.site.machine.succeeds("true") for subject in running.subjects)
+        except MachineLost:
+            if not running.guests:
+                raise
+            return False
+
+    def _shut_down(self, key: TrialKey, running: RunningTreatment) -> None:
+        measured = [subject.guest for subject in running.subjects if subject.guest is not None]
+        ended = [(guest, guest.shut_down()) for guest in measured]
+        if any(workload.name == "boot" for workload in self.workloads):
+            self.add(*(boot_trial(key, guest, seconds) for guest, seconds in ended))
+        for carrier in reversed(running.outer):
+            carrier.shut_down()

@@ -1,0 +1,77 @@
+"""A guest's serial console, which its hypervisor writes to a file of its parent."""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import threading
+from collections import deque
+from pathlib import PurePosixPath
+
+from vmtax.machine import Machine, MachineError, Process
+
+SHOWN_LINES = 15  # how much of the console a failure shows
+MOST_LINES, LONGEST_LINE = 10_000, 4096  # of a console; the second in bytes
+MOST_CONSOLE = 64 * 2**20  # bytes that a guest may print
+FLOODED = f"the guest was ended: it printed more than {MOST_CONSOLE >> 20} MiB on its console"
+PANIC = "Kernel panic"
+READY = "vmtax: ready"  # what the guest's init prints when sshd listens
+
+
+class Console:
+    """The guest's serial console, followed line by line while it lasts, and kept."""
+
+    def __init__(self, parent: Machine, path: PurePosixPath, most: int = MOST_CONSOLE) -> None:
+        """`most`: bytes; a guest that prints more is ended."""
+        self._tail = parent.start("tail", "-c", "+1", "-f", str(path))
+        # A guest may print for ever: the last lines are kept, and those that nobody has waited for are not.
+        self._lines: deque[str] = deque(maxlen=MOST_LINES)
+        self._arrived: queue.Queue[str] = queue.Queue(MOST_LINES)
+        self._most = most
+        self.is_flooded = threading.Event()
+        self._flooding: list[Process] = []
+        self._parent = parent
+        threading.Thread(target=self._follow, name="console", daemon=True).start()
+
+    def _follow(self) -> None:
+        size = 0
+        with contextlib.suppress(OSError, ValueError, MachineError):
+            while raw := self._tail.stdout.readline(LONGEST_LINE):
+                size += len(raw)
+                if size > self._most:
+                    self.is_flooded.set()
+                    self._end_flood()
+                    return
+                line = raw.decode(errors="replace").rstrip()
+                self._lines.append(line)
+                with contextlib.suppress(queue.Full):
+                    self._arrived.put_nowait(line)
+
+    def bound(self, process: Process) -> None:
+        """Say which process prints here, so that it is ended where it prints too much."""
+        self._flooding.append(process)
+        if self.is_flooded.is_set():
+            self._end_flood()
+
+    def _end_flood(self) -> None:
+        for process in list(self._flooding):
+            self._parent.try_run("kill", "-KILL", str(process.pid), timeout=10.0)
+
+    def next_line(self, timeout: float) -> str | None:
+        """The next line not yet seen here, or None after `timeout` seconds."""
+        try:
+            return self._arrived.get(timeout=timeout)
+        except queue.Empty:
+            return None
+
+    def text(self) -> str:
+        return "\n".join(list(self._lines))
+
+    def last_lines(self) -> str:
+        """The end of it; after a panic the lines around the panic's own, the rest is a stack trace."""
+        lines = list(self._lines)
+        end = next((number + 3 for number, line in enumerate(lines) if PANIC in line), len(lines))
+        return "\n".join(f"  {line}" for line in lines[max(0, end - SHOWN_LINES) : end]) or "  (nothing)"
+
+    def stop(self) -> None:
+        self._tail.stop()

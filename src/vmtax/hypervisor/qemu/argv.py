@@ -1,0 +1,166 @@
+"""The command line of QEMU for a guest. Pure."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import PurePosixPath
+
+from vmtax.hypervisor.base import GuestSpec
+from vmtax.hypervisor.confine import TUN, Reach
+from vmtax.hypervisor.qemu.drives import MODULES, MOST_DISKS, disk_arguments, escaped, image_argument, machine_type
+from vmtax.hypervisor.spec import Nic, Passed, Tap
+
+ROOT_ID = "root"
+
+
+def why_not(spec: GuestSpec) -> str | None:
+    """Why no QEMU can have such a guest, in one line; None where it can."""
+    names = [disk.name for disk in spec.disks], [card.name for card in spec.cards if not isinstance(card, Passed)]
+    for what, counted in zip(("disks", "network cards"), map(Counter, names), strict=True):
+        if twice := [name for name, count in counted.items() if count > 1]:
+            return f"two of its {what} are called {twice[0]}; each must have a name of its own"
+    buses = Counter(disk.settings.bus for disk in spec.disks)
+    for bus, most in MOST_DISKS.items():
+        if buses[bus] > most:
+            return f"it has {buses[bus]} disks on {bus}, which takes {most}; put the others on another bus"
+    if buses["ide"]:
+        has_port = any(not isinstance(card, Passed) and card.own_port for card in spec.cards)
+        lacking = "SATA" if buses["sata"] else "IOMMU" if spec.iommu else "PCI Express port" if has_port else ""
+        if lacking:
+            return f"only the older PC has IDE, and that has no {lacking}; put its IDE disks on another bus"
+    if spec.incoming is not None and buses["nvme"]:
+        return "QEMU cannot load a saved guest that has an NVMe disk; put it on another bus"
+    return None
+
+
+def arguments(spec: GuestSpec, initrd: PurePosixPath, console: PurePosixPath) -> tuple[str, ...]:
+    """All of the argv but what starts QEMU.
+
+    `initrd` holds this run's credentials in front of the image's. QMP is on standard input and output, and of a guest
+    that outlives us on a socket.
+    """
+    # The IOMMU remaps interrupts, for which they must not all be KVM's own.
+    machine = f"{machine_type(spec.disks)}{',kernel-irqchip=split' if spec.iommu else ''}"
+    return (
+        # Nothing that was not asked for: no default devices, no configuration file of the user's.
+        *("-name", spec.name, "-nodefaults", "-no-user-config", "-display", "none"),
+        # A panicking guest asks for a reboot (panic=-1): then QEMU ends, which is how we learn of it.
+        "-no-reboot",
+        *("-machine", machine, *_cpu(spec)),
+        *(("-device", "intel-iommu,intremap=on") if spec.iommu else ()),
+        *("-smp", str(spec.vcpus), "-m", f"{spec.memory_bytes // 2**20}M"),
+        *(("-mem-prealloc",) if spec.preallocated else ()),
+        *("-kernel", spec.kernel, "-initrd", str(initrd), "-append", kernel_arguments(spec)),
+        # Neither this nor -incoming is split at commas.
+        *("-serial", f"file:{console}"),
+        *_monitor(spec),
+        *_image(ROOT_ID, spec.root),
+        *disk_arguments(spec.disks),
+        # Last, so that a disk keeps its name whether or not there are layers.
+        *(word for number, path in enumerate(spec.layers) for word in _image(f"layer{number}", path)),
+        *_network(spec),
+        *(("-incoming", _incoming(spec.incoming)) if spec.incoming is not None else ()),
+    )
+
+
+def reach(spec: GuestSpec, initrd: PurePosixPath, console: PurePosixPath) -> Reach:
+    """What QEMU takes of the parent's files."""
+    images = (spec.root, *spec.layers)
+    taps = [card.behind for card in spec.cards if not isinstance(card, Passed) and isinstance(card.behind, Tap)]
+    wanted = (
+        *(("/dev/kvm", spec.accelerator == "kvm"), (TUN, bool(taps))),
+        ("/dev/vhost-net", any(tap.vhost for tap in taps)),
+    )
+    state = (spec.incoming,) if spec.incoming is not None and _is_file(spec.incoming) else ()
+    return Reach(
+        read=(spec.kernel, str(initrd), *(path for path in images if not is_device(path)), *state),
+        write=(
+            *(str(console), *(disk.path for disk in spec.disks if not disk.is_device)),
+            *((str(spec.lasting.runtime),) if spec.lasting else ()),
+        ),
+        devices=(
+            *filter(is_device, images),
+            *(disk.path for disk in spec.disks if disk.is_device),
+            *(path for path, is_wanted in wanted if is_wanted),
+        ),
+    )
+
+
+def is_device(path: str) -> bool:
+    """Of a root image or a layer over it: elsewhere than in /dev they are files."""
+    return path.startswith("/dev/")
+
+
+def kernel_arguments(spec: GuestSpec) -> str:
+    """The guest kernel's command line."""
+    words = ["console=ttyS0", "panic=-1"]
+    if not spec.talkative:
+        words.append("quiet")
+    words += [f"{name}={value}" for name, value in spec.settings.options("kernel")]
+    words += spec.kernel_words
+    words += [f"vmtax.layer={device}" for device in spec.layer_devices]
+    modules = [module for disk in spec.disks for module in MODULES[disk.settings.bus]]
+    if modules:
+        words.append(f"vmtax.modules={','.join(dict.fromkeys(modules))}")
+    return " ".join(words)
+
+
+def _cpu(spec: GuestSpec) -> tuple[str, ...]:
+    """Accelerator and CPU model."""
+    if spec.accelerator == "kvm":
+        return ("-accel", "kvm", "-cpu", "host")
+    # max includes SVM with nested paging, which TCG emulates: so an emulated guest can carry a nested one.
+    return ("-accel", "tcg,thread=multi", "-cpu", "max")
+
+
+def _monitor(spec: GuestSpec) -> tuple[str, ...]:
+    if spec.lasting is None:
+        return ("-qmp", "stdio")
+    socket = escaped(str(spec.lasting.socket))
+    return ("-qmp", f"unix:{socket},server=on,wait=off", "-pidfile", str(spec.lasting.pid_file))
+
+
+def _image(name: str, path: str) -> tuple[str, ...]:
+    return ("-drive", image_argument(name, path), "-device", f"virtio-blk-pci,drive={name}")
+
+
+def _is_file(incoming: str) -> bool:
+    return incoming.startswith("/")
+
+
+def _incoming(incoming: str) -> str:
+    return f"file:{incoming}" if _is_file(incoming) else incoming
+
+
+def _network(spec: GuestSpec) -> tuple[str, ...]:
+    # Port 0: the kernel picks a free one, and QMP tells which; nobody can take it in between.
+    forwards = "".join(f",hostfwd=tcp:127.0.0.1:0-:{port}" for port in (22, *spec.forwards))
+    # restrict=on: the guest reaches nothing, and only its parent's loopback reaches it. No ROM: never booted from.
+    management = f"user,id=management,restrict=on{forwards}"
+    words = ["-netdev", management, "-device", "virtio-net-pci,netdev=management,romfile="]
+    ports = itertools.count(1)
+    for card in spec.cards:
+        words += ["-device", f"vfio-pci,host={card.address}"] if isinstance(card, Passed) else _nic(card, ports)
+    return tuple(words)
+
+
+def _nic(card: Nic, ports: Iterator[int]) -> list[str]:
+    """`ports`: numbers for PCI Express ports."""
+    behind, options = card.behind, ""
+    if isinstance(behind, Tap):
+        vhost = ",vhost=on" if behind.vhost else ""
+        if behind.queues > 1:
+            vhost += f",queues={behind.queues}"
+            # A vector for each queue in each direction, one for changes of the configuration, one for control.
+            options = f",mq=on,vectors={2 * behind.queues + 2}"
+        netdev = f"tap,id={card.name},ifname={behind.interface},script=no,downscript=no{vhost}"
+    else:
+        netdev = f"user,id={card.name},restrict=on,net={behind.subnet},host={behind.host}"
+    port, bus = [], ""
+    if card.own_port:
+        number, bus = next(ports), f",bus={card.name}-port"
+        port = ["-device", f"pcie-root-port,id={card.name}-port,chassis={number},slot={number}"]
+    device = f"{card.model},netdev={card.name}{bus},romfile=,mac={card.mac}{options}"
+    return ["-netdev", netdev, *port, "-device", device]

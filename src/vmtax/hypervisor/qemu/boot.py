@@ -1,0 +1,232 @@
+"""The boot of a guest by QEMU on any machine, hence to any depth."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+
+from vmtax.hypervisor.base import BootFailed, GuestSpec, Lasting, Patience
+from vmtax.hypervisor.console import FLOODED, PANIC, READY, Console
+from vmtax.hypervisor.credentials import Credentials
+from vmtax.hypervisor.qemu.qmp import Qmp, QmpError, Socket
+from vmtax.machine import Machine, MachineError, MachineLost, Process
+from vmtax.machine.answer import number_of
+from vmtax.machine.local import LocalMachine
+from vmtax.machine.ssh import SshMachine
+
+KERNEL_SECONDS = "/run/vmtax/kernel_seconds"  # in a guest, by its init
+KILLED = (-9, 137)  # SIGKILL, as a parent sees it and as a shell tells it
+QMP_SECONDS = 30.0
+LOAD_SECONDS = 300.0  # of a saved state, which may be as large as the guest's memory
+SHUTDOWN_SECONDS = 30.0
+# cat joins the run's credentials (standard input) and the image's initramfs: constant text, paths stay arguments.
+JOIN = 'umask 077; mkdir "$1" && cat - "$2" > "$1/initrd" && shift 2 && for file; do : > "$file" || exit 1; done'
+# QEMU's last words outlive it. Constant text, the arguments stay arguments.
+KEEPING_WORDS = ("sh", "-c", 'log=$1; shift; exec "$@" 2>>"$log"', "sh")
+
+CommandLine = Callable[[GuestSpec, PurePosixPath, PurePosixPath], tuple[str, ...]]  # of a guest, its initrd and console
+
+_numbers = itertools.count(1)
+
+
+@dataclass
+class QemuGuest:
+    """A guest that QEMU runs."""
+
+    path: str
+    spec: GuestSpec
+    argv: tuple[str, ...]
+    process: Process
+    qmp: Qmp
+    console: Console
+    ports: dict[int, int]
+    machine: SshMachine
+    ends: contextlib.ExitStack  # what is done at its end, unless it is left
+    ready_seconds: float = 0.0
+    kernel_seconds: float = 0.0
+    warnings: list[str] = field(default_factory=list)
+
+    def cause_of_death(self) -> str | None:
+        """QEMU's last word where it is gone, or why it has paused the guest; None while that runs."""
+        code = self.process.poll()
+        if self.console.is_flooded.is_set():
+            return f"{self.path}: {FLOODED}"
+        if code is None:
+            return self._why_paused()
+        words = self.process.stderr_tail().strip().splitlines()
+        killed = "killed from outside, or by a host out of memory: `dmesg` tells"
+        last = words[-1] if words else killed if code in KILLED else "it said nothing"
+        return f"QEMU of {self.path} ended with {code}: {last}"
+
+    def is_paused(self) -> bool:
+        """A write that failed pauses a guest (werror=enospc, where its bus has it) until somebody lets it go on."""
+        return bool(self.qmp.execute("query-status").get("status") == "io-error")
+
+    def go_on(self) -> None:
+        self.qmp.execute("cont")
+
+    def leave(self) -> None:
+        assert self.spec.lasting is not None
+        self.ends.pop_all()
+
+    def _why_paused(self) -> str | None:
+        try:
+            if not self.is_paused():
+                return None
+        except QmpError:
+            return None
+        full = any(event.get("data", {}).get("nospace") for event in self.qmp.events)
+        return f"QEMU has paused {self.path}: what its disk lies on {'is full' if full else 'failed'}"
+
+    def shut_down(self) -> float | None:
+        """Orderly end; the seconds until QEMU was gone, None where it did not end by itself and well.
+
+        Power-off by QMP, then kill, are the last resorts; a warning says so.
+        """
+        started = time.monotonic()
+        with contextlib.suppress(MachineError):
+            self.machine.try_run("/usr/lib/vmtax/poweroff", timeout=SHUTDOWN_SECONDS)
+        try:
+            if self.process.wait(SHUTDOWN_SECONDS) != 0:
+                self.warnings.append(f"QEMU crashed in the shutdown: {self.cause_of_death()}")
+                return None
+        except TimeoutError:
+            self.warnings.append(f"did not shut down within {SHUTDOWN_SECONDS:.0f} s; it was powered off")
+            with contextlib.suppress(QmpError, TimeoutError):
+                self.qmp.execute("quit")
+                self.process.wait(5.0)
+            return None
+        return time.monotonic() - started
+
+
+@contextlib.contextmanager
+def boot(
+    parent: Machine,
+    spec: GuestSpec,
+    command_line: CommandLine,
+    credentials: Credentials,
+    local: LocalMachine,
+    patience: Patience,
+    attach: Callable[[], None] | None,
+) -> Iterator[QemuGuest]:
+    """As `vmtax.hypervisor.boot`."""
+    with contextlib.ExitStack() as stack:
+        ends = stack.enter_context(contextlib.ExitStack())
+        directory = spec.lasting.runtime if spec.lasting else parent.scratch / f"{spec.name}-{next(_numbers)}"
+        console_file = spec.lasting.console if spec.lasting else directory / "console"
+        ends.callback(_remove, parent, directory)
+        written = (console_file, *((spec.lasting.log,) if spec.lasting else ()))
+        names = map(str, (directory, spec.initrd, *written))
+        parent.run("sh", "-c", JOIN, "sh", *names, input=credentials.archive.decode("ascii"))
+        console, *log = (_followed(parent, path, stack) for path in written)
+        argv = command_line(spec, directory / "initrd", console_file)
+        path = f"{parent.path}/{spec.name}"
+
+        launched = time.monotonic()
+        process = parent.start(*((*KEEPING_WORDS, str(spec.lasting.log)) if spec.lasting else ()), *argv)
+        ends.callback(process.stop)
+        for each in (console, *log):
+            each.bound(process)
+        try:
+            qmp = _connected(spec.lasting, process, stack)
+            if attach is not None:
+                attach()
+            ports = qmp.forwarded_ports()
+            if spec.incoming is not None:
+                _load(qmp)
+        except QmpError as error:
+            raise died(path, process, console, str(error)) from error
+        if spec.incoming is None:
+            wait_until_ready(path, process, console, patience, launched)
+        options = (*credentials.options(), *parent.reach(ports[22]))
+        machine = SshMachine(path, local, "root@127.0.0.1", options, is_guest=True)
+        stack.callback(machine.close)
+        machine.connect(patience.ready)
+        kernel_seconds = 0.0
+        if spec.incoming is None:
+            kernel_seconds = number_of(machine, KERNEL_SECONDS, machine.read_text(KERNEL_SECONDS), most=1e10)
+        seconds = time.monotonic() - launched, kernel_seconds
+        yield QemuGuest(path, spec, argv, process, qmp, console, ports, machine, ends, *seconds)
+
+
+def _followed(parent: Machine, path: PurePosixPath, stack: contextlib.ExitStack) -> Console:
+    console = Console(parent, path)
+    stack.callback(console.stop)
+    return console
+
+
+def _connected(lasting: Lasting | None, process: Process, stack: contextlib.ExitStack) -> Qmp:
+    """Over the pipes of QEMU, or over its socket; where QEMU ends instead of making that, nobody waits for it."""
+    if lasting is None:
+        return Qmp(process, QMP_SECONDS)
+    deadline = time.monotonic() + QMP_SECONDS
+    while True:
+        try:
+            socket = Socket(str(lasting.socket), 0.0)
+            break
+        except QmpError:
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
+    stack.callback(socket.close)
+    return Qmp(socket, QMP_SECONDS)
+
+
+def _load(qmp: Qmp) -> None:
+    """Wait for the state that comes in, and go on with it."""
+    deadline = time.monotonic() + LOAD_SECONDS
+    while qmp.execute("query-status")["status"] == "inmigrate":
+        if time.monotonic() > deadline:
+            raise QmpError(f"the saved state is not loaded after {LOAD_SECONDS:.0f} s")
+        time.sleep(0.02)
+    qmp.execute("cont")
+
+
+def wait_until_ready(path: str, process: Process, console: Console, patience: Patience, launched: float) -> None:
+    """Until the guest's init says so on its console; raises BootFailed. `launched`: monotonic clock, in seconds."""
+    spoke = time.monotonic()
+    while True:
+        line = console.next_line(0.2)
+        now = time.monotonic()
+        if line is not None:
+            spoke = now
+            if READY in line:
+                return
+        elif process.poll() is not None:
+            raise died(path, process, console, "QEMU ended before the guest was ready")
+        elif patience.silence is not None and now - spoke > patience.silence:
+            words = f"{path}: the console has been silent for {patience.silence:.0f} s; it last said\n"
+            raise BootFailed(words + console.last_lines(), silent=True)
+        if now - launched > patience.ready:
+            words = f"{path}: not ready within {patience.ready:.0f} s; its console last said\n"
+            raise BootFailed(words + console.last_lines())
+
+
+def died(path: str, process: Process, console: Console, what: str) -> BootFailed:
+    """QEMU is gone: a panic when the guest had already spoken, else something QEMU says itself."""
+    with contextlib.suppress(TimeoutError):
+        process.wait(2.0)
+    time.sleep(0.3)  # what it last wrote to the console is still on its way
+    code = process.poll()
+    words = process.stderr_tail().strip()
+    panicked = PANIC in console.text()
+    is_flooded = console.is_flooded.is_set()
+    cause = FLOODED if is_flooded else "the guest kernel panicked" if panicked else what
+    last = f": {words.splitlines()[-1]}" if words and not panicked else ""
+    lines = [f"{path}: {cause} (QEMU's exit code: {code}){last}"]
+    if words:
+        lines.append(words)
+    lines.append(f"console:\n{console.last_lines()}")
+    # Behind ssh a death by signal is 128 + the signal.
+    return BootFailed(
+        "\n".join(lines), qemu_died=not panicked and not is_flooded and code is not None and (code < 0 or code > 128)
+    )
+
+
+def _remove(parent: Machine, directory: PurePosixPath) -> None:
+    with contextlib.suppress(MachineLost):
+        parent.try_run("rm", "-rf", "--one-file-system", str(directory))

@@ -1,0 +1,49 @@
+"""What every meter has: a look at a machine before each trial, and one after it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal, Protocol
+
+from vmtax.core.machines import Reader
+from vmtax.core.records import Disturbance
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """One command that ran between the two looks."""
+
+    tool: str
+    ok: bool
+    seconds: float  # as seen from outside
+    own_seconds: float | None = None  # by the tool's own clock; None: it does not tell
+    emulated: bool = False  # some layer is
+
+
+@dataclass(frozen=True, slots=True)
+class Readings:
+    """What a meter has to say of one machine and one trial."""
+
+    rows: Mapping[str, float] = field(default_factory=dict)  # name -> value; kept as `Trial.readings`
+    warnings: tuple[str, ...] = ()  # doubts about the trial's figures
+    disturbance: Disturbance | None = None  # rows of the host under test that reports know one by one
+
+
+class Meter(Protocol):
+    """Looks at machines around each trial. There is one for each boot, so that it may keep what it saw last."""
+
+    name: ClassVar[str]  # in front of its rows: "vmstat.pgfault"
+    at: ClassVar[Literal["host", "seat"]]  # the host under test, or the machine on which the command runs
+    command: ClassVar[tuple[str, ...]]  # how it looks at a machine
+
+    def before(self, machine: Reader) -> None:
+        """Raises MachineLost only."""
+        ...
+
+    def after(self, machine: Reader, works: Sequence[Work]) -> Readings:
+        """`works`: what ran meanwhile; at a seat one command. Empty where the machine does not tell.
+
+        Raises MachineLost only.
+        """
+        ...

@@ -1,0 +1,40 @@
+"""What a machine's memory management did during a trial: page faults, swapping, huge pages, NUMA balancing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import ClassVar, Literal
+
+from vmtax.core.machines import Reader
+from vmtax.meter.base import Readings, Work
+
+# Counted since the boot; a kernel lacks those of what it was built without.
+COUNTERS = (
+    *("pgfault", "pgmajfault", "pswpin", "pswpout", "compact_stall"),
+    *("thp_fault_alloc", "thp_fault_fallback", "numa_hint_faults", "numa_pages_migrated"),
+)
+
+
+class Vmstat:
+    """Counters of /proc/vmstat, by how much they grew."""
+
+    name: ClassVar[str] = "vmstat"
+    at: ClassVar[Literal["host", "seat"]] = "host"
+    command: ClassVar[tuple[str, ...]] = ("grep", "-s", "-w", "-E", "|".join(COUNTERS), "/proc/vmstat")
+
+    def __init__(self) -> None:
+        self._before: dict[str, dict[str, float]] = {}  # by the machine's path
+
+    def before(self, machine: Reader) -> None:
+        self._before[machine.path] = parse(machine.try_run(*self.command).stdout)
+
+    def after(self, machine: Reader, works: Sequence[Work]) -> Readings:
+        before, after = self._before[machine.path], parse(machine.try_run(*self.command).stdout)
+        return Readings({name: max(0.0, after[name] - before[name]) for name in after if name in before})
+
+
+def parse(text: str) -> dict[str, float]:
+    """Name -> count, of COUNTERS; what is not understood is left out."""
+    found = re.findall(r"^(\w+) (\d{1,18})$", text, re.MULTILINE | re.ASCII)
+    return {name: float(count) for name, count in found if name in COUNTERS}

@@ -1,0 +1,94 @@
+"""What the experiment's loop needs of the machines that it measures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from vmtax.core.records import Json, Treatment
+from vmtax.hypervisor import Guest
+from vmtax.machine import Machine
+from vmtax.meter import Meter, new_meters
+from vmtax.plan.schema import Plan
+from vmtax.workload import Site, Workload
+
+
+@dataclass(frozen=True, slots=True)
+class RunningSubject:
+    """One machine whose work is measured, ready for workloads."""
+
+    site: Site
+    guest: Guest | None = None  # None: it was not booted for the treatment, as the host
+
+    @property
+    def machine(self) -> str:
+        """Path of the machine, as records name it: "host/vm-2"."""
+        return self.site.machine.path
+
+
+@dataclass(frozen=True, slots=True)
+class RunningTreatment:
+    """A treatment whose machines are up, settled and have cold caches."""
+
+    subjects: tuple[RunningSubject, ...]  # one or more; they work at the same time
+    host: Machine  # the host under test, which is watched meanwhile
+    outer: tuple[Guest, ...] = ()  # guests that carry the subjects, from the outside in
+    emulated: bool = False  # some layer is
+    meters: tuple[Meter, ...] = field(default_factory=new_meters)
+
+    @property
+    def guests(self) -> tuple[Guest, ...]:
+        """All that were booted, from the outside in."""
+        return (*self.outer, *(subject.guest for subject in self.subjects if subject.guest is not None))
+
+
+class Testbed(Protocol):
+    """The machines of one run: hosts under test with all that is set up on them."""
+
+    @property
+    def plan(self) -> Plan:
+        """As it can be measured here."""
+
+    @property
+    def workloads(self) -> Sequence[Workload[Any]]: ...
+
+    @property
+    def host_emulated(self) -> bool:
+        """A host under test is itself emulated."""
+
+    @property
+    def notes(self) -> Sequence[str]:
+        """What a reader must know of how it was set up."""
+
+    @property
+    def impossible(self) -> Mapping[str, str]:
+        """Treatments that cannot be here -> why."""
+
+    def host_facts(self) -> dict[str, Json]:
+        """Facts of every host under test, by the path that they are kept under."""
+
+    def guest_facts(self, running: RunningTreatment, guest: Guest) -> Json:
+        """The facts of one guest of a treatment that is running."""
+
+    def facts_path(self, treatment: Treatment, path: str) -> str:
+        """Where the facts of the machine `path` are kept, for a treatment."""
+
+    def differences(self, facts: Mapping[str, Json]) -> list[str]:
+        """One line for each fact in which two interleaved hosts, or QEMUs, differ; `facts` by path."""
+
+    def layer_differences(self, facts: Mapping[str, Json]) -> list[str]:
+        """One line for each fact in which the layers of one host differ that should not; `facts` by path."""
+
+    def first_writes(self, treatment: Treatment) -> tuple[str, Json]:
+        """Path of the treatment's host, and how each disk under test on it was written in full so far."""
+
+    def opened(self, treatment: Treatment) -> AbstractContextManager[RunningTreatment]:
+        """Brings up the machines of a treatment; guests are gone at exit. Raises BootFailed, MachineError."""
+
+    def check(self, *, ask: bool = True) -> None:
+        """Raises MachineLost where what undoes the set-up is gone. `ask=False`: only what is seen from here."""
+
+    def check_host(self, treatment: Treatment) -> None:
+        """Raises MachineLost where the treatment's host is gone."""

@@ -1,0 +1,232 @@
+"""Whether a plan can be measured on a host, and with what. Nothing is made there but the image's copy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from vmtax.core.records import Json
+from vmtax.hypervisor import Accelerator, Qemu, choose, probe_spec
+from vmtax.hypervisor.confine import enter_tree
+from vmtax.image.place import Placed, place
+from vmtax.machine import Machine
+from vmtax.machine.guarded import GuardedMachine
+from vmtax.meter.below import read_below
+from vmtax.meter.memory import available_memory
+from vmtax.meter.text import cpu_numbers
+from vmtax.plan.estimate import ONE_CPU, lasting
+from vmtax.plan.schema import Plan
+from vmtax.storage import Backing, Target
+from vmtax.testbed import disks, needs
+from vmtax.testbed.session import CannotMeasure, Session, TestbedOptions
+from vmtax.workload import Workload
+
+
+@dataclass(frozen=True, slots=True)
+class Platform:
+    """What runs a host's guests."""
+
+    qemu: Qemu
+    accelerator: Accelerator
+    notes: tuple[str, ...] = ()  # what a reader must know of it
+
+    @property
+    def emulates(self) -> bool:
+        return self.accelerator.name == "tcg"
+
+
+@dataclass(frozen=True)
+class Examined:
+    """A host on which the plan can be measured, before anything is set up there."""
+
+    session: Session
+    host: Machine
+    plan: Plan  # as it can be measured there
+    workloads: Sequence[Workload[Any]]
+    placed: Placed
+    cpus: str  # the CPUs that the host layer gets, as taskset takes them
+    is_root: bool  # on the host under test
+    host_emulated: bool  # the host under test itself runs on TCG, and so all that runs on it
+    target: Target  # where the disks under test are to lie
+    platform: Platform | None  # None where no guest is asked for
+    notes: tuple[str, ...] = ()  # what is not measured, and why
+    side: str = ""  # Treatment.side of what is measured on it
+
+    @property
+    def second_qemu(self) -> bool:
+        """It shares all but QEMU with the plan's own side."""
+        return self.side not in ("", self.host.path)
+
+    def facts_path(self, path: str) -> str:
+        """Under which the facts of its machine `path` are kept: two QEMUs of one host boot guests of the same path."""
+        return f"{path} with {self.side}" if self.second_qemu else path
+
+    def check_guards(self, *, ask: bool = True) -> None:
+        """Raises MachineLost where one is gone: what is set up without it could stay, or be undone by another run.
+
+        `ask=False`: only where that is seen from here, which takes no time from a measurement.
+        """
+        for machine in {id(machine): machine for machine in (self.session.local, self.host)}.values():
+            if isinstance(machine, GuardedMachine):
+                machine.check_guard(ask=ask)
+
+    @property
+    def emulated(self) -> bool:
+        """Some layer is."""
+        return self.host_emulated or self.emulates_guests
+
+    @property
+    def emulates_guests(self) -> bool:
+        return self.platform is not None and self.platform.emulates
+
+    @property
+    def guests(self) -> Platform:
+        """What runs its guests; only where the plan has some."""
+        assert self.platform is not None, "the plan has guests"
+        return self.platform
+
+    @property
+    def tree(self) -> str:
+        """The image's files on the host."""
+        assert self.placed.tree is not None, "an image on a host has its tree"
+        return self.placed.tree
+
+    def wants(self, name: str) -> bool:
+        return any(workload.name == name for workload in self.workloads)
+
+    @property
+    def disk_size(self) -> int:
+        return needs.disk_size(self.workloads)
+
+    def userland(
+        self, *, namespace: str | None = None, network: bool = False, disk: Backing | None = None
+    ) -> tuple[str, ...]:
+        """What enters the image on the host, on as many CPUs as a guest gets.
+
+        `namespace`: the network namespace that it uses; `network`: it uses the host's network. Else it has none.
+        """
+        return (
+            *(("ip", "netns", "exec", namespace) if namespace else ()),
+            *("taskset", "-c", self.cpus),
+            *enter_tree(self.tree, root=self.is_root, network=network or namespace is not None),
+            *(disks.bound(disk) if disk else ()),
+            "--",
+        )
+
+
+def examine(session: Session, host: Machine, plan: Plan, options: TestbedOptions, side: str = "") -> Examined:
+    """Whether `plan` can be measured on `host`, and with what. Raises CannotMeasure and what the parts raise."""
+    _check_host(host)
+    _check_memory(host, plan)
+    below = read_below(host)
+    emulated = below["emulated_cpu"] is True
+    asked, plan = plan, lasting(plan, emulated=emulated)
+    placed = place(host, session.local, session.image, session.emit)
+    cpus = _cpus(host, plan.guest.vcpus)
+    platform = choose_platform(session, host, plan, placed, options.qemu)
+    note = note_of_below(below)
+    return Examined(
+        session=session,
+        host=host,
+        plan=plan,
+        workloads=plan.build_workloads(emulated=emulated or (platform is not None and platform.emulates)),
+        placed=placed,
+        cpus=cpus,
+        is_root=is_root(host),
+        host_emulated=emulated,
+        target=options.target,
+        platform=platform,
+        notes=(
+            *((note,) if note else ()),
+            *((ONE_CPU,) if plan != asked else ()),
+            *(platform.notes if platform else ()),
+        ),
+        side=side,
+    )
+
+
+def note_of_below(below: Json) -> str | None:
+    """What it makes of the figures that the host is itself a VM, or emulated; None on bare metal."""
+    if below["emulated_cpu"]:
+        return (
+            "The host under test is itself emulated (TCG), and so is all that runs on it, also a guest on KVM. "
+            "The numbers show that things work, not what hardware costs."
+        )
+    if not below["virtualized"]:
+        return None
+    return (
+        f"The host under test is itself a VM (under {below['hypervisor'] or 'an unknown hypervisor'}): "
+        "what is measured is what nesting adds to it, not what a first VM costs on the bare machine."
+    )
+
+
+def is_root(host: Machine) -> bool:
+    return host.run("id", "-u").strip() == "0"
+
+
+def choose_platform(session: Session, host: Machine, plan: Plan, placed: Placed, binary: str | None) -> Platform | None:
+    """QEMU (`binary`, or the host's own) and what its guests run on; None where the plan has no guests.
+
+    Raises QemuError, CannotMeasure.
+    """
+    if set(plan.layers) <= {"host"}:
+        return None
+    qemu, notes = Qemu.probe(host, binary), []
+    accelerator = choose(host, probe_spec(qemu, placed), session.credentials, session.local, session.emit)
+    if accelerator.name == "tcg":
+        notes.append(
+            f"The guests' CPU is emulated (TCG), because {accelerator.reason}. "
+            "The numbers show that things work, not what hardware costs."
+        )
+        if binary is None and not qemu.emulates_steadily:
+            assert placed.tree is not None
+            own, qemu = qemu, Qemu.of_image(host, placed.tree)
+            notes.append(
+                f"QEMU is the image's {qemu.version}, not the host's {own.version}, whose emulated guests "
+                "crash too often to be measured. --qemu qemu-system-x86_64 insists on the host's."
+            )
+    elif "nested" in plan.layers:
+        _check_nesting(host)
+    if qemu.doubt:
+        notes.append(qemu.doubt)
+    return Platform(qemu, accelerator, tuple(notes))
+
+
+def _check_host(host: Machine) -> None:
+    system = host.run("uname", "-sm").split()
+    if system != ["Linux", "x86_64"]:
+        raise CannotMeasure(f"{host.path} is {' '.join(system)}; vmtax measures Linux on x86-64")
+    if not host.succeeds("bwrap", "--version"):
+        raise CannotMeasure(f"{host.path}: bubblewrap is missing (Debian: apt-get install bubblewrap)")
+
+
+def _check_memory(host: Machine, plan: Plan) -> None:
+    """Refused beforehand: a host out of memory would kill a guest, or worse somebody else's process."""
+    most = max(needs.memory_bytes(plan, layer) for layer in plan.layers)
+    available = available_memory(host)
+    if available is not None and available < most:
+        raise CannotMeasure(
+            f"{host.path}: {available / 2**30:.1f} GiB of memory are available, the largest guest takes "
+            f"{most / 2**30:.1f} GiB; lower guest.memory in the plan, or end something there"
+        )
+
+
+def _cpus(host: Machine, count: int) -> str:
+    """The first `count` CPUs that we may use there, as "0,1"."""
+    allowed = host.run("grep", "Cpus_allowed_list", "/proc/self/status")
+    numbers = cpu_numbers(allowed.rpartition(":")[2])
+    if len(numbers) < count:
+        raise CannotMeasure(f"{host.path} has {len(numbers)} CPUs, the plan gives a guest {count}; lower guest.vcpus")
+    return ",".join(str(number) for number in numbers[:count])
+
+
+def _check_nesting(host: Machine) -> None:
+    for module in ("kvm_intel", "kvm_amd"):
+        outcome = host.try_run("cat", f"/sys/module/{module}/parameters/nested")
+        if outcome.ok and outcome.stdout.strip() not in ("1", "Y"):
+            raise CannotMeasure(
+                f"{host.path}: layer nested cannot be: {module} is loaded with nested={outcome.stdout.strip()}. "
+                f"Enable it with all VMs off: modprobe -r {module} && modprobe {module} nested=1; "
+                "or measure without it: --layers host,vm"
+            )

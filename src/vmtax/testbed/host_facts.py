@@ -1,0 +1,108 @@
+"""The facts of the hosts under test, and in what two of them, or two layers of one, differ."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from vmtax.core.records import Json
+from vmtax.meter.disk import disk_facts, named_disks
+from vmtax.meter.facts import differences, read_facts
+from vmtax.testbed.examine import Examined
+from vmtax.testbed.provision import Provisioned
+
+# What may tell two hosts apart in speed; what changes by the minute, or names the host only, is not in it.
+TOLD = (
+    *("cpu_model", "microcode", "sockets", "cores", "threads_per_core", "cpus_online", "smt_active", "cpus_allowed"),
+    *("cgroup_cpu_limit", "mitigations", "governor", "turbo", "max_frequency_hz", "frequency_limit_hz", "numa_nodes"),
+    *("memory_bytes", "thp_enabled", "kernel_release", "kernel_version", "kernel_command_line", "os", "hypervisor"),
+    *("clocksource", "qemu.text", "disk.file_system", "disk.stack", "disk.disks", "disk.named"),
+)
+
+
+def host_facts(sides: Sequence[Examined]) -> dict[str, Json]:
+    """Facts of every host under test, with its image, QEMU and disk; by the path that they are kept under."""
+    return {root_facts_path(side): _facts_of_qemu(side) if side.second_qemu else _facts_of_host(side) for side in sides}
+
+
+def _facts_of_host(side: Examined) -> Json:
+    facts = read_facts(side.host)
+    facts["image"] = {
+        "identity": side.session.image.identity,
+        "kernel": side.session.image.kernel,
+        "manifest": side.session.image.manifest(),
+    }
+    facts["cpus_measured"] = side.cpus
+    facts["measured_as_root"] = side.is_root
+    facts |= _facts_of_qemu(side)
+    if side.wants("disk"):
+        target = side.target
+        facts["disk"] = disk_facts(side.host, target.directory)
+        if named := named_disks(side.host, target.devices, target.group, target.pool):
+            facts["disk"]["named"] = named
+        if isinstance(side, Provisioned) and side.features:
+            facts["disk"]["features"] = dict(side.features)
+    return facts
+
+
+def _facts_of_qemu(side: Examined) -> Json:
+    facts: Json = {}
+    if side.platform is not None:
+        qemu, accelerator = side.platform.qemu, side.platform.accelerator
+        facts["qemu"] = {"command": list(qemu.identity), "version": qemu.version, "text": qemu.described}
+        facts["accelerator"] = {"name": accelerator.name, "reason": accelerator.reason}
+    return facts
+
+
+def root_facts_path(side: Examined) -> str:
+    """Under which the facts of a side's host are kept; of a second QEMU's only what differs from the plan's own."""
+    return side.facts_path(side.host.path)
+
+
+def layer_differences(facts: Mapping[str, Json], sides: Sequence[Examined]) -> list[str]:
+    """`differences`, each side for itself; `facts` by path."""
+    found: dict[str, None] = {}
+    for side in sides:
+        root = side.host.path
+        for text in differences({path: facts[path] for path in facts if _is_of(path, root, side)}):
+            found[text] = None
+    return list(found)
+
+
+def side_differences(facts: Mapping[str, Json], sides: Sequence[Examined]) -> list[str]:
+    """One line for each fact in which the sides' hosts, or QEMUs, differ; `facts` by path."""
+    if len(sides) < 2:
+        return []
+    own, theirs = sides
+    where = f"with {theirs.side}" if theirs.second_qemu else f"on {theirs.side}"
+    before, after = (facts[root_facts_path(side)] for side in (own, theirs))
+    return [
+        f"{name} differs between the sides: {_word(one)}; {where} {_word(another)}"
+        for path in TOLD
+        if path.partition(".")[0] in before and path.partition(".")[0] in after
+        for name, one, another in _differing(path, _fact(before, path), _fact(after, path))
+    ]
+
+
+def _is_of(path: str, root: str, side: Examined) -> bool:
+    name, _, qemu = path.partition(" with ")
+    here = name == root or name.startswith(f"{root}/")
+    return here and qemu == (side.side if side.second_qemu else "")
+
+
+def _differing(name: str, one: object, another: object) -> Iterator[tuple[str, object, object]]:
+    if isinstance(one, dict) and isinstance(another, dict):
+        for key in dict.fromkeys((*one, *another)):
+            yield from _differing(f"{name}.{key}", one.get(key), another.get(key))
+    elif one != another:
+        yield name, one, another
+
+
+def _fact(facts: Json, dotted: str) -> object:
+    found: object = facts
+    for part in dotted.split("."):
+        found = found.get(part) if isinstance(found, dict) else None
+    return found
+
+
+def _word(value: object) -> str:
+    return "not known" if value is None else str(value)

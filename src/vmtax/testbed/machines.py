@@ -1,0 +1,113 @@
+"""The testbed of real machines: one host, two hosts, or one host with two QEMUs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+from vmtax.core.events import Notice
+from vmtax.core.records import Json, Treatment
+from vmtax.hypervisor import Credentials, Guest
+from vmtax.image.cache import Image
+from vmtax.meter.facts import qemu_facts, read_facts
+from vmtax.plan.schema import Plan
+from vmtax.testbed import host_facts, layers
+from vmtax.testbed.base import RunningTreatment
+from vmtax.testbed.interleave import examine_all, provision_all
+from vmtax.testbed.provision import Provisioned
+from vmtax.testbed.session import Emit, Hosts, Session, TestbedOptions
+from vmtax.workload import Workload
+
+
+class Machines:
+    """Implements `Testbed`."""
+
+    def __init__(self, sides: Sequence[Provisioned]) -> None:
+        """`sides`: what treatments are measured on, the plan's own first."""
+        self.sides = sides
+
+    @property
+    def own(self) -> Provisioned:
+        """The plan's own side; what is to be measured is the same on the other."""
+        return self.sides[0]
+
+    def side_of(self, treatment: Treatment) -> Provisioned:
+        return next(side for side in self.sides if side.side == treatment.side)
+
+    @property
+    def plan(self) -> Plan:
+        return self.own.plan
+
+    @property
+    def workloads(self) -> Sequence[Workload[Any]]:
+        return self.own.workloads
+
+    @property
+    def host_emulated(self) -> bool:
+        return any(side.host_emulated for side in self.sides)
+
+    @property
+    def notes(self) -> Sequence[str]:
+        return [note for side in self.sides for note in side.notes]
+
+    @property
+    def impossible(self) -> Mapping[str, str]:
+        return {name: why for side in self.sides for name, why in side.impossible.items()}
+
+    def host_facts(self) -> dict[str, Json]:
+        return host_facts.host_facts(self.sides)
+
+    def guest_facts(self, running: RunningTreatment, guest: Guest) -> Json:
+        facts = read_facts(guest.machine)
+        if guest in running.outer:
+            facts["qemu"] = qemu_facts(guest.machine)
+        facts["command_line"] = list(guest.argv)
+        return facts
+
+    def facts_path(self, treatment: Treatment, path: str) -> str:
+        return self.side_of(treatment).facts_path(path)
+
+    def differences(self, facts: Mapping[str, Json]) -> list[str]:
+        return host_facts.side_differences(facts, self.sides)
+
+    def layer_differences(self, facts: Mapping[str, Json]) -> list[str]:
+        return host_facts.layer_differences(facts, self.sides)
+
+    def first_writes(self, treatment: Treatment) -> tuple[str, Json]:
+        side = self.side_of(treatment)
+        return side.host.path, {layer: written.to_json() for layer, written in side.first_writes.items()}
+
+    def opened(self, treatment: Treatment) -> AbstractContextManager[RunningTreatment]:
+        return layers.opened(self.side_of(treatment), treatment)
+
+    def check(self, *, ask: bool = True) -> None:
+        for side in self.sides:
+            side.check_guards(ask=ask)
+
+    def check_host(self, treatment: Treatment) -> None:
+        side = self.side_of(treatment)
+        side.host.try_run("true", timeout=20)
+        side.check_guards()
+
+
+def set_up(
+    hosts: Hosts,
+    image: Image,
+    emit: Emit,
+    plan: Plan,
+    options: TestbedOptions,
+    check: Callable[[Mapping[str, Json]], None] = lambda facts: None,
+) -> Machines:
+    """Examine the hosts and set up what the plan needs; the hosts' guards undo it.
+
+    Raises CannotMeasure, what the parts raise, and what `check` does when the hosts' facts are known and nothing is
+    made yet; nothing slow is done before that.
+    """
+    session = Session(hosts.local, image, Credentials.make(hosts.local), emit)
+    examined = examine_all(hosts, session, plan, options)
+    check(host_facts.host_facts(examined))
+    testbed = Machines(provision_all(examined))
+    for note in testbed.notes:
+        emit(Notice(note))
+    return testbed

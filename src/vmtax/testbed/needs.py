@@ -1,0 +1,56 @@
+"""What a plan takes of a host: bytes of memory and of disk. All functions are pure but for the plan's own checks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from vmtax.design.guest import GuestSettings
+from vmtax.plan.schema import Plan
+from vmtax.testbed import disks
+from vmtax.workload import Workload
+from vmtax.workload.fio import Disk
+
+CARRIER_SPARE = 1.15  # an outer VM's ext4 needs room beside the nested guest's disk
+CARRIER_DISK_BYTES = 256 * 2**20
+CARRIER_MEMORY_BYTES = 2**30  # of the outer VM beyond its guest's: its kernel, QEMU and page cache
+QEMU_MEMORY_BYTES = 128 * 2**20  # of a QEMU beyond its guest's
+
+
+def memory_bytes(plan: Plan, layer: str) -> int:
+    """What the host gives to one layer's guests at a time."""
+    if layer == "host":
+        return 0
+    each = plan.guest.memory + QEMU_MEMORY_BYTES
+    return each + CARRIER_MEMORY_BYTES if layer == "nested" else each * guests_at_once(plan)
+
+
+def guests_at_once(plan: Plan) -> int:
+    """The most guests of layer vm that the plan runs at the same time."""
+    named = (plan.space.factors, *(part.levels for part in plan.space.parts))
+    factor = GuestSettings.factors()["count"]
+    return max(int(count) for levels in named for count in levels.get(factor.name, (factor.default,)))
+
+
+def disk_bytes(plan: Plan) -> int:
+    """What is written on the host under test before the first round: every disk under test, once, and what images are
+    filled from."""
+    size = disk_size(plan.build_workloads())
+    own = disks.written_bytes(plan.treatments()[0], size)
+    return own + (carrier_disk_bytes(size) if size and "nested" in plan.layers else 0)
+
+
+def disk_size(workloads: Sequence[Workload[Any]]) -> int:
+    """Of the disk under test, in bytes, the same on every layer; 0 where there is none."""
+    return max((workload.parameters.size_bytes for workload in workloads if isinstance(workload, Disk)), default=0)
+
+
+def fresh_size(workloads: Sequence[Workload[Any]]) -> int:
+    """Of the disk that is made anew for each boot, in bytes; 0 where there is none."""
+    return max((workload.parameters.fresh_bytes for workload in workloads if isinstance(workload, Disk)), default=0)
+
+
+def carrier_disk_bytes(size: int) -> int:
+    """Of the disk that an outer VM has beside the nested guest's own of `size` bytes."""
+    # Whole MiB: QEMU opens no disk with O_DIRECT that ends within a block.
+    return (int(size * CARRIER_SPARE) + CARRIER_DISK_BYTES) // 2**20 * 2**20

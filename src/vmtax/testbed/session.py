@@ -1,0 +1,103 @@
+"""What one run brings to every host that it measures."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+
+from vmtax.core.errors import CannotDo
+from vmtax.core.events import Event
+from vmtax.core.records import Json
+from vmtax.hypervisor import Credentials
+from vmtax.image.cache import Image
+from vmtax.machine import Machine
+from vmtax.machine.guarded import GuardedMachine
+from vmtax.machine.local import LocalMachine
+from vmtax.storage import DISK_DIRECTORY, Target
+from vmtax.testbed import hosts
+
+Emit = Callable[[Event], None]
+
+
+class CannotMeasure(CannotDo):
+    """What the plan wants cannot be done here; the text says what would enable it."""
+
+
+@dataclass(frozen=True, slots=True)
+class TestbedOptions:
+    """What the command line may choose about the hosts under test."""
+
+    __test__ = False  # no test, whatever pytest makes of its name
+
+    qemu: str | None = None  # another QEMU than the host's own
+    target: Target = field(default_factory=Target)  # for the disks under test
+    interleave_with: str | None = None  # a second host, or a second QEMU, in the same rounds
+
+    def to_json(self) -> Json:
+        target = self.target
+        return {
+            "qemu": self.qemu,
+            "disk_directory": str(target.directory),
+            "disk_devices": list(target.devices),
+            "disk_group": target.group,
+            "disk_pool": target.pool,
+            "interleave_with": self.interleave_with,
+        }
+
+    @staticmethod
+    def from_json(data: Json) -> TestbedOptions:
+        """What a run is resumed with: never with leave to erase, for what the run made is undone by now."""
+        target = Target(
+            PurePosixPath(data.get("disk_directory", DISK_DIRECTORY)),
+            tuple(data.get("disk_devices", ())),
+            data.get("disk_group"),
+            data.get("disk_pool"),
+        )
+        return TestbedOptions(data.get("qemu"), target, data.get("interleave_with"))
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """Where vmtax runs, and what it brings from there."""
+
+    local: LocalMachine
+    image: Image
+    credentials: Credentials  # of this run's guests
+    emit: Emit
+
+
+@dataclass(frozen=True, slots=True)
+class Hosts:
+    """Where vmtax runs, and the host under test; often the same."""
+
+    local: LocalMachine
+    host: Machine
+    other: Machine | None = None  # a second host under test
+
+
+@contextlib.contextmanager
+def connected(url: str, warn: Callable[[str], None], other: str | None = None) -> Iterator[Hosts]:
+    """Reach the host under test; at exit, what is still set up there is undone, and `warn` gets what could not be.
+
+    `other`: a second host under test, whose path is its name: `host` is the first one's.
+    """
+    with contextlib.ExitStack() as stack:
+        local = LocalMachine(other if other == "local" else "host")
+        stack.callback(_close, local, warn)
+
+        def reached(url: str, path: str) -> Machine:
+            if url == "local":
+                return local
+            machine = hosts.connect(local, url, path)
+            stack.callback(_close, machine, warn)
+            return machine
+
+        yield Hosts(local, reached(url, "host"), reached(other, other) if other else None)
+
+
+def _close(machine: GuardedMachine, warn: Callable[[str], None]) -> None:
+    machine.close()
+    for line in machine.left:
+        warn(f"{machine.path}: left behind, and tried again at the next start: {line}")

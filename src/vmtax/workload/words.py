@@ -1,0 +1,51 @@
+"""What people call workloads and metrics, also those that only another version of vmtax has. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vmtax.core.records import Metric
+from vmtax.workload import WORKLOADS
+from vmtax.workload.base import Workload
+
+
+def title(workload: str) -> str:
+    """What a workload is about: "CPU"."""
+    kind = _kind(workload)
+    return kind.title if kind else workload.capitalize()
+
+
+def label(metric: Metric) -> str:
+    """What tables call a metric's measure: "p99 latency"."""
+    kind = _kind(metric.workload)
+    return (kind or Workload).measure(metric).label
+
+
+def phrase(metric: Metric) -> str:
+    """What is lost or added, in a sentence: "memory bandwidth"."""
+    kind = _kind(metric.workload)
+    return kind.phrase(metric) if kind else metric.name
+
+
+def spoken(metric: Metric) -> str:
+    """ "4 KiB random writes (one at a time)"; of a case that has no such words, what the tables call it."""
+    kind = _kind(metric.workload)
+    operations = kind.operations_of(metric.case) if kind else ""
+    if not operations:
+        return name(metric)
+    return operations if metric.measure == "iops" else f"the {label(metric)} of {operations}"
+
+
+def name(metric: Metric) -> str:
+    """Title, case and label: "Disk randread-4k-qd1 operations"."""
+    return " ".join(filter(None, (title(metric.workload), case(metric), label(metric))))
+
+
+def case(metric: Metric) -> str:
+    """The case; "" where there is none, or the label says it."""
+    kind = _kind(metric.workload)
+    return "" if kind and metric.name in kind.measures else metric.case
+
+
+def _kind(workload: str) -> type[Workload[Any]] | None:
+    return WORKLOADS.get(workload)

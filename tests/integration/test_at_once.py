@@ -1,0 +1,54 @@
+"""Guests that work at the same time, for real: each has a disk, an address and a trial of its own."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.integration.conftest import leftovers, vmtax
+from vmtax.image.cache import Image
+
+PLAN = """\
+name: at-once
+layers: [vm]
+guest: {vcpus: 1, memory: 512MiB}
+factors: {guest.count: ["1", "2"]}
+workloads:
+  - disk: {patterns: [randwrite-4k-qd1], size: 32MiB, seconds: 1}
+  - net: {cases: [tcp-in], seconds: 1}
+  - boot
+primary: [disk.randwrite-4k-qd1.iops]
+iterations: 1
+rounds: {min: 1, max: 1}
+"""
+
+
+@pytest.fixture(autouse=True)
+def _directories_of_this_test(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
+
+def test_two_guests_work_at_the_same_time(image: Image, tmp_path: Path) -> None:
+    plan = tmp_path / "plan.yaml"
+    plan.write_text(PLAN)
+    done = vmtax("run", str(plan), "--yes", "--json", directory=tmp_path)
+    assert done.returncode == 0, done.stderr
+    data = json.loads(done.stdout)["data"]
+    assert data["failures"] == []
+    two = [entry for entry in data["measurements"] if entry["treatment"] == "vm guest.count=2"]
+    for metric in ("disk.randwrite-4k-qd1.iops", "net.tcp-in.bits_per_second", "boot.ready_seconds"):
+        assert {entry["machine"] for entry in two if entry["metric"] == metric} == {"host/vm", "host/vm-2"}
+    writing = [(e["started"], e["wall_seconds"]) for e in two if e["metric"] == "disk.randwrite-4k-qd1.iops"]
+    latest, earliest = max(start for start, _ in writing), min(start + took for start, took in writing)
+    assert latest < earliest, "they wrote at the same time"
+    argv = [" ".join(boot["argv"]) for boot in data["boots"] if boot["treatment"] == "vm guest.count=2"]
+    assert len(argv) == 2
+    for option in ("mac=", "disk1.raw", "disk2.raw"):
+        assert any(option in line for line in argv)
+    assert len({line.partition("mac=")[2][:17] for line in argv}) == 2
+    used = set(re.findall(r"vmtax-([0-9a-f]{16})", json.dumps(data["boots"])))
+    assert used and [left for token in used for left in leftovers(token)] == []

@@ -1,0 +1,184 @@
+"""The machines of a treatment: five topologies, each a whole run on a fake testbed."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.fake_machine import FakeMachine, Reply
+from tests.fake_testbed import SEVEN, FakeTestbed, Lab, bench
+from vmtax.analysis.analysis import Analysis
+from vmtax.core.records import Experiment, Json, Measurement, Metric, Treatment, Trial
+from vmtax.design.iterations import together
+from vmtax.design.topology import Subject, Topology, topology
+from vmtax.experiment.trial import Signatures, TrialKey, run_trials
+from vmtax.machine import MachineLost
+from vmtax.meter import METERS, clock
+from vmtax.plan.schema import Plan
+from vmtax.testbed.base import RunningSubject, RunningTreatment
+from vmtax.testbed.session import TestbedOptions
+from vmtax.workload import Site
+from vmtax.workload.chess import Chess, ChessParameters
+
+RATE = "chess.nodes_per_second"
+ONE_GUEST = Topology((Subject("vm", "vm"),))
+FOUR_GUESTS = Topology(tuple(Subject(f"vm-{number}", "vm", number) for number in (1, 2, 3, 4)))
+TWO_BESIDE_TWO = Topology(
+    tuple(
+        Subject(f"vm-{number}", "vm", number, {"cpu.mitigations": "off" if number > 2 else "auto"})
+        for number in (1, 2, 3, 4)
+    )
+)
+TWO_HOSTS = Topology((Subject("vm", "vm"), Subject("vm", "vm", 2, host="ssh://b")))
+EXISTING_GUEST = Topology((Subject("web", "vm", existing="ssh://web"),))
+
+
+class Shaped(FakeTestbed):
+    """Its VMs have the topology of a test; the machine's path decides how fast it is."""
+
+    def __init__(self, shape: Topology, rates: Mapping[str, int], lab: Lab, *rest: Any) -> None:
+        super().__init__(lab, *rest)
+        self.shape, self.rates = shape, rates
+
+    @contextlib.contextmanager
+    def opened(self, treatment: Treatment) -> Iterator[RunningTreatment]:
+        round = self.lab.opened_in_round[treatment.name] = self.lab.opened_in_round.get(treatment.name, 0) + 1
+        shape = self.shape if treatment.layer == "vm" else topology(treatment)
+        subjects = []
+        for subject in shape.subjects:
+            path = f"{subject.host}/{subject.name}" if subject.layer != "host" else subject.host
+            answer = bench(rate=self.rates.get(path, 1000) + round)
+            machine = FakeMachine(
+                path, {lambda argv: "stockfish" in argv[0]: answer, ("true",): Reply(), clock.COMMAND: Reply(code=1)}
+            )
+            subjects.append(RunningSubject(Site(machine, subject.layer, 2, ())))
+        yield RunningTreatment(tuple(subjects), self.own.host)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Callable[..., Experiment]:
+    def run(shape: Topology, rates: Mapping[str, int]) -> Experiment:
+        lab = Lab(SEVEN, lambda number, name: bench(), tmp_path)
+
+        def set_up(plan: Plan, options: TestbedOptions, check: Callable[[Mapping[str, Json]], None]) -> Shaped:
+            return Shaped(shape, rates, lab, plan, options, check)
+
+        lab.set_up = set_up  # type: ignore[assignment,method-assign]
+        return lab.run()
+
+    return run
+
+
+def machines(found: Experiment, treatment: str = "vm") -> set[str]:
+    return {trial.machine for trial in found.trials if trial.treatment == treatment}
+
+
+def cost(found: Experiment) -> float:
+    """vm against host, as a ratio of rates."""
+    (one,) = [
+        c for c in Analysis(found).comparisons if (c.metric.name, c.baseline, c.treatment) == (RATE, "host", "vm")
+    ]
+    assert one.rounds == 7, "a round is one value, however many machines it has"
+    return one.ratio
+
+
+def test_one_guest(run: Callable[..., Experiment]) -> None:
+    found = run(ONE_GUEST, {"host": 10_000, "host/vm": 9000})
+    assert machines(found) == {"host/vm"} and machines(found, "host") == {"host"}
+    assert cost(found) == pytest.approx(0.9, abs=1e-3)
+
+
+def test_four_guests_at_once(run: Callable[..., Experiment]) -> None:
+    rates = {"host": 10_000, "host/vm-1": 1000, "host/vm-2": 2000, "host/vm-3": 3000, "host/vm-4": 4000}
+    found = run(FOUR_GUESTS, rates)
+    assert machines(found) == set(rates) - {"host"}
+    first = [trial for trial in found.trials if (trial.treatment, trial.round, trial.case) == ("vm", 1, "")]
+    assert len(first) == 4, "one trial for each guest"
+    assert cost(found) == pytest.approx(1.0, abs=2e-3), "their rates are added up, not averaged"
+
+
+def test_two_beside_two_of_another_kind(run: Callable[..., Experiment]) -> None:
+    found = run(TWO_BESIDE_TWO, {"host": 10_000, "host/vm-3": 3000, "host/vm-4": 3000})
+    by_machine = {
+        trial.machine: trial.measurements[0].value
+        for trial in found.trials
+        if trial.round == 1 and trial.treatment == "vm" and trial.case == ""
+    }
+    assert by_machine == {"host/vm-1": 1001, "host/vm-2": 1001, "host/vm-3": 3001, "host/vm-4": 3001}
+    assert [dict(subject.levels) for subject in TWO_BESIDE_TWO.subjects][1:3] == [
+        {"cpu.mitigations": "auto"},
+        {"cpu.mitigations": "off"},
+    ]
+
+
+def test_two_hosts(run: Callable[..., Experiment]) -> None:
+    found = run(TWO_HOSTS, {"host": 10_000, "host/vm": 4000, "ssh://b/vm": 5000})
+    assert machines(found) == {"host/vm", "ssh://b/vm"}
+    assert cost(found) == pytest.approx(0.9, abs=1e-3)
+
+
+def test_an_existing_guest(run: Callable[..., Experiment]) -> None:
+    found = run(EXISTING_GUEST, {"host": 10_000, "host/web": 8000})
+    assert machines(found) == {"host/web"} and cost(found) == pytest.approx(0.8, abs=1e-3)
+    assert found.boots == (), "nothing was booted for it"
+
+
+def test_a_factor_asks_for_several_guests() -> None:
+    three = topology(Treatment("vm guest.count=3", "vm", {"guest.count": "3"}))
+    assert [(subject.name, subject.number) for subject in three.subjects] == [("vm", 1), ("vm-2", 2), ("vm-3", 3)]
+    nested = topology(Treatment("nested", "nested", {"guest.count": "3"}))
+    assert len(nested.subjects) == 1 and nested.outer == "vm"
+
+
+class Meeting(FakeMachine):
+    """Answers when all that are expected have been asked."""
+
+    barrier = threading.Barrier(3)
+
+    def try_run(self, *argv: str, **options: Any) -> Any:
+        if "stockfish" in argv[0]:
+            self.barrier.wait(10)
+        return super().try_run(*argv, **options)
+
+
+def running(*subjects: FakeMachine) -> RunningTreatment:
+    host = FakeMachine("host", {meter.command: Reply(code=2) for meter in METERS})
+    return RunningTreatment(tuple(RunningSubject(Site(machine, "vm", 1, ())) for machine in subjects), host)
+
+
+def trials(at_once: RunningTreatment) -> Sequence[Trial]:
+    return run_trials(TrialKey(1, 1, "vm"), at_once, Chess(ChessParameters()), "", Signatures(), iteration=1)
+
+
+def test_all_subjects_work_at_the_same_time() -> None:
+    answers: Any = {lambda argv: "stockfish" in argv[0]: bench(), clock.COMMAND: Reply(code=1)}
+    found = trials(running(*(Meeting(f"host/vm-{number}", answers) for number in (1, 2, 3))))
+    assert [trial.machine for trial in found] == ["host/vm-1", "host/vm-2", "host/vm-3"]
+    assert {trial.status for trial in found} == {"ok"}, "each waited until all had begun"
+
+
+def test_one_that_is_lost_does_not_cost_the_record_of_the_others() -> None:
+    works: Any = {lambda argv: "stockfish" in argv[0]: bench(), clock.COMMAND: Reply(code=1)}
+    fails: Any = {lambda argv: "stockfish" in argv[0]: MachineLost("host/vm-2: gone"), clock.COMMAND: Reply(code=1)}
+    found = trials(running(FakeMachine("host/vm", works), FakeMachine("host/vm-2", fails)))
+    assert [(trial.machine, trial.status) for trial in found] == [("host/vm", "ok"), ("host/vm-2", "failed")]
+    (as_one,) = together(found)
+    assert as_one.status == "failed" and "gone" in (as_one.error or ""), "together they have no figure"
+
+
+def test_what_several_machines_did_is_one_value() -> None:
+    rate, delay = Metric("disk.x.iops", "1/s", "higher"), Metric("disk.x.mean_seconds", "s", "lower")
+    one = Trial(1, 1, "vm", "disk", "x", 1, "ok", 0.0, 1.0)
+    every = [
+        replace(one, machine=f"host/vm-{value}", measurements=(Measurement(rate, value), Measurement(delay, value)))
+        for value in (1.0, 2.0, 6.0)
+    ]
+    (found,) = together(every)
+    assert found.measurements == (Measurement(rate, 9.0), Measurement(delay, 2.0)) and found.machine == ""
+    assert together(every[:1]) == (every[0],)
