@@ -26,7 +26,7 @@ DOMAIN = """<domain type='qemu'><name>vm1</name><memory unit='MiB'>64</memory>
 def levels(bus: str, cache: str, aio: str, form: str, rich: bool) -> dict[str, str]:
     found = {"disk.bus": bus, "disk.cache": cache, "disk.aio": aio, "disk.format": form, "disk.preallocation": "off"}
     if rich:
-        found |= {"disk.iothread": "on", "disk.queues": "2", "disk.discard": "unmap"}
+        found |= {"disk.iothread": "on", "disk.queues": "2", "disk.discard": "unmap", "disk.detect_zeroes": "unmap"}
     return found
 
 

@@ -39,11 +39,11 @@ ANY = MagicMock()  # what is not looked at
 GOLDEN = Path(__file__).parent.parent / "golden" / "argv"
 QEMU = Qemu(("qemu-system-x86_64",), "10.0", "", tree="/image/tree", has_sandbox=True, user=1879048199)
 BASE = GuestSpec("", 1, 2**29, "tcg", QEMU, "/i/vmlinux", "/i/initrd", "/i/root.erofs")
-USUAL = Size()
+DEFAULT = Size()
 ZFS = ("/z/pack.erofs",)
 
 
-def blue(base: GuestSpec = BASE, size: Size = USUAL, taps: tuple[str, str] | None = None) -> GuestSpec:
+def blue(base: GuestSpec = BASE, size: Size = DEFAULT, taps: tuple[str, str] | None = None) -> GuestSpec:
     return lab_spec(base, "blue", size, PurePosixPath("/labs/a,b"), PurePosixPath("/r"), taps)
 
 

@@ -112,4 +112,4 @@ def test_no_program_comes_from_where_others_can_put_one(tmp_path: Path) -> None:
     assert search_path.make_safe(environment) == []
     nothing = {"PATH": ""}
     search_path.make_safe(nothing)
-    assert nothing["PATH"] == search_path.USUAL
+    assert nothing["PATH"] == search_path.DEFAULT

@@ -107,6 +107,8 @@ def test_patterns_are_told_in_words(case: str, words: str) -> None:
 def test_what_is_no_pattern_is_called_as_in_the_tables() -> None:
     assert phrase(Metric("disk.randwrite-4k-fsync.iops", "1/s", "higher")) == "synchronous 4 KiB writes per second"
     assert spoken(Metric("boot.ready_seconds", "s", "lower")) == "Boot launch to first answer"
+    unknown = Metric("tape.first.wind_seconds", "s", "lower")  # of another version
+    assert (spoken(unknown), phrase(unknown)) == ("Tape first wind seconds", "tape.first.wind_seconds")
     assert spoken(Metric("disk.odd.iops", "1/s", "higher")) == "Disk odd operations"
     assert spoken(Metric(TAIL, "s", "lower")) == "the p99 latency of 4 KiB random writes (one at a time)"
 

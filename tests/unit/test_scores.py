@@ -7,6 +7,7 @@ import itertools
 import math
 import random
 from collections.abc import Mapping, Sequence
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -35,13 +36,15 @@ def measured(table: Mapping[str, Values], **more: Any) -> Experiment:
     """Treatment name -> its values; the layer is the name's first word, None a trial that failed."""
     trials = []
     for treatment, metrics in table.items():
-        for name, values in metrics.items():
-            unit, better = UNITS[name.rpartition(".")[2]]
-            metric = Metric(name, unit, better)  # type: ignore[arg-type]
-            for number, value in enumerate(values, start=1):
-                found = () if value is None else (Measurement(metric, value),)
-                status = "failed" if value is None else "ok"
-                case = name.split(".")[1]
+        for case in dict.fromkeys(name.split(".")[1] for name in metrics):
+            own = {name: values for name, values in metrics.items() if name.split(".")[1] == case}
+            for number, row in enumerate(zip_longest(*own.values()), start=1):
+                found = tuple(
+                    Measurement(Metric(name, *UNITS[name.rpartition(".")[2]]), value)  # type: ignore[arg-type]
+                    for name, value in zip(own, row, strict=True)
+                    if value is not None
+                )
+                status = "ok" if found else "failed"
                 trials.append(
                     Trial(number, 1, treatment, "disk", case, 1, status, 0.0, 1.0, found)  # type: ignore[arg-type]
                 )

@@ -15,7 +15,7 @@ from tests.fake_machine import FakeMachine, Reply
 from vmtax.design.disk import CacheMode, DiskSettings
 from vmtax.design.guest import GuestSettings
 from vmtax.design.settings import UnknownLevel
-from vmtax.hypervisor import FRESH_ID, Drive, GuestSpec, Nic, Passed, Qemu, Tap, UserNetwork, boot
+from vmtax.hypervisor import FRESH_ID, Credentials, Drive, GuestSpec, Nic, Passed, Qemu, Tap, UserNetwork, boot
 from vmtax.hypervisor.base import BootFailed
 from vmtax.hypervisor.qemu.argv import kernel_arguments
 from vmtax.hypervisor.qemu.drives import block_node, disk_arguments, machine_type
@@ -109,6 +109,16 @@ def test_what_qemu_cannot_have_is_said_before_a_boot(change: dict[str, Any], rea
     machine: Any = FakeMachine("host")
     with pytest.raises(BootFailed, match=f"host/vm: .*{reason}"):
         boot(machine, replace(PLAIN, **change), machine, machine)
+
+
+def test_a_full_disk_of_the_parent_is_named_in_one_line() -> None:
+    full = Reply(code=1, stderr="cat: write error: No space left on device\n")
+    machine: Any = FakeMachine("host", {lambda argv: argv[0] == "sh": full, lambda argv: argv[0] == "rm": ""})
+    with (
+        pytest.raises(BootFailed, match=r"^host/vm: what boots it .* No space left on device; make room there$"),
+        boot(machine, PLAIN, Credentials(Path("/key"), Path("/known")), machine),
+    ):
+        pass
 
 
 def test_several_guests_disks_and_cards_have_names_of_their_own() -> None:

@@ -319,4 +319,4 @@ class DiskSettings(Settings):
         return self.filesystem != "none"
 
 
-USUAL = DiskSettings()  # every factor at its default
+DEFAULT = DiskSettings()  # every factor at its default

@@ -30,4 +30,4 @@ class GuestSettings(Settings):
     )
 
 
-USUAL = GuestSettings()  # every factor at its default
+DEFAULT = GuestSettings()  # every factor at its default

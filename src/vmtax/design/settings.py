@@ -1,7 +1,7 @@
 """What a factor is, and how a treatment's levels, which are text, become settings with types. Pure.
 
 A factor is one field of a class of settings: its levels, what each means, and how the programs that take it write it
-stand in that entry. `Settings.of` is the only place where levels are looked up by name.
+stand in that entry. `Settings.of` is the only place where the level of a factor is looked up by its name.
 """
 
 from __future__ import annotations

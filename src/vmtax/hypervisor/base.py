@@ -72,7 +72,7 @@ class GuestSpec:
     cards: tuple[Card, ...] = ()  # besides the one by which it is reached: eth1 and so on
     layers: tuple[str, ...] = ()  # erofs files or devices, laid over the root; a later one is above
     forwards: tuple[int, ...] = ()  # guest TCP ports to reach from the parent's loopback, besides ssh
-    settings: GuestSettings = guest.USUAL
+    settings: GuestSettings = guest.DEFAULT
     kernel_words: tuple[str, ...] = ()  # more of its kernel's command line
     iommu: bool = False  # it can give its own devices to guests
     preallocated: bool = False  # all of its memory is taken at its start

@@ -24,7 +24,7 @@ class Drive:
     """A disk of a guest, as QEMU on the parent sees it."""
 
     path: str  # file or block device on the parent
-    settings: DiskSettings = disk.USUAL
+    settings: DiskSettings = disk.DEFAULT
     is_device: bool = False
     iops_limit: int = 0  # reads and writes that QEMU lets through in a second; 0: no limit
     name: str = DATA_ID  # letters and digits; none of the guest's other disks has it

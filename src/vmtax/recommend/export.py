@@ -283,7 +283,7 @@ def _where(settings: DiskSettings, path: str) -> Iterator[str]:
 def _unsaid(settings: DiskSettings) -> Iterator[str]:
     """What neither `qm set` nor the storage can be told."""
     if settings.format == "qcow2":
-        unusual = replace(settings, preallocation=disk.USUAL.preallocation).unusual  # that is the storage's
+        unusual = replace(settings, preallocation=disk.DEFAULT.preallocation).unusual  # that is the storage's
         of_images = {factor.name for factor in settings.factors().values() if "qemu-img" in factor.options}
         named = ", ".join(f"{name}={level}" for name, level in unusual.items() if name in of_images)
         if named:

@@ -60,7 +60,7 @@ class Backing:
     """One disk as QEMU on its machine sees it."""
 
     path: PurePosixPath  # image file or block device on the machine
-    settings: DiskSettings = disk.USUAL
+    settings: DiskSettings = disk.DEFAULT
     size: int = 0  # bytes that the guest sees
     is_device: bool = False
 

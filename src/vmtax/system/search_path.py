@@ -7,7 +7,7 @@ from collections.abc import MutableMapping
 
 from vmtax.system.ownership import why_unsafe
 
-USUAL = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+DEFAULT = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 def make_safe(environment: MutableMapping[str, str]) -> list[str]:
@@ -17,12 +17,12 @@ def make_safe(environment: MutableMapping[str, str]) -> list[str]:
     which, another user can write.
     """
     kept, left_out = [], []
-    for part in environment.get("PATH", USUAL).split(os.pathsep):
+    for part in environment.get("PATH", DEFAULT).split(os.pathsep):
         if why := _unsafe(part):
             left_out.append(f"PATH: {part or 'an empty part'} is left out: {why}")
         else:
             kept.append(part)
-    environment["PATH"] = os.pathsep.join(kept) or USUAL
+    environment["PATH"] = os.pathsep.join(kept) or DEFAULT
     return left_out
 
 

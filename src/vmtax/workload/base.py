@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, ClassVar, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict, model_validator
@@ -56,7 +57,7 @@ class Workload(ABC, Generic[P]):
     packages: ClassVar[tuple[str, ...]] = ()  # of Debian, in the root image
     headline: ClassVar[str]  # name of the metric that a report's first sentence is about, unless the plan says another
     # The last part of a metric's name -> what it is; or all of the name, where the label says the case as well.
-    measures: ClassVar[Mapping[str, Measure]]
+    measures: ClassVar[Mapping[str, Measure]] = MappingProxyType({})
     parameters_type: ClassVar[type[Parameters]]
     layers: ClassVar[frozenset[str]] = frozenset({"host", "vm", "nested"})
 

@@ -11,26 +11,22 @@ from vmtax.workload.base import Workload
 
 def title(workload: str) -> str:
     """What a workload is about: "CPU"."""
-    kind = _kind(workload)
-    return kind.title if kind else workload.capitalize()
+    return WORKLOADS[workload].title if workload in WORKLOADS else workload.capitalize()
 
 
 def label(metric: Metric) -> str:
     """What tables call a metric's measure: "p99 latency"."""
-    kind = _kind(metric.workload)
-    return (kind or Workload).measure(metric).label
+    return _kind(metric).measure(metric).label
 
 
 def phrase(metric: Metric) -> str:
     """What is lost or added, in a sentence: "memory bandwidth"."""
-    kind = _kind(metric.workload)
-    return kind.phrase(metric) if kind else metric.name
+    return _kind(metric).phrase(metric)
 
 
 def spoken(metric: Metric) -> str:
     """ "4 KiB random writes (one at a time)"; of a case that has no such words, what the tables call it."""
-    kind = _kind(metric.workload)
-    operations = kind.operations_of(metric.case) if kind else ""
+    operations = _kind(metric).operations_of(metric.case)
     if not operations:
         return name(metric)
     return operations if metric.measure == "iops" else f"the {label(metric)} of {operations}"
@@ -43,9 +39,8 @@ def name(metric: Metric) -> str:
 
 def case(metric: Metric) -> str:
     """The case; "" where there is none, or the label says it."""
-    kind = _kind(metric.workload)
-    return "" if kind and metric.name in kind.measures else metric.case
+    return "" if metric.name in _kind(metric).measures else metric.case
 
 
-def _kind(workload: str) -> type[Workload[Any]] | None:
-    return WORKLOADS.get(workload)
+def _kind(metric: Metric) -> type[Workload[Any]]:
+    return WORKLOADS.get(metric.workload, Workload)

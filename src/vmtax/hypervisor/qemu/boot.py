@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import itertools
+import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
+from vmtax.core.machines import first_line
 from vmtax.hypervisor.base import BootFailed, GuestSpec, Lasting, Patience
 from vmtax.hypervisor.console import FLOODED, PANIC, READY, Console
 from vmtax.hypervisor.credentials import Credentials
@@ -121,10 +124,14 @@ def boot(
         ends.callback(_remove, parent, directory)
         written = (console_file, *((spec.lasting.log,) if spec.lasting else ()))
         names = map(str, (directory, spec.initrd, *written))
-        parent.run("sh", "-c", JOIN, "sh", *names, input=credentials.archive.decode("ascii"))
+        joined = parent.try_run("sh", "-c", JOIN, "sh", *names, input=credentials.archive.decode("ascii"))
+        path = f"{parent.path}/{spec.name}"
+        if not joined.ok:
+            words = first_line(joined.stderr)
+            cure = "; make room there" if os.strerror(errno.ENOSPC) in words else ""
+            raise BootFailed(f"{path}: what boots it cannot be written to {directory}: {words}{cure}")
         console, *log = (_followed(parent, path, stack) for path in written)
         argv = command_line(spec, directory / "initrd", console_file)
-        path = f"{parent.path}/{spec.name}"
 
         launched = time.monotonic()
         process = parent.start(*((*KEEPING_WORDS, str(spec.lasting.log)) if spec.lasting else ()), *argv)
