@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from vmtax.analysis import comparisons as compare
 from vmtax.analysis import gains, rankings, scores
 from vmtax.analysis.comparisons import Numbers
-from vmtax.analysis.criteria import PREFERRED, Criteria
+from vmtax.analysis.criteria import Criteria
 from vmtax.analysis.emulation import emulated_treatments
 from vmtax.analysis.gains import Gain
 from vmtax.analysis.rankings import FactorEffect, Ranking
@@ -23,6 +23,7 @@ from vmtax.design import iterations
 from vmtax.design.interleaved import Sides, sides_of
 from vmtax.design.iterations import Case, Schedule
 from vmtax.design.stopping import Decision, Stopping
+from vmtax.workload import WORKLOADS
 
 if TYPE_CHECKING:
     from vmtax.design.features import Feature
@@ -129,8 +130,8 @@ class Analysis:
         """Workload -> the one metric that stands for it, of those that were compared."""
         by_workload: dict[str, list[Metric]] = defaultdict(list)
         for metric in dict.fromkeys(comparison.metric for comparison in self.comparisons):
-            by_workload[metric.name.partition(".")[0]].append(metric)
-        best_first = dict.fromkeys((*self.criteria.primary, *PREFERRED))
+            by_workload[metric.workload].append(metric)
+        best_first = dict.fromkeys((*self.criteria.primary, *(kind.headline for kind in WORKLOADS.values())))
         rank = {name: place for place, name in enumerate(best_first)}
         return {
             workload: min(metrics, key=lambda metric: (rank.get(metric.name, len(rank)), metric.better == "lower"))

@@ -8,14 +8,6 @@ from dataclasses import dataclass
 from vmtax.core.records import Json
 from vmtax.design.stopping import Stopping
 
-# Which metric stands for a workload, best first, where the plan's `primary` names none of it.
-PREFERRED = (
-    "chess.nodes_per_second",
-    "memory.stream.bytes_per_second",
-    "disk.randread-4k-qd1.iops",
-    "net.tcp-in.bits_per_second",
-    "boot.ready_seconds",
-)
 SAME_WITHIN = 0.02  # of plans that are older than their `same_within`
 
 

@@ -49,6 +49,7 @@ from vmtax.report.document import (
 from vmtax.report.sections.scores import score_name
 from vmtax.report.view import figures
 from vmtax.report.wording.treatment_labels import varying
+from vmtax.workload.fio import Disk
 from vmtax.workload.words import spoken
 
 TITLE = "Recommendation"
@@ -341,7 +342,7 @@ def _speed(analysis: Analysis, members: Sequence[Treatment]) -> tuple[Numbers, s
         return {}, wanted, wanted
     measured = {metric.name: metric for metric, _ in analysis.boot_numbers}
     primary = [measured[name] for name in analysis.criteria.primary if name in measured]
-    first: Metric | None = next((metric for metric in primary if metric.name.startswith("disk.")), None)
+    first: Metric | None = next((metric for metric in primary if metric.workload == Disk.name), None)
     return ({}, first.name, spoken(first)) if first else ({}, None, "")
 
 

@@ -11,7 +11,7 @@ from vmtax.analysis.comparisons import as_overhead
 from vmtax.core.records import Comparison
 from vmtax.core.units import format_overhead
 from vmtax.report.document import Column, Detail, Paragraph, Row, Section, Table, name_cell, value_cell
-from vmtax.workload.words import label, title
+from vmtax.workload.words import name
 
 TITLE = "Beside the primary figures"
 HEADS = ("contrast", "median", "mean", "p95", "stalls", "order")
@@ -49,10 +49,8 @@ def _lines(analysis: Analysis) -> Iterator[Robustness]:
     for found in analysis.comparisons:
         if found.metric.name not in analysis.criteria.primary or found.mean_ratio is None:
             continue
-        workload, case = found.metric.workload, found.metric.case
-        name = " ".join(filter(None, (title(workload), case, label(found.metric))))
         yield Robustness(
-            what=f"{name}, {found.treatment} against {found.baseline}",
+            what=f"{name(found.metric)}, {found.treatment} against {found.baseline}",
             median=_overhead(found, found.ratio),
             mean=_overhead(found, found.mean_ratio),
             p95="–" if found.p95_ratio is None else _overhead(found, found.p95_ratio),
