@@ -200,8 +200,9 @@ def why_not(disks: Disks, treatments: Sequence[Treatment], qemu: Qemu) -> dict[s
     """Guest treatments whose disk QEMU does not open as they say on this host, each with QEMU's own reason.
 
     One paused QEMU without a guest opens and closes them all: tried on the file system, kernel and version that are
-    there, not looked up in a table. ZFS before 2.3 accepts O_DIRECT and ignores it, and opening the file cannot reveal that: there the
-    dataset is asked for its property `direct`, which came with it. Raises QemuError where QEMU itself ends.
+    there, not looked up in a table. ZFS before 2.3 accepts O_DIRECT and ignores it, and opening the file cannot reveal
+    that: there the dataset is asked for its property `direct`, which came with it. Raises QemuError where QEMU itself
+    ends.
     """
     found: dict[str, str] = {}
     guests = [treatment for treatment in treatments if treatment.layer == "vm" and treatment.repeats is None]
