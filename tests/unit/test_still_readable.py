@@ -54,7 +54,7 @@ def homes(tmp_path_factory: pytest.TempPathFactory) -> dict[Path, Path]:
     homes = {day: tmp_path_factory.mktemp(day.name) for day in DAYS}
     for day, home in homes.items():
         with tarfile.open(day / "store.tar.xz") as archive:
-            archive.extractall(home / "vmtax")
+            archive.extractall(home / "vmtax", filter="data")
     return homes
 
 
