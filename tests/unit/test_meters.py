@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from tests.fake_machine import FakeMachine, Reply
 from tests.fake_testbed import SEVEN, Lab, bench
+from vmtax.analysis.analysis import Analysis
 from vmtax.experiment import archive
 from vmtax.meter import METERS, Vmstat, Work
 from vmtax.meter.vmstat import COUNTERS, parse
@@ -59,9 +60,9 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Lab:
 def test_readings_are_kept_with_the_trial_and_shown_in_json_and_csv(lab: Lab) -> None:
     trials = lab.experiment.trials
     assert trials and all(trial.readings == {"host": {"vmstat.pgfault": 1.0}} for trial in trials)
-    measurements = experiment_data(lab.experiment, ())["measurements"]
+    measurements = experiment_data(Analysis(lab.experiment))["measurements"]
     assert all(entry["readings"] == {"host": {"vmstat.pgfault": 1.0}} for entry in measurements)
-    rows = csv.DictReader(io.StringIO(render_csv(lab.experiment)))
+    rows = csv.DictReader(io.StringIO(render_csv(Analysis(lab.experiment))))
     assert {row["readings.host.vmstat.pgfault"] for row in rows} == {"1.0"}
 
 

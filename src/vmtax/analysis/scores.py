@@ -131,7 +131,7 @@ class _Made:
 
     @property
     def weighed(self) -> bool:
-        """It is asked how stable its winner is."""
+        """Whether the stability of its winner is computed."""
         return self.whole and len(self.parts) > 1
 
 

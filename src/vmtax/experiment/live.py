@@ -39,7 +39,7 @@ class Journal:
         if self._path is None or (isinstance(one, events.Step) and time.monotonic() - self._written < WRITE_SECONDS):
             return
         self._written = time.monotonic()
-        with contextlib.suppress(OSError):  # who watches less sees less; the run is not stopped for it
+        with contextlib.suppress(OSError):  # a run is not stopped because nobody can watch it
             _write(self._path, self._state)
 
 

@@ -15,7 +15,7 @@ from vmtax.experiment.trial import BOOT, TrialKey
 from vmtax.plan.schema import Plan, from_data
 from vmtax.testbed.session import TestbedOptions
 
-# What must be as it was, or the rounds before and after would be of unlike things: dotted names of host facts.
+# Host facts, by dotted name, that must be unchanged, or the rounds before and after would not be comparable.
 SAME = (
     *("cpu_model", "microcode", "mitigations", "smt_active", "governor", "turbo"),
     *("kernel_release", "kernel_command_line", "cpus_measured", "measured_as_root"),

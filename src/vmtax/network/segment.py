@@ -16,7 +16,7 @@ END_ADDRESS = "10.77.0.2"  # not a guest's: the peer would send to the card that
 MOST_GUESTS = 250
 PREFIX_LENGTH = 24
 BRIDGE = "br0"
-# Where it is; listed before it is made, it may not be. Constant text, the name stays an argument.
+# Delete it if it exists: it is registered for undo before it is created. Constant text, the name stays an argument.
 DELETE_NAMESPACE = ("sh", "-c", '! test -e "/run/netns/$1" || exec ip netns delete "$1"', "sh")
 
 

@@ -16,7 +16,7 @@ def speed_of(
 ) -> tuple[list[Metric], str]:
     """What speed is the mean of, and what that is called; [] where it was not measured."""
     having = {m: sum(bool(numbers.get((m, t.name))) for t in members) for m in dict.fromkeys(m for m, _ in numbers)}
-    there = [m for m, count in having.items() if 2 * count > len(members)]  # what a few lack is their fault
+    there = [m for m, count in having.items() if 2 * count > len(members)]  # a few may lack it
     if metric is not None:
         return [m for m in there if m.name == metric], metric
     chosen = [m for m in there if m.name in primary and m.workload == Disk.name]

@@ -78,7 +78,7 @@ class Fresh:
     undoing: Undoing
 
     def remove(self) -> None:
-        """Away with it, now that its guest has gone."""
+        """Remove it: its guest has ended."""
         self.undoing.undo()
 
 

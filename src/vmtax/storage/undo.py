@@ -1,7 +1,7 @@
-"""How what a disk lies on is taken away again.
+"""Commands that remove what was made for a disk.
 
-Constant texts, names stay arguments; each succeeds where there is nothing to undo. What lies in something of the user's
-(a pool, a group, a device) that is not there just now may well be there still: that is a failure, and stays listed.
+The texts are constant, names stay arguments, and each succeeds if there is nothing to undo. If a pool, group or device
+of the user's is not visible now, our volume may still exist in it: that is a failure, and it stays listed.
 """
 
 from __future__ import annotations

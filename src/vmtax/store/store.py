@@ -59,7 +59,7 @@ def default_path() -> Path:
 class Store:
     """The experiments of this user. For several threads, and beside other processes that read or write.
 
-    Whatever adds is durable when it returns. Everything raises StoreError and then has changed nothing.
+    Writes are durable on return. A method that raises StoreError has changed nothing.
     """
 
     def __init__(self, path: Path | None = None) -> None:

@@ -200,8 +200,9 @@ def why_not(disks: Disks, treatments: Sequence[Treatment], qemu: Qemu) -> dict[s
     """Guest treatments whose disk QEMU does not open as they say on this host, each with QEMU's own reason.
 
     One paused QEMU without a guest opens and closes them all: tried on the file system, kernel and version that are
-    there, not looked up in a table. ZFS before 2.3 takes O_DIRECT and ignores it, of which no open tells: there the
-    dataset is asked for its property `direct`, which came with it. Raises QemuError where QEMU itself ends.
+    there, not looked up in a table. ZFS before 2.3 accepts O_DIRECT and ignores it, and opening the file cannot reveal
+    that: there the dataset is asked for its property `direct`, which came with it. Raises QemuError where QEMU itself
+    ends.
     """
     found: dict[str, str] = {}
     guests = [treatment for treatment in treatments if treatment.layer == "vm" and treatment.repeats is None]
@@ -251,7 +252,7 @@ def _ignores_direct(machine: Machine, disk: Backing) -> str | None:
     asked = machine.try_run("zfs", "get", "-H", "-o", "value", "direct", str(row["source"]))
     if not asked.ok:
         version = machine.try_run("zfs", "version").stdout.partition("\n")[0] or "this ZFS"
-        return f"{version} takes it and ignores it; 2.3 or newer heeds it"
+        return f"{version} accepts it and ignores it; 2.3 or newer obeys it"
     return "the dataset has direct=disabled" if asked.stdout.strip() == "disabled" else None
 
 

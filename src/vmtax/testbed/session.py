@@ -48,7 +48,7 @@ class TestbedOptions:
 
     @staticmethod
     def from_json(data: Json) -> TestbedOptions:
-        """What a run is resumed with: never with leave to erase, for what the run made is undone by now."""
+        """Options of a resumed run. Permission to erase is never restored: the devices are empty again."""
         target = Target(
             PurePosixPath(data.get("disk_directory", DISK_DIRECTORY)),
             tuple(data.get("disk_devices", ())),

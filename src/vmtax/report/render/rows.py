@@ -61,8 +61,8 @@ def rows(analysis: Analysis) -> Rows:
     """The experiment as rows and columns."""
     factors = dict.fromkeys(_factors(analysis.experiment), str)
     host = {f"disturbance.{name}": int if name in WHOLE else float for name in DISTURBANCE}
-    read = dict.fromkeys((f"readings.{path}.{name}" for path, name in _readings(analysis.experiment)), float)
-    return Rows({**BEFORE, **factors, **AFTER, **host, **read}, analysis)
+    readings = {f"readings.{path}.{name}": float for path, name in _readings(analysis.experiment)}
+    return Rows({**BEFORE, **factors, **AFTER, **host, **readings}, analysis)
 
 
 def _factors(experiment: Experiment) -> tuple[str, ...]:
