@@ -124,6 +124,15 @@ def test_one_row_for_each_measurement() -> None:
     assert {r["emulated"] for r in found if r["layer"] != "host"} == {"true"}
 
 
+def test_what_meters_read_has_columns() -> None:
+    experiment = sample_experiment(rounds=1)
+    first, *others = experiment.trials
+    read = dataclasses.replace(first, readings={"host": {"vmstat.pgfault": 12.0}})
+    found = read_csv(dataclasses.replace(experiment, trials=(read, *others)))
+    assert found[0]["readings.host.vmstat.pgfault"] == "12.0" and found[-1]["readings.host.vmstat.pgfault"] == ""
+    assert not any(None in row for row in found), "no cell is without a column"
+
+
 def test_what_is_not_known_is_empty() -> None:
     experiment = sample_experiment(rounds=1)
     trials = tuple(dataclasses.replace(trial, disturbance=None) for trial in experiment.trials)

@@ -115,7 +115,7 @@ def _settings(workload: Workload) -> Folded:
 
 def _setting_rows(case: Case) -> Iterator[Row]:
     for place, line in enumerate(case.rows):
-        detail = Detail.FULL if place else Detail.BRIEF
+        detail = Detail.FILE if place else Detail.BRIEF
         what = f"{case.name} {label(line.metric)}".lstrip()
         yield Row((name_cell(what, cost(line.metric), title=line.metric.name),), detail)
         for setting in case.settings:

@@ -28,7 +28,6 @@ from vmtax.report.document import (
 )
 from vmtax.report.sections.summary import banner, machine_name
 from vmtax.report.view import View, flat_facts
-from vmtax.report.wording.glossary import GLOSSARY
 
 FACTS = {  # of each machine side by side, as people call them; the page and the JSON have all
     "cpu_model": "CPU",
@@ -75,6 +74,8 @@ def machines(run: Experiment) -> Section:
 
 def words(*, emulated: bool) -> Section:
     """The glossary."""
+    from vmtax.report.wording.glossary import GLOSSARY
+
     terms = tuple((term.word, (term.meaning,)) for term in GLOSSARY if emulated or term.word != "emulated")
     return Section("glossary", "Words used here", (Sentences(terms, Detail.PAGE, glossary=True),), "Words")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from vmtax.analysis.analysis import Analysis
 from vmtax.analysis.comparisons import side_contrasts
@@ -12,11 +13,13 @@ from vmtax.analysis.emulation import host_path, on_emulated_hosts
 from vmtax.core.records import Experiment, Metric
 from vmtax.core.units import format_duration
 from vmtax.report.document import Block, Detail, Paragraph, Section, Sentences, Span, listed, term
-from vmtax.report.sections.outliers import Outliers
 from vmtax.report.sections.rankings import decided
 from vmtax.report.view import Effect, effect, figures
 from vmtax.workload.boot import READY
 from vmtax.workload.words import phrase, title
+
+if TYPE_CHECKING:
+    from vmtax.report.sections.outliers import Outliers
 
 LAYER_NAMES = {"vm": "the VM", "nested": "the nested VM"}
 CONFIDENCE = "95 %"

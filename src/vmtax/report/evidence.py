@@ -1,0 +1,40 @@
+"""Sections that only a page has room for: pictures, latencies, the course of the run, outliers. Slow to load."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from vmtax.analysis.analysis import Analysis
+from vmtax.report import figures
+from vmtax.report.document import Figure, Section
+from vmtax.report.sections import drift, interactions, latency, outliers, speed_vs_cpu
+from vmtax.report.sections.factor_effects import Deciding
+from vmtax.report.sections.outliers import Outliers
+from vmtax.report.sections.rankings import Ranked
+from vmtax.report.view import View
+
+
+def pictures(viewed: View) -> Section | None:
+    """Overheads as forest plots."""
+    drawn = figures.forests(viewed)
+    return Section("picture", "Overhead, layer by layer", (Figure(drawn),), "Pictures") if drawn else None
+
+
+def choosing(analysis: Analysis, told: Sequence[Ranked], decides: Sequence[Deciding]) -> Section | None:
+    """Pictures whose factors and metrics the reader chooses; the strongest factors are shown at first."""
+    shares: dict[str, float] = {}
+    for term in (term for deciding in decides for term in deciding.terms):
+        shares[term.name] = max(shares.get(term.name, 0.0), term.share)
+    crossed = figures.crossed_picture(interactions.grids(analysis), told, shares)
+    tradeoff = figures.tradeoff_picture(speed_vs_cpu.tradeoffs(analysis), shares)
+    drawn = tuple(Figure((choice,)) for choice in (crossed, tradeoff) if choice)
+    return Section("choices", "Choosing", drawn, "Choosing") if drawn else None
+
+
+def behind_the_figures(analysis: Analysis, far: Outliers) -> Iterator[Section | None]:
+    """Latencies, the course of the run, and what lies far from the rest."""
+    distributions = latency.distributions(analysis)
+    yield latency.section(distributions, figures.latency_pictures(distributions))
+    courses = drift.courses(analysis, tuple(analysis.headline_metrics.values()))
+    yield drift.section(courses, figures.order_picture(courses), analysis.rounds)
+    yield outliers.section(far, analysis.experiment.id)
