@@ -54,7 +54,8 @@ def homes(tmp_path_factory: pytest.TempPathFactory) -> dict[Path, Path]:
     homes = {day: tmp_path_factory.mktemp(day.name) for day in DAYS}
     for day, home in homes.items():
         with tarfile.open(day / "store.tar.xz") as archive:
-            archive.extractall(home / "vmtax", filter="data")
+            archive.extraction_filter = getattr(tarfile, "data_filter", None)  # Python 3.11.2 has none, 3.13 wants one
+            archive.extractall(home / "vmtax")
     return homes
 
 
