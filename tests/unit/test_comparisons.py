@@ -270,6 +270,21 @@ def test_a_disk_that_is_faster_through_one_more_layer_is_flagged_as_cached() -> 
     assert flushed.startswith("cached: vm is faster") and "disk.cache=unsafe" in flushed
 
 
+def test_guests_that_work_at_once_may_be_faster_together_than_the_host_alone() -> None:
+    """Four guests have four requests under way where the host has one; what memory cannot move is still flagged."""
+    rate = Metric("disk.read-1m.bytes_per_second", "B/s", "higher")
+    stream = Metric("memory.stream.bytes_per_second", "B/s", "higher")
+    guests = (PLAIN[0], Treatment("vm", "vm", {"guest.count": "4"}))
+
+    def flagged(vm: float) -> list[str]:
+        trials = run("host", [1e9] * 7, rate) + run("vm", [vm] * 7, rate) + run("host", [20e9] * 7, stream)
+        (compared,) = (c for c in comparisons(guests, trials, ()) if c.metric == rate)
+        return [warning for warning in compared.warnings if "cached: " in warning]
+
+    assert flagged(3e9) == []
+    assert "more than the host's memory moves" in flagged(30e9)[0]
+
+
 def test_too_few_rounds_make_a_faster_disk_perhaps_cached() -> None:
     (few,) = cached("disk.read-1m.iops", 100.0, 200.0, rounds=2)
     assert few.startswith("perhaps cached: vm is faster than host below it, but no interval shows it")

@@ -20,7 +20,8 @@ from vmtax.design.topology import Subject, Topology, topology
 from vmtax.experiment.trial import Signatures, TrialKey, run_trials
 from vmtax.machine import MachineLost
 from vmtax.meter import METERS, clock
-from vmtax.plan.schema import Plan
+from vmtax.plan.estimate import BOOT_SECONDS, seconds_per_round
+from vmtax.plan.schema import Plan, load
 from vmtax.testbed.base import RunningSubject, RunningTreatment
 from vmtax.testbed.session import TestbedOptions
 from vmtax.workload import Site
@@ -134,6 +135,21 @@ def test_a_factor_asks_for_several_guests() -> None:
     assert [(subject.name, subject.number) for subject in three.subjects] == [("vm", 1), ("vm-2", 2), ("vm-3", 3)]
     nested = topology(Treatment("nested", "nested", {"guest.count": "3"}))
     assert len(nested.subjects) == 1 and nested.outer == "vm"
+
+
+@pytest.mark.parametrize(
+    ("side", "host"),
+    [("", "host"), ("local", "local"), ("lab:m", "lab:m"), ("ssh://b", "ssh://b"), ("/opt/qemu", "host")],
+)
+def test_an_interleaved_side_runs_on_its_own_host_unless_it_is_a_qemu(side: str, host: str) -> None:
+    (subject,) = topology(Treatment("vm", "vm", side=side)).subjects
+    assert subject.host == host
+
+
+def test_each_guest_that_starts_counts_in_the_estimate() -> None:
+    plan = load("quick")
+    one, four = (seconds_per_round(plan, [Treatment("vm", "vm", {"guest.count": n})]) for n in ("1", "4"))
+    assert four - one == pytest.approx(3 * BOOT_SECONDS["vm"])
 
 
 class Meeting(FakeMachine):

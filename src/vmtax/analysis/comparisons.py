@@ -34,8 +34,7 @@ class _Records:
     # (treatment, workload, case) -> round -> first error there
     failures: dict[tuple[str, str, str], dict[int, str]] = field(default_factory=lambda: defaultdict(dict))
     boots: dict[str, list[Boot]] = field(default_factory=lambda: defaultdict(list))
-    layers: dict[str, str] = field(default_factory=dict)  # treatment name -> layer
-    sides: dict[str, str] = field(default_factory=dict)  # treatment name -> Treatment.side
+    treatments: dict[str, Treatment] = field(default_factory=dict)  # by name
     emulated: frozenset[str] = frozenset()  # names of treatments
     on_emulated_hosts: frozenset[str] = frozenset()  # those of them whose host itself is
     positions: dict[tuple[int, str], int] = field(default_factory=dict)  # round, treatment name -> place in its order
@@ -68,12 +67,11 @@ def comparisons(
     facts: by machine path; they tell which host under test is itself emulated
     """
     records = _group(trials, boots)
-    records.layers = {treatment.name: treatment.layer for treatment in treatments}
-    records.sides = {treatment.name: treatment.side for treatment in treatments}
+    records.treatments = {treatment.name: treatment for treatment in treatments}
     records.emulated = emulated(treatments, boots, facts or {})
     records.on_emulated_hosts = on_emulated_hosts(treatments, facts or {})
     sides = {side: _reduce(rounds) for side, rounds in records.values.items()}
-    records.memory_rate = _memory_rate(sides, records.layers)
+    records.memory_rate = _memory_rate(sides, records.treatments)
     pairs = contrasts(treatments)
     compared = (_compare(metric, *pair, sides, records, alpha) for metric in records.source for pair in pairs)
     return tuple(comparison for comparison in compared if comparison is not None)
@@ -202,13 +200,13 @@ def _compare(
     before, after = have[baseline].numbers, have[treatment].numbers
     both = sorted(before.keys() & after.keys())
     result = _ratio(metric, before, after, both, names, records, alpha) if both else None
-    low, high = (plausibility.Rates(name, records.layers[name], have[name].numbers) for name in names)
+    low, high = (plausibility.Rates(records.treatments[name], have[name].numbers) for name in names)
     warnings = (
         *(result.warnings if result else _few_warnings(alpha)),
         *_missing_warnings(metric, have, failed, records.last_round),
         *_unusable_warnings(have),
         *plausibility.warnings(metric, (low, high), result, records.memory_rate),
-        *_session_warnings(*(records.sides[name] for name in names)),
+        *_session_warnings(*(records.treatments[name].side for name in names)),
         *(warning for name in names for warning in _boot_warnings(name, records)),
     )
     return Comparison(
@@ -310,12 +308,15 @@ def _unusable_warnings(have: Mapping[str, _Reduced]) -> Iterator[str]:
             )
 
 
-def _memory_rate(sides: Mapping[Side, _Reduced], layers: Mapping[str, str]) -> float | None:
+def _memory_rate(sides: Mapping[Side, _Reduced], treatments: Mapping[str, Treatment]) -> float | None:
     """The most that any host of this run moves in memory, in B/s."""
     rates = [
         statistics.median(side.numbers.values())
         for (metric, name), side in sides.items()
-        if metric.name == plausibility.MEMORY and layers.get(name) == "host" and side.numbers
+        if metric.name == plausibility.MEMORY
+        and name in treatments
+        and treatments[name].layer == "host"
+        and side.numbers
     ]
     return max(rates, default=None)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from vmtax.core.records import Treatment
 from vmtax.design.guest import GuestSettings
+from vmtax.design.interleaved import is_host
 
 HOST = "host"  # path of the host under test that a plan names
 
@@ -33,7 +34,7 @@ class Topology:
 
 def topology(treatment: Treatment) -> Topology:
     """What a treatment's levels ask for: its layer once, or as many guests of one kind as `guest.count` says."""
-    host = treatment.side if "://" in treatment.side or treatment.side == "local" else HOST
+    host = treatment.side if is_host(treatment.side) else HOST
     count = GuestSettings.of(treatment.levels).count if treatment.layer == "vm" else 1
     name = "host" if treatment.layer == "host" else "vm"
     subjects = (

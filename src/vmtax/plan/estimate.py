@@ -1,4 +1,4 @@
-"""What a plan takes and can show, told before it runs: rounds, time, budget, and what is lost with too few. Pure."""
+"""What a plan takes and can show, before it runs: rounds, time, budget, and what too few rounds cost. Pure."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from vmtax import stats
 from vmtax.core.records import Treatment
 from vmtax.core.units import at_most, format_duration, format_percent
 from vmtax.design.iterations import PILOT_ITERATIONS, PILOT_ROUNDS
+from vmtax.design.topology import topology
 from vmtax.design.treatments import moved_defaults, repeat
 from vmtax.plan.schema import Plan
 from vmtax.workload import Workload
@@ -71,7 +72,9 @@ def seconds_per_round(plan: Plan, treatments: Sequence[Treatment] | None = None)
     """
     entries = plan.entries() if treatments is None else treatments
     times = PLANNED_ITERATIONS if plan.iterations == "auto" else plan.iterations
-    return sum(BOOT_SECONDS[treatment.layer] for treatment in entries) + times * _workload_seconds(plan, entries)
+    # Guests of one treatment start at the same time, and yet share the CPUs that start them.
+    boots = sum(BOOT_SECONDS[treatment.layer] * len(topology(treatment).subjects) for treatment in entries)
+    return boots + times * _workload_seconds(plan, entries)
 
 
 def pilot_seconds(plan: Plan, treatments: Sequence[Treatment] | None = None) -> float:

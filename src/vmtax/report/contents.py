@@ -31,28 +31,29 @@ def document(analysis: Analysis, detail: Detail) -> Document:
 
 def _sections(analysis: Analysis, viewed: View, detail: Detail) -> Iterator[Section | None]:
     run = analysis.experiment
-    if detail is Detail.PAGE:
+    is_page = detail is Detail.PAGE
+    if is_page:
         from vmtax.report import evidence, figures
         from vmtax.report.sections.outliers import outliers
-    told = rankings.ranked(analysis, primary_only=detail is not Detail.FULL)
+    ranked = rankings.ranked(analysis, primary_only=detail is not Detail.FULL)
     decides = factor_effects.deciding(analysis)
     doubts = warnings.warnings(analysis)
-    far = outliers(analysis) if detail is Detail.PAGE else None
+    far = outliers(analysis) if is_page else None
     yield summary.section(analysis, len(doubts), far)
     yield summary.decisions(analysis)
     yield from requirements.sections(analysis)
-    if far:
+    if is_page:
         yield evidence.pictures(viewed)
-    yield rankings.section(told, figures.rank_pictures(analysis, told) if far else ())
+    yield rankings.section(ranked, figures.rank_pictures(analysis, ranked) if is_page else ())
     yield scores.section(scores.storage(analysis))
     yield rankings.effects_section(rankings.factor_tables(analysis), decides)
-    if far:
-        yield evidence.choosing(analysis, told, decides)
+    if is_page:
+        yield evidence.choosing(analysis, ranked, decides)
     yield numbers.section(viewed)
     if detail >= Detail.FULL:
         yield robustness.section(analysis)
     yield noise.section(analysis)
-    if far:
+    if far is not None:
         yield from evidence.behind_the_figures(analysis, far)
     if detail >= Detail.FULL:
         yield iterations.section(analysis)
@@ -61,5 +62,5 @@ def _sections(analysis: Analysis, viewed: View, detail: Detail) -> Iterator[Sect
     yield about.repeat(run)
     if detail >= Detail.FILE:
         yield about.machines(run)
-    if detail is Detail.PAGE:
+    if is_page:
         yield about.words(emulated=bool(analysis.emulated))
