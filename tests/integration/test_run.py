@@ -47,7 +47,9 @@ def tokens(directory: Path) -> set[str]:
 
 
 def test_three_layers_measured_reported_and_nothing_left(image: Image, plan: Path, tmp_path: Path) -> None:
-    done = vmtax("run", str(plan), "--rounds", "1", "--yes", "--emulate", "--json", "-o", "report.html", directory=tmp_path)
+    done = vmtax(
+        "run", str(plan), "--rounds", "1", "--yes", "--emulate", "--json", "-o", "report.html", directory=tmp_path
+    )
     assert done.returncode == 0, done.stderr
     answer = json.loads(done.stdout)
     assert answer["schema"] == "vmtax/1" and answer["kind"] == "experiment"

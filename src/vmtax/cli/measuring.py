@@ -201,16 +201,16 @@ def _emulated(store: Store, work: Work, places: Sequence[Place], why: str) -> Wo
 
 def _foreseen(store: Store, work: Work, places: Sequence[Place], why: str) -> Foreseen:
     """How long it takes; `why` guests are emulated, "" where they are not."""
-    from vmtax.plan.estimate import foresee
+    from vmtax.plan.estimate import Emulation, foresee
 
     plan, before = work.plan, work.resumed
-    emulated = bool(why) or any(place.below["emulated_cpu"] is True for place in places)
+    host = any(place.below["emulated_cpu"] is True for place in places)
     return foresee(
         plan,
         [treatment for place in places for treatment in place.treatments],
-        emulated=emulated,
+        Emulation(guests=bool(why), host=host),
         measured=store.seconds_per_round(
-            plan.model_dump(mode="json"), plan.host, work.options.testbed.interleave_with, emulated=emulated
+            plan.model_dump(mode="json"), plan.host, work.options.testbed.interleave_with, emulated=bool(why) or host
         ),
         done=max((trial.round for trial in before.trials), default=1) - 1 if before else 0,
     )

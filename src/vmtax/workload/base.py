@@ -60,6 +60,9 @@ class Workload(ABC, Generic[P]):
     measures: ClassVar[Mapping[str, Measure]] = MappingProxyType({})
     parameters_type: ClassVar[type[Parameters]]
     layers: ClassVar[frozenset[str]] = frozenset({"host", "vm", "nested"})
+    emulated_start_seconds: ClassVar[float] = (
+        0.0  # beyond a small program's: until it works, on each emulated CPU of a machine
+    )
 
     def __init__(self, parameters: P, *, emulated: bool = False) -> None:
         """`emulated`: some layer of this run is, so that run lengths must suit a CPU some 25 times slower."""
