@@ -25,7 +25,7 @@ from vmtax.storage.empty import SECONDS as LOOK_SECONDS
 from vmtax.storage.ground import refuse_used
 from vmtax.testbed import disks
 from vmtax.testbed.examine import is_root
-from vmtax.testbed.needs import carrier_disk_bytes, disk_bytes, disk_size, memory_bytes
+from vmtax.testbed.needs import carrier_disk_bytes, disk_bytes, disk_size, guests_at_once, memory_bytes
 from vmtax.testbed.session import CannotMeasure, TestbedOptions
 from vmtax.workload.fio import Disk
 
@@ -195,7 +195,7 @@ def _taken(plan: Plan, wanted: Sequence[DiskSettings], target: Target) -> int:
     workloads = plan.build_workloads()
     size = disk_size(workloads)
     fresh = max((w.parameters.fresh_bytes for w in workloads if isinstance(w, Disk)), default=0)
-    carrier = carrier_disk_bytes(size) if "nested" in plan.layers else 0
+    carrier = carrier_disk_bytes(size * guests_at_once(plan)) if "nested" in plan.layers else 0
     return directory_bytes(wanted, target, size, fresh, carrier)
 
 
