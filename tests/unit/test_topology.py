@@ -21,9 +21,8 @@ from vmtax.experiment.trial import Signatures, TrialKey, run_trials
 from vmtax.machine import MachineLost
 from vmtax.meter import METERS, clock
 from vmtax.plan.estimate import BOOT_SECONDS, seconds_per_round
-from vmtax.plan.schema import Plan, load
+from vmtax.plan.schema import load
 from vmtax.testbed.base import RunningSubject, RunningTreatment
-from vmtax.testbed.session import TestbedOptions
 from vmtax.workload import Site
 from vmtax.workload.chess import Chess, ChessParameters
 
@@ -67,8 +66,8 @@ def run(tmp_path: Path) -> Callable[..., Experiment]:
     def run(shape: Topology, rates: Mapping[str, int]) -> Experiment:
         lab = Lab(SEVEN, lambda number, name: bench(), tmp_path)
 
-        def set_up(plan: Plan, options: TestbedOptions, check: Callable[[Mapping[str, Json]], None]) -> Shaped:
-            return Shaped(shape, rates, lab, plan, options, check)
+        def set_up(check: Callable[[Mapping[str, Json]], None]) -> Shaped:
+            return Shaped(shape, rates, lab, lab.plan, lab.options().testbed, check)
 
         lab.set_up = set_up  # type: ignore[assignment,method-assign]
         return lab.run()

@@ -104,6 +104,10 @@ def complete_needs(incomplete: str) -> list[str]:
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, schema vmtax/1.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Begin without asking; for scripts.")]
+Emulate = Annotated[
+    bool,
+    typer.Option("--emulate", help="Go on where no guest boots with KVM: the figures say nothing about cost then."),
+]
 FormatName = Annotated[str, format_option(list(FORMATS))]
 TextName = Annotated[str, format_option([format.name for format in FORMATS.values() if format.text])]
 ForProfile = Annotated[

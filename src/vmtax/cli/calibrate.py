@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from vmtax.cli.app import AsJson, BadUse, Yes, answer, app, complete_plan, complete_run, printed
+from vmtax.cli.app import AsJson, BadUse, Emulate, Yes, answer, app, complete_plan, complete_run, printed
 from vmtax.cli.measuring import Work, disk_target, measure, options_of, program
 
 
@@ -28,6 +28,7 @@ def calibrate(
         str,
         typer.Option(metavar="RUN", help="Measure nothing, show an earlier calibration.", autocompletion=complete_run),
     ] = "",
+    emulate: Emulate = False,
     yes: Yes = False,
     json: AsJson = False,
 ) -> None:
@@ -36,7 +37,8 @@ def calibrate(
     from vmtax.store import Store
 
     with Store() as store:
-        id = show or measure(store, _work(plan, host, time, qemu, disk_dir), yes=yes)
+        work = None if show else _work(plan, host, time, qemu, disk_dir)
+        id = show if work is None else measure(store, work.emulating() if emulate else work, yes=yes)
         experiment = store.load(id)
         found = calibration(experiment, store.load_all(lambda run: run.name == experiment.name))
     if json:

@@ -35,9 +35,16 @@ def guests_at_once(plan: Plan) -> int:
 def disk_bytes(plan: Plan) -> int:
     """What is written on the host under test before the first round: every disk under test, once, and what images are
     filled from."""
-    size = disk_size(plan.build_workloads())
-    own = disks.written_bytes(plan.treatments()[0], size)
-    return own + (carrier_disk_bytes(size * guests_at_once(plan)) if size and "nested" in plan.layers else 0)
+    size, _, beside = disk_sizes(plan)
+    return disks.written_bytes(plan.treatments()[0], size) + beside
+
+
+def disk_sizes(plan: Plan) -> tuple[int, int, int]:
+    """Bytes of each disk under test, of one more that is made for a boot, and of an outer VM's disk beside them."""
+    workloads = plan.build_workloads()
+    size = disk_size(workloads)
+    nested = size * guests_at_once(plan) if "nested" in plan.layers else 0
+    return size, fresh_size(workloads), carrier_disk_bytes(nested) if nested else 0
 
 
 def disk_size(workloads: Sequence[Workload[Any]]) -> int:

@@ -140,7 +140,7 @@ def _open_disks(on: Provisioned, notes: list[str]) -> Provisioned:
     host.run("mkdir", "-m", "700", str(ours), remedy="name another directory with --disk-dir")
     treatments = plan.treatments()[0]
     impossible = disks.not_here(host, on.target, treatments)
-    _refuse_none_left(on, treatments, impossible)
+    refuse_none_left(host, treatments, impossible)
     treatments = [treatment for treatment in treatments if treatment.name not in impossible]
     _check_bounds(on, treatments)
     notes += _working_set(on, treatments)
@@ -153,7 +153,7 @@ def _open_disks(on: Provisioned, notes: list[str]) -> Provisioned:
         on = replace(on, disks=made)
         if on.platform is not None:
             impossible |= disks.why_not(made, treatments, on.platform.qemu)
-            _refuse_none_left(on, treatments, impossible)
+            refuse_none_left(host, treatments, impossible)
             if plan.give_ups:
                 possible = [treatment for treatment in treatments if treatment.name not in impossible]
                 on = replace(on, features=disks.features_of(made, possible, _trying(on, ours), emit))
@@ -163,13 +163,13 @@ def _open_disks(on: Provisioned, notes: list[str]) -> Provisioned:
     return replace(on, impossible=impossible)
 
 
-def _refuse_none_left(on: Examined, treatments: Sequence[Treatment], impossible: Mapping[str, str]) -> None:
+def refuse_none_left(host: Machine, treatments: Sequence[Treatment], impossible: Mapping[str, str]) -> None:
     """Raises CannotMeasure where nothing of a layer is left."""
     left = {treatment.layer for treatment in treatments if treatment.name not in impossible}
     for treatment in treatments:
         if treatment.layer not in left:
             raise CannotMeasure(
-                f"{on.host.path}: {impossible[treatment.name]}; nothing of layer {treatment.layer} is left to "
+                f"{host.path}: {impossible[treatment.name]}; nothing of layer {treatment.layer} is left to "
                 "measure: lay the disks elsewhere with --disk-dir, or name another level in the plan"
             )
 
