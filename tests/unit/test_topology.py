@@ -132,8 +132,8 @@ def test_an_existing_guest(run: Callable[..., Experiment]) -> None:
 def test_a_factor_asks_for_several_guests() -> None:
     three = topology(Treatment("vm guest.count=3", "vm", {"guest.count": "3"}))
     assert [(subject.name, subject.number) for subject in three.subjects] == [("vm", 1), ("vm-2", 2), ("vm-3", 3)]
-    nested = topology(Treatment("nested", "nested", {"guest.count": "3"}))
-    assert len(nested.subjects) == 1 and nested.outer == "vm"
+    nested = topology(Treatment("nested guest.count=3", "nested", {"guest.count": "3"}))
+    assert [subject.name for subject in nested.subjects] == ["vm", "vm-2", "vm-3"] and nested.outer == "vm"
 
 
 @pytest.mark.parametrize(

@@ -21,12 +21,12 @@ def memory_bytes(plan: Plan, layer: str) -> int:
     """What the host gives to one layer's guests at a time."""
     if layer == "host":
         return 0
-    each = plan.guest.memory + QEMU_MEMORY_BYTES
-    return each + CARRIER_MEMORY_BYTES if layer == "nested" else each * guests_at_once(plan)
+    guests = (plan.guest.memory + QEMU_MEMORY_BYTES) * guests_at_once(plan)
+    return guests + CARRIER_MEMORY_BYTES if layer == "nested" else guests
 
 
 def guests_at_once(plan: Plan) -> int:
-    """The most guests of layer vm that the plan runs at the same time."""
+    """The most guests of one layer that the plan runs at the same time."""
     named = (plan.space.factors, *(part.levels for part in plan.space.parts))
     factor = GuestSettings.factors()["count"]
     return max(int(count) for levels in named for count in levels.get(factor.name, (factor.default,)))
@@ -43,7 +43,8 @@ def disk_sizes(plan: Plan) -> tuple[int, int, int]:
     """Bytes of each disk under test, of one more that is made for a boot, and of an outer VM's disk beside them."""
     workloads = plan.build_workloads()
     size = disk_size(workloads)
-    return size, fresh_size(workloads), carrier_disk_bytes(size) if size and "nested" in plan.layers else 0
+    nested = size * guests_at_once(plan) if "nested" in plan.layers else 0
+    return size, fresh_size(workloads), carrier_disk_bytes(nested) if nested else 0
 
 
 def disk_size(workloads: Sequence[Workload[Any]]) -> int:
@@ -57,6 +58,6 @@ def fresh_size(workloads: Sequence[Workload[Any]]) -> int:
 
 
 def carrier_disk_bytes(size: int) -> int:
-    """Of the disk that an outer VM has beside the nested guest's own of `size` bytes."""
+    """Of the disk on which an outer VM keeps those of its nested guests, which have `size` bytes together."""
     # Whole MiB: QEMU opens no disk with O_DIRECT that ends within a block.
     return (int(size * CARRIER_SPARE) + CARRIER_DISK_BYTES) // 2**20 * 2**20
