@@ -60,12 +60,12 @@ def complete_plan(incomplete: str) -> list[str]:
 
 
 def complete_run(incomplete: str) -> list[str]:
-    """Ids of the runs in the store, newest first."""
-    return run_ids(incomplete)
+    """Labels and ids of the runs in the store, newest first."""
+    return run_ids(incomplete, labels=True)
 
 
-def run_ids(incomplete: str, *states: str) -> list[str]:
-    """Ids of the runs that begin so and, where `states` are named, are in one of them."""
+def run_ids(incomplete: str, *states: str, labels: bool = False) -> list[str]:
+    """Ids, and `labels` too, that begin so, of the runs that are in one of `states`, where some are named."""
     from vmtax.store import Store, default_path
 
     if not default_path().exists():
@@ -75,7 +75,9 @@ def run_ids(incomplete: str, *states: str) -> list[str]:
             found = store.experiments()
     except CannotDo:
         return []  # a message in the middle of somebody's typing helps nobody; the command itself will say it
-    return [entry.id for entry in found if entry.id.startswith(incomplete) and (not states or entry.state in states)]
+    named = [entry for entry in found if not states or entry.state in states]
+    names = [*(entry.label for entry in named if labels and entry.label), *(entry.id for entry in named)]
+    return [name for name in dict.fromkeys(names) if name.startswith(incomplete)]
 
 
 def format_option(names: Sequence[str]) -> Any:
@@ -138,7 +140,9 @@ AcceptLoss = Annotated[
 ]
 RunId = Annotated[
     str,
-    typer.Argument(metavar="RUN", help="A run's id, the start of one, or 'last'.", autocompletion=complete_run),
+    typer.Argument(
+        metavar="RUN", help="A run's id, the start of one, a label, or 'last'.", autocompletion=complete_run
+    ),
 ]
 
 LONGEST = 2000  # characters of an error's line

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import re
 import shlex
@@ -99,11 +100,23 @@ def measure(store: Store, work: Work, *, yes: bool) -> str:
     _alone(store, work)
     known = {entry.id for entry in store.experiments() if not work.resumed or entry.id != work.resumed.id}
     try:
-        return _carry_out(store, work, yes=yes)
+        id = _carry_out(store, work, yes=yes)
     except KeyboardInterrupt:  # here, because typer ends silently on it
         fail(f"interrupted; {KEPT if _measured(store, known) else 'nothing was measured yet'}", INTERRUPTED)
     except CannotDo as error:
         fail(f"{error}\n{KEPT}" if _measured(store, known) else str(error), FAILED)
+    _keep_result(store, id)
+    return id
+
+
+def _keep_result(store: Store, id: str) -> None:
+    """For the list of runs; where the disk is full, the list does without."""
+    from vmtax.analysis.analysis import Analysis
+    from vmtax.report.wording.headline import in_few_words
+    from vmtax.store import StoreError
+
+    with contextlib.suppress(StoreError):
+        store.keep_result(id, in_few_words(Analysis(store.load(id))))
 
 
 def _alone(store: Store, work: Work) -> None:
