@@ -102,7 +102,6 @@ def test_a_host_over_ssh_is_measured_with_the_same_code(image: Image, remote: Re
         "ssh://testhost",
         "--yes",
         "--emulate",
-        "--emulate",
         "--json",
         "-o",
         "r.html",
