@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vmtax.cli.app import AsJson, BadUse, Emulate, Yes, app, complete_plan, fail, run_ids, say, warn
+from vmtax.cli.app import AsJson, BadUse, Emulate, Vary, Yes, app, complete_plan, fail, run_ids, say, warn
 from vmtax.cli.files import check_output, check_room
 from vmtax.cli.measuring import Work, disk_target, measure, options_of, program
 from vmtax.cli.results import shown, written
@@ -53,6 +53,7 @@ def run(
     layers: Annotated[str | None, typer.Option(metavar="LAYERS", help="Only these, such as host,vm.")] = None,
     budget: Annotated[str | None, typer.Option(metavar="TIME", help="Fit the rounds to this time: 20m, 1h30m.")] = None,
     rounds: Annotated[int | None, typer.Option(metavar="NUMBER", help="Exactly so many rounds.")] = None,
+    vary: Vary = None,
     qemu: Annotated[str | None, typer.Option(metavar="PROGRAM", help="Another QEMU than the host's own.")] = None,
     disk_dir: Annotated[
         str | None, typer.Option(metavar="DIRECTORY", help="Of the disk under test, on the host under test; /var/tmp.")
@@ -102,7 +103,7 @@ def run(
     check_output(report)
     if not report.exists() or report.is_file():
         check_room(report.absolute().parent, REPORT_ROOM, "name a file on a larger file system with --output")
-    overrides = {"host": host, "layers": layers, "budget": budget, "rounds": rounds}
+    overrides = {"host": host, "layers": layers, "budget": budget, "rounds": rounds, "vary": vary}
     with Store() as store:
         if resume:
             disks = {"disk-dir": disk_dir, "disk-device": disk_device, "disk-group": disk_group, "disk-pool": disk_pool}
@@ -177,6 +178,7 @@ def _resumed(store: Store, run: str, erase: Sequence[str]) -> Work:
 def _overridden(plan: Plan, **options: Any) -> Plan:
     """The plan with what the command line says instead."""
     from vmtax.plan.schema import from_data
+    from vmtax.plan.vary import varied
 
     data: dict[str, Any] = plan.model_dump(mode="json")
     if options["host"]:
@@ -189,7 +191,7 @@ def _overridden(plan: Plan, **options: Any) -> Plan:
     if options["rounds"] is not None:
         data["rounds"] = {"min": options["rounds"], "max": options["rounds"]}
     given = {name: f"--{name}" for name, value in options.items() if value is not None}
-    return from_data(data, source="command line", options=given)
+    return varied(from_data(data, source="command line", options=given), options.get("vary") or ())
 
 
 def _drop_workloads_without_layer(data: dict[str, Any]) -> None:

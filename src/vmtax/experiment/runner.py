@@ -39,6 +39,10 @@ class Options:
     label: str = ""  # what the user calls the run
 
 
+DEMONSTRATION = (
+    "This run demonstrates what a report looks like: no guest boots with KVM here, so vmtax ran short rounds of the "
+    "primary metrics on an emulated CPU."
+)
 AT_ONCE = (
     "Where several guests work at the same time, rates are added up over them; any other figure is the median of the"
     " guests."
@@ -61,7 +65,8 @@ def run(store: Store, options: Options, emit: Emit, set_up: SetUp) -> str:
     with _finished(loop):
         not_here = (f"{name}: {why}" for name, why in testbed.impossible.items())
         at_once = (AT_ONCE,) if needs.guests_at_once(plan) > 1 else ()
-        for text in (*left_out, *not_here, *moved_defaults(plan.space), *at_once):
+        shown = (DEMONSTRATION,) if options.testbed.demonstration else ()
+        for text in (*shown, *left_out, *not_here, *moved_defaults(plan.space), *at_once):
             loop.note(text)
         _keep_host_facts(loop, facts)
         loop.run(time.monotonic() - clock)
