@@ -287,6 +287,11 @@ def test_unlike_things_are_refused_with_the_difference(change: Changes, words: s
     assert words in str(caught.value) and len(str(caught.value).splitlines()) == 1
 
 
+def test_what_is_reported_of_the_same_work_may_differ() -> None:
+    fewer = with_plan(session(2), workloads=["chess", {"disk": {"percentiles": ["p50"]}}])
+    assert compared([with_plan(session(1), workloads=["chess", "disk"])], [fewer]).lines
+
+
 def test_what_an_upgrade_broke_does_not_pass() -> None:
     def broken(experiment: Experiment) -> Experiment:
         trials = [t for t in experiment.trials if (t.treatment, t.workload) != ("nested", "chess")]

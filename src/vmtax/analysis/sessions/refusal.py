@@ -67,9 +67,12 @@ def machine(experiment: Experiment) -> tuple[str, str]:
 
 
 def parameters(experiment: Experiment) -> dict[str, dict[str, Any]]:
-    """Workload -> its parameters, defaults filled in."""
+    """Workload -> the parameters of its work, defaults filled in."""
     plan = from_data(experiment.plan, source=experiment.id)
-    return {workload.name: workload.parameters.model_dump() for workload in plan.build_workloads()}
+    return {
+        workload.name: workload.parameters.model_dump(exclude=set(workload.parameters.reporting))
+        for workload in plan.build_workloads()
+    }
 
 
 def _parameters(one: Experiment, other: Experiment) -> Iterator[str]:
