@@ -19,6 +19,7 @@ class Parameters(BaseModel):
     """What a plan may set of a workload; each workload has its own subclass. Numbers are numbers, and no text is."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+    reporting: ClassVar[frozenset[str]] = frozenset()  # those that choose figures and leave the work as it is
 
     @model_validator(mode="before")
     @classmethod
