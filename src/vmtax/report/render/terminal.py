@@ -32,7 +32,6 @@ from vmtax.report.document import (
     Sentences,
     Span,
     Table,
-    plain,
     shown,
 )
 
@@ -159,7 +158,7 @@ class _Table:
         columns = [
             (n, c) for n, c in enumerate(self.table.columns) if c.detail <= self.detail and (wide or not c.spare)
         ]
-        grid = _grid(self.table.title, *(plain(column.head) for _, column in columns[1:]))
+        grid = _grid(self.table.title, *(_inline(column.head) for _, column in columns[1:]))
         for place, (_, column) in enumerate(columns):
             if place and not column.words:
                 grid.columns[place].justify = "right"
@@ -230,10 +229,10 @@ def _span(span: Span) -> Text:
     return Text(printable(span.text), style=STYLES.get(span.kind, ""))
 
 
-def _grid(*heads: str) -> Grid:
+def _grid(*heads: str | Text) -> Grid:
     table = Grid(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
     for head in heads:
-        table.add_column(_plain(head), vertical="top", overflow="fold")
+        table.add_column(_plain(head) if isinstance(head, str) else head, vertical="top", overflow="fold")
     return table
 
 

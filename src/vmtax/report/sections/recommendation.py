@@ -12,7 +12,7 @@ from vmtax.analysis.comparisons import Numbers
 from vmtax.analysis.scores import ENOUGH, Score
 from vmtax.analysis.weight_profiles import OWN
 from vmtax.core.errors import CannotDo
-from vmtax.core.records import Json, Metric, Treatment
+from vmtax.core.records import Better, Json, Metric, Treatment
 from vmtax.core.units import format_percent
 from vmtax.design.features import FEATURES, Feature, State
 from vmtax.recommend import (
@@ -47,7 +47,7 @@ from vmtax.report.document import (
     value_cell,
 )
 from vmtax.report.sections.scores import score_name
-from vmtax.report.view import figures
+from vmtax.report.view import cost_of
 from vmtax.report.wording.treatment_labels import varying
 from vmtax.workload.fio import Disk
 from vmtax.workload.words import spoken
@@ -249,7 +249,7 @@ def _forms(told: Recommendation) -> Iterator[Block]:
 def _rated_table(told: Recommendation) -> Iterator[Block]:
     """Every choice that meets what is needed."""
     words = ("not shown to have", "standing")
-    heads = ("choice", "slower by", "more host CPU", *words)
+    heads = ("choice", "time", "host CPU", *words)
     rows = tuple(
         Row(
             (
@@ -429,18 +429,18 @@ def _rated(option: Option, found: Advice, emulated: Collection[str]) -> Rated:
     }
     return Rated(
         option.treatment,
-        _figures(against.slower, against.slower_low, against.slower_high, "fastest"),
-        _figures(against.dearer, against.dearer_low, against.dearer_high, "as the fastest"),
+        _figures("higher", against.slower, against.slower_low, against.slower_high, "fastest"),
+        _figures("lower", against.dearer, against.dearer_low, against.dearer_high, "as the fastest"),
         ", ".join(name for name in FEATURES if name not in option.features) or "nothing",
         ", ".join(what for what, true in remarks.items() if true),
         option.treatment in emulated,
     )
 
 
-def _figures(middle: float | None, low: float | None, high: float | None, none: str) -> tuple[str, str]:
+def _figures(better: Better, middle: float | None, low: float | None, high: float | None, none: str) -> tuple[str, str]:
     if middle is None:
         return "–", ""
-    return figures(middle, low, high) if middle or low is not None else (none, "")
+    return cost_of(better, middle, low, high) if middle or low is not None else (none, "")
 
 
 def _again(analysis: Analysis) -> str:
