@@ -14,7 +14,7 @@ from vmtax.design.interleaved import Sides
 from vmtax.report.document import Cell, value_cell
 from vmtax.report.sections.disk_preparation import disk_preparation
 from vmtax.workload.base import CPU_PER_OPERATION
-from vmtax.workload.words import title
+from vmtax.workload.words import replaced, title
 
 CONTRASTS = (("host", "vm"), ("vm", "nested"), ("host", "nested"))  # (baseline, treatment) layers
 SAME_WORK = "for the same work"
@@ -164,7 +164,8 @@ class _Table:
         self.analysis = analysis
         self.medians = analysis.medians
         measured = dict.fromkeys(metric for metric, _ in self.medians)
-        self.metrics = tuple(measured | dict.fromkeys(c.metric for c in analysis.comparisons))
+        compared = dict.fromkeys(metric for metric, _, _ in analysis.contrasts)
+        self.metrics = tuple(metric for metric in measured | compared if not replaced(metric))
 
     def effect(self, metric: Metric, baseline: str, treatment: str) -> Effect | None:
         return effect(self.analysis, metric, baseline, treatment)
