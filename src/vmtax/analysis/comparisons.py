@@ -18,6 +18,7 @@ from vmtax.analysis import plausibility
 from vmtax.analysis.emulation import emulated, on_emulated_hosts
 from vmtax.core.records import Better, Boot, Comparison, Json, Metric, Treatment, Trial, Verdict
 from vmtax.design.interleaved import is_host
+from vmtax.design.topology import machines_at_once
 from vmtax.design.treatments import host_levels
 
 # (metric, treatment name) -> round -> values of that round, or the one number they were reduced to.
@@ -153,7 +154,11 @@ def as_times(
 
 
 def _counterpart(treatment: Treatment, candidates: Sequence[Treatment]) -> Treatment | None:
-    """The treatment of a lower layer with the same levels. A host has its disk's only; or the plain one serves."""
+    """The treatment of a lower layer with the same levels. A host has its disk's only; or the plain one serves.
+
+    None where the number of machines differs: four guests at once do other work than one.
+    """
+    candidates = [each for each in candidates if machines_at_once(each) == machines_at_once(treatment)]
     for candidate in candidates:
         if candidate.layer == "host":
             alike = dict(candidate.levels) == host_levels(treatment.levels)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from vmtax.core.events import Notice
 from vmtax.core.records import Experiment, Json, Treatment, Trial
 from vmtax.design.interleaved import both
+from vmtax.design.topology import unlike
 from vmtax.design.treatments import moved_defaults
 from vmtax.experiment.loop import Emit, Loop
 from vmtax.experiment.resume import Before, refuse_impossible, refuse_other_host, resumable, resumed_note, same_boot
@@ -137,6 +138,9 @@ def _keep_host_facts(loop: Loop, facts: Mapping[str, Json]) -> None:
         loop.keep_facts(path, of_host)
     for text in loop.testbed.notes:
         loop.note(text)
+    refused = unlike(loop.treatments)
+    if refused is not None:
+        loop.note(refused)
     for text in loop.testbed.differences(loop.facts):
         loop.note(text)
         loop.emit(Notice(text))

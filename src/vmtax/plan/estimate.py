@@ -10,7 +10,7 @@ from vmtax import stats
 from vmtax.core.records import Treatment
 from vmtax.core.units import at_most, format_duration, format_percent
 from vmtax.design.iterations import PILOT_ITERATIONS, PILOT_ROUNDS
-from vmtax.design.topology import topology
+from vmtax.design.topology import topology, unlike
 from vmtax.design.treatments import moved_defaults, repeat
 from vmtax.plan.schema import Plan
 from vmtax.workload import Workload
@@ -38,6 +38,9 @@ def check(plan: Plan) -> list[str]:
     again = repeat(kept)
     if again is not None:
         lines.append(f"{again.repeats} enters each round twice: the A/A that shows the noise floor")
+    refused = unlike(kept)
+    if refused is not None:
+        lines.append(refused)
     if len(kept) < 2:
         lines.append("nothing to compare: add a layer, or a second level of a factor")
     seconds = seconds_per_round(plan)
