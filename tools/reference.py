@@ -16,6 +16,7 @@ from pydantic import BaseModel
 from vmtax import __version__
 from vmtax.analysis.weight_profiles import PROFILES
 from vmtax.cli import app
+from vmtax.core import notices
 from vmtax.core.errors import MEANINGS
 from vmtax.core.quantities import Quantity
 from vmtax.core.records import LAYERS
@@ -216,6 +217,21 @@ def mixes_page() -> str:
     return "\n".join(parts)
 
 
+def warnings_page() -> str:
+    rows = [
+        (f"`{code}`", *map(notices.sentence, (meaning.cause, meaning.effect, meaning.cure)))
+        for code, meaning in notices.MEANINGS.items()
+    ]
+    return "\n".join(
+        (
+            "# Warnings\n",
+            "Each warning has a code. A report names it with what caused it in that run and which figures it is about;"
+            " JSON has it in `notices` of a run and in `notice_codes` of a comparison. The gravest come first.\n",
+            table(("code", "cause", "effect", "what to do"), rows),
+        )
+    )
+
+
 def json_page() -> str:
     schema = json_schema()
     shapes = [envelope["properties"]["data"] for envelope in schema["oneOf"]]
@@ -262,6 +278,7 @@ def pages() -> dict[str, str]:
         "mixes.md": mixes_page(),
         "exit-codes.md": f"# Exit codes\n\n{exits}",
         "json.md": json_page(),
+        "warnings.md": warnings_page(),
     }
     others = {"vmtax-1.schema.json": json.dumps(json_schema(), indent=1) + "\n", "vmtax.1": man_page()}
     links = "".join(f"- [{text.partition(chr(10))[0][2:]}]({file})\n" for file, text in found.items())

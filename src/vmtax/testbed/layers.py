@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Literal
 
+from vmtax.core.notices import recorded
 from vmtax.core.records import Treatment
 from vmtax.design.disk import DiskSettings
 from vmtax.design.guest import GuestSettings
@@ -71,7 +72,7 @@ def opened(on: Provisioned, treatment: Treatment) -> Iterator[RunningTreatment]:
             stack.close()
             guests.clear()
             running = _open(on, treatment, stack, guests)
-            guests[-1].warnings.append(f"booted at the second attempt: {reason}")
+            guests[-1].warnings.append(recorded("second-boot", reason))
         yield running
 
 
