@@ -28,7 +28,7 @@ def document(analysis: Analysis, detail: Detail) -> Document:
     viewed = view(analysis)
     sections = (section for section in _sections(analysis, viewed, detail) if section and shown(section.blocks, detail))
     return Document(
-        about.head(viewed), tuple(replace(section, blocks=with_heads(section.blocks)) for section in sections)
+        about.head(analysis), tuple(replace(section, blocks=with_heads(section.blocks)) for section in sections)
     )
 
 

@@ -150,12 +150,6 @@ class View:
     analysis: Analysis
     workloads: tuple[Workload, ...]
 
-    @property
-    def place(self) -> str:
-        """Where it was measured: "local and ssh://b"."""
-        host, sides = self.analysis.experiment.host, self.analysis.sides
-        return sides.place(host) if sides else host
-
 
 class _Table:
     """Medians and effects by metric and treatment."""
@@ -210,7 +204,7 @@ def number_cell(number: Number | None) -> Cell:
 
 def cost(metric: Metric) -> str:
     """What a cost of this metric is: "time for the same work", "CPU time for the same work"."""
-    if metric.measure == CPU_PER_OPERATION or metric.unit in ("1", "s/B"):
+    if metric.measure == CPU_PER_OPERATION or (metric.unit in ("1", "s/B") and metric.better == "lower"):
         return f"CPU time {SAME_WORK}"
     return f"{'bytes' if metric.unit == 'B' else 'time'} {SAME_WORK}"
 

@@ -55,6 +55,7 @@ from vmtax.workload.words import spoken
 TITLE = "Recommendation"
 GIVE_UPS = "What each choice gives up"
 READING = "What is durable is as documented; all else was tried on this host. “?” was not tried, and counts as missing."
+MOST_GROUPS = 4  # rows of what is given up, where there is little room
 FEWEST = 2  # choices; of one there is nothing to say
 
 
@@ -282,18 +283,15 @@ def _give_ups(told: Recommendation) -> Section:
         for group in told.groups
     )
     columns = (Column("choices"), *(Column(column.heading) for column in told.columns))
-    reasons = tuple(
-        Item(f"{one.feature}: {one.sentence}", detail=Detail.FULL if one.state == "yes" else Detail.BRIEF)
-        for one in told.reasons
-    )
+    reasons = tuple(Item(f"{one.feature}: {one.sentence}") for one in told.reasons)
     return Section(
         "give-ups",
         GIVE_UPS,
         (
-            Table(GIVE_UPS, columns, rows, "gives"),
+            Table(GIVE_UPS, columns, rows, "gives", MOST_GROUPS),
             Paragraph(READING, "note"),
-            Sentences(tuple((column.term, (column.words,)) for column in told.columns)),
-            Folded("Why, and how each was found out", (List(reasons),)),
+            Sentences(tuple((column.term, (column.words,)) for column in told.columns), Detail.FULL),
+            Folded("Why, and how each was found out", (List(reasons),), Detail.FULL),
         ),
         "What is given up",
     )
