@@ -26,6 +26,7 @@ from vmtax.plan.schema import Plan
 from vmtax.plan.yaml import MOST_BYTES, MOST_VALUES
 from vmtax.report.schema import KINDS, json_schema
 from vmtax.report.view import cost
+from vmtax.report.wording.glossary import GLOSSARY
 from vmtax.workload import WORKLOADS
 from vmtax.workload.words import label
 
@@ -232,6 +233,11 @@ def warnings_page() -> str:
     )
 
 
+def glossary_page() -> str:
+    rows = ((f'<a id="{term.id}"></a>{term.word}', term.meaning) for term in GLOSSARY)
+    return f"# Glossary\n\n{table(('word', 'meaning'), rows)}"
+
+
 def json_page() -> str:
     schema = json_schema()
     shapes = [envelope["properties"]["data"] for envelope in schema["oneOf"]]
@@ -279,6 +285,7 @@ def pages() -> dict[str, str]:
         "exit-codes.md": f"# Exit codes\n\n{exits}",
         "json.md": json_page(),
         "warnings.md": warnings_page(),
+        "glossary.md": glossary_page(),
     }
     others = {"vmtax-1.schema.json": json.dumps(json_schema(), indent=1) + "\n", "vmtax.1": man_page()}
     links = "".join(f"- [{text.partition(chr(10))[0][2:]}]({file})\n" for file, text in found.items())
