@@ -10,14 +10,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
 from vmtax import stats
 from vmtax.analysis import plausibility
 from vmtax.analysis.emulation import emulated, on_emulated_hosts
 from vmtax.core.records import Better, Boot, Comparison, Json, Metric, Treatment, Trial, Verdict
 from vmtax.design.interleaved import is_host
 from vmtax.design.treatments import host_levels
+from vmtax.stats.arrays import np
 
 # (metric, treatment name) -> round -> values of that round, or the one number they were reduced to.
 Side = tuple[Metric, str]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import re
 import shlex
@@ -87,11 +88,27 @@ def measure(store: Store, work: Work, *, yes: bool) -> str:
     _alone(store, work)
     known = {entry.id for entry in store.experiments() if not work.resumed or entry.id != work.resumed.id}
     try:
-        return _carry_out(store, work, yes=yes)
+        id = _carry_out(store, work, yes=yes)
     except KeyboardInterrupt:  # here, because typer ends silently on it
         fail(f"interrupted; {KEPT if _measured(store, known) else 'nothing was measured yet'}", INTERRUPTED)
     except CannotDo as error:
         fail(f"{error}\n{KEPT}" if _measured(store, known) else str(error), FAILED)
+    keep_results(store, id)
+    return id
+
+
+def keep_results(store: Store, id: str) -> None:
+    """Computes what every report of this run needs, and keeps it with the run.
+
+    Here, for this is where both wings meet: the run does not know the reports, and the store computes nothing.
+    """
+    from vmtax.analysis import results
+    from vmtax.analysis.analysis import Analysis
+    from vmtax.store import StoreError
+
+    experiment = store.load(id)
+    with contextlib.suppress(StoreError):  # as where the disk is full: it is computed again where it is shown
+        store.keep_results(experiment, results.written(Analysis(experiment).results))
 
 
 def _alone(store: Store, work: Work) -> None:

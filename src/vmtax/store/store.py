@@ -25,7 +25,7 @@ from vmtax.core.records import Boot, Experiment, Json, State, Trial
 from vmtax.store import fit, model, rows, schema
 from vmtax.store.engine import engine
 from vmtax.store.failure import ELSEWHERE, DamagedRun, NoSuchRun, StoreError, explained
-from vmtax.store.files import RawFiles, create_private
+from vmtax.store.files import RESULTS, RawFiles, create_private
 from vmtax.store.model import Unfit
 from vmtax.store.owner import Owner, this_process
 from vmtax.system.paths import data_home
@@ -162,6 +162,11 @@ class Store:
                 raise self._unknown(id, _ids(connection))
             self._raw.keep_only(id, set(connection.scalars(rows.of(id, schema.trial.c.raw))))
 
+    def keep_results(self, run: Experiment, text: str) -> None:
+        """Keeps what was computed from a run of this store, until its records change."""
+        with explained(self.path):
+            self._raw.write(run.id, RESULTS, f"{model.fingerprint(run, text)}\n{text}")
+
     # Reading
 
     def experiments(self) -> list[ExperimentSummary]:
@@ -198,6 +203,11 @@ class Store:
                     raise Unfit("id: is no text")
                 run = rows.load_run(connection, row, self._read_all_raw(connection, id) if with_raw else {})
                 return dataclasses.replace(run, state=_state(row)) if run.state == "running" else run
+
+    def results(self, run: Experiment) -> str | None:
+        """What was kept of just these records; None where nothing was, or where it was changed."""
+        fingerprint, _, text = (self._raw.results(run.id) or "").partition("\n")
+        return text if text and fingerprint == model.fingerprint(run, text) else None
 
     def load_all(self, wanted: Callable[[ExperimentSummary], bool]) -> list[Experiment]:
         """Those of which `wanted` is true, newest first; without those that are damaged, which `load` explains."""
