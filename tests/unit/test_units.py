@@ -92,6 +92,69 @@ def test_overheads(fraction: float, text: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("ratios", "text"),
+    [
+        ((1.031, 1.024, 1.039), "+3.1 % (2.4–3.9)"),
+        ((24, 20, 27), f"24{X} (20–27)"),
+        ((13, 9.37, 17), f"13{X} (9–17)"),
+        ((0.97, 0.96, 0.98), f"{M}3.0 % ({M}4.0…{M}2.0)"),
+        ((1.003, 0.988, 1.008), f"+0.3 % ({M}1.2…0.8)"),  # a dash before a minus sign would be misread
+        ((1.9, 1.6, 2.5), "+90 % (60–150)"),  # the interval takes the estimate's unit
+        ((2.1, 1.8, 2.5), f"2.1{X} (1.8–2.5)"),
+        ((30, 0.9, 40), f"30{X} (0.9–40)"),  # and does not hide that it includes one time
+        ((1.3, 0.998, 1.6), f"+30 % ({M}0.2…60)"),
+        ((1.953, 1.952, 1.954), "+95.3 % (95.2–95.4)"),
+        ((0.0003, 0.0002, 0.0005), f"{M}99.97 % ({M}99.98…{M}99.95)"),  # not all of it
+        ((1.003,), "+0.3 %"),
+        ((1.5,), "+50 %"),
+        ((1.994,), "+99 %"),
+        ((1.995,), f"2.0{X}"),
+        ((1,), "0.0 %"),
+        ((1 - 1e-9, 1 - 1e-7, 1 + 1e-7), "0.0000 % (0.0000–0.0000)"),
+        ((float("nan"),), "not measured"),
+    ],
+)
+def test_costs(ratios: tuple[float, ...], text: str) -> None:
+    assert str(units.format_cost(*ratios)) == text
+
+
+def as_ratio(text: str, estimate: str) -> float:
+    """What a printed number of a cost means, in the unit that the estimate names."""
+    number = float(text.replace(M, "-").removesuffix(X).removesuffix(" %"))
+    return 1 + number / 100 if estimate.endswith(" %") else number
+
+
+RATIOS = st.floats(1e-6, 1e6) | st.floats(0.9, 1.1) | st.floats(1.9, 2.1)
+
+
+@given(st.lists(RATIOS, min_size=3, max_size=3).map(sorted))
+def test_a_costs_interval_is_in_the_unit_of_its_estimate_and_around_it(ratios: list[float]) -> None:
+    low, estimate, high = ratios
+    cost = units.format_cost(estimate, low, high)
+    printed = [as_ratio(text, cost.estimate) for text in (cost.low, cost.estimate, cost.high)]
+    assert printed == sorted(printed)
+    for shown, true in zip(printed, ratios, strict=True):
+        assert abs(shown - true) <= max(0.5 if cost.estimate.endswith(X) else 0.005, 0.005 * true) + 1e-9
+    for shown, true in ((printed[0], low), (printed[2], high)):  # what a verdict hangs on
+        assert (shown > 1) == (true > 1) or abs(true - 1) < 0.005
+
+
+@given(RATIOS, RATIOS)
+def test_a_greater_cost_never_reads_as_a_smaller_one(one: float, other: float) -> None:
+    less, more = (units.format_cost(ratio).estimate for ratio in sorted((one, other)))
+    assert as_ratio(less, less) <= as_ratio(more, more)
+    assert more.endswith(X) or more.endswith(" %")
+
+
+@given(RATIOS, st.lists(RATIOS, min_size=3, max_size=3).map(sorted))
+def test_a_rate_and_a_time_of_the_same_work_cost_the_same(rate: float, ends: list[float]) -> None:
+    low, estimate, high = ends
+    assert units.time_ratio("lower", estimate, low, high) == (estimate, low, high)
+    assert units.time_ratio("higher", 1 / rate)[0] == pytest.approx(rate)
+    assert units.time_ratio("higher", estimate, low, high) == (1 / estimate, 1 / high, 1 / low)
+
+
+@pytest.mark.parametrize(
     ("text", "size"),
     [
         ("1GiB", 2**30),

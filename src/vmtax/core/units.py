@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from decimal import Decimal
 
 MINUS = "\N{MINUS SIGN}"
@@ -33,6 +34,7 @@ _DURATION = re.compile(
 )
 _SECONDS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
 _PERCENT = re.compile(r"(\d+(?:\.\d+)?)\s*%", re.ASCII)
+_TWICE = 1.995  # a ratio that reads as twice, from which on a cost is a number of times
 _LONGEST = 40  # characters of a quantity: what is longer is none
 _LONGEST_VALUE = 40  # characters of a wrong value that are repeated in a message
 
@@ -81,6 +83,32 @@ def format_duration(seconds: float) -> str:
     return f"{hours // 24} d {hours % 24:02} h"
 
 
+def format_span(low: float, high: float) -> str:
+    """A range of seconds for people, in one unit where both have the same: "20 to 40 minutes", "45 s to 2 minutes".
+
+    Where the two are equal it is the exact duration.
+    """
+    if low == high:
+        return format_duration(low)
+    parts = [_coarse(seconds) for seconds in (low, high)]
+    if parts[0] == parts[1]:
+        return format_duration(high)
+    (first, unit), (second, last) = parts
+    one = unit.removesuffix("s") if first == "1" and len(unit) > 1 else unit
+    return f"{first} to {second} {last}" if unit == last else f"{first} {one} to {second} {last}"
+
+
+def _coarse(seconds: float) -> tuple[str, str]:
+    """A number of few digits and its unit."""
+    if seconds < 90:
+        return f"{max(1, round(seconds, -1 if seconds >= 20 else 0)):.0f}", "s"
+    if seconds < 90 * 60:
+        minutes = seconds / 60
+        return f"{round(minutes / 5) * 5 if minutes >= 20 else round(minutes)}", "minutes"
+    hours = seconds / 3600
+    return (f"{hours:.1f}".removesuffix(".0"), "hours") if hours < 48 else (f"{hours / 24:.0f}", "days")
+
+
 def format_overhead(fraction: float) -> str:
     """An overhead for people: "1.9 %", "-0.3 %" with a real minus sign, "96 %".
 
@@ -97,6 +125,56 @@ def format_overhead(fraction: float) -> str:
     if not float(digits):
         return "0.0 %"
     return f"{MINUS if fraction < 0 else ''}{digits} %"
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """A cost for people: time for the same work, against a baseline."""
+
+    estimate: str  # "+3.1 %", "−3 %" of a gain, "24×" from twice the time on; "not measured" of no number
+    low: str = ""  # the ends of its interval as bare numbers in the estimate's unit; "" without one
+    high: str = ""
+
+    @property
+    def interval(self) -> str:
+        """Its interval: "2.4–3.9", "20–27", "−1.2…0.8"; "" without one."""
+        dash = "…" if MINUS in self.low + self.high else "–"
+        return f"{self.low}{dash}{self.high}" if self.low else ""
+
+    def __str__(self) -> str:
+        """For a sentence: "+3.1 % (2.4–3.9)"."""
+        return f"{self.estimate} ({self.interval})" if self.low else self.estimate
+
+
+def time_ratio(
+    better: str, ratio: float, low: float | None = None, high: float | None = None
+) -> tuple[float, float | None, float | None]:
+    """(estimate, low, high) of the ratio of times for the same work, of the ratio of a metric and its interval.
+
+    better: "lower" of a time, of CPU or of bytes, whose ratio it is; "higher" of a rate, of which it is the inverse
+    """
+    if better == "lower":
+        return ratio, low, high
+    return 1 / ratio, None if high is None else 1 / high, None if low is None else 1 / low
+
+
+def format_cost(ratio: float, low: float | None = None, high: float | None = None) -> Cost:
+    """The cost of a ratio of times for the same work, which is 1 where nothing is lost; low <= ratio <= high.
+
+    Below twice the time it is a percentage, from there on a number of times; the interval is in the same unit, with the
+    decimals that its width deserves. What is not 0 % (or once) never reads so only because it was rounded.
+    """
+    if not math.isfinite(ratio):
+        return Cost("not measured")
+    percent = ratio < _TWICE
+    bounds = () if low is None or high is None else (low, high)
+    numbers = [100 * (part - 1) if percent else part for part in (ratio, *bounds)]
+    decimals = _cost_decimals(numbers, percent)
+    texts = [_cost_digits(number, decimals, 0 if percent else 1) for number in numbers]
+    if not percent:
+        return Cost(texts[0] + TIMES, *texts[1:])
+    sign = "+" if float(texts[0].replace(MINUS, "-")) > 0 else ""
+    return Cost(f"{sign}{texts[0]} %", *texts[1:])
 
 
 def format_percent(fraction: float) -> str:
@@ -163,6 +241,34 @@ def _three_digits(value: float) -> str:
         return f"{value:.2e}"
     exponent = math.floor(math.log10(float(f"{value:.2e}")))
     return f"{value:.{max(0, 2 - exponent)}f}"
+
+
+def _cost_decimals(numbers: Sequence[float], percent: bool) -> int:
+    """Of an estimate, and of its interval's ends where it has one: some 5 to 50 steps from end to end."""
+    size = max(map(abs, numbers))
+    usual = 1 if size < 9.95 or (not percent and numbers[0] < 9.95) else 0
+    ends = sorted(numbers[1:])
+    if len(ends) < 2 or ends[0] == ends[1]:
+        decimals = usual
+    else:
+        by_width = math.ceil(-math.log10((ends[1] - ends[0]) / 5))
+        three_digits = max(0, 2 - math.floor(math.log10(size)))
+        decimals = max(0 if percent else usual, min(by_width, three_digits, 4))
+        while decimals < 4 and f"{ends[0]:.{decimals}f}" == f"{ends[1]:.{decimals}f}":
+            decimals += 1
+    # A rate of which anything is left has not gained all.
+    while decimals < 4 and any(percent and n > -100 and float(f"{n:.{decimals}f}") == -100 for n in numbers):
+        decimals += 1
+    return decimals
+
+
+def _cost_digits(number: float, decimals: int, nothing: float) -> str:
+    """`number` with so many decimals, up to two where it would otherwise read 0 or `nothing` and is neither."""
+    if abs(number) >= 1e6:
+        return f"{number:.3g}"
+    texts = [f"{number:.{more}f}" for more in range(decimals, max(decimals, 2) + 1)]
+    text = next((text for text in texts if float(text) not in (0, nothing)), texts[0])
+    return text.replace("-", MINUS if float(text) else "")
 
 
 def _percent_decimals(percent: float) -> int:
