@@ -94,7 +94,7 @@ def test_labels_are_completed_and_listed(store: Store) -> None:
     assert complete_run("") == ["after", "before", "three", "two", "one"]
     assert complete_run("be") == ["before"]
     with store:
-        store.keep_result("one", in_few_words(Analysis(store.load("one"))))
+        store.keep_headline("one", in_few_words(Analysis(store.load("one"))))
     done = CliRunner().invoke(app, ["runs"], catch_exceptions=False)
     (line,) = [line for line in done.stdout.splitlines() if line.startswith("one")]
     assert all(words in line for words in ("before", "emulated", "VM 2.3× to 21×"))

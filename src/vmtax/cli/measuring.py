@@ -105,18 +105,25 @@ def measure(store: Store, work: Work, *, yes: bool) -> str:
         fail(f"interrupted; {KEPT if _measured(store, known) else 'nothing was measured yet'}", INTERRUPTED)
     except CannotDo as error:
         fail(f"{error}\n{KEPT}" if _measured(store, known) else str(error), FAILED)
-    _keep_result(store, id)
+    keep_results(store, id)
     return id
 
 
-def _keep_result(store: Store, id: str) -> None:
-    """For the list of runs; where the disk is full, the list does without."""
+def keep_results(store: Store, id: str) -> None:
+    """Computes what every report of this run needs, and keeps it with the run, with its headline for the list of runs.
+
+    Here, for this is where both wings meet: the run does not know the reports, and the store computes nothing.
+    """
+    from vmtax.analysis import results
     from vmtax.analysis.analysis import Analysis
     from vmtax.report.wording.headline import in_few_words
     from vmtax.store import StoreError
 
-    with contextlib.suppress(StoreError):
-        store.keep_result(id, in_few_words(Analysis(store.load(id))))
+    experiment = store.load(id)
+    with contextlib.suppress(StoreError):  # as where the disk is full: it is computed again where it is shown
+        analysis = Analysis(experiment)
+        store.keep_headline(id, in_few_words(analysis))
+        store.keep_results(experiment, results.written(analysis.results))
 
 
 def _alone(store: Store, work: Work) -> None:

@@ -12,10 +12,9 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from vmtax.analysis.comparisons import overhead
 from vmtax.core import events
 from vmtax.core.records import Comparison
-from vmtax.core.units import format_duration, format_overhead, format_span, printable
+from vmtax.core.units import format_cost, format_duration, format_span, printable, time_ratio
 from vmtax.system.console import console
 
 PLAIN_STEP_SECONDS = 10.0  # without a terminal, one step's details are told no more often than this
@@ -139,7 +138,7 @@ class State:
 
     def _intervals(self) -> Table:
         table = Table(box=None, padding=(0, 1), title_justify="left", header_style="dim")
-        for heading in ("metric", "against", "overhead", "interval"):
+        for heading in ("metric", "against", "cost", "interval"):
             table.add_column(heading)
         for entry in self.comparisons:
             table.add_row(
@@ -149,12 +148,10 @@ class State:
 
 
 def interval_words(comparison: Comparison, emulated: bool) -> tuple[str, str]:
-    """Overhead and interval as text; an emulated one says so."""
-    estimate, low, high = overhead(comparison)
-    mark = " emulated" if emulated else ""
-    if low is None or high is None:
-        return f"{format_overhead(estimate)}{mark}", "needs more rounds"
-    return f"{format_overhead(estimate)}{mark}", f"[{format_overhead(low)}, {format_overhead(high)}]"
+    """Cost and interval as text; an emulated one says so."""
+    found = comparison
+    cost = format_cost(*time_ratio(found.metric.better, found.ratio, found.low, found.high))
+    return f"{cost.estimate}{' emulated' if emulated else ''}", cost.interval or "needs more rounds"
 
 
 class Plain:

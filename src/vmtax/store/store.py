@@ -24,7 +24,7 @@ from vmtax.core.records import Boot, Experiment, Json, State, Trial
 from vmtax.store import fit, model, names, rows, schema
 from vmtax.store.engine import engine
 from vmtax.store.failure import ELSEWHERE, DamagedRun, StoreError, explained
-from vmtax.store.files import RawFiles, create_private
+from vmtax.store.files import RESULTS, RawFiles, create_private
 from vmtax.store.model import Unfit
 from vmtax.store.owner import Owner, this_process
 from vmtax.system.paths import data_home
@@ -168,11 +168,16 @@ class Store:
                 raise names.unknown(self.path, id, names.ids(connection))
             self._raw.keep_only(id, set(connection.scalars(rows.of(id, schema.trial.c.raw))))
 
-    def keep_result(self, id: str, words: str) -> None:
+    def keep_headline(self, id: str, words: str) -> None:
         """Keeps a run's headline in few words, for `experiments`."""
         with self._writing() as connection:
             table = schema.experiment
             connection.execute(table.update().where(table.c.id == id).values(result=fit.fitting_text(words)))
+
+    def keep_results(self, run: Experiment, text: str) -> None:
+        """Keeps what was computed from a run of this store, until its records change."""
+        with explained(self.path):
+            self._raw.write(run.id, RESULTS, f"{model.fingerprint(run, text)}\n{text}")
 
     # Reading
 
@@ -216,6 +221,11 @@ class Store:
                     raise Unfit("id: is no text")
                 run = rows.load_run(connection, row, self._read_all_raw(connection, id) if with_raw else {})
                 return dataclasses.replace(run, state=_state(row)) if run.state == "running" else run
+
+    def results(self, run: Experiment) -> str | None:
+        """What was kept of just these records; None where nothing was, or where it was changed."""
+        fingerprint, _, text = (self._raw.results(run.id) or "").partition("\n")
+        return text if text and fingerprint == model.fingerprint(run, text) else None
 
     def load_all(self, wanted: Callable[[ExperimentSummary], bool]) -> list[Experiment]:
         """Those of which `wanted` is true, newest first; without those that are damaged, which `load` explains."""
