@@ -8,6 +8,7 @@ from dataclasses import replace
 from vmtax.analysis.analysis import Analysis
 from vmtax.report.document import Detail, Document, Section, shown, with_heads
 from vmtax.report.sections import (
+    at_once,
     factor_effects,
     iterations,
     noise,
@@ -52,6 +53,7 @@ def _sections(analysis: Analysis, viewed: View, detail: Detail) -> Iterator[Sect
     if is_page:
         yield evidence.choosing(analysis, ranked, decides)
     yield numbers.section(viewed)
+    yield at_once.section(analysis)
     if detail >= Detail.FULL:
         yield robustness.section(analysis)
     yield noise.section(analysis)
