@@ -115,6 +115,10 @@ def _with_disks(place: Place, target: Target, emit: Callable[[str], None]) -> Pl
     if disk_facts(machine, target.directory)["mount_point"] is None:
         raise CannotMeasure(f"{machine.path}: no directory {target.directory}; name another with --disk-dir")
     refuse_unsafe(machine, target.directory)
+    if not machine.succeeds("test", "-w", str(target.directory)):
+        raise CannotMeasure(
+            f"{machine.path}: {target.directory} cannot be written to; name another directory with --disk-dir"
+        )
     machine.scratch  # noqa: B018 (its guard begins, and with what an earlier run left on them)
     compared = [treatment for treatment in place.treatments if treatment.repeats is None]
     impossible = disks.not_here(machine, target, compared)
