@@ -182,7 +182,7 @@ def outlook(
         if len(places) > 1:
             lines.append(Line("on", place.name))
         lines += [Line("left out", f"{name}: {why}") for name, why in place.impossible.items()]
-        lines += [*_runs_on(place.below, emulated=bool(emulated)), *_writes(place, options.target, executions)]
+        lines += [*_runs_on(place, emulated=bool(emulated)), *_writes(place, options.target, executions)]
         lines.append(Line("needs", _needs(place.plan, place.machine)))
         root = examine.is_root(place.machine)
         lines.append(Line("as root" if root else "as a user", ROOT if root else USER))
@@ -224,8 +224,9 @@ def _executions(plan: Plan, foreseen: Foreseen) -> int:
     return pilot * PILOT_ITERATIONS + (foreseen.rounds - pilot) * MOST_ITERATIONS
 
 
-def _runs_on(below: Json, *, emulated: bool) -> list[Line]:
+def _runs_on(place: Place, *, emulated: bool) -> list[Line]:
     """What makes of all figures something else; nothing on bare metal."""
+    below = place.below
     if below["emulated_cpu"]:
         return [
             Line("host", "its CPU is itself emulated (TCG): every figure is marked so, none is what hardware costs")
@@ -233,7 +234,7 @@ def _runs_on(below: Json, *, emulated: bool) -> list[Line]:
     if not below["virtualized"]:
         return []
     hypervisor = below["hypervisor"] or "an unknown hypervisor"
-    adds = "" if emulated else ": the figures say what nesting adds to it"
+    adds = "" if emulated or set(place.plan.layers) <= {"host"} else ": the figures say what nesting adds to it"
     return [Line("host", f"is itself a VM (under {hypervisor}){adds}")]
 
 
