@@ -115,6 +115,10 @@ def _with_disks(place: Place, target: Target, emit: Callable[[str], None]) -> Pl
     if disk_facts(machine, target.directory)["mount_point"] is None:
         raise CannotMeasure(f"{machine.path}: no directory {target.directory}; name another with --disk-dir")
     refuse_unsafe(machine, target.directory)
+    if not machine.succeeds("test", "-w", str(target.directory)):
+        raise CannotMeasure(
+            f"{machine.path}: {target.directory} cannot be written to; name another directory with --disk-dir"
+        )
     machine.scratch  # noqa: B018 (its guard begins, and with what an earlier run left on them)
     compared = [treatment for treatment in place.treatments if treatment.repeats is None]
     impossible = disks.not_here(machine, target, compared)
@@ -178,7 +182,7 @@ def outlook(
         if len(places) > 1:
             lines.append(Line("on", place.name))
         lines += [Line("left out", f"{name}: {why}") for name, why in place.impossible.items()]
-        lines += [*_runs_on(place.below), *_writes(place, options.target, executions)]
+        lines += [*_runs_on(place, emulated=bool(emulated)), *_writes(place, options.target, executions)]
         lines.append(Line("needs", _needs(place.plan, place.machine)))
         root = examine.is_root(place.machine)
         lines.append(Line("as root" if root else "as a user", ROOT if root else USER))
@@ -220,8 +224,9 @@ def _executions(plan: Plan, foreseen: Foreseen) -> int:
     return pilot * PILOT_ITERATIONS + (foreseen.rounds - pilot) * MOST_ITERATIONS
 
 
-def _runs_on(below: Json) -> list[Line]:
+def _runs_on(place: Place, *, emulated: bool) -> list[Line]:
     """What makes of all figures something else; nothing on bare metal."""
+    below = place.below
     if below["emulated_cpu"]:
         return [
             Line("host", "its CPU is itself emulated (TCG): every figure is marked so, none is what hardware costs")
@@ -229,7 +234,8 @@ def _runs_on(below: Json) -> list[Line]:
     if not below["virtualized"]:
         return []
     hypervisor = below["hypervisor"] or "an unknown hypervisor"
-    return [Line("host", f"is itself a VM (under {hypervisor}): the figures say what nesting adds to it")]
+    adds = "" if emulated or set(place.plan.layers) <= {"host"} else ": the figures say what nesting adds to it"
+    return [Line("host", f"is itself a VM (under {hypervisor}){adds}")]
 
 
 def _writes(place: Place, target: Target, executions: int) -> list[Line]:
