@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Annotated, Any, NoReturn, TextIO
 
 import typer
-from typer.core import TyperGroup
 
 from vmtax import __version__
-from vmtax.cli.command import App
+from vmtax.cli.command import App, Group
 from vmtax.cli.completion import before_word
-from vmtax.core.errors import DONE, BadInput, CannotDo
+from vmtax.core.errors import DONE, BadInput
 from vmtax.core.units import printable
 from vmtax.report.render.formats import FORMATS
 from vmtax.system.output_file import replacing
@@ -36,7 +35,7 @@ ORDER = (
 )
 
 
-class InOrder(TyperGroup):
+class InOrder(Group):
     """Lists commands as they are needed, not as they are written."""
 
     def list_commands(self, ctx: Any) -> list[str]:
@@ -67,16 +66,9 @@ def complete_run(incomplete: str) -> list[str]:
 
 def run_ids(incomplete: str, *states: str) -> list[str]:
     """Ids of the runs that begin so and, where `states` are named, are in one of them."""
-    from vmtax.store import Store, default_path
+    from vmtax.store.names import names
 
-    if not default_path().exists():
-        return []  # completing must not make a store
-    try:
-        with Store() as store:
-            found = store.experiments()
-    except CannotDo:
-        return []  # a message in the middle of somebody's typing helps nobody; the command itself will say it
-    return [entry.id for entry in found if entry.id.startswith(incomplete) and (not states or entry.state in states)]
+    return [run.id for run in names() if run.id.startswith(incomplete) and (not states or run.state in states)]
 
 
 def format_option(names: Sequence[str]) -> Any:
@@ -97,10 +89,10 @@ def complete_profile(incomplete: str) -> list[str]:
 
 def complete_needs(incomplete: str) -> list[str]:
     """Features that a disk may be asked for, after those that are named already."""
-    from vmtax.recommend import NEEDS
+    from vmtax.design.features import FEATURES
 
     before, comma, last = incomplete.rpartition(",")
-    return [f"{before}{comma}{name}" for name in NEEDS if name.startswith(last) and name not in before.split(",")]
+    return [f"{before}{comma}{name}" for name in FEATURES if name.startswith(last) and name not in before.split(",")]
 
 
 def complete_vary(incomplete: str) -> list[str]:

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 
+from vmtax.cli.completion import take_as_typed
 from vmtax.core.errors import BadInput
 
 
@@ -19,6 +20,7 @@ class Command(TyperCommand):
     """Refuses empty values, for no option and no argument means something by one."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        take_as_typed(ctx, self.get_params(ctx))
         given, _, _ = self.make_parser(ctx).parse_args(args=list(args))
         left = super().parse_args(ctx, args)  # first, for it answers --help
         for parameter in self.get_params(ctx):
@@ -29,8 +31,19 @@ class Command(TyperCommand):
         return left
 
 
+class Group(TyperGroup):
+    """Commands under one name."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        take_as_typed(ctx, self.get_params(ctx))
+        return super().parse_args(ctx, args)
+
+
 class App(typer.Typer):
-    """Typer whose commands are all of the class above."""
+    """Typer whose commands and groups are all of the classes above."""
+
+    def __init__(self, cls: type[Group] = Group, **settings: Any) -> None:
+        super().__init__(cls=cls, **settings)
 
     def command(self, name: str | None = None, **settings: Any) -> Callable[[Any], Any]:
         return super().command(name, cls=Command, **settings)

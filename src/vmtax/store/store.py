@@ -27,8 +27,8 @@ from vmtax.store.engine import engine
 from vmtax.store.failure import ELSEWHERE, DamagedRun, NoSuchRun, StoreError, explained
 from vmtax.store.files import RESULTS, RawFiles, create_private
 from vmtax.store.model import Unfit
-from vmtax.store.owner import Owner, this_process
-from vmtax.system.paths import data_home
+from vmtax.store.names import default_path
+from vmtax.store.owner import Owner, state_of, this_process
 
 # Keys of a plan that do not change how long a round takes. A key that is not listed is taken to change it.
 NOT_ABOUT_PACE = frozenset({"precision", "same_within", "decide", "rounds", "budget", "seed"})
@@ -50,10 +50,6 @@ class ExperimentSummary:
     rounds: int  # rounds in which every treatment has a trial; the newest of a running one may still go on
     ok: int  # trials that worked
     failed: int  # trials that failed or were refused
-
-
-def default_path() -> Path:
-    return data_home() / "vmtax.sqlite"
 
 
 class Store:
@@ -401,11 +397,7 @@ def _name(id: object) -> str:
 
 
 def _state(row: sa.Row[Any]) -> State:
-    state: State = row.state
-    if state != "running":
-        return state
-    owner = Owner(row.owner_pid, row.owner_boot, row.owner_start)
-    return "running" if owner.alive() else "interrupted"
+    return state_of(row.state, Owner(row.owner_pid, row.owner_boot, row.owner_start))
 
 
 def _work(plan: Json) -> Json:
