@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -125,7 +125,7 @@ class Analysis:
     def medians(self) -> Mapping[tuple[Metric, str], float]:
         """(metric, treatment) -> the median over rounds of each round's median: a boot is the unit (METHOD.md)."""
         values: dict[tuple[Metric, str], dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
-        for trial in self.trials:
+        for trial in (*self.trials, *self.derived_trials):
             if trial.status == "ok":
                 for measurement in trial.measurements:
                     values[measurement.metric, trial.treatment][trial.round].append(measurement.value)
@@ -138,6 +138,22 @@ class Analysis:
         return compare.comparisons(run.treatments, self.trials, run.boots, self.criteria.alpha, run.facts)
 
     @cached_property
+    def derived_trials(self) -> tuple[Trial, ...]:
+        """Trials with what is derived from their measurements in the place of these; none of the others."""
+        found = (
+            replace(trial, measurements=WORKLOADS[trial.workload].derived(trial.measurements))
+            for trial in self.trials
+            if trial.workload in WORKLOADS and WORKLOADS[trial.workload].replaced
+        )
+        return tuple(trial for trial in found if trial.measurements or trial.status != "ok")
+
+    @cached_property
+    def derived_comparisons(self) -> tuple[Comparison, ...]:
+        """Of what is derived, in the words of `comparisons`."""
+        run = self.experiment
+        return compare.comparisons(run.treatments, self.derived_trials, run.boots, self.criteria.alpha, run.facts)
+
+    @cached_property
     def causes(self) -> tuple[Cause, ...]:
         """Of all warnings, each once with the figures that it is about; the gravest first."""
         return notices.causes(self.experiment, self.comparisons)
@@ -145,7 +161,7 @@ class Analysis:
     @cached_property
     def contrasts(self) -> Mapping[tuple[Metric, str, str], Comparison]:
         """(metric, baseline, treatment) -> their comparison."""
-        return {(c.metric, c.baseline, c.treatment): c for c in self.comparisons}
+        return {(c.metric, c.baseline, c.treatment): c for c in (*self.comparisons, *self.derived_comparisons)}
 
     @cached_property
     def headline_metrics(self) -> Mapping[str, Metric]:

@@ -49,11 +49,14 @@ def show(
     ] = False,
     json: AsJson = False,
     format: TextName = "",
+    no_pager: Annotated[
+        bool, typer.Option("--no-pager", help="Print at once, also what is longer than the screen.")
+    ] = False,
 ) -> None:
-    """Show one run's results."""
+    """Show one run's results: one screen, or everything with --full."""
     asked = Asked(for_, weights, needs, accept_loss)
     if not apply:
-        shown(run, "json" if json else format, full=full, asked=asked)
+        shown(run, "json" if json else format, full=full, asked=asked, paged=not no_pager)
         return
     if json or format or full:
         raise BadUse("--apply prints one recommendation as text: leave out --json, --format and --full")
@@ -163,7 +166,7 @@ class Asked:
         return Requirements(parse_needs(self.needs), self.accept_loss)
 
 
-def shown(run: str, format: str, *, full: bool = False, asked: Asked = Asked()) -> None:
+def shown(run: str, format: str, *, full: bool = False, asked: Asked = Asked(), paged: bool = False) -> None:
     """On the terminal, or as the text of one of FORMATS."""
     wanted = find(format) if format else None
     if wanted and not wanted.text:
@@ -174,7 +177,7 @@ def shown(run: str, format: str, *, full: bool = False, asked: Asked = Asked()) 
         return
     from vmtax.report.render.terminal import render
 
-    printed(render(analysis, full))
+    printed(render(analysis, full), paged=paged)
 
 
 def written(run: str, target: Path | None, format: str = "html", *, asked: Asked = Asked()) -> Path:

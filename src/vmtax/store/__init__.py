@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from vmtax.store.failure import StoreError
-    from vmtax.store.names import default_path
-    from vmtax.store.store import ExperimentSummary, Store
+    from vmtax.store.listing import default_path
+    from vmtax.store.store import End, ExperimentSummary, Store
 
-__all__ = ["ExperimentSummary", "Store", "StoreError", "default_path"]
+__all__ = ["End", "ExperimentSummary", "Store", "StoreError", "default_path"]
 
 
 def __getattr__(name: str) -> Any:
-    """Those above, imported when they are first used: SQLAlchemy takes a fifth of a second; `names` does without."""
+    """Those above, imported when they are first used: SQLAlchemy takes a fifth of a second; `listing` does without."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from vmtax.store import store
