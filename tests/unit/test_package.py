@@ -163,3 +163,40 @@ def test_nothing_heavy_is_imported_at_start() -> None:
     program = f"import sys, vmtax.cli; print(*sorted({heavy} & sys.modules.keys()))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=300)
     assert done.stdout == "\n"
+
+
+HEAVY = {"numpy", "pydantic", "rich.markdown", "sqlalchemy"}
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        *(
+            "vmtax ",
+            "vmtax show ",
+            "vmtax show --f",
+            "vmtax show --format m",
+            "vmtax show --needs d",
+            "vmtax show --for d",
+        ),
+        *("vmtax run --resume ", "vmtax compare ", "vmtax lab stop ", "vmtax runs rm "),
+    ],
+)
+def test_completing_imports_nothing_heavy(words: str, shell: str, tmp_path: Path) -> None:
+    """Time varies with the machine; what is loaded does not. `make bench` prints the time."""
+    with Store(tmp_path / "vmtax/vmtax.sqlite") as store:
+        store.put(replace(sample_experiment(rounds=1), state="interrupted", boots=(), trials=()))
+    (tmp_path / "vmtax/labs/lab").mkdir(parents=True)
+    (tmp_path / "vmtax/labs/lab/lab.json").write_text("{}")
+    bash = {"COMP_WORDS": words, "COMP_CWORD": str(len(words.split(" ")) - 1)}
+    others = {"_TYPER_COMPLETE_ARGS": words, "_TYPER_COMPLETE_FISH_ACTION": "get-args"}
+    asked = {"_VMTAX_COMPLETE": f"complete_{shell}", **bash, **others, "XDG_DATA_HOME": str(tmp_path)}
+    program = (
+        f"import atexit, sys, vmtax.cli\natexit.register(lambda: print('imported', *({HEAVY} & sys.modules.keys())))"
+    )
+    argv = [sys.executable, "-c", f"{program}\nvmtax.cli.main()"]
+    done = subprocess.run(argv, env={**os.environ, **asked}, capture_output=True, text=True, timeout=300)
+    *answered, imported = done.stdout.splitlines()
+    assert answered and any(answered), (done.stdout, done.stderr)
+    assert (imported, done.stderr) == ("imported", "")

@@ -15,7 +15,7 @@ from vmtax.analysis.scores import Scores
 from vmtax.core.records import Comparison, Experiment
 
 # Raise it where the same records give other results; `tests/unit/test_results.py` fails until then.
-VERSION = 1
+VERSION = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +23,7 @@ class Results:
     """Of one run, as the properties of `Analysis` that have these names; scores are those without a profile."""
 
     comparisons: tuple[Comparison, ...]
+    derived_comparisons: tuple[Comparison, ...]
     rankings: tuple[Ranking, ...]
     primary_rankings: tuple[Ranking, ...]
     factor_effects: tuple[FactorEffect, ...]
@@ -59,7 +60,7 @@ def _are_of(run: Experiment, results: Results) -> bool:
     groups = {(treatment.layer, treatment.side) for treatment in run.treatments}
     compared, effects, gains = results.comparisons, results.factor_effects, results.gains
     named = {
-        *(name for one in compared for name in (one.baseline, one.treatment)),
+        *(name for one in (*compared, *results.derived_comparisons) for name in (one.baseline, one.treatment)),
         *(name for one in rankings for standing in one.standings for name in (standing.treatment, *standing.beaten_by)),
         *(gain.treatment for gain in gains),
     }

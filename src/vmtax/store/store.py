@@ -25,9 +25,9 @@ from vmtax.store import fit, model, names, rows, schema
 from vmtax.store.engine import engine
 from vmtax.store.failure import ELSEWHERE, DamagedRun, StoreError, explained
 from vmtax.store.files import RESULTS, RawFiles, create_private
+from vmtax.store.listing import default_path
 from vmtax.store.model import Unfit
-from vmtax.store.owner import Owner, this_process
-from vmtax.system.paths import data_home
+from vmtax.store.owner import Owner, state_of, this_process
 
 End = Literal["complete", "interrupted", "failed"]
 
@@ -50,10 +50,6 @@ class ExperimentSummary:
     seconds: float | None = None  # that it took, set-up included and pauses not; None: not finished
     emulated: bool | None = None  # a guest, or a machine below one, was; None: it booted none
     result: str = ""  # its headline in few words; "" where none was computed
-
-
-def default_path() -> Path:
-    return data_home() / "vmtax.sqlite"
 
 
 class Store:
@@ -384,11 +380,7 @@ def _version(connection: Connection) -> str | None:
 
 
 def _state(row: sa.Row[Any]) -> State:
-    state: State = row.state
-    if state != "running":
-        return state
-    owner = Owner(row.owner_pid, row.owner_boot, row.owner_start)
-    return "running" if owner.alive() else "interrupted"
+    return state_of(row.state, Owner(row.owner_pid, row.owner_boot, row.owner_start))
 
 
 def _head(row: sa.Row[Any]) -> Experiment:
