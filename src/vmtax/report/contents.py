@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from vmtax.analysis.analysis import Analysis
-from vmtax.report.document import Detail, Document, Section, shown
+from vmtax.report.document import Detail, Document, Paragraph, Place, Section, shown
 from vmtax.report.sections import (
     factor_effects,
     iterations,
@@ -25,36 +26,31 @@ from vmtax.report.view import View, view
 def document(analysis: Analysis, detail: Detail) -> Document:
     """All that there is room for; what nobody would see is not computed."""
     viewed = view(analysis)
-    sections = (section for section in _sections(analysis, viewed, detail) if section and shown(section.blocks, detail))
-    return Document(about.head(viewed), tuple(sections))
+    head = about.head(viewed)
+    if detail is Detail.PAGE:
+        from vmtax.report.sections import first
+
+        head = replace(head, answer=first.page_title(analysis, first.answers(analysis)))
+    found = _page(analysis, viewed) if detail is Detail.PAGE else _text(analysis, viewed, detail)
+    return Document(head, tuple(section for section in found if section and shown(section.blocks, detail)))
 
 
-def _sections(analysis: Analysis, viewed: View, detail: Detail) -> Iterator[Section | None]:
+def _text(analysis: Analysis, viewed: View, detail: Detail) -> Iterator[Section | None]:
+    """Of a terminal and of Markdown: read from top to bottom."""
     run = analysis.experiment
-    is_page = detail is Detail.PAGE
-    if is_page:
-        from vmtax.report import evidence, figures
-        from vmtax.report.sections.outliers import outliers
     ranked = rankings.ranked(analysis, primary_only=detail is not Detail.FULL)
     decides = factor_effects.deciding(analysis)
     doubts = warnings.warnings(analysis)
-    far = outliers(analysis) if is_page else None
-    yield summary.section(analysis, len(doubts), far)
+    yield summary.section(analysis, len(doubts), None)
     yield summary.decisions(analysis)
     yield from requirements.sections(analysis)
-    if is_page:
-        yield evidence.pictures(viewed)
-    yield rankings.section(ranked, figures.rank_pictures(analysis, ranked) if is_page else ())
+    yield rankings.section(ranked, ())
     yield scores.section(scores.storage(analysis))
     yield rankings.effects_section(rankings.factor_tables(analysis), decides)
-    if is_page:
-        yield evidence.choosing(analysis, ranked, decides)
     yield numbers.section(viewed)
     if detail >= Detail.FULL:
         yield robustness.section(analysis)
     yield noise.section(analysis)
-    if far is not None:
-        yield from evidence.behind_the_figures(analysis, far)
     if detail >= Detail.FULL:
         yield iterations.section(analysis)
     yield warnings.section(doubts)
@@ -62,5 +58,52 @@ def _sections(analysis: Analysis, viewed: View, detail: Detail) -> Iterator[Sect
     yield about.repeat(run)
     if detail >= Detail.FILE:
         yield about.machines(run)
-    if is_page:
-        yield about.words(emulated=bool(analysis.emulated))
+
+
+def _page(analysis: Analysis, viewed: View) -> Iterator[Section | None]:
+    """Of a page: the answer on the first screen, what it rests on beside it, and all else folded below."""
+    from vmtax.report import evidence, figures
+    from vmtax.report.sections import first
+    from vmtax.report.sections.outliers import outliers
+
+    run = analysis.experiment
+    ranked = rankings.ranked(analysis, primary_only=True)
+    decides = factor_effects.deciding(analysis)
+    doubts = warnings.warnings(analysis)
+    far = outliers(analysis)
+    recommended = requirements.sections(analysis)
+    if recommended:
+        yield from (replace(section, place="first") for section in recommended[:1])
+    else:
+        yield Section("answer", "The answer", (first.tiles(first.answers(analysis)),), place="top")
+    verdict = summary.headline(analysis)
+    if verdict:
+        yield Section("verdict", "", (Paragraph(verdict, "headline"),), place="first")
+    yield _at("first", summary.decisions(analysis))
+    pictures = evidence.pictures(viewed)
+    yield from (section for section in pictures if section.place == "first")
+    yield _at("first", rankings.section(ranked, figures.rank_pictures(analysis, ranked)))
+    yield _at("first", first.main_table(viewed))
+    yield first.machine(run)
+    yield first.sure(analysis, len(doubts), far)
+    found = summary.section(analysis, len(doubts), far)
+    yield found if verdict or recommended else _at("first", found)
+    yield from recommended[1:]
+    yield scores.section(scores.storage(analysis))
+    yield rankings.effects_section(rankings.factor_tables(analysis), decides)
+    yield evidence.choosing(analysis, ranked, decides)
+    yield from (section for section in pictures if section.place == "folded")
+    yield numbers.section(viewed)
+    yield robustness.section(analysis)
+    yield noise.section(analysis)
+    yield from evidence.behind_the_figures(analysis, far)
+    yield iterations.section(analysis)
+    yield warnings.section(doubts)
+    yield about.notes(run)
+    yield about.repeat(run)
+    yield about.machines(run)
+    yield about.words(emulated=bool(analysis.emulated))
+
+
+def _at(place: Place, section: Section | None) -> Section | None:
+    return section and replace(section, place=place)
