@@ -16,6 +16,7 @@ from pydantic import BaseModel
 from vmtax import __version__
 from vmtax.analysis.weight_profiles import PROFILES
 from vmtax.cli import app
+from vmtax.core import notices
 from vmtax.core.errors import MEANINGS
 from vmtax.core.quantities import Quantity
 from vmtax.core.records import LAYERS
@@ -25,6 +26,7 @@ from vmtax.plan.schema import Plan
 from vmtax.plan.yaml import MOST_BYTES, MOST_VALUES
 from vmtax.report.schema import KINDS, json_schema
 from vmtax.report.view import cost
+from vmtax.report.wording.glossary import GLOSSARY
 from vmtax.workload import WORKLOADS
 from vmtax.workload.words import label
 
@@ -216,6 +218,26 @@ def mixes_page() -> str:
     return "\n".join(parts)
 
 
+def warnings_page() -> str:
+    rows = [
+        (f"`{code}`", *map(notices.sentence, (meaning.cause, meaning.effect, meaning.cure)))
+        for code, meaning in notices.MEANINGS.items()
+    ]
+    return "\n".join(
+        (
+            "# Warnings\n",
+            "Each warning has a code. A report names it with what caused it in that run and which figures it is about;"
+            " JSON has it in `notices` of a run and in `notice_codes` of a comparison. The gravest come first.\n",
+            table(("code", "cause", "effect", "what to do"), rows),
+        )
+    )
+
+
+def glossary_page() -> str:
+    rows = ((f'<a id="{term.id}"></a>{term.word}', term.meaning) for term in GLOSSARY)
+    return f"# Glossary\n\n{table(('word', 'meaning'), rows)}"
+
+
 def json_page() -> str:
     schema = json_schema()
     shapes = [envelope["properties"]["data"] for envelope in schema["oneOf"]]
@@ -262,6 +284,8 @@ def pages() -> dict[str, str]:
         "mixes.md": mixes_page(),
         "exit-codes.md": f"# Exit codes\n\n{exits}",
         "json.md": json_page(),
+        "warnings.md": warnings_page(),
+        "glossary.md": glossary_page(),
     }
     others = {"vmtax-1.schema.json": json.dumps(json_schema(), indent=1) + "\n", "vmtax.1": man_page()}
     links = "".join(f"- [{text.partition(chr(10))[0][2:]}]({file})\n" for file, text in found.items())

@@ -12,6 +12,7 @@ from typer.core import TyperGroup
 
 from vmtax import __version__
 from vmtax.cli.command import App
+from vmtax.cli.completion import before_word
 from vmtax.core.errors import DONE, BadInput, CannotDo
 from vmtax.core.units import printable
 from vmtax.report.render.formats import FORMATS
@@ -102,8 +103,20 @@ def complete_needs(incomplete: str) -> list[str]:
     return [f"{before}{comma}{name}" for name in NEEDS if name.startswith(last) and name not in before.split(",")]
 
 
+def complete_vary(incomplete: str) -> list[str]:
+    """Factors, and behind `=` their levels."""
+    from vmtax.plan.vary import completions
+
+    before = before_word()
+    return [offer.removeprefix(before) for offer in completions(before + incomplete)]
+
+
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, schema vmtax/1.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Begin without asking; for scripts.")]
+Emulate = Annotated[
+    bool,
+    typer.Option("--emulate", help="Go on where no guest boots with KVM: the figures say nothing about cost then."),
+]
 FormatName = Annotated[str, format_option(list(FORMATS))]
 TextName = Annotated[str, format_option([format.name for format in FORMATS.values() if format.text])]
 ForProfile = Annotated[
@@ -131,6 +144,15 @@ Needs = Annotated[
 AcceptLoss = Annotated[
     bool,
     typer.Option("--accept-loss", help="Recommend also what loses flushed data when the host loses power."),
+]
+Vary = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--vary",
+        metavar="FACTOR=LEVEL,...",
+        help="Compare these levels of a factor; the first is the baseline.",
+        autocompletion=complete_vary,
+    ),
 ]
 RunId = Annotated[
     str,

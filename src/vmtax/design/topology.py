@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from vmtax.core.records import Treatment
+from vmtax.core.records import LAYERS, Treatment
 from vmtax.design.guest import GuestSettings
 from vmtax.design.interleaved import is_host
+from vmtax.design.settings import UnknownLevel
 
 HOST = "host"  # path of the host under test that a plan names
 
@@ -32,10 +33,30 @@ class Topology:
     outer: str | None = None  # name of the VM that carries the subjects; None: they run on the host itself
 
 
+def machines_at_once(treatment: Treatment) -> int | None:
+    """How many machines do the treatment's work at the same time; None for a stored level that is not known here."""
+    try:
+        return len(topology(treatment).subjects)
+    except UnknownLevel:
+        return None
+
+
+def unlike(treatments: Sequence[Treatment]) -> str | None:
+    """Which comparisons across layers are refused because the layers differ in their number of machines, in a line."""
+    several = {treatment.layer for treatment in treatments if machines_at_once(treatment) != 1}
+    others = sorted({treatment.layer for treatment in treatments} - several, key=LAYERS.index)
+    if not several or not others:
+        return None
+    return (
+        "guest.count: several guests at once are compared within their own layer only, never with"
+        f" {' or '.join(others)}, which is one machine: that would set the work of several against the work of one"
+    )
+
+
 def topology(treatment: Treatment) -> Topology:
     """What a treatment's levels ask for: its layer once, or as many guests of one kind as `guest.count` says."""
     host = treatment.side if is_host(treatment.side) else HOST
-    count = GuestSettings.of(treatment.levels).count if treatment.layer == "vm" else 1
+    count = 1 if treatment.layer == "host" else GuestSettings.of(treatment.levels).count
     name = "host" if treatment.layer == "host" else "vm"
     subjects = (
         Subject(name if number == 1 else f"{name}-{number}", treatment.layer, number, treatment.levels, host)

@@ -24,9 +24,10 @@ from vmtax.core.units import format_duration
 from vmtax.design import iterations
 from vmtax.design.stopping import count
 from vmtax.design.treatments import shuffled_rounds
+from vmtax.experiment.activity import ACTIVITIES, failed_boot
 from vmtax.experiment.eta import Pace
 from vmtax.experiment.resume import Before
-from vmtax.experiment.trial import BOOT, Signatures, TrialKey, boot_trial, failed_boot, run_trials
+from vmtax.experiment.trial import Signatures, TrialKey, run_trials
 from vmtax.hypervisor import BootFailed
 from vmtax.machine import MachineError, MachineLost
 from vmtax.plan.estimate import fit_rounds
@@ -199,7 +200,7 @@ class Loop:
                 self._keep_first_writes(treatment)
                 lost = self._workloads(key, running, todo)
                 if running.guests and not lost:
-                    self._shut_down(key, running)
+                    self._activities(key, running)
         except (BootFailed, MachineError) as failure:
             self._check_host(treatment, failure)
             if self._nothing_works(treatment):
@@ -207,23 +208,24 @@ class Loop:
             self.add(failed_boot(key, started, str(failure)))
 
     def _todo(self, key: TrialKey, treatment: Treatment) -> Todo:
-        """What is still to be run in this boot; the boot itself counts as one."""
+        """What is still to be run in this boot; an activity counts as one case."""
         wanted = [
             (workload.name, case)
             for workload in self.workloads
             if treatment.layer in workload.layers
-            for case in (self.plan.cases(workload, treatment) if workload.cases() else BOOT[1:])
+            for case in (self.plan.cases(workload, treatment) if isinstance(workload, Command) else [""])
         ]
         left = {what: self._iterations_left(key, what) for what in wanted}
         return {what: numbers for what, numbers in left.items() if numbers}
 
     def _iterations_left(self, key: TrialKey, what: iterations.Case) -> list[int]:
-        once = what == BOOT or any(w.name == what[0] and w.once(what[1]) for w in self.workloads)
+        name, case = what
+        once = any(w.name == name and (not isinstance(w, Command) or w.once(case)) for w in self.workloads)
         runs = 1 if once else iterations.runs(self.plan.iterations, self.schedules, what, key.round)
         return [number for number in range(1, runs + 1) if not self.before.has(key, *what, number)]
 
     def _nothing_works(self, treatment: Treatment) -> bool:
-        """Of its layer no treatment has ever come up, and so many, this one with them, have not in this session."""
+        """Whether no treatment of this layer has come up yet, and HOPELESS of them (or all) failed in this session."""
         self.down.add(treatment.repeats or treatment.name)
         layer = {each.repeats or each.name for each in self.treatments if each.layer == treatment.layer}
         came_up = any(each.name in self.up for each in self.treatments if each.layer == treatment.layer)
@@ -273,7 +275,7 @@ class Loop:
                 continue
             for case in (case for case in workload.cases() if (workload.name, case) in todo):
                 if workload.once(case) and None in [site.fresh_disk for site in sites]:
-                    continue  # a bare device, of which nobody knows what was written
+                    continue  # a bare device: which of its blocks were written before is not known
                 last = self._iterations(key, running, workload, case, todo[workload.name, case])
                 if any(trial.status == "refused" for trial in last):
                     break  # the other cases did other work too
@@ -302,10 +304,11 @@ class Loop:
                 raise
             return False
 
-    def _shut_down(self, key: TrialKey, running: RunningTreatment) -> None:
-        measured = [subject.guest for subject in running.subjects if subject.guest is not None]
-        ended = [(guest, guest.shut_down()) for guest in measured]
-        if any(workload.name == "boot" for workload in self.workloads):
-            self.add(*(boot_trial(key, guest, seconds) for guest, seconds in ended))
+    def _activities(self, key: TrialKey, running: RunningTreatment) -> None:
+        """What is done to the guests themselves; the last of it ends them, and then those that carry them end too."""
+        for activity in ACTIVITIES:
+            trials = activity.perform(key, running)
+            if any(workload.name == activity.workload for workload in self.workloads):
+                self.add(*trials)
         for carrier in reversed(running.outer):
             carrier.shut_down()

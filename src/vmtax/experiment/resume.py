@@ -11,7 +11,8 @@ from typing import Any
 from vmtax.core.errors import BadInput
 from vmtax.core.records import Experiment, Json, Trial
 from vmtax.core.units import format_duration
-from vmtax.experiment.trial import BOOT, TrialKey
+from vmtax.experiment.activity import BOOT
+from vmtax.experiment.trial import TrialKey
 from vmtax.plan.schema import Plan, from_data
 from vmtax.testbed.session import TestbedOptions
 

@@ -10,13 +10,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from vmtax.core.records import Measurement, Trial
-from vmtax.hypervisor import Guest
 from vmtax.machine import Machine, MachineLost, Outcome
 from vmtax.meter import Meter, Readings, Work
 from vmtax.testbed.base import RunningSubject, RunningTreatment
 from vmtax.workload import BadOutput, Command, Workload
 from vmtax.workload.base import CPU_PER_OPERATION
-from vmtax.workload.boot import measured
 
 GRACE_SECONDS = 60.0  # beyond the expected length, before a command is taken for hung
 # What bubblewrap, timeout(1) in either locale, and a shell say of a program that is not there.
@@ -26,7 +24,6 @@ NOT_THERE = (
     "failed to run command '{}': No such file",
     " {}: command not found",
 )
-BOOT = ("boot", "")  # workload and case
 LOST_SECONDS = 0.5  # a QEMU whose guest just vanished may still be ending
 SLOWDOWN = 4.0  # of a layer against the expectation, in the time limit
 EMULATED_SLOWDOWN = 60.0  # an emulated guest is 20 to 30 times slower, a nested one in it 1.5 times more
@@ -151,7 +148,7 @@ class _Command:
     limit: float  # seconds
 
     def trial(self, started: float, seconds: float, **rest: Any) -> Trial:
-        return _trial(self.key, (self.workload.name, self.case), self.subject, started, seconds, **rest)
+        return new_trial(self.key, (self.workload.name, self.case), self.subject, started, seconds, **rest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,22 +238,11 @@ def _why_lost(running: RunningTreatment, failure: MachineLost) -> tuple[str, str
     return "; ".join([str(failure).partition("\n")[0], *causes]), consoles
 
 
-def boot_trial(key: TrialKey, guest: Guest, shutdown_seconds: float | None) -> Trial:
-    """The boot of a measured guest as a trial of its own."""
-    seconds = guest.ready_seconds + (shutdown_seconds or 0.0)
-    measurements = measured(guest.ready_seconds, guest.kernel_seconds, shutdown_seconds)
-    started, warnings, raw = time.time() - seconds, tuple(guest.warnings), guest.console.text()
-    return _trial(key, BOOT, guest.path, started, seconds, measurements=measurements, warnings=warnings, raw=raw)
+def new_trial(key: TrialKey, what: tuple[str, str], machine: str, started: float, seconds: float, **rest: Any) -> Trial:
+    """The first iteration of `what` (workload and case) on the machine with this path; its status is "ok" by default.
 
-
-def failed_boot(key: TrialKey, started: float, error: str) -> Trial:
-    """Guests that did not come up, or were lost in mid-round."""
-    first = error.partition("\n")[0]
-    return _trial(key, BOOT, "", started, time.time() - started, status="failed", error=first, raw=error)
-
-
-def _trial(key: TrialKey, what: tuple[str, str], machine: str, started: float, seconds: float, **rest: Any) -> Trial:
-    """`what`: workload and case."""
+    `started`: seconds since the epoch
+    """
     return Trial(
         round=key.round,
         position=key.position,

@@ -40,8 +40,7 @@ def _text(analysis: Analysis, viewed: View, detail: Detail) -> Iterator[Section 
     run = analysis.experiment
     ranked = rankings.ranked(analysis, primary_only=detail is not Detail.FULL)
     decides = factor_effects.deciding(analysis)
-    doubts = warnings.warnings(analysis)
-    yield summary.section(analysis, len(doubts), None)
+    yield summary.section(analysis, len(warnings.warnings(analysis)), None)
     yield summary.decisions(analysis)
     yield from requirements.sections(analysis)
     yield rankings.section(ranked, ())
@@ -53,7 +52,7 @@ def _text(analysis: Analysis, viewed: View, detail: Detail) -> Iterator[Section 
     yield noise.section(analysis)
     if detail >= Detail.FULL:
         yield iterations.section(analysis)
-    yield warnings.section(doubts)
+    yield warnings.section(analysis)
     yield about.notes(run)
     yield about.repeat(run)
     if detail >= Detail.FILE:
@@ -98,7 +97,7 @@ def _page(analysis: Analysis, viewed: View) -> Iterator[Section | None]:
     yield noise.section(analysis)
     yield from evidence.behind_the_figures(analysis, far)
     yield iterations.section(analysis)
-    yield warnings.section(doubts)
+    yield warnings.section(analysis)
     yield about.notes(run)
     yield about.repeat(run)
     yield about.machines(run)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
 from vmtax.core.machines import first_line
+from vmtax.core.notices import recorded
 from vmtax.hypervisor.base import BootFailed, GuestSpec, Lasting, Patience
 from vmtax.hypervisor.console import FLOODED, PANIC, READY, Console
 from vmtax.hypervisor.credentials import Credentials
@@ -95,10 +96,11 @@ class QemuGuest:
             self.machine.try_run("/usr/lib/vmtax/poweroff", timeout=SHUTDOWN_SECONDS)
         try:
             if self.process.wait(SHUTDOWN_SECONDS) != 0:
-                self.warnings.append(f"QEMU crashed in the shutdown: {self.cause_of_death()}")
+                self.warnings.append(recorded("shutdown", f"QEMU crashed in the shutdown: {self.cause_of_death()}"))
                 return None
         except TimeoutError:
-            self.warnings.append(f"did not shut down within {SHUTDOWN_SECONDS:.0f} s; it was powered off")
+            late = f"{self.path} did not shut down within {SHUTDOWN_SECONDS:.0f} s and was powered off"
+            self.warnings.append(recorded("shutdown", late))
             with contextlib.suppress(QmpError, TimeoutError):
                 self.qmp.execute("quit")
                 self.process.wait(5.0)

@@ -42,7 +42,7 @@ class _Forest:
     def heading(self, text: str) -> None:
         self.rows.append(Row((text,)))
 
-    def row(self, name: str, found: Sequence[tuple[Drawn, Effect | None]], style: str = "") -> None:
+    def row(self, name: str, found: Sequence[tuple[Drawn, Effect | None]]) -> None:
         """A row with the effects that have a value; none without any."""
         dots = []
         for kind, effect in found:
@@ -50,13 +50,8 @@ class _Forest:
                 self.kinds.setdefault(kind, []).append(effect)
                 dots.append(_dot(name, kind, effect))
         if dots:
-            self.rows.append(
-                Row(
-                    tuple(textwrap.wrap(name, LABEL_CHARACTERS, break_on_hyphens=False)) or (name,),
-                    tuple(dots),
-                    style=style,
-                )
-            )
+            label = tuple(textwrap.wrap(name, LABEL_CHARACTERS, break_on_hyphens=False)) or (name,)
+            self.rows.append(Row(label, tuple(dots)))
 
 
 def forests(view: View) -> tuple[Picture, ...]:

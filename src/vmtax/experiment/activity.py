@@ -1,0 +1,50 @@
+"""Activities: what is done to guests from outside and timed, where a command would be run inside them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import ClassVar, Protocol
+
+from vmtax.core.records import Trial
+from vmtax.experiment.trial import TrialKey, new_trial
+from vmtax.hypervisor import Guest
+from vmtax.testbed.base import RunningTreatment
+from vmtax.workload.boot import Boot, measured
+
+
+class Activity(Protocol):
+    """One thing to do to the guests of a treatment, once in each of its rounds."""
+
+    workload: ClassVar[str]  # name of the workload whose metrics it measures; a plan without it keeps no trial
+
+    def perform(self, key: TrialKey, running: RunningTreatment) -> Sequence[Trial]:
+        """Do it to all subjects; a trial for each guest that is one."""
+
+
+class StartAndStop:
+    """The start that each guest had, and its shutdown: performed last, for nothing can be done to a guest after it."""
+
+    workload: ClassVar[str] = Boot.name
+
+    def perform(self, key: TrialKey, running: RunningTreatment) -> Sequence[Trial]:
+        guests = [subject.guest for subject in running.subjects if subject.guest is not None]
+        return [self._trial(key, guest, guest.shut_down()) for guest in guests]
+
+    def _trial(self, key: TrialKey, guest: Guest, shutdown_seconds: float | None) -> Trial:
+        """`shutdown_seconds`: None where the guest did not shut down well."""
+        seconds = guest.ready_seconds + (shutdown_seconds or 0.0)
+        measurements = measured(guest.ready_seconds, guest.kernel_seconds, shutdown_seconds)
+        started, warnings, raw = time.time() - seconds, tuple(guest.warnings), guest.console.text()
+        rest = {"measurements": measurements, "warnings": warnings, "raw": raw}
+        return new_trial(key, BOOT, guest.path, started, seconds, **rest)
+
+
+BOOT = (Boot.name, "")  # workload and case
+ACTIVITIES: tuple[Activity, ...] = (StartAndStop(),)  # in the order in which they are performed
+
+
+def failed_boot(key: TrialKey, started: float, error: str) -> Trial:
+    """The trial of guests that did not come up, or were lost in mid-round."""
+    first = error.partition("\n")[0]
+    return new_trial(key, BOOT, "", started, time.time() - started, status="failed", error=first, raw=error)
