@@ -18,7 +18,7 @@ from vmtax.machine.local import ISOLATED, PYTHON
 from vmtax.meter import below
 from vmtax.meter.disk import FINDMNT, LSBLK
 from vmtax.meter.text import GREP
-from vmtax.plan.estimate import GUESS, demonstration, foresee, seconds_per_round
+from vmtax.plan.estimate import GUESS, Emulation, demonstration, foresee, seconds_per_round
 from vmtax.plan.schema import Plan, load, parse
 from vmtax.storage import StorageError, Target
 from vmtax.storage.absent import HAS_FILE_SYSTEM, HAS_MAPPER, HAS_TOOL
@@ -82,7 +82,7 @@ def lines(
     options = options or TestbedOptions()
     places = look(plan, Hosts(cast(Any, machine), machine, other), options, emit)
     treatments = [treatment for place in places for treatment in place.treatments]
-    foreseen = foresee(plan, treatments, emulated=bool(emulated), measured=earlier, done=done)
+    foreseen = foresee(plan, treatments, Emulation(guests=bool(emulated)), measured=earlier, done=done)
     return outlook(plan, places, options, foreseen, emulated=emulated)
 
 
@@ -293,6 +293,9 @@ def test_an_emulated_run_and_a_demonstration_say_so_first() -> None:
 
 def test_a_first_guess_knows_of_emulation_and_an_earlier_run_gives_a_figure() -> None:
     plan = load("quick").model_copy(update={"budget": None})
-    kvm, tcg = (foresee(plan, plan.entries(), emulated=emulated).seconds for emulated in (False, True))
-    assert tcg[0] > 2 * kvm[0] and kvm[0] < kvm[1]
-    assert foresee(plan, plan.entries(), emulated=True, measured=100.0).seconds == (700.0, 700.0)
+    emulation = Emulation(guests=True)
+    kvm, tcg = (foresee(plan, plan.entries(), one).seconds for one in (Emulation(), emulation))
+    assert tcg[0] > 1.5 * kvm[0] and kvm[0] < kvm[1]
+    assert tcg[0] < 31 * 60 < tcg[1], "what seven rounds took where no guest boots with KVM"
+    assert foresee(plan, plan.entries(), Emulation(host=True)).seconds[0] > tcg[0], "in a lab all of it is emulated"
+    assert foresee(plan, plan.entries(), emulation, measured=100.0).seconds == (700.0, 700.0)

@@ -218,7 +218,9 @@ def test_what_was_pruned_is_not_measured() -> None:
     heat, words = picture.figure["data"]
     assert heat["z"][1][1] is None and words["text"][3] == "not<br>measured"
     assert words["hovertext"][3].endswith("not measured: no treatment has both, or none of them has a value")
-    assert re.search(r"\[.*\] throughput lost<br>median of 6 treatments, 6 rounds, emulated", words["hovertext"][0])
+    assert re.search(
+        r"–\d+ time for the same work<br>median of 6 treatments, 6 rounds, emulated", words["hovertext"][0]
+    )
 
 
 def test_every_pair_and_metric_can_be_chosen() -> None:
@@ -327,7 +329,7 @@ def test_what_decides_is_a_sentence_and_bars() -> None:
     assert small.sentence.endswith(", not distinguishable.") and "disk.filesystem" in small.sentence
     cache = small.terms[0]
     assert [level.name for level in cache.levels] == ["writeback against none", "writethrough against none"]
-    assert cache.levels[1].shown and cache.levels[1].interval.startswith("[")
+    assert cache.levels[1].shown and "–" in cache.levels[1].interval
     assert decided(EXPERIMENT, DEEP_READS).sentence.startswith("disk.bus decides 9")
     assert "disk.format" in decided(EXPERIMENT, FIRST).sentence
     prose = Page(html(EXPERIMENT)).prose().replace("\N{NO-BREAK SPACE}", " ")

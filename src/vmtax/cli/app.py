@@ -61,12 +61,12 @@ def complete_plan(incomplete: str) -> list[str]:
 
 
 def complete_run(incomplete: str) -> list[str]:
-    """Ids of the runs in the store, newest first."""
-    return run_ids(incomplete)
+    """Labels and ids of the runs in the store, newest first."""
+    return run_ids(incomplete, labels=True)
 
 
-def run_ids(incomplete: str, *states: str) -> list[str]:
-    """Ids of the runs that begin so and, where `states` are named, are in one of them."""
+def run_ids(incomplete: str, *states: str, labels: bool = False) -> list[str]:
+    """Ids, and `labels` too, that begin so, of the runs that are in one of `states`, where some are named."""
     from vmtax.store import Store, default_path
 
     if not default_path().exists():
@@ -76,7 +76,9 @@ def run_ids(incomplete: str, *states: str) -> list[str]:
             found = store.experiments()
     except CannotDo:
         return []  # a message in the middle of somebody's typing helps nobody; the command itself will say it
-    return [entry.id for entry in found if entry.id.startswith(incomplete) and (not states or entry.state in states)]
+    named = [entry for entry in found if not states or entry.state in states]
+    names = [*(entry.label for entry in named if labels and entry.label), *(entry.id for entry in named)]
+    return [name for name in dict.fromkeys(names) if name.startswith(incomplete)]
 
 
 def format_option(names: Sequence[str]) -> Any:
@@ -156,7 +158,9 @@ Vary = Annotated[
 ]
 RunId = Annotated[
     str,
-    typer.Argument(metavar="RUN", help="A run's id, the start of one, or 'last'.", autocompletion=complete_run),
+    typer.Argument(
+        metavar="RUN", help="A run's id, the start of one, a label, or 'last'.", autocompletion=complete_run
+    ),
 ]
 
 LONGEST = 2000  # characters of an error's line
@@ -240,11 +244,15 @@ def write_file(file: Path, data: bytes) -> None:
         raise BadUse(f"{file}: {error.strerror}; name another file with --output") from error
 
 
-def printed(renderable: Any, *, soft_wrap: bool = False) -> None:
-    """Print what rich renders."""
-    from vmtax.system.console import console
+def printed(renderable: Any, *, soft_wrap: bool = False, paged: bool = False) -> None:
+    """Print what rich renders, without spaces at the ends of lines; `paged`: on a terminal by a pager."""
+    from vmtax.system import pager
+    from vmtax.system.console import as_text
 
-    console().print(renderable, soft_wrap=soft_wrap)
+    text = as_text(renderable, soft_wrap=soft_wrap)
+    words = pager.command() if paged else []
+    if not words or not pager.page(text, words):
+        document(text)
 
 
 def answer(kind: str, data: Any) -> None:

@@ -35,7 +35,7 @@ def compare(
         str,
         typer.Argument(
             metavar="BEFORE",
-            help="A run's id, the start of one, or 'last'; several sessions are separated by commas.",
+            help="A run's id, the start of one, a label, or 'last'; several sessions are separated by commas.",
             autocompletion=complete_runs,
         ),
     ],

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from vmtax.analysis.analysis import Analysis
-from vmtax.report.document import Detail, Document, Paragraph, Place, Section, shown
+from vmtax.report.document import Detail, Document, Place, Section, shown, with_heads
 from vmtax.report.sections import (
     factor_effects,
     iterations,
@@ -26,13 +26,16 @@ from vmtax.report.view import View, view
 def document(analysis: Analysis, detail: Detail) -> Document:
     """All that there is room for; what nobody would see is not computed."""
     viewed = view(analysis)
-    head = about.head(viewed)
+    head = about.head(analysis)
     if detail is Detail.PAGE:
         from vmtax.report.sections import first
 
-        head = replace(head, answer=first.page_title(analysis, first.answers(analysis)))
-    found = _page(analysis, viewed) if detail is Detail.PAGE else _text(analysis, viewed, detail)
-    return Document(head, tuple(section for section in found if section and shown(section.blocks, detail)))
+        known = requirements.recommendation_if_known(analysis)
+        choice = known.advice.choice.treatment if known and known.advice.choice else ""
+        head = replace(head, answer=first.page_title(first.first(analysis), choice))
+    every = _page(analysis, viewed) if detail is Detail.PAGE else _text(analysis, viewed, detail)
+    found = (section for section in every if section and shown(section.blocks, detail))
+    return Document(head, tuple(replace(section, blocks=with_heads(section.blocks)) for section in found))
 
 
 def _text(analysis: Analysis, viewed: View, detail: Detail) -> Iterator[Section | None]:
@@ -40,7 +43,7 @@ def _text(analysis: Analysis, viewed: View, detail: Detail) -> Iterator[Section 
     run = analysis.experiment
     ranked = rankings.ranked(analysis, primary_only=detail is not Detail.FULL)
     decides = factor_effects.deciding(analysis)
-    yield summary.section(analysis, len(warnings.warnings(analysis)), None)
+    yield summary.section(analysis)
     yield summary.decisions(analysis)
     yield from requirements.sections(analysis)
     yield rankings.section(ranked, ())
@@ -65,33 +68,29 @@ def _page(analysis: Analysis, viewed: View) -> Iterator[Section | None]:
     from vmtax.report.sections import first
     from vmtax.report.sections.outliers import outliers
 
-    run = analysis.experiment
+    run, shown_first = analysis.experiment, first.first(analysis)
     ranked = rankings.ranked(analysis, primary_only=True)
     decides = factor_effects.deciding(analysis)
-    doubts = warnings.warnings(analysis)
     far = outliers(analysis)
     recommended = requirements.sections(analysis)
+    pictures = evidence.pictures(viewed, folded=bool(recommended))
     if recommended:
-        yield from (replace(section, place="first") for section in recommended[:1])
+        yield _at("first", recommended[0])
     else:
-        yield Section("answer", "The answer", (first.tiles(first.answers(analysis)),), place="top")
-    verdict = summary.headline(analysis)
-    if verdict:
-        yield Section("verdict", "", (Paragraph(verdict, "headline"),), place="first")
+        yield first.tiles(shown_first)
+        yield first.verdict(analysis)
     yield _at("first", summary.decisions(analysis))
-    pictures = evidence.pictures(viewed)
     yield from (section for section in pictures if section.place == "first")
     yield _at("first", rankings.section(ranked, figures.rank_pictures(analysis, ranked)))
-    yield _at("first", first.main_table(viewed))
+    yield first.main_figures(shown_first)
     yield first.machine(run)
-    yield first.sure(analysis, len(doubts), far)
-    found = summary.section(analysis, len(doubts), far)
-    yield found if verdict or recommended else _at("first", found)
+    yield first.sure(shown_first, far)
     yield from recommended[1:]
+    yield summary.section(analysis)
+    yield from (section for section in pictures if section.place == "folded")
     yield scores.section(scores.storage(analysis))
     yield rankings.effects_section(rankings.factor_tables(analysis), decides)
     yield evidence.choosing(analysis, ranked, decides)
-    yield from (section for section in pictures if section.place == "folded")
     yield numbers.section(viewed)
     yield robustness.section(analysis)
     yield noise.section(analysis)

@@ -16,14 +16,14 @@ from vmtax.report.view import View
 MORE = ("tails", "cpu")  # pictures of what few ask for first
 
 
-def pictures(viewed: View) -> tuple[Section, ...]:
-    """What answers the plan's question as a picture, and those that are seen on demand."""
+def pictures(viewed: View, *, folded: bool) -> tuple[Section, ...]:
+    """What answers the plan's question as a picture, and those that are seen on demand; `folded`: all of them are."""
     drawn = figures.forests(viewed)
+    answers = tuple(Figure((one,)) for one in drawn if one.id not in MORE and not folded)
+    more = tuple(Figure((one,)) for one in drawn if one.id in MORE or folded)
     found = (
-        Section(
-            "picture", "Pictures", tuple(Figure((one,)) for one in drawn if one.id not in MORE), "Pictures", "first"
-        ),
-        Section("more", "More pictures", tuple(Figure((one,)) for one in drawn if one.id in MORE), "More pictures"),
+        Section("picture", "", answers, "Pictures", "first"),
+        Section("pictures", "More pictures" if answers else "Pictures of the layers", more, "More pictures"),
     )
     return tuple(section for section in found if section.blocks)
 

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
+import re
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from vmtax.analysis.summary import summary
 from vmtax.core.records import Metric
 from vmtax.core.units import format_cost, time_ratio
 from vmtax.report.figures.dots import Dot, Row, cost_axis, picture_of_rows
 from vmtax.report.figures.svg import Key, Picture, emulation
-from vmtax.report.view import Effect, View
-from vmtax.report.view import Row as Line
+from vmtax.report.view import Effect, View, effect, special_cost
 from vmtax.workload.base import CPU_PER_OPERATION
-from vmtax.workload.words import label, spoken
+from vmtax.workload.words import label, spoken, title
 
 LABEL_CHARACTERS = 34
 MOST_SETTINGS = 12  # of a case; more than that are told by the rankings
@@ -45,10 +46,10 @@ class _Forest:
     def row(self, name: str, found: Sequence[tuple[Drawn, Effect | None]]) -> None:
         """A row with the effects that have a value; none without any."""
         dots = []
-        for kind, effect in found:
-            if effect is not None and math.isfinite(effect.fraction):
-                self.kinds.setdefault(kind, []).append(effect)
-                dots.append(_dot(name, kind, effect))
+        for kind, one in found:
+            if one is not None and _drawable(one):
+                self.kinds.setdefault(kind, []).append(one)
+                dots.append(_dot(name, kind, one))
         if dots:
             label = tuple(textwrap.wrap(name, LABEL_CHARACTERS, break_on_hyphens=False)) or (name,)
             self.rows.append(Row(label, tuple(dots)))
@@ -63,13 +64,13 @@ def forests(view: View) -> tuple[Picture, ...]:
             "Time for the same work on the other side against the same configuration on the plan’s own.",
             _between(view, view.analysis.headline_metrics),
         ),
-        ("layers", "What each layer costs", "Time for the same work.", _layers(view, work)),
-        ("tails", "The slowest in a hundred", "99th percentile of latency, not the mean.", _layers(view, _tail)),
+        ("layers", "What each layer costs", "Time for the same work.", _work(view)),
+        ("tails", "The slowest in a hundred", "99th percentile of latency, not the mean.", _layers(view, _is_tail)),
         (
             "cpu",
-            "CPU time of the host for the same work",
-            "CPU time that the host spends on each operation.",
-            _cpu(view),
+            "CPU time for the same work",
+            "CPU time for each operation of a disk, and for each byte of the network.",
+            _layers(view, _is_cpu),
         ),
         (
             *("settings", "Other settings"),
@@ -80,38 +81,49 @@ def forests(view: View) -> tuple[Picture, ...]:
     return tuple(_picture(*forest) for forest in found if forest[3].effects)
 
 
-def _layers(view: View, choose: Callable[[Sequence[Line]], Line | None]) -> _Forest:
-    """A row for each case, under its workload."""
+def _work(view: View) -> _Forest:
+    """A row for each figure of the summary whose cost is time, under its workload."""
+    forest, found = _Forest(), summary(view.analysis)
+    kinds = [_kind(*pair) for pair in found.contrasts]
+    shown = [place for place, kind in enumerate(kinds) if kind[1] != "host"] or [*range(len(kinds))]
+    workload = ""
+    for figure in found.figures if view.analysis.sides is None else ():
+        effects = [effect(view.analysis, figure.metric, *found.contrasts[place]) for place in shown]
+        if special_cost(figure.metric) or _is_percentile(figure.metric) or not any(map(_drawable, effects)):
+            continue
+        if figure.metric.workload != workload:
+            workload = figure.metric.workload
+            forest.heading(title(workload))
+        forest.row(spoken(figure.metric), [(kinds[place], one) for place, one in zip(shown, effects, strict=True)])
+    return forest
+
+
+def _layers(view: View, choose: Callable[[Metric], bool]) -> _Forest:
+    """A row for each case that has such a metric, under its workload."""
     forest = _Forest()
     for workload in view.workloads:
-        chosen = [row for case in workload.cases if (row := choose(case.rows)) and any(row.effects)]
+        every = (next((row for row in case.rows if choose(row.metric)), None) for case in workload.cases)
+        chosen = [row for row in every if row and any(map(_drawable, row.effects))]
         kinds = [_kind(*pair) for pair in workload.contrasts]
         shown = [kind for kind in kinds if kind[1] != "host"] or kinds  # the third follows from the two others
         for number, row in enumerate(chosen):
             if not number:
                 forest.heading(workload.title)
             pairs = zip(kinds, row.effects, strict=True)
-            forest.row(spoken(row.metric), [(kind, effect) for kind, effect in pairs if kind in shown])
+            forest.row(spoken(row.metric), [(kind, one) for kind, one in pairs if kind in shown])
     return forest
 
 
-def work(rows: Iterable[Line]) -> Line | None:
-    """The row that tells how long the same work takes: a rate where there is one, else a time that is no percentile."""
-    kept = [row for row in rows if row.metric.measure != CPU_PER_OPERATION and not _is_percentile(row.metric)]
-    rates = (row for row in kept if row.metric.better == "higher")
-    return next(rates, None) or next((row for row in kept if row.metric.unit == "s"), None)
-
-
 def _is_percentile(metric: Metric) -> bool:
-    return metric.measure.startswith("p") and metric.measure.removesuffix("_seconds")[1:].isdecimal()
+    return re.fullmatch(r"p\d+_seconds", metric.measure) is not None
 
 
-def _tail(rows: Sequence[Line]) -> Line | None:
-    return next((row for row in rows if row.metric.measure == "p99_seconds"), None)
+def _is_tail(metric: Metric) -> bool:
+    return metric.measure == "p99_seconds"
 
 
-def _cpu(view: View) -> _Forest:
-    return _layers(view, lambda rows: next((row for row in rows if row.metric.measure == CPU_PER_OPERATION), None))
+def _is_cpu(metric: Metric) -> bool:
+    return metric.measure == CPU_PER_OPERATION or metric.unit == "s/B"
 
 
 def _settings(view: View, headline_metrics: Mapping[str, Metric]) -> _Forest:
