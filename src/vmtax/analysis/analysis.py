@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,7 @@ from vmtax.analysis.gains import Gain
 from vmtax.analysis.notices import Cause
 from vmtax.analysis.rankings import FactorEffect, Ranking
 from vmtax.analysis.requirements import Requirements
+from vmtax.analysis.results import Results
 from vmtax.analysis.scores import Scores
 from vmtax.analysis.weight_profiles import WeightProfile
 from vmtax.core.records import LAYERS, Comparison, Experiment, Metric, Treatment, Trial
@@ -30,12 +31,14 @@ from vmtax.workload import WORKLOADS
 if TYPE_CHECKING:
     from vmtax.design.features import Feature
 
+RESULTS = tuple(field.name for field in fields(Results))
+
 
 class Analysis:
     """Pure, and as immutable as its experiment.
 
     profile: the weights by which disks are scored besides the usual scores; requirements: what a disk must have to be
-    recommended
+    recommended; results: what another analysis of this experiment computed, which is not computed again
     """
 
     def __init__(
@@ -43,10 +46,22 @@ class Analysis:
         experiment: Experiment,
         profile: WeightProfile | None = None,
         requirements: Requirements | None = None,
+        results: Results | None = None,
     ) -> None:
         self.experiment = experiment
         self.profile = profile
         self.requirements = requirements or Requirements()
+        if results is not None:
+            by_profile = {"scores"} if profile is not None else set()
+            known = {name: getattr(results, name) for name in RESULTS if name not in by_profile}
+            vars(self).update(known)  # where a cached property looks first
+
+    @property
+    def results(self) -> Results:
+        """What is worth keeping. Raises ValueError where a profile was asked for, for its scores are nobody else's."""
+        if self.profile is not None:
+            raise ValueError("the results of a profile are not kept")
+        return Results(**{name: getattr(self, name) for name in RESULTS})
 
     @cached_property
     def criteria(self) -> Criteria:

@@ -11,8 +11,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy as np
-
 from vmtax import stats
 from vmtax.analysis import plausibility
 from vmtax.analysis.emulation import emulated, on_emulated_hosts
@@ -22,6 +20,7 @@ from vmtax.core.records import Better, Boot, Comparison, Json, Metric, Treatment
 from vmtax.design.interleaved import is_host
 from vmtax.design.topology import machines_at_once
 from vmtax.design.treatments import host_levels
+from vmtax.stats.arrays import np
 
 # (metric, treatment name) -> round -> values of that round, or the one number they were reduced to.
 Side = tuple[Metric, str]

@@ -139,12 +139,15 @@ class Asked:
 
     def analysis(self, run: str, format: Format | None = None) -> Analysis:
         """Of a run of the store. Refuses options that the format cannot show, or the run not answer."""
+        from vmtax.analysis import results
         from vmtax.analysis.analysis import Analysis
         from vmtax.store import Store
 
         with Store() as store:
             experiment = store.load(run)
-        analysis = Analysis(experiment, self._profile(experiment, format), self._requirements(format))
+            kept = store.results(experiment)
+        known = results.read(kept, experiment) if kept is not None else None
+        analysis = Analysis(experiment, self._profile(experiment, format), self._requirements(format), known)
         if self._needs_option:
             from vmtax.report.sections.recommendation import why_not
 

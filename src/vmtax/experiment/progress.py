@@ -14,7 +14,7 @@ from rich.text import Text
 
 from vmtax.core import events
 from vmtax.core.records import Comparison
-from vmtax.core.units import format_cost, format_duration, printable, time_ratio
+from vmtax.core.units import format_cost, format_duration, format_span, printable, time_ratio
 from vmtax.system.console import console
 
 PLAIN_STEP_SECONDS = 10.0  # without a terminal, one step's details are told no more often than this
@@ -76,7 +76,7 @@ class State:
     doing: dict[str, str] = field(default_factory=dict)  # treatment -> what happens there now
     round: int = 0  # rounds done
     planned: int = 0
-    left: float | None = None  # seconds, as of `told`
+    left: tuple[float, float] | None = None  # from, to; seconds, as of `told`
     told: float = 0.0
     comparisons: tuple[Comparison, ...] = ()
     emulated: bool = False
@@ -132,8 +132,9 @@ class State:
             return f"first round of at most {self.planned}"
         if not left:
             return f"{self.round} of {self.planned} rounds done"
-        seconds = max(0.0, self.left - (time.monotonic() - self.told))
-        return f"{self.round} of {self.planned} rounds done, about {format_duration(seconds)} left"
+        since = time.monotonic() - self.told
+        low, high = (max(0.0, seconds - since) for seconds in self.left)
+        return f"{self.round} of {self.planned} rounds done, about {format_span(low, high)} left"
 
     def _intervals(self) -> Table:
         table = Table(box=None, padding=(0, 1), title_justify="left", header_style="dim")

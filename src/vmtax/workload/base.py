@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, ClassVar, Generic, TypeVar
@@ -19,6 +19,7 @@ class Parameters(BaseModel):
     """What a plan may set of a workload; each workload has its own subclass. Numbers are numbers, and no text is."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+    reporting: ClassVar[frozenset[str]] = frozenset()  # those that choose figures and leave the work as it is
 
     @model_validator(mode="before")
     @classmethod
@@ -61,6 +62,9 @@ class Workload(ABC, Generic[P]):
     measures: ClassVar[Mapping[str, Measure]] = MappingProxyType({})
     parameters_type: ClassVar[type[Parameters]]
     layers: ClassVar[frozenset[str]] = frozenset({"host", "vm", "nested"})
+    emulated_start_seconds: ClassVar[float] = (
+        0.0  # beyond a small program's: until it works, on each emulated CPU of a machine
+    )
 
     def __init__(self, parameters: P, *, emulated: bool = False) -> None:
         """`emulated`: some layer of this run is, so that run lengths must suit a CPU some 25 times slower."""
@@ -106,6 +110,11 @@ class Workload(ABC, Generic[P]):
     @classmethod
     def derived(cls, measurements: Sequence[Measurement]) -> tuple[Measurement, ...]:
         """What people are shown in the place of some of one trial's measurements, made of these."""
+        return ()
+
+    @classmethod
+    def derived_metrics(cls, reported: Collection[Metric]) -> tuple[Metric, ...]:
+        """The metrics of what is derived, where these are reported."""
         return ()
 
     def layers_of(self, case: str) -> frozenset[str]:

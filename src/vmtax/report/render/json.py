@@ -41,6 +41,8 @@ def experiment_data(analysis: Analysis) -> Json:
         "finished_iso": None if experiment.finished is None else iso(experiment.finished),
         "state": experiment.state,
         "ended": experiment.ended,
+        "label": experiment.label,
+        "seconds": experiment.took,
         "plan": experiment.plan,
         "notes": list(experiment.notes),
         "facts": experiment.facts,

@@ -59,24 +59,37 @@ def render(analysis: Analysis, full: bool = False) -> RenderableType:
 
 
 def runs_table(runs: Iterable[ExperimentSummary]) -> RenderableType:
-    """One line for each experiment of the store."""
-    table = _grid("id", "host", "state", "took", "rounds", "treatments", "trials")
+    """One line for each experiment of the store; labels where some run has one, hosts where one is not `local`."""
+    listed = list(runs)
+    labelled, elsewhere = any(run.label for run in listed), any(run.host != "local" for run in listed)
+    names = [*(["label"] if labelled else []), *(["host"] if elsewhere else [])]
+    table = _grid("id", *names, "rounds", "took", "guests", "result")
     table.columns[0].no_wrap = True  # to be copied
-    for column in table.columns[3:]:
-        column.justify = "right"
-    for run in runs:
-        took = "" if run.finished is None else format_duration(run.finished - run.created)
-        failed = Text(f"{run.failed} failed\n", style="red") if run.failed else Text()
+    for number in (-4, -3):
+        table.columns[number].justify = "right"
+        table.columns[number].no_wrap = True
+    for run in listed:
+        guests = {None: Text("–", style="dim"), True: _plain("emulated", "yellow"), False: Text("KVM")}[run.emulated]
         table.add_row(
             _plain(run.id),
-            _plain(run.host),
-            Text(run.state, style=STATE_STYLES[run.state]),
-            _plain(took),
+            *([_plain(run.label)] if labelled else []),
+            *([_plain(run.host)] if elsewhere else []),
             str(run.rounds),
-            str(run.treatments),
-            failed + Text(f"{run.ok} ok"),
+            _plain("" if run.seconds is None else format_duration(run.seconds)),
+            guests,
+            _result(run),
         )
     return table if table.row_count else Text("no runs yet: `vmtax run` makes the first")
+
+
+def _result(run: ExperimentSummary) -> Text:
+    """Its headline, or its state where that is not "complete" or there is no headline; and trials that failed."""
+    parts = [_plain(run.result)] if run.result else []
+    if run.state != "complete" or not parts:
+        parts.insert(0, Text(run.state, style=STATE_STYLES[run.state]))
+    if run.failed:
+        parts.append(Text(f"{run.failed} failed", style="red"))
+    return Text(", ").join(parts)
 
 
 def _head(head: Head) -> Iterator[RenderableType]:

@@ -48,7 +48,7 @@ def head(analysis: Analysis) -> Head:
         f"on {place}{f' ({machine})' if machine else ''}",
         f"{datetime.fromtimestamp(run.created, UTC):%Y-%m-%d %H:%M} UTC",
         f"{count} round{'' if count == 1 else 's'}",
-        f"took {format_duration(run.finished - run.created)}" if run.finished else "not finished",
+        f"took {format_duration(run.took)}" if run.took is not None else "not finished",
         run.state,
     )
     return Head(run.name, run.id, run.host, facts, run.ended or "", banner(analysis) or "")

@@ -152,7 +152,8 @@ def banner(analysis: Analysis) -> str | None:
     guests = {treatment.name for treatment in experiment.treatments if treatment.layer != "host"}
     named = ", ".join(treatment.name for treatment in experiment.treatments if treatment.name in emulated)
     which = "Every guest" if emulated == guests else named
-    return f"{which} ran on an emulated CPU (TCG). {NOT_A_COST}"
+    shows = "This run only demonstrates the report. " if experiment.options.get("demonstration") else ""
+    return f"{shows}{which} ran on an emulated CPU (TCG). {NOT_A_COST}"
 
 
 class _Seen:
