@@ -8,7 +8,7 @@ STAMP := $(VENV)/.installed
 # and prints it where it may not.
 PACKAGES := python3-venv qemu-system-x86 bubblewrap openssh-client iproute2 e2fsprogs util-linux tar zstd \
 	mmdebstrap erofs-utils debian-archive-keyring
-TEST_PACKAGES := openssh-server chromium cpio libvirt0 libxml2-utils fdisk xfsprogs btrfs-progs qemu-utils
+TEST_PACKAGES := openssh-server chromium cpio jq libvirt0 libxml2-utils fdisk xfsprogs btrfs-progs qemu-utils
 # Where no guest boots with KVM, a demonstration of some minutes.
 RUN := --yes --or-demo
 

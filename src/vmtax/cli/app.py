@@ -82,6 +82,8 @@ def complete_vary(incomplete: str) -> list[str]:
     return [offer.removeprefix(before) for offer in completions(before + incomplete)]
 
 
+PART = "summary"  # the part of an answer about a run that --json=PART prints
+Part = Annotated[str, typer.Option("--part", hidden=True)]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON (schema vmtax/1).")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Begin without asking, as in a script.")]
 Emulate = Annotated[
@@ -184,7 +186,9 @@ def _wants_json(argv: Sequence[str]) -> bool:
     command: Any = typer.main.get_command(app)
     for word in words:
         command = getattr(command, "commands", {}).get(word, command)
-    return "--json" in words and any("--json" in parameter.opts for parameter in command.params)
+    return any(word.partition("=")[0] == "--json" for word in words) and any(
+        "--json" in parameter.opts for parameter in command.params
+    )
 
 
 def agree(yes: bool, question: str = "Begin? [Y/n]") -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, ClassVar, Generic, TypeVar
@@ -110,6 +110,11 @@ class Workload(ABC, Generic[P]):
     @classmethod
     def derived(cls, measurements: Sequence[Measurement]) -> tuple[Measurement, ...]:
         """What people are shown in the place of some of one trial's measurements, made of these."""
+        return ()
+
+    @classmethod
+    def derived_metrics(cls, reported: Collection[Metric]) -> tuple[Metric, ...]:
+        """The metrics of what is derived, where these are reported."""
         return ()
 
     def layers_of(self, case: str) -> frozenset[str]:
