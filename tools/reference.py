@@ -17,6 +17,7 @@ from vmtax import __version__
 from vmtax.analysis.weight_profiles import PROFILES
 from vmtax.cli import app
 from vmtax.cli.help import examples, parameters, usage
+from vmtax.core import notices
 from vmtax.core.errors import MEANINGS
 from vmtax.core.quantities import Quantity
 from vmtax.core.records import LAYERS
@@ -183,15 +184,31 @@ def metrics_page() -> str:
 def mixes_page() -> str:
     parts = [
         "# Mixes\n",
-        "What `--for` of `vmtax show` and `vmtax report` weighs: a treatment's score is the weighted geometric mean of"
-        " its ratios to the host, or to the first treatment where no host was measured; a latency's ratio is turned"
-        " over. The weights are judgements: a report says how often the winner stays when they move."
+        "The weights of `--for` of `vmtax show` and `vmtax report`. A configuration's score is the weighted geometric"
+        " mean of its ratios to the host, or to the first configuration if no host was measured; a latency's ratio is"
+        " inverted."
+        " The weights are judgements: a report says how often the winner stays when they move."
         " [Rank storage](../how-to/rank-storage.md) has the rest.\n",
     ]
     for name, profile in PROFILES.items():
         rows = [(f"`{weight.metric}`", f"{weight.weight:g}", weight.reason) for weight in profile.weights]
         parts += [f"## {name}\n", f"For {profile.describe}.\n", table(("metric", "weight", "because"), rows)]
     return "\n".join(parts)
+
+
+def warnings_page() -> str:
+    rows = [
+        (f"`{code}`", *map(notices.sentence, (meaning.cause, meaning.effect, meaning.cure)))
+        for code, meaning in notices.MEANINGS.items()
+    ]
+    return "\n".join(
+        (
+            "# Warnings\n",
+            "Each warning has a code. A report names it with what caused it in that run and which figures it is about;"
+            " JSON has it in `notices` of a run and in `notice_codes` of a comparison. The gravest come first.\n",
+            table(("code", "cause", "effect", "what to do"), rows),
+        )
+    )
 
 
 def glossary_page() -> str:
@@ -245,6 +262,7 @@ def pages() -> dict[str, str]:
         "mixes.md": mixes_page(),
         "exit-codes.md": f"# Exit codes\n\n{exits}",
         "json.md": json_page(),
+        "warnings.md": warnings_page(),
         "glossary.md": glossary_page(),
     }
     others = {"vmtax-1.schema.json": json.dumps(json_schema(), indent=1) + "\n", "vmtax.1": man_page()}

@@ -113,7 +113,7 @@ def test_every_file_system_format_and_preallocation(
         made, lambda disk: (*enter_tree(tree, root=True), *bound(disk), "--"), wanted, lambda event: None
     )
     assert len(written) == len(made.made) and {first.written for first in written.values()} == {SIZE}
-    assert made.fresh(systems[1]) is None, "of a bare device nobody knows what was written"
+    assert made.fresh(systems[1]) is None, "the data on a bare device are unknown"
     fresh = made.fresh(systems[2])
     assert fresh is not None and local.succeeds("test", "-s", str(fresh.disk.path))
     fresh.remove()
@@ -299,7 +299,7 @@ def test_sigkill_in_mid_run_leaves_nothing_of_a_disk(
         monkeypatch.setenv(f"XDG_{kind}_HOME", str(tmp_path / kind.lower()))
     device = loop("1G")
     (tmp_path / "p.yaml").write_text(PLAN.format(layer="host", factors="disk.filesystem: [ext4, none]", rounds=40))
-    command = ("run", "p.yaml", "--yes", "--disk-device", device)
+    command = ("run", "p.yaml", "--yes", "--emulate", "--disk-device", device)
     with under_way(*command, directory=tmp_path, trials=1) as (process, token):
         assert device in Path("/proc/mounts").read_text()
         process.kill()
@@ -325,5 +325,5 @@ def test_a_target_that_cannot_be_costs_one_clear_line(
     image: Image, tmp_path: Path, options: tuple[str, ...], words: str
 ) -> None:
     (tmp_path / "p.yaml").write_text(PLAN.format(layer="host", factors="disk.filesystem: [none]", rounds=1))
-    done = vmtax("run", "p.yaml", "--yes", *options, directory=tmp_path)
+    done = vmtax("run", "p.yaml", "--yes", "--emulate", *options, directory=tmp_path)
     assert done.returncode in (1, 2) and words in done.stderr.splitlines()[-1]

@@ -9,11 +9,12 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from vmtax.analysis import comparisons as compare
-from vmtax.analysis import gains, rankings, scores
+from vmtax.analysis import gains, notices, rankings, scores
 from vmtax.analysis.comparisons import Numbers
 from vmtax.analysis.criteria import Criteria
 from vmtax.analysis.emulation import emulated_treatments
 from vmtax.analysis.gains import Gain
+from vmtax.analysis.notices import Cause
 from vmtax.analysis.rankings import FactorEffect, Ranking
 from vmtax.analysis.requirements import Requirements
 from vmtax.analysis.scores import Scores
@@ -119,6 +120,11 @@ class Analysis:
         """All of them, at the confidence that the plan's way of stopping allows."""
         run = self.experiment
         return compare.comparisons(run.treatments, self.trials, run.boots, self.criteria.alpha, run.facts)
+
+    @cached_property
+    def causes(self) -> tuple[Cause, ...]:
+        """Of all warnings, each once with the figures that it is about; the gravest first."""
+        return notices.causes(self.experiment, self.comparisons)
 
     @cached_property
     def contrasts(self) -> Mapping[tuple[Metric, str, str], Comparison]:

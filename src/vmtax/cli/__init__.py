@@ -15,6 +15,7 @@ from typing import NoReturn
 # In the order in which --help lists them.
 from vmtax.cli import calibrate, compare, host, images, lab, plans, results, run, runs  # noqa: F401
 from vmtax.cli.app import app, complain, warn
+from vmtax.cli.completion import ASKING, join_words
 from vmtax.cli.ending import explained, output_lost
 from vmtax.core.errors import DONE, INTERRUPTED
 from vmtax.system import search_path, streams
@@ -41,6 +42,7 @@ def _code() -> int:
     """The exit code of the command, after printing why it failed."""
     try:
         _make_path_safe()
+        join_words()
         code = app(prog_name="vmtax", standalone_mode=False)
         if code == INTERRUPTED:  # typer makes this of Ctrl-C
             raise KeyboardInterrupt
@@ -57,7 +59,7 @@ def _code() -> int:
 
 def _make_path_safe() -> None:
     left_out = search_path.make_safe(os.environ)
-    if "_VMTAX_COMPLETE" not in os.environ:
+    if ASKING not in os.environ:
         for line in left_out:
             warn(line)
 

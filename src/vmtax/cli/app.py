@@ -11,6 +11,7 @@ import typer
 
 from vmtax import __version__
 from vmtax.cli.command import App, Main
+from vmtax.cli.completion import before_word
 from vmtax.cli.options import complete_weights
 from vmtax.core.errors import DONE, BadInput, CannotDo
 from vmtax.core.units import printable
@@ -78,8 +79,20 @@ def complete_needs(incomplete: str) -> list[str]:
     return [f"{before}{comma}{name}" for name in NEEDS if name.startswith(last) and name not in before.split(",")]
 
 
+def complete_vary(incomplete: str) -> list[str]:
+    """Factors, and their levels after `=`."""
+    from vmtax.plan.vary import completions
+
+    before = before_word()
+    return [offer.removeprefix(before) for offer in completions(before + incomplete)]
+
+
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON (schema vmtax/1).")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Begin without asking, as in a script.")]
+Emulate = Annotated[
+    bool,
+    typer.Option("--emulate", help="Measure even if guests must be emulated. The figures then say nothing about cost."),
+]
 FormatName = Annotated[str, format_option(list(FORMATS))]
 TextName = Annotated[str, format_option([format.name for format in FORMATS.values() if format.text])]
 ForProfile = Annotated[
@@ -112,6 +125,15 @@ Needs = Annotated[
 AcceptLoss = Annotated[
     bool,
     typer.Option("--accept-loss", help="Also recommend disks that lose flushed data when the host loses power."),
+]
+Vary = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--vary",
+        metavar="FACTOR=LEVEL,...",
+        help="Compare these levels of a factor; the first is the baseline.",
+        autocompletion=complete_vary,
+    ),
 ]
 RunId = Annotated[
     str,

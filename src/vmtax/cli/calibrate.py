@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from vmtax.cli.app import AsJson, BadUse, Yes, answer, app, complete_plan, complete_run, printed
+from vmtax.cli.app import AsJson, BadUse, Emulate, Yes, answer, app, complete_plan, complete_run, printed
 from vmtax.cli.measuring import Work, disk_target, measure, options_of, program
 from vmtax.cli.options import PLAN_HELP, Budget, DiskDir, Host, Qemu
 
@@ -29,6 +29,7 @@ def calibrate(
             metavar="RUN", help="Show this earlier calibration and measure nothing.", autocompletion=complete_run
         ),
     ] = "",
+    emulate: Emulate = False,
     yes: Yes = False,
     json: AsJson = False,
 ) -> None:
@@ -37,7 +38,8 @@ def calibrate(
     from vmtax.store import Store
 
     with Store() as store:
-        id = show or measure(store, _work(plan, host, budget, qemu, disk_dir), yes=yes)
+        work = None if show else _work(plan, host, budget, qemu, disk_dir)
+        id = show if work is None else measure(store, work.emulating() if emulate else work, yes=yes)
         experiment = store.load(id)
         found = calibration(experiment, store.load_all(lambda run: run.name == experiment.name))
     if json:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import shutil
 import stat
 from pathlib import Path
 
 from vmtax.cli.app import BadUse
+from vmtax.core.units import format_room
 
 STDOUT = Path("-")  # as many tools have it
 
@@ -35,6 +37,13 @@ def check_output(file: Path, option: str = "--output", *, regular: bool = False)
         raise BadUse(f"{file}: its directory does not exist; name another file with {option}")
     if not os.access(file.parent, os.W_OK | os.X_OK):
         raise BadUse(f"{file}: its directory cannot be written to; name another file with {option}")
+
+
+def check_room(directory: Path, size: int, cure: str) -> None:
+    """Raises BadUse where `size` bytes do not fit into a directory's file system."""
+    free = shutil.disk_usage(directory).free
+    if free < size:
+        raise BadUse(f"{directory}: {format_room(free)} free, {format_room(size)} are needed; {cure}")
 
 
 def check_input(file: Path, what: str) -> None:

@@ -178,9 +178,7 @@ def image_import(
     def accept(digest: str) -> None:
         if sha256 is None:
             rights = "as root" if os.geteuid() == 0 else "with your rights"
-            warn(
-                f"{file}: its programs will run here {rights}; `vmtax image export` must have printed {digest}"
-            )
+            warn(f"{file}: its programs will run here {rights}; `vmtax image export` must have printed {digest}")
             if not yes and not sys.stdin.isatty():
                 raise BadUse(
                     "there is no terminal to compare the digest on: add --sha256 DIGEST, or --yes to trust the file"

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from vmtax.cli.app import AsJson, answer, app, complete_plan, say
+from vmtax.cli.app import AsJson, Vary, answer, app, complete_plan, say
 from vmtax.cli.command import App
 from vmtax.cli.options import PLAN_HELP
 
@@ -33,13 +33,14 @@ def plan_list(json: AsJson = False) -> None:
 
 
 @plan_app.command("show")
-def plan_show(plan: PlanName, json: AsJson = False) -> None:
+def plan_show(plan: PlanName, vary: Vary = None, json: AsJson = False) -> None:
     """Print a plan as YAML, with every default filled in."""
     import yaml
 
     from vmtax.plan.schema import as_written, load
+    from vmtax.plan.vary import varied
 
-    loaded = load(plan)
+    loaded = varied(load(plan), vary or ())
     if json:
         answer("plan", loaded.model_dump(mode="json"))
         return
@@ -48,12 +49,13 @@ def plan_show(plan: PlanName, json: AsJson = False) -> None:
 
 
 @plan_app.command("check")
-def plan_check(plan: PlanName, json: AsJson = False) -> None:
+def plan_check(plan: PlanName, vary: Vary = None, json: AsJson = False) -> None:
     """Print what a plan compares, how long it takes, and what it cannot show."""
     from vmtax.plan.estimate import check
     from vmtax.plan.schema import load
+    from vmtax.plan.vary import varied
 
-    lines = check(load(plan))
+    lines = check(varied(load(plan), vary or ()))
     if json:
         answer("plan-check", lines)
         return

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vmtax.cli.app import AsJson, BadUse, Yes, app, complete_plan, fail, run_ids, say, warn
-from vmtax.cli.files import check_output
+from vmtax.cli.app import AsJson, BadUse, Emulate, Vary, Yes, app, complete_plan, fail, run_ids, say, warn
+from vmtax.cli.files import check_output, check_room
 from vmtax.cli.measuring import Work, disk_target, measure, options_of, program
 from vmtax.cli.results import shown, written
 from vmtax.core.errors import FAILED
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from vmtax.plan.schema import Plan
     from vmtax.storage import Target
     from vmtax.store import Store
+
+REPORT_ROOM = 8 * 2**20  # bytes of an HTML report, at most, while it is written
 
 
 def complete_work(ctx: typer.Context, incomplete: str) -> list[str]:
@@ -40,7 +42,7 @@ def run(
         str,
         typer.Argument(
             metavar="[PLAN]",
-            help="A built-in plan's name, or a YAML file; quick where none is named. With --resume, a run.",
+            help="A built-in plan's name, or a YAML file; default: quick. With --resume, a run.",
             autocompletion=complete_work,
         ),
     ] = "",
@@ -50,6 +52,7 @@ def run(
     layers: Annotated[str | None, typer.Option(metavar="LAYERS", help="Only these, such as host,vm.")] = None,
     budget: Annotated[str | None, typer.Option(metavar="TIME", help="Fit the rounds to this time: 20m, 1h30m.")] = None,
     rounds: Annotated[int | None, typer.Option(metavar="NUMBER", help="Exactly so many rounds.")] = None,
+    vary: Vary = None,
     qemu: Annotated[str | None, typer.Option(metavar="PROGRAM", help="Another QEMU than the host's own.")] = None,
     disk_dir: Annotated[
         str | None, typer.Option(metavar="DIRECTORY", help="Of the disk under test, on the host under test; /var/tmp.")
@@ -76,18 +79,28 @@ def run(
         bool, typer.Option("--resume", help="Finish a run that was stopped: the last one, or the one named.")
     ] = False,
     output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Of the HTML report.")] = None,
+    emulate: Emulate = False,
+    or_demo: Annotated[
+        bool,
+        typer.Option("--or-demo", help="Where no guest boots with KVM, run three emulated rounds as a demonstration."),
+    ] = False,
     yes: Yes = False,
     json: AsJson = False,
 ) -> None:
     """Measure, print the table, write the report."""
     from vmtax.store import Store
 
-    check_output(output or Path("vmtax-RUN.html"))
-    overrides = {"host": host, "layers": layers, "budget": budget, "rounds": rounds}
+    if emulate and or_demo:
+        raise BadUse("--emulate measures as the plan says, --or-demo only demonstrates: leave out one of them")
+    report = output or Path("vmtax-RUN.html")
+    check_output(report)
+    if not report.exists() or report.is_file():
+        check_room(report.absolute().parent, REPORT_ROOM, "name a file on a larger file system with --output")
+    overrides = {"host": host, "layers": layers, "budget": budget, "rounds": rounds, "vary": vary}
     with Store() as store:
         if resume:
             disks = {"disk-dir": disk_dir, "disk-device": disk_device, "disk-group": disk_group, "disk-pool": disk_pool}
-            others = {"qemu": qemu, **disks, "interleave-with": interleave_with}
+            others = {"qemu": qemu, **disks, "interleave-with": interleave_with, "or-demo": or_demo}
             given = [f"--{name}" for name, value in {**overrides, **others}.items() if value]
             if given:
                 raise BadUse(f"--resume goes on as the run was begun: leave out {' '.join(given)}")
@@ -101,7 +114,9 @@ def run(
                 pool=disk_pool,
                 erase=erase or (),
             )
-            work = _new(plan or "quick", overrides, qemu, place, interleave_with)
+            work = replace(_new(plan or "quick", overrides, qemu, place, interleave_with), or_demo=or_demo)
+        if emulate:
+            work = work.emulating()
         id = measure(store, work, yes=yes)
         worked = any(trial.status == "ok" for trial in store.load(id).trials)
     report = written(id, output)  # first, for whoever reads stdout may have gone meanwhile
@@ -155,6 +170,7 @@ def _resumed(store: Store, run: str, erase: Sequence[str]) -> Work:
 def _overridden(plan: Plan, **options: Any) -> Plan:
     """The plan with what the command line says instead."""
     from vmtax.plan.schema import from_data
+    from vmtax.plan.vary import varied
 
     data: dict[str, Any] = plan.model_dump(mode="json")
     if options["host"]:
@@ -167,7 +183,7 @@ def _overridden(plan: Plan, **options: Any) -> Plan:
     if options["rounds"] is not None:
         data["rounds"] = {"min": options["rounds"], "max": options["rounds"]}
     given = {name: f"--{name}" for name, value in options.items() if value is not None}
-    return from_data(data, source="command line", options=given)
+    return varied(from_data(data, source="command line", options=given), options.get("vary") or ())
 
 
 def _drop_workloads_without_layer(data: dict[str, Any]) -> None:

@@ -11,10 +11,20 @@ from typing import Annotated, Any, Literal
 
 from annotated_types import Interval, Len, Predicate
 
+from vmtax.core.notices import Notice
+
 Better = Literal["higher", "lower"]
 Status = Literal["ok", "failed", "refused"]
 Verdict = Literal["worse", "better", "no difference shown", "too few rounds"]
+VerdictCode = Literal["worse", "better", "no-difference", "few-rounds"]
 State = Literal["running", "complete", "interrupted", "failed"]
+
+VERDICT_CODES: Mapping[Verdict, VerdictCode] = {
+    "worse": "worse",
+    "better": "better",
+    "no difference shown": "no-difference",
+    "too few rounds": "few-rounds",
+}
 
 LAYERS = ("host", "vm", "nested")  # from the bottom up
 
@@ -101,7 +111,7 @@ class Boot:
     argv: tuple[Text, ...]  # the whole QEMU command line
     ready_seconds: Seconds  # launch to first answered command
     kernel_seconds: Seconds  # the guest kernel's own share of ready_seconds
-    warnings: tuple[Text, ...] = ()  # for example "booted at the second attempt: ..."
+    warnings: tuple[Text, ...] = ()  # as `notices.recorded` writes them: "second-boot: ..."
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +142,7 @@ class Trial:
     started: Time  # seconds since the epoch, clock of the machine that runs vmtax
     wall_seconds: Seconds  # the command's duration seen from outside
     measurements: tuple[Measurement, ...] = ()
-    warnings: tuple[Text, ...] = ()  # doubts that are shown beside the result
+    warnings: tuple[Text, ...] = ()  # as `notices.recorded` writes them: "clock: ..."
     error: Text | None = None  # one line: why it failed or was refused
     raw: str = ""  # the tool's own output; kept compressed beside the store
     disturbance: Disturbance | None = None  # None: not read
@@ -160,7 +170,12 @@ class Comparison:
     stalls_p: float = 1.0  # Fisher's exact test of the two
     carry_over: float | None = None  # mean(D | baseline first) - mean(D | treatment first), D in log ratio
     carry_over_p: float | None = None  # by permutation; None: the order never changed
-    warnings: tuple[str, ...] = ()  # each names its cure
+    notices: tuple[Notice, ...] = ()
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """The notices, one line each."""
+        return tuple(notice.text for notice in self.notices)
 
 
 @dataclass(frozen=True, slots=True)

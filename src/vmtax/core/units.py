@@ -83,6 +83,32 @@ def format_duration(seconds: float) -> str:
     return f"{hours // 24} d {hours % 24:02} h"
 
 
+def format_span(low: float, high: float) -> str:
+    """A range of seconds for people, in one unit where both have the same: "20 to 40 minutes", "45 s to 2 minutes".
+
+    Where the two are equal it is the exact duration.
+    """
+    if low == high:
+        return format_duration(low)
+    parts = [_coarse(seconds) for seconds in (low, high)]
+    if parts[0] == parts[1]:
+        return format_duration(high)
+    (first, unit), (second, last) = parts
+    one = unit.removesuffix("s") if first == "1" and len(unit) > 1 else unit
+    return f"{first} to {second} {last}" if unit == last else f"{first} {one} to {second} {last}"
+
+
+def _coarse(seconds: float) -> tuple[str, str]:
+    """A number of few digits and its unit."""
+    if seconds < 90:
+        return f"{max(1, round(seconds, -1 if seconds >= 20 else 0)):.0f}", "s"
+    if seconds < 90 * 60:
+        minutes = seconds / 60
+        return f"{round(minutes / 5) * 5 if minutes >= 20 else round(minutes)}", "minutes"
+    hours = seconds / 3600
+    return (f"{hours:.1f}".removesuffix(".0"), "hours") if hours < 48 else (f"{hours / 24:.0f}", "days")
+
+
 def format_overhead(fraction: float) -> str:
     """An overhead for people: "1.9 %", "-0.3 %" with a real minus sign, "96 %".
 

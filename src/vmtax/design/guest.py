@@ -24,8 +24,7 @@ class GuestSettings(Settings):
         ("1", "2", "3", "4", "6", "8", "12", "16"),
         int,
         "how many guests of one kind do the same work at the same time, each with a disk and an address of its own;"
-        " their rates are added up",
-        layers=("vm",),
+        " their rates are added up. Nested guests share one outer VM that has the CPUs and the memory of all of them",
         scope="guest",
     )
 

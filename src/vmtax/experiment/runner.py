@@ -1,4 +1,4 @@
-"""Begins an experiment, or resumes one: the testbed is set up, the store told, and the loop run."""
+"""Begins an experiment, or resumes one: sets up the testbed, records it in the store, runs the loop."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ AT_ONCE = (
     "Where several guests work at the same time, rates are added up over them; any other figure is the median of the"
     " guests."
 )
-# Sets up the testbed of a plan; calls back with the hosts' facts by path before anything is made.
-SetUp = Callable[[Plan, TestbedOptions, Callable[[Mapping[str, Json]], None]], Testbed]
+# Sets up the testbed of a run; calls back with the hosts' facts by path before anything is made.
+SetUp = Callable[[Callable[[Mapping[str, Json]], None]], Testbed]
 
 
-def run(plan: Plan, store: Store, options: Options, emit: Emit, set_up: SetUp) -> str:
-    """Carry out `plan`; returns the experiment's id. Raises what stops it, with everything measured kept."""
+def run(store: Store, options: Options, emit: Emit, set_up: SetUp) -> str:
+    """Carry out the testbed's plan; the experiment's id. Raises what stops it, with everything measured kept."""
     clock = time.monotonic()
+    testbed = set_up(lambda facts: None)
+    plan = testbed.plan
     _, left_out = plan.treatments()
-    testbed = set_up(plan, options.testbed, lambda facts: None)
-    plan = testbed.plan  # as it can be measured here
     facts = testbed.host_facts()
     treatments = both(plan.entries(testbed.impossible), options.testbed.interleave_with)
     experiment = _experiment(store, plan, treatments, options)
@@ -59,16 +59,12 @@ def run(plan: Plan, store: Store, options: Options, emit: Emit, set_up: SetUp) -
     return experiment.id
 
 
-def resume(id: str, store: Store, emit: Emit, set_up: SetUp, erase: frozenset[str] = frozenset()) -> str:
-    """Finish the experiment that was stopped; no trial that it has is repeated. Raises CannotResume, and as `run`.
-
-    `erase`: devices whose contents may be lost
-    """
+def resume(id: str, store: Store, emit: Emit, set_up: SetUp) -> str:
+    """Finish the experiment that was stopped; no trial that it has is repeated. Raises CannotResume, and as `run`."""
     clock = time.monotonic()
     experiment = store.load(id)
-    plan, options = resumable(experiment)
-    options = replace(options, target=replace(options.target, erase=erase))
-    testbed = set_up(plan, options, lambda facts: refuse_other_host(experiment, facts))
+    resumable(experiment)
+    testbed = set_up(lambda facts: refuse_other_host(experiment, facts))
     refuse_impossible(experiment, testbed.impossible)
     facts = testbed.host_facts()
     store.resume(experiment.id)

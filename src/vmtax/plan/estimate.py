@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from vmtax import stats
@@ -12,7 +13,7 @@ from vmtax.core.units import at_most, format_duration, format_percent
 from vmtax.design.iterations import PILOT_ITERATIONS, PILOT_ROUNDS
 from vmtax.design.topology import topology, unlike
 from vmtax.design.treatments import moved_defaults, repeat
-from vmtax.plan.schema import Plan
+from vmtax.plan.schema import Plan, from_data
 from vmtax.workload import Workload
 
 BUDGET_ROUNDS = 7  # a budget does not push the rounds below this
@@ -21,6 +22,11 @@ MOST_NAMES, MOST_LINES = 200, 20  # of treatments, and of one kind of advice; th
 # Guesses for the estimate before anything has run: start and settle of a guest, and of a carrier with its nested guest.
 BOOT_SECONDS = {"host": 0.0, "vm": 10.0, "nested": 30.0}
 BETWEEN_SECONDS = 1.0  # meter readings and round trips of each command
+# The same where guests are emulated.
+EMULATED_BOOT_SECONDS = {"host": 0.0, "vm": 10.0, "nested": 100.0}
+EMULATED_BETWEEN_SECONDS = {"host": 1.0, "vm": 2.0, "nested": 8.0}
+DEMONSTRATION_ROUNDS = 3
+GUESS = (0.7, 1.5)  # a first guess holds within these factors of the time that a run takes
 ONE_CPU = (
     "Guests have one CPU here, whatever the plan says: the host is emulated, and there a nested guest with more is "
     "reset now and then."
@@ -49,6 +55,33 @@ def check(plan: Plan) -> list[str]:
     return lines + (warnings or _losses(plan, rounds))
 
 
+@dataclass(frozen=True, slots=True)
+class Foreseen:
+    """How long a run takes from here on, as far as it can be said before it."""
+
+    rounds: int  # to come
+    seconds: tuple[float, float]  # a range; equal ends where the plan has run here before
+    losses: Sequence[str] = ()  # what cannot be had with so few rounds
+    done: int = 0  # rounds of a run that is resumed
+    piloting: bool = False  # the first rounds are longer
+    measured: bool = False  # from a run of the same plan on the same host
+
+
+def foresee(
+    plan: Plan, treatments: Sequence[Treatment], *, emulated: bool, measured: float | None = None, done: int = 0
+) -> Foreseen:
+    """`measured`: seconds per round of the same plan on the same host, when it ran before; `done`: complete rounds."""
+    per_round = measured or seconds_per_round(plan, treatments, emulated=emulated)
+    piloting = plan.iterations == "auto" and done < PILOT_ROUNDS
+    # Seconds that were measured hold the pilot already.
+    more = pilot_seconds(plan, treatments, emulated=emulated) if piloting and measured is None else 0.0
+    fitting, losses = fit_rounds(plan, per_round, more)
+    rounds = max(0, fitting - done)
+    seconds = per_round * rounds + more
+    low, high = (1.0, 1.0) if measured else GUESS
+    return Foreseen(rounds, (seconds * low, seconds * high), losses, done, piloting, measured is not None)
+
+
 def fit_rounds(plan: Plan, seconds_per_round: float, setup_seconds: float = 0.0) -> tuple[int, list[str]]:
     """How many rounds the budget allows; where those are fewer than rounds.max, also a line for each thing it costs.
 
@@ -68,25 +101,26 @@ def fit_rounds(plan: Plan, seconds_per_round: float, setup_seconds: float = 0.0)
     return rounds, [f"{budget} allows {rounds} of up to {plan.rounds.max} rounds{less}", *_losses(plan, rounds)]
 
 
-def seconds_per_round(plan: Plan, treatments: Sequence[Treatment] | None = None) -> float:
+def seconds_per_round(plan: Plan, treatments: Sequence[Treatment] | None = None, *, emulated: bool = False) -> float:
     """About how long a round takes, from the workloads' own estimates; for before anything has run.
 
     treatments: what enters it, where that is not just the plan's own
     """
     entries = plan.entries() if treatments is None else treatments
     times = PLANNED_ITERATIONS if plan.iterations == "auto" else plan.iterations
+    each = EMULATED_BOOT_SECONDS if emulated else BOOT_SECONDS
     # Guests of one treatment start at the same time, and yet share the CPUs that start them.
-    boots = sum(BOOT_SECONDS[treatment.layer] * len(topology(treatment).subjects) for treatment in entries)
-    return boots + times * _workload_seconds(plan, entries)
+    boots = sum(each[treatment.layer] * len(topology(treatment).subjects) for treatment in entries)
+    return boots + times * _workload_seconds(plan, entries, emulated)
 
 
-def pilot_seconds(plan: Plan, treatments: Sequence[Treatment] | None = None) -> float:
+def pilot_seconds(plan: Plan, treatments: Sequence[Treatment] | None = None, *, emulated: bool = False) -> float:
     """About how much longer than others the rounds of the pilot are, together; 0 where the plan has none."""
     if plan.iterations != "auto":
         return 0.0
     entries = plan.entries() if treatments is None else treatments
     more = PILOT_ITERATIONS - PLANNED_ITERATIONS
-    return min(PILOT_ROUNDS, plan.rounds.max) * more * _workload_seconds(plan, entries)
+    return min(PILOT_ROUNDS, plan.rounds.max) * more * _workload_seconds(plan, entries, emulated)
 
 
 def sum_per_round(plan: Plan, entries: Sequence[Treatment], amount: Callable[[Workload[Any], str], float]) -> float:
@@ -103,9 +137,15 @@ def sum_per_round(plan: Plan, entries: Sequence[Treatment], amount: Callable[[Wo
     )
 
 
-def _workload_seconds(plan: Plan, entries: Sequence[Treatment]) -> float:
+def _workload_seconds(plan: Plan, entries: Sequence[Treatment], emulated: bool) -> float:
     """Every case of a round once."""
-    return sum_per_round(plan, entries, lambda workload, case: workload.seconds(case) + BETWEEN_SECONDS)
+    if not emulated:
+        return sum_per_round(plan, entries, lambda workload, case: workload.seconds(case) + BETWEEN_SECONDS)
+    layers = {layer: [one for one in entries if one.layer == layer] for layer in EMULATED_BETWEEN_SECONDS}
+    return sum(
+        sum_per_round(plan, of, lambda w, case, more=EMULATED_BETWEEN_SECONDS[layer]: w.seconds(case) + more)  # type: ignore[misc]
+        for layer, of in layers.items()
+    )
 
 
 def _losses(plan: Plan, rounds: int) -> list[str]:
@@ -165,6 +205,13 @@ def _duration_advice(plan: Plan, seconds: float) -> str:
 
 def _count(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def demonstration(plan: Plan) -> Plan:
+    """The same work in the fewest rounds that fill every part of a report; its figures have no intervals."""
+    rounds = {"min": DEMONSTRATION_ROUNDS, "max": DEMONSTRATION_ROUNDS}
+    changes = {"rounds": rounds, "iterations": 1, "decide": None, "budget": None}
+    return from_data(plan.model_dump(mode="json") | changes, source=f"demonstration of {plan.name}")
 
 
 def lasting(plan: Plan, *, emulated: bool) -> Plan:

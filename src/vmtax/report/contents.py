@@ -37,9 +37,8 @@ def _sections(analysis: Analysis, viewed: View, detail: Detail) -> Iterator[Sect
         from vmtax.report.sections.outliers import outliers
     ranked = rankings.ranked(analysis, primary_only=detail is not Detail.FULL)
     decides = factor_effects.deciding(analysis)
-    doubts = warnings.warnings(analysis)
     far = outliers(analysis) if is_page else None
-    yield summary.section(analysis, len(doubts), far)
+    yield summary.section(analysis, len(warnings.warnings(analysis)), far)
     yield summary.decisions(analysis)
     yield from requirements.sections(analysis)
     if is_page:
@@ -57,7 +56,7 @@ def _sections(analysis: Analysis, viewed: View, detail: Detail) -> Iterator[Sect
         yield from evidence.behind_the_figures(analysis, far)
     if detail >= Detail.FULL:
         yield iterations.section(analysis)
-    yield warnings.section(doubts)
+    yield warnings.section(analysis)
     yield about.notes(run)
     yield about.repeat(run)
     if detail >= Detail.FILE:

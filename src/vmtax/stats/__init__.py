@@ -22,7 +22,7 @@ from vmtax.stats.interval import (
     signed_rank_rank,
 )
 from vmtax.stats.ranking import Ranking, rank
-from vmtax.stats.ratio import P95_ROUNDS, CarryOver, PairedRatio, Stalls, paired_ratio
+from vmtax.stats.ratio import P95_ROUNDS, STALL, CarryOver, PairedRatio, Stalls, paired_ratio
 from vmtax.stats.sessions import (
     FEWEST_SESSIONS,
     BetweenSessions,
@@ -45,6 +45,7 @@ __all__ = [
     "MOST_ITERATIONS",
     "P95_ROUNDS",
     "PRECISION_ALPHA",
+    "STALL",
     "BetweenSessions",
     "CarryOver",
     "DecisionRule",

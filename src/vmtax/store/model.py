@@ -79,6 +79,8 @@ class _Options(_Open):
     disk_group: str | None = None
     disk_pool: str | None = None
     interleave_with: str | None = None
+    emulate: bool = False
+    demonstration: bool = False
 
 
 _RUN = TypeAdapter(Experiment)

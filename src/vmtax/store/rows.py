@@ -134,6 +134,14 @@ def _load_trials(connection: Connection, experiment: str, raw: Mapping[str, str]
     ]
 
 
+def emulated(connection: Connection, experiment: str) -> bool | None:
+    """Whether a guest of it, or a machine below one, was; None where it booted none."""
+    found: bool | None = connection.scalar(
+        of(experiment, schema.boot.c.emulated).with_only_columns(sa.func.max(schema.boot.c.emulated))
+    )
+    return None if found is None else bool(found)
+
+
 def seconds_per_round(connection: Connection, head: Experiment) -> float | None:
     """How long a round of that run took; None where it has none, or where its trials are damaged."""
     trial = schema.trial.c

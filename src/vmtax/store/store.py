@@ -170,16 +170,22 @@ class Store:
         with self._reading() as connection:
             return [self._summary(connection, row) for row in connection.execute(newest).all()]
 
-    def seconds_per_round(self, plan: Json, host: str, interleaved_with: str | None = None) -> float | None:
-        """Of the newest complete run of the same work on the same host, or hosts; None where there is none."""
+    def seconds_per_round(
+        self, plan: Json, host: str, interleaved_with: str | None = None, *, emulated: bool = False
+    ) -> float | None:
+        """Of the newest complete run of the same work on the same host, or hosts; None where there is none.
+
+        `emulated`: guests are now; a run whose guests were not the same says nothing
+        """
         table = schema.experiment.c
-        alike = sa.and_(table.host == host, table.name == plan["name"], table.state == "complete")
+        complete = sa.and_(table.host == host, table.name == plan["name"], table.state == "complete")
         with self._reading() as connection:
-            for row in connection.execute(sa.select(schema.experiment).where(alike).order_by(*_newest_first())):
+            for row in connection.execute(sa.select(schema.experiment).where(complete).order_by(*_newest_first())):
                 with contextlib.suppress(Unfit):
                     head = _head(row)
                     as_many_sides = head.options.get("interleave_with") == interleaved_with
-                    if as_many_sides and _work(head.plan) == _work(plan):
+                    alike = rows.emulated(connection, head.id) in (None, emulated)
+                    if as_many_sides and alike and _work(head.plan) == _work(plan):
                         return rows.seconds_per_round(connection, head)
         return None
 

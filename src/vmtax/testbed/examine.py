@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from vmtax.core.records import Json
@@ -99,6 +99,11 @@ class Examined:
     def disk_size(self) -> int:
         return needs.disk_size(self.workloads)
 
+    def of_plan(self, plan: Plan) -> Examined:
+        """The same host, on which another plan is to be measured that takes no more of it."""
+        plan = lasting(plan, emulated=self.host_emulated)
+        return replace(self, plan=plan, workloads=plan.build_workloads(emulated=self.emulated))
+
     def userland(
         self, *, namespace: str | None = None, network: bool = False, disk: Backing | None = None
     ) -> tuple[str, ...]:
@@ -115,10 +120,15 @@ class Examined:
         )
 
 
-def examine(session: Session, host: Machine, plan: Plan, options: TestbedOptions, side: str = "") -> Examined:
-    """Whether `plan` can be measured on `host`, and with what. Raises CannotMeasure and what the parts raise."""
+def check(host: Machine, plan: Plan) -> None:
+    """Raises CannotMeasure where `plan` cannot be measured on `host`, as far as it is known without an image there."""
     _check_host(host)
     _check_memory(host, plan)
+    _cpus(host, plan.guest.vcpus)
+
+
+def examine(session: Session, host: Machine, plan: Plan, options: TestbedOptions, side: str = "") -> Examined:
+    """Whether `plan` can be measured on `host`, and with what. Raises CannotMeasure and what the parts raise."""
     below = read_below(host)
     emulated = below["emulated_cpu"] is True
     asked, plan = plan, lasting(plan, emulated=emulated)

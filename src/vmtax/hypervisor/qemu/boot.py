@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
 from vmtax.core.machines import first_line
+from vmtax.core.notices import recorded
 from vmtax.hypervisor.base import BootFailed, GuestSpec, Lasting, Patience
 from vmtax.hypervisor.console import FLOODED, PANIC, READY, Console
 from vmtax.hypervisor.credentials import Credentials
@@ -22,7 +23,7 @@ from vmtax.machine.local import LocalMachine
 from vmtax.machine.ssh import SshMachine
 
 KERNEL_SECONDS = "/run/vmtax/kernel_seconds"  # in a guest, by its init
-KILLED = (-9, 137)  # SIGKILL, as a parent sees it and as a shell tells it
+KILLED = (-9, 137)  # SIGKILL, as a parent sees it and as a shell reports it
 QMP_SECONDS = 30.0
 LOAD_SECONDS = 300.0  # of a saved state, which may be as large as the guest's memory
 SHUTDOWN_SECONDS = 30.0
@@ -61,7 +62,7 @@ class QemuGuest:
         if code is None:
             return self._why_paused()
         words = self.process.stderr_tail().strip().splitlines()
-        killed = "killed from outside, or by a host out of memory: `dmesg` tells"
+        killed = "killed from outside, or by a host out of memory: see `dmesg`"
         last = words[-1] if words else killed if code in KILLED else "it said nothing"
         return f"QEMU of {self.path} ended with {code}: {last}"
 
@@ -95,10 +96,11 @@ class QemuGuest:
             self.machine.try_run("/usr/lib/vmtax/poweroff", timeout=SHUTDOWN_SECONDS)
         try:
             if self.process.wait(SHUTDOWN_SECONDS) != 0:
-                self.warnings.append(f"QEMU crashed in the shutdown: {self.cause_of_death()}")
+                self.warnings.append(recorded("shutdown", f"QEMU crashed in the shutdown: {self.cause_of_death()}"))
                 return None
         except TimeoutError:
-            self.warnings.append(f"did not shut down within {SHUTDOWN_SECONDS:.0f} s; it was powered off")
+            late = f"{self.path} did not shut down within {SHUTDOWN_SECONDS:.0f} s and was powered off"
+            self.warnings.append(recorded("shutdown", late))
             with contextlib.suppress(QmpError, TimeoutError):
                 self.qmp.execute("quit")
                 self.process.wait(5.0)

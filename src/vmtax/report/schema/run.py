@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from vmtax.core.notices import Code
 from vmtax.core.records import Better, Boot, Disturbance, Json, State
 from vmtax.report.schema.comparison import Comparison, Ranking
 from vmtax.report.schema.disks import Advice, Scores, Within
@@ -106,6 +107,19 @@ class Decision(Part):
     emulated: bool = Field(description="either side is")
 
 
+class Notice(Part):
+    """One cause of warnings; warnings.md has all codes."""
+
+    code: Code = Field(description="identifier of the cause")
+    cause: str = Field(description="what it was, one sentence")
+    effect: str = Field(description="what it does to the figures that it is about, one sentence")
+    cure: str = Field(description="what to do about it, one sentence")
+    about: str = Field(description="the figures that it is about, for people")
+    treatments: list[str] = Field(description="names of those that it is about; empty: all")
+    metrics: list[str] = Field(description="names of those that it is about; empty: all")
+    rounds: list[int] = Field(description="those that it is about; empty: all, or it is about no rounds")
+
+
 class Experiment(Part):
     """One run of a plan."""
 
@@ -135,3 +149,4 @@ class Experiment(Part):
     effects: list[FactorEffect] = Field(description="of layers in which two factors or more differ")
     decisions: list[Decision] = Field(description="answers to the plan's decide; empty where it asks nothing")
     ledger: list[Any] = Field(description="who used the host's CPU; empty in this version")
+    notices: list[Notice] = Field(description="every cause of warnings once, the gravest first")
