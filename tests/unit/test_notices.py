@@ -35,6 +35,11 @@ def test_what_is_recorded_is_read_again(code: Code) -> None:
     ("text", "code", "cause"),
     [
         ("booted at the second attempt: QEMU ended with 134", "second-boot", "QEMU ended with 134"),
+        (
+            "booted at the second attempt: host/vm: not ready within 120 s; its console last said",
+            "second-boot",
+            "host/vm: not ready within 120 s",
+        ),
         ("did not shut down within 30 s; it was powered off", "shutdown", None),
         ("QEMU crashed in the shutdown: it said nothing", "shutdown", None),
         (

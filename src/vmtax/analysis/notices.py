@@ -138,7 +138,8 @@ def of_ratio(found: stats.PairedRatio | None, alpha: float) -> Iterator[Notice]:
 
 def of_failure(trial: Trial) -> Notice:
     """Why a trial has no result."""
-    return Notice("refused" if trial.status == "refused" else "failed", trial.error or "no reason was recorded")
+    code: Code = "refused" if trial.status == "refused" else "failed"
+    return Notice(code, notices.whole(trial.error) if trial.error else "No reason was recorded")
 
 
 def of_boots(treatment: str, boots: Iterable[Boot]) -> Iterator[Notice]:

@@ -35,12 +35,12 @@ def complete_plan(incomplete: str) -> list[str]:
 
 
 def complete_run(incomplete: str) -> list[str]:
-    """Ids of the runs in the store, newest first."""
-    return run_ids(incomplete)
+    """Labels and ids of the runs in the store, newest first."""
+    return run_ids(incomplete, labels=True)
 
 
-def run_ids(incomplete: str, *states: str) -> list[str]:
-    """Ids of the runs that begin with `incomplete`, in one of `states` if any are given."""
+def run_ids(incomplete: str, *states: str, labels: bool = False) -> list[str]:
+    """Ids of the runs that begin with `incomplete`, in one of `states` if any are given; their `labels` as well."""
     from vmtax.store import Store, default_path
 
     if not default_path().exists():
@@ -50,7 +50,9 @@ def run_ids(incomplete: str, *states: str) -> list[str]:
             found = store.experiments()
     except CannotDo:
         return []  # no message in the middle of a line that is typed; the command itself will print it
-    return [entry.id for entry in found if entry.id.startswith(incomplete) and (not states or entry.state in states)]
+    named = [entry for entry in found if not states or entry.state in states]
+    names = [*(entry.label for entry in named if labels and entry.label), *(entry.id for entry in named)]
+    return [name for name in dict.fromkeys(names) if name.startswith(incomplete)]
 
 
 def format_option(names: Sequence[str]) -> Any:
@@ -137,7 +139,11 @@ Vary = Annotated[
 ]
 RunId = Annotated[
     str,
-    typer.Argument(metavar="RUN", help="A run: its id, the beginning of the id, or last.", autocompletion=complete_run),
+    typer.Argument(
+        metavar="RUN",
+        help="A run: its id, the beginning of the id, its label, or last.",
+        autocompletion=complete_run,
+    ),
 ]
 
 LONGEST = 2000  # characters of an error's line
@@ -221,11 +227,15 @@ def write_file(file: Path, data: bytes) -> None:
         raise BadUse(f"{file}: {error.strerror}; name another file with --output") from error
 
 
-def printed(renderable: Any, *, soft_wrap: bool = False) -> None:
-    """Print something that rich renders."""
-    from vmtax.system.console import console
+def printed(renderable: Any, *, soft_wrap: bool = False, paged: bool = False) -> None:
+    """Print what rich renders, without spaces at the ends of lines; `paged`: on a terminal by a pager."""
+    from vmtax.system import pager
+    from vmtax.system.console import as_text
 
-    console().print(renderable, soft_wrap=soft_wrap)
+    text = as_text(renderable, soft_wrap=soft_wrap)
+    words = pager.command() if paged else []
+    if not words or not pager.page(text, words):
+        document(text)
 
 
 def answer(kind: str, data: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import re
 import shlex
@@ -99,11 +100,30 @@ def measure(store: Store, work: Work, *, yes: bool) -> str:
     _alone(store, work)
     known = {entry.id for entry in store.experiments() if not work.resumed or entry.id != work.resumed.id}
     try:
-        return _carry_out(store, work, yes=yes)
+        id = _carry_out(store, work, yes=yes)
     except KeyboardInterrupt:  # here, because typer ends silently on it
         fail(f"interrupted; {KEPT if _measured(store, known) else 'nothing was measured yet'}", INTERRUPTED)
     except CannotDo as error:
         fail(f"{error}\n{KEPT}" if _measured(store, known) else str(error), FAILED)
+    keep_results(store, id)
+    return id
+
+
+def keep_results(store: Store, id: str) -> None:
+    """Computes what every report of this run needs, and keeps it with the run, with its headline for the list of runs.
+
+    Here, for this is where both wings meet: the run does not know the reports, and the store computes nothing.
+    """
+    from vmtax.analysis import results
+    from vmtax.analysis.analysis import Analysis
+    from vmtax.report.wording.headline import in_few_words
+    from vmtax.store import StoreError
+
+    experiment = store.load(id)
+    with contextlib.suppress(StoreError):  # as where the disk is full: it is computed again where it is shown
+        analysis = Analysis(experiment)
+        store.keep_headline(id, in_few_words(analysis))
+        store.keep_results(experiment, results.written(analysis.results))
 
 
 def _alone(store: Store, work: Work) -> None:
@@ -201,16 +221,16 @@ def _emulated(store: Store, work: Work, places: Sequence[Place], why: str) -> Wo
 
 def _foreseen(store: Store, work: Work, places: Sequence[Place], why: str) -> Foreseen:
     """How long it takes; `why` guests are emulated, "" where they are not."""
-    from vmtax.plan.estimate import foresee
+    from vmtax.plan.estimate import Emulation, foresee
 
     plan, before = work.plan, work.resumed
-    emulated = bool(why) or any(place.below["emulated_cpu"] is True for place in places)
+    host = any(place.below["emulated_cpu"] is True for place in places)
     return foresee(
         plan,
         [treatment for place in places for treatment in place.treatments],
-        emulated=emulated,
+        Emulation(guests=bool(why), host=host),
         measured=store.seconds_per_round(
-            plan.model_dump(mode="json"), plan.host, work.options.testbed.interleave_with, emulated=emulated
+            plan.model_dump(mode="json"), plan.host, work.options.testbed.interleave_with, emulated=bool(why) or host
         ),
         done=max((trial.round for trial in before.trials), default=1) - 1 if before else 0,
     )

@@ -251,9 +251,14 @@ def read(text: str) -> Notice:
     """What is stored with a trial or a boot as a notice, also what earlier versions stored; `other` where none fits."""
     for pattern, code in _EARLIER:
         if found := re.fullmatch(pattern, text, re.DOTALL):
-            return Notice(code, found["cause"])
+            return Notice(code, whole(found["cause"]))
     first, _, rest = text.partition(": ")
     return next((Notice(code, rest) for code in get_args(Code) if code == first and rest), Notice("other", text))
+
+
+def whole(error: str) -> str:
+    """The first line of an error as earlier versions stored it, without the announcement of lines that it had not."""
+    return re.sub(r"; (its console|it) last said$", "", error)
 
 
 def sentence(text: str) -> str:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from vmtax.analysis.analysis import Analysis
-from vmtax.report.document import Detail, Document, Section, shown
+from vmtax.report.document import Detail, Document, Section, shown, with_heads
 from vmtax.report.sections import (
     factor_effects,
     iterations,
@@ -26,7 +27,9 @@ def document(analysis: Analysis, detail: Detail) -> Document:
     """All that there is room for; what nobody would see is not computed."""
     viewed = view(analysis)
     sections = (section for section in _sections(analysis, viewed, detail) if section and shown(section.blocks, detail))
-    return Document(about.head(viewed), tuple(sections))
+    return Document(
+        about.head(analysis), tuple(replace(section, blocks=with_heads(section.blocks)) for section in sections)
+    )
 
 
 def _sections(analysis: Analysis, viewed: View, detail: Detail) -> Iterator[Section | None]:

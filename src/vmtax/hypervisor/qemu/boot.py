@@ -208,11 +208,15 @@ def wait_until_ready(path: str, process: Process, console: Console, patience: Pa
         elif process.poll() is not None:
             raise died(path, process, console, "QEMU ended before the guest was ready")
         elif patience.silence is not None and now - spoke > patience.silence:
-            words = f"{path}: the console has been silent for {patience.silence:.0f} s; it last said\n"
-            raise BootFailed(words + console.last_lines(), silent=True)
+            why = f"its console has been silent for {patience.silence:.0f} s"
+            raise BootFailed(_not_ready(path, why, console), silent=True)
         if now - launched > patience.ready:
-            words = f"{path}: not ready within {patience.ready:.0f} s; its console last said\n"
-            raise BootFailed(words + console.last_lines())
+            raise BootFailed(_not_ready(path, f"it was not ready within {patience.ready:.0f} s", console))
+
+
+def _not_ready(path: str, why: str, console: Console) -> str:
+    """The first line tells all of it, since lists and trials have only that one."""
+    return f"{path}: {why}; {console.end()}\nconsole:\n{console.last_lines()}"
 
 
 def died(path: str, process: Process, console: Console, what: str) -> BootFailed:

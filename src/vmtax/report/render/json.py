@@ -37,6 +37,8 @@ def experiment_data(analysis: Analysis) -> Json:
         "finished": experiment.finished,
         "state": experiment.state,
         "ended": experiment.ended,
+        "label": experiment.label,
+        "seconds": experiment.took,
         "plan": experiment.plan,
         "notes": list(experiment.notes),
         "facts": experiment.facts,

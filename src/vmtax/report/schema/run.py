@@ -131,6 +131,8 @@ class Experiment(Part):
     finished: float | None = Field(description="seconds since the epoch; null: not finished")
     state: State = Field(description="how far it is")
     ended: str | None = Field(description="why there were no more rounds; null: not known, or not ended by itself")
+    label: str = Field(description="what its user calls it; empty where it has none")
+    seconds: float | None = Field(description="that it took, set-up included and pauses not; null: not finished")
     plan: Json = Field(description="the plan with every default, as `vmtax plan show --json` gives it")
     notes: list[str] = Field(description="what was not measured, and why; what a reader must know")
     facts: dict[str, Any] = Field(description="machine path to the facts of that machine; null: not to be found out")
