@@ -117,6 +117,12 @@ def test_bash_completes_what_follows_an_equals_sign(tmp_path: Path) -> None:
     assert completed("vmtax plan check quick --vary guest.count=1", tmp_path)[:2] == ["guest.count=1", "guest.count=12"]
 
 
+def test_bash_completes_lists_and_hosts(tmp_path: Path) -> None:
+    assert completed("vmtax doctor --host l", tmp_path) == ["local", "lab"]
+    assert completed("vmtax show --weights disk.randread-4k-qd1.i", tmp_path) == ["disk.randread-4k-qd1.iops="]
+    assert list(tmp_path.iterdir()) == [], "completing makes no store"
+
+
 def test_bash_completes_runs_where_they_fit(tmp_path: Path) -> None:
     assert completed("vmtax show 2", tmp_path) == []
     assert list(tmp_path.iterdir()) == [], "completing makes no store"

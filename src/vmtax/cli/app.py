@@ -75,7 +75,7 @@ def complete_needs(incomplete: str) -> list[str]:
 
 
 def complete_vary(incomplete: str) -> list[str]:
-    """Factors, and behind `=` their levels."""
+    """Factors, and their levels after `=`."""
     from vmtax.plan.vary import completions
 
     before = before_word()
@@ -88,9 +88,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON (schema vmtax/1
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Begin without asking, as in a script.")]
 Emulate = Annotated[
     bool,
-    typer.Option(
-        "--emulate", help="Measure emulated guests where KVM does not work; the figures then say nothing about cost."
-    ),
+    typer.Option("--emulate", help="Measure even if guests must be emulated. The figures then say nothing about cost."),
 ]
 FormatName = Annotated[str, format_option(list(FORMATS))]
 TextName = Annotated[str, format_option([format.name for format in FORMATS.values() if format.text])]

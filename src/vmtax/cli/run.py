@@ -43,7 +43,7 @@ def run(
         str,
         typer.Argument(
             metavar="[PLAN]",
-            help="A built-in plan's name, or a YAML file; quick where none is named. With --resume, a run.",
+            help="A built-in plan's name, or a YAML file; default: quick. With --resume, a run.",
             autocompletion=complete_work,
         ),
     ] = "",

@@ -56,8 +56,8 @@ class CarrierDisk:
         carrier.run("mount", "-t", "ext4", CARRIER_DEVICE, CARRIER_MOUNT)
         if self.first_write is not None:
             return
-        allocation = f"{describe(DiskSettings())} on ext4 on the carrier's data disk, which is another"
-        when = "in the carrier's first boot, before anything was measured in it"
+        allocation = f"{describe(DiskSettings())} on ext4 on the outer VM's data disk, which is another"
+        when = "in the outer VM's first boot, before anything was measured in it"
         for number in range(1, self.guests + 1):
             disk = NESTED_DISK.format(number)
             carrier.run("fallocate", "-l", str(self.size), disk)

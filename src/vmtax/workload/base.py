@@ -142,7 +142,7 @@ class Command(Workload[P]):
         """Pure; `output` is stdout, then stderr. Raises BadOutput, whose text says what was expected."""
 
     def operations(self, case: str, output: str) -> float | None:
-        """Pure. How many operations were done, where the host's CPU time is told for each; None where it is not.
+        """Pure. How many operations were done, if the host's CPU time is given for each; otherwise None.
 
         Called only with an output that `parse` accepted. Such a workload has metrics named `CPU_PER_OPERATION`.
         """
@@ -153,7 +153,7 @@ class Command(Workload[P]):
         return None
 
     def own_seconds(self, case: str, output: str) -> float | None:
-        """Pure. How long the measured part took by the tool's own clock; None where it does not tell.
+        """Pure. How long the measured part took by the tool's own clock; None if it does not report that.
 
         Called only with an output that `parse` accepted.
         """

@@ -43,7 +43,7 @@ def choose(
 ) -> Accelerator:
     """KVM where `spec` boots with it on `machine`, remembered per (host boot, QEMU, guest kernel); TCG otherwise.
 
-    `again`: tried also where it is remembered, for a KVM that was mended meanwhile.
+    `again`: try even if the answer is remembered, for a KVM that was repaired since.
     """
     if (closed := _closed(machine)) is not None:
         return closed
@@ -128,7 +128,7 @@ def _probe(machine: Machine, spec: GuestSpec, credentials: Credentials, local: L
 
 
 def _short(text: str) -> str:
-    """The line that tells most: QEMU's own error where there is one."""
+    """The most informative line: QEMU's own error if there is one."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     errors = [line for line in lines[1:] if "error" in line.lower() or "Assertion" in line]
     return (errors or lines)[0][:200]
