@@ -12,6 +12,7 @@ from vmtax.design.disk import DiskSettings
 from vmtax.design.interleaved import both, is_host
 from vmtax.design.iterations import PILOT_ITERATIONS, PILOT_ROUNDS
 from vmtax.hypervisor import Qemu, QemuError
+from vmtax.image import kernel
 from vmtax.machine import Machine
 from vmtax.meter.below import read_below
 from vmtax.meter.disk import disk_facts
@@ -25,8 +26,9 @@ from vmtax.storage.empty import SECONDS as LOOK_SECONDS
 from vmtax.storage.ground import refuse_used
 from vmtax.testbed import disks
 from vmtax.testbed.examine import is_root
-from vmtax.testbed.needs import carrier_disk_bytes, disk_bytes, disk_size, memory_bytes
+from vmtax.testbed.needs import carrier_disk_bytes, disk_bytes, disk_size, memory_bytes, refuse_small
 from vmtax.testbed.session import CannotMeasure, TestbedOptions
+from vmtax.workload.build import Build
 from vmtax.workload.fio import Disk
 
 MANY = 1000  # rounds.max that means none
@@ -86,6 +88,10 @@ def outlook(
         lines.append(Line("as root" if root else "as a user", ROOT if root else USER))
     if builds_image:
         lines.insert(0, Line("first", "builds the root image: about a minute, 2 GiB in the cache"))
+    if any(choice.name == Build.name for choice in plan.workloads):
+        refuse_small(plan)
+        if not kernel.is_there():
+            lines.insert(0, Line("first", f"builds {kernel.KIND.what} of compiler and source: {kernel.TAKES}"))
     return lines
 
 

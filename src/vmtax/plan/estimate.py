@@ -167,6 +167,19 @@ def _count(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
+def settled(plan: Plan, *, emulated: bool) -> Plan:
+    """The plan with what it leaves to the machine decided, metrics named after it. `emulated`: some layer is."""
+    names: dict[str, str] = {}
+    choices = []
+    pairs = zip(plan.build_workloads(), plan.build_workloads(emulated=emulated), strict=True)
+    for choice, (planned, one) in zip(plan.workloads, pairs, strict=True):
+        choices.append(choice.model_copy(update={"parameters": {**choice.parameters, **one.settled()}}))
+        if one.settled():
+            names |= {old.name: new.name for old, new in zip(planned.metrics(), one.metrics(), strict=True)}
+    primary = tuple(names.get(name, name) for name in plan.primary)
+    return plan.model_copy(update={"workloads": tuple(choices), "primary": primary}) if names else plan
+
+
 def lasting(plan: Plan, *, emulated: bool) -> Plan:
     """The plan as it can be measured: with guests of one CPU where an emulated host is to carry a nested guest."""
     if not emulated or "nested" not in plan.layers or plan.guest.vcpus == 1:

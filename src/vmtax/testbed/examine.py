@@ -15,7 +15,7 @@ from vmtax.machine.guarded import GuardedMachine
 from vmtax.meter.below import read_below
 from vmtax.meter.memory import available_memory
 from vmtax.meter.text import cpu_numbers
-from vmtax.plan.estimate import ONE_CPU, lasting
+from vmtax.plan.estimate import ONE_CPU, lasting, settled
 from vmtax.plan.schema import Plan
 from vmtax.storage import Backing, Target
 from vmtax.testbed import disks, needs
@@ -125,12 +125,15 @@ def examine(session: Session, host: Machine, plan: Plan, options: TestbedOptions
     placed = place(host, session.local, session.image, session.emit)
     cpus = _cpus(host, plan.guest.vcpus)
     platform = choose_platform(session, host, plan, placed, options.qemu)
+    some_emulated = emulated or (platform is not None and platform.emulates)
+    plan = settled(plan, emulated=some_emulated)
+    needs.refuse_small(plan)
     note = note_of_below(below)
     return Examined(
         session=session,
         host=host,
         plan=plan,
-        workloads=plan.build_workloads(emulated=emulated or (platform is not None and platform.emulates)),
+        workloads=plan.build_workloads(emulated=some_emulated),
         placed=placed,
         cpus=cpus,
         is_root=is_root(host),
@@ -139,7 +142,7 @@ def examine(session: Session, host: Machine, plan: Plan, options: TestbedOptions
         platform=platform,
         notes=(
             *((note,) if note else ()),
-            *((ONE_CPU,) if plan != asked else ()),
+            *((ONE_CPU,) if plan.guest != asked.guest else ()),
             *(platform.notes if platform else ()),
         ),
         side=side,

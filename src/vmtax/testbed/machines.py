@@ -9,6 +9,7 @@ from typing import Any
 from vmtax.core.events import Notice
 from vmtax.core.records import Json, Treatment
 from vmtax.hypervisor import Credentials, Guest
+from vmtax.image import kernel
 from vmtax.image.cache import Image
 from vmtax.meter.facts import qemu_facts, read_facts
 from vmtax.plan.schema import Plan
@@ -18,6 +19,7 @@ from vmtax.testbed.interleave import examine_all, provision_all
 from vmtax.testbed.provision import Provisioned
 from vmtax.testbed.session import Emit, Hosts, Session, TestbedOptions
 from vmtax.workload import Workload
+from vmtax.workload.build import Build
 
 
 class Machines:
@@ -104,7 +106,9 @@ def set_up(
     Raises CannotMeasure, what the parts raise, and what `check` does when the hosts' facts are known and nothing is
     made yet; nothing slow is done before that.
     """
-    session = Session(hosts.local, image, Credentials.make(hosts.local), emit)
+    builds = any(choice.name == Build.name for choice in plan.workloads)
+    pack = kernel.ensure(emit) if builds else None
+    session = Session(hosts.local, image, Credentials.make(hosts.local), emit, pack)
     examined = examine_all(hosts, session, plan, options)
     check(host_facts.host_facts(examined))
     testbed = Machines(provision_all(examined))
