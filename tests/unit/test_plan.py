@@ -315,7 +315,7 @@ def test_a_missing_plan_names_the_ones_there_are(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for name, line in {
         "quik": "unknown plan 'quik'; did you mean quick? "
-        "legal: disk-cache, layers, quick, storage, storage-2013; or give the path of a YAML file",
+        "legal: build, disk-cache, layers, quick, storage, storage-2013; or give the path of a YAML file",
         str(tmp_path): f"{tmp_path}: is no regular file, so it is not a plan",
         str(tmp_path / "pipe"): f"{tmp_path / 'pipe'}: is no regular file, so it is not a plan",
         "a" * 300: f"unknown plan '{'a' * 36}...; legal: build, disk-cache, layers, quick, storage, storage-2013; "

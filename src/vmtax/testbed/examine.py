@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -126,7 +126,7 @@ def examine(session: Session, host: Machine, plan: Plan, options: TestbedOptions
     cpus = _cpus(host, plan.guest.vcpus)
     platform = choose_platform(session, host, plan, placed, options.qemu)
     some_emulated = emulated or (platform is not None and platform.emulates)
-    plan = settled(plan, emulated=some_emulated)
+    left, plan = plan, settled(plan, emulated=some_emulated)
     needs.refuse_small(plan)
     note = note_of_below(below)
     return Examined(
@@ -142,11 +142,21 @@ def examine(session: Session, host: Machine, plan: Plan, options: TestbedOptions
         platform=platform,
         notes=(
             *((note,) if note else ()),
+            *_decided(left, plan, emulated=some_emulated),
             *((ONE_CPU,) if plan.guest != asked.guest else ()),
             *(platform.notes if platform else ()),
         ),
         side=side,
     )
+
+
+def _decided(left: Plan, plan: Plan, *, emulated: bool) -> Iterator[str]:
+    """What a plan left to the machine, and how that was decided."""
+    for before, one in zip(left.build_workloads(), plan.build_workloads(), strict=True):
+        for name, value in one.settled().items():
+            if getattr(before.parameters, name) != value:
+                why = "a layer is emulated" if emulated else "no layer is emulated"
+                yield f"{one.title}: {name} is {value}, because {why} and the plan names none."
 
 
 def note_of_below(below: Json) -> str | None:
