@@ -9,9 +9,9 @@ STAMP := $(VENV)/.installed
 PACKAGES := python3-venv qemu-system-x86 bubblewrap openssh-client iproute2 e2fsprogs util-linux tar zstd \
 	mmdebstrap erofs-utils debian-archive-keyring
 TEST_PACKAGES := openssh-server chromium cpio libvirt0 libxml2-utils fdisk xfsprogs btrfs-progs qemu-utils
-RUN := --yes
+RUN := --yes --or-demo
 
-.PHONY: help setup setup-test run test check lint bench prove prove-lab prove-live torture hostile lock reference clean
+.PHONY: help setup setup-test run test check lint bench prove prove-lab prove-live torture hostile lock reference picture clean
 
 help: ## list what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 19
@@ -33,16 +33,16 @@ $(STAMP): pyproject.toml requirements.lock src/vmtax/__init__.py
 run: setup ## measure this machine as host, VM and nested VM; print the table, write the HTML report
 	@$(BIN)/vmtax run $(RUN)
 
-test: setup-test ## all tests, the real ones included (QEMU, bridges, SSH, browser); about twenty minutes
+test: setup-test ## all tests, the real ones included (QEMU, bridges, SSH, browser)
 	@$(BIN)/vmtax image build
 	@$(BIN)/python -m pytest --numprocesses 2 tests/unit
 	@$(BIN)/python -m pytest --numprocesses 2 --dist loadfile -m 'not alone' tests/integration
 	@$(BIN)/python -m pytest -m alone tests/integration
 
-check: lint ## format, lint, strict types, unit tests; two minutes
+check: lint ## format, lint, strict types, unit tests
 	@$(BIN)/python -m pytest --quiet --numprocesses 2 tests/unit
 
-lint: $(STAMP) ## format, lint, strict types; seconds
+lint: $(STAMP) ## format, lint, strict types
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
@@ -50,10 +50,10 @@ lint: $(STAMP) ## format, lint, strict types; seconds
 bench: setup ## print the figures that are watched: start-up, show, report, guest boot
 	@$(BIN)/python tools/bench.py
 
-prove: $(STAMP) ## show that the statistics hold what they promise: simulated machines, a table of bars; about a minute
+prove: $(STAMP) ## show that the statistics hold what they promise: simulated machines, a table of bars
 	@$(BIN)/python -m tools.prove
 
-prove-live: setup ## show that a planted cost is found with real guests: -3 %, -10 %, -50 %, none; a quarter of an hour
+prove-live: setup ## show that a planted cost is measured with real guests: -3 %, -10 %, -50 %, none
 	@$(BIN)/vmtax image build
 	@$(BIN)/python -m tools.prove_live
 
@@ -63,13 +63,16 @@ lock: ## write requirements.lock anew: the newest Python packages that pyproject
 reference: $(STAMP) ## write docs/reference and the man page anew from the code
 	@$(BIN)/python tools/reference.py
 
-prove-lab: setup ## show that labs come up and keep what was flushed: 20 starts, 20 power cuts; a quarter of an hour
+picture: $(STAMP) ## draw README's picture anew from the stored run docs/sample.run.gz
+	@$(BIN)/python -m tools.picture
+
+prove-lab: setup ## show that labs come up and keep what was flushed: 20 starts, 20 power cuts
 	@$(BIN)/python -m tools.prove_lab
 
-hostile: setup ## try bad input of every kind: plans, options, files, hosts; prints tried and failed; some minutes
+hostile: setup ## try bad input of every kind: plans, options, files, hosts; prints tried and failed
 	@$(BIN)/python -m tools.hostile $(HOSTILE)
 
-torture: setup ## kill runs at 1100 random points; prints what was lost or left: 0 and 0; about an hour
+torture: setup ## kill runs at 1100 random points; prints what was lost or left: 0 and 0
 	@$(BIN)/vmtax image build
 	@$(BIN)/python tools/torture.py
 

@@ -167,11 +167,11 @@ class Lab:
             machine = FakeMachine(path, {**cases, ("true",): Reply(), clock.COMMAND: uptime})
             yield Site(machine, treatment.layer, 2, ())
 
-    def set_up(self, plan: Plan, options: TestbedOptions, check: Callable[[Mapping[str, Json]], None]) -> FakeTestbed:
-        return FakeTestbed(self, plan, options, check)
+    def set_up(self, check: Callable[[Mapping[str, Json]], None]) -> FakeTestbed:
+        return FakeTestbed(self, self.plan, self.options().testbed, check)
 
     def run(self) -> Experiment:
-        return self._carried_out(lambda store: runner.run(self.plan, store, self.options(), self.emit, self.set_up))
+        return self._carried_out(lambda store: runner.run(store, self.options(), self.emit, self.set_up))
 
     def resume(self) -> Experiment:
         return self._carried_out(lambda store: runner.resume("last", store, self.emit, self.set_up))

@@ -28,7 +28,7 @@ from vmtax.experiment.trial import Signatures, TrialKey, run_trials
 from vmtax.image import build
 from vmtax.plan.schema import parse
 from vmtax.testbed.layers import opened
-from vmtax.testbed.machines import set_up
+from vmtax.testbed.machines import examined, set_up
 from vmtax.testbed.provision import Provisioned
 from vmtax.testbed.session import TestbedOptions, connected
 from vmtax.workload import Site
@@ -172,7 +172,7 @@ def proved(asked: argparse.Namespace) -> list[Bar]:
     """The bars, on this host; everything that was set up is undone at the end, however that comes."""
     plan = parse(PLAN)
     with connected(plan.host, lambda text: console.print(text, markup=False)) as hosts:
-        machines = set_up(hosts, build.ensure(tell), tell, plan, TestbedOptions()).own
+        machines = set_up(examined(hosts, build.ensure(tell), tell, plan, TestbedOptions()), tell).own
         workload = LimitedReads(DiskParameters(patterns=(CASE,), seconds=asked.seconds), emulated=machines.emulated)
         return prove(Proof(machines, workload), asked.rounds, asked.limit, asked.seed)
 

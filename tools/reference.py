@@ -16,6 +16,8 @@ from pydantic import BaseModel
 from vmtax import __version__
 from vmtax.analysis.weight_profiles import PROFILES
 from vmtax.cli import app
+from vmtax.cli.help import examples, parameters, usage
+from vmtax.core import notices
 from vmtax.core.errors import MEANINGS
 from vmtax.core.quantities import Quantity
 from vmtax.core.records import LAYERS
@@ -25,6 +27,7 @@ from vmtax.plan.schema import Plan
 from vmtax.plan.yaml import MOST_BYTES, MOST_VALUES
 from vmtax.report.schema import KINDS, json_schema
 from vmtax.report.view import cost
+from vmtax.report.wording.glossary import GLOSSARY
 from vmtax.workload import WORKLOADS
 from vmtax.workload.words import label
 
@@ -66,39 +69,13 @@ def documented() -> list[tuple[str, Any]]:
     return [(name, command) for name, command in commands() if command.params or not hasattr(command, "commands")]
 
 
-def parameters(command: Any) -> list[tuple[str, str]]:
-    """(how it is typed, what it does) of every argument and option."""
-    found = []
-    for parameter in command.params:
-        argument = parameter.param_type_name == "argument"
-        typed = usage_name(parameter) if argument else option_name(parameter)
-        default = parameter.default if isinstance(parameter.default, str) else ""
-        found.append((typed, f"{parameter.help or ''}{default and f' Default: {default}.'}"))
-    return found
-
-
-def option_name(option: Any) -> str:
-    names = ", ".join([*option.opts, *option.secondary_opts])
-    return names if option.is_flag else f"{names} {option.metavar}"
-
-
-def usage_name(argument: Any) -> str:
-    name = (argument.metavar or argument.name.upper()).strip("[]")
-    return name if argument.required else f"[{name}]"
-
-
-def usage(name: str, command: Any) -> str:
-    arguments = [usage_name(p) for p in command.params if p.param_type_name == "argument"]
-    options = ["[OPTIONS]"] if len(command.params) > len(arguments) else []
-    return " ".join([name, *options, *arguments, *(["COMMAND"] if hasattr(command, "commands") else [])])
-
-
 def commands_page() -> str:
     parts = ["# Commands\n\nEvery command takes `--help`. Results go to stdout, progress and questions to stderr.\n"]
     for name, command in documented():
         parts += [f"## {name}\n", f"{command.help}\n", f"```\n{usage(name, command)}\n```\n"]
         rows = [(f"`{typed}`", text) for typed, text in parameters(command)]
         parts += [table(("", "what"), rows)] if rows else []
+        parts += ["```sh\n" + "\n".join(examples(name)) + "\n```\n"] if examples(name) else []
     return "\n".join(parts)
 
 
@@ -114,6 +91,8 @@ def man_page() -> str:
         lines += [f".SS {usage(name, command).translate(ROFF)}", plain(command.help or "")]
         for typed, text in parameters(command):
             lines += [".TP", f"\\fB{typed.translate(ROFF)}\\fR", plain(text)]
+        if examples(name):
+            lines += [".PP", "Examples:", ".nf", *(f"  {line.translate(ROFF)}" for line in examples(name)), ".fi"]
     lines += [".SH EXIT STATUS"]
     for number, meaning in MEANINGS.items():
         lines += [".TP", f"\\fB{number}\\fR", plain(meaning)]
@@ -216,6 +195,26 @@ def mixes_page() -> str:
     return "\n".join(parts)
 
 
+def warnings_page() -> str:
+    rows = [
+        (f"`{code}`", *map(notices.sentence, (meaning.cause, meaning.effect, meaning.cure)))
+        for code, meaning in notices.MEANINGS.items()
+    ]
+    return "\n".join(
+        (
+            "# Warnings\n",
+            "Each warning has a code. A report names it with what caused it in that run and which figures it is about;"
+            " JSON has it in `notices` of a run and in `notice_codes` of a comparison. The gravest come first.\n",
+            table(("code", "cause", "effect", "what to do"), rows),
+        )
+    )
+
+
+def glossary_page() -> str:
+    rows = ((f'<a id="{term.id}"></a>{term.word}', term.meaning) for term in GLOSSARY)
+    return f"# Glossary\n\n{table(('word', 'meaning'), rows)}"
+
+
 def json_page() -> str:
     schema = json_schema()
     shapes = [envelope["properties"]["data"] for envelope in schema["oneOf"]]
@@ -262,6 +261,8 @@ def pages() -> dict[str, str]:
         "mixes.md": mixes_page(),
         "exit-codes.md": f"# Exit codes\n\n{exits}",
         "json.md": json_page(),
+        "warnings.md": warnings_page(),
+        "glossary.md": glossary_page(),
     }
     others = {"vmtax-1.schema.json": json.dumps(json_schema(), indent=1) + "\n", "vmtax.1": man_page()}
     links = "".join(f"- [{text.partition(chr(10))[0][2:]}]({file})\n" for file, text in found.items())

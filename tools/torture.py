@@ -207,7 +207,7 @@ def _command(home: Path) -> list[str]:
         newest = next(iter(store.experiments()), None)
     again = newest is not None and newest.state in ("interrupted", "failed")
     what = ["--resume"] if again else [str(home / "plan.yaml")]
-    return [sys.executable, "-m", "vmtax", "run", *what, "--yes", "--output", str(home / "report.html")]
+    return [sys.executable, "-m", "vmtax", "run", *what, "--yes", "--emulate", "--output", str(home / "report.html")]
 
 
 def _default_signals() -> None:

@@ -35,7 +35,7 @@ def _directories_of_this_test(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 def test_two_guests_work_at_the_same_time(image: Image, tmp_path: Path) -> None:
     plan = tmp_path / "plan.yaml"
     plan.write_text(PLAN)
-    done = vmtax("run", str(plan), "--yes", "--json", directory=tmp_path)
+    done = vmtax("run", str(plan), "--yes", "--emulate", "--json", directory=tmp_path)
     assert done.returncode == 0, done.stderr
     data = json.loads(done.stdout)["data"]
     assert data["failures"] == []

@@ -184,7 +184,7 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_qemu_killed_from_outside_costs_one_round_of_one_treatment(image: Image, own: Path) -> None:
     (own / "p.yaml").write_text(VM_ONLY)
     # After the first trial, whichever treatment is first: it has a second workload to do.
-    with under_way("run", "p.yaml", "--yes", directory=own, trials=1) as (process, token):
+    with under_way("run", "p.yaml", "--yes", "--emulate", directory=own, trials=1) as (process, token):
         os.kill(qemu_of(token), signal.SIGKILL)
         assert process.wait(HANGS) == 0
     with Store() as store:
@@ -198,7 +198,7 @@ def test_qemu_killed_from_outside_costs_one_round_of_one_treatment(image: Image,
 
 def test_an_image_file_that_becomes_corrupt_costs_its_own_boots_only(image: Image, own: Path) -> None:
     (own / "p.yaml").write_text(FORMATS)
-    with under_way("run", "p.yaml", "--yes", directory=own, trials=1) as (process, token):
+    with under_way("run", "p.yaml", "--yes", "--emulate", directory=own, trials=1) as (process, token):
         (file,) = Path("/var/tmp").glob(f"vmtax-{token}-disk-*/*.qcow2")
         with file.open("r+b") as header:
             header.seek(INCOMPATIBLE_FEATURES)
@@ -216,14 +216,14 @@ def test_an_image_file_that_becomes_corrupt_costs_its_own_boots_only(image: Imag
 
 def test_a_guest_that_the_host_has_no_memory_for(image: Image, own: Path) -> None:
     (own / "huge.yaml").write_text(VM_ONLY.replace("512MiB", "512GiB"))
-    done = vmtax("run", "huge.yaml", "--yes", directory=own)
+    done = vmtax("run", "huge.yaml", "--yes", "--emulate", directory=own)
     assert done.returncode == 1 and "512.1 GiB; lower guest.memory in the plan" in done.stderr
     (own / "p.yaml").write_text(VM_ONLY)
 
     def little() -> None:
         resource.setrlimit(resource.RLIMIT_AS, (2**30, 2**30))
 
-    done = vmtax("run", "p.yaml", "--yes", directory=own, preexec_fn=little)
+    done = vmtax("run", "p.yaml", "--yes", "--emulate", directory=own, preexec_fn=little)
     assert done.returncode == 1 and "Cannot allocate memory" in done.stderr and "Traceback" not in done.stderr
     assert nothing_left(own)
 
@@ -251,7 +251,7 @@ def test_a_full_image_cache(own: Path) -> None:
 def test_a_full_store(image: Image, own: Path) -> None:
     """A host-only run whose results no longer fit: what did fit stays, and says that it can be resumed."""
     (own / "p.yaml").write_text(PLAN.replace("[host, vm, nested]", "[host]").replace("  - boot\n", ""))
-    done = on_a_full_disk(own, "176k", "XDG_DATA_HOME", "run", "p.yaml", "--yes")
+    done = on_a_full_disk(own, "176k", "XDG_DATA_HOME", "run", "p.yaml", "--yes", "--emulate")
     assert done.returncode == 1, done.stderr
     assert "no space left" in done.stderr.lower() and "set XDG_DATA_HOME" in done.stderr
     assert "Traceback" not in done.stderr and nothing_left(own)
@@ -271,7 +271,7 @@ def test_an_image_that_is_damaged_or_half_built_is_never_used(
     initrd = (copy / "initrd").read_bytes()
     (copy / "initrd").unlink()
     (copy / "initrd").write_bytes(initrd[:-4] + b"zzzz")
-    done = vmtax("run", "--layers", "host", "--rounds", "1", "--yes", directory=own)
+    done = vmtax("run", "--layers", "host", "--rounds", "1", "--yes", "--emulate", directory=own)
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1].endswith(f"`vmtax image remove {image.identity}` and it is built anew")
     (copy / "contents").unlink()
@@ -284,7 +284,7 @@ def test_signals_unwind(image: Image, own: Path, number: signal.Signals) -> None
     (own / "p.yaml").write_text(
         PLAN.replace("[host, vm, nested]", "[host]").replace("  - boot\n", "").replace("2}", "40}")
     )
-    with under_way("run", "p.yaml", "--yes", directory=own, trials=2) as (process, token):
+    with under_way("run", "p.yaml", "--yes", "--emulate", directory=own, trials=2) as (process, token):
         process.send_signal(number)
         assert process.wait(HANGS) == 130
         assert process.stderr is not None and "vmtax run --resume" in process.stderr.read()
@@ -294,7 +294,7 @@ def test_signals_unwind(image: Image, own: Path, number: signal.Signals) -> None
 def test_a_dead_guard_is_made_up_for(image: Image, own: Path) -> None:
     """The guard is killed first, then vmtax: the next start of anything undoes what both have left."""
     (own / "p.yaml").write_text(VM_ONLY.replace("2}", "40}"))
-    with under_way("run", "p.yaml", "--yes", directory=own, trials=2) as (process, token):
+    with under_way("run", "p.yaml", "--yes", "--emulate", directory=own, trials=2) as (process, token):
         for guard in guards(process.pid):
             os.kill(guard, signal.SIGKILL)
         process.kill()
@@ -316,12 +316,12 @@ def guards(parent: int) -> Iterator[int]:
 def test_a_stopped_run_is_finished(image: Image, own: Path) -> None:
     """SIGKILL in mid-run; `run --resume` keeps every trial, adds the rest, and the report says so."""
     (own / "p.yaml").write_text(VM_ONLY)
-    with under_way("run", "p.yaml", "--yes", directory=own, trials=3) as (process, _):
+    with under_way("run", "p.yaml", "--yes", "--emulate", directory=own, trials=3) as (process, _):
         process.kill()
         process.wait()
     with Store() as store:
         kept = store.load().trials
-    done = vmtax("run", "--resume", "--yes", "-o", "r.html", directory=own)
+    done = vmtax("run", "--resume", "--yes", "--emulate", "-o", "r.html", directory=own)
     assert done.returncode == 0, done.stderr
     with Store() as store:
         found = store.load()
@@ -329,5 +329,5 @@ def test_a_stopped_run_is_finished(image: Image, own: Path) -> None:
     places = [(trial.round, trial.treatment, trial.workload, trial.case) for trial in found.trials]
     assert len(places) == len(set(places)) == 2 * (4 + 3), "the A/A leaves out the pattern that is not primary"
     assert any("resumed" in note for note in found.notes) and "resumed" in (own / "r.html").read_text()
-    assert vmtax("run", "--resume", "--yes", directory=own).returncode == 2
+    assert vmtax("run", "--resume", "--yes", "--emulate", directory=own).returncode == 2
     assert nothing_left(own)

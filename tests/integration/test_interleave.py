@@ -32,7 +32,7 @@ def test_two_qemus_in_the_same_round(image: Image, tmp_path: Path, monkeypatch: 
     (tmp_path / "two.yaml").write_text(PLAN)
     sides = ("--qemu", own, "--interleave-with", str(second))
 
-    done = vmtax("run", "two.yaml", "--yes", "--json", *sides, directory=tmp_path)
+    done = vmtax("run", "two.yaml", "--yes", "--emulate", "--json", *sides, directory=tmp_path)
 
     assert done.returncode == 0, done.stderr
     data = json.loads(done.stdout)["data"]
@@ -52,5 +52,5 @@ def test_two_qemus_in_the_same_round(image: Image, tmp_path: Path, monkeypatch: 
     (token,) = {found for boot in boots for found in re.findall(r"/vmtax-(\w+)/vm-", " ".join(boot.argv))}
     assert leftovers(token) == []
 
-    same = vmtax("run", "two.yaml", "--yes", "--qemu", own, "--interleave-with", own, directory=tmp_path)
+    same = vmtax("run", "two.yaml", "--yes", "--emulate", "--qemu", own, "--interleave-with", own, directory=tmp_path)
     assert same.returncode == 2 and "is the QEMU that the plan is measured with" in same.stderr

@@ -272,7 +272,7 @@ def test_a_lab_that_dies_under_a_run_ends_the_run_with_that_as_its_reason(
     # A group and a volume on a partition outlive the lab: they are undone at its next start, and made anew.
     (home / "p.yaml").write_text(SMALL + "factors: {disk.volume: [lvm], disk.filesystem: [none]}\n")
     up = running(one)
-    command = ("run", "p.yaml", "--host", HOST, "--yes", "--disk-device", empty[0])
+    command = ("run", "p.yaml", "--host", HOST, "--yes", "--emulate", "--disk-device", empty[0])
     with under_way(*command, directory=home, trials=1) as (process, token):
         os.kill(up.pid, signal.SIGKILL)
         assert process.wait(HANGS) == 1
@@ -282,7 +282,7 @@ def test_a_lab_that_dies_under_a_run_ends_the_run_with_that_as_its_reason(
     assert leftovers(token) == [] and one.up() is None
     vmtax("lab", "start", NAME)
     assert "vmtax-" in inside("vgs")
-    vmtax("run", "--resume", "--yes", "-o", str(home / "r.html"))
+    vmtax("run", "--resume", "--yes", "--emulate", "-o", str(home / "r.html"))
     with Store() as store:
         found = store.load()
     assert found.state == "complete"

@@ -299,7 +299,7 @@ def test_sigkill_in_mid_run_leaves_nothing_of_a_disk(
         monkeypatch.setenv(f"XDG_{kind}_HOME", str(tmp_path / kind.lower()))
     device = loop("1G")
     (tmp_path / "p.yaml").write_text(PLAN.format(layer="host", factors="disk.filesystem: [ext4, none]", rounds=40))
-    command = ("run", "p.yaml", "--yes", "--disk-device", device)
+    command = ("run", "p.yaml", "--yes", "--emulate", "--disk-device", device)
     with under_way(*command, directory=tmp_path, trials=1) as (process, token):
         assert device in Path("/proc/mounts").read_text()
         process.kill()
@@ -325,5 +325,5 @@ def test_a_target_that_cannot_be_costs_one_clear_line(
     image: Image, tmp_path: Path, options: tuple[str, ...], words: str
 ) -> None:
     (tmp_path / "p.yaml").write_text(PLAN.format(layer="host", factors="disk.filesystem: [none]", rounds=1))
-    done = vmtax("run", "p.yaml", "--yes", *options, directory=tmp_path)
+    done = vmtax("run", "p.yaml", "--yes", "--emulate", *options, directory=tmp_path)
     assert done.returncode in (1, 2) and words in done.stderr.splitlines()[-1]

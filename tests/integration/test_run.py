@@ -47,7 +47,9 @@ def tokens(directory: Path) -> set[str]:
 
 
 def test_three_layers_measured_reported_and_nothing_left(image: Image, plan: Path, tmp_path: Path) -> None:
-    done = vmtax("run", str(plan), "--rounds", "1", "--yes", "--json", "-o", "report.html", directory=tmp_path)
+    done = vmtax(
+        "run", str(plan), "--rounds", "1", "--yes", "--emulate", "--json", "-o", "report.html", directory=tmp_path
+    )
     assert done.returncode == 0, done.stderr
     answer = json.loads(done.stdout)
     assert answer["schema"] == "vmtax/1" and answer["kind"] == "experiment"
@@ -74,7 +76,7 @@ def test_whatever_ends_it_nothing_is_left_and_results_are_kept(
 ) -> None:
     """Ended while a guest runs a workload: the guest, its namespaces and its disks must go, its results stay."""
     plan.write_text(PLAN.replace("[host, vm, nested]", "[vm]").replace("{min: 2, max: 2}", "{min: 50, max: 50}"))
-    with under_way("run", str(plan), "--yes", directory=tmp_path, trials=3) as (process, token):
+    with under_way("run", str(plan), "--yes", "--emulate", directory=tmp_path, trials=3) as (process, token):
         assert any("qemu" in entry for entry in leftovers(token)), "it was really under way"
         with subprocess.Popen([*VMTAX, "watch"], cwd=tmp_path, stderr=subprocess.PIPE, text=True) as watch:
             assert watch.stderr is not None

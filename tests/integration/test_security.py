@@ -69,7 +69,10 @@ def test_sockets_keys_and_files_are_private(image: Image, tmp_path: Path, monkey
     for kind in ("DATA", "STATE"):
         monkeypatch.setenv(f"XDG_{kind}_HOME", str(tmp_path / kind.lower()))
     (tmp_path / "p.yaml").write_text(VM_ONLY)
-    with under_way("run", "p.yaml", "--yes", "-o", "r.html", directory=tmp_path, trials=2) as (process, token):
+    with under_way("run", "p.yaml", "--yes", "--emulate", "-o", "r.html", directory=tmp_path, trials=2) as (
+        process,
+        token,
+    ):
         while not (ours := listening(pids := processes(token))):  # the guest's ssh port, except between two guests
             assert process.poll() is None
         assert all(address.startswith(("127.0.0.1:", "[::1]:")) for address in ours)

@@ -96,7 +96,7 @@ def test_a_host_over_ssh_is_measured_with_the_same_code(image: Image, remote: Re
     plan = tmp_path / "remote.yaml"
     plan.write_text(PLAN.replace("[host, vm, nested]", "[host, vm]").replace("{min: 2, max: 2}", "{min: 1, max: 1}"))
     done = remote.vmtax(
-        "run", str(plan), "--host", "ssh://testhost", "--yes", "--json", "-o", "r.html", directory=tmp_path
+        "run", str(plan), "--host", "ssh://testhost", "--yes", "--emulate", "--json", "-o", "r.html", directory=tmp_path
     )
     assert done.returncode == 0, done.stderr
     data = json.loads(done.stdout)["data"]
@@ -112,7 +112,7 @@ def test_a_host_over_ssh_is_measured_with_the_same_code(image: Image, remote: Re
 
 
 def test_this_machine_under_another_name_is_no_second_host(image: Image, remote: RemoteHost, tmp_path: Path) -> None:
-    done = remote.vmtax("run", "--interleave-with", "ssh://testhost", "--yes", directory=tmp_path)
+    done = remote.vmtax("run", "--interleave-with", "ssh://testhost", "--yes", "--emulate", directory=tmp_path)
     assert done.returncode == 1
     assert "ssh://testhost is the machine that local is: interleave with another" in done.stderr
     assert list((tmp_path / "state/vmtax/undo").glob("*.undo")) == []
@@ -120,7 +120,7 @@ def test_this_machine_under_another_name_is_no_second_host(image: Image, remote:
 
 def test_a_changed_host_key_is_refused_as_ssh_would(remote: RemoteHost, tmp_path: Path) -> None:
     (remote.ssh / "known_hosts").write_text(f"{ADDRESS} {(remote.ssh / 'id.pub').read_text()}")
-    done = remote.vmtax("run", "--host", "ssh://testhost", "--yes", directory=tmp_path)
+    done = remote.vmtax("run", "--host", "ssh://testhost", "--yes", "--emulate", directory=tmp_path)
     assert done.returncode == 1
     assert "HOST IDENTIFICATION HAS CHANGED" in done.stderr
     assert "Traceback" not in done.stderr
@@ -136,7 +136,7 @@ def test_a_cut_line_and_a_host_that_dies_cost_the_rest_of_the_run_only(
     (remote.cache / "vmtax/images").mkdir(parents=True)
     # Hard links: what is tested is the line, not the copying.
     remote.local.run("cp", "-al", str(image.directory), str(remote.cache / "vmtax/images"), timeout=HANGS)
-    options = ("--yes", "-o", "r.html")
+    options = ("--yes", "--emulate", "-o", "r.html")
 
     begin = ("run", str(plan), "--host", "ssh://testhost", *options)
     with under_way(*begin, directory=tmp_path, trials=2, command=remote.command()) as (process, token):

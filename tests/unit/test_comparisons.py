@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vmtax.analysis.comparisons import comparisons, contrasts, overhead
+from vmtax.core.notices import Notice
 from vmtax.core.records import Better, Boot, Comparison, Measurement, Metric, Status, Treatment, Trial
 from vmtax.design.topology import unlike
 
@@ -113,22 +114,25 @@ def test_two_hosts_drift_each_by_itself_two_qemus_do_not(side: str, warned: bool
     other = f"vm on {side}"
     treatments = (Treatment("vm", "vm"), Treatment(other, "vm", side=side))
     found = comparisons(treatments, run("vm", [1.0] * 7) + run(other, [2.0] * 7), ())
-    assert any(warning.startswith("two hosts: ") for warning in found[0].warnings) == warned
+    assert ("two-hosts" in {notice.code for notice in found[0].notices}) == warned
 
 
 def test_ratios_that_are_all_the_same_show_nothing() -> None:
     found = only([trial(name, n, value) for name, value in (("host", 2.0), ("vm", 1.0)) for n in range(1, 8)])
     assert (found.verdict, found.low, found.ratio) == ("no difference shown", None, 0.5)
-    assert found.warnings[0].startswith("no interval: all 7 ratios are the same to the last digit")
+    assert found.warnings[0].startswith("coarse: All 7 ratios are the same to the last digit")
 
 
 def test_too_few_rounds_say_how_many_it_takes() -> None:
     found = only(run("host", [2.0] * 3) + run("vm", [1.0] * 3))
     assert (found.verdict, found.low, found.high) == ("too few rounds", None, None)
     assert found.ratio == pytest.approx(0.5)
-    assert found.warnings == ("too few rounds for an interval: needs 6 rounds or more; has 3",)
+    assert found.warnings == (
+        "few-rounds: An interval needs 6 rounds or more, and 3 have a value on both sides. The figure has no interval"
+        " and may be chance. Run more rounds, for example with --rounds 7.",
+    )
     strict = only(run("host", [2.0] * 6) + run("vm", [1.0] * 6), alpha=0.01)
-    assert strict.verdict == "too few rounds" and "needs 8 rounds or more; has 6" in strict.warnings[0]
+    assert strict.verdict == "too few rounds" and "needs 8 rounds or more, and 6 have" in strict.warnings[0]
 
 
 def test_failed_and_refused_trials_do_not_count_and_are_named() -> None:
@@ -139,11 +143,10 @@ def test_failed_and_refused_trials_do_not_count_and_are_named() -> None:
     found = only(trials)
     assert (found.rounds, found.verdict) == (6, "worse")
     assert found.ratio == pytest.approx(0.8)
-    of_host, of_vm = found.warnings
-    assert of_host.startswith("1 round (8) left out, no result of host:")
     # Round 9 is the last and nothing failed in it: it is still under way.
-    assert of_vm == (
-        "1 round (2) left out, no result of vm (refused: faster than the device): mend the cause, then run more rounds"
+    assert found.notices == (
+        Notice("missing-rounds", "host has no result in 1 round (8)", "", ("host",), (RATE.name,), (8,)),
+        Notice("refused", "faster than the device", "", ("vm",), (RATE.name,), (2,)),
     )
 
 
@@ -157,16 +160,20 @@ def test_a_percentile_of_too_few_operations_is_no_failure() -> None:
     ]
     found = only(trials)
     assert found.rounds == 7
-    assert found.warnings == ("1 round (3) left out, vm did too few operations for it: make the workload longer",)
+    (notice,) = found.notices
+    assert (notice.code, notice.treatments, notice.metrics, notice.rounds) == (
+        "few-operations",
+        ("vm",),
+        (tail.name,),
+        (3,),
+    )
 
 
 def test_a_round_that_failed_on_both_sides_is_named_for_both() -> None:
     trials = [t for name in ("host", "vm") for t in run(name, [1.0] * 7) if t.round != 4]
     trials += [trial(name, 4, status="failed", error=f"{name} broke") for name in ("host", "vm")]
-    assert [warning[:47] for warning in only(trials).warnings] == [
-        "1 round (4) left out, no result of host (failed",
-        "1 round (4) left out, no result of vm (failed: ",
-    ]
+    said = [(notice.code, notice.cause, notice.treatments, notice.rounds) for notice in only(trials).notices]
+    assert said == [("failed", "host broke", ("host",), (4,)), ("failed", "vm broke", ("vm",), (4,))]
 
 
 def test_a_side_that_always_failed_is_shown_but_one_that_does_not_apply_is_not() -> None:
@@ -183,7 +190,8 @@ def test_a_value_without_a_logarithm_is_left_out_with_a_warning(value: float) ->
     found = only(run("host", [1.0] * 7) + run("vm", [value, *[0.5] * 6]))
     assert (found.rounds, found.ratio) == (6, pytest.approx(0.5))
     (warning,) = found.warnings
-    assert "1 round (1) left out, vm has a value that is not above 0" in warning and "larger or longer" in warning
+    assert "vm has a value that is not above 0, and so no ratio, in 1 round (1)" in warning
+    assert "larger or longer" in warning
     nothing = only(run("host", [value] * 7) + run("vm", [1.0] * 7))
     assert nothing.rounds == 0 and math.isnan(nothing.ratio)
 
@@ -194,7 +202,7 @@ def test_emulation_and_second_attempts_are_said_beside_the_result() -> None:
     found = only(run("host", [1.0] * 6) + run("vm", [1.0] * 6), boots)
     emulated, retried = found.warnings
     assert emulated.startswith("emulated: vm ran on an emulated CPU") and "/dev/kvm" in emulated
-    assert retried == "vm: booted at the second attempt, in 2 of 6 boots"
+    assert retried.startswith("second-boot: vm booted at the second attempt in 2 rounds (1, 2): 1 s without an answer.")
 
 
 def test_overhead_is_lost_rate_or_added_time() -> None:
@@ -266,7 +274,7 @@ def test_a_disk_that_is_faster_through_one_more_layer_is_flagged_as_cached() -> 
     (read,) = cached("disk.read-1m.iops", 100.0, 200.0)
     assert read.startswith("cached: vm is faster than host below it") and "disk.size" in read
     (write,) = cached("disk.write-1m.iops", 100.0, 200.0)
-    assert write.startswith("cached: vm is faster") and "fsync shows what is durable" in write
+    assert write.startswith("cached: vm is faster") and "fsync shows durable writes" in write
     (flushed,) = cached("disk.randwrite-4k-fsync.iops", 100.0, 200.0)
     assert flushed.startswith("cached: vm is faster") and "disk.cache=unsafe" in flushed
 
@@ -294,16 +302,18 @@ def test_several_guests_are_never_compared_with_one_machine_of_another_layer() -
 
 def test_too_few_rounds_make_a_faster_disk_perhaps_cached() -> None:
     (few,) = cached("disk.read-1m.iops", 100.0, 200.0, rounds=2)
-    assert few.startswith("perhaps cached: vm is faster than host below it, but no interval shows it")
+    assert few.startswith("perhaps-cached: vm is faster than host below it, but no interval shows it")
     assert cached("disk.read-1m.iops", 100.0, 90.0, rounds=2) == []
 
 
 def test_no_device_is_faster_than_memory() -> None:
     rate = "disk.read-1m.bytes_per_second"
     (vm,) = cached(rate, 30e9, 29e9, memory=20e9)
-    assert vm.startswith("cached: the disk of vm gives 29.9 GB/s, more than the host's memory moves (20.0 GB/s")
+    assert vm.startswith(
+        "cached: The disk of vm gives 29.9 GB/s, which is more than the host's memory moves (20.0 GB/s"
+    )
     (host,) = cached(rate, 30e9, 1e9, memory=20e9)
-    assert host.startswith("cached: the disk of host gives 30.9 GB/s")
+    assert host.startswith("cached: The disk of host gives 30.9 GB/s")
     assert cached(rate, 19e9, 18e9, memory=20e9) == [] and cached(rate, 30e9, 29e9) == []
     (once,) = cached(rate, 30e9, 40e9, memory=20e9)
     assert "faster than host below it" in once, "one reason is enough"

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path, PurePosixPath
 
+import pytest
+
+from vmtax.hypervisor.base import BootFailed, Patience
 from vmtax.hypervisor.console import FLOODED, Console
-from vmtax.hypervisor.qemu.boot import died
+from vmtax.hypervisor.qemu.boot import died, wait_until_ready
 from vmtax.machine.local import LocalMachine
 
 
@@ -22,6 +26,30 @@ def test_a_guest_that_prints_without_end_is_ended_and_the_reason_is_that(tmp_pat
         assert process.wait(30.0) == -9 and path.stat().st_size < 2**22
         failure = died("host/vm", process, console, "QEMU ended")
         assert FLOODED in str(failure) and not failure.qemu_died
+        console.stop()
+    finally:
+        machine.close()
+
+
+@pytest.mark.parametrize(
+    ("printed", "end"), [("one\ntwo \n\n", "the last line of its console is 'two'"), ("", "its console is empty")]
+)
+@pytest.mark.parametrize("patience", [Patience(ready=0.5), Patience(ready=60.0, silence=0.5)])
+def test_a_guest_that_is_given_up_is_explained_in_the_first_line(
+    tmp_path: Path, patience: Patience, printed: str, end: str
+) -> None:
+    path = tmp_path / "console"
+    path.write_text(printed)
+    machine = LocalMachine()
+    try:
+        console = Console(machine, PurePosixPath(path))
+        process = machine.start("sleep", "60")
+        with pytest.raises(BootFailed) as caught:
+            wait_until_ready("host/vm", process, console, patience, time.monotonic())
+        first, *rest = str(caught.value).splitlines()
+        assert first.startswith("host/vm: it") and first.endswith(f"; {end}")
+        assert rest[0] == "console:" and len(rest) > 1
+        process.stop()
         console.stop()
     finally:
         machine.close()

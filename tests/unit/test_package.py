@@ -101,6 +101,15 @@ def test_bash_completes_commands_plans_and_formats(tmp_path: Path) -> None:
     assert completed("vmtax show --format m", tmp_path) == ["markdown"]
 
 
+def test_bash_completes_what_follows_an_equals_sign(tmp_path: Path) -> None:
+    """Bash takes the sign for a word of its own, and puts in place only what follows it."""
+    assert completed("vmtax run --vary disk.aio =", tmp_path) == ["native", "threads", "io_uring"]
+    assert completed("vmtax run quick --vary disk.aio = native,i", tmp_path) == ["native,io_uring"]
+    assert completed("vmtax run --vary disk.aio = native q", tmp_path) == ["quick"]
+    assert completed("vmtax run --vary disk.aio=native,i", tmp_path) == ["disk.aio=native,io_uring"]
+    assert completed("vmtax plan check quick --vary guest.count=1", tmp_path)[:2] == ["guest.count=1", "guest.count=12"]
+
+
 def test_bash_completes_runs_where_they_fit(tmp_path: Path) -> None:
     assert completed("vmtax show 2", tmp_path) == []
     assert list(tmp_path.iterdir()) == [], "completing makes no store"
@@ -133,11 +142,12 @@ def test_a_real_bash_completes(tmp_path: Path) -> None:
     (tmp_path / "vmtax").write_text(f'#!/bin/sh\nexec {sys.executable} -m vmtax "$@"\n')
     (tmp_path / "vmtax").chmod(0o755)
     script = completion({"_VMTAX_COMPLETE": "source_bash"}, tmp_path)
-    asked = 'COMP_WORDS=(vmtax plan show d); COMP_CWORD=3; _vmtax_completion vmtax; echo "${COMPREPLY[@]}"'
+    asked = 'COMP_WORDS=(vmtax plan show d); COMP_CWORD=3; _vmtax_completion vmtax; echo "${COMPREPLY[@]}";'
+    asked += 'COMP_WORDS=(vmtax run --vary disk.aio = t); COMP_CWORD=5; _vmtax_completion vmtax; echo "${COMPREPLY[@]}"'
     environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
     argv = ["bash", "--norc", "-c", f"{script}\n{asked}"]
     done = subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=300)
-    assert (done.stdout, done.stderr) == ("disk-cache\n", "")
+    assert (done.stdout, done.stderr) == ("disk-cache\nthreads\n", "")
 
 
 def test_nothing_heavy_is_imported_at_start() -> None:

@@ -16,10 +16,12 @@ from pydantic import Field
 from vmtax import stats
 from vmtax.core.records import Metric
 from vmtax.design.factors import FACTORS
+from vmtax.design.treatments import moved_defaults
 from vmtax.plan import rules
-from vmtax.plan.estimate import check, fit_rounds, seconds_per_round
+from vmtax.plan.estimate import check, fit_rounds, pilot_seconds, seconds_per_round
 from vmtax.plan.schema import Plan, PlanError, as_written, builtin_plans, describe, from_data, load, parse
 from vmtax.workload import WORKLOADS, Parameters, Workload
+from vmtax.workload.fio import MINIMUM_TAIL, PERCENTILES, Disk
 
 
 class SpinParameters(Parameters):
@@ -407,6 +409,20 @@ def test_the_builtin_plans_are_valid_say_what_they_answer_and_survive_being_stor
         assert describe(name).count("?") == 1
         assert from_data(plan.model_dump(mode="json")) == plan
         assert fit_rounds(plan, seconds_per_round(plan))[0] >= stats.minimum_rounds(plan.stopping().alpha)
+
+
+@pytest.mark.parametrize("name", builtin_plans())
+def test_the_builtin_plans_cause_no_warning_by_themselves(name: str) -> None:
+    plan = load(name)
+    assert moved_defaults(plan.space) == []
+    assert fit_rounds(plan, seconds_per_round(plan), pilot_seconds(plan)) == (plan.rounds.max, []), (
+        "the budget is enough"
+    )
+    for workload in plan.build_workloads():
+        if isinstance(workload, Disk):
+            shares = [share for name, share, _, _ in PERCENTILES if name in workload.parameters.percentiles]
+            # A slow SSD completes so many of the slowest operations in a second, which are synchronous writes.
+            assert MINIMUM_TAIL / (1 - max(shares)) <= 251 * workload.parameters.seconds
 
 
 def test_a_replaced_field_is_validated(spin: None) -> None:

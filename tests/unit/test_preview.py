@@ -3,31 +3,41 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 from tests.fake_machine import FakeMachine, Reply
 from vmtax.core.errors import BadInput
-from vmtax.core.units import format_duration
-from vmtax.experiment.preview import outlook
-from vmtax.hypervisor.qemu.detect import RIGHTS
+from vmtax.core.units import format_span
+from vmtax.experiment.preview import Line, look, outlook, refuse_emulation
+from vmtax.hypervisor.qemu.detect import DEFAULT, RIGHTS, QemuError
 from vmtax.machine.local import ISOLATED, PYTHON
 from vmtax.meter import below
 from vmtax.meter.disk import FINDMNT, LSBLK
 from vmtax.meter.text import GREP
-from vmtax.plan.estimate import seconds_per_round
+from vmtax.plan.estimate import GUESS, Emulation, demonstration, foresee, seconds_per_round
 from vmtax.plan.schema import Plan, load, parse
 from vmtax.storage import StorageError, Target
+from vmtax.storage.absent import HAS_FILE_SYSTEM, HAS_MAPPER, HAS_TOOL
 from vmtax.system import ownership
-from vmtax.testbed.session import TestbedOptions
+from vmtax.testbed.session import CannotMeasure, Hosts, TestbedOptions
 
 GIB = 2**30
 MOUNT = {"target": "/", "source": "/dev/nvme0n1p2", "fstype": "xfs", "options": "rw", "avail": 50 * GIB}
 
 
 def host(
-    *, root: bool = True, available: int = 8 * GIB, cpu: str = "", cpuid: str = "", unsafe: str = ""
+    *,
+    root: bool = True,
+    available: int = 8 * GIB,
+    free: int = 50 * GIB,
+    cpu: str = "",
+    cpuid: str = "",
+    unsafe: str = "",
+    more: dict[Any, Any] | None = None,
 ) -> FakeMachine:
     """Answers what is read; whatever else is asked fails the test, so nothing is set up."""
     return FakeMachine(
@@ -45,27 +55,46 @@ def host(
             RIGHTS: "",
             ("/opt/qemu", "--version"): "QEMU emulator version 10.0.2",
             ("/no/qemu", "--version"): Reply(stderr="/no/qemu: No such file or directory", code=127),
+            (DEFAULT, "--version"): "QEMU emulator version 10.0.2",
+            ("uname", "-sm"): "Linux x86_64",
+            ("bwrap", "--version"): "",
+            ("grep", "Cpus_allowed_list", "/proc/self/status"): "Cpus_allowed_list:\t0-3",
+            ("test", "-r", "/dev/kvm", "-a", "-w", "/dev/kvm"): "",
+            ("cat", "/proc/sys/kernel/random/boot_id"): "never seen before",
+            ("stat", "-f", "-c", "%a %S", "/var/tmp"): f"{free // 4096} 4096",
+            **(more or {}),
         }
     )
 
 
+def lines(
+    plan: Plan,
+    machine: FakeMachine,
+    options: TestbedOptions | None = None,
+    *,
+    other: FakeMachine | None = None,
+    emit: Callable[[str], None] = lambda what: None,
+    earlier: float | None = None,
+    done: int = 0,
+    emulated: str = "",
+) -> list[Line]:
+    """All that is said before the question."""
+    options = options or TestbedOptions()
+    places = look(plan, Hosts(cast(Any, machine), machine, other), options, emit)
+    treatments = [treatment for place in places for treatment in place.treatments]
+    foreseen = foresee(plan, treatments, Emulation(guests=bool(emulated)), measured=earlier, done=done)
+    return outlook(plan, places, options, foreseen, emulated=emulated)
+
+
 def said(plan: Plan, machine: FakeMachine, earlier: float | None = None, done: int = 0) -> dict[str, str]:
-    lines = outlook(
-        plan,
-        machine,
-        TestbedOptions(),
-        earlier_seconds_per_round=earlier,
-        rounds_done=done,
-        builds_image=done == 0,
-    )
-    return {line.what: line.text for line in lines}
+    return {line.what: line.text for line in lines(plan, machine, earlier=earlier, done=done)}
 
 
 def test_what_how_long_how_much_is_written_where_and_what_it_needs() -> None:
     lines = said(load("quick"), host(), earlier=100.0)
     assert (
         lines["what"]
-        == "plan quick on local: 7 rounds, each of 3 treatments (host, vm, nested), vm twice for the noise floor"
+        == "plan quick on local: 7 rounds, each of 3 configurations (host, vm, nested), vm twice for the noise floor"
     )
     assert lines["how long"] == "about 11 m 40 s for 7 rounds, as when this plan last ran here"
     assert lines["writes"].startswith(
@@ -73,34 +102,34 @@ def test_what_how_long_how_much_is_written_where_and_what_it_needs() -> None:
     )
     assert lines["writes"].endswith("; removed again")
     assert lines["needs"] == "2 CPUs, 2.1 GiB of memory at a time (8.0 GiB available)"
-    assert "bridge" in lines["as root"] and "first" in lines
+    assert "bridge" in lines["as root"]
 
 
 @pytest.mark.parametrize(
     ("signature", "words"),
     [
-        ("TCGTCGTCGTCG", "an emulated CPU (TCG): every figure will be marked so, none is what hardware costs"),
-        ("KVMKVMKVM\0\0\0", "kvm, being itself a VM: the figures will tell what nesting adds to it"),
+        ("TCGTCGTCGTCG", "its CPU is itself emulated (TCG): every figure is marked so, none is what hardware costs"),
+        ("KVMKVMKVM\0\0\0", "is itself a VM (under kvm): the figures say what nesting adds to it"),
     ],
 )
 def test_what_the_host_itself_runs_on_is_told(signature: str, words: str) -> None:
     cpu = "/proc/cpuinfo:flags\t: svm hypervisor\n"
     cpuid = f"{signature.encode().hex()}\n{bytes(12).hex()}\n"
-    assert said(load("quick"), host(cpu=cpu, cpuid=cpuid))["runs on"] == words
-    assert "runs on" not in said(load("quick"), host(cpu="/proc/cpuinfo:flags\t: svm\n")), "bare metal"
+    assert said(load("quick"), host(cpu=cpu, cpuid=cpuid))["host"] == words
+    assert "host" not in said(load("quick"), host(cpu="/proc/cpuinfo:flags\t: svm\n")), "bare metal"
 
 
 @pytest.mark.parametrize("options", [TestbedOptions(qemu="/no/qemu"), TestbedOptions(None, Target(), "/no/qemu")])
 def test_a_qemu_that_is_not_there_is_refused_even_where_no_guest_is_measured(options: TestbedOptions) -> None:
     plan = load("quick").model_copy(update={"layers": ("host",)})
     with pytest.raises(BadInput, match=r"host: no usable /no/qemu \(.*No such file.*\); name a QEMU program"):
-        outlook(plan, host(), options, earlier_seconds_per_round=None, builds_image=False)
+        lines(plan, host(), options)
 
 
 def test_who_goes_on_is_told_of_the_rest() -> None:
     lines = said(load("quick"), host(root=False), earlier=100.0, done=5)
     assert "7 rounds, 5 of them done" in lines["what"] and lines["how long"].startswith("about 3 m 20 s for 2 rounds")
-    assert "need root" in lines["as a user"] and "first" not in lines
+    assert "need root" in lines["as a user"]
 
 
 @pytest.mark.parametrize(
@@ -125,7 +154,9 @@ def test_what_is_taken_is_told_where_it_is_more_than_what_is_written() -> None:
     wanted = (
         "2.0 GiB to /var/tmp on /dev/nvme0n1p2 (xfs, 50.0 GiB free), taking up to 2.4 GiB of that directory at a time;"
     )
-    assert said(parse(text), host())["writes"].startswith(wanted)
+    more: dict[Any, Any] = {(*HAS_TOOL, "mkfs.ext4"): "", (*HAS_FILE_SYSTEM, "ext4"): ""}
+    more["sh", "-c", 'command -v "$1"', "sh", "mkfs.ext4"] = ""
+    assert said(parse(text), host(more=more))["writes"].startswith(wanted)
 
 
 def test_what_is_used_up_and_what_is_lost_of_it_is_told_before_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,11 +168,17 @@ def test_what_is_used_up_and_what_is_lost_of_it_is_told_before_the_start(monkeyp
     options = TestbedOptions(target=Target(devices=names, erase=frozenset({"/dev/sdc"})))
     looked_at: dict[str, bool] = {}
     monkeypatch.setattr(
-        "vmtax.experiment.preview.refuse_used", lambda host, name, *, erase: looked_at.update({name: erase})
+        "vmtax.storage.ground.refuse_used", lambda host, name, *, erase: looked_at.update({name: erase})
     )
-    said: list[str] = []
-    lines = outlook(parse(text), host(), options, emit=said.append, earlier_seconds_per_round=None, builds_image=False)
-    told = {line.what: line.text for line in lines}
+    more: dict[Any, Any] = {("realpath", "-e", name): name for name in names}
+    more |= {("blockdev", "--getsize64", name): str(20 * GIB) for name in names}
+    more |= {(*HAS_TOOL, tool): "" for tool in ("lvcreate", "zpool", "zfs")} | {HAS_MAPPER: ""}
+    more |= {(*HAS_FILE_SYSTEM, "zfs"): ""}
+    more |= {("sh", "-c", 'command -v "$1"', "sh", tool): "" for tool in ("sfdisk", "lvcreate", "zpool", "zfs")}
+    emitted: list[str] = []
+    found = lines(parse(text), host(more=more), options, emit=emitted.append)
+    told = {line.what: line.text for line in found}
+    assert [what.partition(",")[0] for what in emitted] == ["/dev/sdb", "/dev/sdd", "/dev/sde"]
     assert looked_at == {name: name == "/dev/sdc" for name in names}, "nobody is asked about a disk in use"
     assert "GiB to /dev/sdb, /dev/sdc, /dev/sdd, /dev/sde (empty afterwards); to /var/tmp on" in told["writes"]
     assert told["erases"] == "what /dev/sdc holds"
@@ -163,16 +200,17 @@ def test_both_hosts_are_told_and_both_sides_take_their_time() -> None:
     options = TestbedOptions(interleave_with="ssh://b")
     other = host(root=False, available=4 * GIB)
     other.path = "ssh://b"
-    lines = outlook(plan, host(), options, other=other, earlier_seconds_per_round=None, builds_image=False)
-    alone = outlook(plan, host(), TestbedOptions(), earlier_seconds_per_round=None, builds_image=False)
-    kinds = [line.what for line in lines]
+    found = lines(plan, host(), options, other=other)
+    alone = lines(plan, host())
+    kinds = [line.what for line in found]
     assert kinds == ["what", "how long", "on", "writes", "needs", "as root", "on", "writes", "needs", "as a user"]
-    assert "on local and ssh://b, interleaved: 7 rounds, each of 6 treatments" in lines[0].text
-    assert [line.text for line in lines if line.what == "on"] == ["local", "ssh://b"]
-    assert "(4.0 GiB available)" in lines[8].text and lines[3].text == alone[2].text == lines[7].text
+    assert "on local and ssh://b, interleaved: 7 rounds, each of 6 configurations" in found[0].text
+    assert [line.text for line in found if line.what == "on"] == ["local", "ssh://b"]
+    assert "(4.0 GiB available)" in found[8].text and found[3].text == alone[2].text == found[7].text
     seconds = 7 * seconds_per_round(plan)
-    for found, wanted in ((alone, seconds), (lines, 2 * seconds)):
-        assert found[1].text.startswith(f"about {format_duration(wanted)} for 7 rounds")
+    for one, wanted in ((alone, seconds), (found, 2 * seconds)):
+        span = format_span(wanted * GUESS[0], wanted * GUESS[1])
+        assert one[1].text == f"about {span} for 7 rounds, a first guess"
 
 
 def test_a_second_qemu_writes_to_the_same_disk_and_adds_its_guests_only() -> None:
@@ -181,10 +219,9 @@ def test_a_second_qemu_writes_to_the_same_disk_and_adds_its_guests_only() -> Non
         "workloads: [{disk: {size: 32MiB, seconds: 1, patterns: [write-1m]}}]"
     )
     options = TestbedOptions(interleave_with="/opt/qemu")
-    lines = outlook(plan, host(), options, earlier_seconds_per_round=None, builds_image=False)
-    alone = outlook(plan, host(), TestbedOptions(), earlier_seconds_per_round=None, builds_image=False)
-    assert "each of 3 treatments (host, vm, vm with /opt/qemu)" in lines[0].text
-    more, once = ({line.what: line.text for line in found}["writes"] for found in (lines, alone))
+    both, alone = lines(plan, host(), options), lines(plan, host())
+    assert "each of 3 configurations (host, vm, vm with /opt/qemu)" in both[0].text
+    more, once = ({line.what: line.text for line in found}["writes"] for found in (both, alone))
     assert once.startswith("32 MiB to") and more.startswith("32 MiB to"), "the disk is filled once"
     assert "up to 8.4 GiB" in once and "up to 14.0 GiB" in more, "host, guest and its A/A; and the two guests once more"
 
@@ -193,13 +230,7 @@ def test_a_second_qemu_writes_to_the_same_disk_and_adds_its_guests_only() -> Non
 def test_what_is_named_in_vain_is_refused_before_anybody_is_asked(disk: str) -> None:
     plan = parse(f"name: x\nlayers: [vm]\nrounds: {{min: 1, max: 1}}\nworkloads: {disk}")
     with pytest.raises(StorageError, match="--disk-device /dev/sdb: no disk of this plan would lie on it"):
-        outlook(
-            plan,
-            host(),
-            TestbedOptions(target=Target(devices=("/dev/sdb",))),
-            earlier_seconds_per_round=None,
-            builds_image=False,
-        )
+        lines(plan, host(), TestbedOptions(target=Target(devices=("/dev/sdb",))))
 
 
 def test_a_directory_that_another_user_could_exchange_is_refused_before_anybody_is_asked() -> None:
@@ -207,3 +238,64 @@ def test_a_directory_that_another_user_could_exchange_is_refused_before_anybody_
     with pytest.raises(StorageError, match=wanted) as raised:
         said(load("quick"), host(unsafe="/var belongs to user 7, not to root"))
     assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("machine", "wanted"),
+    [
+        (host(free=GIB // 2), r"host: /var/tmp has 0.5 GiB free, 0.8 GiB are needed"),
+        (host(available=GIB), r"1.0 GiB of memory are available, the largest guest takes 2.1 GiB"),
+        (host(more={("bwrap", "--version"): Reply(code=127)}), "host: bubblewrap is missing"),
+        (host(more={("grep", "Cpus_allowed_list", "/proc/self/status"): "Cpus_allowed_list:\t0"}), "has 1 CPUs"),
+        (host(more={(DEFAULT, "--version"): Reply(stderr="not found", code=127)}), "no usable qemu-system-x86_64"),
+    ],
+)
+def test_what_would_keep_a_run_from_beginning_is_refused_before_the_question(machine: FakeMachine, wanted: str) -> None:
+    with pytest.raises((StorageError, CannotMeasure, QemuError), match=wanted):
+        lines(load("quick"), machine)
+
+
+@pytest.mark.parametrize(
+    ("exists", "why"), [(False, "there is no /dev/kvm"), (True, "you may not use /dev/kvm (join the group kvm)")]
+)
+def test_a_host_without_kvm_is_known_without_a_boot(exists: bool, why: str) -> None:
+    machine = host(
+        more={
+            ("test", "-r", "/dev/kvm", "-a", "-w", "/dev/kvm"): Reply(code=1),
+            ("test", "-e", "/dev/kvm"): Reply(code=0 if exists else 1),
+        }
+    )
+    hosts = Hosts(cast(Any, machine), machine)
+    (place,) = look(load("quick"), hosts, TestbedOptions())
+    assert [(found.name, found.reason) for found in place.accelerators] == [("tcg", why)]
+    (place,) = look(
+        load("quick").model_copy(update={"layers": ("host",)}), Hosts(cast(Any, machine), machine), TestbedOptions()
+    )
+    assert not place.accelerators, "no guest is booted"
+
+
+def test_emulation_is_refused_in_one_line_that_says_how_long_it_takes_and_what_it_cannot_say() -> None:
+    with pytest.raises(BadInput) as raised:
+        refuse_emulation(load("quick"), (1200.0, 2400.0), "there is no /dev/kvm")
+    assert str(raised.value) == (
+        "local: no guest boots with KVM: there is no /dev/kvm. Emulated, this run would take 20 to 40 minutes, and its "
+        "figures would say nothing about what a VM costs; --emulate runs it all the same"
+    )
+
+
+def test_an_emulated_run_and_a_demonstration_say_so_first() -> None:
+    found = lines(load("quick"), host(), TestbedOptions(emulate=True), emulated="there is no /dev/kvm")
+    assert (found[0].what, found[0].text.partition(":")[0]) == ("emulated", "no guest boots with KVM")
+    options = TestbedOptions(emulate=True, demonstration=True)
+    found = lines(demonstration(load("quick")), host(), options, emulated="there is no /dev/kvm")
+    assert found[0].what == "a demo" and "3 rounds, each of 3 configurations" in found[2].text
+
+
+def test_a_first_guess_knows_of_emulation_and_an_earlier_run_gives_a_figure() -> None:
+    plan = load("quick").model_copy(update={"budget": None})
+    emulation = Emulation(guests=True)
+    kvm, tcg = (foresee(plan, plan.entries(), one).seconds for one in (Emulation(), emulation))
+    assert tcg[0] > 1.5 * kvm[0] and kvm[0] < kvm[1]
+    assert tcg[0] < 31 * 60 < tcg[1], "what seven rounds took where no guest boots with KVM"
+    assert foresee(plan, plan.entries(), Emulation(host=True)).seconds[0] > tcg[0], "in a lab all of it is emulated"
+    assert foresee(plan, plan.entries(), emulation, measured=100.0).seconds == (700.0, 700.0)

@@ -80,7 +80,7 @@ def test_the_fastest_is_chosen_and_the_second_has_its_distance_and_what_speaks_f
     found = advise(run({FAST: 10_000, SLOW: 9_600}, features={FAST: RAW, SLOW: QCOW2}))
     assert found.choice and found.choice.treatment == FAST
     assert found.runner_up and found.runner_up.treatment == SLOW
-    assert found.runner_up_words.startswith("4.0 % slower [3.") and "savevm" in found.runner_up_words
+    assert found.runner_up_words.startswith("+4.19 % (3.") and "savevm" in found.runner_up_words
     assert [option.in_pareto_set for option in found.options] == [True, True], "one is faster, one can do more"
     assert "It is the fastest of 2 choices" in " ".join(found.reasons)
     assert found.export and any("--virtio0" in words for words in found.export.proxmox)
@@ -253,7 +253,7 @@ def test_a_tie_that_costs_more_host_cpu_and_offers_nothing_for_it_is_not_chosen(
     )
     slower = advise(run({plain: 10_000, odd: 9_950}, cpu={odd: 1e-5, plain: 2e-5}))
     assert slower.choice and slower.choice.treatment == odd, "also where it measured a little slower"
-    assert found.runner_up_words.startswith("0.5 % slower [") and "% more host CPU [" in found.runner_up_words
+    assert found.runner_up_words.startswith("+0.54 % (") and "2.00× (1.99–2.00) host CPU" in found.runner_up_words
 
 
 def test_few_rounds_claim_nothing_and_say_so() -> None:
@@ -261,7 +261,7 @@ def test_few_rounds_claim_nothing_and_say_so() -> None:
     assert found.choice and found.choice.treatment == FAST
     assert any("add rounds" in note for note in found.notes)
     assert any("Not shown to be slower" in reason for reason in found.reasons)
-    assert found.runner_up_words.startswith("10 % slower") and "[" not in found.runner_up_words
+    assert found.runner_up_words.startswith("+11 % time") and "(" not in found.runner_up_words
 
 
 def test_an_emulated_run_shows_the_working_of_the_tool_only() -> None:

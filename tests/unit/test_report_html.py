@@ -8,7 +8,6 @@ import gzip
 import itertools
 import json
 import re
-from collections.abc import Iterator
 from hashlib import sha256
 from html.parser import HTMLParser
 from importlib import resources
@@ -193,45 +192,32 @@ def test_ten_thousand_measurements_stay_small() -> None:
     assert len(html(experiment).encode()) <= 3 * MEGABYTE
 
 
-def emulated_cells(page: str) -> Iterator[tuple[list[str], list[str]]]:
-    """(head, cells) of each row of the tables that set layers side by side."""
-    for table in re.findall(r"<table>.*?</table>", page, re.DOTALL):
-        head = re.findall(r'<th scope="col">(.*?)</th>', table)
-        for row in re.findall(r'<tr><th scope="row">.*?</tr>', table, re.DOTALL):
-            yield head, re.findall(r"<td[^>]*>(.*?)</td>", row, re.DOTALL)
+def heads_of_numbers(page: str) -> list[str]:
+    """The heads over figures, of the tables that set layers side by side."""
+    tables = re.findall(r"<table>.*?</table>", page, re.DOTALL)
+    heads = [re.sub("<.*?>", "", head) for table in tables for head in re.findall(r'<th scope="col">(.*?)</th>', table)]
+    return [head for head in heads if head not in ("metric", "rounds", "against itself")]
 
 
-def test_every_emulated_cell_says_so() -> None:
-    found = 0
-    for head, cells in emulated_cells(html(sample_experiment())):
-        for name, cell in zip(head[1:], cells, strict=True):
-            if name not in ("host", "rounds") and "none" not in cell:
-                assert "emulated" in cell, (name, cell)
-                found += 1
-            elif name == "host":
-                assert "emulated" not in cell
-    assert found > 100
+def test_the_heads_of_emulated_columns_say_so() -> None:
+    heads = heads_of_numbers(html(sample_experiment()))
+    assert len(heads) > 20
+    assert all(head.endswith(" emulated") == (head != "host") for head in heads), heads
     page = html(sample_experiment(emulated=False))
     assert "emulated" not in Page(page).prose()
 
 
-def test_every_cell_of_an_emulated_host_says_so() -> None:
+def test_the_heads_of_an_emulated_host_say_so() -> None:
     page = html(on_emulated_host(sample_experiment(emulated=False)))
-    cells = [
-        (name, cell)
-        for head, row in emulated_cells(page)
-        for name, cell in zip(head[1:], row, strict=True)
-        if name != "rounds" and "none" not in cell
-    ]
-    assert len(cells) > 150 and all("emulated" in cell for _, cell in cells)
+    heads = heads_of_numbers(page)
+    assert "host emulated" in heads and all(head.endswith(" emulated") for head in heads)
     assert "The host under test is itself emulated" in Page(page).prose()
 
 
 def test_emulated_settings_say_so() -> None:
     page = html(sample_experiment(treatments=4))
     tables = re.findall(r"<caption class=\"unseen\">[^<]*, settings</caption>.*?</table>", page, re.DOTALL)
-    cells = [cell for table in tables for cell in re.findall(r"<td>(.*?)</td>", table)]
-    assert cells and all(cell.count('class="emulated"') == 1 for cell in cells)
+    assert tables and all(table.count('class="emulated"') == 2 for table in tables), "median and cost"
 
 
 def test_pictures_hold_the_comparisons_and_say_emulated() -> None:

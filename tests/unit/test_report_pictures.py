@@ -134,7 +134,7 @@ def test_a_ranking_is_drawn_best_first_with_its_kinds_apart() -> None:
 def test_the_host_is_a_line_where_there_is_one() -> None:
     first, *_ = pictures(EXPERIMENT)
     (line,) = [trace for trace in first.figure["data"] if trace["mode"] == "lines"]
-    assert line["x"][0] == line["x"][1] < 1 and "The host itself, without a guest, gives " in first.caption
+    assert line["x"][0] == line["x"][1] < 1 and "The host itself, without a guest: −" in first.caption
     bare, *_ = pictures(storage_experiment(host=False))
     assert not [trace for trace in bare.figure["data"] if trace["mode"] == "lines"]
     assert "host itself" not in bare.caption
@@ -151,7 +151,9 @@ def test_a_host_that_is_far_away_does_not_squeeze_the_rest() -> None:
     )
     first, *_ = pictures(dataclasses.replace(EXPERIMENT, trials=trials))
     assert not [trace for trace in first.figure["data"] if trace["mode"] == "lines"]
-    assert re.search(r"The host itself, without a guest, gives \d+× as much as the best", first.caption)
+    assert re.search(
+        r"The host itself, without a guest: −99\.\d+ % \(.*\) time for the same work against the best", first.caption
+    )
     low, high = first.figure["layout"]["xaxis"]["range"]
     assert high - low < 1.2
 
@@ -201,7 +203,9 @@ def test_what_was_pruned_is_not_measured() -> None:
     heat, words = picture.figure["data"]
     assert heat["z"][1][1] is None and words["text"][3] == "not<br>measured"
     assert words["hovertext"][3].endswith("not measured: no treatment has both, or none of them has a value")
-    assert re.search(r"\[.*\] throughput lost<br>median of 6 treatments, 6 rounds, emulated", words["hovertext"][0])
+    assert re.search(
+        r"–\d+ time for the same work<br>median of 6 treatments, 6 rounds, emulated", words["hovertext"][0]
+    )
 
 
 def test_every_pair_and_metric_can_be_chosen() -> None:
@@ -301,7 +305,7 @@ def test_what_decides_is_a_sentence_and_bars() -> None:
     assert small.sentence.endswith(", not distinguishable.") and "disk.filesystem" in small.sentence
     cache = small.terms[0]
     assert [level.name for level in cache.levels] == ["writeback against none", "writethrough against none"]
-    assert cache.levels[1].shown and cache.levels[1].interval.startswith("[")
+    assert cache.levels[1].shown and "–" in cache.levels[1].interval
     assert decided(EXPERIMENT, DEEP_READS).sentence.startswith("disk.bus decides 9")
     assert "disk.format" in decided(EXPERIMENT, FIRST).sentence
     prose = Page(html(EXPERIMENT)).prose().replace("\N{NO-BREAK SPACE}", " ")

@@ -13,7 +13,6 @@ from vmtax.report.render.html import render_html
 from vmtax.report.render.json import experiment_data
 from vmtax.report.render.markdown import render_markdown
 from vmtax.report.render.terminal import render
-from vmtax.report.sections.warnings import warnings
 
 
 def test_rankings_effects_and_decisions_are_told_in_every_report() -> None:
@@ -43,24 +42,3 @@ def test_rankings_effects_and_decisions_are_told_in_every_report() -> None:
         ("guest.mitigations",),
         ("disk.bus", "guest.mitigations"),
     }
-
-
-def test_a_crowded_host_is_told_first() -> None:
-    experiment = sample_experiment(rounds=7)
-
-    def crowded(share: float) -> str:
-        trials = tuple(
-            dataclasses.replace(
-                trial,
-                disturbance=dataclasses.replace(
-                    trial.disturbance, cpu_pressure_seconds=share * trial.disturbance.wall_seconds
-                ),
-            )
-            for trial in experiment.trials
-            if trial.disturbance is not None
-        )
-        changed = dataclasses.replace(experiment, trials=trials)
-        return next((warning.text for warning in warnings(Analysis(changed))), "")
-
-    assert crowded(0.9).startswith("contention: during 90 % of the host's own trials some task waited for a CPU")
-    assert not crowded(0.1).startswith("contention")

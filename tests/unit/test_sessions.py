@@ -12,6 +12,7 @@ import pytest
 
 from tests.sample import on_emulated_host, sample_experiment
 from vmtax.analysis.sessions import CALIBRATE, Change, Line, Unlike, compared, fits
+from vmtax.core.notices import Notice
 from vmtax.core.records import Boot, Experiment, Measurement, Treatment, Trial
 
 Changes = Callable[[Experiment], Experiment]
@@ -113,7 +114,10 @@ def test_a_calibrated_machine_decides_with_one_a_side() -> None:
     change = compared([session(1)], [session(2, -0.2)], calibrations(5))
     assert (line(change).verdict, line(change).method) == ("worse", "stored")
     assert line(change, treatment="nested").verdict == "worse"
-    assert any(text.startswith("host, nested: the variance between sessions is that of vm") for text in change.warnings)
+    assert any(
+        text.startswith("borrowed-variance: For host, nested the variance between sessions is that of vm")
+        for text in change.warnings
+    )
     assert line(change, treatment="vm against host").verdict == "undecided"
 
 
@@ -169,7 +173,7 @@ def test_a_reboot_between_the_sides_makes_the_boot_the_unit() -> None:
 
     change = compared(in_boot("a", five(1)), in_boot("b", five(11, -0.2)))
     assert (line(change).sessions, line(change).verdict) == ((1, 1), "undecided")
-    assert sum("reboot it between sessions" in warning for warning in change.warnings) == 2
+    assert [notice.code for notice in change.notices] == ["boots-as-sessions"] * 2
     same_boot = compared(in_boot("a", five(1)), in_boot("a", five(11, -0.2)))
     assert (line(same_boot).sessions, line(same_boot).verdict, same_boot.warnings) == ((5, 5), "worse", ())
     known = in_boot("c", calibrations(4))
@@ -226,7 +230,7 @@ def test_facts_that_differ_come_with_their_path_and_without_what_always_differs(
     ]
     assert change.warnings == ()
     mixed = compared([*before, after[0]], after[1:])
-    assert any("sessions before differ among each other in microcode" in warning for warning in mixed.warnings)
+    assert any("The runs before differ from each other in microcode" in warning for warning in mixed.warnings)
     (release,) = (fact for fact in mixed.facts if fact.name == "kernel_release")
     assert release.before == "6.12.48+deb13-amd64 | 6.18"
 
@@ -293,6 +297,11 @@ def test_unlike_things_are_refused_with_the_difference(change: Changes, words: s
     assert words in str(caught.value) and len(str(caught.value).splitlines()) == 1
 
 
+def test_what_is_reported_of_the_same_work_may_differ() -> None:
+    fewer = with_plan(session(2), workloads=["chess", {"disk": {"percentiles": ["p50"]}}])
+    assert compared([with_plan(session(1), workloads=["chess", "disk"])], [fewer]).lines
+
+
 def test_what_an_upgrade_broke_does_not_pass() -> None:
     def broken(experiment: Experiment) -> Experiment:
         trials = [t for t in experiment.trials if (t.treatment, t.workload) != ("nested", "chess")]
@@ -304,7 +313,7 @@ def test_what_an_upgrade_broke_does_not_pass() -> None:
     assert math.isnan(lost.ratio) and "no session after has two rounds with a result" in (lost.why or "")
     assert change.gate == "undecided"
     fewer = compared(five(1), [only(one, "host", "vm") for one in five(11)])
-    assert fewer.warnings == ("nested: on one side only, so not compared: run the same plan on both sides",)
+    assert fewer.notices == (Notice("one-side", "nested was measured on one side only", treatments=("nested",)),)
 
 
 def test_nothing_in_common_is_said() -> None:
@@ -320,9 +329,9 @@ def test_nothing_in_common_is_said() -> None:
 
 def test_a_run_that_was_stopped_late_is_used_with_a_warning() -> None:
     change = compared([dataclasses.replace(session(1), state="interrupted")], [session(2)])
-    assert change.warnings == (
-        f"{change.before[0]} was stopped (interrupted) after 7 rounds: vmtax run --resume finishes it",
-    )
+    (run,) = change.before
+    cause, cure = f"{run} was stopped (interrupted) after 7 rounds", f"Finish it with vmtax run --resume {run}"
+    assert change.notices == (Notice("stopped-early", cause, cure),)
 
 
 def test_an_emulated_host_is_compared_with_its_like_and_the_host_is_called_emulated_too() -> None:

@@ -21,9 +21,8 @@ from vmtax.experiment.trial import Signatures, TrialKey, run_trials
 from vmtax.machine import MachineLost
 from vmtax.meter import METERS, clock
 from vmtax.plan.estimate import BOOT_SECONDS, seconds_per_round
-from vmtax.plan.schema import Plan, load
+from vmtax.plan.schema import load
 from vmtax.testbed.base import RunningSubject, RunningTreatment
-from vmtax.testbed.session import TestbedOptions
 from vmtax.workload import Site
 from vmtax.workload.chess import Chess, ChessParameters
 
@@ -67,8 +66,8 @@ def run(tmp_path: Path) -> Callable[..., Experiment]:
     def run(shape: Topology, rates: Mapping[str, int]) -> Experiment:
         lab = Lab(SEVEN, lambda number, name: bench(), tmp_path)
 
-        def set_up(plan: Plan, options: TestbedOptions, check: Callable[[Mapping[str, Json]], None]) -> Shaped:
-            return Shaped(shape, rates, lab, plan, options, check)
+        def set_up(check: Callable[[Mapping[str, Json]], None]) -> Shaped:
+            return Shaped(shape, rates, lab, lab.plan, lab.options().testbed, check)
 
         lab.set_up = set_up  # type: ignore[assignment,method-assign]
         return lab.run()
@@ -133,8 +132,8 @@ def test_an_existing_guest(run: Callable[..., Experiment]) -> None:
 def test_a_factor_asks_for_several_guests() -> None:
     three = topology(Treatment("vm guest.count=3", "vm", {"guest.count": "3"}))
     assert [(subject.name, subject.number) for subject in three.subjects] == [("vm", 1), ("vm-2", 2), ("vm-3", 3)]
-    nested = topology(Treatment("nested", "nested", {"guest.count": "3"}))
-    assert len(nested.subjects) == 1 and nested.outer == "vm"
+    nested = topology(Treatment("nested guest.count=3", "nested", {"guest.count": "3"}))
+    assert [subject.name for subject in nested.subjects] == ["vm", "vm-2", "vm-3"] and nested.outer == "vm"
 
 
 @pytest.mark.parametrize(

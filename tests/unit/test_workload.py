@@ -1,5 +1,6 @@
 """The parsers, on captured output of the real tools, and on garbage."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -166,6 +167,14 @@ def test_disk_leaves_out_percentiles_of_too_few_samples() -> None:
     names = {entry.metric.name for entry in EVERY["disk"].parse("randread-4k-qd1", output)}
     assert "disk.randread-4k-qd1.p50_seconds" in names
     assert "disk.randread-4k-qd1.p99_seconds" not in names
+
+
+def test_disk_reports_only_the_percentiles_that_are_asked_for() -> None:
+    disk = Disk(DiskParameters(percentiles=("p50",)))
+    output = (GOLDEN / "randread-4k-qd1.json").read_text()
+    measures = {entry.metric.measure for entry in disk.parse("randread-4k-qd1", output)}
+    assert {measure for measure in measures if re.match("p[0-9]", measure)} == {"p50_seconds"}
+    assert not any("p99" in metric.name for metric in disk.metrics())
 
 
 def test_disk_counts_the_wait_for_fsync() -> None:

@@ -5,24 +5,27 @@ from __future__ import annotations
 import math
 import re
 import statistics
-from collections import Counter, defaultdict
+import sys
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
-
-import numpy as np
 
 from vmtax import stats
 from vmtax.analysis import plausibility
 from vmtax.analysis.emulation import emulated, on_emulated_hosts
+from vmtax.analysis.notices import of_boots, of_failure, of_ratio, rounds_in_words
+from vmtax.core.notices import MEANINGS, Notice
 from vmtax.core.records import Better, Boot, Comparison, Json, Metric, Treatment, Trial, Verdict
 from vmtax.design.interleaved import is_host
 from vmtax.design.topology import machines_at_once
 from vmtax.design.treatments import host_levels
+from vmtax.stats.arrays import np
 
 # (metric, treatment name) -> round -> values of that round, or the one number they were reduced to.
 Side = tuple[Metric, str]
 Numbers = Mapping[Side, Mapping[int, float]]
+BOOT = ("boot", "")  # workload and case
 PERCENTILE = re.compile(r"\.p\d+_seconds$")
 
 
@@ -32,8 +35,8 @@ class _Records:
 
     values: dict[Side, dict[int, list[float]]] = field(default_factory=dict)
     source: dict[Metric, tuple[str, str]] = field(default_factory=dict)  # metric -> (workload, case); keeps the order
-    # (treatment, workload, case) -> round -> first error there
-    failures: dict[tuple[str, str, str], dict[int, str]] = field(default_factory=lambda: defaultdict(dict))
+    # (treatment, workload, case) -> round -> the first trial that has no result there
+    failures: dict[tuple[str, str, str], dict[int, Trial]] = field(default_factory=lambda: defaultdict(dict))
     boots: dict[str, list[Boot]] = field(default_factory=lambda: defaultdict(list))
     treatments: dict[str, Treatment] = field(default_factory=dict)  # by name
     emulated: frozenset[str] = frozenset()  # names of treatments
@@ -41,6 +44,7 @@ class _Records:
     positions: dict[tuple[int, str], int] = field(default_factory=dict)  # round, treatment name -> place in its order
     last_round: int = 0
     memory_rate: float | None = None  # of the host, in B/s
+    of_boots: Mapping[str, tuple[Notice, ...]] = field(default_factory=dict)  # treatment name -> of all its figures
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +67,7 @@ def comparisons(
     Only trials with status "ok" count; warm-up is left out beforehand. Several values of one (round,
     treatment, metric) are first reduced to one, for a boot is the unit. A metric that one side does not have by design
     (a host has no boot time) gives no comparison; one that failed there gives a comparison without rounds, whose ratio
-    is NaN and whose warnings say why.
+    is NaN and whose notices say why.
 
     facts: by machine path; they tell which host under test is itself emulated
     """
@@ -73,6 +77,7 @@ def comparisons(
     records.on_emulated_hosts = on_emulated_hosts(treatments, facts or {})
     sides = {side: _reduce(rounds) for side, rounds in records.values.items()}
     records.memory_rate = _memory_rate(sides, records.treatments)
+    records.of_boots = dict(_of_boots(records))
     pairs = contrasts(treatments)
     compared = (_compare(metric, *pair, sides, records, alpha) for metric in records.source for pair in pairs)
     return tuple(comparison for comparison in compared if comparison is not None)
@@ -141,6 +146,17 @@ def as_overhead(
     return 1 - ratio, None if high is None else 1 - high, None if low is None else 1 - low
 
 
+def as_times(
+    better: Better, overhead: float, low: float | None, high: float | None
+) -> tuple[float, float | None, float | None]:
+    """An overhead and its interval as (estimate, low, high) of the ratio of times for the same work."""
+
+    def times(part: float) -> float:
+        return 1 + part if better == "lower" else 1 / max(1 - part, sys.float_info.epsilon)
+
+    return times(overhead), None if low is None else times(low), None if high is None else times(high)
+
+
 def _counterpart(treatment: Treatment, candidates: Sequence[Treatment]) -> Treatment | None:
     """The treatment of a lower layer with the same levels. A host has its disk's only; or the plain one serves.
 
@@ -164,7 +180,7 @@ def _group(trials: Sequence[Trial], boots: Sequence[Boot]) -> _Records:
         records.positions[trial.round, trial.treatment] = trial.position
         if trial.status != "ok":
             failed = records.failures[trial.treatment, trial.workload, trial.case]
-            failed.setdefault(trial.round, f"{trial.status}: {trial.error or 'no reason was recorded'}")
+            failed.setdefault(trial.round, trial)
             continue
         for measurement in trial.measurements:
             records.source.setdefault(measurement.metric, (trial.workload, trial.case))
@@ -206,20 +222,27 @@ def _compare(
     both = sorted(before.keys() & after.keys())
     result = _ratio(metric, before, after, both, names, records, alpha) if both else None
     low, high = (plausibility.Rates(records.treatments[name], have[name].numbers) for name in names)
-    warnings = (
-        *(result.warnings if result else _few_warnings(alpha)),
-        *_missing_warnings(metric, have, failed, records.last_round),
-        *_unusable_warnings(have),
-        *plausibility.warnings(metric, (low, high), result, records.memory_rate),
-        *_session_warnings(*(records.treatments[name].side for name in names)),
-        *(warning for name in names for warning in _boot_warnings(name, records)),
+    found = (
+        *of_ratio(result, alpha),
+        *_missing(
+            metric,
+            have,
+            {name: {**records.failures.get((name, *BOOT), {}), **failed[name]} for name in names},
+            records.last_round,
+        ),
+        *_not_positive(have),
+        *plausibility.notices(metric, (low, high), result, records.memory_rate),
+        *_two_hosts(*(records.treatments[name].side for name in names)),
+        *(notice for name in names for notice in records.of_boots[name]),
     )
     return Comparison(
         metric=metric,
         baseline=baseline,
         treatment=treatment,
         verdict=_verdict(metric.better, result),
-        warnings=warnings,
+        notices=tuple(
+            replace(notice, metrics=(metric.name,), treatments=notice.treatments or (treatment,)) for notice in found
+        ),
         **_figures(result),
     )
 
@@ -272,45 +295,43 @@ def _verdict(better: Better, result: stats.PairedRatio | None) -> Verdict:
     return "better" if (result.low > 1) == (better == "higher") else "worse"
 
 
-def _session_warnings(baseline: str, treatment: str) -> Iterator[str]:
+def _two_hosts(baseline: str, treatment: str) -> Iterator[Notice]:
     """One machine's drift is in both sides of a contrast; two machines drift each by itself."""
     if baseline != treatment and is_host(treatment):
-        yield (
-            "two hosts: each changes in speed by itself, so the interval is about this session: repeat the run in other"
-            " sessions, and believe in what they agree on"
-        )
+        yield Notice("two-hosts", MEANINGS["two-hosts"].cause)
 
 
-def _few_warnings(alpha: float) -> Iterator[str]:
-    yield f"too few rounds for an interval: needs {stats.minimum_rounds(alpha)} rounds or more; has 0"
-
-
-def _missing_warnings(
-    metric: Metric, have: Mapping[str, _Reduced], failed: Mapping[str, Mapping[int, str]], last_round: int
-) -> Iterator[str]:
+def _missing(
+    metric: Metric, have: Mapping[str, _Reduced], failed: Mapping[str, Mapping[int, Trial]], last_round: int
+) -> Iterator[Notice]:
     """Rounds without a result on one side. The last round may be still under way: there only failures count."""
     present = {name: side.numbers.keys() | set(side.unusable) for name, side in have.items()}
     tried = set().union(*present.values(), *failed.values())
     for name, rounds in present.items():
         gaps = sorted(r for r in tried - rounds if r < last_round or r in failed[name])
-        if PERCENTILE.search(metric.name):
-            # Told from so many operations on, or it would be an anecdote.
-            if untold := [number for number in gaps if number not in failed[name]]:
-                yield f"{_rounds(untold)} left out, {name} did too few operations for it: make the workload longer"
-            gaps = [number for number in gaps if number in failed[name]]
-        if not gaps:
-            continue
-        why = next((f" ({failed[name][number]})" for number in gaps if number in failed[name]), "")
-        yield f"{_rounds(gaps)} left out, no result of {name}{why}: mend the cause, then run more rounds"
+        causes: dict[Notice, list[int]] = defaultdict(list)
+        for number in gaps:
+            if number in failed[name]:
+                causes[of_failure(failed[name][number])].append(number)
+            elif PERCENTILE.search(metric.name):
+                # A percentile is reported from so many operations on, or it would be an anecdote.
+                causes[Notice("few-operations", f"{name} did too few operations for this percentile")].append(number)
+            else:
+                causes[Notice("missing-rounds", f"{name} has no result")].append(number)
+        for notice, numbers in causes.items():
+            cause = (
+                notice.cause
+                if notice.code in ("failed", "refused")
+                else f"{notice.cause} in {rounds_in_words(numbers)}"
+            )
+            yield replace(notice, cause=cause, treatments=(name,), rounds=tuple(numbers))
 
 
-def _unusable_warnings(have: Mapping[str, _Reduced]) -> Iterator[str]:
+def _not_positive(have: Mapping[str, _Reduced]) -> Iterator[Notice]:
     for name, side in have.items():
         if side.unusable:
-            yield (
-                f"{_rounds(side.unusable)} left out, {name} has a value that is not above 0 and so has no ratio:"
-                " make the workload larger or longer"
-            )
+            cause = f"{name} has a value that is not above 0, and so no ratio, in {rounds_in_words(side.unusable)}"
+            yield Notice("not-positive", cause, treatments=(name,), rounds=side.unusable)
 
 
 def _memory_rate(sides: Mapping[Side, _Reduced], treatments: Mapping[str, Treatment]) -> float | None:
@@ -326,20 +347,13 @@ def _memory_rate(sides: Mapping[Side, _Reduced], treatments: Mapping[str, Treatm
     return max(rates, default=None)
 
 
-def _boot_warnings(name: str, records: _Records) -> Iterator[str]:
-    boots = records.boots.get(name, ())
-    if name in records.emulated:
-        cure = "on a host whose CPU is real" if name in records.on_emulated_hosts else "where /dev/kvm works"
-        yield (
-            f"emulated: {name} ran on an emulated CPU (TCG), which shows that it works and not what hardware costs:"
-            f" repeat {cure}"
-        )
-    # What stands before the colon is the kind; what follows differs from boot to boot.
-    kinds = Counter(kind for boot in boots for kind in {warning.partition(":")[0] for warning in boot.warnings})
-    for kind, count in kinds.items():
-        yield f"{name}: {kind}, in {count} of {len(boots)} boots"
-
-
-def _rounds(numbers: Sequence[int]) -> str:
-    shown = ", ".join(str(number) for number in numbers[:5]) + (", ..." if len(numbers) > 5 else "")
-    return f"{len(numbers)} round{'s' if len(numbers) > 1 else ''} ({shown})"
+def _of_boots(records: _Records) -> Iterator[tuple[str, tuple[Notice, ...]]]:
+    """Treatment name -> what its boots say of all its figures."""
+    for name in records.treatments:
+        boots = records.boots.get(name, ())
+        found = []
+        if name in records.emulated:
+            cure = "on a host whose CPU is real" if name in records.on_emulated_hosts else "where /dev/kvm works"
+            cause = f"{name} ran on an emulated CPU (TCG)"
+            found.append(Notice("emulated", cause, f"Repeat the run {cure}", treatments=(name,)))
+        yield name, (*found, *of_boots(name, boots))

@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from vmtax.core.notices import Notice
 from vmtax.core.records import LAYERS, Metric, Treatment
 from vmtax.core.units import format_value
 from vmtax.design.disk import CacheMode
@@ -13,12 +14,12 @@ from vmtax.stats import PairedRatio
 from vmtax.workload.fio import Disk
 
 MEMORY = "memory.stream.bytes_per_second"
-LARGER = "repeat with a workloads.disk.size well above the memory of guest and host"
+LARGER = "Repeat with a workloads.disk.size well above the memory of guest and host"
 _UNSAFE = " and ".join(mode for mode in CacheMode if mode.ignores_flushes)
 # What to do about it where LARGER is not all, by a part of the metric's name; the first that fits.
 CURES = {
-    "fsync": f"see that the flushes are passed on, which disk.cache={_UNSAFE} does not do",
-    "write": f"{LARGER}; randwrite-4k-fsync shows what is durable",
+    "fsync": f"See that flushes are passed on, which disk.cache={_UNSAFE} does not do",
+    "write": f"{LARGER}; the pattern randwrite-4k-fsync shows durable writes",
 }
 
 
@@ -30,9 +31,9 @@ class Rates:
     numbers: Mapping[int, float]  # round -> value in the metric's unit
 
 
-def warnings(
+def notices(
     metric: Metric, sides: tuple[Rates, Rates], result: PairedRatio | None, memory: float | None
-) -> Iterator[str]:
+) -> Iterator[Notice]:
     """At most one: a disk that is faster through one more layer, or than memory, was answered by something above it.
 
     `sides`: baseline and treatment. `memory`: the host's memory.stream in B/s in the same run; None where it was not
@@ -47,19 +48,22 @@ def warnings(
     names = f"{above.name} is faster than {below.name} below it"
     if result is not None and LAYERS.index(below.layer) < LAYERS.index(above.layer):
         if _faster(metric, result.low, result.high):
-            yield f"cached: {names}, so a cache or read-ahead took part: {cure}"
+            yield Notice("cached", f"{names}, so a cache or read-ahead took part", cure)
             return
         if result.low is None and _faster(metric, result.ratio, result.ratio):
-            yield f"perhaps cached: {names}, but no interval shows it; if more rounds do, {cure}"
+            yield Notice("perhaps-cached", f"{names}, but no interval shows it")
             return
     if memory is None or metric.measure != "bytes_per_second":
         return
     for side in (treatment, baseline):
         rate = statistics.median(side.numbers.values()) if side.numbers else 0.0
         if rate > memory:
-            yield (
-                f"cached: the disk of {side.treatment.name} gives {format_value(rate, 'B/s')}, more than the host's"
-                f" memory moves ({format_value(memory, 'B/s')}, memory.stream): no device does; {cure}"
+            yield Notice(
+                "cached",
+                f"The disk of {side.treatment.name} gives {format_value(rate, 'B/s')}, which is more than the host's"
+                f" memory moves ({format_value(memory, 'B/s')}, memory.stream), and no device does that",
+                cure,
+                treatments=(side.treatment.name,),
             )
             return
 

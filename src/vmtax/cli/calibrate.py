@@ -6,37 +6,40 @@ from typing import Annotated
 
 import typer
 
-from vmtax.cli.app import AsJson, BadUse, Yes, answer, app, complete_plan, complete_run, printed
+from vmtax.cli.app import AsJson, BadUse, Emulate, Yes, answer, app, complete_plan, complete_run, printed
 from vmtax.cli.measuring import Work, disk_target, measure, options_of, program
+from vmtax.cli.options import PLAN_HELP, Budget, DiskDir, Host, Qemu
+
+DEFAULT_BUDGET = "20m"
 
 
 @app.command()
 def calibrate(
     plan: Annotated[
         str,
-        typer.Argument(metavar="[PLAN]", help="Whose work is done; quick where none is.", autocompletion=complete_plan),
+        typer.Argument(metavar="[PLAN]", help=PLAN_HELP, autocompletion=complete_plan),
     ] = "quick",
-    host: Annotated[
-        str | None, typer.Option(metavar="HOST", help="Measure local, ssh://[user@]host or lab[:NAME].")
-    ] = None,
-    time: Annotated[str, typer.Option("--for", metavar="TIME", help="How long: 20m, 1h30m.")] = "20m",
-    qemu: Annotated[str | None, typer.Option(metavar="PROGRAM", help="Another QEMU than the host's own.")] = None,
-    disk_dir: Annotated[
-        str | None, typer.Option(metavar="DIRECTORY", help="Of the disk under test, on the host under test; /var/tmp.")
-    ] = None,
+    host: Host = None,
+    budget: Budget = DEFAULT_BUDGET,
+    qemu: Qemu = None,
+    disk_dir: DiskDir = None,
     show: Annotated[
         str,
-        typer.Option(metavar="RUN", help="Measure nothing, show an earlier calibration.", autocompletion=complete_run),
+        typer.Option(
+            metavar="RUN", help="Show this earlier calibration and measure nothing.", autocompletion=complete_run
+        ),
     ] = "",
+    emulate: Emulate = False,
     yes: Yes = False,
     json: AsJson = False,
 ) -> None:
-    """Set a guest against itself: what precision this machine can reach, in how long, and how it changes by itself."""
+    """Compare a guest with itself, to see what precision this machine reaches, in what time, and how much it varies."""
     from vmtax.analysis.calibration import calibration
     from vmtax.store import Store
 
     with Store() as store:
-        id = show or measure(store, _work(plan, host, time, qemu, disk_dir), yes=yes)
+        work = None if show else _work(plan, host, budget, qemu, disk_dir)
+        id = show if work is None else measure(store, work.emulating() if emulate else work, yes=yes)
         experiment = store.load(id)
         found = calibration(experiment, store.load_all(lambda run: run.name == experiment.name))
     if json:
@@ -49,18 +52,18 @@ def calibrate(
     printed(render(found))
 
 
-def _work(plan: str, host: str | None, time: str, qemu: str | None, disk_dir: str | None) -> Work:
+def _work(plan: str, host: str | None, budget: str | None, qemu: str | None, disk_dir: str | None) -> Work:
     from vmtax.analysis.calibration import plan_of
     from vmtax.core.units import parse_duration
     from vmtax.plan.schema import from_data, load
     from vmtax.testbed.session import TestbedOptions
 
     try:
-        seconds = parse_duration(time)
+        seconds = parse_duration(budget or DEFAULT_BUDGET)
     except ValueError as error:
-        raise BadUse(f"--for: {error}") from None
+        raise BadUse(f"--budget: {error}") from None
     if not 1 <= seconds <= 30 * 86400:
-        raise BadUse(f"--for: must be from 1s to 30d, not {time}")
+        raise BadUse(f"--budget: must be from 1s to 30d, not {budget}")
     wanted = load(plan)
     if host:
         wanted = from_data(wanted.model_dump(mode="json") | {"host": host}, options={"host": "--host"})

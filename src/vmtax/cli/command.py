@@ -6,8 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 
+from vmtax.cli import help
 from vmtax.core.errors import BadInput
 
 
@@ -16,7 +17,10 @@ class EmptyValue(BadInput):
 
 
 class Command(TyperCommand):
-    """Refuses empty values, for no option and no argument means something by one."""
+    """Refuses empty values, which mean nothing to any option or argument."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        formatter.write(help.text(self, ctx))
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         given, _, _ = self.make_parser(ctx).parse_args(args=list(args))
@@ -29,8 +33,25 @@ class Command(TyperCommand):
         return left
 
 
+class Group(TyperGroup):
+    """Commands under one name."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        formatter.write(help.text(self, ctx))
+
+
+class Main(Group):
+    """The program's own commands, in the order in which they are needed."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return sorted(super().list_commands(ctx), key=help.ORDER.index)
+
+
 class App(typer.Typer):
-    """Typer whose commands are all of the class above."""
+    """Typer whose commands and groups are all of the classes above."""
+
+    def __init__(self, cls: type[Group] = Group, **settings: Any) -> None:
+        super().__init__(cls=cls, **settings)
 
     def command(self, name: str | None = None, **settings: Any) -> Callable[[Any], Any]:
         return super().command(name, cls=Command, **settings)
@@ -45,5 +66,5 @@ def _empty(parameter: Any, command: str) -> str:
     argument = parameter.param_type_name == "argument"
     metavar = parameter.metavar or parameter.name.upper()
     name = metavar.strip("[].") if argument else max(parameter.opts, key=len)
-    help = (parameter.help or "").rstrip(".")
-    return f"{name} is empty, and needs {'a value' if argument else metavar} ({help}); see `{command} --help`"
+    meaning = (parameter.help or "").rstrip(".")
+    return f"{name} is empty, and needs {'a value' if argument else metavar} ({meaning}); see `{command} --help`"

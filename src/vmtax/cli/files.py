@@ -1,12 +1,14 @@
-"""Files that the command line names, looked at before any work begins."""
+"""Files on the command line, checked before any work begins."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import stat
 from pathlib import Path
 
 from vmtax.cli.app import BadUse
+from vmtax.core.units import format_room
 
 STDOUT = Path("-")  # as many tools have it
 
@@ -14,7 +16,7 @@ STDOUT = Path("-")  # as many tools have it
 def refuse_stdout(file: Path) -> None:
     """Raises BadUse where it is called "-": what is not made for being printed goes into a file."""
     if file == STDOUT:
-        raise BadUse("-: this is written to a file, not to standard output; name a file")
+        raise BadUse("-: this cannot be written to standard output; name a file")
 
 
 def check_output(file: Path, option: str = "--output", *, regular: bool = False) -> None:
@@ -35,6 +37,13 @@ def check_output(file: Path, option: str = "--output", *, regular: bool = False)
         raise BadUse(f"{file}: its directory does not exist; name another file with {option}")
     if not os.access(file.parent, os.W_OK | os.X_OK):
         raise BadUse(f"{file}: its directory cannot be written to; name another file with {option}")
+
+
+def check_room(directory: Path, size: int, cure: str) -> None:
+    """Raises BadUse where `size` bytes do not fit into a directory's file system."""
+    free = shutil.disk_usage(directory).free
+    if free < size:
+        raise BadUse(f"{directory}: {format_room(free)} free, {format_room(size)} are needed; {cure}")
 
 
 def check_input(file: Path, what: str) -> None:

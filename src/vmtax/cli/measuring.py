@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import re
 import shlex
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from vmtax.cli.app import NOBODY, BadUse, agree, agree_to_erase, fail, warn
+from vmtax.cli.files import check_room
 from vmtax.core.errors import FAILED, INTERRUPTED, CannotDo
 
 if TYPE_CHECKING:
     from vmtax.core.records import Experiment
+    from vmtax.experiment.live import Journal
+    from vmtax.experiment.preview import Place
     from vmtax.experiment.runner import Options
+    from vmtax.plan.estimate import Foreseen
     from vmtax.plan.schema import Plan
     from vmtax.storage import Target
     from vmtax.store import Store
-    from vmtax.testbed.session import TestbedOptions
+    from vmtax.testbed.examine import Examined
+    from vmtax.testbed.session import Hosts, TestbedOptions
 
+ROOM = 32 * 2**20  # bytes that a run of some hours stores, raw outputs included
 KEPT = "every result that was measured is kept: `vmtax show` shows them, `vmtax run --resume` goes on"
 
 
@@ -32,6 +39,12 @@ class Work:
     plan: Plan
     options: Options
     resumed: Experiment | None = None  # the experiment that is resumed
+    or_demo: bool = False  # where guests would be emulated, a demonstration is all that is wanted
+
+    def emulating(self) -> Work:
+        """The same, also where no guest boots with KVM."""
+        testbed = replace(self.options.testbed, emulate=True)
+        return replace(self, options=replace(self.options, testbed=testbed))
 
 
 def options_of(environment: TestbedOptions) -> Options:
@@ -87,11 +100,30 @@ def measure(store: Store, work: Work, *, yes: bool) -> str:
     _alone(store, work)
     known = {entry.id for entry in store.experiments() if not work.resumed or entry.id != work.resumed.id}
     try:
-        return _carry_out(store, work, yes=yes)
+        id = _carry_out(store, work, yes=yes)
     except KeyboardInterrupt:  # here, because typer ends silently on it
         fail(f"interrupted; {KEPT if _measured(store, known) else 'nothing was measured yet'}", INTERRUPTED)
     except CannotDo as error:
         fail(f"{error}\n{KEPT}" if _measured(store, known) else str(error), FAILED)
+    keep_results(store, id)
+    return id
+
+
+def keep_results(store: Store, id: str) -> None:
+    """Computes what every report of this run needs, and keeps it with the run, with its headline for the list of runs.
+
+    Here, for this is where both wings meet: the run does not know the reports, and the store computes nothing.
+    """
+    from vmtax.analysis import results
+    from vmtax.analysis.analysis import Analysis
+    from vmtax.report.wording.headline import in_few_words
+    from vmtax.store import StoreError
+
+    experiment = store.load(id)
+    with contextlib.suppress(StoreError):  # as where the disk is full: it is computed again where it is shown
+        analysis = Analysis(experiment)
+        store.keep_headline(id, in_few_words(analysis))
+        store.keep_results(experiment, results.written(analysis.results))
 
 
 def _alone(store: Store, work: Work) -> None:
@@ -114,43 +146,93 @@ def _measured(store: Store, known: set[str]) -> bool:
 
 
 def _carry_out(store: Store, work: Work, *, yes: bool) -> str:
-    """Say what will be done, do it, and tell how it goes; the experiment's id."""
+    """Look at everything that can be known, say what will be done, ask, do it, and say how it goes; the run's id."""
     from vmtax.experiment import live, progress, runner
-    from vmtax.experiment.preview import Line, outlook
-    from vmtax.experiment.resume import image_of
-    from vmtax.image import build, cache
+    from vmtax.experiment.preview import Line, look, outlook
+    from vmtax.plan.estimate import settled
     from vmtax.testbed.interleave import other_host
     from vmtax.testbed.machines import set_up
     from vmtax.testbed.session import connected
 
     if not yes and not sys.stdin.isatty():
         raise BadUse(NOBODY)
-    plan, before = work.plan, work.resumed
-    options = work.options.testbed
-    with connected(plan.host, warn, other_host(options)) as hosts:
-        lines = outlook(
-            plan,
-            hosts.host,
-            options,
-            emit=lambda what: progress.tell([("looks at", what)]),
-            other=hosts.other,
-            earlier_seconds_per_round=store.seconds_per_round(
-                plan.model_dump(mode="json"), plan.host, options.interleave_with
-            ),
-            rounds_done=max((trial.round for trial in before.trials), default=1) - 1 if before else 0,
-            builds_image=cache.current() is None,
-        )
-        if before:
-            lines.insert(0, Line("resumes", f"{before.id}, whose {len(before.trials)} trials are kept"))
+    with connected(work.plan.host, warn, other_host(work.options.testbed)) as hosts:
+        looking = look(work.plan, hosts, work.options.testbed, lambda what: progress.tell([("looks at", what)]))
+        check_room(store.path.parent, ROOM, "set XDG_DATA_HOME to a directory on a larger file system")
+        if why := next((one.reason for place in looking for one in place.accelerators if one.name == "tcg"), ""):
+            _emulated(store, work, looking, why)  # refused before an image is built for it
+        journal = live.Journal(hosts.local)
+        sides = _examined(work, hosts, journal, yes=yes)
+        work = replace(work, plan=settled(work.plan, emulated=any(side.emulated for side in sides)))
+        why = next((side.guests.accelerator.reason for side in sides if side.emulates_guests), "")
+        if why:
+            work = _emulated(store, work, looking, why)
+        lines = outlook(work.plan, looking, work.options.testbed, _foreseen(store, work, looking, why), emulated=why)
+        if work.resumed:
+            lines.insert(0, Line("resumes", f"{work.resumed.id}, whose {len(work.resumed.trials)} trials are kept"))
         progress.tell((line.what, line.text) for line in lines)
-        if options.target.erase:
-            agree_to_erase(yes, sorted(options.target.erase))
+        if erased := work.options.testbed.target.erase:
+            agree_to_erase(yes, sorted(erased))
         else:
             agree(yes)
-        with progress.open_screen() as emit:
-            journal = live.Journal(hosts.local, emit)
-            image = build.ensure(emit, identity=image_of(before) if before else None)
-            make = functools.partial(set_up, hosts, image, journal.emit)
-            if before:
-                return runner.resume(before.id, store, journal.emit, make, options.target.erase)
-            return runner.run(plan, store, work.options, journal.emit, make)
+        with progress.open_screen() as journal.screen:
+            make = functools.partial(set_up, [side.of_plan(work.plan) for side in sides], journal.emit)
+            if work.resumed:
+                return runner.resume(work.resumed.id, store, journal.emit, make)
+            return runner.run(store, work.options, journal.emit, make)
+
+
+def _examined(work: Work, hosts: Hosts, journal: Journal, *, yes: bool) -> list[Examined]:
+    """The hosts as they can be measured, KVM tried on each; a root image is built for it where there is none."""
+    from vmtax.experiment import progress
+    from vmtax.experiment.resume import image_of, refuse_other_host
+    from vmtax.image import build
+    from vmtax.testbed.host_facts import host_facts
+    from vmtax.testbed.machines import examined
+
+    identity = image_of(work.resumed) if work.resumed else None
+    if build.here(identity) is None:
+        build.refuse()
+        progress.tell([("first", "builds the root image: about a minute, 2 GiB in the cache; then asks again")])
+        agree(yes, "Build it? [Y/n]")
+    with progress.open_screen() as journal.screen:
+        image = build.ensure(journal.emit, identity)
+        sides = examined(hosts, image, journal.emit, work.plan, work.options.testbed)
+    if work.resumed:
+        refuse_other_host(work.resumed, host_facts(sides))
+    return sides
+
+
+def _emulated(store: Store, work: Work, places: Sequence[Place], why: str) -> Work:
+    """What is done where guests are emulated: the work, or a demonstration of it. Raises BadInput without consent.
+
+    `why`: no guest boots with KVM
+    """
+    from vmtax.experiment.preview import refuse_emulation
+    from vmtax.plan.estimate import demonstration
+
+    asked = work.options.testbed
+    # A run that is resumed has begun on what its facts say, and goes on with nothing else.
+    if asked.emulate or (work.resumed and "host" in work.resumed.facts):
+        return work
+    if not work.or_demo:
+        refuse_emulation(work.plan, _foreseen(store, work, places, why).seconds, why)
+    testbed = replace(asked, emulate=True, demonstration=True)
+    return replace(work, plan=demonstration(work.plan), options=replace(work.options, testbed=testbed))
+
+
+def _foreseen(store: Store, work: Work, places: Sequence[Place], why: str) -> Foreseen:
+    """How long it takes; `why` guests are emulated, "" where they are not."""
+    from vmtax.plan.estimate import Emulation, foresee
+
+    plan, before = work.plan, work.resumed
+    host = any(place.below["emulated_cpu"] is True for place in places)
+    return foresee(
+        plan,
+        [treatment for place in places for treatment in place.treatments],
+        Emulation(guests=bool(why), host=host),
+        measured=store.seconds_per_round(
+            plan.model_dump(mode="json"), plan.host, work.options.testbed.interleave_with, emulated=bool(why) or host
+        ),
+        done=max((trial.round for trial in before.trials), default=1) - 1 if before else 0,
+    )

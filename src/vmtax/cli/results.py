@@ -49,11 +49,14 @@ def show(
     ] = False,
     json: AsJson = False,
     format: TextName = "",
+    no_pager: Annotated[
+        bool, typer.Option("--no-pager", help="Print at once, also what is longer than the screen.")
+    ] = False,
 ) -> None:
-    """Show one run's results."""
+    """Show one run's results: one screen, or everything with --full."""
     asked = Asked(for_, weights, needs, accept_loss)
     if not apply:
-        shown(run, "json" if json else format, full=full, asked=asked)
+        shown(run, "json" if json else format, full=full, asked=asked, paged=not no_pager)
         return
     if json or format or full:
         raise BadUse("--apply prints one recommendation as text: leave out --json, --format and --full")
@@ -122,12 +125,15 @@ class Asked:
 
     def analysis(self, run: str, format: Format | None = None) -> Analysis:
         """Of a run of the store. Refuses options that the format cannot show, or the run not answer."""
+        from vmtax.analysis import results
         from vmtax.analysis.analysis import Analysis
         from vmtax.store import Store
 
         with Store() as store:
             experiment = store.load(run)
-        analysis = Analysis(experiment, self._profile(experiment, format), self._requirements(format))
+            kept = store.results(experiment)
+        known = results.read(kept, experiment) if kept is not None else None
+        analysis = Analysis(experiment, self._profile(experiment, format), self._requirements(format), known)
         if self._needs_option:
             from vmtax.report.sections.recommendation import why_not
 
@@ -160,7 +166,7 @@ class Asked:
         return Requirements(parse_needs(self.needs), self.accept_loss)
 
 
-def shown(run: str, format: str, *, full: bool = False, asked: Asked = Asked()) -> None:
+def shown(run: str, format: str, *, full: bool = False, asked: Asked = Asked(), paged: bool = False) -> None:
     """On the terminal, or as the text of one of FORMATS."""
     wanted = find(format) if format else None
     if wanted and not wanted.text:
@@ -171,7 +177,7 @@ def shown(run: str, format: str, *, full: bool = False, asked: Asked = Asked()) 
         return
     from vmtax.report.render.terminal import render
 
-    printed(render(analysis, full))
+    printed(render(analysis, full), paged=paged)
 
 
 def written(run: str, target: Path | None, format: str = "html", *, asked: Asked = Asked()) -> Path:

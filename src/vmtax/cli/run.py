@@ -12,16 +12,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vmtax.cli.app import AsJson, BadUse, Yes, app, complete_plan, fail, run_ids, say, warn
-from vmtax.cli.files import check_output
+from vmtax.cli.app import AsJson, BadUse, Emulate, Vary, Yes, app, complete_plan, fail, run_ids, say, warn
+from vmtax.cli.files import check_output, check_room
 from vmtax.cli.measuring import Work, disk_target, measure, options_of, program
 from vmtax.cli.results import shown, written
 from vmtax.core.errors import FAILED
+from vmtax.core.records import label_problem
 
 if TYPE_CHECKING:
     from vmtax.plan.schema import Plan
     from vmtax.storage import Target
     from vmtax.store import Store
+
+REPORT_ROOM = 8 * 2**20  # bytes of an HTML report, at most, while it is written
 
 
 def complete_work(ctx: typer.Context, incomplete: str) -> list[str]:
@@ -50,6 +53,7 @@ def run(
     layers: Annotated[str | None, typer.Option(metavar="LAYERS", help="Only these, such as host,vm.")] = None,
     budget: Annotated[str | None, typer.Option(metavar="TIME", help="Fit the rounds to this time: 20m, 1h30m.")] = None,
     rounds: Annotated[int | None, typer.Option(metavar="NUMBER", help="Exactly so many rounds.")] = None,
+    vary: Vary = None,
     qemu: Annotated[str | None, typer.Option(metavar="PROGRAM", help="Another QEMU than the host's own.")] = None,
     disk_dir: Annotated[
         str | None, typer.Option(metavar="DIRECTORY", help="Of the disk under test, on the host under test; /var/tmp.")
@@ -72,22 +76,38 @@ def run(
         str | None,
         typer.Option(metavar="OTHER", help="Also on this host, or with this QEMU, in the same shuffled rounds."),
     ] = None,
+    label: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Call the run so: every command then takes NAME in place of its id."),
+    ] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Finish a run that was stopped: the last one, or the one named.")
     ] = False,
     output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Of the HTML report.")] = None,
+    emulate: Emulate = False,
+    or_demo: Annotated[
+        bool,
+        typer.Option("--or-demo", help="Where no guest boots with KVM, run three emulated rounds as a demonstration."),
+    ] = False,
     yes: Yes = False,
     json: AsJson = False,
 ) -> None:
     """Measure, print the table, write the report."""
     from vmtax.store import Store
 
-    check_output(output or Path("vmtax-RUN.html"))
-    overrides = {"host": host, "layers": layers, "budget": budget, "rounds": rounds}
+    if emulate and or_demo:
+        raise BadUse("--emulate measures as the plan says, --or-demo only demonstrates: leave out one of them")
+    if label is not None and (problem := label_problem(label)):
+        raise BadUse(f"--label {label!r}: {problem}")
+    report = output or Path("vmtax-RUN.html")
+    check_output(report)
+    if not report.exists() or report.is_file():
+        check_room(report.absolute().parent, REPORT_ROOM, "name a file on a larger file system with --output")
+    overrides = {"host": host, "layers": layers, "budget": budget, "rounds": rounds, "vary": vary}
     with Store() as store:
         if resume:
             disks = {"disk-dir": disk_dir, "disk-device": disk_device, "disk-group": disk_group, "disk-pool": disk_pool}
-            others = {"qemu": qemu, **disks, "interleave-with": interleave_with}
+            others = {"qemu": qemu, **disks, "interleave-with": interleave_with, "or-demo": or_demo, "label": label}
             given = [f"--{name}" for name, value in {**overrides, **others}.items() if value]
             if given:
                 raise BadUse(f"--resume goes on as the run was begun: leave out {' '.join(given)}")
@@ -102,6 +122,9 @@ def run(
                 erase=erase or (),
             )
             work = _new(plan or "quick", overrides, qemu, place, interleave_with)
+            work = replace(work, options=replace(work.options, label=label or ""), or_demo=or_demo)
+        if emulate:
+            work = work.emulating()
         id = measure(store, work, yes=yes)
         worked = any(trial.status == "ok" for trial in store.load(id).trials)
     report = written(id, output)  # first, for whoever reads stdout may have gone meanwhile
@@ -155,6 +178,7 @@ def _resumed(store: Store, run: str, erase: Sequence[str]) -> Work:
 def _overridden(plan: Plan, **options: Any) -> Plan:
     """The plan with what the command line says instead."""
     from vmtax.plan.schema import from_data
+    from vmtax.plan.vary import varied
 
     data: dict[str, Any] = plan.model_dump(mode="json")
     if options["host"]:
@@ -167,7 +191,7 @@ def _overridden(plan: Plan, **options: Any) -> Plan:
     if options["rounds"] is not None:
         data["rounds"] = {"min": options["rounds"], "max": options["rounds"]}
     given = {name: f"--{name}" for name, value in options.items() if value is not None}
-    return from_data(data, source="command line", options=given)
+    return varied(from_data(data, source="command line", options=given), options.get("vary") or ())
 
 
 def _drop_workloads_without_layer(data: dict[str, Any]) -> None:

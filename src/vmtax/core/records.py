@@ -5,16 +5,27 @@ Their types say which values are possible. `store.model` holds to that whatever 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 from annotated_types import Interval, Len, Predicate
 
+from vmtax.core.notices import Notice
+
 Better = Literal["higher", "lower"]
 Status = Literal["ok", "failed", "refused"]
 Verdict = Literal["worse", "better", "no difference shown", "too few rounds"]
+VerdictCode = Literal["worse", "better", "no-difference", "few-rounds"]
 State = Literal["running", "complete", "interrupted", "failed"]
+
+VERDICT_CODES: Mapping[Verdict, VerdictCode] = {
+    "worse": "worse",
+    "better": "better",
+    "no difference shown": "no-difference",
+    "too few rounds": "few-rounds",
+}
 
 LAYERS = ("host", "vm", "nested")  # from the bottom up
 
@@ -33,7 +44,27 @@ def _is_layer(name: str) -> bool:
     return name in LAYERS
 
 
+LONGEST_LABEL = 40  # characters
+LIKE_AN_ID = re.compile(r"last$|\d{8}(-|$)")  # how ids of runs begin, and what stands for the newest run
+
+
+def label_problem(text: str) -> str | None:
+    """Why a run cannot be called so; None where it can."""
+    if not 0 < len(text) <= LONGEST_LABEL:
+        return f"must have from 1 to {LONGEST_LABEL} characters"
+    if not text.isprintable() or text.strip() != text:
+        return "must be printable, and neither begin nor end with a space"
+    if "," in text or text.startswith("-"):
+        return "must neither hold a comma nor begin with a hyphen, which mean something else on a command line"
+    return "looks like a run's id: name something else, such as before" if LIKE_AN_ID.match(text) else None
+
+
+def _is_label(text: str) -> bool:
+    return not text or label_problem(text) is None
+
+
 Name = Annotated[str, Len(1, 10_000)]
+Label = Annotated[str, Predicate(_is_label)]
 Text = Annotated[str, Len(0, 2**20)]
 Layer = Annotated[str, Predicate(_is_layer)]
 Count = Annotated[int, Interval(ge=1, lt=2**31)]
@@ -101,7 +132,7 @@ class Boot:
     argv: tuple[Text, ...]  # the whole QEMU command line
     ready_seconds: Seconds  # launch to first answered command
     kernel_seconds: Seconds  # the guest kernel's own share of ready_seconds
-    warnings: tuple[Text, ...] = ()  # for example "booted at the second attempt: ..."
+    warnings: tuple[Text, ...] = ()  # as `notices.recorded` writes them: "second-boot: ..."
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +163,7 @@ class Trial:
     started: Time  # seconds since the epoch, clock of the machine that runs vmtax
     wall_seconds: Seconds  # the command's duration seen from outside
     measurements: tuple[Measurement, ...] = ()
-    warnings: tuple[Text, ...] = ()  # doubts that are shown beside the result
+    warnings: tuple[Text, ...] = ()  # as `notices.recorded` writes them: "clock: ..."
     error: Text | None = None  # one line: why it failed or was refused
     raw: str = ""  # the tool's own output; kept compressed beside the store
     disturbance: Disturbance | None = None  # None: not read
@@ -160,7 +191,12 @@ class Comparison:
     stalls_p: float = 1.0  # Fisher's exact test of the two
     carry_over: float | None = None  # mean(D | baseline first) - mean(D | treatment first), D in log ratio
     carry_over_p: float | None = None  # by permutation; None: the order never changed
-    warnings: tuple[str, ...] = ()  # each names its cure
+    notices: tuple[Notice, ...] = ()
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """The notices, one line each."""
+        return tuple(notice.text for notice in self.notices)
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,3 +218,15 @@ class Experiment:
     notes: tuple[Text, ...] = ()  # what was not measured and why; falls back to TCG because ...
     options: Json = field(default_factory=dict)  # what the command line added to the plan; a resumed run has the same
     ended: Text | None = None  # why there were no more rounds: precise enough, decided, budget, rounds.max
+    label: Label = ""  # what its user calls it: "before"; several runs may have the same
+    seconds: Seconds | None = None  # that were worked on it, without pauses; None: not finished, or not kept
+
+    @property
+    def took(self) -> float | None:
+        """Seconds, set-up included and pauses not; None of a run that is not finished.
+
+        Of runs that earlier versions stored: from its beginning to its end.
+        """
+        if self.seconds is None and self.finished is not None:
+            return self.finished - self.created
+        return self.seconds

@@ -56,7 +56,7 @@ def unlike(treatments: Sequence[Treatment]) -> str | None:
 def topology(treatment: Treatment) -> Topology:
     """What a treatment's levels ask for: its layer once, or as many guests of one kind as `guest.count` says."""
     host = treatment.side if is_host(treatment.side) else HOST
-    count = GuestSettings.of(treatment.levels).count if treatment.layer == "vm" else 1
+    count = 1 if treatment.layer == "host" else GuestSettings.of(treatment.levels).count
     name = "host" if treatment.layer == "host" else "vm"
     subjects = (
         Subject(name if number == 1 else f"{name}-{number}", treatment.layer, number, treatment.levels, host)

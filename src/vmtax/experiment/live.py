@@ -22,15 +22,16 @@ WRITE_SECONDS = 0.5  # between two writes while only a detail of a step changes
 class Journal:
     """Follows a run's events into its file, which the guard removes with everything else."""
 
-    def __init__(self, local: LocalMachine, emit: Callable[[events.Event], None]) -> None:
+    screen: Callable[[events.Event], None]  # what also gets every event; another one after the question
+
+    def __init__(self, local: LocalMachine) -> None:
         self._local = local
-        self._emit = emit
         self._state = State()
         self._path: Path | None = None
         self._written = 0.0
 
     def emit(self, one: events.Event) -> None:
-        self._emit(one)
+        self.screen(one)
         self._state.take(one)
         if isinstance(one, events.RunStarted):
             self._path = _path(one.experiment)

@@ -6,7 +6,7 @@ that has what `Hypervisor` names.
 
 from vmtax.hypervisor.base import BootFailed, Guest, GuestSpec, Hypervisor, Lasting, Patience, boot
 from vmtax.hypervisor.credentials import Credentials
-from vmtax.hypervisor.qemu.accelerator import Accelerator, choose, probe_spec, remembered
+from vmtax.hypervisor.qemu.accelerator import Accelerator, choose, known, probe_spec, remembered
 from vmtax.hypervisor.qemu.detect import Qemu, QemuError
 from vmtax.hypervisor.spec import BY_SERIAL, DATA_ID, FRESH_ID, Drive, Nic, Passed, Tap, UserNetwork
 
@@ -31,6 +31,7 @@ __all__ = [
     "UserNetwork",
     "boot",
     "choose",
+    "known",
     "probe_spec",
     "remembered",
 ]

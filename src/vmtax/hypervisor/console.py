@@ -8,9 +8,10 @@ import threading
 from collections import deque
 from pathlib import PurePosixPath
 
+from vmtax.core.units import shortened
 from vmtax.machine import Machine, MachineError, Process
 
-SHOWN_LINES = 15  # how much of the console a failure shows
+SHOWN_LINES, MOST_SHOWN = 15, 200  # how much of the console a failure shows: lines, and characters of the last one
 MOST_LINES, LONGEST_LINE = 10_000, 4096  # of a console; the second in bytes
 MOST_CONSOLE = 64 * 2**20  # bytes that a guest may print
 FLOODED = f"the guest was ended: it printed more than {MOST_CONSOLE >> 20} MiB on its console"
@@ -72,6 +73,11 @@ class Console:
         lines = list(self._lines)
         end = next((number + 3 for number, line in enumerate(lines) if PANIC in line), len(lines))
         return "\n".join(f"  {line}" for line in lines[max(0, end - SHOWN_LINES) : end]) or "  (nothing)"
+
+    def end(self) -> str:
+        """Its last line in words, as part of a message."""
+        last = next((line.strip() for line in reversed(list(self._lines)) if line.strip()), "")
+        return f"the last line of its console is {shortened(last, MOST_SHOWN)!r}" if last else "its console is empty"
 
     def stop(self) -> None:
         self._tail.stop()

@@ -56,23 +56,34 @@ def ensure(emit: Emit, identity: str | None = None) -> Image:
 
     Its files are checked where it is placed on a machine: a damaged one is an error, never silently used.
     """
-    image = next((image for image in cache.images() if image.identity == identity), None) or cache.current()
-    return image or build(emit)
+    return here(identity) or build(emit)
 
 
-def build(emit: Emit, *, again: bool = False) -> Image:
-    """Build the image of the present recipe; `again`: also when there is one already."""
+def here(identity: str | None = None) -> Image | None:
+    """The image of that identity, else the current one; None where one would have to be built."""
+    return next((image for image in cache.images() if image.identity == identity), None) or cache.current()
+
+
+def refuse() -> None:
+    """Raises ImageError where no image can be built here, as far as that is known beforehand."""
     if os.geteuid() != 0:
         # In a user namespace mmdebstrap leaves files and processes of other users, which our guard could not remove.
         raise ImageError(f"building the root image needs root; {CARRY}")
     need_tools(TOOLS)
+    directory = cache.images_directory()
+    present = next(parent for parent in (directory, *directory.parents) if parent.is_dir())
+    if (free := shutil.disk_usage(present).free) < ROOM:
+        raise ImageError(f"{WHAT}: {directory}: {format_room(free)} free; {NO_SPACE}")
+
+
+def build(emit: Emit, *, again: bool = False) -> Image:
+    """Build the image of the present recipe; `again`: also when there is one already."""
+    refuse()
     emit(Step(WHAT, "waiting for another build to end" if cache.shelf().is_locked() else "starting", 0.0))
     with cache.shelf().workshop() as (keeper, work):
         image = cache.current()
         if image is not None and not again:
             return image
-        if (free := shutil.disk_usage(work).free) < ROOM:
-            raise ImageError(f"{WHAT}: {work.parent}: {format_room(free)} free; {NO_SPACE}")
         try:
             return _build_in(keeper, work, emit)
         except OSError as error:

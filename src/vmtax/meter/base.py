@@ -26,7 +26,7 @@ class Readings:
     """What a meter has to say of one machine and one trial."""
 
     rows: Mapping[str, float] = field(default_factory=dict)  # name -> value; kept as `Trial.readings`
-    warnings: tuple[str, ...] = ()  # doubts about the trial's figures
+    warnings: tuple[str, ...] = ()  # about the trial's figures, as `notices.recorded` writes them
     disturbance: Disturbance | None = None  # rows of the host under test that reports know one by one
 
 

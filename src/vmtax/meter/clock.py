@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+from vmtax.core.notices import recorded
 from vmtax.machine import MachineLost, Reader
 from vmtax.machine.local import LocalMachine
 from vmtax.meter.base import Readings, Work
@@ -94,10 +95,7 @@ def gap(path: str, before: Reading, after: Reading) -> tuple[str, ...]:
         wrong = f"{100 * (here / counted - 1):.0f} % too high" if counted > 0 else "far too high"
     else:
         wrong = f"{100 * (1 - here / counted):.0f} % too low"
-    return (
-        f"clock: {path} counted {counted:.1f} s where {here:.1f} s went by: rates are {wrong};"
-        " repeat while nothing else runs on the host, and see clocksource among that machine's facts",
-    )
+    return (recorded("clock", f"{path} counted {counted:.1f} s where {here:.1f} s went by, so rates are {wrong}"),)
 
 
 def own_time(tool: str, own: float | None, seconds: float, *, emulated: bool) -> tuple[str, ...]:
@@ -113,14 +111,19 @@ def own_time(tool: str, own: float | None, seconds: float, *, emulated: bool) ->
         return ()
     if own > seconds * (1 + WORST) + STEP_SECONDS:
         return (
-            f"clock: {tool} counted {own:.2f} s for itself where its whole command took {seconds:.2f} s:"
-            f" rates are {100 * (1 - seconds / own):.0f} % too low or more;"
-            " repeat while nothing else runs on the host, and see clocksource among that machine's facts",
+            recorded(
+                "clock",
+                f"{tool} counted {own:.2f} s for itself where its whole command took {seconds:.2f} s, so rates are"
+                f" {100 * (1 - seconds / own):.0f} % too low or more",
+            ),
         )
     rest = seconds - own
     if rest > (EMULATED_START_UP_SECONDS if emulated else START_UP_SECONDS) + WORST * seconds:
         return (
-            f"clock: {tool} accounts for {own:.1f} s of the {seconds:.1f} s that its command took, and more than a"
-            " start-up is missing: its clock stood still or it had to wait; repeat while nothing else runs on the host",
+            recorded(
+                "late-command",
+                f"{tool} accounts for {own:.1f} s of the {seconds:.1f} s that its command took, and the rest is more"
+                " than its start takes",
+            ),
         )
     return ()

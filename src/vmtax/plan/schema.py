@@ -27,7 +27,8 @@ from vmtax.design.stopping import Stopping
 from vmtax.design.treatments import Expansion, Space, expand, repeat
 from vmtax.plan import rules
 from vmtax.plan.errors import PlanError, problems_of, raise_problems
-from vmtax.plan.file import builtin_plans, describe, plan_text
+from vmtax.plan.file import describe, plan_text
+from vmtax.plan.names import builtin_plans
 from vmtax.plan.yaml import Document, read
 
 if TYPE_CHECKING:

@@ -15,10 +15,10 @@ from vmtax.plan.errors import MOST_PROBLEMS, Place, PlanError, Problem, key
 # A plan needs a tenth of these at most. All are held to while the text is read, so that more costs nothing.
 MOST_BYTES = 64 * 1024
 MOST_VALUES = 10_000  # scalars, lists and mappings, keys included
-_DEEPEST = 20  # levels of nesting
+DEEPEST = 20  # levels of nesting
 _MOST_DIGITS = 40  # of a number
 _TAG = "tag:yaml.org,2002:"
-_TOO_DEEP = f"nested more than {_DEEPEST} levels deep, so it is not a plan"
+_TOO_DEEP = f"nested more than {DEEPEST} levels deep, so it is not a plan"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class _Loader(yaml.SafeLoader):
         self._depth += 1
         if self._values > MOST_VALUES:
             raise _refusal(f"more than {MOST_VALUES:,} values, so it is not a plan", mark)
-        if self._depth > _DEEPEST:
+        if self._depth > DEEPEST:
             raise _refusal(_TOO_DEEP, mark)
         node = super().compose_node(parent, index)
         self._depth -= 1
@@ -84,7 +84,7 @@ class _Loader(yaml.SafeLoader):
 
     def fetch_flow_collection_start(self, token: type[yaml.Token]) -> None:
         """The scanner reads ahead of the composer, in a time that grows with the square of the depth."""
-        if self.flow_level > _DEEPEST:
+        if self.flow_level > DEEPEST:
             raise _refusal(_TOO_DEEP, self.get_mark())
         super().fetch_flow_collection_start(token)
 

@@ -335,13 +335,13 @@ def _or_none(value: float | None, as_fraction: Callable[[float], float]) -> floa
 
 
 def _runner_up(second: Option, choice: Option, fast: Scale, cheap: Scale | None) -> str:
-    """ "4 % slower [2, 6], but with savevm"."""
+    """ "+4.1 % (2.0–6.2) time, but with savevm"."""
     against = _against(second.treatment, choice.treatment, fast, cheap)
-    words = [amount(against.slower, against.slower_low, against.slower_high, "slower", "faster")]
+    words = [amount(against.slower, against.slower_low, against.slower_high, "time", "higher")]
     pros = [name for name in second.features if name not in choice.features]
     cons = [name for name in choice.features if name not in second.features]
     if against.dearer is not None:
-        cpu = amount(against.dearer, against.dearer_low, against.dearer_high, "more host CPU", "less host CPU")
+        cpu = amount(against.dearer, against.dearer_low, against.dearer_high, "host CPU", "lower")
         words.append(cpu)
     if pros:
         words.append(f"but with {', '.join(pros)}")

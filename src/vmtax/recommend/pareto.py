@@ -9,11 +9,10 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from vmtax import stats
 from vmtax.analysis.comparisons import Numbers
 from vmtax.core.records import Metric
+from vmtax.stats.arrays import np
 
 Costs = Mapping[str, Mapping[int, float]]  # treatment -> round -> cost
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from vmtax.analysis.analysis import Analysis
-from vmtax.report.document import Detail, Document, Section, shown
+from vmtax.report.document import Detail, Document, Section, shown, with_heads
 from vmtax.report.sections import (
     factor_effects,
     iterations,
@@ -26,7 +27,9 @@ def document(analysis: Analysis, detail: Detail) -> Document:
     """All that there is room for; what nobody would see is not computed."""
     viewed = view(analysis)
     sections = (section for section in _sections(analysis, viewed, detail) if section and shown(section.blocks, detail))
-    return Document(about.head(viewed), tuple(sections))
+    return Document(
+        about.head(analysis), tuple(replace(section, blocks=with_heads(section.blocks)) for section in sections)
+    )
 
 
 def _sections(analysis: Analysis, viewed: View, detail: Detail) -> Iterator[Section | None]:
@@ -37,9 +40,8 @@ def _sections(analysis: Analysis, viewed: View, detail: Detail) -> Iterator[Sect
         from vmtax.report.sections.outliers import outliers
     ranked = rankings.ranked(analysis, primary_only=detail is not Detail.FULL)
     decides = factor_effects.deciding(analysis)
-    doubts = warnings.warnings(analysis)
     far = outliers(analysis) if is_page else None
-    yield summary.section(analysis, len(doubts), far)
+    yield summary.section(analysis, len(warnings.warnings(analysis)), far)
     yield summary.decisions(analysis)
     yield from requirements.sections(analysis)
     if is_page:
@@ -57,7 +59,7 @@ def _sections(analysis: Analysis, viewed: View, detail: Detail) -> Iterator[Sect
         yield from evidence.behind_the_figures(analysis, far)
     if detail >= Detail.FULL:
         yield iterations.section(analysis)
-    yield warnings.section(doubts)
+    yield warnings.section(analysis)
     yield about.notes(run)
     yield about.repeat(run)
     if detail >= Detail.FILE:

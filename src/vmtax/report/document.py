@@ -6,7 +6,7 @@ Text is text: a renderer escapes all of it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import TYPE_CHECKING, Literal
 
@@ -222,6 +222,39 @@ def value_cell(text: str, interval: str = "", *, emulated: bool = False, shown: 
         Span("emulated" if emulated else "", "emulated"),
     )
     return Cell(tuple(span for span in spans if span.text))
+
+
+def headed(table: Table) -> Table:
+    """The table with "emulated" in the head of each column whose figures all are, and no longer beside each of them."""
+    heads, places = [], []
+    for place, column in enumerate(table.columns):
+        cells = [row.cells[place] for row in table.rows if not row.is_heading and row.cells[place].pieces]
+        marked = bool(place and cells) and all(any(p.kind == "emulated" for p in cell.pieces) for cell in cells)
+        spans = (Span(column.head),) if isinstance(column.head, str) else column.head
+        heads.append(replace(column, head=(*spans, Span(" "), Span("emulated", "emulated"))) if marked else column)
+        places += [place] * marked
+    rows = tuple(
+        row if row.is_heading else replace(row, cells=tuple(_unmarked(row.cells, places))) for row in table.rows
+    )
+    return replace(table, columns=tuple(heads), rows=rows) if places else table
+
+
+def _unmarked(cells: Sequence[Cell], places: Sequence[int]) -> Iterable[Cell]:
+    for place, cell in enumerate(cells):
+        kept = tuple(piece for piece in cell.pieces if piece.kind != "emulated")
+        yield replace(cell, pieces=kept) if place in places else cell
+
+
+def with_heads(blocks: Iterable[Block]) -> tuple[Block, ...]:
+    """The blocks, with every table `headed`."""
+    return tuple(
+        headed(block)
+        if isinstance(block, Table)
+        else replace(block, blocks=with_heads(block.blocks))
+        if isinstance(block, Folded)
+        else block
+        for block in blocks
+    )
 
 
 def columns(first: str, *others: str, words: Sequence[str] = ()) -> tuple[Column, ...]:

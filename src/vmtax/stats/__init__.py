@@ -6,13 +6,12 @@ DecisionRule say when a run may stop; `rank` sets many treatments in order; `fac
 `variance_components`, `iterations_per_boot` and `steady_state` plan what is done inside a boot.
 """
 
+from vmtax.stats.arrays import Floats, Vector
 from vmtax.stats.boots import MOST_ITERATIONS, VarianceComponents, iterations_per_boot, variance_components
 from vmtax.stats.effects import Effect, factor_effects
 from vmtax.stats.interval import (
     ALPHA,
-    Floats,
     TooFewRounds,
-    Vector,
     hodges_lehmann,
     interval,
     log_ratio_interval,
@@ -22,7 +21,7 @@ from vmtax.stats.interval import (
     signed_rank_rank,
 )
 from vmtax.stats.ranking import Ranking, rank
-from vmtax.stats.ratio import P95_ROUNDS, CarryOver, PairedRatio, Stalls, paired_ratio
+from vmtax.stats.ratio import P95_ROUNDS, STALL, CarryOver, PairedRatio, Stalls, paired_ratio
 from vmtax.stats.sessions import (
     FEWEST_SESSIONS,
     BetweenSessions,
@@ -45,6 +44,7 @@ __all__ = [
     "MOST_ITERATIONS",
     "P95_ROUNDS",
     "PRECISION_ALPHA",
+    "STALL",
     "BetweenSessions",
     "CarryOver",
     "DecisionRule",

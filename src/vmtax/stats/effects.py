@@ -13,12 +13,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
+from vmtax.stats.arrays import Matrix, Vector, np
+from vmtax.stats.interval import ALPHA
 
-from vmtax.stats.interval import ALPHA, Vector
-
-Matrix = npt.NDArray[np.float64]
 Term = tuple[str, ...]  # one factor, or two that interact
 
 

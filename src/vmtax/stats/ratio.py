@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
-import numpy as np
-import numpy.typing as npt
-
-from vmtax.stats.interval import ALPHA, Floats, Vector, hodges_lehmann, interval, minimum_rounds
+from vmtax.stats.arrays import Floats, Vector, np, npt
+from vmtax.stats.interval import ALPHA, hodges_lehmann, interval
 
 STALL = 1.5  # times the median: a run slower than that stalled
 STALLS_P = 0.05  # Fisher's test is conservative where stalls are rare
@@ -29,6 +27,11 @@ class Stalls:
     treatment: float
     p: float  # Fisher's exact test of the two counts; 1 where neither side stalled
 
+    @property
+    def differ(self) -> bool:
+        """One side is shown to stall more often."""
+        return self.p < STALLS_P
+
 
 @dataclass(frozen=True, slots=True)
 class CarryOver:
@@ -36,6 +39,11 @@ class CarryOver:
 
     estimate: float  # mean(D | baseline first) - mean(D | treatment first), in log ratio
     p: float  # by permuting the orders, which were drawn at random: exact
+
+    @property
+    def matters(self) -> bool:
+        """It is shown to matter."""
+        return self.p < CARRY_OVER_P
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +59,6 @@ class PairedRatio:
     stalls: Stalls
     carry_over: CarryOver | None  # None where the orders are not known or were all the same
     coarse: bool = False  # every ratio is the same to the last digit: the metric cannot show chance
-    warnings: tuple[str, ...] = ()
 
 
 def paired_ratio(
@@ -66,7 +73,7 @@ def paired_ratio(
 
     `better`: which direction is an improvement, for what counts as slow. `baseline_first`: for each round whether the
     baseline ran before the treatment. Raises ValueError for values that have no logarithm, for rows of unequal length
-    and for empty ones; with too few rounds for an interval it has none, and a warning says how many it takes.
+    and for empty ones; with too few rounds for an interval it has none.
     """
     before, after = _positive("baseline", baseline), _positive("treatment", treatment)
     if before.size != after.size:
@@ -88,7 +95,7 @@ def paired_ratio(
     coarse = bounds is not None and bounds[0] == bounds[1]
     low, high = (None, None) if bounds is None or coarse else map(math.exp, bounds)
     slow = 0.95 if better == "lower" else 0.05
-    found = PairedRatio(
+    return PairedRatio(
         ratio=math.exp(hodges_lehmann(differences)),
         low=low,
         high=high,
@@ -99,7 +106,6 @@ def paired_ratio(
         carry_over=_carry_over(differences, baseline_first),
         coarse=coarse,
     )
-    return replace(found, warnings=tuple(_warnings(found, alpha)))
 
 
 def _positive(what: str, values: Floats) -> Vector:
@@ -111,31 +117,6 @@ def _positive(what: str, values: Floats) -> Vector:
         place = int(np.flatnonzero(wrong)[0])
         raise ValueError(f"{what}[{place}] is {row[place]}: a ratio needs finite values above 0")
     return row
-
-
-def _warnings(found: PairedRatio, alpha: float) -> list[str]:
-    told = []
-    if found.low is None and not found.coarse:
-        told.append(f"too few rounds for an interval: needs {minimum_rounds(alpha)} rounds or more; has {found.pairs}")
-    if found.coarse:
-        told.append(
-            f"no interval: all {found.pairs} ratios are the same to the last digit, for the metric's steps are too"
-            " coarse to show chance; run the workload longer"
-        )
-    stalls = found.stalls
-    if stalls.p < STALLS_P:
-        told.append(
-            f"stalls: {stalls.treatment:.0%} of the treatment's runs and {stalls.baseline:.0%} of the baseline's are"
-            f" slower than {STALL} × their median (p = {stalls.p:.2g}); the ratio of medians is {found.ratio:.3f}, of"
-            f" means {found.mean_ratio:.3f}: look at both"
-        )
-    if found.carry_over is not None and found.carry_over.p < CARRY_OVER_P:
-        told.append(
-            f"carry-over: who ran first moves the ratio by {abs(math.expm1(found.carry_over.estimate)):.1%}"
-            f" (p = {found.carry_over.p:.2g}); the shuffled order keeps the interval honest, a longer pause between"
-            " treatments makes it narrower"
-        )
-    return told
 
 
 def _stalls(before: Vector, after: Vector, better: str) -> Stalls:

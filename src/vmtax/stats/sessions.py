@@ -12,9 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-import numpy as np
-
-from vmtax.stats.interval import Floats, Vector, hodges_lehmann
+from vmtax.stats.arrays import Floats, Vector, np
+from vmtax.stats.interval import hodges_lehmann
 
 FEWEST_SESSIONS = 3  # from which a standard deviation between sessions is taken: two have one degree of freedom
 

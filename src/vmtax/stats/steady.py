@@ -10,9 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
-from vmtax.stats.interval import Vector
+from vmtax.stats.arrays import Vector, np
 
 CHANGE_ALPHA = 0.05  # of white noise: the share that has a change point, at most
 CLIP = 4.0  # standard deviations beyond which a value counts no more, so that one stall is no change

@@ -122,17 +122,12 @@ class Provisioner:
         Raises StorageError where something is missing, too small, in use or named in vain, before anything is made.
         """
         target = self.ground.target
-        self._check_tools(wanted)
-        refuse_unused(self.machine.path, wanted, target)
+        refuse(self.machine, wanted, target, size, spare)
+        if taken := directory_bytes(wanted, target, size, spare, beside):
+            check_free(self.machine, self.ground.ours, taken)
         for number, settings in enumerate(_cut_plain(wanted)):
             self._plain.setdefault(settings, []).append(f"plain{number}")
         volumes = {name: volume_bytes(wanted, kinds, size, spare) for name, kinds in KINDS.items()}
-        if volumes["lvm"] and target.group is not None:
-            self._check_group(target.group, group_bytes(volumes["lvm"]))
-        if volumes["zfs"] and target.pool is not None:
-            self._check_pool(target.pool, int(volumes["zfs"] * POOL_SPARE))
-        if taken := directory_bytes(wanted, target, size, spare, beside):
-            check_free(self.machine, self.ground.ours, taken)
         self.ground.lay_out(areas(wanted, target, size, spare))
         if volumes["lvm"]:
             self._make_group(volume_bytes(wanted, (Volume.LVM_THIN,), size, spare))
@@ -171,39 +166,6 @@ class Provisioner:
             return None
         device, undoing = self._volume_of(name, settings, _rounded(size))
         return Fresh(dataclasses.replace(beside, path=PurePosixPath(device), size=size), undoing)
-
-    def _check_tools(self, wanted: Sequence[DiskSettings]) -> None:
-        needed = tools(wanted, cuts=bool(self.ground.target.devices))
-        if (needed or _cut_plain(wanted)) and self.machine.run("id", "-u").strip() != "0":
-            raise StorageError(
-                f"{self.machine.path}: file systems, volumes and block devices take root there; without, "
-                "disk.volume=plain with disk.filesystem=as-is, a file in a directory, is all that can be measured"
-            )
-        for tool, package in needed.items():
-            if not self.machine.succeeds("sh", "-c", 'command -v "$1"', "sh", tool):
-                raise StorageError(f"{self.machine.path}: {tool} is missing there (Debian: apt-get install {package})")
-
-    def _check_group(self, group: str, needed: int) -> None:
-        free = self.machine.try_run("vgs", "--noheadings", "--units", "b", "--nosuffix", "-o", "vg_free", group)
-        if not free.ok:
-            raise StorageError(f"{self.machine.path}: no volume group {group}; `vgs` lists those that are there")
-        self._check_room(
-            f"volume group {group}", number_of(self.machine, f"bytes free in {group}", free.stdout), needed
-        )
-
-    def _check_pool(self, pool: str, needed: int) -> None:
-        """`pool`, or a dataset in one."""
-        free = self.machine.try_run("zfs", "list", "-Hp", "-o", "available", pool)
-        if not free.ok:
-            raise StorageError(f"{self.machine.path}: no pool {pool}; `zpool list` lists those that are there")
-        self._check_room(f"pool {pool}", number_of(self.machine, f"bytes free in {pool}", free.stdout), needed)
-
-    def _check_room(self, what: str, free: float, needed: int) -> None:
-        if free < needed:
-            raise StorageError(
-                f"{self.machine.path}: {what} has {format_room(free)} free, {format_room(needed)} are needed; "
-                "a smaller workloads.disk.size in the plan needs less"
-            )
 
     def _device(self, name: str, settings: DiskSettings, size: int) -> str:
         if settings.volume is Volume.PLAIN:
@@ -289,6 +251,43 @@ class Provisioner:
             *create_image(settings, str(path), size, self.qemu_img),
             timeout=60 + size / 4e6,
             remedy="name another place with --disk-dir or --disk-device, or a smaller workloads.disk.size in the plan",
+        )
+
+
+def refuse(machine: Machine, wanted: Sequence[DiskSettings], target: Target, size: int, spare: int) -> None:
+    """Only reads. Raises StorageError where a tool, a group, a pool or room in it is missing, or one is named in vain.
+
+    `size`, `spare`: bytes of each disk, and of one more beside it at times
+    """
+    refuse_unused(machine.path, wanted, target)
+    needed = tools(wanted, cuts=bool(target.devices))
+    if (needed or _cut_plain(wanted)) and machine.run("id", "-u").strip() != "0":
+        raise StorageError(
+            f"{machine.path}: file systems, volumes and block devices take root there; without, "
+            "disk.volume=plain with disk.filesystem=as-is, a file in a directory, is all that can be measured"
+        )
+    for tool, package in needed.items():
+        if not machine.succeeds("sh", "-c", 'command -v "$1"', "sh", tool):
+            raise StorageError(f"{machine.path}: {tool} is missing there (Debian: apt-get install {package})")
+    volumes = {name: volume_bytes(wanted, kinds, size, spare) for name, kinds in KINDS.items()}
+    if volumes["lvm"] and target.group is not None:
+        asked: tuple[str, ...] = ("vgs", "--noheadings", "--units", "b", "--nosuffix", "-o", "vg_free", target.group)
+        _check_room(machine, f"volume group {target.group}", "`vgs` lists those", asked, group_bytes(volumes["lvm"]))
+    if volumes["zfs"] and target.pool is not None:
+        asked = ("zfs", "list", "-Hp", "-o", "available", target.pool)
+        _check_room(machine, f"pool {target.pool}", "`zpool list` lists those", asked, int(volumes["zfs"] * POOL_SPARE))
+
+
+def _check_room(machine: Machine, what: str, lists: str, asked: tuple[str, ...], needed: int) -> None:
+    """`asked`: a command that prints the bytes free in a volume group or pool, or fails where there is none."""
+    answer = machine.try_run(*asked)
+    if not answer.ok:
+        raise StorageError(f"{machine.path}: no {what}; {lists} that are there")
+    free = number_of(machine, f"bytes free in {asked[-1]}", answer.stdout)
+    if free < needed:
+        raise StorageError(
+            f"{machine.path}: {what} has {format_room(free)} free, {format_room(needed)} are needed; "
+            "a smaller workloads.disk.size in the plan needs less"
         )
 
 

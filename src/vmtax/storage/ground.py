@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
@@ -100,14 +100,7 @@ class Ground:
             for area in areas:
                 self.cut[area.name] = tuple(self._loop(f"{area.name}{n}", area.size) for n in range(area.devices))
             return
-        shared = shares(areas, len(self.target.devices))
-        if shared is None:
-            raise StorageError(
-                f"{self.machine.path}: raidz1 takes {RAIDZ_DISKS} devices, and {len(self.target.devices)} are named: "
-                "name more with --disk-device"
-            )
-        here = [(device, found) for device, found in zip(self.target.devices, shared, strict=True) if found]
-        self._refuse(here)
+        here = refuse_devices(self.machine, self.target, areas)
         cut: dict[str, tuple[str, ...]] = {}
         for device, found in here:
             for area, part in zip(found, self._partitions(device, found), strict=True):
@@ -124,23 +117,6 @@ class Ground:
         how = ("losetup", "--find", "--show", "--direct-io=on", str(path))
         return self.machine.run(*how, remedy="name a directory on a disk with --disk-dir, or --disk-device").strip()
 
-    def _refuse(self, shared: Sequence[tuple[str, Sequence[Area]]]) -> None:
-        """Raises StorageError where one of the devices cannot be used; nothing has been written by then."""
-        known: dict[str, str] = {}  # a device has many names
-        for device, areas in shared:
-            refuse_used(self.machine, device, erase=device in self.target.erase)
-            real = self.machine.run("realpath", "-e", device).strip()
-            if real in known:
-                raise StorageError(f"{self.machine.path}: {device} and {known[real]} are the same device; name another")
-            known[real] = device
-            said = self.machine.run("blockdev", "--getsize64", device)
-            size, wanted = number_of(self.machine, f"bytes of {device}", said), table_bytes(areas)
-            if size < wanted:
-                raise StorageError(
-                    f"{self.machine.path}: {device} has {format_room(size)}, {format_room(wanted)} are needed; "
-                    "name a larger one, or a smaller workloads.disk.size in the plan"
-                )
-
     def _partitions(self, device: str, areas: Sequence[Area]) -> list[str]:
         """A partition for each area, as the kernel calls them."""
         # By the name that was given: /dev/disk/by-id/... is the same disk after a reboot, /dev/sdb need not be.
@@ -156,6 +132,42 @@ class Ground:
             str(row.get("node"))
             for row in rows_of(self.machine, f"table of {real}", said, "partitiontable", "partitions")
         ]
+
+
+def refuse_devices(
+    machine: Machine, target: Target, areas: Sequence[Area], emit: Callable[[str], None] = lambda device: None
+) -> list[tuple[str, list[Area]]]:
+    """The devices of a target, each with the areas that it is to carry; those that carry none are left out. Only reads.
+
+    `emit`: called with a device before it is read, which takes seconds
+    Raises StorageError where they are too few or too small, or one is in use or holds something.
+    """
+    if not target.devices:
+        return []
+    shared = shares(areas, len(target.devices))
+    if shared is None:
+        raise StorageError(
+            f"{machine.path}: raidz1 takes {RAIDZ_DISKS} devices, and {len(target.devices)} are named: "
+            "name more with --disk-device"
+        )
+    here = [(device, found) for device, found in zip(target.devices, shared, strict=True) if found]
+    known: dict[str, str] = {}  # a device has many names
+    for device, found in here:
+        if device not in target.erase:
+            emit(device)
+        refuse_used(machine, device, erase=device in target.erase)
+        real = machine.run("realpath", "-e", device).strip()
+        if real in known:
+            raise StorageError(f"{machine.path}: {device} and {known[real]} are the same device; name another")
+        known[real] = device
+        said = machine.run("blockdev", "--getsize64", device)
+        size, wanted = number_of(machine, f"bytes of {device}", said), table_bytes(found)
+        if size < wanted:
+            raise StorageError(
+                f"{machine.path}: {device} has {format_room(size)}, {format_room(wanted)} are needed; "
+                "name a larger one, or a smaller workloads.disk.size in the plan"
+            )
+    return here
 
 
 def shares(areas: Sequence[Area], devices: int) -> list[list[Area]] | None:

@@ -45,7 +45,8 @@ NO_DATASET_OF_YOURS = _until_gone(
 )
 # Partitions, and whatever stands in them and at both ends of the device: it was ours to use, and is empty again.
 # Known by the label we gave its table, whose partitions are named after the run, and which goes last: as long as the
-# kernel knows one of them, that is still to be undone. What a run wrote is zeroed, as long as that takes no 15 seconds.
+# kernel knows one of them, that is still to be undone. What a run wrote is zeroed, as far as that time allows.
+ZERO_SECONDS = 15
 NO_PARTITIONS = (
     *("sh", "-c"),
     # Not by the name it has from udev: partx knows only the kernel's.
@@ -62,7 +63,8 @@ NO_PARTITIONS = (
     'empty() { wipefs -q -a -f "$1"; zero "$1" 0; zero "$1" $(($(blockdev --getsize64 "$1") - 1048576)); }; '
     'for part in $(parts); do empty "$part"; done; '
     # In steps, for the kernel interrupts none: the guard waits a minute for all of this.
-    "timeout 15 sh -c 'for part; do blkdiscard -z -p 64M \"$part\"; done' sh $(parts) >/dev/null 2>&1; "
+    f"timeout {ZERO_SECONDS} "
+    "sh -c 'for part; do blkdiscard -z -p 64M \"$part\"; done' sh $(parts) >/dev/null 2>&1; "
     # The kernel forgets them only where nobody has one open: udev may, for a moment.
     'forget() { n=0; while [ "$(parts)" ]; do partx -d "$device" 2>/dev/null || sleep 0.2; n=$((n+1)); '
     'test $n -lt 50 || { echo "in use: $(parts)" >&2; return 1; }; done; }; '

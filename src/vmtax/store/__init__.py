@@ -5,6 +5,6 @@ to date, and a damaged cell costs no more than its run.
 """
 
 from vmtax.store.failure import StoreError
-from vmtax.store.store import ExperimentSummary, Store, default_path
+from vmtax.store.store import End, ExperimentSummary, Store, default_path
 
-__all__ = ["ExperimentSummary", "Store", "StoreError", "default_path"]
+__all__ = ["End", "ExperimentSummary", "Store", "StoreError", "default_path"]

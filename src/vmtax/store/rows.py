@@ -18,7 +18,7 @@ from vmtax.store.files import raw_name
 from vmtax.store.owner import Owner
 
 # Of an Experiment, what lies in its own row.
-HEAD = ("id", "name", "host", "command", "created", "finished", "state", "plan", "options", "ended")
+HEAD = ("id", "name", "host", "command", "created", "finished", "state", "plan", "options", "ended", "label", "seconds")
 
 
 def of(experiment: str, *columns: sa.Column[Any]) -> sa.Select[Any]:
@@ -134,6 +134,14 @@ def _load_trials(connection: Connection, experiment: str, raw: Mapping[str, str]
     ]
 
 
+def emulated(connection: Connection, experiment: str) -> bool | None:
+    """Whether a guest of it, or a machine below one, was; None where it booted none."""
+    found: bool | None = connection.scalar(
+        of(experiment, schema.boot.c.emulated).with_only_columns(sa.func.max(schema.boot.c.emulated))
+    )
+    return None if found is None else bool(found)
+
+
 def seconds_per_round(connection: Connection, head: Experiment) -> float | None:
     """How long a round of that run took; None where it has none, or where its trials are damaged."""
     trial = schema.trial.c
@@ -142,7 +150,7 @@ def seconds_per_round(connection: Connection, head: Experiment) -> float | None:
     if head.finished is None or not isinstance(worked, float) or not isinstance(rounds, int) or rounds < 1:
         return None
     # A run that was stopped and resumed, or whose clock was set, seems to have taken anything.
-    return min(max(head.finished - head.created, worked), 3 * worked) / rounds
+    return min(max(head.took or 0.0, worked), 3 * worked) / rounds
 
 
 def delete(connection: Connection, experiment: Any) -> None:

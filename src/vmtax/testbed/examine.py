@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from vmtax.core.records import Json
@@ -15,7 +15,7 @@ from vmtax.machine.guarded import GuardedMachine
 from vmtax.meter.below import read_below
 from vmtax.meter.memory import available_memory
 from vmtax.meter.text import cpu_numbers
-from vmtax.plan.estimate import ONE_CPU, lasting, settled
+from vmtax.plan.estimate import ONE_CPU, lasting
 from vmtax.plan.schema import Plan
 from vmtax.storage import Backing, Target
 from vmtax.testbed import disks, needs
@@ -99,6 +99,11 @@ class Examined:
     def disk_size(self) -> int:
         return needs.disk_size(self.workloads)
 
+    def of_plan(self, plan: Plan) -> Examined:
+        """The same host, on which another plan is to be measured that takes no more of it."""
+        plan = lasting(plan, emulated=self.host_emulated)
+        return replace(self, plan=plan, workloads=plan.build_workloads(emulated=self.emulated))
+
     def userland(
         self, *, namespace: str | None = None, network: bool = False, disk: Backing | None = None
     ) -> tuple[str, ...]:
@@ -115,10 +120,16 @@ class Examined:
         )
 
 
+def check(host: Machine, plan: Plan) -> None:
+    """Raises CannotMeasure where `plan` cannot be measured on `host`, as far as it is known without an image there."""
+    _check_host(host)
+    needs.refuse_small(plan)
+    _check_memory(host, plan)
+    _cpus(host, plan.guest.vcpus)
+
+
 def examine(session: Session, host: Machine, plan: Plan, options: TestbedOptions, side: str = "") -> Examined:
     """Whether `plan` can be measured on `host`, and with what. Raises CannotMeasure and what the parts raise."""
-    _check_host(host)
-    _check_memory(host, plan)
     below = read_below(host)
     emulated = below["emulated_cpu"] is True
     asked, plan = plan, lasting(plan, emulated=emulated)
@@ -126,14 +137,13 @@ def examine(session: Session, host: Machine, plan: Plan, options: TestbedOptions
     cpus = _cpus(host, plan.guest.vcpus)
     platform = choose_platform(session, host, plan, placed, options.qemu)
     some_emulated = emulated or (platform is not None and platform.emulates)
-    left, plan = plan, settled(plan, emulated=some_emulated)
-    needs.refuse_small(plan)
+    workloads = plan.build_workloads(emulated=some_emulated)
     note = note_of_below(below)
     return Examined(
         session=session,
         host=host,
         plan=plan,
-        workloads=plan.build_workloads(emulated=some_emulated),
+        workloads=workloads,
         placed=placed,
         cpus=cpus,
         is_root=is_root(host),
@@ -142,19 +152,19 @@ def examine(session: Session, host: Machine, plan: Plan, options: TestbedOptions
         platform=platform,
         notes=(
             *((note,) if note else ()),
-            *_decided(left, plan, emulated=some_emulated),
-            *((ONE_CPU,) if plan.guest != asked.guest else ()),
+            *_decided(workloads, emulated=some_emulated),
+            *((ONE_CPU,) if plan != asked else ()),
             *(platform.notes if platform else ()),
         ),
         side=side,
     )
 
 
-def _decided(left: Plan, plan: Plan, *, emulated: bool) -> Iterator[str]:
-    """What a plan left to the machine, and how that was decided."""
-    for before, one in zip(left.build_workloads(), plan.build_workloads(), strict=True):
+def _decided(workloads: Sequence[Workload[Any]], *, emulated: bool) -> Iterator[str]:
+    """What a plan leaves to the machine, and how that is decided."""
+    for one in workloads:
         for name, value in one.settled().items():
-            if getattr(before.parameters, name) != value:
+            if getattr(one.parameters, name) != value:
                 why = "a layer is emulated" if emulated else "no layer is emulated"
                 yield f"{one.title}: {name} is {value}, because {why} and the plan names none."
 

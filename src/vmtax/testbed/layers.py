@@ -10,10 +10,12 @@ from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Literal
 
+from vmtax.core.notices import recorded
 from vmtax.core.records import Treatment
+from vmtax.design import guest as guest_settings
 from vmtax.design.disk import DiskSettings
 from vmtax.design.guest import GuestSettings
-from vmtax.design.topology import Subject, topology
+from vmtax.design.topology import Subject, Topology, topology
 from vmtax.hypervisor import (
     BY_SERIAL,
     DATA_ID,
@@ -72,7 +74,7 @@ def opened(on: Provisioned, treatment: Treatment) -> Iterator[RunningTreatment]:
             stack.close()
             guests.clear()
             running = _open(on, treatment, stack, guests)
-            guests[-1].warnings.append(f"booted at the second attempt: {reason}")
+            guests[-1].warnings.append(recorded("second-boot", reason))
         yield running
 
 
@@ -100,7 +102,7 @@ def _open(on: Provisioned, treatment: Treatment, stack: contextlib.ExitStack, gu
     elif treatment.layer == "vm":
         subjects = [_vm(on, treatment, subject, stack, guests) for subject in wanted.subjects]
     else:
-        outer, subjects = _nested(on, treatment, stack, guests)
+        outer, subjects = _nested(on, treatment, wanted, stack, guests)
     running = RunningTreatment(tuple(subjects), on.host, outer, on.emulated)
     time.sleep(SETTLE_SECONDS)
     drop_caches(on, running)
@@ -154,10 +156,10 @@ def _vm(
 
 
 def _nested(
-    on: Provisioned, treatment: Treatment, stack: contextlib.ExitStack, guests: list[Guest]
+    on: Provisioned, treatment: Treatment, wanted: Topology, stack: contextlib.ExitStack, guests: list[Guest]
 ) -> tuple[tuple[Guest, ...], list[RunningSubject]]:
     outer = on.network.segment if on.network else None
-    carrier = _boot(on, on.host, _carrier_spec(on, treatment), outer, stack, mac=CARRIER_MAC)
+    carrier = _boot(on, on.host, _carrier_spec(on, treatment, len(wanted.subjects)), outer, stack, mac=CARRIER_MAC)
     guests.append(carrier)
     if not carrier.machine.succeeds("sh", "-c", LOAD_MODULES):
         raise CannotMeasure(
@@ -168,15 +170,21 @@ def _nested(
     if on.network is not None:
         segment = Segment(carrier.machine, on.session.local.token[:6])
         segment.attach(GUEST_NIC)
-    drive = None
     if on.carrier_disk is not None:
         on.carrier_disk.mount(carrier.machine)
-        drive = disks.drive(treatment, Backing(PurePosixPath(NESTED_DISK), size=on.disk_size))
-    spec = _spec(on, treatment, IN_GUEST, IMAGE_QEMU, accelerator="kvm", data=drive)
-    spec = replace(spec, packs=carrier.spec.pack_devices)
-    guest = _boot(on, carrier.machine, spec, segment, stack)
-    guests.append(guest)
-    return (carrier,), [RunningSubject(_guest_site(on, "nested", guest), guest)]
+    subjects = []
+    for subject in wanted.subjects:
+        drive = None
+        if on.carrier_disk is not None:
+            disk = Backing(PurePosixPath(NESTED_DISK.format(subject.number)), size=on.disk_size)
+            drive = disks.drive(treatment, disk)
+        spec = _spec(on, treatment, IN_GUEST, IMAGE_QEMU, accelerator="kvm", data=drive)
+        spec = replace(spec, packs=carrier.spec.pack_devices)
+        mac = MACS.format(subject.number)
+        guest = _boot(on, carrier.machine, replace(spec, name=subject.name), segment, stack, mac=mac)
+        guests.append(guest)
+        subjects.append(RunningSubject(_guest_site(on, "nested", guest, subject.number), guest))
+    return (carrier,), subjects
 
 
 def _host_spec(on: Provisioned, treatment: Treatment, data: Drive | None) -> GuestSpec:
@@ -210,11 +218,16 @@ def _spec(
     )
 
 
-def _carrier_spec(on: Provisioned, treatment: Treatment) -> GuestSpec:
-    """Larger by what the carrying needs; its own disk always at the defaults, the factors are the nested guest's."""
+def _carrier_spec(on: Provisioned, treatment: Treatment, guests: int) -> GuestSpec:
+    """As large as its nested guests together and what carrying them needs.
+
+    Its own disk and CPU are always at the defaults: the factors are the nested guests'.
+    """
     data = Drive(str(on.carrier_disk.file.path)) if on.carrier_disk else None
     spec = _host_spec(on, treatment, data)
-    return replace(spec, memory_bytes=on.plan.guest.memory + needs.CARRIER_MEMORY_BYTES)
+    memory = guests * on.plan.guest.memory + needs.CARRIER_MEMORY_BYTES
+    settings = replace(spec.settings, model=guest_settings.DEFAULT.model, topology=guest_settings.DEFAULT.topology)
+    return replace(spec, vcpus=guests * on.plan.guest.vcpus, memory_bytes=memory, settings=settings)
 
 
 def _boot(

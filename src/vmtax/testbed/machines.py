@@ -15,6 +15,7 @@ from vmtax.meter.facts import qemu_facts, read_facts
 from vmtax.plan.schema import Plan
 from vmtax.testbed import host_facts, layers
 from vmtax.testbed.base import RunningTreatment
+from vmtax.testbed.examine import Examined
 from vmtax.testbed.interleave import examine_all, provision_all
 from vmtax.testbed.provision import Provisioned
 from vmtax.testbed.session import Emit, Hosts, Session, TestbedOptions
@@ -93,25 +94,26 @@ class Machines:
         side.check_guards()
 
 
-def set_up(
-    hosts: Hosts,
-    image: Image,
-    emit: Emit,
-    plan: Plan,
-    options: TestbedOptions,
-    check: Callable[[Mapping[str, Json]], None] = lambda facts: None,
-) -> Machines:
-    """Examine the hosts and set up what the plan needs; the hosts' guards undo it.
+def examined(hosts: Hosts, image: Image, emit: Emit, plan: Plan, options: TestbedOptions) -> list[Examined]:
+    """The hosts, or QEMUs, that the plan is to be measured on, the plan's own first. Nothing is set up there.
 
-    Raises CannotMeasure, what the parts raise, and what `check` does when the hosts' facts are known and nothing is
-    made yet; nothing slow is done before that.
+    Raises CannotMeasure and what the parts raise.
     """
     builds = any(choice.name == Build.name for choice in plan.workloads)
-    pack = kernel.ensure(emit) if builds else None
+    pack = kernel.current() if builds else None
     session = Session(hosts.local, image, Credentials.make(hosts.local), emit, pack)
-    examined = examine_all(hosts, session, plan, options)
-    check(host_facts.host_facts(examined))
-    testbed = Machines(provision_all(examined))
+    return examine_all(hosts, session, plan, options)
+
+
+def set_up(
+    sides: Sequence[Examined], emit: Emit, check: Callable[[Mapping[str, Json]], None] = lambda facts: None
+) -> Machines:
+    """Set up on the examined hosts what the plan needs; the hosts' guards undo it.
+
+    Raises what the parts raise, and what `check` does with the hosts' facts before anything is made.
+    """
+    check(host_facts.host_facts(sides))
+    testbed = Machines(provision_all(sides))
     for note in testbed.notes:
         emit(Notice(note))
     return testbed

@@ -24,8 +24,8 @@ def memory_bytes(plan: Plan, layer: str) -> int:
     """What the host gives to one layer's guests at a time."""
     if layer == "host":
         return 0
-    each = plan.guest.memory + QEMU_MEMORY_BYTES
-    return each + CARRIER_MEMORY_BYTES if layer == "nested" else each * guests_at_once(plan)
+    guests = (plan.guest.memory + QEMU_MEMORY_BYTES) * guests_at_once(plan)
+    return guests + CARRIER_MEMORY_BYTES if layer == "nested" else guests
 
 
 def refuse_small(plan: Plan) -> None:
@@ -42,7 +42,7 @@ def refuse_small(plan: Plan) -> None:
 
 
 def guests_at_once(plan: Plan) -> int:
-    """The most guests of layer vm that the plan runs at the same time."""
+    """The most guests of one layer that the plan runs at the same time."""
     named = (plan.space.factors, *(part.levels for part in plan.space.parts))
     factor = GuestSettings.factors()["count"]
     return max(int(count) for levels in named for count in levels.get(factor.name, (factor.default,)))
@@ -51,9 +51,16 @@ def guests_at_once(plan: Plan) -> int:
 def disk_bytes(plan: Plan) -> int:
     """What is written on the host under test before the first round: every disk under test, once, and what images are
     filled from."""
-    size = disk_size(plan.build_workloads())
-    own = disks.written_bytes(plan.treatments()[0], size)
-    return own + (carrier_disk_bytes(size) if size and "nested" in plan.layers else 0)
+    size, _, beside = disk_sizes(plan)
+    return disks.written_bytes(plan.treatments()[0], size) + beside
+
+
+def disk_sizes(plan: Plan) -> tuple[int, int, int]:
+    """Bytes of each disk under test, of one more that is made for a boot, and of an outer VM's disk beside them."""
+    workloads = plan.build_workloads()
+    size = disk_size(workloads)
+    nested = size * guests_at_once(plan) if "nested" in plan.layers else 0
+    return size, fresh_size(workloads), carrier_disk_bytes(nested) if nested else 0
 
 
 def disk_size(workloads: Sequence[Workload[Any]]) -> int:
@@ -67,6 +74,6 @@ def fresh_size(workloads: Sequence[Workload[Any]]) -> int:
 
 
 def carrier_disk_bytes(size: int) -> int:
-    """Of the disk that an outer VM has beside the nested guest's own of `size` bytes."""
+    """Of the disk on which an outer VM keeps those of its nested guests, which have `size` bytes together."""
     # Whole MiB: QEMU opens no disk with O_DIRECT that ends within a block.
     return (int(size * CARRIER_SPARE) + CARRIER_DISK_BYTES) // 2**20 * 2**20

@@ -11,6 +11,8 @@ from vmtax.core.units import format_room
 from vmtax.design.disk import DiskSettings
 from vmtax.hypervisor import probe_spec
 from vmtax.hypervisor.confine import Reach, alone, enter_tree, image_program
+from vmtax.image import kernel
+from vmtax.image.packs import Pack
 from vmtax.image.place import place_pack
 from vmtax.machine import Machine
 from vmtax.meter.memory import available_memory
@@ -30,7 +32,7 @@ from vmtax.workload.net import PORT
 WITH_SERVER = ("sh", "-c", 'iperf3 --server --one-off --daemon --bind 127.0.0.1 && exec "$@"', "sh")
 CARRIER_DEVICE = "/dev/vdb"
 CARRIER_MOUNT = "/srv"
-NESTED_DISK = f"{CARRIER_MOUNT}/disk.raw"
+NESTED_DISK = f"{CARRIER_MOUNT}/disk{{}}.raw"  # by the number of the nested guest
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,29 +48,33 @@ class Network:
 class KernelPack:
     """The kernel pack on one host."""
 
+    pack: Pack
     file: str
     mount: str | None  # None where the host itself builds none
 
 
 @dataclass
 class CarrierDisk:
-    """The disk on which an outer VM keeps the nested guest's; two QEMUs of one host share it."""
+    """The disk on which an outer VM keeps its nested guests' disks; two QEMUs of one host share it."""
 
     file: RawFile
-    size: int  # bytes of the nested guest's disk
-    first_write: FirstWrite | None = None  # of the nested guest's disk; None until the first boot has filled it
+    size: int  # bytes of each nested guest's disk
+    guests: int = 1  # nested guests that have a disk on it
+    first_write: FirstWrite | None = None  # of the nested guests' disks; None until the first boot has filled them
 
     def mount(self, carrier: Machine) -> None:
-        """ext4 with one raw file in it, made and filled at the first boot and kept for all the others."""
+        """ext4 with a raw file for each nested guest, made and filled at the first boot and kept for all the others."""
         if self.first_write is None:
             carrier.run("mkfs.ext4", "-q", "-F", CARRIER_DEVICE, timeout=300)
         carrier.run("mount", "-t", "ext4", CARRIER_DEVICE, CARRIER_MOUNT)
         if self.first_write is not None:
             return
-        carrier.run("fallocate", "-l", str(self.size), NESTED_DISK)
         allocation = f"{describe(DiskSettings())} on ext4 on the carrier's data disk, which is another"
         when = "in the carrier's first boot, before anything was measured in it"
-        first_write = fill(carrier, (), NESTED_DISK, self.size, allocation=allocation, when=when)
+        for number in range(1, self.guests + 1):
+            disk = NESTED_DISK.format(number)
+            carrier.run("fallocate", "-l", str(self.size), disk)
+            first_write = fill(carrier, (), disk, self.size, allocation=allocation, when=when)
         carrier.run("sync", timeout=300)
         self.first_write = first_write
 
@@ -150,21 +156,21 @@ def _open_network(on: Examined) -> Network:
 def _open_kernel_pack(on: Examined) -> KernelPack:
     """On the host, and mounted where the host itself builds: from the same file system as in a guest."""
     host, session = on.host, on.session
-    assert session.kernel_pack is not None, "the plan builds a kernel"
-    file = place_pack(host, session.local, session.kernel_pack, session.emit)
-    if "host" not in on.plan.layers:
-        return KernelPack(file, None)
-    if not on.is_root:
+    if "host" in on.plan.layers and not on.is_root:
         raise CannotMeasure(
             f"{host.path}: a kernel build on the host takes root, to mount what it compiles; measure as root, or"
             " without the host: --layers vm"
         )
+    pack = session.kernel_pack or kernel.build(session.emit)
+    file = place_pack(host, session.local, pack, session.emit)
+    if "host" not in on.plan.layers:
+        return KernelPack(pack, file, None)
     mount = host.scratch / "kernel"
     host.run("mkdir", str(mount))
     host.undo_later(*UNMOUNT, str(mount))
     remedy = "the host's kernel must have erofs and loop devices; or measure without the host: --layers vm"
     host.run("mount", "-t", "erofs", "-o", "ro,loop", file, str(mount), remedy=remedy)
-    return KernelPack(file, str(mount))
+    return KernelPack(pack, file, str(mount))
 
 
 def _open_disks(on: Provisioned, notes: list[str]) -> Provisioned:
@@ -176,11 +182,12 @@ def _open_disks(on: Provisioned, notes: list[str]) -> Provisioned:
     host.run("mkdir", "-m", "700", str(ours), remedy="name another directory with --disk-dir")
     treatments = plan.treatments()[0]
     impossible = disks.not_here(host, on.target, treatments)
-    _refuse_none_left(on, treatments, impossible)
+    refuse_none_left(host, treatments, impossible)
     treatments = [treatment for treatment in treatments if treatment.name not in impossible]
     _check_bounds(on, treatments)
     notes += _working_set(on, treatments)
-    beside = needs.carrier_disk_bytes(size) if "nested" in plan.layers else 0
+    guests = needs.guests_at_once(plan)
+    beside = needs.carrier_disk_bytes(size * guests) if "nested" in plan.layers else 0
     if disks.wanted(treatments):
         order = disks.Order(treatments, size, needs.fresh_size(on.workloads), beside)
         mark = f"vmtax-{on.session.local.token[:8]}"
@@ -188,23 +195,23 @@ def _open_disks(on: Provisioned, notes: list[str]) -> Provisioned:
         on = replace(on, disks=made)
         if on.platform is not None:
             impossible |= disks.why_not(made, treatments, on.platform.qemu)
-            _refuse_none_left(on, treatments, impossible)
+            refuse_none_left(host, treatments, impossible)
             if plan.give_ups:
                 possible = [treatment for treatment in treatments if treatment.name not in impossible]
                 on = replace(on, features=disks.features_of(made, possible, _trying(on, ours), emit))
         on = replace(on, written=disks.fill_all(made, lambda disk: on.userland(disk=disk), treatments, emit))
     if "nested" in plan.layers:
-        on = replace(on, carrier_disk=CarrierDisk(RawFile.allocate(host, ours / "carrier.raw", beside), size))
+        on = replace(on, carrier_disk=CarrierDisk(RawFile.allocate(host, ours / "carrier.raw", beside), size, guests))
     return replace(on, impossible=impossible)
 
 
-def _refuse_none_left(on: Examined, treatments: Sequence[Treatment], impossible: Mapping[str, str]) -> None:
+def refuse_none_left(host: Machine, treatments: Sequence[Treatment], impossible: Mapping[str, str]) -> None:
     """Raises CannotMeasure where nothing of a layer is left."""
     left = {treatment.layer for treatment in treatments if treatment.name not in impossible}
     for treatment in treatments:
         if treatment.layer not in left:
             raise CannotMeasure(
-                f"{on.host.path}: {impossible[treatment.name]}; nothing of layer {treatment.layer} is left to "
+                f"{host.path}: {impossible[treatment.name]}; nothing of layer {treatment.layer} is left to "
                 "measure: lay the disks elsewhere with --disk-dir, or name another level in the plan"
             )
 

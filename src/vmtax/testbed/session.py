@@ -35,6 +35,8 @@ class TestbedOptions:
     qemu: str | None = None  # another QEMU than the host's own
     target: Target = field(default_factory=Target)  # for the disks under test
     interleave_with: str | None = None  # a second host, or a second QEMU, in the same rounds
+    emulate: bool = False  # measure also where no guest boots with KVM
+    demonstration: bool = False  # what is measured only shows what a report looks like
 
     def to_json(self) -> Json:
         target = self.target
@@ -45,6 +47,7 @@ class TestbedOptions:
             "disk_group": target.group,
             "disk_pool": target.pool,
             "interleave_with": self.interleave_with,
+            **{name: True for name in ("emulate", "demonstration") if getattr(self, name)},
         }
 
     @staticmethod
@@ -56,7 +59,8 @@ class TestbedOptions:
             data.get("disk_group"),
             data.get("disk_pool"),
         )
-        return TestbedOptions(data.get("qemu"), target, data.get("interleave_with"))
+        flags = (bool(data.get(name)) for name in ("emulate", "demonstration"))
+        return TestbedOptions(data.get("qemu"), target, data.get("interleave_with"), *flags)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +71,7 @@ class Session:
     image: Image
     credentials: Credentials  # of this run's guests
     emit: Emit
-    kernel_pack: Pack | None = None  # None: no kernel is built
+    kernel_pack: Pack | None = None  # None: no kernel is built, or it is not there yet
 
 
 @dataclass(frozen=True, slots=True)

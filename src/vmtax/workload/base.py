@@ -19,6 +19,7 @@ class Parameters(BaseModel):
     """What a plan may set of a workload; each workload has its own subclass. Numbers are numbers, and no text is."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+    reporting: ClassVar[frozenset[str]] = frozenset()  # those that choose figures and leave the work as it is
 
     @model_validator(mode="before")
     @classmethod
@@ -56,10 +57,14 @@ class Workload(ABC, Generic[P]):
     title: ClassVar[str]  # what it is about: "CPU"
     packages: ClassVar[tuple[str, ...]] = ()  # of Debian, in the root image
     headline: ClassVar[str]  # name of the metric that a report's first sentence is about, unless the plan says another
+    replaced: ClassVar[frozenset[str]] = frozenset()  # measures in whose place people are shown what is derived
     # The last part of a metric's name -> what it is; or all of the name, where the label says the case as well.
     measures: ClassVar[Mapping[str, Measure]] = MappingProxyType({})
     parameters_type: ClassVar[type[Parameters]]
     layers: ClassVar[frozenset[str]] = frozenset({"host", "vm", "nested"})
+    emulated_start_seconds: ClassVar[float] = (
+        0.0  # beyond a small program's: until it works, on each emulated CPU of a machine
+    )
 
     def __init__(self, parameters: P, *, emulated: bool = False) -> None:
         """`emulated`: some layer of this run is, so that run lengths must suit a CPU some 25 times slower."""
@@ -105,6 +110,11 @@ class Workload(ABC, Generic[P]):
     def written_bytes(self, case: str) -> float:
         """About how much one case writes to the disk under test, at most, on a fast disk; said before a run."""
         return 0.0
+
+    @classmethod
+    def derived(cls, measurements: Sequence[Measurement]) -> tuple[Measurement, ...]:
+        """What people are shown in the place of some of one trial's measurements, made of these."""
+        return ()
 
     def layers_of(self, case: str) -> frozenset[str]:
         """Where one case can be run."""

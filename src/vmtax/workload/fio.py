@@ -104,10 +104,12 @@ if TYPE_CHECKING:
     PatternName = str
 else:
     PatternName = Literal[tuple(PATTERNS)]
+Percentile = Literal["p50", "p99", "p999"]  # the names of PERCENTILES
 Size = Annotated[str, Quantity(parse_bytes, "16MiB", "64TiB", "1GiB", as_text=True)]
 
 
 class DiskParameters(Parameters):
+    reporting: ClassVar = frozenset({"percentiles"})
     patterns: tuple[PatternName, ...] = Field(
         ("randread-4k-qd1", "randwrite-4k-qd1", "randwrite-4k-qd32", "randwrite-4k-fsync", "read-1m", "write-1m"),
         min_length=1,
@@ -117,6 +119,10 @@ class DiskParameters(Parameters):
     size: Size = Field("1GiB", description="size of the file or disk under test")
     fresh_size: Size = Field("128MiB", description="size of the disk for first-write")
     seconds: float = Field(10.0, ge=1, le=3600, description="run length of each pattern, in seconds")
+    percentiles: tuple[Percentile, ...] = Field(
+        ("p50", "p99", "p999"),
+        description="of latency, to report: p50 takes 20 operations in a run, p99 1,000, p999 10,000",
+    )
 
     @property
     def size_bytes(self) -> int:
@@ -181,7 +187,7 @@ class Disk(Command[DiskParameters]):
         return self.parameters.patterns
 
     def metrics(self) -> Sequence[Metric]:
-        return tuple(metric for case in self.parameters.patterns for metric in _metrics(case))
+        return tuple(metric for case in self.parameters.patterns for metric in self._metrics(case))
 
     def command(self, site: Site, case: str) -> Sequence[str]:
         pattern = PATTERNS[case]
@@ -246,13 +252,13 @@ class Disk(Command[DiskParameters]):
         figures["mean_seconds"] = mean * NANOSECOND
         # Percentiles of the two cannot be added: told are those of what waits for the disk.
         tail = wait or side["lat_ns"]
-        for name, share, key in _percentiles(case):
+        for name, share, key in self._percentiles(case):
             if count >= MINIMUM_TAIL / (1 - share):
                 figures[name] = tail["percentile"][key] * NANOSECOND
         if PATTERNS[case].fresh:
             again, _ = _job(case, output, 1)
             figures |= {"rewrite_iops": float(again["iops"]), "of_rewrite": side["iops"] / again["iops"]}
-        by_name = {metric.measure: metric for metric in _metrics(case)}
+        by_name = {metric.measure: metric for metric in self._metrics(case)}
         return tuple(Measurement(by_name[name], value) for name, value in figures.items())
 
     def operations(self, case: str, output: str) -> float | None:
@@ -275,24 +281,23 @@ class Disk(Command[DiskParameters]):
         rounded = ((round(share, 6), seconds) for share, seconds in found)
         return tuple((share, seconds) for share, seconds in rounded if share <= round(enough, 6))
 
+    def _metrics(self, case: str) -> tuple[Metric, ...]:
+        figures: tuple[Metric, ...] = (
+            _metric(case, "iops", "1/s", "higher"),
+            _metric(case, "bytes_per_second", "B/s", "higher"),
+            _metric(case, "mean_seconds", "s", "lower"),
+            _metric(case, CPU_PER_OPERATION, "s", "lower"),
+        )
+        if PATTERNS[case].fresh:
+            figures += (_metric(case, "rewrite_iops", "1/s", "higher"), _metric(case, "of_rewrite", "1", "higher"))
+        return figures + tuple(_metric(case, name, "s", "lower") for name, _, _ in self._percentiles(case))
 
-def _metrics(case: str) -> tuple[Metric, ...]:
-    figures: tuple[Metric, ...] = (
-        _metric(case, "iops", "1/s", "higher"),
-        _metric(case, "bytes_per_second", "B/s", "higher"),
-        _metric(case, "mean_seconds", "s", "lower"),
-        _metric(case, CPU_PER_OPERATION, "s", "lower"),
-    )
-    if PATTERNS[case].fresh:
-        figures += (_metric(case, "rewrite_iops", "1/s", "higher"), _metric(case, "of_rewrite", "1", "higher"))
-    return figures + tuple(_metric(case, name, "s", "lower") for name, _, _ in _percentiles(case))
-
-
-def _percentiles(case: str) -> Iterator[tuple[str, float, str]]:
-    """(measure, share, fio's key)."""
-    what = "fsync_" if PATTERNS[case].fsync else ""
-    for name, share, _, key in PERCENTILES:
-        yield f"{what}{name}_seconds", share, key
+    def _percentiles(self, case: str) -> Iterator[tuple[str, float, str]]:
+        """(measure, share, fio's key)."""
+        what = "fsync_" if PATTERNS[case].fsync else ""
+        for name, share, _, key in PERCENTILES:
+            if name in self.parameters.percentiles:
+                yield f"{what}{name}_seconds", share, key
 
 
 def _job(case: str, output: str, number: int = 0) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -14,6 +14,7 @@ from vmtax.analysis.sessions import facts, refusal
 from vmtax.analysis.sessions.calibration import Session, fits, replicates, stored
 from vmtax.analysis.sessions.facts import FactChange
 from vmtax.analysis.sessions.level import Subject
+from vmtax.core.notices import Notice
 from vmtax.core.records import Experiment, Metric
 from vmtax.core.units import format_percent
 from vmtax.stats import SessionMethod
@@ -64,7 +65,12 @@ class Change:
     emulated: tuple[str, ...]  # treatments that ran on an emulated CPU
     same_within: float  # fraction within which two are the same
     limit: float | None  # fraction by which after may be worse; None: nothing was asked
-    warnings: tuple[str, ...]  # each names its cure
+    notices: tuple[Notice, ...]
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """The notices, one line each."""
+        return tuple(notice.text for notice in self.notices)
 
     @property
     def gate(self) -> Gate | None:
@@ -82,7 +88,7 @@ def compared(
     limit: float | None = None,
 ) -> Change:
     """Raises Unlike where these must not be compared, have nothing in common, or no primary metric for the limit."""
-    warnings = refusal.check(before, after)
+    doubts = refusal.check(before, after)
     sides = [[Session.of(experiment) for experiment in side] for side in (before, after)]
     boots = [{session.boot for session in side} for side in sides]
     lines = _Lines(sides, calibrations, by_boot=not boots[0] & boots[1], same_within=same_within, limit=limit)
@@ -100,7 +106,7 @@ def compared(
         emulated=tuple(dict.fromkeys(line.treatment for line in made if line.treatment in lines.emulated)),
         same_within=same_within,
         limit=limit,
-        warnings=(*warnings, *_mixed(before, after), *lines.doubts()),
+        notices=(*doubts, *_mixed(before, after), *lines.doubts()),
     )
 
 
@@ -139,29 +145,33 @@ class _Lines:
             ):
                 yield self._line(subject)
 
-    def doubts(self) -> Iterator[str]:
-        """What a reader of the lines must know, a line each."""
+    def doubts(self) -> Iterator[Notice]:
+        """What a reader of the lines must know."""
         for side, name in zip(self.sides, ("before", "after"), strict=True):
             boots = len({session.boot for session in side})
             if self.by_boot and boots < len(side):
-                yield (
-                    f"{len(side)} sessions {name} are of {boots} boot{'' if boots == 1 else 's'} of the host and count"
-                    " as so many, for the host was rebooted between the sides: reboot it between sessions"
+                yield Notice(
+                    "boots-as-sessions",
+                    f"The {len(side)} runs {name} are of {boots} boot{'' if boots == 1 else 's'} of the host and count"
+                    f" as {boots} session{'' if boots == 1 else 's'}, because the host was rebooted between the sides",
                 )
         alone = sorted((self.named[0] | self.named[1]) - self.common)
         if alone:
-            yield f"{', '.join(alone)}: on one side only, so not compared: run the same plan on both sides"
+            cause = f"{', '.join(alone)} {'was' if len(alone) == 1 else 'were'} measured on one side only"
+            yield Notice("one-side", cause, treatments=tuple(alone))
         known = self.calibrations[0]
         boots = len({calibration.boot for calibration in known})
         if self.by_boot and 0 < boots < min(len(known), stats.FEWEST_SESSIONS):
-            yield (
-                f"the {len(known)} calibrations are of {boots} boot{'' if boots == 1 else 's'} of the host and do not"
-                " tell what a reboot changes, which lies between the sides: calibrate in three boots or more"
+            yield Notice(
+                "boots-of-calibrations",
+                f"The {len(known)} calibrations are of {boots} boot{'' if boots == 1 else 's'} of the host and do not"
+                " show what a reboot changes, which lies between the sides",
             )
         if self.borrowed:
             given = ", ".join(self.borrowed)
             (lender, *_) = self.borrowed.values()
-            yield f"{given}: the variance between sessions is that of {lender}: calibrations have no other treatment"
+            cause = f"For {given} the variance between sessions is that of {lender}, the only one that was calibrated"
+            yield Notice("borrowed-variance", cause, treatments=tuple(self.borrowed))
 
     def _line(self, subject: Subject) -> Line:
         sides = [replicates(side, subject, by_boot=self.by_boot) for side in self.sides]
@@ -198,7 +208,7 @@ class _Lines:
     def _stored(self, subject: Subject) -> stats.BetweenSessions | None:
         """Of the machine that is known less well, where the sides are two machines; None unless both are known.
 
-        A treatment that was not calibrated is given what is known of another, with a warning: most of what changes from
+        A treatment that was not calibrated is given what is known of another, with a notice: most of what changes from
         session to session is the machine's. A contrast is not: there that part has cancelled out.
         """
         found = [stored(calibrations, subject, by_boot=self.by_boot) for calibrations in self.calibrations]
@@ -247,8 +257,8 @@ def _gate(low: float | None, high: float | None, limit: float) -> Gate:
     return "failed" if low > limit else "passed"
 
 
-def _mixed(before: Sequence[Experiment], after: Sequence[Experiment]) -> Iterator[str]:
+def _mixed(before: Sequence[Experiment], after: Sequence[Experiment]) -> Iterator[Notice]:
     for name, side in (("before", before), ("after", after)):
         names = facts.mixed(side)
         if names:
-            yield f"the sessions {name} differ among each other in {', '.join(names)}: name only runs of one state"
+            yield Notice("mixed-runs", f"The runs {name} differ from each other in {', '.join(names)}")

@@ -9,6 +9,7 @@ from vmtax import stats
 from vmtax.analysis.emulation import emulated_treatments, on_emulated_hosts
 from vmtax.analysis.sessions.level import FEWEST_ROUNDS, rounds_of
 from vmtax.core.errors import BadInput
+from vmtax.core.notices import Notice
 from vmtax.core.records import Experiment
 from vmtax.plan.schema import from_data
 
@@ -19,8 +20,8 @@ class Unlike(BadInput):
     """Runs that must not be compared; the text names the difference."""
 
 
-def check(before: Sequence[Experiment], after: Sequence[Experiment]) -> tuple[str, ...]:
-    """Raises Unlike where these are not sessions of the same work; else one line for each doubt."""
+def check(before: Sequence[Experiment], after: Sequence[Experiment]) -> tuple[Notice, ...]:
+    """Raises Unlike where these are not sessions of the same work; else what casts doubt on them."""
     every = [*before, *after]
     ids = [one.id for one in every]
     twice = next((id for id in ids if ids.count(id) > 1), None)
@@ -68,9 +69,12 @@ def machine(experiment: Experiment) -> tuple[str, str]:
 
 
 def parameters(experiment: Experiment) -> dict[str, dict[str, Any]]:
-    """Workload -> its parameters, defaults filled in."""
+    """Workload -> the parameters of its work, defaults filled in."""
     plan = from_data(experiment.plan, source=experiment.id)
-    return {workload.name: workload.parameters.model_dump() for workload in plan.build_workloads()}
+    return {
+        workload.name: workload.parameters.model_dump(exclude=set(workload.parameters.reporting))
+        for workload in plan.build_workloads()
+    }
 
 
 def _parameters(one: Experiment, other: Experiment) -> Iterator[str]:
@@ -80,8 +84,8 @@ def _parameters(one: Experiment, other: Experiment) -> Iterator[str]:
         yield from _unequal(name, mine[name], theirs[name])
 
 
-def _unfinished(experiment: Experiment) -> Iterator[str]:
-    """Raises Unlike for a run that is not there yet; a line for one that was stopped and yet is enough."""
+def _unfinished(experiment: Experiment) -> Iterator[Notice]:
+    """Raises Unlike for a run that is not there yet; a notice for one that was stopped and yet is enough."""
     rounds = rounds_of(experiment)
     if experiment.state == "running":
         raise Unlike(f"{experiment.id} is running: wait until it has ended, vmtax watch {experiment.id}")
@@ -94,7 +98,8 @@ def _unfinished(experiment: Experiment) -> Iterator[str]:
                 f"{experiment.id} was stopped after {counted}, and needs {ENOUGH_ROUNDS} or more to be compared:"
                 f" vmtax run --resume {experiment.id}"
             )
-        yield f"{experiment.id} was stopped ({experiment.state}) after {counted}: vmtax run --resume finishes it"
+        cause = f"{experiment.id} was stopped ({experiment.state}) after {counted}"
+        yield Notice("stopped-early", cause, f"Finish it with vmtax run --resume {experiment.id}")
 
 
 def _unequal(what: str, one: dict[str, Any], other: dict[str, Any]) -> Iterator[str]:

@@ -13,7 +13,7 @@ from vmtax.core.events import Event, Step
 from vmtax.hypervisor.base import BootFailed, GuestSpec, Hypervisor, Patience, boot
 from vmtax.hypervisor.credentials import Credentials
 from vmtax.image.place import Placed
-from vmtax.machine import Machine, MachineLost
+from vmtax.machine import Machine, MachineLost, Reader
 from vmtax.machine.local import LocalMachine
 from vmtax.system.paths import cache_home, make_private
 
@@ -45,22 +45,44 @@ def choose(
 
     `again`: tried also where it is remembered, for a KVM that was mended meanwhile.
     """
-    if not machine.succeeds("test", "-r", "/dev/kvm", "-a", "-w", "/dev/kvm"):
-        there = machine.succeeds("test", "-e", "/dev/kvm")
-        why = "you may not use /dev/kvm (join the group kvm)" if there else "there is no /dev/kvm"
-        return Accelerator("tcg", why)
-    boot_id = machine.read_text("/proc/sys/kernel/random/boot_id").strip()
-    key = f"{_key(boot_id, spec.hypervisor)} {spec.kernel}"
-    known = _remembered()
-    if again or key not in known:
+    if (closed := _closed(machine)) is not None:
+        return closed
+    key = f"{_key(_boot_id(machine), spec.hypervisor)} {spec.kernel}"
+    probed = _remembered()
+    if again or key not in probed:
         emit(Step("probing /dev/kvm", "booting a guest on it; a minute at most"))
-        known[key] = _probe(machine, spec, credentials, local)
-        _remember(local, known)
-    failure = known[key]
-    if failure:
-        forget = f"tried once for each boot of the host; `rm {_file()}` to have it tried again"
-        return Accelerator("tcg", f"/dev/kvm opens, but no guest boots on it: {failure} ({forget})")
-    return Accelerator("kvm", "a guest booted on /dev/kvm")
+        probed[key] = _probe(machine, spec, credentials, local)
+        _remember(local, probed)
+    return _judged(probed[key])
+
+
+def known(machine: Reader, hypervisor: Hypervisor) -> Accelerator | None:
+    """What guests of `hypervisor` run on there, as far as it can be said without a boot; None: it was not tried yet."""
+    if (closed := _closed(machine)) is not None:
+        return closed
+    failure = remembered(_boot_id(machine), hypervisor)
+    return None if failure is None else _judged(failure)
+
+
+def _closed(machine: Reader) -> Accelerator | None:
+    """TCG where /dev/kvm cannot even be opened; None where it can."""
+    if machine.try_run("test", "-r", "/dev/kvm", "-a", "-w", "/dev/kvm").ok:
+        return None
+    there = machine.try_run("test", "-e", "/dev/kvm").ok
+    why = "you may not use /dev/kvm (join the group kvm)" if there else "there is no /dev/kvm"
+    return Accelerator("tcg", why)
+
+
+def _boot_id(machine: Reader) -> str:
+    return machine.try_run("cat", "/proc/sys/kernel/random/boot_id").stdout.strip()
+
+
+def _judged(failure: str) -> Accelerator:
+    """From why no guest boots on KVM; empty where one does."""
+    if not failure:
+        return Accelerator("kvm", "a guest booted on /dev/kvm")
+    forget = f"tried once for each boot of the host; `rm {_file()}` to have it tried again"
+    return Accelerator("tcg", f"/dev/kvm opens, but no guest boots on it: {failure} ({forget})")
 
 
 def probe_spec(hypervisor: Hypervisor, placed: Placed) -> GuestSpec:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
 from vmtax.core.machines import first_line
+from vmtax.core.notices import recorded
 from vmtax.hypervisor.base import BootFailed, GuestSpec, Lasting, Patience
 from vmtax.hypervisor.console import FLOODED, PANIC, READY, Console
 from vmtax.hypervisor.credentials import Credentials
@@ -95,10 +96,11 @@ class QemuGuest:
             self.machine.try_run("/usr/lib/vmtax/poweroff", timeout=SHUTDOWN_SECONDS)
         try:
             if self.process.wait(SHUTDOWN_SECONDS) != 0:
-                self.warnings.append(f"QEMU crashed in the shutdown: {self.cause_of_death()}")
+                self.warnings.append(recorded("shutdown", f"QEMU crashed in the shutdown: {self.cause_of_death()}"))
                 return None
         except TimeoutError:
-            self.warnings.append(f"did not shut down within {SHUTDOWN_SECONDS:.0f} s; it was powered off")
+            late = f"{self.path} did not shut down within {SHUTDOWN_SECONDS:.0f} s and was powered off"
+            self.warnings.append(recorded("shutdown", late))
             with contextlib.suppress(QmpError, TimeoutError):
                 self.qmp.execute("quit")
                 self.process.wait(5.0)
@@ -206,11 +208,15 @@ def wait_until_ready(path: str, process: Process, console: Console, patience: Pa
         elif process.poll() is not None:
             raise died(path, process, console, "QEMU ended before the guest was ready")
         elif patience.silence is not None and now - spoke > patience.silence:
-            words = f"{path}: the console has been silent for {patience.silence:.0f} s; it last said\n"
-            raise BootFailed(words + console.last_lines(), silent=True)
+            why = f"its console has been silent for {patience.silence:.0f} s"
+            raise BootFailed(_not_ready(path, why, console), silent=True)
         if now - launched > patience.ready:
-            words = f"{path}: not ready within {patience.ready:.0f} s; its console last said\n"
-            raise BootFailed(words + console.last_lines())
+            raise BootFailed(_not_ready(path, f"it was not ready within {patience.ready:.0f} s", console))
+
+
+def _not_ready(path: str, why: str, console: Console) -> str:
+    """The first line tells all of it, since lists and trials have only that one."""
+    return f"{path}: {why}; {console.end()}\nconsole:\n{console.last_lines()}"
 
 
 def died(path: str, process: Process, console: Console, what: str) -> BootFailed:

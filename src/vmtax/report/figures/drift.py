@@ -7,9 +7,9 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 
 from vmtax.core.records import Json
+from vmtax.core.units import format_cost
 from vmtax.report.figures.base import AXIS, LAYER_STYLES, Picture, apart, emulation, escape, frame, percent_tick
 from vmtax.report.sections.drift import Course, Point, thin
-from vmtax.report.view import deviation
 
 PANEL_PIXELS = 150
 GAP_PIXELS = 34  # between panels; holds the next one's title
@@ -161,7 +161,7 @@ def _with_legend(traces: Iterable[Json]) -> Iterator[Json]:
 def _hover(point: Point) -> list[str]:
     """What HOVER shows of a point: apart, for there may be thousands of them."""
     mark = " (emulated)" if point.emulated else ""
-    relative = "" if point.relative is None else f", {deviation(point.relative)}"
+    relative = "" if point.relative is None else f", {format_cost(point.relative).estimate}"
     return [escape(point.treatment) + mark, str(point.round), escape(point.text) + relative, point.after]
 
 

@@ -12,7 +12,7 @@ from vmtax.analysis.analysis import Analysis
 from vmtax.analysis.comparisons import as_overhead
 from vmtax.analysis.rankings import Ranking, Standing
 from vmtax.core.records import Json, Metric
-from vmtax.core.units import TIMES, format_percent, format_value
+from vmtax.core.units import format_percent, format_value
 from vmtax.report.figures.base import (
     AXIS,
     FONT,
@@ -26,7 +26,7 @@ from vmtax.report.figures.base import (
     times_dearer,
 )
 from vmtax.report.sections.rankings import Ranked, against_best
-from vmtax.report.view import cost, figures
+from vmtax.report.view import cost, cost_of
 from vmtax.report.wording.treatment_labels import Label, Short, shortened
 from vmtax.workload.words import label
 
@@ -123,7 +123,7 @@ def _picture(number: int, ranking: Ranking, told: Ranked, rows: Sequence[_Row], 
         caption=_caption(ranking, host),
         alternative=(
             f"{told.heading}: {len(entries)} treatments, best first. Best is {best}; {top} of {len(entries)} are in the"
-            f" top set; last is {worst.treatment}, {against_best(worst)[0]} {cost(metric)}."
+            f" top set; last is {worst.treatment}, {against_best(worst, metric)[0]} {cost(metric)}."
             " The table below holds every number."
         ),
         figure={
@@ -164,15 +164,10 @@ def _caption(ranking: Ranking, host: _Host | None) -> str:
 
 
 def _host_words(host: _Host, metric: Metric) -> str:
-    """ "The host itself, without a guest, gives 59 % more than the best [31, 88]."."""
-    overhead, low, high = host.overhead, host.low, host.high
-    more = (overhead < 0) == (metric.better == "higher")
-    if overhead < 0:
-        overhead, low, high = -overhead, None if high is None else -high, None if low is None else -low
-    amount, interval = figures(overhead, low, high)
-    verb = "gives" if metric.better == "higher" else "takes"
-    direction = "as much as" if amount.endswith(TIMES) else "more than" if more else "less than"
-    return f"The host itself, without a guest, {verb} {amount} {direction} the best {interval}".rstrip() + "."
+    """ "The host itself, without a guest: −37 % (−47…−24) time for the same work against the best."."""
+    amount, interval = cost_of(metric.better, host.overhead, host.low, host.high)
+    told = f"{amount} ({interval})" if interval else amount
+    return f"The host itself, without a guest: {told} {cost(metric)} against the best."
 
 
 def _trace(kind: int, rows: Sequence[_Row], ranking: Ranking) -> Json | None:
@@ -219,13 +214,13 @@ def _hover(row: _Row, ranking: Ranking) -> Iterator[str]:
     if entry is ranking.standings[0]:
         yield f"the best of {len(ranking.standings)}"
     else:
-        yield f"{' '.join(against_best(entry))} {cost(ranking.metric)} against the best"
+        yield f"{' '.join(against_best(entry, ranking.metric))} {cost(ranking.metric)} against the best"
     yield f"beaten by {len(entry.beaten_by)}" if entry.beaten_by else "in the top set"
 
 
 def _host_line(host: _Host, metric: Metric, rows: int) -> Json:
     x = round_off(times_dearer(metric.better, host.overhead))
-    amount, interval = figures(host.overhead, host.low, host.high)
+    amount, interval = cost_of(metric.better, host.overhead, host.low, host.high)
     return {
         "type": "scatter",
         "mode": "lines",

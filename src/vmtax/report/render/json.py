@@ -8,13 +8,15 @@ from dataclasses import asdict
 from vmtax.analysis.analysis import Analysis
 from vmtax.analysis.comparisons import overhead
 from vmtax.analysis.gains import Gain
+from vmtax.analysis.notices import Cause
 from vmtax.analysis.rankings import FactorEffect, Ranking
 from vmtax.analysis.scores import Score
-from vmtax.core.records import Comparison, Json, Trial
+from vmtax.core.records import VERDICT_CODES, Comparison, Json, Trial
 from vmtax.design.stopping import Decision
 from vmtax.report.sections import iterations
 from vmtax.report.sections.noise import noise_floor
 from vmtax.report.sections.requirements import recommendation_if_known
+from vmtax.report.wording.figures import about
 
 SIDE_FIGURES = (
     *("mean_ratio", "p95_ratio", "baseline_stalls", "treatment_stalls", "stalls_p"),
@@ -35,6 +37,8 @@ def experiment_data(analysis: Analysis) -> Json:
         "finished": experiment.finished,
         "state": experiment.state,
         "ended": experiment.ended,
+        "label": experiment.label,
+        "seconds": experiment.took,
         "plan": experiment.plan,
         "notes": list(experiment.notes),
         "facts": experiment.facts,
@@ -54,6 +58,7 @@ def experiment_data(analysis: Analysis) -> Json:
         "effects": [_factor_effect(effect, analysis) for effect in analysis.factor_effects],
         "decisions": [_decision(decision, emulated) for decision in analysis.decisions],
         "ledger": [],
+        "notices": [_notice(cause, analysis) for cause in analysis.causes],
     }
 
 
@@ -110,6 +115,21 @@ def _comparison(comparison: Comparison, emulated: frozenset[str]) -> Json:
         **{name: getattr(comparison, name) for name in SIDE_FIGURES},
         "emulated": bool(emulated & {comparison.baseline, comparison.treatment}),
         "warnings": list(comparison.warnings),
+        "verdict_code": VERDICT_CODES[comparison.verdict],
+        "notice_codes": list(dict.fromkeys(notice.code for notice in comparison.notices)),
+    }
+
+
+def _notice(cause: Cause, analysis: Analysis) -> Json:
+    return {
+        "code": cause.code,
+        "cause": cause.text,
+        "effect": cause.effect,
+        "cure": cause.remedy,
+        "about": about(cause, analysis),
+        "treatments": list(cause.treatments),
+        "metrics": list(cause.metrics),
+        "rounds": list(cause.rounds),
     }
 
 

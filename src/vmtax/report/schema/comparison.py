@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from vmtax.core.records import Better, Verdict
+from vmtax.core.notices import Code
+from vmtax.core.records import Better, Verdict, VerdictCode
 from vmtax.report.schema.part import Part
 
 
@@ -38,7 +39,9 @@ class Comparison(Part):
     carry_over: float | None = Field(description="log ratio with the baseline first minus that with it second")
     carry_over_p: float | None = Field(description="of that, by permutation; null: the order never changed")
     emulated: bool = Field(description="either side is")
-    warnings: list[str] = Field(description="doubts, each with its cure")
+    warnings: list[str] = Field(description="its notices as sentences")
+    verdict_code: VerdictCode = Field(description="the verdict as an identifier")
+    notice_codes: list[Code] = Field(description="what casts doubt on it; `notices` of the run has causes and cures")
 
 
 class Standing(Part):

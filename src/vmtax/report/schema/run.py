@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from vmtax.core.notices import Code
 from vmtax.core.records import Better, Boot, Disturbance, Json, State
 from vmtax.report.schema.comparison import Comparison, Ranking
 from vmtax.report.schema.disks import Advice, Scores, Within
@@ -106,6 +107,19 @@ class Decision(Part):
     emulated: bool = Field(description="either side is")
 
 
+class Notice(Part):
+    """One cause of warnings; warnings.md has all codes."""
+
+    code: Code = Field(description="identifier of the cause")
+    cause: str = Field(description="what it was, one sentence")
+    effect: str = Field(description="what it does to the figures that it is about, one sentence")
+    cure: str = Field(description="what to do about it, one sentence")
+    about: str = Field(description="the figures that it is about, for people")
+    treatments: list[str] = Field(description="names of those that it is about; empty: all")
+    metrics: list[str] = Field(description="names of those that it is about; empty: all")
+    rounds: list[int] = Field(description="those that it is about; empty: all, or it is about no rounds")
+
+
 class Experiment(Part):
     """One run of a plan."""
 
@@ -117,6 +131,8 @@ class Experiment(Part):
     finished: float | None = Field(description="seconds since the epoch; null: not finished")
     state: State = Field(description="how far it is")
     ended: str | None = Field(description="why there were no more rounds; null: not known, or not ended by itself")
+    label: str = Field(description="what its user calls it; empty where it has none")
+    seconds: float | None = Field(description="that it took, set-up included and pauses not; null: not finished")
     plan: Json = Field(description="the plan with every default, as `vmtax plan show --json` gives it")
     notes: list[str] = Field(description="what was not measured, and why; what a reader must know")
     facts: dict[str, Any] = Field(description="machine path to the facts of that machine; null: not to be found out")
@@ -135,3 +151,4 @@ class Experiment(Part):
     effects: list[FactorEffect] = Field(description="of layers in which two factors or more differ")
     decisions: list[Decision] = Field(description="answers to the plan's decide; empty where it asks nothing")
     ledger: list[Any] = Field(description="who used the host's CPU; empty in this version")
+    notices: list[Notice] = Field(description="every cause of warnings once, the gravest first")

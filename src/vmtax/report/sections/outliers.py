@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from vmtax.analysis.analysis import Analysis
 from vmtax.core.records import Disturbance, Metric, Trial
-from vmtax.core.units import format_value
+from vmtax.core.units import format_cost, format_value
 from vmtax.report.document import (
     Block,
     Cell,
@@ -29,7 +29,6 @@ from vmtax.report.document import (
     term,
     value_cell,
 )
-from vmtax.report.view import deviation
 from vmtax.workload.words import label, title
 
 MOST_SHOWN = 60  # rows of the table; the farthest come first
@@ -217,7 +216,7 @@ def _cells(outlier: Outlier, host_tells: bool) -> Iterator[Cell]:
     more = f", {len(outlier.values) - 1} more" if len(outlier.values) > 1 else ""
     what = Span(f"{label(far.metric)} {format_value(far.value, far.metric.unit)}{more}", "muted")
     mark = (Span("emulated", "emulated"),) if outlier.emulated else ()
-    yield Cell((Span(deviation(far.value / far.median)), *mark, what))
+    yield Cell((Span(format_cost(far.value / far.median).estimate), *mark, what))
     causes = f"{', '.join(outlier.causes[:2])}{', more' if len(outlier.causes) > 2 else ''}"
     yield value_cell(causes or ("nothing" if outlier.readings else "host not read"), shown=bool(causes))
     for number in range(len(GAUGES) if host_tells else 0):

@@ -1,0 +1,164 @@
+"""The notices of a whole run, and those of one cause together. Pure."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from vmtax import stats
+from vmtax.core import notices
+from vmtax.core.notices import MEANINGS, Code, Notice
+from vmtax.core.records import Boot, Comparison, Experiment, Trial
+
+CROWDED = 0.25  # share of the time in which some task waited for a CPU
+Figure = tuple[str, str]  # Metric.name, Treatment.name
+_SEVERAL: frozenset[Code] = frozenset(("failed", "refused", "other"))  # whose causes are many
+_ORDER = {code: place for place, code in enumerate(MEANINGS)}
+
+
+@dataclass(frozen=True)
+class Cause:
+    """Notices that one cause has, and all that they are about."""
+
+    code: Code
+    notices: tuple[Notice, ...]  # one or more
+
+    @cached_property
+    def text(self) -> str:
+        """One sentence: of the notices where they agree, else what the code means in general."""
+        texts = {notice.cause for notice in self.notices}
+        return texts.pop() if len(texts) == 1 or self.code in _SEVERAL else MEANINGS[self.code].cause
+
+    @property
+    def effect(self) -> str:
+        return self.notices[0].effect
+
+    @cached_property
+    def remedy(self) -> str:
+        """One sentence: of the notices where they agree, else that of the table."""
+        remedies = {notice.remedy for notice in self.notices}
+        return remedies.pop() if len(remedies) == 1 else MEANINGS[self.code].cure
+
+    @cached_property
+    def figures(self) -> frozenset[Figure]:
+        """That it is about; none where it is about all of the run."""
+        return frozenset(
+            (metric, treatment) for one in self.notices for metric in one.metrics for treatment in one.treatments
+        )
+
+    @cached_property
+    def treatments(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(name for one in self.notices for name in one.treatments))
+
+    @cached_property
+    def metrics(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(name for one in self.notices for name in one.metrics))
+
+    @cached_property
+    def rounds(self) -> tuple[int, ...]:
+        return tuple(sorted({number for one in self.notices for number in one.rounds}))
+
+
+def causes(experiment: Experiment, comparisons: Iterable[Comparison]) -> tuple[Cause, ...]:
+    """Every cause once, the gravest first."""
+    found: dict[tuple[Code, str], dict[Notice, None]] = {}
+    of_comparisons = (notice for comparison in comparisons for notice in comparison.notices)
+    of_boot = (notice for name, boots in _by_treatment(experiment.boots).items() for notice in of_boots(name, boots))
+    for notice in (*_background_load(experiment), *_of_trials(experiment.trials), *of_boot, *of_comparisons):
+        # Failures that differ only in their numbers have one cause.
+        kind = re.sub(r"\d+(\.\d+)?", "#", notice.cause) if notice.code in _SEVERAL else ""
+        found.setdefault((notice.code, kind), {})[notice] = None
+    grouped = (Cause(code, tuple(mine)) for (code, _), mine in found.items())
+    return tuple(sorted(grouped, key=lambda cause: _ORDER[cause.code]))
+
+
+def _by_treatment(boots: Iterable[Boot]) -> dict[str, list[Boot]]:
+    found: dict[str, list[Boot]] = defaultdict(list)
+    for boot in boots:
+        found[boot.treatment].append(boot)
+    return found
+
+
+def _background_load(experiment: Experiment) -> Iterator[Notice]:
+    """Whether something else wanted the CPUs, by the host's own trials: a guest's QEMU crowds them by itself."""
+    on_host = {treatment.name for treatment in experiment.treatments if treatment.layer == "host"}
+    read = [t.disturbance for t in experiment.trials if t.treatment in on_host and t.disturbance is not None]
+    waited = sum(reading.cpu_pressure_seconds or 0.0 for reading in read)
+    wall = sum(reading.wall_seconds for reading in read)
+    if wall and waited > CROWDED * wall:
+        yield Notice(
+            "background-load",
+            f"During {100 * waited / wall:.0f} % of the host's own measurements some task waited for a CPU, so other"
+            " programs ran there",
+        )
+
+
+def _of_trials(trials: Iterable[Trial]) -> Iterator[Notice]:
+    for trial in trials:
+        if trial.status != "ok":
+            yield replace(of_failure(trial), treatments=(trial.treatment,), rounds=(trial.round,))
+        metrics = tuple(measurement.metric.name for measurement in trial.measurements)
+        for found in map(notices.read, trial.warnings):
+            if found.code != "second-boot":  # which stands with the boot
+                yield replace(found, metrics=metrics, treatments=(trial.treatment,), rounds=(trial.round,))
+
+
+def of_ratio(found: stats.PairedRatio | None, alpha: float) -> Iterator[Notice]:
+    """What its numbers say of a ratio; None: no round has a value on both sides."""
+    if found is None or (found.low is None and not found.coarse):
+        needed, rounds = stats.minimum_rounds(alpha), found.pairs if found else 0
+        yield Notice(
+            "few-rounds",
+            f"An interval needs {needed} rounds or more, and {rounds or 'none'} {'has' if rounds < 2 else 'have'} a"
+            " value on both sides",
+            f"Run more rounds, for example with --rounds {needed + 1}",
+        )
+    if found is None:
+        return
+    if found.coarse:
+        cause = f"All {found.pairs} ratios are the same to the last digit, because the metric's steps are too coarse"
+        yield Notice("coarse", cause)
+    stalls = found.stalls
+    if stalls.differ:
+        yield Notice(
+            "stalls",
+            f"{100 * stalls.treatment:.0f} % of the values, and {100 * stalls.baseline:.0f} % of those that they are"
+            f" compared with, are slower than {stats.STALL} times their median (p = {stalls.p:.2g}); the ratio of the"
+            f" medians is {found.ratio:.3f}, that of the means {found.mean_ratio:.3f}",
+        )
+    if found.carry_over is not None and found.carry_over.matters:
+        moved = 100 * abs(math.expm1(found.carry_over.estimate))
+        cause = f"Which of the two configurations ran first moves the ratio by {moved:.1f} %"
+        yield Notice("carry-over", f"{cause} (p = {found.carry_over.p:.2g})")
+
+
+def of_failure(trial: Trial) -> Notice:
+    """Why a trial has no result."""
+    code: Code = "refused" if trial.status == "refused" else "failed"
+    return Notice(code, notices.whole(trial.error) if trial.error else "No reason was recorded")
+
+
+def of_boots(treatment: str, boots: Iterable[Boot]) -> Iterator[Notice]:
+    """What the boots of a treatment say of all its figures."""
+    causes: dict[Notice, set[int]] = defaultdict(set)
+    for boot in boots:
+        for notice in map(notices.read, boot.warnings):
+            causes[notice].add(boot.round)
+    # The reasons differ from boot to boot; that there was a second attempt is one thing to know.
+    retried = [one for one in causes if one.code == "second-boot"]
+    if retried:
+        rounds = tuple(sorted(set().union(*(causes.pop(one) for one in retried))))
+        cause = f"{treatment} booted at the second attempt in {rounds_in_words(rounds)}: {retried[0].cause}"
+        yield Notice("second-boot", cause, treatments=(treatment,), rounds=rounds)
+    for notice, numbers in causes.items():
+        yield replace(notice, treatments=(treatment,), rounds=tuple(sorted(numbers)))
+
+
+def rounds_in_words(numbers: Sequence[int]) -> str:
+    """ "1 round (3)", "7 rounds (1, 2, 3, 4, 5, ...)"."""
+    shown = ", ".join(str(number) for number in numbers[:5]) + (", ..." if len(numbers) > 5 else "")
+    return f"{len(numbers)} round{'s' if len(numbers) > 1 else ''} ({shown})"

@@ -1,0 +1,266 @@
+"""Warnings as records: a code, what caused it, what it does to which figures, and what to do about it.
+
+Every code stands once in `MEANINGS`; docs/reference/warnings.md is made from that table. Sentences have no full stop.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+Code = Literal[
+    "failed",
+    "refused",
+    "background-load",
+    "emulated",
+    "cached",
+    "perhaps-cached",
+    "few-rounds",
+    "coarse",
+    "missing-rounds",
+    "few-operations",
+    "not-positive",
+    "stalls",
+    "carry-over",
+    "clock",
+    "late-command",
+    "second-boot",
+    "shutdown",
+    "two-hosts",
+    "stopped-early",
+    "mixed-runs",
+    "boots-as-sessions",
+    "boots-of-calibrations",
+    "borrowed-variance",
+    "one-side",
+    "other",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Meaning:
+    """What a code stands for, whichever run it is about."""
+
+    label: str  # a few words, as in a footnote
+    cause: str  # in general; a notice says what it was in its run
+    effect: str  # on the figures that it is about
+    cure: str  # what to do; a notice may know better
+
+
+# The gravest first: reports have this order.
+MEANINGS: Mapping[Code, Meaning] = {
+    "failed": Meaning(
+        "a measurement failed",
+        "A command, a boot or a machine failed",
+        "The figure has no value from these rounds and rests on the others",
+        "Remove the cause, then run more rounds",
+    ),
+    "refused": Meaning(
+        "a result was refused",
+        "A command worked, but its result cannot be compared with those of the other configurations",
+        "The figure has no value from these rounds and rests on the others",
+        "Remove the cause, then run more rounds",
+    ),
+    "background-load": Meaning(
+        "other programs used the CPUs",
+        "Some task waited for a CPU during many of the host's own measurements, so other programs ran there",
+        "All figures scatter more, and the host may look slower than it is",
+        "End the other programs, or wait, and repeat the run",
+    ),
+    "emulated": Meaning(
+        "emulated CPU",
+        "The configuration ran on an emulated CPU (TCG)",
+        "The figure shows that everything works, not what the hardware costs",
+        "Repeat the run where /dev/kvm works",
+    ),
+    "cached": Meaning(
+        "answered by a cache",
+        "A disk is faster than what lies below it, so a cache or read-ahead took part",
+        "The figure is the speed of a cache rather than of the disk",
+        "Repeat with a workloads.disk.size well above the memory of guest and host",
+    ),
+    "perhaps-cached": Meaning(
+        "perhaps answered by a cache",
+        "A disk is faster than what lies below it, but no interval shows it",
+        "The figure may be chance, or the speed of a cache rather than of the disk",
+        "Run more rounds; if these agree, repeat with a workloads.disk.size well above the memory of guest and host",
+    ),
+    "few-rounds": Meaning(
+        "too few rounds for an interval",
+        "An interval needs more rounds than have a value on both sides",
+        "The figure has no interval and may be chance",
+        "Run more rounds, for example with --rounds 7",
+    ),
+    "coarse": Meaning(
+        "steps too coarse for an interval",
+        "The ratio is the same to the last digit in all rounds, because the metric's steps are too coarse",
+        "The figure has no interval, since chance does not show in it",
+        "Make the workload longer",
+    ),
+    "missing-rounds": Meaning(
+        "rounds without a result",
+        "Some rounds have no result, and no failure was recorded",
+        "The figure rests on the other rounds",
+        "Run more rounds",
+    ),
+    "few-operations": Meaning(
+        "too few operations for this percentile",
+        "Some rounds had too few operations for this percentile",
+        "The figure rests on the other rounds",
+        "Make the workload longer, or leave this percentile out",
+    ),
+    "not-positive": Meaning(
+        "values that are not above 0",
+        "Some rounds have a value that is not above 0 and so has no ratio",
+        "The figure rests on the other rounds",
+        "Make the workload larger or longer",
+    ),
+    "stalls": Meaning(
+        "stalls that the median does not show",
+        "One side stalls more often than the other: it has more values slower than 1.5 times their median",
+        "The cost is one of typical values and leaves the stalls out",
+        "Look at the ratio of the means as well: mean_ratio in the JSON answer",
+    ),
+    "carry-over": Meaning(
+        "depends on which ran first",
+        "The ratio depends on which of the two configurations ran first",
+        "The order is random, so the interval still holds, but it is wider than it could be",
+        "Repeat the run on a machine whose clock frequency and temperature are steady",
+    ),
+    "clock": Meaning(
+        "a clock was wrong",
+        "A guest's or a tool's clock counted a different time from the one that went by",
+        "Rates and times of these rounds are wrong by as much as the clock was",
+        "Repeat while nothing else runs on the host, and see clocksource among that machine's facts",
+    ),
+    "late-command": Meaning(
+        "a command took longer than its work",
+        "A command took longer than its own work and its start explain, so it waited or its clock stood still",
+        "Rates and times of these rounds may be wrong",
+        "Repeat while nothing else runs on the host",
+    ),
+    "second-boot": Meaning(
+        "booted at the second attempt",
+        "A guest was lost while it booted, and booted at the second attempt",
+        "The boot time is that of the second attempt; other figures are those of a fresh guest",
+        "Try another QEMU (--qemu) where it happens often",
+    ),
+    "shutdown": Meaning(
+        "the guest did not shut down by itself",
+        "A guest did not shut down by itself",
+        "The time to shut down has no value from these rounds; other figures were measured before",
+        "Read the guest's console in the raw output of its boot",
+    ),
+    "two-hosts": Meaning(
+        "two hosts in one session",
+        "Two hosts were measured, and each changes in speed by itself",
+        "The interval is about this session and no other",
+        "Repeat the run in other sessions, and believe in what they agree on",
+    ),
+    "stopped-early": Meaning(
+        "a run was stopped early",
+        "A run was stopped before its last round",
+        "The interval is wider than planned",
+        "Finish the run with vmtax run --resume",
+    ),
+    "mixed-runs": Meaning(
+        "runs of one side differ",
+        "The machines of the runs on one side differ from each other",
+        "The change is from one mixture to another",
+        "Name only runs of one state",
+    ),
+    "boots-as-sessions": Meaning(
+        "fewer boots of the host than runs",
+        "The host was rebooted between the sides, so the runs of one boot count as one session",
+        "The interval is wider than so many runs suggest",
+        "Reboot the host between sessions",
+    ),
+    "boots-of-calibrations": Meaning(
+        "calibrations of too few boots",
+        "The calibrations are of too few boots of the host to show what a reboot changes",
+        "The interval may be too narrow",
+        "Calibrate in three boots or more",
+    ),
+    "borrowed-variance": Meaning(
+        "variance of another configuration",
+        "The calibrations lack a configuration, which is given the variance between sessions of another one",
+        "The interval may be too narrow or too wide",
+        "Calibrate this configuration as well",
+    ),
+    "one-side": Meaning(
+        "on one side only",
+        "A configuration was measured on one side only",
+        "It is not compared",
+        "Run the same plan on both sides",
+    ),
+    "other": Meaning(
+        "see the warnings",
+        "A warning of another version of vmtax",
+        "It says itself what it does to the figures",
+        "It says itself what to do",
+    ),
+}
+
+# What earlier versions stored with trials and boots, and what it is called now.
+_EARLIER: tuple[tuple[str, Code], ...] = (
+    (r"booted at the second attempt: (?P<cause>.*)", "second-boot"),
+    (r"(?P<cause>(did not shut down within|QEMU crashed in the shutdown).*)", "shutdown"),
+    (r"(?P<cause>the \S+ command took .* by our clock, .*?)(: run it again idle)?", "late-command"),
+    (r"clock: (?P<cause>\S+ accounts for .*?)(; repeat while .*)?", "late-command"),
+    (r"clock: (?P<cause>.*?); repeat while .*", "clock"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """One warning: what caused it, and the figures of which treatments and metrics it is about."""
+
+    code: Code
+    cause: str  # one sentence about this run
+    cure: str = ""  # what to do; "": as in the table
+    treatments: tuple[str, ...] = ()  # Treatment.name; empty: all of the run
+    metrics: tuple[str, ...] = ()  # Metric.name; empty: all
+    rounds: tuple[int, ...] = ()  # from 1; empty: all, or it is about no rounds
+
+    @property
+    def effect(self) -> str:
+        """What it does to the figures that it is about: one sentence."""
+        return MEANINGS[self.code].effect
+
+    @property
+    def remedy(self) -> str:
+        """What to do about it: one sentence."""
+        return self.cure or MEANINGS[self.code].cure
+
+    @property
+    def text(self) -> str:
+        """All of it in one line, as JSON's fields of strings have it."""
+        if self.code == "other":
+            return self.cause
+        return f"{self.code}: {sentence(self.cause)} {sentence(self.effect)} {sentence(self.remedy)}"
+
+
+def recorded(code: Code, cause: str) -> str:
+    """A warning about one trial or one boot, as these are stored with it."""
+    return f"{code}: {cause}"
+
+
+def read(text: str) -> Notice:
+    """What is stored with a trial or a boot as a notice, also what earlier versions stored; `other` where none fits."""
+    for pattern, code in _EARLIER:
+        if found := re.fullmatch(pattern, text, re.DOTALL):
+            return Notice(code, whole(found["cause"]))
+    first, _, rest = text.partition(": ")
+    return next((Notice(code, rest) for code in get_args(Code) if code == first and rest), Notice("other", text))
+
+
+def whole(error: str) -> str:
+    """The first line of an error as earlier versions stored it, without the announcement of lines that it had not."""
+    return re.sub(r"; (its console|it) last said$", "", error)
+
+
+def sentence(text: str) -> str:
+    """With its full stop."""
+    return text if text.endswith((".", "!", "?")) else f"{text}."

@@ -1,0 +1,93 @@
+"""Which figures something is about, in words: "all figures of the nested VM", "12 disk figures of the VM". Pure."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+
+from vmtax.analysis.analysis import Analysis
+from vmtax.analysis.notices import Cause, Figure
+from vmtax.core.units import at_most
+from vmtax.workload.words import title
+
+NAMES = {"host": "the host", "vm": "the VM", "nested": "the nested VM"}  # of a layer's plain treatment
+MOST_NAMES, MOST_ROUNDS = 3, 6  # in a row; the rest is counted
+Metrics = Mapping[str, Collection[str]]  # treatment -> names of metrics
+
+
+def about(cause: Cause, analysis: Analysis) -> str:
+    """What a cause concerns, such as "3 disk figures of the VM, in round 2"."""
+    figures = figures_in_words(cause.figures, analysis)
+    if not figures:
+        figures = f"all figures of {_names(cause.treatments)}" if cause.treatments else "all figures"
+    return f"{figures}, in {_rounds(cause.rounds)}" if cause.rounds else figures
+
+
+def figures_in_words(figures: Collection[Figure], analysis: Analysis) -> str:
+    """ "all disk figures of the VM and the nested VM, and 2 boot figures of the VM"; "" of none."""
+    mine = _by_treatment([pair for pair in figures if pair[1] not in analysis.repeats] or figures)
+    order = [treatment.name for treatment in analysis.experiment.treatments if treatment.name in mine]
+    every = _every(analysis)
+    if set(every) <= set(mine) and all(set(mine[name]) >= set(metrics) for name, metrics in every.items()):
+        return "all figures"
+    whole = [name for name in order if name in every and set(mine[name]) >= set(every[name])]
+    parts = [f"all figures of {_names(whole)}"] if whole else []
+    rest: dict[tuple[str, frozenset[str]], list[str]] = defaultdict(list)  # workload, metrics -> treatments
+    for name in [name for name in order if name not in whole]:
+        for workload, metrics in _by_workload(mine[name]).items():
+            rest[workload, frozenset(metrics)].append(name)
+    parts += [_some(*key, names, every) for key, names in rest.items()]
+    return _joined(at_most(MOST_NAMES, parts))
+
+
+def _some(workload: str, metrics: frozenset[str], names: Sequence[str], every: Metrics) -> str:
+    """`metrics` of one workload, the same of all these treatments."""
+    if len(metrics) == 1:
+        return f"{next(iter(metrics))} of {_names(names)}"
+    called = title(workload)
+    called = called if called.isupper() else called.lower()
+    known = {metric for name in names for metric in every.get(name, ()) if metric.startswith(f"{workload}.")}
+    count = "all" if known <= metrics else str(len(metrics) * len(names))
+    return f"{count} {called} figures of {_names(names)}"
+
+
+def _every(analysis: Analysis) -> dict[str, list[str]]:
+    """What is compared: the metrics of each treatment that has a baseline, and of those that only are one."""
+    above, below = defaultdict(list), defaultdict(list)
+    for found in analysis.comparisons:
+        if found.treatment not in analysis.repeats:
+            above[found.treatment].append(found.metric.name)
+            below[found.baseline].append(found.metric.name)
+    return {**below, **above}
+
+
+def _by_treatment(figures: Collection[Figure]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = defaultdict(list)
+    for metric, treatment in sorted(figures):
+        found[treatment].append(metric)
+    return found
+
+
+def _by_workload(metrics: Collection[str]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = defaultdict(list)
+    for metric in metrics:
+        found[metric.partition(".")[0]].append(metric)
+    return found
+
+
+def _names(treatments: Sequence[str]) -> str:
+    if len(treatments) > MOST_NAMES + 1:
+        return f"{len(treatments)} configurations"
+    return _joined([NAMES.get(name, name) for name in treatments])
+
+
+def _rounds(numbers: Sequence[int]) -> str:
+    if len(numbers) > MOST_ROUNDS:
+        return f"{len(numbers)} rounds"
+    return f"round{'s' if len(numbers) > 1 else ''} {_joined([str(number) for number in numbers])}"
+
+
+def _joined(texts: Sequence[str]) -> str:
+    if len(texts) > 1 and not texts[-1].startswith("and "):
+        texts = [*texts[:-1], f"and {texts[-1]}"]
+    return " ".join(texts) if len(texts) == 2 else ", ".join(texts)

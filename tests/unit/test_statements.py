@@ -1,0 +1,170 @@
+"""What the documentation states about times, sizes and messages is what the program has.
+
+A quantity in a page must be in STATED: with the program's own value, or with None where it describes an example,
+somebody else's finding, or a figure that was measured once and is a reason for a decision.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from vmtax.experiment import archive
+from vmtax.hypervisor import console
+from vmtax.lab import end, start
+from vmtax.lab.spec import Size
+from vmtax.machine import guard, pipes, ssh
+from vmtax.plan import yaml
+from vmtax.storage import empty, full, undo
+from vmtax.workload.fio import FIRST_WRITE, PATTERNS
+
+ROOT = Path(__file__).parents[2]
+CODE = re.compile(r"^( *)(```+)(.*)\n((?:.*\n)*?) *\2 *$|`[^`\n]+`", re.MULTILINE)
+NUMBERS = {
+    "a": 1,
+    "an": 1,
+    "half a": 0.5,
+    "half an": 0.5,
+    "one": 1,
+    "two": 2,
+    "three": 3,
+    "four": 4,
+    "five": 5,
+    "six": 6,
+}
+NUMBERS |= {"seven": 7, "eight": 8, "nine": 9, "ten": 10, "twelve": 12, "fifteen": 15, "twenty": 20}
+VAGUE = ("few", "a few", "some", "a tenth of a", "a sixth of a", "a quarter of an")
+UNITS = {"s": 1, "second": 1, "minute": 60, "hour": 3600, "day": 86400, "lines": 1}
+UNITS |= {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "kB": 1e3, "MB": 1e6, "GB": 1e9, "MB/s": 1e6}
+QUANTITY = re.compile(
+    rf"(?<![\w./-])(\d[\d,.]*|{'|'.join(sorted((*NUMBERS, *VAGUE), key=len, reverse=True))})[ -]"
+    rf"({'|'.join(sorted(UNITS, key=len, reverse=True))})s?\b",
+    re.IGNORECASE,
+)
+SILENCE = 10.0 * 3  # seconds, of ssh.ALIVE
+# page -> quantity -> value in bytes or seconds
+STATED: dict[str, dict[str, float | None]] = {
+    "CONTRIBUTING.md": {"400 lines": None},
+    "docs/how-to/a-question-in-few-minutes.md": {"a day": None, "three days": None},
+    "docs/how-to/measure-a-remote-host.md": {
+        "64 KiB": pipes.BANNER_BYTES,
+        "40 seconds": ssh.GUARD_SILENCE,
+        "half a minute": SILENCE,
+    },
+    "docs/how-to/rank-storage.md": {
+        "4 KiB": None,
+        "10 MB/s": None,
+        "500 MB/s": None,
+        "400 MB/s": None,
+        "350 MB/s": None,
+    },
+    "docs/how-to/read-a-report.md": {"436 s": None, "362 s": None},
+    "docs/how-to/say-where-disks-lie.md": {
+        "4 GiB": empty.WHOLE_BYTES,
+        "64 MiB": empty.ENDS_BYTES,
+        "1 MiB": empty.MIB,
+        "two minutes": empty.SECONDS,
+        "15 seconds": undo.ZERO_SECONDS,
+    },
+    "docs/how-to/share-a-run.md": {"128 MiB": archive.LARGEST_BYTES, "16 MiB": archive.LARGEST_OLDER},
+    "docs/how-to/use-a-lab.md": {
+        "a minute": end.SHUTDOWN_SECONDS,
+        "4 GiB": Size().memory_bytes,
+        "2 GiB": None,
+        "90 s": start.SETTLE_SECONDS,
+    },
+    "docs/how-to/which-cache-mode.md": {"4 KiB": None},
+    "docs/explanation/decisions.md": {
+        **dict.fromkeys(("60 lines", "10 s", "1.8 GB", "a tenth of a second", "a sixth of a second", "0.1 s", "0.4 s")),
+        **dict.fromkeys(("7 s", "230 lines", "170 MB", "2 MB")),
+        "30 s": SILENCE,
+        "40 s": ssh.GUARD_SILENCE,
+    },
+    "docs/explanation/method.md": {"an hour": None},
+    "docs/explanation/security.md": {
+        "64 MiB": full.FILE_SYSTEM_BYTES,
+        "15 seconds": undo.ZERO_SECONDS,
+        "64 KiB": pipes.BANNER_BYTES,
+        "128 MiB": archive.LARGEST_BYTES,
+        "4 MiB": archive.LARGEST_LINE,
+        "a tenth of a second": None,
+        "two minutes": guard.RECOVERY_SECONDS,
+        "4 GiB": empty.WHOLE_BYTES,
+    },
+    "docs/explanation/what-not-to-conclude.md": {"4 KiB": None},
+}
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "Makefile")),
+    *(page for page in sorted((ROOT / "docs").rglob("*.md")) if page.parent.name != "reference"),
+]
+
+
+def quantities(text: str) -> set[str]:
+    """As they are written; "a second host" is no time."""
+    plain = " ".join(CODE.sub("`", text).split())
+    return {match[0] for match in QUANTITY.finditer(plain) if not re.match("a second", match[0], re.IGNORECASE)}
+
+
+def value(quantity: str) -> float:
+    """In bytes or seconds."""
+    match = QUANTITY.fullmatch(quantity)
+    assert match
+    number = NUMBERS.get(match[1].lower())
+    return (float(match[1].replace(",", "")) if number is None else number) * UNITS[match[2]]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_time_and_size_is_the_programs(page: Path) -> None:
+    stated = STATED.get(str(page.relative_to(ROOT)), {})
+    assert quantities(page.read_text()) == set(stated), "state in STATED where it comes from, or leave it out"
+    for quantity, known in stated.items():
+        assert known is None or value(quantity) == known, quantity
+
+
+def test_quantities_are_seen() -> None:
+    text = "In ten minutes, `5 s` or\n20 GiB:\n```\n7 s\n```\na few seconds; a second host, half an hour"
+    assert quantities(text) == {"ten minutes", "20 GiB", "a few seconds", "half an hour"}
+    assert [value(one) for one in ("ten minutes", "1,000 s", "half an hour")] == [600, 1000, 1800]
+
+
+def test_limits_in_words() -> None:
+    security = " ".join((ROOT / "docs/explanation/security.md").read_text().split())
+    assert f"{yaml.MOST_BYTES // 1024} KiB at most; values ({yaml.MOST_VALUES:,}), depth ({yaml.DEEPEST})" in security
+    assert f"{archive.MOST_RECORDS:,} boots and trials" in security
+    assert f"{console.MOST_CONSOLE >> 20} MiB on its console" in security
+    assert f"{empty.SAMPLES} random blocks" in (ROOT / "docs/how-to/say-where-disks-lie.md").read_text()
+    others = (ROOT / "docs/explanation/other-tools.md").read_text()
+    assert FIRST_WRITE in PATTERNS and f"{len(PATTERNS) - 1} fixed patterns and one for first writes" in others
+
+
+@cache
+def literals() -> str:
+    """All text in the program's source, a line for each; what is filled in is an ellipsis."""
+    found = []
+    for path in (ROOT / "src").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.JoinedStr):
+                parts = (part.value if isinstance(part, ast.Constant) else "…" for part in node.values)
+                found.append("".join(map(str, parts)))
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                found.append(node.value)
+    return "\n".join(" ".join(text.split()) for text in found)
+
+
+def messages() -> list[str]:
+    text = (ROOT / "docs/how-to/troubleshooting.md").read_text()
+    return re.findall(r"^### `(.+)`$", text, re.MULTILINE)
+
+
+@pytest.mark.parametrize("message", messages())
+def test_the_messages_in_troubleshooting_are_printed(message: str) -> None:
+    for part in message.split("…"):
+        assert part.strip(" ,;:()") in literals(), part
+
+
+def test_there_are_messages() -> None:
+    assert len(messages()) > 10
