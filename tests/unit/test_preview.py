@@ -12,14 +12,14 @@ import pytest
 from tests.fake_machine import FakeMachine, Reply
 from vmtax.core.errors import BadInput
 from vmtax.core.units import format_span
-from vmtax.experiment.preview import Line, look, outlook, refuse_emulation
+from vmtax.experiment.preview import Line, emulation_advice, look, outlook, refuse_emulation
 from vmtax.hypervisor.qemu.detect import DEFAULT, RIGHTS, QemuError
 from vmtax.machine.local import ISOLATED, PYTHON
 from vmtax.meter import below
 from vmtax.meter.disk import FINDMNT, LSBLK
 from vmtax.meter.text import GREP
 from vmtax.plan.estimate import GUESS, Emulation, demonstration, foresee, seconds_per_round
-from vmtax.plan.schema import Plan, load, parse
+from vmtax.plan.schema import Plan, from_data, load, parse
 from vmtax.storage import StorageError, Target
 from vmtax.storage.absent import HAS_FILE_SYSTEM, HAS_MAPPER, HAS_TOOL
 from vmtax.system import ownership
@@ -299,3 +299,34 @@ def test_a_first_guess_knows_of_emulation_and_an_earlier_run_gives_a_figure() ->
     assert tcg[0] < 31 * 60 < tcg[1], "what seven rounds took where no guest boots with KVM"
     assert foresee(plan, plan.entries(), Emulation(host=True)).seconds[0] > tcg[0], "in a lab all of it is emulated"
     assert foresee(plan, plan.entries(), emulation, measured=100.0).seconds == (700.0, 700.0)
+
+
+@pytest.mark.parametrize(
+    ("layers", "usable", "words"),
+    [
+        ("[host, vm]", False, "no guest boots with KVM: there is no /dev/kvm. Emulated, a run takes"),
+        ("[host, vm]", True, "whether guests boot with KVM is tried when `vmtax run` begins, before it asks"),
+        ("[host]", False, ""),
+    ],
+)
+def test_a_plan_check_says_what_is_known_of_kvm_without_a_boot(layers: str, usable: bool, words: str) -> None:
+    machine = host(
+        more={
+            ("test", "-r", "/dev/kvm", "-a", "-w", "/dev/kvm"): Reply(code=0 if usable else 1),
+            ("test", "-e", "/dev/kvm"): Reply(code=1),
+        }
+    )
+    found = emulation_advice(parse(f"name: x\nlayers: {layers}\nworkloads: [chess]"), machine)
+    assert [line[: len(words)] for line in found] == ([words] if words else [])
+
+
+def test_a_demonstration_is_the_same_work_in_three_short_rounds_and_can_be_resumed() -> None:
+    plan = demonstration(load("quick"))
+    assert (plan.rounds.min, plan.rounds.max, plan.iterations, plan.only_primary) == (3, 3, 1, True)
+    assert plan.primary == load("quick").primary and plan.name == "quick"
+    assert from_data(plan.model_dump(mode="json"), source="store") == plan
+    emulation = Emulation(guests=True)
+    assert (
+        foresee(plan, plan.entries(), emulation).seconds[1]
+        < foresee(load("quick"), plan.entries(), emulation).seconds[0]
+    )

@@ -99,10 +99,7 @@ def run(
         raise BadUse("--emulate measures as the plan says, --or-demo only demonstrates: leave out one of them")
     if label is not None and (problem := label_problem(label)):
         raise BadUse(f"--label {label!r}: {problem}")
-    report = output or Path("vmtax-RUN.html")
-    check_output(report)
-    if not report.exists() or report.is_file():
-        check_room(report.absolute().parent, REPORT_ROOM, "name a file on a larger file system with --output")
+    _check_report(output or Path("vmtax-RUN.html"))
     overrides = {"host": host, "layers": layers, "budget": budget, "rounds": rounds, "vary": vary}
     with Store() as store:
         if resume:
@@ -133,6 +130,13 @@ def run(
     if not worked:
         warn("nothing could be measured: every trial failed, see the warnings")
         raise typer.Exit(FAILED)
+
+
+def _check_report(file: Path) -> None:
+    """Raises BadUse where the report could not be written: it comes last, after hours of work."""
+    check_output(file)
+    if not file.exists() or file.is_file():
+        check_room(file.absolute().parent, REPORT_ROOM, "name a file on a larger file system with --output")
 
 
 def _new(

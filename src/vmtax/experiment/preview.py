@@ -16,11 +16,11 @@ from vmtax.design.interleaved import both, is_host
 from vmtax.design.iterations import PILOT_ITERATIONS, PILOT_ROUNDS
 from vmtax.hypervisor import Accelerator, Qemu, QemuError, known
 from vmtax.image import kernel
-from vmtax.machine import Machine
+from vmtax.machine import Machine, Reader
 from vmtax.meter.below import read_below
 from vmtax.meter.disk import disk_facts
 from vmtax.meter.memory import available_memory
-from vmtax.plan.estimate import Foreseen, lasting, sum_per_round
+from vmtax.plan.estimate import Emulation, Foreseen, foresee, lasting, sum_per_round
 from vmtax.plan.schema import Plan
 from vmtax.stats import MOST_ITERATIONS
 from vmtax.storage import Target, backing, refuse_unsafe
@@ -130,6 +130,28 @@ def _with_disks(place: Place, target: Target, emit: Callable[[str], None]) -> Pl
         machine, target, areas, lambda device: emit(f"{device}, whether it is empty; {LOOK_SECONDS:.0f} s at most")
     )
     return found
+
+
+def emulation_advice(plan: Plan, host: Reader) -> list[str]:
+    """What a plan's reader must know of KVM on this host: a line where no guest boots with it, or it was not tried yet.
+
+    Reads only; nothing is booted.
+    """
+    if set(plan.layers) <= {"host"}:
+        return []
+    try:
+        accelerator = known(host, Qemu.probe(host))
+    except QemuError as error:
+        return [f"no guest can be booted: {error}"]
+    if accelerator is None:
+        return ["whether guests boot with KVM is tried when `vmtax run` begins, before it asks"]
+    if accelerator.name == "kvm":
+        return []
+    seconds = foresee(plan, plan.entries(), Emulation(guests=True)).seconds
+    return [
+        f"no guest boots with KVM: {accelerator.reason}. Emulated, a run takes {format_span(*seconds)} and its figures "
+        "say nothing about cost: `vmtax run` wants --emulate for it"
+    ]
 
 
 def refuse_emulation(plan: Plan, seconds: tuple[float, float], why: str) -> None:

@@ -58,10 +58,11 @@ def render(analysis: Analysis, full: bool = False) -> RenderableType:
 
 
 def runs_table(runs: Iterable[ExperimentSummary]) -> RenderableType:
-    """One line for each experiment of the store; labels where some run has one."""
+    """One line for each experiment of the store; labels where some run has one, hosts where one is not `local`."""
     listed = list(runs)
-    labelled = any(run.label for run in listed)
-    table = _grid("id", *(["label"] if labelled else []), "host", "rounds", "took", "guests", "result")
+    labelled, elsewhere = any(run.label for run in listed), any(run.host != "local" for run in listed)
+    names = [*(["label"] if labelled else []), *(["host"] if elsewhere else [])]
+    table = _grid("id", *names, "rounds", "took", "guests", "result")
     table.columns[0].no_wrap = True  # to be copied
     for number in (-4, -3):
         table.columns[number].justify = "right"
@@ -71,7 +72,7 @@ def runs_table(runs: Iterable[ExperimentSummary]) -> RenderableType:
         table.add_row(
             _plain(run.id),
             *([_plain(run.label)] if labelled else []),
-            _plain(run.host),
+            *([_plain(run.host)] if elsewhere else []),
             str(run.rounds),
             _plain("" if run.seconds is None else format_duration(run.seconds)),
             guests,
@@ -86,7 +87,7 @@ def _result(run: ExperimentSummary) -> Text:
     if run.state != "complete" or not parts:
         parts.insert(0, Text(run.state, style=STATE_STYLES[run.state]))
     if run.failed:
-        parts.append(Text(f"{run.failed} of {run.ok + run.failed} trials failed", style="red"))
+        parts.append(Text(f"{run.failed} failed", style="red"))
     return Text(", ").join(parts)
 
 
