@@ -105,7 +105,7 @@ def _make(keeper: LocalMachine, work: Path, emit: Emit) -> Pack:
     emit(Step(KIND.building, "erofs file system", 0.75))
     file = packs.erofs(keeper, work / "made", tree, *EROFS)
     version = packs.package_version(keeper, tree, SOURCE)
-    compiler = packs.package_version(keeper, tree, COMPILER)
+    compiler = keeper.run("chroot", str(tree), COMPILER, "-dumpfullversion").strip()
     pack = packs.described(file, kernel=ANY, version=f"{version}/gcc-{compiler}", key=key())
     emit(Step(KIND.building, f"Linux {version}", 1.0))
     return pack

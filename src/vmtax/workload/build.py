@@ -25,10 +25,11 @@ OBJECTS = tuple(
 )
 # Target -> what it writes to /build, what one compiler takes at most, what is read, and seconds of one CPU. Those of
 # defconfig and allmodconfig are estimates on the safe side.
-TMPFS = {"objects": 64 * MIB, "tinyconfig": 160 * MIB, "defconfig": 2048 * MIB, "allmodconfig": 24 * 1024 * MIB}
+TMPFS = {"objects": 64 * MIB, "tinyconfig": 128 * MIB, "defconfig": 2048 * MIB, "allmodconfig": 24 * 1024 * MIB}
 COMPILER = {"objects": 64 * MIB, "tinyconfig": 64 * MIB, "defconfig": 192 * MIB, "allmodconfig": 384 * MIB}
 SOURCE = {"objects": 32 * MIB, "tinyconfig": 320 * MIB, "defconfig": 1536 * MIB, "allmodconfig": 1536 * MIB}
-CPU_SECONDS = {"objects": 5.0, "tinyconfig": 120.0, "defconfig": 1200.0, "allmodconfig": 15_000.0}
+CPU_SECONDS = {"objects": 2.5, "tinyconfig": 150.0, "defconfig": 1500.0, "allmodconfig": 20_000.0}
+READING_SECONDS = 10.0  # of sources and tools, before
 SYSTEM = 256 * MIB  # what the kernel and the userland take beside it
 # What no tinyconfig reads, and most of the source.
 UNREAD = {
@@ -130,8 +131,7 @@ class Build(Command[BuildParameters]):
         return ("sh", "-c", SCRIPT, "sh", case, str(self.jobs(site.vcpus)), UNREAD.get(case, NOTHING), *made)
 
     def seconds(self, case: str) -> float:
-        # Two CPUs are usual; sources are read before, which takes as long again as a few objects.
-        return CPU_SECONDS[case] / 2 + 5.0
+        return CPU_SECONDS[case] / 2 + READING_SECONDS  # two CPUs are usual
 
     def memory_bytes(self, vcpus: int) -> tuple[int, str]:
         """What it takes on so many CPUs, and how that is reckoned."""
