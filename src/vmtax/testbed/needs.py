@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from vmtax.core.errors import BadInput
+from vmtax.core.units import format_room
 from vmtax.design.guest import GuestSettings
 from vmtax.plan.schema import Plan
 from vmtax.testbed import disks
 from vmtax.workload import Workload
+from vmtax.workload.build import Build
 from vmtax.workload.fio import Disk
 
 CARRIER_SPARE = 1.15  # an outer VM's ext4 needs room beside the nested guest's disk
@@ -23,6 +26,19 @@ def memory_bytes(plan: Plan, layer: str) -> int:
         return 0
     guests = (plan.guest.memory + QEMU_MEMORY_BYTES) * guests_at_once(plan)
     return guests + CARRIER_MEMORY_BYTES if layer == "nested" else guests
+
+
+def refuse_small(plan: Plan) -> None:
+    """Raises BadInput where a guest's memory does not hold a kernel build. The host layer is held to the same."""
+    for workload in plan.build_workloads():
+        if isinstance(workload, Build):
+            needed, how = workload.memory_bytes(plan.guest.vcpus)
+            if needed > plan.guest.memory:
+                raise BadInput(
+                    f"build: target {workload.target} takes {format_room(needed)} of memory ({how}), a guest has"
+                    f" {format_room(plan.guest.memory)}; set guest.memory to {-(-needed // 2**30)}GiB, or another"
+                    " target"
+                )
 
 
 def guests_at_once(plan: Plan) -> int:
