@@ -6,6 +6,7 @@ import json
 import os
 from dataclasses import asdict
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -54,10 +55,15 @@ def test_a_damaged_pack_is_an_error_with_its_cure() -> None:
         kernel.ensure(lambda event: None)
 
 
-def test_only_root_builds(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_root_builds_and_where_there_is_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.geteuid", lambda: 1000)
     with pytest.raises(ImageError, match="building the kernel pack needs root: sudo vmtax image kernel"):
         kernel.ensure(lambda event: None)
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    monkeypatch.setattr("shutil.which", lambda tool: tool)
+    monkeypatch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(free=2**30))
+    with pytest.raises(ImageError, match=r"1\.0 GiB free; about 4\.0 GiB are needed; set XDG_CACHE_HOME"):
+        kernel.KIND.refuse()
 
 
 def test_cleaning_takes_packs_of_another_recipe_only(monkeypatch: pytest.MonkeyPatch) -> None:

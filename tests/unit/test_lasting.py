@@ -7,7 +7,7 @@ import pytest
 from vmtax.core.errors import BadInput
 from vmtax.plan.estimate import lasting, settled
 from vmtax.plan.schema import as_written, parse
-from vmtax.testbed.needs import refuse_small
+from vmtax.testbed.needs import memory_bytes, refuse_small
 
 PLAN = "name: p\nlayers: [host, vm{nested}]\nguest: {{vcpus: {vcpus}}}\nworkloads: [chess]\n"
 
@@ -41,9 +41,11 @@ def test_a_guest_too_small_for_a_kernel_build_is_refused_with_the_arithmetic() -
     text = "name: p\nlayers: [vm]\nguest: {{vcpus: {}, memory: 1GiB}}\nworkloads: [build: {{target: {}}}]\n"
     refuse_small(parse(text.format(2, "tinyconfig")))
     for vcpus, target, words in (
-        (2, "defconfig", "takes 4.5 GiB of memory (2048 MiB for what is written, 4 compilers with 192 MiB each"),
-        (16, "objects", "32 compilers with 64 MiB each, 32 MiB of source, 256 MiB for the system), a guest has 1"),
+        (2, "defconfig", "build: target defconfig: 2048 MiB for what is written, 4 compilers with 192 MiB each"),
+        (2, "defconfig", "take 4.5 GiB of memory, a guest has 1.0 GiB; set guest.memory to 5GiB"),
+        (16, "objects", "32 compilers with 64 MiB each, 32 MiB of source and 256 MiB for the system take 2.3 GiB"),
     ):
         with pytest.raises(BadInput) as caught:
             refuse_small(parse(text.format(vcpus, target)))
-        assert words in str(caught.value) and "set guest.memory to" in str(caught.value)
+        assert words in str(caught.value) and len(str(caught.value).splitlines()) == 1
+    assert memory_bytes(parse(text.format(2, "objects").replace("vm", "host")), "host") == 608 * 2**20

@@ -14,7 +14,7 @@ from vmtax.machine.local import LocalMachine
 from vmtax.workload.build import OBJECTS
 
 Emit = Callable[[Event], None]
-KIND = Kind(directory="kernel", what="the kernel pack", command="vmtax image kernel", room="4 GiB")
+KIND = Kind(directory="kernel", what="the kernel pack", command="vmtax image kernel", room=4 * 2**30)
 TAKES = "about three minutes, once, and 600 MiB in the cache (4 GiB while it is built)"
 LAYOUT = 1  # of the pack; raised when what is done here makes another one
 ANY = "any"  # kernel that it runs on

@@ -7,6 +7,7 @@ import errno
 import json
 import os
 import re
+import shutil
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -15,6 +16,7 @@ from pathlib import Path
 from pydantic import TypeAdapter
 
 from vmtax.core.events import Event, Step
+from vmtax.core.units import format_room
 from vmtax.image import build as root_image
 from vmtax.image import cache, contents
 from vmtax.image.cache import ImageError, Shelf
@@ -56,7 +58,7 @@ class Kind:
     directory: str  # in the cache
     what: str  # "the ZFS pack"
     command: str  # that builds one: "vmtax image zfs"
-    room: str  # what a build takes for a while: "1.5 GiB"
+    room: int  # bytes that a build takes for a while
     failures: tuple[tuple[str, str], ...] = ()  # what mmdebstrap says -> what is wrong, and the cure
 
     @property
@@ -66,7 +68,7 @@ class Kind:
 
     @property
     def no_room(self) -> str:
-        return f"about {self.room} are needed; set XDG_CACHE_HOME to a directory on a larger file system"
+        return f"about {format_room(self.room)} are needed; set XDG_CACHE_HOME to a directory on a larger file system"
 
     @property
     def home(self) -> Path:
@@ -109,6 +111,15 @@ class Kind:
         """Raises ImageError where it cannot be."""
         self.shelf().remove(pack.path.parent)
 
+    def refuse(self) -> None:
+        """Raises ImageError where none can be built here, as far as that is known beforehand."""
+        if os.geteuid() != 0:
+            raise ImageError(f"{self.building} needs root: sudo {self.command}")
+        root_image.need_tools(TOOLS)
+        present = next(parent for parent in (self.home, *self.home.parents) if parent.is_dir())
+        if (free := shutil.disk_usage(present).free) < self.room:
+            raise ImageError(f"{self.building}: {self.home}: {format_room(free)} free; {self.no_room}")
+
     def build(
         self, emit: Emit, current: Callable[[], Pack | None], make: Callable[[LocalMachine, Path], Pack], *, again: bool
     ) -> Pack:
@@ -116,9 +127,7 @@ class Kind:
 
         `again`: it is.
         """
-        if os.geteuid() != 0:
-            raise ImageError(f"{self.building} needs root: sudo {self.command}")
-        root_image.need_tools(TOOLS)
+        self.refuse()
         emit(Step(self.building, "waiting for another build to end" if self.shelf().is_locked() else "starting", 0.0))
         with self.shelf().workshop() as (keeper, work):
             if not again and (pack := current()) is not None:

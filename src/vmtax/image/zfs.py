@@ -51,7 +51,7 @@ KIND = Kind(
     directory="zfs",
     what="the ZFS pack",
     command="vmtax image zfs",
-    room="1.5 GiB",
+    room=3 * 2**29,
     failures=(
         (
             r"Unable to locate package linux-headers|Version '\S+' for 'linux-headers\S* was not found",

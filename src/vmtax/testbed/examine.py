@@ -21,6 +21,7 @@ from vmtax.storage import Backing, Target
 from vmtax.testbed import disks, needs
 from vmtax.testbed.session import CannotMeasure, Session, TestbedOptions
 from vmtax.workload import Workload
+from vmtax.workload.build import Build
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +124,8 @@ class Examined:
 def check(host: Machine, plan: Plan) -> None:
     """Raises CannotMeasure where `plan` cannot be measured on `host`, as far as it is known without an image there."""
     _check_host(host)
-    needs.refuse_small(plan)
+    if any(choice.name == Build.name for choice in plan.workloads):
+        _check_build(host, plan)
     _check_memory(host, plan)
     _cpus(host, plan.guest.vcpus)
     if any(choice.name == "net" for choice in plan.workloads) and is_root(host) and not host.succeeds("ip", "-V"):
@@ -224,6 +226,16 @@ def _check_host(host: Machine) -> None:
         raise CannotMeasure(f"{host.path} is {' '.join(system)}; vmtax measures Linux on x86-64")
     if not host.succeeds("bwrap", "--version"):
         raise CannotMeasure(f"{host.path}: bubblewrap is missing (Debian: apt-get install bubblewrap)")
+
+
+def _check_build(host: Machine, plan: Plan) -> None:
+    """Raises BadInput for guests that are too small, and CannotMeasure."""
+    needs.refuse_small(plan)
+    if "host" in plan.layers and not is_root(host):
+        raise CannotMeasure(
+            f"{host.path}: a kernel build on the host takes root, to mount what it compiles; measure as root, or"
+            " without the host: --layers vm"
+        )
 
 
 def _check_memory(host: Machine, plan: Plan) -> None:

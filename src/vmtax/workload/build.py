@@ -138,8 +138,8 @@ class Build(Command[BuildParameters]):
         tmpfs, each, source = (table[self.target] for table in (TMPFS, COMPILER, SOURCE))
         jobs = self.jobs(vcpus)
         how = (
-            f"{tmpfs // MIB} MiB for what is written, {jobs} compilers with {each // MIB} MiB each, {source // MIB} MiB"
-            f" of source, {SYSTEM // MIB} MiB for the system"
+            f"target {self.target}: {tmpfs // MIB} MiB for what is written, {jobs} compilers with {each // MIB} MiB"
+            f" each, {source // MIB} MiB of source and {SYSTEM // MIB} MiB for the system"
         )
         return tmpfs + jobs * each + source + SYSTEM, how
 
