@@ -52,6 +52,8 @@ def _sections(analysis: Analysis, viewed: View, detail: Detail) -> Iterator[Sect
     if is_page:
         yield evidence.choosing(analysis, ranked, decides)
     yield numbers.section(viewed)
+    if detail is Detail.FULL:
+        yield numbers.lost(viewed)
     if detail >= Detail.FULL:
         yield robustness.section(analysis)
     yield noise.section(analysis)
