@@ -31,7 +31,10 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
 def test_the_wheel_holds_all_that_is_needed(wheel: zipfile.ZipFile) -> None:
     names = set(wheel.namelist())
     assert names >= {
-        *(f"vmtax/plan/builtin/{name}.yaml" for name in ("quick", "layers", "disk-cache", "storage", "storage-2013")),
+        *(
+            f"vmtax/plan/builtin/{name}.yaml"
+            for name in ("quick", "layers", "disk-cache", "pages", "storage", "storage-2013")
+        ),
         *(f"vmtax/report/page/{name}" for name in ("page.html.j2", "style.css", "page.js")),
         *(f"vmtax/image/guest/{name}" for name in ("init", "initramfs-init", "poweroff")),
         "vmtax/machine/guard.py",
@@ -95,7 +98,14 @@ def completed(words: str, home: Path) -> list[str]:
 def test_bash_completes_commands_plans_and_formats(tmp_path: Path) -> None:
     assert completed("vmtax r", tmp_path) == ["run", "report", "runs"]
     assert completed("vmtax run q", tmp_path) == ["quick"]
-    assert completed("vmtax plan show ", tmp_path) == ["disk-cache", "layers", "quick", "storage", "storage-2013"]
+    assert completed("vmtax plan show ", tmp_path) == [
+        "disk-cache",
+        "layers",
+        "pages",
+        "quick",
+        "storage",
+        "storage-2013",
+    ]
     assert completed("vmtax report --format p", tmp_path) == ["parquet"]
     assert completed("vmtax show --format p", tmp_path) == [], "what show would refuse is not offered"
     assert completed("vmtax show --format m", tmp_path) == ["markdown"]

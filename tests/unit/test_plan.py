@@ -402,7 +402,7 @@ def test_any_slip_of_the_hand_in_a_plan(name: str, data: st.DataObject) -> None:
 
 
 def test_the_builtin_plans_are_valid_say_what_they_answer_and_survive_being_stored() -> None:
-    assert builtin_plans() == ["disk-cache", "layers", "quick", "storage", "storage-2013"]
+    assert builtin_plans() == ["disk-cache", "layers", "pages", "quick", "storage", "storage-2013"]
     for name in builtin_plans():
         plan = load(name)
         assert plan.name == name
