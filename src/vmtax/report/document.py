@@ -1,4 +1,4 @@
-"""A report as blocks: sections say what is told, renderers how it looks. Neither knows the other.
+"""A report as blocks: sections yield the content, renderers lay it out. Neither knows the other.
 
 Text is text: a renderer escapes all of it.
 """
@@ -46,7 +46,7 @@ class Cell:
     """Pieces, which a renderer puts side by side or one below the other; none: there is nothing to tell."""
 
     pieces: tuple[Span, ...] = ()
-    title: str = ""  # what is told beside it where there is room
+    title: str = ""  # a further sentence, shown beside it where there is room
     bar: float | None = None  # a share, 0 to 1, that is drawn before the text
     style: str = ""  # what the page's style sheet calls it
     more: tuple[str, ...] = ()  # names that a page unfolds
