@@ -95,7 +95,15 @@ def completed(words: str, home: Path) -> list[str]:
 def test_bash_completes_commands_plans_and_formats(tmp_path: Path) -> None:
     assert completed("vmtax r", tmp_path) == ["run", "report", "runs"]
     assert completed("vmtax run q", tmp_path) == ["quick"]
-    assert completed("vmtax plan show ", tmp_path) == ["disk-cache", "layers", "quick", "storage", "storage-2013"]
+    assert completed("vmtax plan show ", tmp_path) == [
+        "build",
+        "density",
+        "disk-cache",
+        "layers",
+        "quick",
+        "storage",
+        "storage-2013",
+    ]
     assert completed("vmtax report --format p", tmp_path) == ["parquet"]
     assert completed("vmtax show --format p", tmp_path) == [], "what show would refuse is not offered"
     assert completed("vmtax show --format m", tmp_path) == ["markdown"]
@@ -108,6 +116,12 @@ def test_bash_completes_what_follows_an_equals_sign(tmp_path: Path) -> None:
     assert completed("vmtax run --vary disk.aio = native q", tmp_path) == ["quick"]
     assert completed("vmtax run --vary disk.aio=native,i", tmp_path) == ["disk.aio=native,io_uring"]
     assert completed("vmtax plan check quick --vary guest.count=1", tmp_path)[:2] == ["guest.count=1", "guest.count=12"]
+
+
+def test_bash_completes_lists_and_hosts(tmp_path: Path) -> None:
+    assert completed("vmtax doctor --host l", tmp_path) == ["local", "lab"]
+    assert completed("vmtax show --weights disk.randread-4k-qd1.i", tmp_path) == ["disk.randread-4k-qd1.iops="]
+    assert list(tmp_path.iterdir()) == [], "completing makes no store"
 
 
 def test_bash_completes_runs_where_they_fit(tmp_path: Path) -> None:
@@ -129,7 +143,7 @@ def test_completing_is_silent_where_the_store_is_broken(tmp_path: Path) -> None:
 
 
 def test_zsh_and_fish_are_answered_in_their_own_ways(tmp_path: Path) -> None:
-    asked = {"_TYPER_COMPLETE_ARGS": "vmtax plan show d"}
+    asked = {"_TYPER_COMPLETE_ARGS": "vmtax plan show di"}
     assert "disk-cache" in completion({**asked, "_VMTAX_COMPLETE": "complete_zsh"}, tmp_path)
     fish = {**asked, "_VMTAX_COMPLETE": "complete_fish", "_TYPER_COMPLETE_FISH_ACTION": "get-args"}
     assert completion(fish, tmp_path).strip() == "disk-cache"
@@ -142,7 +156,7 @@ def test_a_real_bash_completes(tmp_path: Path) -> None:
     (tmp_path / "vmtax").write_text(f'#!/bin/sh\nexec {sys.executable} -m vmtax "$@"\n')
     (tmp_path / "vmtax").chmod(0o755)
     script = completion({"_VMTAX_COMPLETE": "source_bash"}, tmp_path)
-    asked = 'COMP_WORDS=(vmtax plan show d); COMP_CWORD=3; _vmtax_completion vmtax; echo "${COMPREPLY[@]}";'
+    asked = 'COMP_WORDS=(vmtax plan show di); COMP_CWORD=3; _vmtax_completion vmtax; echo "${COMPREPLY[@]}";'
     asked += 'COMP_WORDS=(vmtax run --vary disk.aio = t); COMP_CWORD=5; _vmtax_completion vmtax; echo "${COMPREPLY[@]}"'
     environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
     argv = ["bash", "--norc", "-c", f"{script}\n{asked}"]

@@ -75,20 +75,20 @@ def complete_needs(incomplete: str) -> list[str]:
 
 
 def complete_vary(incomplete: str) -> list[str]:
-    """Factors, and behind `=` their levels."""
+    """Factors, and their levels after `=`."""
     from vmtax.plan.vary import completions
 
     before = before_word()
     return [offer.removeprefix(before) for offer in completions(before + incomplete)]
 
 
+PART = "summary"  # the part of an answer about a run that --json=PART prints
+Part = Annotated[str, typer.Option("--part", hidden=True)]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON (schema vmtax/1).")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Begin without asking, as in a script.")]
 Emulate = Annotated[
     bool,
-    typer.Option(
-        "--emulate", help="Measure emulated guests where KVM does not work; the figures then say nothing about cost."
-    ),
+    typer.Option("--emulate", help="Measure even if guests must be emulated. The figures then say nothing about cost."),
 ]
 FormatName = Annotated[str, format_option(list(FORMATS))]
 TextName = Annotated[str, format_option([format.name for format in FORMATS.values() if format.text])]
@@ -184,7 +184,9 @@ def _wants_json(argv: Sequence[str]) -> bool:
     command: Any = typer.main.get_command(app)
     for word in words:
         command = getattr(command, "commands", {}).get(word, command)
-    return "--json" in words and any("--json" in parameter.opts for parameter in command.params)
+    return any(word.partition("=")[0] == "--json" for word in words) and any(
+        "--json" in parameter.opts for parameter in command.params
+    )
 
 
 def agree(yes: bool, question: str = "Begin? [Y/n]") -> None:

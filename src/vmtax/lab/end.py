@@ -32,7 +32,7 @@ SET_CLOCK = ("date", "-u", "-s")  # and "@" with seconds since the epoch
 GO_ON = (
     *(PYTHON, *ISOLATED),
     "import socket, sys, time\n"
-    "def told(command):\n"
+    "def obeyed(command):\n"
     "    pipe.write(b'{\"execute\": \"' + command + b'\"}\\n')\n"
     "    pipe.flush()\n"
     "    for line in pipe:\n"
@@ -44,10 +44,10 @@ GO_ON = (
     "    end.connect(sys.argv[1])\n"
     "    pipe = end.makefile('rwb')\n"
     "    pipe.readline()\n"
-    "    told(b'qmp_capabilities')\n"
-    "    told(b'migrate_cancel')\n"
+    "    obeyed(b'qmp_capabilities')\n"
+    "    obeyed(b'migrate_cancel')\n"
     "    for _ in range(300):\n"
-    "        if told(b'cont'):\n"
+    "        if obeyed(b'cont'):\n"
     "            sys.exit(0)\n"
     "        time.sleep(0.1)\n"
     "except OSError:\n"

@@ -273,7 +273,7 @@ def check_unused(one: Lab) -> None:
     for disk in one.directory.glob("*.raw"):
         status = disk.stat()
         if f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}" in locked:
-            raise LabError(f"{disk} is in use by another process: `fuser {disk}` tells which; end it first")
+            raise LabError(f"{disk} is in use by another process: `fuser {disk}` shows it; end it first")
 
 
 def copy_disk(local: LocalMachine, source: Path, target: Path) -> None:

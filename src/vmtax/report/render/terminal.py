@@ -35,7 +35,7 @@ from vmtax.report.document import (
     shown,
 )
 from vmtax.report.render.screen import FirstScreen
-from vmtax.report.sections import requirements
+from vmtax.report.sections import requirements, scores
 
 if TYPE_CHECKING:
     from vmtax.store import ExperimentSummary
@@ -49,8 +49,9 @@ STYLES: dict[Kind, str] = {"strong": "bold", "muted": "dim", "emulated": "yellow
 def render(analysis: Analysis, full: bool = False) -> RenderableType:
     """One screen that answers what the run was made for; with `full` all that there is."""
     if not full:
-        chosen = requirements.sections(analysis)
-        return FirstScreen(analysis, tuple(Group(*section(one, Detail.BRIEF), Text()) for one in chosen))
+        asked = scores.section(scores.storage(analysis)) if analysis.profile else None
+        first = (*requirements.sections(analysis), *((asked,) if asked else ()))
+        return FirstScreen(analysis, tuple(Group(*section(one, Detail.BRIEF), Text()) for one in first))
     detail = Detail.FULL
     found = document(analysis, detail)
     parts = [*_head(found.head), *(Group(*section(one, detail)) for one in found.sections)]
