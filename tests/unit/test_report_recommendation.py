@@ -90,7 +90,7 @@ def test_the_section_on_a_terminal() -> None:
 def test_every_report_has_it() -> None:
     analysis = Analysis(SMALL, requirements=SAVEVM)
     found = of(analysis)
-    terminal = printed(render(analysis), 300)
+    terminal = printed(render(analysis, full=True), 300)
     page = Page(render_html(analysis))
     markdown = render_markdown(analysis)
     assert found.advice.choice and found.advice.choice.treatment == "vm disk.format=qcow2 disk.cache=writeback"
@@ -250,7 +250,7 @@ def test_names_and_words_are_text(text: str) -> None:
 def test_what_decides_is_a_sentence_beside_each_table_of_effects() -> None:
     sentences = [one.sentence for one in deciding(Analysis(SAMPLE))]
     assert len(sentences) == 5
-    for text in map(plain, (printed(render(Analysis(SAMPLE)), 300), render_markdown(Analysis(SAMPLE)))):
+    for text in map(plain, (printed(render(Analysis(SAMPLE), full=True), 300), render_markdown(Analysis(SAMPLE)))):
         assert all(plain(sentence) in text for sentence in sentences)
 
 

@@ -12,8 +12,9 @@ from pathlib import Path, PurePosixPath
 from vmtax.core.events import Event, Step
 from vmtax.hypervisor import Credentials
 from vmtax.hypervisor.qemu.qmp import Qmp, QmpError
-from vmtax.lab.home import RECORD, Lab, LabError, Up, check_unused, copy_disk, held, labs_directory, trouble, write
+from vmtax.lab.home import Lab, LabError, Up, check_unused, copy_disk, held, trouble, write
 from vmtax.lab.monitor import go_on, monitor, why_still
+from vmtax.lab.names import RECORD, labs_directory
 from vmtax.lab.reach import reach
 from vmtax.machine import MachineError, MachineLost
 from vmtax.machine.local import ISOLATED, PYTHON, LocalMachine

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, ClassVar, Generic, TypeVar
@@ -71,6 +71,10 @@ class Workload(ABC, Generic[P]):
         self.parameters = parameters
         self.emulated = emulated
 
+    def settled(self) -> Mapping[str, Any]:
+        """Parameters that a plan may leave to the machine, as this run has them."""
+        return {}
+
     @abstractmethod
     def cases(self) -> Sequence[str]:
         """The parts, each one trial; [""] where there is only one, () where an activity is the trial."""
@@ -110,6 +114,11 @@ class Workload(ABC, Generic[P]):
     @classmethod
     def derived(cls, measurements: Sequence[Measurement]) -> tuple[Measurement, ...]:
         """What people are shown in the place of some of one trial's measurements, made of these."""
+        return ()
+
+    @classmethod
+    def derived_metrics(cls, reported: Collection[Metric]) -> tuple[Metric, ...]:
+        """The metrics of what is derived, where these are reported."""
         return ()
 
     def layers_of(self, case: str) -> frozenset[str]:

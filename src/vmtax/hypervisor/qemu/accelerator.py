@@ -81,8 +81,8 @@ def _judged(failure: str) -> Accelerator:
     """From why no guest boots on KVM; empty where one does."""
     if not failure:
         return Accelerator("kvm", "a guest booted on /dev/kvm")
-    forget = f"tried once for each boot of the host; `rm {_file()}` to have it tried again"
-    return Accelerator("tcg", f"/dev/kvm opens, but no guest boots on it: {failure} ({forget})")
+    again = "remembered until the host is rebooted; `vmtax doctor --try` tries again"
+    return Accelerator("tcg", f"/dev/kvm opens, but no guest boots on it: {failure} ({again})")
 
 
 def probe_spec(hypervisor: Hypervisor, placed: Placed) -> GuestSpec:
