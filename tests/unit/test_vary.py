@@ -48,7 +48,11 @@ def test_the_option_may_be_repeated_for_several_factors() -> None:
         ("disk-cache", ["disk.aio"], "--vary: disk.aio: must have at least one level; legal: native, "),
         ("disk-cache", ["guest.count=1,1"], "--vary: guest.count: '1' is given twice"),
         ("disk-cache", ["disk.cache=none", "disk.cache=unsafe"], "--vary: disk.cache is given twice: "),
-        ("disk-cache", ["disk.cache=writeback", "disk.aio=native"], "--vary: no treatment is left to measure: vm: "),
+        (
+            "disk-cache",
+            ["disk.cache=writeback", "disk.aio=native"],
+            "--vary: no configuration is left to measure: vm: ",
+        ),
         (
             "storage-2013",
             ["disk.volume=lvm"],
