@@ -24,7 +24,7 @@ from vmtax.design.factors import FACTORS
 from vmtax.plan.rules import MOST_CONFIGURATIONS
 from vmtax.plan.schema import Plan
 from vmtax.plan.yaml import MOST_BYTES, MOST_VALUES
-from vmtax.report.schema import KINDS, json_schema
+from vmtax.report.answers.schema import CHANGES, KINDS, json_schema
 from vmtax.report.view import cost
 from vmtax.report.wording.glossary import GLOSSARY
 from vmtax.workload import WORKLOADS
@@ -248,6 +248,7 @@ def json_page() -> str:
         " kind `error`: the exit code and the text that is also on stderr, whatever is wrong, the options included."
         " What was answered before it failed is the only answer: `run` shows a run of failed trials and ends with 1."
         " [vmtax-1.schema.json](vmtax-1.schema.json) is the JSON Schema of all of it.\n",
+        f"{CHANGES}\n",
         table(
             ("kind", "data"), ((f"`{kind}`", f"`{type_of(data)}`") for kind, data in zip(KINDS, shapes, strict=True))
         ),

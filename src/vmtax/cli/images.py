@@ -8,13 +8,16 @@ import shlex
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from vmtax.cli.app import AsJson, BadUse, agree, answer, app, say, warn
 from vmtax.cli.command import App
 from vmtax.cli.files import refuse_stdout
+
+if TYPE_CHECKING:
+    from vmtax.report.answers.others import StoredImage
 
 image_app = App(help="Root images: the one userland of all layers.", no_args_is_help=True)
 app.add_typer(image_app, name="image")
@@ -71,34 +74,19 @@ def image_list(json: AsJson = False) -> None:
         say(f"{path.name}  half made, damaged, or of another version of vmtax: `vmtax image remove {path.name}`")
 
 
-def _stored() -> Iterator[dict[str, object]]:
+def _stored() -> Iterator[StoredImage]:
     """What `image list` says, as data."""
     from vmtax.image import cache, recipe, zfs
+    from vmtax.report.answers.others import StoredImage
 
     for image in cache.images():
-        yield {
-            "what": "image",
-            "name": image.identity,
-            "path": str(image.directory),
-            "usable": image.recipe == recipe.key(),
-            "kernel": image.kernel,
-            "bytes": image.bytes,
-            "packages": image.packages,
-        }
+        place, usable = str(image.directory), image.recipe == recipe.key()
+        yield StoredImage("image", image.identity, place, usable, image.kernel, image.bytes, image.packages)
     useless = zfs.useless(cache.images())
     for pack in zfs.packs():
-        yield {
-            "what": "ZFS pack",
-            "name": pack.version,
-            "path": str(pack.path),
-            "usable": pack not in useless,
-            "kernel": pack.kernel,
-            "bytes": pack.bytes,
-            "packages": None,
-        }
+        yield StoredImage("ZFS pack", pack.version, str(pack.path), pack not in useless, pack.kernel, pack.bytes, None)
     for path in (*cache.shelf().left(), *zfs.shelf().left()):
-        unknown = dict.fromkeys(("kernel", "bytes", "packages"))
-        yield {"what": "not whole", "name": path.name, "path": str(path), "usable": False, **unknown}
+        yield StoredImage("not whole", path.name, str(path), False, None, None, None)
 
 
 @image_app.command("remove")
