@@ -16,6 +16,7 @@ from pydantic import BaseModel
 from vmtax import __version__
 from vmtax.analysis.weight_profiles import PROFILES
 from vmtax.cli import app
+from vmtax.cli.help import examples, parameters, usage
 from vmtax.core import notices
 from vmtax.core.errors import MEANINGS
 from vmtax.core.quantities import Quantity
@@ -68,39 +69,13 @@ def documented() -> list[tuple[str, Any]]:
     return [(name, command) for name, command in commands() if command.params or not hasattr(command, "commands")]
 
 
-def parameters(command: Any) -> list[tuple[str, str]]:
-    """(how it is typed, what it does) of every argument and option."""
-    found = []
-    for parameter in command.params:
-        argument = parameter.param_type_name == "argument"
-        typed = usage_name(parameter) if argument else option_name(parameter)
-        default = parameter.default if isinstance(parameter.default, str) else ""
-        found.append((typed, f"{parameter.help or ''}{default and f' Default: {default}.'}"))
-    return found
-
-
-def option_name(option: Any) -> str:
-    names = ", ".join([*option.opts, *option.secondary_opts])
-    return names if option.is_flag else f"{names} {option.metavar}"
-
-
-def usage_name(argument: Any) -> str:
-    name = (argument.metavar or argument.name.upper()).strip("[]")
-    return name if argument.required else f"[{name}]"
-
-
-def usage(name: str, command: Any) -> str:
-    arguments = [usage_name(p) for p in command.params if p.param_type_name == "argument"]
-    options = ["[OPTIONS]"] if len(command.params) > len(arguments) else []
-    return " ".join([name, *options, *arguments, *(["COMMAND"] if hasattr(command, "commands") else [])])
-
-
 def commands_page() -> str:
     parts = ["# Commands\n\nEvery command takes `--help`. Results go to stdout, progress and questions to stderr.\n"]
     for name, command in documented():
         parts += [f"## {name}\n", f"{command.help}\n", f"```\n{usage(name, command)}\n```\n"]
         rows = [(f"`{typed}`", text) for typed, text in parameters(command)]
         parts += [table(("", "what"), rows)] if rows else []
+        parts += ["```sh\n" + "\n".join(examples(name)) + "\n```\n"] if examples(name) else []
     return "\n".join(parts)
 
 
@@ -116,6 +91,8 @@ def man_page() -> str:
         lines += [f".SS {usage(name, command).translate(ROFF)}", plain(command.help or "")]
         for typed, text in parameters(command):
             lines += [".TP", f"\\fB{typed.translate(ROFF)}\\fR", plain(text)]
+        if examples(name):
+            lines += [".PP", "Examples:", ".nf", *(f"  {line.translate(ROFF)}" for line in examples(name)), ".fi"]
     lines += [".SH EXIT STATUS"]
     for number, meaning in MEANINGS.items():
         lines += [".TP", f"\\fB{number}\\fR", plain(meaning)]
@@ -207,9 +184,10 @@ def metrics_page() -> str:
 def mixes_page() -> str:
     parts = [
         "# Mixes\n",
-        "What `--for` of `vmtax show` and `vmtax report` weighs: a treatment's score is the weighted geometric mean of"
-        " its ratios to the host, or to the first treatment where no host was measured; a latency's ratio is turned"
-        " over. The weights are judgements: a report says how often the winner stays when they move."
+        "The weights of `--for` of `vmtax show` and `vmtax report`. A configuration's score is the weighted geometric"
+        " mean of its ratios to the host, or to the first configuration if no host was measured; a latency's ratio is"
+        " inverted."
+        " The weights are judgements: a report says how often the winner stays when they move."
         " [Rank storage](../how-to/rank-storage.md) has the rest.\n",
     ]
     for name, profile in PROFILES.items():
@@ -248,7 +226,9 @@ def json_page() -> str:
         " kind `error`: the exit code and the text that is also on stderr, whatever is wrong, the options included."
         " What was answered before it failed is the only answer: `run` shows a run of failed trials and ends with 1."
         " [vmtax-1.schema.json](vmtax-1.schema.json) is the JSON Schema of all of it.\n",
-        f"{CHANGES}\n",
+        "`vmtax show --json=summary` prints `data.summary` alone, as kind `summary`;"
+        " [five lines of jq](../how-to/use-json.md) show how to use it.\n",
+        f"**What may change within `vmtax/1`:** {CHANGES}\n",
         table(
             ("kind", "data"), ((f"`{kind}`", f"`{type_of(data)}`") for kind, data in zip(KINDS, shapes, strict=True))
         ),

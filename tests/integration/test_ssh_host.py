@@ -96,16 +96,7 @@ def test_a_host_over_ssh_is_measured_with_the_same_code(image: Image, remote: Re
     plan = tmp_path / "remote.yaml"
     plan.write_text(PLAN.replace("[host, vm, nested]", "[host, vm]").replace("{min: 2, max: 2}", "{min: 1, max: 1}"))
     done = remote.vmtax(
-        "run",
-        str(plan),
-        "--host",
-        "ssh://testhost",
-        "--yes",
-        "--emulate",
-        "--json",
-        "-o",
-        "r.html",
-        directory=tmp_path,
+        "run", str(plan), "--host", "ssh://testhost", "--yes", "--emulate", "--json", "-o", "r.html", directory=tmp_path
     )
     assert done.returncode == 0, done.stderr
     data = json.loads(done.stdout)["data"]

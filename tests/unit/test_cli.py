@@ -42,7 +42,7 @@ def vmtax(*argv: str, home: Path) -> subprocess.CompletedProcess[str]:
         (("run", "--host", "ftp://x"), 2, "ssh://"),
         (("run", "--resume"), 2, "no run was stopped: `vmtax runs` lists them all"),
         (("run", "--resume", "--layers", "host"), 2, "goes on as the run was begun: leave out --layers"),
-        (("run", "--layers", "host"), 2, "nobody is there to answer: add --yes"),
+        (("run", "--layers", "host"), 2, "there is no terminal to answer from: add --yes"),
         (("run", "--yes", "-o", "no/where.html"), 2, "no/where.html: its directory does not exist"),
         (("run", "--host", "ssh://h", "--disk-dir", "here", "--yes"), 2, "must be absolute, for it is on ssh://h"),
         (
@@ -126,15 +126,15 @@ def test_an_error_is_json_too(argv: tuple[str, ...], code: int, words: str, tmp_
         (("lab", "stop", "a", "b"), "got unexpected extra argument(s) (b); see `vmtax lab stop --help`"),
         (
             ("lab", "start", ""),
-            "NAME is empty, and needs a value (Which; `lab` by default); see `vmtax lab start --help`",
+            "NAME is empty, and needs a value (The lab's name. Default: lab); see `vmtax lab start --help`",
         ),
         (("run", "--disk-device", "/dev/sdb", "--disk-device", "\t"), "--disk-device is empty, and needs DEVICE"),
         (("run", "-o", "n" * 300), "File name too long; name another file with --output"),
         (("export", "-o", "/nonexistent/x"), "/nonexistent/x: its directory does not exist"),
         (("export", "-o", "/dev/null"), "/dev/null: is no regular file; name another with --output"),
-        (("run", "-o", "-"), "-: this is written to a file, not to standard output; name a file"),
-        (("export", "-o", "-"), "-: this is written to a file, not to standard output; name a file"),
-        (("image", "export", "-"), "-: this is written to a file, not to standard output; name a file"),
+        (("run", "-o", "-"), "-: this cannot be written to standard output; name a file"),
+        (("export", "-o", "-"), "-: this cannot be written to standard output; name a file"),
+        (("image", "export", "-"), "-: this cannot be written to standard output; name a file"),
         (("report", "-o", "."), ".: is a directory; name another file with --output"),
         (("lab", "ssh", "x", "--", "grep", ""), "COMMAND is empty"),
     ],
@@ -274,7 +274,7 @@ def test_a_second_interrupt_stops_no_undoing_and_is_answered() -> None:
     done = subprocess.run([sys.executable, "-c", TWICE], capture_output=True, text=True, timeout=300)
     assert (done.returncode, done.stdout) == (130, "undone\n")
     again, end = done.stderr.splitlines()
-    assert again.startswith("vmtax: still undoing what was set up; ") and end == "vmtax: interrupted"
+    assert again.startswith("vmtax: still removing what was set up; ") and end == "vmtax: interrupted"
 
 
 def test_a_program_from_here_is_named_from_the_root() -> None:

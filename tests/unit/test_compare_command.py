@@ -190,10 +190,10 @@ def test_nothing_that_was_named_is_obeyed() -> None:
 def test_every_emulated_number_says_so(format: str) -> None:
     sides = ([only(session(n, emulated=True), "vm", "nested") for n in numbers] for numbers in ((1, 2, 3), (4, 5, 6)))
     text = renderer(format, full=True)(sessions.compared(*sides))
-    numbers = re.findall(r"\d %? ?\[[^\]]*\d\]( emulated)?", text)
+    numbers = re.findall(r"\d(?:×| %) \([^)]*\d\)( emulated)?", text)
     assert len(numbers) > 3 and all(numbers)
     assert amount(a_line(ratio=math.nan, low=None, high=None)) == "not measured on one side"
-    assert amount(a_line(low=None, high=None, emulated=True)) == "5.0 % [no interval] emulated"
+    assert amount(a_line(low=None, high=None, emulated=True)) == "+5.3 % (no interval) emulated"
 
 
 def test_the_terminal_fits_80_columns_and_tells_the_primary_lines_first() -> None:

@@ -12,8 +12,11 @@ from typing import Any
 
 import pytest
 import typer
+from typer.testing import CliRunner
 
+from tools import reference
 from vmtax.cli import app
+from vmtax.cli.help import EXAMPLES, GROUPS, ORDER, examples
 from vmtax.plan.schema import parse
 
 ROOT = Path(__file__).parents[2]
@@ -178,3 +181,33 @@ def test_every_page_is_reached_from_the_index() -> None:
         seen.add(page)
         todo += [page.parent / link.partition("#")[0] for link in links(page) if ":" not in link]
     assert set((ROOT / "docs").rglob("*.md")) <= seen
+
+
+def leaves() -> list[str]:
+    """Every command that does something, as it is typed."""
+    return [name for name, command in reference.commands() if not hasattr(command, "commands")]
+
+
+@pytest.mark.parametrize("name", leaves())
+def test_help_has_examples_that_are_legal(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = examples(name)
+    assert lines, f"{name} has no example: add one to EXAMPLES"
+    for line in lines:
+        assert line.startswith(name)
+        (words,) = invocations(line)
+        parsed(words)
+    shown = CliRunner().invoke(app, [*name.split()[1:], "--help"], prog_name="vmtax").stdout
+    assert all(line in shown for line in lines) and "<bool>" not in shown
+    assert max(map(len, shown.splitlines())) <= 80
+
+
+def test_examples_belong_to_commands() -> None:
+    assert {f"vmtax {name}" for name in EXAMPLES} <= {name for name, _ in reference.commands()}
+
+
+def test_every_command_is_in_a_group_of_the_help() -> None:
+    shown = CliRunner().invoke(app, ["--help"]).stdout
+    command: Any = typer.main.get_command(app)
+    assert {*ORDER} == {*command.commands}
+    assert [heading for heading in shown.splitlines() if heading in GROUPS] == [*GROUPS]

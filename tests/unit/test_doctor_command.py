@@ -71,8 +71,8 @@ def test_a_host_over_ssh_is_examined_and_nothing_is_written_on_either_side(tmp_p
 @pytest.mark.parametrize(
     ("argv", "words"),
     [
-        (("--try",), "nobody is there to answer: add --yes"),
-        (("--yes",), "without --try nothing is asked"),
+        (("--try",), "there is no terminal to answer from: add --yes"),
+        (("--yes",), "--yes answers the question of --try"),
         (("--host", "ftp://x"), "must be local, ssh://"),
     ],
 )

@@ -12,14 +12,14 @@ import pytest
 from tests.fake_machine import FakeMachine, Reply
 from vmtax.core.errors import BadInput
 from vmtax.core.units import format_span
-from vmtax.experiment.preview import Line, look, outlook, refuse_emulation
+from vmtax.experiment.preview import Line, emulation_advice, look, outlook, refuse_emulation
 from vmtax.hypervisor.qemu.detect import DEFAULT, RIGHTS, QemuError
 from vmtax.machine.local import ISOLATED, PYTHON
 from vmtax.meter import below
 from vmtax.meter.disk import FINDMNT, LSBLK
 from vmtax.meter.text import GREP
-from vmtax.plan.estimate import GUESS, demonstration, foresee, seconds_per_round
-from vmtax.plan.schema import Plan, load, parse
+from vmtax.plan.estimate import GUESS, Emulation, demonstration, foresee, seconds_per_round
+from vmtax.plan.schema import Plan, from_data, load, parse
 from vmtax.storage import StorageError, Target
 from vmtax.storage.absent import HAS_FILE_SYSTEM, HAS_MAPPER, HAS_TOOL
 from vmtax.system import ownership
@@ -58,6 +58,8 @@ def host(
             (DEFAULT, "--version"): "QEMU emulator version 10.0.2",
             ("uname", "-sm"): "Linux x86_64",
             ("bwrap", "--version"): "",
+            ("ip", "-V"): "",
+            ("test", "-w", "/var/tmp"): "",
             ("grep", "Cpus_allowed_list", "/proc/self/status"): "Cpus_allowed_list:\t0-3",
             ("test", "-r", "/dev/kvm", "-a", "-w", "/dev/kvm"): "",
             ("cat", "/proc/sys/kernel/random/boot_id"): "never seen before",
@@ -82,7 +84,7 @@ def lines(
     options = options or TestbedOptions()
     places = look(plan, Hosts(cast(Any, machine), machine, other), options, emit)
     treatments = [treatment for place in places for treatment in place.treatments]
-    foreseen = foresee(plan, treatments, emulated=bool(emulated), measured=earlier, done=done)
+    foreseen = foresee(plan, treatments, Emulation(guests=bool(emulated)), measured=earlier, done=done)
     return outlook(plan, places, options, foreseen, emulated=emulated)
 
 
@@ -246,6 +248,8 @@ def test_a_directory_that_another_user_could_exchange_is_refused_before_anybody_
         (host(free=GIB // 2), r"host: /var/tmp has 0.5 GiB free, 0.8 GiB are needed"),
         (host(available=GIB), r"1.0 GiB of memory are available, the largest guest takes 2.1 GiB"),
         (host(more={("bwrap", "--version"): Reply(code=127)}), "host: bubblewrap is missing"),
+        (host(more={("ip", "-V"): Reply(code=127)}), "host: iproute2 is missing"),
+        (host(more={("test", "-w", "/var/tmp"): Reply(code=1)}), "host: /var/tmp cannot be written to"),
         (host(more={("grep", "Cpus_allowed_list", "/proc/self/status"): "Cpus_allowed_list:\t0"}), "has 1 CPUs"),
         (host(more={(DEFAULT, "--version"): Reply(stderr="not found", code=127)}), "no usable qemu-system-x86_64"),
     ],
@@ -293,6 +297,40 @@ def test_an_emulated_run_and_a_demonstration_say_so_first() -> None:
 
 def test_a_first_guess_knows_of_emulation_and_an_earlier_run_gives_a_figure() -> None:
     plan = load("quick").model_copy(update={"budget": None})
-    kvm, tcg = (foresee(plan, plan.entries(), emulated=emulated).seconds for emulated in (False, True))
-    assert tcg[0] > 2 * kvm[0] and kvm[0] < kvm[1]
-    assert foresee(plan, plan.entries(), emulated=True, measured=100.0).seconds == (700.0, 700.0)
+    emulation = Emulation(guests=True)
+    kvm, tcg = (foresee(plan, plan.entries(), one).seconds for one in (Emulation(), emulation))
+    assert tcg[0] > 1.5 * kvm[0] and kvm[0] < kvm[1]
+    assert tcg[0] < 31 * 60 < tcg[1], "what seven rounds took where no guest boots with KVM"
+    assert foresee(plan, plan.entries(), Emulation(host=True)).seconds[0] > tcg[0], "in a lab all of it is emulated"
+    assert foresee(plan, plan.entries(), emulation, measured=100.0).seconds == (700.0, 700.0)
+
+
+@pytest.mark.parametrize(
+    ("layers", "usable", "words"),
+    [
+        ("[host, vm]", False, "no guest boots with KVM: there is no /dev/kvm. Emulated, a run takes"),
+        ("[host, vm]", True, "whether guests boot with KVM is tried when `vmtax run` begins, before it asks"),
+        ("[host]", False, ""),
+    ],
+)
+def test_a_plan_check_says_what_is_known_of_kvm_without_a_boot(layers: str, usable: bool, words: str) -> None:
+    machine = host(
+        more={
+            ("test", "-r", "/dev/kvm", "-a", "-w", "/dev/kvm"): Reply(code=0 if usable else 1),
+            ("test", "-e", "/dev/kvm"): Reply(code=1),
+        }
+    )
+    found = emulation_advice(parse(f"name: x\nlayers: {layers}\nworkloads: [chess]"), machine)
+    assert [line[: len(words)] for line in found] == ([words] if words else [])
+
+
+def test_a_demonstration_is_the_same_work_in_three_short_rounds_and_can_be_resumed() -> None:
+    plan = demonstration(load("quick"))
+    assert (plan.rounds.min, plan.rounds.max, plan.iterations, plan.only_primary) == (3, 3, 1, True)
+    assert plan.primary == load("quick").primary and plan.name == "quick"
+    assert from_data(plan.model_dump(mode="json"), source="store") == plan
+    emulation = Emulation(guests=True)
+    assert (
+        foresee(plan, plan.entries(), emulation).seconds[1]
+        < foresee(load("quick"), plan.entries(), emulation).seconds[0]
+    )

@@ -121,7 +121,10 @@ def test_a_precise_run_stops_at_its_first_look(lab: Callable[..., Lab]) -> None:
     )
     made.run()
     rounds = [event for event in made.events if isinstance(event, RoundFinished)]
-    assert len(rounds) == 10 and rounds[-1].seconds_left == 0
+    assert len(rounds) == 10 and rounds[-1].seconds_left == (0.0, 0.0)
+    low, high = rounds[0].seconds_left
+    assert low < high, "after one round it is a range"
+    assert all(one.seconds_left[0] == one.seconds_left[1] for one in rounds[1:])
 
 
 def test_a_metric_that_only_one_layer_has_does_not_keep_a_run_from_stopping(lab: Callable[..., Lab]) -> None:

@@ -271,3 +271,65 @@ def test_qmp_repeats_what_qemu_refuses_and_notices_its_end() -> None:
         client.execute("query-status")
     with pytest.raises(QmpError, match="QEMU ended"):
         qmp()
+
+
+def words_after(option: str, spec: GuestSpec) -> str:
+    words = command_line(spec)
+    return words[words.index(option) + 1]
+
+
+def having(**levels: str) -> GuestSpec:
+    return replace(
+        PLAIN, settings=GuestSettings.of({name.replace("_", ".", 1): level for name, level in levels.items()})
+    )
+
+
+@pytest.mark.parametrize(
+    ("spec", "option", "value"),
+    [
+        (having(cpu_model="host"), "-cpu", "max"),
+        (replace(PLAIN, accelerator="kvm"), "-cpu", "host"),
+        (having(cpu_model="x86-64-v2"), "-cpu", "qemu64,+cx16,+lahf-lm,+popcnt,+pni,+sse4.1,+sse4.2,+ssse3,enforce"),
+        (having(cpu_model="Nehalem"), "-cpu", "Nehalem,enforce"),
+        (having(cpu_topology="sockets"), "-smp", "2,sockets=2,cores=1,threads=1"),
+        (having(cpu_topology="threads"), "-smp", "2,sockets=1,cores=1,threads=2"),
+        (having(memory_merge="on"), "-machine", "q35,mem-merge=on"),
+        (having(memory_backing="memfd"), "-machine", "q35,mem-merge=off,memory-backend=ram"),
+        (having(memory_backing="memfd"), "-object", "memory-backend-memfd,id=ram,size=1024M,share=on"),
+        (
+            having(memory_backing="2MiB"),
+            "-object",
+            "memory-backend-memfd,id=ram,size=1024M,share=on,hugetlb=on,hugetlbsize=2M,prealloc=on",
+        ),
+        (
+            having(memory_backing="1GiB"),
+            "-object",
+            "memory-backend-memfd,id=ram,size=1024M,share=on,hugetlb=on,hugetlbsize=1024M,prealloc=on",
+        ),
+    ],
+)
+def test_each_level_of_cpu_and_memory_is_written(spec: GuestSpec, option: str, value: str) -> None:
+    assert words_after(option, spec) == value
+
+
+def test_without_huge_pages_qemu_is_started_by_what_forbids_them() -> None:
+    words = command_line(having(memory_backing="4k"))
+    assert words[0] == "/usr/bin/python3" and "prctl(41, 1" in words[4] and words[5] == "qemu-system-x86_64"
+    assert "prctl" not in " ".join(command_line(PLAIN))
+
+
+def test_one_defence_alone_is_turned_off_on_the_kernels_command_line() -> None:
+    assert kernel_arguments(having(cpu_mitigations="off")).endswith(" mitigations=off")
+    assert kernel_arguments(having(cpu_mitigations="no-spectre_v2")).endswith(" spectre_v2=off")
+    assert " mds=off tsx_async_abort=off " in kernel_arguments(having(cpu_mitigations="no-cpu-buffers"))
+
+
+@pytest.mark.parametrize(
+    ("spec", "reason"),
+    [
+        (replace(having(cpu_topology="threads"), vcpus=3), "an even number of CPUs, not 3"),
+        (replace(having(memory_backing="1GiB"), memory_bytes=1536 * 2**20), "in multiples of that"),
+    ],
+)
+def test_a_shape_that_does_not_fit_is_said_before_a_boot(spec: GuestSpec, reason: str) -> None:
+    assert reason in (spec.hypervisor.can(spec) or "")

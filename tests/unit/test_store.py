@@ -269,8 +269,9 @@ def test_new_id_is_sortable_unique_and_safe(store: Store) -> None:
 )
 def test_the_pace_of_a_run_is_that_of_the_same_work_only(store: Store, changes: Json, alike: bool) -> None:
     store.put(SAMPLE)
-    found = store.seconds_per_round({**SAMPLE.plan, **changes}, "local")
+    found = store.seconds_per_round({**SAMPLE.plan, **changes}, "local", emulated=True)
     assert (found is not None) == alike
+    assert store.seconds_per_round({**SAMPLE.plan, **changes}, "local", emulated=False) is None
 
 
 def test_summary_counts(store: Store) -> None:

@@ -248,7 +248,7 @@ def test_newer_schema_is_refused(path: Path) -> None:
     with Store(path):
         pass
     execute(path, "UPDATE meta SET value = '99'")
-    with pytest.raises(StoreError, match="schema 99, this vmtax knows 5 only"), Store(path):
+    with pytest.raises(StoreError, match="schema 99, this vmtax knows 6 only"), Store(path):
         pass
 
 
@@ -256,6 +256,7 @@ def test_older_schema_is_brought_up_to_date(path: Path) -> None:
     with Store(path) as store:
         store.put(SAMPLE)
     for statement in (
+        *(f"ALTER TABLE experiment DROP COLUMN {name}" for name in ("label", "seconds", "result")),
         "ALTER TABLE experiment DROP COLUMN ended",
         "ALTER TABLE treatment DROP COLUMN repeats",
         "ALTER TABLE treatment DROP COLUMN side",
@@ -270,6 +271,7 @@ def test_older_schema_is_brought_up_to_date(path: Path) -> None:
     with Store(path) as store:
         found = store.load(SAMPLE.id)
         assert [t.measurements for t in found.trials] == [t.measurements for t in SAMPLE.trials]
+        assert (found.label, found.seconds, found.took) == ("", None, SAMPLE.took)
         assert all(t.disturbance is None and t.latencies == () for t in found.trials)
         store.put(dataclasses.replace(SAMPLE, id="new"))
         assert store.load("new").trials[0].disturbance == SAMPLE.trials[0].disturbance

@@ -43,6 +43,21 @@ def test_values(value: float, unit: str, text: str) -> None:
     assert units.format_value(value, unit) == text
 
 
+@pytest.mark.parametrize(
+    ("values", "unit", "row"),
+    [
+        ((38.1e9, 1.6e9, 0.65e9), "bit/s", ("Gbit/s", ["38.1", "1.60", "0.650"])),
+        ((2.34e6, 110e3, None), "1/s", ("M/s", ["2.34", "0.110", ""])),
+        ((2.34e6, 110), "1/s", ("k/s", ["2340", "0.110"])),
+        ((None, 4.22, 0.85), "s", ("s", ["", "4.22", "0.850"])),
+        ((4.2e-10, 9e-9), "s/B", ("CPU\N{MIDDLE DOT}s/GB", ["0.420", "9.00"])),
+        ((None, None), "B", ("B", ["", ""])),
+    ],
+)
+def test_a_row_has_one_unit(values: tuple[float | None, ...], unit: str, row: tuple[str, list[str]]) -> None:
+    assert units.format_row(values, unit) == row
+
+
 def test_an_unknown_unit_is_refused_with_the_known_ones() -> None:
     with pytest.raises(ValueError, match=r"'MB/s' is no base unit; these are: .*bit/s"):
         units.format_value(1.0, "MB/s")

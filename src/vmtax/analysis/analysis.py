@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections import defaultdict
 from collections.abc import Mapping
+from dataclasses import fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ from vmtax.analysis.gains import Gain
 from vmtax.analysis.notices import Cause
 from vmtax.analysis.rankings import FactorEffect, Ranking
 from vmtax.analysis.requirements import Requirements
+from vmtax.analysis.results import Results
 from vmtax.analysis.scores import Scores
 from vmtax.analysis.weight_profiles import WeightProfile
 from vmtax.core.records import LAYERS, Comparison, Experiment, Metric, Treatment, Trial
@@ -29,12 +31,14 @@ from vmtax.workload import WORKLOADS
 if TYPE_CHECKING:
     from vmtax.design.features import Feature
 
+RESULTS = tuple(field.name for field in fields(Results))
+
 
 class Analysis:
     """Pure, and as immutable as its experiment.
 
     profile: the weights by which disks are scored besides the usual scores; requirements: what a disk must have to be
-    recommended
+    recommended; results: what another analysis of this experiment computed, which is not computed again
     """
 
     def __init__(
@@ -42,10 +46,22 @@ class Analysis:
         experiment: Experiment,
         profile: WeightProfile | None = None,
         requirements: Requirements | None = None,
+        results: Results | None = None,
     ) -> None:
         self.experiment = experiment
         self.profile = profile
         self.requirements = requirements or Requirements()
+        if results is not None:
+            by_profile = {"scores"} if profile is not None else set()
+            known = {name: getattr(results, name) for name in RESULTS if name not in by_profile}
+            vars(self).update(known)  # where a cached property looks first
+
+    @property
+    def results(self) -> Results:
+        """What is worth keeping. Raises ValueError where a profile was asked for, for its scores are nobody else's."""
+        if self.profile is not None:
+            raise ValueError("the results of a profile are not kept")
+        return Results(**{name: getattr(self, name) for name in RESULTS})
 
     @cached_property
     def criteria(self) -> Criteria:
@@ -109,7 +125,7 @@ class Analysis:
     def medians(self) -> Mapping[tuple[Metric, str], float]:
         """(metric, treatment) -> the median over rounds of each round's median: a boot is the unit (METHOD.md)."""
         values: dict[tuple[Metric, str], dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
-        for trial in self.trials:
+        for trial in (*self.trials, *self.derived_trials):
             if trial.status == "ok":
                 for measurement in trial.measurements:
                     values[measurement.metric, trial.treatment][trial.round].append(measurement.value)
@@ -122,6 +138,22 @@ class Analysis:
         return compare.comparisons(run.treatments, self.trials, run.boots, self.criteria.alpha, run.facts)
 
     @cached_property
+    def derived_trials(self) -> tuple[Trial, ...]:
+        """Trials with what is derived from their measurements in the place of these; none of the others."""
+        found = (
+            replace(trial, measurements=WORKLOADS[trial.workload].derived(trial.measurements))
+            for trial in self.trials
+            if trial.workload in WORKLOADS and WORKLOADS[trial.workload].replaced
+        )
+        return tuple(trial for trial in found if trial.measurements or trial.status != "ok")
+
+    @cached_property
+    def derived_comparisons(self) -> tuple[Comparison, ...]:
+        """Of what is derived, in the words of `comparisons`."""
+        run = self.experiment
+        return compare.comparisons(run.treatments, self.derived_trials, run.boots, self.criteria.alpha, run.facts)
+
+    @cached_property
     def causes(self) -> tuple[Cause, ...]:
         """Of all warnings, each once with the figures that it is about; the gravest first."""
         return notices.causes(self.experiment, self.comparisons)
@@ -129,7 +161,7 @@ class Analysis:
     @cached_property
     def contrasts(self) -> Mapping[tuple[Metric, str, str], Comparison]:
         """(metric, baseline, treatment) -> their comparison."""
-        return {(c.metric, c.baseline, c.treatment): c for c in self.comparisons}
+        return {(c.metric, c.baseline, c.treatment): c for c in (*self.comparisons, *self.derived_comparisons)}
 
     @cached_property
     def headline_metrics(self) -> Mapping[str, Metric]:

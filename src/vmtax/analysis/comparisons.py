@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 import re
 import statistics
+import sys
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
-
-import numpy as np
 
 from vmtax import stats
 from vmtax.analysis import plausibility
@@ -21,6 +20,7 @@ from vmtax.core.records import Better, Boot, Comparison, Json, Metric, Treatment
 from vmtax.design.interleaved import is_host
 from vmtax.design.topology import machines_at_once
 from vmtax.design.treatments import host_levels
+from vmtax.stats.arrays import np
 
 # (metric, treatment name) -> round -> values of that round, or the one number they were reduced to.
 Side = tuple[Metric, str]
@@ -144,6 +144,17 @@ def as_overhead(
     if better == "lower":
         return ratio - 1, None if low is None else low - 1, None if high is None else high - 1
     return 1 - ratio, None if high is None else 1 - high, None if low is None else 1 - low
+
+
+def as_times(
+    better: Better, overhead: float, low: float | None, high: float | None
+) -> tuple[float, float | None, float | None]:
+    """An overhead and its interval as (estimate, low, high) of the ratio of times for the same work."""
+
+    def times(part: float) -> float:
+        return 1 + part if better == "lower" else 1 / max(1 - part, sys.float_info.epsilon)
+
+    return times(overhead), None if low is None else times(low), None if high is None else times(high)
 
 
 def _counterpart(treatment: Treatment, candidates: Sequence[Treatment]) -> Treatment | None:

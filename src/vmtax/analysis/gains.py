@@ -10,12 +10,11 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from vmtax import stats
 from vmtax.analysis.comparisons import Numbers, as_overhead
 from vmtax.analysis.rankings import FEWEST
 from vmtax.core.records import Treatment
+from vmtax.stats.arrays import np
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,13 +7,11 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-import numpy.typing as npt
-
 from vmtax import stats
 from vmtax.analysis.comparisons import Numbers, as_overhead
 from vmtax.analysis.criteria import Criteria
 from vmtax.core.records import Metric, Treatment
+from vmtax.stats.arrays import np, npt
 
 FEWEST = 3  # treatments of a layer; two are a comparison, not a ranking
 

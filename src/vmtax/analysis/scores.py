@@ -18,8 +18,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from vmtax import stats
 from vmtax.analysis.comparisons import Numbers
 from vmtax.analysis.criteria import Criteria
@@ -27,6 +25,7 @@ from vmtax.analysis.rankings import FEWEST, Ranking, rankings
 from vmtax.analysis.weight_profiles import OWN, WeightProfile
 from vmtax.core.records import Metric, Treatment
 from vmtax.stats import Mean
+from vmtax.stats.arrays import np
 
 READ = ("disk.randread-4k-qd1.bytes_per_second", "disk.read-1m.bytes_per_second")  # 4 KiB random, sequential
 WRITE = ("disk.randwrite-4k-qd1.bytes_per_second", "disk.write-1m.bytes_per_second")

@@ -1,4 +1,4 @@
-"""The command line. The only part that prints; heavy modules are imported by the command that needs them.
+"""The command line, the only part that prints. Heavy modules are imported by the command that needs them.
 
 Arguments become calls, results become text. Bad input ends in one line that says what is wrong, where, and what would
 be right.
@@ -15,7 +15,7 @@ from typing import NoReturn
 # In the order in which --help lists them.
 from vmtax.cli import calibrate, compare, host, images, lab, plans, results, run, runs  # noqa: F401
 from vmtax.cli.app import app, complain, warn
-from vmtax.cli.completion import ASKING, join_words
+from vmtax.cli.completion import ASKING, join_words, leave_out_rich
 from vmtax.cli.ending import explained, output_lost
 from vmtax.core.errors import DONE, INTERRUPTED
 from vmtax.system import search_path, streams
@@ -24,7 +24,7 @@ ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def main() -> None:
-    """Run the command; whatever stops it becomes clear lines on stderr and an exit code."""
+    """Run the command; whatever stops it becomes lines on stderr and an exit code."""
     streams.ready()
     # An ended session or a stopped service unwinds as Ctrl-C does: nothing is left behind.
     for number in ENDING:
@@ -39,10 +39,11 @@ def main() -> None:
 
 
 def _code() -> int:
-    """The exit code of the command, after saying why where it failed."""
+    """The exit code of the command, after printing why it failed."""
     try:
         _make_path_safe()
         join_words()
+        leave_out_rich()
         code = app(prog_name="vmtax", standalone_mode=False)
         if code == INTERRUPTED:  # typer makes this of Ctrl-C
             raise KeyboardInterrupt
@@ -65,7 +66,7 @@ def _make_path_safe() -> None:
 
 
 def _interrupted(*_: object) -> NoReturn:
-    # Once is enough: a second Ctrl-C must not stop the tidying up. (Not SIG_IGN, which commands would inherit.)
+    # A second Ctrl-C must not stop the removal. (Not SIG_IGN, which commands would inherit.)
     for number in ENDING:
         signal.signal(number, _interrupted_again)
     raise KeyboardInterrupt
@@ -74,4 +75,4 @@ def _interrupted(*_: object) -> NoReturn:
 def _interrupted_again(*_: object) -> None:
     # Not by print, which may be in the middle of a line.
     with contextlib.suppress(OSError):
-        os.write(2, b"vmtax: still undoing what was set up; that goes on, also if vmtax is killed\n")
+        os.write(2, b"vmtax: still removing what was set up; this continues even if vmtax is killed\n")

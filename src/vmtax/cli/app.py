@@ -1,4 +1,4 @@
-"""What all commands share: the application, its options, how it asks, prints and fails."""
+"""The application, and how every command asks, prints and fails."""
 
 from __future__ import annotations
 
@@ -8,45 +8,19 @@ from pathlib import Path
 from typing import Annotated, Any, NoReturn, TextIO
 
 import typer
-from typer.core import TyperGroup
 
 from vmtax import __version__
-from vmtax.cli.command import App
+from vmtax.cli.command import App, Main
 from vmtax.cli.completion import before_word
-from vmtax.core.errors import DONE, BadInput, CannotDo
+from vmtax.cli.options import complete_weights
+from vmtax.core.errors import DONE, BadInput
 from vmtax.core.units import printable
 from vmtax.report.render.formats import FORMATS
 from vmtax.system.output_file import replacing
 
-ORDER = (
-    "doctor",
-    "run",
-    "watch",
-    "calibrate",
-    "show",
-    "report",
-    "compare",
-    "runs",
-    "export",
-    "import",
-    "clean",
-    "lab",
-    "plan",
-    "image",
-)
-
-
-class InOrder(TyperGroup):
-    """Lists commands as they are needed, not as they are written."""
-
-    def list_commands(self, ctx: Any) -> list[str]:
-        return sorted(super().list_commands(ctx), key=ORDER.index)
-
-
 app = App(
-    rich_markup_mode="markdown",  # the other mode takes [user@] for markup
-    cls=InOrder,
-    help="What virtualization costs you: host against VM against nested VM, with confidence intervals.",
+    cls=Main,
+    help="Measure what virtualization costs: the host against a VM against a nested VM, with confidence intervals.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -55,28 +29,23 @@ app = App(
 
 def complete_plan(incomplete: str) -> list[str]:
     """Built-in plans, for the shell's completion."""
-    from vmtax.plan.schema import builtin_plans
+    from vmtax.plan.names import builtin_plans
 
     return [name for name in builtin_plans() if name.startswith(incomplete)]
 
 
 def complete_run(incomplete: str) -> list[str]:
-    """Ids of the runs in the store, newest first."""
-    return run_ids(incomplete)
+    """Labels and ids of the runs in the store, newest first."""
+    return run_ids(incomplete, labels=True)
 
 
-def run_ids(incomplete: str, *states: str) -> list[str]:
-    """Ids of the runs that begin so and, where `states` are named, are in one of them."""
-    from vmtax.store import Store, default_path
+def run_ids(incomplete: str, *states: str, labels: bool = False) -> list[str]:
+    """Ids of the runs that begin with `incomplete`, in one of `states` if any are given; their `labels` as well."""
+    from vmtax.store.listing import listed
 
-    if not default_path().exists():
-        return []  # completing must not make a store
-    try:
-        with Store() as store:
-            found = store.experiments()
-    except CannotDo:
-        return []  # a message in the middle of somebody's typing helps nobody; the command itself will say it
-    return [entry.id for entry in found if entry.id.startswith(incomplete) and (not states or entry.state in states)]
+    named = [run for run in listed() if not states or run.state in states]
+    names = [*(run.label for run in named if labels and run.label), *(run.id for run in named)]
+    return [name for name in dict.fromkeys(names) if name.startswith(incomplete)]
 
 
 def format_option(names: Sequence[str]) -> Any:
@@ -85,37 +54,41 @@ def format_option(names: Sequence[str]) -> Any:
     def complete(incomplete: str) -> list[str]:
         return [name for name in names if name.startswith(incomplete)]
 
-    return typer.Option("--format", metavar="FORMAT", help=f"One of {', '.join(names)}.", autocompletion=complete)
+    return typer.Option(
+        "--format", metavar="FORMAT", help=f"Output format: {', '.join(names)}.", autocompletion=complete
+    )
 
 
 def complete_profile(incomplete: str) -> list[str]:
-    """Kinds of work that storage is ranked for."""
+    """Kinds of work that storage can be ranked for."""
     from vmtax.analysis.weight_profiles import PROFILES
 
     return [name for name in PROFILES if name.startswith(incomplete)]
 
 
 def complete_needs(incomplete: str) -> list[str]:
-    """Features that a disk may be asked for, after those that are named already."""
-    from vmtax.recommend import NEEDS
+    """Features of disks, after those that are named already."""
+    from vmtax.design.features import FEATURES
 
     before, comma, last = incomplete.rpartition(",")
-    return [f"{before}{comma}{name}" for name in NEEDS if name.startswith(last) and name not in before.split(",")]
+    return [f"{before}{comma}{name}" for name in FEATURES if name.startswith(last) and name not in before.split(",")]
 
 
 def complete_vary(incomplete: str) -> list[str]:
-    """Factors, and behind `=` their levels."""
+    """Factors, and their levels after `=`."""
     from vmtax.plan.vary import completions
 
     before = before_word()
     return [offer.removeprefix(before) for offer in completions(before + incomplete)]
 
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, schema vmtax/1.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Begin without asking; for scripts.")]
+PART = "summary"  # the part of an answer about a run that --json=PART prints
+Part = Annotated[str, typer.Option("--part", hidden=True)]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON (schema vmtax/1).")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Begin without asking, as in a script.")]
 Emulate = Annotated[
     bool,
-    typer.Option("--emulate", help="Go on where no guest boots with KVM: the figures say nothing about cost then."),
+    typer.Option("--emulate", help="Measure even if guests must be emulated. The figures then say nothing about cost."),
 ]
 FormatName = Annotated[str, format_option(list(FORMATS))]
 TextName = Annotated[str, format_option([format.name for format in FORMATS.values() if format.text])]
@@ -124,26 +97,31 @@ ForProfile = Annotated[
     typer.Option(
         "--for",
         metavar="WORK",
-        help="Rank storage for database, fileserver, desktop or build.",
+        help="Rank storage for this kind of work: database, fileserver, desktop, build.",
         autocompletion=complete_profile,
     ),
 ]
 Weights = Annotated[
     str,
-    typer.Option("--weights", metavar="METRIC=NUMBER,...", help="Rank storage by these metrics, weighted so."),
+    typer.Option(
+        "--weights",
+        metavar="METRIC=NUMBER,...",
+        help="Rank storage by these metrics with these weights.",
+        autocompletion=complete_weights,
+    ),
 ]
 Needs = Annotated[
     str,
     typer.Option(
         "--needs",
         metavar="FEATURE,...",
-        help="Recommend a disk that has these: durable, savevm, snapshots, file, thin, pause-on-full, migration.",
+        help="Recommend a disk with these features: durable, savevm, snapshots, file, thin, pause-on-full, migration.",
         autocompletion=complete_needs,
     ),
 ]
 AcceptLoss = Annotated[
     bool,
-    typer.Option("--accept-loss", help="Recommend also what loses flushed data when the host loses power."),
+    typer.Option("--accept-loss", help="Also recommend disks that lose flushed data when the host loses power."),
 ]
 Vary = Annotated[
     list[str] | None,
@@ -156,11 +134,15 @@ Vary = Annotated[
 ]
 RunId = Annotated[
     str,
-    typer.Argument(metavar="RUN", help="A run's id, the start of one, or 'last'.", autocompletion=complete_run),
+    typer.Argument(
+        metavar="RUN",
+        help="A run: its id, the beginning of the id, its label, or last.",
+        autocompletion=complete_run,
+    ),
 ]
 
 LONGEST = 2000  # characters of an error's line
-NOBODY = "this asks before it begins, and nobody is there to answer: add --yes"
+NOBODY = "this asks before it begins, and there is no terminal to answer from: add --yes"
 
 
 class BadUse(BadInput):
@@ -168,13 +150,13 @@ class BadUse(BadInput):
 
 
 def fail(text: str, code: int) -> NoReturn:
-    """End with `text` on stderr, and as JSON on stdout where that was asked for."""
+    """End with `text` on stderr, and as JSON on stdout if --json is given."""
     complain(text, code)
     raise SystemExit(code)
 
 
 def complain(text: str, code: int) -> None:
-    """Say why the program ends with that exit code; an answer of no is no error."""
+    """Print why the program ends with that exit code; the answer "no" to a question is no error."""
     warn(text)
     if code != DONE and _wants_json(sys.argv[1:]):
         from vmtax.report.answers.others import Error
@@ -189,26 +171,28 @@ def warn(text: str) -> None:
 
 
 def say(text: object, *, file: TextIO | None = None) -> None:
-    """Print one line. What a tool, a guest or a file says may hold escape sequences; none gets through."""
+    """Print one line without the escape sequences that the text of a tool, a guest or a file may contain."""
     print(printable(str(text)), file=file)
 
 
 def document(text: str) -> None:
-    """Print a whole text as it is, which has its own rules of what stands in it: HTML, YAML, JSON."""
+    """Print a whole text as it is: HTML, YAML, JSON."""
     print(text, end="" if text.endswith("\n") else "\n")
 
 
 def _wants_json(argv: Sequence[str]) -> bool:
-    """Whether the command that is named here has the option --json, and it is given."""
+    """Whether the command in `argv` has the option --json, and it is given."""
     words = argv[: argv.index("--")] if "--" in argv else argv
     command: Any = typer.main.get_command(app)
     for word in words:
         command = getattr(command, "commands", {}).get(word, command)
-    return "--json" in words and any("--json" in parameter.opts for parameter in command.params)
+    return any(word.partition("=")[0] == "--json" for word in words) and any(
+        "--json" in parameter.opts for parameter in command.params
+    )
 
 
 def agree(yes: bool, question: str = "Begin? [Y/n]") -> None:
-    """Go on only where somebody said so; the capital letter is what an empty answer means."""
+    """Return only if the answer is yes; an empty answer means the capital letter."""
     if yes:
         return
     if not sys.stdin.isatty():
@@ -221,7 +205,7 @@ def agree(yes: bool, question: str = "Begin? [Y/n]") -> None:
 
 
 def agree_to_erase(yes: bool, devices: Sequence[str]) -> None:
-    """Go on only where somebody typed the name of each device; an empty answer is a no."""
+    """Return only if the name of each device is typed; an empty answer means no."""
     if yes:
         return
     if not sys.stdin.isatty():
@@ -234,7 +218,7 @@ def agree_to_erase(yes: bool, devices: Sequence[str]) -> None:
 
 
 def write_file(file: Path, data: bytes) -> None:
-    """Replaced in one step: an earlier report is lost to no full disk. Raises BadUse."""
+    """Write in one step, so that a full disk leaves the earlier file as it was. Raises BadUse."""
     try:
         with replacing(file) as stream:
             stream.write(data)
@@ -242,15 +226,19 @@ def write_file(file: Path, data: bytes) -> None:
         raise BadUse(f"{file}: {error.strerror}; name another file with --output") from error
 
 
-def printed(renderable: Any, *, soft_wrap: bool = False) -> None:
-    """Print what rich renders."""
-    from vmtax.system.console import console
+def printed(renderable: Any, *, soft_wrap: bool = False, paged: bool = False) -> None:
+    """Print what rich renders, without spaces at the ends of lines; `paged`: on a terminal by a pager."""
+    from vmtax.system import pager
+    from vmtax.system.console import as_text
 
-    console().print(renderable, soft_wrap=soft_wrap)
+    text = as_text(renderable, soft_wrap=soft_wrap)
+    words = pager.command() if paged else []
+    if not words or not pager.page(text, words):
+        document(text)
 
 
 def answer(kind: str, data: Any) -> None:
-    """Print what `--json` asks for."""
+    """Print the answer of `--json`."""
     from vmtax.report.render.envelope import envelope
 
     document(envelope(kind, data))

@@ -8,31 +8,32 @@ import typer
 
 from vmtax.cli.app import AsJson, BadUse, Emulate, Yes, answer, app, complete_plan, complete_run, printed
 from vmtax.cli.measuring import Work, disk_target, measure, options_of, program
+from vmtax.cli.options import PLAN_HELP, Budget, DiskDir, Host, Qemu
+
+DEFAULT_BUDGET = "20m"
 
 
 @app.command()
 def calibrate(
     plan: Annotated[
         str,
-        typer.Argument(metavar="[PLAN]", help="Whose work is done; quick where none is.", autocompletion=complete_plan),
+        typer.Argument(metavar="[PLAN]", help=PLAN_HELP, autocompletion=complete_plan),
     ] = "quick",
-    host: Annotated[
-        str | None, typer.Option(metavar="HOST", help="Measure local, ssh://[user@]host or lab[:NAME].")
-    ] = None,
-    budget: Annotated[str, typer.Option(metavar="TIME", help="Fit the rounds to this time: 20m, 1h30m.")] = "20m",
-    qemu: Annotated[str | None, typer.Option(metavar="PROGRAM", help="Another QEMU than the host's own.")] = None,
-    disk_dir: Annotated[
-        str | None, typer.Option(metavar="DIRECTORY", help="Of the disk under test, on the host under test; /var/tmp.")
-    ] = None,
+    host: Host = None,
+    budget: Budget = DEFAULT_BUDGET,
+    qemu: Qemu = None,
+    disk_dir: DiskDir = None,
     show: Annotated[
         str,
-        typer.Option(metavar="RUN", help="Measure nothing, show an earlier calibration.", autocompletion=complete_run),
+        typer.Option(
+            metavar="RUN", help="Show this earlier calibration and measure nothing.", autocompletion=complete_run
+        ),
     ] = "",
     emulate: Emulate = False,
     yes: Yes = False,
     json: AsJson = False,
 ) -> None:
-    """Set a guest against itself: what precision this machine can reach, in how long, and how it changes by itself."""
+    """Compare a guest with itself, to see what precision this machine reaches, in what time, and how much it varies."""
     from vmtax.analysis.calibration import calibration
     from vmtax.store import Store
 
@@ -51,14 +52,14 @@ def calibrate(
     printed(render(found))
 
 
-def _work(plan: str, host: str | None, budget: str, qemu: str | None, disk_dir: str | None) -> Work:
+def _work(plan: str, host: str | None, budget: str | None, qemu: str | None, disk_dir: str | None) -> Work:
     from vmtax.analysis.calibration import plan_of
     from vmtax.core.units import parse_duration
     from vmtax.plan.schema import from_data, load
     from vmtax.testbed.session import TestbedOptions
 
     try:
-        seconds = parse_duration(budget)
+        seconds = parse_duration(budget or DEFAULT_BUDGET)
     except ValueError as error:
         raise BadUse(f"--budget: {error}") from None
     if not 1 <= seconds <= 30 * 86400:

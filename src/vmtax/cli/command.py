@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 
+from vmtax.cli import help
+from vmtax.cli.completion import take_as_typed
 from vmtax.core.errors import BadInput
 
 
@@ -16,9 +19,14 @@ class EmptyValue(BadInput):
 
 
 class Command(TyperCommand):
-    """Refuses empty values, for no option and no argument means something by one."""
+    """Refuses empty values, which mean nothing to any option or argument."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        formatter.write(help.text(self, ctx))
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        take_as_typed(ctx, self.get_params(ctx))
+        args = self._with_parts(ctx, args)
         given, _, _ = self.make_parser(ctx).parse_args(args=list(args))
         left = super().parse_args(ctx, args)  # first, for it answers --help
         for parameter in self.get_params(ctx):
@@ -28,9 +36,42 @@ class Command(TyperCommand):
                 raise EmptyValue(_empty(parameter, ctx.command_path))
         return left
 
+    def _with_parts(self, ctx: Any, args: list[str]) -> list[str]:
+        """`--json=PART` as `--json` and `--part PART`, of a command whose answer has parts: a flag takes no value."""
+        if not any("--part" in parameter.opts for parameter in self.get_params(ctx)):
+            return args
+        options = args[: args.index("--")] if "--" in args else args
+        split = [
+            word
+            for one in options
+            for word in (("--json", f"--part={one.partition('=')[2]}") if re.match("--json=.", one) else (one,))
+        ]
+        return [*split, *args[len(options) :]]
+
+
+class Group(TyperGroup):
+    """Commands under one name."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        take_as_typed(ctx, self.get_params(ctx))
+        return super().parse_args(ctx, args)
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        formatter.write(help.text(self, ctx))
+
+
+class Main(Group):
+    """The program's own commands, in the order in which they are needed."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return sorted(super().list_commands(ctx), key=help.ORDER.index)
+
 
 class App(typer.Typer):
-    """Typer whose commands are all of the class above."""
+    """Typer whose commands and groups are all of the classes above."""
+
+    def __init__(self, cls: type[Group] = Group, **settings: Any) -> None:
+        super().__init__(cls=cls, **settings)
 
     def command(self, name: str | None = None, **settings: Any) -> Callable[[Any], Any]:
         return super().command(name, cls=Command, **settings)
@@ -45,5 +86,5 @@ def _empty(parameter: Any, command: str) -> str:
     argument = parameter.param_type_name == "argument"
     metavar = parameter.metavar or parameter.name.upper()
     name = metavar.strip("[].") if argument else max(parameter.opts, key=len)
-    help = (parameter.help or "").rstrip(".")
-    return f"{name} is empty, and needs {'a value' if argument else metavar} ({help}); see `{command} --help`"
+    meaning = (parameter.help or "").rstrip(".")
+    return f"{name} is empty, and needs {'a value' if argument else metavar} ({meaning}); see `{command} --help`"

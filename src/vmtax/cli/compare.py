@@ -24,7 +24,7 @@ FormatName = Annotated[str, format_option(FORMATS)]
 
 
 def complete_runs(incomplete: str) -> list[str]:
-    """A further id after a comma."""
+    """Ids of runs, after those that are named already."""
     named, comma, last = incomplete.rpartition(",")
     return [f"{named}{comma}{id}" for id in complete_run(last)]
 
@@ -35,32 +35,38 @@ def compare(
         str,
         typer.Argument(
             metavar="BEFORE",
-            help="A run's id, the start of one, or 'last'; several sessions are separated by commas.",
+            help="Runs before the change: ids, beginnings of ids, labels or last, with commas.",
             autocompletion=complete_runs,
         ),
     ],
     after: Annotated[
-        str, typer.Argument(metavar="AFTER", help="The same, after the change.", autocompletion=complete_runs)
+        str,
+        typer.Argument(
+            metavar="AFTER", help="The runs after the change, in the same way.", autocompletion=complete_runs
+        ),
     ],
     fail_if_worse: Annotated[
         str | None,
         typer.Option(
             metavar="PERCENT",
-            help="End with 3 where a primary metric is worse by more, 4 where that is undecided.",
+            help="Exit with 3 if a primary metric is worse by more than this, with 4 if that is undecided.",
         ),
     ] = None,
     same_within: Annotated[
         str | None,
-        typer.Option(metavar="PERCENT", help="What counts as the same; as --fail-if-worse, else 3%."),
+        typer.Option(
+            metavar="PERCENT",
+            help="Differences up to this count as the same. Default: as --fail-if-worse, otherwise 3%.",
+        ),
     ] = None,
-    full: Annotated[bool, typer.Option("--full", help="Every metric, every fact.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="Show every metric and every fact.")] = False,
     format: FormatName = "terminal",
     json: AsJson = False,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write it there; - prints it.")
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write to this file; - prints. Default: -.")
     ] = None,
 ) -> None:
-    """Compare runs before a change with runs after it: an upgrade of kernel, QEMU or firmware, or two hosts."""
+    """Compare runs before a change with runs after it, such as an upgrade of the kernel, QEMU or firmware."""
     from vmtax.analysis.sessions import compared
     from vmtax.store import Store
 
@@ -97,7 +103,7 @@ def compare(
 def _ids(runs: str) -> list[str]:
     ids = [run.strip() for run in runs.split(",")]
     if not all(ids):
-        raise BadUse(f"{runs!r}: a run's id is missing beside a comma; write them as A1,A2,A3")
+        raise BadUse(f"{runs!r}: a run's id is missing beside a comma; separate ids as in A1,A2,A3")
     return ids
 
 
@@ -114,7 +120,7 @@ def _fraction(option: str, text: str | None) -> float | None:
 
 
 def _calibrations(store: Store, hosts: set[str]) -> list[Experiment]:
-    """What the store knows of how these machines change by themselves."""
+    """The calibrations of these hosts in the store, which show how the machines change by themselves."""
     from vmtax.analysis.sessions import CALIBRATE
 
     return store.load_all(lambda run: run.name == CALIBRATE and run.state == "complete" and run.host in hosts)

@@ -40,7 +40,7 @@ def explained(error: BaseException) -> tuple[str, int]:
         where = f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, (str, bytes)) else ""
         return f"{where}{error.strerror}", BAD_INPUT if error.errno in NAMES else FAILED
     if isinstance(error, FileNotFoundError) and error.filename is None:  # as os.getcwd raises it
-        return "the working directory is gone: change to one that exists", BAD_INPUT
+        return "the working directory does not exist any more: change to one that does", BAD_INPUT
     if os.environ.get(DEBUG):
         traceback.print_exception(error)
     what = " ".join(f"{type(error).__name__}: {error}".split())
@@ -59,10 +59,10 @@ def output_lost(error: OutputError) -> int:
 
 def _usage(error: Exception) -> str:
     """Typer's own complaint about the command line, on one line."""
-    told = " ".join(str(error.format_message()).split()).rstrip(".")  # type: ignore[attr-defined]
+    message = " ".join(str(error.format_message()).split()).rstrip(".")  # type: ignore[attr-defined]
     context = getattr(error, "ctx", None)
     command = context.command_path if context else "vmtax"
-    return told and f"{told[0].lower()}{told[1:]}; see `{command} --help`"
+    return message and f"{message[0].lower()}{message[1:]}; see `{command} --help`"
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:

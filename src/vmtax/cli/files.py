@@ -1,4 +1,4 @@
-"""Files that the command line names, looked at before any work begins."""
+"""Files on the command line, checked before any work begins."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ STDOUT = Path("-")  # as many tools have it
 def refuse_stdout(file: Path) -> None:
     """Raises BadUse where it is called "-": what is not made for being printed goes into a file."""
     if file == STDOUT:
-        raise BadUse("-: this is written to a file, not to standard output; name a file")
+        raise BadUse("-: this cannot be written to standard output; name a file")
 
 
 def check_output(file: Path, option: str = "--output", *, regular: bool = False) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vmtax.cli.app import NOBODY, AsJson, BadUse, agree, answer, app, fail, printed, say
+from vmtax.cli.options import Host
 from vmtax.core.errors import FAILED, INTERRUPTED
 
 if TYPE_CHECKING:
@@ -17,26 +18,24 @@ if TYPE_CHECKING:
 
 @app.command()
 def doctor(
-    host: Annotated[
-        str, typer.Option(metavar="HOST", help="Examine local, ssh://[user@]host or lab[:NAME].")
-    ] = "local",
+    host: Host = None,
     try_: Annotated[
-        bool, typer.Option("--try", help="Also make and use guests, networks, disks; all removed.")
+        bool, typer.Option("--try", help="Also boot guests, make networks and disks, and remove them again.")
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="With --try: begin without asking; for scripts.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="With --try: begin without asking, as in a script.")] = False,
     json: AsJson = False,
 ) -> None:
-    """Say what can be measured, what is missing and what will disturb. Reads only, unless --try."""
+    """List what can be measured, what is missing, and what would disturb it. Only reads, unless --try is given."""
     from vmtax.doctor import diagnose, examine
     from vmtax.plan import rules
     from vmtax.report.doctor import render
 
     if yes and not try_:
-        raise BadUse("--yes answers what --try asks; without --try nothing is asked")
+        raise BadUse("--yes answers the question of --try: leave it out, or add --try")
     if try_ and not yes and not sys.stdin.isatty():
         raise BadUse(NOBODY)
     try:
-        readings = examine(rules.host(host))
+        readings = examine(rules.host(host or "local"))
     except ValueError as error:
         raise BadUse(f"--host {error}") from error
     tried: tuple[Check, ...] = ()
@@ -53,11 +52,11 @@ def doctor(
 
 
 def _tried(readings: Readings, *, yes: bool) -> tuple[Readings, tuple[Check, ...]]:
-    """Say what will be made, make it and remove it again."""
+    """Print what will be made, make it, and remove it again."""
     from vmtax.doctor.attempt import announce, attempt
     from vmtax.experiment import progress
 
-    say(f"made on {readings.host}, and removed again:", file=sys.stderr)
+    say(f"This will be made on {readings.host}, and removed again:", file=sys.stderr)
     for line in announce(readings):
         say(f"  {line}", file=sys.stderr)
     agree(yes)
@@ -65,18 +64,18 @@ def _tried(readings: Readings, *, yes: bool) -> tuple[Readings, tuple[Check, ...
         with progress.open_screen() as emit:
             return attempt(readings, emit)
     except KeyboardInterrupt:  # as in run
-        fail("interrupted; what was made is removed", INTERRUPTED)
+        fail("interrupted; everything that was made is removed", INTERRUPTED)
 
 
 @app.command()
 def clean(
     images: Annotated[
-        bool, typer.Option("--images", help="Also images of another recipe or version, and damaged ones.")
+        bool, typer.Option("--images", help="Also remove root images that this version does not use, and damaged ones.")
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Remove without asking; for scripts.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Remove without asking, as in a script.")] = False,
     json: AsJson = False,
 ) -> None:
-    """Show what killed runs left on this host, and remove it. Never results."""
+    """List what killed runs left on this host, and remove it after a question. Results are never removed."""
     from vmtax.experiment import cleanup as cleaning
     from vmtax.store import Store
 
@@ -86,7 +85,7 @@ def clean(
         for leftover in leftovers:
             say(f"{leftover.what:>19}  {leftover.text}", file=listing)
         if not leftovers:
-            say("nothing is left over", file=listing)
+            say("there is nothing to remove", file=listing)
         else:
             agree(yes, "Remove all of this? [y/N]")
         left = cleaning.remove(store, images=images) if leftovers else []

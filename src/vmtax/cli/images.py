@@ -19,15 +19,15 @@ from vmtax.cli.files import refuse_stdout
 if TYPE_CHECKING:
     from vmtax.report.answers.others import StoredImage
 
-image_app = App(help="Root images: the one userland of all layers.", no_args_is_help=True)
+image_app = App(help="Manage root images, which hold the programs that run on every layer.", no_args_is_help=True)
 app.add_typer(image_app, name="image")
 
 
 @image_app.command("build")
 def image_build(
-    again: Annotated[bool, typer.Option(help="Also when there is one of the present recipe.")] = False,
+    again: Annotated[bool, typer.Option("--again", help="Build even if there is a current image.")] = False,
 ) -> None:
-    """Build the root image."""
+    """Build the root image from Debian packages. The first run does this by itself."""
     from vmtax.experiment import progress
     from vmtax.image import build
 
@@ -38,15 +38,17 @@ def image_build(
 
 @image_app.command("zfs")
 def image_zfs(
-    again: Annotated[bool, typer.Option(help="Also when there is one for the image's kernel.")] = False,
+    again: Annotated[
+        bool, typer.Option("--again", help="Build even if there is a pack for the image's kernel.")
+    ] = False,
 ) -> None:
-    """Build the ZFS pack, which guests that need ZFS lay over the root image."""
+    """Build the ZFS pack, which adds ZFS to the root image for guests and labs that need it."""
     from vmtax.experiment import progress
     from vmtax.image import cache, zfs
 
     image = cache.current()
     if image is None:
-        raise cache.ImageError("there is no image yet, whose kernel it would be for: vmtax image build")
+        raise cache.ImageError("there is no image yet, and ZFS is compiled for an image's kernel: vmtax image build")
     with progress.open_screen() as emit:
         pack = zfs.build(image, emit, again=again)
     say(f"ZFS {pack.version}  kernel {pack.kernel}  {pack.path}")
@@ -54,7 +56,7 @@ def image_zfs(
 
 @image_app.command("list")
 def image_list(json: AsJson = False) -> None:
-    """List the images of this host, and the ZFS packs for them."""
+    """List the images on this host, and their ZFS packs."""
     from vmtax.core.units import format_value
     from vmtax.image import cache, recipe, zfs
 
@@ -91,9 +93,11 @@ def _stored() -> Iterator[StoredImage]:
 
 @image_app.command("remove")
 def image_remove(
-    identity: Annotated[str, typer.Argument(metavar="IDENTITY", help="Or its start.")],
+    identity: Annotated[
+        str, typer.Argument(metavar="IDENTITY", help="The image: its identity, or the beginning of it.")
+    ],
 ) -> None:
-    """Remove an image from this host, and a ZFS pack that no other image can use."""
+    """Remove an image from this host, with a ZFS pack that no other image can use."""
     from vmtax.image import cache, zfs
 
     for shelf in (cache.shelf(), zfs.shelf()):
@@ -120,13 +124,15 @@ def _refuse_used(identity: str) -> None:
     with Store() as store:
         for run in store.load_all(lambda entry: entry.state == "running"):
             if image_of(run) == identity:
-                raise ImageError(f"{identity} is used by run {run.id}: `vmtax watch {run.id}` shows how long yet")
+                raise ImageError(f"{identity} is used by run {run.id}: `vmtax watch {run.id}` shows the time left")
 
 
 @image_app.command("export")
 def image_export(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="Such as image.tar.zst.")],
-    identity: Annotated[str, typer.Option(metavar="IDENTITY", help="Which; the current one.")] = "",
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The file to write, such as image.tar.zst.")],
+    identity: Annotated[
+        str, typer.Option(metavar="IDENTITY", help="The image to export. Default: the current one.")
+    ] = "",
 ) -> None:
     """Write an image to one file, for a host without a network."""
     from vmtax.image import cache, place
@@ -137,18 +143,21 @@ def image_export(
         raise cache.ImageError("there is no image yet: vmtax image build")
     place.export(image, file)
     say(f"{image.identity}  {file}")
-    say(f"there: vmtax image import --sha256 {image.digest} {shlex.quote(file.name)}")
+    say(f"to import it: vmtax image import --sha256 {image.digest} {shlex.quote(file.name)}")
 
 
 @image_app.command("import")
 def image_import(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="What `vmtax image export` wrote.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A file that `vmtax image export` wrote.")],
     sha256: Annotated[
-        str | None, typer.Option(metavar="DIGEST", help="What `vmtax image export` printed; any other is refused.")
+        str | None,
+        typer.Option(
+            metavar="DIGEST", help="The digest that `vmtax image export` printed; a file with another one is refused."
+        ),
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Trust the file without asking; for scripts.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Trust the file without asking, as in a script.")] = False,
 ) -> None:
-    """Install an image that `image export` wrote: its programs will run here, as root where vmtax does."""
+    """Import an image that `image export` wrote. Its programs will run here, as root if vmtax runs as root."""
     from vmtax.image import place
 
     if sha256 is not None and not re.fullmatch(r"[0-9a-f]{64}", sha256):
@@ -159,10 +168,12 @@ def image_import(
             rights = "as root" if os.geteuid() == 0 else "with your rights"
             warn(f"{file}: its programs will run here {rights}; `vmtax image export` must have printed {digest}")
             if not yes and not sys.stdin.isatty():
-                raise BadUse("nobody is there to compare that: add --sha256 DIGEST, or --yes to trust the file")
-            agree(yes, "Did it? [y/N]")
+                raise BadUse(
+                    "there is no terminal to compare the digest on: add --sha256 DIGEST, or --yes to trust the file"
+                )
+            agree(yes, "Is that the digest? [y/N]")
         elif digest != sha256:
-            raise BadUse(f"{file}: has the digest {digest}, not {sha256}: it is another image, or was changed")
+            raise BadUse(f"{file}: has the digest {digest}, not {sha256}: it is another image, or it was changed")
 
     image = place.import_(file, accept)
     say(f"{image.identity}  {image.directory}")

@@ -1,4 +1,4 @@
-"""`vmtax lab`: an emulated host to try things on."""
+"""`vmtax lab`: a guest that is a host to try things on."""
 
 from __future__ import annotations
 
@@ -17,37 +17,60 @@ from vmtax.core.errors import INTERRUPTED, CannotDo
 from vmtax.core.units import format_value
 
 DEFAULT_NAME = "lab"
+NEW = {"memory": "4GiB", "vcpus": "2", "spares": "4", "spare size": "4GiB"}  # as lab.spec.Size has it; a test compares
 
 if TYPE_CHECKING:
     from vmtax.lab.home import Lab
     from vmtax.report.answers.lab import LabState
 
-HELP = "A lab: a guest that is a whole hypervisor host, with KVM, disks and networks to try things on."
+HELP = "Start and use a lab: a guest that is a whole hypervisor host, with KVM, disks and networks to try things on."
 lab_app = App(help=HELP, no_args_is_help=True)
 app.add_typer(lab_app, name="lab")
 
 
 def _complete(incomplete: str) -> list[str]:
-    from vmtax.lab.home import labs
+    from vmtax.lab.names import lab_names
 
-    return [one.name for one in labs() if one.name.startswith(incomplete)]
+    try:
+        return [name for name in lab_names() if name.startswith(incomplete)]
+    except (CannotDo, OSError):
+        return []  # the command itself will say it
 
 
-Name = Annotated[str, typer.Argument(metavar="[NAME]", help="Which; `lab` by default.", autocompletion=_complete)]
+Name = Annotated[
+    str, typer.Argument(metavar="[NAME]", help=f"The lab's name. Default: {DEFAULT_NAME}.", autocompletion=_complete)
+]
 
 
 @lab_app.command("start")
 def lab_start(
     name: Name = "",
-    memory: Annotated[str | None, typer.Option(metavar="SIZE", help="Such as 6GiB; 4GiB at first.")] = None,
-    vcpus: Annotated[int | None, typer.Option(min=1, max=64, metavar="N", help="2 at first.")] = None,
-    spares: Annotated[int | None, typer.Option(min=0, max=16, metavar="N", help="Disks to try; 4 at first.")] = None,
-    spare_size: Annotated[str | None, typer.Option(metavar="SIZE", help="Of each; 4GiB at first.")] = None,
-    nvme: Annotated[bool | None, typer.Option("--nvme", help="One more as NVMe; forbids `lab save`.")] = None,
-    source: Annotated[str, typer.Option("--from", metavar="NAME", help="From the saved state of that lab.")] = "",
+    memory: Annotated[
+        str | None, typer.Option(metavar="SIZE", help=f"Memory, such as 6GiB. Default: {NEW['memory']}.")
+    ] = None,
+    vcpus: Annotated[
+        int | None, typer.Option(min=1, max=64, metavar="NUMBER", help=f"CPUs. Default: {NEW['vcpus']}.")
+    ] = None,
+    spares: Annotated[
+        int | None,
+        typer.Option(
+            min=0, max=16, metavar="NUMBER", help=f"Empty disks for storage under test. Default: {NEW['spares']}."
+        ),
+    ] = None,
+    spare_size: Annotated[
+        str | None,
+        typer.Option(metavar="SIZE", help=f"Size of each empty disk. Default: {NEW['spare size']}."),
+    ] = None,
+    nvme: Annotated[
+        bool | None, typer.Option("--nvme", help="One more empty disk, as NVMe. Such a lab cannot be saved.")
+    ] = None,
+    source: Annotated[str, typer.Option("--from", metavar="NAME", help="Start from the saved state of this lab.")] = "",
     json: AsJson = False,
 ) -> None:
-    """Start a lab; the first time, make it. It is up until it is stopped, also when this terminal is closed."""
+    """Start a lab, and make it the first time. It stays up until it is stopped, also when this terminal is closed.
+
+    The defaults are those of a new lab. One that exists keeps its disks, and its memory and CPUs unless they are given.
+    """
     from vmtax.experiment import progress
     from vmtax.lab.home import lab
     from vmtax.lab.start import Wish, start
@@ -59,19 +82,21 @@ def lab_start(
         with progress.open_screen() as emit:
             up = start(one, wish, emit, lab(source) if source else None)
     except KeyboardInterrupt:  # as in run
-        kept = f"lab {one.name} is up: vmtax lab stop {one.name}" if one.up() else "what was set up is removed"
+        kept = (
+            f"lab {one.name} is up: vmtax lab stop {one.name}" if one.up() else "everything that was set up is removed"
+        )
         fail(f"interrupted; {kept}", INTERRUPTED)
     for line in up.warnings:
         warn(line)
     if json:
         answer("lab", _data(one))
     elif up.started < began:
-        say(f"lab {one.name} had been paused, as it is by a full disk here; it goes on")
+        say(f"lab {one.name} was paused, as happens when the disk here is full; it continues now")
     else:
         how = "restored" if up.restored else "booted"
         say(f"lab {one.name} is up, {how} in {up.ready_seconds:.1f} s; {_in_it(one)}")
         if one.record().software.zfs is None:
-            say("it has no ZFS: `vmtax image zfs` builds it once, in about ten minutes; then start the lab again")
+            say("it has no ZFS: `vmtax image zfs` builds it; then start the lab again")
 
 
 def _size(option: str, text: str | None) -> int | None:
@@ -101,25 +126,27 @@ def _host(one: Lab) -> str:
 @lab_app.command("ssh", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 def lab_ssh(
     name: Name = "",
-    command: Annotated[list[str] | None, typer.Argument(metavar="[COMMAND]...", help="What to run there.")] = None,
+    command: Annotated[
+        list[str] | None, typer.Argument(metavar="[COMMAND]...", help="The command to run there.")
+    ] = None,
 ) -> None:
     """Log in to a lab, or run a command there."""
     from vmtax.lab.home import lab
     from vmtax.lab.reach import route
 
-    found = route(lab(name))
+    way = route(lab(name))
     sys.stdout.flush()
     command = command[1:] if command and command[0] == "--" else command
     words = ["--", *command] if command else []  # joined by spaces for the far shell, as ssh does
     try:
-        os.execvp("ssh", ["ssh", *found.options, found.destination, *words])
+        os.execvp("ssh", ["ssh", *way.options, way.destination, *words])
     except OSError as error:
         raise CannotDo(f"ssh: {error.strerror}; it is in the package openssh-client") from error
 
 
 @lab_app.command("status")
 def lab_status(name: Name = "", json: AsJson = False) -> None:
-    """Say what a lab is and whether it is up."""
+    """Show a lab: its size, software and disks, and whether it is up."""
     from vmtax.lab.home import lab
 
     one = lab(name)
@@ -128,12 +155,12 @@ def lab_status(name: Name = "", json: AsJson = False) -> None:
         answer("lab", _data(one))
         return
     width = shutil.get_terminal_size().columns
-    for what, text in _told(one):
+    for what, text in _lines(one):
         for line in textwrap.wrap(text, width, initial_indent=f"{what:>10}  ", subsequent_indent=" " * 12):
             say(line)
 
 
-def _told(one: Lab) -> list[tuple[str, str]]:
+def _lines(one: Lab) -> list[tuple[str, str]]:
     from vmtax.lab.monitor import why_still
 
     record, up = one.record(), one.up()
@@ -224,7 +251,7 @@ def _data(one: Lab) -> LabState:
 
 @lab_app.command("list")
 def lab_list(json: AsJson = False) -> None:
-    """List the labs of this host."""
+    """List the labs on this host."""
     from vmtax.lab.home import LabError, labs
     from vmtax.lab.monitor import why_still
 
@@ -243,12 +270,12 @@ def lab_list(json: AsJson = False) -> None:
         still = f"; it {why}" if up and (why := why_still(one, up)) else ""
         say(f"{one.name:<20}  {state:<3}  {memory}  {_zfs(record.software.zfs)}{saved}{still}")
     if not found:
-        say("there are none yet: vmtax lab start")
+        say("there are no labs yet: vmtax lab start")
 
 
 @lab_app.command("stop")
 def lab_stop(name: Name = "") -> None:
-    """Shut a lab down in order; its disks are kept."""
+    """Shut a lab down. Its disks are kept."""
     from vmtax.lab.end import stop
     from vmtax.lab.home import lab
 
@@ -259,18 +286,18 @@ def lab_stop(name: Name = "") -> None:
 
 @lab_app.command("cut")
 def lab_cut(name: Name = "") -> None:
-    """Cut a lab's power: what it had not made durable is lost. `lab start` brings it back."""
+    """Cut a lab's power: data that it had not flushed are lost. `lab start` starts it again."""
     from vmtax.lab.end import cut
     from vmtax.lab.home import lab
 
     one = lab(name)
     cut(one)
-    say(f"lab {one.name} lost its power; vmtax lab start {one.name} brings it back")
+    say(f"lab {one.name} lost its power; vmtax lab start {one.name} starts it again")
 
 
 @lab_app.command("save")
 def lab_save(name: Name = "") -> None:
-    """Keep a running lab as it is now: `lab start OTHER --from NAME` begins there, in two or three seconds."""
+    """Save a running lab, memory and disks. `lab start OTHER --from NAME` starts from there without booting."""
     from vmtax.experiment import progress
     from vmtax.lab.end import save
     from vmtax.lab.home import lab
@@ -280,21 +307,21 @@ def lab_save(name: Name = "") -> None:
         with progress.open_screen() as emit:
             size = save(one, emit)
     except KeyboardInterrupt:  # as in run
-        fail(f"interrupted; lab {one.name} goes on, and what was saved before is kept", INTERRUPTED)
+        fail(f"interrupted; lab {one.name} continues, and an earlier saved state is kept", INTERRUPTED)
     say(f"lab {one.name} is saved, {_bytes(size)}; vmtax lab start OTHER --from {one.name}")
 
 
 @lab_app.command("remove")
 def lab_remove(
     name: Name = "",
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Without asking; for scripts.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Remove without asking, as in a script.")] = False,
 ) -> None:
-    """Remove a lab that is off: its disks and its saved state."""
+    """Remove a lab that is off, with its disks and its saved state."""
     from vmtax.lab.end import remove
     from vmtax.lab.home import lab
 
     one = lab(name)
     one.must_exist()
-    agree(yes, f"Remove lab {one.name} with all that is on its disks? [y/N]")
+    agree(yes, f"Remove lab {one.name} and everything on its disks? [y/N]")
     remove(one)
     say(f"removed {one.name}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import re
 import shlex
@@ -99,11 +100,30 @@ def measure(store: Store, work: Work, *, yes: bool) -> str:
     _alone(store, work)
     known = {entry.id for entry in store.experiments() if not work.resumed or entry.id != work.resumed.id}
     try:
-        return _carry_out(store, work, yes=yes)
+        id = _carry_out(store, work, yes=yes)
     except KeyboardInterrupt:  # here, because typer ends silently on it
         fail(f"interrupted; {KEPT if _measured(store, known) else 'nothing was measured yet'}", INTERRUPTED)
     except CannotDo as error:
         fail(f"{error}\n{KEPT}" if _measured(store, known) else str(error), FAILED)
+    keep_results(store, id)
+    return id
+
+
+def keep_results(store: Store, id: str) -> None:
+    """Computes what every report of this run needs, and keeps it with the run, with its headline for the list of runs.
+
+    Here, for this is where both wings meet: the run does not know the reports, and the store computes nothing.
+    """
+    from vmtax.analysis import results
+    from vmtax.analysis.analysis import Analysis
+    from vmtax.report.wording.headline import in_few_words
+    from vmtax.store import StoreError
+
+    experiment = store.load(id)
+    with contextlib.suppress(StoreError):  # as where the disk is full: it is computed again where it is shown
+        analysis = Analysis(experiment)
+        store.keep_headline(id, in_few_words(analysis))
+        store.keep_results(experiment, results.written(analysis.results))
 
 
 def _alone(store: Store, work: Work) -> None:
@@ -137,11 +157,12 @@ def _carry_out(store: Store, work: Work, *, yes: bool) -> str:
         raise BadUse(NOBODY)
     with connected(work.plan.host, warn, other_host(work.options.testbed)) as hosts:
         looking = look(work.plan, hosts, work.options.testbed, lambda what: progress.tell([("looks at", what)]))
+        store.refuse_unwritable()
         check_room(store.path.parent, ROOM, "set XDG_DATA_HOME to a directory on a larger file system")
         if why := next((one.reason for place in looking for one in place.accelerators if one.name == "tcg"), ""):
             _emulated(store, work, looking, why)  # refused before an image is built for it
         journal = live.Journal(hosts.local)
-        sides = _examined(work, hosts, journal, yes=yes)
+        sides = _examined(work, hosts, looking, journal, yes=yes)
         why = next((side.guests.accelerator.reason for side in sides if side.emulates_guests), "")
         if why:
             work = _emulated(store, work, looking, why)
@@ -160,10 +181,10 @@ def _carry_out(store: Store, work: Work, *, yes: bool) -> str:
             return runner.run(store, work.options, journal.emit, make)
 
 
-def _examined(work: Work, hosts: Hosts, journal: Journal, *, yes: bool) -> list[Examined]:
+def _examined(work: Work, hosts: Hosts, places: Sequence[Place], journal: Journal, *, yes: bool) -> list[Examined]:
     """The hosts as they can be measured, KVM tried on each; a root image is built for it where there is none."""
     from vmtax.experiment import progress
-    from vmtax.experiment.resume import image_of, refuse_other_host
+    from vmtax.experiment.resume import image_of, refuse_impossible, refuse_other_host
     from vmtax.image import build
     from vmtax.testbed.host_facts import host_facts
     from vmtax.testbed.machines import examined
@@ -178,6 +199,7 @@ def _examined(work: Work, hosts: Hosts, journal: Journal, *, yes: bool) -> list[
         sides = examined(hosts, image, journal.emit, work.plan, work.options.testbed)
     if work.resumed:
         refuse_other_host(work.resumed, host_facts(sides))
+        refuse_impossible(work.resumed, {name: why for place in places for name, why in place.impossible.items()})
     return sides
 
 
@@ -201,16 +223,16 @@ def _emulated(store: Store, work: Work, places: Sequence[Place], why: str) -> Wo
 
 def _foreseen(store: Store, work: Work, places: Sequence[Place], why: str) -> Foreseen:
     """How long it takes; `why` guests are emulated, "" where they are not."""
-    from vmtax.plan.estimate import foresee
+    from vmtax.plan.estimate import Emulation, foresee
 
     plan, before = work.plan, work.resumed
-    emulated = bool(why) or any(place.below["emulated_cpu"] is True for place in places)
+    host = any(place.below["emulated_cpu"] is True for place in places)
     return foresee(
         plan,
         [treatment for place in places for treatment in place.treatments],
-        emulated=emulated,
+        Emulation(guests=bool(why), host=host),
         measured=store.seconds_per_round(
-            plan.model_dump(mode="json"), plan.host, work.options.testbed.interleave_with, emulated=emulated
+            plan.model_dump(mode="json"), plan.host, work.options.testbed.interleave_with, emulated=bool(why) or host
         ),
         done=max((trial.round for trial in before.trials), default=1) - 1 if before else 0,
     )

@@ -8,13 +8,14 @@ import typer
 
 from vmtax.cli.app import AsJson, Vary, answer, app, complete_plan, say
 from vmtax.cli.command import App
+from vmtax.cli.options import PLAN_HELP
 
-plan_app = App(help="Plans: what is measured.", no_args_is_help=True)
+plan_app = App(help="List, show and check plans, which say what is measured.", no_args_is_help=True)
 app.add_typer(plan_app, name="plan")
 
 PlanName = Annotated[
     str,
-    typer.Argument(metavar="PLAN", help="A built-in plan's name, or a YAML file.", autocompletion=complete_plan),
+    typer.Argument(metavar="PLAN", help=PLAN_HELP, autocompletion=complete_plan),
 ]
 
 
@@ -34,8 +35,8 @@ def plan_list(json: AsJson = False) -> None:
 
 
 @plan_app.command("show")
-def planshown(plan: PlanName, vary: Vary = None, json: AsJson = False) -> None:
-    """Show a plan with every default filled in."""
+def plan_show(plan: PlanName, vary: Vary = None, json: AsJson = False) -> None:
+    """Print a plan as YAML, with every default filled in."""
     import yaml
 
     from vmtax.plan.schema import as_written, load
@@ -51,12 +52,17 @@ def planshown(plan: PlanName, vary: Vary = None, json: AsJson = False) -> None:
 
 @plan_app.command("check")
 def plan_check(plan: PlanName, vary: Vary = None, json: AsJson = False) -> None:
-    """Say what a plan compares, how long it takes, and what it cannot show."""
+    """Print what a plan compares, how long it takes, and what it cannot show."""
+    from vmtax.experiment.preview import emulation_advice
+    from vmtax.machine.reader import LocalReader
     from vmtax.plan.estimate import check
     from vmtax.plan.schema import load
     from vmtax.plan.vary import varied
 
-    lines = check(varied(load(plan), vary or ()))
+    loaded = varied(load(plan), vary or ())
+    lines = check(loaded)
+    if loaded.host == "local":
+        lines += emulation_advice(loaded, LocalReader())
     if json:
         answer("plan-check", lines)
         return

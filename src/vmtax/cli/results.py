@@ -9,15 +9,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vmtax.cli.app import (
+    PART,
     AcceptLoss,
-    AsJson,
     BadUse,
     FormatName,
     ForProfile,
     Needs,
+    Part,
     RunId,
     TextName,
     Weights,
+    answer,
     app,
     document,
     printed,
@@ -47,13 +49,28 @@ def show(
     apply: Annotated[
         bool, typer.Option("--apply", help="Print the recommended disk as commands, QEMU, libvirt and Proxmox take it.")
     ] = False,
-    json: AsJson = False,
+    json: Annotated[
+        bool, typer.Option("--json", help=f"Print JSON, schema vmtax/1; --json={PART}: the first screen.")
+    ] = False,
+    part: Part = "",
     format: TextName = "",
+    no_pager: Annotated[
+        bool, typer.Option("--no-pager", help="Print at once, also what is longer than the screen.")
+    ] = False,
 ) -> None:
-    """Show one run's results."""
+    """Show one run's results: one screen, or everything with --full."""
     asked = Asked(for_, weights, needs, accept_loss)
+    if part and part != PART:
+        raise BadUse(f"--json={part}: an answer has no such part; --json={PART} prints the figures of the first screen")
+    if part and (apply or format or full):
+        raise BadUse(f"--json={PART} prints one part of the answer: leave out --apply, --format and --full")
+    if part:
+        from vmtax.report.answers.summary import Summary
+
+        answer(PART, Summary.made(asked.analysis(run)))
+        return
     if not apply:
-        shown(run, "json" if json else format, full=full, asked=asked)
+        shown(run, "json" if json else format, full=full, asked=asked, paged=not no_pager)
         return
     if json or format or full:
         raise BadUse("--apply prints one recommendation as text: leave out --json, --format and --full")
@@ -122,12 +139,15 @@ class Asked:
 
     def analysis(self, run: str, format: Format | None = None) -> Analysis:
         """Of a run of the store. Refuses options that the format cannot show, or the run not answer."""
+        from vmtax.analysis import results
         from vmtax.analysis.analysis import Analysis
         from vmtax.store import Store
 
         with Store() as store:
             experiment = store.load(run)
-        analysis = Analysis(experiment, self._profile(experiment, format), self._requirements(format))
+            kept = store.results(experiment)
+        known = results.read(kept, experiment) if kept is not None else None
+        analysis = Analysis(experiment, self._profile(experiment, format), self._requirements(format), known)
         if self._needs_option:
             from vmtax.report.sections.recommendation import why_not
 
@@ -160,7 +180,7 @@ class Asked:
         return Requirements(parse_needs(self.needs), self.accept_loss)
 
 
-def shown(run: str, format: str, *, full: bool = False, asked: Asked = Asked()) -> None:
+def shown(run: str, format: str, *, full: bool = False, asked: Asked = Asked(), paged: bool = False) -> None:
     """On the terminal, or as the text of one of FORMATS."""
     wanted = find(format) if format else None
     if wanted and not wanted.text:
@@ -171,7 +191,7 @@ def shown(run: str, format: str, *, full: bool = False, asked: Asked = Asked()) 
         return
     from vmtax.report.render.terminal import render
 
-    printed(render(analysis, full))
+    printed(render(analysis, full), paged=paged)
 
 
 def written(run: str, target: Path | None, format: str = "html", *, asked: Asked = Asked()) -> Path:

@@ -17,6 +17,7 @@ from vmtax.cli.files import check_output, check_room
 from vmtax.cli.measuring import Work, disk_target, measure, options_of, program
 from vmtax.cli.results import shown, written
 from vmtax.core.errors import FAILED
+from vmtax.core.records import label_problem
 
 if TYPE_CHECKING:
     from vmtax.plan.schema import Plan
@@ -42,7 +43,7 @@ def run(
         str,
         typer.Argument(
             metavar="[PLAN]",
-            help="A built-in plan's name, or a YAML file; quick where none is named. With --resume, a run.",
+            help="A built-in plan's name, or a YAML file; default: quick. With --resume, a run.",
             autocompletion=complete_work,
         ),
     ] = "",
@@ -75,6 +76,10 @@ def run(
         str | None,
         typer.Option(metavar="OTHER", help="Also on this host, or with this QEMU, in the same shuffled rounds."),
     ] = None,
+    label: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Call the run so: every command then takes NAME in place of its id."),
+    ] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Finish a run that was stopped: the last one, or the one named.")
     ] = False,
@@ -92,15 +97,14 @@ def run(
 
     if emulate and or_demo:
         raise BadUse("--emulate measures as the plan says, --or-demo only demonstrates: leave out one of them")
-    report = output or Path("vmtax-RUN.html")
-    check_output(report)
-    if not report.exists() or report.is_file():
-        check_room(report.absolute().parent, REPORT_ROOM, "name a file on a larger file system with --output")
+    if label is not None and (problem := label_problem(label)):
+        raise BadUse(f"--label {label!r}: {problem}")
+    _check_report(output or Path("vmtax-RUN.html"))
     overrides = {"host": host, "layers": layers, "budget": budget, "rounds": rounds, "vary": vary}
     with Store() as store:
         if resume:
             disks = {"disk-dir": disk_dir, "disk-device": disk_device, "disk-group": disk_group, "disk-pool": disk_pool}
-            others = {"qemu": qemu, **disks, "interleave-with": interleave_with, "or-demo": or_demo}
+            others = {"qemu": qemu, **disks, "interleave-with": interleave_with, "or-demo": or_demo, "label": label}
             given = [f"--{name}" for name, value in {**overrides, **others}.items() if value]
             if given:
                 raise BadUse(f"--resume goes on as the run was begun: leave out {' '.join(given)}")
@@ -114,7 +118,8 @@ def run(
                 pool=disk_pool,
                 erase=erase or (),
             )
-            work = replace(_new(plan or "quick", overrides, qemu, place, interleave_with), or_demo=or_demo)
+            work = _new(plan or "quick", overrides, qemu, place, interleave_with)
+            work = replace(work, options=replace(work.options, label=label or ""), or_demo=or_demo)
         if emulate:
             work = work.emulating()
         id = measure(store, work, yes=yes)
@@ -125,6 +130,13 @@ def run(
     if not worked:
         warn("nothing could be measured: every trial failed, see the warnings")
         raise typer.Exit(FAILED)
+
+
+def _check_report(file: Path) -> None:
+    """Raises BadUse where the report could not be written: it comes last, after hours of work."""
+    check_output(file)
+    if not file.exists() or file.is_file():
+        check_room(file.absolute().parent, REPORT_ROOM, "name a file on a larger file system with --output")
 
 
 def _new(

@@ -37,7 +37,7 @@ def runs(ctx: typer.Context, json: AsJson = False) -> None:
 def runs_rm(
     wanted: Annotated[
         list[str],
-        typer.Argument(metavar="RUN...", help="Ids, the start of one, or 'last'.", autocompletion=complete_run),
+        typer.Argument(metavar="RUN...", help="Ids, the start of one, labels, or 'last'.", autocompletion=complete_run),
     ],
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Remove without asking; for scripts.")] = False,
     json: AsJson = False,

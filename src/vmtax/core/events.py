@@ -62,7 +62,7 @@ class TrialFinished:
 class RoundFinished:
     round: int
     planned: int  # rounds as foreseen now; may move with the budget and the intervals
-    seconds_left: float  # estimate
+    seconds_left: tuple[float, float]  # a range until two rounds are done, equal ends from then on
     comparisons: tuple[Comparison, ...]  # of the primary metrics, so far
 
 

@@ -5,6 +5,7 @@ Their types say which values are possible. `store.model` holds to that whatever 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
@@ -43,7 +44,27 @@ def _is_layer(name: str) -> bool:
     return name in LAYERS
 
 
+LONGEST_LABEL = 40  # characters
+LIKE_AN_ID = re.compile(r"last$|\d{8}(-|$)")  # how ids of runs begin, and what stands for the newest run
+
+
+def label_problem(text: str) -> str | None:
+    """Why a run cannot be called so; None where it can."""
+    if not 0 < len(text) <= LONGEST_LABEL:
+        return f"must have from 1 to {LONGEST_LABEL} characters"
+    if not text.isprintable() or text.strip() != text:
+        return "must be printable, and neither begin nor end with a space"
+    if "," in text or text.startswith("-"):
+        return "must neither hold a comma nor begin with a hyphen, which mean something else on a command line"
+    return "looks like a run's id: name something else, such as before" if LIKE_AN_ID.match(text) else None
+
+
+def _is_label(text: str) -> bool:
+    return not text or label_problem(text) is None
+
+
 Name = Annotated[str, Len(1, 10_000)]
+Label = Annotated[str, Predicate(_is_label)]
 Text = Annotated[str, Len(0, 2**20)]
 Layer = Annotated[str, Predicate(_is_layer)]
 Count = Annotated[int, Interval(ge=1, lt=2**31)]
@@ -197,3 +218,15 @@ class Experiment:
     notes: tuple[Text, ...] = ()  # what was not measured and why; falls back to TCG because ...
     options: Json = field(default_factory=dict)  # what the command line added to the plan; a resumed run has the same
     ended: Text | None = None  # why there were no more rounds: precise enough, decided, budget, rounds.max
+    label: Label = ""  # what its user calls it: "before"; several runs may have the same
+    seconds: Seconds | None = None  # that were worked on it, without pauses; None: not finished, or not kept
+
+    @property
+    def took(self) -> float | None:
+        """Seconds, set-up included and pauses not; None of a run that is not finished.
+
+        Of runs that earlier versions stored: from its beginning to its end.
+        """
+        if self.seconds is None and self.finished is not None:
+            return max(0.0, self.finished - self.created)  # clocks are set
+        return self.seconds

@@ -58,6 +58,26 @@ def format_value(value: float, unit: str) -> str:
     return f"{MINUS if value < 0 else ''}{digits} {prefix}{name}".rstrip()
 
 
+def format_row(values: Sequence[float | None], unit: str) -> tuple[str, list[str]]:
+    """Values of one row of a table with the unit that they share: ("GB/s", ["15.9", "0.650", ""]).
+
+    Three significant digits each; "" where there is none. The prefix suits the largest, or a smaller one where the
+    smallest would have no digit within four places.
+    """
+    name, prefixes = UNITS[unit]
+    sizes = [abs(value) for value in values if value and math.isfinite(value)]
+    most, least = (float(f"{size:.3g}") for size in (max(sizes, default=0.0), min(sizes, default=0.0)))
+    fits = [place for place, (_, factor) in enumerate(prefixes) if most >= factor]
+    place = fits[0] if fits else len(prefixes) - 1
+    if least < prefixes[place][1] / 1000 and place + 1 < len(prefixes):
+        place += 1
+    prefix, factor = prefixes[place]
+    texts = ["" if value is None else _three_digits(abs(value) / factor) if value else "0" for value in values]
+    return f"{prefix}{name}", [
+        MINUS * bool(value and value < 0) + text for value, text in zip(values, texts, strict=True)
+    ]
+
+
 def format_room(size: float) -> str:
     """Bytes of memory or of a disk, for people, as these are sold and named in plans: "1.5 GiB", "64 MiB"."""
     return f"{size / 2**30:.1f} GiB" if size >= 2**30 / 10 else f"{size / 2**20:.0f} MiB"
@@ -244,14 +264,15 @@ def _three_digits(value: float) -> str:
 
 
 def _cost_decimals(numbers: Sequence[float], percent: bool) -> int:
-    """Of an estimate, and of its interval's ends where it has one: some 5 to 50 steps from end to end."""
+    """Of an estimate, and of its interval's ends where it has one: some 2 to 20 steps from end to end."""
     size = max(map(abs, numbers))
     usual = 1 if size < 9.95 or (not percent and numbers[0] < 9.95) else 0
     ends = sorted(numbers[1:])
     if len(ends) < 2 or ends[0] == ends[1]:
         decimals = usual
     else:
-        by_width = math.ceil(-math.log10((ends[1] - ends[0]) / 5))
+        width = ends[1] - ends[0]
+        by_width = math.ceil(-math.log10(width / (5 if percent and size < 9.95 else 2)))
         three_digits = max(0, 2 - math.floor(math.log10(size)))
         decimals = max(0 if percent else usual, min(by_width, three_digits, 4))
         while decimals < 4 and f"{ends[0]:.{decimals}f}" == f"{ends[1]:.{decimals}f}":

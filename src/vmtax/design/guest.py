@@ -3,21 +3,92 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 
-from vmtax.design.settings import Option, Settings, setting
+from vmtax.design.settings import SWITCH, Option, Settings, is_on, setting
+
+MIB = 2**20
+# Each alone, by the Linux kernel's documentation (admin-guide/hw-vuln, kernel-parameters). CPU buffers are cleared by
+# one code for four attacks, so no one of the four parameters turns it off.
+ALONE = {
+    "no-pti": "pti=off",
+    "no-spectre_v1": "nospectre_v1",
+    "no-spectre_v2": "spectre_v2=off",
+    "no-retbleed": "retbleed=off",
+    "no-spec_store_bypass": "spec_store_bypass_disable=off",
+    "no-spec_rstack_overflow": "spec_rstack_overflow=off",
+    "no-gather_data_sampling": "gather_data_sampling=off",
+    "no-cpu-buffers": "mds=off tsx_async_abort=off mmio_stale_data=off reg_file_data_sampling=off",
+}
+MODEL = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,39}"  # what QEMU may call a CPU
+
+
+class Backing(StrEnum):
+    """What the host has a guest's memory in."""
+
+    THP = "thp"
+    SMALL = "4k"
+    MEMFD = "memfd"
+    HUGE = "2MiB"
+    GIGANTIC = "1GiB"
+
+    @property
+    def page_bytes(self) -> int | None:
+        """Of the huge pages that must be there for it; None where there need be none."""
+        return {Backing.HUGE: 2 * MIB, Backing.GIGANTIC: 1024 * MIB}.get(self)
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether it is a file in memory, which other processes could open too."""
+        return self not in (Backing.THP, Backing.SMALL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GuestSettings(Settings):
     """What a treatment says of its guest."""
 
+    backing: Backing = setting(
+        "memory.backing",
+        tuple(Backing),
+        Backing,
+        "what the host has the guest's memory in: memory for which QEMU asks for transparent huge pages (thp), the same"
+        " without them (4k), a file in memory (memfd), or one of huge pages (2MiB, 1GiB: taken for the run)",
+        layers=("vm",),
+        scope="guest",
+    )
+    merge: bool = setting(
+        "memory.merge",
+        SWITCH,
+        is_on,
+        "whether the host's ksmd may merge equal pages of guests; QEMU's own default is on, and then several guests"
+        " are measured with an unknown part of their memory shared",
+        layers=("vm",),
+        scope="guest",
+    )
+    model: str = setting(
+        "cpu.model",
+        ("host", "x86-64-v2", "x86-64-v3", "x86-64-v4"),
+        str,
+        "the CPU that the guest sees: all that the host's has (emulated: all that QEMU emulates), a level of the x86-64"
+        " psABI, or a model that QEMU knows by name, such as Nehalem; QEMU must be able to give all of its features",
+        scope="guest",
+        others=MODEL,
+    )
+    topology: str = setting(
+        "cpu.topology",
+        ("cores", "sockets", "threads"),
+        str,
+        "what the guest takes its CPUs for: cores of one socket, sockets of one core each, or two threads to a core",
+        scope="guest",
+    )
     mitigations: str = setting(
         "cpu.mitigations",
-        ("auto", "off"),
+        ("auto", "off", *ALONE),
         str,
-        "the guest kernel's defences against speculation attacks (mitigations= on its command line)",
+        "the guest kernel's defences against speculation attacks: its own choice, none (mitigations=off on its command"
+        " line), or its own choice without one",
         scope="guest",
-        options={"kernel": Option("mitigations", {"off": "off"})},
+        options={"kernel": Option("", {"off": "mitigations=off", **ALONE})},
     )
     count: int = setting(
         "guest.count",

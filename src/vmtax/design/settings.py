@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -16,7 +17,7 @@ from typing import Any, Literal, Self, TypeVar
 from vmtax.core.units import parse_bytes
 
 Scope = Literal["guest", "disk", "network", "host", "reboot"]
-# Who is told of a factor: QEMU's -drive, the guest kernel's command line, qemu-img -o, zfs -o, and who manages guests.
+# Programs that take a factor as an option: QEMU's -drive, the guest's kernel, qemu-img -o, zfs -o, libvirt, Proxmox.
 Program = Literal["drive", "kernel", "qemu-img", "zfs", "libvirt", "proxmox"]
 T = TypeVar("T")
 
@@ -52,7 +53,7 @@ class Factor:
     """One setting whose price is asked for."""
 
     name: str  # dotted, as a plan writes it: "disk.cache"
-    levels: tuple[str, ...]  # every legal level, the default first
+    levels: tuple[str, ...]  # every legal level, the default first; those that have a name here
     describe: str  # one line for the docs
     layers: tuple[str, ...]  # where it means anything
     scope: Scope  # what it changes
@@ -60,17 +61,24 @@ class Factor:
     options: Mapping[Program, Option]
     only_with: Mapping[str, Collection[str]]  # factor -> levels beside which it means something; any, where not named
     conflicts: tuple[Conflict, ...]
+    others: str = ""  # a regular expression: what else is legal here, for the host to judge; empty: nothing
 
     @property
     def default(self) -> str:
         """The level of a plan that does not name the factor."""
         return self.levels[0]
 
+    def takes(self, level: str) -> bool:
+        """Whether it is a legal level."""
+        return level in self.levels or (self.others != "" and re.fullmatch(self.others, level) is not None)
+
     def level(self, value: object) -> str:
         """The level that is read as `value`."""
         for level in self.levels:
             if self.read(level) == value:
                 return level
+        if isinstance(value, str) and self.takes(value):
+            return value
         raise ValueError(f"{self.name}: no level is read as {value!r}")
 
     def why_idle(self, levels: Mapping[str, str]) -> str | None:
@@ -92,9 +100,10 @@ def setting(
     options: Mapping[Program, Option] = MappingProxyType({}),
     only_with: Mapping[str, Collection[str]] = MappingProxyType({}),
     conflicts: tuple[Conflict, ...] = (),
+    others: str = "",
 ) -> T:
     """A field of a class of settings that is a factor of plans."""
-    factor = Factor(name, tuple(map(str, levels)), describe, layers, scope, read, options, only_with, conflicts)
+    factor = Factor(name, tuple(map(str, levels)), describe, layers, scope, read, options, only_with, conflicts, others)
     return field(default=read(factor.default), metadata={_FACTOR: factor})
 
 
@@ -128,7 +137,7 @@ class Settings:
         values = {}
         for place, factor in cls.factors().items():
             level = levels.get(factor.name, factor.default)
-            if level not in factor.levels:
+            if not factor.takes(level):
                 raise UnknownLevel(f"{factor.name}={level} is none of its levels: {', '.join(factor.levels)}")
             values[place] = factor.read(level)
         return cls(**values)
@@ -149,7 +158,7 @@ class Settings:
         }
 
     def options(self, program: Program) -> Iterator[tuple[str, str]]:
-        """(name, value) of each option that tells these settings to a program."""
+        """(name, value) of each option that gives these settings to a program."""
         levels = self.levels
         for factor in self.factors().values():
             option = factor.options.get(program)

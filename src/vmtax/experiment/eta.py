@@ -6,6 +6,8 @@ import statistics
 import time
 from dataclasses import dataclass, field
 
+FIRST = (0.6, 1.2)  # how long a later round takes, as a part of the first
+
 
 @dataclass
 class Pace:
@@ -26,6 +28,11 @@ class Pace:
         shorter = [max(lap - seconds, lap / 10) for lap in self.rounds]
         self.setup_seconds += sum(self.rounds) - sum(shorter)
         self.rounds = shorter
+
+    def left(self, rounds: int) -> tuple[float, float]:
+        """For so many rounds more, in seconds: a range after the first round, equal ends from the second on."""
+        low, high = FIRST if len(self.rounds) < 2 else (1.0, 1.0)
+        return rounds * self.seconds_per_round * low, rounds * self.seconds_per_round * high
 
     @property
     def seconds_per_round(self) -> float:

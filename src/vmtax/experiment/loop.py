@@ -35,8 +35,8 @@ from vmtax.store import Store
 from vmtax.testbed.base import RunningTreatment, Testbed
 from vmtax.workload import Command
 
-# Treatments of a layer that do not come up, one after the other, before any does: none will. Where half of 24 cannot,
-# chance puts so many first in one of 1,500 runs.
+# After so many treatments of a layer that do not boot, one after the other, the layer is given up. If only half of 24
+# treatments cannot boot, chance puts that many of them first in one of 1,500 runs.
 HOPELESS = 8
 Emit = Callable[[Event], None]
 Todo = Mapping[iterations.Case, Sequence[int]]  # (workload, case) -> iterations
@@ -52,6 +52,7 @@ class Loop:
     store: Store
     emit: Emit
     seed: int  # of the order within rounds
+    since: float = field(default_factory=time.monotonic)  # when it began, on a clock that stood still during pauses
     before: Before = field(default_factory=Before)  # what an earlier session has done
     signatures: Signatures = field(default_factory=Signatures)
     trials: list[Trial] = field(default_factory=list)
@@ -62,6 +63,7 @@ class Loop:
     ended: str | None = None  # why there are no more rounds
     up: set[str] = field(default_factory=set)  # treatments that have come up
     down: set[str] = field(default_factory=set)  # and that have not, one time or another
+    took: float | None = None  # seconds, once it has ended
 
     def __post_init__(self) -> None:
         self.plan = self.testbed.plan
@@ -97,8 +99,8 @@ class Loop:
 
     def run(self, setup_seconds: float) -> None:
         """Rounds until they are enough; `setup_seconds` is what came before the first."""
-        clock, pace = time.monotonic() - setup_seconds, Pace(setup_seconds=setup_seconds)
-        plan, earlier, first = self.plan, len(self.trials), self.before.round
+        pace = Pace(setup_seconds=setup_seconds)
+        plan, first = self.plan, self.before.round
         if first > self.pilot:
             self._plan_iterations()
         self.emit(RunStarted(self.id, self.treatments, plan.rounds.min, plan.rounds.max, self.testbed.host_emulated))
@@ -119,14 +121,14 @@ class Loop:
             primary = self._primary()
             self.ended = self._why_over(primary, number)
             if self.ended is None and number >= planned:
-                self.ended = self._budget_over(number, time.monotonic() - clock)
+                self.ended = self._budget_over(number, self.seconds)
                 for text in warnings:
                     self.note(text)
             if self.ended is not None:
-                self.emit(RoundFinished(number, number, 0.0, primary))
-                self._tell_end(number, self.trials[earlier:], time.monotonic() - clock)
+                self.emit(RoundFinished(number, number, (0.0, 0.0), primary))
+                self._tell_end(number)
                 return
-            self.emit(RoundFinished(number, planned, pace.seconds_per_round * (planned - number), primary))
+            self.emit(RoundFinished(number, planned, pace.left(planned - number), primary))
 
     def _plan_iterations(self) -> None:
         """The pilot is over, if there was one: how often each case is run in the boots to come."""
@@ -136,7 +138,7 @@ class Loop:
     def _end_pilot(self, pace: Pace) -> None:
         self._plan_iterations()
         pace.shorten(iterations.pilot_excess(self.trials, self.schedules))
-        self.emit(Notice(iterations.told(self.schedules)))
+        self.emit(Notice(iterations.sentence(self.schedules)))
 
     def _tell_layer_differences(self) -> None:
         for text in self.testbed.layer_differences(self.facts):
@@ -151,9 +153,15 @@ class Loop:
             return f"after {count(rounds)}, the fewest, which took more than the budget of {format_duration(budget)}"
         return f"after {count(rounds)}, which the budget of {format_duration(budget)} allowed"
 
-    def _tell_end(self, rounds: int, trials: Sequence[Trial], seconds: float) -> None:
-        inside = sum(trial.wall_seconds for trial in trials if trial.workload != "boot")
-        self.emit(RunFinished(self.id, rounds, seconds, inside / seconds))
+    def _tell_end(self, rounds: int) -> None:
+        inside = sum(trial.wall_seconds for trial in self.trials if trial.workload != "boot")
+        self.took = self.seconds
+        self.emit(RunFinished(self.id, rounds, self.took, inside / self.took))
+
+    @property
+    def seconds(self) -> float:
+        """That were worked on it so far, in all its sessions; once it has ended, that it took."""
+        return time.monotonic() - self.since if self.took is None else self.took
 
     def _primary(self) -> tuple[Comparison, ...]:
         """The comparisons that stopping is about."""

@@ -12,10 +12,9 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from vmtax.analysis.comparisons import overhead
 from vmtax.core import events
 from vmtax.core.records import Comparison
-from vmtax.core.units import format_duration, format_overhead, printable
+from vmtax.core.units import format_cost, format_duration, format_span, printable, time_ratio
 from vmtax.system.console import console
 
 PLAIN_STEP_SECONDS = 10.0  # without a terminal, one step's details are told no more often than this
@@ -77,7 +76,7 @@ class State:
     doing: dict[str, str] = field(default_factory=dict)  # treatment -> what happens there now
     round: int = 0  # rounds done
     planned: int = 0
-    left: float | None = None  # seconds, as of `told`
+    left: tuple[float, float] | None = None  # from, to; seconds, as of `told`
     told: float = 0.0
     comparisons: tuple[Comparison, ...] = ()
     emulated: bool = False
@@ -133,12 +132,15 @@ class State:
             return f"first round of at most {self.planned}"
         if not left:
             return f"{self.round} of {self.planned} rounds done"
-        seconds = max(0.0, self.left - (time.monotonic() - self.told))
-        return f"{self.round} of {self.planned} rounds done, about {format_duration(seconds)} left"
+        if self.round >= self.planned:
+            return f"{self.round} rounds done"
+        since = time.monotonic() - self.told
+        low, high = (max(0.0, seconds - since) for seconds in self.left)
+        return f"{self.round} of {self.planned} rounds done, about {format_span(low, high)} left"
 
     def _intervals(self) -> Table:
         table = Table(box=None, padding=(0, 1), title_justify="left", header_style="dim")
-        for heading in ("metric", "against", "overhead", "interval"):
+        for heading in ("metric", "against", "cost", "interval"):
             table.add_column(heading)
         for entry in self.comparisons:
             table.add_row(
@@ -148,12 +150,10 @@ class State:
 
 
 def interval_words(comparison: Comparison, emulated: bool) -> tuple[str, str]:
-    """Overhead and interval as text; an emulated one says so."""
-    estimate, low, high = overhead(comparison)
-    mark = " emulated" if emulated else ""
-    if low is None or high is None:
-        return f"{format_overhead(estimate)}{mark}", "needs more rounds"
-    return f"{format_overhead(estimate)}{mark}", f"[{format_overhead(low)}, {format_overhead(high)}]"
+    """Cost and interval as text; an emulated one says so."""
+    found = comparison
+    cost = format_cost(*time_ratio(found.metric.better, found.ratio, found.low, found.high))
+    return f"{cost.estimate}{' emulated' if emulated else ''}", cost.interval or "needs more rounds"
 
 
 class Plain:

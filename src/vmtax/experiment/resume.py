@@ -118,6 +118,14 @@ def resumed_note(experiment: Experiment, facts_by_path: Mapping[str, Json]) -> s
     return f"The run was stopped ({experiment.state}) in round {number} and resumed after {after}{boot}."
 
 
+def worked_seconds(experiment: Experiment) -> float:
+    """How long was worked on an experiment that was stopped; of one that was killed, until its newest trial."""
+    if experiment.seconds is not None:
+        return experiment.seconds
+    newest = max((trial.started + trial.wall_seconds for trial in experiment.trials), default=experiment.created)
+    return max(0.0, newest - experiment.created)
+
+
 def same_boot(experiment: Experiment, facts_by_path: Mapping[str, Json]) -> bool:
     """Whether every host under test still is in the boot in which the experiment was stopped."""
     return all(

@@ -1,4 +1,4 @@
-"""Begins an experiment, or resumes one: the testbed is set up, the store told, and the loop run."""
+"""Begins an experiment, or resumes one: sets up the testbed, records it in the store, runs the loop."""
 
 from __future__ import annotations
 
@@ -13,10 +13,18 @@ from vmtax.design.interleaved import both
 from vmtax.design.topology import unlike
 from vmtax.design.treatments import moved_defaults
 from vmtax.experiment.loop import Emit, Loop
-from vmtax.experiment.resume import Before, refuse_impossible, refuse_other_host, resumable, resumed_note, same_boot
+from vmtax.experiment.resume import (
+    Before,
+    refuse_impossible,
+    refuse_other_host,
+    resumable,
+    resumed_note,
+    same_boot,
+    worked_seconds,
+)
 from vmtax.experiment.trial import Signatures
 from vmtax.plan.schema import Plan
-from vmtax.store import Store, StoreError
+from vmtax.store import End, Store, StoreError
 from vmtax.testbed import needs
 from vmtax.testbed.base import Testbed
 from vmtax.testbed.session import TestbedOptions
@@ -28,8 +36,13 @@ class Options:
 
     command: str  # the command line that repeats this run
     testbed: TestbedOptions = field(default_factory=TestbedOptions)
+    label: str = ""  # what the user calls the run
 
 
+DEMONSTRATION = (
+    "This run demonstrates what a report looks like: no guest boots with KVM here, so vmtax ran short rounds of the "
+    "primary metrics on an emulated CPU."
+)
 AT_ONCE = (
     "Where several guests work at the same time, rates are added up over them; any other figure is the median of the"
     " guests."
@@ -48,11 +61,12 @@ def run(store: Store, options: Options, emit: Emit, set_up: SetUp) -> str:
     treatments = both(plan.entries(testbed.impossible), options.testbed.interleave_with)
     experiment = _experiment(store, plan, treatments, options)
     store.begin(experiment)
-    loop = Loop(experiment.id, testbed, experiment.treatments, store, emit, _seed(plan, experiment))
+    loop = Loop(experiment.id, testbed, experiment.treatments, store, emit, _seed(plan, experiment), clock)
     with _finished(loop):
         not_here = (f"{name}: {why}" for name, why in testbed.impossible.items())
         at_once = (AT_ONCE,) if needs.guests_at_once(plan) > 1 else ()
-        for text in (*left_out, *not_here, *moved_defaults(plan.space), *at_once):
+        shown = (DEMONSTRATION,) if options.testbed.demonstration else ()
+        for text in (*shown, *left_out, *not_here, *moved_defaults(plan.space), *at_once):
             loop.note(text)
         _keep_host_facts(loop, facts)
         loop.run(time.monotonic() - clock)
@@ -70,6 +84,7 @@ def resume(id: str, store: Store, emit: Emit, set_up: SetUp) -> str:
     store.resume(experiment.id)
     loop = Loop(
         *(experiment.id, testbed, experiment.treatments, store, emit, _seed(testbed.plan, experiment)),
+        clock - worked_seconds(experiment),
         before=Before.of(experiment.trials, same_boot=same_boot(experiment, facts)),
         signatures=Signatures.of(testbed.workloads, _with_raw(store, experiment)),
         trials=list(experiment.trials),
@@ -100,9 +115,10 @@ def _finished(loop: Loop) -> Iterator[None]:
     except BaseException as error:
         # The store itself may be what failed: its error must not hide the first one.
         with contextlib.suppress(StoreError):
-            store.finish(id, "interrupted" if isinstance(error, KeyboardInterrupt) else "failed", time.time())
+            end: End = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
+            store.finish(id, end, time.time(), seconds=loop.seconds)
         raise
-    store.finish(id, "complete", time.time(), loop.ended)
+    store.finish(id, "complete", time.time(), loop.ended, loop.seconds)
 
 
 def _experiment(store: Store, plan: Plan, treatments: tuple[Treatment, ...], options: Options) -> Experiment:
@@ -121,6 +137,7 @@ def _experiment(store: Store, plan: Plan, treatments: tuple[Treatment, ...], opt
         boots=(),
         trials=(),
         options=options.testbed.to_json(),
+        label=options.label,
     )
 
 

@@ -170,7 +170,7 @@ class Hypervisor(Protocol):
         ...
 
     def describe(self, spec: GuestSpec) -> str:
-        """How it is told to run such a guest, as text."""
+        """The command line that runs such a guest, as text."""
         ...
 
     def boot(

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from vmtax import stats
-from vmtax.core.records import Treatment
+from vmtax.core.records import LAYERS, Treatment
 from vmtax.core.units import at_most, format_duration, format_percent
 from vmtax.design.iterations import PILOT_ITERATIONS, PILOT_ROUNDS
 from vmtax.design.topology import topology, unlike
 from vmtax.design.treatments import moved_defaults, repeat
-from vmtax.plan.schema import Plan, from_data
-from vmtax.workload import Workload
+from vmtax.plan.schema import Choice, Plan, from_data
+from vmtax.workload import WORKLOADS, Workload
 
 BUDGET_ROUNDS = 7  # a budget does not push the rounds below this
 PLANNED_ITERATIONS = 5  # that a pilot may ask for
@@ -22,10 +22,11 @@ MOST_NAMES, MOST_LINES = 200, 20  # of treatments, and of one kind of advice; th
 # Guesses for the estimate before anything has run: start and settle of a guest, and of a carrier with its nested guest.
 BOOT_SECONDS = {"host": 0.0, "vm": 10.0, "nested": 30.0}
 BETWEEN_SECONDS = 1.0  # meter readings and round trips of each command
-# The same where guests are emulated.
-EMULATED_BOOT_SECONDS = {"host": 0.0, "vm": 10.0, "nested": 100.0}
-EMULATED_BETWEEN_SECONDS = {"host": 1.0, "vm": 2.0, "nested": 8.0}
+# The same by how many CPUs are emulated one in the other, from timed runs of `quick` on two CPUs; three: in a lab.
+EMULATED_BOOT_SECONDS = (0.0, 9.0, 50.0, 100.0)
+EMULATED_BETWEEN_SECONDS = (0.3, 1.5, 5.0, 10.0)
 DEMONSTRATION_ROUNDS = 3
+SHORTEST = {"seconds": 1, "emulated_depth": 4}  # parameters of workloads in a demonstration
 GUESS = (0.7, 1.5)  # a first guess holds within these factors of the time that a run takes
 ONE_CPU = (
     "Guests have one CPU here, whatever the plan says: the host is emulated, and there a nested guest with more is "
@@ -56,6 +57,28 @@ def check(plan: Plan) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
+class Emulation:
+    """What of a run's machines runs on an emulated CPU, and so how long its parts take."""
+
+    guests: bool = False
+    host: bool = False  # itself; its guests with it
+
+    def boot_seconds(self, layer: str) -> float:
+        """To start and settle a guest of that layer."""
+        depth = self._depth(layer)
+        return BOOT_SECONDS[layer] if not depth or layer == "host" else EMULATED_BOOT_SECONDS[depth]
+
+    def case_seconds(self, layer: str) -> Callable[[Workload[Any], str], float]:
+        """How long one case of a workload takes on that layer, with what comes between two."""
+        depth = self._depth(layer)
+        between = EMULATED_BETWEEN_SECONDS[depth] if self.guests or self.host else BETWEEN_SECONDS
+        return lambda workload, case: workload.seconds(case) + between + depth * workload.emulated_start_seconds
+
+    def _depth(self, layer: str) -> int:
+        return self.host + (self.guests or self.host) * LAYERS.index(layer)
+
+
+@dataclass(frozen=True, slots=True)
 class Foreseen:
     """How long a run takes from here on, as far as it can be said before it."""
 
@@ -68,13 +91,18 @@ class Foreseen:
 
 
 def foresee(
-    plan: Plan, treatments: Sequence[Treatment], *, emulated: bool, measured: float | None = None, done: int = 0
+    plan: Plan,
+    treatments: Sequence[Treatment],
+    emulation: Emulation = Emulation(),
+    *,
+    measured: float | None = None,
+    done: int = 0,
 ) -> Foreseen:
     """`measured`: seconds per round of the same plan on the same host, when it ran before; `done`: complete rounds."""
-    per_round = measured or seconds_per_round(plan, treatments, emulated=emulated)
+    per_round = measured or seconds_per_round(plan, treatments, emulation)
     piloting = plan.iterations == "auto" and done < PILOT_ROUNDS
     # Seconds that were measured hold the pilot already.
-    more = pilot_seconds(plan, treatments, emulated=emulated) if piloting and measured is None else 0.0
+    more = pilot_seconds(plan, treatments, emulation) if piloting and measured is None else 0.0
     fitting, losses = fit_rounds(plan, per_round, more)
     rounds = max(0, fitting - done)
     seconds = per_round * rounds + more
@@ -101,31 +129,36 @@ def fit_rounds(plan: Plan, seconds_per_round: float, setup_seconds: float = 0.0)
     return rounds, [f"{budget} allows {rounds} of up to {plan.rounds.max} rounds{less}", *_losses(plan, rounds)]
 
 
-def seconds_per_round(plan: Plan, treatments: Sequence[Treatment] | None = None, *, emulated: bool = False) -> float:
+def seconds_per_round(
+    plan: Plan, treatments: Sequence[Treatment] | None = None, emulation: Emulation = Emulation()
+) -> float:
     """About how long a round takes, from the workloads' own estimates; for before anything has run.
 
     treatments: what enters it, where that is not just the plan's own
     """
     entries = plan.entries() if treatments is None else treatments
     times = PLANNED_ITERATIONS if plan.iterations == "auto" else plan.iterations
-    each = EMULATED_BOOT_SECONDS if emulated else BOOT_SECONDS
     # Guests of one treatment start at the same time, and yet share the CPUs that start them.
-    boots = sum(each[treatment.layer] * len(topology(treatment).subjects) for treatment in entries)
-    return boots + times * _workload_seconds(plan, entries, emulated)
+    boots = sum(emulation.boot_seconds(each.layer) * len(topology(each).subjects) for each in entries)
+    return boots + times * _workload_seconds(plan, entries, emulation)
 
 
-def pilot_seconds(plan: Plan, treatments: Sequence[Treatment] | None = None, *, emulated: bool = False) -> float:
+def pilot_seconds(
+    plan: Plan, treatments: Sequence[Treatment] | None = None, emulation: Emulation = Emulation()
+) -> float:
     """About how much longer than others the rounds of the pilot are, together; 0 where the plan has none."""
     if plan.iterations != "auto":
         return 0.0
     entries = plan.entries() if treatments is None else treatments
     more = PILOT_ITERATIONS - PLANNED_ITERATIONS
-    return min(PILOT_ROUNDS, plan.rounds.max) * more * _workload_seconds(plan, entries, emulated)
+    return min(PILOT_ROUNDS, plan.rounds.max) * more * _workload_seconds(plan, entries, emulation)
 
 
-def sum_per_round(plan: Plan, entries: Sequence[Treatment], amount: Callable[[Workload[Any], str], float]) -> float:
+def sum_per_round(
+    plan: Plan, entries: Sequence[Treatment], amount: Callable[[Workload[Any], str], float], *, emulated: bool = False
+) -> float:
     """The sum of `amount` over every case that is run once in a round of these treatments."""
-    workloads = plan.build_workloads()
+    workloads = plan.build_workloads(emulated=emulated)
     # What a treatment runs follows from its layer, and from whether it is the A/A: thousands have few kinds.
     kinds = Counter((treatment.layer, treatment.repeats is not None) for treatment in entries)
     of_kind = {(treatment.layer, treatment.repeats is not None): treatment for treatment in entries}
@@ -137,14 +170,13 @@ def sum_per_round(plan: Plan, entries: Sequence[Treatment], amount: Callable[[Wo
     )
 
 
-def _workload_seconds(plan: Plan, entries: Sequence[Treatment], emulated: bool) -> float:
+def _workload_seconds(plan: Plan, entries: Sequence[Treatment], emulation: Emulation) -> float:
     """Every case of a round once."""
-    if not emulated:
-        return sum_per_round(plan, entries, lambda workload, case: workload.seconds(case) + BETWEEN_SECONDS)
-    layers = {layer: [one for one in entries if one.layer == layer] for layer in EMULATED_BETWEEN_SECONDS}
+    by_layer = {layer: [one for one in entries if one.layer == layer] for layer in plan.layers}
+    emulated = emulation.guests or emulation.host
     return sum(
-        sum_per_round(plan, of, lambda w, case, more=EMULATED_BETWEEN_SECONDS[layer]: w.seconds(case) + more)  # type: ignore[misc]
-        for layer, of in layers.items()
+        sum_per_round(plan, found, emulation.case_seconds(layer), emulated=emulated)
+        for layer, found in by_layer.items()
     )
 
 
@@ -208,10 +240,26 @@ def _count(number: int, noun: str) -> str:
 
 
 def demonstration(plan: Plan) -> Plan:
-    """The same work in the fewest rounds that fill every part of a report; its figures have no intervals."""
+    """Its primary metrics in the fewest and shortest rounds that fill every part of a report, without intervals."""
     rounds = {"min": DEMONSTRATION_ROUNDS, "max": DEMONSTRATION_ROUNDS}
-    changes = {"rounds": rounds, "iterations": 1, "decide": None, "budget": None}
+    workloads = [
+        {"name": choice.name, "parameters": {**choice.parameters, **_shorter(choice)}} for choice in plan.workloads
+    ]
+    changes = {
+        "workloads": workloads,
+        "rounds": rounds,
+        "iterations": 1,
+        "only_primary": True,
+        "decide": None,
+        "budget": None,
+    }
     return from_data(plan.model_dump(mode="json") | changes, source=f"demonstration of {plan.name}")
+
+
+def _shorter(choice: Choice) -> dict[str, Any]:
+    """Parameters by which a workload ends soon on an emulated CPU."""
+    known = WORKLOADS[choice.name].parameters_type.model_fields
+    return {name: value for name, value in SHORTEST.items() if name in known}
 
 
 def lasting(plan: Plan, *, emulated: bool) -> Plan:

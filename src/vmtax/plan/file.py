@@ -4,26 +4,20 @@ from __future__ import annotations
 
 import os
 import stat
-from importlib import resources
 from pathlib import Path
 
 from vmtax.core.units import shortened
 from vmtax.plan.errors import PlanError, unknown
+from vmtax.plan.names import BUILTIN, builtin_plans
 from vmtax.plan.yaml import MOST_BYTES
 
 _LONGEST_SOURCE = 200  # characters of a path that messages repeat
 
 
-def builtin_plans() -> list[str]:
-    """The names of the plans that come with vmtax."""
-    files = resources.files("vmtax.plan").joinpath("builtin").iterdir()
-    return sorted(file.name.removesuffix(".yaml") for file in files if file.name.endswith(".yaml"))
-
-
 def plan_text(name_or_path: str) -> tuple[str, str]:
     """The text of a plan and what to call it in messages. PlanError when there is none, or it cannot be one."""
     if name_or_path in builtin_plans():
-        file = resources.files("vmtax.plan").joinpath("builtin", f"{name_or_path}.yaml")
+        file = BUILTIN / f"{name_or_path}.yaml"
         return file.read_text(encoding="utf-8"), file.name
     source = shortened(name_or_path, _LONGEST_SOURCE)
     try:

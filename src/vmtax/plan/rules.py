@@ -252,4 +252,5 @@ def _unknown_levels(at: Place, levels: Sequence[str]) -> list[Problem]:
     name = at[-1]
     factor = FACTORS.get(str(name))
     what, legal = (f"level of {name}", factor.levels) if factor else ("layer", LAYERS)
-    return [((*at, i), unknown(what, level, legal)) for i, level in enumerate(levels) if level not in legal]
+    takes = factor.takes if factor else LAYERS.__contains__
+    return [((*at, i), unknown(what, level, legal)) for i, level in enumerate(levels) if not takes(level)]

@@ -9,18 +9,17 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from vmtax import stats
 from vmtax.analysis.comparisons import Numbers
 from vmtax.core.records import Metric
+from vmtax.stats.arrays import np
 
 Costs = Mapping[str, Mapping[int, float]]  # treatment -> round -> cost
 
 
 @dataclass(frozen=True, slots=True)
 class Distance:
-    """How much more one choice costs than another, as a difference of logarithms; above 0 is dearer."""
+    """How much more one choice costs than another, as a difference of logarithms; above 0 it costs more."""
 
     middle: float
     low: float | None  # None with too few rounds

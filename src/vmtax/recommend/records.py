@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from vmtax.core.units import format_overhead
+from vmtax.analysis.comparisons import as_times
+from vmtax.core.records import Better
+from vmtax.core.units import format_cost
 from vmtax.recommend.export import Export
 
 MOST_NAMED = 3  # treatments of one sentence; the JSON has all
@@ -61,19 +63,12 @@ class Advice:
         return tuple((why, tuple(names)) for why, names in grouped.items())
 
 
-def amount(middle: float | None, low: float | None, high: float | None, more: str, less: str) -> str:
-    """A difference whose words fit its sign; with its interval, and said where it may be none."""
+def amount(middle: float | None, low: float | None, high: float | None, what: str, better: Better) -> str:
+    """A difference with its interval, and said where it may be none: "+4.1 % (2.0–6.2) time"."""
     if middle is None:
-        return f"{more} or not, which was not measured"
-    if middle < 0:
-        middle, low, high, more = -middle, None if high is None else -high, None if low is None else -low, less
-    interval = "" if low is None or high is None else f" [{_bare(low)}, {_bare(high)}]"
+        return f"{what} not measured"
     unsure = ", not distinguishable" if low is not None and high is not None and low <= 0 <= high else ""
-    return f"{format_overhead(middle)} {more}{interval}{unsure}"
-
-
-def _bare(fraction: float) -> str:
-    return format_overhead(fraction).removesuffix(" %")
+    return f"{format_cost(*as_times(better, middle, low, high))} {what}{unsure}"
 
 
 def named(names: Sequence[str]) -> str:

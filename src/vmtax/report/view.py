@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from vmtax.analysis.analysis import Analysis
-from vmtax.analysis.comparisons import overhead, side_contrasts
-from vmtax.core.records import Comparison, Metric, Treatment
-from vmtax.core.units import MINUS, format_overhead, format_value
+from vmtax.analysis.comparisons import as_times, overhead, side_contrasts
+from vmtax.core.records import Better, Comparison, Metric, Treatment
+from vmtax.core.units import Cost, format_cost, format_value, time_ratio
 from vmtax.design.interleaved import Sides
 from vmtax.report.document import Cell, value_cell
 from vmtax.report.sections.disk_preparation import disk_preparation
 from vmtax.workload.base import CPU_PER_OPERATION
-from vmtax.workload.words import title
+from vmtax.workload.words import replaced, title
 
 CONTRASTS = (("host", "vm"), ("vm", "nested"), ("host", "nested"))  # (baseline, treatment) layers
-MULTIPLE = 9.0  # overheads from here on are told as multiples, see units.format_overhead
-COSTS = {"s": "more time", "1": "more CPU", "B": "more bytes", "s/B": "more CPU time"}
+SAME_WORK = "for the same work"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +40,24 @@ class Effect:
 
     @property
     def text(self) -> str:
-        """The estimate: "1.9 %"."""
-        return figures(self.fraction, self.low, self.high)[0] if math.isfinite(self.fraction) else "none"
+        """The estimate: "+1.9 %"."""
+        return self.cost.estimate
 
     @property
     def interval(self) -> str:
-        """The interval, "[1.5, 2.3]", or why there is none."""
-        return figures(self.fraction, self.low, self.high)[1] or self.comparison.verdict
+        """The interval, "1.5–2.3", or why there is none."""
+        return self.cost.interval or self.comparison.verdict
+
+    @property
+    def times(self) -> tuple[float, float | None, float | None]:
+        """(estimate, low, high) of the ratio of times for the same work."""
+        return time_ratio(
+            self.comparison.metric.better, self.comparison.ratio, self.comparison.low, self.comparison.high
+        )
+
+    @property
+    def cost(self) -> Cost:
+        return format_cost(*self.times)
 
     @property
     def rounds(self) -> int:
@@ -141,12 +150,6 @@ class View:
     analysis: Analysis
     workloads: tuple[Workload, ...]
 
-    @property
-    def place(self) -> str:
-        """Where it was measured: "local and ssh://b"."""
-        host, sides = self.analysis.experiment.host, self.analysis.sides
-        return sides.place(host) if sides else host
-
 
 class _Table:
     """Medians and effects by metric and treatment."""
@@ -155,7 +158,8 @@ class _Table:
         self.analysis = analysis
         self.medians = analysis.medians
         measured = dict.fromkeys(metric for metric, _ in self.medians)
-        self.metrics = tuple(measured | dict.fromkeys(c.metric for c in analysis.comparisons))
+        compared = dict.fromkeys(metric for metric, _, _ in analysis.contrasts)
+        self.metrics = tuple(metric for metric in measured | compared if not replaced(metric))
 
     def effect(self, metric: Metric, baseline: str, treatment: str) -> Effect | None:
         return effect(self.analysis, metric, baseline, treatment)
@@ -199,34 +203,21 @@ def number_cell(number: Number | None) -> Cell:
 
 
 def cost(metric: Metric) -> str:
-    """What an overhead of this metric is: "throughput lost", "more time"."""
-    if metric.better == "higher":
-        return "throughput lost"
-    return "more CPU time" if metric.measure == CPU_PER_OPERATION else COSTS.get(metric.unit, "more of it")
+    """What a cost of this metric is: "time for the same work", "CPU time for the same work"."""
+    if metric.measure == CPU_PER_OPERATION or (metric.unit in ("1", "s/B") and metric.better == "lower"):
+        return f"CPU time {SAME_WORK}"
+    return f"{'bytes' if metric.unit == 'B' else 'time'} {SAME_WORK}"
 
 
-def figures(fraction: float, low: float | None, high: float | None) -> tuple[str, str]:
-    """An overhead and its interval: ("1.9 %", "[1.5, 2.3]"); ("24×", "[22×, 26×]"); ("1.9 %", "") without one.
-
-    A narrow interval gets the decimals that its ends need to differ: ("95.3 %", "[95.2, 95.4]").
-    """
-    if low is None or high is None:
-        return format_overhead(fraction), ""
-    texts = [format_overhead(part) for part in (fraction, low, high)]
-    percent = all(abs(part) < MULTIPLE for part in (low, high))
-    if texts[1] == texts[2] and low < high and percent:
-        decimals = min(4, math.ceil(-math.log10(100 * (high - low))))
-        texts = [f"{100 * part:.{max(decimals, 0)}f} %".replace("-", MINUS) for part in (fraction, low, high)]
-    estimate, *ends = texts
-    if percent:
-        ends = [end.removesuffix(" %") for end in ends]
-    return estimate, f"[{', '.join(ends)}]"
+def special_cost(metric: Metric) -> str:
+    """What a cost of this metric is where it is not time; "" where it is."""
+    return "" if (kind := cost(metric).removesuffix(f" {SAME_WORK}")) == "time" else kind
 
 
-def deviation(ratio: float) -> str:
-    """How far a value lies from its reference: "+4.5 %", "-12 %" with a real minus sign, "24x" from tenfold on."""
-    text = format_overhead(ratio - 1)
-    return f"+{text}" if ratio > 1 and text.endswith("%") and text != "0.0 %" else text
+def cost_of(better: Better, overhead: float, low: float | None, high: float | None) -> tuple[str, str]:
+    """An overhead and its interval as a cost: ("+1.9 %", "1.5–2.3"); ("24×", ""), without an interval."""
+    found = format_cost(*as_times(better, overhead, low, high))
+    return found.estimate, found.interval
 
 
 def flat_facts(facts: object, name: str = "") -> Iterator[tuple[str, str]]:

@@ -6,13 +6,12 @@ DecisionRule say when a run may stop; `rank` sets many treatments in order; `fac
 `variance_components`, `iterations_per_boot` and `steady_state` plan what is done inside a boot.
 """
 
+from vmtax.stats.arrays import Floats, Vector
 from vmtax.stats.boots import MOST_ITERATIONS, VarianceComponents, iterations_per_boot, variance_components
 from vmtax.stats.effects import Effect, factor_effects
 from vmtax.stats.interval import (
     ALPHA,
-    Floats,
     TooFewRounds,
-    Vector,
     hodges_lehmann,
     interval,
     log_ratio_interval,

@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
+from vmtax.stats.arrays import np
 
 MOST_ITERATIONS = 20  # of a boot, however little boots differ
 

@@ -9,15 +9,10 @@ Tukey's, as in Hollander, Wolfe & Chicken, "Nonparametric Statistical Methods", 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from functools import lru_cache
 from statistics import NormalDist
 
-import numpy as np
-import numpy.typing as npt
-
-Vector = npt.NDArray[np.float64]
-Floats = Sequence[float] | Vector
+from vmtax.stats.arrays import Floats, Vector, np, npt
 
 EXACT_ROUNDS = 1000  # up to which the signed-rank distribution is counted out
 ALPHA = 0.05  # of an interval after a number of rounds that was fixed beforehand

@@ -12,13 +12,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
-import numpy as np
-import numpy.typing as npt
-
-from vmtax.stats.interval import ALPHA, Vector, hodges_lehmann
-
-Matrix = npt.NDArray[np.float64]
-Small = npt.NDArray[np.float32]
+from vmtax.stats.arrays import Matrix, Small, Vector, np, npt
+from vmtax.stats.interval import ALPHA, hodges_lehmann
 
 FLIPS = 999  # sign changes, where there are more than that; with the observed signs p goes in steps of 0.001
 CLIP = 2.0  # of a difference, in medians of all differences' sizes: one stall must not outweigh ten rounds

@@ -8,10 +8,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
-import numpy as np
-import numpy.typing as npt
-
-from vmtax.stats.interval import ALPHA, Floats, Vector, hodges_lehmann, interval
+from vmtax.stats.arrays import Floats, Vector, np, npt
+from vmtax.stats.interval import ALPHA, hodges_lehmann, interval
 
 STALL = 1.5  # times the median: a run slower than that stalled
 STALLS_P = 0.05  # Fisher's test is conservative where stalls are rare

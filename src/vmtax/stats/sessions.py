@@ -12,9 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-import numpy as np
-
-from vmtax.stats.interval import Floats, Vector, hodges_lehmann
+from vmtax.stats.arrays import Floats, Vector, np
+from vmtax.stats.interval import hodges_lehmann
 
 FEWEST_SESSIONS = 3  # from which a standard deviation between sessions is taken: two have one degree of freedom
 
@@ -152,6 +151,6 @@ def _spread(values: Vector) -> float:
 def _why(sessions: tuple[int, int]) -> str:
     before, after = sessions
     return (
-        f"{before} session{'' if before == 1 else 's'} before and {after} after do not tell how much the machine"
+        f"{before} session{'' if before == 1 else 's'} before and {after} after do not show how much the machine"
         " changes by itself from session to session"
     )

@@ -13,9 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-import numpy as np
-
-from vmtax.stats.interval import ALPHA, Floats, finite, hodges_lehmann, interval, minimum_rounds
+from vmtax.stats.arrays import Floats, np
+from vmtax.stats.interval import ALPHA, finite, hodges_lehmann, interval, minimum_rounds
 
 PRECISION_ALPHA = 0.035  # of the intervals of a run that stops when they are narrow
 MOST = 60  # rounds

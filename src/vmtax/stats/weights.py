@@ -8,12 +8,9 @@ from __future__ import annotations
 import itertools
 from typing import Literal
 
-import numpy as np
-import numpy.typing as npt
-
+from vmtax.stats.arrays import Matrix, np
 from vmtax.stats.interval import walsh_indices
 
-Array = npt.NDArray[np.float64]
 Mean = Literal["arithmetic", "geometric"]
 
 MOST_CORNERS = 256  # sets of weights halved and doubled; with more than 8 parts so many are drawn of all
@@ -21,7 +18,7 @@ MOST_BLOCKS = 12  # of rounds; what follows takes the square of it
 _CHUNK = 4_000_000  # numbers held at once
 
 
-def weight_corners(weights: Array, most: int = MOST_CORNERS, seed: int = 0) -> Array:
+def weight_corners(weights: Matrix, most: int = MOST_CORNERS, seed: int = 0) -> Matrix:
     """Every weight halved or doubled, all combinations; shape `(sets, parts)`. A fixed draw of them above `most`."""
     if 2 ** min(weights.size, 60) <= most:
         factors = np.array(list(itertools.product((0.5, 2.0), repeat=weights.size)))
@@ -30,7 +27,7 @@ def weight_corners(weights: Array, most: int = MOST_CORNERS, seed: int = 0) -> A
     return factors * weights
 
 
-def drawn_weights(weights: Array, sets: int, seed: int = 0) -> Array:
+def drawn_weights(weights: Matrix, sets: int, seed: int = 0) -> Matrix:
     """Weights from the Dirichlet distribution around the given ones; shape `(sets, parts)`, each row sums to 1.
 
     Its parameters are the weights scaled to a mean of 1: of equal weights every set is as likely as any other.
@@ -38,7 +35,7 @@ def drawn_weights(weights: Array, sets: int, seed: int = 0) -> Array:
     return np.random.default_rng(seed).dirichlet(weights / weights.mean(), sets)
 
 
-def weighted_places(parts: Array, weights: Array, mean: Mean) -> Array:
+def weighted_places(parts: Matrix, weights: Matrix, mean: Mean) -> Matrix:
     """Hodges-Lehmann estimates of the round-centred log scores, as `rank` orders by; shape `(sets, treatments)`.
 
     More than MOST_BLOCKS rounds are first made means of so many blocks of neighbours, which changes little.
@@ -57,7 +54,7 @@ def weighted_places(parts: Array, weights: Array, mean: Mean) -> Array:
     return np.concatenate(found)
 
 
-def weighted(parts: Array, shares: Array, mean: Mean) -> Array:
+def weighted(parts: Matrix, shares: Matrix, mean: Mean) -> Matrix:
     """Log of the weighted mean of the parts; shape `(sets, rounds, treatments)`. Each row of `shares` sums to 1."""
     if mean == "geometric":
         return np.moveaxis(parts @ shares.T, -1, 0)

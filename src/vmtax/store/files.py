@@ -1,4 +1,4 @@
-"""Raw outputs: one compressed file per trial, on the disk when `write` returns."""
+"""Raw outputs: one compressed file per trial, on the disk when `write` returns; and what was computed of a run."""
 
 from __future__ import annotations
 
@@ -6,12 +6,16 @@ import contextlib
 import gzip
 import os
 import re
+import zlib
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
 from vmtax.store.failure import StoreError
 from vmtax.system.paths import make_private, private, sync_directory
+
+RESULTS = "results.gz"  # in the directory of its run, with which it is removed; no trial's file is called so
+MOST_RESULTS = 2**28  # characters, of some 2,000 treatments
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +44,19 @@ class RawFiles:
             raise StoreError(f"{path}: is no raw output of {experiment}; the measurements are intact")
         try:
             return gzip.decompress(path.read_bytes()).decode("utf-8", "surrogatepass")
-        except (OSError, EOFError, ValueError) as error:
+        except (OSError, EOFError, ValueError, zlib.error) as error:
             reason = error.strerror if isinstance(error, OSError) and error.strerror else error
             raise StoreError(
                 f"{path}: the raw output cannot be read ({reason}); the measurements are intact"
             ) from error
+
+    def results(self, experiment: str) -> str | None:
+        """What was written as RESULTS; None where there is nothing that can be read."""
+        try:
+            with gzip.open(self.root / experiment / RESULTS) as stream:
+                return stream.read(MOST_RESULTS).decode()
+        except (OSError, EOFError, ValueError, zlib.error):
+            return None
 
     def keep_only(self, experiment: str, files: Collection[str]) -> None:
         """Removes what was written for trials that were never committed."""
@@ -60,6 +72,7 @@ class RawFiles:
         directories = {path: list(path.iterdir()) for path in self.root.glob("*") if path.is_dir()}
         files = {(path.parent.name, path.name): path for paths in directories.values() for path in paths}
         doubtful = {experiment for experiment, file in known if (experiment, file) not in files}
+        known = {*known, *((experiment, RESULTS) for experiment, _ in known)}
         found = [path for name, path in files.items() if name not in known and name[0] not in doubtful]
         return sorted([*found, *(directory for directory, files in directories.items() if not files)])
 

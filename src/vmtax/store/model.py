@@ -6,6 +6,7 @@ these the models below name what the reports rely on, and `bounded` limits the r
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import Annotated, Any, Literal
@@ -105,6 +106,14 @@ def run_of(data: Mapping[str, Any]) -> Experiment:
     for record in records:
         check_treatment(record, names)
     return run
+
+
+def fingerprint(run: Experiment, *more: str) -> str:
+    """Of all that is recorded of a run but raw outputs, and of these texts: with anything else it is another."""
+    digest = hashlib.blake2b(_RUN.dump_json(run, exclude={"trials": {"__all__": {"raw"}}}), digest_size=32)
+    for text in more:
+        digest.update(text.encode())
+    return digest.hexdigest()
 
 
 def treatment_names(run: Experiment) -> frozenset[str]:

@@ -18,7 +18,10 @@ from vmtax.store.files import raw_name
 from vmtax.store.owner import Owner
 
 # Of an Experiment, what lies in its own row.
-HEAD = ("id", "name", "host", "command", "created", "finished", "state", "plan", "options", "ended")
+HEAD = ("id", "name", "host", "command", "created", "finished", "state", "plan", "options", "ended", "label", "seconds")
+
+# Keys of a plan that do not change how long a round takes. A key that is not listed is taken to change it.
+NOT_ABOUT_PACE = frozenset({"precision", "same_within", "decide", "rounds", "budget", "seed"})
 
 
 def of(experiment: str, *columns: sa.Column[Any]) -> sa.Select[Any]:
@@ -142,6 +145,11 @@ def emulated(connection: Connection, experiment: str) -> bool | None:
     return None if found is None else bool(found)
 
 
+def work(plan: Json) -> Json:
+    """What of a plan decides how long a round takes."""
+    return {key: value for key, value in plan.items() if key not in NOT_ABOUT_PACE}
+
+
 def seconds_per_round(connection: Connection, head: Experiment) -> float | None:
     """How long a round of that run took; None where it has none, or where its trials are damaged."""
     trial = schema.trial.c
@@ -150,7 +158,7 @@ def seconds_per_round(connection: Connection, head: Experiment) -> float | None:
     if head.finished is None or not isinstance(worked, float) or not isinstance(rounds, int) or rounds < 1:
         return None
     # A run that was stopped and resumed, or whose clock was set, seems to have taken anything.
-    return min(max(head.finished - head.created, worked), 3 * worked) / rounds
+    return min(max(head.took or 0.0, worked), 3 * worked) / rounds
 
 
 def delete(connection: Connection, experiment: Any) -> None:

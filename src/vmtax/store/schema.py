@@ -7,7 +7,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-VERSION = 5  # raise it with every change of the tables, and say in MIGRATIONS how to get there
+VERSION = 6  # raise it with every change of the tables, and say in MIGRATIONS how to get there
 MIGRATIONS = {  # version -> what makes the next one of it
     1: (
         "ALTER TABLE experiment ADD COLUMN options JSON NOT NULL DEFAULT '{}'",
@@ -21,6 +21,11 @@ MIGRATIONS = {  # version -> what makes the next one of it
     ),
     3: ("ALTER TABLE trial ADD COLUMN machine TEXT NOT NULL DEFAULT ''",),
     4: ("ALTER TABLE trial ADD COLUMN readings JSON NOT NULL DEFAULT '{}'",),
+    5: (
+        "ALTER TABLE experiment ADD COLUMN label TEXT NOT NULL DEFAULT ''",
+        "ALTER TABLE experiment ADD COLUMN seconds DOUBLE",
+        "ALTER TABLE experiment ADD COLUMN result TEXT NOT NULL DEFAULT ''",
+    ),
 }
 
 
@@ -78,6 +83,11 @@ experiment = sa.Table(
     _column("owner_start", _Text),
     _column("options", sa.JSON),
     _column("ended", _Text, nullable=True),
+    _column("label", _Text, server_default=""),
+    _column("seconds", _Finite, nullable=True),
+    _column(
+        "result", _Text, server_default=""
+    ),  # its headline in few words, for a list of runs; "" where none was computed
 )
 treatment = sa.Table(
     "treatment",

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import difflib
 import itertools
 import re
 import secrets
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,16 +21,13 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from vmtax.core.records import Boot, Experiment, Json, State, Trial
-from vmtax.store import fit, model, rows, schema
+from vmtax.store import fit, model, names, rows, schema
 from vmtax.store.engine import engine
-from vmtax.store.failure import ELSEWHERE, DamagedRun, NoSuchRun, StoreError, explained
-from vmtax.store.files import RawFiles, create_private
+from vmtax.store.failure import ELSEWHERE, DamagedRun, StoreError, explained
+from vmtax.store.files import RESULTS, RawFiles, create_private
+from vmtax.store.listing import default_path
 from vmtax.store.model import Unfit
-from vmtax.store.owner import Owner, this_process
-from vmtax.system.paths import data_home
-
-# Keys of a plan that do not change how long a round takes. A key that is not listed is taken to change it.
-NOT_ABOUT_PACE = frozenset({"precision", "same_within", "decide", "rounds", "budget", "seed"})
+from vmtax.store.owner import Owner, state_of, this_process
 
 End = Literal["complete", "interrupted", "failed"]
 
@@ -50,10 +46,10 @@ class ExperimentSummary:
     rounds: int  # rounds in which every treatment has a trial; the newest of a running one may still go on
     ok: int  # trials that worked
     failed: int  # trials that failed or were refused
-
-
-def default_path() -> Path:
-    return data_home() / "vmtax.sqlite"
+    label: str = ""  # what its user calls it
+    seconds: float | None = None  # that it took, set-up included and pauses not; None: not finished
+    emulated: bool | None = None  # a guest, or a machine below one, was; None: it booted none
+    result: str = ""  # its headline in few words; "" where none was computed
 
 
 class Store:
@@ -87,7 +83,7 @@ class Store:
         slug = re.sub(r"[^a-z0-9]+", "-", name.lower())[:32].strip("-") or "run"
         prefix = f"{time.strftime('%Y%m%d-%H%M', time.gmtime(when))}-{slug}"
         with self._reading() as connection:
-            used = _ids(connection)
+            used = names.ids(connection)
         while (new := f"{prefix}-{secrets.token_hex(2)}") in used:
             pass
         return new
@@ -105,7 +101,7 @@ class Store:
         with self._writing() as connection:
             row = connection.execute(sa.select(table).where(table.c.id == id)).one_or_none()
             if row is None:
-                raise self._unknown(id, _ids(connection))
+                raise names.unknown(self.path, id, names.ids(connection))
             if _state(row) not in ("interrupted", "failed"):
                 raise StoreError(f"{self.path}: {id} is {_state(row)} and cannot be resumed")
             owner = rows.owner_columns(this_process())
@@ -115,7 +111,7 @@ class Store:
         """Records a whole experiment in one commit, as an import does; `more`: what it has besides its own."""
         fit.check_id(experiment.id)
         with self._writing() as connection:
-            if experiment.id in _ids(connection):
+            if experiment.id in names.ids(connection):
                 raise StoreError(f"{self.path}: experiment {experiment.id} is already there")
             rows.insert_head(connection, experiment, this_process())
             try:
@@ -150,23 +146,42 @@ class Store:
         with self._writing() as connection:
             connection.execute(schema.note.insert(), {"experiment": id, "text": fit.fitting_text(text)})
 
-    def finish(self, id: str, state: End, when: float, ended: str | None = None) -> None:
-        """Records the end, why there were no more rounds, and removes raw files whose trial was never committed."""
+    def finish(self, id: str, state: End, when: float, ended: str | None = None, seconds: float | None = None) -> None:
+        """Records the end, why there were no more rounds, and removes raw files whose trial was never committed.
+
+        `seconds`: that were worked on it, in all its sessions
+        """
         if state not in get_args(End):
             raise ValueError(f"{state!r} is not an end")
         with self._writing() as connection:
             known = schema.experiment.c.id == id
             if not connection.execute(
-                schema.experiment.update().where(known).values(state=state, finished=when, ended=ended)
+                schema.experiment.update().where(known).values(state=state, finished=when, ended=ended, seconds=seconds)
             ).rowcount:
-                raise self._unknown(id, _ids(connection))
+                raise names.unknown(self.path, id, names.ids(connection))
             self._raw.keep_only(id, set(connection.scalars(rows.of(id, schema.trial.c.raw))))
+
+    def keep_headline(self, id: str, words: str) -> None:
+        """Keeps a run's headline in few words, for `experiments`."""
+        with self._writing() as connection:
+            table = schema.experiment
+            connection.execute(table.update().where(table.c.id == id).values(result=fit.fitting_text(words)))
+
+    def keep_results(self, run: Experiment, text: str) -> None:
+        """Keeps what was computed from a run of this store, until its records change."""
+        with explained(self.path):
+            self._raw.write(run.id, RESULTS, f"{model.fingerprint(run, text)}\n{text}")
+
+    def refuse_unwritable(self) -> None:
+        """Raises StoreError where nothing could be recorded."""
+        with self._writing():
+            pass
 
     # Reading
 
     def experiments(self) -> list[ExperimentSummary]:
         """Newest first."""
-        newest = sa.select(schema.experiment).order_by(*_newest_first())
+        newest = sa.select(schema.experiment).order_by(*names.newest_first())
         with self._reading() as connection:
             return [self._summary(connection, row) for row in connection.execute(newest).all()]
 
@@ -180,30 +195,35 @@ class Store:
         table = schema.experiment.c
         complete = sa.and_(table.host == host, table.name == plan["name"], table.state == "complete")
         with self._reading() as connection:
-            for row in connection.execute(sa.select(schema.experiment).where(complete).order_by(*_newest_first())):
+            for row in connection.execute(sa.select(schema.experiment).where(complete).order_by(*names.newest_first())):
                 with contextlib.suppress(Unfit):
                     head = _head(row)
                     as_many_sides = head.options.get("interleave_with") == interleaved_with
                     alike = rows.emulated(connection, head.id) in (None, emulated)
-                    if as_many_sides and alike and _work(head.plan) == _work(plan):
+                    if as_many_sides and alike and rows.work(head.plan) == rows.work(plan):
                         return rows.seconds_per_round(connection, head)
         return None
 
     def resolve(self, wanted: str) -> str:
-        """The id of the run that is meant, damaged or not."""
+        """The id of the run that is meant by an id, the only beginning of one, a label or "last"; damaged or not."""
         with self._reading() as connection:
-            return self._resolve(connection, wanted)
+            return names.resolve(connection, self.path, wanted)
 
     def load(self, wanted: str = "last", with_raw: bool = False) -> Experiment:
-        """The experiment of that id, the only one whose id begins so, or the newest; raw is "" unless asked for."""
+        """The experiment that `resolve` finds; raw is "" unless asked for."""
         with self._reading() as connection:
-            id = self._resolve(connection, wanted)
+            id = names.resolve(connection, self.path, wanted)
             with self._damage_of(id):
                 row = connection.execute(sa.select(schema.experiment).where(schema.experiment.c.id == id)).one_or_none()
                 if row is None:
                     raise Unfit("id: is no text")
                 run = rows.load_run(connection, row, self._read_all_raw(connection, id) if with_raw else {})
                 return dataclasses.replace(run, state=_state(row)) if run.state == "running" else run
+
+    def results(self, run: Experiment) -> str | None:
+        """What was kept of just these records; None where nothing was, or where it was changed."""
+        fingerprint, _, text = (self._raw.results(run.id) or "").partition("\n")
+        return text if text and fingerprint == model.fingerprint(run, text) else None
 
     def load_all(self, wanted: Callable[[ExperimentSummary], bool]) -> list[Experiment]:
         """Those of which `wanted` is true, newest first; without those that are damaged, which `load` explains."""
@@ -218,7 +238,7 @@ class Store:
         """What the tool printed in trial `number`: from 1, in the order of Experiment.trials."""
         trial = schema.trial.c
         with self._reading() as connection:
-            id = self._resolve(connection, wanted)
+            id = names.resolve(connection, self.path, wanted)
             files = connection.scalars(rows.of(id, trial.raw).where(trial.number == number)).all()
         if not files:
             raise StoreError(f"{id} has no trial number {number}: `vmtax show {id}` lists what it has")
@@ -241,8 +261,8 @@ class Store:
         """Removes the run of that id with its raw outputs, damaged or not; its id. Refuses one that is running."""
         table = schema.experiment
         with self._writing() as connection:
-            id = self._resolve(connection, wanted)
-            row = next(row for row in connection.execute(sa.select(table)) if _name(row.id) == id)
+            id = names.resolve(connection, self.path, wanted)
+            row = next(row for row in connection.execute(sa.select(table)) if names.name(row.id) == id)
             if _state(row) == "running":
                 raise StoreError(f"{self.path}: {id} is running: end it first, or wait until it has ended")
             rows.delete(connection, row.id)
@@ -262,7 +282,7 @@ class Store:
     def _orphans(self, connection: Connection) -> list[Path]:
         trials = connection.execute(sa.select(schema.trial.c.experiment, schema.trial.c.raw))
         known = {(experiment, file) for experiment, file in trials}
-        if not {experiment for experiment, _ in known} <= set(_ids(connection)):
+        if not {experiment for experiment, _ in known} <= set(names.ids(connection)):
             return []  # a trial of no run: whose file is its own cannot be told
         return self._raw.without(known)
 
@@ -279,12 +299,16 @@ class Store:
         try:
             head = _head(row)
         except Unfit:
-            return ExperimentSummary(_name(row.id), "", "", 0.0, None, "damaged", 0, 0, 0, 0)
+            return ExperimentSummary(names.name(row.id), "", "", 0.0, None, "damaged", 0, 0, 0, 0)
         count = rows.of(head.id, schema.treatment.c.name).with_only_columns(sa.func.count())
         treatments = connection.scalars(count).one()
         rounds, ok, failed = rows.count_trials(connection, head.id, treatments)
         return ExperimentSummary(
-            *(head.id, head.name, head.host, head.created, head.finished, _state(row), treatments, rounds, ok, failed)
+            *(head.id, head.name, head.host, head.created, head.finished, _state(row), treatments, rounds, ok, failed),
+            label=head.label,
+            seconds=head.took,
+            emulated=rows.emulated(connection, head.id),
+            result=row.result if isinstance(row.result, str) else "",
         )
 
     def _insert(self, connection: Connection, id: str, records: Iterable[Boot | Trial]) -> None:
@@ -303,24 +327,6 @@ class Store:
         column = schema.trial.c.raw
         files = connection.scalars(rows.of(id, column).where(column.is_not(None)))
         return {file: self._raw.read(id, file) for file in files}
-
-    def _resolve(self, connection: Connection, wanted: str) -> str:
-        ids = _ids(connection)
-        if not ids:
-            raise StoreError(f"{self.path}: no experiments yet: `vmtax run` makes one")
-        if wanted == "last":
-            return ids[0]
-        found = [id for id in ids if id == wanted] or [id for id in ids if id.startswith(wanted)]
-        if len(found) == 1:
-            return found[0]
-        if found:
-            raise NoSuchRun(f"{wanted!r} is the beginning of several runs: {_few(found)}: name one")
-        raise self._unknown(wanted, ids)
-
-    def _unknown(self, wanted: str, ids: Sequence[str]) -> StoreError:
-        nearest = difflib.get_close_matches(wanted, ids, n=3, cutoff=0.3) or ids
-        hint = f"nearest: {_few(nearest)}" if nearest else "there are none yet"
-        return NoSuchRun(f"{self.path}: no run {wanted!r}; {hint}")
 
     def _check_schema(self) -> None:
         with self._reading() as connection:
@@ -373,34 +379,8 @@ def _version(connection: Connection) -> str | None:
     return connection.scalar(sa.select(schema.meta.c.value).where(schema.meta.c.key == "schema"))
 
 
-def _newest_first() -> tuple[sa.ColumnElement[Any], ...]:
-    return schema.experiment.c.created.desc(), schema.experiment.c.id.desc()
-
-
-def _ids(connection: Connection) -> list[str]:
-    return [_name(id) for id in connection.scalars(sa.select(schema.experiment.c.id).order_by(*_newest_first()))]
-
-
-def _few(ids: Sequence[str]) -> str:
-    return ", ".join(ids[:5]) + (f" and {len(ids) - 5} more" if len(ids) > 5 else "")
-
-
-def _name(id: object) -> str:
-    """What to call a run whose id was damaged."""
-    return id if isinstance(id, str) else f"damaged-{id.hex() if isinstance(id, bytes) else id}"
-
-
 def _state(row: sa.Row[Any]) -> State:
-    state: State = row.state
-    if state != "running":
-        return state
-    owner = Owner(row.owner_pid, row.owner_boot, row.owner_start)
-    return "running" if owner.alive() else "interrupted"
-
-
-def _work(plan: Json) -> Json:
-    """What of a plan decides how long a round takes."""
-    return {key: value for key, value in plan.items() if key not in NOT_ABOUT_PACE}
+    return state_of(row.state, Owner(row.owner_pid, row.owner_boot, row.owner_start))
 
 
 def _head(row: sa.Row[Any]) -> Experiment:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import sys
 from collections.abc import Iterable
 from typing import IO
 
@@ -11,6 +13,7 @@ from rich.segment import Segment
 
 from vmtax.core.units import printable
 
+FILE_COLUMNS = 80  # of what is written to a file or a pipe
 _PIECES = re.compile("(\n)")
 
 
@@ -36,6 +39,19 @@ def console(
         emoji=False,
         highlight=False,
     )
+
+
+def as_text(renderable: RenderableType, *, soft_wrap: bool = False) -> str:
+    """What would be printed on stdout; where that is no terminal plain, as wide as $COLUMNS says, else 80."""
+    writer = console(width=None if sys.stdout.isatty() else _columns())
+    with writer.capture() as captured:
+        writer.print(renderable, soft_wrap=soft_wrap)
+    return "".join(f"{line.rstrip()}\n" for line in captured.get().splitlines())
+
+
+def _columns() -> int:
+    given = os.environ.get("COLUMNS", "")
+    return int(given) if given.isdecimal() and len(given) < 6 and int(given) else FILE_COLUMNS
 
 
 def _clean(text: str) -> str:

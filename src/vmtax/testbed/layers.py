@@ -12,6 +12,7 @@ from typing import Literal
 
 from vmtax.core.notices import recorded
 from vmtax.core.records import Treatment
+from vmtax.design import guest as guest_settings
 from vmtax.design.disk import DiskSettings
 from vmtax.design.guest import GuestSettings
 from vmtax.design.topology import Subject, Topology, topology
@@ -216,12 +217,13 @@ def _spec(
 def _carrier_spec(on: Provisioned, treatment: Treatment, guests: int) -> GuestSpec:
     """As large as its nested guests together and what carrying them needs.
 
-    Its own disk is always at the defaults: the factors are the nested guests'.
+    Its own disk and CPU are always at the defaults: the factors are the nested guests'.
     """
     data = Drive(str(on.carrier_disk.file.path)) if on.carrier_disk else None
     spec = _host_spec(on, treatment, data)
     memory = guests * on.plan.guest.memory + needs.CARRIER_MEMORY_BYTES
-    return replace(spec, vcpus=guests * on.plan.guest.vcpus, memory_bytes=memory)
+    settings = replace(spec.settings, model=guest_settings.DEFAULT.model, topology=guest_settings.DEFAULT.topology)
+    return replace(spec, vcpus=guests * on.plan.guest.vcpus, memory_bytes=memory, settings=settings)
 
 
 def _boot(

@@ -16,7 +16,7 @@ from vmtax.testbed import host_facts, layers
 from vmtax.testbed.base import RunningTreatment
 from vmtax.testbed.examine import Examined
 from vmtax.testbed.interleave import examine_all, provision_all
-from vmtax.testbed.provision import Provisioned
+from vmtax.testbed.provision import Provisioned, check_bounds
 from vmtax.testbed.session import Emit, Hosts, Session, TestbedOptions
 from vmtax.workload import Workload
 
@@ -98,7 +98,10 @@ def examined(hosts: Hosts, image: Image, emit: Emit, plan: Plan, options: Testbe
     Raises CannotMeasure and what the parts raise.
     """
     session = Session(hosts.local, image, Credentials.make(hosts.local), emit)
-    return examine_all(hosts, session, plan, options)
+    sides = examine_all(hosts, session, plan, options)
+    for side in sides:
+        check_bounds(side)
+    return sides
 
 
 def set_up(

@@ -14,7 +14,7 @@ from vmtax.hypervisor.confine import Reach, alone, enter_tree, image_program
 from vmtax.machine import Machine
 from vmtax.meter.memory import available_memory
 from vmtax.network import END_ADDRESS, PEER_ADDRESS, Segment
-from vmtax.storage import FirstWrite, RawFile, fill, refuse_unsafe
+from vmtax.storage import FirstWrite, RawFile, fill, page_cache, refuse_unsafe
 from vmtax.storage.backing import describe
 from vmtax.storage.page_cache import GROWTH_BYTES, SHARE
 from vmtax.testbed import disks, needs
@@ -56,8 +56,8 @@ class CarrierDisk:
         carrier.run("mount", "-t", "ext4", CARRIER_DEVICE, CARRIER_MOUNT)
         if self.first_write is not None:
             return
-        allocation = f"{describe(DiskSettings())} on ext4 on the carrier's data disk, which is another"
-        when = "in the carrier's first boot, before anything was measured in it"
+        allocation = f"{describe(DiskSettings())} on ext4 on the outer VM's data disk, which is another"
+        when = "in the outer VM's first boot, before anything was measured in it"
         for number in range(1, self.guests + 1):
             disk = NESTED_DISK.format(number)
             carrier.run("fallocate", "-l", str(self.size), disk)
@@ -142,7 +142,6 @@ def _open_disks(on: Provisioned, notes: list[str]) -> Provisioned:
     impossible = disks.not_here(host, on.target, treatments)
     refuse_none_left(host, treatments, impossible)
     treatments = [treatment for treatment in treatments if treatment.name not in impossible]
-    _check_bounds(on, treatments)
     notes += _working_set(on, treatments)
     guests = needs.guests_at_once(plan)
     beside = needs.carrier_disk_bytes(size * guests) if "nested" in plan.layers else 0
@@ -181,9 +180,10 @@ def _trying(on: Examined, scratch: PurePosixPath) -> disks.Trying:
     return disks.Trying(on.guests.qemu, guest, on.session.credentials, on.session.local, scratch)
 
 
-def _check_bounds(on: Examined, treatments: Sequence[Treatment]) -> None:
+def check_bounds(on: Examined) -> None:
     """Raises CannotMeasure where a bounded page cache would hold half of the disk all the same."""
-    if not any(DiskSettings.of(treatment.levels).bounded for treatment in treatments):
+    bounded = any(DiskSettings.of(treatment.levels).bounded for treatment in on.plan.treatments()[0])
+    if not (bounded and on.wants("disk")) or page_cache.why_not(on.host) is not None:
         return
     needed = SHARE * GROWTH_BYTES[on.guests.accelerator.name]
     if on.disk_size < needed:

@@ -46,8 +46,7 @@ class TestbedOptions:
             "disk_group": target.group,
             "disk_pool": target.pool,
             "interleave_with": self.interleave_with,
-            "emulate": self.emulate,
-            "demonstration": self.demonstration,
+            **{name: True for name in ("emulate", "demonstration") if getattr(self, name)},
         }
 
     @staticmethod

@@ -11,10 +11,11 @@ from vmtax.workload.boot import Boot
 from vmtax.workload.chess import Chess
 from vmtax.workload.cpuid import Cpuid
 from vmtax.workload.fio import Disk
+from vmtax.workload.idle import Idle
 from vmtax.workload.memory import Memory
 from vmtax.workload.net import Net
 from vmtax.workload.site import Link, Site
 
-WORKLOADS: dict[str, type[Workload[Any]]] = {kind.name: kind for kind in (Chess, Cpuid, Memory, Disk, Net, Boot)}
+WORKLOADS: dict[str, type[Workload[Any]]] = {kind.name: kind for kind in (Chess, Cpuid, Memory, Disk, Net, Idle, Boot)}
 
 __all__ = ["WORKLOADS", "BadOutput", "Command", "Link", "Parameters", "Site", "Workload"]

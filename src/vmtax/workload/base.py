@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, ClassVar, Generic, TypeVar
@@ -57,10 +57,14 @@ class Workload(ABC, Generic[P]):
     title: ClassVar[str]  # what it is about: "CPU"
     packages: ClassVar[tuple[str, ...]] = ()  # of Debian, in the root image
     headline: ClassVar[str]  # name of the metric that a report's first sentence is about, unless the plan says another
+    replaced: ClassVar[frozenset[str]] = frozenset()  # measures in whose place people are shown what is derived
     # The last part of a metric's name -> what it is; or all of the name, where the label says the case as well.
     measures: ClassVar[Mapping[str, Measure]] = MappingProxyType({})
     parameters_type: ClassVar[type[Parameters]]
     layers: ClassVar[frozenset[str]] = frozenset({"host", "vm", "nested"})
+    emulated_start_seconds: ClassVar[float] = (
+        0.0  # beyond a small program's: until it works, on each emulated CPU of a machine
+    )
 
     def __init__(self, parameters: P, *, emulated: bool = False) -> None:
         """`emulated`: some layer of this run is, so that run lengths must suit a CPU some 25 times slower."""
@@ -103,6 +107,16 @@ class Workload(ABC, Generic[P]):
         """About how much one case writes to the disk under test, at most, on a fast disk; said before a run."""
         return 0.0
 
+    @classmethod
+    def derived(cls, measurements: Sequence[Measurement]) -> tuple[Measurement, ...]:
+        """What people are shown in the place of some of one trial's measurements, made of these."""
+        return ()
+
+    @classmethod
+    def derived_metrics(cls, reported: Collection[Metric]) -> tuple[Metric, ...]:
+        """The metrics of what is derived, where these are reported."""
+        return ()
+
     def layers_of(self, case: str) -> frozenset[str]:
         """Where one case can be run."""
         return self.layers
@@ -128,7 +142,7 @@ class Command(Workload[P]):
         """Pure; `output` is stdout, then stderr. Raises BadOutput, whose text says what was expected."""
 
     def operations(self, case: str, output: str) -> float | None:
-        """Pure. How many operations were done, where the host's CPU time is told for each; None where it is not.
+        """Pure. How many operations were done, if the host's CPU time is given for each; otherwise None.
 
         Called only with an output that `parse` accepted. Such a workload has metrics named `CPU_PER_OPERATION`.
         """
@@ -139,7 +153,7 @@ class Command(Workload[P]):
         return None
 
     def own_seconds(self, case: str, output: str) -> float | None:
-        """Pure. How long the measured part took by the tool's own clock; None where it does not tell.
+        """Pure. How long the measured part took by the tool's own clock; None if it does not report that.
 
         Called only with an output that `parse` accepted.
         """

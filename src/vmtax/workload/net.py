@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import ClassVar, Literal
 
 from pydantic import Field
@@ -15,6 +15,7 @@ from vmtax.workload.site import Link, Site
 
 PORT = 5201  # iperf3's own
 Case = Literal["tcp-in", "tcp-out"]
+ENDS = {"local_cpu": "local_seconds_per_byte", "peer_cpu": "peer_seconds_per_byte"}
 WAYS = {"tcp-in": "inbound", "tcp-out": "outbound"}
 
 
@@ -36,13 +37,34 @@ class Net(Command[NetParameters]):
         "bits_per_second": Measure("bits of TCP payload that arrived in a second", "throughput"),
         "local_cpu": Measure("CPUs that iperf3 kept busy on the layer itself", "CPUs busy, own end"),
         "peer_cpu": Measure("CPUs that iperf3 kept busy at the far end", "CPUs busy, far end"),
+        "local_seconds_per_byte": Measure(
+            "CPU time of iperf3 on the layer itself for each byte", "CPU per GB, own end"
+        ),
+        "peer_seconds_per_byte": Measure("CPU time of iperf3 at the far end for each byte", "CPU per GB, far end"),
     }
     parameters_type = NetParameters
+    replaced = frozenset(ENDS)
 
     @classmethod
     def phrase(cls, metric: Metric) -> str:
         way = WAYS.get(metric.case)
         return f"{way} network throughput" if way and metric.measure == "bits_per_second" else super().phrase(metric)
+
+    @classmethod
+    def derived(cls, measurements: Sequence[Measurement]) -> tuple[Measurement, ...]:
+        """CPU time for each byte: busy CPUs alone fall where fewer bits flow, which is no gain."""
+        rate = next((m.value / 8 for m in measurements if m.metric.measure == "bits_per_second"), 0.0)
+        return tuple(
+            Measurement(_for_each_byte(m.metric), m.value / rate)
+            for m in measurements
+            if rate and m.metric.measure in ENDS
+        )
+
+    @classmethod
+    def derived_metrics(cls, reported: Collection[Metric]) -> tuple[Metric, ...]:
+        return tuple(
+            _for_each_byte(metric) for metric in reported if metric.workload == cls.name and metric.measure in ENDS
+        )
 
     def cases(self) -> Sequence[str]:
         return self.parameters.cases
@@ -94,6 +116,10 @@ def _link(site: Site) -> Link:
     if site.link is None:
         raise ValueError(f"{site.machine.path} has no network peer")
     return site.link
+
+
+def _for_each_byte(metric: Metric) -> Metric:
+    return Metric(f"net.{metric.case}.{ENDS[metric.measure]}", "s/B", "lower")
 
 
 def _metrics(case: str) -> tuple[Metric, Metric, Metric]:

@@ -42,5 +42,10 @@ def case(metric: Metric) -> str:
     return "" if metric.name in _kind(metric).measures else metric.case
 
 
+def replaced(metric: Metric) -> bool:
+    """Whether people are shown something else in its place, which is derived from it."""
+    return metric.measure in _kind(metric).replaced
+
+
 def _kind(metric: Metric) -> type[Workload[Any]]:
     return WORKLOADS.get(metric.workload, Workload)

@@ -10,6 +10,7 @@ from pathlib import PurePosixPath
 from vmtax.hypervisor.base import GuestSpec
 from vmtax.hypervisor.confine import TUN, Reach
 from vmtax.hypervisor.qemu.drives import MODULES, MOST_DISKS, disk_arguments, escaped, image_argument, machine_type
+from vmtax.hypervisor.qemu.parts import cpu_count, cpu_model, memory_arguments, memory_options
 from vmtax.hypervisor.spec import Nic, Passed, Tap
 
 ROOT_ID = "root"
@@ -30,6 +31,12 @@ def why_not(spec: GuestSpec) -> str | None:
         lacking = "SATA" if buses["sata"] else "IOMMU" if spec.iommu else "PCI Express port" if has_port else ""
         if lacking:
             return f"only the older PC has IDE, and that has no {lacking}; put its IDE disks on another bus"
+    if spec.settings.topology == "threads" and spec.vcpus % 2:
+        return f"cpu.topology=threads takes an even number of CPUs, not {spec.vcpus}"
+    if spec.memory_bytes % (spec.settings.backing.page_bytes or 1):
+        return (
+            f"memory.backing={spec.settings.backing} takes memory in multiples of that, not {spec.memory_bytes} bytes"
+        )
     if spec.incoming is not None and buses["nvme"]:
         return "QEMU cannot load a saved guest that has an NVMe disk; put it on another bus"
     return None
@@ -42,16 +49,16 @@ def arguments(spec: GuestSpec, initrd: PurePosixPath, console: PurePosixPath) ->
     that outlives us on a socket.
     """
     # The IOMMU remaps interrupts, for which they must not all be KVM's own.
-    machine = f"{machine_type(spec.disks)}{',kernel-irqchip=split' if spec.iommu else ''}"
+    machine = machine_type(spec.disks) + (",kernel-irqchip=split" if spec.iommu else "") + memory_options(spec)
     return (
         # Nothing that was not asked for: no default devices, no configuration file of the user's.
         *("-name", spec.name, "-nodefaults", "-no-user-config", "-display", "none"),
         # A panicking guest asks for a reboot (panic=-1): then QEMU ends, which is how we learn of it.
         "-no-reboot",
-        *("-machine", machine, *_cpu(spec)),
+        *("-machine", machine, "-accel", "kvm" if spec.accelerator == "kvm" else "tcg,thread=multi"),
+        *("-cpu", cpu_model(spec)),
         *(("-device", "intel-iommu,intremap=on") if spec.iommu else ()),
-        *("-smp", str(spec.vcpus), "-m", f"{spec.memory_bytes // 2**20}M"),
-        *(("-mem-prealloc",) if spec.preallocated else ()),
+        *("-smp", cpu_count(spec), *memory_arguments(spec)),
         *("-kernel", spec.kernel, "-initrd", str(initrd), "-append", kernel_arguments(spec)),
         # Neither this nor -incoming is split at commas.
         *("-serial", f"file:{console}"),
@@ -98,21 +105,13 @@ def kernel_arguments(spec: GuestSpec) -> str:
     words = ["console=ttyS0", "panic=-1"]
     if not spec.talkative:
         words.append("quiet")
-    words += [f"{name}={value}" for name, value in spec.settings.options("kernel")]
+    words += [value for _, value in spec.settings.options("kernel")]
     words += spec.kernel_words
     words += [f"vmtax.layer={device}" for device in spec.layer_devices]
     modules = [module for disk in spec.disks for module in MODULES[disk.settings.bus]]
     if modules:
         words.append(f"vmtax.modules={','.join(dict.fromkeys(modules))}")
     return " ".join(words)
-
-
-def _cpu(spec: GuestSpec) -> tuple[str, ...]:
-    """Accelerator and CPU model."""
-    if spec.accelerator == "kvm":
-        return ("-accel", "kvm", "-cpu", "host")
-    # max includes SVM with nested paging, which TCG emulates: so an emulated guest can carry a nested one.
-    return ("-accel", "tcg,thread=multi", "-cpu", "max")
 
 
 def _monitor(spec: GuestSpec) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, Literal, Self
 
 from vmtax.analysis.analysis import Analysis
@@ -15,9 +16,15 @@ from vmtax.report.answers.comparison import Comparison, Ranking, about
 from vmtax.report.answers.disks import Advice, Scores, Within
 from vmtax.report.answers.notice import Notice
 from vmtax.report.answers.part import Part
+from vmtax.report.answers.summary import Summary
 from vmtax.report.sections.iterations import Spread, spreads
 from vmtax.report.sections.noise import noise_floor
 from vmtax.report.sections.requirements import recommendation_if_known
+
+
+def written(seconds: float) -> str:
+    """A time since the epoch in UTC, to the second: "2026-11-22T09:37:00Z"."""
+    return f"{datetime.fromtimestamp(int(seconds), UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
 @dataclass(frozen=True)
@@ -57,6 +64,7 @@ class _Place(Part):
     position: int  # of the treatment within its round, from 1
     iteration: int  # within the boot, from 1
     started: float  # seconds since the epoch
+    started_iso: str  # the same as ISO 8601 writes it
     wall_seconds: float  # of the command, in seconds, seen from outside
     warnings: Sequence[str]  # doubts about the number
     disturbance: Disturbance | None  # what else happened on the host under test; null: not read
@@ -70,8 +78,11 @@ class Measurement(_Place, _Number):
     @classmethod
     def made(cls, trial: records.Trial, emulated: bool) -> Iterator[Self]:
         """All of a trial's."""
-        for one in trial.measurements if trial.status == "ok" else ():
-            yield cls.of(trial, **about(one.metric), value=one.value, emulated=emulated)
+        if trial.status != "ok":
+            return
+        iso = written(trial.started)
+        for one in trial.measurements:
+            yield cls.of(trial, **about(one.metric), value=one.value, emulated=emulated, started_iso=iso)
 
 
 @dataclass(frozen=True)
@@ -162,9 +173,13 @@ class Experiment(Part):
     host: str  # where it was measured, as given: local, ssh://[user@]host or lab[:NAME]
     command: str  # what repeats it
     created: float  # seconds since the epoch
+    created_iso: str  # the same in UTC as ISO 8601 writes it: 2026-11-22T09:37:00Z
     finished: float | None  # seconds since the epoch; null: not finished
+    finished_iso: str | None  # the same as ISO 8601 writes it
     state: State  # how far it is
     ended: str | None  # why there were no more rounds; null: not known, or not ended by itself
+    label: str  # what its user calls it; empty where it has none
+    seconds: float | None  # that it took, set-up included and pauses not; null: not finished
     plan: Json  # the plan with every default, as `vmtax plan show --json` gives it
     notes: Sequence[str]  # what was not measured, and why; what a reader must know
     facts: Mapping[str, Any]  # machine path to the facts of that machine; null: not to be found out
@@ -183,6 +198,7 @@ class Experiment(Part):
     effects: Sequence[FactorEffect]  # of layers in which two factors or more differ
     decisions: Sequence[Decision]  # answers to the plan's decide; empty where it asks nothing
     ledger: Sequence[Any]  # who used the host's CPU; empty in this version
+    summary: Summary  # the few figures that answer what the run was made for
     notices: Sequence[Notice]  # every cause of warnings once, the gravest first
 
     @classmethod
@@ -192,9 +208,14 @@ class Experiment(Part):
         layers, advice = analysis.emulated_layers, recommendation_if_known(analysis)
         return cls.of(
             run,
+            created_iso=written(run.created),
+            finished_iso=None if run.finished is None else written(run.finished),
+            seconds=run.took,
             treatments=[Treatment.of(t, emulated=t.name in emulated) for t in run.treatments],
             measurements=[one for t in run.trials for one in Measurement.made(t, t.treatment in emulated)],
-            failures=[Failure.of(trial) for trial in run.trials if trial.status != "ok"],
+            failures=[
+                Failure.of(trial, started_iso=written(trial.started)) for trial in run.trials if trial.status != "ok"
+            ],
             comparisons=[Comparison.made(found, emulated) for found in analysis.comparisons],
             schedules=[Schedule.made(case, planned) for case, planned in analysis.schedules.items()],
             variance=[Variance.made(spread) for spread in spreads(analysis)],
@@ -209,5 +230,6 @@ class Experiment(Part):
             ],
             decisions=[Decision.made(decision, emulated) for decision in analysis.decisions],
             ledger=(),
+            summary=Summary.made(analysis),
             notices=[Notice.of_cause(cause, analysis) for cause in analysis.causes],
         )

@@ -17,15 +17,19 @@ from vmtax.report.answers.change import Change
 from vmtax.report.answers.lab import LabState
 from vmtax.report.answers.others import Diagnosis, Error, PlanLine, Removed, StoredImage
 from vmtax.report.answers.run import Experiment
+from vmtax.report.answers.summary import Summary
 from vmtax.report.render.envelope import SCHEMA
 from vmtax.store import ExperimentSummary
 
 CHANGES = (
-    "Within vmtax/1 an answer may gain keys, lists of codes may gain codes, and sentences for people may be reworded."
-    " No key is removed, renamed or given another meaning, unit or type."
+    "keys, kinds and identifiers (codes, features, workloads, metrics) may be added, so ignore those that you do not"
+    " know; sentences for people may be reworded; computed numbers may gain digits. What does not change: no key is"
+    " removed or renamed, none changes its type or unit, and no identifier changes its meaning. Tests hold this version"
+    " to answers that earlier ones gave."
 )
 KINDS: dict[str, Any] = {  # kind -> type of its data
     "experiment": Experiment,
+    "summary": Summary,
     "comparison": Change,
     "runs": list[ExperimentSummary],
     "plan": Plan,
@@ -63,7 +67,7 @@ def json_schema() -> Json:
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": SCHEMA,
-        "description": CHANGES,
+        "description": f"What may change within {SCHEMA}: {CHANGES}",
         "oneOf": envelopes,
         **shared,
     }

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from vmtax.analysis.sessions import Change, Line
 from vmtax.report.change import words
 from vmtax.report.render.markdown_text import row, text
-from vmtax.report.view import cost
+from vmtax.report.view import special_cost
 
 
 def render_markdown(change: Change) -> str:
@@ -51,7 +51,8 @@ def _figures(lines: Sequence[Line], change: Change) -> Iterator[str]:
     yield row("metric", "treatment", "cost of the change", "sessions", "verdict")
     yield row("---", "---", "---:", "---:", "---")
     for line in lines:
-        what = f"{text(line.metric.name)} ({cost(line.metric)})"
+        kind = special_cost(line.metric)
+        what = f"{text(line.metric.name)}{f' ({kind})' if kind else ''}"
         verdict = text(words.verdict(line, change))
         told = f"**{verdict}**" if line.verdict in ("worse", "better") else verdict
         yield row(what, text(line.treatment), words.amount(line), words.sessions(line), told)

@@ -15,7 +15,7 @@ from vmtax.analysis.sessions import Change, Line
 from vmtax.core.records import Metric
 from vmtax.core.units import printable
 from vmtax.report.change import words
-from vmtax.report.view import cost
+from vmtax.report.view import special_cost
 from vmtax.system.console import console
 
 MOST_FACTS, MOST_OTHERS = 12, 10  # facts and exploratory figures, unless all are asked for
@@ -79,12 +79,18 @@ def _figures(title: str, lines: Sequence[Line], change: Change) -> Iterator[Rend
     table = _table(title, "cost of the change", "sessions", "verdict")
     table.columns[2].justify = "right"
     for metric, group in itertools.groupby(lines, key=lambda line: line.metric):
-        table.add_row(Text.assemble((_name(metric), "bold"), "\n", (cost(metric), "dim")))
+        table.add_row(_metric(metric))
         for line in group:
             verdict = _plain(words.verdict(line, change), STYLES[line.verdict])
             name = Padding(_plain(line.treatment), (0, 0, 0, 1))
             table.add_row(name, _plain(words.amount(line)), words.sessions(line), verdict)
     yield table
+
+
+def _metric(metric: Metric) -> Text:
+    """Its name, and what its cost is of where that is not time."""
+    kind = special_cost(metric)
+    return Text.assemble((_name(metric), "bold"), *((f"\n {kind}", "dim") for _ in range(bool(kind))))
 
 
 def _name(metric: Metric) -> str:

@@ -9,11 +9,10 @@ from collections.abc import Sequence
 from vmtax.analysis.sessions import Change, Line
 from vmtax.core.units import format_percent
 from vmtax.report.sections.summary import NOT_A_COST
-from vmtax.report.view import figures
+from vmtax.report.view import cost_of
 
 READING = (
-    "Each figure is the change from before to after as a cost, with its 95 % interval over sessions: above 0 is worse"
-    " after."
+    "Each figure is how much more time the same work takes after than before, with its 95 % interval over sessions."
 )
 STORED = (
     "One session on a side: how much the machine changes from session to session is taken from its calibrations"
@@ -29,11 +28,11 @@ def basis(change: Change) -> list[str]:
 
 
 def amount(line: Line) -> str:
-    """ "2.1 % [0.4, 3.8]", "2.1 % [no interval]", either followed by "emulated"."""
+    """ "+2.1 % (0.4–3.8)", "+2.1 % (no interval)", either followed by "emulated"."""
     if math.isnan(line.ratio):
         return "not measured on one side"
-    estimate, interval = figures(*line.cost)
-    return f"{estimate} {interval or '[no interval]'}{' emulated' if line.emulated else ''}"
+    estimate, interval = cost_of(line.metric.better, *line.cost)
+    return f"{estimate} ({interval or 'no interval'}){' emulated' if line.emulated else ''}"
 
 
 def verdict(line: Line, change: Change) -> str:

@@ -11,7 +11,7 @@ from vmtax.core.records import Json, Metric
 from vmtax.report.figures.base import AXIS, Choice, escape, frame, round_off, times_dearer
 from vmtax.report.sections.interactions import Cell, Grid
 from vmtax.report.sections.rankings import Ranked
-from vmtax.report.view import cost, figures
+from vmtax.report.view import cost, cost_of
 
 ROW_PIXELS = 46
 FOOT_PIXELS, HEAD_PIXELS = 12, 64
@@ -98,7 +98,7 @@ def _figure(grid: Grid, scale: float) -> Json:
                 "showlegend": False,
                 "x": [x for _, x in pairs],
                 "y": [y for y, _ in pairs],
-                "text": [_text(cells[y][x]) for y, x in pairs],
+                "text": [_text(grid, cells[y][x]) for y, x in pairs],
                 "textfont": {
                     "color": ["var(--text)" if cells[y][x] else "var(--muted)" for y, x in pairs],
                     "size": [13 if cells[y][x] else 11 for y, x in pairs],
@@ -130,8 +130,8 @@ def _figure(grid: Grid, scale: float) -> Json:
     }
 
 
-def _text(cell: Cell | None) -> str:
-    return NOT_MEASURED if cell is None else figures(cell.overhead, cell.low, cell.high)[0]
+def _text(grid: Grid, cell: Cell | None) -> str:
+    return NOT_MEASURED if cell is None else cost_of(grid.ranking.metric.better, cell.overhead, cell.low, cell.high)[0]
 
 
 def _hover(grid: Grid, row: str, column: str, cell: Cell | None) -> Iterator[str]:
@@ -139,7 +139,7 @@ def _hover(grid: Grid, row: str, column: str, cell: Cell | None) -> Iterator[str
     if cell is None:
         yield "not measured: no treatment has both, or none of them has a value"
         return
-    amount, interval = figures(cell.overhead, cell.low, cell.high)
+    amount, interval = cost_of(grid.ranking.metric.better, cell.overhead, cell.low, cell.high)
     yield f"{amount} {interval or '(too few rounds)'} {cost(grid.ranking.metric)}"
     many = f"median of {cell.treatments} treatments" if cell.treatments > 1 else "one treatment"
     yield f"{many}, {cell.rounds} rounds{', emulated' if grid.emulated else ''}"

@@ -32,9 +32,10 @@ from vmtax.report.document import (
     Sentences,
     Span,
     Table,
-    plain,
     shown,
 )
+from vmtax.report.render.screen import FirstScreen
+from vmtax.report.sections import requirements, scores
 
 if TYPE_CHECKING:
     from vmtax.store import ExperimentSummary
@@ -46,35 +47,49 @@ STYLES: dict[Kind, str] = {"strong": "bold", "muted": "dim", "emulated": "yellow
 
 
 def render(analysis: Analysis, full: bool = False) -> RenderableType:
-    """The whole answer: what was found, the tables behind it, what to doubt and how to repeat it.
-
-    Each case is told by one metric of each kind of cost (rate, time, CPU), with `full` by all it has.
-    """
-    detail = Detail.FULL if full else Detail.BRIEF
+    """One screen that answers what the run was made for; with `full` all that there is."""
+    if not full:
+        asked = scores.section(scores.storage(analysis)) if analysis.profile else None
+        first = (*requirements.sections(analysis), *((asked,) if asked else ()))
+        return FirstScreen(analysis, tuple(Group(*section(one, Detail.BRIEF), Text()) for one in first))
+    detail = Detail.FULL
     found = document(analysis, detail)
     parts = [*_head(found.head), *(Group(*section(one, detail)) for one in found.sections)]
     return Group(*(Padding(part, (0, 0, 1, 0)) for part in parts[:-1]), *parts[-1:])
 
 
 def runs_table(runs: Iterable[ExperimentSummary]) -> RenderableType:
-    """One line for each experiment of the store."""
-    table = _grid("id", "host", "state", "took", "rounds", "treatments", "trials")
+    """One line for each experiment of the store; labels where some run has one, hosts where one is not `local`."""
+    listed = list(runs)
+    labelled, elsewhere = any(run.label for run in listed), any(run.host != "local" for run in listed)
+    names = [*(["label"] if labelled else []), *(["host"] if elsewhere else [])]
+    table = _grid("id", *names, "rounds", "took", "guests", "result")
     table.columns[0].no_wrap = True  # to be copied
-    for column in table.columns[3:]:
-        column.justify = "right"
-    for run in runs:
-        took = "" if run.finished is None else format_duration(run.finished - run.created)
-        failed = Text(f"{run.failed} failed\n", style="red") if run.failed else Text()
+    for number in (-4, -3):
+        table.columns[number].justify = "right"
+        table.columns[number].no_wrap = True
+    for run in listed:
+        guests = {None: Text("–", style="dim"), True: _plain("emulated", "yellow"), False: Text("KVM")}[run.emulated]
         table.add_row(
             _plain(run.id),
-            _plain(run.host),
-            Text(run.state, style=STATE_STYLES[run.state]),
-            _plain(took),
+            *([_plain(run.label)] if labelled else []),
+            *([_plain(run.host)] if elsewhere else []),
             str(run.rounds),
-            str(run.treatments),
-            failed + Text(f"{run.ok} ok"),
+            _plain("" if run.seconds is None else format_duration(run.seconds)),
+            guests,
+            _result(run),
         )
     return table if table.row_count else Text("no runs yet: `vmtax run` makes the first")
+
+
+def _result(run: ExperimentSummary) -> Text:
+    """Its headline, or its state where that is not "complete" or there is no headline; and trials that failed."""
+    parts = [_plain(run.result)] if run.result else []
+    if run.state != "complete" or not parts:
+        parts.insert(0, Text(run.state, style=STATE_STYLES[run.state]))
+    if run.failed:
+        parts.append(Text(f"{run.failed} failed", style="red"))
+    return Text(", ").join(parts)
 
 
 def _head(head: Head) -> Iterator[RenderableType]:
@@ -90,7 +105,9 @@ def _head(head: Head) -> Iterator[RenderableType]:
 
 def section(found: Section, detail: Detail) -> Iterator[RenderableType]:
     """Its title, and what there is room for."""
-    yield _plain(found.title, "bold")
+    first = next(iter(shown(found.blocks, detail)), None)
+    if not isinstance(first, Table) or first.title != found.title:
+        yield _plain(found.title, "bold")
     yield from blocks(found.blocks, detail)
 
 
@@ -159,7 +176,7 @@ class _Table:
         columns = [
             (n, c) for n, c in enumerate(self.table.columns) if c.detail <= self.detail and (wide or not c.spare)
         ]
-        grid = _grid(self.table.title, *(plain(column.head) for _, column in columns[1:]))
+        grid = _grid(self.table.title, *(_inline(column.head) for _, column in columns[1:]))
         for place, (_, column) in enumerate(columns):
             if place and not column.words:
                 grid.columns[place].justify = "right"
@@ -230,10 +247,10 @@ def _span(span: Span) -> Text:
     return Text(printable(span.text), style=STYLES.get(span.kind, ""))
 
 
-def _grid(*heads: str) -> Grid:
+def _grid(*heads: str | Text) -> Grid:
     table = Grid(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
     for head in heads:
-        table.add_column(_plain(head), vertical="top", overflow="fold")
+        table.add_column(_plain(head) if isinstance(head, str) else head, vertical="top", overflow="fold")
     return table
 
 

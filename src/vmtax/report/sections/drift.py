@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from vmtax.analysis.analysis import Analysis
 from vmtax.core.records import Metric, Trial
-from vmtax.core.units import format_duration, format_value
+from vmtax.core.units import format_cost, format_duration, format_value
 from vmtax.report.document import (
     Cell,
     Column,
@@ -27,11 +27,10 @@ from vmtax.report.document import (
     term,
     value_cell,
 )
-from vmtax.report.view import deviation
 from vmtax.workload.words import case, label, title
 
 if TYPE_CHECKING:
-    from vmtax.report.figures.base import Picture
+    from vmtax.report.figures.svg import Picture
 
 TITLE = "Did the machine drift?"
 THIRDS_ROUNDS = 6  # below that, the first and the last third of the rounds are no more than single rounds
@@ -135,13 +134,13 @@ def section(found: Sequence[Course], picture: Picture | None, rounds: int) -> Se
 
 def _cells(course: Course) -> Iterator[Cell]:
     low, high = course.middle
-    shift = f"needs {THIRDS_ROUNDS} rounds" if course.shift is None else deviation(course.shift)
+    shift = f"needs {THIRDS_ROUNDS} rounds" if course.shift is None else format_cost(course.shift).estimate
     yield name_cell(course.name)
     for text in (
         len(course.points),
         course.failed,
-        f"{deviation(low)} to {deviation(high)}",
-        deviation(course.farthest),
+        f"{format_cost(low).estimate} to {format_cost(high).estimate}",
+        format_cost(course.farthest).estimate,
     ):
         yield value_cell(str(text))
     yield value_cell(shift)

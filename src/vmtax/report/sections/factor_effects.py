@@ -9,7 +9,7 @@ from vmtax.analysis.analysis import Analysis
 from vmtax.analysis.rankings import FactorEffect
 from vmtax.core.records import Experiment, Metric
 from vmtax.report.document import Cell, Column, Detail, Row, Span, Table, name_cell
-from vmtax.report.view import cost, figures
+from vmtax.report.view import cost, cost_of
 from vmtax.workload.words import spoken
 
 MOST_NAMED = 4  # terms of one sentence
@@ -146,7 +146,7 @@ def _term(
         levels.append(
             Level(
                 name,
-                *figures(effect.overhead, effect.low, effect.high),
+                *cost_of(effect.metric.better, effect.overhead, effect.low, effect.high),
                 shown=shown and not effect.low <= 0 <= effect.high,
             )
         )

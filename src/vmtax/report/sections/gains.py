@@ -9,12 +9,12 @@ from vmtax.analysis.analysis import Analysis
 from vmtax.analysis.gains import Gain, Pair
 from vmtax.core.records import Metric
 from vmtax.report.sections.rankings import Line, Ranked, sides
-from vmtax.report.view import figures
+from vmtax.report.view import cost_of
 
 READING = (
     "The score: operations in a second of the one over those of the other, in the same boot, with its interval over"
-    " rounds. The overhead: how much smaller it is than the first treatment's of its layer, in the same round; so what"
-    " one disk gains and another does not is told apart."
+    " rounds. The cost: how much smaller it is than that of the layer's first configuration in the same round, as"
+    " time for the same work."
 )
 FEW = "too few rounds for an interval"
 NO_DIFFERENCE = "no difference is shown"
@@ -73,7 +73,7 @@ def _remark(one: Gain) -> str:
 
 
 def _line(one: Gain, emulated: frozenset[str]) -> Line:
-    amount, interval = ("the first", "") if one.less is None else figures(*one.less)
+    amount, interval = ("the first", "") if one.less is None else cost_of("higher", *one.less)
     remark = _remark(one)
     return Line(
         one.treatment, amount, interval, remark, one.treatment in emulated, remark == NO_DIFFERENCE, _times(one)

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from vmtax.analysis.analysis import Analysis
 from vmtax.core.records import Metric
 from vmtax.report.document import Column, Detail, Paragraph, Row, Section, Table, name_cell, value_cell
-from vmtax.report.view import Effect, cost, effect, effect_cell
+from vmtax.report.view import Effect, effect, effect_cell, special_cost
 from vmtax.workload.words import name
 
 READING = (
     "One guest treatment enters each round twice, in boots of its own: what it costs against itself is what chance"
-    " and this machine make of no difference. A smaller overhead than that deserves doubt. A few in a hundred of these"
+    " and this machine make of no difference. A smaller cost than that deserves doubt. A few in a hundred of these"
     " intervals leave out 0 by chance; more do where something differs between boots that nobody has asked about."
 )
 
@@ -32,7 +32,7 @@ class Floor:
 
     @property
     def cost(self) -> str:
-        return cost(self.metric)
+        return special_cost(self.metric)
 
 
 def noise_floor(analysis: Analysis) -> tuple[Floor, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from vmtax.report.document import (
     Block,
@@ -19,8 +19,7 @@ from vmtax.report.document import (
     term,
     value_cell,
 )
-from vmtax.report.view import Case, View, Workload, cost, effect_cell, number_cell
-from vmtax.report.view import Row as Line
+from vmtax.report.view import Case, View, Workload, effect_cell, number_cell, special_cost
 from vmtax.workload.words import label
 
 MOST_SETTINGS = 8  # of each case, where there is little room
@@ -30,9 +29,12 @@ def section(shown: View) -> Section:
     """Of every workload."""
     reading = (
         term("median", "Medians"),
-        Span(" over rounds; "),
-        term("overhead", "overheads"),
-        Span(" with their 95 % interval in brackets. Above 0 is a cost; each metric says of what kind."),
+        Span(" over rounds; a "),
+        term("overhead", "cost"),
+        Span(
+            " is time for the same work, where nothing else is said, with its 95 % interval: below +100 % a percentage,"
+            " from there on a number of times."
+        ),
     )
     blocks = tuple(block for workload in shown.workloads for block in _blocks(workload, shown))
     return Section("numbers", "The numbers", (Paragraph(reading, "note"), *blocks) if blocks else (), "Numbers")
@@ -63,35 +65,28 @@ def _layers(workload: Workload) -> Table:
     for case in workload.cases:
         if case.name:
             rows.append(Row((name_cell(case.name),)))
-        brief = _one_of_each_cost(case.rows)
         for line in case.rows:
-            name = name_cell(label(line.metric), cost(line.metric), title=line.metric.name)
+            name = name_cell(label(line.metric), special_cost(line.metric), title=line.metric.name)
             cells = (*map(number_cell, line.medians), *map(effect_cell, line.effects), value_cell(line.rounds))
-            rows.append(Row((name, *cells), Detail.BRIEF if line in brief else Detail.FULL))
+            own = not workload.where or bool(workload.between)
+            rows.append(Row((name, *cells), id=line.metric.name if own else ""))
     return Table(workload.title, columns, tuple(rows))
-
-
-def _one_of_each_cost(lines: Sequence[Line]) -> Sequence[Line]:
-    """The first row of each kind of cost: IOPS and bandwidth tell the same, so do mean and percentiles mostly."""
-    return list({cost(line.metric): line for line in reversed(lines)}.values())
 
 
 def _sides(workload: Workload, shown: View) -> Iterator[Block]:
     """The other side against the plan's own, by the metrics that the layers are told by."""
     sides = shown.analysis.sides
     assert sides is not None
-    brief = {line.metric for case in workload.cases for line in _one_of_each_cost(case.rows)}
     rows: list[Row] = []
     metric = None
     for between in workload.between:
-        detail = Detail.BRIEF if between.metric in brief else Detail.FULL
         if between.metric != metric:
             metric = between.metric
             what = f"{between.case} {label(metric)}".lstrip()
-            rows.append(Row((name_cell(what, cost(metric), title=metric.name),), detail))
+            rows.append(Row((name_cell(what, special_cost(metric), title=metric.name),)))
         cells = (number_cell(between.own), number_cell(between.other), effect_cell(between.effect))
-        rows.append(Row((name_cell(between.treatment), *cells), detail))
-    columns = (Column("metric and treatment"), Column(sides.own), Column(sides.other), Column("overhead"))
+        rows.append(Row((name_cell(between.treatment), *cells)))
+    columns = (Column("metric and treatment"), Column(sides.own), Column(sides.other), Column("cost"))
     yield Heading(f"{workload.between_title}: {sides.other} against {sides.own}", Detail.FILE)
     yield Table(f"{workload.between_title}, sides", columns, tuple(rows))
 
@@ -100,7 +95,7 @@ def _settings(workload: Workload) -> Folded:
     """Other levels against the first treatment of their layer; where there is little room by one metric of a case."""
     rows = tuple(row for case in workload.cases if case.settings for row in _setting_rows(case))
     columns = (
-        *(Column("metric and treatment"), Column("median"), Column("overhead")),
+        *(Column("metric and treatment"), Column("median"), Column("cost")),
         Column("against", words=True),
     )
     table = Table(f"{workload.title}, settings", columns, rows, "settings", MOST_SETTINGS)
@@ -117,7 +112,7 @@ def _setting_rows(case: Case) -> Iterator[Row]:
     for place, line in enumerate(case.rows):
         detail = Detail.FILE if place else Detail.BRIEF
         what = f"{case.name} {label(line.metric)}".lstrip()
-        yield Row((name_cell(what, cost(line.metric), title=line.metric.name),), detail)
+        yield Row((name_cell(what, special_cost(line.metric), title=line.metric.name),), detail)
         for setting in case.settings:
             cells = (number_cell(setting.medians[place]), effect_cell(setting.effects[place]))
             yield Row((name_cell(setting.treatment), *cells, value_cell(setting.baseline)), detail)

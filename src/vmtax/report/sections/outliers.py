@@ -13,12 +13,13 @@ from dataclasses import dataclass
 
 from vmtax.analysis.analysis import Analysis
 from vmtax.core.records import Disturbance, Metric, Trial
-from vmtax.core.units import format_value
+from vmtax.core.units import format_cost, format_value
 from vmtax.report.document import (
     Block,
     Cell,
     Column,
     Detail,
+    Folded,
     Inline,
     Paragraph,
     Row,
@@ -29,10 +30,9 @@ from vmtax.report.document import (
     term,
     value_cell,
 )
-from vmtax.report.view import deviation
 from vmtax.workload.words import label, title
 
-MOST_SHOWN = 60  # rows of the table; the farthest come first
+WORST, MOST_SHOWN = 5, 60  # rows that are shown at first, and in all; the farthest come first
 FENCE = 1.5  # times the middle half's width
 FEWEST = 6  # values that a treatment needs before any of them can be called far
 
@@ -199,7 +199,11 @@ def _blocks(outliers: Outliers, run: str) -> Iterator[Block]:
     gauges = tuple(Column(_head(gauge.name)) for gauge in GAUGES if outliers.host_tells)
     columns = (Column("trial"), Column("value"), Column("stands out", words=True), *gauges)
     rows = tuple(Row(tuple(_cells(outlier, outliers.host_tells))) for outlier in outliers.found[:MOST_SHOWN])
-    yield Table("The farthest first; below each reading the typical one", columns, rows, "wrapped many", detail=page)
+    title = "The farthest first; below each reading the typical one"
+    yield Table(title, columns, rows[:WORST], "wrapped many", detail=page)
+    if many > WORST:
+        others = Table(f"{title}, after the first {WORST}", columns, rows[WORST:], "wrapped many", detail=page)
+        yield Folded(f"The next {len(rows) - WORST}", (others,), page)
     if many > MOST_SHOWN:
         rest = f"And {many - MOST_SHOWN} more, nearer than these; every value, with its readings, is in "
         yield Paragraph((Span(rest), Span(f"vmtax report {run} --format csv", "code"), Span(".")), "note", page)
@@ -217,7 +221,7 @@ def _cells(outlier: Outlier, host_tells: bool) -> Iterator[Cell]:
     more = f", {len(outlier.values) - 1} more" if len(outlier.values) > 1 else ""
     what = Span(f"{label(far.metric)} {format_value(far.value, far.metric.unit)}{more}", "muted")
     mark = (Span("emulated", "emulated"),) if outlier.emulated else ()
-    yield Cell((Span(deviation(far.value / far.median)), *mark, what))
+    yield Cell((Span(format_cost(far.value / far.median).estimate), *mark, what))
     causes = f"{', '.join(outlier.causes[:2])}{', more' if len(outlier.causes) > 2 else ''}"
     yield value_cell(causes or ("nothing" if outlier.readings else "host not read"), shown=bool(causes))
     for number in range(len(GAUGES) if host_tells else 0):

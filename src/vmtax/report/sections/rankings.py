@@ -28,11 +28,11 @@ from vmtax.report.document import (
     value_cell,
 )
 from vmtax.report.sections.factor_effects import Deciding, shares_table
-from vmtax.report.view import cost, figures
+from vmtax.report.view import cost, cost_of
 from vmtax.workload.words import name
 
 if TYPE_CHECKING:
-    from vmtax.report.figures.base import Picture
+    from vmtax.report.figures.svg import Picture
 
 ANSWERS: dict[Answer, str] = {
     "yes": "is worse by more than {}",
@@ -49,7 +49,7 @@ class Line:
     """One row of a ranking or of a table of effects."""
 
     what: str  # the treatment, or the factor's level
-    amount: str  # overhead against the best, or against the factor's first level
+    amount: str  # cost against the best, or against the factor's first level
     interval: str  # "" where there is none
     remark: str  # "top set", "beaten by 3 of 5", "71 % of the variance"
     emulated: bool
@@ -88,7 +88,7 @@ def ranked(analysis: Analysis, *, primary_only: bool = True) -> tuple[Ranked, ..
 def table(ranked: Ranked, first: str = "treatment", standing: str = "standing") -> Table:
     """The lines of a ranking, as a block."""
     scored = any(line.value for line in ranked.lines)
-    columns = (Column(first), *((Column("score"),) if scored else ()), Column("overhead"), Column(standing, words=True))
+    columns = (Column(first), *((Column("score"),) if scored else ()), Column("cost"), Column(standing, words=True))
     rows = tuple(
         Row(
             (
@@ -218,7 +218,7 @@ def _heading(metric: Metric, layer: str, where: str) -> str:
 def standing(entry: Standing, ranking: Ranking, emulated: frozenset[str]) -> Line:
     """One treatment's line."""
     best = entry is ranking.standings[0]
-    amount, interval = ("best", "") if best else against_best(entry)
+    amount, interval = ("best", "") if best else against_best(entry, ranking.metric)
     if entry.beaten_by:
         remark = f"beaten by {len(entry.beaten_by)} of {len(ranking.standings) - 1}"
     else:
@@ -226,28 +226,28 @@ def standing(entry: Standing, ranking: Ranking, emulated: frozenset[str]) -> Lin
     return Line(entry.treatment, amount, interval, remark, entry.treatment in emulated, plain=not entry.beaten_by)
 
 
-def against_best(entry: Standing) -> tuple[str, str]:
-    """Its overhead against the best and the interval."""
+def against_best(entry: Standing, metric: Metric) -> tuple[str, str]:
+    """Its cost against the best and the interval."""
     if entry.overhead is None:
         return "–", "no round with the best"
-    return figures(entry.overhead, entry.low, entry.high)
+    return cost_of(metric.better, entry.overhead, entry.low, entry.high)
 
 
 def _effect(effect: FactorEffect, emulated: bool) -> Line:
     what = " and ".join(f"{name}={level}" for name, level in zip(effect.factors, effect.levels, strict=True))
-    amount, interval = figures(effect.overhead, effect.low, effect.high)
+    amount, interval = cost_of(effect.metric.better, effect.overhead, effect.low, effect.high)
     remark = f"{effect.share:.0%} of the variance".replace("%", " %") + (
         "" if effect.shown else ", not distinguishable"
     )
     return Line(what, amount, interval, remark, emulated, plain=not effect.shown or effect.low <= 0 <= effect.high)
 
 
-def what_is_claimed(ranking: Ranking, lost: str) -> str:
-    """How to read a ranking; `lost`: what its overheads are."""
+def what_is_claimed(ranking: Ranking, spent: str) -> str:
+    """How to read a ranking; `spent`: what its costs are of."""
     left_out = f", {ranking.incomplete} of them incomplete" if ranking.incomplete else ""
     rare = f" Not ranked, for want of values: {', '.join(ranking.unranked)}." if ranking.unranked else ""
     return (
-        f"{lost} against the best, over {ranking.rounds} rounds{left_out}. The top set are"
+        f"{spent} against the best, over {ranking.rounds} rounds{left_out}. The top set are"
         " those that no other is shown to beat; the chance of any false claim in this table is 5 % at most. A tie lies"
         f" within ±{format_percent(ranking.same_within)} of the best." + rare
     )

@@ -12,7 +12,7 @@ from vmtax.analysis.comparisons import Numbers
 from vmtax.analysis.scores import ENOUGH, Score
 from vmtax.analysis.weight_profiles import OWN
 from vmtax.core.errors import CannotDo
-from vmtax.core.records import Metric, Treatment
+from vmtax.core.records import Better, Metric, Treatment
 from vmtax.core.units import format_percent
 from vmtax.design.features import FEATURES, Feature, State
 from vmtax.recommend import (
@@ -47,7 +47,7 @@ from vmtax.report.document import (
     value_cell,
 )
 from vmtax.report.sections.scores import score_name
-from vmtax.report.view import figures
+from vmtax.report.view import cost_of
 from vmtax.report.wording.treatment_labels import varying
 from vmtax.workload.fio import Disk
 from vmtax.workload.words import spoken
@@ -55,6 +55,7 @@ from vmtax.workload.words import spoken
 TITLE = "Recommendation"
 GIVE_UPS = "What each choice gives up"
 READING = "What is durable is as documented; all else was tried on this host. “?” was not tried, and counts as missing."
+MOST_GROUPS = 4  # rows of what is given up, where there is little room
 FEWEST = 2  # choices; of one there is nothing to say
 
 
@@ -233,7 +234,7 @@ def _forms(told: Recommendation) -> Iterator[Block]:
 def _rated_table(told: Recommendation) -> Iterator[Block]:
     """Every choice that meets what is needed."""
     words = ("not shown to have", "standing")
-    heads = ("choice", "slower by", "more host CPU", *words)
+    heads = ("choice", "time", "host CPU", *words)
     rows = tuple(
         Row(
             (
@@ -266,18 +267,15 @@ def _give_ups(told: Recommendation) -> Section:
         for group in told.groups
     )
     columns = (Column("choices"), *(Column(column.heading) for column in told.columns))
-    reasons = tuple(
-        Item(f"{one.feature}: {one.sentence}", detail=Detail.FULL if one.state == "yes" else Detail.BRIEF)
-        for one in told.reasons
-    )
+    reasons = tuple(Item(f"{one.feature}: {one.sentence}") for one in told.reasons)
     return Section(
         "give-ups",
         GIVE_UPS,
         (
-            Table(GIVE_UPS, columns, rows, "gives"),
+            Table(GIVE_UPS, columns, rows, "gives", MOST_GROUPS),
             Paragraph(READING, "note"),
-            Sentences(tuple((column.term, (column.words,)) for column in told.columns)),
-            Folded("Why, and how each was found out", (List(reasons),)),
+            Sentences(tuple((column.term, (column.words,)) for column in told.columns), Detail.FULL),
+            Folded("Why, and how each was found out", (List(reasons),), Detail.FULL),
         ),
         "What is given up",
     )
@@ -413,18 +411,18 @@ def _rated(option: Option, found: Advice, emulated: Collection[str]) -> Rated:
     }
     return Rated(
         option.treatment,
-        _figures(against.slower, against.slower_low, against.slower_high, "fastest"),
-        _figures(against.dearer, against.dearer_low, against.dearer_high, "as the fastest"),
+        _figures("higher", against.slower, against.slower_low, against.slower_high, "fastest"),
+        _figures("lower", against.dearer, against.dearer_low, against.dearer_high, "as the fastest"),
         ", ".join(name for name in FEATURES if name not in option.features) or "nothing",
         ", ".join(what for what, true in remarks.items() if true),
         option.treatment in emulated,
     )
 
 
-def _figures(middle: float | None, low: float | None, high: float | None, none: str) -> tuple[str, str]:
+def _figures(better: Better, middle: float | None, low: float | None, high: float | None, none: str) -> tuple[str, str]:
     if middle is None:
         return "–", ""
-    return figures(middle, low, high) if middle or low is not None else (none, "")
+    return cost_of(better, middle, low, high) if middle or low is not None else (none, "")
 
 
 def _again(analysis: Analysis) -> str:

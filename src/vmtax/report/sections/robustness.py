@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from vmtax.analysis.analysis import Analysis
-from vmtax.analysis.comparisons import as_overhead
 from vmtax.core.records import Comparison
-from vmtax.core.units import format_overhead
+from vmtax.core.units import format_cost, time_ratio
 from vmtax.report.document import Column, Detail, Paragraph, Row, Section, Table, name_cell, value_cell
 from vmtax.workload.words import name
 
@@ -51,17 +50,17 @@ def _lines(analysis: Analysis) -> Iterator[Robustness]:
             continue
         yield Robustness(
             what=f"{name(found.metric)}, {found.treatment} against {found.baseline}",
-            median=_overhead(found, found.ratio),
-            mean=_overhead(found, found.mean_ratio),
-            p95="–" if found.p95_ratio is None else _overhead(found, found.p95_ratio),
+            median=_cost(found, found.ratio),
+            mean=_cost(found, found.mean_ratio),
+            p95="–" if found.p95_ratio is None else _cost(found, found.p95_ratio),
             stalls=_stalls(found),
             order=_order(found),
             emulated=analysis.is_emulated(found),
         )
 
 
-def _overhead(found: Comparison, ratio: float) -> str:
-    return format_overhead(as_overhead(found.metric.better, ratio, None, None)[0])
+def _cost(found: Comparison, ratio: float) -> str:
+    return format_cost(*time_ratio(found.metric.better, ratio)).estimate
 
 
 def _stalls(found: Comparison) -> str:
@@ -73,7 +72,7 @@ def _stalls(found: Comparison) -> str:
 def _order(found: Comparison) -> str:
     if found.carry_over is None or found.carry_over_p is None:
         return "–"
-    return f"{format_overhead(math.expm1(found.carry_over))} (p {found.carry_over_p:.2g})"
+    return f"{_cost(found, math.exp(found.carry_over))} (p {found.carry_over_p:.2g})"
 
 
 def section(analysis: Analysis) -> Section | None:

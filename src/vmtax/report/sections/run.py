@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 
+from vmtax.analysis.analysis import Analysis
 from vmtax.core.records import Experiment, Json
 from vmtax.core.units import format_duration, format_value
 from vmtax.report.document import (
@@ -27,7 +28,7 @@ from vmtax.report.document import (
     value_cell,
 )
 from vmtax.report.sections.summary import banner, machine_name
-from vmtax.report.view import View, flat_facts
+from vmtax.report.view import flat_facts
 
 FACTS = {  # of each machine side by side, as people call them; the page and the JSON have all
     "cpu_model": "CPU",
@@ -39,18 +40,19 @@ FACTS = {  # of each machine side by side, as people call them; the page and the
 }
 
 
-def head(shown: View) -> Head:
+def head(analysis: Analysis) -> Head:
     """Above all sections."""
-    run, count = shown.analysis.experiment, shown.analysis.rounds
-    machine = machine_name(run)
+    run, count, sides = analysis.experiment, analysis.rounds, analysis.sides
+    machine, place = machine_name(run), sides.place(run.host) if sides else run.host
     facts = (
-        f"on {shown.place}{f' ({machine})' if machine else ''}",
+        f"on {place}{f' ({machine})' if machine else ''}",
         f"{datetime.fromtimestamp(run.created, UTC):%Y-%m-%d %H:%M} UTC",
         f"{count} round{'' if count == 1 else 's'}",
-        f"took {format_duration(run.finished - run.created)}" if run.finished else "not finished",
+        f"took {format_duration(run.took)}" if run.took is not None else "not finished",
         run.state,
+        *((f"label {run.label}",) if run.label else ()),
     )
-    return Head(run.name, run.id, run.host, facts, run.ended or "", banner(shown.analysis) or "")
+    return Head(run.name, run.id, run.host, facts, run.ended or "", banner(analysis) or "")
 
 
 def notes(run: Experiment) -> Section:

@@ -5,21 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from vmtax.analysis.analysis import Analysis
 from vmtax.analysis.comparisons import side_contrasts
 from vmtax.analysis.emulation import host_path, on_emulated_hosts
 from vmtax.core.records import Experiment, Metric
-from vmtax.core.units import format_duration
+from vmtax.core.units import MINUS, TIMES, Cost, format_duration
 from vmtax.report.document import Block, Detail, Paragraph, Section, Sentences, Span, listed, term
 from vmtax.report.sections.rankings import decided
-from vmtax.report.view import Effect, effect, figures
+from vmtax.report.view import SAME_WORK, Effect, cost, effect
 from vmtax.workload.boot import READY
 from vmtax.workload.words import phrase, title
-
-if TYPE_CHECKING:
-    from vmtax.report.sections.outliers import Outliers
 
 LAYER_NAMES = {"vm": "the VM", "nested": "the nested VM"}
 CONFIDENCE = "95 %"
@@ -75,24 +71,26 @@ def findings(analysis: Analysis) -> tuple[Finding, ...]:
 
 
 def headline(analysis: Analysis) -> str | None:
-    """The span of throughput lost over the resources, for VM and nested VM; None where there is no span to tell.
+    """The span of what VM and nested VM cost over the resources of the sentences; None where there is no span to tell.
 
     None too where sides are interleaved, each of which has its own.
     """
     if analysis.sides is not None:
         return None
     seen = _Seen(analysis)
-    metrics = [metric for metric in analysis.headline_metrics.values() if metric.better == "higher"]
     clauses: list[str] = []
     for layer, name in LAYER_NAMES.items():
-        lost = [e for metric in metrics if (e := seen.effect(metric, "host", layer)) and e.low is not None]
-        if len(lost) >= 2:
-            clauses.append(_span(name, lost, " of throughput" if not clauses else ""))
-    return f"Against the host, {', and '.join(clauses)}." if clauses else None
+        found = [seen.effect(metric, "host", layer) for metric in analysis.headline_metrics.values()]
+        known = sorted((one for one in found if one and one.low is not None), key=lambda one: one.times[0])
+        if len(known) >= 2:
+            least, most = (_of_resource(effect) for effect in (known[0], known[-1]))
+            clauses.append(f"{name} costs between {least} and {most}")
+    lead = "Against the host, by one figure of each resource, "
+    return f"{lead}{', and '.join(clauses)} in time for the same work." if clauses else None
 
 
-def section(analysis: Analysis, warnings: int, outliers: Outliers | None) -> Section:
-    """What was found; `outliers`: None where nobody has room for them."""
+def section(analysis: Analysis) -> Section:
+    """What was found."""
     found = findings(analysis)
     blocks: list[Block] = []
     if over := headline(analysis):
@@ -101,43 +99,20 @@ def section(analysis: Analysis, warnings: int, outliers: Outliers | None) -> Sec
         blocks.append(Sentences(tuple((finding.resource, (finding.parts,)) for finding in found)))
     else:
         blocks.append(Paragraph("Nothing can be compared yet: no round has a result on two sides."))
-    if outliers is not None:
-        blocks.append(Paragraph(tuple(_how_sure(analysis, warnings, outliers)), "sure", Detail.PAGE))
     reading = (
-        Span(f"In brackets: the {CONFIDENCE} "),
+        Span(f"In parentheses: the {CONFIDENCE} "),
         term("interval"),
-        Span(
-            ", which holds the true figure in 95 of 100 such runs; one that includes 0 shows no difference. “Nesting"
-            " adds” sets the "
-        ),
+        Span(", which holds the true figure in 95 of 100 such runs; one that includes 0 % shows no difference. The "),
         term("nested"),
-        Span(" VM against a VM of the same size."),
+        Span(" VM is set against a VM of the same size."),
     )
-    return Section("findings", "What was found", (*blocks, Paragraph(reading, "note", Detail.PAGE)))
+    return Section("findings", "What was found", (*blocks, Paragraph(reading, "note", Detail.PAGE)), "In sentences")
 
 
 def decisions(analysis: Analysis) -> Section | None:
     """The answers to what the plan asks; None where it asks nothing."""
     answers = tuple(decided(analysis))
     return Section("decisions", "Decisions", (listed(answers),)) if answers else None
-
-
-def _how_sure(analysis: Analysis, warnings: int, outliers: Outliers) -> Iterator[Span]:
-    sure = sureness(analysis)
-    yield Span("How sure: ", "strong")
-    if analysis.rounds == 1:
-        yield from (Span("one "), term("round"), Span(" only, so any figure may be chance; "))
-    else:
-        yield from (Span(f"{analysis.rounds} "), term("round", "rounds"))
-        yield Span(", each with every treatment in random order; ")
-    yield from (Span(f"{sure.intervals} of {sure.comparisons} comparisons have an "), term("interval"), Span(". "))
-    yield from (Span(f"{sure.failed or 'None'} of {sure.trials} trials failed", "link", "doubts"), Span(", "))
-    if outliers.values:
-        yield Span(f"{len(outliers.found) or 'none'} gave a value far from the rest", "link", "outliers")
-        if outliers.found and outliers.host_tells:
-            yield Span(f" ({outliers.explained} while something else went on on the host)")
-        yield Span(", ")
-    yield from (Span(f"{warnings} warning{'' if warnings == 1 else 's'}", "link", "doubts"), Span("."))
 
 
 def banner(analysis: Analysis) -> str | None:
@@ -153,7 +128,8 @@ def banner(analysis: Analysis) -> str | None:
     guests = {treatment.name for treatment in experiment.treatments if treatment.layer != "host"}
     named = ", ".join(treatment.name for treatment in experiment.treatments if treatment.name in emulated)
     which = "Every guest" if emulated == guests else named
-    return f"{which} ran on an emulated CPU (TCG). {NOT_A_COST}"
+    shows = "This run only demonstrates the report. " if experiment.options.get("demonstration") else ""
+    return f"{shows}{which} ran on an emulated CPU (TCG). {NOT_A_COST}"
 
 
 class _Seen:
@@ -183,21 +159,24 @@ class _Seen:
 def _sentence(metric: Metric, seen: _Seen) -> Iterator[Span]:
     vm, nesting = seen.effect(metric, "host", "vm"), seen.effect(metric, "vm", "nested")
     direct = None if vm or nesting else seen.effect(metric, "host", "nested")
-    what = phrase(metric)
     clauses = [
         list(_boot_times(metric, seen)) if metric.name == READY.name else [],
-        list(_cost(vm, "the VM", what)) if vm else [],
-        list(_nesting(nesting)) if nesting else [],
-        list(_cost(direct, "the nested VM", what)) if direct else [],
+        list(_cost(vm, "the VM", "the host")) if vm else [],
+        list(_cost(nesting, "the nested VM", "the VM")) if nesting else [],
+        list(_cost(direct, "the nested VM", "the host")) if direct else [],
     ]
-    told = [clause for clause in clauses if clause]
-    if not told:
-        yield Span(seen.instead)
-    for number, clause in enumerate(told):
-        yield from ((Span("; "),) if number else ())
-        yield from clause
+    yield from _clauses(metric, [clause for clause in clauses if clause] or [[Span(seen.instead)]])
     yield from _few([effect for effect in (vm, nesting, direct) if effect])
     yield Span(".")
+
+
+def _clauses(metric: Metric, clauses: Sequence[Sequence[Span]]) -> Iterator[Span]:
+    """After what they are about."""
+    if metric.name != READY.name:
+        yield Span(f"{phrase(metric)}: ")
+    for number, clause in enumerate(clauses):
+        yield from ((Span("; "),) if number else ())
+        yield from clause
 
 
 def _side_sentence(metric: Metric, seen: _Seen) -> Iterator[Span]:
@@ -211,22 +190,8 @@ def _side_sentence(metric: Metric, seen: _Seen) -> Iterator[Span]:
         for layer, name in seen.first.items()
         if (one := effect(seen.analysis, metric, name, other.get(name, "")))
     }
-    what = phrase(metric)
-    if not found:
-        yield Span("the sides were not compared")
-    for number, (layer, one) in enumerate(found.items()):
-        yield from ((Span("; "),) if number else ())
-        who = f"{NAMES[layer]} {there}"
-        if _nothing_shown(one):
-            doubt = f"no difference of {who} from {here} is shown in {what}"
-            yield from _nothing(one, doubt, f"{who} against {here} in {what}")
-        elif metric.better == "higher":
-            more = "less" if one.fraction > 0 else "more"
-            yield from _amount(f"{_so_far(one)}{who} gives ", one, f" {more} {what} than {here}")
-        else:
-            more = "more" if one.fraction > 0 else "less"
-            tail = f" {more} {_spent(one)} for {what} than {here}"
-            yield from _amount(f"{_so_far(one)}{who} takes ", one, tail)
+    clauses = [list(_cost(one, f"{NAMES[layer]} {there}", f"that {here}")) for layer, one in found.items()]
+    yield from _clauses(metric, clauses or [[Span("the sides were not compared")]])
     yield from _few([*found.values()])
     yield Span(".")
 
@@ -247,84 +212,45 @@ def _boot_times(metric: Metric, seen: _Seen) -> Iterator[Span]:
             continue
         yield Span(f"{name} answers its first command after " if layer == "vm" else f", {name} after ")
         yield Span(format_duration(seconds), "strong")
-        yield Span(_emulated(seen.first[layer] in seen.analysis.emulated))
+        yield Span(" (emulated)" if seen.first[layer] in seen.analysis.emulated else "")
 
 
-def _cost(effect: Effect, who: str, what: str) -> Iterator[Span]:
-    """What a layer costs against the host."""
-    if _nothing_shown(effect):
-        yield from _nothing(effect, f"no cost of {who} in {what} is shown", f"what {who} costs in {what}")
-    elif effect.comparison.metric.better == "higher":
-        verb = "costs" if effect.fraction > 0 else "gives"
-        amount = f" of {what}" if effect.fraction > 0 else f" more {what} than the host"
-        yield from _amount(f"{_so_far(effect)}{who} {verb} ", effect, amount)
-    else:
-        more = "more" if effect.fraction > 0 else "less"
-        yield from _amount(f"{_so_far(effect)}{who} takes ", effect, f" {more} {_spent(effect)} for {what}")
-
-
-def _nesting(effect: Effect) -> Iterator[Span]:
-    """What the nested VM costs against the VM."""
-    if _nothing_shown(effect):
-        yield from _nothing(effect, "no cost of nesting is shown", "what nesting adds")
-    elif effect.comparison.metric.better == "higher":
-        lead, tail = ("nesting adds ", "") if effect.fraction > 0 else ("the nested VM gives ", " more than the VM")
-        yield from _amount(f"{_so_far(effect)}{lead}", effect, tail)
-    else:
-        lead, more = ("nesting adds ", "more") if effect.fraction > 0 else ("the nested VM takes ", "less")
-        yield from _amount(f"{_so_far(effect)}{lead}", effect, f" {more} {_spent(effect)}")
-
-
-def _nothing_shown(effect: Effect) -> bool:
-    return math.isnan(effect.fraction) or effect.comparison.verdict == "no difference shown"
-
-
-def _nothing(effect: Effect, none_shown: str, question: str) -> Iterator[Span]:
-    """Honest words where the interval includes 0, or where nothing was measured."""
+def _cost(effect: Effect, who: str, whom: str) -> Iterator[Span]:
+    """What one costs against another, for the same work."""
     if math.isnan(effect.fraction):
-        yield from (Span("not measured", "strong"), Span(f": {question}, for no round has both sides"))
-    else:
-        yield Span(none_shown, "strong")
-        yield Span(f" ({effect.text} {effect.interval}{_emulated(effect.emulated)})")
+        yield from (Span("not measured", "strong"), Span(f": {who} against {whom}, for no round has both sides"))
+        return
+    spent = cost(effect.comparison.metric).removesuffix(f" {SAME_WORK}")
+    if effect.comparison.verdict == "no difference shown":
+        yield Span(f"no difference of {who} from {whom} is shown", "strong")
+        told = f"{effect.text}, {effect.interval}" if effect.cost.low else effect.text
+        yield Span(f" ({told}{', emulated' if effect.emulated else ''})")
+        return
+    yield Span(f"{'so far ' if effect.low is None else ''}{who} takes ")
+    yield from _amount(effect.cost, spent, whom)
+    yield Span(" (emulated)" if effect.emulated else "")
 
 
-def _amount(lead: str, effect: Effect, tail: str) -> Iterator[Span]:
-    """The number, turned so that it and its interval read positive, with what it is of."""
-    size, low, high = effect.fraction, effect.low, effect.high
-    if size < 0:
-        size, low, high = -size, None if high is None else -high, None if low is None else -low
-    estimate, interval = figures(size, low, high)
-    yield from (Span(lead), Span(estimate, "strong"), Span(f"{tail} " if interval else tail))
-    yield Span(interval, "interval")
-    yield Span(_emulated(effect.emulated))
-
-
-def _so_far(effect: Effect) -> str:
-    return "so far " if effect.low is None else ""
-
-
-def _spent(effect: Effect) -> str:
-    return {"s": "time", "1": "CPU"}.get(effect.comparison.metric.unit, "")
-
-
-def _span(name: str, lost: Sequence[Effect], what: str) -> str:
-    """ "the VM loses between 1.5 % (memory) and 37 % (network) of throughput"."""
-    ordered = sorted(lost, key=lambda effect: effect.fraction)
-    if not any(effect.comparison.verdict == "worse" for effect in ordered):
-        return f"{name} shows no loss{what}"
-    least, most = (_of_resource(effect) for effect in (ordered[0], ordered[-1]))
-    return f"{name} loses between {least} and {most}{what}"
+def _amount(cost: Cost, spent: str, whom: str) -> Iterator[Span]:
+    """A cost turned so that it and its interval read positive: "3.1 % (2.4–3.9) more time than the host"."""
+    estimate, low, high = cost.estimate, cost.low, cost.high
+    tail = f" more {spent} than {whom}"
+    if estimate.endswith(TIMES):
+        tail = f" the {spent} of {whom}"
+    elif estimate.startswith(MINUS):
+        low, high, tail = high.removeprefix(MINUS), low.removeprefix(MINUS), f" less {spent} than {whom}"
+    yield Span(estimate.lstrip(f"+{MINUS}"), "strong")
+    if low:
+        yield Span(f" ({low}–{high})", "interval")
+    yield Span(tail)
 
 
 def _of_resource(effect: Effect) -> str:
+    """ "+3.1 % (memory)"."""
     resource = title(effect.comparison.metric.workload)
     amount = "nothing that can be shown" if effect.unclear else effect.text
     doubt = ", emulated" if effect.emulated else ""
     return f"{amount} ({resource if resource.isupper() else resource.lower()}{doubt})"
-
-
-def _emulated(emulated: bool) -> str:
-    return " (emulated)" if emulated else ""
 
 
 def _capitalised(parts: Iterable[Span]) -> Iterator[Span]:

@@ -1,0 +1,79 @@
+"""What an analysis computes, as it is kept beside its run so that `show` computes nothing.
+
+It is a cache: whoever finds none, or one that does not fit, computes. The text begins with the version of the analysis
+and that of the program; the store sees to it that a text is given back for the same records only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from vmtax import __version__
+from vmtax.analysis.gains import Gain
+from vmtax.analysis.rankings import FactorEffect, Ranking
+from vmtax.analysis.scores import Scores
+from vmtax.core.records import Comparison, Experiment
+from vmtax.workload import WORKLOADS
+
+# Raise it where the same records give other results; `tests/unit/test_results.py` fails until then.
+VERSION = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """Of one run, as the properties of `Analysis` that have these names; scores are those without a profile."""
+
+    comparisons: tuple[Comparison, ...]
+    derived_comparisons: tuple[Comparison, ...]
+    rankings: tuple[Ranking, ...]
+    primary_rankings: tuple[Ranking, ...]
+    factor_effects: tuple[FactorEffect, ...]
+    scores: Scores
+    gains: tuple[Gain, ...]
+
+
+def written(results: Results) -> str:
+    """As text, which `read` turns into equal results."""
+    from pydantic import TypeAdapter
+
+    return f"{_head()}\n{TypeAdapter(Results).dump_json(results).decode()}"
+
+
+def read(text: str, run: Experiment) -> Results | None:
+    """What `written` wrote of this run; None where another version wrote it, or where it is not about this run."""
+    from pydantic import TypeAdapter, ValidationError
+
+    head, _, body = text.partition("\n")
+    if head != _head():
+        return None
+    try:
+        results = TypeAdapter(Results).validate_json(body)
+    except ValidationError:
+        return None
+    return results if _are_of(run, results) else None
+
+
+def _are_of(run: Experiment, results: Results) -> bool:
+    """Whether they name only what the run has."""
+    rankings = (*results.rankings, *results.primary_rankings, *(score.ranking for score in results.scores.found))
+    treatments = {treatment.name for treatment in run.treatments}
+    reported = {measurement.metric for trial in run.trials for measurement in trial.measurements}
+    metrics = reported | {metric for kind in WORKLOADS.values() for metric in kind.derived_metrics(reported)}
+    groups = {(treatment.layer, treatment.side) for treatment in run.treatments}
+    compared = (*results.comparisons, *results.derived_comparisons)
+    effects, gains = results.factor_effects, results.gains
+    named = {
+        *(name for one in (*compared, *results.derived_comparisons) for name in (one.baseline, one.treatment)),
+        *(name for one in rankings for standing in one.standings for name in (standing.treatment, *standing.beaten_by)),
+        *(gain.treatment for gain in gains),
+    }
+    grouped = {*((one.layer, one.side) for some in (rankings, effects, gains) for one in some)}
+    return (
+        named <= treatments
+        and grouped <= groups
+        and metrics.issuperset((*(one.metric for one in compared), *(one.metric for one in effects)))
+    )
+
+
+def _head() -> str:
+    return f"vmtax {__version__} analysis {VERSION}"

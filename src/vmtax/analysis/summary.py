@@ -1,0 +1,209 @@
+"""The few figures of a run that answer what it was made for: what `show`, the page's tiles and `--json=summary` tell.
+
+Each workload reports dozens of metrics, most of which say the same: bandwidth is operations times their size, and the
+mean of the latencies is what one operation at a time takes. `FIGURES` names those that answer a question of their own,
+in the order in which a reader asks them. A plan's primary metrics are always among the figures, because the plan is
+about them; of a workload that is not in the table, the metric that its sentence is about.
+
+For `quick` these are 14 figures: what a guest computes, moves in memory, faults and switches; five ways to use a disk,
+of which each is limited by something else (one request's way down and up for reads one at a time, the queue for 32
+writes, the flush for durable ones, the transfer for 1 MiB); the network in both ways, and the CPU time that it takes
+from everything else; and how soon a guest answers. Pure.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from vmtax.analysis.analysis import Analysis
+from vmtax.analysis.comparisons import side_contrasts
+from vmtax.core.notices import Code
+from vmtax.core.records import Metric, Treatment, Verdict
+from vmtax.core.units import time_ratio
+from vmtax.workload import words
+from vmtax.workload.words import title
+
+CONTRASTS = (("host", "vm"), ("vm", "nested"), ("host", "nested"))  # (baseline, treatment) layers
+
+# Metric -> what a line of the summary calls it, in 17 characters.
+FIGURES: Mapping[str, str] = {
+    "chess.nodes_per_second": "CPU, chess",
+    "memory.stream.bytes_per_second": "memory bandwidth",
+    "memory.faults.per_second": "page faults",
+    "memory.switches.per_second": "context switches",
+    "disk.randread-4k-qd1.iops": "disk reads 4K",
+    "disk.randwrite-4k-qd32.iops": "disk writes \N{MULTIPLICATION SIGN}32",
+    "disk.randwrite-4k-fsync.iops": "disk fsync writes",
+    "disk.read-1m.iops": "disk reads 1M",
+    "disk.write-1m.iops": "disk writes 1M",
+    "net.tcp-in.bits_per_second": "network in",
+    "net.tcp-out.bits_per_second": "network out",
+    "net.tcp-in.local_seconds_per_byte": "network in",
+    "net.tcp-out.local_seconds_per_byte": "network out",
+    "boot.ready_seconds": "boot",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A configuration whose medians are told: the first of its layer."""
+
+    treatment: str
+    layer: str
+    side: str
+    emulated: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Contrast:
+    """What one configuration costs against another, by one metric, as a ratio of times for the same work."""
+
+    baseline: str  # treatment
+    treatment: str
+    ratio: float  # 1: nothing; NaN where no round has both
+    low: float | None  # of its interval; None with too few rounds
+    high: float | None
+    rounds: int
+    verdict: Verdict
+    same: bool  # no more than a guest costs against itself in this run
+    emulated: bool
+    notes: tuple[Code, ...]  # doubts about this very figure
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One metric that matters."""
+
+    metric: Metric
+    label: str
+    primary: bool
+    medians: tuple[float | None, ...]  # in the order of Summary.places, in the metric's unit
+    contrasts: tuple[Contrast | None, ...]  # in the order of Summary.contrasts
+    floor: (
+        float | None
+    )  # the ratio of times, 1 or above, that a guest's interval against itself reaches; None: not measured
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """Of one run."""
+
+    places: tuple[Place, ...]  # layers from the host upward
+    contrasts: tuple[tuple[str, str], ...]  # (baseline, treatment) of each column of costs
+    figures: tuple[Figure, ...]
+
+    @property
+    def floors(self) -> tuple[float, ...]:
+        """The noise floors of all figures, the lowest first."""
+        return tuple(sorted(figure.floor for figure in self.figures if figure.floor is not None))
+
+
+def summary(analysis: Analysis) -> Summary:
+    """Of the layers; where sides are interleaved of these, for that is what was asked."""
+    places = tuple(
+        Place(t.name, t.layer, t.side, t.name in analysis.emulated) for t in _shown(analysis, set(_compared(analysis)))
+    )
+    names = [place.treatment for place in places]
+    contrasts = tuple(pair for pair in _pairs(analysis) if set(pair) <= set(names))
+    metrics = [metric for metric in _metrics(analysis) if any((metric, name) in analysis.medians for name in names)]
+    made = tuple(_figure(metric, names, contrasts, analysis) for metric in metrics)
+    kept = tuple(pair for place, pair in enumerate(contrasts) if any(figure.contrasts[place] for figure in made))
+    return Summary(places, kept, tuple(_figure(metric, names, kept, analysis) for metric in metrics))
+
+
+def _shown(analysis: Analysis, measured: set[str]) -> Iterator[Treatment]:
+    """The first treatments of each layer, on each side, that have any figure."""
+    sides = dict.fromkeys(treatment.side for treatment in analysis.experiment.treatments)
+    found = {t.name: t for side in sides for t in analysis.first_treatments(side).values()}
+    yield from (treatment for name, treatment in found.items() if name in measured)
+
+
+def _compared(analysis: Analysis) -> Iterator[str]:
+    return (name for _, name in analysis.medians)
+
+
+def _pairs(analysis: Analysis) -> Sequence[tuple[str, str]]:
+    if analysis.sides is not None:
+        return side_contrasts(analysis.experiment.treatments)
+    first = analysis.first_treatments()
+    return [(first[low].name, first[high].name) for low, high in CONTRASTS if low in first and high in first]
+
+
+def _metrics(analysis: Analysis) -> list[Metric]:
+    """In the order of FIGURES; what is not there stands with its workload."""
+    measured = {metric.name: metric for metric, _ in analysis.medians}
+    primary = [name for name in analysis.criteria.primary if name in measured]
+    known = {measured[name].workload for name in (*FIGURES, *primary) if name in measured}
+    rest = {workload: metric.name for workload, metric in analysis.headline_metrics.items() if workload not in known}
+    first_seen = dict.fromkeys(metric.workload for metric in measured.values())
+    workloads = {name: place for place, name in enumerate(first_seen)}
+    order = {name: place for place, name in enumerate(dict.fromkeys((*FIGURES, *primary)))}
+    chosen = {name for name in (*FIGURES, *primary, *rest.values()) if name in measured}
+    return sorted(
+        (measured[name] for name in chosen),
+        key=lambda metric: (workloads[metric.workload], order.get(metric.name, len(order))),
+    )
+
+
+def _figure(metric: Metric, names: Sequence[str], contrasts: Sequence[tuple[str, str]], analysis: Analysis) -> Figure:
+    floor = noise_floor(metric, analysis)
+    return Figure(
+        metric,
+        label(metric),
+        metric.name in analysis.criteria.primary,
+        tuple(analysis.medians.get((metric, name)) for name in names),
+        tuple(contrast(analysis, metric, *pair, floor=floor) for pair in contrasts),
+        floor,
+    )
+
+
+def label(metric: Metric) -> str:
+    """What a line calls a metric; of one that FIGURES does not have: "disk randwrite-4k-qd1"."""
+    workload = title(metric.workload)
+    measure = "" if metric.case and metric.measure == "iops" else words.label(metric)
+    plain = (workload if workload.isupper() else workload.lower(), words.case(metric), measure)
+    return FIGURES.get(metric.name, " ".join(filter(None, plain)))
+
+
+def noise_floor(metric: Metric, analysis: Analysis) -> float | None:
+    """What a guest's interval against itself reaches, as a ratio of times above 1; None: not measured."""
+    ends = [
+        end
+        for treatment in analysis.experiment.treatments
+        if treatment.repeats and (found := analysis.contrasts.get((metric, treatment.repeats, treatment.name)))
+        for end in (found.low, found.high)
+        if end is not None
+    ]
+    return max((max(end, 1 / end) for end in ends), default=None)
+
+
+def contrast(
+    analysis: Analysis, metric: Metric, baseline: str, treatment: str, floor: float | None = None
+) -> Contrast | None:
+    """What `treatment` costs against `baseline`; None where these two were not compared."""
+    comparison = analysis.contrasts.get((metric, baseline, treatment))
+    if comparison is None:
+        return None
+    ratio, low, high = time_ratio(comparison.metric.better, comparison.ratio, comparison.low, comparison.high)
+    return Contrast(
+        comparison.baseline,
+        comparison.treatment,
+        ratio,
+        low,
+        high,
+        comparison.rounds,
+        comparison.verdict,
+        _is_same(ratio, low, high, floor),
+        analysis.is_emulated(comparison),
+        tuple(dict.fromkeys(notice.code for notice in comparison.notices if notice.code != "emulated")),
+    )
+
+
+def _is_same(ratio: float, low: float | None, high: float | None, floor: float | None) -> bool:
+    """The estimate lies within the noise floor, and its interval is not much wider: within twice of it."""
+    if floor is None or low is None or high is None:
+        return False
+    reach = math.log(floor)
+    return abs(math.log(ratio)) <= reach and max(-math.log(low), math.log(high)) <= 2 * reach

@@ -1,0 +1,140 @@
+"""`--help`: what a command does, its arguments and options, and examples. Plain text, as wide as the terminal."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+import textwrap
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+# How `vmtax --help` groups the commands, in the order in which they are listed.
+GROUPS = {
+    "Measure": ("doctor", "plan", "run", "watch", "calibrate"),
+    "Look": ("show", "report", "compare", "runs"),
+    "Carry": ("export", "import"),
+    "Lab": ("lab",),
+    "Upkeep": ("image", "clean"),
+}
+ORDER = tuple(itertools.chain.from_iterable(GROUPS.values()))
+# Command -> how it is typed; what follows `vmtax`.
+EXAMPLES = {
+    "doctor": ("doctor", "doctor --host ssh://root@host --try"),
+    "run": ("run", "run disk-cache --disk-dir /srv/vm --budget 1h", "run --host ssh://root@host --yes", "run --resume"),
+    "watch": ("watch",),
+    "calibrate": ("calibrate --budget 20m",),
+    "show": ("show", "show --full", "show last --for database --needs thin --apply"),
+    "report": ("report -o report.html", "report last --format csv -o measurements.csv"),
+    "compare": (
+        "compare 20261120-0201 20261121-0158",
+        "compare old-1,old-2 new-1,new-2 --fail-if-worse 3%",
+    ),
+    "runs": ("runs", "runs --json"),
+    "runs rm": ("runs rm 20261120-0201",),
+    "export": ("export last -o last.run.gz",),
+    "import": ("import last.run.gz",),
+    "clean": ("clean", "clean --images --yes"),
+    "lab start": ("lab start", "lab start big --memory 8GiB --vcpus 4", "lab start copy --from lab"),
+    "lab ssh": ("lab ssh", "lab ssh lab uname -r"),
+    "lab status": ("lab status",),
+    "lab list": ("lab list",),
+    "lab stop": ("lab stop",),
+    "lab cut": ("lab cut",),
+    "lab save": ("lab save",),
+    "lab remove": ("lab remove big --yes",),
+    "plan list": ("plan list",),
+    "plan show": ("plan show quick > mine.yaml",),
+    "plan check": ("plan check mine.yaml",),
+    "image build": ("image build",),
+    "image zfs": ("image zfs",),
+    "image list": ("image list",),
+    "image remove": ("image remove 602bf8e18962",),
+    "image export": ("image export image.tar.zst",),
+    "image import": ("image import image.tar.zst --sha256 DIGEST",),
+}
+INDENT = "  "
+WIDEST = 100  # columns; longer lines are hard to read
+NARROWEST = 40
+NAMES = 27  # columns that the names of options have at most, before their text begins on a line of its own
+
+
+def examples(name: str) -> tuple[str, ...]:
+    """Command lines that show a command; the first word of `name` is the program's."""
+    return tuple(f"vmtax {line}" for line in EXAMPLES.get(name.partition(" ")[2], ()))
+
+
+def usage(name: str, command: Any) -> str:
+    """How a command is typed, on one line."""
+    arguments = [argument_name(one) for one in command.params if one.param_type_name == "argument"]
+    options = ["[OPTIONS]"] if len(command.params) > len(arguments) else []
+    return " ".join([name, *options, *arguments, *(["COMMAND"] if hasattr(command, "commands") else [])])
+
+
+def argument_name(argument: Any) -> str:
+    """In brackets where it may be left out."""
+    name = (argument.metavar or argument.name.upper()).strip("[]").replace("]...", "...")
+    return name if argument.required else f"[{name}]"
+
+
+def option_name(option: Any) -> str:
+    """All names of an option, and what follows them."""
+    names = ", ".join([*option.opts, *option.secondary_opts])
+    return names if option.is_flag else f"{names} {option.metavar}"
+
+
+def parameters(command: Any) -> list[tuple[str, str]]:
+    """(How it is typed, what it does) of every argument and option."""
+    return [
+        (argument_name(one) if one.param_type_name == "argument" else option_name(one), _description(one))
+        for one in command.params
+        if not getattr(one, "hidden", False)
+    ]
+
+
+def text(command: Any, context: Any) -> str:
+    """All of a command's help."""
+    width = max(NARROWEST, min(WIDEST, shutil.get_terminal_size().columns))
+    name = context.command_path
+    blocks = [f"Usage: {usage(name, command)}", textwrap.fill(" ".join((command.help or "").split()), width)]
+    split: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}
+    for typed, what in parameters(command):
+        split["Options" if typed.startswith("-") else "Arguments"].append((typed, what))
+    split["Options"].append(("--help, -h", "Show this help."))
+    commands = dict(_commands(command, context))
+    for tables in (split, commands):  # each aligned in itself
+        column = _column(row for rows in tables.values() for row in rows)
+        blocks += ["\n".join([heading, *_rows(rows, column, width)]) for heading, rows in tables.items() if rows]
+    if lines := examples(name):
+        blocks.append("\n".join(["Examples", *(f"{INDENT}{line}" for line in lines)]))
+    return "\n\n".join(blocks) + "\n"
+
+
+def _description(parameter: Any) -> str:
+    default = parameter.default if isinstance(parameter.default, str) else ""
+    return f"{parameter.help or ''}{default and f' Default: {default}.'}"
+
+
+def _commands(command: Any, context: Any) -> Iterator[tuple[str, list[tuple[str, str]]]]:
+    """(Heading, rows) of each group of a group's commands."""
+    if not hasattr(command, "commands"):
+        return
+    found = {name: command.get_command(context, name) for name in command.list_commands(context)}
+    groups = GROUPS if context.parent is None else {"Commands": tuple(found)}
+    for heading, names in groups.items():
+        yield heading, [(name, " ".join((found[name].help or "").split())) for name in names]
+
+
+def _column(rows: Iterable[tuple[str, str]]) -> int:
+    """Where the text on the right begins."""
+    return min(NAMES, max((len(name) for name, _ in rows), default=0)) + 2 * len(INDENT)
+
+
+def _rows(rows: list[tuple[str, str]], column: int, width: int) -> Iterator[str]:
+    """Names on the left, what they mean on the right."""
+    for name, what in rows:
+        lines = textwrap.wrap(what, width - column) or [""]
+        if len(name) + 2 * len(INDENT) > column:
+            yield f"{INDENT}{name}"
+        else:
+            yield f"{INDENT}{name}".ljust(column) + lines.pop(0)
+        yield from (" " * column + line for line in lines)

@@ -1,0 +1,76 @@
+"""Options that mean the same for every command that has them, and what the shell completes for them."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable
+from typing import Annotated
+
+import typer
+
+from vmtax.core.records import LAYERS
+from vmtax.plan.names import builtin_plans
+
+
+def complete_layers(incomplete: str) -> list[str]:
+    """Layers, after those that are named already."""
+    return _after_comma(incomplete, LAYERS)
+
+
+def complete_host(incomplete: str) -> list[str]:
+    """This host, the labs, and the hosts of the runs in the store."""
+    from vmtax.core.errors import CannotDo
+    from vmtax.lab.names import lab_names
+    from vmtax.store.listing import listed
+
+    found = ["local", "lab"]
+    with contextlib.suppress(CannotDo, OSError):  # the command itself will say it
+        found += [f"lab:{name}" for name in lab_names() if name != "lab"]
+    found += [run.host for run in listed() if run.host.startswith("ssh://")]
+    return [name for name in dict.fromkeys([*found, "ssh://"]) if name.startswith(incomplete) and " " not in name]
+
+
+def complete_weights(incomplete: str) -> list[str]:
+    """Metrics of disks, each with the = that its weight follows."""
+    from vmtax.workload.fio import PATTERNS, Disk, DiskParameters
+
+    metrics = Disk(DiskParameters(patterns=tuple(PATTERNS))).metrics()
+    return _after_comma(incomplete, [f"{metric.name}=" for metric in metrics])
+
+
+def _after_comma(incomplete: str, names: Iterable[str]) -> list[str]:
+    """Each name that goes on from what is typed, after the names before the last comma, which are not offered again."""
+    before, comma, last = incomplete.rpartition(",")
+    used = before.split(",")
+    return [
+        f"{before}{comma}{name}"
+        for name in names
+        if name.startswith(last) and not any(one.startswith(name) for one in used)
+    ]
+
+
+PLAN_HELP = f"A built-in plan ({', '.join(builtin_plans())}), or a YAML file."
+Host = Annotated[
+    str | None,
+    typer.Option(
+        metavar="HOST",
+        help="The host under test: local, ssh://[user@]host[:port] or lab[:NAME].",
+        autocompletion=complete_host,
+    ),
+]
+Layers = Annotated[
+    str | None,
+    typer.Option(
+        metavar="LAYERS",
+        help="Only these layers: host, vm, nested, separated by commas.",
+        autocompletion=complete_layers,
+    ),
+]
+Budget = Annotated[str | None, typer.Option(metavar="TIME", help="Fit the rounds to this time, such as 20m or 1h30m.")]
+Qemu = Annotated[str | None, typer.Option(metavar="PROGRAM", help="Use this QEMU instead of the host's own.")]
+DiskDir = Annotated[
+    str | None,
+    typer.Option(
+        metavar="DIRECTORY", help="Where to make the disks under test, on the host under test. Default: /var/tmp."
+    ),
+]

@@ -1,0 +1,68 @@
+"""How QEMU is told of a guest's CPU and memory. Pure."""
+
+from __future__ import annotations
+
+from vmtax.design.guest import MIB, Backing
+from vmtax.hypervisor.base import GuestSpec
+from vmtax.machine.local import ISOLATED, PYTHON
+
+MEMORY_ID = "ram"
+# QEMU has no model of the psABI's levels: these are their features, as QEMU calls them, over its oldest 64-bit CPU.
+_V2 = ("cx16", "lahf-lm", "popcnt", "pni", "sse4.1", "sse4.2", "ssse3")
+_V3 = (*_V2, "avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "abm", "movbe", "xsave")
+_V4 = (*_V3, "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")
+LEVELS = {"x86-64-v2": _V2, "x86-64-v3": _V3, "x86-64-v4": _V4}
+OLDEST = "qemu64"
+# 41 is PR_SET_THP_DISABLE: QEMU inherits it over fork and exec, and no setting of the host changes. Where the kernel
+# refuses, QEMU does not start. Constant text, the arguments stay arguments.
+_NO_HUGE_PAGES = (
+    "import ctypes, os, sys; libc = ctypes.CDLL(None, use_errno=True); "
+    "failed = libc.prctl(41, 1, 0, 0, 0); "
+    "sys.exit('PR_SET_THP_DISABLE: ' + os.strerror(ctypes.get_errno())) if failed else "
+    "os.execvp(sys.argv[1], sys.argv[1:])"
+)
+
+
+def without_huge_pages(spec: GuestSpec) -> tuple[str, ...]:
+    """What starts QEMU where its memory may have no transparent huge pages; (): it may."""
+    return (PYTHON, *ISOLATED, _NO_HUGE_PAGES) if spec.settings.backing is Backing.SMALL else ()
+
+
+def cpu_model(spec: GuestSpec) -> str:
+    """The value of -cpu. `enforce`: QEMU ends where it cannot give a feature, instead of leaving it out."""
+    model = spec.settings.model
+    if model == "host":
+        # max includes SVM with nested paging, which TCG emulates: so an emulated guest can carry a nested one.
+        return "host" if spec.accelerator == "kvm" else "max"
+    if model in LEVELS:
+        return ",".join([OLDEST, *(f"+{feature}" for feature in LEVELS[model]), "enforce"])
+    return f"{model},enforce"
+
+
+def cpu_count(spec: GuestSpec) -> str:
+    """The value of -smp. Cores are what QEMU makes of a bare number."""
+    count = spec.vcpus
+    shapes = {
+        "cores": "",
+        "sockets": f",sockets={count},cores=1,threads=1",
+        "threads": f",sockets=1,cores={max(1, count // 2)},threads=2",
+    }
+    return f"{count}{shapes[spec.settings.topology]}"
+
+
+def memory_options(spec: GuestSpec) -> str:
+    """What is added to -machine."""
+    own = f",memory-backend={MEMORY_ID}" if spec.settings.backing.is_shared else ""
+    return f",mem-merge={'on' if spec.settings.merge else 'off'}{own}"
+
+
+def memory_arguments(spec: GuestSpec) -> tuple[str, ...]:
+    """The guest's memory. Huge pages are all taken at its start: where one is missing it does not start at all."""
+    backing, size = spec.settings.backing, spec.memory_bytes // MIB
+    words = ("-m", f"{size}M")
+    if not backing.is_shared:
+        return (*words, *(("-mem-prealloc",) if spec.preallocated else ()))
+    page = backing.page_bytes
+    huge = f",hugetlb=on,hugetlbsize={page // MIB}M" if page else ""
+    taken = ",prealloc=on" if page or spec.preallocated else ""
+    return (*words, "-object", f"memory-backend-memfd,id={MEMORY_ID},size={size}M,share=on{huge}{taken}")

@@ -1,0 +1,41 @@
+"""A run's result in few words, for a list of runs."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from vmtax.analysis.analysis import Analysis
+from vmtax.core.records import Comparison, Verdict
+from vmtax.core.units import format_cost, time_ratio
+
+LAYERS = {"vm": "VM", "nested": "nested VM"}
+VERDICTS: dict[Verdict, str] = {
+    "worse": "worse",
+    "better": "better",
+    "no difference shown": "without a difference",
+    "too few rounds": "with too few rounds",
+}
+
+
+def in_few_words(analysis: Analysis) -> str:
+    """ "VM +2 % to 24×": what the primary metrics cost against the host. Where no host is measured, how many primary
+    comparisons came out how: "2 worse, 1 better". "" where nothing is compared.
+    """
+    primary = [
+        one
+        for one in analysis.comparisons
+        if one.metric.name in analysis.criteria.primary and one.treatment not in analysis.repeats
+    ]
+    layer = {treatment.name: treatment.layer for treatment in analysis.experiment.treatments}
+    for guest, name in LAYERS.items():
+        found = [one for one in primary if layer[one.baseline] == "host" and layer[one.treatment] == guest]
+        if found:
+            costs = sorted(map(_ratio, found))
+            texts = dict.fromkeys(format_cost(ratio).estimate for ratio in (costs[0], costs[-1]))
+            return f"{name} {' to '.join(texts)}"
+    counts = Counter(one.verdict for one in primary)
+    return ", ".join(f"{counts[verdict]} {words}" for verdict, words in VERDICTS.items() if counts[verdict])
+
+
+def _ratio(one: Comparison) -> float:
+    return time_ratio(one.metric.better, one.ratio)[0]

@@ -1,0 +1,72 @@
+"""Which run is meant: by its id, the beginning of one, the label that its user gave it, or "last"."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from vmtax.store import schema
+from vmtax.store.failure import NoSuchRun, StoreError
+
+
+def newest_first() -> tuple[sa.ColumnElement[Any], ...]:
+    """An order of experiments."""
+    return schema.experiment.c.created.desc(), schema.experiment.c.id.desc()
+
+
+def ids(connection: Connection) -> list[str]:
+    """Of all runs, newest first."""
+    return [name(id) for id, _ in _labelled(connection)]
+
+
+def name(id: object) -> str:
+    """What to call a run whose id was damaged."""
+    return id if isinstance(id, str) else f"damaged-{id.hex() if isinstance(id, bytes) else id}"
+
+
+def resolve(connection: Connection, path: Path, wanted: str) -> str:
+    """The id of the run that is meant. Raises StoreError where there is no run, and NoSuchRun where it is not clear.
+
+    path: of the store
+    """
+    known = [(name(id), label) for id, label in _labelled(connection)]
+    if not known:
+        raise StoreError(f"{path}: no experiments yet: `vmtax run` makes one")
+    if wanted == "last":
+        return known[0][0]
+    if any(id == wanted for id, _ in known):
+        return wanted
+    if labelled := [id for id, label in known if label == wanted]:
+        if len(labelled) > 1:
+            raise NoSuchRun(f"{len(labelled)} runs have the label {wanted!r}: {_few(labelled)}: name one by its id")
+        return labelled[0]
+    found = [id for id, _ in known if id.startswith(wanted)]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise NoSuchRun(f"{wanted!r} is the beginning of several runs: {_few(found)}: name one")
+    raise unknown(path, wanted, [*(id for id, _ in known), *(label for _, label in known if label)])
+
+
+def unknown(path: Path, wanted: str, known: Sequence[str]) -> StoreError:
+    """For a run that is not in the store at `path`; `known`: the names that are."""
+    nearest = difflib.get_close_matches(wanted, known, n=3, cutoff=0.3) or known
+    hint = f"nearest: {_few(list(dict.fromkeys(nearest)))}" if nearest else "there are none yet"
+    return NoSuchRun(f"{path}: no run {wanted!r}; {hint}")
+
+
+def _labelled(connection: Connection) -> list[tuple[Any, Any]]:
+    """(id, label) as their cells hold them, newest first."""
+    table = schema.experiment.c
+    return [
+        (row.id, row.label) for row in connection.execute(sa.select(table.id, table.label).order_by(*newest_first()))
+    ]
+
+
+def _few(ids: Sequence[str]) -> str:
+    return ", ".join(ids[:5]) + (f" and {len(ids) - 5} more" if len(ids) > 5 else "")

@@ -1,0 +1,154 @@
+"""The first screen of a run: what `vmtax show` prints."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from tests.sample import on_emulated_host, sample_experiment, with_repeat
+from tests.sample_storage import storage_experiment
+from tests.unit.test_report import check_golden, printed, renamed, shown
+from vmtax.analysis.analysis import Analysis
+from vmtax.analysis.summary import FIGURES, summary
+from vmtax.core.records import Experiment
+from vmtax.core.units import MINUS, TIMES
+from vmtax.report.render.terminal import render
+from vmtax.store import Store
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+COST = re.compile(rf"[+{MINUS}]?\d[\d.e+]*(?: %|{TIMES})")
+INTERVAL = re.compile(rf"{MINUS}?\d[\d.]*[–…]{MINUS}?\d[\d.]*")
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory: pytest.TempPathFactory) -> list[Experiment]:
+    """The sample runs of all earlier versions."""
+    found = []
+    for archive in sorted(GOLDEN.glob("20??-??-??/store.tar.xz")):
+        home = tmp_path_factory.mktemp("home")
+        with tarfile.open(archive) as packed:
+            packed.extraction_filter = getattr(tarfile, "data_filter", None)
+            packed.extractall(home)
+        with Store(home / "vmtax.sqlite") as store:
+            found += [store.load(entry.id) for entry in store.experiments()]
+    assert len(found) >= 15
+    return found
+
+
+def quick(**more: bool) -> Experiment:
+    return with_repeat(sample_experiment(**more))
+
+
+def test_the_screens_are_as_expected() -> None:
+    check_golden("show.txt", shown(with_repeat(sample_experiment(failures=2))))
+    check_golden("show-layers.txt", shown(quick(emulated=False)))
+    check_golden("show-120.txt", shown(quick(emulated=False), 120))
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_each_stored_run_fits_its_screen(stored: list[Experiment], width: int) -> None:
+    for run in stored:
+        text = printed(render(Analysis(run)), width)
+        lines = text.splitlines()
+        assert max(map(len, lines)) <= width, run.id
+        assert not [line for line in lines if line != line.rstrip()], run.id
+        assert run.id in text
+        if width == 80:
+            assert len(lines) <= (48 if Analysis(run).disk_features else 30), run.id
+
+
+@pytest.mark.parametrize("run", [quick(), quick(emulated=False), with_repeat(sample_experiment(failures=2))])
+def test_a_run_of_quick_fits_80_columns_and_30_lines(run: Experiment) -> None:
+    lines = shown(run).splitlines()
+    assert len(lines) <= 30 and max(map(len, lines)) <= 80
+    assert [line for line in lines if line.split()[0:1] == ["host"] and "nested" in line], "the medians have room"
+
+
+def test_a_run_of_disks_begins_with_the_recommendation_and_fits_two_screens() -> None:
+    lines = shown(storage_experiment()).splitlines()
+    assert len(lines) <= 48 and max(map(len, lines)) <= 80
+    assert (
+        next(line for line in lines[2:] if line and not line.startswith(("EMULATED", "everything"))) == "Recommendation"
+    )
+
+
+def test_the_figures_that_matter_are_there_and_each_interval_is_beside_its_estimate() -> None:
+    run = quick(emulated=False)
+    text = shown(run)
+    measured = {metric.name for metric, _ in Analysis(run).medians}
+    names = [name for name in FIGURES if name in measured]
+    assert len(names) >= 13
+    for label in {FIGURES[name] for name in names}:
+        assert f"\n{label} " in text
+    for line in text.splitlines():
+        for interval in INTERVAL.finditer(line):
+            before = line[: interval.start()].rstrip()
+            assert before.endswith("same") or COST.search(before[-9:]) or "guest against itself" in line, line
+
+
+def test_emulated_stands_in_the_banner_and_the_heads_and_nowhere_else() -> None:
+    lines = shown(quick()).splitlines()
+    first = next(number for number, line in enumerate(lines) if " VM " in line and "nested" in line)
+    marked = [number for number, line in enumerate(lines) if "emulated" in line.lower()]
+    assert lines[first + 1].split() == ["emulated"] * 4, "both guests and both costs"
+    assert [n for n in marked if n > first + 1 and "vmtax doctor" not in lines[n]] == []
+    assert lines[2].startswith("EMULATED: Every guest ran on an emulated CPU")
+    hosts = shown(on_emulated_host(quick(emulated=False)))
+    assert ["emulated"] * 5 in [line.split() for line in hosts.splitlines()]
+
+
+def test_a_cost_within_the_noise_floor_is_said_to_be_the_same() -> None:
+    run = quick(emulated=False)
+    found = summary(Analysis(run))
+    floors = {figure.metric.name: figure.floor for figure in found.figures}
+    assert all(floor is not None and floor >= 1 for name, floor in floors.items() if name.startswith("chess"))
+    for figure in found.figures:
+        for one in figure.contrasts:
+            if one is not None and one.same:
+                assert figure.floor is not None and 1 / figure.floor <= one.ratio <= figure.floor
+    assert "Noise floor" in shown(run)
+
+
+def test_a_doubt_is_a_numbered_footnote_at_its_number() -> None:
+    lines = shown(with_repeat(sample_experiment(failures=2))).splitlines()
+    notes = [line for line in lines if re.match(r"\[\d\] ", line)]
+    marks = {mark for line in lines if line not in notes for mark in re.findall(r"\[\d\]", line)}
+    assert marks == {note[:3] for note in notes} != set()
+
+
+def test_few_rounds_are_admitted_with_what_to_do() -> None:
+    text = shown(sample_experiment(rounds=2))
+    assert "Too few rounds (2) for an interval, so any cost may be chance." in text
+    assert "Next: vmtax run quick --rounds 7" in text
+    assert not INTERVAL.search(text.split("Costs:")[0].split("VM costs")[1])
+
+
+def test_an_unfinished_run_says_how_to_go_on() -> None:
+    run = sample_experiment()
+    assert f"Next: vmtax run --resume {run.id}" in shown(dataclasses.replace(run, state="interrupted"))
+    assert f"Next: vmtax watch {run.id}" in shown(dataclasses.replace(run, state="running", finished=None))
+    empty = dataclasses.replace(run, trials=(), boots=(), finished=None, state="failed")
+    assert "Nothing can be compared yet" in shown(empty) and len(shown(empty).splitlines()) <= 30
+
+
+def test_a_run_of_one_layer_says_that_there_is_nothing_to_compare() -> None:
+    run = sample_experiment(emulated=False)
+    alone = dataclasses.replace(
+        run,
+        treatments=run.treatments[:1],
+        boots=(),
+        trials=tuple(trial for trial in run.trials if trial.treatment == "host"),
+    )
+    text = shown(alone)
+    assert "nothing to compare it with" in text and "Next: vmtax run quick" in text
+
+
+def test_names_from_outside_are_not_obeyed() -> None:
+    run = renamed(sample_experiment(treatments=4), {"vm": "vm [red]\x1b[2J"}, name="[bold]x[/bold]\x1b]0;title\x07")
+    text = shown(run, 160)
+    assert "[bold]x[/bold]" in text and "vm [red]" in text
+    assert "\x1b" not in text and "\x07" not in text
