@@ -96,6 +96,7 @@ def test_bash_completes_commands_plans_and_formats(tmp_path: Path) -> None:
     assert completed("vmtax r", tmp_path) == ["run", "report", "runs"]
     assert completed("vmtax run q", tmp_path) == ["quick"]
     assert completed("vmtax plan show ", tmp_path) == [
+        "build",
         "density",
         "disk-cache",
         "layers",

@@ -47,6 +47,7 @@ EXAMPLES = {
     "plan check": ("plan check mine.yaml",),
     "image build": ("image build",),
     "image zfs": ("image zfs",),
+    "image kernel": ("image kernel", "image kernel --again"),
     "image list": ("image list",),
     "image remove": ("image remove 602bf8e18962",),
     "image export": ("image export image.tar.zst",),

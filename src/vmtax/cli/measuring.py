@@ -149,6 +149,7 @@ def _carry_out(store: Store, work: Work, *, yes: bool) -> str:
     """Look at everything that can be known, say what will be done, ask, do it, and say how it goes; the run's id."""
     from vmtax.experiment import live, progress, runner
     from vmtax.experiment.preview import Line, look, outlook
+    from vmtax.plan.estimate import settled
     from vmtax.testbed.interleave import other_host
     from vmtax.testbed.machines import set_up
     from vmtax.testbed.session import connected
@@ -163,6 +164,7 @@ def _carry_out(store: Store, work: Work, *, yes: bool) -> str:
             _emulated(store, work, looking, why)  # refused before an image is built for it
         journal = live.Journal(hosts.local)
         sides = _examined(work, hosts, looking, journal, yes=yes)
+        work = replace(work, plan=settled(work.plan, emulated=any(side.emulated for side in sides)))
         why = next((side.guests.accelerator.reason for side in sides if side.emulates_guests), "")
         if why:
             work = _emulated(store, work, looking, why)

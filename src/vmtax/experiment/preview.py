@@ -15,6 +15,7 @@ from vmtax.design.disk import DiskSettings
 from vmtax.design.interleaved import both, is_host
 from vmtax.design.iterations import PILOT_ITERATIONS, PILOT_ROUNDS
 from vmtax.hypervisor import Accelerator, Qemu, QemuError, known
+from vmtax.image import kernel
 from vmtax.machine import Machine, Reader
 from vmtax.meter.below import read_below
 from vmtax.meter.disk import disk_facts
@@ -29,6 +30,7 @@ from vmtax.storage.ground import refuse_devices
 from vmtax.testbed import disks, examine, needs
 from vmtax.testbed.provision import refuse_none_left
 from vmtax.testbed.session import CannotMeasure, Hosts, TestbedOptions
+from vmtax.workload.build import Build
 
 MANY = 1000  # rounds.max that means none
 ROOT = "a bridge in a network namespace of its own; drops the page cache before each configuration"
@@ -67,10 +69,12 @@ def look(
     plan: Plan, hosts: Hosts, options: TestbedOptions, emit: Callable[[str], None] = lambda what: None
 ) -> list[Place]:
     """The hosts under test, the plan's own first. Raises what would keep a run from beginning there, as far as that is
-    known without an image there: BadInput, CannotMeasure, StorageError, QemuError.
+    known without an image there: BadInput, CannotMeasure, StorageError, QemuError, ImageError.
 
     emit: called with what is about to take seconds
     """
+    if _lacks_kernel_pack(plan):
+        kernel.KIND.refuse()
     treatments = both(plan.entries(), options.interleave_with)
     named = [(hosts.host, plan.host, [t for t in treatments if hosts.other is None or not t.side])]
     if hosts.other is not None:
@@ -84,6 +88,10 @@ def look(
         place = Place(machine, name, lasts, theirs, below, accelerators=accelerators)
         places.append(_with_disks(place, options.target, emit))
     return places
+
+
+def _lacks_kernel_pack(plan: Plan) -> bool:
+    return any(choice.name == Build.name for choice in plan.workloads) and not kernel.is_there()
 
 
 def _accelerators(machine: Machine, plan: Plan, options: TestbedOptions) -> list[Accelerator]:
@@ -190,6 +198,8 @@ def outlook(
         lines.insert(0, Line("emulated", f"no guest boots with KVM: {emulated}; the figures say nothing about cost"))
     if options.demonstration:
         lines.insert(0, Line("a demo", "3 short rounds, which show what a report looks like, not what a VM costs"))
+    if _lacks_kernel_pack(plan):
+        lines.insert(0, Line("first", f"builds {kernel.KIND.what} of compiler and source: {kernel.TAKES}"))
     return lines
 
 

@@ -26,6 +26,7 @@ from vmtax.hypervisor import (
 from vmtax.hypervisor.credentials import KEY, KNOWN_HOSTS
 from vmtax.image import build, cache, zfs
 from vmtax.image.cache import Image
+from vmtax.image.packs import Pack
 from vmtax.image.place import place
 from vmtax.lab.disks import keep, make_disks
 from vmtax.lab.home import (
@@ -91,7 +92,7 @@ class _Start:
     accelerator: Accelerator
     credentials: Credentials
     saved: Path | None
-    pack: zfs.Pack | None
+    pack: Pack | None
     began: float  # monotonic clock
     segment: Segment | None = None
     namespace: str | None = None

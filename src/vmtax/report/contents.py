@@ -52,6 +52,8 @@ def _text(analysis: Analysis, viewed: View, detail: Detail) -> Iterator[Section 
     yield rankings.effects_section(rankings.factor_tables(analysis), decides)
     yield numbers.section(viewed)
     yield at_once.section(analysis)
+    if detail is Detail.FULL:
+        yield numbers.lost(viewed)
     if detail >= Detail.FULL:
         yield robustness.section(analysis)
     yield noise.section(analysis)

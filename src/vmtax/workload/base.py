@@ -71,6 +71,10 @@ class Workload(ABC, Generic[P]):
         self.parameters = parameters
         self.emulated = emulated
 
+    def settled(self) -> Mapping[str, Any]:
+        """Parameters that a plan may leave to the machine, as this run has them."""
+        return {}
+
     @abstractmethod
     def cases(self) -> Sequence[str]:
         """The parts, each one trial; [""] where there is only one, () where an activity is the trial."""
