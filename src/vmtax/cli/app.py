@@ -157,7 +157,9 @@ def complain(text: str, code: int) -> None:
     """Print why the program ends with that exit code; the answer "no" to a question is no error."""
     warn(text)
     if code != DONE and _wants_json(sys.argv[1:]):
-        answer("error", {"code": code, "message": text})
+        from vmtax.report.answers.others import Error
+
+        answer("error", Error(code, text))
 
 
 def warn(text: str) -> None:
