@@ -51,11 +51,16 @@ def plan_show(plan: PlanName, vary: Vary = None, json: AsJson = False) -> None:
 @plan_app.command("check")
 def plan_check(plan: PlanName, vary: Vary = None, json: AsJson = False) -> None:
     """Print what a plan compares, how long it takes, and what it cannot show."""
+    from vmtax.experiment.preview import emulation_advice
+    from vmtax.machine.reader import LocalReader
     from vmtax.plan.estimate import check
     from vmtax.plan.schema import load
     from vmtax.plan.vary import varied
 
-    lines = check(varied(load(plan), vary or ()))
+    loaded = varied(load(plan), vary or ())
+    lines = check(loaded)
+    if loaded.host == "local":
+        lines += emulation_advice(loaded, LocalReader())
     if json:
         answer("plan-check", lines)
         return

@@ -29,12 +29,16 @@ REPORT_ROOM = 8 * 2**20  # bytes of an HTML report, at most, while it is written
 
 def complete_work(ctx: typer.Context, incomplete: str) -> list[str]:
     """Plans; after --resume the runs that were stopped."""
-    return run_ids(incomplete, "interrupted", "failed") if ctx.params.get("resume") else complete_plan(incomplete)
+    return (
+        run_ids(incomplete, "interrupted", "failed", labels=True)
+        if ctx.params.get("resume")
+        else complete_plan(incomplete)
+    )
 
 
 def complete_running(incomplete: str) -> list[str]:
     """Runs that can be watched."""
-    return run_ids(incomplete, "running")
+    return run_ids(incomplete, "running", labels=True)
 
 
 @app.command()
@@ -43,7 +47,7 @@ def run(
         str,
         typer.Argument(
             metavar="[PLAN]",
-            help="A built-in plan's name, or a YAML file; quick where none is named. With --resume, a run.",
+            help="A built-in plan's name, or a YAML file; default: quick. With --resume, a run.",
             autocompletion=complete_work,
         ),
     ] = "",
@@ -99,10 +103,7 @@ def run(
         raise BadUse("--emulate measures as the plan says, --or-demo only demonstrates: leave out one of them")
     if label is not None and (problem := label_problem(label)):
         raise BadUse(f"--label {label!r}: {problem}")
-    report = output or Path("vmtax-RUN.html")
-    check_output(report)
-    if not report.exists() or report.is_file():
-        check_room(report.absolute().parent, REPORT_ROOM, "name a file on a larger file system with --output")
+    _check_report(output or Path("vmtax-RUN.html"))
     overrides = {"host": host, "layers": layers, "budget": budget, "rounds": rounds, "vary": vary}
     with Store() as store:
         if resume:
@@ -133,6 +134,13 @@ def run(
     if not worked:
         warn("nothing could be measured: every trial failed, see the warnings")
         raise typer.Exit(FAILED)
+
+
+def _check_report(file: Path) -> None:
+    """Raises BadUse where the report could not be written: it comes last, after hours of work."""
+    check_output(file)
+    if not file.exists() or file.is_file():
+        check_room(file.absolute().parent, REPORT_ROOM, "name a file on a larger file system with --output")
 
 
 def _new(
@@ -217,7 +225,8 @@ def watch(
     from vmtax.store import Store
 
     with Store() as store:
-        running = [entry for entry in store.experiments() if entry.state == "running" and entry.id.startswith(run)]
+        meant = [entry for entry in store.experiments() if entry.label == run or entry.id.startswith(run)]
+        running = [entry for entry in meant if entry.state == "running"]
         if not running:
             if run:
                 raise BadUse(f"run {run} is not running: `vmtax runs` lists all runs")

@@ -230,5 +230,5 @@ class Experiment:
         Of runs that earlier versions stored: from its beginning to its end.
         """
         if self.seconds is None and self.finished is not None:
-            return self.finished - self.created
+            return max(0.0, self.finished - self.created)  # clocks are set
         return self.seconds

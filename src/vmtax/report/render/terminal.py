@@ -35,7 +35,7 @@ from vmtax.report.document import (
     shown,
 )
 from vmtax.report.render.screen import FirstScreen
-from vmtax.report.sections import requirements
+from vmtax.report.sections import requirements, scores
 
 if TYPE_CHECKING:
     from vmtax.store import ExperimentSummary
@@ -49,8 +49,9 @@ STYLES: dict[Kind, str] = {"strong": "bold", "muted": "dim", "emulated": "yellow
 def render(analysis: Analysis, full: bool = False) -> RenderableType:
     """One screen that answers what the run was made for; with `full` all that there is."""
     if not full:
-        chosen = requirements.sections(analysis)
-        return FirstScreen(analysis, tuple(Group(*section(one, Detail.BRIEF), Text()) for one in chosen))
+        asked = scores.section(scores.storage(analysis)) if analysis.profile else None
+        first = (*requirements.sections(analysis), *((asked,) if asked else ()))
+        return FirstScreen(analysis, tuple(Group(*section(one, Detail.BRIEF), Text()) for one in first))
     detail = Detail.FULL
     found = document(analysis, detail)
     parts = [*_head(found.head), *(Group(*section(one, detail)) for one in found.sections)]
@@ -58,10 +59,11 @@ def render(analysis: Analysis, full: bool = False) -> RenderableType:
 
 
 def runs_table(runs: Iterable[ExperimentSummary]) -> RenderableType:
-    """One line for each experiment of the store; labels where some run has one."""
+    """One line for each experiment of the store; labels where some run has one, hosts where one is not `local`."""
     listed = list(runs)
-    labelled = any(run.label for run in listed)
-    table = _grid("id", *(["label"] if labelled else []), "host", "rounds", "took", "guests", "result")
+    labelled, elsewhere = any(run.label for run in listed), any(run.host != "local" for run in listed)
+    names = [*(["label"] if labelled else []), *(["host"] if elsewhere else [])]
+    table = _grid("id", *names, "rounds", "took", "guests", "result")
     table.columns[0].no_wrap = True  # to be copied
     for number in (-4, -3):
         table.columns[number].justify = "right"
@@ -71,7 +73,7 @@ def runs_table(runs: Iterable[ExperimentSummary]) -> RenderableType:
         table.add_row(
             _plain(run.id),
             *([_plain(run.label)] if labelled else []),
-            _plain(run.host),
+            *([_plain(run.host)] if elsewhere else []),
             str(run.rounds),
             _plain("" if run.seconds is None else format_duration(run.seconds)),
             guests,
@@ -86,7 +88,7 @@ def _result(run: ExperimentSummary) -> Text:
     if run.state != "complete" or not parts:
         parts.insert(0, Text(run.state, style=STATE_STYLES[run.state]))
     if run.failed:
-        parts.append(Text(f"{run.failed} of {run.ok + run.failed} trials failed", style="red"))
+        parts.append(Text(f"{run.failed} failed", style="red"))
     return Text(", ").join(parts)
 
 
@@ -174,7 +176,7 @@ class _Table:
         columns = [
             (n, c) for n, c in enumerate(self.table.columns) if c.detail <= self.detail and (wide or not c.spare)
         ]
-        grid = _grid(self.table.title, *(_inline(column.head) for _, column in columns[1:]))
+        grid = _grid(self.table.title, *(_column_head(column.head) for _, column in columns[1:]))
         for place, (_, column) in enumerate(columns):
             if place and not column.words:
                 grid.columns[place].justify = "right"
@@ -243,6 +245,16 @@ def _inline(text: Inline, style: str = "") -> Text:
 
 def _span(span: Span) -> Text:
     return Text(printable(span.text), style=STYLES.get(span.kind, ""))
+
+
+def _column_head(head: Inline) -> Text:
+    """What is emulated says so below its name."""
+    text = _inline(head)
+    if isinstance(head, tuple) and head[-1].kind == "emulated":
+        name = _inline(head[:-1])
+        name.rstrip()
+        text = Text("\n").join((name, _span(head[-1])))
+    return text
 
 
 def _grid(*heads: str | Text) -> Grid:

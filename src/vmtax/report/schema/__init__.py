@@ -21,6 +21,7 @@ from vmtax.report.schema.change import Change
 from vmtax.report.schema.lab import LabState
 from vmtax.report.schema.part import Part
 from vmtax.report.schema.run import Experiment
+from vmtax.report.schema.summary import Summary
 from vmtax.store import ExperimentSummary
 
 
@@ -41,9 +42,9 @@ class Diagnosis(Part):
 
 
 class StoredImage(Part):
-    """A root image in the cache, a ZFS pack for one, or what is left of either."""
+    """A root image in the cache, a pack, or what is left of either."""
 
-    what: Literal["image", "ZFS pack", "not whole"] = Field(
+    what: Literal["image", "ZFS pack", "kernel pack", "not whole"] = Field(
         description="the last: half made, damaged, or of another version of vmtax"
     )
     name: str = Field(description="what `image remove` takes; of a pack the version of ZFS")
@@ -70,6 +71,7 @@ class Error(Part):
 
 KINDS: dict[str, Any] = {  # kind -> type of its data
     "experiment": Experiment,
+    "summary": Summary,
     "comparison": Change,
     "runs": list[ExperimentSummary],
     "plan": Plan,
