@@ -184,9 +184,10 @@ def metrics_page() -> str:
 def mixes_page() -> str:
     parts = [
         "# Mixes\n",
-        "What `--for` of `vmtax show` and `vmtax report` weighs: a treatment's score is the weighted geometric mean of"
-        " its ratios to the host, or to the first treatment where no host was measured; a latency's ratio is turned"
-        " over. The weights are judgements: a report says how often the winner stays when they move."
+        "The weights of `--for` of `vmtax show` and `vmtax report`. A configuration's score is the weighted geometric"
+        " mean of its ratios to the host, or to the first configuration if no host was measured; a latency's ratio is"
+        " inverted."
+        " The weights are judgements: a report says how often the winner stays when they move."
         " [Rank storage](../how-to/rank-storage.md) has the rest.\n",
     ]
     for name, profile in PROFILES.items():

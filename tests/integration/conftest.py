@@ -16,6 +16,7 @@ import pytest
 from vmtax.hypervisor import BootFailed, Credentials, Guest, GuestSpec, Qemu, boot
 from vmtax.image import build, zfs
 from vmtax.image.cache import Image
+from vmtax.image.packs import Pack
 from vmtax.image.place import Placed, place
 from vmtax.machine import Machine
 from vmtax.machine.local import LocalMachine
@@ -50,7 +51,7 @@ def image() -> Image:
 
 
 @pytest.fixture(scope="session")
-def zfs_pack(image: Image) -> zfs.Pack:
+def zfs_pack(image: Image) -> Pack:
     """For that image's kernel, built in minutes where the cache has none."""
     return zfs.ensure(image, lambda event: None)
 

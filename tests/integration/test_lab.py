@@ -19,7 +19,7 @@ from vmtax.design.disk import DiskSettings
 from vmtax.doctor.host_parts import NO_GROUP, NO_POOL, WAIT_FOR
 from vmtax.hypervisor import Drive, Qemu
 from vmtax.image.cache import Image
-from vmtax.image.zfs import Pack
+from vmtax.image.packs import Pack
 from vmtax.lab.home import Lab, Up, lab
 from vmtax.machine import Machine
 from vmtax.machine.local import LocalMachine

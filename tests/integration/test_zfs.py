@@ -7,7 +7,7 @@ from dataclasses import replace
 from tests.integration.conftest import booted
 from vmtax.hypervisor import Credentials, GuestSpec
 from vmtax.image.cache import Image
-from vmtax.image.zfs import Pack
+from vmtax.image.packs import Pack
 from vmtax.machine.local import LocalMachine
 
 VDEV = "/tmp/vdev"  # a file: for whole disks, zpool waits for udevd

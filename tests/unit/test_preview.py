@@ -14,6 +14,9 @@ from vmtax.core.errors import BadInput
 from vmtax.core.units import format_span
 from vmtax.experiment.preview import Line, emulation_advice, look, outlook, refuse_emulation
 from vmtax.hypervisor.qemu.detect import DEFAULT, RIGHTS, QemuError
+from vmtax.image import kernel
+from vmtax.image.cache import ImageError
+from vmtax.image.packs import Kind
 from vmtax.machine.local import ISOLATED, PYTHON
 from vmtax.meter import below
 from vmtax.meter.disk import FINDMNT, LSBLK
@@ -58,6 +61,8 @@ def host(
             (DEFAULT, "--version"): "QEMU emulator version 10.0.2",
             ("uname", "-sm"): "Linux x86_64",
             ("bwrap", "--version"): "",
+            ("ip", "-V"): "",
+            ("test", "-w", "/var/tmp"): "",
             ("grep", "Cpus_allowed_list", "/proc/self/status"): "Cpus_allowed_list:\t0-3",
             ("test", "-r", "/dev/kvm", "-a", "-w", "/dev/kvm"): "",
             ("cat", "/proc/sys/kernel/random/boot_id"): "never seen before",
@@ -124,6 +129,27 @@ def test_a_qemu_that_is_not_there_is_refused_even_where_no_guest_is_measured(opt
     plan = load("quick").model_copy(update={"layers": ("host",)})
     with pytest.raises(BadInput, match=r"host: no usable /no/qemu \(.*No such file.*\); name a QEMU program"):
         lines(plan, host(), options)
+
+
+def test_a_kernel_pack_that_must_be_built_first_is_announced(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = load("build")
+    monkeypatch.setattr(kernel, "is_there", lambda: True)
+    assert "first" not in said(plan, host())
+    monkeypatch.setattr(kernel, "is_there", lambda: False)
+    monkeypatch.setattr("shutil.which", lambda tool: None)
+    with pytest.raises(ImageError, match=r"missing .*mmdebstrap .*: apt-get install mmdebstrap util-linux erofs-utils"):
+        said(plan, host())
+    monkeypatch.setattr(Kind, "refuse", lambda self: None)
+    first = said(plan, host())["first"]
+    assert first.startswith("builds the kernel pack of compiler and source: about three minutes, once, and 600 MiB")
+    assert "first" not in said(load("quick"), host()), "nobody else needs it"
+
+
+def test_a_kernel_build_on_the_host_takes_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernel, "is_there", lambda: True)
+    with pytest.raises(CannotMeasure, match=r"on the host takes root, .*; measure as root, or without .*: --layers vm"):
+        said(load("build"), host(root=False))
+    assert "what" in said(load("build").model_copy(update={"layers": ("vm",)}), host(root=False))
 
 
 def test_who_goes_on_is_told_of_the_rest() -> None:
@@ -246,6 +272,8 @@ def test_a_directory_that_another_user_could_exchange_is_refused_before_anybody_
         (host(free=GIB // 2), r"host: /var/tmp has 0.5 GiB free, 0.8 GiB are needed"),
         (host(available=GIB), r"1.0 GiB of memory are available, the largest guest takes 2.1 GiB"),
         (host(more={("bwrap", "--version"): Reply(code=127)}), "host: bubblewrap is missing"),
+        (host(more={("ip", "-V"): Reply(code=127)}), "host: iproute2 is missing"),
+        (host(more={("test", "-w", "/var/tmp"): Reply(code=1)}), "host: /var/tmp cannot be written to"),
         (host(more={("grep", "Cpus_allowed_list", "/proc/self/status"): "Cpus_allowed_list:\t0"}), "has 1 CPUs"),
         (host(more={(DEFAULT, "--version"): Reply(stderr="not found", code=127)}), "no usable qemu-system-x86_64"),
     ],

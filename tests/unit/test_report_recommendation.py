@@ -78,7 +78,7 @@ def with_features(experiment: Experiment, change: Any) -> Experiment:
     return dataclasses.replace(experiment, facts={**experiment.facts, "host": host})
 
 
-# --- what is told
+# --- what is reported
 
 
 def test_the_section_on_a_terminal() -> None:
@@ -142,7 +142,7 @@ def test_treatments_with_the_same_answers_are_one_row() -> None:
     alone = told(with_features(SAMPLE, lambda name, features: migrates("", features)))
     assert [group.about for group in alone.groups] == ["all 24"]
     one = told(with_features(SAMPLE, lambda name, features: features if name == "vm" else None))
-    assert [group.about for group in one.groups] == ["vm"] and "was not found out" in " ".join(one.advice.notes)
+    assert [group.about for group in one.groups] == ["vm"] and "were not tried" in " ".join(one.advice.notes)
 
 
 # --- what it rests on

@@ -1,4 +1,4 @@
-"""The storage ranking in every report: what is told, that emulated figures say so, and what the options refuse."""
+"""The storage ranking in every report: what is shown, that emulated figures say so, and what the options refuse."""
 
 from __future__ import annotations
 

@@ -257,6 +257,10 @@ def four_each(experiment: Experiment) -> tuple[Boot, ...]:
             "disk.seconds is 10.0 in the first",
         ),
         (lambda e: with_facts(e, image={"identity": "77aa"}), "image.identity is 5d1c00000000 in the first, 77aa"),
+        (
+            lambda e: with_facts(e, kernel_pack={"version": "6.12.60-1/gcc-14", "digest": "77aa"}),
+            "kernel pack.version is 6.12.57-1/gcc-14 in the first, 6.12.60-1/gcc-14 in the second",
+        ),
         (lambda e: dataclasses.replace(e, boots=four_each(e)), "vm.guests is 1 in the first, 4 in the second"),
         (
             lambda e: dataclasses.replace(e, boots=tuple(dataclasses.replace(b, emulated=True) for b in e.boots)),
@@ -284,6 +288,8 @@ def four_each(experiment: Experiment) -> tuple[Boot, ...]:
 )
 def test_unlike_things_are_refused_with_the_difference(change: Changes, words: str) -> None:
     first, second = session(1), session(2)
+    if "kernel pack" in words:
+        first = with_facts(first, kernel_pack={"version": "6.12.57-1/gcc-14", "digest": "5d1c"})
     altered = change(second)
     assert altered != second
     with pytest.raises(Unlike) as caught:

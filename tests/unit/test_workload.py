@@ -9,10 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.fake_machine import FakeMachine
 from vmtax.core.records import Disturbance, Trial
 from vmtax.experiment.trial import _with_cpu
 from vmtax.workload import WORKLOADS, BadOutput, Command, Workload
+from vmtax.workload.build import OBJECTS, Build, BuildParameters
 from vmtax.workload.fio import Disk, DiskParameters
+from vmtax.workload.site import Site
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "workload"
 EVERY = {name: kind(kind.parameters_type()) for name, kind in WORKLOADS.items()}
@@ -47,6 +50,71 @@ def test_memory_adds_up_its_instances() -> None:
 
 def test_cpuid_reports_the_time_of_one_instruction() -> None:
     assert parsed("cpuid", "", "cpuid.txt") == {"cpuid.instruction_seconds": pytest.approx(6349.14e-9)}
+
+
+def test_a_kernel_build_reports_its_time_and_proves_its_work() -> None:
+    figures = parsed("build", "objects", "build-objects.txt")
+    assert figures["build.objects.seconds"] == pytest.approx(6.748560)
+    assert figures["build.objects.objects_per_second"] == pytest.approx(10 / 6.748560)
+    output = (GOLDEN / "build-objects.txt").read_text()
+    signature = EVERY["build"].signature("objects", output)
+    assert signature is not None and signature.startswith("objects with sha256 30a72e59fa75d098dddcb974227fa4617")
+    assert EVERY["build"].signature("allmodconfig", output) is None, "it has a key of its own in each build"
+
+
+def test_what_is_compiled_follows_from_the_plan_or_from_the_machine() -> None:
+    assert [Build(BuildParameters(), emulated=emulated).cases() for emulated in (False, True)] == [
+        ("tinyconfig",),
+        ("objects",),
+    ]
+    for target in ("objects", "tinyconfig", "defconfig", "allmodconfig"):
+        workload = Build(BuildParameters(target=target), emulated=True)
+        assert workload.cases() == (target,) and [metric.case for metric in workload.metrics()] == [target] * 2
+        assert workload.memory_bytes(8)[0] > workload.memory_bytes(2)[0]
+
+
+def test_a_kernel_build_has_twice_as_many_compilers_as_cpus() -> None:
+    site = Site(FakeMachine(), "vm", 3, (), kernel_pack=("bwrap",))
+    workload = Build(BuildParameters(target="objects"))
+    words = workload.command(site, "objects")
+    assert words[3:7] == ("sh", "objects", "6", "none") and words[7:] == OBJECTS
+    assert Build(BuildParameters(jobs=5)).command(site, "tinyconfig")[5] == "5"
+    assert workload.seat(site)[1][:3] == ("bwrap", "--size", str(64 * 2**20))
+    with pytest.raises(ValueError, match="has no kernel pack"):
+        workload.seat(Site(FakeMachine(), "vm", 3, ()))
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda text: text.replace("target objects", "target tinyconfig"), "target tinyconfig was built, not objects"),
+        (lambda text: text.replace("objects 10", "objects 0"), "make built 0 objects in 6.7"),
+        (lambda text: text.replace("ended 1795355839", "ended 1795355832"), "make built 10 objects in -0.2"),
+        (lambda text: text.replace("build: sha256 30", "build: sha256 3"), "make did not end well"),
+        (lambda text: (GOLDEN / "build-failed.txt").read_text(), "make did not end well"),
+    ],
+)
+def test_a_kernel_build_that_did_not_end_well_is_refused_in_one_line(change: Any, words: str) -> None:
+    output = change((GOLDEN / "build-objects.txt").read_text())
+    with pytest.raises(BadOutput) as caught:
+        EVERY["build"].parse("objects", output)
+    assert words in str(caught.value) and len(str(caught.value).splitlines()) == 1
+
+
+@given(
+    st.integers(0, 10**10), st.integers(1, 10**15), st.integers(1, 10**6), st.integers(1, 9999), st.text(max_size=30)
+)
+def test_a_kernel_build_s_figures_are_what_was_printed(
+    started: int, nanoseconds: int, objects: int, jobs: int, before: str
+) -> None:
+    ended = started * 10**9 + nanoseconds
+    output = (
+        f"{before}\nbuild: target tinyconfig, jobs {jobs}\n"
+        f"build: started {started}.000000000, ended {ended // 10**9}.{ended % 10**9:09}\n"
+        f"build: objects {objects}\nbuild: sha256 {'0f' * 32}\n\n"
+    )
+    seconds = EVERY["build"].own_seconds("tinyconfig", output)
+    assert seconds == nanoseconds / 1e9
 
 
 def test_memory_refuses_failed_instances() -> None:
@@ -145,6 +213,7 @@ def test_net_repeats_what_iperf3_complains_about() -> None:
         ("memory", "faults", "faults.txt", 2.00),
         ("memory", "switches", "switches.txt", 2.00),
         ("cpuid", "", "cpuid.txt", 2.15),
+        ("build", "objects", "build-objects.txt", pytest.approx(6.748559883)),
         ("disk", "randread-4k-qd1", "randread-4k-qd1.json", 1.001),
         ("disk", "randwrite-4k-fsync", "randwrite-4k-fsync.json", 2.001),
         ("net", "tcp-out", "tcp-out.json", 1.001473),

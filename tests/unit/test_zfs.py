@@ -12,9 +12,9 @@ import pytest
 from tests.unit.test_cleanup import vmtax
 from tests.unit.test_image import make_image
 from vmtax.experiment import cleanup
-from vmtax.image import contents, recipe, zfs
+from vmtax.image import contents, packs, recipe, zfs
 from vmtax.image.cache import Image, ImageError
-from vmtax.image.zfs import Pack
+from vmtax.image.packs import Pack
 from vmtax.store import Store
 
 MANIFEST = "linux-base 4.12\nlinux-image-6.12 6.12.{}-1\nlinux-image-amd64 6.12.{}-1\n"
@@ -32,13 +32,13 @@ def image_with(patch: int) -> Image:
 
 
 def make_pack(image: Image, **other: object) -> Pack:
-    directory = zfs.packs_directory() / zfs.key(image)
+    directory = zfs.KIND.home / zfs.key(image)
     directory.mkdir(parents=True)
-    file = directory / zfs.EROFS
+    file = directory / packs.EROFS
     file.write_text("a pack")
     pack = Pack(file, image.kernel, "2.3.9-1", zfs.key(image), 6, contents.digest(str(file)))
     info = {name: value for name, value in asdict(pack).items() if name != "path"}
-    (directory / zfs.INFO).write_text(json.dumps(info | other))
+    (directory / packs.INFO).write_text(json.dumps(info | other))
     return pack
 
 
@@ -76,13 +76,13 @@ def test_damage_is_an_error_with_its_cure() -> None:
 def test_a_half_made_pack_is_none_and_stays_until_it_is_removed() -> None:
     image = image_with(43)
     pack = make_pack(image)
-    (pack.path.parent / zfs.INFO).unlink()
-    assert zfs.packs() == [] and zfs.current(image) is None
-    assert zfs.shelf().half_made() == [pack.path.parent]
-    with zfs.shelf().locked():
+    (pack.path.parent / packs.INFO).unlink()
+    assert zfs.KIND.all() == [] and zfs.current(image) is None
+    assert zfs.KIND.shelf().half_made() == [pack.path.parent]
+    with zfs.KIND.shelf().locked():
         assert pack.path.parent.exists()
-    zfs.remove(pack)
-    assert zfs.shelf().entries() == []
+    zfs.KIND.remove(pack)
+    assert zfs.KIND.shelf().entries() == []
 
 
 def test_a_pack_goes_with_the_last_image_that_can_use_it(tmp_path: Path) -> None:
@@ -107,7 +107,7 @@ def test_cleaning_takes_the_packs_of_old_images_only(monkeypatch: pytest.MonkeyP
         assert [leftover.what for leftover in cleanup.found(store, images=False)] == []
         assert {leftover.what for leftover in cleanup.found(store, images=True)} == {"old image", "useless pack"}
         assert cleanup.remove(store, images=True) == []
-    assert zfs.packs() == [used] and not useless.path.exists()
+    assert zfs.KIND.all() == [used] and not useless.path.exists()
 
 
 def test_only_root_builds_and_only_for_an_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,12 +155,12 @@ def test_progress_only_rises_and_ends_near_the_whole() -> None:
     ],
 )
 def test_known_failures_are_one_line_with_the_cure(said: str, cure: str) -> None:
-    text = zfs.failure(["I: installing remaining packages inside the chroot...", said, "E: setup failed"], 25)
+    text = zfs.KIND.failure(["I: installing remaining packages inside the chroot...", said, "E: setup failed"], 25)
     assert cure in text and said.strip().removeprefix("E: ") in text and "\n" not in text
 
 
 def test_unknown_failures_are_told_with_the_last_lines() -> None:
-    assert zfs.failure(["one", "two"], 25).splitlines() == [
+    assert zfs.KIND.failure(["one", "two"], 25).splitlines() == [
         "building the ZFS pack: mmdebstrap ended with 25:",
         "one",
         "two",
@@ -184,7 +184,7 @@ def test_what_dpkg_and_ldd_say_is_read() -> None:
         "\t/lib64/ld-linux-x86-64.so.2 (0x00007f2)\n"
     )
     assert zfs.libraries(said) == ["/lib/x86_64-linux-gnu/libzfs.so.6"]
-    with pytest.raises(ImageError, match=r"nobody has the library libuutil\.so\.3"):
+    with pytest.raises(ImageError, match=r"no package has the library libuutil\.so\.3"):
         zfs.libraries("\tlibuutil.so.3 => not found\n")
 
 

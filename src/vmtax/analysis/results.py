@@ -63,7 +63,7 @@ def _are_of(run: Experiment, results: Results) -> bool:
     compared = (*results.comparisons, *results.derived_comparisons)
     effects, gains = results.factor_effects, results.gains
     named = {
-        *(name for one in compared for name in (one.baseline, one.treatment)),
+        *(name for one in (*compared, *results.derived_comparisons) for name in (one.baseline, one.treatment)),
         *(name for one in rankings for standing in one.standings for name in (standing.treatment, *standing.beaten_by)),
         *(gain.treatment for gain in gains),
     }

@@ -10,6 +10,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from vmtax.cli import help
+from vmtax.cli.completion import take_as_typed
 from vmtax.core.errors import BadInput
 
 
@@ -24,6 +25,7 @@ class Command(TyperCommand):
         formatter.write(help.text(self, ctx))
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        take_as_typed(ctx, self.get_params(ctx))
         args = self._with_parts(ctx, args)
         given, _, _ = self.make_parser(ctx).parse_args(args=list(args))
         left = super().parse_args(ctx, args)  # first, for it answers --help
@@ -49,6 +51,10 @@ class Command(TyperCommand):
 
 class Group(TyperGroup):
     """Commands under one name."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        take_as_typed(ctx, self.get_params(ctx))
+        return super().parse_args(ctx, args)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         formatter.write(help.text(self, ctx))

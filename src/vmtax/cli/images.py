@@ -8,13 +8,16 @@ import shlex
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from vmtax.cli.app import AsJson, BadUse, agree, answer, app, say, warn
 from vmtax.cli.command import App
 from vmtax.cli.files import refuse_stdout
+
+if TYPE_CHECKING:
+    from vmtax.image.packs import Pack
 
 image_app = App(help="Manage root images, which hold the programs that run on every layer.", no_args_is_help=True)
 app.add_typer(image_app, name="image")
@@ -51,11 +54,24 @@ def image_zfs(
     say(f"ZFS {pack.version}  kernel {pack.kernel}  {pack.path}")
 
 
+@image_app.command("kernel")
+def image_kernel(
+    again: Annotated[bool, typer.Option(help="Also when there is one.")] = False,
+) -> None:
+    """Build the kernel pack, compiler and source of the kernel build; a run that needs it does so too."""
+    from vmtax.experiment import progress
+    from vmtax.image import kernel
+
+    with progress.open_screen() as emit:
+        pack = kernel.build(emit, again=again)
+    say(f"{_words(pack)}  {pack.path}")
+
+
 @image_app.command("list")
 def image_list(json: AsJson = False) -> None:
-    """List the images on this host, and their ZFS packs."""
+    """List the images on this host, and the packs."""
     from vmtax.core.units import format_value
-    from vmtax.image import cache, recipe, zfs
+    from vmtax.image import cache, kernel, recipe, zfs
 
     if json:
         answer("images", list(_stored()))
@@ -64,18 +80,33 @@ def image_list(json: AsJson = False) -> None:
         mark = "current" if image.recipe == recipe.key() else "of another recipe"
         size = format_value(image.bytes, "B")
         say(f"{image.identity}  kernel {image.kernel}  {image.packages} packages  {size}  {mark}")
-    packs = zfs.packs()
+    packs = zfs.KIND.all()
     useless = zfs.useless(cache.images())
     for pack in packs:
         mark = "for no image here" if pack in useless else "for its images"
         say(f"ZFS {pack.version}  kernel {pack.kernel}  {format_value(pack.bytes, 'B')}  {mark}")
-    for path in (*cache.shelf().left(), *zfs.shelf().left()):
+    for pack in kernel.KIND.all():
+        mark = "of another recipe" if pack in kernel.useless() else "current"
+        say(f"{_words(pack)}  {format_value(pack.bytes, 'B')}  {mark}")
+    for path in _left():
         say(f"{path.name}  half made, damaged, or of another version of vmtax: `vmtax image remove {path.name}`")
+
+
+def _words(pack: Pack) -> str:
+    """A kernel pack, as people name it."""
+    return f"kernel pack {pack.version}"
+
+
+def _left() -> list[Path]:
+    """What is not whole, of images and packs."""
+    from vmtax.experiment.cleanup import SHELVES
+
+    return [path for shelf in SHELVES.values() for path in shelf().left()]
 
 
 def _stored() -> Iterator[dict[str, object]]:
     """What `image list` says, as data."""
-    from vmtax.image import cache, recipe, zfs
+    from vmtax.image import cache, kernel, recipe, zfs
 
     for image in cache.images():
         yield {
@@ -88,7 +119,7 @@ def _stored() -> Iterator[dict[str, object]]:
             "packages": image.packages,
         }
     useless = zfs.useless(cache.images())
-    for pack in zfs.packs():
+    for pack in zfs.KIND.all():
         yield {
             "what": "ZFS pack",
             "name": pack.version,
@@ -98,7 +129,17 @@ def _stored() -> Iterator[dict[str, object]]:
             "bytes": pack.bytes,
             "packages": None,
         }
-    for path in (*cache.shelf().left(), *zfs.shelf().left()):
+    for pack in kernel.KIND.all():
+        yield {
+            "what": "kernel pack",
+            "name": pack.version,
+            "path": str(pack.path),
+            "usable": pack not in kernel.useless(),
+            "kernel": None,
+            "bytes": pack.bytes,
+            "packages": None,
+        }
+    for path in _left():
         unknown = dict.fromkeys(("kernel", "bytes", "packages"))
         yield {"what": "not whole", "name": path.name, "path": str(path), "usable": False, **unknown}
 
@@ -110,9 +151,10 @@ def image_remove(
     ],
 ) -> None:
     """Remove an image from this host, with a ZFS pack that no other image can use."""
+    from vmtax.experiment.cleanup import SHELVES
     from vmtax.image import cache, zfs
 
-    for shelf in (cache.shelf(), zfs.shelf()):
+    for shelf in (shelf() for shelf in SHELVES.values()):
         for path in shelf.half_made():
             if path.name == identity:
                 _refuse_used(identity)
@@ -124,7 +166,7 @@ def image_remove(
     cache.remove(image)
     say(f"removed {image.identity}")
     for pack in zfs.useless(cache.images()):
-        zfs.remove(pack)
+        zfs.KIND.remove(pack)
         say(f"removed ZFS {pack.version} for kernel {pack.kernel}")
 
 

@@ -11,12 +11,13 @@ from vmtax.core.errors import CannotDo
 from vmtax.core.units import format_value
 from vmtax.experiment.live import live_directory
 from vmtax.experiment.resume import image_of
-from vmtax.image import cache, recipe, zfs
+from vmtax.image import cache, kernel, recipe, zfs
+from vmtax.image.packs import Kind, Pack
 from vmtax.machine import guard, processes
 from vmtax.machine.local import LocalMachine, state_directory
 from vmtax.store import Store
 
-SHELVES = {"image": cache.shelf, "ZFS pack": zfs.shelf}
+SHELVES = {"image": cache.shelf, "ZFS pack": zfs.KIND.shelf, "kernel pack": kernel.KIND.shelf}
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +36,7 @@ def found(store: Store, *, images: bool) -> list[Leftover]:
         *(Leftover("state of a dead run", str(path)) for path in _dead(store)),
         *(Leftover("raw output of no trial", str(path)) for path in store.orphans()),
         *(Leftover("old image", f"{i.directory} ({format_value(i.bytes, 'B')})") for i in _old(store, images)),
-        *(Leftover("useless pack", f"{p.path} ({format_value(p.bytes, 'B')})") for p in _useless(store, images)),
+        *(Leftover("useless pack", f"{p.path} ({format_value(p.bytes, 'B')})") for _, p in _useless(store, images)),
     ]
 
 
@@ -52,8 +53,8 @@ def remove(store: Store, *, images: bool) -> list[str]:
     for path in _dead(store):
         path.unlink(missing_ok=True)
     store.remove_orphans()
-    for pack in _useless(store, images):
-        zfs.remove(pack)
+    for kind, pack in _useless(store, images):
+        kind.remove(pack)
     for image in _old(store, images):
         cache.remove(image)
     return left + machine.left
@@ -132,9 +133,10 @@ def _needed(store: Store) -> set[str | None]:
     return {image_of(run) for run in store.load_all(lambda run: run.state != "complete")}
 
 
-def _useless(store: Store, wanted: bool) -> list[zfs.Pack]:
-    """Packs for none of the images that stay."""
+def _useless(store: Store, wanted: bool) -> list[tuple[Kind, Pack]]:
+    """Packs for none of the images that stay, and kernel packs that no run takes any more."""
     if not wanted:
         return []
     old = _old(store, wanted)
-    return zfs.useless(image for image in cache.images() if image not in old)
+    for_none = zfs.useless(image for image in cache.images() if image not in old)
+    return [*((zfs.KIND, pack) for pack in for_none), *((kernel.KIND, pack) for pack in kernel.useless())]

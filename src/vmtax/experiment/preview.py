@@ -15,6 +15,7 @@ from vmtax.design.disk import DiskSettings
 from vmtax.design.interleaved import both, is_host
 from vmtax.design.iterations import PILOT_ITERATIONS, PILOT_ROUNDS
 from vmtax.hypervisor import Accelerator, Qemu, QemuError, known
+from vmtax.image import kernel
 from vmtax.machine import Machine, Reader
 from vmtax.meter.below import read_below
 from vmtax.meter.disk import disk_facts
@@ -29,6 +30,7 @@ from vmtax.storage.ground import refuse_devices
 from vmtax.testbed import disks, examine, needs
 from vmtax.testbed.provision import refuse_none_left
 from vmtax.testbed.session import CannotMeasure, Hosts, TestbedOptions
+from vmtax.workload.build import Build
 
 MANY = 1000  # rounds.max that means none
 ROOT = "a bridge in a network namespace of its own; drops the page cache before each configuration"
@@ -67,10 +69,12 @@ def look(
     plan: Plan, hosts: Hosts, options: TestbedOptions, emit: Callable[[str], None] = lambda what: None
 ) -> list[Place]:
     """The hosts under test, the plan's own first. Raises what would keep a run from beginning there, as far as that is
-    known without an image there: BadInput, CannotMeasure, StorageError, QemuError.
+    known without an image there: BadInput, CannotMeasure, StorageError, QemuError, ImageError.
 
     emit: called with what is about to take seconds
     """
+    if _lacks_kernel_pack(plan):
+        kernel.KIND.refuse()
     treatments = both(plan.entries(), options.interleave_with)
     named = [(hosts.host, plan.host, [t for t in treatments if hosts.other is None or not t.side])]
     if hosts.other is not None:
@@ -84,6 +88,10 @@ def look(
         place = Place(machine, name, lasts, theirs, below, accelerators=accelerators)
         places.append(_with_disks(place, options.target, emit))
     return places
+
+
+def _lacks_kernel_pack(plan: Plan) -> bool:
+    return any(choice.name == Build.name for choice in plan.workloads) and not kernel.is_there()
 
 
 def _accelerators(machine: Machine, plan: Plan, options: TestbedOptions) -> list[Accelerator]:
@@ -115,6 +123,10 @@ def _with_disks(place: Place, target: Target, emit: Callable[[str], None]) -> Pl
     if disk_facts(machine, target.directory)["mount_point"] is None:
         raise CannotMeasure(f"{machine.path}: no directory {target.directory}; name another with --disk-dir")
     refuse_unsafe(machine, target.directory)
+    if not machine.succeeds("test", "-w", str(target.directory)):
+        raise CannotMeasure(
+            f"{machine.path}: {target.directory} cannot be written to; name another directory with --disk-dir"
+        )
     machine.scratch  # noqa: B018 (its guard begins, and with what an earlier run left on them)
     compared = [treatment for treatment in place.treatments if treatment.repeats is None]
     impossible = disks.not_here(machine, target, compared)
@@ -178,7 +190,7 @@ def outlook(
         if len(places) > 1:
             lines.append(Line("on", place.name))
         lines += [Line("left out", f"{name}: {why}") for name, why in place.impossible.items()]
-        lines += [*_runs_on(place.below), *_writes(place, options.target, executions)]
+        lines += [*_runs_on(place, emulated=bool(emulated)), *_writes(place, options.target, executions)]
         lines.append(Line("needs", _needs(place.plan, place.machine)))
         root = examine.is_root(place.machine)
         lines.append(Line("as root" if root else "as a user", ROOT if root else USER))
@@ -186,6 +198,8 @@ def outlook(
         lines.insert(0, Line("emulated", f"no guest boots with KVM: {emulated}; the figures say nothing about cost"))
     if options.demonstration:
         lines.insert(0, Line("a demo", "3 short rounds, which show what a report looks like, not what a VM costs"))
+    if _lacks_kernel_pack(plan):
+        lines.insert(0, Line("first", f"builds {kernel.KIND.what} of compiler and source: {kernel.TAKES}"))
     return lines
 
 
@@ -220,8 +234,9 @@ def _executions(plan: Plan, foreseen: Foreseen) -> int:
     return pilot * PILOT_ITERATIONS + (foreseen.rounds - pilot) * MOST_ITERATIONS
 
 
-def _runs_on(below: Json) -> list[Line]:
+def _runs_on(place: Place, *, emulated: bool) -> list[Line]:
     """What makes of all figures something else; nothing on bare metal."""
+    below = place.below
     if below["emulated_cpu"]:
         return [
             Line("host", "its CPU is itself emulated (TCG): every figure is marked so, none is what hardware costs")
@@ -229,7 +244,8 @@ def _runs_on(below: Json) -> list[Line]:
     if not below["virtualized"]:
         return []
     hypervisor = below["hypervisor"] or "an unknown hypervisor"
-    return [Line("host", f"is itself a VM (under {hypervisor}): the figures say what nesting adds to it")]
+    adds = "" if emulated or set(place.plan.layers) <= {"host"} else ": the figures say what nesting adds to it"
+    return [Line("host", f"is itself a VM (under {hypervisor}){adds}")]
 
 
 def _writes(place: Place, target: Target, executions: int) -> list[Line]:

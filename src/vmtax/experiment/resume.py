@@ -20,7 +20,7 @@ from vmtax.testbed.session import TestbedOptions
 SAME = (
     *("cpu_model", "microcode", "mitigations", "smt_active", "governor", "turbo"),
     *("kernel_release", "kernel_command_line", "cpus_measured", "measured_as_root"),
-    *("image.identity", "qemu.version", "accelerator.name", "disk.device", "disk.named"),
+    *("image.identity", "kernel_pack.digest", "qemu.version", "accelerator.name", "disk.device", "disk.named"),
 )
 
 

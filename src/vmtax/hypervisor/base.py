@@ -71,6 +71,7 @@ class GuestSpec:
     disks: tuple[Drive, ...] = ()
     cards: tuple[Card, ...] = ()  # besides the one by which it is reached: eth1 and so on
     layers: tuple[str, ...] = ()  # erofs files or devices, laid over the root; a later one is above
+    packs: tuple[str, ...] = ()  # erofs files or devices, which the guest has as disks besides
     forwards: tuple[int, ...] = ()  # guest TCP ports to reach from the parent's loopback, besides ssh
     settings: GuestSettings = guest.DEFAULT
     kernel_words: tuple[str, ...] = ()  # more of its kernel's command line
@@ -84,8 +85,17 @@ class GuestSpec:
     @property
     def layer_devices(self) -> tuple[str, ...]:
         """What the guest calls its layers: virtio disks, behind all others."""
+        return self._image_devices[: len(self.layers)]
+
+    @property
+    def pack_devices(self) -> tuple[str, ...]:
+        """What the guest calls its packs: virtio disks, behind its layers."""
+        return self._image_devices[len(self.layers) :]
+
+    @property
+    def _image_devices(self) -> tuple[str, ...]:
         first = 1 + sum(disk.settings.bus not in DATA_DEVICES for disk in self.disks)
-        return tuple(_virtio_disk(first + number) for number in range(len(self.layers)))
+        return tuple(_virtio_disk(first + number) for number in range(len((*self.layers, *self.packs))))
 
     def device(self, name: str = DATA_ID) -> str | None:
         """What the guest calls that disk where it is a virtio disk, or the only one of its kind; None: it has none.
@@ -170,7 +180,7 @@ class Hypervisor(Protocol):
         ...
 
     def describe(self, spec: GuestSpec) -> str:
-        """How it is told to run such a guest, as text."""
+        """The command line that runs such a guest, as text."""
         ...
 
     def boot(

@@ -15,7 +15,8 @@ from vmtax.core.errors import BadInput
 from vmtax.core.events import Event, Step
 from vmtax.core.units import format_room
 from vmtax.image import archive, cache, contents
-from vmtax.image.cache import Image, ImageError
+from vmtax.image.cache import SHORT, Image, ImageError
+from vmtax.image.packs import Pack
 from vmtax.machine import Machine, Reader
 from vmtax.machine.local import ISOLATED, PYTHON, LocalMachine
 from vmtax.system.output_file import replacing
@@ -117,6 +118,24 @@ def check(machine: Machine, image: Image, placed: Placed) -> None:
         cache.verify(image)
     elif placed != IN_GUEST:  # which is read-only, and the system that it runs
         _check_there(machine, image, PurePosixPath(placed.root).parent)
+
+
+def place_pack(machine: Machine, local: LocalMachine, pack: Pack, emit: Callable[[Event], None]) -> str:
+    """The pack's file on `machine`, copied there where it is not yet. Raises ImageError where it is another."""
+    if isinstance(machine, LocalMachine):
+        return str(pack.path)
+    base = PurePosixPath(machine.run("sh", "-c", MAKE_REMOTE_CACHE).strip()).parent
+    file = base / f"pack-{pack.digest[:SHORT]}.erofs"
+    if not machine.succeeds("test", "-f", str(file)):
+        incoming = file.with_name(f"{cache.INCOMING}{file.name}-{local.token}")
+        machine.remove_later(incoming)
+        emit(Step("copying the kernel pack", f"{format_room(pack.bytes)} to {machine.path}", 0.0))
+        machine.push(pack.path, incoming, timeout=PACK_SECONDS)
+        machine.run("mv", "-T", str(incoming), str(file))
+    digest = machine.run("sha256sum", str(file), timeout=PACK_SECONDS).split()[0]
+    if digest != pack.digest:
+        raise ImageError(f"{machine.path}: {file}: has another digest than was built; remove it there, and run again")
+    return str(file)
 
 
 def _check_there(machine: Machine, image: Image, directory: PurePosixPath) -> None:

@@ -239,6 +239,19 @@ def _count(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
+def settled(plan: Plan, *, emulated: bool) -> Plan:
+    """The plan with what it leaves to the machine decided, metrics named after it. `emulated`: some layer is."""
+    names: dict[str, str] = {}
+    choices = []
+    pairs = zip(plan.build_workloads(), plan.build_workloads(emulated=emulated), strict=True)
+    for choice, (planned, one) in zip(plan.workloads, pairs, strict=True):
+        choices.append(choice.model_copy(update={"parameters": {**choice.parameters, **one.settled()}}))
+        if one.settled():
+            names |= {old.name: new.name for old, new in zip(planned.metrics(), one.metrics(), strict=True)}
+    primary = tuple(names.get(name, name) for name in plan.primary)
+    return plan.model_copy(update={"workloads": tuple(choices), "primary": primary}) if names else plan
+
+
 def demonstration(plan: Plan) -> Plan:
     """Its primary metrics in the fewest and shortest rounds that fill every part of a report, without intervals."""
     rounds = {"min": DEMONSTRATION_ROUNDS, "max": DEMONSTRATION_ROUNDS}

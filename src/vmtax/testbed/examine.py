@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,6 +21,7 @@ from vmtax.storage import Backing, Target
 from vmtax.testbed import disks, needs
 from vmtax.testbed.session import CannotMeasure, Session, TestbedOptions
 from vmtax.workload import Workload
+from vmtax.workload.build import Build
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,8 +124,12 @@ class Examined:
 def check(host: Machine, plan: Plan) -> None:
     """Raises CannotMeasure where `plan` cannot be measured on `host`, as far as it is known without an image there."""
     _check_host(host)
+    if any(choice.name == Build.name for choice in plan.workloads):
+        _check_build(host, plan)
     _check_memory(host, plan)
     _cpus(host, plan.guest.vcpus)
+    if any(choice.name == "net" for choice in plan.workloads) and is_root(host) and not host.succeeds("ip", "-V"):
+        raise CannotMeasure(f"{host.path}: iproute2 is missing (Debian: apt-get install iproute2)")
 
 
 def examine(session: Session, host: Machine, plan: Plan, options: TestbedOptions, side: str = "") -> Examined:
@@ -135,12 +140,14 @@ def examine(session: Session, host: Machine, plan: Plan, options: TestbedOptions
     placed = place(host, session.local, session.image, session.emit)
     cpus = _cpus(host, plan.guest.vcpus)
     platform = choose_platform(session, host, plan, placed, options.qemu)
+    some_emulated = emulated or (platform is not None and platform.emulates)
+    workloads = plan.build_workloads(emulated=some_emulated)
     note = note_of_below(below)
     return Examined(
         session=session,
         host=host,
         plan=plan,
-        workloads=plan.build_workloads(emulated=emulated or (platform is not None and platform.emulates)),
+        workloads=workloads,
         placed=placed,
         cpus=cpus,
         is_root=is_root(host),
@@ -149,11 +156,21 @@ def examine(session: Session, host: Machine, plan: Plan, options: TestbedOptions
         platform=platform,
         notes=(
             *((note,) if note else ()),
+            *_decided(workloads, emulated=some_emulated),
             *((ONE_CPU,) if plan != asked else ()),
             *(platform.notes if platform else ()),
         ),
         side=side,
     )
+
+
+def _decided(workloads: Sequence[Workload[Any]], *, emulated: bool) -> Iterator[str]:
+    """What a plan leaves to the machine, and how that is decided."""
+    for one in workloads:
+        for name, value in one.settled().items():
+            if getattr(one.parameters, name) != value:
+                why = "a layer is emulated" if emulated else "no layer is emulated"
+                yield f"{one.title}: {name} is {value}, because {why} and the plan names none."
 
 
 def note_of_below(below: Json) -> str | None:
@@ -209,6 +226,16 @@ def _check_host(host: Machine) -> None:
         raise CannotMeasure(f"{host.path} is {' '.join(system)}; vmtax measures Linux on x86-64")
     if not host.succeeds("bwrap", "--version"):
         raise CannotMeasure(f"{host.path}: bubblewrap is missing (Debian: apt-get install bubblewrap)")
+
+
+def _check_build(host: Machine, plan: Plan) -> None:
+    """Raises BadInput for guests that are too small, and CannotMeasure."""
+    needs.refuse_small(plan)
+    if "host" in plan.layers and not is_root(host):
+        raise CannotMeasure(
+            f"{host.path}: a kernel build on the host takes root, to mount what it compiles; measure as root, or"
+            " without the host: --layers vm"
+        )
 
 
 def _check_memory(host: Machine, plan: Plan) -> None:

@@ -31,6 +31,9 @@ def _facts_of_host(side: Examined) -> Json:
         "kernel": side.session.image.kernel,
         "manifest": side.session.image.manifest(),
     }
+    made = side.kernel_pack if isinstance(side, Provisioned) else None
+    if pack := made.pack if made else side.session.kernel_pack:
+        facts["kernel_pack"] = {"version": pack.version, "digest": pack.digest}
     facts["cpus_measured"] = side.cpus
     facts["measured_as_root"] = side.is_root
     facts |= _facts_of_qemu(side)

@@ -29,7 +29,7 @@ from vmtax.hypervisor import (
     Tap,
     boot,
 )
-from vmtax.hypervisor.confine import FIRST_USER
+from vmtax.hypervisor.confine import FIRST_USER, enter_tree
 from vmtax.image.place import IN_GUEST, Placed
 from vmtax.machine import Machine, MachineLost
 from vmtax.network import PEER_ADDRESS, Segment, guest_address
@@ -45,6 +45,7 @@ from vmtax.workload.net import PORT
 
 # All that there is inside a guest, where we are root: examining it would take seconds of every emulated boot.
 IMAGE_QEMU = Qemu(("qemu-system-x86_64",), "10.0", "the image's", has_sandbox=True, user=FIRST_USER)
+PACK_MOUNT = "/mnt"
 GUEST_NIC = "eth1"  # the second network card of a guest: the network under test
 MACS = "52:54:00:76:75:{:02x}"  # of the guests that are measured, by their number
 CARRIER_MAC = "52:54:00:76:74:02"
@@ -125,6 +126,7 @@ def _host(on: Provisioned, treatment: Treatment) -> RunningSubject:
         vcpus=on.plan.guest.vcpus,
         prefix=on.userland(disk=disk),
         disk=disks.inside_userland(disk) if disk else None,
+        kernel_pack=on.kernel_userland(),
         link=on.host_link(),
     )
     return RunningSubject(site)
@@ -177,6 +179,7 @@ def _nested(
             disk = Backing(PurePosixPath(NESTED_DISK.format(subject.number)), size=on.disk_size)
             drive = disks.drive(treatment, disk)
         spec = _spec(on, treatment, IN_GUEST, IMAGE_QEMU, accelerator="kvm", data=drive)
+        spec = replace(spec, packs=carrier.spec.pack_devices)
         mac = MACS.format(subject.number)
         guest = _boot(on, carrier.machine, replace(spec, name=subject.name), segment, stack, mac=mac)
         guests.append(guest)
@@ -187,7 +190,8 @@ def _nested(
 def _host_spec(on: Provisioned, treatment: Treatment, data: Drive | None) -> GuestSpec:
     """The guest that is measured, on the host under test."""
     qemu, accelerator = on.guests.qemu, on.guests.accelerator.name
-    return _spec(on, treatment, on.placed, qemu, accelerator=accelerator, data=data)
+    spec = _spec(on, treatment, on.placed, qemu, accelerator=accelerator, data=data)
+    return replace(spec, packs=(on.kernel_pack.file,)) if on.kernel_pack else spec
 
 
 def _spec(
@@ -266,8 +270,18 @@ def _guest_site(on: Provisioned, layer: str, guest: Guest, number: int = 1) -> S
         prefix=(),
         disk=disk,
         fresh_disk=fresh,
+        kernel_pack=_kernel_userland(guest),
         link=link,
     )
+
+
+def _kernel_userland(guest: Guest) -> tuple[str, ...] | None:
+    """What enters the kernel pack in a guest, where it is mounted; None: the guest has none."""
+    if not guest.spec.packs:
+        return None
+    (device,) = guest.spec.pack_devices
+    guest.machine.run("mount", "-t", "erofs", "-o", "ro", device, PACK_MOUNT)
+    return enter_tree(PACK_MOUNT, root=True)
 
 
 def _disks(guest: Guest) -> tuple[str | None, str | None]:

@@ -9,6 +9,7 @@ from typing import Any
 from vmtax.core.events import Notice
 from vmtax.core.records import Json, Treatment
 from vmtax.hypervisor import Credentials, Guest
+from vmtax.image import kernel
 from vmtax.image.cache import Image
 from vmtax.meter.facts import qemu_facts, read_facts
 from vmtax.plan.schema import Plan
@@ -16,9 +17,10 @@ from vmtax.testbed import host_facts, layers
 from vmtax.testbed.base import RunningTreatment
 from vmtax.testbed.examine import Examined
 from vmtax.testbed.interleave import examine_all, provision_all
-from vmtax.testbed.provision import Provisioned
+from vmtax.testbed.provision import Provisioned, check_bounds
 from vmtax.testbed.session import Emit, Hosts, Session, TestbedOptions
 from vmtax.workload import Workload
+from vmtax.workload.build import Build
 
 
 class Machines:
@@ -97,8 +99,12 @@ def examined(hosts: Hosts, image: Image, emit: Emit, plan: Plan, options: Testbe
 
     Raises CannotMeasure and what the parts raise.
     """
-    session = Session(hosts.local, image, Credentials.make(hosts.local), emit)
-    return examine_all(hosts, session, plan, options)
+    builds = any(choice.name == Build.name for choice in plan.workloads)
+    session = Session(hosts.local, image, Credentials.make(hosts.local), emit, kernel.current() if builds else None)
+    sides = examine_all(hosts, session, plan, options)
+    for side in sides:
+        check_bounds(side)
+    return sides
 
 
 def set_up(

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from vmtax.core.errors import BadInput
+from vmtax.core.units import format_room
 from vmtax.design.guest import GuestSettings
 from vmtax.plan.schema import Plan
 from vmtax.testbed import disks
 from vmtax.workload import Workload
+from vmtax.workload.build import Build
 from vmtax.workload.fio import Disk
 
 CARRIER_SPARE = 1.15  # an outer VM's ext4 needs room beside the nested guest's disk
@@ -18,11 +21,27 @@ QEMU_MEMORY_BYTES = 128 * 2**20  # of a QEMU beyond its guest's
 
 
 def memory_bytes(plan: Plan, layer: str) -> int:
-    """What the host gives to one layer's guests at a time."""
+    """What the host gives to one layer's guests at a time, or takes itself."""
     if layer == "host":
-        return 0
+        return max((needed for needed, _ in _builds(plan)), default=0)
     guests = (plan.guest.memory + QEMU_MEMORY_BYTES) * guests_at_once(plan)
     return guests + CARRIER_MEMORY_BYTES if layer == "nested" else guests
+
+
+def refuse_small(plan: Plan) -> None:
+    """Raises BadInput where a guest's memory does not hold a kernel build. The host layer is held to the same."""
+    for needed, how in _builds(plan):
+        if needed > plan.guest.memory:
+            raise BadInput(
+                f"build: {how} take {format_room(needed)} of memory, a guest has {format_room(plan.guest.memory)};"
+                f" set guest.memory to {-(-needed // 2**30)}GiB, or name another target or fewer jobs"
+            )
+
+
+def _builds(plan: Plan) -> list[tuple[int, str]]:
+    """The memory of each kernel build, in bytes, and how that is reckoned."""
+    workloads = (workload for workload in plan.build_workloads() if isinstance(workload, Build))
+    return [workload.memory_bytes(plan.guest.vcpus) for workload in workloads]
 
 
 def guests_at_once(plan: Plan) -> int:

@@ -11,12 +11,16 @@ from vmtax.core.units import format_room
 from vmtax.design.disk import DiskSettings
 from vmtax.hypervisor import probe_spec
 from vmtax.hypervisor.confine import Reach, alone, enter_tree, image_program
+from vmtax.image import kernel
+from vmtax.image.packs import Pack
+from vmtax.image.place import place_pack
 from vmtax.machine import Machine
 from vmtax.meter.memory import available_memory
 from vmtax.network import END_ADDRESS, PEER_ADDRESS, Segment
-from vmtax.storage import FirstWrite, RawFile, fill, refuse_unsafe
+from vmtax.storage import FirstWrite, RawFile, fill, page_cache, refuse_unsafe
 from vmtax.storage.backing import describe
 from vmtax.storage.page_cache import GROWTH_BYTES, SHARE
+from vmtax.storage.undo import UNMOUNT
 from vmtax.testbed import disks, needs
 from vmtax.testbed.disks import Disks
 from vmtax.testbed.examine import Examined
@@ -40,6 +44,15 @@ class Network:
     end: str  # namespace of the host layer's own end
 
 
+@dataclass(frozen=True, slots=True)
+class KernelPack:
+    """The kernel pack on one host."""
+
+    pack: Pack
+    file: str
+    mount: str | None  # None where the host itself builds none
+
+
 @dataclass
 class CarrierDisk:
     """The disk on which an outer VM keeps its nested guests' disks; two QEMUs of one host share it."""
@@ -56,8 +69,8 @@ class CarrierDisk:
         carrier.run("mount", "-t", "ext4", CARRIER_DEVICE, CARRIER_MOUNT)
         if self.first_write is not None:
             return
-        allocation = f"{describe(DiskSettings())} on ext4 on the carrier's data disk, which is another"
-        when = "in the carrier's first boot, before anything was measured in it"
+        allocation = f"{describe(DiskSettings())} on ext4 on the outer VM's data disk, which is another"
+        when = "in the outer VM's first boot, before anything was measured in it"
         for number in range(1, self.guests + 1):
             disk = NESTED_DISK.format(number)
             carrier.run("fallocate", "-l", str(self.size), disk)
@@ -71,6 +84,7 @@ class Provisioned(Examined):
     """A host on which everything is set up that lasts for the run."""
 
     network: Network | None = None  # None where the network is not measured, or we are not root there
+    kernel_pack: KernelPack | None = None  # None where no kernel is built
     disks: Disks | None = None  # of host and VM; None where no disk is measured
     carrier_disk: CarrierDisk | None = None  # None where no disk of a nested guest is measured
     written: Mapping[str, FirstWrite] = field(default_factory=dict)  # layer or kind of disk -> how it came to be
@@ -92,6 +106,12 @@ class Provisioned(Examined):
         server = ("iperf3", "--server", "--bind", PEER_ADDRESS, "--port", str(port(number)))
         enter = enter_tree(self.tree, root=True, network=True)
         return ("ip", "netns", "exec", self.network.peer, *enter, "--", *server)
+
+    def kernel_userland(self) -> tuple[str, ...] | None:
+        """What enters the kernel pack on the host, on as many CPUs as a guest gets; None: the host builds none."""
+        if self.kernel_pack is None or self.kernel_pack.mount is None:
+            return None
+        return ("taskset", "-c", self.cpus, *enter_tree(self.kernel_pack.mount, root=self.is_root))
 
     def host_link(self) -> Link | None:
         """The host layer's way to the peer; without root both ends are on a private loopback."""
@@ -121,6 +141,8 @@ def provision(on: Examined) -> Provisioned:
                 "Network: QEMU's user networking, because a bridge and a tap need root on the host under test. "
                 "It is slower than a bridge, and a nested VM cannot be reached through it: run as root."
             )
+    if on.wants("build"):
+        here = replace(here, kernel_pack=_open_kernel_pack(on))
     if on.wants("disk"):
         here = _open_disks(here, notes)
     return replace(here, notes=(*on.notes, *notes))
@@ -129,6 +151,21 @@ def provision(on: Examined) -> Provisioned:
 def _open_network(on: Examined) -> Network:
     segment = Segment(on.host, on.session.local.token[:6])
     return Network(segment, segment.add_end("peer", PEER_ADDRESS), segment.add_end("end", END_ADDRESS))
+
+
+def _open_kernel_pack(on: Examined) -> KernelPack:
+    """On the host, and mounted where the host itself builds: from the same file system as in a guest."""
+    host, session = on.host, on.session
+    pack = session.kernel_pack or kernel.build(session.emit)
+    file = place_pack(host, session.local, pack, session.emit)
+    if "host" not in on.plan.layers:
+        return KernelPack(pack, file, None)
+    mount = host.scratch / "kernel"
+    host.run("mkdir", str(mount))
+    host.undo_later(*UNMOUNT, str(mount))
+    remedy = "the host's kernel must have erofs and loop devices; or measure without the host: --layers vm"
+    host.run("mount", "-t", "erofs", "-o", "ro,loop", file, str(mount), remedy=remedy)
+    return KernelPack(pack, file, str(mount))
 
 
 def _open_disks(on: Provisioned, notes: list[str]) -> Provisioned:
@@ -142,7 +179,6 @@ def _open_disks(on: Provisioned, notes: list[str]) -> Provisioned:
     impossible = disks.not_here(host, on.target, treatments)
     refuse_none_left(host, treatments, impossible)
     treatments = [treatment for treatment in treatments if treatment.name not in impossible]
-    _check_bounds(on, treatments)
     notes += _working_set(on, treatments)
     guests = needs.guests_at_once(plan)
     beside = needs.carrier_disk_bytes(size * guests) if "nested" in plan.layers else 0
@@ -181,9 +217,10 @@ def _trying(on: Examined, scratch: PurePosixPath) -> disks.Trying:
     return disks.Trying(on.guests.qemu, guest, on.session.credentials, on.session.local, scratch)
 
 
-def _check_bounds(on: Examined, treatments: Sequence[Treatment]) -> None:
+def check_bounds(on: Examined) -> None:
     """Raises CannotMeasure where a bounded page cache would hold half of the disk all the same."""
-    if not any(DiskSettings.of(treatment.levels).bounded for treatment in treatments):
+    bounded = any(DiskSettings.of(treatment.levels).bounded for treatment in on.plan.treatments()[0])
+    if not (bounded and on.wants("disk")) or page_cache.why_not(on.host) is not None:
         return
     needed = SHARE * GROWTH_BYTES[on.guests.accelerator.name]
     if on.disk_size < needed:

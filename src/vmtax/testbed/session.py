@@ -12,6 +12,7 @@ from vmtax.core.events import Event
 from vmtax.core.records import Json
 from vmtax.hypervisor import Credentials
 from vmtax.image.cache import Image
+from vmtax.image.packs import Pack
 from vmtax.machine import Machine
 from vmtax.machine.guarded import GuardedMachine
 from vmtax.machine.local import LocalMachine
@@ -70,6 +71,7 @@ class Session:
     image: Image
     credentials: Credentials  # of this run's guests
     emit: Emit
+    kernel_pack: Pack | None = None  # None: no kernel is built, or it is not there yet
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,13 +8,17 @@ from typing import Any
 
 from vmtax.workload.base import BadOutput, Command, Parameters, Workload
 from vmtax.workload.boot import Boot
+from vmtax.workload.build import Build
 from vmtax.workload.chess import Chess
 from vmtax.workload.cpuid import Cpuid
 from vmtax.workload.fio import Disk
+from vmtax.workload.idle import Idle
 from vmtax.workload.memory import Memory
 from vmtax.workload.net import Net
 from vmtax.workload.site import Link, Site
 
-WORKLOADS: dict[str, type[Workload[Any]]] = {kind.name: kind for kind in (Chess, Cpuid, Memory, Disk, Net, Boot)}
+WORKLOADS: dict[str, type[Workload[Any]]] = {
+    kind.name: kind for kind in (Chess, Cpuid, Memory, Disk, Net, Build, Idle, Boot)
+}
 
 __all__ = ["WORKLOADS", "BadOutput", "Command", "Link", "Parameters", "Site", "Workload"]

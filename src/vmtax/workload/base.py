@@ -71,6 +71,10 @@ class Workload(ABC, Generic[P]):
         self.parameters = parameters
         self.emulated = emulated
 
+    def settled(self) -> Mapping[str, Any]:
+        """Parameters that a plan may leave to the machine, as this run has them."""
+        return {}
+
     @abstractmethod
     def cases(self) -> Sequence[str]:
         """The parts, each one trial; [""] where there is only one, () where an activity is the trial."""
@@ -142,7 +146,7 @@ class Command(Workload[P]):
         """Pure; `output` is stdout, then stderr. Raises BadOutput, whose text says what was expected."""
 
     def operations(self, case: str, output: str) -> float | None:
-        """Pure. How many operations were done, where the host's CPU time is told for each; None where it is not.
+        """Pure. How many operations were done, if the host's CPU time is given for each; otherwise None.
 
         Called only with an output that `parse` accepted. Such a workload has metrics named `CPU_PER_OPERATION`.
         """
@@ -153,7 +157,7 @@ class Command(Workload[P]):
         return None
 
     def own_seconds(self, case: str, output: str) -> float | None:
-        """Pure. How long the measured part took by the tool's own clock; None where it does not tell.
+        """Pure. How long the measured part took by the tool's own clock; None if it does not report that.
 
         Called only with an output that `parse` accepted.
         """

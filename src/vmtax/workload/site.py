@@ -28,4 +28,5 @@ class Site:
     prefix: tuple[str, ...]  # enters the image: bubblewrap on a host, nothing in a guest
     disk: str | None = None  # file or block device under test, as named inside the userland
     fresh_disk: str | None = None  # one more that was never written, made for this boot
+    kernel_pack: tuple[str, ...] | None = None  # enters its userland, less the "--"; None: no kernel is built here
     link: Link | None = None  # to the network peer; None: the network is not measured here

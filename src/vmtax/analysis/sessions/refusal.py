@@ -50,6 +50,7 @@ def differences(one: Experiment, other: Experiment) -> Iterator[str]:
     yield from _parameters(one, other)
     yield from _unequal("", *({"iterations": plan.iterations} for plan in plans))
     yield from _unequal("", *({"emulated": _emulated(experiment)} for experiment in (one, other)))
+    yield from _unequal("kernel pack", *map(_kernel_pack, (one, other)))
     yield from _unequal("image", *({"identity": _identity(experiment)} for experiment in (one, other)))
     theirs = {treatment.name: treatment for treatment in other.treatments}
     common = [(mine, theirs[mine.name]) for mine in one.treatments if mine.name in theirs]
@@ -121,6 +122,11 @@ def _emulated(experiment: Experiment) -> str:
 def _identity(experiment: Experiment) -> str:
     image = (experiment.facts.get("host") or {}).get("image") or {}
     return str(image.get("identity", "not known"))[:12]
+
+
+def _kernel_pack(experiment: Experiment) -> dict[str, Any]:
+    """What was compiled, and with what; {} where no kernel was built."""
+    return (experiment.facts.get("host") or {}).get("kernel_pack") or {}
 
 
 def _guests(experiment: Experiment, treatment: str) -> int:

@@ -67,6 +67,7 @@ def arguments(spec: GuestSpec, initrd: PurePosixPath, console: PurePosixPath) ->
         *disk_arguments(spec.disks),
         # Last, so that a disk keeps its name whether or not there are layers.
         *(word for number, path in enumerate(spec.layers) for word in _image(f"layer{number}", path)),
+        *(word for number, path in enumerate(spec.packs) for word in _image(f"pack{number}", path)),
         *_network(spec),
         *(("-incoming", _incoming(spec.incoming)) if spec.incoming is not None else ()),
     )
@@ -74,7 +75,7 @@ def arguments(spec: GuestSpec, initrd: PurePosixPath, console: PurePosixPath) ->
 
 def reach(spec: GuestSpec, initrd: PurePosixPath, console: PurePosixPath) -> Reach:
     """What QEMU takes of the parent's files."""
-    images = (spec.root, *spec.layers)
+    images = (spec.root, *spec.layers, *spec.packs)
     taps = [card.behind for card in spec.cards if not isinstance(card, Passed) and isinstance(card.behind, Tap)]
     wanted = (
         *(("/dev/kvm", spec.accelerator == "kvm"), (TUN, bool(taps))),

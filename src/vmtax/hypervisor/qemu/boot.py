@@ -23,7 +23,7 @@ from vmtax.machine.local import LocalMachine
 from vmtax.machine.ssh import SshMachine
 
 KERNEL_SECONDS = "/run/vmtax/kernel_seconds"  # in a guest, by its init
-KILLED = (-9, 137)  # SIGKILL, as a parent sees it and as a shell tells it
+KILLED = (-9, 137)  # SIGKILL, as a parent sees it and as a shell reports it
 QMP_SECONDS = 30.0
 LOAD_SECONDS = 300.0  # of a saved state, which may be as large as the guest's memory
 SHUTDOWN_SECONDS = 30.0
@@ -62,7 +62,7 @@ class QemuGuest:
         if code is None:
             return self._why_paused()
         words = self.process.stderr_tail().strip().splitlines()
-        killed = "killed from outside, or by a host out of memory: `dmesg` tells"
+        killed = "killed from outside, or by a host out of memory: see `dmesg`"
         last = words[-1] if words else killed if code in KILLED else "it said nothing"
         return f"QEMU of {self.path} ended with {code}: {last}"
 

@@ -42,9 +42,9 @@ class Diagnosis(Part):
 
 
 class StoredImage(Part):
-    """A root image in the cache, a ZFS pack for one, or what is left of either."""
+    """A root image in the cache, a pack, or what is left of either."""
 
-    what: Literal["image", "ZFS pack", "not whole"] = Field(
+    what: Literal["image", "ZFS pack", "kernel pack", "not whole"] = Field(
         description="the last: half made, damaged, or of another version of vmtax"
     )
     name: str = Field(description="what `image remove` takes; of a pack the version of ZFS")

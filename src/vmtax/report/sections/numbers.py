@@ -99,7 +99,8 @@ def _layers(workload: Workload) -> Table:
         for line in case.rows:
             name = name_cell(label(line.metric), special_cost(line.metric), title=line.metric.name)
             cells = (*map(number_cell, line.medians), *map(effect_cell, line.effects), value_cell(line.rounds))
-            rows.append(Row((name, *cells)))
+            own = not workload.where or bool(workload.between)
+            rows.append(Row((name, *cells), id=line.metric.name if own else ""))
     return Table(workload.title, columns, tuple(rows))
 
 

@@ -1,0 +1,111 @@
+"""The kernel pack: compiler and kernel source as one erofs file, a userland that every layer enters alike."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from importlib import resources
+from pathlib import Path
+
+from vmtax.core.events import Event, Step
+from vmtax.image import packs, recipe
+from vmtax.image.packs import Kind, Pack
+from vmtax.machine.local import LocalMachine
+from vmtax.workload.build import OBJECTS
+
+Emit = Callable[[Event], None]
+KIND = Kind(directory="kernel", what="the kernel pack", command="vmtax image kernel", room=4 * 2**30)
+TAKES = "about three minutes, once, and 600 MiB in the cache (4 GiB while it is built)"
+LAYOUT = 1  # of the pack; raised when what is done here makes another one
+ANY = "any"  # kernel that it runs on
+SOURCE, COMPILER = "linux-source", "gcc"
+PACKAGES = (
+    *(COMPILER, "libc6-dev", "make", "bc", "bison", "flex", "libelf-dev", "libssl-dev", "openssl", "perl-base"),
+    *("python3-minimal", "xz-utils", "cpio", "kmod", SOURCE),
+)
+SCRIPT = "kernel-source"
+# As in the root image, of nothing the time. LZ4 takes a third of the room, and what is read before a build is not
+# decompressed in it.
+EROFS = ("-T1577836800", "-x-1", "-U", "0b9d5c53-3a5e-4d5c-8a66-1b1f6c3f8a10", "-zlz4hc,3")
+# What a build says -> the share of the whole that is then done, from builds that were timed.
+STAGES = (
+    ("running apt-get update", 0.01),
+    ("downloading packages", 0.03),
+    ("extracting archives", 0.1),
+    ("installing essential", 0.12),
+    ("installing remaining", 0.15),
+    ("kernel-source: unpacking", 0.25),
+    ("kernel-source: preparing", 0.45),
+    ("kernel-source: objects", 0.65),
+    ("cleaning package lists", 0.7),
+)
+
+
+def key() -> str:
+    """Digest of all that decides what a pack holds, but for the versions that Debian has just now."""
+    digest = hashlib.sha256()
+    for word in (str(LAYOUT), recipe.SUITE, recipe.COMPONENTS, *PACKAGES, *recipe.EXCLUDED, *EROFS, *OBJECTS):
+        digest.update(word.encode() + b"\0")
+    digest.update(_script())
+    return digest.hexdigest()[:16]
+
+
+def _script() -> bytes:
+    return resources.files("vmtax.image").joinpath(SCRIPT).read_bytes()
+
+
+def current() -> Pack | None:
+    """The pack of the present recipe, verified; None where there is none. A damaged one raises ImageError."""
+    return KIND.find(key(), ANY)
+
+
+def useless() -> list[Pack]:
+    """The packs of another recipe."""
+    return [pack for pack in KIND.all() if pack.key != key()]
+
+
+def is_there() -> bool:
+    """Whether a build is spared. Its file is not looked at."""
+    return any(pack.key == key() for pack in KIND.all())
+
+
+def ensure(emit: Emit) -> Pack:
+    """The pack, built where there is none; a damaged one is an error."""
+    return current() or build(emit)
+
+
+def build(emit: Emit, *, again: bool = False) -> Pack:
+    """Build the pack; `again`: also when there is one already."""
+    return KIND.build(emit, current, lambda keeper, work: _make(keeper, work, emit), again=again)
+
+
+def _make(keeper: LocalMachine, work: Path, emit: Emit) -> Pack:
+    tree, script = work / "tree", work / SCRIPT
+    script.write_bytes(_script())
+    script.chmod(0o755)
+    done = 0.0
+
+    def told(line: str) -> None:
+        nonlocal done
+        done = max(done, next((share for start, share in STAGES if start in line), done))
+        emit(Step(KIND.building, line.removeprefix("I: ")[:60], done))
+
+    options = [
+        *("--mode=root", "--variant=essential", f"--components={recipe.COMPONENTS}", "--format=directory"),
+        f"--include={','.join(PACKAGES)}",
+        *(f"--dpkgopt=path-exclude={pattern}" for pattern in recipe.EXCLUDED),
+        *("--dpkgopt=force-unsafe-io", "--aptopt=APT::Install-Recommends false"),
+        *(f"--customize-hook={script}", recipe.SUITE, str(tree)),
+    ]
+    environment = {
+        **keeper.environment(),
+        **{"OBJECTS": " ".join(OBJECTS), "TMPDIR": str(work), "DEBIAN_FRONTEND": "noninteractive"},
+    }
+    KIND.bootstrap(options, environment, told)
+    emit(Step(KIND.building, "erofs file system", 0.75))
+    file = packs.erofs(keeper, work / "made", tree, *EROFS)
+    version = packs.package_version(keeper, tree, SOURCE)
+    compiler = keeper.run("chroot", str(tree), COMPILER, "-dumpfullversion").strip()
+    pack = packs.described(file, kernel=ANY, version=f"{version}/gcc-{compiler}", key=key())
+    emit(Step(KIND.building, f"Linux {version}", 1.0))
+    return pack

@@ -1,0 +1,222 @@
+"""Packs: one erofs file each with what only some runs need beside the root image, built once and kept in the cache."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from pydantic import TypeAdapter
+
+from vmtax.core.events import Event, Step
+from vmtax.core.units import format_room
+from vmtax.image import build as root_image
+from vmtax.image import cache, contents
+from vmtax.image.cache import ImageError, Shelf
+from vmtax.image.contents import ContentsError
+from vmtax.machine import CommandFailed
+from vmtax.machine.local import LocalMachine
+from vmtax.system.paths import cache_home
+
+Emit = Callable[[Event], None]
+INFO = "pack.json"
+LARGEST_INFO = 10_000  # bytes; 200 are usual
+PLAIN = re.compile(r"[!-~]{1,64}")  # a kernel's release, or the version of a package
+EROFS = "pack.erofs"
+TOOLS = {"mmdebstrap": "mmdebstrap", "unshare": "util-linux", "mkfs.erofs": "erofs-utils"}
+UNREACHABLE = (
+    r"Could not resolve|Temporary failure resolving|[Cc]ould not connect|Unable to connect|[Cc]onnection (refused|"
+    r"timed out|failed)|Network is unreachable|Failed to fetch",
+    "the package archive cannot be reached; it is needed this once: try again when it can",
+)
+FULL = r"No space left on device|don't have enough free space"
+
+
+@dataclass(frozen=True, slots=True)
+class Pack:
+    """One complete pack on this host."""
+
+    path: Path  # the erofs file
+    kernel: str  # release of the kernel that it is for; "any": it has no modules
+    version: str  # of what it is about, as Debian has it: "2.3.2-2"
+    key: str  # of what it was made from
+    bytes: int  # of the erofs file
+    digest: str  # of the erofs file, sha256
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What packs of one kind have in common: where they are kept, and what builds them."""
+
+    directory: str  # in the cache
+    what: str  # "the ZFS pack"
+    command: str  # that builds one: "vmtax image zfs"
+    room: int  # bytes that a build takes for a while
+    failures: tuple[tuple[str, str], ...] = ()  # what mmdebstrap says -> what is wrong, and the cure
+
+    @property
+    def building(self) -> str:
+        """What a build says it does."""
+        return f"building {self.what}"
+
+    @property
+    def no_room(self) -> str:
+        return f"about {format_room(self.room)} are needed; set XDG_CACHE_HOME to a directory on a larger file system"
+
+    @property
+    def home(self) -> Path:
+        return cache_home() / self.directory
+
+    def shelf(self) -> Shelf:
+        """Where the packs are."""
+        return Shelf(self.home, _is_whole)
+
+    def all(self) -> list[Pack]:
+        """All whole packs, by kernel."""
+        found = []
+        for path in self.shelf().entries():
+            with contextlib.suppress(ImageError):
+                found.append(read(path))
+        return sorted(found, key=lambda pack: (pack.kernel, pack.key))
+
+    def find(self, key: str, kernel: str) -> Pack | None:
+        """The pack of that key for that kernel, verified; None where there is none.
+
+        A damaged one raises ImageError: never silently used, nor silently built again in minutes.
+        """
+        pack = next((pack for pack in self.all() if pack.key == key and pack.kernel == kernel), None)
+        if pack is None:
+            return None
+        cure = f"`{self.command} --again` builds it anew"
+        try:
+            for path in (pack.path.parent, pack.path):
+                contents.check_owner(str(path), path.lstat())
+            actual = contents.digest(str(pack.path))
+        except OSError as error:
+            raise ImageError(f"{pack.path}: {error.strerror}; {cure}") from error
+        except ContentsError as error:
+            raise ImageError(f"{error}; {cure}") from error
+        if actual != pack.digest:
+            raise ImageError(f"{pack.path}: damaged (its digest is not the one of the build); {cure}")
+        return pack
+
+    def remove(self, pack: Pack) -> None:
+        """Raises ImageError where it cannot be."""
+        self.shelf().remove(pack.path.parent)
+
+    def refuse(self) -> None:
+        """Raises ImageError where none can be built here, as far as that is known beforehand."""
+        if os.geteuid() != 0:
+            raise ImageError(f"{self.building} needs root: sudo {self.command}")
+        root_image.need_tools(TOOLS)
+        present = next(parent for parent in (self.home, *self.home.parents) if parent.is_dir())
+        if (free := shutil.disk_usage(present).free) < self.room:
+            raise ImageError(f"{self.building}: {self.home}: {format_room(free)} free; {self.no_room}")
+
+    def build(
+        self, emit: Emit, current: Callable[[], Pack | None], make: Callable[[LocalMachine, Path], Pack], *, again: bool
+    ) -> Pack:
+        """What `make` makes in the directory that it is given, kept; what `current` finds is not built again.
+
+        `again`: it is.
+        """
+        self.refuse()
+        emit(Step(self.building, "waiting for another build to end" if self.shelf().is_locked() else "starting", 0.0))
+        with self.shelf().workshop() as (keeper, work):
+            if not again and (pack := current()) is not None:
+                return pack
+            try:
+                return self._keep(make(keeper, work))
+            except OSError as error:
+                cure = f"; {self.no_room}" if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
+                raise ImageError(f"{self.building}: {error.filename or work}: {error.strerror}{cure}") from error
+            except CommandFailed as error:
+                raise ImageError(f"{self.building}: {error}") from error
+
+    def _keep(self, pack: Pack) -> Pack:
+        """Moved to its place in one step."""
+        made = pack.path.parent
+        # Last of all, since it is what makes a pack whole.
+        (made / INFO).write_text(json.dumps({name: value for name, value in asdict(pack).items() if name != "path"}))
+        target = self.home / pack.key
+        if target.exists():
+            (target / INFO).unlink(missing_ok=True)
+            cache.remove_tree(target)
+        os.sync()
+        made.rename(target)
+        return read(target)
+
+    def bootstrap(
+        self,
+        options: Sequence[str],
+        environment: Mapping[str, str],
+        told: Callable[[str], None],
+    ) -> None:
+        """Runs mmdebstrap; `told` gets each line that it says. Raises ImageError with its last ones."""
+        words: list[str] = []
+        argv = [*root_image.MMDEBSTRAP, *options]
+        with subprocess.Popen(
+            argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=environment, cwd="/"
+        ) as process:
+            try:
+                for line in root_image.spoken(process):
+                    words = [*words[-60:], line]
+                    told(line)
+            except BaseException:
+                process.terminate()
+                raise
+        if process.returncode != 0:
+            raise ImageError(self.failure(words, process.returncode))
+
+    def failure(self, words: list[str], code: int) -> str:
+        """Why mmdebstrap ended with `code`, from its last lines: one line where the cure is known."""
+        for pattern, cure in (*self.failures, (FULL, self.no_room), UNREACHABLE):
+            if said := next((line for line in words if re.search(pattern, line)), None):
+                return f"{self.building}: {said.removeprefix('E: ')}; {cure}"
+        return "\n".join([f"{self.building}: mmdebstrap ended with {code}:", *words[-12:]])
+
+
+def erofs(keeper: LocalMachine, made: Path, tree: Path, *options: str) -> Path:
+    """The pack's file in `made`, a new directory, which holds what is in `tree`."""
+    made.mkdir(mode=0o755)
+    argv = ("mkfs.erofs", "--all-root", "--quiet", *options, str(made / EROFS), str(tree))
+    keeper.run(*argv, timeout=root_image.STEP_SECONDS)
+    return made / EROFS
+
+
+def described(path: Path, *, kernel: str, version: str, key: str) -> Pack:
+    """The pack that an erofs file is."""
+    return Pack(path, kernel, version, key, path.stat().st_size, contents.digest(str(path)))
+
+
+def package_version(keeper: LocalMachine, tree: Path, package: str) -> str:
+    """Of a package in a Debian's root directory."""
+    return keeper.run("chroot", str(tree), "dpkg-query", "-W", "-f", "${Version}", package)
+
+
+def read(directory: Path) -> Pack:
+    """The pack in `directory`; raises ImageError where it is not a whole one."""
+    try:
+        info = json.loads(contents.read(str(directory / INFO), LARGEST_INFO))
+        pack = TypeAdapter(Pack).validate_python({**info, "path": directory / EROFS})
+    except (OSError, ValueError, TypeError, RecursionError, ContentsError) as error:
+        raise ImageError(f"{directory}: not a whole pack ({error})") from error
+    if not (PLAIN.fullmatch(pack.kernel) and PLAIN.fullmatch(pack.version) and 0 <= pack.bytes <= contents.LARGEST):
+        raise ImageError(f"{directory}: not a whole pack (no build names such a version, or such a size)")
+    if pack.key != directory.name:
+        raise ImageError(f"{directory}: not its own pack, but that of {pack.key}")
+    return pack
+
+
+def _is_whole(directory: Path) -> bool:
+    with contextlib.suppress(ImageError):
+        read(directory)
+        return True
+    return False

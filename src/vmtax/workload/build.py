@@ -1,0 +1,178 @@
+"""Kernel build: Debian's Linux source compiled in memory, as in the article whose figures people know."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from vmtax.core.machines import Machine
+from vmtax.core.records import Measurement, Metric
+from vmtax.workload.base import BadOutput, Command, Measure, Parameters
+from vmtax.workload.site import Site
+
+MIB = 2**20
+Target = Literal["objects", "tinyconfig", "defconfig", "allmodconfig"]
+# What the target `objects` compiles, of the kernel that defconfig describes: one directory, since each further one
+# costs a make of its own. Few, because an emulated CPU takes a minute for them.
+OBJECTS = tuple(
+    f"lib/{name}.o"
+    for name in (
+        *("argv_split", "bsearch", "cmdline", "ctype", "glob", "hexdump", "llist", "rbtree", "sort", "timerqueue"),
+    )
+)
+# Target -> what it writes to /build, what one compiler takes at most, what is read, and seconds of one CPU. Those of
+# defconfig and allmodconfig are estimates on the safe side.
+TMPFS = {"objects": 64 * MIB, "tinyconfig": 128 * MIB, "defconfig": 2048 * MIB, "allmodconfig": 24 * 1024 * MIB}
+COMPILER = {"objects": 64 * MIB, "tinyconfig": 64 * MIB, "defconfig": 192 * MIB, "allmodconfig": 384 * MIB}
+SOURCE = {"objects": 32 * MIB, "tinyconfig": 320 * MIB, "defconfig": 1536 * MIB, "allmodconfig": 1536 * MIB}
+CPU_SECONDS = {"objects": 2.5, "tinyconfig": 150.0, "defconfig": 1500.0, "allmodconfig": 20_000.0}
+READING_SECONDS = 10.0  # of sources and tools, before
+SYSTEM = 256 * MIB  # what the kernel and the userland take beside it
+# What no tinyconfig reads, and most of the source.
+UNREAD = {
+    "tinyconfig": r"/src/\(net\|sound\|tools/perf\)\|"
+    r"/src/drivers/\(accel\|clk\|gpu\|iio\|infiniband\|media\|net\|pinctrl\|scsi\|staging\|usb\|video\)"
+}
+NOTHING = "none"
+JOBS_PER_CPU = 2  # as in the article
+BUILD = "/build"  # the tmpfs of the machine that is measured
+# Constant text. $1 target, $2 jobs, $3 a pattern of what is not read beforehand, then what make is to make. Sources and
+# tools are read before the time is taken, so that no disk is measured. Names, date and paths get into what is compiled:
+# with the same ones it is the same on every layer.
+SCRIPT = f"""
+set -e
+export PATH=/usr/bin LC_ALL=C KBUILD_BUILD_TIMESTAMP=2020-01-01 KBUILD_BUILD_USER=vmtax KBUILD_BUILD_HOST=vmtax
+target=$1 jobs=$2 unread=$3
+shift 3
+trap '[ $? = 0 ] || {{ tail -n 20 /tmp/log; grep -m 1 -E "No space left|error:|\\*\\*\\*" /tmp/log >&2; }}' EXIT
+made() {{ make -C /src O={BUILD} "$@" > /tmp/log 2>&1; }}
+objects() {{ find {BUILD} -name '*.o' | wc -l; }}
+if [ "$target" = objects ]; then
+    cp -a /prepared/. {BUILD} 2> /tmp/log
+    xargs cat < /read-first > /dev/null
+else
+    made "$target"
+    find /src -regex "$unread" -prune -o -type f -exec cat {{}} + > /dev/null
+fi
+cat /usr/bin/* /usr/libexec/gcc/*/*/c* /usr/lib/x86_64-linux-gnu/*.so* > /dev/null
+before=$(objects)
+started=$(date +%s.%N)
+made -j"$jobs" "$@"
+ended=$(date +%s.%N)
+echo "build: target $target, jobs $jobs"
+echo "build: started $started, ended $ended"
+echo "build: objects $(($(objects) - before))"
+cd {BUILD}
+[ $# -gt 0 ] || set -- vmlinux
+echo "build: sha256 $(cat "$@" | sha256sum | cut -d ' ' -f 1)"
+"""
+REPORT = re.compile(
+    r"^build: target (?P<target>[a-z]+), jobs (?P<jobs>\d{1,6})\n"
+    r"build: started (?P<started>\d{1,12}\.\d{9}), ended (?P<ended>\d{1,12}\.\d{9})\n"
+    r"build: objects (?P<objects>\d{1,9})\n"
+    r"build: sha256 (?P<sha256>[0-9a-f]{64})$",
+    re.MULTILINE | re.ASCII,
+)
+EXPECTED = "build: target …, started …, objects …, sha256 …"
+
+
+class BuildParameters(Parameters):
+    target: Literal["auto"] | Target = Field(
+        "auto",
+        description="what to compile: `objects`, a few files of lib/; or a whole kernel, `tinyconfig`, `defconfig` or"
+        " `allmodconfig`. `auto`: `tinyconfig`, and `objects` where a layer is emulated",
+    )
+    jobs: int | None = Field(None, ge=1, le=4096, description="compilers at once; by default twice the CPUs")
+
+
+class Build(Command[BuildParameters]):
+    """The same compiler and source on every layer, in a tmpfs, with everything that is read in memory before."""
+
+    name = "build"
+    describe = "kernel build: Linux compiled by gcc in memory, as the article did, seconds and objects per second"
+    tool = "make"
+    title = "Kernel build"
+    headline = "build.tinyconfig.seconds"
+    measures: ClassVar = {
+        "seconds": Measure("from the start of make to its end", "time", "kernel build time"),
+        "objects_per_second": Measure("object files made in a second", "objects", "objects compiled per second"),
+    }
+    parameters_type = BuildParameters
+
+    @property
+    def target(self) -> Target:
+        if self.parameters.target == "auto":
+            return "objects" if self.emulated else "tinyconfig"
+        return self.parameters.target
+
+    def settled(self) -> dict[str, str]:
+        return {"target": self.target}
+
+    def cases(self) -> Sequence[str]:
+        return (self.target,)
+
+    def metrics(self) -> Sequence[Metric]:
+        return _metrics(self.target)
+
+    def seat(self, site: Site) -> tuple[Machine, tuple[str, ...]]:
+        if site.kernel_pack is None:
+            raise ValueError(f"{site.machine.path} has no kernel pack")
+        return site.machine, (*site.kernel_pack, "--size", str(TMPFS[self.target]), "--tmpfs", BUILD, "--")
+
+    def jobs(self, vcpus: int) -> int:
+        """Compilers at once on so many CPUs."""
+        return self.parameters.jobs or JOBS_PER_CPU * vcpus
+
+    def command(self, site: Site, case: str) -> Sequence[str]:
+        made = OBJECTS if case == "objects" else ()
+        return ("sh", "-c", SCRIPT, "sh", case, str(self.jobs(site.vcpus)), UNREAD.get(case, NOTHING), *made)
+
+    def seconds(self, case: str) -> float:
+        return CPU_SECONDS[case] / 2 + READING_SECONDS  # two CPUs are usual
+
+    def memory_bytes(self, vcpus: int) -> tuple[int, str]:
+        """What it takes on so many CPUs, and how that is reckoned."""
+        tmpfs, each, source = (table[self.target] for table in (TMPFS, COMPILER, SOURCE))
+        jobs = self.jobs(vcpus)
+        how = (
+            f"target {self.target}: {tmpfs // MIB} MiB for what is written, {jobs} compilers with {each // MIB} MiB"
+            f" each, {source // MIB} MiB of source and {SYSTEM // MIB} MiB for the system"
+        )
+        return tmpfs + jobs * each + source + SYSTEM, how
+
+    def parse(self, case: str, output: str) -> tuple[Measurement, ...]:
+        seconds, objects = _figures(case, output)
+        values = (seconds, objects / seconds)
+        return tuple(Measurement(metric, value) for metric, value in zip(_metrics(case), values, strict=True))
+
+    def signature(self, case: str, output: str) -> str | None:
+        """Of what was compiled; allmodconfig is not reproducible, for it signs modules with a key of its own."""
+        found = REPORT.search(output)
+        return f"objects with sha256 {found['sha256']}" if found and case != "allmodconfig" else None
+
+    def own_seconds(self, case: str, output: str) -> float | None:
+        return _figures(case, output)[0]
+
+
+def _metrics(target: str) -> tuple[Metric, Metric]:
+    return (
+        Metric(f"build.{target}.seconds", "s", "lower"),
+        Metric(f"build.{target}.objects_per_second", "1/s", "higher"),
+    )
+
+
+def _figures(case: str, output: str) -> tuple[float, int]:
+    """Seconds that make took, and how many object files it made."""
+    found = REPORT.search(output)
+    if found is None:
+        raise BadOutput(f"make did not end well: no lines '{EXPECTED}' in the output")
+    if found["target"] != case:
+        raise BadOutput(f"target {found['target']} was built, not {case}")
+    started, ended = (int(found[name].replace(".", "")) for name in ("started", "ended"))  # ns
+    seconds, objects = (ended - started) / 1e9, int(found["objects"])
+    if seconds <= 0 or objects < 1:
+        raise BadOutput(f"make built {objects} objects in {seconds:g} s")
+    return seconds, objects

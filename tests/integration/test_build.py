@@ -1,0 +1,54 @@
+"""A kernel build as a user asks for it: the pack is built where the cache has none, and all layers make the same."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.integration.conftest import leftovers, vmtax
+from vmtax.image import kernel
+from vmtax.image.cache import Image
+
+PLAN = """\
+name: build-short
+layers: [host, vm]
+guest: {vcpus: 2, memory: 1GiB}
+workloads: [build: {target: objects}]
+rounds: {min: 1, max: 1}
+"""
+
+
+@pytest.fixture
+def plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    path = tmp_path / "plan.yaml"
+    path.write_text(PLAN)
+    return path
+
+
+def test_host_and_vm_compile_the_same_objects(image: Image, plan: Path, tmp_path: Path) -> None:
+    began = time.monotonic()
+    was_there = kernel.is_there()
+    pack = kernel.ensure(lambda event: None)
+    print(f"the kernel pack: {'was there' if was_there else 'built'}, {time.monotonic() - began:.0f} s")
+    done = vmtax("run", str(plan), "--yes", "--emulate", "--json", directory=tmp_path)
+    assert done.returncode == 0, done.stderr
+    data = json.loads(done.stdout)["data"]
+    assert data["failures"] == [], "a layer whose objects differ is refused"
+    values = {(entry["treatment"], entry["metric"]): entry["value"] for entry in data["measurements"]}
+    for layer in ("host", "vm"):
+        seconds, rate = (values[layer, f"build.objects.{name}"] for name in ("seconds", "objects_per_second"))
+        assert seconds * rate == pytest.approx(10)
+    assert data["facts"]["host"]["kernel_pack"] == {"version": pack.version, "digest": pack.digest}
+    assert list(leftovers(_token(data))) == []
+    assert "erofs" not in Path("/proc/mounts").read_text(), "the pack is mounted nowhere any more"
+
+
+def _token(data: dict[str, list[dict[str, list[str]]]]) -> str:
+    """Of the run, by which everything of it is called."""
+    argv = " ".join(data["boots"][0]["argv"])
+    return argv.partition("/vmtax-")[2][:16]
