@@ -172,7 +172,7 @@ def test_the_ratio_of_a_time_is_its_cost() -> None:
         high=1.22,
     )
     (finding,) = findings(with_comparisons(sample_experiment(emulated=False), comparison))
-    assert finding.sentence.startswith("Build.seconds: the VM takes 20 % (19–22) more time than the host")
+    assert finding.sentence.startswith("Kernel build time: the VM takes 20 % (19–22) more time than the host")
     assert finding.resource == "Build"
 
 
