@@ -8,7 +8,8 @@ STAMP := $(VENV)/.installed
 # and prints it where it may not.
 PACKAGES := python3-venv qemu-system-x86 bubblewrap openssh-client iproute2 e2fsprogs util-linux tar zstd \
 	mmdebstrap erofs-utils debian-archive-keyring
-TEST_PACKAGES := openssh-server chromium cpio libvirt0 libxml2-utils fdisk xfsprogs btrfs-progs qemu-utils
+TEST_PACKAGES := openssh-server chromium cpio jq libvirt0 libxml2-utils fdisk xfsprogs btrfs-progs qemu-utils
+# Where no guest boots with KVM, a demonstration of some minutes.
 RUN := --yes --or-demo
 
 .PHONY: help setup setup-test run test check lint bench prove prove-lab prove-live torture hostile lock reference picture clean
@@ -30,7 +31,7 @@ $(STAMP): pyproject.toml requirements.lock src/vmtax/__init__.py
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 
-run: setup ## measure this machine as host, VM and nested VM; print the table, write the HTML report
+run: setup ## measure this machine as host, VM and nested VM; print the answer, write the HTML report
 	@$(BIN)/vmtax run $(RUN)
 
 test: setup-test ## all tests, the real ones included (QEMU, bridges, SSH, browser)

@@ -184,9 +184,10 @@ def metrics_page() -> str:
 def mixes_page() -> str:
     parts = [
         "# Mixes\n",
-        "What `--for` of `vmtax show` and `vmtax report` weighs: a treatment's score is the weighted geometric mean of"
-        " its ratios to the host, or to the first treatment where no host was measured; a latency's ratio is turned"
-        " over. The weights are judgements: a report says how often the winner stays when they move."
+        "The weights of `--for` of `vmtax show` and `vmtax report`. A configuration's score is the weighted geometric"
+        " mean of its ratios to the host, or to the first configuration if no host was measured; a latency's ratio is"
+        " inverted."
+        " The weights are judgements: a report says how often the winner stays when they move."
         " [Rank storage](../how-to/rank-storage.md) has the rest.\n",
     ]
     for name, profile in PROFILES.items():
@@ -225,6 +226,12 @@ def json_page() -> str:
         " kind `error`: the exit code and the text that is also on stderr, whatever is wrong, the options included."
         " What was answered before it failed is the only answer: `run` shows a run of failed trials and ends with 1."
         " [vmtax-1.schema.json](vmtax-1.schema.json) is the JSON Schema of all of it.\n",
+        "`vmtax show --json=summary` prints `data.summary` alone, as kind `summary`;"
+        " [five lines of jq](../how-to/use-json.md) show how to use it.\n",
+        "**What may change within `vmtax/1`:** keys, kinds and identifiers (codes, features, workloads, metrics) may be"
+        " added, so ignore those that you do not know; sentences for people may be reworded; computed numbers may gain"
+        " digits. What does not change: no key is removed or renamed, none changes its type or unit, and no"
+        " identifier changes its meaning. Tests hold this version to answers that earlier ones gave.\n",
         table(
             ("kind", "data"), ((f"`{kind}`", f"`{type_of(data)}`") for kind, data in zip(KINDS, shapes, strict=True))
         ),

@@ -21,7 +21,7 @@ def can_virtualize() -> bool:
     return bool({"vmx", "svm"} & set(Path("/proc/cpuinfo").read_text().split()))
 
 
-def test_everything_is_tried_and_told(image: Image, tmp_path: Path) -> None:
+def test_everything_is_tried_and_reported(image: Image, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "vmtax", "doctor", "--try", "--yes", "--json"]
     environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path)}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=HANGS)

@@ -51,6 +51,8 @@ rounds: {min: 2, max: 2}
 INCOMPATIBLE_FEATURES = 72  # where a qcow2 header has them (QEMU's docs/interop/qcow2.txt), and the bit that QEMU sets
 CORRUPT = 2  # when it finds that metadata contradict each other
 # Mounts a small file system in a mount namespace of its own: constant text, the arguments stay arguments.
+# Takes all room that is left once the first trial is stored in that directory.
+FILLED = 'd="$1"; shift; (until [ -d "$d/vmtax/raw" ]; do sleep 0.1; done; cat /dev/zero > "$d/filler") & exec "$@"'
 WITH_TMPFS = 'mount -t tmpfs -o size="$1" tmpfs "$2" && shift 2 && "$@"; code=$?; df "$PWD/small" >&2; exit $code'
 
 
@@ -232,10 +234,15 @@ def nothing_left(own: Path) -> bool:
     return not [*(own / "state/vmtax/undo").glob("*"), *(own / "state/vmtax/live").glob("*")]
 
 
-def on_a_full_disk(own: Path, size: str, variable: str, *argv: str) -> subprocess.CompletedProcess[str]:
+def on_a_full_disk(
+    own: Path, size: str, variable: str, *argv: str, filled: bool = False
+) -> subprocess.CompletedProcess[str]:
+    """`filled`: the disk has room at first, and is filled up once the first trial is stored there."""
     small = own / "small"
     small.mkdir(exist_ok=True)
-    command = [*("unshare", "--mount", "sh", "-c", WITH_TMPFS, "sh", size, str(small)), sys.executable, "-m", "vmtax"]
+    fill = ("sh", "-c", FILLED, "sh", str(small)) if filled else ()
+    command = [*("unshare", "--mount", "sh", "-c", WITH_TMPFS, "sh", size, str(small)), *fill, sys.executable]
+    command += ["-m", "vmtax"]
     environment = {**os.environ, variable: str(small)}
     return subprocess.run([*command, *argv], cwd=own, env=environment, capture_output=True, text=True, timeout=HANGS)
 
@@ -251,7 +258,10 @@ def test_a_full_image_cache(own: Path) -> None:
 def test_a_full_store(image: Image, own: Path) -> None:
     """A host-only run whose results no longer fit: what did fit stays, and says that it can be resumed."""
     (own / "p.yaml").write_text(PLAN.replace("[host, vm, nested]", "[host]").replace("  - boot\n", ""))
-    done = on_a_full_disk(own, "176k", "XDG_DATA_HOME", "run", "p.yaml", "--yes", "--emulate")
+    begin = ("run", "p.yaml", "--yes")
+    done = on_a_full_disk(own, "176k", "XDG_DATA_HOME", *begin)
+    assert done.returncode == 2 and "free, 32 MiB are needed; set XDG_DATA_HOME" in done.stderr, "before it begins"
+    done = on_a_full_disk(own, "40m", "XDG_DATA_HOME", *begin, filled=True)
     assert done.returncode == 1, done.stderr
     assert "no space left" in done.stderr.lower() and "set XDG_DATA_HOME" in done.stderr
     assert "Traceback" not in done.stderr and nothing_left(own)

@@ -113,7 +113,7 @@ def test_every_file_system_format_and_preallocation(
         made, lambda disk: (*enter_tree(tree, root=True), *bound(disk), "--"), wanted, lambda event: None
     )
     assert len(written) == len(made.made) and {first.written for first in written.values()} == {SIZE}
-    assert made.fresh(systems[1]) is None, "of a bare device nobody knows what was written"
+    assert made.fresh(systems[1]) is None, "the data on a bare device are unknown"
     fresh = made.fresh(systems[2])
     assert fresh is not None and local.succeeds("test", "-s", str(fresh.disk.path))
     fresh.remove()

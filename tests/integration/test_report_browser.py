@@ -1,4 +1,4 @@
-"""The report in a real browser: the pictures are drawn, in both themes, it fits a telephone, nothing is executed."""
+"""The report in a real browser: light and dark, on a telephone, on paper, without JavaScript; nothing is executed."""
 
 from __future__ import annotations
 
@@ -7,15 +7,17 @@ import json
 import re
 import shutil
 import subprocess
+from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.sample import sample_experiment
+from tests.sample import sample_experiment, with_repeat
 from tests.sample_storage import storage_experiment
 from tests.unit.test_report_html import figures_in, hostile
+from tests.unit.test_report_pictures import hostile_sweep
 from vmtax.analysis.analysis import Analysis
 from vmtax.core.records import Experiment
 from vmtax.report.render.html import render_html
@@ -30,17 +32,23 @@ THEMES = {  # how chromium is told, and the first contrast's colour there
     LIGHT: "rgb(27, 94, 158)",
     "--blink-settings=preferredColorScheme=0": "rgb(125, 180, 234)",  # dark
 }
-# A frame of a telephone's width, for chromium's own window has none so narrow; it tells what sticks out.
-NARROW = """<!doctype html><body><iframe width="400" height="900" style="border: 0"></iframe><script>
+# A frame of some width, for chromium's own window has none so narrow; it tells what sticks out, and what is seen.
+FRAMED = """<!doctype html><body><iframe width="%d" height="900" style="border: 0"></iframe><script>
 const frame = document.querySelector("iframe");
 frame.srcdoc = %s;
 setTimeout(() => {
-  const page = frame.contentDocument.documentElement;
+  const inside = frame.contentDocument, page = inside.documentElement;
+  const width = page.clientWidth;
   const wide = [...page.querySelectorAll("body *")].filter((one) =>
-    one.getBoundingClientRect().right > 401 && !one.closest(".scroll, svg")).map((one) => one.outerHTML.slice(0, 80));
-  const told = { drawn: page.dataset.pictures, width: page.clientWidth, scroll: page.scrollWidth, wide };
+    one.getBoundingClientRect().right > width + 1 && !one.closest(".scroll, .plot, .marks"));
+  const below = (id) => inside.getElementById(id)?.getBoundingClientRect().top;
+  const contents = inside.querySelector("nav.contents").getBoundingClientRect().width > 0;
+  const beside = inside.querySelector("aside").getBoundingClientRect().left > width / 2;
+  const folded = inside.querySelectorAll("details:not([open])").length;
+  const out = wide.map((one) => one.outerHTML.slice(0, 80));
+  const told = { width, scroll: page.scrollWidth, wide: out, contents, beside, folded, tiles: below("answer") };
   document.documentElement.dataset.told = JSON.stringify(told);
-}, 10000);
+}, 3000);
 </script>"""
 
 
@@ -56,7 +64,7 @@ setTimeout(() => {
   select.value = "5";
   select.dispatchEvent(new Event("change"));
   setTimeout(() => {
-    const rows = page.querySelectorAll("#rank-1 .yaxislayer-above .ytick text").length;
+    const rows = page.querySelectorAll("#rank-1 use").length;
     const told = { drawn: page.documentElement.dataset.pictures, before, after: titles(page), rows };
     document.documentElement.dataset.told = JSON.stringify(told);
   }, 2000);
@@ -102,44 +110,75 @@ def figures(page: Path) -> dict[str, Any]:
     }
 
 
-def test_the_pictures_are_drawn(tmp_path: Path) -> None:
-    page = written(sample_experiment(treatments=4, failures=2), tmp_path / "report.html")
+def test_what_can_be_chosen_is_drawn_in_both_themes(tmp_path: Path) -> None:
+    page = written(storage_experiment(), tmp_path / "report.html")
     shown = figures(page)
-    assert {"throughput", "time", "settings", "latency-1", "order"} <= {*shown}
-    traces = [trace for figure in shown.values() for trace in figure["data"]]
-    points = sum(len(trace["x"]) for trace in traces if "markers" in trace["mode"])
-    intervals = sum(len(trace["x"]) for trace in traces if "error_x" in trace)
+    assert {*shown} == {"crossed", "tradeoff"}
+    traces = [trace for figure in shown.values() for trace in figure["data"] if "markers" in trace["mode"]]
+    points = sum(value is not None for trace in traces for value in trace["x"])
     for number, (theme, colour) in enumerate(THEMES.items()):
         document, complaints = loaded(page, tmp_path / f"profile{number}", theme)
         assert complaints == []
         assert 'data-pictures="drawn"' in document
         drawn = document.partition("<body")[2].partition('id="figures"')[0]
-        assert drawn.count('class="main-svg"') >= len(shown)
-        assert drawn.count('<path class="point') == points > 300
-        assert drawn.count('<path class="xerror"') == intervals > 50
+        assert drawn.count('<path class="point') == points > 20
         assert colour in drawn
         assert drawn.count('<button type="button"') == len(shown)  # saving the picture, and nothing that uploads it
 
 
-def told_by(frame: str, experiment: Experiment, directory: Path) -> Any:
+def pages(report: Path, profile: Path) -> int:
+    """On how many sheets of A4 it is printed."""
+    file = report.with_suffix(".pdf")
+    chromium = shutil.which("chromium")
+    assert chromium
+    printing = ("--no-pdf-header-footer", f"--user-data-dir={profile}", f"--print-to-pdf={file}", report.as_uri())
+    subprocess.run((chromium, *OPTIONS, *printing), capture_output=True, timeout=120, check=True)
+    return len(re.findall(rb"/Type /Page\b", file.read_bytes()))
+
+
+def test_quick_is_small_and_is_printed_on_six_sheets(tmp_path: Path) -> None:
+    page = written(with_repeat(sample_experiment(failures=3)), tmp_path / "report.html")
+    assert page.stat().st_size <= 400_000 and "<script" not in page.read_text()
+    assert 1 <= pages(page, tmp_path / "profile") <= 6
+
+
+def told_by(frame: str, experiment: Experiment, directory: Path, *more: object) -> Any:
     """What the script of a page says that frames the report."""
     page = written(experiment, directory / "report.html")
     file = directory / "frame.html"
-    file.write_text(frame % json.dumps(page.read_text()).replace("</", "<\\/"))
+    file.write_text(frame % (*more, json.dumps(page.read_text()).replace("</", "<\\/")))
     document, complaints = loaded(file, directory / "profile")
     told = re.search(r'data-told="([^"]*)"', document)
     assert complaints == [] and told
     return json.loads(html.unescape(told[1]))
 
 
+@pytest.mark.parametrize("width", [400, 1400])
 @pytest.mark.parametrize(
     "experiment",
-    [sample_experiment(treatments=12, rounds=8, failures=3), storage_experiment(many=True)],
-    ids=["", "with 72 treatments"],
+    [
+        with_repeat(sample_experiment(treatments=8, failures=3)),
+        storage_experiment(many=True),
+        sample_experiment(rounds=1),
+    ],
+    ids=["layers and settings", "72 configurations", "one round"],
 )
-def test_nothing_sticks_out_on_a_telephone(experiment: Experiment, tmp_path: Path) -> None:
-    told = told_by(NARROW, experiment, tmp_path)
-    assert told == {"drawn": "drawn", "width": 400, "scroll": 400, "wide": []}
+def test_nothing_sticks_out_and_the_contents_stand_where_there_is_room(
+    experiment: Experiment, width: int, tmp_path: Path
+) -> None:
+    told = told_by(FRAMED, experiment, tmp_path, width)
+    assert (told["width"], told["scroll"], told["wide"]) == (width, width, [])
+    assert told["contents"] == told["beside"] == (width == 1400)
+    assert told["folded"] > 10
+    assert told.get("tiles", 0) < 420, "the answer is on the first screen"
+
+
+def test_pictures_and_tables_need_no_javascript(tmp_path: Path) -> None:
+    """With scripts off, what the reader could choose from is hidden and all else is there."""
+    page = written(storage_experiment(), tmp_path / "report.html")
+    text = re.sub(r"<script.*?</script>", "", page.read_text(), flags=re.DOTALL)
+    assert "<noscript><style>.choice { display: none; }</style></noscript>" in text
+    assert text.count('role="img"') >= 5 and text.count("<table") > 10
 
 
 def test_another_pair_of_factors_can_be_chosen(tmp_path: Path) -> None:
@@ -150,24 +189,27 @@ def test_another_pair_of_factors_can_be_chosen(tmp_path: Path) -> None:
     assert "disk.filesystem" in after and "disk.format" in after and "disk.cache" not in after
 
 
+# Figures, plotly packed, the page's script, and plotly inflated, where there is something to choose.
+@pytest.mark.parametrize(("made", "scripts"), [(hostile, 0), (hostile_sweep, 4)], ids=["layers", "a sweep"])
 @pytest.mark.parametrize("policy", [True, False], ids=["", "also without its policy"])
-def test_nothing_measured_is_executed(policy: bool, tmp_path: Path) -> None:
+def test_nothing_measured_is_executed(
+    made: Callable[[str], Experiment], scripts: int, policy: bool, tmp_path: Path
+) -> None:
     mark = "document.documentElement.dataset.hit=1"
     text = (
         f"<script>{mark};alert(1)</script>\"><img src=x onerror='{mark}'></script>{{{{7*7}}}}<a href=javascript:{mark}>"
     )
-    page = written(hostile(text), tmp_path / "report.html")
+    page = written(made(text), tmp_path / "report.html")
     if not policy:
         bare, count = re.subn(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", page.read_text())
         assert count == 1
         page.write_text(bare)
     document, complaints = loaded(page, tmp_path / "profile")
     assert complaints == []  # nor did the policy have anything to refuse
-    assert 'data-pictures="drawn"' in document and "data-hit" not in document
+    assert "data-hit" not in document
     found = Elements(document)
     assert not [tag for tag, _ in found.elements if tag == "img"]
     assert not [attrs for _, attrs in found.elements if any(name.startswith("on") for name in attrs)]
     assert {attrs["href"][:1] for tag, attrs in found.elements if tag == "a"} == {"#"}
-    # Figures, plotly packed, the page's script, and plotly inflated.
-    assert sum(tag == "script" for tag, _ in found.elements) == 4
+    assert sum(tag == "script" for tag, _ in found.elements) == scripts
     assert found.texts.count(text) > 20

@@ -137,10 +137,10 @@ def test_an_intel_host_with_everything_wrong() -> None:
     assert host.undo_list == [] and host.processes == [], "reading sets nothing up"
     disturbing = {name: check.remedy for name, check in found.items() if check.status == "disturbs"}
     assert disturbing == {
-        "neighbours": "top   # shows who; end it, or wait",
-        "pressure": "top   # shows who; end it, or wait",
+        "neighbours": "top   # shows the process: end it, or wait",
+        "pressure": "top   # shows the process: end it, or wait",
         "steal": "ask for dedicated CPUs where this VM runs",
-        "other VMs": "shut them down, or pause them, for the time",
+        "other VMs": "shut them down or pause them while you measure",
         "governor": f"echo performance | tee {CPU}/cpufreq/policy*/scaling_governor",
         "turbo": f"echo 1 > {CPU}/intel_pstate/no_turbo",
         "heat": f"better cooling; or:\necho 1 > {CPU}/intel_pstate/no_turbo",
@@ -196,7 +196,7 @@ def test_an_amd_host_that_is_nearly_fine() -> None:
     }
     assert found["SMT"].text.startswith("on; the measured CPUs have cores of their own")
     needs = by_name(diagnosis, "need")
-    assert needs["KVM"].status == "unknown" and "whether a guest boots is found by --try" in needs["KVM"].text
+    assert needs["KVM"].status == "unknown" and "--try boots a guest on it" in needs["KVM"].text
     assert needs["nesting"].text == "kvm_amd has nested=1"
     assert by_name(diagnosis, "measurable")["VM"].status == "unknown"
     assert not diagnosis.bad and verdict(diagnosis).startswith("Nothing known keeps host and VM from being measured")
@@ -243,7 +243,7 @@ def test_an_emulated_host_is_called_so() -> None:
     check = by_name(diagnose(examined(host)), "disturbance")["bare metal"]
     assert (check.status, check.text) == (
         "disturbs",
-        "this host is itself emulated (QEMU's TCG): its figures are marked so, and none is what hardware costs",
+        "this host is itself emulated (QEMU's TCG): its figures are marked so, and say nothing about hardware",
     )
 
 

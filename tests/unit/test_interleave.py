@@ -149,7 +149,7 @@ def test_reports_tell_the_sides_first_and_each_thing_once(lab: Callable[..., Lab
 def test_every_form_of_report_names_both_sides(lab: Callable[..., Lab]) -> None:
     found = lab(QEMU, answer=slower_there).run()
     screen = Console(file=io.StringIO(), width=80)
-    screen.print(render(Analysis(found)))
+    screen.print(render(Analysis(found), full=True))
     texts = (
         screen.file.getvalue(),
         render_markdown(Analysis(found)),

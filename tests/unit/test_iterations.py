@@ -1,4 +1,4 @@
-"""Several iterations of a workload in a boot: what runs, what counts, what a resumed run does, what is told."""
+"""Several iterations of a workload in a boot: what runs, what counts, what a resumed run does, what is reported."""
 
 from __future__ import annotations
 
@@ -230,7 +230,7 @@ def test_a_pilot_that_tells_nothing_plans_one_iteration(values: list[list[float]
     assert schedule.runs("auto", planned, ("chess", ""), 3) == PILOT_ITERATIONS
 
 
-# --- what is told
+# --- what is reported
 
 
 def test_reports_tell_where_the_variance_is(lab: Callable[..., Lab]) -> None:

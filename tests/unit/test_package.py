@@ -31,7 +31,10 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
 def test_the_wheel_holds_all_that_is_needed(wheel: zipfile.ZipFile) -> None:
     names = set(wheel.namelist())
     assert names >= {
-        *(f"vmtax/plan/builtin/{name}.yaml" for name in ("quick", "layers", "disk-cache", "storage", "storage-2013")),
+        *(
+            f"vmtax/plan/builtin/{name}.yaml"
+            for name in ("quick", "layers", "disk-cache", "pages", "storage", "storage-2013")
+        ),
         *(f"vmtax/report/page/{name}" for name in ("page.html.j2", "style.css", "page.js")),
         *(f"vmtax/image/guest/{name}" for name in ("init", "initramfs-init", "poweroff")),
         "vmtax/machine/guard.py",
@@ -95,7 +98,16 @@ def completed(words: str, home: Path) -> list[str]:
 def test_bash_completes_commands_plans_and_formats(tmp_path: Path) -> None:
     assert completed("vmtax r", tmp_path) == ["run", "report", "runs"]
     assert completed("vmtax run q", tmp_path) == ["quick"]
-    assert completed("vmtax plan show ", tmp_path) == ["disk-cache", "layers", "quick", "storage", "storage-2013"]
+    assert completed("vmtax plan show ", tmp_path) == [
+        "build",
+        "density",
+        "disk-cache",
+        "layers",
+        "pages",
+        "quick",
+        "storage",
+        "storage-2013",
+    ]
     assert completed("vmtax report --format p", tmp_path) == ["parquet"]
     assert completed("vmtax show --format p", tmp_path) == [], "what show would refuse is not offered"
     assert completed("vmtax show --format m", tmp_path) == ["markdown"]
@@ -108,6 +120,12 @@ def test_bash_completes_what_follows_an_equals_sign(tmp_path: Path) -> None:
     assert completed("vmtax run --vary disk.aio = native q", tmp_path) == ["quick"]
     assert completed("vmtax run --vary disk.aio=native,i", tmp_path) == ["disk.aio=native,io_uring"]
     assert completed("vmtax plan check quick --vary guest.count=1", tmp_path)[:2] == ["guest.count=1", "guest.count=12"]
+
+
+def test_bash_completes_lists_and_hosts(tmp_path: Path) -> None:
+    assert completed("vmtax doctor --host l", tmp_path) == ["local", "lab"]
+    assert completed("vmtax show --weights disk.randread-4k-qd1.i", tmp_path) == ["disk.randread-4k-qd1.iops="]
+    assert list(tmp_path.iterdir()) == [], "completing makes no store"
 
 
 def test_bash_completes_runs_where_they_fit(tmp_path: Path) -> None:
@@ -129,7 +147,7 @@ def test_completing_is_silent_where_the_store_is_broken(tmp_path: Path) -> None:
 
 
 def test_zsh_and_fish_are_answered_in_their_own_ways(tmp_path: Path) -> None:
-    asked = {"_TYPER_COMPLETE_ARGS": "vmtax plan show d"}
+    asked = {"_TYPER_COMPLETE_ARGS": "vmtax plan show di"}
     assert "disk-cache" in completion({**asked, "_VMTAX_COMPLETE": "complete_zsh"}, tmp_path)
     fish = {**asked, "_VMTAX_COMPLETE": "complete_fish", "_TYPER_COMPLETE_FISH_ACTION": "get-args"}
     assert completion(fish, tmp_path).strip() == "disk-cache"
@@ -142,7 +160,7 @@ def test_a_real_bash_completes(tmp_path: Path) -> None:
     (tmp_path / "vmtax").write_text(f'#!/bin/sh\nexec {sys.executable} -m vmtax "$@"\n')
     (tmp_path / "vmtax").chmod(0o755)
     script = completion({"_VMTAX_COMPLETE": "source_bash"}, tmp_path)
-    asked = 'COMP_WORDS=(vmtax plan show d); COMP_CWORD=3; _vmtax_completion vmtax; echo "${COMPREPLY[@]}";'
+    asked = 'COMP_WORDS=(vmtax plan show di); COMP_CWORD=3; _vmtax_completion vmtax; echo "${COMPREPLY[@]}";'
     asked += 'COMP_WORDS=(vmtax run --vary disk.aio = t); COMP_CWORD=5; _vmtax_completion vmtax; echo "${COMPREPLY[@]}"'
     environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
     argv = ["bash", "--norc", "-c", f"{script}\n{asked}"]
@@ -156,3 +174,40 @@ def test_nothing_heavy_is_imported_at_start() -> None:
     program = f"import sys, vmtax.cli; print(*sorted({heavy} & sys.modules.keys()))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=300)
     assert done.stdout == "\n"
+
+
+HEAVY = {"numpy", "pydantic", "rich.markdown", "sqlalchemy"}
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        *(
+            "vmtax ",
+            "vmtax show ",
+            "vmtax show --f",
+            "vmtax show --format m",
+            "vmtax show --needs d",
+            "vmtax show --for d",
+        ),
+        *("vmtax run --resume ", "vmtax compare ", "vmtax lab stop ", "vmtax runs rm "),
+    ],
+)
+def test_completing_imports_nothing_heavy(words: str, shell: str, tmp_path: Path) -> None:
+    """Time varies with the machine; what is loaded does not. `make bench` prints the time."""
+    with Store(tmp_path / "vmtax/vmtax.sqlite") as store:
+        store.put(replace(sample_experiment(rounds=1), state="interrupted", boots=(), trials=()))
+    (tmp_path / "vmtax/labs/lab").mkdir(parents=True)
+    (tmp_path / "vmtax/labs/lab/lab.json").write_text("{}")
+    bash = {"COMP_WORDS": words, "COMP_CWORD": str(len(words.split(" ")) - 1)}
+    others = {"_TYPER_COMPLETE_ARGS": words, "_TYPER_COMPLETE_FISH_ACTION": "get-args"}
+    asked = {"_VMTAX_COMPLETE": f"complete_{shell}", **bash, **others, "XDG_DATA_HOME": str(tmp_path)}
+    program = (
+        f"import atexit, sys, vmtax.cli\natexit.register(lambda: print('imported', *({HEAVY} & sys.modules.keys())))"
+    )
+    argv = [sys.executable, "-c", f"{program}\nvmtax.cli.main()"]
+    done = subprocess.run(argv, env={**os.environ, **asked}, capture_output=True, text=True, timeout=300)
+    *answered, imported = done.stdout.splitlines()
+    assert answered and any(answered), (done.stdout, done.stderr)
+    assert (imported, done.stderr) == ("imported", "")

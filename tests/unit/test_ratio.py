@@ -1,4 +1,4 @@
-"""One treatment against its baseline: what is told beside the ratio, and what is refused."""
+"""One treatment against its baseline: what is reported beside the ratio, and what is refused."""
 
 from __future__ import annotations
 

@@ -225,7 +225,7 @@ def test_among_ties_features_decide_then_simplicity_and_it_is_said() -> None:
     [(3, 0.002, "for so few rounds there is no interval"), (12, 0.05, "its interval does not")],
 )
 def test_an_estimate_is_no_tie(rounds: int, noise: float, why: str) -> None:
-    """What is chosen of those that are not told apart is as of ties; what is said of it is less."""
+    """What is chosen of those that are not distinguishable is as of ties; what is said of it is less."""
     third = "disk.format=raw disk.bus=ide"
     experiment = run(
         {FAST: 10_000, SLOW: 10_000, third: 10_000},
@@ -239,8 +239,8 @@ def test_an_estimate_is_no_tie(rounds: int, noise: float, why: str) -> None:
     assert fastest.tie and not any(option.tie for option in others)
     assert found.choice and found.choice.treatment == SLOW and found.choice is not fastest
     text = " ".join(found.reasons)
-    assert f"not told apart from the fastest, {fastest.treatment}: its estimate lies within 4 %, {why}." in text
-    assert "the fastest is not told apart from" in text and "ties" not in text and "tied" not in text
+    assert f"not distinguishable from the fastest, {fastest.treatment}: its estimate lies within 4 %, {why}." in text
+    assert "the fastest is not distinguishable from" in text and "ties" not in text and "tied" not in text
 
 
 def test_a_tie_that_costs_more_host_cpu_and_offers_nothing_for_it_is_not_chosen() -> None:
@@ -268,7 +268,7 @@ def test_an_emulated_run_shows_the_working_of_the_tool_only() -> None:
     experiment = run({FAST: 10_000, SLOW: 9_000}, emulated=True)
     assert any("shows how the recommendation works, not what to choose" in note for note in advise(experiment).notes)
     mixed = replace(experiment, boots=(experiment.boots[0], replace(experiment.boots[1], emulated=False)))
-    assert any(note.startswith("Some of what was compared ran emulated") for note in advise(mixed).notes)
+    assert any(note.startswith("Some of the choices ran emulated") for note in advise(mixed).notes)
 
 
 def test_what_is_missing_is_said() -> None:

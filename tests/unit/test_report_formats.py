@@ -6,6 +6,7 @@ import csv
 import dataclasses
 import io
 import json
+import re
 import sys
 
 import pyarrow.parquet
@@ -21,6 +22,7 @@ from vmtax.core.records import Experiment
 from vmtax.report.render.envelope import envelope
 from vmtax.report.render.formats import FORMATS, find
 from vmtax.report.render.json import experiment_data
+from vmtax.report.render.rows import ALWAYS
 
 FORMULAS = ("=1+1", "+1", "-1", "@SUM(A1)", " =1")
 
@@ -116,13 +118,23 @@ def test_one_row_for_each_measurement() -> None:
     row, disturbance = found[0], first.disturbance
     assert disturbance is not None
     assert len(found) == sum(len(trial.measurements) for trial in experiment.trials)
-    assert (row["run"], row["plan"], row["host"]) == (experiment.id, "quick", "local")
-    assert (row["treatment"], row["layer"], row["disk.cache"]) == (first.treatment, "vm", "none")
+    treatment = next(one for one in experiment.treatments if one.name == first.treatment)
+    assert (row["treatment"], row["layer"]) == (treatment.name, treatment.layer)
+    assert row["guest_mitigations"] == treatment.levels["guest.mitigations"]
     assert (row["metric"], row["unit"], row["better"]) == ("chess.one-thread.nodes_per_second", "1/s", "higher")
     assert float(row["value"]) == first.measurements[0].value  # exactly
-    assert float(row["disturbance.busy_seconds"]) == disturbance.busy_seconds
+    assert float(row["disturbance_busy_seconds"]) == disturbance.busy_seconds
     assert {r["emulated"] for r in found if r["layer"] == "host"} == {"false"}
     assert {r["emulated"] for r in found if r["layer"] != "host"} == {"true"}
+
+
+def test_names_of_columns_are_words_and_no_column_is_the_same_in_all_rows() -> None:
+    found = read_csv(sample_experiment(treatments=4, failures=2))
+    assert all(re.fullmatch(r"[a-z]\w*", name) for name in found[0])
+    assert not {"run", "plan", "host", "side"} & {*found[0]}, "these are of the whole run"
+    assert all(len({row[name] for row in found}) > 1 for name in found[0] if name not in ALWAYS)
+    alone = read_csv(sample_experiment(rounds=1))
+    assert {*alone[0]} >= ALWAYS, "what a row cannot be understood without is always there"
 
 
 def test_what_meters_read_has_columns() -> None:
@@ -130,15 +142,18 @@ def test_what_meters_read_has_columns() -> None:
     first, *others = experiment.trials
     read = dataclasses.replace(first, readings={"host": {"vmstat.pgfault": 12.0}})
     found = read_csv(dataclasses.replace(experiment, trials=(read, *others)))
-    assert found[0]["readings.host.vmstat.pgfault"] == "12.0" and found[-1]["readings.host.vmstat.pgfault"] == ""
+    assert found[0]["readings_host_vmstat_pgfault"] == "12.0" and found[-1]["readings_host_vmstat_pgfault"] == ""
     assert not any(None in row for row in found), "no cell is without a column"
 
 
 def test_what_is_not_known_is_empty() -> None:
     experiment = sample_experiment(rounds=1)
+    first, *others = experiment.trials
+    row = read_csv(dataclasses.replace(experiment, trials=(dataclasses.replace(first, disturbance=None), *others)))[0]
+    assert {value for name, value in row.items() if name.startswith("disturbance_")} == {""}
     trials = tuple(dataclasses.replace(trial, disturbance=None) for trial in experiment.trials)
     row = read_csv(dataclasses.replace(experiment, trials=trials))[0]
-    assert {value for name, value in row.items() if name.startswith("disturbance.")} == {""}
+    assert not any(name.startswith("disturbance_") for name in row), "and where nothing is known there is no column"
 
 
 @pytest.mark.parametrize("text", FORMULAS)
@@ -147,13 +162,12 @@ def test_text_is_no_formula_in_a_spreadsheet(text: str) -> None:
     below_zero = dataclasses.replace(experiment.trials[0].measurements[0], value=-1.5)
     first = dataclasses.replace(experiment.trials[0], measurements=(below_zero,))
     found = read_csv(dataclasses.replace(experiment, trials=(first, *experiment.trials[1:])))
-    assert {row["plan"] for row in found} == {row["host"] for row in found} == {f"'{text}"}
     assert f"'{text}" in {row["treatment"] for row in found}
     assert found[0]["value"] == "-1.5"  # a number is one
 
 
 def test_a_row_stays_on_its_line() -> None:
-    text = made("csv", renamed(sample_experiment(rounds=1), {}, host="a\r\n=1\x1b[2J")).decode()
+    text = made("csv", renamed(sample_experiment(rounds=1), {"vm": "a\r\n=1\x1b[2J"})).decode()
     assert "\x1b" not in text and "\r" not in text
     assert text.count("\n") == 1 + len(read_csv(sample_experiment(rounds=1)))
 
@@ -165,10 +179,9 @@ def test_parquet_holds_the_rows_of_the_csv_with_their_types() -> None:
     assert table.column_names == [*found[0]]
     assert [str(row["value"]) for row in table.to_pylist()] == [row["value"] for row in found]
     types = {name: str(table.schema.field(name).type) for name in table.column_names}
-    assert (types["round"], types["value"], types["emulated"], types["disk.cache"]) == (
+    assert (types["round"], types["value"], types["emulated"], types["guest_mitigations"]) == (
         *("int64", "double", "bool", "string"),
     )
-    assert types["disturbance.throttles"] == "int64"
 
 
 def test_parquet_without_pyarrow_names_the_cure(monkeypatch: pytest.MonkeyPatch) -> None:

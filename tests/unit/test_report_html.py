@@ -7,6 +7,7 @@ import dataclasses
 import gzip
 import itertools
 import json
+import math
 import re
 from hashlib import sha256
 from html.parser import HTMLParser
@@ -16,6 +17,8 @@ from typing import Any
 import pytest
 
 from tests.sample import large_experiment, on_emulated_host, sample_experiment
+from tests.sample_storage import storage_experiment
+from tests.svg import dots
 from tests.unit.test_report import compared, renamed
 from vmtax.analysis.analysis import Analysis
 from vmtax.core.records import Experiment, Measurement, Trial
@@ -90,8 +93,9 @@ def test_the_page_is_well_formed_and_small() -> None:
     levels = [int(tag[1]) for tag, _ in page.elements if re.fullmatch(r"h[1-6]", tag)]
     assert all(after - before <= 1 for before, after in itertools.pairwise(levels))
     assert all(attrs.get("scope") for tag, attrs in page.elements if tag == "th")
-    plots = [attrs for _, attrs in page.elements if attrs.get("class") == "plot"]
-    assert len(plots) == 3 + 2 + 1 + 5 + 1 and all(len(attrs.get("aria-label") or "") > 60 for attrs in plots)
+    told = [text for path, text in page.texts if path[-2:] == ("svg", "desc")]
+    assert len(told) == 4 + 2 + 5 + 1 and all(len(text) > 60 for text in told)
+    assert sum(attrs.get("role") == "img" for _, attrs in page.elements) == len(told)
     ids = [attrs["id"] for _, attrs in page.elements if "id" in attrs]
     assert len(ids) == len(set(ids))
     assert {attrs["aria-labelledby"] for _, attrs in page.elements if "aria-labelledby" in attrs} <= {*ids}
@@ -107,6 +111,11 @@ def test_nothing_is_loaded_from_outside() -> None:
     assert styles and "url(" not in styles and "@import" not in styles
     policy = next(attrs["content"] for _, attrs in page.elements if attrs.get("http-equiv"))
     assert policy is not None and policy.startswith("default-src 'none'")
+
+
+def harmless_like(text: str) -> str:
+    """A text that is as long, and has its spaces where the other has them."""
+    return re.sub(r"\S", "h", text)
 
 
 def hostile(text: str) -> Experiment:
@@ -136,17 +145,22 @@ def _called(trial: Trial, text: str) -> tuple[Measurement, ...]:
 @pytest.mark.parametrize("text", HOSTILE)
 def test_names_are_text_everywhere(text: str) -> None:
     told = html(hostile(text))
-    page, harmless = Page(told), Page(html(hostile("harmless")))
+    page, harmless = Page(told), Page(html(hostile(harmless_like(text))))
     assert text in page.prose()
     assert [tag for tag, _ in page.elements] == [tag for tag, _ in harmless.elements]
     assert [sorted(attrs) for _, attrs in page.elements] == [sorted(attrs) for _, attrs in harmless.elements]
     assert text in "".join(t for path, t in page.texts if path[-1:] == ("title",))
-    drawn = json.dumps(figures_in(told))
-    assert "<script" not in drawn and "<img" not in drawn  # plotly reads its own markup in names
+    assert page.count("img") == page.count("script") == 0
+
+
+def test_a_page_without_choices_has_no_script_and_may_run_none() -> None:
+    text = html(sample_experiment(treatments=4, failures=2))
+    assert "<script" not in text and "script-src" not in text
+    assert len(text.encode()) <= 400_000
 
 
 def test_only_our_own_scripts_may_run() -> None:
-    text = html(sample_experiment())
+    text = html(storage_experiment())
     policy = re.search(r'http-equiv="Content-Security-Policy" content="([^"]*)"', text)
     script = re.search(r"<script>(.*?)</script>", text, re.DOTALL)
     assert policy and script
@@ -182,7 +196,7 @@ def test_terms_are_explained() -> None:
     page = Page(html(sample_experiment()))
     links = {attrs["href"] for tag, attrs in page.elements if tag == "a" and attrs.get("class") == "term"}
     assert len(links) >= 10
-    assert next(attrs["href"] for tag, attrs in page.elements if tag == "a") == "#findings"  # the skip link
+    assert next(attrs["href"] for tag, attrs in page.elements if tag == "a") == "#main-content"  # the skip link
     with pytest.raises(KeyError):
         term_id("no such word")
 
@@ -223,18 +237,28 @@ def test_emulated_settings_say_so() -> None:
 def test_pictures_hold_the_comparisons_and_say_emulated() -> None:
     experiment = sample_experiment(treatments=4)
     drawn = {p.id: p for p in forests(view(Analysis(experiment)))}
-    assert list(drawn) == ["throughput", "time", "settings"]
-    first = drawn["throughput"].figure["data"][0]
-    overheads = {
-        c.metric.name: 100 * (1 - c.ratio) for c in compared(experiment) if (c.baseline, c.treatment) == ("host", "vm")
-    }
-    assert first["x"][0] == pytest.approx(overheads["chess.nodes_per_second"])
+    assert list(drawn) == ["layers", "tails", "cpu", "settings"]
+    vm, nesting = dots(drawn["layers"])[:2]
+    axis = {c.metric.name: 1 / c.ratio for c in compared(experiment) if (c.baseline, c.treatment) == ("host", "vm")}
+    chess, stream = axis["chess.nodes_per_second"], axis["memory.stream.bytes_per_second"]
+    other = next(dot for dot in dots(drawn["layers"]) if dot.told.startswith("Memory stream"))
+    scale = (vm.x - other.x) / math.log(chess / stream)
+    assert vm.told.startswith("CPU chess, all CPUs: 21.2\N{MULTIPLICATION SIGN} (")
+    faults = next(dot for dot in dots(drawn["layers"]) if dot.told.startswith("Memory page faults"))
+    assert vm.x - faults.x == pytest.approx(scale * math.log(chess / axis["memory.faults.per_second"]), abs=1e-3)
+    assert nesting.kind == "diamond"
     for picture in drawn.values():
-        for trace in picture.figure["data"]:
-            assert "(emulated)" in trace["name"]
-            assert all("(emulated)" in text for text in trace["text"])
-            assert all(arm >= 0 for arm in (*trace["error_x"]["array"], *trace["error_x"]["arrayminus"]))
-        assert "emulated" in picture.figure["layout"]["xaxis"]["title"]["text"]
+        assert all("emulated" in dot.told and dot.bar and dot.bar[0] <= dot.x <= dot.bar[1] for dot in dots(picture))
+        assert all("emulated" in key.text for key in picture.legend)
+        assert "emulated" in picture.alternative
+
+
+def test_a_picture_holds_one_quantity() -> None:
+    """A mean, a percentile and CPU time never share an axis."""
+    for picture in forests(view(Analysis(storage_experiment(many=False)))):
+        kinds = {re.sub(r".*, ([\w ]+), \d+ rounds$", r"\1", dot.told) for dot in dots(picture)}
+        assert not ({"p99 latency"} & kinds and len(kinds) > 1), kinds
+        assert not ({"host CPU per operation"} & kinds and len(kinds) > 1), kinds
 
 
 def test_the_page_tells_doubts_facts_notes_and_how_to_repeat() -> None:

@@ -27,7 +27,7 @@ REPEATED = with_repeat(PLAIN)
 
 def on_terminal(experiment: Experiment) -> str:
     console = Console(width=80, file=io.StringIO())
-    console.print(render(Analysis(experiment)))
+    console.print(render(Analysis(experiment), full=True))
     return console.file.getvalue()  # type: ignore[attr-defined, no-any-return]
 
 

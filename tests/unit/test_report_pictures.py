@@ -4,23 +4,29 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import re
 from typing import Any
 
 import pytest
 
+from tests.sample import sample_experiment
 from tests.sample_storage import FACTORS, PRIMARY, storage_experiment
-from tests.unit.test_report_html import Page, figures_in, html
+from tests.svg import dots, of_class
+from tests.unit.test_report_html import Page, figures_in, harmless_like, html
 from vmtax.analysis.analysis import Analysis
 from vmtax.analysis.rankings import Ranking
 from vmtax.core.records import Experiment, Measurement, Metric, Treatment
-from vmtax.report.figures import crossed_picture, latency_pictures, rank_pictures, tradeoff_picture
-from vmtax.report.figures.base import dearness_axis, times_dearer
+from vmtax.report.figures import crossed_picture, forests, latency_pictures, rank_pictures, tradeoff_picture
+from vmtax.report.figures.base import times_dearer
+from vmtax.report.figures.dots import tick
+from vmtax.report.figures.rankings import SMALL_CHARACTERS
 from vmtax.report.sections.factor_effects import Deciding, deciding, share_text
 from vmtax.report.sections.interactions import Grid, grids
 from vmtax.report.sections.latency import distributions
 from vmtax.report.sections.rankings import ranked
 from vmtax.report.sections.speed_vs_cpu import pareto, steadied, tradeoffs
+from vmtax.report.view import view
 from vmtax.report.wording.treatment_labels import WRAPPED, factor_words, shortened
 from vmtax.workload.fio import Disk
 from vmtax.workload.words import phrase, spoken
@@ -118,26 +124,38 @@ def test_what_is_no_pattern_is_called_as_in_the_tables() -> None:
 
 def test_a_ranking_is_drawn_best_first_with_its_kinds_apart() -> None:
     for ranking, picture in zip(guests(EXPERIMENT), pictures(EXPERIMENT), strict=True):
-        traces = [trace for trace in picture.figure["data"] if trace["mode"] == "markers"]
-        places = sorted((y, x) for trace in traces for x, y in zip(trace["x"], trace["y"], strict=True))
-        assert [y for y, _ in places] == list(range(1, 25)), "row 0 is the columns' head"
-        expected = [times_dearer(ranking.metric.better, entry.overhead) for entry in ranking.standings]
-        assert [x for _, x in places] == pytest.approx(expected, rel=1e-5)
-        assert all(arm >= 0 for t in traces for arm in (*t["error_x"]["array"], *t["error_x"]["arrayminus"]))
-        beaten = next(trace for trace in traces if trace["name"] == "beaten")
-        assert len(beaten["x"]) == sum(not entry.top for entry in ranking.standings) > 0
-        assert len({(t["marker"]["symbol"]) for t in traces}) == len(traces), "not by colour alone"
-        assert all("(emulated)" in text for trace in traces for text in trace["text"])
-        assert "emulated" in picture.figure["layout"]["xaxis"]["title"]["text"]
+        drawn = dots(picture)
+        assert len(drawn) == len(ranking.standings) == 24
+        places = [dot.x for dot in drawn]
+        expected = [math.log(times_dearer(ranking.metric.better, entry.overhead)) for entry in ranking.standings]
+        scale = (places[-1] - places[0]) / (expected[-1] - expected[0])
+        assert places == pytest.approx([places[0] + scale * value for value in expected], abs=1e-3)
+        assert all(dot.bar is None or dot.bar[0] <= dot.x <= dot.bar[1] for dot in drawn)
+        beaten = [dot for dot, entry in zip(drawn, ranking.standings, strict=True) if not entry.top]
+        assert beaten and {dot.kind for dot in beaten} == {"square"}
+        assert {dot.kind for dot in drawn if dot not in beaten} <= {"circle", "diamond", "diamond-open"}
+        assert all("emulated" in dot.told for dot in drawn)
+        assert all(key.mark == "line" or key.text.endswith(", emulated") for key in picture.legend)
+
+
+@pytest.mark.parametrize("experiment", [EXPERIMENT, storage_experiment(3), sample_experiment(rounds=4, treatments=4)])
+def test_a_dot_without_an_interval_is_hollow_and_the_legend_says_so(experiment: Experiment) -> None:
+    analysis = Analysis(experiment)
+    found = (*forests(view(analysis)), *rank_pictures(analysis, ranked(analysis)))
+    assert found
+    for picture in found:
+        assert all((dot.bar is None) == dot.kind.endswith("-open") for dot in dots(picture))
+        explained = {key.mark.removesuffix("-open") for key in picture.legend} | {"any"}
+        assert {dot.kind.removesuffix("-open") for dot in dots(picture)} <= explained
+        hollow = any(dot.bar is None for dot in dots(picture))
+        assert hollow == any("hollow" in key.text for key in picture.legend)
 
 
 def test_the_host_is_a_line_where_there_is_one() -> None:
     first, *_ = pictures(EXPERIMENT)
-    (line,) = [trace for trace in first.figure["data"] if trace["mode"] == "lines"]
-    assert line["x"][0] == line["x"][1] < 1 and "The host itself, without a guest: −" in first.caption
+    assert len(of_class(first, "far")) == 1 and "The host itself, without a guest: " in first.caption
     bare, *_ = pictures(storage_experiment(host=False))
-    assert not [trace for trace in bare.figure["data"] if trace["mode"] == "lines"]
-    assert "host itself" not in bare.caption
+    assert not of_class(bare, "far") and "host itself" not in bare.caption
 
 
 def test_a_host_that_is_far_away_does_not_squeeze_the_rest() -> None:
@@ -150,34 +168,31 @@ def test_a_host_that_is_far_away_does_not_squeeze_the_rest() -> None:
         for t in EXPERIMENT.trials
     )
     first, *_ = pictures(dataclasses.replace(EXPERIMENT, trials=trials))
-    assert not [trace for trace in first.figure["data"] if trace["mode"] == "lines"]
-    assert re.search(
-        r"The host itself, without a guest: −99\.\d+ % \(.*\) time for the same work against the best", first.caption
-    )
-    low, high = first.figure["layout"]["xaxis"]["range"]
-    assert high - low < 1.2
+    assert not of_class(first, "far")
+    assert "The host itself, without a guest: \N{MINUS SIGN}99." in first.caption
+    places = [dot.x for dot in dots(first)]
+    assert max(places) - min(places) > 0.8
 
 
 def test_a_lost_guest_costs_the_others_nothing_and_is_said() -> None:
     first, *_ = pictures(storage_experiment(failed=1))
     assert "over 6 rounds, 1 of them incomplete" in first.caption
-    assert "beaten" in {trace["name"] for trace in first.figure["data"]}
+    assert any(key.text.startswith("beaten") for key in first.legend)
 
 
-def test_a_telephone_gets_labels_above_the_points() -> None:
+def test_a_telephone_gets_labels_that_fit_above_the_dots() -> None:
     for picture in pictures(storage_experiment(many=True)):
-        narrow = picture.figure["narrow"]["layout"]
-        assert narrow["yaxis"]["showticklabels"] is False
-        assert len(narrow["annotations"]) == 2 * 73
-        assert len(picture.figure["layout"]["yaxis"]["ticktext"]) == 73
+        small = of_class(picture, "small")
+        assert len(small) == 73 == len(of_class(picture, "wide"))
+        lines = [line.text or "" for label in small for line in label.iter("text")]
+        assert max(map(len, lines)) <= SMALL_CHARACTERS
 
 
-def test_ticks_tell_overheads_whichever_way_is_better() -> None:
-    lost = dearness_axis("higher", -1.1, 1.1, 8)
-    assert dict(zip(lost["ticktext"], lost["tickvals"], strict=True))["50 %"] == 2
-    assert lost["ticktext"][0] == "10× better" and lost["ticktext"][-1] == "90 %" and "0 %" in lost["ticktext"]
-    added = dearness_axis("lower", -0.1, 1.5, 6)
-    assert dict(zip(added["ticktext"], added["tickvals"], strict=True))["100 %"] == 2
+def test_ticks_tell_costs() -> None:
+    assert [tick(factor) for factor in (0.5, 0.9, 1, 1.05, 1.5, 2, 20)] == [
+        *("\N{MINUS SIGN}50 %", "\N{MINUS SIGN}10 %", "0 %", "+5 %", "+50 %"),
+        *("2\N{MULTIPLICATION SIGN}", "20\N{MULTIPLICATION SIGN}"),
+    ]
 
 
 # --- two factors at a time
@@ -252,14 +267,22 @@ def test_speed_and_price_are_drawn_by_a_factor() -> None:
     assert picture.selects[1] == ("marks tell", ("disk.cache", "disk.filesystem", "disk.format", "disk.bus"))
     front, *marks = picture.figure["data"]
     assert [trace["name"] for trace in marks] == [f"disk.cache={level}" for level in FACTORS["disk.cache"]]
-    kinds = [{symbol.removesuffix("-open") for symbol in trace["marker"]["symbol"]} for trace in marks]
+    kinds = [{*trace["marker"]["symbol"]} for trace in marks]
     assert all(len(kind) == 1 for kind in kinds) and len(set.union(*kinds)) == 3
-    filled = sum(not symbol.endswith("-open") for trace in marks for symbol in trace["marker"]["symbol"])
-    assert filled == len(front["x"]) == sum(point.best for point in found[0].points)
+    assert not [kind for kind in set.union(*kinds) if kind.endswith("-open")], "all have intervals"
+    assert len(front["x"]) == sum(point.best for point in found[0].points)
     (far,) = picture.figure["layout"]["annotations"]
     assert far["text"].startswith("← host, without a guest: 1"), "20 times cheaper: told at the edge"
     assert front["x"] == sorted(front["x"]) and front["y"] == sorted(front["y"])
     assert not [text for trace in marks for text in trace["text"] if "(emulated)" not in text]
+
+
+def test_points_without_an_interval_are_hollow_and_the_legend_says_so() -> None:
+    picture = tradeoff_picture(tradeoffs(Analysis(storage_experiment(3))), {})
+    assert picture is not None
+    _, *marks = picture.figure["data"]
+    assert all(symbol.endswith("-open") for trace in marks for symbol in trace["marker"]["symbol"])
+    assert marks[-1]["name"] == "hollow: no interval, so this may be chance"
 
 
 def test_a_host_that_is_near_is_drawn() -> None:
@@ -291,7 +314,8 @@ def test_guests_of_other_rounds_than_the_best_leave_cells_empty() -> None:
     assert any(not grid.cells for grid in found)
     assert crossed_picture(found, ranked(analysis), {}) is not None
     drawn = rank_pictures(analysis, ranked(analysis))
-    assert any(None in trace["x"] for picture in drawn for trace in picture.figure["data"])
+    rows = [len(ranking.standings) for ranking in analysis.primary_rankings]
+    assert any(len(dots(picture)) < count for picture, count in zip(drawn, rows, strict=True))
 
 
 # --- what decides
@@ -341,9 +365,9 @@ def test_of_many_the_best_and_the_worst_are_drawn() -> None:
         judged = {c.role: dict(c.points)[0.99] for c in distribution.curves if c.layer == "vm"}
         assert judged["best"] == min(judged.values()) and judged["worst"] == max(judged.values())
         assert distribution.others == 27 - len(distribution.curves)
-        styles = [(t["line"]["color"], t["line"]["dash"], t["marker"]["symbol"]) for t in picture.figure["data"]]
+        styles = [(key.style, key.dash) for key in picture.legend]
         assert all(len({*column}) == len(styles) for column in zip(*styles, strict=True))
-        assert picture.figure["data"][-1]["name"].startswith("worst: vm")
+        assert picture.legend[-1].text.startswith("worst: vm")
 
 
 # --- the page
@@ -353,7 +377,7 @@ def test_the_page_of_a_sweep_is_well_formed() -> None:
     text = html(storage_experiment(failed=1))
     page = Page(text)
     plots = {attrs.get("id"): attrs for _, attrs in page.elements if attrs.get("class") == "plot"}
-    assert {*plots} == {*figures_in(text)}
+    assert {*plots} == {*figures_in(text)} == {"crossed", "tradeoff"}
     assert all(len(attrs.get("aria-label") or "") > 60 for attrs in plots.values())
     selects = [attrs for tag, attrs in page.elements if tag == "select"]
     assert [attrs["data-plot"] for attrs in selects] == ["crossed", "crossed", "tradeoff", "tradeoff"]
@@ -380,7 +404,7 @@ def hostile_sweep(text: str) -> Experiment:
 
 def test_levels_and_factors_are_text_everywhere() -> None:
     text = '</option></script><img src=x onerror="alert(1)">%{y}'
-    told, harmless = html(hostile_sweep(text)), Page(html(hostile_sweep("harmless")))
+    told, harmless = html(hostile_sweep(text)), Page(html(hostile_sweep(harmless_like(text))))
     page = Page(told)
     assert [tag for tag, _ in page.elements] == [tag for tag, _ in harmless.elements]
     assert [sorted(attrs) for _, attrs in page.elements] == [sorted(attrs) for _, attrs in harmless.elements]

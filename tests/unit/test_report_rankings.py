@@ -22,7 +22,7 @@ def test_rankings_effects_and_decisions_are_told_in_every_report() -> None:
     analysis = Analysis(experiment)
     html, markdown = render_html(analysis), render_markdown(analysis)
     console = Console(width=80, file=io.StringIO())
-    console.print(render(analysis))
+    console.print(render(analysis, full=True))
     terminal = console.file.getvalue()  # type: ignore[attr-defined]
     data = experiment_data(analysis)
     for text in (html, markdown, terminal):

@@ -78,7 +78,7 @@ def with_features(experiment: Experiment, change: Any) -> Experiment:
     return dataclasses.replace(experiment, facts={**experiment.facts, "host": host})
 
 
-# --- what is told
+# --- what is reported
 
 
 def test_the_section_on_a_terminal() -> None:
@@ -90,7 +90,7 @@ def test_the_section_on_a_terminal() -> None:
 def test_every_report_has_it() -> None:
     analysis = Analysis(SMALL, requirements=SAVEVM)
     found = of(analysis)
-    terminal = printed(render(analysis), 300)
+    terminal = printed(render(analysis, full=True), 300)
     page = Page(render_html(analysis))
     markdown = render_markdown(analysis)
     assert found.advice.choice and found.advice.choice.treatment == "vm disk.format=qcow2 disk.cache=writeback"
@@ -142,7 +142,7 @@ def test_treatments_with_the_same_answers_are_one_row() -> None:
     alone = told(with_features(SAMPLE, lambda name, features: migrates("", features)))
     assert [group.about for group in alone.groups] == ["all 24"]
     one = told(with_features(SAMPLE, lambda name, features: features if name == "vm" else None))
-    assert [group.about for group in one.groups] == ["vm"] and "was not found out" in " ".join(one.advice.notes)
+    assert [group.about for group in one.groups] == ["vm"] and "were not tried" in " ".join(one.advice.notes)
 
 
 # --- what it rests on
@@ -250,7 +250,7 @@ def test_names_and_words_are_text(text: str) -> None:
 def test_what_decides_is_a_sentence_beside_each_table_of_effects() -> None:
     sentences = [one.sentence for one in deciding(Analysis(SAMPLE))]
     assert len(sentences) == 5
-    for text in map(plain, (printed(render(Analysis(SAMPLE)), 300), render_markdown(Analysis(SAMPLE)))):
+    for text in map(plain, (printed(render(Analysis(SAMPLE), full=True), 300), render_markdown(Analysis(SAMPLE)))):
         assert all(plain(sentence) in text for sentence in sentences)
 
 

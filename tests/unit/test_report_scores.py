@@ -1,4 +1,4 @@
-"""The storage ranking in every report: what is told, that emulated figures say so, and what the options refuse."""
+"""The storage ranking in every report: what is shown, that emulated figures say so, and what the options refuse."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_the_section_on_a_terminal() -> None:
 
 def test_every_report_has_it() -> None:
     analysis = Analysis(SAMPLE, DATABASE)
-    terminal = printed(render(analysis), 120)
+    terminal = printed(render(analysis, full=True), 120)
     page = Page(render_html(analysis)).prose()
     markdown = render_markdown(analysis)
     told = storage(analysis)
@@ -140,7 +140,7 @@ def test_what_has_no_ranking_refuses_the_options(tmp_path: Path, monkeypatch: py
     assert isinstance(done.exception, BadInput) and "leave out --for and --weights" in str(done.exception)
     for format in FORMATS.values():
         assert format.render(Analysis(sample_experiment(rounds=1)))
-    assert find("csv").render(Analysis(SAMPLE)).startswith(b"run,")
+    assert find("csv").render(Analysis(SAMPLE)).startswith(b"round,")
 
 
 def test_a_run_that_has_not_begun(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -62,7 +62,6 @@ STATED: dict[str, dict[str, float | None]] = {
         "400 MB/s": None,
         "350 MB/s": None,
     },
-    "docs/how-to/read-a-report.md": {"436 s": None, "362 s": None},
     "docs/how-to/say-where-disks-lie.md": {
         "4 GiB": empty.WHOLE_BYTES,
         "64 MiB": empty.ENDS_BYTES,

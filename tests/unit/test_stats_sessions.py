@@ -66,7 +66,7 @@ def test_one_a_side_is_never_decided_without_a_stored_variance() -> None:
     result = stats.compare_sessions(levels(0.0, error=0.0), levels(-3.0, error=0.0))
     assert (result.low, result.high, result.method) == (None, None, "none")
     assert result.ratio == pytest.approx(math.exp(-3))
-    assert result.why_undecided and result.why_undecided.startswith("1 session before and 1 after do not tell")
+    assert result.why_undecided and result.why_undecided.startswith("1 session before and 1 after do not show")
     assert stats.compare_sessions(levels(0.0, 0.1), levels(0.1)).low is None
 
 

@@ -184,7 +184,7 @@ def test_what_dpkg_and_ldd_say_is_read() -> None:
         "\t/lib64/ld-linux-x86-64.so.2 (0x00007f2)\n"
     )
     assert zfs.libraries(said) == ["/lib/x86_64-linux-gnu/libzfs.so.6"]
-    with pytest.raises(ImageError, match=r"nobody has the library libuutil\.so\.3"):
+    with pytest.raises(ImageError, match=r"no package has the library libuutil\.so\.3"):
         zfs.libraries("\tlibuutil.so.3 => not found\n")
 
 

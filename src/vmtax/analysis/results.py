@@ -13,9 +13,10 @@ from vmtax.analysis.gains import Gain
 from vmtax.analysis.rankings import FactorEffect, Ranking
 from vmtax.analysis.scores import Scores
 from vmtax.core.records import Comparison, Experiment
+from vmtax.workload import WORKLOADS
 
 # Raise it where the same records give other results; `tests/unit/test_results.py` fails until then.
-VERSION = 1
+VERSION = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +24,7 @@ class Results:
     """Of one run, as the properties of `Analysis` that have these names; scores are those without a profile."""
 
     comparisons: tuple[Comparison, ...]
+    derived_comparisons: tuple[Comparison, ...]
     rankings: tuple[Ranking, ...]
     primary_rankings: tuple[Ranking, ...]
     factor_effects: tuple[FactorEffect, ...]
@@ -55,11 +57,13 @@ def _are_of(run: Experiment, results: Results) -> bool:
     """Whether they name only what the run has."""
     rankings = (*results.rankings, *results.primary_rankings, *(score.ranking for score in results.scores.found))
     treatments = {treatment.name for treatment in run.treatments}
-    metrics = {measurement.metric for trial in run.trials for measurement in trial.measurements}
+    reported = {measurement.metric for trial in run.trials for measurement in trial.measurements}
+    metrics = reported | {metric for kind in WORKLOADS.values() for metric in kind.derived_metrics(reported)}
     groups = {(treatment.layer, treatment.side) for treatment in run.treatments}
-    compared, effects, gains = results.comparisons, results.factor_effects, results.gains
+    compared = (*results.comparisons, *results.derived_comparisons)
+    effects, gains = results.factor_effects, results.gains
     named = {
-        *(name for one in compared for name in (one.baseline, one.treatment)),
+        *(name for one in (*compared, *results.derived_comparisons) for name in (one.baseline, one.treatment)),
         *(name for one in rankings for standing in one.standings for name in (standing.treatment, *standing.beaten_by)),
         *(gain.treatment for gain in gains),
     }

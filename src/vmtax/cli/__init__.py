@@ -15,7 +15,7 @@ from typing import NoReturn
 # In the order in which --help lists them.
 from vmtax.cli import calibrate, compare, host, images, lab, plans, results, run, runs  # noqa: F401
 from vmtax.cli.app import app, complain, warn
-from vmtax.cli.completion import ASKING, join_words
+from vmtax.cli.completion import ASKING, join_words, leave_out_rich
 from vmtax.cli.ending import explained, output_lost
 from vmtax.core.errors import DONE, INTERRUPTED
 from vmtax.system import search_path, streams
@@ -43,6 +43,7 @@ def _code() -> int:
     try:
         _make_path_safe()
         join_words()
+        leave_out_rich()
         code = app(prog_name="vmtax", standalone_mode=False)
         if code == INTERRUPTED:  # typer makes this of Ctrl-C
             raise KeyboardInterrupt

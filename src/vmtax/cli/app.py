@@ -13,7 +13,7 @@ from vmtax import __version__
 from vmtax.cli.command import App, Main
 from vmtax.cli.completion import before_word
 from vmtax.cli.options import complete_weights
-from vmtax.core.errors import DONE, BadInput, CannotDo
+from vmtax.core.errors import DONE, BadInput
 from vmtax.core.units import printable
 from vmtax.report.render.formats import FORMATS
 from vmtax.system.output_file import replacing
@@ -41,17 +41,10 @@ def complete_run(incomplete: str) -> list[str]:
 
 def run_ids(incomplete: str, *states: str, labels: bool = False) -> list[str]:
     """Ids of the runs that begin with `incomplete`, in one of `states` if any are given; their `labels` as well."""
-    from vmtax.store import Store, default_path
+    from vmtax.store.listing import listed
 
-    if not default_path().exists():
-        return []  # completing must not make a store
-    try:
-        with Store() as store:
-            found = store.experiments()
-    except CannotDo:
-        return []  # no message in the middle of a line that is typed; the command itself will print it
-    named = [entry for entry in found if not states or entry.state in states]
-    names = [*(entry.label for entry in named if labels and entry.label), *(entry.id for entry in named)]
+    named = [run for run in listed() if not states or run.state in states]
+    names = [*(run.label for run in named if labels and run.label), *(run.id for run in named)]
     return [name for name in dict.fromkeys(names) if name.startswith(incomplete)]
 
 
@@ -75,27 +68,27 @@ def complete_profile(incomplete: str) -> list[str]:
 
 def complete_needs(incomplete: str) -> list[str]:
     """Features of disks, after those that are named already."""
-    from vmtax.recommend import NEEDS
+    from vmtax.design.features import FEATURES
 
     before, comma, last = incomplete.rpartition(",")
-    return [f"{before}{comma}{name}" for name in NEEDS if name.startswith(last) and name not in before.split(",")]
+    return [f"{before}{comma}{name}" for name in FEATURES if name.startswith(last) and name not in before.split(",")]
 
 
 def complete_vary(incomplete: str) -> list[str]:
-    """Factors, and behind `=` their levels."""
+    """Factors, and their levels after `=`."""
     from vmtax.plan.vary import completions
 
     before = before_word()
     return [offer.removeprefix(before) for offer in completions(before + incomplete)]
 
 
+PART = "summary"  # the part of an answer about a run that --json=PART prints
+Part = Annotated[str, typer.Option("--part", hidden=True)]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON (schema vmtax/1).")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Begin without asking, as in a script.")]
 Emulate = Annotated[
     bool,
-    typer.Option(
-        "--emulate", help="Measure emulated guests where KVM does not work; the figures then say nothing about cost."
-    ),
+    typer.Option("--emulate", help="Measure even if guests must be emulated. The figures then say nothing about cost."),
 ]
 FormatName = Annotated[str, format_option(list(FORMATS))]
 TextName = Annotated[str, format_option([format.name for format in FORMATS.values() if format.text])]
@@ -191,7 +184,9 @@ def _wants_json(argv: Sequence[str]) -> bool:
     command: Any = typer.main.get_command(app)
     for word in words:
         command = getattr(command, "commands", {}).get(word, command)
-    return "--json" in words and any("--json" in parameter.opts for parameter in command.params)
+    return any(word.partition("=")[0] == "--json" for word in words) and any(
+        "--json" in parameter.opts for parameter in command.params
+    )
 
 
 def agree(yes: bool, question: str = "Begin? [Y/n]") -> None:

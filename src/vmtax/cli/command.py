@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -9,6 +10,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from vmtax.cli import help
+from vmtax.cli.completion import take_as_typed
 from vmtax.core.errors import BadInput
 
 
@@ -23,6 +25,8 @@ class Command(TyperCommand):
         formatter.write(help.text(self, ctx))
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        take_as_typed(ctx, self.get_params(ctx))
+        args = self._with_parts(ctx, args)
         given, _, _ = self.make_parser(ctx).parse_args(args=list(args))
         left = super().parse_args(ctx, args)  # first, for it answers --help
         for parameter in self.get_params(ctx):
@@ -32,9 +36,25 @@ class Command(TyperCommand):
                 raise EmptyValue(_empty(parameter, ctx.command_path))
         return left
 
+    def _with_parts(self, ctx: Any, args: list[str]) -> list[str]:
+        """`--json=PART` as `--json` and `--part PART`, of a command whose answer has parts: a flag takes no value."""
+        if not any("--part" in parameter.opts for parameter in self.get_params(ctx)):
+            return args
+        options = args[: args.index("--")] if "--" in args else args
+        split = [
+            word
+            for one in options
+            for word in (("--json", f"--part={one.partition('=')[2]}") if re.match("--json=.", one) else (one,))
+        ]
+        return [*split, *args[len(options) :]]
+
 
 class Group(TyperGroup):
     """Commands under one name."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        take_as_typed(ctx, self.get_params(ctx))
+        return super().parse_args(ctx, args)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         formatter.write(help.text(self, ctx))

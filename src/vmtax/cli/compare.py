@@ -35,7 +35,7 @@ def compare(
         str,
         typer.Argument(
             metavar="BEFORE",
-            help="A run before the change: its id, the beginning of the id, its label, or last; several with commas.",
+            help="Runs before the change: ids, beginnings of ids, labels or last, with commas.",
             autocompletion=complete_runs,
         ),
     ],

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+import sys
+from collections.abc import Iterable
+from typing import Any
 
 ASKING = "_VMTAX_COMPLETE"  # set by a shell that wants to know
 _BEFORE = "_VMTAX_BEFORE"  # set by `join_words`
@@ -30,3 +33,16 @@ def join_words() -> None:
 def before_word() -> str:
     """What stands before the word that is to be completed, up to an equals sign, where the shell split it there."""
     return os.environ.get(_BEFORE, "")
+
+
+def leave_out_rich() -> None:
+    """Hide rich from typer where a shell asks: typer imports it to remove markup, and no help text has any."""
+    if ASKING in os.environ:
+        sys.modules["rich"] = None  # type: ignore[assignment]
+
+
+def take_as_typed(context: Any, parameters: Iterable[Any]) -> None:
+    """Leave words as they were typed where a shell asks: it needs no values, and for these typer imports pydantic."""
+    if context.resilient_parsing:
+        for parameter in parameters:
+            parameter.process_value = lambda _, value: value

@@ -27,7 +27,7 @@ EXAMPLES = {
     "report": ("report -o report.html", "report last --format csv -o measurements.csv"),
     "compare": (
         "compare 20261120-0201 20261121-0158",
-        "compare 20261120-0201,20261120-0903 20261121-0158,20261121-0907 --fail-if-worse 3%",
+        "compare old-1,old-2 new-1,new-2 --fail-if-worse 3%",
     ),
     "runs": ("runs", "runs --json"),
     "runs rm": ("runs rm 20261120-0201",),

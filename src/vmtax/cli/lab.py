@@ -29,9 +29,12 @@ app.add_typer(lab_app, name="lab")
 
 
 def _complete(incomplete: str) -> list[str]:
-    from vmtax.lab.home import labs
+    from vmtax.lab.names import lab_names
 
-    return [one.name for one in labs() if one.name.startswith(incomplete)]
+    try:
+        return [name for name in lab_names() if name.startswith(incomplete)]
+    except (CannotDo, OSError):
+        return []  # the command itself will say it
 
 
 Name = Annotated[

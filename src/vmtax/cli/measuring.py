@@ -158,11 +158,12 @@ def _carry_out(store: Store, work: Work, *, yes: bool) -> str:
         raise BadUse(NOBODY)
     with connected(work.plan.host, warn, other_host(work.options.testbed)) as hosts:
         looking = look(work.plan, hosts, work.options.testbed, lambda what: progress.tell([("looks at", what)]))
+        store.refuse_unwritable()
         check_room(store.path.parent, ROOM, "set XDG_DATA_HOME to a directory on a larger file system")
         if why := next((one.reason for place in looking for one in place.accelerators if one.name == "tcg"), ""):
             _emulated(store, work, looking, why)  # refused before an image is built for it
         journal = live.Journal(hosts.local)
-        sides = _examined(work, hosts, journal, yes=yes)
+        sides = _examined(work, hosts, looking, journal, yes=yes)
         work = replace(work, plan=settled(work.plan, emulated=any(side.emulated for side in sides)))
         why = next((side.guests.accelerator.reason for side in sides if side.emulates_guests), "")
         if why:
@@ -182,10 +183,10 @@ def _carry_out(store: Store, work: Work, *, yes: bool) -> str:
             return runner.run(store, work.options, journal.emit, make)
 
 
-def _examined(work: Work, hosts: Hosts, journal: Journal, *, yes: bool) -> list[Examined]:
+def _examined(work: Work, hosts: Hosts, places: Sequence[Place], journal: Journal, *, yes: bool) -> list[Examined]:
     """The hosts as they can be measured, KVM tried on each; a root image is built for it where there is none."""
     from vmtax.experiment import progress
-    from vmtax.experiment.resume import image_of, refuse_other_host
+    from vmtax.experiment.resume import image_of, refuse_impossible, refuse_other_host
     from vmtax.image import build
     from vmtax.testbed.host_facts import host_facts
     from vmtax.testbed.machines import examined
@@ -200,6 +201,7 @@ def _examined(work: Work, hosts: Hosts, journal: Journal, *, yes: bool) -> list[
         sides = examined(hosts, image, journal.emit, work.plan, work.options.testbed)
     if work.resumed:
         refuse_other_host(work.resumed, host_facts(sides))
+        refuse_impossible(work.resumed, {name: why for place in places for name, why in place.impossible.items()})
     return sides
 
 

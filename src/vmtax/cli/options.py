@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable
 from typing import Annotated
 
@@ -19,17 +20,13 @@ def complete_layers(incomplete: str) -> list[str]:
 def complete_host(incomplete: str) -> list[str]:
     """This host, the labs, and the hosts of the runs in the store."""
     from vmtax.core.errors import CannotDo
-    from vmtax.lab.home import labs
-    from vmtax.store import Store, default_path
+    from vmtax.lab.names import lab_names
+    from vmtax.store.listing import listed
 
     found = ["local", "lab"]
-    try:
-        found += [f"lab:{lab.name}" for lab in labs() if lab.name != "lab"]
-        if default_path().exists():  # completing must not make a store
-            with Store() as store:
-                found += [entry.host for entry in store.experiments() if entry.host.startswith("ssh://")]
-    except CannotDo:
-        pass  # the command itself will say it
+    with contextlib.suppress(CannotDo, OSError):  # the command itself will say it
+        found += [f"lab:{name}" for name in lab_names() if name != "lab"]
+    found += [run.host for run in listed() if run.host.startswith("ssh://")]
     return [name for name in dict.fromkeys([*found, "ssh://"]) if name.startswith(incomplete) and " " not in name]
 
 

@@ -9,15 +9,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vmtax.cli.app import (
+    PART,
     AcceptLoss,
-    AsJson,
     BadUse,
     FormatName,
     ForProfile,
     Needs,
+    Part,
     RunId,
     TextName,
     Weights,
+    answer,
     app,
     document,
     printed,
@@ -47,7 +49,10 @@ def show(
     apply: Annotated[
         bool, typer.Option("--apply", help="Print the recommended disk as commands, QEMU, libvirt and Proxmox take it.")
     ] = False,
-    json: AsJson = False,
+    json: Annotated[
+        bool, typer.Option("--json", help=f"Print JSON, schema vmtax/1; --json={PART}: the first screen.")
+    ] = False,
+    part: Part = "",
     format: TextName = "",
     no_pager: Annotated[
         bool, typer.Option("--no-pager", help="Print at once, also what is longer than the screen.")
@@ -55,6 +60,15 @@ def show(
 ) -> None:
     """Show one run's results: one screen, or everything with --full."""
     asked = Asked(for_, weights, needs, accept_loss)
+    if part and part != PART:
+        raise BadUse(f"--json={part}: an answer has no such part; --json={PART} prints the figures of the first screen")
+    if part and (apply or format or full):
+        raise BadUse(f"--json={PART} prints one part of the answer: leave out --apply, --format and --full")
+    if part:
+        from vmtax.report.render.summary_json import summary_data
+
+        answer(PART, summary_data(asked.analysis(run)))
+        return
     if not apply:
         shown(run, "json" if json else format, full=full, asked=asked, paged=not no_pager)
         return

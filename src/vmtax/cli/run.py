@@ -29,12 +29,16 @@ REPORT_ROOM = 8 * 2**20  # bytes of an HTML report, at most, while it is written
 
 def complete_work(ctx: typer.Context, incomplete: str) -> list[str]:
     """Plans; after --resume the runs that were stopped."""
-    return run_ids(incomplete, "interrupted", "failed") if ctx.params.get("resume") else complete_plan(incomplete)
+    return (
+        run_ids(incomplete, "interrupted", "failed", labels=True)
+        if ctx.params.get("resume")
+        else complete_plan(incomplete)
+    )
 
 
 def complete_running(incomplete: str) -> list[str]:
     """Runs that can be watched."""
-    return run_ids(incomplete, "running")
+    return run_ids(incomplete, "running", labels=True)
 
 
 @app.command()
@@ -43,7 +47,7 @@ def run(
         str,
         typer.Argument(
             metavar="[PLAN]",
-            help="A built-in plan's name, or a YAML file; quick where none is named. With --resume, a run.",
+            help="A built-in plan's name, or a YAML file; default: quick. With --resume, a run.",
             autocompletion=complete_work,
         ),
     ] = "",
@@ -221,7 +225,8 @@ def watch(
     from vmtax.store import Store
 
     with Store() as store:
-        running = [entry for entry in store.experiments() if entry.state == "running" and entry.id.startswith(run)]
+        meant = [entry for entry in store.experiments() if entry.label == run or entry.id.startswith(run)]
+        running = [entry for entry in meant if entry.state == "running"]
         if not running:
             if run:
                 raise BadUse(f"run {run} is not running: `vmtax runs` lists all runs")

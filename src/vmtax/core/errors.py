@@ -4,10 +4,11 @@ from __future__ import annotations
 
 DONE, FAILED, BAD_INPUT, WORSE, UNDECIDED, INTERRUPTED = 0, 1, 2, 3, 4, 130
 MEANINGS = {
-    DONE: "done, or not begun because the answer was no; `doctor`: nothing known keeps host and VM from being measured",
-    FAILED: "could not measure, or not read or keep what was measured; `doctor`: host or VM cannot be measured, or what"
-    " `--try` tried failed; also a fault in vmtax itself, whose text says so",
-    BAD_INPUT: "bad input: an option, a plan, a name, a file to be imported; nothing was begun",
+    DONE: "done, or not begun because the answer was no; `doctor`: host and VM can be measured, as far as it sees",
+    FAILED: "could not measure, or could not read or store results; `doctor`: host or VM cannot be measured, or a"
+    " trial of `--try` failed; also a fault in vmtax itself, whose message says so",
+    BAD_INPUT: "bad input: an option, a plan, a name, a file to be imported, or no `--emulate` where guests would be"
+    " emulated; nothing was begun",
     WORSE: "`compare --fail-if-worse`: a primary metric is shown to be worse by more than that",
     UNDECIDED: "`compare --fail-if-worse`: none is shown to be worse by more than that, but at least one is undecided:"
     " its interval reaches beyond, or it has none",

@@ -26,6 +26,7 @@ Code = Literal[
     "carry-over",
     "clock",
     "late-command",
+    "apart",
     "second-boot",
     "shutdown",
     "two-hosts",
@@ -140,6 +141,12 @@ MEANINGS: Mapping[Code, Meaning] = {
         "A command took longer than its own work and its start explain, so it waited or its clock stood still",
         "Rates and times of these rounds may be wrong",
         "Repeat while nothing else runs on the host",
+    ),
+    "apart": Meaning(
+        "not all worked at the same time",
+        "Of several machines that are measured at once, some began later or ended earlier than the others",
+        "The rates of those that worked longer hold time in which they had more of the host for themselves",
+        "Make the workload longer",
     ),
     "second-boot": Meaning(
         "booted at the second attempt",

@@ -124,7 +124,7 @@ class DiskSettings(Settings):
         "disk.format",
         ("raw", "qcow2"),
         str,
-        "the disk's file format; the host's own figures are always of raw",
+        "the format of the disk's file; the host layer always uses raw",
         layers=BACKED,
         conflicts=(
             Conflict(
@@ -137,7 +137,7 @@ class DiskSettings(Settings):
         "disk.preallocation",
         ("falloc", "off", "metadata", "full"),
         str,
-        "what of the file is there before it is first written (qemu-img's preallocation=)",
+        "the part of the file that exists before it is first written (qemu-img's preallocation=)",
         layers=BACKED,
         options={"qemu-img": Option("preallocation")},
         only_with={"disk.filesystem": ("as-is", *FILE_SYSTEMS)},
@@ -157,7 +157,7 @@ class DiskSettings(Settings):
         "disk.cluster_size",
         CLUSTERS,
         parse_bytes,
-        "of a qcow2 file",
+        "cluster size of a qcow2 file",
         layers=BACKED,
         options={"qemu-img": Option("cluster_size", in_bytes(CLUSTERS))},
         only_with=QCOW2,
@@ -166,7 +166,7 @@ class DiskSettings(Settings):
         "disk.lazy_refcounts",
         SWITCH,
         is_on,
-        "of a qcow2 file: fewer metadata writes, repaired after a crash",
+        "fewer metadata writes in a qcow2 file, which is repaired after a crash",
         layers=BACKED,
         options={"qemu-img": Option("lazy_refcounts")},
         only_with=QCOW2,
@@ -175,7 +175,7 @@ class DiskSettings(Settings):
         "disk.extended_l2",
         SWITCH,
         is_on,
-        "of a qcow2 file: parts of a cluster are allocated alone",
+        "parts of a cluster of a qcow2 file are allocated separately",
         layers=BACKED,
         options={"qemu-img": Option("extended_l2")},
         only_with=QCOW2,
@@ -208,7 +208,7 @@ class DiskSettings(Settings):
         "zfs.compression",
         ("lz4", "off", "zstd"),
         str,
-        "of ZFS; what is written does not compress",
+        "compression by ZFS; the data under test do not compress",
         layers=BACKED,
         options={"zfs": Option("compression")},
         only_with=ON_ZFS,
@@ -217,7 +217,7 @@ class DiskSettings(Settings):
         "zfs.sync",
         ("standard", "disabled", "always"),
         str,
-        "whether ZFS keeps a flush's promise",
+        "whether ZFS writes flushed data to the disk before it answers",
         layers=BACKED,
         options={"zfs": Option("sync")},
         only_with=ON_ZFS,
@@ -252,7 +252,7 @@ class DiskSettings(Settings):
         ),
     )
     bus: str = setting(
-        "disk.bus", ("virtio", "virtio-scsi", "ide", "sata", "nvme"), str, "the disk controller the guest sees"
+        "disk.bus", ("virtio", "virtio-scsi", "ide", "sata", "nvme"), str, "the disk controller in the guest"
     )
     iothread: bool = setting(
         "disk.iothread",
@@ -265,7 +265,7 @@ class DiskSettings(Settings):
         "disk.page_cache",
         ("unbounded", "bounded"),
         lambda level: level == "bounded",
-        "of the host for this guest's disk: as much as there is, or room for a quarter of it (a memory cgroup)",
+        "the host's page cache for the guest's disk: as memory allows, or a quarter of the disk (a memory cgroup)",
         layers=("vm",),
         scope="host",
         only_with={"disk.cache": CACHED},
@@ -280,14 +280,14 @@ class DiskSettings(Settings):
         "disk.queues",
         ("auto", "1", "2", "4", "8"),
         lambda level: 0 if level == "auto" else int(level),
-        "of a virtio disk; auto: one for each vCPU",
+        "queues of a virtio disk; auto: one for each vCPU",
         only_with=QUEUED,
     )
     discard: str = setting(
         "disk.discard",
         ("ignore", "unmap"),
         str,
-        "whether what the guest trims is freed on the host",
+        "whether blocks that the guest trims are freed on the host",
         options={
             "drive": Option("discard", {"unmap": "unmap"}),
             "libvirt": Option("discard", {"unmap": "unmap"}),
@@ -298,11 +298,11 @@ class DiskSettings(Settings):
         "disk.detect_zeroes",
         ("off", "on", "unmap"),
         str,
-        "whether QEMU looks for zeros in what the guest writes and writes them without data; unmap: it frees the block",
+        "whether QEMU writes blocks of zeros without data; unmap: it frees them",
         options={
             "drive": Option("detect-zeroes", {"on": "on", "unmap": "unmap"}),
             "libvirt": Option("detect_zeroes", {"on": "on", "unmap": "unmap"}),
-            # It looks for zeros unless it is told not to.
+            # Proxmox detects zeros by default, so off must be given.
             "proxmox": Option("detect_zeroes", {"off": "0", "on": "1", "unmap": "1"}),
         },
         conflicts=(

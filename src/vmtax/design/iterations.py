@@ -121,7 +121,7 @@ def runs(wanted: Iterations, planned: Mapping[Case, Schedule], case: Case, round
     return planned[case].runs if case in planned else 1
 
 
-def told(planned: Mapping[Case, Schedule]) -> str:
+def sentence(planned: Mapping[Case, Schedule]) -> str:
     """What was planned, in one line."""
     parts = []
     for case, schedule in planned.items():
@@ -131,7 +131,7 @@ def told(planned: Mapping[Case, Schedule]) -> str:
 
 
 def name_of(case: Case) -> str:
-    """As it is told: "disk randread-4k-qd1", "chess"."""
+    """The case in words: "disk randread-4k-qd1", "chess"."""
     return " ".join(filter(None, case))
 
 

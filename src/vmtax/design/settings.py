@@ -17,7 +17,7 @@ from typing import Any, Literal, Self, TypeVar
 from vmtax.core.units import parse_bytes
 
 Scope = Literal["guest", "disk", "network", "host", "reboot"]
-# Who is told of a factor: QEMU's -drive, the guest kernel's command line, qemu-img -o, zfs -o, and who manages guests.
+# Programs that take a factor as an option: QEMU's -drive, the guest's kernel, qemu-img -o, zfs -o, libvirt, Proxmox.
 Program = Literal["drive", "kernel", "qemu-img", "zfs", "libvirt", "proxmox"]
 T = TypeVar("T")
 
@@ -158,7 +158,7 @@ class Settings:
         }
 
     def options(self, program: Program) -> Iterator[tuple[str, str]]:
-        """(name, value) of each option that tells these settings to a program."""
+        """(name, value) of each option that gives these settings to a program."""
         levels = self.levels
         for factor in self.factors().values():
             option = factor.options.get(program)

@@ -1,4 +1,4 @@
-"""When a run is over: what its plan says of precision, decision and rounds, and how that is told. Pure."""
+"""When a run is over: the plan's precision, decision and rounds, and the sentences about them. Pure."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from vmtax.core.records import LAYERS, Treatment
@@ -63,3 +63,10 @@ def topology(treatment: Treatment) -> Topology:
         for number in range(1, count + 1)
     )
     return Topology(tuple(subjects), outer="vm" if treatment.layer == "nested" else None)
+
+
+def overlap(trials: Iterable[tuple[float, float]]) -> float:
+    """The share of the time from the first start to the last end in which all worked. Trials: (start, seconds)."""
+    starts, ends = zip(*((start, start + seconds) for start, seconds in trials), strict=True)
+    whole = max(ends) - min(starts)
+    return 1.0 if whole <= 0 else max(0.0, min(ends) - max(starts)) / whole

@@ -15,7 +15,7 @@ from vmtax.design.factors import BACKING, FACTORS, LEGALITY, idle, why_illegal
 from vmtax.design.settings import GUESTS
 
 Design = Literal["full", "one-at-a-time"]
-MANY = 3  # combinations left out for one reason, above which they are told in one line
+MANY = 3  # combinations left out for one reason, above which one line names them all
 # What a host's own disk is whatever the guest's is: the host never writes qcow2, and its file is written in full.
 _OF_HOST = {"disk.format": "raw", "disk.preallocation": "falloc"}
 
@@ -159,7 +159,7 @@ def _expand(
             if reason is not None:
                 left_out.setdefault(reason, {})[name] = None
     unmatched = tuple(number for number in range(len(exclude)) if not matched >> number & 1)
-    return Expansion(tuple(kept.values()), tuple(_told(left_out)), unmatched)
+    return Expansion(tuple(kept.values()), tuple(_lines(left_out)), unmatched)
 
 
 def repeat(treatments: Sequence[Treatment]) -> Treatment | None:
@@ -259,7 +259,7 @@ def _name(
     order: Sequence[str],
 ) -> str:
     """`first`: the levels of the plan's first combination, or where this one's entry has a name, of that entry's."""
-    # A name may tell of a format or an attachment, which the host's own disk has not.
+    # A name may contain a format or an attachment, which the host's own disk does not have.
     words = [layer, *([candidate.part.name] if candidate.part.name and layer != "host" else [])]
     for name in order:
         level = here.get(name)
@@ -277,7 +277,7 @@ def _of_layer(layer: str, levels: Mapping[str, str]) -> dict[str, str]:
 def _pointless(layer: str, candidate: _Candidate, without: Mapping[str, str], space: Space) -> str | None:
     """Why this combination does not differ from another one; None where it does."""
     if layer == "host":
-        return None  # what means nothing to it is not told apart in it
+        return None  # levels that mean nothing to it make no difference in it
     for name, because in without.items():
         first = candidate.part.levels.get(name, space.factors.get(name, ("",)))[0]
         if candidate.named.get(name, first) != first:
@@ -285,7 +285,7 @@ def _pointless(layer: str, candidate: _Candidate, without: Mapping[str, str], sp
     return None
 
 
-def _told(left_out: Mapping[str, Mapping[str, None]]) -> list[str]:
+def _lines(left_out: Mapping[str, Mapping[str, None]]) -> list[str]:
     lines = []
     for reason, names in left_out.items():
         if len(names) > MANY:

@@ -15,7 +15,7 @@ BUSY = 0.05
 WAITING = 0.05
 STOLEN = 0.01
 ELSEWHERE = "vmtax run --host ssh://root@A-PHYSICAL-HOST"
-WHO = "top   # shows who; end it, or wait"
+WHO = "top   # shows the process: end it, or wait"
 THP = {
     "always": "all memory gets huge pages where it can, a guest's and a program's alike",
     "madvise": "a guest's memory gets huge pages, because QEMU asks for them; programs on the host do not",
@@ -48,7 +48,7 @@ def _check(name: str, status: Status, text: str, remedy: str = "") -> Check:
 def _bare_metal(readings: Readings) -> Check:
     virtualized, hypervisor = readings.facts["virtualized"], readings.facts["hypervisor"]
     if readings.facts["emulated_cpu"]:
-        text = "this host is itself emulated (QEMU's TCG): its figures are marked so, and none is what hardware costs"
+        text = "this host is itself emulated (QEMU's TCG): its figures are marked so, and say nothing about hardware"
         return _check("bare metal", "disturbs", text, ELSEWHERE)
     if virtualized is None:
         return _check("bare metal", "unknown", "the CPU's flags cannot be read")
@@ -65,7 +65,7 @@ def _load(readings: Readings) -> tuple[Check, ...]:
             _check(name, "unknown", "/proc/stat cannot be read") for name in ("neighbours", "pressure", "steal")
         )
     during, all_cpus = load.during, load.cpus * load.during.wall_seconds
-    # What was stolen is in busy, and told by itself.
+    # Stolen time is in busy, and has a check of its own.
     busy = max(0.0, during.busy_seconds - during.steal_seconds) / all_cpus
     text = f"{busy:.0%} of {load.cpus} CPUs busy during one second"
     neighbours = _share("neighbours", busy, BUSY, text, WHO)
@@ -88,7 +88,7 @@ def _pressure(during: Disturbance) -> Check:
     shares = {what: seconds / during.wall_seconds for what, seconds in waits.items() if seconds is not None}
     if not shares:
         cure = "boot with psi=1 on the kernel's command line"
-        return _check("pressure", "unknown", "this kernel does not say who waits (PSI)", cure)
+        return _check("pressure", "unknown", "this kernel does not count waiting tasks (PSI)", cure)
     text = "tasks waited " + ", ".join(f"{share:.0%} of the time for {what}" for what, share in shares.items())
     return _share("pressure", max(shares.values()), WAITING, text, WHO)
 
@@ -100,7 +100,9 @@ def _vmms(readings: Readings) -> Check:
     if not found:
         return _check("other VMs", "ok", "none seen")
     named = ", ".join(found[:4]) + (f" and {len(found) - 4} more" if len(found) > 4 else "")
-    return _check("other VMs", "disturbs", f"{len(found)} run: {named}", "shut them down, or pause them, for the time")
+    return _check(
+        "other VMs", "disturbs", f"{len(found)} run: {named}", "shut them down or pause them while you measure"
+    )
 
 
 def _governor(readings: Readings) -> Check:
@@ -172,7 +174,7 @@ def _quota(readings: Readings) -> Check:
     cure = "lift the limit of that user or container there"
     if readings.is_local:
         cure = "systemd-run --scope --slice=-.slice vmtax run   # in a container: raise its limit"
-    text = f"{limit:g} CPUs, set by a control group: whoever has used them up is stopped for a while"
+    text = f"{limit:g} CPUs, set by a control group: a process that has used them up is stopped for a while"
     return _check("CPU quota", "disturbs", text, cure)
 
 
@@ -200,17 +202,17 @@ def _thp(readings: Readings) -> Check:
 
 def _microcode(readings: Readings) -> Check:
     """The kernel's own words: it knows which microcode a mitigation wants, and since 6.17 which is old."""
-    told = readings.facts["mitigations"]
+    mitigations = readings.facts["mitigations"]
     version = readings.facts["microcode"] or "unknown version"
-    if told is None:
+    if mitigations is None:
         return _check("microcode", "unknown", f"{version}; the kernel does not judge it")
     found = [
         f"{name}: {text}"
-        for name, text in told.items()
+        for name, text in mitigations.items()
         if text.startswith("Vulnerable") and (name == "old_microcode" or re.search("microcode", text, re.IGNORECASE))
     ]
     if not found:
-        judged = told.get("old_microcode")
+        judged = mitigations.get("old_microcode")
         words = f"the kernel on its age: {judged}" if judged else "the kernel complains of nothing"
         return _check("microcode", "ok", f"{version}; {words}")
     package = MICROCODE.get(str(readings.facts["cpu_vendor"]))

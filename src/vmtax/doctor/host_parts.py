@@ -216,7 +216,9 @@ def _function(parts: Parts) -> str:
     with _booted(parts, spec) as guest:
         guest.machine.run(*LOAD_DRIVERS)
         if peer is None:
-            return f"a function of {card} came up in a guest; nobody to ping: no {PEER_NAME} in the host's /etc/hosts"
+            return (
+                f"a function of {card} came up in a guest; it was not pinged: no {PEER_NAME} in the host's /etc/hosts"
+            )
         _ping(guest.machine, "eth1", FREE_ADDRESS, peer)
     return f"a function of {card}, bound to vfio-pci, reached {peer} from a guest"
 

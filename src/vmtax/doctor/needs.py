@@ -81,7 +81,7 @@ def _layer(name: str, wants: list[Check]) -> Check:
         lacking = ", ".join(need.name for need in bad)
         text = f"lacking: {lacking}" + (f"; {WITHOUT[name]}" if name in WITHOUT else "")
         if "KVM" in (names := {need.name for need in bad}) and names <= {"KVM", "nesting"}:
-            text += "; a run would emulate it, which shows that things work, not what hardware costs"
+            text += "; a run would emulate it, which says nothing about cost"
         remedies = dict.fromkeys(line for need in bad for line in need.remedy.splitlines())
         return Check("measurable", name, "missing", text, "\n".join(remedies))
     unclear = [need.name for need in wants if need.status == "unknown"]
@@ -152,7 +152,7 @@ def _qemu(readings: Readings) -> Check:
 def _kvm(readings: Readings) -> Check:
     facts, opens = readings.facts, "/dev/kvm" in readings.opens
     if opens and readings.kvm_failure is None:
-        text = "/dev/kvm opens, which proves nothing; whether a guest boots is found by --try"
+        text = "/dev/kvm opens, which proves nothing; --try boots a guest on it"
         return _need("KVM", "unknown", text, "vmtax doctor --try" + readings.option)
     if opens and readings.kvm_failure == "":
         return _need("KVM", "ok", "a guest booted on /dev/kvm since the host's own boot")

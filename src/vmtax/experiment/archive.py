@@ -283,15 +283,15 @@ def _json_lines(unpacked: _Unpacked) -> Iterator[bytes]:
     if _values(first) > MOST_OLDER_VALUES:
         raise Unfit("not a file that `vmtax export` wrote: too many values")
     try:
-        told: Any = from_json(first)
+        record: Any = from_json(first)
     except ValueError as error:
         raise Unfit(f"not a file that `vmtax export` wrote, or not whole: {error}") from error
-    kind = told.get("kind") if isinstance(told, dict) and told.get("schema") == SCHEMA else None
+    kind = record.get("kind") if isinstance(record, dict) and record.get("schema") == SCHEMA else None
     if kind == OLDER_KIND:
-        yield from _older_lines(told.get("data"))
+        yield from _older_lines(record.get("data"))
     elif kind != KIND:
         raise Unfit(f"not a file that `vmtax export` wrote: it is no {OLDER_KIND} of {SCHEMA}")
-    del told, first
+    del record, first
     while line := unpacked.line(LARGEST_LINE):
         yield line
 

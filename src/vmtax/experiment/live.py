@@ -45,7 +45,7 @@ class Journal:
 
 
 def read(experiment: str) -> State | None:
-    """Where that run is now; None where nothing is told of it (any more)."""
+    """Where that run is now; None if it has no state file (any more)."""
     try:
         return TypeAdapter(State).validate_python(json.loads(_path(experiment).read_text()))
     except (OSError, ValueError, ValidationError):

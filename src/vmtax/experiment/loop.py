@@ -35,8 +35,8 @@ from vmtax.store import Store
 from vmtax.testbed.base import RunningTreatment, Testbed
 from vmtax.workload import Command
 
-# Treatments of a layer that do not come up, one after the other, before any does: none will. Where half of 24 cannot,
-# chance puts so many first in one of 1,500 runs.
+# After so many treatments of a layer that do not boot, one after the other, the layer is given up. If only half of 24
+# treatments cannot boot, chance puts that many of them first in one of 1,500 runs.
 HOPELESS = 8
 Emit = Callable[[Event], None]
 Todo = Mapping[iterations.Case, Sequence[int]]  # (workload, case) -> iterations
@@ -138,7 +138,7 @@ class Loop:
     def _end_pilot(self, pace: Pace) -> None:
         self._plan_iterations()
         pace.shorten(iterations.pilot_excess(self.trials, self.schedules))
-        self.emit(Notice(iterations.told(self.schedules)))
+        self.emit(Notice(iterations.sentence(self.schedules)))
 
     def _tell_layer_differences(self) -> None:
         for text in self.testbed.layer_differences(self.facts):
@@ -258,6 +258,7 @@ class Loop:
                 ready_seconds=guest.ready_seconds,
                 kernel_seconds=guest.kernel_seconds,
                 warnings=tuple(guest.warnings),
+                obtained=guest.obtained,
             )
             self.store.add_boot(self.id, boot)
             self.boots.append(boot)

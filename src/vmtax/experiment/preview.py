@@ -27,7 +27,7 @@ from vmtax.storage import Target, backing, refuse_unsafe
 from vmtax.storage.empty import SECONDS as LOOK_SECONDS
 from vmtax.storage.file import check_free
 from vmtax.storage.ground import refuse_devices
-from vmtax.testbed import disks, examine, needs
+from vmtax.testbed import cpus, disks, examine, needs, pages
 from vmtax.testbed.provision import refuse_none_left
 from vmtax.testbed.session import CannotMeasure, Hosts, TestbedOptions
 from vmtax.workload.build import Build
@@ -84,8 +84,10 @@ def look(
         below = read_below(machine)
         lasts = lasting(plan, emulated=below["emulated_cpu"] is True)
         examine.check(machine, lasts)
-        accelerators = _accelerators(machine, lasts, options)
-        place = Place(machine, name, lasts, theirs, below, accelerators=accelerators)
+        qemus = _qemus(machine, lasts, options)
+        accelerators = [accelerator for _, accelerator in qemus if accelerator]
+        impossible = _guests_not_here(machine, lasts, qemus[:1])
+        place = Place(machine, name, lasts, theirs, below, impossible, accelerators)
         places.append(_with_disks(place, options.target, emit))
     return places
 
@@ -94,12 +96,30 @@ def _lacks_kernel_pack(plan: Plan) -> bool:
     return any(choice.name == Build.name for choice in plan.workloads) and not kernel.is_there()
 
 
-def _accelerators(machine: Machine, plan: Plan, options: TestbedOptions) -> list[Accelerator]:
-    """Raises BadInput where a QEMU that was named cannot be used, and QemuError where the host's own cannot."""
+def _guests_not_here(machine: Machine, plan: Plan, qemus: Sequence[tuple[Qemu, Accelerator | None]]) -> dict[str, str]:
+    """Treatments whose guest's memory or CPU cannot be had there -> why. Raises CannotMeasure and QemuError.
+
+    qemus: the one that guests are to run on; its CPUs are not known before it was tried whether KVM works
+    """
+    treatments = plan.treatments()[0]
+    impossible = pages.not_here(machine, plan, treatments)
+    for qemu, accelerator in qemus:
+        refused = cpus.not_here(machine, qemu, accelerator.name, plan, treatments) if accelerator else {}
+        # Guests that are emulated may be the image's QEMU's, a newer one.
+        impossible |= refused if qemu.emulates_steadily or (accelerator and accelerator.name == "kvm") else {}
+    refuse_none_left(machine, treatments, impossible)
+    return impossible
+
+
+def _qemus(machine: Machine, plan: Plan, options: TestbedOptions) -> list[tuple[Qemu, Accelerator | None]]:
+    """With what its guests run on, None where that was not tried yet.
+
+    Raises BadInput where a QEMU that was named cannot be used, and QemuError where the host's own cannot.
+    """
     has_guests = not set(plan.layers) <= {"host"}
     other = options.interleave_with
     programs = [options.qemu, *([other] if other is not None and not is_host(other) else [])]
-    found = []
+    found: list[tuple[Qemu, Accelerator | None]] = []
     for program in programs:
         if program is None and not has_guests:
             continue
@@ -109,8 +129,8 @@ def _accelerators(machine: Machine, plan: Plan, options: TestbedOptions) -> list
             if program is None:
                 raise
             raise BadInput(str(error)) from error
-        accelerator = known(machine, qemu) if has_guests else None
-        found += [accelerator] if accelerator else []
+        if has_guests:
+            found.append((qemu, known(machine, qemu)))
     return found
 
 
@@ -123,9 +143,13 @@ def _with_disks(place: Place, target: Target, emit: Callable[[str], None]) -> Pl
     if disk_facts(machine, target.directory)["mount_point"] is None:
         raise CannotMeasure(f"{machine.path}: no directory {target.directory}; name another with --disk-dir")
     refuse_unsafe(machine, target.directory)
+    if not machine.succeeds("test", "-w", str(target.directory)):
+        raise CannotMeasure(
+            f"{machine.path}: {target.directory} cannot be written to; name another directory with --disk-dir"
+        )
     machine.scratch  # noqa: B018 (its guard begins, and with what an earlier run left on them)
     compared = [treatment for treatment in place.treatments if treatment.repeats is None]
-    impossible = disks.not_here(machine, target, compared)
+    impossible = {**place.impossible, **disks.not_here(machine, target, compared)}
     refuse_none_left(machine, compared, impossible)
     found = Place(machine, place.name, plan, place.treatments, place.below, impossible, accelerators=place.accelerators)
     size, spare, beside = needs.disk_sizes(plan)
@@ -186,7 +210,7 @@ def outlook(
         if len(places) > 1:
             lines.append(Line("on", place.name))
         lines += [Line("left out", f"{name}: {why}") for name, why in place.impossible.items()]
-        lines += [*_runs_on(place.below), *_writes(place, options.target, executions)]
+        lines += [*_runs_on(place, emulated=bool(emulated)), *_writes(place, options.target, executions)]
         lines.append(Line("needs", _needs(place.plan, place.machine)))
         root = examine.is_root(place.machine)
         lines.append(Line("as root" if root else "as a user", ROOT if root else USER))
@@ -230,8 +254,9 @@ def _executions(plan: Plan, foreseen: Foreseen) -> int:
     return pilot * PILOT_ITERATIONS + (foreseen.rounds - pilot) * MOST_ITERATIONS
 
 
-def _runs_on(below: Json) -> list[Line]:
+def _runs_on(place: Place, *, emulated: bool) -> list[Line]:
     """What makes of all figures something else; nothing on bare metal."""
+    below = place.below
     if below["emulated_cpu"]:
         return [
             Line("host", "its CPU is itself emulated (TCG): every figure is marked so, none is what hardware costs")
@@ -239,7 +264,8 @@ def _runs_on(below: Json) -> list[Line]:
     if not below["virtualized"]:
         return []
     hypervisor = below["hypervisor"] or "an unknown hypervisor"
-    return [Line("host", f"is itself a VM (under {hypervisor}): the figures say what nesting adds to it")]
+    adds = "" if emulated or set(place.plan.layers) <= {"host"} else ": the figures say what nesting adds to it"
+    return [Line("host", f"is itself a VM (under {hypervisor}){adds}")]
 
 
 def _writes(place: Place, target: Target, executions: int) -> list[Line]:

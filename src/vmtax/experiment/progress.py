@@ -132,6 +132,8 @@ class State:
             return f"first round of at most {self.planned}"
         if not left:
             return f"{self.round} of {self.planned} rounds done"
+        if self.round >= self.planned:
+            return f"{self.round} rounds done"
         since = time.monotonic() - self.told
         low, high = (max(0.0, seconds - since) for seconds in self.left)
         return f"{self.round} of {self.planned} rounds done, about {format_span(low, high)} left"

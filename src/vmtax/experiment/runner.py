@@ -1,4 +1,4 @@
-"""Begins an experiment, or resumes one: the testbed is set up, the store told, and the loop run."""
+"""Begins an experiment, or resumes one: sets up the testbed, records it in the store, runs the loop."""
 
 from __future__ import annotations
 

@@ -9,7 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from vmtax.core.notices import recorded
 from vmtax.core.records import Measurement, Trial
+from vmtax.design.topology import overlap
 from vmtax.machine import Machine, MachineLost, Outcome
 from vmtax.meter import Meter, Readings, Work
 from vmtax.testbed.base import RunningSubject, RunningTreatment
@@ -24,6 +26,7 @@ NOT_THERE = (
     "failed to run command '{}': No such file",
     " {}: command not found",
 )
+LEAST_OVERLAP = 0.95  # of the time in which any of the machines that are measured at once works
 LOST_SECONDS = 0.5  # a QEMU whose guest just vanished may still be ending
 SLOWDOWN = 4.0  # of a layer against the expectation, in the time limit
 EMULATED_SLOWDOWN = 60.0  # an emulated guest is 20 to 30 times slower, a nested one in it 1.5 times more
@@ -86,7 +89,8 @@ def run_trials(
             meter.before(machine)
     commands = [_command(key, running, subject, workload, case) for subject in running.subjects]
     done = [_judged(command, outcome, running, signatures) for command, outcome in _run_at_once(commands)]
-    trials = [replace(trial, iteration=iteration) for trial in done]
+    warnings = _apart(done)
+    trials = [replace(trial, iteration=iteration, warnings=(*trial.warnings, *warnings)) for trial in done]
     works = [_work(trial, workload, emulated=running.emulated) for trial in trials]
     for meter in reversed(running.meters):
         if meter.at == "host":
@@ -95,6 +99,14 @@ def run_trials(
             found = [(seat, meter.after(seat, [work])) for seat, work in zip(seats, works, strict=True)]
         trials = [_metered(trial, meter, *each) for trial, each in zip(trials, found, strict=True)]
     return tuple(_with_cpu(trials, workload))
+
+
+def _apart(trials: Sequence[Trial]) -> tuple[str, ...]:
+    """A warning where trials that began together did not last equally long."""
+    share = overlap([(trial.started, trial.wall_seconds) for trial in trials])
+    if share >= LEAST_OVERLAP or any(trial.status != "ok" for trial in trials):
+        return ()
+    return (recorded("apart", f"{len(trials)} machines worked at the same time for {100 * share:.0f} % of the time"),)
 
 
 def _work(trial: Trial, workload: Command[Any], *, emulated: bool) -> Work:

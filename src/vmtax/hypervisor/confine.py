@@ -55,7 +55,7 @@ def enter_tree(tree: str, *, root: bool, network: bool = False) -> tuple[str, ..
     """What enters an unpacked image on a host, for a workload: the host's kernel, and nothing of its files.
 
     Without capabilities, and if `root` starts it, which could otherwise reach every file through /proc, with no process
-    in view but its own. `network`: it has the network of whoever starts it.
+    in view but its own. `network`: it has the network of its parent.
     """
     return (
         *("bwrap", *alone(root=root, network=network), "--cap-drop", "ALL"),

@@ -233,7 +233,7 @@ def find(identity: str) -> Image:
 
 
 def verify(image: Image) -> None:
-    """Raises ImageError where a file is not what was built. Whoever runs what is in an image calls this before."""
+    """Raises ImageError if a file is not as it was built. Call this before running anything in an image."""
     with _trouble(image):
         contents.check(str(image.directory), image.digest)
 

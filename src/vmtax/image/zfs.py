@@ -226,7 +226,7 @@ def libraries(said: str) -> list[str]:
     """The paths in what ldd says, each once: '\tlibzfs.so.6 => /lib/x86_64-linux-gnu/libzfs.so.6 (0x00007f)'."""
     missing = re.findall(r"^\s+(\S+) => not found", said, re.MULTILINE)
     if missing:
-        raise ImageError(f"{KIND.building}: nobody has the library {missing[0]}")
+        raise ImageError(f"{KIND.building}: no package has the library {missing[0]}")
     return sorted(set(re.findall(r"^\s+\S+ => (/\S+) \(0x", said, re.MULTILINE)))
 
 

@@ -3,7 +3,3 @@
 It outlives the command that starts it, leaves nothing behind, and loses power only on demand. No other part knows
 whether a host is a lab.
 """
-
-from vmtax.lab.home import Lab, LabError, NoSuchLab, Up, lab, labs
-
-__all__ = ["Lab", "LabError", "NoSuchLab", "Up", "lab", "labs"]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path, PurePosixPath
 
-from vmtax.lab.home import RECORD, Lab, LabError, Record, copy_disk, labs_directory, trouble, write
+from vmtax.lab.home import Lab, LabError, Record, copy_disk, trouble, write
+from vmtax.lab.names import RECORD, labs_directory
 from vmtax.lab.spec import Size, disk_bytes, disk_files
 from vmtax.machine.local import LocalMachine
 

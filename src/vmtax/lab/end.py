@@ -12,8 +12,9 @@ from pathlib import Path, PurePosixPath
 from vmtax.core.events import Event, Step
 from vmtax.hypervisor import Credentials
 from vmtax.hypervisor.qemu.qmp import Qmp, QmpError
-from vmtax.lab.home import RECORD, Lab, LabError, Up, check_unused, copy_disk, held, labs_directory, trouble, write
+from vmtax.lab.home import Lab, LabError, Up, check_unused, copy_disk, held, trouble, write
 from vmtax.lab.monitor import go_on, monitor, why_still
+from vmtax.lab.names import RECORD, labs_directory
 from vmtax.lab.reach import reach
 from vmtax.machine import MachineError, MachineLost
 from vmtax.machine.local import ISOLATED, PYTHON, LocalMachine
@@ -31,7 +32,7 @@ SET_CLOCK = ("date", "-u", "-s")  # and "@" with seconds since the epoch
 GO_ON = (
     *(PYTHON, *ISOLATED),
     "import socket, sys, time\n"
-    "def told(command):\n"
+    "def obeyed(command):\n"
     "    pipe.write(b'{\"execute\": \"' + command + b'\"}\\n')\n"
     "    pipe.flush()\n"
     "    for line in pipe:\n"
@@ -43,10 +44,10 @@ GO_ON = (
     "    end.connect(sys.argv[1])\n"
     "    pipe = end.makefile('rwb')\n"
     "    pipe.readline()\n"
-    "    told(b'qmp_capabilities')\n"
-    "    told(b'migrate_cancel')\n"
+    "    obeyed(b'qmp_capabilities')\n"
+    "    obeyed(b'migrate_cancel')\n"
     "    for _ in range(300):\n"
-    "        if told(b'cont'):\n"
+    "        if obeyed(b'cont'):\n"
     "            sys.exit(0)\n"
     "        time.sleep(0.1)\n"
     "except OSError:\n"

@@ -13,18 +13,16 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, Literal
 
-from pydantic import TypeAdapter, ValidationError
-
 from vmtax.core import names
 from vmtax.core.errors import BadInput, CannotDo
+from vmtax.lab.names import RECORD, lab_names, labs_directory
 from vmtax.lab.spec import CONSOLE, DEFAULT_NAME, LOG, Size, disk_files
 from vmtax.machine.local import LocalMachine
 from vmtax.machine.processes import is_marked
-from vmtax.system.paths import data_home, make_private, private
+from vmtax.system.paths import make_private, private
 
 COPY_SECONDS = 1800.0
 PANIC = re.compile(r"Kernel panic\b.*")
-RECORD = "lab.json"  # what makes a directory a lab, or a saved state
 
 
 NOT_YOURS = "a lab is for the user alone who made it: be that user, or set XDG_DATA_HOME to a directory of your own"
@@ -156,6 +154,8 @@ class Lab:
     def up(self) -> Up | None:
         """None where it is off; raises LabError where its record is damaged."""
         try:
+            from pydantic import TypeAdapter
+
             up = TypeAdapter(Up).validate_python(json.loads(self.up_file.read_text()))
         except FileNotFoundError:
             return None
@@ -178,10 +178,6 @@ class Lab:
         return tuple(Path(path) for path in disk_files(PurePosixPath(self.directory), self.record().size))
 
 
-def labs_directory() -> Path:
-    return data_home() / "labs"
-
-
 def lab(name: str = "") -> Lab:
     """The lab of that name, there or not; raises NoSuchLab where no lab can be called so."""
     name = name or DEFAULT_NAME
@@ -192,19 +188,16 @@ def lab(name: str = "") -> Lab:
 
 def labs() -> list[Lab]:
     """All that there are, by name. Raises LabError where they may not be read."""
-    directory = labs_directory()
     try:
-        found = [path.name for path in directory.iterdir() if (path / RECORD).exists()]
-    except FileNotFoundError:
-        found = []
+        return [Lab(name) for name in lab_names()]
     except OSError as error:
         raise LabError(f"{error.filename}: {error.strerror}; {NOT_YOURS}") from error
-    # What has another name is being made, or removed.
-    return [Lab(name) for name in sorted(found) if names.LAB.fullmatch(name)]
 
 
 def read_record(directory: Path, name: str) -> Record:
     """Of a lab, or of a saved state."""
+    from pydantic import TypeAdapter  # here, because the shell's completion asks for names only
+
     path = directory / RECORD
     try:
         return TypeAdapter(Record).validate_python(json.loads(path.read_text()))
@@ -214,7 +207,7 @@ def read_record(directory: Path, name: str) -> Record:
         raise NoSuchLab(f"there is no lab {name}; {hint}; make it: vmtax lab start {name}") from None
     except OSError as error:
         raise LabError(f"{path}: {error.strerror}; {NOT_YOURS}") from error
-    except (ValueError, ValidationError) as error:
+    except ValueError as error:
         first = str(error).partition("\n")[0]
         raise LabError(f"{path}: damaged ({first}); remove the lab: vmtax lab remove {name}") from error
 
@@ -280,7 +273,7 @@ def check_unused(one: Lab) -> None:
     for disk in one.directory.glob("*.raw"):
         status = disk.stat()
         if f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}" in locked:
-            raise LabError(f"{disk} is in use by another process: `fuser {disk}` tells which; end it first")
+            raise LabError(f"{disk} is in use by another process: `fuser {disk}` shows it; end it first")
 
 
 def copy_disk(local: LocalMachine, source: Path, target: Path) -> None:

@@ -8,7 +8,8 @@ import os
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
-from vmtax.lab.home import LabError, labs_directory
+from vmtax.lab.home import LabError
+from vmtax.lab.names import labs_directory
 from vmtax.lab.spec import Size
 from vmtax.machine.local import LocalMachine
 from vmtax.machine.processes import marked

@@ -16,7 +16,7 @@ AGAIN_SECONDS = 1.0  # after going on, within which a write that had failed has 
 
 @contextlib.contextmanager
 def monitor(up: Up, patience: float = QMP_SECONDS) -> Iterator[Qmp]:
-    """Its QEMU, to be told something; raises QmpError where it does not listen."""
+    """A connection to its QEMU; raises QmpError if it does not answer."""
     socket = Socket(up.qmp, 0.0)
     try:
         yield Qmp(socket, patience)
@@ -25,7 +25,7 @@ def monitor(up: Up, patience: float = QMP_SECONDS) -> Iterator[Qmp]:
 
 
 def why_still(one: Lab, up: Up) -> str:
-    """Why it stands still, and the cure: what follows its name. Empty where it runs, or where QEMU does not tell."""
+    """Why it stands still, and the cure: what follows its name. Empty if it runs, or if QEMU gives no reason."""
     with contextlib.suppress(QmpError), monitor(up, ASK_SECONDS) as qmp:
         return _why_still(one, qmp)
     return ""
@@ -37,9 +37,9 @@ def _why_still(one: Lab, qmp: Qmp) -> str:
         return ""
     going_on = f"vmtax lab start {one.name}"
     if status["status"] != "io-error":
-        return f"stands still, QEMU says {status['status']}: where nobody saves it just now, {going_on} lets it go on"
+        return f"stands still, QEMU says {status['status']}: unless it is being saved, {going_on} lets it go on"
     full = any(entry.get("io-status") == "nospace" for entry in qmp.execute("query-block"))
-    what = "is full; make room" if full else "failed; mend it"
+    what = "is full; make room" if full else "failed; repair it"
     return f"stands still: what {one.directory} lies on {what}, then {going_on}; or vmtax lab cut {one.name}"
 
 

@@ -191,7 +191,7 @@ def _prepared(
     base = probe_spec(Qemu.of_image(local, placed.tree), placed)
     saved = source.saved if source else None
     credentials = Credentials.make(local) if saved is None else Credentials.stored(local, saved)
-    # A saved state has other keys than the probe would be told.
+    # A saved state has other keys than the probe would get.
     own = credentials if credentials.archive else Credentials.make(local)
     accelerator = choose(local, base, own, local, emit)
     found = _Start(one, local, emit, size, image, base, accelerator, credentials, saved, zfs.current(image), began)
@@ -296,7 +296,7 @@ def _attach(found: _Start, spec: GuestSpec) -> None:
 
 
 def _settle(found: _Start, machine: Machine) -> None:
-    """One whose disks keep it busy for too long is left up all the same: only there can they be mended."""
+    """A lab whose disks keep it busy for too long is left up: only there can they be repaired."""
     if not machine.try_run(*SETTLED, timeout=SETTLE_SECONDS).ok:
         last = machine.try_run("tail", "-n", "1", LOG).stdout.strip() or "nothing"
         found.warnings.append(

@@ -22,9 +22,9 @@ After a reboot it removes files and what was said to be lasting (a volume, a par
 with the kernel that knew it, and a setting that we would put back, or a network card that we would take down, may be
 somebody's by now.
 What cannot be undone, for whatever reason, or is not reached in the two minutes that a start has for others' lists,
-stays in the file, keeps nothing else from being undone, is tried again at the next start, and is told: in the second
-line of the first answer, {"recovered": COUNT, "left": [TEXT, ...], "last": ID}, and in the last line, {"left": [TEXT,
-...]}. An undo of something that was never made must succeed: it is listed before it is made.
+stays in the file, keeps nothing else from being undone, is tried again at the next start, and is reported: in the
+second line of the first answer, {"recovered": COUNT, "left": [TEXT, ...], "last": ID}, and in the last line,
+{"left": [TEXT, ...]}. An undo of something that was never made must succeed: it is listed before it is made.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ SSH_FAILED = 255  # the client's own failures, a lost line among them; no guard 
 PYTHON_MISSING = "the system's python3 must be there (Debian: apt-get install python3)"
 # Children that outlive us. Python would complain of one that it forgets before it has ended.
 _outliving: list[object] = []
-PING_SECONDS = 10.0  # well below any silence a guard is told to bear
+PING_SECONDS = 10.0  # well below any silence that a guard allows
 GREETING_SECONDS = 60.0  # from the start of a guard to its first line
 ANSWER_SECONDS = 120.0  # a line of the list is synced to a disk that may be under test
 UNDO_SECONDS = 900.0  # for a guard that undoes: a large directory on a slow disk
@@ -131,7 +131,7 @@ class Guard:
         raise self._lost(before)
 
     def _undone(self, deadline: float) -> bytes:
-        """The next line of a guard that undoes, but those that only tell that it does."""
+        """The next line of a guard that undoes, without those that only say that it is busy."""
         while True:
             line = self._line(min(deadline, time.monotonic() + SILENT_SECONDS))
             if _object(line) != {"busy": True}:

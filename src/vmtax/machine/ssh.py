@@ -203,7 +203,7 @@ class SshMachine(GuardedMachine):
         limited = (*begin.argv, "timeout", "-k", "2", f"{timeout:.1f}", *argv)
         given = begin.input.decode() + (input or "")
         done = self.local.try_run(*self.client(limited), input=given, timeout=timeout + 15)
-        # A command that ends as ssh's own failures do is told apart by asking the master.
+        # A command that ends as ssh's own failures do is recognised by asking the master.
         if done.timed_out or (done.code == SSH_FAILED and not self._alive()):
             reason = self.why_gone() or done.stderr.strip() or "no answer"
             raise MachineLost(f"{self.path}: the connection is gone: {reason}")

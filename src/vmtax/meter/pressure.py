@@ -52,14 +52,14 @@ class Pressure:
         self._before: dict[str, Reading | None] = {}  # by the machine's path
 
     def before(self, machine: Reader) -> None:
-        self._before[machine.path] = _if_told(machine)
+        self._before[machine.path] = _if_known(machine)
 
     def after(self, machine: Reader, works: Sequence[Work]) -> Readings:
-        before, after = self._before[machine.path], _if_told(machine)
+        before, after = self._before[machine.path], _if_known(machine)
         return Readings(disturbance=between(before, after)) if before and after else Readings()
 
 
-def _if_told(machine: Reader) -> Reading | None:
+def _if_known(machine: Reader) -> Reading | None:
     try:
         return read(machine)
     except CommandFailed:

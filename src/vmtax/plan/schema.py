@@ -97,7 +97,7 @@ class Decide(_Model):
     """A question with yes or no for an answer, asked of every primary contrast."""
 
     worse_than: Margin = Field(
-        description="is it worse by more than this, of rate lost or time added?", examples=["3%"]
+        description="the question: is it worse by more than this, of rate lost or time added?", examples=["3%"]
     )
 
 
@@ -105,7 +105,7 @@ class Combination(_Model):
     """An entry of a hand-made list of treatments."""
 
     name: Annotated[Name, AfterValidator(rules.label)] | None = Field(
-        None, description="what its treatments are called, in place of their levels"
+        None, description="what its configurations are called, in place of their levels"
     )
     levels: Annotated[dict[str, Levels], BeforeValidator(rules.level_lists)] = Field(
         description="factor: level, or a list of levels"
@@ -115,8 +115,8 @@ class Combination(_Model):
 class Choice(_Model):
     """A workload and what the plan sets of it."""
 
-    name: Name = Field(description="which")
-    parameters: dict[str, Any] = Field(default_factory=dict, description="what the plan sets of it")
+    name: Name = Field(description="the workload's name")
+    parameters: dict[str, Any] = Field(default_factory=dict, description="the parameters that the plan sets")
 
 
 class Plan(_Model):
@@ -143,7 +143,7 @@ class Plan(_Model):
     combinations: tuple[Annotated[Combination, BeforeValidator(rules.combination)], ...] = Field(
         (),
         validate_default=True,
-        description="a hand-made list instead of all combinations: each entry names levels, as"
+        description="a list of combinations instead of all: each entry names levels, as"
         " `{name: lvm, disk.volume: lvm, disk.cache: [none, writeback]}`, and is combined with `factors`",
     )
     exclude: tuple[Annotated[dict[str, Levels], BeforeValidator(rules.level_lists)], ...] = Field(
@@ -158,37 +158,37 @@ class Plan(_Model):
         (),
         validate_default=True,
         max_length=1000,
-        description="metrics that stopping is about; by default each workload's first",
+        description="metrics that decide when the run ends; by default the first of each workload",
     )
-    decide: Decide | None = Field(None, description="a question; the run may end when it is settled")
+    decide: Decide | None = Field(None, description="a question; the run may end when it is answered")
     only_primary: bool = Field(
-        False, strict=True, description="leave out the cases that report no primary metric; the A/A always does"
+        False, strict=True, description="run only the cases with a primary metric; the A/A always does so"
     )
     give_ups: bool = Field(
         False,
         strict=True,
-        description="find out before the first round what each way to keep a disk can do besides being fast: snapshots,"
+        description="before the first round, try what each way to keep a disk can do besides being fast: snapshots,"
         " migration, a full disk",
     )
     precision: Precision = Field(
         _PRECISION,
-        description="half-width of the primary intervals at which the run may end; with `decide` none by default",
+        description="half-width of the primary intervals at which the run may end; by default none with `decide`",
         examples=["2%"],
     )
     same_within: Margin = Field(
-        0.02, description="what does not matter in practice; makes ties in rankings", examples=["2%"]
+        0.02, description="a difference that does not matter in practice; it makes ties in rankings", examples=["2%"]
     )
-    rounds: Rounds = Field(Rounds(), description="how often each treatment runs")
+    rounds: Rounds = Field(Rounds(), description="how often each configuration runs")
     iterations: Iterations = Field(
         1,
-        description="how often each workload is run in each boot, which counts as one value all the same; `auto`:"
+        description="how often each workload runs in each boot, which counts as one value in any case; `auto`:"
         f" planned from a pilot, the first {PILOT_ROUNDS} rounds with {PILOT_ITERATIONS} each, and without warm-up",
     )
     budget: Budget = Field(
         20 * 60.0, description="time that the rounds must fit, such as `20m` or `1h30m`", examples=["20m"]
     )
     seed: Whole | None = Field(
-        None, ge=0, lt=2**63, description="of the order within rounds; by default drawn anew for each run"
+        None, ge=0, lt=2**63, description="seed of the order within rounds; by default a new one for each run"
     )
 
     @property

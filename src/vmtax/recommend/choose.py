@@ -2,7 +2,7 @@
 
 What is no setting of a disk stays at the plan's baseline. Of the rest, first what is needed; then the Pareto set of
 speed, host CPU and features; then the fastest of it. Of choices that tie with the fastest, within what the plan says
-does not matter, or seem to and are not told apart from it, those go that cost the host more for nothing; features
+does not matter, or seem to and are not distinguishable from it, those go that cost the host more for nothing; features
 decide between the others, then simplicity.
 """
 
@@ -29,7 +29,7 @@ from vmtax.workload.base import CPU_PER_OPERATION
 from vmtax.workload.fio import Disk
 
 EMULATED = "Everything here ran emulated: this shows how the recommendation works, not what to choose."
-MORE_EMULATED = "Some of what was compared ran emulated: {}. The order may be another on real hardware."
+MORE_EMULATED = "Some of the choices ran emulated: {}. On real hardware the order may be different."
 
 
 def advise(
@@ -181,10 +181,10 @@ class _Stage:
         options: Sequence[Option],
         fast: Scale,
     ) -> Iterator[str]:
-        """`alike`: the fastest, what ties with it, what is not told apart from it; `worth`: those of them that cost the
-        host no more than they are; `options`: all, fastest first.
+        """`alike`: the fastest, what ties with it or is not distinguishable from it; `worth`: those of them that cost
+        the host no more than needed; `options`: all, fastest first.
         """
-        if levels := ", ".join(self.told_levels(choice.treatment)):
+        if levels := ", ".join(self.own_levels(choice.treatment)):
             yield f"It is {levels}."
         if self.needs:
             yield f"It meets what is needed: {', '.join(self.needs)}."
@@ -213,8 +213,8 @@ class _Stage:
         if states and untried:
             yield f"Not tried: {', '.join(untried)}."
 
-    def told_levels(self, name: str) -> Iterator[str]:
-        """What tells the treatment from the others, for its name may be no more than "vm": "disk.cache=none"."""
+    def own_levels(self, name: str) -> Iterator[str]:
+        """The levels in which it differs from others, such as "disk.cache=none": its name may be just "vm"."""
         members = self.members
         levels = next(member.levels for member in members if member.name == name)
         nothing = idle(levels)
@@ -233,7 +233,7 @@ class _Stage:
             why = (
                 "for so few rounds there is no interval" if choice.best.slower_low is None else "its interval does not"
             )
-            apart = f"By {self.by} it is not told apart from the fastest, {best.treatment}"
+            apart = f"By {self.by} it is not distinguishable from the fastest, {best.treatment}"
             yield f"{apart}: its estimate lies within {within}, {why}."
         it = "it" if choice is best else "the fastest"
         rest = [option for option in others if option is not best]
@@ -242,7 +242,7 @@ class _Stage:
             yield f"Within {within} {it} ties with {named(ties)}."
         unsure = [option.treatment for option in rest if not option.tie]
         if unsure:
-            yield f"By estimates alone within {within}, {it} is not told apart from {named(unsure)}."
+            yield f"By estimates alone within {within}, {it} is not distinguishable from {named(unsure)}."
 
     def doubts(self, names: Collection[str], *scales: Scale | None) -> Iterator[str]:
         if self.held.note:
@@ -254,9 +254,9 @@ class _Stage:
             yield MORE_EMULATED.format(named([name for name in names if name in emulated]))
         unknown = [name for name in names if name not in self.analysis.disk_features]
         if unknown and len(unknown) == len(names):
-            yield "This run did not find out what the choices can do: only durability is known, as documented."
+            yield "This run did not try what the choices can do: only durability is known, from documentation."
         elif unknown:
-            yield f"What these can do was not found out: {named(unknown)}."
+            yield f"The features of these were not tried: {named(unknown)}."
         if len(scales) == 2 and scales[1] is None:
             yield "Host CPU per operation was not measured for all choices: speed and features decide."
         if scales and scales[0] is not None and len(names) > 1 and not scales[0].beaten:
@@ -293,7 +293,7 @@ def _chosen(alike: Sequence[Option]) -> Option:
 
 
 def _told_apart(choice: Option, others: Sequence[Option]) -> Iterator[str]:
-    """What decided for it among those that are as fast, or not told apart from that."""
+    """What decided for it among those that are as fast, or not distinguishable from it."""
     equal = [option for option in others if len(option.features) == len(choice.features)]
     if not others:
         return

@@ -30,7 +30,7 @@ class Conditions:
         """Where the choice holds; "" where nothing is to be said."""
         if not self.levels:
             return ""
-        at = " and ".join(_told(name, level) for name, level in self.levels.items())
+        at = " and ".join(_words(name, level) for name, level in self.levels.items())
         others = f", not the {len(self.left_out)} at other levels" if self.left_out else ""
         is_one = "that is a condition" if len(self.levels) == 1 else "those are conditions"
         return (
@@ -47,12 +47,12 @@ def conditions(plan: Json, members: Sequence[Treatment]) -> Conditions:
     wanted = {name: _baseline(name, plan, members) for name in names}
     if not any(_at(treatment, wanted) for treatment in members):
         wanted = {name: _level(members[0], name) for name in names} if members else {}
-    told = {
+    named = {
         name: level
         for name, level in wanted.items()
         if any(_level(treatment, name) != level for treatment in members) or level != _default(name, level)
     }
-    return Conditions(told, tuple(t.name for t in members if not _at(t, told)))
+    return Conditions(named, tuple(t.name for t in members if not _at(t, named)))
 
 
 def ways(members: Sequence[Treatment]) -> int:
@@ -66,7 +66,7 @@ def _baseline(name: str, plan: Json, members: Sequence[Treatment]) -> str:
     return next(level for level in (*named[:1], _default(name, there[0]), there[0]) if level in there)
 
 
-def _told(name: str, level: str) -> str:
+def _words(name: str, level: str) -> str:
     default = _default(name, level)
     return f"{name}={level}" if level == default else f"{name}={level} (the default is {default})"
 

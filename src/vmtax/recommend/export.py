@@ -67,7 +67,7 @@ class Export:
         return text[1:]
 
     def forms(self, width: int = 78) -> tuple[Form, ...]:
-        """What makes it, and how QEMU, libvirt and Proxmox are told; `width` is where commands are broken."""
+        """The commands that make it, and its forms for QEMU, libvirt and Proxmox; commands are broken at `width`."""
         made = tuple(_commands(self.backing, width))
         bare = () if made else (f"nothing is to be made: the disk is {self.path} itself.",)
         return (
@@ -281,7 +281,7 @@ def _where(settings: DiskSettings, path: str) -> Iterator[str]:
 
 
 def _unsaid(settings: DiskSettings) -> Iterator[str]:
-    """What neither `qm set` nor the storage can be told."""
+    """Settings that neither `qm set` nor the storage takes."""
     if settings.format == "qcow2":
         unusual = replace(settings, preallocation=disk.DEFAULT.preallocation).unusual  # that is the storage's
         of_images = {factor.name for factor in settings.factors().values() if "qemu-img" in factor.options}

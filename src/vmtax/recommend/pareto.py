@@ -19,7 +19,7 @@ Costs = Mapping[str, Mapping[int, float]]  # treatment -> round -> cost
 
 @dataclass(frozen=True, slots=True)
 class Distance:
-    """How much more one choice costs than another, as a difference of logarithms; above 0 is dearer."""
+    """How much more one choice costs than another, as a difference of logarithms; above 0 it costs more."""
 
     middle: float
     low: float | None  # None with too few rounds

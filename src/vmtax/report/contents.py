@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from vmtax.analysis.analysis import Analysis
-from vmtax.report.document import Detail, Document, Section, shown, with_heads
+from vmtax.report.document import Detail, Document, Place, Section, shown, with_heads
 from vmtax.report.sections import (
+    at_once,
     factor_effects,
     iterations,
     noise,
@@ -26,37 +27,36 @@ from vmtax.report.view import View, view
 def document(analysis: Analysis, detail: Detail) -> Document:
     """All that there is room for; what nobody would see is not computed."""
     viewed = view(analysis)
-    sections = (section for section in _sections(analysis, viewed, detail) if section and shown(section.blocks, detail))
-    return Document(
-        about.head(analysis), tuple(replace(section, blocks=with_heads(section.blocks)) for section in sections)
-    )
+    head = about.head(analysis)
+    if detail is Detail.PAGE:
+        from vmtax.report.sections import first
+
+        known = requirements.recommendation_if_known(analysis)
+        choice = known.advice.choice.treatment if known and known.advice.choice else ""
+        head = replace(head, answer=first.page_title(first.first(analysis), choice))
+    every = _page(analysis, viewed) if detail is Detail.PAGE else _text(analysis, viewed, detail)
+    found = (section for section in every if section and shown(section.blocks, detail))
+    return Document(head, tuple(replace(section, blocks=with_heads(section.blocks)) for section in found))
 
 
-def _sections(analysis: Analysis, viewed: View, detail: Detail) -> Iterator[Section | None]:
+def _text(analysis: Analysis, viewed: View, detail: Detail) -> Iterator[Section | None]:
+    """Of a terminal and of Markdown: read from top to bottom."""
     run = analysis.experiment
-    is_page = detail is Detail.PAGE
-    if is_page:
-        from vmtax.report import evidence, figures
-        from vmtax.report.sections.outliers import outliers
     ranked = rankings.ranked(analysis, primary_only=detail is not Detail.FULL)
     decides = factor_effects.deciding(analysis)
-    far = outliers(analysis) if is_page else None
-    yield summary.section(analysis, len(warnings.warnings(analysis)), far)
+    yield summary.section(analysis)
     yield summary.decisions(analysis)
     yield from requirements.sections(analysis)
-    if is_page:
-        yield evidence.pictures(viewed)
-    yield rankings.section(ranked, figures.rank_pictures(analysis, ranked) if is_page else ())
+    yield rankings.section(ranked, ())
     yield scores.section(scores.storage(analysis))
     yield rankings.effects_section(rankings.factor_tables(analysis), decides)
-    if is_page:
-        yield evidence.choosing(analysis, ranked, decides)
     yield numbers.section(viewed)
+    yield at_once.section(analysis)
+    if detail is Detail.FULL:
+        yield numbers.lost(viewed)
     if detail >= Detail.FULL:
         yield robustness.section(analysis)
     yield noise.section(analysis)
-    if far is not None:
-        yield from evidence.behind_the_figures(analysis, far)
     if detail >= Detail.FULL:
         yield iterations.section(analysis)
     yield warnings.section(analysis)
@@ -64,5 +64,49 @@ def _sections(analysis: Analysis, viewed: View, detail: Detail) -> Iterator[Sect
     yield about.repeat(run)
     if detail >= Detail.FILE:
         yield about.machines(run)
-    if is_page:
-        yield about.words(emulated=bool(analysis.emulated))
+
+
+def _page(analysis: Analysis, viewed: View) -> Iterator[Section | None]:
+    """Of a page: the answer on the first screen, what it rests on beside it, and all else folded below."""
+    from vmtax.report import evidence, figures
+    from vmtax.report.sections import first
+    from vmtax.report.sections.outliers import outliers
+
+    run, shown_first = analysis.experiment, first.first(analysis)
+    ranked = rankings.ranked(analysis, primary_only=True)
+    decides = factor_effects.deciding(analysis)
+    far = outliers(analysis)
+    recommended = requirements.sections(analysis)
+    pictures = evidence.pictures(viewed, folded=bool(recommended))
+    if recommended:
+        yield _at("first", recommended[0])
+    else:
+        yield first.tiles(shown_first)
+        yield first.verdict(analysis)
+    yield _at("first", summary.decisions(analysis))
+    yield from (section for section in pictures if section.place == "first")
+    yield _at("first", rankings.section(ranked, figures.rank_pictures(analysis, ranked)))
+    yield first.main_figures(shown_first)
+    yield first.machine(run)
+    yield first.sure(shown_first, far)
+    yield from recommended[1:]
+    yield summary.section(analysis)
+    yield from (section for section in pictures if section.place == "folded")
+    yield scores.section(scores.storage(analysis))
+    yield rankings.effects_section(rankings.factor_tables(analysis), decides)
+    yield evidence.choosing(analysis, ranked, decides)
+    yield numbers.section(viewed)
+    yield at_once.section(analysis)
+    yield robustness.section(analysis)
+    yield noise.section(analysis)
+    yield from evidence.behind_the_figures(analysis, far)
+    yield iterations.section(analysis)
+    yield warnings.section(analysis)
+    yield about.notes(run)
+    yield about.repeat(run)
+    yield about.machines(run)
+    yield about.words(emulated=bool(analysis.emulated))
+
+
+def _at(place: Place, section: Section | None) -> Section | None:
+    return section and replace(section, place=place)

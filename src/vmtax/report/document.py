@@ -1,4 +1,4 @@
-"""A report as blocks: sections say what is told, renderers how it looks. Neither knows the other.
+"""A report as blocks: sections yield the content, renderers lay it out. Neither knows the other.
 
 Text is text: a renderer escapes all of it.
 """
@@ -11,7 +11,10 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from vmtax.report.figures.base import Choice, Picture
+    from markupsafe import Markup
+
+    from vmtax.report.figures.base import Choice
+    from vmtax.report.figures.svg import Picture
 
 
 class Detail(IntEnum):
@@ -43,7 +46,7 @@ class Cell:
     """Pieces, which a renderer puts side by side or one below the other; none: there is nothing to tell."""
 
     pieces: tuple[Span, ...] = ()
-    title: str = ""  # what is told beside it where there is room
+    title: str = ""  # a further sentence, shown beside it where there is room
     bar: float | None = None  # a share, 0 to 1, that is drawn before the text
     style: str = ""  # what the page's style sheet calls it
     more: tuple[str, ...] = ()  # names that a page unfolds
@@ -66,6 +69,7 @@ class Row:
     cells: tuple[Cell, ...]
     detail: Detail = Detail.BRIEF
     style: str = ""
+    id: str = ""  # of a metric, by which a page can be entered there
 
     @property
     def is_heading(self) -> bool:
@@ -147,6 +151,27 @@ class Figure:
 
 
 @dataclass(frozen=True, slots=True)
+class Tile:
+    """The answer about one subject."""
+
+    subject: str  # "CPU"
+    figure: str  # "+3.1 %"
+    word: str  # what that is in a word: "hardly slower"
+    interval: str  # "2.4–3.9"; "" without one
+    bar: Markup | None = None  # the interval, drawn; None without one
+    more: str = ""  # what nesting adds
+    emulated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Tiles:
+    """Side by side."""
+
+    items: tuple[Tile, ...]
+    detail: Detail = Detail.PAGE
+
+
+@dataclass(frozen=True, slots=True)
 class Folded:
     """Blocks that a page unfolds on demand; elsewhere they just follow."""
 
@@ -155,7 +180,10 @@ class Folded:
     detail: Detail = Detail.BRIEF
 
 
-Block = Heading | Paragraph | Sentences | Table | List | Code | Figure | Folded
+Block = Heading | Paragraph | Sentences | Table | List | Code | Figure | Tiles | Folded
+
+
+Place = Literal["top", "first", "beside", "folded"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +194,7 @@ class Section:
     title: str
     blocks: tuple[Block, ...]
     name: str = ""  # in the navigation of a page; "" : it has no entry there
+    place: Place = "folded"  # of a page
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +207,7 @@ class Head:
     facts: tuple[str, ...]  # where, when, how long
     ended: str
     banner: str  # "" of a run that is not emulated
+    answer: str = ""  # of a page: its title
 
 
 @dataclass(frozen=True, slots=True)

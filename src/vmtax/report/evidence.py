@@ -13,11 +13,19 @@ from vmtax.report.sections.outliers import Outliers
 from vmtax.report.sections.rankings import Ranked
 from vmtax.report.view import View
 
+MORE = ("tails", "cpu")  # pictures of what few ask for first
 
-def pictures(viewed: View) -> Section | None:
-    """Overheads as forest plots."""
+
+def pictures(viewed: View, *, folded: bool) -> tuple[Section, ...]:
+    """What answers the plan's question as a picture, and those that are seen on demand; `folded`: all of them are."""
     drawn = figures.forests(viewed)
-    return Section("picture", "Overhead, layer by layer", (Figure(drawn),), "Pictures") if drawn else None
+    answers = tuple(Figure((one,)) for one in drawn if one.id not in MORE and not folded)
+    more = tuple(Figure((one,)) for one in drawn if one.id in MORE or folded)
+    found = (
+        Section("picture", "", answers, "Pictures", "first"),
+        Section("pictures", "More pictures" if answers else "Pictures of the layers", more, "More pictures"),
+    )
+    return tuple(section for section in found if section.blocks)
 
 
 def choosing(analysis: Analysis, told: Sequence[Ranked], decides: Sequence[Deciding]) -> Section | None:

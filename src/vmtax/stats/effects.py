@@ -58,8 +58,8 @@ def factor_effects(levels: Sequence[Mapping[str, str]], logs: Matrix, alpha: flo
     found: list[Effect] = []
     if mains:
         found += data.effects(mains, mains, alpha)
-        told = [name for (name,) in mains]
-        pairs = [pair for pair in itertools.combinations(told, 2) if data.separable(mains, pair)]
+        separate = [name for (name,) in mains]
+        pairs = [pair for pair in itertools.combinations(separate, 2) if data.separable(mains, pair)]
         for pair in pairs:
             found += data.effects([*mains, pair], [pair], alpha)
     return tuple(_adjusted(found))
@@ -150,7 +150,7 @@ class _Data:
         design = self.design(terms)
         if len(np.unique(self.boots)) <= design.shape[1] or np.linalg.matrix_rank(design) < design.shape[1]:
             raise ValueError(
-                f"{len(np.unique(self.boots))} boots are too few, or their levels too much alike, to tell "
+                f"{len(np.unique(self.boots))} boots are too few, or their levels too much alike, to separate "
                 f"{design.shape[1] - self.blocks.shape[1]} effects apart: run more rounds or more treatments"
             )
         return OLS(self.y, design).fit(cov_type="cluster", cov_kwds={"groups": self.boots}, use_t=True)

@@ -151,6 +151,6 @@ def _spread(values: Vector) -> float:
 def _why(sessions: tuple[int, int]) -> str:
     before, after = sessions
     return (
-        f"{before} session{'' if before == 1 else 's'} before and {after} after do not tell how much the machine"
+        f"{before} session{'' if before == 1 else 's'} before and {after} after do not show how much the machine"
         " changes by itself from session to session"
     )

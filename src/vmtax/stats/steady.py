@@ -53,7 +53,7 @@ def _logs(series: Sequence[Sequence[float]]) -> Vector:
     """Shape `(boots, iterations)`."""
     length = min((len(boot) for boot in series), default=0)
     if length < FEWEST:
-        raise ValueError(f"a change can be told from noise in {FEWEST} iterations or more, not in {length}")
+        raise ValueError(f"a change can be distinguished from noise in {FEWEST} iterations or more, not in {length}")
     values = np.array([boot[:length] for boot in series], dtype=np.float64)
     if not (np.isfinite(values) & (values > 0)).all():
         raise ValueError("every iteration needs a finite value above 0: leave out the boots that have others")

@@ -192,7 +192,7 @@ class Provisioner:
 
     @property
     def _group(self) -> tuple[str, tuple[str, ...]]:
-        """The volume group, ours or the user's, and what LVM is told beside its name."""
+        """The volume group, ours or the user's, and LVM's further arguments."""
         named = self.ground.target.group
         return (self.ground.mark, ANY_DEVICE) if named is None else (named, ITS_DEVICES)
 
@@ -382,7 +382,7 @@ def _pool_of(volume: Volume) -> str:
 
 
 def zfs_properties(settings: DiskSettings) -> list[str]:
-    """What `zfs create` is told of a volume or dataset."""
+    """The options of `zfs create` for a volume or dataset."""
     return [word for name, value in settings.options("zfs") for word in ("-o", f"{name}={value}")]
 
 

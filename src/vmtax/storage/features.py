@@ -76,7 +76,7 @@ class _Below:
     system: str  # file system that the file is in; "zfs" of a zvol, "" of another device
     options: str  # that it is mounted with
     source: str  # the device or dataset
-    how: str  # what told
+    how: str  # the command or check that showed it
 
 
 def _below(machine: Machine, backing: Backing, *, is_file: bool) -> _Below:
@@ -84,8 +84,8 @@ def _below(machine: Machine, backing: Backing, *, is_file: bool) -> _Below:
     if not is_file:
         zvol = path.startswith(ZVOLS)
         return _Below("zfs" if zvol else "", "", path.removeprefix(ZVOLS), "zfs get" if zvol else "")
-    told = machine.try_run("findmnt", "-n", "-o", "FSTYPE,OPTIONS,SOURCE", "--target", path).stdout
-    system, options, source = (*told.split(maxsplit=2), "", "", "")[:3]
+    mount = machine.try_run("findmnt", "-n", "-o", "FSTYPE,OPTIONS,SOURCE", "--target", path).stdout
+    system, options, source = (*mount.split(maxsplit=2), "", "", "")[:3]
     return _Below(system, options, source.strip(), "findmnt, zfs get" if system == "zfs" else "findmnt")
 
 
@@ -147,9 +147,9 @@ def _thin_device(machine: Machine, backing: Backing) -> Feature:
     path = str(backing.path)
     if path.startswith(ZVOLS):
         asked = ("zfs", "get", "-H", "-p", "-o", "value", "refreservation", path.removeprefix(ZVOLS))
-        told = machine.run(*asked).strip()
-        thin = told in ("none", "0")
-        return Feature("thin", "yes" if thin else "no", "zfs get refreservation", f"refreservation={told}")
+        reserved = machine.run(*asked).strip()
+        thin = reserved in ("none", "0")
+        return Feature("thin", "yes" if thin else "no", "zfs get refreservation", f"refreservation={reserved}")
     if backing.settings.volume.is_lvm:
         pool = machine.run("lvs", *ANY_DEVICE, "--noheadings", "-o", "pool_lv", path).strip()
         words = f"from the thin pool {pool}" if pool else "a volume with all its blocks"
@@ -216,12 +216,12 @@ def _migration(qmp: Qmp) -> Feature:
         qmp.execute("migrate", QEMU_SECONDS, uri="exec:cat > /dev/null")
         deadline = time.monotonic() + QEMU_SECONDS
         while time.monotonic() < deadline:
-            told = qmp.execute("query-migrate")
-            if told.get("status") == "completed":
+            status = qmp.execute("query-migrate")
+            if status.get("status") == "completed":
                 words = "the guest's own state; a disk that only this host reaches is copied as well"
                 return Feature("migration", "yes", how, words)
-            if told.get("status") in ("failed", "cancelled"):
-                return Feature("migration", "no", how, told.get("error-desc", "QEMU gives no reason"))
+            if status.get("status") in ("failed", "cancelled"):
+                return Feature("migration", "no", how, status.get("error-desc", "QEMU gives no reason"))
             time.sleep(0.05)
     except QmpError as error:
         return _refused("migration", how, error)

@@ -118,11 +118,11 @@ def _watched(machine: Machine, small: _Small, guest: Guest) -> Feature:
             code = writer.poll()
             if code is None:
                 return Feature(NAME, "not tried", HOW, f"neither full nor finished within {PAUSE_SECONDS:.0f} s")
-            told = _error(writer)
-            if told in IO_ERRORS:
-                return Feature(NAME, "no", HOW, f"the guest was not paused, its write failed: {told}")
-            if code or told:
-                return Feature(NAME, "not tried", HOW, f"the guest's fio ended: {told or f'exit code {code}'}")
+            failure = _error(writer)
+            if failure in IO_ERRORS:
+                return Feature(NAME, "no", HOW, f"the guest was not paused, its write failed: {failure}")
+            if code or failure:
+                return Feature(NAME, "not tried", HOW, f"the guest's fio ended: {failure or f'exit code {code}'}")
             return Feature(NAME, "not tried", HOW, "the guest wrote all of it: the disk was not full")
         machine.run("rm", str(small.ballast))
         guest.go_on()
@@ -130,10 +130,10 @@ def _watched(machine: Machine, small: _Small, guest: Guest) -> Feature:
             code = writer.wait(FINISH_SECONDS)
         except TimeoutError:
             return Feature(NAME, "no", HOW, f"paused, but did not finish within {FINISH_SECONDS:.0f} s of going on")
-        told = _error(writer)
-        if code == 0 and not told:
+        failure = _error(writer)
+        if code == 0 and not failure:
             return Feature(NAME, "yes", HOW, WORDS)
-        return Feature(NAME, "no", HOW, f"paused and went on, but then: {told or f'exit code {code}'}")
+        return Feature(NAME, "no", HOW, f"paused and went on, but then: {failure or f'exit code {code}'}")
     finally:
         writer.stop()
 

@@ -6,6 +6,7 @@ Tools, guests and far hosts print most of it, so it may be anything. It costs th
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import re
 from collections.abc import Mapping
@@ -19,8 +20,6 @@ from vmtax.store.failure import StoreError
 from vmtax.store.model import DEEPEST, LONGEST_TEXT, Unfit
 
 _Record = TypeVar("_Record", Trial, Boot)
-_TRIAL = TypeAdapter(Trial)
-_BOOT = TypeAdapter(Boot)
 ID = re.compile(r"(?!last$)[A-Za-z0-9][A-Za-z0-9._-]{0,99}")  # it names a directory; "last" is the newest run
 _CUT_TEXT = LONGEST_TEXT // 8  # characters that stay of a text that is too long
 
@@ -37,14 +36,14 @@ def fitting_trial(trial: Trial) -> Trial:
     Raises StoreError where even its identity is unfit.
     """
     trial = _with_fitting_texts(trial)
-    wrong = _wrong(_TRIAL, _trial_fields(trial))
+    wrong = _wrong(_trial(), _trial_fields(trial))
     if wrong is None:
         return trial
     took = trial.wall_seconds if 0 <= trial.wall_seconds < 1e10 else 0.0
     error = f"its result cannot be recorded: {wrong}"
     nothing: dict[str, Any] = {"measurements": (), "latencies": (), "disturbance": None, "readings": {}}
     failed = dataclasses.replace(trial, status="failed", error=error, wall_seconds=took, **nothing)
-    still = _wrong(_TRIAL, _trial_fields(failed))
+    still = _wrong(_trial(), _trial_fields(failed))
     if still is not None:
         raise StoreError(f"a trial of {trial.workload[:100]!r} cannot be recorded: {still}")
     return failed
@@ -53,7 +52,7 @@ def fitting_trial(trial: Trial) -> Trial:
 def fitting_boot(boot: Boot) -> Boot:
     """With texts cut to the limits. Raises StoreError where a number is not possible."""
     boot = _with_fitting_texts(boot)
-    wrong = _wrong(_BOOT, _fields(boot))
+    wrong = _wrong(_boot(), _fields(boot))
     if wrong is not None:
         raise StoreError(f"a boot of {boot.path[:100]!r} cannot be recorded: {wrong}")
     return boot
@@ -130,6 +129,17 @@ def _trial_fields(trial: Trial) -> dict[str, Any]:
 def _fields(record: Any) -> dict[str, Any]:
     """Not the record itself: pydantic takes that as it is."""
     return {field.name: getattr(record, field.name) for field in dataclasses.fields(record)}
+
+
+@functools.cache
+def _trial() -> TypeAdapter[Trial]:
+    """This and the next are made when something is recorded: they take time, and a command that reads needs neither."""
+    return TypeAdapter(Trial)
+
+
+@functools.cache
+def _boot() -> TypeAdapter[Boot]:
+    return TypeAdapter(Boot)
 
 
 def _wrong(adapter: TypeAdapter[Any], fields: dict[str, Any]) -> str | None:

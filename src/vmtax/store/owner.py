@@ -6,6 +6,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from vmtax.core.records import State
+
 
 @dataclass(frozen=True, slots=True)
 class Owner:
@@ -18,6 +20,11 @@ class Owner:
     def alive(self) -> bool:
         """False too for one that a damaged cell names."""
         return isinstance(self.pid, int) and self.boot == _boot_id() and self.start == _start(self.pid)
+
+
+def state_of(recorded: State, owner: Owner) -> State:
+    """Of a run: "interrupted" also where it was recorded as running and its process is gone."""
+    return recorded if recorded != "running" or owner.alive() else "interrupted"
 
 
 def this_process() -> Owner:

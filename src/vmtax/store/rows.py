@@ -20,6 +20,9 @@ from vmtax.store.owner import Owner
 # Of an Experiment, what lies in its own row.
 HEAD = ("id", "name", "host", "command", "created", "finished", "state", "plan", "options", "ended", "label", "seconds")
 
+# Keys of a plan that do not change how long a round takes. A key that is not listed is taken to change it.
+NOT_ABOUT_PACE = frozenset({"precision", "same_within", "decide", "rounds", "budget", "seed"})
+
 
 def of(experiment: str, *columns: sa.Column[Any]) -> sa.Select[Any]:
     """These columns of one table, the rows of one experiment."""
@@ -140,6 +143,11 @@ def emulated(connection: Connection, experiment: str) -> bool | None:
         of(experiment, schema.boot.c.emulated).with_only_columns(sa.func.max(schema.boot.c.emulated))
     )
     return None if found is None else bool(found)
+
+
+def work(plan: Json) -> Json:
+    """What of a plan decides how long a round takes."""
+    return {key: value for key, value in plan.items() if key not in NOT_ABOUT_PACE}
 
 
 def seconds_per_round(connection: Connection, head: Experiment) -> float | None:

@@ -25,12 +25,9 @@ from vmtax.store import fit, model, names, rows, schema
 from vmtax.store.engine import engine
 from vmtax.store.failure import ELSEWHERE, DamagedRun, StoreError, explained
 from vmtax.store.files import RESULTS, RawFiles, create_private
+from vmtax.store.listing import default_path
 from vmtax.store.model import Unfit
-from vmtax.store.owner import Owner, this_process
-from vmtax.system.paths import data_home
-
-# Keys of a plan that do not change how long a round takes. A key that is not listed is taken to change it.
-NOT_ABOUT_PACE = frozenset({"precision", "same_within", "decide", "rounds", "budget", "seed"})
+from vmtax.store.owner import Owner, state_of, this_process
 
 End = Literal["complete", "interrupted", "failed"]
 
@@ -53,10 +50,6 @@ class ExperimentSummary:
     seconds: float | None = None  # that it took, set-up included and pauses not; None: not finished
     emulated: bool | None = None  # a guest, or a machine below one, was; None: it booted none
     result: str = ""  # its headline in few words; "" where none was computed
-
-
-def default_path() -> Path:
-    return data_home() / "vmtax.sqlite"
 
 
 class Store:
@@ -179,6 +172,11 @@ class Store:
         with explained(self.path):
             self._raw.write(run.id, RESULTS, f"{model.fingerprint(run, text)}\n{text}")
 
+    def refuse_unwritable(self) -> None:
+        """Raises StoreError where nothing could be recorded."""
+        with self._writing():
+            pass
+
     # Reading
 
     def experiments(self) -> list[ExperimentSummary]:
@@ -202,7 +200,7 @@ class Store:
                     head = _head(row)
                     as_many_sides = head.options.get("interleave_with") == interleaved_with
                     alike = rows.emulated(connection, head.id) in (None, emulated)
-                    if as_many_sides and alike and _work(head.plan) == _work(plan):
+                    if as_many_sides and alike and rows.work(head.plan) == rows.work(plan):
                         return rows.seconds_per_round(connection, head)
         return None
 
@@ -382,16 +380,7 @@ def _version(connection: Connection) -> str | None:
 
 
 def _state(row: sa.Row[Any]) -> State:
-    state: State = row.state
-    if state != "running":
-        return state
-    owner = Owner(row.owner_pid, row.owner_boot, row.owner_start)
-    return "running" if owner.alive() else "interrupted"
-
-
-def _work(plan: Json) -> Json:
-    """What of a plan decides how long a round takes."""
-    return {key: value for key, value in plan.items() if key not in NOT_ABOUT_PACE}
+    return state_of(row.state, Owner(row.owner_pid, row.owner_boot, row.owner_start))
 
 
 def _head(row: sa.Row[Any]) -> Experiment:

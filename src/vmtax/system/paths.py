@@ -75,7 +75,7 @@ def _home(variable: str, default: str) -> Path:
             raise NoPlace(f"{base}: what is kept there is not safe: {why}; {cure}")
         _keep_own(found, cure)
     except (FileNotFoundError, NotADirectoryError):
-        pass  # to be made, or told by who needs it
+        pass  # the caller makes it, or reports that it is missing
     except OSError as error:
         raise NoPlace(f"{found}: {error.strerror}; {cure}") from error
     return found

@@ -128,6 +128,8 @@ def check(host: Machine, plan: Plan) -> None:
         _check_build(host, plan)
     _check_memory(host, plan)
     _cpus(host, plan.guest.vcpus)
+    if any(choice.name == "net" for choice in plan.workloads) and is_root(host) and not host.succeeds("ip", "-V"):
+        raise CannotMeasure(f"{host.path}: iproute2 is missing (Debian: apt-get install iproute2)")
 
 
 def examine(session: Session, host: Machine, plan: Plan, options: TestbedOptions, side: str = "") -> Examined:

@@ -127,7 +127,7 @@ def refuse_unlike(own: Examined, theirs: Examined) -> None:
         emulated = theirs if theirs.emulates_guests else own
         raise CannotMeasure(
             f"{kvm} runs guests on KVM, {tcg} emulates them ({emulated.guests.accelerator.reason}): emulated is not"
-            " compared with not emulated; mend KVM there, or compare hosts only, with --layers host"
+            " compared with not emulated; make KVM work there, or compare hosts only, with --layers host"
         )
     if own.is_root != theirs.is_root:
         root, user = labels if own.is_root else reversed(labels)

@@ -17,7 +17,7 @@ from vmtax.testbed import host_facts, layers
 from vmtax.testbed.base import RunningTreatment
 from vmtax.testbed.examine import Examined
 from vmtax.testbed.interleave import examine_all, provision_all
-from vmtax.testbed.provision import Provisioned
+from vmtax.testbed.provision import Provisioned, check_bounds
 from vmtax.testbed.session import Emit, Hosts, Session, TestbedOptions
 from vmtax.workload import Workload
 from vmtax.workload.build import Build
@@ -100,9 +100,11 @@ def examined(hosts: Hosts, image: Image, emit: Emit, plan: Plan, options: Testbe
     Raises CannotMeasure and what the parts raise.
     """
     builds = any(choice.name == Build.name for choice in plan.workloads)
-    pack = kernel.current() if builds else None
-    session = Session(hosts.local, image, Credentials.make(hosts.local), emit, pack)
-    return examine_all(hosts, session, plan, options)
+    session = Session(hosts.local, image, Credentials.make(hosts.local), emit, kernel.current() if builds else None)
+    sides = examine_all(hosts, session, plan, options)
+    for side in sides:
+        check_bounds(side)
+    return sides
 
 
 def set_up(

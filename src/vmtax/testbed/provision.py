@@ -17,11 +17,11 @@ from vmtax.image.place import place_pack
 from vmtax.machine import Machine
 from vmtax.meter.memory import available_memory
 from vmtax.network import END_ADDRESS, PEER_ADDRESS, Segment
-from vmtax.storage import FirstWrite, RawFile, fill, refuse_unsafe
+from vmtax.storage import FirstWrite, RawFile, fill, page_cache, refuse_unsafe
 from vmtax.storage.backing import describe
 from vmtax.storage.page_cache import GROWTH_BYTES, SHARE
 from vmtax.storage.undo import UNMOUNT
-from vmtax.testbed import disks, needs
+from vmtax.testbed import cpus, disks, needs, pages
 from vmtax.testbed.disks import Disks
 from vmtax.testbed.examine import Examined
 from vmtax.testbed.session import CannotMeasure
@@ -69,8 +69,8 @@ class CarrierDisk:
         carrier.run("mount", "-t", "ext4", CARRIER_DEVICE, CARRIER_MOUNT)
         if self.first_write is not None:
             return
-        allocation = f"{describe(DiskSettings())} on ext4 on the carrier's data disk, which is another"
-        when = "in the carrier's first boot, before anything was measured in it"
+        allocation = f"{describe(DiskSettings())} on ext4 on the outer VM's data disk, which is another"
+        when = "in the outer VM's first boot, before anything was measured in it"
         for number in range(1, self.guests + 1):
             disk = NESTED_DISK.format(number)
             carrier.run("fallocate", "-l", str(self.size), disk)
@@ -143,9 +143,23 @@ def provision(on: Examined) -> Provisioned:
             )
     if on.wants("build"):
         here = replace(here, kernel_pack=_open_kernel_pack(on))
+    here = _with_guests(here)
     if on.wants("disk"):
         here = _open_disks(here, notes)
     return replace(here, notes=(*on.notes, *notes))
+
+
+def _with_guests(on: Provisioned) -> Provisioned:
+    """With huge pages for the guests that are to have some, and the treatments whose guests cannot be there."""
+    treatments = on.plan.treatments()[0]
+    impossible = pages.not_here(on.host, on.plan, treatments)
+    if on.platform is not None:
+        qemu, accelerator = on.platform.qemu, on.platform.accelerator.name
+        impossible |= cpus.not_here(on.host, qemu, accelerator, on.plan, treatments)
+    possible = [treatment for treatment in treatments if treatment.name not in impossible]
+    impossible |= pages.take(on.host, on.plan, possible)
+    refuse_none_left(on.host, treatments, impossible)
+    return replace(on, impossible=impossible)
 
 
 def _open_network(on: Examined) -> Network:
@@ -176,10 +190,9 @@ def _open_disks(on: Provisioned, notes: list[str]) -> Provisioned:
     host.remove_later(ours)
     host.run("mkdir", "-m", "700", str(ours), remedy="name another directory with --disk-dir")
     treatments = plan.treatments()[0]
-    impossible = disks.not_here(host, on.target, treatments)
+    impossible = {**on.impossible, **disks.not_here(host, on.target, treatments)}
     refuse_none_left(host, treatments, impossible)
     treatments = [treatment for treatment in treatments if treatment.name not in impossible]
-    _check_bounds(on, treatments)
     notes += _working_set(on, treatments)
     guests = needs.guests_at_once(plan)
     beside = needs.carrier_disk_bytes(size * guests) if "nested" in plan.layers else 0
@@ -207,7 +220,7 @@ def refuse_none_left(host: Machine, treatments: Sequence[Treatment], impossible:
         if treatment.layer not in left:
             raise CannotMeasure(
                 f"{host.path}: {impossible[treatment.name]}; nothing of layer {treatment.layer} is left to "
-                "measure: lay the disks elsewhere with --disk-dir, or name another level in the plan"
+                "measure: name another level in the plan, or for a disk lay it elsewhere with --disk-dir"
             )
 
 
@@ -218,9 +231,10 @@ def _trying(on: Examined, scratch: PurePosixPath) -> disks.Trying:
     return disks.Trying(on.guests.qemu, guest, on.session.credentials, on.session.local, scratch)
 
 
-def _check_bounds(on: Examined, treatments: Sequence[Treatment]) -> None:
+def check_bounds(on: Examined) -> None:
     """Raises CannotMeasure where a bounded page cache would hold half of the disk all the same."""
-    if not any(DiskSettings.of(treatment.levels).bounded for treatment in treatments):
+    bounded = any(DiskSettings.of(treatment.levels).bounded for treatment in on.plan.treatments()[0])
+    if not (bounded and on.wants("disk")) or page_cache.why_not(on.host) is not None:
         return
     needed = SHARE * GROWTH_BYTES[on.guests.accelerator.name]
     if on.disk_size < needed:

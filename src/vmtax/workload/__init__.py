@@ -12,10 +12,13 @@ from vmtax.workload.build import Build
 from vmtax.workload.chess import Chess
 from vmtax.workload.cpuid import Cpuid
 from vmtax.workload.fio import Disk
+from vmtax.workload.idle import Idle
 from vmtax.workload.memory import Memory
 from vmtax.workload.net import Net
 from vmtax.workload.site import Link, Site
 
-WORKLOADS: dict[str, type[Workload[Any]]] = {kind.name: kind for kind in (Chess, Cpuid, Memory, Disk, Net, Boot, Build)}
+WORKLOADS: dict[str, type[Workload[Any]]] = {
+    kind.name: kind for kind in (Chess, Cpuid, Memory, Disk, Net, Build, Idle, Boot)
+}
 
 __all__ = ["WORKLOADS", "BadOutput", "Command", "Link", "Parameters", "Site", "Workload"]

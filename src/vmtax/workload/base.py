@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, ClassVar, Generic, TypeVar
@@ -116,6 +116,11 @@ class Workload(ABC, Generic[P]):
         """What people are shown in the place of some of one trial's measurements, made of these."""
         return ()
 
+    @classmethod
+    def derived_metrics(cls, reported: Collection[Metric]) -> tuple[Metric, ...]:
+        """The metrics of what is derived, where these are reported."""
+        return ()
+
     def layers_of(self, case: str) -> frozenset[str]:
         """Where one case can be run."""
         return self.layers
@@ -141,7 +146,7 @@ class Command(Workload[P]):
         """Pure; `output` is stdout, then stderr. Raises BadOutput, whose text says what was expected."""
 
     def operations(self, case: str, output: str) -> float | None:
-        """Pure. How many operations were done, where the host's CPU time is told for each; None where it is not.
+        """Pure. How many operations were done, if the host's CPU time is given for each; otherwise None.
 
         Called only with an output that `parse` accepted. Such a workload has metrics named `CPU_PER_OPERATION`.
         """
@@ -152,7 +157,7 @@ class Command(Workload[P]):
         return None
 
     def own_seconds(self, case: str, output: str) -> float | None:
-        """Pure. How long the measured part took by the tool's own clock; None where it does not tell.
+        """Pure. How long the measured part took by the tool's own clock; None if it does not report that.
 
         Called only with an output that `parse` accepted.
         """

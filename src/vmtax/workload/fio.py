@@ -142,7 +142,7 @@ def _tails() -> Iterator[tuple[str, Measure]]:
     """The percentiles of PERCENTILES, in words."""
     for prefix, operations, what in (("", "operations", ""), ("fsync_", "fsyncs", "fsync ")):
         for name, share, part, _ in PERCENTILES:
-            meaning = f"{part} {operations} took at most this long; told from {MINIMUM_TAIL / (1 - share):,.0f} on"
+            meaning = f"{part} {operations} took at most this long; given from {MINIMUM_TAIL / (1 - share):,.0f} on"
             yield f"{prefix}{name}_seconds", Measure(meaning, f"p{100 * share:g} {what}latency")
 
 
@@ -157,10 +157,10 @@ class Disk(Command[DiskParameters]):
         "iops": Measure("reads or writes completed in a second", "operations"),
         "bytes_per_second": Measure("bytes read or written in a second", "bandwidth"),
         "mean_seconds": Measure(
-            "mean time of an operation, from asking to answer; with fsync, the write and its fsync", "mean latency"
+            "mean time of an operation, from request to answer; with fsync, of the write and its fsync", "mean latency"
         ),
         CPU_PER_OPERATION: Measure(
-            "time of the host's CPUs, whatever they did while fio ran, for each operation", "host CPU per operation"
+            "CPU time of the whole host while fio ran, for each operation", "host CPU per operation"
         ),
         "rewrite_iops": Measure(
             "writes completed in a second when all of the disk is written for the second time", "rewrite iops"
@@ -250,7 +250,7 @@ class Disk(Command[DiskParameters]):
         mean = side["lat_ns"]["mean"] + (wait["mean"] if wait else 0.0)
         figures = {"iops": float(side["iops"]), "bytes_per_second": float(side["bw_bytes"])}
         figures["mean_seconds"] = mean * NANOSECOND
-        # Percentiles of the two cannot be added: told are those of what waits for the disk.
+        # Percentiles of the two cannot be added: those of the operation that waits for the disk are reported.
         tail = wait or side["lat_ns"]
         for name, share, key in self._percentiles(case):
             if count >= MINIMUM_TAIL / (1 - share):
@@ -305,7 +305,7 @@ def _job(case: str, output: str, number: int = 0) -> tuple[dict[str, Any], dict[
     try:
         job = json.loads(output[output.index("{") : output.rindex("}") + 1])["jobs"][number]
         side, error = job[PATTERNS[case].side], job["error"]
-        sync = job["sync"] if PATTERNS[case].fsync else {}  # reads and writes told together come without
+        sync = job["sync"] if PATTERNS[case].fsync else {}  # unified reads and writes come without
         _ = side["lat_ns"]["mean"], side["iops"], side["bw_bytes"], side["total_ios"]
     except (ValueError, LookupError, TypeError) as problem:
         raise BadOutput(f"no JSON with jobs[{number}] in what fio printed") from problem

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import ClassVar, Literal
 
 from pydantic import Field
@@ -55,9 +55,15 @@ class Net(Command[NetParameters]):
         """CPU time for each byte: busy CPUs alone fall where fewer bits flow, which is no gain."""
         rate = next((m.value / 8 for m in measurements if m.metric.measure == "bits_per_second"), 0.0)
         return tuple(
-            Measurement(Metric(f"net.{m.metric.case}.{ENDS[m.metric.measure]}", "s/B", "lower"), m.value / rate)
+            Measurement(_for_each_byte(m.metric), m.value / rate)
             for m in measurements
             if rate and m.metric.measure in ENDS
+        )
+
+    @classmethod
+    def derived_metrics(cls, reported: Collection[Metric]) -> tuple[Metric, ...]:
+        return tuple(
+            _for_each_byte(metric) for metric in reported if metric.workload == cls.name and metric.measure in ENDS
         )
 
     def cases(self) -> Sequence[str]:
@@ -110,6 +116,10 @@ def _link(site: Site) -> Link:
     if site.link is None:
         raise ValueError(f"{site.machine.path} has no network peer")
     return site.link
+
+
+def _for_each_byte(metric: Metric) -> Metric:
+    return Metric(f"net.{metric.case}.{ENDS[metric.measure]}", "s/B", "lower")
 
 
 def _metrics(case: str) -> tuple[Metric, Metric, Metric]:

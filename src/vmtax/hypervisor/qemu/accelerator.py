@@ -43,7 +43,7 @@ def choose(
 ) -> Accelerator:
     """KVM where `spec` boots with it on `machine`, remembered per (host boot, QEMU, guest kernel); TCG otherwise.
 
-    `again`: tried also where it is remembered, for a KVM that was mended meanwhile.
+    `again`: try even if the answer is remembered, for a KVM that was repaired since.
     """
     if (closed := _closed(machine)) is not None:
         return closed
@@ -81,8 +81,8 @@ def _judged(failure: str) -> Accelerator:
     """From why no guest boots on KVM; empty where one does."""
     if not failure:
         return Accelerator("kvm", "a guest booted on /dev/kvm")
-    forget = f"tried once for each boot of the host; `rm {_file()}` to have it tried again"
-    return Accelerator("tcg", f"/dev/kvm opens, but no guest boots on it: {failure} ({forget})")
+    again = "remembered until the host is rebooted; `vmtax doctor --try` tries again"
+    return Accelerator("tcg", f"/dev/kvm opens, but no guest boots on it: {failure} ({again})")
 
 
 def probe_spec(hypervisor: Hypervisor, placed: Placed) -> GuestSpec:
@@ -128,7 +128,7 @@ def _probe(machine: Machine, spec: GuestSpec, credentials: Credentials, local: L
 
 
 def _short(text: str) -> str:
-    """The line that tells most: QEMU's own error where there is one."""
+    """The most informative line: QEMU's own error if there is one."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     errors = [line for line in lines[1:] if "error" in line.lower() or "Assertion" in line]
     return (errors or lines)[0][:200]

@@ -1,4 +1,4 @@
-"""How QEMU is told of a guest's disks: as arguments, and over QMP. Pure."""
+"""A guest's disks as QEMU takes them: as arguments, and over QMP. Pure."""
 
 from __future__ import annotations
 

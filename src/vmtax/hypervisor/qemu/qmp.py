@@ -119,7 +119,7 @@ class Qmp:
         return f"/dev/fdset/{self.execute('add-fd')['fdset-id']}"
 
     def forwarded_ports(self) -> dict[int, int]:
-        """Guest TCP port -> port on the parent's loopback, from `info usernet`: QMP itself does not tell."""
+        """Guest TCP port -> port on the parent's loopback, from `info usernet`: QMP itself has no such query."""
         return parse_usernet(self.execute("human-monitor-command", command_line="info usernet"))
 
 

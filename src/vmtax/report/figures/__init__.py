@@ -1,12 +1,13 @@
-"""The pictures as plotly figures, built as plain data; one module for each family, `base` is what they share."""
+"""The pictures: SVG, or figures for plotly where the reader chooses what to see; one module for each family."""
 
-from vmtax.report.figures.base import Choice, Picture
+from vmtax.report.figures.base import Choice
 from vmtax.report.figures.drift import order_picture
 from vmtax.report.figures.forest import forests
 from vmtax.report.figures.interactions import crossed_picture
 from vmtax.report.figures.latency import latency_pictures
 from vmtax.report.figures.rankings import rank_pictures
 from vmtax.report.figures.speed_vs_cpu import tradeoff_picture
+from vmtax.report.figures.svg import Picture
 
 __all__ = [
     "Choice",

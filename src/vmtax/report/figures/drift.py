@@ -2,32 +2,38 @@
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
-from vmtax.core.records import Json
-from vmtax.core.units import format_cost
-from vmtax.report.figures.base import AXIS, LAYER_STYLES, Picture, apart, emulation, escape, frame, percent_tick
+from markupsafe import Markup
+
+from vmtax.core.units import MINUS, format_cost
+from vmtax.report.figures.svg import (
+    LEFT,
+    Axis,
+    Key,
+    Picture,
+    across,
+    curve,
+    drawing,
+    element,
+    emulation,
+    mark,
+    percent,
+    spaced,
+    text,
+    upright,
+)
 from vmtax.report.sections.drift import Course, Point, thin
 
-PANEL_PIXELS = 150
-GAP_PIXELS = 34  # between panels; holds the next one's title
-FOOT_PIXELS = 84  # axis and legend
-MOST_POINTS = 600  # of a panel
-CROWD = 250  # points of a panel from which on they are drawn smaller
+PANEL, TITLE = 110, 30  # pixels: of a panel, of its title above it
+MOST_POINTS = 250  # of a panel
 MOST_BANDS = 60  # rounds that are marked one by one
-MOST_ROUND_TICKS = 10
+MOST_TICKS = 10
 ROUND_STEPS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 10**6)
-HOVER = "<b>%{customdata[0]}</b>, round %{customdata[1]}<br>%{customdata[2]}<br>after %{customdata[3]}<extra></extra>"
-# Deviations that make a readable tick; the axis is logarithmic in value / median.
-TICKS = tuple(
-    sorted(
-        {-0.9, -0.75, 0.0, 9.0, 99.0, 999.0}
-        | {sign * step for sign in (-1, 1) for step in (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5)}
-        | {1.0, 2.0, 4.0}
-    )
-)
+LAYERS = {"host": ("square", "host"), "vm": ("circle", "vm"), "nested": ("diamond", "nesting")}
+# Deviations that make a readable tick, those that people think in first; the axis is logarithmic in value / median.
+TICKS = (0.0, 1.0, -0.5, 9.0, -0.9, 0.5, 0.2, -0.2, 0.1, -0.1, 0.05, -0.05, 0.02, -0.02, 0.01, -0.01, 0.005, -0.005)
 
 
 def order_picture(courses: Sequence[Course]) -> Picture | None:
@@ -35,175 +41,96 @@ def order_picture(courses: Sequence[Course]) -> Picture | None:
     if not courses:
         return None
     shown = [thin(course, MOST_POINTS) for course in courses]
-    emulated = emulation([point.emulated for course in shown for point in course.points])
-    thinned = [course.thinned for course in shown if course.thinned > 1]
-    height = len(shown) * PANEL_PIXELS + (len(shown) - 1) * GAP_PIXELS + FOOT_PIXELS + GAP_PIXELS
-    panels = list(_panels(shown))
-    return Picture(
-        id="order",
-        title="One point for each trial",
-        caption=" ".join(_caption(emulated, max(thinned, default=1))),
-        alternative="Every trial in run order, as its distance from its treatment’s median, in "
-        f"{len(shown)} panels: {', '.join(course.name for course in shown)}. The table below tells the drift.",
-        figure={
-            "data": list(_with_legend(trace for panel in panels for trace in panel.traces())),
-            "layout": _layout(panels, height, emulated),
-        },
+    points = [point for course in shown for point in course.points]
+    marked = emulation([point.emulated for point in points])
+    rounds = [number for course in shown for number, _ in course.rounds]
+    title = "One dot for each trial"
+    alternative = (
+        f"Every trial in run order, as its distance from its configuration’s median, in {len(shown)} panels:"
+        f" {', '.join(course.name for course in shown)}{f'; {marked}' if marked else ''}. The table below tells the"
+        " drift."
     )
+    height = len(shown) * (PANEL + TITLE)
+    panels = _panels(shown, _rounds(min(rounds), max(rounds)), (min(rounds), max(rounds)))
+    drawn = drawing(
+        "order", f"{title}{f' ({marked})' if marked else ''}", alternative, panels, class_="chart curves", height=height
+    )
+    thinned = max(course.thinned for course in shown)
+    return Picture("order", title, _caption(thinned), alternative, tuple(_legend(points)), drawn)
 
 
-def _caption(emulated: str, thinned: int) -> Iterator[str]:
-    yield "From left to right as it ran, one band for each round; the line is the median of each round."
-    if emulated:
-        yield "Every point is emulated." if emulated == "emulated" else "Points that are emulated say so."
+def _caption(thinned: int) -> str:
+    told = "From left to right as it ran, one band for each round; the line is the median of each round."
     if thinned > 1:
-        yield f"Thinned: one point in {thinned} is drawn, evenly chosen, and every failure; the lines are of all."
+        told += f" Thinned: one trial in {thinned} is drawn, evenly chosen, and every failure; the lines are of all."
+    return told
 
 
-class _Panel:
-    """One course in its place."""
-
-    def __init__(self, number: int, course: Course, top: float, bottom: float) -> None:
-        self.course, self.top, self.bottom = course, top, bottom
-        self.suffix = "" if number == 0 else str(number + 1)
-        decades = [math.log10(point.relative) for point in course.points if point.relative is not None]
-        low, high = min(*decades, -0.002), max(*decades, 0.002)
-        room = 0.12 * (high - low)
-        self.low, self.high = low - room, high + room
-
-    def traces(self) -> Iterator[Json]:
-        """The points of each layer, the rounds' medians, and what failed."""
-        worked = [point for point in self.course.points if point.relative is not None]
-        for layer, style in LAYER_STYLES.items():
-            points = [point for point in worked if point.layer == layer]
-            emulated = emulation([point.emulated for point in points])
-            marker = {"symbol": style.symbol, "color": style.colour, "size": 6 if len(worked) < CROWD else 4.5}
-            yield self._points(layer + (f" ({emulated})" if emulated else ""), points, marker)
-        yield {
-            **self._trace("median of the round"),
-            "mode": "lines",
-            "x": [number + 0.5 for number, _ in self.course.rounds],
-            "y": [relative for _, relative in self.course.rounds],
-            "line": {"color": "var(--text)", "width": 1.5},
-            "hoverinfo": "skip",
-        }
-        failed = [point for point in self.course.points if point.relative is None]
-        marker = {"symbol": "x", "color": "var(--warn)", "size": 8}
-        yield self._points("failed", failed, marker)
-
-    def _points(self, name: str, points: Sequence[Point], marker: Json) -> Json:
-        foot = self.low + 0.06 * (self.high - self.low)
-        return {
-            **self._trace(name),
-            "mode": "markers",
-            "x": [round(point.place, 4) for point in points],
-            # What failed has no value: it stands at the panel's foot.
-            "y": [10**foot if point.relative is None else round(point.relative, 5) for point in points],
-            "marker": marker,
-            "customdata": [_hover(point) for point in points],
-            "hovertemplate": HOVER,
-        }
-
-    def _trace(self, name: str) -> Json:
-        kind = name.partition(" (")[0]
-        return {
-            "type": "scatter",
-            "name": name,
-            "legendgroup": kind,
-            "xaxis": "x",
-            "yaxis": f"y{self.suffix}",
-        }
-
-    def axis(self) -> Json:
-        inside = [tick for tick in TICKS if self.low <= math.log10(1 + tick) <= self.high]
-        ticks = apart(inside, (self.high - self.low) / 6)
-        return {
-            **AXIS,
-            "type": "log",
-            "automargin": True,
-            "domain": [self.bottom, self.top],
-            "range": [self.low, self.high],
-            "tickvals": [1 + tick for tick in ticks],
-            "ticktext": [("+" if tick > 0 else "") + percent_tick(tick) for tick in ticks],
-            "minorloglabels": "none",
-        }
-
-    def title(self) -> Json:
-        better = "↑" if self.course.metric.better == "higher" else "↓"
-        return {
-            "text": f"<b>{escape(self.course.name)}</b>, {better} better",
-            "xref": "paper",
-            "yref": "paper",
-            "x": 0,
-            "y": self.top,
-            "xanchor": "left",
-            "yanchor": "bottom",
-            "showarrow": False,
-        }
+def _legend(points: Sequence[Point]) -> Iterator[Key]:
+    for layer, (kind, style) in LAYERS.items():
+        mine = [point.emulated for point in points if point.layer == layer and point.relative is not None]
+        if mine:
+            marked = emulation(mine)
+            yield Key(f"{kind}-open", style, f"{layer}{f', {marked}' if marked else ''}: one trial, so no interval")
+    yield Key("line", "text", "median of the round")
+    if any(point.relative is None for point in points):
+        yield Key("cross", "warn", "failed")
 
 
-def _panels(courses: Sequence[Course]) -> Iterator[_Panel]:
-    whole = len(courses) * PANEL_PIXELS + (len(courses) - 1) * GAP_PIXELS
+def _rounds(first: int, last: int) -> Axis:
+    room = 0.02 * (last - first + 1)
+    step = next(step for step in ROUND_STEPS if (last - first) / step <= MOST_TICKS)
+    told = [number for number in range(first, last + 1) if number % step == 0 or number == first]
+    return Axis(first - room, last + 1 + room, tuple((number + 0.5, str(number)) for number in told))
+
+
+def _panels(courses: Sequence[Course], rounds: Axis, span: tuple[int, int]) -> Iterator[Markup]:
     for number, course in enumerate(courses):
-        top = 1 - number * (PANEL_PIXELS + GAP_PIXELS) / whole
-        yield _Panel(number, course, top, max(0.0, top - PANEL_PIXELS / whole))
+        top = number * (PANEL + TITLE) + TITLE
+        better = "↑" if course.metric.better == "higher" else "↓"
+        yield text(f"{course.name}, {better} better", f"-{LEFT}", str(top - 9), style="panel")
+        inside = [*_bands(rounds, span), *_course(course, rounds)]
+        if number == len(courses) - 1:
+            inside.append(across(rounds))
+        yield element("svg", *inside, y=top, height=PANEL)
 
 
-def _with_legend(traces: Iterable[Json]) -> Iterator[Json]:
-    """Those that have points; the first of each kind stands for it in the legend."""
-    told: set[str] = set()
-    for trace in traces:
-        if trace["x"]:
-            yield {**trace, "showlegend": trace["legendgroup"] not in told}
-            told.add(trace["legendgroup"])
+def _course(course: Course, rounds: Axis) -> Iterator[Markup]:
+    """Its axis, the rounds' medians and the points; what failed has no value and stands at the foot."""
+    values = _axis(course)
+    yield upright(values, 0, PANEL)
+    medians = [(rounds.at(number + 0.5), 1 - values.at(math.log10(relative))) for number, relative in course.rounds]
+    yield curve(medians, "text", "")
+    for point in course.points:
+        share = 0.06 if point.relative is None else values.at(math.log10(point.relative))
+        kind, style = ("cross", "warn") if point.relative is None else LAYERS[point.layer]
+        drawn = mark(
+            kind if point.relative is None else f"{kind}-open",
+            style,
+            rounds.at(point.place),
+            round(PANEL * (1 - share), 1),
+        )
+        yield element("g", element("title", _told(point)), drawn)
 
 
-def _hover(point: Point) -> list[str]:
-    """What HOVER shows of a point: apart, for there may be thousands of them."""
-    mark = " (emulated)" if point.emulated else ""
+def _told(point: Point) -> str:
+    doubt = ", emulated" if point.emulated else ""
     relative = "" if point.relative is None else f", {format_cost(point.relative).estimate}"
-    return [escape(point.treatment) + mark, str(point.round), escape(point.text) + relative, point.after]
+    return f"{point.treatment}{doubt}, round {point.round}: {point.text}{relative}"
 
 
-def _layout(panels: Sequence[_Panel], height: int, emulated: str) -> Json:
-    layout = frame(height)
-    layout["margin"]["t"] = GAP_PIXELS + 28
-    layout["legend"]["y"] = 1 + GAP_PIXELS / (height - FOOT_PIXELS)
-    rounds = [number for panel in panels for number, _ in panel.course.rounds]
-    first, last = min(rounds), max(rounds)
-    step = next(step for step in ROUND_STEPS if (last - first) / step <= MOST_ROUND_TICKS)
-    marked = [number for number in range(first, last + 1) if number % step == 0 or number == first]
-    return {
-        **layout,
-        "xaxis": {
-            **AXIS,
-            "title": {"text": "round" + (f", {emulated}" if emulated else ""), "standoff": 8, "font": {"size": 13}},
-            "range": [first - 0.02 * (last - first + 1), last + 1 + 0.02 * (last - first + 1)],
-            "tickvals": [number + 0.5 for number in marked],
-            "ticktext": [str(number) for number in marked],
-            "tickangle": 0,
-            "showgrid": False,
-            "anchor": f"y{panels[-1].suffix}",
-        },
-        **{f"yaxis{panel.suffix}": panel.axis() for panel in panels},
-        "annotations": [panel.title() for panel in panels],
-        "shapes": list(_bands(panels, first, last)),
-    }
+def _axis(course: Course) -> Axis:
+    decades = [math.log10(point.relative) for point in course.points if point.relative is not None]
+    low, high = min(*decades, -0.002), max(*decades, 0.002)
+    room = 0.12 * (high - low)
+    ticks = ((math.log10(1 + tick), f"{100 * tick:+g} %".replace("-", MINUS).replace("+0 %", "0 %")) for tick in TICKS)
+    return Axis(low - room, high + room, spaced(ticks, low - room, high + room, 5))
 
 
-def _bands(panels: Sequence[_Panel], first: int, last: int) -> Iterator[Json]:
+def _bands(rounds: Axis, span: tuple[int, int]) -> Iterator[Markup]:
     """Every other round shaded; with many rounds every other few."""
+    first, last = span
     width = -(-(last - first + 1) // MOST_BANDS)
-    for panel, start in itertools.product(panels, range(first + width, last + 1, 2 * width)):
-        yield {
-            "type": "rect",
-            "xref": "x",
-            "yref": "paper",
-            "x0": start,
-            "x1": min(start + width, last + 1),
-            "y0": panel.bottom,
-            "y1": panel.top,
-            "fillcolor": "var(--wash)",
-            "line": {"width": 0},
-            "layer": "below",
-        }
+    for start in range(first + width, last + 1, 2 * width):
+        left, right = rounds.at(start), rounds.at(min(start + width, last + 1))
+        yield element("rect", class_="band", x=percent(left), width=percent(right - left), y=0, height="100%")

@@ -8,7 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from vmtax.core.records import Json
 from vmtax.core.units import format_value
-from vmtax.report.figures.base import AXIS, LAYER_STYLES, LEVEL_STYLES, Choice, emulation, escape, frame, round_off
+from vmtax.report.figures.base import AXIS, LEVEL_STYLES, Choice, escape, frame, round_off
+from vmtax.report.figures.svg import emulation
 from vmtax.report.sections.speed_vs_cpu import Figure, Point, Tradeoff
 from vmtax.report.wording.treatment_labels import varying
 
@@ -16,6 +17,7 @@ HEIGHT = 440
 FEWEST_TICKS = 3
 HOST = "host, without a guest"
 LEAST_REACH = 0.15  # decades by which the host may widen an axis
+NO_INTERVAL = "hollow: no interval, so this may be chance"
 OTHERS = "other levels"  # of a factor with more levels than there are styles
 
 
@@ -38,8 +40,8 @@ def tradeoff_picture(found: Sequence[Tradeoff], shares: Mapping[str, float]) -> 
     return Choice(
         id="tradeoff",
         title="Speed against what it costs the host",
-        caption="Up is faster, left is cheaper for the host. The line joins those, filled, that no other guest beats in"
-        " both, by the estimates; where intervals overlap, the order may be chance.",
+        caption="Up is faster, left is cheaper for the host. The line joins those that no other guest beats in both, by"
+        " the estimates; where intervals overlap, the order may be chance.",
         alternative=f"Operations per second against host CPU time for each operation, for {len(cases)} cases. In the"
         f" first, {cases[0]}, no guest is both faster and cheaper than: {', '.join(joined)}.",
         selects=(("case", tuple(cases)), ("marks tell", tuple(factors))) if factors else (("case", tuple(cases)),),
@@ -65,8 +67,9 @@ def _figure(one: Tradeoff, factor: str) -> Json:
             break
     host = one.host
     if host and _near(host, one.points):
-        style = LAYER_STYLES["host"]
-        traces.append(_points(HOST, [host], style.colour, style.symbol))
+        traces.append(_points(HOST, [host], "var(--host)", "square"))
+    if any(not point.sure for point in one.points):
+        traces.append({**_points(NO_INTERVAL, [], "var(--muted)", "circle-open"), "x": [None], "y": [None]})
     emulated = emulation([point.emulated for point in one.points])
     shown = [*one.points, *([host] if host and _near(host, one.points) else [])]
     return {
@@ -127,7 +130,7 @@ def _front(points: Sequence[Point]) -> Json:
     return {
         "type": "scatter",
         "mode": "lines",
-        "name": "best of both",
+        "name": "no other guest beats these in both",
         "x": [round_off(point.price.value) for point in ordered],
         "y": [round_off(point.speed.value) for point in ordered],
         "line": {"color": "var(--muted)", "width": 1.5, "dash": "solid", "shape": "hv"},
@@ -136,7 +139,7 @@ def _front(points: Sequence[Point]) -> Json:
 
 
 def _points(name: str, found: Sequence[Point], colour: str, symbol: str) -> Json:
-    points = sorted(found, key=lambda point: point.best)  # the legend shows the first one's marker
+    points = sorted(found, key=lambda point: not point.sure)  # the legend shows the first one's marker
     return {
         "type": "scatter",
         "mode": "markers",
@@ -146,7 +149,7 @@ def _points(name: str, found: Sequence[Point], colour: str, symbol: str) -> Json
         "error_x": _arms([point.price for point in points], colour),
         "error_y": _arms([point.speed for point in points], colour),
         "marker": {
-            "symbol": [_filled(symbol, point.best) for point in points],
+            "symbol": [symbol if point.sure else f"{symbol}-open" for point in points],
             "color": colour,
             "size": 9,
             "line": {"color": colour, "width": 1.5},
@@ -154,11 +157,6 @@ def _points(name: str, found: Sequence[Point], colour: str, symbol: str) -> Json
         "text": ["<br>".join(_hover(point)) for point in points],
         "hovertemplate": "%{text}<extra></extra>",
     }
-
-
-def _filled(symbol: str, best: bool) -> str:
-    """Filled for the best of both, open for those that another beats in both."""
-    return symbol if best or symbol.endswith("-open") else f"{symbol}-open"
 
 
 def _arms(found: Sequence[Figure], colour: str) -> Json:

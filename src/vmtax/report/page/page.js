@@ -31,9 +31,8 @@
   };
 
   // Paper is told its width here: its layout is made after the last moment at which a script can measure it.
-  const paperWidth = (plot) => (plot.closest(".pair") ? 340 : 690);
+  const paperWidth = 690;
 
-  const narrow = "(max-width: 40rem)";
   const selects = (id) => [...document.querySelectorAll("select[data-plot]")].filter((one) => one.dataset.plot === id);
 
   // Of several figures in one place the one that is chosen; undefined where those options do not go together.
@@ -50,25 +49,17 @@
       return;
     }
     if (!plot.classList.contains("js-plotly-plot")) plot.textContent = "";
-    const { data, layout } = coloured({ ...figure, ...(!paper && matchMedia(narrow).matches ? figure.narrow : {}) }, style);
+    const { data, layout } = coloured(figure, style);
     plot.style.minHeight = `${layout.height}px`;
-    await window.Plotly.react(plot, data, paper ? { ...layout, width: paperWidth(plot) } : layout, options);
+    await window.Plotly.react(plot, data, paper ? { ...layout, width: paperWidth } : layout, options);
   };
 
   const draw = () => Promise.all(Object.keys(figures).map(drawOne));
 
-  // What is folded on the screen is not lost on paper, but for the long lists of where a warning holds.
-  const folded = [];
-  addEventListener("beforeprint", () => {
-    folded.push(...document.querySelectorAll("details:not([open], .doubts details)"));
-    folded.forEach((details) => { details.open = true; });
-  });
-  addEventListener("afterprint", () => { folded.splice(0).forEach((details) => { details.open = false; }); });
-
   const failed = (error) => {
     root.dataset.pictures = `failed: ${error}`;
     document.getElementById("no-picture").hidden = false;
-    document.querySelectorAll(".picture").forEach((picture) => { picture.hidden = true; });
+    document.querySelectorAll(".choice").forEach((picture) => { picture.hidden = true; });
   };
 
   inflate().then(draw).then(() => {
@@ -78,7 +69,7 @@
     document.querySelectorAll("select[data-plot]").forEach((one) => {
       one.addEventListener("change", () => { drawOne(one.dataset.plot).catch(failed); });
     });
-    for (const query of ["(prefers-color-scheme: dark)", "print", narrow]) {
+    for (const query of ["(prefers-color-scheme: dark)", "print"]) {
       matchMedia(query).addEventListener("change", () => { draw().catch(failed); });
     }
   }).catch(failed);

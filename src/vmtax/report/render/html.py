@@ -20,17 +20,23 @@ from vmtax import __version__
 from vmtax.analysis.analysis import Analysis
 from vmtax.report.contents import document
 from vmtax.report.document import Block, Detail, Figure, Folded, plain
-from vmtax.report.figures.base import Choice, Picture
+from vmtax.report.figures.base import Choice
 from vmtax.report.wording.glossary import term_id
 
 MOST_PLACES = 40  # of an item
+MARKS = {  # what stands for a dot, around (0, 0)
+    "circle": "M-4,0a4,4 0 1,0 8,0a4,4 0 1,0 -8,0Z",
+    "diamond": "M0,-5.2L5.2,0L0,5.2L-5.2,0Z",
+    "square": "M-3.7,-3.7H3.7V3.7H-3.7Z",
+    "cross": "M-4,-4L4,4M4,-4L-4,4",
+}
 
 
 def render_html(analysis: Analysis) -> str:
-    """The report's text, at most 3 MB, most of which is plotly."""
+    """The report: at most 400 kB of a run of `quick`; with plotly 2 MB more where the reader chooses what to see."""
     found = document(analysis, Detail.PAGE)
-    drawn = {one.id: one.drawing for section in found.sections for one in _pictures(section.blocks)}
-    script = _own_text("page.js")
+    drawn = {one.id: one.drawing for section in found.sections for one in _choices(section.blocks)}
+    script = _own_text("page.js") if drawn else Markup("")
     plotly = _plotly() if drawn else b""
     return (
         _environment()
@@ -38,9 +44,9 @@ def render_html(analysis: Analysis) -> str:
         .render(
             head=found.head,
             sections=found.sections,
-            policy=_policy(script.encode(), plotly),
+            policy=_policy(*((script.encode(), plotly) if drawn else ())),
             figure_data=_gzipped(_json(drawn)) if drawn else None,
-            plotly=_packed(plotly),
+            plotly=_packed(plotly) if drawn else None,
             style=_own_text("style.css"),
             script=script,
             version=__version__,
@@ -48,12 +54,12 @@ def render_html(analysis: Analysis) -> str:
     )
 
 
-def _pictures(blocks: Iterable[Block]) -> Iterator[Picture | Choice]:
+def _choices(blocks: Iterable[Block]) -> Iterator[Choice]:
     for block in blocks:
         if isinstance(block, Figure):
-            yield from block.pictures
+            yield from (one for one in block.pictures if isinstance(one, Choice))
         elif isinstance(block, Folded):
-            yield from _pictures(block.blocks)
+            yield from _choices(block.blocks)
 
 
 @lru_cache(maxsize=1)
@@ -65,8 +71,8 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(whole=_whole, kind=lambda block: type(block).__name__, plain=plain)
-    environment.globals.update(term_id=term_id, MOST_PLACES=MOST_PLACES)
+    environment.filters.update(whole=_whole, kind=lambda block: type(block).__name__, plain=plain, anchor=_anchor)
+    environment.globals.update(term_id=term_id, MOST_PLACES=MOST_PLACES, MARKS=MARKS)
     return environment
 
 
@@ -74,6 +80,11 @@ def _whole(text: str) -> str:
     """`text` whose numbers stay on one line with their units, and intervals whole."""
     text = re.sub(r"\[[^\s,\]]+, [^\s,\]]+\]", lambda found: found[0].replace(" ", "\N{NO-BREAK SPACE}"), text)
     return re.sub(r"(?<=\d) (?=%|ms\b|s\b|m\b|h\b|d\b|[KM]?i?B\b)|(?<=\d [mhd]) (?=\d)", "\N{NO-BREAK SPACE}", text)
+
+
+def _anchor(name: str) -> str:
+    """A metric's name as an id: it holds no space and no sign that a link would read otherwise."""
+    return re.sub(r"[^\w.-]", "-", name)
 
 
 def _own_text(name: str) -> Markup:
@@ -106,5 +117,7 @@ def _packed(script: bytes) -> Markup:
 
 def _policy(*scripts: bytes) -> str:
     """A content security policy: nothing is loaded, and no script runs but these, also if markup slipped through."""
+    if not scripts:
+        return "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
     hashes = " ".join(f"'sha256-{base64.b64encode(sha256(script).digest()).decode()}'" for script in scripts)
     return f"default-src 'none'; style-src 'unsafe-inline'; script-src {hashes}; img-src data: blob:"

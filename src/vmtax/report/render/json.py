@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict
+from datetime import UTC, datetime
 
 from vmtax.analysis.analysis import Analysis
 from vmtax.analysis.comparisons import overhead
@@ -13,6 +14,7 @@ from vmtax.analysis.rankings import FactorEffect, Ranking
 from vmtax.analysis.scores import Score
 from vmtax.core.records import VERDICT_CODES, Comparison, Json, Trial
 from vmtax.design.stopping import Decision
+from vmtax.report.render.summary_json import summary_data
 from vmtax.report.sections import iterations
 from vmtax.report.sections.noise import noise_floor
 from vmtax.report.sections.requirements import recommendation_if_known
@@ -34,7 +36,9 @@ def experiment_data(analysis: Analysis) -> Json:
         "host": experiment.host,
         "command": experiment.command,
         "created": experiment.created,
+        "created_iso": iso(experiment.created),
         "finished": experiment.finished,
+        "finished_iso": None if experiment.finished is None else iso(experiment.finished),
         "state": experiment.state,
         "ended": experiment.ended,
         "label": experiment.label,
@@ -58,8 +62,14 @@ def experiment_data(analysis: Analysis) -> Json:
         "effects": [_factor_effect(effect, analysis) for effect in analysis.factor_effects],
         "decisions": [_decision(decision, emulated) for decision in analysis.decisions],
         "ledger": [],
+        "summary": summary_data(analysis),
         "notices": [_notice(cause, analysis) for cause in analysis.causes],
     }
+
+
+def iso(seconds: float) -> str:
+    """A time since the epoch in UTC, to the second: "2026-11-22T09:37:00Z"."""
+    return f"{datetime.fromtimestamp(int(seconds), UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
 def _measurements(trial: Trial, emulated: bool) -> Iterator[Json]:
@@ -91,6 +101,7 @@ def _place(trial: Trial) -> Json:
         "position": trial.position,
         "iteration": trial.iteration,
         "started": trial.started,
+        "started_iso": iso(trial.started),
         "wall_seconds": trial.wall_seconds,
         "warnings": list(trial.warnings),
         "disturbance": asdict(trial.disturbance) if trial.disturbance else None,

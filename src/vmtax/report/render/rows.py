@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 
@@ -37,32 +38,56 @@ DISTURBANCE = tuple(field.name for field in fields(Disturbance))
 WHOLE = {"throttles"}  # of DISTURBANCE, what is counted; the others are measured
 
 
+ALWAYS = frozenset(
+    ("round", "treatment", "layer", "workload", "case", "metric", "unit", "better", "value", "emulated", "started")
+)  # also where they are the same in all rows
+
+
 @dataclass(frozen=True, slots=True)
 class Rows:
     """All measurements of an experiment that may be compared; a failed trial has none."""
 
     columns: dict[str, type]  # name -> type of its cells, any of which may be None
-    analysis: Analysis
+    cells: tuple[tuple[Cell, ...], ...]  # in the order of the columns; rows in the order in which they were recorded
 
     def __iter__(self) -> Iterator[tuple[Cell, ...]]:
-        """Cells in the order of the columns, rows in the order in which they were recorded."""
-        experiment, emulated = self.analysis.experiment, self.analysis.emulated
-        treatments = {treatment.name: treatment for treatment in experiment.treatments}
-        factors, readings = _factors(experiment), _readings(experiment)
-        for trial in experiment.trials:
-            if trial.status == "ok":
-                treatment = treatments[trial.treatment]
-                read = tuple(trial.readings.get(path, {}).get(name) for path, name in readings)
-                for row in _rows(experiment, trial, treatment, factors, trial.treatment in emulated):
-                    yield (*row, *read)
+        return iter(self.cells)
 
 
 def rows(analysis: Analysis) -> Rows:
-    """The experiment as rows and columns."""
-    factors = dict.fromkeys(_factors(analysis.experiment), str)
-    host = {f"disturbance.{name}": int if name in WHOLE else float for name in DISTURBANCE}
-    readings = {f"readings.{path}.{name}": float for path, name in _readings(analysis.experiment)}
-    return Rows({**BEFORE, **factors, **AFTER, **host, **readings}, analysis)
+    """The experiment as rows and columns; a column that says the same in all rows is left out, but those of ALWAYS."""
+    factors = dict.fromkeys((_column(name) for name in _factors(analysis.experiment)), str)
+    host = {f"disturbance_{name}": int if name in WHOLE else float for name in DISTURBANCE}
+    readings = {_column(f"readings_{path}_{name}"): float for path, name in _readings(analysis.experiment)}
+    columns = {**BEFORE, **factors, **AFTER, **host, **readings}
+    found = tuple(_all(analysis))
+    kept = [
+        place
+        for place, name in enumerate(columns)
+        if name in ALWAYS or any(row[place] != found[0][place] for row in found)
+    ]
+    names = [*columns]
+    return Rows(
+        {names[place]: columns[names[place]] for place in kept},
+        tuple(tuple(row[place] for place in kept) for row in found),
+    )
+
+
+def _column(name: str) -> str:
+    """What programs take for a name without quotes: "disk_cache", "readings_host_vm_vmstat_pgfault"."""
+    return re.sub(r"\W+", "_", name)
+
+
+def _all(analysis: Analysis) -> Iterator[tuple[Cell, ...]]:
+    experiment, emulated = analysis.experiment, analysis.emulated
+    treatments = {treatment.name: treatment for treatment in experiment.treatments}
+    factors, readings = _factors(experiment), _readings(experiment)
+    for trial in experiment.trials:
+        if trial.status == "ok":
+            treatment = treatments[trial.treatment]
+            read = tuple(trial.readings.get(path, {}).get(name) for path, name in readings)
+            for row in _rows(experiment, trial, treatment, factors, trial.treatment in emulated):
+                yield (*row, *read)
 
 
 def _factors(experiment: Experiment) -> tuple[str, ...]:

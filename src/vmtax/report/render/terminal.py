@@ -35,7 +35,7 @@ from vmtax.report.document import (
     shown,
 )
 from vmtax.report.render.screen import FirstScreen
-from vmtax.report.sections import requirements
+from vmtax.report.sections import requirements, scores
 
 if TYPE_CHECKING:
     from vmtax.store import ExperimentSummary
@@ -49,8 +49,9 @@ STYLES: dict[Kind, str] = {"strong": "bold", "muted": "dim", "emulated": "yellow
 def render(analysis: Analysis, full: bool = False) -> RenderableType:
     """One screen that answers what the run was made for; with `full` all that there is."""
     if not full:
-        chosen = requirements.sections(analysis)
-        return FirstScreen(analysis, tuple(Group(*section(one, Detail.BRIEF), Text()) for one in chosen))
+        asked = scores.section(scores.storage(analysis)) if analysis.profile else None
+        first = (*requirements.sections(analysis), *((asked,) if asked else ()))
+        return FirstScreen(analysis, tuple(Group(*section(one, Detail.BRIEF), Text()) for one in first))
     detail = Detail.FULL
     found = document(analysis, detail)
     parts = [*_head(found.head), *(Group(*section(one, detail)) for one in found.sections)]
@@ -175,7 +176,7 @@ class _Table:
         columns = [
             (n, c) for n, c in enumerate(self.table.columns) if c.detail <= self.detail and (wide or not c.spare)
         ]
-        grid = _grid(self.table.title, *(_inline(column.head) for _, column in columns[1:]))
+        grid = _grid(self.table.title, *(_column_head(column.head) for _, column in columns[1:]))
         for place, (_, column) in enumerate(columns):
             if place and not column.words:
                 grid.columns[place].justify = "right"
@@ -244,6 +245,16 @@ def _inline(text: Inline, style: str = "") -> Text:
 
 def _span(span: Span) -> Text:
     return Text(printable(span.text), style=STYLES.get(span.kind, ""))
+
+
+def _column_head(head: Inline) -> Text:
+    """What is emulated says so below its name."""
+    text = _inline(head)
+    if isinstance(head, tuple) and head[-1].kind == "emulated":
+        name = _inline(head[:-1])
+        name.rstrip()
+        text = Text("\n").join((name, _span(head[-1])))
+    return text
 
 
 def _grid(*heads: str | Text) -> Grid:

@@ -21,6 +21,7 @@ from vmtax.report.schema.change import Change
 from vmtax.report.schema.lab import LabState
 from vmtax.report.schema.part import Part
 from vmtax.report.schema.run import Experiment
+from vmtax.report.schema.summary import Summary
 from vmtax.store import ExperimentSummary
 
 
@@ -70,6 +71,7 @@ class Error(Part):
 
 KINDS: dict[str, Any] = {  # kind -> type of its data
     "experiment": Experiment,
+    "summary": Summary,
     "comparison": Change,
     "runs": list[ExperimentSummary],
     "plan": Plan,

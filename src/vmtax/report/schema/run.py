@@ -11,6 +11,7 @@ from vmtax.core.records import Better, Boot, Disturbance, Json, State
 from vmtax.report.schema.comparison import Comparison, Ranking
 from vmtax.report.schema.disks import Advice, Scores, Within
 from vmtax.report.schema.part import Part
+from vmtax.report.schema.summary import Summary
 
 
 class Treatment(Part):
@@ -33,6 +34,7 @@ class _Place(Part):
     iteration: int = Field(description="within the boot, from 1")
     machine: str = Field(description='path of the machine whose work it is, as "host/vm-2"; "" in older runs')
     started: float = Field(description="seconds since the epoch")
+    started_iso: str = Field(description="the same as ISO 8601 writes it")
     wall_seconds: float = Field(description="of the command, in seconds, seen from outside")
     warnings: list[str] = Field(description="doubts about the number")
     disturbance: Disturbance | None = Field(description="what else happened on the host under test; null: not read")
@@ -128,7 +130,9 @@ class Experiment(Part):
     host: str = Field(description="where it was measured, as given: local, ssh://[user@]host or lab[:NAME]")
     command: str = Field(description="what repeats it")
     created: float = Field(description="seconds since the epoch")
+    created_iso: str = Field(description="the same in UTC as ISO 8601 writes it: 2026-11-22T09:37:00Z")
     finished: float | None = Field(description="seconds since the epoch; null: not finished")
+    finished_iso: str | None = Field(description="the same as ISO 8601 writes it")
     state: State = Field(description="how far it is")
     ended: str | None = Field(description="why there were no more rounds; null: not known, or not ended by itself")
     label: str = Field(description="what its user calls it; empty where it has none")
@@ -151,4 +155,5 @@ class Experiment(Part):
     effects: list[FactorEffect] = Field(description="of layers in which two factors or more differ")
     decisions: list[Decision] = Field(description="answers to the plan's decide; empty where it asks nothing")
     ledger: list[Any] = Field(description="who used the host's CPU; empty in this version")
+    summary: Summary = Field(description="the few figures that answer what the run was made for")
     notices: list[Notice] = Field(description="every cause of warnings once, the gravest first")

@@ -30,7 +30,7 @@ from vmtax.report.document import (
 from vmtax.workload.words import case, label, title
 
 if TYPE_CHECKING:
-    from vmtax.report.figures.base import Picture
+    from vmtax.report.figures.svg import Picture
 
 TITLE = "Did the machine drift?"
 THIRDS_ROUNDS = 6  # below that, the first and the last third of the rounds are no more than single rounds

@@ -28,7 +28,7 @@ from vmtax.report.view import Number, number_cell
 from vmtax.workload.words import title
 
 if TYPE_CHECKING:
-    from vmtax.report.figures.base import Picture
+    from vmtax.report.figures.svg import Picture
 
 FEWEST = 3  # treatments of a layer from which on its best and its worst are shown beside its first
 JUDGED = 0.99  # the share of operations by which they are; less where that is not told

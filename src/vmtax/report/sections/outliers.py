@@ -19,6 +19,7 @@ from vmtax.report.document import (
     Cell,
     Column,
     Detail,
+    Folded,
     Inline,
     Paragraph,
     Row,
@@ -31,7 +32,7 @@ from vmtax.report.document import (
 )
 from vmtax.workload.words import label, title
 
-MOST_SHOWN = 60  # rows of the table; the farthest come first
+WORST, MOST_SHOWN = 5, 60  # rows that are shown at first, and in all; the farthest come first
 FENCE = 1.5  # times the middle half's width
 FEWEST = 6  # values that a treatment needs before any of them can be called far
 
@@ -198,7 +199,11 @@ def _blocks(outliers: Outliers, run: str) -> Iterator[Block]:
     gauges = tuple(Column(_head(gauge.name)) for gauge in GAUGES if outliers.host_tells)
     columns = (Column("trial"), Column("value"), Column("stands out", words=True), *gauges)
     rows = tuple(Row(tuple(_cells(outlier, outliers.host_tells))) for outlier in outliers.found[:MOST_SHOWN])
-    yield Table("The farthest first; below each reading the typical one", columns, rows, "wrapped many", detail=page)
+    title = "The farthest first; below each reading the typical one"
+    yield Table(title, columns, rows[:WORST], "wrapped many", detail=page)
+    if many > WORST:
+        others = Table(f"{title}, after the first {WORST}", columns, rows[WORST:], "wrapped many", detail=page)
+        yield Folded(f"The next {len(rows) - WORST}", (others,), page)
     if many > MOST_SHOWN:
         rest = f"And {many - MOST_SHOWN} more, nearer than these; every value, with its readings, is in "
         yield Paragraph((Span(rest), Span(f"vmtax report {run} --format csv", "code"), Span(".")), "note", page)

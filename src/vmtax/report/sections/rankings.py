@@ -32,7 +32,7 @@ from vmtax.report.view import cost, cost_of
 from vmtax.workload.words import name
 
 if TYPE_CHECKING:
-    from vmtax.report.figures.base import Picture
+    from vmtax.report.figures.svg import Picture
 
 ANSWERS: dict[Answer, str] = {
     "yes": "is worse by more than {}",

@@ -50,6 +50,7 @@ def head(analysis: Analysis) -> Head:
         f"{count} round{'' if count == 1 else 's'}",
         f"took {format_duration(run.took)}" if run.took is not None else "not finished",
         run.state,
+        *((f"label {run.label}",) if run.label else ()),
     )
     return Head(run.name, run.id, run.host, facts, run.ended or "", banner(analysis) or "")
 

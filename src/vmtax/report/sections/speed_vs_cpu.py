@@ -41,6 +41,11 @@ class Point:
     best: bool  # no other guest of the layer is both faster and cheaper, by these estimates
     emulated: bool
 
+    @property
+    def sure(self) -> bool:
+        """Both figures have an interval."""
+        return self.speed.low is not None and self.price.low is not None
+
 
 @dataclass(frozen=True, slots=True)
 class Tradeoff:

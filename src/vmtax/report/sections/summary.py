@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from vmtax.analysis.analysis import Analysis
 from vmtax.analysis.comparisons import side_contrasts
@@ -17,9 +16,6 @@ from vmtax.report.sections.rankings import decided
 from vmtax.report.view import SAME_WORK, Effect, cost, effect
 from vmtax.workload.boot import READY
 from vmtax.workload.words import phrase, title
-
-if TYPE_CHECKING:
-    from vmtax.report.sections.outliers import Outliers
 
 LAYER_NAMES = {"vm": "the VM", "nested": "the nested VM"}
 CONFIDENCE = "95 %"
@@ -93,8 +89,8 @@ def headline(analysis: Analysis) -> str | None:
     return f"{lead}{', and '.join(clauses)} in time for the same work." if clauses else None
 
 
-def section(analysis: Analysis, warnings: int, outliers: Outliers | None) -> Section:
-    """What was found; `outliers`: None where nobody has room for them."""
+def section(analysis: Analysis) -> Section:
+    """What was found."""
     found = findings(analysis)
     blocks: list[Block] = []
     if over := headline(analysis):
@@ -103,8 +99,6 @@ def section(analysis: Analysis, warnings: int, outliers: Outliers | None) -> Sec
         blocks.append(Sentences(tuple((finding.resource, (finding.parts,)) for finding in found)))
     else:
         blocks.append(Paragraph("Nothing can be compared yet: no round has a result on two sides."))
-    if outliers is not None:
-        blocks.append(Paragraph(tuple(_how_sure(analysis, warnings, outliers)), "sure", Detail.PAGE))
     reading = (
         Span(f"In parentheses: the {CONFIDENCE} "),
         term("interval"),
@@ -112,31 +106,13 @@ def section(analysis: Analysis, warnings: int, outliers: Outliers | None) -> Sec
         term("nested"),
         Span(" VM is set against a VM of the same size."),
     )
-    return Section("findings", "What was found", (*blocks, Paragraph(reading, "note", Detail.PAGE)))
+    return Section("findings", "What was found", (*blocks, Paragraph(reading, "note", Detail.PAGE)), "In sentences")
 
 
 def decisions(analysis: Analysis) -> Section | None:
     """The answers to what the plan asks; None where it asks nothing."""
     answers = tuple(decided(analysis))
     return Section("decisions", "Decisions", (listed(answers),)) if answers else None
-
-
-def _how_sure(analysis: Analysis, warnings: int, outliers: Outliers) -> Iterator[Span]:
-    sure = sureness(analysis)
-    yield Span("How sure: ", "strong")
-    if analysis.rounds == 1:
-        yield from (Span("one "), term("round"), Span(" only, so any figure may be chance; "))
-    else:
-        yield from (Span(f"{analysis.rounds} "), term("round", "rounds"))
-        yield Span(", each with every treatment in random order; ")
-    yield from (Span(f"{sure.intervals} of {sure.comparisons} comparisons have an "), term("interval"), Span(". "))
-    yield from (Span(f"{sure.failed or 'None'} of {sure.trials} trials failed", "link", "doubts"), Span(", "))
-    if outliers.values:
-        yield Span(f"{len(outliers.found) or 'none'} gave a value far from the rest", "link", "outliers")
-        if outliers.found and outliers.host_tells:
-            yield Span(f" ({outliers.explained} while something else went on on the host)")
-        yield Span(", ")
-    yield from (Span(f"{warnings} warning{'' if warnings == 1 else 's'}", "link", "doubts"), Span("."))
 
 
 def banner(analysis: Analysis) -> str | None:

@@ -31,7 +31,7 @@ GLOSSARY = tuple(
         ("cached", "A disk figure that came from a cache in memory and not from the disk. Such a disk looks faster in"
                    " a VM than on the host."),
         ("configuration", "One thing that is compared: a layer with its settings, such as “vm disk.cache=writeback”."
-                          " Plans, JSON and CSV call it a treatment."),
+                          " JSON and CSV call it `treatment`."),
         ("context switch", "The kernel stops one task and runs another."),
         ("cost", "How much more time the same work takes on a layer. +3 % is 3 % more time; 24× is 24 times the"
                  " time. A negative cost is a gain."),

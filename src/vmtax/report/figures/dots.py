@@ -1,0 +1,142 @@
+"""Pictures of rows: dots with their intervals beside or, on a telephone, below what they are about."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from markupsafe import Markup
+
+from vmtax.core.units import MINUS, TIMES
+from vmtax.report.figures.svg import Axis, across, drawing, element, mark, rule, spaced, text
+
+LINE, MARK, ROOM = 15, 11, 13  # pixels: of a line of a label, between the dots of a row, around a row
+BASELINE = 11.5  # of a line, below its top
+PIXELS, MONOSPACE_PIXELS = 6.8, 7.3  # of a character, about
+TICKS = 6
+FACTORS = (  # ratios of times that make a readable tick; those that people think in come first
+    *(1, 2, 10, 100, 1000, 5, 1.5, 1.2, 1.1, 20, 50, 200, 500, 0.5, 0.1, 0.01, 0.8, 0.9),
+    *(1.05, 1.02, 1.01, 0.95, 0.98, 0.99, 0.75, 1.25, 3, 1.005, 0.995, 1.002, 0.998, 1.001, 0.999),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Dot:
+    """An estimate, as a ratio of times, 1 where nothing is lost."""
+
+    ratio: float
+    low: float | None  # both None: it has no interval, and is drawn hollow
+    high: float | None
+    mark: str
+    style: str
+    told: str  # where it is pointed at
+
+    @property
+    def drawn(self) -> str:
+        """Hollow without an interval."""
+        return self.mark if self.low is not None else f"{self.mark}-open"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of a picture; without dots a heading."""
+
+    label: tuple[str, ...]  # its lines
+    dots: tuple[Dot, ...] = ()
+    value: str = ""  # told at its right end
+    style: str = ""
+    small: tuple[str, ...] = ()  # its lines on a telephone, where they differ
+
+    def pixels(self, narrow: bool) -> int:
+        """The room that it takes; on a telephone its label stands above its dots."""
+        words = LINE * len(self.small if narrow and self.small else self.label)
+        marks = MARK * len(self.dots)
+        if not self.dots:
+            return words + ROOM // 2
+        return words + marks + ROOM if narrow else max(words, marks) + ROOM
+
+
+def cost_axis(dots: Iterable[Dot], *, also: Sequence[float] = ()) -> Axis:
+    """A logarithmic axis of ratios of times that holds 1, every interval and `also`."""
+    ends = [0.0, *map(math.log10, also)]
+    for dot in dots:
+        ends += [math.log10(end) for end in (dot.ratio, dot.low, dot.high) if end]
+    room = 0.05 * (max(ends) - min(ends)) or 0.01
+    low, high = min(ends) - room, max(ends) + room
+    return Axis(low, high, spaced(((math.log10(f), tick(f)) for f in FACTORS), low, high, TICKS))
+
+
+def tick(factor: float) -> str:
+    """A ratio of times as a cost: "+5 %", "−10 %", from twice the time on "2×"."""
+    if factor >= 2:
+        return f"{factor:g}{TIMES}"
+    return f"{100 * (factor - 1):+.3g} %".replace("-", MINUS).replace("+0 %", "0 %")
+
+
+def picture_of_rows(
+    id: str, named: tuple[str, str], rows: Sequence[Row], axis: Axis, *, line: float | None = None
+) -> Markup:
+    """The drawing; `named`: its title and its alternative, `line`: a further ratio at which a dotted line stands."""
+    ranked = any(row.value for row in rows)
+    character = MONOSPACE_PIXELS if ranked else PIXELS
+    words = (line for row in rows if row.dots for line in row.label)
+    room = _pixels(words, character), _pixels((row.value for row in rows), character) if ranked else 0
+    tops = [0, 0]
+    parts: list[Markup] = []
+    for row in rows:
+        parts.append(_row(row, axis, tops, room))
+        tops = [top + row.pixels(narrow) for top, narrow in zip(tops, (False, True), strict=True)]
+    lines = [across(axis), _upright("free", axis.at(0.0))]
+    if line is not None:
+        lines.append(_upright("far", axis.at(math.log10(line))))
+    size = f"--wide: {tops[0]}px; --narrow: {tops[1]}px; --labels: {room[0]}px; --values: {room[1]}px"
+    return drawing(id, *named, (*lines, *parts), class_=f"chart rows{' ranked' if ranked else ''}", style=size)
+
+
+def _pixels(words: Iterable[str], character: float) -> int:
+    """The width of the longest, and a gap."""
+    return math.ceil(character * max(map(len, words), default=0)) + 16
+
+
+def _upright(style: str, share: float) -> Markup:
+    return rule(style, (share, share), (0, "100%"))
+
+
+def _row(row: Row, axis: Axis, tops: Sequence[int], room: tuple[int, int]) -> Markup:
+    """It and its label stand where the width of the page says: `tops` for a wide and a narrow one, all in pixels.
+
+    room: of the labels, to the left of the drawing, and of the values, to its right
+    """
+    height, small = row.pixels(False), row.small or row.label
+    middle = height / 2
+    labels = [_label(row, row.label, middle, room, "label" if small == row.label else "label wide")]
+    if small != row.label:
+        labels.append(_label(row, small, middle, room, "label small"))
+    places = [middle + (number - (len(row.dots) - 1) / 2) * MARK for number in range(len(row.dots))]
+    dots = Markup("").join(_dot(dot, axis, y) for dot, y in zip(row.dots, places, strict=True))
+    down = LINE * len(small) + (ROOM + MARK * len(row.dots)) / 2 + 2 - middle
+    points = element("g", dots, class_="points", style=f"--down: {down:g}px")
+    style = f"row {row.style}" if row.dots else f"row heading {row.style}"
+    tops_told = f"--wide: {tops[0]}px; --narrow: {tops[1]}px"
+    return element("g", *labels, *((points,) if row.dots else ()), class_=style.rstrip(), style=tops_told)
+
+
+def _label(row: Row, lines: Sequence[str], middle: float, room: tuple[int, int], style: str) -> Markup:
+    """Its lines around the middle of the row; on a telephone they are moved up to its top."""
+    first = middle - LINE * len(lines) / 2 + BASELINE
+    parts = [text(line, f"-{room[0]}", f"{first + LINE * number:g}") for number, line in enumerate(lines)]
+    if row.value:
+        parts.append(
+            element("text", row.value, x="100%", y=f"{first:g}", dx=room[1], text_anchor="end", class_="value")
+        )
+    return element("g", *parts, class_=style, style=f"--up: {BASELINE + 4 - first:g}px")
+
+
+def _dot(dot: Dot, axis: Axis, y: float) -> Markup:
+    parts = [element("title", dot.told)]
+    if dot.low is not None and dot.high is not None:
+        ends = axis.at(math.log10(dot.low)), axis.at(math.log10(dot.high))
+        parts.append(rule(f"bar {dot.style}", ends, (y, y)))
+    parts.append(mark(dot.drawn, dot.style, axis.at(math.log10(dot.ratio)), y))
+    return element("g", *parts)

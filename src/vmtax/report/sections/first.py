@@ -1,0 +1,344 @@
+"""What a page shows first: a tile for each subject, the main figures, the machine, and how sure all of it is. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from vmtax.analysis.analysis import Analysis
+from vmtax.analysis.summary import Contrast, Figure, Place, Summary, summary
+from vmtax.core.notices import MEANINGS, Code, sentence
+from vmtax.core.records import Experiment
+from vmtax.core.units import Cost, at_most, format_cost, format_duration, format_row, format_value
+from vmtax.report.document import (
+    Cell,
+    Column,
+    Detail,
+    Paragraph,
+    Row,
+    Section,
+    Sentences,
+    Span,
+    Table,
+    Tile,
+    Tiles,
+    listed,
+    name_cell,
+    term,
+    value_cell,
+)
+from vmtax.report.figures.dots import Dot
+from vmtax.report.figures.tiles import bars
+from vmtax.report.sections.summary import findings, headline, machine_name, sureness
+from vmtax.report.sections.warnings import warnings
+from vmtax.report.view import flat_facts, special_cost
+from vmtax.report.wording.figures import about
+from vmtax.report.wording.treatment_labels import factor_words, varying
+from vmtax.workload.boot import READY
+from vmtax.workload.words import spoken, title
+
+if TYPE_CHECKING:
+    from markupsafe import Markup
+
+    from vmtax.report.sections.outliers import Outliers
+
+WORDS = (  # (below this ratio of times, what it is in a word)
+    (0.98, "faster"),
+    (1.02, "about the same"),
+    (1.25, "a little slower"),
+    (2.0, "slower"),
+    (10.0, "much slower"),
+    (math.inf, "very much slower"),
+)
+LAYERS = {"host": "host", "vm": "VM", "nested": "nested VM"}
+FACTS = {
+    "cpu_model": "CPU",
+    "cpus_online": "CPUs",
+    "memory_bytes": "memory",
+    "os": "system",
+    "kernel_release": "kernel",
+}
+MAIN = 2  # contrasts of a figure: what a VM costs, and what nesting adds
+MOST_CAUSES = 5  # of warnings
+Sentence = tuple[str, tuple[tuple[Span, ...], ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class First:
+    """What stands for a run on its first screen."""
+
+    analysis: Analysis
+    summary: Summary
+
+    @property
+    def subjects(self) -> tuple[Figure, ...]:
+        """The figure that stands for each subject."""
+        chosen = {metric.name for metric in self.analysis.headline_metrics.values()}
+        found: dict[str, Figure] = {}
+        for figure in self.summary.figures:
+            if figure.metric.workload not in found or figure.metric.name in chosen:
+                found[figure.metric.workload] = figure
+        return tuple(found.values())
+
+    def contrast(self, figure: Figure, *layers: str) -> Contrast | None:
+        """What is between the first configurations of two layers; where sides are interleaved between these."""
+        by_name = {place.treatment: place for place in self.summary.places}
+        for pair, found in zip(self.summary.contrasts, figure.contrasts, strict=True):
+            if found and (tuple(by_name[name].layer for name in pair) == layers or self.analysis.sides):
+                return found
+        return None
+
+    def of(self, figure: Figure) -> Contrast | None:
+        """What it is about first: what a VM costs; without a VM, what a nested VM does."""
+        return self.contrast(figure, "host", "vm") or (
+            None
+            if any(place.layer == "vm" for place in self.summary.places)
+            else self.contrast(figure, "host", "nested")
+        )
+
+    def nesting(self, figure: Figure) -> Contrast | None:
+        """What nesting adds to a VM."""
+        return None if self.analysis.sides else self.contrast(figure, "vm", "nested")
+
+
+def first(analysis: Analysis) -> First:
+    """The first screen of a run."""
+    return First(analysis, summary(analysis))
+
+
+def told(found: Contrast) -> Cost:
+    """A contrast in words."""
+    return format_cost(found.ratio, found.low, found.high)
+
+
+def tiles(shown: First) -> Section | None:
+    """One for each subject; their bars have one scale. None of a run without figures."""
+    subjects = shown.subjects
+    strips = bars([_dot(shown.of(one) or shown.nesting(one), shown.of(one) is not None) for one in subjects])
+    found = tuple(_tile(shown, one, strip) for one, strip in zip(subjects, strips, strict=True))
+    return Section("answer", "The answer", (Tiles(found),), place="top") if found else None
+
+
+def _dot(found: Contrast | None, of_vm: bool) -> Dot | None:
+    if found is None or not math.isfinite(found.ratio):
+        return None
+    return Dot(found.ratio, found.low, found.high, "circle" if of_vm else "diamond", "vm" if of_vm else "nesting", "")
+
+
+def _tile(shown: First, figure: Figure, bar: Markup | None) -> Tile:
+    found, nesting = shown.of(figure), shown.nesting(figure)
+    marked = any(one.emulated for one in (found, nesting) if one)
+    more = ""
+    if nesting is not None:
+        cost = told(nesting)
+        more = "nesting adds nothing that is shown" if nesting.same else f"nesting adds {cost}"
+    subject = title(figure.metric.workload)
+    if found is not None:
+        cost = told(found)
+        return Tile(subject, cost.estimate, _word(found), cost.interval, bar, more, marked)
+    place, value = _median(shown.summary, figure)
+    if value is None or place is None:
+        return Tile(subject, "not measured", "", "")
+    boots = figure.metric.name == READY.name
+    amount = format_duration(value) if boots else format_value(value, figure.metric.unit)
+    word = "from launch to the first answer" if boots else spoken(figure.metric)
+    return Tile(subject, amount, f"{LAYERS[place.layer]}: {word}", "", bar, more, marked or place.emulated)
+
+
+def _median(found: Summary, figure: Figure) -> tuple[Place | None, float | None]:
+    """Of the VM, or else of the first configuration that has one."""
+    pairs = list(zip(found.places, figure.medians, strict=True))
+    having = [pair for pair in pairs if pair[1] is not None]
+    return next((pair for pair in having if pair[0].layer == "vm"), having[0] if having else (None, None))
+
+
+def _word(found: Contrast) -> str:
+    """A cost in a word."""
+    if not math.isfinite(found.ratio):
+        return "no round has both"
+    if found.same or found.verdict == "no difference shown":
+        return "the same" if found.same else "no difference is shown"
+    word = next(word for limit, word in WORDS if found.ratio < limit)
+    return word if found.low is not None else f"{word}, or chance: too few rounds"
+
+
+def page_title(shown: First, choice: str = "") -> str:
+    """The host and the answer: "Xeon Gold 6338: a VM costs +3 % CPU, 2.1× disk".
+
+    choice: the configuration that is recommended; "" of none
+    """
+    run, sides = shown.analysis.experiment, shown.analysis.sides
+    machine = _short(machine_name(run)) if run.host == "local" else run.host.removeprefix("ssh://")
+    where = machine or run.host
+    if choice:
+        return f"{where}: {'of emulated guests, ' if shown.analysis.emulated else ''}choose {_levels(run, choice)}"
+    subjects = {title(one.metric.workload): shown.of(one) for one in shown.subjects}
+    costs = [
+        f"{told(found).estimate} {subject if subject.isupper() else subject.lower()}"
+        for subject, found in subjects.items()
+        if found and math.isfinite(found.ratio)
+    ]
+    if sides and costs:
+        return f"{sides.other} against {sides.own}: {', '.join(costs)}"
+    if costs:
+        emulated = any(found.emulated for found in subjects.values() if found)
+        return f"{where}: {'an emulated VM' if emulated else 'a VM'} costs {', '.join(costs)}"
+    layers = dict.fromkeys(LAYERS[treatment.layer] for treatment in run.treatments)
+    return f"{where}: {run.name}, measured on {' and '.join(layers)}"
+
+
+def _levels(run: Experiment, choice: str) -> str:
+    """What tells a configuration from the others of its layer: "filesystem=ext4 cache=writeback"."""
+    treatments = {treatment.name: treatment for treatment in run.treatments}
+    levels = treatments[choice].levels
+    factors = varying([one for one in run.treatments if one.layer == treatments[choice].layer])
+    words = factor_words(factors)
+    return " ".join(f"{words[name]}={levels[name]}" for name in factors if name in levels) or choice
+
+
+def _short(model: str | None) -> str:
+    """A CPU's model without what every one of its kind says: "Xeon Gold 6338"."""
+    words = (model or "").replace("(R)", "").replace("(TM)", "").partition("@")[0].split()
+    return " ".join(word for word in words if word not in ("Intel", "AMD", "CPU", "Processor"))
+
+
+def verdict(analysis: Analysis) -> Section:
+    """One sentence over all; without one, a sentence for each subject."""
+    if over := headline(analysis):
+        return Section("verdict", "", (Paragraph(over, "headline"),), place="first")
+    found = findings(analysis)
+    if not found:
+        nothing = "Nothing can be compared: no round has a result of two configurations."
+        return Section("verdict", "", (Paragraph(nothing, "headline"),), place="first")
+    return Section("verdict", "", (Sentences(tuple((one.resource, (one.parts,)) for one in found)),), place="first")
+
+
+def main_figures(shown: First) -> Section | None:
+    """What each figure costs first, then its medians; the doubts about single ones are numbered below."""
+    found, sides = shown.summary, shown.analysis.sides
+    if not found.figures:
+        return None
+    places = {place.treatment: place for place in found.places}
+    count = len(found.contrasts) if sides else MAIN
+    numbered, notes = _rare(found, count), dict[Code, int]()
+    columns = (
+        Column("figure"),
+        *(_cost_head(shown, number, places) for number in range(len(found.contrasts[:count]))),
+        *(Column(_head(LAYERS[place.layer], shown, place, place.emulated)) for place in found.places),
+        *((Column("noise floor"),) if found.floors else ()),
+    )
+    rows: list[Row] = []
+    for number, figure in enumerate(found.figures):
+        if not number or found.figures[number - 1].metric.workload != figure.metric.workload:
+            rows.append(Row((name_cell(title(figure.metric.workload)),)))
+        rows.append(_row(figure, count, bool(found.floors), numbered, notes))
+    told = (f"[{number}] {MEANINGS[code].label}: {sentence(MEANINGS[code].effect)}" for code, number in notes.items())
+    blocks = (
+        Table("The main figures", columns, tuple(rows), "main"),
+        *((listed(told),) if notes else ()),
+        _reading(bool(found.floors)),
+    )
+    return Section("main", "The main figures", blocks, "Main figures", "first")
+
+
+def _cost_head(shown: First, number: int, places: Mapping[str, Place]) -> Column:
+    low, high = (places[name] for name in shown.summary.contrasts[number])
+    marked = any(one.emulated for figure in shown.summary.figures if (one := figure.contrasts[number]))
+    name = "nesting adds" if (low.layer, high.layer) == ("vm", "nested") else f"{LAYERS[high.layer]} costs"
+    return Column(_head(name, shown, high, marked))
+
+
+def _head(name: str, shown: First, place: Place, emulated: bool) -> tuple[Span, ...]:
+    sides = shown.analysis.sides
+    side = f" {sides.where(own=not place.side)}" if sides else ""
+    return (Span(f"{name}{side}"), *((Span(" "), Span("emulated", "emulated")) if emulated else ()))
+
+
+def _rare(found: Summary, count: int) -> frozenset[Code]:
+    """Doubts about half of the costs at most: these have numbers, the others stand under "How sure"."""
+    costs = [one for figure in found.figures for one in figure.contrasts[:count] if one]
+    counts = Counter(code for one in costs for code in one.notes if code != "few-rounds")
+    return frozenset(code for code, times in counts.items() if 2 * times <= len(costs))
+
+
+def _row(figure: Figure, count: int, floors: bool, numbered: frozenset[Code], notes: dict[Code, int]) -> Row:
+    """`notes`: the number of each doubt, counted as they are met."""
+    unit, medians = format_row(figure.medians, figure.metric.unit)
+    every = dict.fromkeys(code for one in figure.contrasts[:count] if one for code in one.notes if code in numbered)
+    marks = "".join(f"[{notes.setdefault(code, len(notes) + 1)}]" for code in every)
+    name = (
+        Span(spoken(figure.metric), "link", figure.metric.name),
+        Span(f"{special_cost(figure.metric)} {marks}".strip(), "muted"),
+    )
+    floor = "" if figure.floor is None else f"±{format_cost(figure.floor).estimate.lstrip('+')}"
+    cells = (
+        *(cost_cell(one) for one in figure.contrasts[:count]),
+        *(value_cell(f"{text} {unit}".strip() if text else "") for text in medians),
+        *((value_cell(floor),) if floors else ()),
+    )
+    return Row((Cell(tuple(span for span in name if span.text)), *cells))
+
+
+def cost_cell(found: Contrast | None) -> Cell:
+    """The cost with its interval; "same" within the noise floor, and muted where nothing is shown."""
+    if found is None:
+        return Cell()
+    cost = told(found)
+    if found.same or found.verdict == "no difference shown":
+        return Cell((Span("same" if found.same else cost.estimate, "muted"), Span(cost.interval, "interval")))
+    return value_cell(cost.estimate, cost.interval or found.verdict, shown=True)
+
+
+def _reading(floors: bool) -> Paragraph:
+    same = " Noise floor: what a guest costs against itself; a cost within it is “same”." if floors else ""
+    lead = (
+        "A cost is time for the same work, where nothing else is said: +5 % is 5 % longer, 2× twice as long. Behind it"
+    )
+    return Paragraph((Span(f"{lead} stands its 95 % "), term("interval"), Span(f".{same}")), "note", Detail.PAGE)
+
+
+def machine(run: Experiment) -> Section:
+    """The host under test."""
+    host = run.facts.get("host")
+    facts = dict(flat_facts(host)) if isinstance(host, dict) else {}
+    lines: list[Sentence] = [
+        (words, ((Span(_fact(name, facts[name])),),)) for name, words in FACTS.items() if name in facts
+    ]
+    if accelerators := dict.fromkeys(boot.accelerator.upper() for boot in run.boots):
+        lines.append(("guests on", ((Span(" and ".join(accelerators)),),)))
+    return Section("machine", "The machine", (Sentences(tuple(lines), Detail.PAGE),), place="beside")
+
+
+def _fact(name: str, value: str) -> str:
+    return format_value(float(value), "B") if name == "memory_bytes" and value.isdecimal() else value
+
+
+def sure(shown: First, outliers: Outliers) -> Section:
+    """What the figures rest on."""
+    causes = warnings(shown.analysis)
+    texts = [f"{MEANINGS[one.code].label}: {about(one, shown.analysis)}" for one in causes]
+    counted = Sentences(tuple(_sure(shown, outliers, len(causes))), Detail.PAGE)
+    return Section("sure", "How sure", (counted, listed(at_most(MOST_CAUSES, texts))), place="beside")
+
+
+def _sure(shown: First, outliers: Outliers, warned: int) -> Iterator[Sentence]:
+    counted, rounds = sureness(shown.analysis), shown.analysis.rounds
+    few = " only, so any figure may be chance" if rounds == 1 else ", each with every configuration in random order"
+    yield "rounds", ((Span(f"{rounds}{few}"),),)
+    yield (
+        "intervals",
+        ((Span(f"{counted.intervals} of {counted.comparisons} comparisons have a 95 % "), term("interval")),),
+    )
+    if floors := shown.summary.floors:
+        least, most = (format_cost(floor).estimate.lstrip("+") for floor in (floors[0], floors[-1]))
+        yield "noise floor", ((Span(most if least == most else f"{least} to {most}", "link", "noise"),),)
+    yield "failed", ((Span(f"{counted.failed or 'none'} of {counted.trials} trials", "link", "doubts"),),)
+    if outliers.values:
+        yield (
+            "outliers",
+            ((Span(f"{len(outliers.found) or 'none'} in {outliers.values} values", "link", "outliers"),),),
+        )
+    yield "warnings", ((Span(f"{warned or 'none'}", "link", "doubts"),),)

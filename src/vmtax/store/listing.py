@@ -1,0 +1,50 @@
+"""The names of the runs in a store, for the shell's completion: at once, without SQLAlchemy, and silent."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from vmtax.core.errors import CannotDo
+from vmtax.core.records import State
+from vmtax.store.owner import Owner, state_of
+from vmtax.system.paths import data_home
+
+WAIT_SECONDS = 0.2  # for a writer that keeps readers out
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """One run."""
+
+    id: str
+    label: str  # that its user gave it; ""
+    host: str  # as given: "local" or "ssh://user@host"
+    state: State
+
+
+def default_path() -> Path:
+    """Where the store of this user is. Raises NoPlace."""
+    return data_home() / "vmtax.sqlite"
+
+
+def listed() -> list[Listed]:
+    """Of all runs, newest first; none where there is no store, or where it cannot be read. Makes no store."""
+    try:
+        path = default_path()
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", WAIT_SECONDS, uri=True)) as connection:
+            connection.row_factory = sqlite3.Row
+            rows = connection.execute("SELECT * FROM experiment ORDER BY created DESC, id DESC")
+            cells = [dict(row) for row in rows]
+    except (CannotDo, OSError, sqlite3.Error):
+        return []
+    return [_listed(row) for row in cells if all(isinstance(row[key], str) for key in ("id", "host", "state"))]
+
+
+def _listed(row: dict[str, Any]) -> Listed:
+    label = row.get("label")  # which an older store has none of
+    owner = Owner(row["owner_pid"], row["owner_boot"], row["owner_start"])
+    return Listed(row["id"], label if isinstance(label, str) else "", row["host"], state_of(row["state"], owner))

@@ -1,0 +1,99 @@
+"""Several guests at once: what they reach together, how evenly, and whether they worked at the same time."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.sample import sample_experiment
+from vmtax.analysis.at_once import at_once, fairness
+from vmtax.core.records import Disturbance, Measurement, Metric, Treatment, Trial
+from vmtax.design.topology import overlap
+from vmtax.experiment.trial import _with_cpu
+from vmtax.workload import BadOutput
+from vmtax.workload.idle import Idle, IdleParameters
+
+RATE = Metric("disk.randwrite-4k-qd1.iops", "1/s", "higher")
+DELAY = Metric("disk.randwrite-4k-qd1.mean_seconds", "s", "lower")
+ONE = Treatment("vm guest.count=1", "vm", {"guest.count": "1", "disk.cache": "none"})
+FOUR = Treatment("vm", "vm", {"guest.count": "4", "disk.cache": "none"})
+rates = st.lists(st.floats(0, 1e9), min_size=1, max_size=8)
+
+
+def trial(treatment: str, number: int, machine: str, rate: float, started: float = 0.0) -> Trial:
+    measured = (Measurement(RATE, rate), Measurement(DELAY, 1 / rate))
+    return Trial(number, 1, treatment, "disk", "randwrite-4k-qd1", 1, "ok", started, 10.0, measured, machine=machine)
+
+
+@given(rates)
+def test_fairness_is_between_one_machine_that_has_all_and_all_alike(values: list[float]) -> None:
+    assert 1 / len(values) - 1e-9 <= fairness(values) <= 1 + 1e-9
+
+
+@given(rates)
+def test_fairness_does_not_depend_on_the_unit(values: list[float]) -> None:
+    assert fairness([1000 * value for value in values]) == pytest.approx(fairness(values))
+
+
+def test_fairness_of_known_shares() -> None:
+    assert fairness([5.0, 5.0, 5.0, 5.0]) == 1
+    assert fairness([1.0, 0.0, 0.0, 0.0]) == 0.25
+    assert fairness([1.0, 3.0]) == pytest.approx(0.8)
+
+
+def test_overlap_is_the_share_in_which_all_work() -> None:
+    assert overlap([(0.0, 10.0), (0.0, 10.0)]) == 1
+    assert overlap([(0.0, 10.0), (1.0, 10.0)]) == pytest.approx(9 / 11)
+    assert overlap([(0.0, 10.0), (20.0, 10.0)]) == 0
+
+
+def test_four_guests_beside_one_of_their_kind() -> None:
+    guests = [f"host/vm-{number}" for number in (1, 2, 3, 4)]
+    trials = [
+        trial(FOUR.name, number, guest, rate * (1 + number / 1000), started=0.1 * place)
+        for number in (1, 2, 3)
+        for place, (guest, rate) in enumerate(zip(guests, (10.0, 20.0, 30.0, 20.0), strict=True))
+    ]
+    trials += [trial(ONE.name, number, "host/vm", 40.0) for number in (1, 2, 3)]
+    run = replace(sample_experiment(), treatments=(Treatment("host", "host"), FOUR, ONE), trials=tuple(trials))
+    (figure,) = at_once(run)
+    assert (figure.metric, figure.treatment) == (RATE, FOUR), "delays are not added up"
+    assert figure.together == pytest.approx(80 * 1.002) and figure.alone == 40
+    assert figure.share_of_ideal == pytest.approx(80 * 1.002 / 160)
+    assert figure.each["host/vm-3"] == pytest.approx(30 * 1.002)
+    assert figure.fairness == pytest.approx(80**2 / (4 * 1800))
+    assert figure.overlap == pytest.approx(9.7 / 10.3)
+
+
+def test_a_round_in_which_one_failed_does_not_count() -> None:
+    """Three of four guests reach more each: their round is no round of four."""
+    guests = [f"host/vm-{number}" for number in (1, 2, 3, 4)]
+    trials = [trial(FOUR.name, 1, guest, 10.0) for guest in guests]
+    trials += [trial(FOUR.name, 2, guest, 99.0) for guest in guests[:3]]
+    trials.append(replace(trial(FOUR.name, 2, guests[3], 1.0), status="failed", measurements=()))
+    (figure,) = at_once(replace(sample_experiment(), treatments=(FOUR,), trials=tuple(trials)))
+    assert figure.together == 40 and figure.alone is None and figure.share_of_ideal is None
+
+
+def test_an_idle_machine_costs_what_the_host_works_meanwhile() -> None:
+    """Four guests sleep for ten seconds, while the host works for two: 0.05 s a second and guest."""
+    idle = Idle(IdleParameters(seconds=10))
+    busy = Disturbance(10.5, 2.1, 0.0, None, None, None, None, None)
+    slept = Trial(1, 1, "vm", "idle", "", 1, "ok", 0.0, 10.5, raw="7.10 1.00\n17.11 9.00\n", disturbance=busy)
+    (figure,) = {trial.measurements for trial in _with_cpu([slept] * 4, idle)}
+    assert figure == (Measurement(idle.metrics()[0], pytest.approx(2.1 * 10.01 / 10.5 / 40.04)),)
+
+
+def test_a_sleep_that_was_cut_short_is_no_result() -> None:
+    idle = Idle(IdleParameters(seconds=10))
+    assert idle.parse("", "7.10 1.00\n17.09 9.00\n\n") == ()
+    for wrong in ("7.10 1.00\n9.10 1.50\n", "7.10 1.00\n", "7.10 1.00\n17.10 9.00\nTerminated\n"):
+        with pytest.raises(BadOutput, match="two lines of /proc/uptime 10 s apart"):
+            idle.parse("", wrong)
+
+
+def test_a_run_with_one_guest_has_none() -> None:
+    assert at_once(sample_experiment()) == ()

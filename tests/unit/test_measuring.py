@@ -1,0 +1,95 @@
+"""What `vmtax run` does before the question: nothing that can be known beforehand is found out after the answer."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.sample import sample_experiment
+from tests.unit.test_preview import host
+from vmtax.cli import measuring
+from vmtax.cli.app import BadUse
+from vmtax.cli.files import check_room
+from vmtax.cli.measuring import Work
+from vmtax.core.errors import BadInput
+from vmtax.core.records import Experiment
+from vmtax.experiment.preview import Place
+from vmtax.experiment.runner import Options
+from vmtax.hypervisor import Accelerator
+from vmtax.plan.schema import load
+from vmtax.store import Store
+from vmtax.testbed.session import Hosts, TestbedOptions
+
+WHY = "there is no /dev/kvm"
+SAMPLE = sample_experiment(rounds=1)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with Store(tmp_path / "store.sqlite") as made:
+        yield made
+
+
+def work(resumed: Experiment | None = None, *, or_demo: bool = False, emulate: bool = False) -> Work:
+    found = Work(load("quick"), Options("vmtax run"), resumed, or_demo=or_demo)
+    return found.emulating() if emulate else found
+
+
+def place(*accelerators: Accelerator) -> Place:
+    plan = load("quick")
+    below = {"emulated_cpu": False, "virtualized": False, "hypervisor": None}
+    return Place(host(), "local", plan, plan.entries(), below, accelerators=accelerators)
+
+
+def test_an_emulated_run_takes_consent(store: Store) -> None:
+    with pytest.raises(
+        BadInput, match=r"local: no guest boots with KVM: there is no /dev/kvm\. .* minutes, .*--emulate"
+    ):
+        measuring._emulated(store, work(), [place()], WHY)
+    consented = work(emulate=True)
+    assert measuring._emulated(store, consented, [place()], WHY) == consented
+
+
+def test_a_demonstration_is_short_and_marked_in_the_run(store: Store) -> None:
+    found = measuring._emulated(store, work(or_demo=True), [place()], WHY)
+    assert (found.plan.rounds.min, found.plan.rounds.max) == (3, 3)
+    options = found.options.testbed.to_json()
+    assert options["demonstration"] is True and TestbedOptions.from_json(options).emulate
+    assert "demonstration" not in TestbedOptions().to_json()
+
+
+def test_a_run_that_was_emulated_is_resumed_without_asking_again(store: Store) -> None:
+    begun = work(SAMPLE)
+    assert measuring._emulated(store, begun, [place()], WHY) == begun
+    with pytest.raises(BadInput, match="--emulate"):
+        measuring._emulated(store, work(dataclasses.replace(SAMPLE, facts={})), [place()], WHY)
+
+
+def test_a_host_without_kvm_is_refused_before_an_image_is_built_and_before_the_question(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @contextlib.contextmanager
+    def connected(*_: Any) -> Iterator[Hosts]:
+        yield Hosts(host(), host())  # type: ignore[arg-type]
+
+    def never(*_: Any, **__: Any) -> Any:
+        raise AssertionError("nothing is asked, built or examined")
+
+    monkeypatch.setattr("vmtax.testbed.session.connected", connected)
+    monkeypatch.setattr("vmtax.experiment.preview.look", lambda *_: [place(Accelerator("tcg", WHY))])
+    for name in ("_examined", "agree"):
+        monkeypatch.setattr(measuring, name, never)
+    with pytest.raises(BadInput, match="--emulate runs it all the same"):
+        measuring.measure(store, work(), yes=True)
+    assert store.experiments() == []
+
+
+def test_too_little_room_is_refused(tmp_path: Path) -> None:
+    check_room(tmp_path, 1, "")
+    with pytest.raises(BadUse, match=r"free, 1048576.0 GiB are needed; name another"):
+        check_room(tmp_path, 2**50, "name another")
