@@ -50,12 +50,12 @@ class Spin(Workload[SpinParameters]):
         return self.parameters.seconds
 
 
+BUILTIN = "build, density, disk-cache, layers, pages, quick, storage, storage-2013"
+
+
 class Start(Spin):
     name = "start"
     layers = frozenset({"vm", "nested"})
-
-
-PLANS = "build, density, disk-cache, layers, pages, quick, storage, storage-2013"
 
 
 @pytest.fixture
@@ -325,7 +325,7 @@ def test_what_an_option_of_the_command_line_set_is_called_by_the_option(spin: No
 def test_a_missing_plan_names_the_ones_there_are(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for name, line in {
-        "quik": f"unknown plan 'quik'; did you mean quick? legal: {PLANS}; or give the path of a YAML file",
+        "quik": f"unknown plan 'quik'; did you mean quick? legal: {BUILTIN}; or give the path of a YAML file",
         str(tmp_path): f"{tmp_path}: is no regular file, so it is not a plan",
         str(tmp_path / "pipe"): f"{tmp_path / 'pipe'}: is no regular file, so it is not a plan",
         "a" * 300: f"unknown plan '{'a' * 36}...; legal: {BUILTIN}; or give the path of a YAML file",
