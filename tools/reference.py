@@ -227,16 +227,8 @@ def json_page() -> str:
         " What was answered before it failed is the only answer: `run` shows a run of failed trials and ends with 1."
         " [vmtax-1.schema.json](vmtax-1.schema.json) is the JSON Schema of all of it.\n",
         "`vmtax show --json=summary` prints `data.summary` alone, as kind `summary`;"
-<<<<<<< HEAD
         " [five lines of jq](../how-to/use-json.md) show how to use it.\n",
         f"**What may change within `vmtax/1`:** {CHANGES}\n",
-=======
-        " [some lines of jq](../how-to/use-json.md) show how to use it.\n",
-        "**What may change within `vmtax/1`:** keys, kinds and identifiers (codes, features, workloads, metrics) may be"
-        " added, so ignore those that you do not know; sentences for people may be reworded; computed numbers may gain"
-        " digits. What does not change: no key is removed or renamed, none changes its type or unit, and no"
-        " identifier changes its meaning. Tests hold this version to answers that earlier ones gave.\n",
->>>>>>> screen
         table(
             ("kind", "data"), ((f"`{kind}`", f"`{type_of(data)}`") for kind, data in zip(KINDS, shapes, strict=True))
         ),

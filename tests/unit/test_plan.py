@@ -50,9 +50,6 @@ class Spin(Workload[SpinParameters]):
         return self.parameters.seconds
 
 
-BUILTIN = "build, density, disk-cache, layers, pages, quick, storage, storage-2013"
-
-
 class Start(Spin):
     name = "start"
     layers = frozenset({"vm", "nested"})
