@@ -84,7 +84,7 @@ def test_a_running_run_is_not_removed(data: Path) -> None:
         ("UPDATE experiment SET label = x'00' WHERE id = 'gone'", "label"),
         ("UPDATE experiment SET label = '20261122-0101' WHERE id = 'gone'", "label"),
         ("UPDATE experiment SET seconds = 'abc' WHERE id = 'gone'", "seconds"),
-        ("UPDATE boot SET treatment = 'other' WHERE experiment = 'gone'", "no treatment is called 'other'"),
+        ("UPDATE boot SET treatment = 'other' WHERE experiment = 'gone'", "no configuration is called 'other'"),
     ],
 )
 def test_a_damaged_run_is_named_with_the_cure_and_the_other_is_usable(data: Path, cell: str, words: str) -> None:

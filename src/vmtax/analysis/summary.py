@@ -30,7 +30,7 @@ CONTRASTS = (("host", "vm"), ("vm", "nested"), ("host", "nested"))  # (baseline,
 # Metric -> what a line of the summary calls it, in 17 characters.
 FIGURES: Mapping[str, str] = {
     "chess.nodes_per_second": "CPU, chess",
-    "memory.stream.bytes_per_second": "memory bandwidth",
+    "memory.stream.bytes_per_second": "memory",
     "memory.faults.per_second": "page faults",
     "memory.switches.per_second": "context switches",
     "disk.randread-4k-qd1.iops": "disk reads 4K",

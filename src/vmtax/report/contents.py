@@ -52,6 +52,8 @@ def _text(analysis: Analysis, viewed: View, detail: Detail) -> Iterator[Section 
     yield rankings.effects_section(rankings.factor_tables(analysis), decides)
     yield numbers.section(viewed)
     yield at_once.section(analysis)
+    if detail is Detail.FULL:
+        yield numbers.lost(viewed)
     if detail >= Detail.FULL:
         yield robustness.section(analysis)
     yield noise.section(analysis)
@@ -94,6 +96,7 @@ def _page(analysis: Analysis, viewed: View) -> Iterator[Section | None]:
     yield rankings.effects_section(rankings.factor_tables(analysis), decides)
     yield evidence.choosing(analysis, ranked, decides)
     yield numbers.section(viewed)
+    yield at_once.section(analysis)
     yield robustness.section(analysis)
     yield noise.section(analysis)
     yield from evidence.behind_the_figures(analysis, far)

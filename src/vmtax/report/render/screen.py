@@ -70,8 +70,11 @@ class Footnotes:
         ]
 
     def _of_all(self, row: Sequence[Contrast | None]) -> list[Code]:
-        notes = [one.notes for one in row[:MAIN] if one is not None]
-        return [code for code in notes[0] if all(code in more for more in notes)] if len(notes) > 1 else []
+        """Where a cost has no interval there is room for its own."""
+        main = [one for one in row[:MAIN] if one is not None]
+        if len(main) < 2 or any(one.low is None for one in main):
+            return []
+        return [code for code in main[0].notes if all(code in one.notes for one in main)]
 
     def marks(self, codes: Sequence[Code]) -> str:
         told = [code for code in codes if code not in self.common]

@@ -176,7 +176,7 @@ class _Table:
         columns = [
             (n, c) for n, c in enumerate(self.table.columns) if c.detail <= self.detail and (wide or not c.spare)
         ]
-        grid = _grid(self.table.title, *(_inline(column.head) for _, column in columns[1:]))
+        grid = _grid(self.table.title, *(_column_head(column.head) for _, column in columns[1:]))
         for place, (_, column) in enumerate(columns):
             if place and not column.words:
                 grid.columns[place].justify = "right"
@@ -245,6 +245,16 @@ def _inline(text: Inline, style: str = "") -> Text:
 
 def _span(span: Span) -> Text:
     return Text(printable(span.text), style=STYLES.get(span.kind, ""))
+
+
+def _column_head(head: Inline) -> Text:
+    """What is emulated says so below its name."""
+    text = _inline(head)
+    if isinstance(head, tuple) and head[-1].kind == "emulated":
+        name = _inline(head[:-1])
+        name.rstrip()
+        text = Text("\n").join((name, _span(head[-1])))
+    return text
 
 
 def _grid(*heads: str | Text) -> Grid:

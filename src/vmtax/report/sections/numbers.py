@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 
+from vmtax.core.units import format_overhead
 from vmtax.report.document import (
     Block,
+    Cell,
     Column,
     Detail,
     Folded,
@@ -19,7 +22,8 @@ from vmtax.report.document import (
     term,
     value_cell,
 )
-from vmtax.report.view import Case, View, Workload, effect_cell, number_cell, special_cost
+from vmtax.report.view import Case, Effect, View, Workload, effect_cell, number_cell, special_cost
+from vmtax.workload.words import case as case_of
 from vmtax.workload.words import label
 
 MOST_SETTINGS = 8  # of each case, where there is little room
@@ -50,6 +54,33 @@ def _blocks(workload: Workload, shown: View) -> Iterator[Block]:
             yield Paragraph(workload.note, "note")
     if any(case.settings for case in workload.cases):
         yield _settings(workload)
+
+
+def lost(shown: View) -> Section | None:
+    """The costs of rates once more, as the share of the rate that is lost; None where no rate was compared."""
+    pairs = tuple(dict.fromkeys(pair for workload in shown.workloads for pair in workload.contrasts))
+    rows = tuple(_lost_rows(shown, pairs))
+    if not rows:
+        return None
+    columns = (Column("rate"), *(Column(f"{high} vs {low}") for low, high in pairs))
+    reading = "Below 0 the rate is higher. Twice the time for the same work is half of the rate."
+    table = Table("Throughput lost", columns, rows)
+    return Section("lost", "Throughput lost", (table, Paragraph(reading, "note")))
+
+
+def _lost_rows(shown: View, pairs: Sequence[tuple[str, str]]) -> Iterator[Row]:
+    for workload in shown.workloads:
+        for line in (line for case in workload.cases for line in case.rows if line.metric.better == "higher"):
+            effects = dict(zip(workload.contrasts, line.effects, strict=True))
+            if any(effects.values()):
+                told = " ".join(filter(None, (workload.title, case_of(line.metric), label(line.metric))))
+                yield Row((name_cell(told, title=line.metric.name), *(_lost(effects.get(pair)) for pair in pairs)))
+
+
+def _lost(effect: Effect | None) -> Cell:
+    if effect is None or math.isnan(effect.fraction):
+        return Cell()
+    return value_cell(format_overhead(effect.fraction), emulated=effect.emulated)
 
 
 def _layers(workload: Workload) -> Table:
