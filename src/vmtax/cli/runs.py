@@ -25,7 +25,7 @@ def runs(ctx: typer.Context, json: AsJson = False) -> None:
     with Store() as store:
         found = store.experiments()
     if json:
-        answer("runs", [asdict(entry) for entry in found])
+        answer("runs", [{**asdict(entry), **entry.times} for entry in found])
         return
     if not found:
         say("no runs yet: vmtax run")

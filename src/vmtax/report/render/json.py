@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict
-from datetime import UTC, datetime
 
 from vmtax.analysis.analysis import Analysis
 from vmtax.analysis.comparisons import overhead
@@ -13,6 +12,7 @@ from vmtax.analysis.notices import Cause
 from vmtax.analysis.rankings import FactorEffect, Ranking
 from vmtax.analysis.scores import Score
 from vmtax.core.records import VERDICT_CODES, Comparison, Json, Trial
+from vmtax.core.units import iso
 from vmtax.design.stopping import Decision
 from vmtax.report.render.summary_json import summary_data
 from vmtax.report.sections import iterations
@@ -65,11 +65,6 @@ def experiment_data(analysis: Analysis) -> Json:
         "summary": summary_data(analysis),
         "notices": [_notice(cause, analysis) for cause in analysis.causes],
     }
-
-
-def iso(seconds: float) -> str:
-    """A time since the epoch in UTC, to the second: "2026-11-22T09:37:00Z"."""
-    return f"{datetime.fromtimestamp(int(seconds), UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
 def _measurements(trial: Trial, emulated: bool) -> Iterator[Json]:

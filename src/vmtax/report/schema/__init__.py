@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import re
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from pydantic import Field, TypeAdapter
@@ -55,6 +56,14 @@ class StoredImage(Part):
     packages: int | None = Field(description="how many Debian packages are in it; null: it is a pack")
 
 
+@dataclass(frozen=True, slots=True)
+class Run(ExperimentSummary):
+    """One line of `vmtax runs`."""
+
+    created_iso: str | None = None  # created in UTC as ISO 8601 writes it; null of a damaged run
+    finished_iso: str | None = None  # None: not finished
+
+
 class Removed(Part):
     """What was removed."""
 
@@ -73,7 +82,7 @@ KINDS: dict[str, Any] = {  # kind -> type of its data
     "experiment": Experiment,
     "summary": Summary,
     "comparison": Change,
-    "runs": list[ExperimentSummary],
+    "runs": list[Run],
     "plan": Plan,
     "plans": list[PlanLine],
     "plan-check": list[str],
@@ -85,7 +94,7 @@ KINDS: dict[str, Any] = {  # kind -> type of its data
     "removed": list[Removed],
     "error": Error,
 }
-RECORDS = (Boot, Check, Disturbance, ExperimentSummary)
+RECORDS = (Boot, Check, Disturbance, Run)
 
 
 def json_schema() -> Json:
@@ -110,5 +119,6 @@ def json_schema() -> Json:
 
 def comments(record: type) -> dict[str, str]:
     """Field -> the comment beside it. Records have no descriptions, for whoever uses them need not load pydantic."""
-    found = re.findall(r"^    (\w+): [^#\n]*#\s+(.+)$", inspect.getsource(record), re.MULTILINE)
+    sources = "".join(inspect.getsource(one) for one in reversed(record.__mro__[:-1]))
+    found = re.findall(r"^    (\w+): [^#\n]*#\s+(.+)$", sources, re.MULTILINE)
     return {name: text.replace("None:", "null:") for name, text in found}  # as JSON calls it
