@@ -6,7 +6,6 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from decimal import Decimal
 
 MINUS = "\N{MINUS SIGN}"
@@ -128,11 +127,6 @@ def _coarse(seconds: float) -> tuple[str, str]:
         return f"{round(minutes / 5) * 5 if minutes >= 20 else round(minutes)}", "minutes"
     hours = seconds / 3600
     return (f"{hours:.1f}".removesuffix(".0"), "hours") if hours < 48 else (f"{hours / 24:.0f}", "days")
-
-
-def iso(seconds: float) -> str:
-    """A time since the epoch in UTC, to the second, as ISO 8601 writes it: "2026-11-22T09:37:00Z"."""
-    return f"{datetime.fromtimestamp(int(seconds), UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
 def format_overhead(fraction: float) -> str:

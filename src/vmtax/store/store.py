@@ -21,7 +21,6 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from vmtax.core.records import Boot, Experiment, Json, State, Trial
-from vmtax.core.units import iso
 from vmtax.store import fit, model, names, rows, schema
 from vmtax.store.engine import engine
 from vmtax.store.failure import ELSEWHERE, DamagedRun, StoreError, explained
@@ -51,14 +50,6 @@ class ExperimentSummary:
     seconds: float | None = None  # that it took, set-up included and pauses not; None: not finished
     emulated: bool | None = None  # a guest, or a machine below one, was; None: it booted none
     result: str = ""  # its headline in few words; "" where none was computed
-
-    @property
-    def times(self) -> dict[str, str | None]:
-        """`created` and `finished` as ISO 8601 writes them; None: not known, or not finished."""
-        return {
-            "created_iso": iso(self.created) if self.created else None,
-            "finished_iso": None if self.finished is None else iso(self.finished),
-        }
 
 
 class Store:
