@@ -205,6 +205,13 @@ def test_surplus_pages_are_listed_for_undoing_before_they_are_allowed() -> None:
     assert machine.inputs == [(("tee", setting), "412")]
 
 
+def test_what_is_taken_is_said_beforehand() -> None:
+    asked = plan("memory.backing: [4k, 2MiB]", memory="512MiB")
+    said = ["256 pages of 2MiB (0.5 GiB) from the host's memory, while its guests run; given back"]
+    assert pages.announced(asked, asked.treatments()[0]) == said
+    assert pages.announced(asked, asked.treatments()[0][:1]) == []
+
+
 def test_who_may_not_have_pages_made_is_told_so() -> None:
     denied = host(denied=True)
     asked = plan("memory.backing: [4k, 2MiB]")
