@@ -191,7 +191,15 @@ HEAVY = {"numpy", "pydantic", "rich.markdown", "sqlalchemy"}
             "vmtax show --needs d",
             "vmtax show --for d",
         ),
-        *("vmtax run --resume ", "vmtax compare ", "vmtax lab stop ", "vmtax runs rm "),
+        *(
+            "vmtax run --resume ",
+            "vmtax compare ",
+            "vmtax lab stop ",
+            "vmtax runs rm ",
+            "vmtax run q",
+            "vmtax run --vary disk.c",
+            "vmtax calibrate --host ",
+        ),
     ],
 )
 def test_completing_imports_nothing_heavy(words: str, shell: str, tmp_path: Path) -> None:

@@ -12,13 +12,14 @@ from typing import Any
 
 from rich.console import Console, Group, RenderableType
 
+from tests.answers import experiment_data
 from tests.sample import on_emulated_host, sample_experiment
 from vmtax.analysis.analysis import Analysis
 from vmtax.core.records import Comparison, Experiment, Metric, Treatment
+from vmtax.report.answers.run import Experiment as RunAnswer
 from vmtax.report.contents import document
 from vmtax.report.document import Detail, Row, Section, Table, columns, headed, name_cell, plain, value_cell
 from vmtax.report.render.envelope import envelope
-from vmtax.report.render.json import experiment_data
 from vmtax.report.render.terminal import render, runs_table
 from vmtax.report.render.terminal import section as terminal_section
 from vmtax.report.sections.summary import Finding, banner, findings, headline
@@ -172,7 +173,7 @@ def test_the_ratio_of_a_time_is_its_cost() -> None:
         high=1.22,
     )
     (finding,) = findings(with_comparisons(sample_experiment(emulated=False), comparison))
-    assert finding.sentence.startswith("Build.seconds: the VM takes 20 % (19–22) more time than the host")
+    assert finding.sentence.startswith("Kernel build time: the VM takes 20 % (19–22) more time than the host")
     assert finding.resource == "Build"
 
 
@@ -231,7 +232,9 @@ def _row(*, emulated: bool) -> Row:
 
 
 def test_runs() -> None:
-    run = ExperimentSummary("20261121-0412-quick-7f3a", "quick", "local", 0.0, 1200.0, "complete", 3, 7, 300, 2)
+    run = ExperimentSummary(
+        "20261121-0412-quick-7f3a", "quick", "local", 0.0, 1200.0, "complete", 3, 7, 300, 2, seconds=1200.0
+    )
     text = printed(runs_table([run, dataclasses.replace(run, finished=None, state="running", failed=0)]))
     assert "20261121-0412-quick-7f3a" in text and "20 m 00 s" in text and "2 failed" in text
     assert max(map(len, text.splitlines())) <= 80
@@ -252,7 +255,7 @@ def shape(value: Any) -> Any:
 
 def test_json_shape() -> None:
     experiment = sample_experiment(failures=1)
-    answer = json.loads(envelope("experiment", experiment_data(Analysis(experiment))))
+    answer = json.loads(envelope("experiment", RunAnswer.made(Analysis(experiment))))
     assert (answer["schema"], answer["kind"]) == ("vmtax/1", "experiment")
     answer["data"]["facts"] = answer["data"]["plan"] = "object"  # their shape is not this module's
     for treatment in answer["data"]["treatments"]:

@@ -11,6 +11,7 @@ import jsonschema
 import pytest
 from typer.testing import CliRunner, Result
 
+from tests.answers import experiment_data
 from tests.sample import sample_experiment
 from tests.unit.test_report import check_golden, on_terminal, printed
 from tests.unit.test_report_html import HOSTILE, Page
@@ -23,7 +24,6 @@ from vmtax.core.errors import BadInput
 from vmtax.core.records import Experiment
 from vmtax.report.render.formats import FORMATS, find
 from vmtax.report.render.html import render_html
-from vmtax.report.render.json import experiment_data
 from vmtax.report.render.markdown import render_markdown
 from vmtax.report.render.terminal import render
 from vmtax.report.sections.scores import TITLE, section, storage
@@ -67,7 +67,7 @@ def test_without_three_treatments_of_a_layer_there_is_no_section() -> None:
         assert not storage(Analysis(experiment))
         assert TITLE not in render_html(Analysis(experiment)) and TITLE not in render_markdown(Analysis(experiment))
     asked_for = storage(Analysis(sample_experiment(rounds=2), DATABASE))
-    assert asked_for.lines == ("nothing to rank: no layer of this run has 3 treatments or more",)
+    assert asked_for.lines == ("nothing to rank: no layer of this run has 3 configurations or more",)
 
 
 def test_what_is_sure_and_what_is_missing_is_told() -> None:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from vmtax.core.errors import BadInput
 from vmtax.core.records import Json, Treatment
@@ -151,7 +151,7 @@ def _with_disks(place: Place, target: Target, emit: Callable[[str], None]) -> Pl
     compared = [treatment for treatment in place.treatments if treatment.repeats is None]
     impossible = {**place.impossible, **disks.not_here(machine, target, compared)}
     refuse_none_left(machine, compared, impossible)
-    found = Place(machine, place.name, plan, place.treatments, place.below, impossible, accelerators=place.accelerators)
+    found = replace(place, impossible=impossible)
     size, spare, beside = needs.disk_sizes(plan)
     backing.refuse(machine, found.disks, target, size, spare)
     check_free(machine, target.directory, backing.directory_bytes(found.disks, target, size, spare, beside))

@@ -162,17 +162,17 @@ def _examined(machine: Reader, program: tuple[str, ...], tree: str | None, right
             cure = "an image's QEMU needs bubblewrap, which must be allowed to make namespaces there"
         raise QemuError(f"{machine.path}: no usable {name} ({first_line(outcome.stderr or outcome.stdout)}); {cure}")
     line = outcome.stdout.partition("\n")[0].strip()
-    found = re.search(r"version (\d+\.\d+(\.\d+)?)", line)
-    if found is None:
+    match = re.search(r"version (\d+\.\d+(\.\d+)?)", line)
+    if match is None:
         raise QemuError(f"{machine.path}: {name} --version says '{line}', which is no QEMU version")
-    if _numbers(found[1]) < MINIMUM:
+    if _numbers(match[1]) < MINIMUM:
         wanted = ".".join(map(str, MINIMUM))
         raise QemuError(f"{machine.path}: {name} is {line}; {wanted} or newer is needed: name another with --qemu")
     has_sandbox = "Seccomp:" in rights and machine.try_run(*program, *sandbox(), "--version", timeout=20).ok
     user, doubt = _user(rights)
     if not has_sandbox:
         doubt = f"QEMU filters no system calls, because it or the kernel was built without seccomp. {doubt}".strip()
-    return Qemu((name,), found[1], line, tree, has_sandbox, user, doubt)
+    return Qemu((name,), match[1], line, tree, has_sandbox, user, doubt)
 
 
 def _user(rights: str) -> tuple[int | None, str]:
