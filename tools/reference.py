@@ -25,7 +25,7 @@ from vmtax.design.factors import FACTORS
 from vmtax.plan.rules import MOST_CONFIGURATIONS
 from vmtax.plan.schema import Plan
 from vmtax.plan.yaml import MOST_BYTES, MOST_VALUES
-from vmtax.report.schema import KINDS, json_schema
+from vmtax.report.answers.schema import CHANGES, KINDS, json_schema
 from vmtax.report.view import cost
 from vmtax.report.wording.glossary import GLOSSARY
 from vmtax.workload import WORKLOADS
@@ -228,10 +228,7 @@ def json_page() -> str:
         " [vmtax-1.schema.json](vmtax-1.schema.json) is the JSON Schema of all of it.\n",
         "`vmtax show --json=summary` prints `data.summary` alone, as kind `summary`;"
         " [five lines of jq](../how-to/use-json.md) show how to use it.\n",
-        "**What may change within `vmtax/1`:** keys, kinds and identifiers (codes, features, workloads, metrics) may be"
-        " added, so ignore those that you do not know; sentences for people may be reworded; computed numbers may gain"
-        " digits. What does not change: no key is removed or renamed, none changes its type or unit, and no"
-        " identifier changes its meaning. Tests hold this version to answers that earlier ones gave.\n",
+        f"**What may change within `vmtax/1`:** {CHANGES}\n",
         table(
             ("kind", "data"), ((f"`{kind}`", f"`{type_of(data)}`") for kind, data in zip(KINDS, shapes, strict=True))
         ),

@@ -12,12 +12,14 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from tests.answers import as_read
 from tests.fake_testbed import Lab, bench
 from vmtax.analysis.calibration import Calibration, CannotCalibrate, calibration, plan_of
 from vmtax.cli.app import app
 from vmtax.core.records import Experiment
 from vmtax.plan.schema import Plan, load, parse
-from vmtax.report.calibration import calibration_data, render
+from vmtax.report.answers.calibration import Calibration as Answer
+from vmtax.report.calibration import render
 from vmtax.store import Store
 
 FAKE = "name: fake\nseed: 5\nlayers: [host, vm]\nworkloads: [chess]\nprimary: [chess.nodes_per_second]\n"
@@ -89,7 +91,7 @@ def test_several_calibrations_tell_how_it_changes_by_itself(tmp_path: Path) -> N
     assert max(map(len, text.splitlines())) <= 80
     few = told(calibration(runs[-1], runs[-2:]))
     assert "This is session 2. `vmtax compare` needs 3" in few and "calibrate 1 more time," in " ".join(few.split())
-    assert calibration_data(found)["metrics"][0]["between_sessions_sd"] == between.sd
+    assert as_read(Answer.made(found))["metrics"][0]["between_sessions_sd"] == between.sd
 
 
 def test_too_few_rounds_and_runs_without_a_repeat(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from vmtax.cli.app import NOBODY, BadUse, agree, agree_to_erase
 from vmtax.cli.measuring import program
 from vmtax.cli.run import _overridden, _resumed
 from vmtax.plan.schema import load
-from vmtax.report.schema import json_schema
+from vmtax.report.answers.schema import json_schema
 from vmtax.storage import Target
 from vmtax.store import Store
 from vmtax.testbed.session import TestbedOptions

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.answers import as_read
 from tests.fake_machine import Answers, Argv, FakeMachine, Reply
 from vmtax.doctor import Check, Diagnosis, diagnose, readings
 from vmtax.doctor.needs import install
@@ -22,7 +22,8 @@ from vmtax.image import cache, contents, place
 from vmtax.image.cache import Image
 from vmtax.meter import below, disk, facts, pressure
 from vmtax.meter.text import GREP, cpu_numbers
-from vmtax.report.doctor import diagnosis_data, render, verdict
+from vmtax.report.answers.others import Diagnosis as Answer
+from vmtax.report.doctor import render, verdict
 
 CPU = "/sys/devices/system/cpu"
 IMAGE = Image(Path("/images/abc"), "abc", "recipe", "6.12", packages=100, bytes=800_000_000, mark="", created=0.0)
@@ -291,7 +292,7 @@ def test_nothing_can_be_read_and_nothing_is_claimed() -> None:
     diagnosis = diagnose(examined(nothing))
     assert {check.status for check in diagnosis.of("disturbance")} == {"unknown"}
     assert diagnosis.bad
-    json.dumps(diagnosis_data(diagnosis))
+    assert as_read(Answer.made(diagnosis))
 
 
 def test_eighty_columns_and_no_control_characters() -> None:
@@ -330,6 +331,6 @@ def test_no_output_whatever_makes_the_doctor_fail(texts: list[str], width: int) 
     host = FakeMachine(answers={lambda _: True: [next(turns) for _ in range(40)]})
     diagnosis = diagnose(examined(host))
     render(diagnosis, width)
-    json.dumps(diagnosis_data(diagnosis))
+    assert as_read(Answer.made(diagnosis))
     free_bytes(texts[0])
     processes(texts[0])

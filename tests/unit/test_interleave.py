@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from tests.answers import experiment_data
 from tests.fake_machine import Reply
 from tests.fake_testbed import SEVEN, Lab, bench
 from tests.unit.test_runner import identity
@@ -27,7 +28,6 @@ from vmtax.experiment.runner import Options
 from vmtax.machine import MachineLost
 from vmtax.plan.schema import parse
 from vmtax.report.render.html import render_html
-from vmtax.report.render.json import experiment_data
 from vmtax.report.render.markdown import render_markdown
 from vmtax.report.render.rows import rows
 from vmtax.report.render.terminal import render

@@ -14,8 +14,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from pydantic import TypeAdapter
 from rich.console import Console
 
+from tests.answers import experiment_data
 from tests.fake_machine import Reply
 from tests.fake_testbed import PLAN, Lab, bench
 from vmtax.analysis.analysis import Analysis
@@ -27,9 +29,8 @@ from vmtax.experiment.eta import Pace
 from vmtax.experiment.progress import State
 from vmtax.plan.estimate import check, fit_rounds, pilot_seconds, seconds_per_round
 from vmtax.plan.schema import PlanError, load, parse
-from vmtax.report import schema
+from vmtax.report.answers.run import Experiment as RunAnswer
 from vmtax.report.render.formats import find
-from vmtax.report.render.json import experiment_data
 from vmtax.report.render.terminal import render
 from vmtax.report.sections import iterations
 
@@ -245,7 +246,7 @@ def test_reports_tell_where_the_variance_is(lab: Callable[..., Lab]) -> None:
     assert "variance is between boots" in printed(render(analysis, full=True))
     assert "variance is between boots" not in printed(render(analysis))
     data = json.loads(json.dumps(experiment_data(analysis)))
-    schema.Experiment.model_validate(data)
+    TypeAdapter(RunAnswer).validate_python(data)
     assert [entry["warm_up"] for entry in data["schedules"]] == [2, 2]
     assert {entry["treatment"] for entry in data["variance"]} == {"host", "vm"}
 

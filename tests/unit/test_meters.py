@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.answers import experiment_data
 from tests.fake_machine import FakeMachine, Reply
 from tests.fake_testbed import SEVEN, Lab, bench
 from vmtax.analysis.analysis import Analysis
@@ -17,7 +18,6 @@ from vmtax.experiment import archive
 from vmtax.meter import METERS, Vmstat, Work
 from vmtax.meter.vmstat import COUNTERS, parse
 from vmtax.report.render.csv import render_csv
-from vmtax.report.render.json import experiment_data
 from vmtax.store import Store
 
 # Linux 6.1 has many more, and here no NUMA.

@@ -18,7 +18,7 @@ from tools import reference
 from vmtax.cli import app
 from vmtax.lab.home import Record, Software, lab, write
 from vmtax.lab.spec import Size
-from vmtax.report.schema import KINDS, json_schema
+from vmtax.report.answers.schema import KINDS, json_schema
 from vmtax.store import Store
 from vmtax.workload import WORKLOADS
 

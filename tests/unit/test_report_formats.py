@@ -13,15 +13,16 @@ import pyarrow.parquet
 import pytest
 from markdown_it import MarkdownIt
 
+from tests.answers import experiment_data
 from tests.sample import on_emulated_host, sample_experiment
 from tests.unit.test_report import check_golden, renamed
 from tests.unit.test_report_html import HOSTILE, Page, hostile
 from vmtax.analysis.analysis import Analysis
 from vmtax.core.errors import BadInput
 from vmtax.core.records import Experiment
+from vmtax.report.answers.run import Experiment as RunAnswer
 from vmtax.report.render.envelope import envelope
 from vmtax.report.render.formats import FORMATS, find
-from vmtax.report.render.json import experiment_data
 from vmtax.report.render.rows import ALWAYS
 
 FORMULAS = ("=1+1", "+1", "-1", "@SUM(A1)", " =1")
@@ -65,7 +66,7 @@ def test_an_unknown_format_is_told_with_what_there_is() -> None:
 
 def test_json_is_what_show_json_prints() -> None:
     experiment = sample_experiment(rounds=2)
-    assert made("json", experiment).decode() == envelope("experiment", experiment_data(Analysis(experiment))) + "\n"
+    assert made("json", experiment).decode() == envelope("experiment", RunAnswer.made(Analysis(experiment))) + "\n"
 
 
 # --- Markdown

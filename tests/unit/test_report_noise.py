@@ -8,13 +8,13 @@ import re
 import pytest
 from rich.console import Console
 
+from tests.answers import experiment_data
 from tests.sample import sample_experiment, with_repeat
 from vmtax.analysis import comparisons as compare
 from vmtax.analysis.analysis import Analysis
 from vmtax.core.records import Experiment
 from vmtax.report.render.formats import FORMATS
 from vmtax.report.render.html import render_html
-from vmtax.report.render.json import experiment_data
 from vmtax.report.render.markdown import render_markdown
 from vmtax.report.render.terminal import render
 from vmtax.report.sections.noise import noise_floor

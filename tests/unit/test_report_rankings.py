@@ -7,10 +7,10 @@ import io
 
 from rich.console import Console
 
+from tests.answers import experiment_data
 from tests.sample import sample_experiment
 from vmtax.analysis.analysis import Analysis
 from vmtax.report.render.html import render_html
-from vmtax.report.render.json import experiment_data
 from vmtax.report.render.markdown import render_markdown
 from vmtax.report.render.terminal import render
 

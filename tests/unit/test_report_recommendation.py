@@ -15,6 +15,7 @@ import pytest
 from markdown_it import MarkdownIt
 from typer.testing import CliRunner, Result
 
+from tests.answers import experiment_data
 from tests.sample import sample_experiment
 from tests.sample_storage import storage_experiment
 from tests.unit.test_report import check_golden, on_terminal, printed
@@ -32,7 +33,6 @@ from vmtax.design.features import FEATURES
 from vmtax.report.document import Detail
 from vmtax.report.render.formats import FORMATS
 from vmtax.report.render.html import render_html
-from vmtax.report.render.json import experiment_data
 from vmtax.report.render.markdown import render_markdown
 from vmtax.report.render.terminal import render
 from vmtax.report.sections.factor_effects import deciding

@@ -11,6 +11,7 @@ import jsonschema
 import pytest
 from typer.testing import CliRunner, Result
 
+from tests.answers import experiment_data
 from tests.sample import sample_experiment
 from tests.unit.test_report import check_golden, on_terminal, printed
 from tests.unit.test_report_html import HOSTILE, Page
@@ -23,7 +24,6 @@ from vmtax.core.errors import BadInput
 from vmtax.core.records import Experiment
 from vmtax.report.render.formats import FORMATS, find
 from vmtax.report.render.html import render_html
-from vmtax.report.render.json import experiment_data
 from vmtax.report.render.markdown import render_markdown
 from vmtax.report.render.terminal import render
 from vmtax.report.sections.scores import TITLE, section, storage

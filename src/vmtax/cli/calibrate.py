@@ -43,9 +43,9 @@ def calibrate(
         experiment = store.load(id)
         found = calibration(experiment, store.load_all(lambda run: run.name == experiment.name))
     if json:
-        from vmtax.report.calibration import calibration_data
+        from vmtax.report.answers.calibration import Calibration
 
-        answer("calibration", calibration_data(found))
+        answer("calibration", Calibration.made(found))
         return
     from vmtax.report.calibration import render
 

@@ -28,7 +28,7 @@ def doctor(
     """List what can be measured, what is missing, and what would disturb it. Only reads, unless --try is given."""
     from vmtax.doctor import diagnose, examine
     from vmtax.plan import rules
-    from vmtax.report.doctor import diagnosis_data, render
+    from vmtax.report.doctor import render
 
     if yes and not try_:
         raise BadUse("--yes answers the question of --try: leave it out, or add --try")
@@ -43,7 +43,9 @@ def doctor(
         readings, tried = _tried(readings, yes=yes)
     diagnosis = diagnose(readings, tried)
     if json:
-        answer("doctor", diagnosis_data(diagnosis))
+        from vmtax.report.answers.others import Diagnosis
+
+        answer("doctor", Diagnosis.made(diagnosis))
     else:
         printed(render(diagnosis, shutil.get_terminal_size().columns), soft_wrap=True)
     raise SystemExit(FAILED if diagnosis.bad else 0)
@@ -74,8 +76,6 @@ def clean(
     json: AsJson = False,
 ) -> None:
     """List what killed runs left on this host, and remove it after a question. Results are never removed."""
-    from dataclasses import asdict
-
     from vmtax.experiment import cleanup as cleaning
     from vmtax.store import Store
 
@@ -92,4 +92,6 @@ def clean(
     if left:
         fail("\n".join(f"could not be removed: {line}" for line in left), FAILED)
     if json:
-        answer("removed", [asdict(leftover) for leftover in leftovers])
+        from vmtax.report.answers.others import Removed
+
+        answer("removed", [Removed.of(leftover) for leftover in leftovers])

@@ -18,6 +18,7 @@ from vmtax.cli.files import refuse_stdout
 
 if TYPE_CHECKING:
     from vmtax.image.packs import Pack
+    from vmtax.report.answers.others import StoredImage
 
 image_app = App(help="Manage root images, which hold the programs that run on every layer.", no_args_is_help=True)
 app.add_typer(image_app, name="image")
@@ -104,44 +105,23 @@ def _left() -> list[Path]:
     return [path for shelf in SHELVES.values() for path in shelf().left()]
 
 
-def _stored() -> Iterator[dict[str, object]]:
+def _stored() -> Iterator[StoredImage]:
     """What `image list` says, as data."""
     from vmtax.image import cache, kernel, recipe, zfs
+    from vmtax.report.answers.others import StoredImage
 
     for image in cache.images():
-        yield {
-            "what": "image",
-            "name": image.identity,
-            "path": str(image.directory),
-            "usable": image.recipe == recipe.key(),
-            "kernel": image.kernel,
-            "bytes": image.bytes,
-            "packages": image.packages,
-        }
+        place, usable = str(image.directory), image.recipe == recipe.key()
+        yield StoredImage("image", image.identity, place, usable, image.kernel, image.bytes, image.packages)
     useless = zfs.useless(cache.images())
     for pack in zfs.KIND.all():
-        yield {
-            "what": "ZFS pack",
-            "name": pack.version,
-            "path": str(pack.path),
-            "usable": pack not in useless,
-            "kernel": pack.kernel,
-            "bytes": pack.bytes,
-            "packages": None,
-        }
+        yield StoredImage("ZFS pack", pack.version, str(pack.path), pack not in useless, pack.kernel, pack.bytes, None)
     for pack in kernel.KIND.all():
-        yield {
-            "what": "kernel pack",
-            "name": pack.version,
-            "path": str(pack.path),
-            "usable": pack not in kernel.useless(),
-            "kernel": None,
-            "bytes": pack.bytes,
-            "packages": None,
-        }
+        yield StoredImage(
+            "kernel pack", pack.version, str(pack.path), pack not in kernel.useless(), None, pack.bytes, None
+        )
     for path in _left():
-        unknown = dict.fromkeys(("kernel", "bytes", "packages"))
-        yield {"what": "not whole", "name": path.name, "path": str(path), "usable": False, **unknown}
+        yield StoredImage("not whole", path.name, str(path), False, None, None, None)
 
 
 @image_app.command("remove")

@@ -20,8 +20,8 @@ DEFAULT_NAME = "lab"
 NEW = {"memory": "4GiB", "vcpus": "2", "spares": "4", "spare size": "4GiB"}  # as lab.spec.Size has it; a test compares
 
 if TYPE_CHECKING:
-    from vmtax.core.records import Json
     from vmtax.lab.home import Lab
+    from vmtax.report.answers.lab import LabState
 
 HELP = "Start and use a lab: a guest that is a whole hypervisor host, with KVM, disks and networks to try things on."
 lab_app = App(help=HELP, no_args_is_help=True)
@@ -217,26 +217,36 @@ def _zfs(version: str | None) -> str:
     return f"ZFS {version}" if version else "no ZFS"
 
 
-def _data(one: Lab) -> Json:
-    """As report.answers.lab.LabState says."""
-    from dataclasses import asdict
-
+def _data(one: Lab) -> LabState:
+    """For --json."""
     from vmtax.lab.monitor import why_still
+    from vmtax.report.answers.lab import LabState
 
     record, up = one.record(), one.up()
-    still = why_still(one, up) if up else ""
-    live = ("started", "ready_seconds", "settled_seconds", "port", "peer_namespace")
-    return {
-        "name": one.name,
-        "host": _host(one),
-        "state": "up" if up else "off",
-        "saved": one.has_saved,
-        "directory": str(one.directory),
-        **{key: value for key, value in asdict(record.size).items() if key != "work_bytes"},
-        **{key: value for key, value in asdict(record.software).items() if key != "zfs_build"},
-        **{key: getattr(up, key) if up else None for key in live},
-        "warnings": [*([still] if still else []), *(up.warnings if up else [])],
-    }
+    size, software, still = record.size, record.software, why_still(one, up) if up else ""
+    return LabState(
+        name=one.name,
+        host=_host(one),
+        state="up" if up else "off",
+        saved=one.has_saved,
+        directory=str(one.directory),
+        vcpus=size.vcpus,
+        memory_bytes=size.memory_bytes,
+        spares=size.spares,
+        spare_bytes=size.spare_bytes,
+        nvme=size.nvme,
+        qemu=software.qemu,
+        image=software.image,
+        kernel=software.kernel,
+        zfs=software.zfs,
+        accelerator=software.accelerator,
+        started=up.started if up else None,
+        ready_seconds=up.ready_seconds if up else None,
+        settled_seconds=up.settled_seconds if up else None,
+        port=up.port if up else None,
+        peer_namespace=up.peer_namespace if up else None,
+        warnings=[*([still] if still else []), *(up.warnings if up else [])],
+    )
 
 
 @lab_app.command("list")

@@ -26,7 +26,9 @@ def plan_list(json: AsJson = False) -> None:
 
     plans = {name: describe(name) for name in builtin_plans()}
     if json:
-        answer("plans", [{"name": name, "describe": text} for name, text in plans.items()])
+        from vmtax.report.answers.others import PlanLine
+
+        answer("plans", [PlanLine(*pair) for pair in plans.items()])
         return
     for name, text in plans.items():
         say(f"{name:<12} {text}")

@@ -65,9 +65,9 @@ def show(
     if part and (apply or format or full):
         raise BadUse(f"--json={PART} prints one part of the answer: leave out --apply, --format and --full")
     if part:
-        from vmtax.report.render.summary_json import summary_data
+        from vmtax.report.answers.summary import Summary
 
-        answer(PART, summary_data(asked.analysis(run)))
+        answer(PART, Summary.made(asked.analysis(run)))
         return
     if not apply:
         shown(run, "json" if json else format, full=full, asked=asked, paged=not no_pager)

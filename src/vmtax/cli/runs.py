@@ -18,14 +18,12 @@ def runs(ctx: typer.Context, json: AsJson = False) -> None:
     """List the runs in the store, newest first; remove some."""
     if ctx.invoked_subcommand is not None:
         return
-    from dataclasses import asdict
-
     from vmtax.store import Store
 
     with Store() as store:
         found = store.experiments()
     if json:
-        answer("runs", [asdict(entry) for entry in found])
+        answer("runs", found)
         return
     if not found:
         say("no runs yet: vmtax run")
@@ -59,4 +57,6 @@ def runs_rm(
             if not json:
                 say(f"removed {id}")
     if json:
-        answer("removed", [{"what": "run", "text": id} for id in removed])
+        from vmtax.report.answers.others import Removed
+
+        answer("removed", [Removed("run", id) for id in removed])

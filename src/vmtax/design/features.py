@@ -29,11 +29,11 @@ DOCUMENTED = "documented"
 
 @dataclass(frozen=True, slots=True)
 class Feature:
-    """One cell of the table of what a choice gives up."""
+    """What one way to keep a disk can do, or not."""
 
-    name: str  # one of FEATURES
-    state: State
-    how: str  # what was done to find out, or DOCUMENTED
+    name: str  # durable, savevm, snapshots, file, thin, pause-on-full or migration
+    state: State  # the answer
+    how: str  # what was done to find out, or documented
     words: str = ""  # why, in the words of who refused where somebody did
 
     def to_json(self) -> Json:

@@ -24,9 +24,9 @@ BOOT_SECONDS = {"host": 0.0, "vm": 10.0, "nested": 30.0}
 BETWEEN_SECONDS = 1.0  # meter readings and round trips of each command
 # The same by how many CPUs are emulated one in the other, from timed runs of `quick` on two CPUs; three: in a lab.
 EMULATED_BOOT_SECONDS = (0.0, 9.0, 50.0, 100.0)
-EMULATED_BETWEEN_SECONDS = (0.3, 1.5, 5.0, 10.0)
+EMULATED_BETWEEN_SECONDS = (0.3, 0.7, 3.7, 8.0)
 DEMONSTRATION_ROUNDS = 3
-SHORTEST = {"seconds": 1, "emulated_depth": 4}  # parameters of workloads in a demonstration
+SHORTEST = {"seconds": 1, "emulated_depth": 1}  # parameters of workloads in a demonstration
 GUESS = (0.7, 1.5)  # a first guess holds within these factors of the time that a run takes
 ONE_CPU = (
     "Guests have one CPU here, whatever the plan says: the host is emulated, and there a nested guest with more is "

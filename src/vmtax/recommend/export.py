@@ -53,10 +53,10 @@ class Export:
     backing: tuple[Argv, ...]  # commands that make what the disk is kept in, in order; capital words are to be put in
     qemu: Argv  # added to QEMU's command line
     machine: str  # QEMU's -machine that has the bus
-    libvirt: str  # children of <domain>; "" where libvirt cannot say it
-    libvirt_notes: tuple[str, ...]
-    proxmox: tuple[Argv, ...]  # () where Proxmox cannot say it
-    proxmox_notes: tuple[str, ...]
+    libvirt: str  # children of <domain>; empty where libvirt cannot say it
+    libvirt_notes: tuple[str, ...]  # what it cannot say
+    proxmox: tuple[Argv, ...]  # commands; empty where Proxmox VE cannot say it
+    proxmox_notes: tuple[str, ...]  # what it cannot say
 
     def lines(self, width: int = 80) -> list[str]:
         """As text; commands are broken between words only, with a backslash."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from vmtax.analysis.comparisons import as_times
-from vmtax.core.records import Better, Json
+from vmtax.core.records import Better
 from vmtax.core.units import format_cost
 from vmtax.recommend.export import Export
 
@@ -18,11 +18,11 @@ class Against:
     """A choice against another, as fractions; above 0 is worse. None: not measured, or too few rounds."""
 
     slower: float | None  # of the rate lost
-    slower_low: float | None
-    slower_high: float | None
-    dearer: float | None  # host CPU more
-    dearer_low: float | None
-    dearer_high: float | None
+    slower_low: float | None  # lower end of its interval
+    slower_high: float | None  # upper end of its interval
+    dearer: float | None  # host CPU time more, for one operation
+    dearer_low: float | None  # lower end of its interval
+    dearer_high: float | None  # upper end of its interval
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +54,6 @@ class Advice:
     notes: tuple[str, ...]  # doubts, and what is not there
     same_within: float  # fraction
     export: Export | None  # the choice in every form
-
-    def to_json(self) -> Json:
-        return asdict(self)
 
     def refusals(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
         """(why, treatments) of what was not considered, each reason once."""

@@ -10,7 +10,6 @@ from rich.text import Text
 
 from vmtax.analysis.calibration import Calibration, Reach
 from vmtax.analysis.emulation import emulated_treatments
-from vmtax.core.records import Json
 from vmtax.core.units import format_duration, format_overhead, format_percent, printable
 from vmtax.stats import FEWEST_SESSIONS
 
@@ -50,31 +49,8 @@ def sessions(found: Calibration) -> Iterator[str]:
         )
 
 
-def calibration_data(found: Calibration) -> Json:
-    """Kind "calibration"."""
-    return {
-        "run": found.experiment.id,
-        "host": found.experiment.host,
-        "emulated": is_emulated(found),
-        "seconds_per_round": found.seconds_per_round,
-        "sessions": found.sessions,
-        "metrics": [
-            {
-                "metric": reach.metric.name,
-                "cv": reach.cv,
-                "half_width": reach.half_width,
-                "rounds": reach.rounds,
-                "targets": [
-                    {"half_width": t.half_width, "rounds": t.rounds, "seconds": t.seconds} for t in reach.targets
-                ],
-                "between_sessions_sd": reach.between.sd if reach.between else None,
-            }
-            for reach in found.metrics
-        ],
-    }
-
-
 def is_emulated(found: Calibration) -> bool:
+    """Its guest, or its host, ran on an emulated CPU."""
     return bool(emulated_treatments(found.experiment))
 
 

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator
-from dataclasses import asdict
 
 from rich.text import Text
 
 from vmtax.core.checks import HOST, VM, WORST_FIRST, Area, Check, Diagnosis
-from vmtax.core.records import Json
 from vmtax.core.units import printable
 
 TITLES: dict[Area, str] = {
@@ -39,16 +37,6 @@ def render(diagnosis: Diagnosis, width: int) -> Text:
     shown.append("\n")
     _paragraph(shown, verdict(diagnosis), 0, width)
     return shown
-
-
-def diagnosis_data(diagnosis: Diagnosis) -> Json:
-    """For --json."""
-    return {
-        "host": diagnosis.host,
-        "about": diagnosis.about,
-        "measurable": not diagnosis.bad,
-        "checks": [asdict(check) for check in diagnosis.checks],
-    }
 
 
 def verdict(diagnosis: Diagnosis) -> str:

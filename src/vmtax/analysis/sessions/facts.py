@@ -23,7 +23,7 @@ class FactChange:
     path: str  # of the machine: "host", "host/vm"
     name: str  # dotted: "qemu.version"
     before: str  # for people; several values where the sessions of that side differ, joined by " | "
-    after: str
+    after: str  # the same, after
 
 
 def changes(before: Sequence[Experiment], after: Sequence[Experiment]) -> tuple[FactChange, ...]:

@@ -33,10 +33,10 @@ def renderer(format: str, *, full: bool) -> Callable[[Change], str]:
 
         return render_junit
     if format == "json":
-        from vmtax.report.change.data import change_data
+        from vmtax.report.answers.change import Change as Answer
         from vmtax.report.render.envelope import envelope
 
-        return lambda change: f"{envelope('comparison', change_data(change))}\n"
+        return lambda change: f"{envelope('comparison', Answer.made(change))}\n"
     near = difflib.get_close_matches(format, FORMATS, n=1)
     meant = f"; did you mean {near[0]}?" if near else f"; there are: {', '.join(FORMATS)}"
     raise UnknownFormat(f"unknown format {format!r}{meant}")

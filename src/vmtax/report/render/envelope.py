@@ -2,27 +2,46 @@
 
 from __future__ import annotations
 
-import json
 import math
+from collections.abc import Mapping
+from json.encoder import encode_basestring_ascii as quoted
 from typing import Any
 
 SCHEMA = "vmtax/1"
+STEP = "  "  # of indentation
 
 
 def envelope(kind: str, data: Any) -> str:
-    """`data` as the JSON text that every `--json` prints. What JSON has no word for (NaN, infinity) becomes null."""
-    answer = {"schema": SCHEMA, "kind": kind, "data": data}
-    try:
-        return json.dumps(answer, indent=2, allow_nan=False)
-    except ValueError:
-        return json.dumps(_finite(answer), indent=2, allow_nan=False)
+    """`data` as the JSON text that every `--json` prints: a record is its fields, in their order.
+
+    What JSON has no word for (NaN, infinity) becomes null. The text is that of `json.dumps` with an indentation of two,
+    which takes twice the time and knows no records.
+    """
+    return _text({"schema": SCHEMA, "kind": kind, "data": data}, "\n")
 
 
-def _finite(value: Any) -> Any:
+def _text(value: Any, gap: str) -> str:
+    """`gap`: a line break and the indentation of what surrounds the value."""
+    if isinstance(value, str):
+        return quoted(value)
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
     if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {key: _finite(entry) for key, entry in value.items()}
+        return float.__repr__(value) if math.isfinite(value) else "null"
+    if isinstance(value, int):
+        return int.__repr__(value)
+    inner = gap + STEP
     if isinstance(value, (list, tuple)):
-        return [_finite(entry) for entry in value]
-    return value
+        entries = [_text(entry, inner) for entry in value]
+        return f"[{inner}{f',{inner}'.join(entries)}{gap}]" if entries else "[]"
+    entries = [f"{quoted(key)}: {_text(entry, inner)}" for key, entry in _items(value).items()]
+    return f"{{{inner}{f',{inner}'.join(entries)}{gap}}}" if entries else "{}"
+
+
+def _items(record: Any) -> Mapping[str, Any]:
+    if isinstance(record, Mapping):
+        return record
+    names = record.__dict__ if hasattr(record, "__dict__") else record.__slots__
+    return {name: getattr(record, name) for name in names}

@@ -37,10 +37,10 @@ def _markdown(analysis: Analysis) -> bytes:
 
 
 def _json(analysis: Analysis) -> bytes:
+    from vmtax.report.answers.run import Experiment
     from vmtax.report.render.envelope import envelope
-    from vmtax.report.render.json import experiment_data
 
-    return f"{envelope('experiment', experiment_data(analysis))}\n".encode()
+    return f"{envelope('experiment', Experiment.made(analysis))}\n".encode()
 
 
 def _csv(analysis: Analysis) -> bytes:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from vmtax import stats
 from vmtax.analysis.analysis import Analysis
-from vmtax.core.records import Json, Metric
+from vmtax.core.records import Metric
 from vmtax.design import iterations
 from vmtax.design.iterations import PILOT_ITERATIONS, PILOT_ROUNDS
 from vmtax.report.document import Detail, Item, List, Paragraph, Section, Span, term
@@ -75,34 +75,6 @@ def section(analysis: Analysis) -> Section | None:
     )
     blocks = (Paragraph(reading, "note", Detail.PAGE), List(tuple(map(Item, told)), detail=Detail.FULL))
     return Section("iterations", "Boots and iterations", blocks, "Boots")
-
-
-def to_json(analysis: Analysis) -> Json:
-    """The fields of an experiment's answer that are about iterations."""
-    return {
-        "schedules": [
-            {
-                "workload": workload,
-                "case": case,
-                "metric": planned.metric.name,
-                "warm_up": planned.warm_up,
-                "iterations": planned.iterations,
-                "steady": planned.steady,
-                "reason": planned.reason,
-            }
-            for (workload, case), planned in analysis.schedules.items()
-        ],
-        "variance": [
-            {
-                "metric": spread.metric.name,
-                "treatment": spread.treatment,
-                "emulated": spread.emulated,
-                "share_between": spread.components.share_between,
-                **asdict(spread.components),
-            }
-            for spread in spreads(analysis)
-        ],
-    }
 
 
 def _planned(analysis: Analysis) -> Iterator[str]:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import shlex
 import textwrap
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from vmtax.analysis.analysis import Analysis
 from vmtax.analysis.comparisons import Numbers
 from vmtax.analysis.scores import ENOUGH, Score
 from vmtax.analysis.weight_profiles import OWN
 from vmtax.core.errors import CannotDo
-from vmtax.core.records import Better, Json, Metric, Treatment
+from vmtax.core.records import Better, Metric, Treatment
 from vmtax.core.units import format_percent
 from vmtax.design.features import FEATURES, Feature, State
 from vmtax.recommend import (
@@ -142,22 +142,6 @@ class Recommendation:
     apply: str  # the command that prints every form
     rows: tuple[tuple[str, tuple[Feature, ...]], ...]  # (treatment, its features), of all that were looked at
     columns: tuple[FeatureColumn, ...] = COLUMNS
-
-    def to_json(self) -> Json:
-        found = self.advice
-        return {
-            **found.to_json(),
-            "metric": self.metric,
-            "choice": self._option(found.choice) if found.choice else None,
-            "runner_up": self._option(found.runner_up) if found.runner_up else None,
-            "options": [self._option(option) for option in found.options],
-            "refused": [{"treatment": name, "why": why} for name, why in found.refused],
-            "apply": self.apply if found.export else None,
-            "give_ups": [{"treatment": name, "features": [one.to_json() for one in has]} for name, has in self.rows],
-        }
-
-    def _option(self, option: Option) -> Json:
-        return {**asdict(option), "emulated": option.treatment in self.emulated}
 
     @property
     def second(self) -> str:
