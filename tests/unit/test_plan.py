@@ -23,6 +23,8 @@ from vmtax.plan.schema import Plan, PlanError, as_written, builtin_plans, descri
 from vmtax.workload import WORKLOADS, Parameters, Workload
 from vmtax.workload.fio import MINIMUM_TAIL, PERCENTILES, Disk
 
+BUILTIN = "build, density, disk-cache, layers, pages, quick, storage, storage-2013"
+
 
 class SpinParameters(Parameters):
     cases: tuple[Literal["short", "long"], ...] = Field(("short",), min_length=1)
@@ -51,9 +53,6 @@ class Spin(Workload[SpinParameters]):
 class Start(Spin):
     name = "start"
     layers = frozenset({"vm", "nested"})
-
-
-BUILT_IN = "build, density, disk-cache, layers, pages, quick, storage, storage-2013"
 
 
 @pytest.fixture
@@ -323,10 +322,10 @@ def test_what_an_option_of_the_command_line_set_is_called_by_the_option(spin: No
 def test_a_missing_plan_names_the_ones_there_are(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for name, line in {
-        "quik": f"unknown plan 'quik'; did you mean quick? legal: {BUILT_IN}; or give the path of a YAML file",
+        "quik": f"unknown plan 'quik'; did you mean quick? legal: {BUILTIN}; or give the path of a YAML file",
         str(tmp_path): f"{tmp_path}: is no regular file, so it is not a plan",
         str(tmp_path / "pipe"): f"{tmp_path / 'pipe'}: is no regular file, so it is not a plan",
-        "a" * 300: f"unknown plan '{'a' * 36}...; legal: {BUILT_IN}; or give the path of a YAML file",
+        "a" * 300: f"unknown plan '{'a' * 36}...; legal: {BUILTIN}; or give the path of a YAML file",
         "/" + "a" * 300: f"/{'a' * 99}...{'a' * 97}: cannot be read: File name too long",
         str(tmp_path / "a.yaml"): f"{tmp_path / 'a.yaml'}: cannot be read: No such file or directory",
         "/dev/zero": "/dev/zero: is no regular file, so it is not a plan",
@@ -407,7 +406,7 @@ def test_any_slip_of_the_hand_in_a_plan(name: str, data: st.DataObject) -> None:
 
 
 def test_the_builtin_plans_are_valid_say_what_they_answer_and_survive_being_stored() -> None:
-    assert builtin_plans() == BUILT_IN.split(", ")
+    assert builtin_plans() == BUILTIN.split(", ")
     for name in builtin_plans():
         plan = load(name)
         assert plan.name == name
