@@ -9,7 +9,7 @@ STAMP := $(VENV)/.installed
 PACKAGES := python3-venv qemu-system-x86 bubblewrap openssh-client iproute2 e2fsprogs util-linux tar zstd \
 	mmdebstrap erofs-utils debian-archive-keyring
 TEST_PACKAGES := openssh-server chromium cpio jq libvirt0 libxml2-utils fdisk xfsprogs btrfs-progs qemu-utils
-# Where no guest boots with KVM, a demonstration of some minutes.
+# Where no guest boots with KVM, a demonstration of three rounds.
 RUN := --yes --or-demo
 
 .PHONY: help setup setup-test run test check lint bench prove prove-lab prove-live torture hostile lock reference picture clean

@@ -31,7 +31,10 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
 def test_the_wheel_holds_all_that_is_needed(wheel: zipfile.ZipFile) -> None:
     names = set(wheel.namelist())
     assert names >= {
-        *(f"vmtax/plan/builtin/{name}.yaml" for name in ("quick", "layers", "disk-cache", "storage", "storage-2013")),
+        *(
+            f"vmtax/plan/builtin/{name}.yaml"
+            for name in ("quick", "layers", "disk-cache", "pages", "storage", "storage-2013")
+        ),
         *(f"vmtax/report/page/{name}" for name in ("page.html.j2", "style.css", "page.js")),
         *(f"vmtax/image/guest/{name}" for name in ("init", "initramfs-init", "poweroff")),
         "vmtax/machine/guard.py",
@@ -100,6 +103,7 @@ def test_bash_completes_commands_plans_and_formats(tmp_path: Path) -> None:
         "density",
         "disk-cache",
         "layers",
+        "pages",
         "quick",
         "storage",
         "storage-2013",
@@ -187,7 +191,15 @@ HEAVY = {"numpy", "pydantic", "rich.markdown", "sqlalchemy"}
             "vmtax show --needs d",
             "vmtax show --for d",
         ),
-        *("vmtax run --resume ", "vmtax compare ", "vmtax lab stop ", "vmtax runs rm "),
+        *(
+            "vmtax run --resume ",
+            "vmtax compare ",
+            "vmtax lab stop ",
+            "vmtax runs rm ",
+            "vmtax run q",
+            "vmtax run --vary disk.c",
+            "vmtax calibrate --host ",
+        ),
     ],
 )
 def test_completing_imports_nothing_heavy(words: str, shell: str, tmp_path: Path) -> None:

@@ -23,6 +23,8 @@ from vmtax.plan.schema import Plan, PlanError, as_written, builtin_plans, descri
 from vmtax.workload import WORKLOADS, Parameters, Workload
 from vmtax.workload.fio import MINIMUM_TAIL, PERCENTILES, Disk
 
+BUILTIN = "build, density, disk-cache, layers, pages, quick, storage, storage-2013"
+
 
 class SpinParameters(Parameters):
     cases: tuple[Literal["short", "long"], ...] = Field(("short",), min_length=1)
@@ -218,8 +220,12 @@ def test_what_is_no_plan_at_all_gets_one_line(spin: None, text: str, line: str) 
         ("workloads", "[spin, spin]", "workloads[1]: 'spin' is given twice"),
         ("factors", "{disk.cache: []}", "factors.disk.cache: must have at least one level; legal: none, writeback"),
         ("factors", "{disk.bus: [ide, ide]}", "factors.disk.bus[1]: 'ide' is given twice"),
-        ("factors", "{disk.aio: native, disk.cache: unsafe}", "factors: no treatment is left to measure: vm: disk.aio"),
-        ("exclude", "[{layers: [vm]}]", "exclude: no treatment is left to measure: vm: excluded"),
+        (
+            "factors",
+            "{disk.aio: native, disk.cache: unsafe}",
+            "factors: no configuration is left to measure: vm: disk.aio",
+        ),
+        ("exclude", "[{layers: [vm]}]", "exclude: no configuration is left to measure: vm: excluded"),
     ],
 )
 def test_values_out_of_range_say_what_is_right(spin: None, key: str, value: str, line: str) -> None:
@@ -316,13 +322,10 @@ def test_what_an_option_of_the_command_line_set_is_called_by_the_option(spin: No
 def test_a_missing_plan_names_the_ones_there_are(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for name, line in {
-        "quik": "unknown plan 'quik'; did you mean quick? "
-        "legal: build, density, disk-cache, layers, quick, storage, storage-2013; or give the path of a YAML file",
+        "quik": f"unknown plan 'quik'; did you mean quick? legal: {BUILTIN}; or give the path of a YAML file",
         str(tmp_path): f"{tmp_path}: is no regular file, so it is not a plan",
         str(tmp_path / "pipe"): f"{tmp_path / 'pipe'}: is no regular file, so it is not a plan",
-        "a"
-        * 300: f"unknown plan '{'a' * 36}...; legal: build, density, disk-cache, layers, quick, storage, storage-2013; "
-        "or give the path of a YAML file",
+        "a" * 300: f"unknown plan '{'a' * 36}...; legal: {BUILTIN}; or give the path of a YAML file",
         "/" + "a" * 300: f"/{'a' * 99}...{'a' * 97}: cannot be read: File name too long",
         str(tmp_path / "a.yaml"): f"{tmp_path / 'a.yaml'}: cannot be read: No such file or directory",
         "/dev/zero": "/dev/zero: is no regular file, so it is not a plan",
@@ -403,7 +406,7 @@ def test_any_slip_of_the_hand_in_a_plan(name: str, data: st.DataObject) -> None:
 
 
 def test_the_builtin_plans_are_valid_say_what_they_answer_and_survive_being_stored() -> None:
-    assert builtin_plans() == ["build", "density", "disk-cache", "layers", "quick", "storage", "storage-2013"]
+    assert builtin_plans() == BUILTIN.split(", ")
     for name in builtin_plans():
         plan = load(name)
         assert plan.name == name
@@ -461,19 +464,19 @@ def test_check_says_what_is_compared_left_out_and_possible(spin: None) -> None:
     )
     native = "disk.aio=native needs O_DIRECT, which disk.cache=writeback does not use"
     assert check(plan) == [
-        "4 treatments: host, vm, vm disk.aio=threads, vm disk.cache=writeback disk.aio=threads",
+        "4 configurations: host, vm, vm disk.aio=threads, vm disk.cache=writeback disk.aio=threads",
         f"left out: vm disk.cache=writeback: {native}",
         f"left out: nested disk.cache=writeback: {native}",
         "left out: nested: excluded by the plan's exclude[0]",
         "left out: nested disk.aio=threads: excluded by the plan's exclude[0]",
         "left out: nested disk.cache=writeback disk.aio=threads: excluded by the plan's exclude[0]",
-        "exclude[1] leaves nothing out: no treatment matches it",
+        "exclude[1] leaves nothing out: no configuration matches it",
         "vm enters each round twice: the A/A that shows the noise floor",
-        "rounds: 3 to 5 planned; an interval takes 6, ranking 3 treatments 6",
+        "rounds: 3 to 5 planned; an interval takes 6, ranking 3 configurations 6",
         "ends when every primary interval is within ±2 %; looked at in every second round from 10 on",
         "about 1 m 25 s a round where nothing is emulated, 4 m 15 s to 7 m 05 s in all",
         "no interval can be given after 5 rounds: 95 % needs 6",
-        "5 rounds cannot rank 3 treatments: that takes 6",
+        "5 rounds cannot rank 3 configurations: that takes 6",
         "stopping is first looked at in round 10: it will not end this run",
     ]
 

@@ -173,7 +173,7 @@ def test_the_ratio_of_a_time_is_its_cost() -> None:
         high=1.22,
     )
     (finding,) = findings(with_comparisons(sample_experiment(emulated=False), comparison))
-    assert finding.sentence.startswith("Build.seconds: the VM takes 20 % (19–22) more time than the host")
+    assert finding.sentence.startswith("Kernel build time: the VM takes 20 % (19–22) more time than the host")
     assert finding.resource == "Build"
 
 
@@ -232,7 +232,9 @@ def _row(*, emulated: bool) -> Row:
 
 
 def test_runs() -> None:
-    run = ExperimentSummary("20261121-0412-quick-7f3a", "quick", "local", 0.0, 1200.0, "complete", 3, 7, 300, 2)
+    run = ExperimentSummary(
+        "20261121-0412-quick-7f3a", "quick", "local", 0.0, 1200.0, "complete", 3, 7, 300, 2, seconds=1200.0
+    )
     text = printed(runs_table([run, dataclasses.replace(run, finished=None, state="running", failed=0)]))
     assert "20261121-0412-quick-7f3a" in text and "20 m 00 s" in text and "2 failed" in text
     assert max(map(len, text.splitlines())) <= 80

@@ -67,7 +67,7 @@ def test_without_three_treatments_of_a_layer_there_is_no_section() -> None:
         assert not storage(Analysis(experiment))
         assert TITLE not in render_html(Analysis(experiment)) and TITLE not in render_markdown(Analysis(experiment))
     asked_for = storage(Analysis(sample_experiment(rounds=2), DATABASE))
-    assert asked_for.lines == ("nothing to rank: no layer of this run has 3 treatments or more",)
+    assert asked_for.lines == ("nothing to rank: no layer of this run has 3 configurations or more",)
 
 
 def test_what_is_sure_and_what_is_missing_is_told() -> None:

@@ -81,7 +81,7 @@ def test_a_running_run_is_not_removed(data: Path) -> None:
         ("UPDATE facts SET facts = '5' WHERE experiment = 'gone'", "facts.host"),
         ("UPDATE experiment SET plan = '[]' WHERE id = 'gone'", "plan"),
         ("UPDATE experiment SET created = 'abc' WHERE id = 'gone'", "created"),
-        ("UPDATE boot SET treatment = 'other' WHERE experiment = 'gone'", "no treatment is called 'other'"),
+        ("UPDATE boot SET treatment = 'other' WHERE experiment = 'gone'", "no configuration is called 'other'"),
     ],
 )
 def test_a_damaged_run_is_named_with_the_cure_and_the_other_is_usable(data: Path, cell: str, words: str) -> None:

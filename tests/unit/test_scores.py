@@ -219,7 +219,7 @@ def test_what_is_not_there_is_said() -> None:
     assert scores(sample_experiment(rounds=2)) == scores(measured({})), "two layers of one treatment each: nothing"
     few = scores(measured({**HAND, "vm b": {}, "vm c": {}}), PROFILES["desktop"])
     assert not few.found and any(
-        "needs 3 treatments that have all of it, each in a round with another" in text for text in few.missing
+        "needs 3 configurations that have all of it, each in a round with another" in text for text in few.missing
     )
 
 
@@ -249,8 +249,8 @@ def test_without_a_round_that_all_have_nothing_is_said_of_other_weights() -> Non
     made = scores(measured(table), weights)
     assert len(made.found) == 7 and all(score.stability is None for score in made.found)
     assert made.missing == (
-        "no score.both of vm by other weights: no round has all of its treatments",
-        "no score.weights of vm by other weights: no round has all of its treatments",
+        "no score.both of vm by other weights: no round has all of its configurations",
+        "no score.weights of vm by other weights: no round has all of its configurations",
     )
 
 

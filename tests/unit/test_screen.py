@@ -46,6 +46,8 @@ def quick(**more: bool) -> Experiment:
 def test_the_screens_are_as_expected() -> None:
     check_golden("show.txt", shown(with_repeat(sample_experiment(failures=2))))
     check_golden("show-layers.txt", shown(quick(emulated=False)))
+    page = (GOLDEN.parents[1] / "docs/how-to/read-a-report.md").read_text()
+    assert f"```\n{shown(quick(emulated=False))}```" in page
     check_golden("show-120.txt", shown(quick(emulated=False), 120))
 
 

@@ -272,7 +272,7 @@ def four_each(experiment: Experiment) -> tuple[Boot, ...]:
         ),
         (
             lambda e: with_treatments(e, lambda t: {"name": f"{t.name} x"}),
-            "no treatment in common: host, vm, nested / host x, vm x, nested x",
+            "no configuration in common: host, vm, nested / host x, vm x, nested x",
         ),
         (lambda e: dataclasses.replace(e, state="running"), "is running: wait until it has ended, vmtax watch"),
         (lambda e: sample_experiment(rounds=1, seed=9), "has 1 round with a result: a session needs 2 or more"),

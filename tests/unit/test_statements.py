@@ -15,11 +15,13 @@ import pytest
 
 from vmtax.experiment import archive
 from vmtax.hypervisor import console
+from vmtax.image import kernel
 from vmtax.lab import end, start
 from vmtax.lab.spec import Size
 from vmtax.machine import guard, pipes, ssh
 from vmtax.plan import yaml
 from vmtax.storage import empty, full, undo
+from vmtax.workload import build
 from vmtax.workload.fio import FIRST_WRITE, PATTERNS
 
 ROOT = Path(__file__).parents[2]
@@ -50,6 +52,10 @@ SILENCE = 10.0 * 3  # seconds, of ssh.ALIVE
 STATED: dict[str, dict[str, float | None]] = {
     "CONTRIBUTING.md": {"400 lines": None},
     "docs/how-to/a-question-in-few-minutes.md": {"a day": None, "three days": None},
+    "docs/how-to/build-a-kernel.md": {
+        **dict.fromkeys(("0.6 GiB", "1 GiB", "4.5 GiB", "28 GiB")),  # see test_memory_of_a_kernel_build
+        "4 GiB": kernel.KIND.room,
+    },
     "docs/how-to/measure-a-remote-host.md": {
         "64 KiB": pipes.BANNER_BYTES,
         "40 seconds": ssh.GUARD_SILENCE,
@@ -79,7 +85,7 @@ STATED: dict[str, dict[str, float | None]] = {
     "docs/how-to/which-cache-mode.md": {"4 KiB": None},
     "docs/explanation/decisions.md": {
         **dict.fromkeys(("60 lines", "10 s", "1.8 GB", "a tenth of a second", "a sixth of a second", "0.1 s", "0.4 s")),
-        **dict.fromkeys(("7 s", "230 lines", "170 MB", "2 MB")),
+        **dict.fromkeys(("7 s", "230 lines", "170 MB", "2 MB", "30 MB")),
         "30 s": SILENCE,
         "40 s": ssh.GUARD_SILENCE,
     },
@@ -128,6 +134,15 @@ def test_quantities_are_seen() -> None:
     text = "In ten minutes, `5 s` or\n20 GiB:\n```\n7 s\n```\na few seconds; a second host, half an hour"
     assert quantities(text) == {"ten minutes", "20 GiB", "a few seconds", "half an hour"}
     assert [value(one) for one in ("ten minutes", "1,000 s", "half an hour")] == [600, 1000, 1800]
+
+
+def test_memory_of_a_kernel_build() -> None:
+    page = (ROOT / "docs/how-to/build-a-kernel.md").read_text()
+    rows = re.findall(r"^\| `(\w+)` \| .* \| ([\d.]+) GiB \|$", page, re.MULTILINE)
+    assert {target for target, _ in rows} == {*build.TMPFS}
+    for target, stated in rows:
+        needed, _ = build.Build(build.BuildParameters(target=target)).memory_bytes(2)
+        assert 0.9 * float(stated) <= needed / 2**30 <= float(stated), target
 
 
 def test_limits_in_words() -> None:

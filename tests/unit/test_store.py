@@ -196,7 +196,7 @@ def test_a_boot_or_a_run_that_could_not_be_read_again_is_refused(store: Store) -
 def test_unknown_experiment_or_treatment(store: Store, path: Path) -> None:
     store.begin(unstarted(SAMPLE))
     for id, treatment in (("nobody", TRIAL.treatment), (SAMPLE.id, "moon")):
-        with pytest.raises(StoreError, match="no such experiment, or no such treatment"):
+        with pytest.raises(StoreError, match="no such experiment, or no such configuration"):
             store.add_trials(id, dataclasses.replace(TRIAL, treatment=treatment))
     with pytest.raises(StoreError, match=f"no run 'nobody'; nearest: {SAMPLE.id}"):
         store.finish("nobody", "complete", CREATED)

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from tests.sample import sample_experiment
+from vmtax.cli.options import factor_levels
 from vmtax.cli.run import _overridden
 from vmtax.experiment.resume import resumable
 from vmtax.plan.schema import Plan, PlanError, load
-from vmtax.plan.vary import completions, varied
+from vmtax.plan.vary import varied
 from vmtax.store import Store
 
 
@@ -47,7 +48,11 @@ def test_the_option_may_be_repeated_for_several_factors() -> None:
         ("disk-cache", ["disk.aio"], "--vary: disk.aio: must have at least one level; legal: native, "),
         ("disk-cache", ["guest.count=1,1"], "--vary: guest.count: '1' is given twice"),
         ("disk-cache", ["disk.cache=none", "disk.cache=unsafe"], "--vary: disk.cache is given twice: "),
-        ("disk-cache", ["disk.cache=writeback", "disk.aio=native"], "--vary: no treatment is left to measure: vm: "),
+        (
+            "disk-cache",
+            ["disk.cache=writeback", "disk.aio=native"],
+            "--vary: no configuration is left to measure: vm: ",
+        ),
         (
             "storage-2013",
             ["disk.volume=lvm"],
@@ -76,7 +81,7 @@ def test_a_stored_run_is_resumed_with_the_levels_that_it_was_begun_with(tmp_path
 
 
 def test_completion_offers_factors_then_levels_that_are_not_named_yet() -> None:
-    assert "disk.cache=" in completions("disk.")
-    assert completions("disk.a") == ["disk.aio=native", "disk.aio=threads", "disk.aio=io_uring"]
-    assert completions("disk.aio=native,") == ["disk.aio=native,threads", "disk.aio=native,io_uring"]
-    assert completions("nosuch=") == completions("nosuch") == []
+    assert "disk.cache=" in factor_levels("disk.")
+    assert factor_levels("disk.a") == ["disk.aio=native", "disk.aio=threads", "disk.aio=io_uring"]
+    assert factor_levels("disk.aio=native,") == ["disk.aio=native,threads", "disk.aio=native,io_uring"]
+    assert factor_levels("nosuch=") == factor_levels("nosuch") == []

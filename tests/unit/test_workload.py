@@ -46,10 +46,21 @@ def test_memory_adds_up_its_instances() -> None:
     )
     assert parsed("memory", "faults", "faults.txt") == {"memory.faults.per_second": pytest.approx(2 * 64566.03)}
     assert parsed("memory", "switches", "switches.txt") == {"memory.switches.per_second": pytest.approx(419557.48)}
+    assert parsed("memory", "forks", "fork.txt") == {"memory.forks.per_second": pytest.approx(2746.27)}
 
 
 def test_cpuid_reports_the_time_of_one_instruction() -> None:
     assert parsed("cpuid", "", "cpuid.txt") == {"cpuid.instruction_seconds": pytest.approx(6349.14e-9)}
+
+
+def test_tlb_reports_a_read_at_random_and_the_shootdowns_of_all_instances() -> None:
+    assert parsed("tlb", "chase-64m", "ptr-chase.txt") == {"tlb.chase-64m.access_seconds": pytest.approx(1222.53e-9)}
+    assert parsed("tlb", "shootdown", "tlb-shootdown.txt") == {"tlb.shootdown.per_second": pytest.approx(1397.34)}
+
+
+def test_a_set_of_64_mib_is_as_many_pages_for_one_instance() -> None:
+    words = EVERY["tlb"].command(Site(machine=FakeMachine(), layer="vm", vcpus=2, prefix=()), "chase-64m")
+    assert words[:5] == ("stress-ng", "--ptr-chase", "1", "--ptr-chase-pages", "16384")
 
 
 def test_a_kernel_build_reports_its_time_and_proves_its_work() -> None:
@@ -212,7 +223,10 @@ def test_net_repeats_what_iperf3_complains_about() -> None:
         ("memory", "stream", "stream.txt", 5.02),
         ("memory", "faults", "faults.txt", 2.00),
         ("memory", "switches", "switches.txt", 2.00),
+        ("memory", "forks", "fork.txt", 2.00),
         ("cpuid", "", "cpuid.txt", 2.15),
+        ("tlb", "chase-64m", "ptr-chase.txt", 2.03),
+        ("tlb", "shootdown", "tlb-shootdown.txt", 1.99),
         ("build", "objects", "build-objects.txt", pytest.approx(6.748559883)),
         ("disk", "randread-4k-qd1", "randread-4k-qd1.json", 1.001),
         ("disk", "randwrite-4k-fsync", "randwrite-4k-fsync.json", 2.001),

@@ -179,7 +179,7 @@ def scores(
         if profile is not None:
             _weighted(one, table, profile, found, missing)
     if profile is not None and not fields:
-        missing.append(f"nothing to rank: no layer of this run has {FEWEST} treatments or more")
+        missing.append(f"nothing to rank: no layer of this run has {FEWEST} configurations or more")
     return Scores(tuple(found), tuple(dict.fromkeys(missing)))
 
 
@@ -205,7 +205,7 @@ def _article(one: _Field, table: _Table, found: list[Score], missing: list[str])
             continue
         made = tuple(part for pair in pairs for part in _pair(pair, one, table))
         if len(made) < 2 * len(pairs):
-            missing.append(f"no score.{name} of {one.name}: no treatment has both figures in one round")
+            missing.append(f"no score.{name} of {one.name}: no configuration has both figures in one round")
             continue
         means: tuple[tuple[Mean, str], ...] = (("arithmetic", ""), ("geometric", ".geometric"))
         for mean, suffix in means:
@@ -291,7 +291,7 @@ def _ranked(one: _Field, table: _Table, made: _Made, share: float) -> Score | st
     ranked = rankings(table.treatments, mine, table.criteria)
     ranking = next((r for r in ranked if (r.layer, r.side) == (one.layer, one.side)), None)
     if ranking is None:
-        lacking = f"needs {FEWEST} treatments that have all of it, each in a round with another"
+        lacking = f"needs {FEWEST} configurations that have all of it, each in a round with another"
         return f"no {made.metric.name} of {one.name}: {lacking}"
     return Score(
         ranking,
@@ -322,7 +322,7 @@ def _unweighed(score: Score, made: _Made, one: _Field) -> Iterator[str]:
     """A sentence where it could not be found out how firm the winner is."""
     if made.weighed and score.stability is None:
         about = score.metric.name.removesuffix(".geometric")
-        yield f"no {about} of {one.name} by other weights: no round has all of its treatments"
+        yield f"no {about} of {one.name} by other weights: no round has all of its configurations"
 
 
 def _stability(made: _Made, ranking: Ranking) -> Stability | None:

@@ -12,7 +12,7 @@ import typer
 from vmtax import __version__
 from vmtax.cli.command import App, Main
 from vmtax.cli.completion import before_word
-from vmtax.cli.options import complete_weights
+from vmtax.cli.options import complete_weights, factor_levels
 from vmtax.core.errors import DONE, BadInput
 from vmtax.core.units import printable
 from vmtax.report.render.formats import FORMATS
@@ -76,10 +76,8 @@ def complete_needs(incomplete: str) -> list[str]:
 
 def complete_vary(incomplete: str) -> list[str]:
     """Factors, and their levels after `=`."""
-    from vmtax.plan.vary import completions
-
     before = before_word()
-    return [offer.removeprefix(before) for offer in completions(before + incomplete)]
+    return [offer.removeprefix(before) for offer in factor_levels(before + incomplete)]
 
 
 PART = "summary"  # the part of an answer about a run that --json=PART prints

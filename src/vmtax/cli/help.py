@@ -20,15 +20,17 @@ ORDER = tuple(itertools.chain.from_iterable(GROUPS.values()))
 # Command -> how it is typed; what follows `vmtax`.
 EXAMPLES = {
     "doctor": ("doctor", "doctor --host ssh://root@host --try"),
-    "run": ("run", "run disk-cache --disk-dir /srv/vm --budget 1h", "run --host ssh://root@host --yes", "run --resume"),
+    "run": (
+        "run",
+        "run disk-cache --disk-dir /srv/vm --budget 1h",
+        "run --host ssh://root@host --yes --label before",
+        "run --resume",
+    ),
     "watch": ("watch",),
     "calibrate": ("calibrate --budget 20m",),
     "show": ("show", "show --full", "show last --for database --needs thin --apply"),
     "report": ("report -o report.html", "report last --format csv -o measurements.csv"),
-    "compare": (
-        "compare 20261120-0201 20261121-0158",
-        "compare old-1,old-2 new-1,new-2 --fail-if-worse 3%",
-    ),
+    "compare": ("compare before after", "compare before-1,before-2 after-1,after-2 --fail-if-worse 3%"),
     "runs": ("runs", "runs --json"),
     "runs rm": ("runs rm 20261120-0201",),
     "export": ("export last -o last.run.gz",),

@@ -194,7 +194,8 @@ def _examined(work: Work, hosts: Hosts, places: Sequence[Place], journal: Journa
     identity = image_of(work.resumed) if work.resumed else None
     if build.here(identity) is None:
         build.refuse()
-        progress.tell([("first", "builds the root image: about a minute, 2 GiB in the cache; then asks again")])
+        again = "" if yes else "; asks again before it measures"
+        progress.tell([("first", f"builds the root image: about a minute, 2 GiB in the cache{again}")])
         agree(yes, "Build it? [Y/n]")
     with progress.open_screen() as journal.screen:
         image = build.ensure(journal.emit, identity)

@@ -8,12 +8,13 @@ from typing import Annotated
 
 import typer
 
-from vmtax.core.records import LAYERS
 from vmtax.plan.names import builtin_plans
 
 
 def complete_layers(incomplete: str) -> list[str]:
     """Layers, after those that are named already."""
+    from vmtax.core.records import LAYERS
+
     return _after_comma(incomplete, LAYERS)
 
 
@@ -36,6 +37,19 @@ def complete_weights(incomplete: str) -> list[str]:
 
     metrics = Disk(DiskParameters(patterns=tuple(PATTERNS))).metrics()
     return _after_comma(incomplete, [f"{metric.name}=" for metric in metrics])
+
+
+def factor_levels(incomplete: str) -> list[str]:
+    """What a shell offers for the beginning of FACTOR=LEVEL,...: factors, or levels that are not named yet."""
+    from vmtax.design.factors import FACTORS
+
+    name, equals, listed = incomplete.partition("=")
+    names = [name] if equals else [factor for factor in FACTORS if factor.startswith(name)]
+    if len(names) != 1 or names[0] not in FACTORS:
+        return [f"{factor}=" for factor in names if not equals]
+    before, comma, last = listed.rpartition(",")
+    free = (level for level in FACTORS[names[0]].levels if level not in before.split(","))
+    return [f"{names[0]}={before}{comma}{level}" for level in free if level.startswith(last)]
 
 
 def _after_comma(incomplete: str, names: Iterable[str]) -> list[str]:

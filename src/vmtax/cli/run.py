@@ -52,51 +52,65 @@ def run(
         ),
     ] = "",
     host: Annotated[
-        str | None, typer.Option(metavar="HOST", help="Measure local, ssh://[user@]host or lab[:NAME].")
+        str | None, typer.Option(metavar="HOST", help="Host to measure: local, ssh://[user@]host or lab[:NAME].")
     ] = None,
-    layers: Annotated[str | None, typer.Option(metavar="LAYERS", help="Only these, such as host,vm.")] = None,
-    budget: Annotated[str | None, typer.Option(metavar="TIME", help="Fit the rounds to this time: 20m, 1h30m.")] = None,
-    rounds: Annotated[int | None, typer.Option(metavar="NUMBER", help="Exactly so many rounds.")] = None,
+    layers: Annotated[
+        str | None, typer.Option(metavar="LAYERS", help="Measure only these layers, such as host,vm.")
+    ] = None,
+    budget: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Run as many rounds as fit in this time, such as 20m or 1h30m.")
+    ] = None,
+    rounds: Annotated[int | None, typer.Option(metavar="NUMBER", help="Run exactly this number of rounds.")] = None,
     vary: Vary = None,
-    qemu: Annotated[str | None, typer.Option(metavar="PROGRAM", help="Another QEMU than the host's own.")] = None,
+    qemu: Annotated[str | None, typer.Option(metavar="PROGRAM", help="QEMU to use in place of the host's own.")] = None,
     disk_dir: Annotated[
-        str | None, typer.Option(metavar="DIRECTORY", help="Of the disk under test, on the host under test; /var/tmp.")
+        str | None,
+        typer.Option(
+            metavar="DIRECTORY", help="Directory for the disks under test, on the host under test (default: /var/tmp)."
+        ),
     ] = None,
     disk_device: Annotated[
         list[str] | None,
-        typer.Option(metavar="DEVICE", help="An empty block device for the disks under test; raidz1 takes four."),
+        typer.Option(
+            metavar="DEVICE", help="Empty block device for the disks under test; give it four times for raidz1."
+        ),
     ] = None,
     disk_group: Annotated[
-        str | None, typer.Option(metavar="GROUP", help="An LVM volume group for volumes of the run.")
+        str | None, typer.Option(metavar="GROUP", help="LVM volume group in which the run makes volumes.")
     ] = None,
     disk_pool: Annotated[
-        str | None, typer.Option(metavar="POOL", help="A ZFS pool for volumes and datasets of the run.")
+        str | None, typer.Option(metavar="POOL", help="ZFS pool in which the run makes volumes and datasets.")
     ] = None,
     erase: Annotated[
         list[str] | None,
-        typer.Option(metavar="DEVICE", help="What this device of --disk-device holds may be lost."),
+        typer.Option(metavar="DEVICE", help="Allow the run to erase this device of --disk-device."),
     ] = None,
     interleave_with: Annotated[
         str | None,
-        typer.Option(metavar="OTHER", help="Also on this host, or with this QEMU, in the same shuffled rounds."),
+        typer.Option(
+            metavar="OTHER", help="Measure a second host, or with a second QEMU, in the same shuffled rounds."
+        ),
     ] = None,
     label: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Call the run so: every command then takes NAME in place of its id."),
+        typer.Option(metavar="NAME", help="Name the run, so that commands take NAME in place of its id."),
     ] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Finish a run that was stopped: the last one, or the one named.")
+        bool, typer.Option("--resume", help="Finish a run that was stopped: the newest one, or the one that is named.")
     ] = False,
-    output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Of the HTML report.")] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="File for the HTML report (default: vmtax-RUN.html)."),
+    ] = None,
     emulate: Emulate = False,
     or_demo: Annotated[
         bool,
-        typer.Option("--or-demo", help="Where no guest boots with KVM, run three emulated rounds as a demonstration."),
+        typer.Option("--or-demo", help="Where KVM does not work, run three short emulated rounds as a demonstration."),
     ] = False,
     yes: Yes = False,
     json: AsJson = False,
 ) -> None:
-    """Measure, print the table, write the report."""
+    """Measure a machine, print the answer and write the report."""
     from vmtax.store import Store
 
     if emulate and or_demo:
@@ -217,7 +231,11 @@ def _drop_workloads_without_layer(data: dict[str, Any]) -> None:
 def watch(
     run: Annotated[
         str,
-        typer.Argument(metavar="[RUN]", help="A run's id; the one that is running.", autocompletion=complete_running),
+        typer.Argument(
+            metavar="[RUN]",
+            help="A run's id or label (default: the one that is running).",
+            autocompletion=complete_running,
+        ),
     ] = "",
 ) -> None:
     """Watch a run that is running in another terminal."""

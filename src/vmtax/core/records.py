@@ -74,7 +74,8 @@ Seconds = Annotated[float, Interval(ge=0, lt=1e10)]
 Reading = Annotated[float, Interval(gt=-1e18, lt=1e18)]  # a difference of counters may be a little below zero
 Difference = Annotated[int, Interval(gt=-(2**53), lt=2**53)]
 Value = Annotated[float, Predicate(_is_plausible)]
-Readings = Annotated[Mapping[Name, Annotated[Mapping[Name, Reading], Len(0, 1000)]], Len(0, 1000)]
+OneReading = Annotated[Mapping[Name, Reading], Len(0, 1000)]
+Readings = Annotated[Mapping[Name, OneReading], Len(0, 1000)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +134,7 @@ class Boot:
     ready_seconds: Seconds  # launch to first answered command
     kernel_seconds: Seconds  # the guest kernel's own share of ready_seconds
     warnings: tuple[Text, ...] = ()  # as `notices.recorded` writes them: "second-boot: ..."
+    obtained: OneReading = field(default_factory=dict)  # what it really got: "memory.huge_bytes"
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,10 +66,10 @@ def sides_of(experiment: Experiment) -> Sides | None:
         return None
     if is_host(other):
         return Sides(experiment.host, other, "on")
-    found: object = experiment.facts
+    value: object = experiment.facts
     for key in ("host", "qemu", "command"):
-        found = found.get(key) if isinstance(found, dict) else None
-    command = [str(word) for word in found] if isinstance(found, list) else ["the plan's own QEMU"]
+        value = value.get(key) if isinstance(value, dict) else None
+    command = [str(word) for word in value] if isinstance(value, list) else ["the plan's own QEMU"]
     return Sides(qemu_name(command), other, "with")
 
 

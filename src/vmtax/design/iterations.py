@@ -148,8 +148,8 @@ def _schedule(trials: Sequence[Trial], opening: Mapping[str, float], primary: Co
     boots = _values(trials, metric)
     whole = [values for by_round in boots.values() for values in by_round.values() if len(values) == PILOT_ITERATIONS]
     missing = "warm-up was not looked for: no boot of the pilot has a value of every iteration"
-    found = stats.steady_state(whole) if whole else stats.Steady(0, missing)
-    warm_up = found.warm_up or 0
+    steady = stats.steady_state(whole) if whole else stats.Steady(0, missing)
+    warm_up = steady.warm_up or 0
     components = {
         name: stats.variance_components(series)
         for name, by_round in boots.items()
@@ -163,8 +163,8 @@ def _schedule(trials: Sequence[Trial], opening: Mapping[str, float], primary: Co
         metric=metric,
         warm_up=warm_up,
         iterations=_iterations(components, seconds, opening, warm_up),
-        steady=found.warm_up is not None,
-        reason=found.reason,
+        steady=steady.warm_up is not None,
+        reason=steady.reason,
         components=components,
     )
 

@@ -110,8 +110,8 @@ def treatments(
     layers: Sequence[str], space: Space, exclude: Sequence[Mapping[str, Sequence[str]]] = ()
 ) -> tuple[list[Treatment], list[str]]:
     """Every legal treatment in the plan's order, and one line for each combination left out, or for each reason."""
-    found = expand(layers, space, exclude)
-    return list(found.kept), list(found.left_out)
+    expansion = expand(layers, space, exclude)
+    return list(expansion.kept), list(expansion.left_out)
 
 
 def expand(layers: Sequence[str], space: Space, exclude: Sequence[Mapping[str, Sequence[str]]] = ()) -> Expansion:

@@ -160,7 +160,7 @@ def _guests(
         return replace(readings, kvm_failure=""), [Check("tried", "guest on KVM", "ok", accelerator.reason)]
     failure = remembered(str(readings.facts["boot_id"]), qemu)
     text = f"no guest boots on /dev/kvm: {failure}" if "/dev/kvm" in readings.opens and failure else accelerator.reason
-    found = [Check("tried", "guest on KVM", "failed", text)]
+    checks = [Check("tried", "guest on KVM", "failed", text)]
 
     def emulated() -> str:
         own = qemu if qemu.emulates_steadily else Qemu.of_image(host, str(placed.tree))
@@ -175,8 +175,8 @@ def _guests(
         raise AssertionError("unreachable")
 
     emit(Step("booting an emulated guest", "half a minute at most"))
-    found.append(_tried("emulated guest", emulated))
-    return replace(readings, kvm_failure=failure), found
+    checks.append(_tried("emulated guest", emulated))
+    return replace(readings, kvm_failure=failure), checks
 
 
 def _bridge(host: Machine, token: str) -> str:

@@ -94,14 +94,14 @@ def _pressure(during: Disturbance) -> Check:
 
 
 def _vmms(readings: Readings) -> Check:
-    found = readings.vmms
-    if found is None:
+    running = readings.vmms
+    if running is None:
         return _check("other VMs", "unknown", "/proc cannot be searched")
-    if not found:
+    if not running:
         return _check("other VMs", "ok", "none seen")
-    named = ", ".join(found[:4]) + (f" and {len(found) - 4} more" if len(found) > 4 else "")
+    named = ", ".join(running[:4]) + (f" and {len(running) - 4} more" if len(running) > 4 else "")
     return _check(
-        "other VMs", "disturbs", f"{len(found)} run: {named}", "shut them down or pause them while you measure"
+        "other VMs", "disturbs", f"{len(running)} run: {named}", "shut them down or pause them while you measure"
     )
 
 
@@ -206,12 +206,12 @@ def _microcode(readings: Readings) -> Check:
     version = readings.facts["microcode"] or "unknown version"
     if mitigations is None:
         return _check("microcode", "unknown", f"{version}; the kernel does not judge it")
-    found = [
+    complaints = [
         f"{name}: {text}"
         for name, text in mitigations.items()
         if text.startswith("Vulnerable") and (name == "old_microcode" or re.search("microcode", text, re.IGNORECASE))
     ]
-    if not found:
+    if not complaints:
         judged = mitigations.get("old_microcode")
         words = f"the kernel on its age: {judged}" if judged else "the kernel complains of nothing"
         return _check("microcode", "ok", f"{version}; {words}")
@@ -219,5 +219,5 @@ def _microcode(readings: Readings) -> Check:
     cure = f"{install(readings, package)} && reboot" if package else "install the newest microcode and reboot"
     if readings.facts["virtualized"]:
         cure = "newer microcode on the host of this VM"
-    text = f"{version}; the kernel says {'; '.join(found)}. Mitigations cost differently with the right one"
+    text = f"{version}; the kernel says {'; '.join(complaints)}. Mitigations cost differently with the right one"
     return _check("microcode", "disturbs", text, cure)

@@ -162,10 +162,10 @@ def _huge_pages(host: Machine) -> str:
     wanted = before + HUGE_PAGES
     given_back = host.undo_later(*GIVE_BACK, str(before), str(wanted), count)
     host.run(*WRITE, str(wanted), count)
-    found = int(host.read_text(count))
-    if found < wanted:
+    pages = int(host.read_text(count))
+    if pages < wanted:
         host.run(*WRITE, str(before), count)
-        raise CannotDo(f"the kernel found no {HUGE_PAGES} free pages of 2 MiB in one piece")
+        raise CannotDo(f"the kernel has no {HUGE_PAGES} free pages of 2 MiB in one piece")
     given_back.undo()
     return f"{HUGE_PAGES} pages of 2 MiB were set aside and given back"
 
@@ -210,8 +210,8 @@ def _function(parts: Parts) -> str:
     host, spec = parts.host, _spec(parts)
     card = free_card(host)
     function = Card(host, card).function()
-    found = host.try_run("getent", "hosts", PEER_NAME)
-    peer = found.stdout.split()[0] if found.ok else None
+    addresses = host.try_run("getent", "hosts", PEER_NAME)
+    peer = addresses.stdout.split()[0] if addresses.ok else None
     spec = replace(spec, name="vf", cards=(Passed(function),))
     with _booted(parts, spec) as guest:
         guest.machine.run(*LOAD_DRIVERS)

@@ -68,9 +68,9 @@ def needs(readings: Readings, wanted: Wanted) -> tuple[Check, ...]:
     )
 
 
-def measurable(found: Iterable[Check]) -> tuple[Check, ...]:
+def measurable(checks: Iterable[Check]) -> tuple[Check, ...]:
     """The layers, each as good as the worst of its needs."""
-    by_name = {check.name: check for check in found}
+    by_name = {check.name: check for check in checks}
     return tuple(_layer(name, [by_name[need] for need in wants if need in by_name]) for name, wants in WANTS.items())
 
 

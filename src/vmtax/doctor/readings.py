@@ -138,15 +138,15 @@ def free_bytes(text: str) -> int | None:
 
 def processes(text: str) -> tuple[str, ...]:
     """What PROCESSES printed -> "name (pid number)"."""
-    found = parse_files(text)
-    return tuple(f"{name} (pid {path.split('/')[2]})" for path, name in found.items() if path.count("/") > 2)
+    files = parse_files(text)
+    return tuple(f"{name} (pid {path.split('/')[2]})" for path, name in files.items() if path.count("/") > 2)
 
 
 def _tools(reader: Reader) -> frozenset[str]:
     # Our own guard runs on the system's Python, whatever the search path says.
     names = [PYTHON if tool == "python3" else tool for tool in TOOLS]
-    found = reader.try_run(*HAVE, *names).stdout.splitlines()
-    return frozenset("python3" if name == PYTHON else name for name in found)
+    available = reader.try_run(*HAVE, *names).stdout.splitlines()
+    return frozenset("python3" if name == PYTHON else name for name in available)
 
 
 def _qemu(reader: Reader) -> tuple[Qemu | None, str]:

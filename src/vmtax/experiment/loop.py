@@ -258,6 +258,7 @@ class Loop:
                 ready_seconds=guest.ready_seconds,
                 kernel_seconds=guest.kernel_seconds,
                 warnings=tuple(guest.warnings),
+                obtained=guest.obtained,
             )
             self.store.add_boot(self.id, boot)
             self.boots.append(boot)

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from vmtax.core.errors import BadInput
 from vmtax.core.records import Json, Treatment
@@ -27,7 +27,7 @@ from vmtax.storage import Target, backing, refuse_unsafe
 from vmtax.storage.empty import SECONDS as LOOK_SECONDS
 from vmtax.storage.file import check_free
 from vmtax.storage.ground import refuse_devices
-from vmtax.testbed import disks, examine, needs
+from vmtax.testbed import cpus, disks, examine, needs, pages
 from vmtax.testbed.provision import refuse_none_left
 from vmtax.testbed.session import CannotMeasure, Hosts, TestbedOptions
 from vmtax.workload.build import Build
@@ -84,8 +84,10 @@ def look(
         below = read_below(machine)
         lasts = lasting(plan, emulated=below["emulated_cpu"] is True)
         examine.check(machine, lasts)
-        accelerators = _accelerators(machine, lasts, options)
-        place = Place(machine, name, lasts, theirs, below, accelerators=accelerators)
+        qemus = _qemus(machine, lasts, options)
+        accelerators = [accelerator for _, accelerator in qemus if accelerator]
+        impossible = _guests_not_here(machine, lasts, qemus[:1])
+        place = Place(machine, name, lasts, theirs, below, impossible, accelerators)
         places.append(_with_disks(place, options.target, emit))
     return places
 
@@ -94,12 +96,30 @@ def _lacks_kernel_pack(plan: Plan) -> bool:
     return any(choice.name == Build.name for choice in plan.workloads) and not kernel.is_there()
 
 
-def _accelerators(machine: Machine, plan: Plan, options: TestbedOptions) -> list[Accelerator]:
-    """Raises BadInput where a QEMU that was named cannot be used, and QemuError where the host's own cannot."""
+def _guests_not_here(machine: Machine, plan: Plan, qemus: Sequence[tuple[Qemu, Accelerator | None]]) -> dict[str, str]:
+    """Treatments whose guest's memory or CPU cannot be had there -> why. Raises CannotMeasure and QemuError.
+
+    qemus: the one that guests are to run on; its CPUs are not known before it was tried whether KVM works
+    """
+    treatments = plan.treatments()[0]
+    impossible = pages.not_here(machine, plan, treatments)
+    for qemu, accelerator in qemus:
+        refused = cpus.not_here(machine, qemu, accelerator.name, plan, treatments) if accelerator else {}
+        # Guests that are emulated may be the image's QEMU's, a newer one.
+        impossible |= refused if qemu.emulates_steadily or (accelerator and accelerator.name == "kvm") else {}
+    refuse_none_left(machine, treatments, impossible)
+    return impossible
+
+
+def _qemus(machine: Machine, plan: Plan, options: TestbedOptions) -> list[tuple[Qemu, Accelerator | None]]:
+    """With what its guests run on, None where that was not tried yet.
+
+    Raises BadInput where a QEMU that was named cannot be used, and QemuError where the host's own cannot.
+    """
     has_guests = not set(plan.layers) <= {"host"}
     other = options.interleave_with
     programs = [options.qemu, *([other] if other is not None and not is_host(other) else [])]
-    found = []
+    found: list[tuple[Qemu, Accelerator | None]] = []
     for program in programs:
         if program is None and not has_guests:
             continue
@@ -109,8 +129,8 @@ def _accelerators(machine: Machine, plan: Plan, options: TestbedOptions) -> list
             if program is None:
                 raise
             raise BadInput(str(error)) from error
-        accelerator = known(machine, qemu) if has_guests else None
-        found += [accelerator] if accelerator else []
+        if has_guests:
+            found.append((qemu, known(machine, qemu)))
     return found
 
 
@@ -129,9 +149,9 @@ def _with_disks(place: Place, target: Target, emit: Callable[[str], None]) -> Pl
         )
     machine.scratch  # noqa: B018 (its guard begins, and with what an earlier run left on them)
     compared = [treatment for treatment in place.treatments if treatment.repeats is None]
-    impossible = disks.not_here(machine, target, compared)
+    impossible = {**place.impossible, **disks.not_here(machine, target, compared)}
     refuse_none_left(machine, compared, impossible)
-    found = Place(machine, place.name, plan, place.treatments, place.below, impossible, accelerators=place.accelerators)
+    found = replace(place, impossible=impossible)
     size, spare, beside = needs.disk_sizes(plan)
     backing.refuse(machine, found.disks, target, size, spare)
     check_free(machine, target.directory, backing.directory_bytes(found.disks, target, size, spare, beside))

@@ -128,6 +128,7 @@ class Guest(Protocol):
     ready_seconds: float  # from launch to the first answered command
     kernel_seconds: float  # the kernel's share of it
     warnings: list[str]
+    obtained: dict[str, float]  # what it really got, as far as that was read: Boot.obtained
 
     def cause_of_death(self) -> str | None:
         """Why it does not run: the hypervisor's last word, or why it was paused; None while it runs."""
@@ -139,6 +140,10 @@ class Guest(Protocol):
 
     def go_on(self) -> None:
         """After a pause; raises CannotDo."""
+        ...
+
+    def memory_readings(self, parent: Machine) -> dict[str, float]:
+        """What its memory really lies in, by `parent`, the machine that it runs on; what cannot be read is left out."""
         ...
 
     def leave(self) -> None:

@@ -41,12 +41,12 @@ class Archive:
     def __init__(self, stream: IO[bytes], size: int) -> None:
         """`size`: bytes of the compressed file."""
         self._stream = stream
-        found = self._header(contents.NAME)
-        if found.name != contents.NAME or found.type != tarfile.REGTYPE or found.size > contents.LARGEST_LIST:
-            what = f"begins with {found.name!a}, not with its {contents.NAME}: from another version of vmtax?"
+        header = self._header(contents.NAME)
+        if header.name != contents.NAME or header.type != tarfile.REGTYPE or header.size > contents.LARGEST_LIST:
+            what = f"begins with {header.name!a}, not with its {contents.NAME}: from another version of vmtax?"
             raise ContentsError(what)
-        text = self._exactly(found.size, contents.NAME)
-        self._skip_padding(found.size, contents.NAME)
+        text = self._exactly(header.size, contents.NAME)
+        self._skip_padding(header.size, contents.NAME)
         self.text = text
         self.digest = hashlib.sha256(text).hexdigest()
         self.contents = contents.parse(text)
@@ -72,14 +72,14 @@ class Archive:
             raise ContentsError("more follows behind the last member of its list")
 
     def _check_header(self, member: Member) -> None:
-        found = self._header(member.path)
-        if found.name != member.path:
-            raise ContentsError(f"{found.name!a}: comes where its list has {member.path}")
+        header = self._header(member.path)
+        if header.name != member.path:
+            raise ContentsError(f"{header.name!a}: comes where its list has {member.path}")
         links = member.kind == "l"  # whose mode nobody looks at
         if (
-            (found.type, found.size) != (TYPES[member.kind], member.size)
-            or (found.mode != contents.MODES[member.kind] and not links)
-            or (found.linkname != member.what and links)
+            (header.type, header.size) != (TYPES[member.kind], member.size)
+            or (header.mode != contents.MODES[member.kind] and not links)
+            or (header.linkname != member.what and links)
         ):
             raise ContentsError(f"{member.path}: has another kind, mode, size or target than in its list")
 
@@ -93,15 +93,15 @@ class Archive:
 
     def _file(self, member: Member) -> Iterator[bytes]:
         """Its contents, which are right when the iterator has ended."""
-        found = hashlib.sha256()
+        digest = hashlib.sha256()
         left = member.size
         while left:
             chunk = self._exactly(min(left, contents.CHUNK), member.path)
             left -= len(chunk)
-            found.update(chunk)
+            digest.update(chunk)
             yield chunk
         self._skip_padding(member.size, member.path)
-        if found.hexdigest() != member.what:
+        if digest.hexdigest() != member.what:
             raise ContentsError(f"{member.path}: damaged (its digest is not the one in its list)")
 
     def _skip_padding(self, size: int, path: str) -> None:

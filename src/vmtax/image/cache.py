@@ -191,18 +191,18 @@ def read(directory: Path) -> Image:
     path = directory / contents.NAME
     try:
         text = contents.read(str(path), contents.LARGEST_LIST)
-        found = contents.parse(text)
+        listed = contents.parse(text)
         created = path.stat().st_mtime
     except (OSError, ContentsError) as error:
         raise ImageError(f"{directory}: not a whole image ({error})") from error
     return Image(
         directory=directory,
         digest=hashlib.sha256(text).hexdigest(),
-        recipe=found.recipe,
-        kernel=found.kernel,
-        packages=found.packages,
-        bytes=found.bytes,
-        mark=found.digest_of(f"{contents.TREE}/{IDENTITY}"),
+        recipe=listed.recipe,
+        kernel=listed.kernel,
+        packages=listed.packages,
+        bytes=listed.bytes,
+        mark=listed.digest_of(f"{contents.TREE}/{IDENTITY}"),
         created=created,
     )
 
@@ -225,11 +225,11 @@ def current() -> Image | None:
 
 def find(identity: str) -> Image:
     """The image whose digest starts so; raises BadInput where there is none or more than one."""
-    found = [image for image in images() if identity and image.digest.startswith(identity)]
-    if len(found) != 1:
+    matching = [image for image in images() if identity and image.digest.startswith(identity)]
+    if len(matching) != 1:
         have = ", ".join(image.identity for image in images()) or "none"
-        raise BadInput(f"{'no' if not found else 'more than one'} image '{identity}'; there are: {have}")
-    return found[0]
+        raise BadInput(f"{'no' if not matching else 'more than one'} image '{identity}'; there are: {have}")
+    return matching[0]
 
 
 def verify(image: Image) -> None:

@@ -101,9 +101,9 @@ def parse(text: bytes) -> Contents:
             raise ContentsError(f"{NAME}, line {number}: {line[:80]!a} is not kind, size, digest and path")
         kind, size, what, path = match.groups()
         members.append(Member(kind, int(size), what, path))
-    found = Contents(recipe, kernel, int(packages), tuple(members))
-    _check_members(found)
-    return found
+    contents = Contents(recipe, kernel, int(packages), tuple(members))
+    _check_members(contents)
+    return contents
 
 
 def _check_members(contents: Contents) -> None:
@@ -189,11 +189,11 @@ def _digests(directory: str, members: Iterable[Member]) -> dict[str, str]:
 
 def digest(path: str) -> str:
     """The sha256 of a regular file."""
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     with open(_open(path), "rb", buffering=0) as file:
         while chunk := file.read(CHUNK):
-            found.update(chunk)
-    return found.hexdigest()
+            digest.update(chunk)
+    return digest.hexdigest()
 
 
 def read(path: str, limit: int) -> bytes:
@@ -262,7 +262,7 @@ def _state(directory: str, wanted: str) -> tuple[str, float]:
             boot = file.read().strip()
     except OSError:
         pass
-    found = hashlib.sha256(f"{wanted} {boot}\n".encode())
+    digest = hashlib.sha256(f"{wanted} {boot}\n".encode())
     newest = 0
     for path in (os.path.dirname(directory), directory):
         check_owner(path, os.stat(path))
@@ -270,9 +270,9 @@ def _state(directory: str, wanted: str) -> tuple[str, float]:
         check_owner(path, status)
         fields = (status.st_dev, status.st_ino, status.st_mode, status.st_uid, status.st_gid)
         times = (status.st_size, status.st_mtime_ns, status.st_ctime_ns)
-        found.update(f"{path}\0{fields} {times}\n".encode(errors="surrogateescape"))
+        digest.update(f"{path}\0{fields} {times}\n".encode(errors="surrogateescape"))
         newest = max(newest, status.st_ctime_ns)
-    return found.hexdigest(), newest / 1e9
+    return digest.hexdigest(), newest / 1e9
 
 
 def check_owner(path: str, status: os.stat_result) -> None:

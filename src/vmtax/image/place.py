@@ -151,8 +151,8 @@ def find_placed(reader: Reader, image: Image) -> Placed | None:
     """The image on another host, where an earlier run copied it; None where it is not."""
     if _booted(reader, image):
         return IN_GUEST
-    found = reader.try_run("sh", "-c", FIND_IMAGE, "sh", image.identity, contents.NAME)
-    return _placed(PurePosixPath(found.stdout.strip())) if found.ok else None
+    listing = reader.try_run("sh", "-c", FIND_IMAGE, "sh", image.identity, contents.NAME)
+    return _placed(PurePosixPath(listing.stdout.strip())) if listing.ok else None
 
 
 def _booted(reader: Reader, image: Image) -> bool:

@@ -194,112 +194,112 @@ def _prepared(
     # A saved state has other keys than the probe would get.
     own = credentials if credentials.archive else Credentials.make(local)
     accelerator = choose(local, base, own, local, emit)
-    found = _Start(one, local, emit, size, image, base, accelerator, credentials, saved, zfs.current(image), began)
-    if saved is not None and record is not None and (other := found.software.differences(record.software)):
+    state = _Start(one, local, emit, size, image, base, accelerator, credentials, saved, zfs.current(image), began)
+    if saved is not None and record is not None and (other := state.software.differences(record.software)):
         raise LabError(
             f"the saved state of lab {source.name if source else ''} needs what it was saved with: {'; '.join(other)}; "
             "start without --from, and save again"
         )
-    if record is not None and saved is None and (other := found.software.differences(record.software)):
-        found.warnings.append(f"its disks were last used with other software: {'; '.join(other)}")
+    if record is not None and saved is None and (other := state.software.differences(record.software)):
+        state.warnings.append(f"its disks were last used with other software: {'; '.join(other)}")
     make_disks(local, one, size, saved)
-    return found
+    return state
 
 
-def _start(found: _Start) -> Up:
+def _start(state: _Start) -> Up:
     """Tried twice: emulated SVM makes QEMU abort now and then; the record says so."""
-    _make_peer(found)
+    _make_peer(state)
     for attempt in range(1, ATTEMPTS + 1):
         try:
-            up = _attempt(found, attempt)
-            write(found.lab.up_file, up)
-            keep(found.lab, Record(found.size, found.software))
+            up = _attempt(state, attempt)
+            write(state.lab.up_file, up)
+            keep(state.lab, Record(state.size, state.software))
             return up
         except (BootFailed, MachineLost, CommandFailed) as failure:  # the last, too, where QEMU is gone
-            words = str(failure) if found.lab.last_words() in str(failure) else f"{failure}\n{found.lab.last_words()}"
+            words = str(failure) if state.lab.last_words() in str(failure) else f"{failure}\n{state.lab.last_words()}"
             if attempt == ATTEMPTS:
                 raise LabError(words) from failure
-            found.warnings.append(f"came up at the second attempt: {'; '.join(words.splitlines()[:3])}")
+            state.warnings.append(f"came up at the second attempt: {'; '.join(words.splitlines()[:3])}")
     raise AssertionError("unreachable")
 
 
-def _make_peer(found: _Start) -> None:
+def _make_peer(state: _Start) -> None:
     """A network namespace outside; where we may not make one, as root in many a container, QEMU plays it."""
     if os.geteuid() != 0:
         return
-    local = found.local
+    local = state.local
     try:
         if not os.access(TUN, os.W_OK):
             raise LabError(f"{TUN} cannot be opened")
         segment = Segment(local, local.token[:6])
-        found.namespace = segment.add_end("peer", PEER_ADDRESS)
-        found.segment = segment
+        state.namespace = segment.add_end("peer", PEER_ADDRESS)
+        state.segment = segment
     except (CommandFailed, LabError) as error:
         reason = str(error).splitlines()[-1].strip()
-        found.warnings.append(
+        state.warnings.append(
             f"QEMU's user networking plays the peer, for this root may not make networks ({reason}): "
             f"a container needs {TUN}, NET_ADMIN and SYS_ADMIN"
         )
 
 
-def _spec(found: _Start, runtime: PurePosixPath) -> GuestSpec:
-    segment = found.segment
+def _spec(state: _Start, runtime: PurePosixPath) -> GuestSpec:
+    segment = state.segment
     base = replace(
-        found.base,
-        accelerator=found.accelerator.name,
-        layers=(str(found.pack.path),) if found.pack else (),
-        incoming=str(found.saved / "state") if found.saved else None,
+        state.base,
+        accelerator=state.accelerator.name,
+        layers=(str(state.pack.path),) if state.pack else (),
+        incoming=str(state.saved / "state") if state.saved else None,
     )
     taps = (segment.tap_name(), segment.tap_name()) if segment else None
-    return lab_spec(base, found.lab.name, found.size, PurePosixPath(found.lab.directory), runtime, taps)
+    return lab_spec(base, state.lab.name, state.size, PurePosixPath(state.lab.directory), runtime, taps)
 
 
-def _attempt(found: _Start, number: int) -> Up:
-    local, emit, name = found.local, found.emit, found.lab.name
-    spec = _spec(found, local.scratch / f"lab-{number}")
+def _attempt(state: _Start, number: int) -> Up:
+    local, emit, name = state.local, state.emit, state.lab.name
+    spec = _spec(state, local.scratch / f"lab-{number}")
     assert spec.lasting is not None
     emit(Step(WHAT, "from its saved state" if spec.incoming else "booting"))
     started = time.time()
     with boot(
-        *(local, spec, found.credentials, local), patience=PATIENCE, attach=lambda: _attach(found, spec)
+        *(local, spec, state.credentials, local), patience=PATIENCE, attach=lambda: _attach(state, spec)
     ) as guest:
         pid = int(Path(spec.lasting.pid_file).read_text())
         if spec.incoming is not None:
             guest.machine.run(*COME_TO, f"@{time.time():.3f}", name)
-        ready = time.monotonic() - found.began
+        ready = time.monotonic() - state.began
         emit(Step(WHAT, f"ready after {ready:.1f} s; its devices settle"))
-        _settle(found, guest.machine)
-        settled = time.monotonic() - found.began
+        _settle(state, guest.machine)
+        settled = time.monotonic() - state.began
         guest.leave()
     return Up(
         token=local.token,
         pid=pid,
         port=guest.ports[22],
-        key=str(found.credentials.key),
-        known_hosts=str(found.credentials.known_hosts),
+        key=str(state.credentials.key),
+        known_hosts=str(state.credentials.known_hosts),
         qmp=str(spec.lasting.socket),
         started=started,
         ready_seconds=ready,
         settled_seconds=settled,
-        accelerator_reason=found.accelerator.reason,
-        peer_namespace=found.namespace,
-        warnings=found.warnings,
+        accelerator_reason=state.accelerator.reason,
+        peer_namespace=state.namespace,
+        warnings=state.warnings,
         restored=spec.incoming is not None,
     )
 
 
-def _attach(found: _Start, spec: GuestSpec) -> None:
+def _attach(state: _Start, spec: GuestSpec) -> None:
     """Its taps to the peer's network."""
     for card in spec.cards:
-        if found.segment is not None and isinstance(card, Nic) and isinstance(card.behind, Tap):
-            found.segment.attach(card.behind.interface)
+        if state.segment is not None and isinstance(card, Nic) and isinstance(card.behind, Tap):
+            state.segment.attach(card.behind.interface)
 
 
-def _settle(found: _Start, machine: Machine) -> None:
+def _settle(state: _Start, machine: Machine) -> None:
     """A lab whose disks keep it busy for too long is left up: only there can they be repaired."""
     if not machine.try_run(*SETTLED, timeout=SETTLE_SECONDS).ok:
         last = machine.try_run("tail", "-n", "1", LOG).stdout.strip() or "nothing"
-        found.warnings.append(
-            f"lab {found.lab.name} is up, but its devices have not settled within {SETTLE_SECONDS:.0f} s; "
+        state.warnings.append(
+            f"lab {state.lab.name} is up, but its devices have not settled within {SETTLE_SECONDS:.0f} s; "
             f"{LOG} there ends with: {last}"
         )

@@ -18,27 +18,27 @@ class _Named(Protocol):
 def number_of(machine: _Named, what: str, text: str, *, most: float = 2.0**63) -> float:
     """The number from 0 to below `most` that `text` is. Raises MachineError, which names the machine and `what`."""
     try:
-        found = float(text)
+        number = float(text)
     except ValueError:
-        found = -1.0
-    if not 0 <= found < most:  # nor NaN
+        number = -1.0
+    if not 0 <= number < most:  # nor NaN
         raise MachineError(f"{machine.path}: {what}: a number from 0 to {most:g} must stand there, not {_shown(text)}")
-    return found
+    return number
 
 
 def rows_of(machine: _Named, what: str, text: str, *keys: str) -> list[dict[str, Any]]:
     """The list of objects in the JSON `text` under these keys, each in the one before. Raises as `number_of`."""
     try:
-        found = json.loads(text)
+        value = json.loads(text)
         for key in keys:
-            found = found[key]
+            value = value[key]
     except (ValueError, LookupError, TypeError, RecursionError):
-        found = None
-    if not isinstance(found, list) or not all(isinstance(row, dict) for row in found):
+        value = None
+    if not isinstance(value, list) or not all(isinstance(row, dict) for row in value):
         raise MachineError(
             f"{machine.path}: {what}: JSON with a list of {keys[-1]} must stand there, not {_shown(text)}"
         )
-    return found
+    return value
 
 
 def _shown(text: str) -> str:

@@ -72,8 +72,8 @@ class Begin:
         try:
             while line := read_line(pipe, deadline, BANNER_BYTES):
                 before += line
-                if found := self._said.search(line.decode(errors="replace")):
-                    return int(found[1])
+                if match := self._said.search(line.decode(errors="replace")):
+                    return int(match[1])
                 if len(before) > BANNER_BYTES:
                     break
         except TimeoutError:
@@ -84,8 +84,8 @@ class Begin:
 
     def after(self, text: str) -> str | None:
         """What the command printed, of all that came; None where it did not begin."""
-        found = self._said.search(text)
-        return text[found.end() :] if found else None
+        match = self._said.search(text)
+        return text[match.end() :] if match else None
 
 
 class SshProcess:

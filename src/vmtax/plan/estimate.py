@@ -24,9 +24,9 @@ BOOT_SECONDS = {"host": 0.0, "vm": 10.0, "nested": 30.0}
 BETWEEN_SECONDS = 1.0  # meter readings and round trips of each command
 # The same by how many CPUs are emulated one in the other, from timed runs of `quick` on two CPUs; three: in a lab.
 EMULATED_BOOT_SECONDS = (0.0, 9.0, 50.0, 100.0)
-EMULATED_BETWEEN_SECONDS = (0.3, 1.5, 5.0, 10.0)
+EMULATED_BETWEEN_SECONDS = (0.3, 0.7, 3.7, 8.0)
 DEMONSTRATION_ROUNDS = 3
-SHORTEST = {"seconds": 1, "emulated_depth": 4}  # parameters of workloads in a demonstration
+SHORTEST = {"seconds": 1, "emulated_depth": 1}  # parameters of workloads in a demonstration
 GUESS = (0.7, 1.5)  # a first guess holds within these factors of the time that a run takes
 ONE_CPU = (
     "Guests have one CPU here, whatever the plan says: the host is emulated, and there a nested guest with more is "
@@ -38,10 +38,12 @@ def check(plan: Plan) -> list[str]:
     """Advice before a run, a line each: what it compares, leaves out, can show, and about how long it takes."""
     found = plan.expansion()
     kept, idle = found.kept, found.idle_excludes
-    lines = [f"{_count(len(kept), 'treatment')}: {', '.join(at_most(MOST_NAMES, [t.name for t in kept]))}"]
+    lines = [f"{_count(len(kept), 'configuration')}: {', '.join(at_most(MOST_NAMES, [t.name for t in kept]))}"]
     lines += moved_defaults(plan.space)
     lines += [f"left out: {reason}" for reason in at_most(MOST_LINES, found.left_out)]
-    lines += at_most(MOST_LINES, [f"exclude[{number}] leaves nothing out: no treatment matches it" for number in idle])
+    lines += at_most(
+        MOST_LINES, [f"exclude[{number}] leaves nothing out: no configuration matches it" for number in idle]
+    )
     again = repeat(kept)
     if again is not None:
         lines.append(f"{again.repeats} enters each round twice: the A/A that shows the noise floor")
@@ -190,7 +192,7 @@ def _losses(plan: Plan, rounds: int) -> list[str]:
     elif plan.rounds.min < needed:
         lines.append(f"rounds.min is {plan.rounds.min}: a run cut short before round {needed} has no interval")
     if count > 2 and rounds < (wanted := stats.minimum_rounds(stats.ALPHA)):
-        lines.append(f"{_count(rounds, 'round')} cannot rank {count} treatments: that takes {wanted}")
+        lines.append(f"{_count(rounds, 'round')} cannot rank {count} configurations: that takes {wanted}")
     if stopping.first_look is not None and rounds < stopping.first_look:
         lines.append(f"stopping is first looked at in round {stopping.first_look}: it will not end this run")
     return lines
@@ -204,7 +206,7 @@ def ranked(plan: Plan) -> int:
 def _rounds_advice(plan: Plan) -> str:
     """What the plan's contrasts and ranking need at least."""
     count = ranked(plan)
-    ranking = f", ranking {count} treatments {stats.minimum_rounds(stats.ALPHA)}" if count > 2 else ""
+    ranking = f", ranking {count} configurations {stats.minimum_rounds(stats.ALPHA)}" if count > 2 else ""
     planned = " to ".join(str(rounds) for rounds in sorted({plan.rounds.min, plan.rounds.max}))
     return f"rounds: {planned} planned; an interval takes {stats.minimum_rounds(plan.stopping().alpha)}{ranking}"
 

@@ -216,7 +216,7 @@ def nothing_left(layers: Sequence[str], space: Space, entries: Sequence[Mapping[
     """Says so when every combination is illegal or excluded."""
     found = expand(layers, space, entries)
     at: Place = ("exclude",) if entries else ("combinations",) if space.combinations else ("factors",)
-    return [] if found.kept else [(at, f"no treatment is left to measure: {'; '.join(found.left_out[:3])}")]
+    return [] if found.kept else [(at, f"no configuration is left to measure: {'; '.join(found.left_out[:3])}")]
 
 
 def workload_problems(choices: Sequence[tuple[str, Mapping[str, Any]]], layers: Sequence[str]) -> list[Problem]:

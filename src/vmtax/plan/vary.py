@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from vmtax.design.factors import FACTORS
 from vmtax.plan import rules
 from vmtax.plan.errors import PlanError
 from vmtax.plan.schema import Plan, from_data
@@ -33,17 +32,6 @@ def varied(plan: Plan, asked: Sequence[str]) -> Plan:
     data: dict[str, Any] = plan.model_dump(mode="json")
     data["factors"] |= levels
     return from_data(data, source=plan.name, options={"factors": OPTION})
-
-
-def completions(incomplete: str) -> list[str]:
-    """What a shell offers for the beginning of FACTOR=LEVEL,...: factors, or levels that are not named yet."""
-    name, equals, listed = incomplete.partition("=")
-    names = [name] if equals else [factor for factor in FACTORS if factor.startswith(name)]
-    if len(names) != 1 or names[0] not in FACTORS:
-        return [f"{factor}=" for factor in names if not equals]
-    before, comma, last = listed.rpartition(",")
-    free = (level for level in FACTORS[names[0]].levels if level not in before.split(","))
-    return [f"{names[0]}={before}{comma}{level}" for level in free if level.startswith(last)]
 
 
 def _problems(plan: Plan, levels: dict[str, list[str]]) -> Iterator[str]:

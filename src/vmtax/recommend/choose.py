@@ -267,12 +267,12 @@ class _Stage:
 
 def unusual(treatment: Treatment) -> tuple[str, ...]:
     """Its settings that are not the factor's default, so that somebody must make and remember them."""
-    found = []
+    settings = []
     for name, level in treatment.levels.items():
         factor = FACTORS.get(name)
         if name in DISK and factor is not None and level != factor.default:
-            found.append(f"{name}={level}")
-    return tuple(found)
+            settings.append(f"{name}={level}")
+    return tuple(settings)
 
 
 def members_of(treatments: Sequence[Treatment]) -> list[Treatment]:
@@ -281,9 +281,9 @@ def members_of(treatments: Sequence[Treatment]) -> list[Treatment]:
     return next((guests for layer in GUESTS if (guests := [t for t in own if t.layer == layer])), [])
 
 
-def _has(found: Sequence[Feature], treatment: Treatment) -> Iterator[str]:
+def _has(features: Sequence[Feature], treatment: Treatment) -> Iterator[str]:
     """Names of the features that it is shown, or documented, to have."""
-    known = (durability(found, treatment), *(feature for feature in found if feature.name != "durable"))
+    known = (durability(features, treatment), *(feature for feature in features if feature.name != "durable"))
     yield from (feature.name for feature in known if feature.state == "yes")
 
 

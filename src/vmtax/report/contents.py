@@ -96,6 +96,7 @@ def _page(analysis: Analysis, viewed: View) -> Iterator[Section | None]:
     yield rankings.effects_section(rankings.factor_tables(analysis), decides)
     yield evidence.choosing(analysis, ranked, decides)
     yield numbers.section(viewed)
+    yield at_once.section(analysis)
     yield robustness.section(analysis)
     yield noise.section(analysis)
     yield from evidence.behind_the_figures(analysis, far)

@@ -55,24 +55,24 @@ def factor_effects(levels: Sequence[Mapping[str, str]], logs: Matrix, alpha: flo
     for name in data.known:
         if data.full_rank([*mains, (name,)]):
             mains.append((name,))
-    found: list[Effect] = []
+    effects: list[Effect] = []
     if mains:
-        found += data.effects(mains, mains, alpha)
+        effects += data.effects(mains, mains, alpha)
         separate = [name for (name,) in mains]
         pairs = [pair for pair in itertools.combinations(separate, 2) if data.separable(mains, pair)]
         for pair in pairs:
-            found += data.effects([*mains, pair], [pair], alpha)
-    return tuple(_adjusted(found))
+            effects += data.effects([*mains, pair], [pair], alpha)
+    return tuple(_adjusted(effects))
 
 
-def _adjusted(found: Sequence[Effect]) -> Iterator[Effect]:
+def _adjusted(effects: Sequence[Effect]) -> Iterator[Effect]:
     """With `term_p` of each term adjusted for the number of terms, by Holm."""
-    terms = {effect.factors: effect.term_p for effect in found}
+    terms = {effect.factors: effect.term_p for effect in effects}
     largest, adjusted = 0.0, dict[Term, float]()
     for rank, term in enumerate(sorted(terms, key=terms.__getitem__)):
         largest = max(largest, min(1.0, (len(terms) - rank) * terms[term]))
         adjusted[term] = largest
-    return (replace(effect, term_p=adjusted[effect.factors]) for effect in found)
+    return (replace(effect, term_p=adjusted[effect.factors]) for effect in effects)
 
 
 class _Data:
@@ -151,7 +151,7 @@ class _Data:
         if len(np.unique(self.boots)) <= design.shape[1] or np.linalg.matrix_rank(design) < design.shape[1]:
             raise ValueError(
                 f"{len(np.unique(self.boots))} boots are too few, or their levels too much alike, to separate "
-                f"{design.shape[1] - self.blocks.shape[1]} effects apart: run more rounds or more treatments"
+                f"{design.shape[1] - self.blocks.shape[1]} effects apart: run more rounds or more configurations"
             )
         return OLS(self.y, design).fit(cov_type="cluster", cov_kwds={"groups": self.boots}, use_t=True)
 

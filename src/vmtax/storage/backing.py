@@ -311,16 +311,16 @@ def group_bytes(volumes: int) -> int:
 
 def areas(wanted: Sequence[DiskSettings], target: Target, size: int, spare: int) -> list[Area]:
     """Block devices to be cut for `wanted`; nothing for what goes into a group or pool of the user's."""
-    found = [Area(f"plain{number}", room(settings, size, spare)) for number, settings in enumerate(_cut_plain(wanted))]
+    areas = [Area(f"plain{number}", room(settings, size, spare)) for number, settings in enumerate(_cut_plain(wanted))]
     volumes = {name: volume_bytes(wanted, kinds, size, spare) for name, kinds in KINDS.items()}
     if volumes["lvm"] and target.group is None:
-        found.append(Area("lvm", group_bytes(volumes["lvm"])))
+        areas.append(Area("lvm", group_bytes(volumes["lvm"])))
     if volumes["zfs"] and target.pool is None:
-        found.append(Area("zfs", _rounded(volumes["zfs"] * POOL_SPARE + POOL_BYTES)))
+        areas.append(Area("zfs", _rounded(volumes["zfs"] * POOL_SPARE + POOL_BYTES)))
     if volumes["raidz"]:
         each = volumes["raidz"] * PARITY_SPARE / (RAIDZ_DISKS - 1)
-        found.append(Area("raidz", _rounded(each + POOL_BYTES), RAIDZ_DISKS))
-    return found
+        areas.append(Area("raidz", _rounded(each + POOL_BYTES), RAIDZ_DISKS))
+    return areas
 
 
 def directory_bytes(wanted: Sequence[DiskSettings], target: Target, size: int, spare: int, beside: int = 0) -> int:

@@ -54,19 +54,19 @@ def features(
     kind = machine.try_run("stat", "-L", "-c", "%F", str(backing.path)).stdout.strip()
     is_file = kind.startswith("regular")
     below = _below(machine, backing, is_file=is_file)
-    found = {"durable": durable(machine, backing, attachment.settings.cache, below), "file": _file(kind)}
+    features = {"durable": durable(machine, backing, attachment.settings.cache, below), "file": _file(kind)}
     directory = backing.path.parent if is_file else scratch
     try:
         with _scratch_image(machine, backing, directory, qemu_img) as image:
-            found["thin"] = _thin(machine, backing, image, is_file=is_file)
-            found |= {feature.name: feature for feature in _asked(machine, qemu, attachment, image)}
+            features["thin"] = _thin(machine, backing, image, is_file=is_file)
+            features |= {feature.name: feature for feature in _asked(machine, qemu, attachment, image)}
     except (CannotDo, MachineError) as error:
         words = _one_line(str(error))
         for name in ("savevm", "snapshots", "migration", "thin"):
-            found.setdefault(name, Feature(name, "not tried", "a scratch image and a paused QEMU", words))
+            features.setdefault(name, Feature(name, "not tried", "a scratch image and a paused QEMU", words))
     system = (below.system or "an unknown file system") if is_file else ""
-    found["pause-on-full"] = _when_full(when_full, backing, attachment, system, found["thin"])
-    return tuple(found[name] for name in FEATURES)
+    features["pause-on-full"] = _when_full(when_full, backing, attachment, system, features["thin"])
+    return tuple(features[name] for name in FEATURES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,11 +183,11 @@ def _asked(machine: Machine, qemu: Qemu, attachment: Drive, image: PurePosixPath
     )
     try:
         qmp = Qmp(process, QEMU_SECONDS)
-        found = (_snapshots(qmp), _savevm(qmp), _migration(qmp))
+        tried = (_snapshots(qmp), _savevm(qmp), _migration(qmp))
         with contextlib.suppress(QmpError, TimeoutError):
             qmp.execute("quit")
             process.wait(QEMU_SECONDS)
-        return found
+        return tried
     except QmpError as error:
         raise MachineError(process.stderr_tail().strip() or str(error)) from error
     finally:

@@ -242,11 +242,11 @@ def _is_member(signature: str) -> bool:
 def _lsblk(machine: Machine, device: str) -> list[Json]:
     """The device and, behind it, everything that stands on it; [] where it is none."""
     # As a tree: in a list, what stands on a device may come before it.
-    found = machine.try_run("lsblk", "--json", "--paths", "--output", "NAME,TYPE,RO,MOUNTPOINTS", device)
-    if not found.ok:
+    listing = machine.try_run("lsblk", "--json", "--paths", "--output", "NAME,TYPE,RO,MOUNTPOINTS", device)
+    if not listing.ok:
         return []
     what = f"what stands on {device}"
-    rows = list(_with_children(rows_of(machine, what, found.stdout, "blockdevices")))
+    rows = list(_with_children(rows_of(machine, what, listing.stdout, "blockdevices")))
     if not all(isinstance(row.get("name"), str) and isinstance(row.get("type"), str) for row in rows):
         raise MachineError(f"{machine.path}: {what}: lsblk must give a name and a type for each of {len(rows)}")
     return rows

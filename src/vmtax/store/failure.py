@@ -73,7 +73,7 @@ def _explain(error: Exception, path: Path) -> str:
         what, cure = SQLITE_CAUSES[code]
         return f"{what} ({reason}): {_fit(cure, path)}"
     if code == sqlite3.SQLITE_CONSTRAINT and "FOREIGN KEY" in reason:
-        return "nothing recorded: no such experiment, or no such treatment in it"
+        return "nothing recorded: no such experiment, or no such configuration in it"
     return f"nothing recorded: {reason}"
 
 

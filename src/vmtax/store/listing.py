@@ -6,12 +6,14 @@ import sqlite3
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vmtax.core.errors import CannotDo
-from vmtax.core.records import State
 from vmtax.store.owner import Owner, state_of
 from vmtax.system.paths import data_home
+
+if TYPE_CHECKING:
+    from vmtax.core.records import State
 
 WAIT_SECONDS = 0.2  # for a writer that keeps readers out
 

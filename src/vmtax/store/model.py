@@ -122,14 +122,14 @@ def treatment_names(run: Experiment) -> frozenset[str]:
     unknown = {t.repeats for t in run.treatments if t.repeats is not None} - set(names)
     if unknown or len(set(names)) < len(names):
         wrong = ", ".join(sorted(unknown)) or "one is given twice"
-        raise Unfit(f"treatments do not fit together: {wrong[:200]}")
+        raise Unfit(f"configurations do not fit together: {wrong[:200]}")
     return frozenset(names)
 
 
 def check_treatment(record: Boot | Trial, names: Collection[str]) -> None:
     """Raises Unfit for a record of none of these treatments."""
     if record.treatment not in names:
-        raise Unfit(f"does not fit together: no treatment is called {record.treatment[:200]!r}")
+        raise Unfit(f"does not fit together: no configuration is called {record.treatment[:200]!r}")
 
 
 def check_json(run: Experiment) -> None:

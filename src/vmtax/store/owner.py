@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from vmtax.core.records import State
+if TYPE_CHECKING:
+    from vmtax.core.records import State
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-VERSION = 6  # raise it with every change of the tables, and say in MIGRATIONS how to get there
+VERSION = 7  # raise it with every change of the tables, and say in MIGRATIONS how to get there
 MIGRATIONS = {  # version -> what makes the next one of it
     1: (
         "ALTER TABLE experiment ADD COLUMN options JSON NOT NULL DEFAULT '{}'",
@@ -26,6 +26,7 @@ MIGRATIONS = {  # version -> what makes the next one of it
         "ALTER TABLE experiment ADD COLUMN seconds DOUBLE",
         "ALTER TABLE experiment ADD COLUMN result TEXT NOT NULL DEFAULT ''",
     ),
+    6: ("ALTER TABLE boot ADD COLUMN obtained JSON NOT NULL DEFAULT '{}'",),
 }
 
 
@@ -114,6 +115,7 @@ boot = sa.Table(
     _column("ready_seconds", _Finite),
     _column("kernel_seconds", _Finite),
     _column("warnings", sa.JSON),
+    _column("obtained", sa.JSON),
     _of_treatment(),
 )
 trial = sa.Table(

@@ -68,17 +68,17 @@ def _home(variable: str, default: str) -> Path:
     given = Path(os.environ.get(variable, ""))
     # A relative path must be ignored, as the specification demands.
     base = given if given.is_absolute() else _user_home(cure) / default
-    found = base / "vmtax"
+    directory = base / "vmtax"
     try:
         # Where others may rename what we made, vmtax/ would be anybody's.
         if why := why_unsafe(str(base)):
             raise NoPlace(f"{base}: what is kept there is not safe: {why}; {cure}")
-        _keep_own(found, cure)
+        _keep_own(directory, cure)
     except (FileNotFoundError, NotADirectoryError):
         pass  # the caller makes it, or reports that it is missing
     except OSError as error:
-        raise NoPlace(f"{found}: {error.strerror}; {cure}") from error
-    return found
+        raise NoPlace(f"{directory}: {error.strerror}; {cure}") from error
+    return directory
 
 
 def _user_home(cure: str) -> Path:

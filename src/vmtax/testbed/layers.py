@@ -36,7 +36,7 @@ from vmtax.network import PEER_ADDRESS, Segment, guest_address
 from vmtax.network.segment import PREFIX_LENGTH
 from vmtax.storage import Backing
 from vmtax.storage.page_cache import GROWTH_BYTES, SHARE, Bound
-from vmtax.testbed import disks, needs
+from vmtax.testbed import disks, needs, obtained
 from vmtax.testbed.base import RunningSubject, RunningTreatment
 from vmtax.testbed.provision import NESTED_DISK, Provisioned, port
 from vmtax.testbed.session import CannotMeasure
@@ -75,7 +75,24 @@ def opened(on: Provisioned, treatment: Treatment) -> Iterator[RunningTreatment]:
             guests.clear()
             running = _open(on, treatment, stack, guests)
             guests[-1].warnings.append(recorded("second-boot", reason))
+        _check_obtained(on, treatment, running)
         yield running
+
+
+def _check_obtained(on: Provisioned, treatment: Treatment, running: RunningTreatment) -> None:
+    """Reads what each VM got. Raises BootFailed where that is not what a factor of the plan asks for."""
+    if treatment.layer != "vm":
+        return
+    settings = GuestSettings.of(treatment.levels)
+    named = [name for name in settings.levels if on.plan.space.first(name) is not None]
+    for guest in (subject.guest for subject in running.subjects if subject.guest is not None):
+        readings = {f"memory.{name}": value for name, value in guest.memory_readings(on.host).items()}
+        if obtained.TOPOLOGY in named:
+            shape = obtained.parse_shape(guest.machine.try_run(*obtained.SHAPE).stdout)
+            readings |= {f"cpu.{name}": value for name, value in shape.items()}
+        guest.obtained.update(readings)
+        if why := obtained.why_not(settings, guest.spec.vcpus, readings, named):
+            raise BootFailed(f"{guest.path}: {why}")
 
 
 def _why_lost(failure: BootFailed | MachineLost, guests: list[Guest], *, emulated: bool) -> str | None:

@@ -21,7 +21,7 @@ from vmtax.storage import FirstWrite, RawFile, fill, page_cache, refuse_unsafe
 from vmtax.storage.backing import describe
 from vmtax.storage.page_cache import GROWTH_BYTES, SHARE
 from vmtax.storage.undo import UNMOUNT
-from vmtax.testbed import disks, needs
+from vmtax.testbed import cpus, disks, needs, pages
 from vmtax.testbed.disks import Disks
 from vmtax.testbed.examine import Examined
 from vmtax.testbed.session import CannotMeasure
@@ -143,9 +143,23 @@ def provision(on: Examined) -> Provisioned:
             )
     if on.wants("build"):
         here = replace(here, kernel_pack=_open_kernel_pack(on))
+    here = _with_guests(here)
     if on.wants("disk"):
         here = _open_disks(here, notes)
     return replace(here, notes=(*on.notes, *notes))
+
+
+def _with_guests(on: Provisioned) -> Provisioned:
+    """With huge pages for the guests that are to have some, and the treatments whose guests cannot be there."""
+    treatments = on.plan.treatments()[0]
+    impossible = pages.not_here(on.host, on.plan, treatments)
+    if on.platform is not None:
+        qemu, accelerator = on.platform.qemu, on.platform.accelerator.name
+        impossible |= cpus.not_here(on.host, qemu, accelerator, on.plan, treatments)
+    possible = [treatment for treatment in treatments if treatment.name not in impossible]
+    impossible |= pages.take(on.host, on.plan, possible)
+    refuse_none_left(on.host, treatments, impossible)
+    return replace(on, impossible=impossible)
 
 
 def _open_network(on: Examined) -> Network:
@@ -176,7 +190,7 @@ def _open_disks(on: Provisioned, notes: list[str]) -> Provisioned:
     host.remove_later(ours)
     host.run("mkdir", "-m", "700", str(ours), remedy="name another directory with --disk-dir")
     treatments = plan.treatments()[0]
-    impossible = disks.not_here(host, on.target, treatments)
+    impossible = {**on.impossible, **disks.not_here(host, on.target, treatments)}
     refuse_none_left(host, treatments, impossible)
     treatments = [treatment for treatment in treatments if treatment.name not in impossible]
     notes += _working_set(on, treatments)
@@ -206,7 +220,7 @@ def refuse_none_left(host: Machine, treatments: Sequence[Treatment], impossible:
         if treatment.layer not in left:
             raise CannotMeasure(
                 f"{host.path}: {impossible[treatment.name]}; nothing of layer {treatment.layer} is left to "
-                "measure: lay the disks elsewhere with --disk-dir, or name another level in the plan"
+                "measure: name another level in the plan, or for a disk lay it elsewhere with --disk-dir"
             )
 
 

@@ -16,9 +16,10 @@ from vmtax.workload.idle import Idle
 from vmtax.workload.memory import Memory
 from vmtax.workload.net import Net
 from vmtax.workload.site import Link, Site
+from vmtax.workload.tlb import Tlb
 
 WORKLOADS: dict[str, type[Workload[Any]]] = {
-    kind.name: kind for kind in (Chess, Cpuid, Memory, Disk, Net, Build, Idle, Boot)
+    kind.name: kind for kind in (Chess, Cpuid, Memory, Tlb, Disk, Net, Build, Idle, Boot)
 }
 
 __all__ = ["WORKLOADS", "BadOutput", "Command", "Link", "Parameters", "Site", "Workload"]

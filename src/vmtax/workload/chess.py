@@ -33,7 +33,7 @@ class Chess(Command[ChessParameters]):
     tool = "stockfish bench"
     title = "CPU"
     packages = ("stockfish",)
-    emulated_start_seconds = 7.0  # it loads a neural network
+    emulated_start_seconds = 6.5  # it loads a neural network
     headline = NODES_PER_SECOND.name
     measures: ClassVar = {
         NODES_PER_SECOND.name: Measure(
@@ -72,12 +72,12 @@ class Chess(Command[ChessParameters]):
         return f"{_figure('Nodes searched', output):.0f} nodes" if case == "one-thread" else None
 
     def own_seconds(self, case: str, output: str) -> float | None:
-        found = re.search(r"^Total time \(ms\) : (\d+)$", output, re.MULTILINE)
-        return int(found[1]) / 1000 if found else None
+        match = re.search(r"^Total time \(ms\) : (\d+)$", output, re.MULTILINE)
+        return int(match[1]) / 1000 if match else None
 
 
 def _figure(label: str, output: str) -> float:
-    found = re.search(rf"^{label}\s*: (\d+)$", output, re.MULTILINE)
-    if found is None or int(found[1]) == 0:
+    match = re.search(rf"^{label}\s*: (\d+)$", output, re.MULTILINE)
+    if match is None or int(match[1]) == 0:
         raise BadOutput(f"no line '{label} : NUMBER' in what stockfish printed")
-    return float(found[1])
+    return float(match[1])

@@ -276,9 +276,11 @@ class Disk(Command[DiskParameters]):
             return ()  # write and fsync are timed apart: their percentiles cannot be added
         side, _ = _job(case, output)
         enough = 1 - MINIMUM_TAIL / int(side["total_ios"])
-        found = sorted((float(share) / 100, ns * NANOSECOND) for share, ns in side["lat_ns"]["percentile"].items())
+        percentiles = sorted(
+            (float(share) / 100, ns * NANOSECOND) for share, ns in side["lat_ns"]["percentile"].items()
+        )
         # Rounded, or 0.999 of just enough operations would lie above itself.
-        rounded = ((round(share, 6), seconds) for share, seconds in found)
+        rounded = ((round(share, 6), seconds) for share, seconds in percentiles)
         return tuple((share, seconds) for share, seconds in rounded if share <= round(enough, 6))
 
     def _metrics(self, case: str) -> tuple[Metric, ...]:

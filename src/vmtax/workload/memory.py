@@ -15,8 +15,9 @@ from vmtax.workload.site import Site
 MIB = 2**20  # stress-ng's "MB" is 2^20 bytes (core-lib: #define MB)
 STREAM_MINIMUM_SECONDS = 5.0  # stress-ng reports no rate from less than 4.5 s inside its loops
 STREAM_EMULATED_SECONDS = 8.0
-Case = Literal["stream", "faults", "switches"]
-STRESSORS = {"stream": "stream", "faults": "fault", "switches": "switch"}
+Case = Literal["stream", "faults", "switches", "forks"]
+STRESSORS = {"stream": "stream", "faults": "fault", "switches": "switch", "forks": "fork"}
+COUNTED = ("switches", "forks")  # an operation is one message from process to process, or one process
 FIGURES = {
     "stream": (("MB per sec memory read rate", MIB), ("MB per sec memory write rate", MIB)),
     "faults": (("minor page faults per sec", 1), ("major page faults per sec", 1)),
@@ -25,6 +26,7 @@ METRICS = {
     "stream": Metric("memory.stream.bytes_per_second", "B/s", "higher"),
     "faults": Metric("memory.faults.per_second", "1/s", "higher"),
     "switches": Metric("memory.switches.per_second", "1/s", "higher"),
+    "forks": Metric("memory.forks.per_second", "1/s", "higher"),
 }
 
 
@@ -40,7 +42,7 @@ class MemoryParameters(Parameters):
 
 class Memory(Command[MemoryParameters]):
     name = "memory"
-    describe = "memory: stream bandwidth, page faults and context switches per second (stress-ng)"
+    describe = "memory: stream bandwidth; page faults, context switches and forks per second (stress-ng)"
     tool = "stress-ng"
     title = "Memory"
     packages = (stress_ng.PACKAGE,)
@@ -60,6 +62,9 @@ class Memory(Command[MemoryParameters]):
             "messages passed from process to process in a second: each switches context",
             "context switches",
             "context switches per second",
+        ),
+        METRICS["forks"].name: Measure(
+            "processes begun and ended in a second, all vCPUs together", "forks", "forks per second"
         ),
     }
     parameters_type = MemoryParameters
@@ -84,7 +89,7 @@ class Memory(Command[MemoryParameters]):
     def parse(self, case: str, output: str) -> tuple[Measurement, ...]:
         stressor = STRESSORS[case]
         instances = stress_ng.passed(stressor, output)
-        if case == "switches":  # of `switch`, one operation is one message from process to process
+        if case in COUNTED:
             value = stress_ng.operations_per_second(stressor, output)
         else:
             # These figures are means over the instances (one on each vCPU): what the layer does is their sum.

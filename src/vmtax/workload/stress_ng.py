@@ -17,29 +17,29 @@ def command(stressor: str, instances: int, seconds: float, *more: str) -> tuple[
 
 def passed(stressor: str, output: str) -> int:
     """How many instances ran, none of which may have failed."""
-    found = re.search(rf"passed: (\d+): {stressor} ", output)
-    if found is None or not re.search(r"failed: 0$", output, re.MULTILINE):
+    match = re.search(rf"passed: (\d+): {stressor} ", output)
+    if match is None or not re.search(r"failed: 0$", output, re.MULTILINE):
         raise BadOutput(f"stress-ng does not say 'passed: N: {stressor}' and 'failed: 0'")
-    return int(found[1])
+    return int(match[1])
 
 
 def figure(stressor: str, label: str, output: str) -> float:
     """A figure of the stressor's own, the harmonic mean over its instances."""
-    found = re.search(rf"{stressor} +([0-9.]+) {label} \(harmonic mean", output)
-    if found is None:
+    match = re.search(rf"{stressor} +([0-9.]+) {label} \(harmonic mean", output)
+    if match is None:
         raise BadOutput(f"stress-ng prints no '{label}' for {stressor}")
-    return float(found[1])
+    return float(match[1])
 
 
 def operations_per_second(stressor: str, output: str) -> float:
     """The column "bogo ops/s (real time)", of all instances together."""
-    found = re.search(rf"metrc: \[\d+\] {stressor} +\d+ +[0-9.]+ +[0-9.]+ +[0-9.]+ +([0-9.]+)", output)
-    if found is None:
+    match = re.search(rf"metrc: \[\d+\] {stressor} +\d+ +[0-9.]+ +[0-9.]+ +[0-9.]+ +([0-9.]+)", output)
+    if match is None:
         raise BadOutput(f"stress-ng prints no line of metrics for {stressor}")
-    return float(found[1])
+    return float(match[1])
 
 
 def own_seconds(stressor: str, output: str) -> float | None:
     """The column "real time (secs)"; None where it is not there."""
-    found = re.search(rf"metrc: \[\d+\] {stressor} +\d+ +([0-9.]+) ", output)
-    return float(found[1]) if found else None
+    match = re.search(rf"metrc: \[\d+\] {stressor} +\d+ +([0-9.]+) ", output)
+    return float(match[1]) if match else None

@@ -56,7 +56,7 @@ def differences(one: Experiment, other: Experiment) -> Iterator[str]:
     common = [(mine, theirs[mine.name]) for mine in one.treatments if mine.name in theirs]
     if not common:
         names = (", ".join(treatment.name for treatment in e.treatments) for e in (one, other))
-        yield "no treatment in common: {} / {}".format(*names)
+        yield "no configuration in common: {} / {}".format(*names)
     for mine, their in common:
         yield from _unequal(mine.name, dict(mine.levels), dict(their.levels))
         yield from _unequal(mine.name, *({"guests": _guests(e, mine.name)} for e in (one, other)))

@@ -101,8 +101,8 @@ def probe_spec(hypervisor: Hypervisor, placed: Placed) -> GuestSpec:
 
 def remembered(boot_id: str, hypervisor: Hypervisor) -> str | None:
     """Why no guest boots on KVM in this boot of a host; empty: one does; None: it was not tried yet."""
-    found = [reason for key, reason in _remembered().items() if key.startswith(f"{_key(boot_id, hypervisor)} ")]
-    return found[-1] if found else None
+    reasons = [reason for key, reason in _remembered().items() if key.startswith(f"{_key(boot_id, hypervisor)} ")]
+    return reasons[-1] if reasons else None
 
 
 def _key(boot_id: str, hypervisor: Hypervisor) -> str:
@@ -140,10 +140,10 @@ def _file() -> Path:
 
 def _remembered() -> dict[str, str]:
     try:
-        found = json.loads(_file().read_text())
+        entries = json.loads(_file().read_text())
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return entries if isinstance(entries, dict) else {}
 
 
 def _remember(local: LocalMachine, known: dict[str, str]) -> None:

@@ -10,7 +10,7 @@ from pathlib import PurePosixPath
 from vmtax.hypervisor.base import GuestSpec
 from vmtax.hypervisor.confine import TUN, Reach
 from vmtax.hypervisor.qemu.drives import MODULES, MOST_DISKS, disk_arguments, escaped, image_argument, machine_type
-from vmtax.hypervisor.qemu.parts import cpu_count, cpu_model, memory_arguments, memory_options
+from vmtax.hypervisor.qemu.parts import accelerator_words, cpu_count, cpu_model, memory_arguments, memory_options
 from vmtax.hypervisor.spec import Nic, Passed, Tap
 
 ROOT_ID = "root"
@@ -55,8 +55,8 @@ def arguments(spec: GuestSpec, initrd: PurePosixPath, console: PurePosixPath) ->
         *("-name", spec.name, "-nodefaults", "-no-user-config", "-display", "none"),
         # A panicking guest asks for a reboot (panic=-1): then QEMU ends, which is how we learn of it.
         "-no-reboot",
-        *("-machine", machine, "-accel", "kvm" if spec.accelerator == "kvm" else "tcg,thread=multi"),
-        *("-cpu", cpu_model(spec)),
+        *("-machine", machine, "-accel", accelerator_words(spec.accelerator)),
+        *("-cpu", cpu_model(spec.settings.model, spec.accelerator)),
         *(("-device", "intel-iommu,intremap=on") if spec.iommu else ()),
         *("-smp", cpu_count(spec), *memory_arguments(spec)),
         *("-kernel", spec.kernel, "-initrd", str(initrd), "-append", kernel_arguments(spec)),

@@ -16,6 +16,7 @@ from vmtax.core.notices import recorded
 from vmtax.hypervisor.base import BootFailed, GuestSpec, Lasting, Patience
 from vmtax.hypervisor.console import FLOODED, PANIC, READY, Console
 from vmtax.hypervisor.credentials import Credentials
+from vmtax.hypervisor.qemu.memory import memory_readings
 from vmtax.hypervisor.qemu.qmp import Qmp, QmpError, Socket
 from vmtax.machine import Machine, MachineError, MachineLost, Process
 from vmtax.machine.answer import number_of
@@ -53,6 +54,7 @@ class QemuGuest:
     ready_seconds: float = 0.0
     kernel_seconds: float = 0.0
     warnings: list[str] = field(default_factory=list)
+    obtained: dict[str, float] = field(default_factory=dict)
 
     def cause_of_death(self) -> str | None:
         """QEMU's last word where it is gone, or why it has paused the guest; None while that runs."""
@@ -72,6 +74,10 @@ class QemuGuest:
 
     def go_on(self) -> None:
         self.qmp.execute("cont")
+
+    def memory_readings(self, parent: Machine) -> dict[str, float]:
+        unique = self.argv[self.argv.index("-serial") + 1]  # its console, in a directory of its own
+        return memory_readings(parent, self.qmp, unique, self.spec.memory_bytes)
 
     def leave(self) -> None:
         assert self.spec.lasting is not None

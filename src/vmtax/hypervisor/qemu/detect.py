@@ -17,6 +17,7 @@ from vmtax.hypervisor.confine import FIRST_USER, PATIENT, TUN, USERS, Reach, alo
 from vmtax.hypervisor.credentials import Credentials
 from vmtax.hypervisor.qemu.argv import arguments, reach, why_not
 from vmtax.hypervisor.qemu.boot import QemuGuest, boot
+from vmtax.hypervisor.qemu.cpu import QUIT, UNKNOWN, asking, missing_features, nearest_models
 from vmtax.hypervisor.qemu.parts import without_huge_pages
 from vmtax.hypervisor.spec import Passed
 from vmtax.machine import Machine, Reader
@@ -78,6 +79,24 @@ class Qemu:
     def describe(self, spec: GuestSpec) -> str:
         """The command line, as a shell takes it; that of a boot names the run's own initrd and console."""
         return shlex.join(self.command_line(spec, PurePosixPath(spec.initrd), PurePosixPath("console")))
+
+    def why_no_cpu(self, machine: Machine, model: str, accelerator: str) -> str | None:
+        """Why it cannot give a guest there the CPU `model`, one of `cpu.model`'s levels; None where it can.
+
+        Raises QemuError where it has no such model.
+        """
+        start = self.without_guest(Reach(devices=("/dev/kvm",) if accelerator == "kvm" else ()))
+        asked = machine.try_run(*start, *asking(model, accelerator), input=QUIT, timeout=60)
+        if asked.ok:
+            return None
+        if UNKNOWN in asked.stderr:
+            there = machine.try_run(*start, "-cpu", "help", timeout=60).stdout
+            raise QemuError(f"{machine.path}: cpu.model: QEMU {self.version} {nearest_models(model, there)}")
+        lacking = missing_features(asked.stderr)
+        what = "emulation (TCG)" if accelerator == "tcg" else f"the CPU of {machine.path}"
+        if not lacking:
+            return f"QEMU refuses it: {first_line(asked.stderr)}"
+        return f"{what} lacks {', '.join(lacking)}"
 
     def boot(
         self,
@@ -143,17 +162,17 @@ def _examined(machine: Reader, program: tuple[str, ...], tree: str | None, right
             cure = "an image's QEMU needs bubblewrap, which must be allowed to make namespaces there"
         raise QemuError(f"{machine.path}: no usable {name} ({first_line(outcome.stderr or outcome.stdout)}); {cure}")
     line = outcome.stdout.partition("\n")[0].strip()
-    found = re.search(r"version (\d+\.\d+(\.\d+)?)", line)
-    if found is None:
+    match = re.search(r"version (\d+\.\d+(\.\d+)?)", line)
+    if match is None:
         raise QemuError(f"{machine.path}: {name} --version says '{line}', which is no QEMU version")
-    if _numbers(found[1]) < MINIMUM:
+    if _numbers(match[1]) < MINIMUM:
         wanted = ".".join(map(str, MINIMUM))
         raise QemuError(f"{machine.path}: {name} is {line}; {wanted} or newer is needed: name another with --qemu")
     has_sandbox = "Seccomp:" in rights and machine.try_run(*program, *sandbox(), "--version", timeout=20).ok
     user, doubt = _user(rights)
     if not has_sandbox:
         doubt = f"QEMU filters no system calls, because it or the kernel was built without seccomp. {doubt}".strip()
-    return Qemu((name,), found[1], line, tree, has_sandbox, user, doubt)
+    return Qemu((name,), match[1], line, tree, has_sandbox, user, doubt)
 
 
 def _user(rights: str) -> tuple[int | None, str]:

@@ -28,12 +28,16 @@ def without_huge_pages(spec: GuestSpec) -> tuple[str, ...]:
     return (PYTHON, *ISOLATED, _NO_HUGE_PAGES) if spec.settings.backing is Backing.SMALL else ()
 
 
-def cpu_model(spec: GuestSpec) -> str:
+def accelerator_words(accelerator: str) -> str:
+    """The value of -accel."""
+    return "kvm" if accelerator == "kvm" else "tcg,thread=multi"
+
+
+def cpu_model(model: str, accelerator: str) -> str:
     """The value of -cpu. `enforce`: QEMU ends where it cannot give a feature, instead of leaving it out."""
-    model = spec.settings.model
     if model == "host":
         # max includes SVM with nested paging, which TCG emulates: so an emulated guest can carry a nested one.
-        return "host" if spec.accelerator == "kvm" else "max"
+        return "host" if accelerator == "kvm" else "max"
     if model in LEVELS:
         return ",".join([OLDEST, *(f"+{feature}" for feature in LEVELS[model]), "enforce"])
     return f"{model},enforce"

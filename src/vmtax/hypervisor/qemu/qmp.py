@@ -125,5 +125,5 @@ class Qmp:
 
 def parse_usernet(text: str) -> dict[int, int]:
     """Lines such as "TCP[HOST_FORWARD]  12  127.0.0.1 40123  10.0.2.15 22  0  0"."""
-    found = re.findall(r"TCP\[HOST_FORWARD\]\s+\d+\s+\S+\s+(\d+)\s+\S+\s+(\d+)", text)
-    return {int(guest): int(host) for host, guest in found}
+    ports = re.findall(r"TCP\[HOST_FORWARD\]\s+\d+\s+\S+\s+(\d+)\s+\S+\s+(\d+)", text)
+    return {int(guest): int(host) for host, guest in ports}

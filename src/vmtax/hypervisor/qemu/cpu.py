@@ -1,0 +1,35 @@
+"""Asking QEMU, without a guest, whether it can give one some CPU. Pure."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+
+from vmtax.hypervisor.qemu.parts import accelerator_words, cpu_model
+
+UNKNOWN = "unable to find CPU model"
+QUIT = "".join(json.dumps({"execute": command}) for command in ("qmp_capabilities", "quit"))
+NEAREST = 5  # names that are offered
+_FEATURE = re.compile(r"doesn't support requested feature: \S*?\.?([\w-]+) \[bit \d+\]")
+_NAME = re.compile(r"^\s*(?:x86 )?\s*([A-Za-z0-9][\w.-]*)(?:\s|$)", re.MULTILINE)
+
+
+def asking(model: str, accelerator: str) -> tuple[str, ...]:
+    """Arguments: a machine with such a CPU is made, never runs, and takes QUIT on standard input."""
+    machine = ("-nodefaults", "-no-user-config", "-display", "none", "-S", "-machine", "q35", "-m", "64M")
+    return (*machine, "-accel", accelerator_words(accelerator), "-cpu", cpu_model(model, accelerator), "-qmp", "stdio")
+
+
+def missing_features(words: str) -> list[str]:
+    """Of QEMU's warnings about a CPU that it was to give with all its features."""
+    return list(dict.fromkeys(_FEATURE.findall(words)))
+
+
+def nearest_models(model: str, listed: str) -> str:
+    """What to say of a model that QEMU has not. `listed`: what `-cpu help` printed."""
+    known = _NAME.findall(listed.partition("Recognized CPUID")[0])
+    spelt = {name.lower(): name for name in known}
+    close = [spelt[name] for name in difflib.get_close_matches(model.lower(), spelt, n=NEAREST, cutoff=0.5)]
+    hint = f"; nearest: {', '.join(close)}" if close else ""
+    return f"knows no CPU '{model}'{hint}; `qemu-system-x86_64 -cpu help` lists them"

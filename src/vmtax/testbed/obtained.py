@@ -1,0 +1,67 @@
+"""Whether a guest got what its treatment asks for: what a host grants without a word may be something else. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from vmtax.core.units import format_room
+from vmtax.design.guest import Backing, GuestSettings
+
+BACKING, MERGE, TOPOLOGY = (GuestSettings.factors()[name].name for name in ("backing", "merge", "topology"))
+MOST = 0.9  # of the memory that was touched is in huge pages, where it is to be
+# Run in a guest: the CPUs of the first CPU's core, and of its socket.
+SHAPE = (
+    "grep",
+    "-sH",
+    "",
+    *(f"/sys/devices/system/cpu/cpu0/topology/{name}" for name in ("core_cpus", "package_cpus")),
+)
+
+
+def parse_shape(text: str) -> dict[str, float]:
+    """What SHAPE printed: threads of a core, and CPUs of a socket."""
+    masks = dict(line.rpartition("/")[2].split(":", 1) for line in text.splitlines() if ":" in line)
+    names = {"core_cpus": "threads_per_core", "package_cpus": "cpus_per_socket"}
+    try:
+        return {names[name]: int(mask.replace(",", ""), 16).bit_count() for name, mask in masks.items()}
+    except (KeyError, ValueError):
+        return {}
+
+
+def why_not(settings: GuestSettings, vcpus: int, found: Mapping[str, float], named: Collection[str]) -> str | None:
+    """Which level of the factors `named` a guest of so many CPUs has not got, by what was read; None: it has them all.
+
+    found: `memory.` before what `Guest.memory_readings` says, `cpu.` before what `parse_shape` does
+    """
+    if BACKING in named and (why := _why_not_backing(settings.backing, found)):
+        return f"{BACKING}={settings.backing} was not obtained: {why}"
+    if MERGE in named and settings.merge != bool(found.get("memory.mergeable")):
+        may = "may not" if settings.merge else "may"
+        return f"{MERGE}={settings.levels[MERGE]} was not obtained: ksmd {may} merge its pages"
+    if TOPOLOGY not in named:
+        return None
+    threads, together = found.get("cpu.threads_per_core"), found.get("cpu.cpus_per_socket")
+    wanted = {"cores": (1, vcpus), "sockets": (1, 1), "threads": (2, vcpus)}[settings.topology]
+    if (threads, together) == wanted:
+        return None
+    seen = f"the guest sees {threads} threads a core and {together} CPUs a socket"
+    return f"{TOPOLOGY}={settings.topology} was not obtained: {seen}"
+
+
+def _why_not_backing(backing: Backing, found: Mapping[str, float]) -> str | None:
+    """By QEMU's mapping of the guest's memory, and with KVM by the pages that it maps for the guest."""
+    if "memory.page_bytes" not in found:
+        return "QEMU's mapping of the guest's memory cannot be read in /proc"
+    resident, huge = found["memory.resident_bytes"], found["memory.huge_bytes"]
+    if bool(found["memory.shared"]) != backing.is_shared:
+        return f"it is {'a file in memory' if found['memory.shared'] else 'anonymous memory'}"
+    if backing.page_bytes:
+        if found["memory.page_bytes"] != backing.page_bytes or not found["memory.hugetlb_bytes"]:
+            return f"its pages are of {found['memory.page_bytes'] / 1024:.0f} KiB"
+        kvm = "memory.kvm_pages_2m" if backing is Backing.HUGE else "memory.kvm_pages_1g"
+        return "KVM maps none of it in such pages" if found.get(kvm) == 0 else None
+    if backing is Backing.THP and huge < MOST * resident:
+        return f"{format_room(huge)} of the {format_room(resident)} that the guest has touched are in huge pages"
+    if backing is Backing.SMALL and huge:
+        return f"{format_room(huge)} of it are in huge pages"
+    return None

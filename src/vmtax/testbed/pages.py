@@ -1,0 +1,150 @@
+"""What levels of `memory.backing` and `memory.merge` take of a host, and the huge pages that a run takes there.
+
+Pages of 2 MiB come as surplus (nr_overcommit_hugepages): the kernel makes them when QEMU starts and takes them back
+when it has ended. There is no surplus of 1 GiB: these are added to the host's pool (nr_hugepages), for the whole run.
+Both settings are what they were when the run is over, however it ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+from vmtax.core.records import Treatment
+from vmtax.core.units import format_room
+from vmtax.design.guest import MIB, Backing, GuestSettings
+from vmtax.machine import Machine
+from vmtax.meter.memory import available_memory
+from vmtax.meter.text import GREP, Files, chosen, parse_files, whole
+from vmtax.plan.schema import Plan
+
+POOLS = "/sys/kernel/mm/hugepages"
+THP = "/sys/kernel/mm/transparent_hugepage/enabled"
+KSM = "/sys/kernel/mm/ksm/run"
+GIGANTIC = 1024 * MIB  # pages of which no surplus can be made
+BACKING, MERGE = (GuestSettings.factors()[name].name for name in ("backing", "merge"))
+# $1: a setting of the kernel; $2: what it was; $3: what it was set to. What somebody else set since is left alone.
+GIVE_BACK = (
+    *("sh", "-c"),
+    'now=$(cat "$1") || exit; if test "$now" -gt "$2" && test "$now" -le "$3"; then echo "$2" > "$1"; fi',
+    "sh",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """A host's huge pages of one size."""
+
+    directory: PurePosixPath
+    total: int  # nr_hugepages
+    most_surplus: int  # nr_overcommit_hugepages
+    surplus: int
+    unused: int  # neither in use nor promised to somebody
+
+    @staticmethod
+    def of(files: Files, page_bytes: int) -> Pool | None:
+        """None where the kernel has no pages of this size."""
+        directory = f"{POOLS}/hugepages-{page_bytes // 1024}kB"
+        names = ("nr_hugepages", "nr_overcommit_hugepages", "surplus_hugepages", "free_hugepages", "resv_hugepages")
+        found = [whole(files.get(f"{directory}/{name}")) for name in names]
+        if None in found:
+            return None
+        total, most, surplus, free, promised = (number or 0 for number in found)
+        return Pool(PurePosixPath(directory), total, most, surplus, max(0, free - promised))
+
+
+def not_here(machine: Machine, plan: Plan, treatments: Sequence[Treatment]) -> dict[str, str]:
+    """Treatments whose level of a factor that the plan names cannot be had there -> why."""
+    named = [name for name in (BACKING, MERGE) if plan.space.first(name) is not None]
+    if not named:
+        return {}
+    files = _read(machine)
+    available = available_memory(machine)
+    reasons = {
+        each.name: _why_not(GuestSettings.of(each.levels), named, plan, files, available)
+        for each in treatments
+        if each.layer == "vm"
+    }
+    return {name: why for name, why in reasons.items() if why}
+
+
+def take(machine: Machine, plan: Plan, treatments: Sequence[Treatment]) -> dict[str, str]:
+    """Let the host have the huge pages that `treatments` take; those for which it has not enough -> why."""
+    impossible: dict[str, str] = {}
+    guests = [GuestSettings.of(each.levels) for each in treatments if each.layer == "vm"]
+    for backing in dict.fromkeys(guest.backing for guest in guests if guest.backing.page_bytes):
+        most = max(guest.count for guest in guests if guest.backing is backing)
+        why = _taken(machine, backing, most * _pages(plan, backing))
+        if why:
+            impossible |= {each.name: why for each in treatments if GuestSettings.of(each.levels).backing is backing}
+    return impossible
+
+
+def _read(machine: Machine) -> Files:
+    return parse_files(machine.try_run(*GREP, "", POOLS, THP, KSM).stdout)
+
+
+def _pages(plan: Plan, backing: Backing) -> int:
+    """Of one guest's memory."""
+    return -(-plan.guest.memory // (backing.page_bytes or 1))
+
+
+def _why_not(
+    settings: GuestSettings, named: Sequence[str], plan: Plan, files: Files, available: int | None
+) -> str | None:
+    if MERGE in named and settings.merge and files.get(KSM) != "1":
+        cure = f"`echo 1 > {KSM}`" if KSM in files else "the kernel was built without it"
+        return f"{MERGE}=on needs the host's ksmd, which does not run: {cure}"
+    if BACKING not in named:
+        return None
+    backing = settings.backing
+    if backing is Backing.THP and chosen(files.get(THP)) not in ("always", "madvise"):
+        return f"{BACKING}=thp: the host has transparent huge pages turned off: `echo madvise > {THP}`"
+    if backing.page_bytes is None:
+        return None
+    return _why_no_pages(backing, settings.count, plan, Pool.of(files, backing.page_bytes), available)
+
+
+def _why_no_pages(backing: Backing, guests: int, plan: Plan, pool: Pool | None, available: int | None) -> str | None:
+    page = backing.page_bytes or 1
+    if pool is None:
+        return f"{BACKING}={backing}: the host's CPU or kernel has no pages of {format_room(page)} (hugetlb)"
+    if plan.guest.memory % page:
+        return f"{BACKING}={backing}: guest.memory of {format_room(plan.guest.memory)} is not a multiple of that"
+    wanted = guests * _pages(plan, backing)
+    lacking = max(0, wanted - pool.unused)
+    if available is None or lacking * page <= available:
+        return None
+    return (
+        f"{BACKING}={backing} takes {wanted} pages ({guests} x {format_room(plan.guest.memory)}), of which the host has"
+        f" {pool.unused}: the other {format_room(lacking * page)} are more than the {format_room(available)} of memory"
+        " that are available; lower guest.memory, or end something there"
+    )
+
+
+def _taken(machine: Machine, backing: Backing, wanted: int) -> str | None:
+    """Why the host has not so many pages; None where it has, or can make them when QEMU starts."""
+    page = backing.page_bytes or 1
+    pool = Pool.of(_read(machine), page)
+    if pool is None:
+        return f"{BACKING}={backing}: the host has no pages of {format_room(page)} any more"
+    lacking = max(0, wanted - pool.unused)
+    gigantic = page >= GIGANTIC
+    before, name = (pool.total, "nr_hugepages") if gigantic else (pool.most_surplus, "nr_overcommit_hugepages")
+    after = (pool.total if gigantic else pool.surplus) + lacking
+    if not lacking or after <= before:
+        return None
+    setting = pool.directory / name
+    undoing = machine.undo_later(*GIVE_BACK, str(setting), str(before), str(after))
+    if not machine.try_run("tee", str(setting), input=str(after)).ok:
+        undoing.undo()
+        return f"{BACKING}={backing}: only root may have huge pages made (tee {setting})"
+    given = Pool.of(_read(machine), page)
+    if gigantic and given is not None and given.unused < wanted:
+        undoing.undo()
+        return (
+            f"{BACKING}={backing} takes {wanted} pages, and the host could give only {given.unused}, because its memory"
+            f" is fragmented: reserve them when it boots, with hugepagesz=1G hugepages={wanted} on its command line"
+        )
+    return None
