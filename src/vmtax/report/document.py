@@ -119,7 +119,6 @@ class Item:
     """Of a list."""
 
     text: Inline
-    places: tuple[str, ...] = ()  # what it is about; only some are named where there is little room
     detail: Detail = Detail.BRIEF
 
 
@@ -130,6 +129,7 @@ class List:
     items: tuple[Item, ...]
     most: int | None = None  # that are shown where there is little room; None: all
     detail: Detail = Detail.BRIEF
+    style: str = ""  # what the page's style sheet calls it
 
 
 @dataclass(frozen=True, slots=True)

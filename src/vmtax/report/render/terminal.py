@@ -22,7 +22,6 @@ from vmtax.report.document import (
     Head,
     Heading,
     Inline,
-    Item,
     Kind,
     List,
     Paragraph,
@@ -151,18 +150,10 @@ def _list(block: List, detail: Detail) -> Grid:
     most = block.most if detail is Detail.BRIEF and block.most else len(items)
     grid = Grid.grid(padding=(0, 1))
     for item in items[:most]:
-        grid.add_row(" ", _item(item))
+        grid.add_row(" ", _inline(item.text))
     if len(items) > most:
         grid.add_row(" ", f"and {len(items) - most} more: `vmtax report` has all")
     return grid
-
-
-def _item(item: Item) -> Text:
-    text = _inline(item.text)
-    if item.places:
-        more = f", and {len(item.places) - 1} more" if len(item.places) > 1 else ""
-        text.append(printable(f" ({item.places[0]}{more})"))
-    return text
 
 
 @dataclass(frozen=True, slots=True)
