@@ -35,7 +35,7 @@ from vmtax.report.document import (
     shown,
 )
 from vmtax.report.render.screen import FirstScreen
-from vmtax.report.sections import requirements, scores
+from vmtax.report.sections import at_once, requirements, scores
 
 if TYPE_CHECKING:
     from vmtax.store import ExperimentSummary
@@ -51,7 +51,12 @@ def render(analysis: Analysis, full: bool = False) -> RenderableType:
     if not full:
         asked = scores.section(scores.storage(analysis)) if analysis.profile else None
         first = (*requirements.sections(analysis), *((asked,) if asked else ()))
-        return FirstScreen(analysis, tuple(Group(*section(one, Detail.BRIEF), Text()) for one in first))
+        several = at_once.section(analysis)
+        more = [
+            tuple(Group(*section(one, Detail.BRIEF), Text()) for one in some)
+            for some in (first, (several,) if several else ())
+        ]
+        return FirstScreen(analysis, *more)
     detail = Detail.FULL
     found = document(analysis, detail)
     parts = [*_head(found.head), *(Group(*section(one, detail)) for one in found.sections)]
