@@ -82,6 +82,9 @@ def test_a_running_run_is_not_removed(data: Path) -> None:
         ("UPDATE facts SET facts = '5' WHERE experiment = 'gone'", "facts.host"),
         ("UPDATE experiment SET plan = '[]' WHERE id = 'gone'", "plan"),
         ("UPDATE experiment SET created = 'abc' WHERE id = 'gone'", "created"),
+        ("UPDATE experiment SET label = x'00' WHERE id = 'gone'", "label"),
+        ("UPDATE experiment SET label = '20261122-0101' WHERE id = 'gone'", "label"),
+        ("UPDATE experiment SET seconds = 'abc' WHERE id = 'gone'", "seconds"),
         ("UPDATE boot SET treatment = 'other' WHERE experiment = 'gone'", "no configuration is called 'other'"),
     ],
 )
