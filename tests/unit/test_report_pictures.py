@@ -217,9 +217,9 @@ def test_what_was_pruned_is_not_measured() -> None:
     assert picture is not None
     heat, words = picture.figure["data"]
     assert heat["z"][1][1] is None and words["text"][3] == "not<br>measured"
-    assert words["hovertext"][3].endswith("not measured: no treatment has both, or none of them has a value")
+    assert words["hovertext"][3].endswith("not measured: no configuration has both, or none of them has a value")
     assert re.search(
-        r"–\d+ time for the same work<br>median of 6 treatments, 6 rounds, emulated", words["hovertext"][0]
+        r"–\d+ time for the same work<br>median of 6 configurations, 6 rounds, emulated", words["hovertext"][0]
     )
 
 
@@ -264,7 +264,7 @@ def test_speed_and_price_are_drawn_by_a_factor() -> None:
     assert [one.name for one in found] == [f"Disk {metric.split('.')[1]}" for metric in PRIMARY[:4]]
     picture = tradeoff_picture(found, {"disk.cache": 0.7})
     assert picture is not None
-    assert picture.selects[1] == ("marks tell", ("disk.cache", "disk.filesystem", "disk.format", "disk.bus"))
+    assert picture.selects[1] == ("marks show", ("disk.cache", "disk.filesystem", "disk.format", "disk.bus"))
     front, *marks = picture.figure["data"]
     assert [trace["name"] for trace in marks] == [f"disk.cache={level}" for level in FACTORS["disk.cache"]]
     kinds = [{*trace["marker"]["symbol"]} for trace in marks]
