@@ -202,7 +202,7 @@ def test_emulation_and_second_attempts_are_said_beside_the_result() -> None:
     found = only(run("host", [1.0] * 6) + run("vm", [1.0] * 6), boots)
     emulated, retried = found.warnings
     assert emulated.startswith("emulated: vm ran on an emulated CPU") and "/dev/kvm" in emulated
-    assert retried.startswith("second-boot: vm booted at the second attempt in 2 rounds (1, 2): 1 s without an answer.")
+    assert retried.startswith("second-boot: vm booted at the second attempt in 2 of 6 rounds: 1 s without an answer.")
 
 
 def test_overhead_is_lost_rate_or_added_time() -> None:

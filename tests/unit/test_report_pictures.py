@@ -266,7 +266,7 @@ def test_speed_and_price_are_drawn_by_a_factor() -> None:
     assert picture is not None
     assert picture.selects[1] == ("marks show", ("disk.cache", "disk.filesystem", "disk.format", "disk.bus"))
     front, *marks = picture.figure["data"]
-    assert [trace["name"] for trace in marks] == [f"disk.cache={level}" for level in FACTORS["disk.cache"]]
+    assert [trace["name"] for trace in marks] == [f"disk.cache={level}, emulated" for level in FACTORS["disk.cache"]]
     kinds = [{*trace["marker"]["symbol"]} for trace in marks]
     assert all(len(kind) == 1 for kind in kinds) and len(set.union(*kinds)) == 3
     assert not [kind for kind in set.union(*kinds) if kind.endswith("-open")], "all have intervals"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -142,7 +142,7 @@ def of_failure(trial: Trial) -> Notice:
     return Notice(code, notices.whole(trial.error) if trial.error else "No reason was recorded")
 
 
-def of_boots(treatment: str, boots: Iterable[Boot]) -> Iterator[Notice]:
+def of_boots(treatment: str, boots: Collection[Boot]) -> Iterator[Notice]:
     """What the boots of a treatment say of all its figures."""
     causes: dict[Notice, set[int]] = defaultdict(set)
     for boot in boots:
@@ -152,7 +152,8 @@ def of_boots(treatment: str, boots: Iterable[Boot]) -> Iterator[Notice]:
     retried = [one for one in causes if one.code == "second-boot"]
     if retried:
         rounds = tuple(sorted(set().union(*(causes.pop(one) for one in retried))))
-        cause = f"{treatment} booted at the second attempt in {rounds_in_words(rounds)}: {retried[0].cause}"
+        booted = f"{len(rounds)} of {len({boot.round for boot in boots})} rounds"
+        cause = f"{treatment} booted at the second attempt in {booted}: {retried[0].cause}"
         yield Notice("second-boot", cause, treatments=(treatment,), rounds=rounds)
     for notice, numbers in causes.items():
         yield replace(notice, treatments=(treatment,), rounds=tuple(sorted(numbers)))

@@ -160,7 +160,7 @@ def _carry_out(store: Store, work: Work, *, yes: bool) -> str:
         looking = look(work.plan, hosts, work.options.testbed, lambda what: progress.tell([("looks at", what)]))
         store.refuse_unwritable()
         check_room(store.path.parent, ROOM, "set XDG_DATA_HOME to a directory on a larger file system")
-        if why := next((one.reason for place in looking for one in place.accelerators if one.name == "tcg"), ""):
+        if why := next((one.reason for place in looking for one in place.accelerators if not one.tried), ""):
             _emulated(store, work, looking, why)  # refused before an image is built for it
         journal = live.Journal(hosts.local)
         sides = _examined(work, hosts, looking, journal, yes=yes)

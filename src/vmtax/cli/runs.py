@@ -23,7 +23,9 @@ def runs(ctx: typer.Context, json: AsJson = False) -> None:
     with Store() as store:
         found = store.experiments()
     if json:
-        answer("runs", found)
+        from vmtax.report.answers.runs import Run
+
+        answer("runs", [Run.made(entry) for entry in found])
         return
     if not found:
         say("no runs yet: vmtax run")

@@ -212,6 +212,8 @@ def outlook(
         lines += [Line("left out", f"{name}: {why}") for name, why in place.impossible.items()]
         lines += [*_runs_on(place, emulated=bool(emulated)), *_writes(place, options.target, executions)]
         lines.append(Line("needs", _needs(place.plan, place.machine)))
+        possible = [one for one in place.treatments if (one.repeats or one.name) not in place.impossible]
+        lines += [Line("takes", text) for text in pages.announced(place.plan, possible)]
         root = examine.is_root(place.machine)
         lines.append(Line("as root" if root else "as a user", ROOT if root else USER))
     if emulated:

@@ -101,7 +101,7 @@ class Paragraph:
     """A note explains how to read something; a warning must not be missed."""
 
     text: Inline
-    style: Literal["plain", "note", "warning", "headline", "sure"] = "plain"
+    style: Literal["plain", "note", "warning", "headline"] = "plain"
     detail: Detail = Detail.BRIEF
 
 
@@ -119,7 +119,6 @@ class Item:
     """Of a list."""
 
     text: Inline
-    places: tuple[str, ...] = ()  # what it is about; only some are named where there is little room
     detail: Detail = Detail.BRIEF
 
 
@@ -130,6 +129,7 @@ class List:
     items: tuple[Item, ...]
     most: int | None = None  # that are shown where there is little room; None: all
     detail: Detail = Detail.BRIEF
+    style: str = ""  # what the page's style sheet calls it
 
 
 @dataclass(frozen=True, slots=True)

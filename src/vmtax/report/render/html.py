@@ -23,7 +23,6 @@ from vmtax.report.document import Block, Detail, Figure, Folded, plain
 from vmtax.report.figures.base import Choice
 from vmtax.report.wording.glossary import term_id
 
-MOST_PLACES = 40  # of an item
 MARKS = {  # what stands for a dot, around (0, 0)
     "circle": "M-4,0a4,4 0 1,0 8,0a4,4 0 1,0 -8,0Z",
     "diamond": "M0,-5.2L5.2,0L0,5.2L-5.2,0Z",
@@ -72,7 +71,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters.update(whole=_whole, kind=lambda block: type(block).__name__, plain=plain, anchor=_anchor)
-    environment.globals.update(term_id=term_id, MOST_PLACES=MOST_PLACES, MARKS=MARKS)
+    environment.globals.update(term_id=term_id, MARKS=MARKS)
     return environment
 
 

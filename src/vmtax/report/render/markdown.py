@@ -17,7 +17,6 @@ from vmtax.report.document import (
     Head,
     Heading,
     Inline,
-    Item,
     List,
     Paragraph,
     Row,
@@ -29,8 +28,6 @@ from vmtax.report.document import (
     shown,
 )
 from vmtax.report.render.markdown_text import escaped, row, text
-
-MOST_PLACES = 3  # of an item
 
 
 def render_markdown(analysis: Analysis) -> str:
@@ -73,7 +70,7 @@ def _block(block: Block) -> Iterator[str]:
         case Table():
             yield from _table(block)
         case List():
-            yield from (f"- {_item(item)}" for item in block.items if item.detail <= Detail.FILE)
+            yield from (f"- {_inline(item.text)}" for item in block.items if item.detail <= Detail.FILE)
         case Code():
             yield from _code(block.lines, block.language)
         case Folded():
@@ -106,13 +103,6 @@ def _code_span(raw: str) -> str:
     fence = "`" * (1 + max((len(run) for run in re.findall("`+", raw)), default=0))
     pad = " " if raw.startswith("`") or raw.endswith("`") else ""
     return f"{fence}{pad}{' '.join(raw.split())}{pad}{fence}"
-
-
-def _item(item: Item) -> str:
-    if not item.places:
-        return _inline(item.text)
-    more = f", and {len(item.places) - MOST_PLACES} more" if len(item.places) > MOST_PLACES else ""
-    return f"{_inline(item.text)} ({text('; '.join(item.places[:MOST_PLACES]))}{more})"
 
 
 def _table(table: Table) -> Iterator[str]:

@@ -13,7 +13,6 @@ from rich.text import Text
 
 from vmtax.analysis.analysis import Analysis
 from vmtax.core.units import format_duration, printable
-from vmtax.report.contents import document
 from vmtax.report.document import (
     Block,
     Cell,
@@ -23,7 +22,6 @@ from vmtax.report.document import (
     Head,
     Heading,
     Inline,
-    Item,
     Kind,
     List,
     Paragraph,
@@ -52,6 +50,8 @@ def render(analysis: Analysis, full: bool = False) -> RenderableType:
         asked = scores.section(scores.storage(analysis)) if analysis.profile else None
         first = (*requirements.sections(analysis), *((asked,) if asked else ()))
         return FirstScreen(analysis, tuple(Group(*section(one, Detail.BRIEF), Text()) for one in first))
+    from vmtax.report.contents import document  # here, because the first screen needs few of the sections
+
     detail = Detail.FULL
     found = document(analysis, detail)
     parts = [*_head(found.head), *(Group(*section(one, detail)) for one in found.sections)]
@@ -150,18 +150,10 @@ def _list(block: List, detail: Detail) -> Grid:
     most = block.most if detail is Detail.BRIEF and block.most else len(items)
     grid = Grid.grid(padding=(0, 1))
     for item in items[:most]:
-        grid.add_row(" ", _item(item))
+        grid.add_row(" ", _inline(item.text))
     if len(items) > most:
         grid.add_row(" ", f"and {len(items) - most} more: `vmtax report` has all")
     return grid
-
-
-def _item(item: Item) -> Text:
-    text = _inline(item.text)
-    if item.places:
-        more = f", and {len(item.places) - 1} more" if len(item.places) > 1 else ""
-        text.append(printable(f" ({item.places[0]}{more})"))
-    return text
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ def warnings(analysis: Analysis) -> tuple[Cause, ...]:
 def section(analysis: Analysis) -> Section:
     """A list of the causes."""
     items = tuple(Item((Span(cause.code, "code"), Span(f": {told(cause, analysis)}"))) for cause in warnings(analysis))
-    blocks = (List(items, MOST),) if items else (Paragraph("None.", detail=Detail.PAGE),)
+    blocks = (List(items, MOST, style="doubts"),) if items else (Paragraph("None.", detail=Detail.PAGE),)
     return Section("doubts", "Warnings", blocks, "Warnings")
 
 

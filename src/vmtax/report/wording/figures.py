@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 
 from vmtax.analysis.analysis import Analysis
 from vmtax.analysis.notices import Cause, Figure
 from vmtax.core.units import at_most
-from vmtax.workload.words import title
+from vmtax.workload.words import name, title
 
 NAMES = {"host": "the host", "vm": "the VM", "nested": "the nested VM"}  # of a layer's plain treatment
 MOST_NAMES, MOST_ROUNDS = 3, 6  # in a row; the rest is counted
-Metrics = Mapping[str, Collection[str]]  # treatment -> names of metrics
 
 
 def about(cause: Cause, analysis: Analysis) -> str:
@@ -24,31 +23,32 @@ def about(cause: Cause, analysis: Analysis) -> str:
 
 
 def figures_in_words(figures: Collection[Figure], analysis: Analysis) -> str:
-    """ "all disk figures of the VM and the nested VM, and 2 boot figures of the VM"; "" of none."""
+    """ "all disk figures of the VM and the nested VM; 2 boot figures of the VM"; "" of none."""
     mine = _by_treatment([pair for pair in figures if pair[1] not in analysis.repeats] or figures)
     order = [treatment.name for treatment in analysis.experiment.treatments if treatment.name in mine]
     every = _every(analysis)
-    if set(every) <= set(mine) and all(set(mine[name]) >= set(metrics) for name, metrics in every.items()):
+    if set(every) <= set(mine) and all(set(mine[one]) >= set(metrics) for one, metrics in every.items()):
         return "all figures"
-    whole = [name for name in order if name in every and set(mine[name]) >= set(every[name])]
-    parts = [f"all figures of {_names(whole)}"] if whole else []
-    rest: dict[tuple[str, frozenset[str]], list[str]] = defaultdict(list)  # workload, metrics -> treatments
-    for name in [name for name in order if name not in whole]:
-        for workload, metrics in _by_workload(mine[name]).items():
-            rest[workload, frozenset(metrics)].append(name)
-    parts += [_some(*key, names, every) for key, names in rest.items()]
-    return _joined(at_most(MOST_NAMES, parts))
+    alike: dict[tuple[str, ...], list[str]] = defaultdict(list)  # what it is about -> treatments
+    for treatment in order:
+        whole = treatment in every and set(mine[treatment]) >= set(every[treatment])
+        what = ("all figures",) if whole else _some(mine[treatment], every.get(treatment, ()), analysis)
+        alike[what].append(treatment)
+    parts = [f"{_joined(what)} of {_names(names)}" for what, names in alike.items()]
+    return "; ".join(at_most(MOST_NAMES, parts))
 
 
-def _some(workload: str, metrics: frozenset[str], names: Sequence[str], every: Metrics) -> str:
-    """`metrics` of one workload, the same of all these treatments."""
-    if len(metrics) == 1:
-        return f"{next(iter(metrics))} of {_names(names)}"
-    called = title(workload)
-    called = called if called.isupper() else called.lower()
-    known = {metric for name in names for metric in every.get(name, ()) if metric.startswith(f"{workload}.")}
-    count = "all" if known <= metrics else str(len(metrics) * len(names))
-    return f"{count} {called} figures of {_names(names)}"
+def _some(metrics: Collection[str], every: Collection[str], analysis: Analysis) -> tuple[str, ...]:
+    """Of one treatment, workload by workload: "all CPU figures", "3 disk figures", "memory stream bandwidth"."""
+    known = {metric.name: metric for metric, *_ in analysis.contrasts}
+    found = []
+    for workload, mine in _by_workload(metrics).items():
+        one = known.get(next(iter(mine))) if len(mine) == 1 else None
+        called = name(one) if one else title(workload)
+        called = called if called.isupper() else called[0].lower() + called[1:]
+        all_of_it = {metric for metric in every if metric.startswith(f"{workload}.")} <= set(mine)
+        found.append(called if one else f"{'all' if all_of_it else len(mine)} {called} figures")
+    return tuple(found)
 
 
 def _every(analysis: Analysis) -> dict[str, list[str]]:
