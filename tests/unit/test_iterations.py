@@ -255,7 +255,11 @@ def test_reports_tell_where_the_variance_is(lab: Callable[..., Lab]) -> None:
     ("between", "within", "words"),
     [
         (0.02, 0.01, "vm: 80 % of the variance is between boots: more iterations would not help"),
-        (0.005, 0.03, "vm: 3 % of the variance is between boots: iterations put 75 % into what a boot of 12 tells"),
+        (
+            0.005,
+            0.03,
+            "vm: 3 % of the variance is between boots; of a boot’s mean over 12 iterations, they cause 75 %",
+        ),
         (0.0, 0.0, "vm: 0 % of the variance is between boots: more iterations would not help"),
     ],
 )

@@ -189,7 +189,7 @@ def test_an_outlier_is_told_with_what_the_host_did_then() -> None:
     assert (steal.text, steal.typical) == ("0.30", "0.00")
     assert outliers(Analysis(experiment)).explained == 1
     prose = Page(html(experiment)).prose()
-    assert "1 trial has a value far from the others of its treatment" in prose and "1.80 GHz" in prose
+    assert "1 trial has a value far from the others of its configuration" in prose and "1.80 GHz" in prose
 
 
 def test_an_outlier_without_a_cause_says_nothing_stands_out() -> None:
@@ -209,14 +209,14 @@ def test_a_host_that_does_not_tell() -> None:
         ),
     )
     assert outliers(Analysis(partly)).untold == ("throttles",)
-    assert "This host does not tell: throttles." in Page(html(partly)).prose()
+    assert "This host does not report: throttles." in Page(html(partly)).prose()
 
 
 def test_no_outlier_is_said_plainly() -> None:
     experiment = calm(sample_experiment(rounds=7))
     values = sum(len(trial.measurements) for trial in experiment.trials)
     assert f"None: of {values} values not one lies far" in Page(html(experiment)).prose()
-    assert "None can be told" in Page(html(sample_experiment(rounds=5))).prose()
+    assert "Too few values to look for outliers" in Page(html(sample_experiment(rounds=5))).prose()
 
 
 def test_outliers_stay_in_every_figure() -> None:

@@ -264,7 +264,7 @@ def test_speed_and_price_are_drawn_by_a_factor() -> None:
     assert [one.name for one in found] == [f"Disk {metric.split('.')[1]}" for metric in PRIMARY[:4]]
     picture = tradeoff_picture(found, {"disk.cache": 0.7})
     assert picture is not None
-    assert picture.selects[1] == ("marks tell", ("disk.cache", "disk.filesystem", "disk.format", "disk.bus"))
+    assert picture.selects[1] == ("marks show", ("disk.cache", "disk.filesystem", "disk.format", "disk.bus"))
     front, *marks = picture.figure["data"]
     assert [trace["name"] for trace in marks] == [f"disk.cache={level}, emulated" for level in FACTORS["disk.cache"]]
     kinds = [{*trace["marker"]["symbol"]} for trace in marks]

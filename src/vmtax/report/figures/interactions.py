@@ -42,10 +42,10 @@ def crossed_picture(found: Sequence[Grid], told: Sequence[Ranked], shares: Mappi
         id="crossed",
         title="Two factors at a time",
         caption="Each cell: the median over all configurations that have both levels, whatever their other levels are,"
-        " against the best of the ranking. The stronger the colour, the dearer, on a logarithmic scale"
+        " against the best configuration of the ranking. A stronger colour is a higher cost, on a logarithmic scale"
         " that all pairs of one metric share.",
         alternative=f"Heat maps of what pairs of levels cost, for {len(metrics)} metrics and {len(pairs)} pairs of"
-        " factors. The tables of effects above tell what two factors do together.",
+        " factors. The tables of effects above show what two factors do together.",
         selects=(("metric", tuple(metrics)), ("factors", tuple(pairs))),
         figures=drawn,
     )

@@ -40,11 +40,11 @@ def tradeoff_picture(found: Sequence[Tradeoff], shares: Mapping[str, float]) -> 
     return Choice(
         id="tradeoff",
         title="Speed against what it costs the host",
-        caption="Up is faster, left is cheaper for the host. The line joins those that no other guest beats in both, by"
-        " the estimates; where intervals overlap, the order may be chance.",
+        caption="Up is faster, left costs the host less CPU time. The line joins the guests that no other beats in"
+        " both, by the estimates; where intervals overlap, the order may be chance.",
         alternative=f"Operations per second against host CPU time for each operation, for {len(cases)} cases. In the"
-        f" first, {cases[0]}, no guest is both faster and cheaper than: {', '.join(joined)}.",
-        selects=(("case", tuple(cases)), ("marks tell", tuple(factors))) if factors else (("case", tuple(cases)),),
+        f" first, {cases[0]}, no guest is both faster and costs less than: {', '.join(joined)}.",
+        selects=(("case", tuple(cases)), ("marks show", tuple(factors))) if factors else (("case", tuple(cases)),),
         figures=drawn,
     )
 

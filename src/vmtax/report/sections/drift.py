@@ -127,7 +127,7 @@ def section(found: Sequence[Course], picture: Picture | None, rounds: int) -> Se
         "last third of the rounds against the first third",
     )
     rows = tuple(Row(tuple(_cells(course))) for course in found)
-    title = "Values against their treatments’ medians over the whole run"
+    title = "Values against the medians of their configurations, over the whole run"
     table = Table(title, tuple(map(Column, heads)), rows, "wrapped", detail=Detail.PAGE)
     return Section("drift", TITLE, (Paragraph(reading, "note", Detail.PAGE), Figure((picture,)), table), "Drift")
 

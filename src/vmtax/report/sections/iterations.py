@@ -37,7 +37,7 @@ class Spread:
         gain = inside / (found.between + inside) if found.within else 0.0
         if gain <= LITTLE:
             return f"{share}: more iterations would not help"
-        return f"{share}: iterations put {100 * gain:.0f} % into what a boot of {each:.3g} tells; more would help"
+        return f"{share}; of a boot’s mean over {each:.3g} iterations, they cause {100 * gain:.0f} %: more would help"
 
 
 def spreads(analysis: Analysis) -> tuple[Spread, ...]:

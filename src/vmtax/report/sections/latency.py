@@ -93,15 +93,15 @@ def section(found: Sequence[Distribution], pictures: Sequence[Picture]) -> Secti
         return None
     reading: tuple[Span, ...] = (
         Span(
-            "From left to right the operations get rarer: at 50 % stands what every other operation takes at most, at"
-            " 99 % what one in a hundred exceeds; each step is ten times rarer than the one before. A line that climbs"
-            " to the right has a tail, which a mean hides. "
+            "From left to right the operations get rarer: half of them take at most the value at 50 %, one in a"
+            " hundred takes longer than the value at 99 %; each step is ten times rarer than the one before. A line"
+            " that climbs to the right has a tail, which a mean hides. "
         ),
         term("latency", "Latencies"),
-        Span(" are medians over rounds, drawn as far as every round has operations enough to tell."),
+        Span(" are medians over rounds, drawn as far as every round has enough operations."),
     )
     if any(distribution.others for distribution in found):
-        many = "Of the many treatments of a layer its first is drawn, and its best and its worst by"
+        many = "Of many configurations of a layer, the first is drawn, and the best and the worst by"
         reading += (Span(f" {many} {percentile(JUDGED)}."),)
     blocks = (Paragraph(reading, "note", Detail.PAGE), Figure(tuple(pictures), "pair"), _table(found))
     return Section("latency", "How long single operations take", blocks, "Latency")
@@ -109,7 +109,7 @@ def section(found: Sequence[Distribution], pictures: Sequence[Picture]) -> Secti
 
 def _table(found: Sequence[Distribution]) -> Table:
     shares = tabled(found)
-    columns = (Column("case and treatment"), *(Column(percentile(share)) for share in shares), Column("rounds"))
+    columns = (Column("case and configuration"), *(Column(percentile(share)) for share in shares), Column("rounds"))
     rows: list[Row] = []
     for distribution in found:
         rows.append(Row((name_cell(distribution.name),)))

@@ -12,7 +12,7 @@ TITLE = "What the guests' memory lay in"
 READING = (
     "Read from QEMU's mapping in /proc after each boot, before anything was measured; the least and the most over"
     " boots. A boot that did not get its level was not measured: it stands under Warnings. Huge pages are transparent"
-    " ones; those of a pool are told by the size of its pages."
+    " ones; those of a pool show in the size of its pages."
 )
 BACKING = GuestSettings.factors()["backing"].name
 

@@ -11,9 +11,9 @@ from vmtax.report.view import Effect, effect, effect_cell, special_cost
 from vmtax.workload.words import name
 
 READING = (
-    "One guest treatment enters each round twice, in boots of its own: what it costs against itself is what chance"
-    " and this machine make of no difference. A smaller cost than that deserves doubt. A few in a hundred of these"
-    " intervals leave out 0 by chance; more do where something differs between boots that nobody has asked about."
+    "One guest runs twice in each round, in boots of its own. Its cost against itself is the effect of chance and of"
+    " this machine where there is no difference. A smaller cost than that deserves doubt. A few in a hundred of these"
+    " intervals exclude 0 by chance; more do if something else differs between boots."
 )
 
 

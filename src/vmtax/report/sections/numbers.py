@@ -117,7 +117,7 @@ def _sides(workload: Workload, shown: View) -> Iterator[Block]:
             rows.append(Row((name_cell(what, special_cost(metric), title=metric.name),)))
         cells = (number_cell(between.own), number_cell(between.other), effect_cell(between.effect))
         rows.append(Row((name_cell(between.treatment), *cells)))
-    columns = (Column("metric and treatment"), Column(sides.own), Column(sides.other), Column("cost"))
+    columns = (Column("metric and configuration"), Column(sides.own), Column(sides.other), Column("cost"))
     yield Heading(f"{workload.between_title}: {sides.other} against {sides.own}", Detail.FILE)
     yield Table(f"{workload.between_title}, sides", columns, tuple(rows))
 
@@ -126,7 +126,7 @@ def _settings(workload: Workload) -> Folded:
     """Other levels against the first treatment of their layer; where there is little room by one metric of a case."""
     rows = tuple(row for case in workload.cases if case.settings for row in _setting_rows(case))
     columns = (
-        *(Column("metric and treatment"), Column("median"), Column("cost")),
+        *(Column("metric and configuration"), Column("median"), Column("cost")),
         Column("against", words=True),
     )
     table = Table(f"{workload.title}, settings", columns, rows, "settings", MOST_SETTINGS)
@@ -135,7 +135,7 @@ def _settings(workload: Workload) -> Folded:
         Span("vmtax show --json", "code"),
         Span(")."),
     )
-    summary = f"{workload.title}: other settings against the first treatment of their layer"
+    summary = f"{workload.title}: other settings against the first configuration of their layer"
     return Folded(summary, (Paragraph(reading, "note", Detail.PAGE), table))
 
 

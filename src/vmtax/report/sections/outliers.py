@@ -168,33 +168,35 @@ def _blocks(outliers: Outliers, run: str) -> Iterator[Block]:
     page = Detail.PAGE
     many = len(outliers.found)
     if not outliers.values:
-        yield Paragraph(f"None can be told: no treatment has {FEWEST} values of any metric.", detail=page)
+        yield Paragraph(
+            f"Too few values to look for outliers: no configuration has {FEWEST} of any metric.", detail=page
+        )
         return
     if not many:
-        none = f"None: of {outliers.values} values not one lies far from the others of its treatment."
+        none = f"None: none of {outliers.values} values lies far from the others of its configuration."
         yield Paragraph(none, detail=page)
         return
     lead = f"{many} trial has" if many == 1 else f"{many} trials have"
     whose = "its" if many == 1 else "their"
     yield Paragraph(
         (
-            Span(f"{lead} a value far from the others of {whose} treatment. All are in the figures above: an "),
+            Span(f"{lead} a value far from the others of {whose} configuration. All are in the figures above: an "),
             term("outlier"),
             Span(" is explained where it can be, never left out."),
         ),
         detail=page,
     )
     yield Paragraph(
-        f"Looked for in {outliers.values} values, those of treatments with {FEWEST} or more. Mere scatter puts about 4"
-        " in 100 there with 10 rounds, 1 in 100 with 60. Below each reading of the host stands what is typical of that"
-        " treatment and workload; what is itself far from typical “stands out”: a hint at the cause, no proof of it.",
+        f"Checked: {outliers.values} values, those of configurations with {FEWEST} or more. By chance alone, about 4 in"
+        " 100 values are outliers with 10 rounds, 1 in 100 with 60. Below each reading of the host is the typical value"
+        " for that configuration and workload. A reading far from it “stands out”: a hint at the cause, not a proof.",
         "note",
         page,
     )
     if not outliers.host_tells:
         yield Paragraph("The host was not read during these trials, so no cause can be seen.", detail=page)
     elif outliers.untold:
-        untold = f"This host does not tell: {', '.join(outliers.untold)}. A cause of that kind cannot be seen."
+        untold = f"This host does not report: {', '.join(outliers.untold)}. A cause of that kind cannot be seen."
         yield Paragraph(untold, detail=page)
     gauges = tuple(Column(_head(gauge.name)) for gauge in GAUGES if outliers.host_tells)
     columns = (Column("trial"), Column("value"), Column("stands out", words=True), *gauges)

@@ -119,13 +119,13 @@ def section(told: Sequence[Ranked], pictures: Sequence[Picture]) -> Section | No
     if not pictures:
         return Section("ranking", "Ranking", tuple(tables(told)), "Ranking")
     reading = (
-        Span("The treatments of a "),
+        Span("The configurations of a "),
         term("layer"),
         Span(", best first, by each primary metric: how much each costs against the best, and what it gives (the "),
         term("median"),
         Span(
             "). The top set are those that no other is shown to beat; the chance of any false “beaten” in one ranking"
-            " is 5 % at most. The scale is logarithmic: twice as dear is as far anywhere."
+            " is 5 % at most. The scale is logarithmic: twice the cost is equally far everywhere."
         ),
     )
     blocks: list[Block] = [Paragraph(reading, "note")]
@@ -139,10 +139,10 @@ def effects_section(told: Sequence[Ranked], decides: Sequence[Deciding]) -> Sect
     if not told:
         return None
     reading = (
-        Span("How much of what differs between treatments, within "),
+        Span("How much of the difference between configurations, within "),
         term("round", "rounds"),
         Span(
-            ", each factor explains, and what its levels cost over all treatments that have them. (Of the variance of"
+            ", each factor explains, and what its levels cost over all configurations with them. (Of the variance of"
             " logarithms: a factor that does twice as much weighs four times.) What is left is chance, from one "
         ),
         term("boot"),

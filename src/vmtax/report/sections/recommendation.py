@@ -275,7 +275,7 @@ def _give_ups(told: Recommendation) -> Section:
             Table(GIVE_UPS, columns, rows, "gives", MOST_GROUPS),
             Paragraph(READING, "note"),
             Sentences(tuple((column.term, (column.words,)) for column in told.columns), Detail.FULL),
-            Folded("Why, and how each was found out", (List(reasons),), Detail.FULL),
+            Folded("Why, and how each was tried", (List(reasons),), Detail.FULL),
         ),
         "What is given up",
     )

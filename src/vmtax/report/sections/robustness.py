@@ -15,9 +15,9 @@ from vmtax.workload.words import name
 TITLE = "Beside the primary figures"
 HEADS = ("contrast", "median", "mean", "p95", "stalls", "order")
 READING = (
-    "Overheads by the median (Hodges–Lehmann), by the mean, which stalls move, and by the slow tails, from 200 rounds"
-    " on. Stalls: runs slower than 1.5 times their treatment’s median, the baseline’s share first, with Fisher’s p."
-    " Order: what it matters who ran first, with p by permutation."
+    "Costs by the median (Hodges–Lehmann), by the mean, which stalls move, and by the slow tails, from 200 rounds on."
+    " Stalls: runs slower than 1.5 times the median of their configuration, the baseline’s share first, with Fisher’s"
+    " p. Order: how much it matters which side ran first, with p by permutation."
 )
 
 

@@ -139,13 +139,13 @@ def _of_field(found: Sequence[Score], emulated: frozenset[str]) -> Iterator[str]
 
 
 def _leading(found: Sequence[Score], emulated: frozenset[str]) -> list[str]:
-    """Who stands first, each once, with its scores: "vm (reads 1.61 GB/s; writes 605 MB/s, 1 other not told apart)"."""
+    """The first of each score, once: "vm (reads 1.61 GB/s; writes 605 MB/s, 1 other not distinguishable)"."""
     figures: dict[str, list[str]] = {}
     for score in found:
         best, *rest = score.ranking.standings
         value = _value(score, best.treatment, emulated)
         equals = sum(entry.top for entry in rest)
-        alike = f", {equals} other{'s' if equals > 1 else ''} not told apart" if equals else ""
+        alike = f", {equals} other{'s' if equals > 1 else ''} not distinguishable" if equals else ""
         figures.setdefault(best.treatment, []).append(f"{value}{alike}")
     return [f"{name} ({'; '.join(told)})" for name, told in figures.items()]
 
