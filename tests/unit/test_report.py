@@ -174,7 +174,7 @@ def test_the_ratio_of_a_time_is_its_cost() -> None:
     )
     (finding,) = findings(with_comparisons(sample_experiment(emulated=False), comparison))
     assert finding.sentence.startswith("Kernel build time: the VM takes 20 % (19–22) more time than the host")
-    assert finding.resource == "Build"
+    assert finding.resource == "Kernel build"
 
 
 def test_too_few_rounds_are_admitted() -> None:
