@@ -64,7 +64,7 @@ lock: ## write requirements.lock anew: the newest Python packages that pyproject
 reference: $(STAMP) ## write docs/reference and the man page anew from the code
 	@$(BIN)/python tools/reference.py
 
-picture: $(STAMP) ## draw README's picture anew from the stored run docs/sample.run.gz
+picture: $(STAMP) ## draw README's picture anew
 	@$(BIN)/python -m tools.picture
 
 prove-lab: setup ## show that labs come up and keep what was flushed: 20 starts, 20 power cuts

@@ -93,11 +93,11 @@ def written(experiment: Experiment, file: Path) -> Path:
     return file
 
 
-def loaded(page: Path, profile: Path, theme: str = LIGHT) -> tuple[str, list[str]]:
+def loaded(page: Path, profile: Path, theme: str = LIGHT, at: str = "") -> tuple[str, list[str]]:
     """(the document as it stands after loading, what the page's scripts complained about)."""
     chromium = shutil.which("chromium")
     assert chromium, "no chromium: install the Debian package of that name (apt-get install chromium)"
-    command = (chromium, *OPTIONS, theme, f"--user-data-dir={profile}", "--dump-dom", page.as_uri())
+    command = (chromium, *OPTIONS, theme, f"--user-data-dir={profile}", "--dump-dom", f"{page.as_uri()}{at}")
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
     return done.stdout, [line for line in done.stderr.splitlines() if ":CONSOLE" in line or "Uncaught" in line]
 
@@ -171,6 +171,13 @@ def test_nothing_sticks_out_and_the_contents_stand_where_there_is_room(
     assert told["contents"] == told["beside"] == (width == 1400)
     assert told["folded"] > 10
     assert told.get("tiles", 0) < 420, "the answer is on the first screen"
+
+
+def test_the_address_of_a_metric_unfolds_what_it_is_in(tmp_path: Path) -> None:
+    page = written(sample_experiment(), tmp_path / "report.html")
+    document, _ = loaded(page, tmp_path / "profile", at="#disk.randwrite-4k-qd1.iops")
+    (unfolded,) = re.findall(r'<details open="">.*?</details>', document, re.DOTALL)
+    assert 'id="disk.randwrite-4k-qd1.iops"' in unfolded
 
 
 def test_pictures_and_tables_need_no_javascript(tmp_path: Path) -> None:

@@ -72,4 +72,4 @@ def test_it_asks_first(tmp_path: Path) -> None:
     assert half.is_dir()
     done = vmtax("clean", "--yes", home=tmp_path)
     assert done.returncode == 0 and not half.exists()
-    assert vmtax("clean", "--yes", home=tmp_path).stdout == "nothing is left over\n"
+    assert vmtax("clean", "--yes", home=tmp_path).stdout == "there is nothing to remove\n"

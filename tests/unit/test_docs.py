@@ -14,7 +14,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from tools import reference
+from tools import picture, reference
 from vmtax.cli import app
 from vmtax.cli.help import EXAMPLES, GROUPS, ORDER, examples
 from vmtax.plan.schema import parse
@@ -181,6 +181,18 @@ def test_every_page_is_reached_from_the_index() -> None:
         seen.add(page)
         todo += [page.parent / link.partition("#")[0] for link in links(page) if ":" not in link]
     assert set((ROOT / "docs").rglob("*.md")) <= seen
+
+
+def test_the_picture_is_what_show_prints() -> None:
+    assert picture.PICTURE.read_text(encoding="utf-8") == picture.picture(), "draw it anew: make picture"
+
+
+def test_the_readme_is_one_page() -> None:
+    lines = (ROOT / "README.md").read_text().splitlines()
+    assert len(lines) <= 60
+    assert "emulated" in lines[lines.index(next(line for line in lines if line.startswith("!["))) + 2], (
+        "beside the picture"
+    )
 
 
 def leaves() -> list[str]:

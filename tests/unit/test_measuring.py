@@ -81,7 +81,7 @@ def test_a_host_without_kvm_is_refused_before_an_image_is_built_and_before_the_q
         raise AssertionError("nothing is asked, built or examined")
 
     monkeypatch.setattr("vmtax.testbed.session.connected", connected)
-    monkeypatch.setattr("vmtax.experiment.preview.look", lambda *_: [place(Accelerator("tcg", WHY))])
+    monkeypatch.setattr("vmtax.experiment.preview.look", lambda *_: [place(Accelerator("tcg", WHY, tried=False))])
     for name in ("_examined", "agree"):
         monkeypatch.setattr(measuring, name, never)
     with pytest.raises(BadInput, match="--emulate runs it all the same"):

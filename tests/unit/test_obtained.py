@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,12 +13,14 @@ import pytest
 from tests.fake_machine import FakeMachine, Reply
 from vmtax.core.records import Treatment
 from vmtax.design.guest import GuestSettings
-from vmtax.hypervisor import Qemu, QemuError
+from vmtax.hypervisor import BootFailed, Qemu, QemuError
 from vmtax.hypervisor.qemu.cpu import missing_features, nearest_models
 from vmtax.hypervisor.qemu.memory import parse_smaps
 from vmtax.plan.schema import Plan, parse
-from vmtax.testbed import cpus, pages
+from vmtax.testbed import cpus, layers, pages
+from vmtax.testbed.base import RunningSubject, RunningTreatment
 from vmtax.testbed.obtained import parse_shape, why_not
+from vmtax.workload import Site
 
 GIB = 2**30
 MIB = 2**20
@@ -202,6 +205,13 @@ def test_surplus_pages_are_listed_for_undoing_before_they_are_allowed() -> None:
     assert machine.inputs == [(("tee", setting), "412")]
 
 
+def test_what_is_taken_is_said_beforehand() -> None:
+    asked = plan("memory.backing: [4k, 2MiB]", memory="512MiB")
+    said = ["256 pages of 2MiB (0.5 GiB) from the host's memory, while its guests run; given back"]
+    assert pages.announced(asked, asked.treatments()[0]) == said
+    assert pages.announced(asked, asked.treatments()[0][:1]) == []
+
+
 def test_who_may_not_have_pages_made_is_told_so() -> None:
     denied = host(denied=True)
     asked = plan("memory.backing: [4k, 2MiB]")
@@ -250,3 +260,36 @@ def test_qemu_is_asked_without_a_guest() -> None:
     Qemu(("qemu-system-x86_64",), "10.0", "").why_no_cpu(machine, "x86-64-v3", "tcg")
     words = shlex.join(machine.calls[0])
     assert " -S " in words and ",+avx2,+bmi1," in words and words.endswith(",enforce -qmp stdio")
+
+
+# Boots
+
+
+def running(guest: Any) -> RunningTreatment:
+    site = Site(machine=FakeMachine("host/vm"), layer="vm", vcpus=2, prefix=())
+    return RunningTreatment((RunningSubject(site, guest),), FakeMachine("host"))
+
+
+def checked(asked: Plan, name: str, mapping: dict[str, Any]) -> Any:
+    """A guest of that treatment whose memory is mapped so, after it was looked at."""
+    treatment = next(each for each in asked.treatments()[0] if each.name == name)
+    guest = SimpleNamespace(
+        path="host/vm",
+        spec=SimpleNamespace(vcpus=2),
+        obtained={},
+        memory_readings=lambda parent: parse_smaps(mapped(**mapping), 128 * MIB),
+    )
+    on: Any = SimpleNamespace(plan=asked, host=FakeMachine("host"))
+    layers._check_obtained(on, treatment, running(guest))
+    return guest
+
+
+def test_a_boot_keeps_what_it_obtained_and_fails_where_that_is_something_else() -> None:
+    asked = plan("memory.backing: [4k, thp]")
+    assert checked(asked, "vm", ON_SMALL).obtained["memory.resident_bytes"] == 64 * MIB
+    with pytest.raises(BootFailed, match=r"^host/vm: memory.backing=thp was not obtained: 32 MiB of the 64 MiB that"):
+        checked(asked, "vm memory.backing=thp", ON_HALF)
+
+
+def test_a_plan_that_does_not_ask_takes_whatever_memory_the_host_gives() -> None:
+    assert checked(plan("cpu.mitigations: [auto]"), "vm", ON_HALF).obtained["memory.huge_bytes"] == 32 * MIB

@@ -217,9 +217,9 @@ def test_what_was_pruned_is_not_measured() -> None:
     assert picture is not None
     heat, words = picture.figure["data"]
     assert heat["z"][1][1] is None and words["text"][3] == "not<br>measured"
-    assert words["hovertext"][3].endswith("not measured: no treatment has both, or none of them has a value")
+    assert words["hovertext"][3].endswith("not measured: no configuration has both, or none of them has a value")
     assert re.search(
-        r"–\d+ time for the same work<br>median of 6 treatments, 6 rounds, emulated", words["hovertext"][0]
+        r"–\d+ time for the same work<br>median of 6 configurations, 6 rounds, emulated", words["hovertext"][0]
     )
 
 
@@ -266,7 +266,7 @@ def test_speed_and_price_are_drawn_by_a_factor() -> None:
     assert picture is not None
     assert picture.selects[1] == ("marks tell", ("disk.cache", "disk.filesystem", "disk.format", "disk.bus"))
     front, *marks = picture.figure["data"]
-    assert [trace["name"] for trace in marks] == [f"disk.cache={level}" for level in FACTORS["disk.cache"]]
+    assert [trace["name"] for trace in marks] == [f"disk.cache={level}, emulated" for level in FACTORS["disk.cache"]]
     kinds = [{*trace["marker"]["symbol"]} for trace in marks]
     assert all(len(kind) == 1 for kind in kinds) and len(set.union(*kinds)) == 3
     assert not [kind for kind in set.union(*kinds) if kind.endswith("-open")], "all have intervals"

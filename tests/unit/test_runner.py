@@ -10,9 +10,9 @@ import pytest
 
 from tests.fake_machine import Reply
 from tests.fake_testbed import PLAN, SEVEN, Lab, bench
-from vmtax.core.events import RoundFinished, TrialFinished
+from vmtax.core.events import RoundFinished, RunFinished, TrialFinished
 from vmtax.core.records import Trial
-from vmtax.experiment.resume import CannotResume
+from vmtax.experiment.resume import CannotResume, worked_seconds
 from vmtax.hypervisor import BootFailed
 from vmtax.machine import MachineLost
 from vmtax.storage import FirstWrite, Target
@@ -308,3 +308,28 @@ def test_how_each_disk_came_to_be_is_kept_as_soon_as_it_is_known(lab: Callable[.
     disk = made.run().facts["host"]["disk"]
     assert disk["device"] == "/dev/vda" and disk["first_write"]["host"] == first.to_json()
     assert disk["first_write"]["nested"]["when"] == "in the carrier's first boot"
+
+
+def test_a_run_has_one_duration_over_all_its_sessions_without_the_pause_between_them(lab: Callable[..., Lab]) -> None:
+    made = lab(SEVEN, stopped_in_round(4))
+    with pytest.raises(KeyboardInterrupt):
+        made.run()
+    before = made.experiment.seconds
+    assert before is not None and before > 0
+    with made.store as store:  # a pause of an hour
+        long_ago = made.experiment.created - 3600
+        with store._writing() as connection:
+            connection.exec_driver_sql("UPDATE experiment SET created = ?", (long_ago,))
+    found = made.resume()
+    (end,) = [event for event in made.events if isinstance(event, RunFinished)]
+    assert end.seconds == found.seconds == found.took
+    assert before < end.seconds < 3600
+
+
+def test_of_a_killed_run_the_time_until_its_newest_trial_counts(lab: Callable[..., Lab]) -> None:
+    made = lab(SEVEN, stopped_in_round(4))
+    with pytest.raises(KeyboardInterrupt):
+        made.run()
+    killed = replace(made.experiment, seconds=None, finished=None)
+    newest = max(trial.started + trial.wall_seconds for trial in killed.trials)
+    assert worked_seconds(killed) == pytest.approx(newest - killed.created) and killed.took is None

@@ -92,6 +92,10 @@ def test_the_figures_that_matter_are_there_and_each_interval_is_beside_its_estim
             assert before.endswith("same") or COST.search(before[-9:]) or "guest against itself" in line, line
 
 
+def test_no_two_figures_have_one_name() -> None:
+    assert len({*FIGURES.values()}) == len(FIGURES)
+
+
 def test_emulated_stands_in_the_banner_and_the_heads_and_nowhere_else() -> None:
     lines = shown(quick()).splitlines()
     first = next(number for number, line in enumerate(lines) if " VM " in line and "nested" in line)

@@ -82,6 +82,7 @@ STATED: dict[str, dict[str, float | None]] = {
         "2 GiB": None,
         "90 s": start.SETTLE_SECONDS,
     },
+    "docs/how-to/what-huge-pages-cost.md": dict.fromkeys(("4 KiB", "2 MiB", "1 GiB")),  # sizes of pages
     "docs/how-to/which-cache-mode.md": {"4 KiB": None},
     "docs/explanation/decisions.md": {
         **dict.fromkeys(("60 lines", "10 s", "1.8 GB", "a tenth of a second", "a sixth of a second", "0.1 s", "0.4 s")),

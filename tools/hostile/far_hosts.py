@@ -53,7 +53,7 @@ COMMANDS = {
         "--yes",
     ),
 }
-WORKED = {"doctor": b"Nothing known keeps", "run": b"no directory /nowhere/at/all"}
+WORKED = {"doctor": b"Host and VM can probably", "run": b"no directory /nowhere/at/all"}
 PIECES = (
     *(b"{}", b"[]", b"null", b'{"error": ""}', b'{"hello": "x"}', b'{"recovered": 0, "left": [], "last": 0}'),
     *(

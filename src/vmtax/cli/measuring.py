@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from vmtax.cli.app import NOBODY, BadUse, agree, agree_to_erase, fail, warn
 from vmtax.cli.files import check_room
-from vmtax.core.errors import FAILED, INTERRUPTED, CannotDo
+from vmtax.core.errors import INTERRUPTED, CannotDo
 
 if TYPE_CHECKING:
     from vmtax.core.records import Experiment
@@ -104,7 +104,7 @@ def measure(store: Store, work: Work, *, yes: bool) -> str:
     except KeyboardInterrupt:  # here, because typer ends silently on it
         fail(f"interrupted; {KEPT if _measured(store, known) else 'nothing was measured yet'}", INTERRUPTED)
     except CannotDo as error:
-        fail(f"{error}\n{KEPT}" if _measured(store, known) else str(error), FAILED)
+        fail(f"{error}\n{KEPT}" if _measured(store, known) else str(error), error.exit_code)
     keep_results(store, id)
     return id
 
@@ -160,7 +160,7 @@ def _carry_out(store: Store, work: Work, *, yes: bool) -> str:
         looking = look(work.plan, hosts, work.options.testbed, lambda what: progress.tell([("looks at", what)]))
         store.refuse_unwritable()
         check_room(store.path.parent, ROOM, "set XDG_DATA_HOME to a directory on a larger file system")
-        if why := next((one.reason for place in looking for one in place.accelerators if one.name == "tcg"), ""):
+        if why := next((one.reason for place in looking for one in place.accelerators if not one.tried), ""):
             _emulated(store, work, looking, why)  # refused before an image is built for it
         journal = live.Journal(hosts.local)
         sides = _examined(work, hosts, looking, journal, yes=yes)

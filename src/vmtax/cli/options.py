@@ -68,7 +68,7 @@ Host = Annotated[
     str | None,
     typer.Option(
         metavar="HOST",
-        help="The host under test: local, ssh://[user@]host[:port] or lab[:NAME].",
+        help="Host under test: local, ssh://[user@]host[:port] or lab[:NAME].",
         autocompletion=complete_host,
     ),
 ]
@@ -76,15 +76,17 @@ Layers = Annotated[
     str | None,
     typer.Option(
         metavar="LAYERS",
-        help="Only these layers: host, vm, nested, separated by commas.",
+        help="Measure only these layers, such as host,vm.",
         autocompletion=complete_layers,
     ),
 ]
-Budget = Annotated[str | None, typer.Option(metavar="TIME", help="Fit the rounds to this time, such as 20m or 1h30m.")]
-Qemu = Annotated[str | None, typer.Option(metavar="PROGRAM", help="Use this QEMU instead of the host's own.")]
+Budget = Annotated[
+    str | None, typer.Option(metavar="TIME", help="Run as many rounds as fit in this time, such as 20m or 1h30m.")
+]
+Qemu = Annotated[str | None, typer.Option(metavar="PROGRAM", help="QEMU to use in place of the host's own.")]
 DiskDir = Annotated[
     str | None,
     typer.Option(
-        metavar="DIRECTORY", help="Where to make the disks under test, on the host under test. Default: /var/tmp."
+        metavar="DIRECTORY", help="Directory for the disks under test, on the host under test. Default: /var/tmp."
     ),
 ]

@@ -41,24 +41,27 @@ if TYPE_CHECKING:
 @app.command()
 def show(
     run: RunId = "last",
-    full: Annotated[bool, typer.Option("--full", help="Every metric, every setting.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="Show every metric, setting and warning.")] = False,
     for_: ForProfile = "",
     weights: Weights = "",
     needs: Needs = "",
     accept_loss: AcceptLoss = False,
     apply: Annotated[
-        bool, typer.Option("--apply", help="Print the recommended disk as commands, QEMU, libvirt and Proxmox take it.")
+        bool,
+        typer.Option(
+            "--apply", help="Print the recommended disk as commands and settings for QEMU, libvirt and Proxmox."
+        ),
     ] = False,
     json: Annotated[
-        bool, typer.Option("--json", help=f"Print JSON, schema vmtax/1; --json={PART}: the first screen.")
+        bool, typer.Option("--json", help=f"Print JSON (schema vmtax/1); --json={PART} prints only the first screen.")
     ] = False,
     part: Part = "",
     format: TextName = "",
     no_pager: Annotated[
-        bool, typer.Option("--no-pager", help="Print at once, also what is longer than the screen.")
+        bool, typer.Option("--no-pager", help="Print without a pager, even if the answer is longer than the screen.")
     ] = False,
 ) -> None:
-    """Show one run's results: one screen, or everything with --full."""
+    """Show the results of a run: one screen, or everything with --full."""
     asked = Asked(for_, weights, needs, accept_loss)
     if part and part != PART:
         raise BadUse(f"--json={part}: an answer has no such part; --json={PART} prints the figures of the first screen")
@@ -82,7 +85,12 @@ def report(
     run: RunId = "last",
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="vmtax-RUN and the format's ending; - prints it."),
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="Write to this file; - prints. Default: vmtax-RUN and the ending of the format.",
+        ),
     ] = None,
     format: FormatName = "html",
     for_: ForProfile = "",
@@ -90,7 +98,7 @@ def report(
     needs: Needs = "",
     accept_loss: AcceptLoss = False,
 ) -> None:
-    """Write one run's report: one HTML file that needs nothing else, or the measurements for other programs."""
+    """Write the report of a run: one HTML file that needs nothing else, or the measurements for other programs."""
     asked = Asked(for_, weights, needs, accept_loss)
     if output == STDOUT:
         shown(run, format, asked=asked)
@@ -101,9 +109,12 @@ def report(
 @app.command()
 def export(
     run: RunId = "last",
-    output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="vmtax-RUN.run.gz.")] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="Write to this file. Default: vmtax-RUN.run.gz."),
+    ] = None,
 ) -> None:
-    """Write one run to a file, for another machine to show and compare."""
+    """Write a run to a file that `import` reads on another machine."""
     from vmtax.experiment import archive
     from vmtax.store import Store
 
@@ -117,8 +128,8 @@ def export(
 
 
 @app.command("import")
-def import_(file: Annotated[Path, typer.Argument(metavar="FILE", help="What `vmtax export` wrote.")]) -> None:
-    """Add a run that was measured elsewhere to the store."""
+def import_(file: Annotated[Path, typer.Argument(metavar="FILE", help="A file that `vmtax export` wrote.")]) -> None:
+    """Add a run that was measured elsewhere to the stored runs."""
     from vmtax.experiment import archive
     from vmtax.store import Store
 

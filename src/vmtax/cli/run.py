@@ -15,6 +15,7 @@ import typer
 from vmtax.cli.app import AsJson, BadUse, Emulate, Vary, Yes, app, complete_plan, fail, run_ids, say, warn
 from vmtax.cli.files import check_output, check_room
 from vmtax.cli.measuring import Work, disk_target, measure, options_of, program
+from vmtax.cli.options import PLAN_HELP, Budget, DiskDir, Host, Layers, Qemu
 from vmtax.cli.results import shown, written
 from vmtax.core.errors import FAILED
 from vmtax.core.records import label_problem
@@ -47,28 +48,17 @@ def run(
         str,
         typer.Argument(
             metavar="[PLAN]",
-            help="A built-in plan's name, or a YAML file; default: quick. With --resume, a run.",
+            help=f"{PLAN_HELP} Default: quick. With --resume, the run to finish.",
             autocompletion=complete_work,
         ),
     ] = "",
-    host: Annotated[
-        str | None, typer.Option(metavar="HOST", help="Host to measure: local, ssh://[user@]host or lab[:NAME].")
-    ] = None,
-    layers: Annotated[
-        str | None, typer.Option(metavar="LAYERS", help="Measure only these layers, such as host,vm.")
-    ] = None,
-    budget: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Run as many rounds as fit in this time, such as 20m or 1h30m.")
-    ] = None,
+    host: Host = None,
+    layers: Layers = None,
+    budget: Budget = None,
     rounds: Annotated[int | None, typer.Option(metavar="NUMBER", help="Run exactly this number of rounds.")] = None,
     vary: Vary = None,
-    qemu: Annotated[str | None, typer.Option(metavar="PROGRAM", help="QEMU to use in place of the host's own.")] = None,
-    disk_dir: Annotated[
-        str | None,
-        typer.Option(
-            metavar="DIRECTORY", help="Directory for the disks under test, on the host under test (default: /var/tmp)."
-        ),
-    ] = None,
+    qemu: Qemu = None,
+    disk_dir: DiskDir = None,
     disk_device: Annotated[
         list[str] | None,
         typer.Option(
@@ -100,7 +90,7 @@ def run(
     ] = False,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="File for the HTML report (default: vmtax-RUN.html)."),
+        typer.Option("--output", "-o", metavar="FILE", help="File for the HTML report. Default: vmtax-RUN.html."),
     ] = None,
     emulate: Emulate = False,
     or_demo: Annotated[

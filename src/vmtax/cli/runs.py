@@ -1,4 +1,4 @@
-"""`vmtax runs`: what is in the store, and its removal."""
+"""`vmtax runs`: the stored runs, and their removal."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import typer
 from vmtax.cli.app import AsJson, agree, answer, app, complete_run, printed, say
 from vmtax.cli.command import App
 
-runs_app = App(help="List the runs in the store, newest first; remove some.", invoke_without_command=True)
+runs_app = App(help="List the stored runs, newest first, or remove some.", invoke_without_command=True)
 app.add_typer(runs_app, name="runs")
 
 
 @runs_app.callback()
 def runs(ctx: typer.Context, json: AsJson = False) -> None:
-    """List the runs in the store, newest first; remove some."""
+    """List the stored runs, newest first, or remove some."""
     if ctx.invoked_subcommand is not None:
         return
     from vmtax.store import Store
@@ -23,7 +23,9 @@ def runs(ctx: typer.Context, json: AsJson = False) -> None:
     with Store() as store:
         found = store.experiments()
     if json:
-        answer("runs", found)
+        from vmtax.report.answers.runs import Run
+
+        answer("runs", [Run.made(entry) for entry in found])
         return
     if not found:
         say("no runs yet: vmtax run")
@@ -37,12 +39,14 @@ def runs(ctx: typer.Context, json: AsJson = False) -> None:
 def runs_rm(
     wanted: Annotated[
         list[str],
-        typer.Argument(metavar="RUN...", help="Ids, the start of one, labels, or 'last'.", autocompletion=complete_run),
+        typer.Argument(
+            metavar="RUN...", help="Runs: ids, beginnings of ids, labels, or last.", autocompletion=complete_run
+        ),
     ],
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Remove without asking; for scripts.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Remove without asking, as in a script.")] = False,
     json: AsJson = False,
 ) -> None:
-    """Remove runs with their raw outputs for good, also damaged ones; never one that is running."""
+    """Remove runs and their raw output for good, damaged runs too. A run in progress is never removed."""
     from vmtax.report.render.terminal import runs_table
     from vmtax.store import Store
 

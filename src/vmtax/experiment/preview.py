@@ -23,7 +23,7 @@ from vmtax.meter.memory import available_memory
 from vmtax.plan.estimate import Emulation, Foreseen, foresee, lasting, sum_per_round
 from vmtax.plan.schema import Plan
 from vmtax.stats import MOST_ITERATIONS
-from vmtax.storage import Target, backing, refuse_unsafe
+from vmtax.storage import NoSuchPlace, Target, backing, refuse_unsafe
 from vmtax.storage.empty import SECONDS as LOOK_SECONDS
 from vmtax.storage.file import check_free
 from vmtax.storage.ground import refuse_devices
@@ -141,7 +141,7 @@ def _with_disks(place: Place, target: Target, emit: Callable[[str], None]) -> Pl
         backing.refuse_unused(machine.path, (), target)
         return place
     if disk_facts(machine, target.directory)["mount_point"] is None:
-        raise CannotMeasure(f"{machine.path}: no directory {target.directory}; name another with --disk-dir")
+        raise NoSuchPlace(f"{machine.path}: no directory {target.directory}; name another with --disk-dir")
     refuse_unsafe(machine, target.directory)
     if not machine.succeeds("test", "-w", str(target.directory)):
         raise CannotMeasure(
@@ -212,6 +212,8 @@ def outlook(
         lines += [Line("left out", f"{name}: {why}") for name, why in place.impossible.items()]
         lines += [*_runs_on(place, emulated=bool(emulated)), *_writes(place, options.target, executions)]
         lines.append(Line("needs", _needs(place.plan, place.machine)))
+        possible = [one for one in place.treatments if (one.repeats or one.name) not in place.impossible]
+        lines += [Line("takes", text) for text in pages.announced(place.plan, possible)]
         root = examine.is_root(place.machine)
         lines.append(Line("as root" if root else "as a user", ROOT if root else USER))
     if emulated:

@@ -11,6 +11,7 @@ from vmtax.report.sections import (
     at_once,
     factor_effects,
     iterations,
+    memory,
     noise,
     numbers,
     rankings,
@@ -52,6 +53,7 @@ def _text(analysis: Analysis, viewed: View, detail: Detail) -> Iterator[Section 
     yield rankings.effects_section(rankings.factor_tables(analysis), decides)
     yield numbers.section(viewed)
     yield at_once.section(analysis)
+    yield memory.section(analysis)
     if detail is Detail.FULL:
         yield numbers.lost(viewed)
     if detail >= Detail.FULL:
@@ -97,6 +99,7 @@ def _page(analysis: Analysis, viewed: View) -> Iterator[Section | None]:
     yield evidence.choosing(analysis, ranked, decides)
     yield numbers.section(viewed)
     yield at_once.section(analysis)
+    yield memory.section(analysis)
     yield robustness.section(analysis)
     yield noise.section(analysis)
     yield from evidence.behind_the_figures(analysis, far)

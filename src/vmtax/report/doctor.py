@@ -46,7 +46,7 @@ def verdict(diagnosis: Diagnosis) -> str:
     bad = {check.name for check in diagnosis.bad}
     if not bad:
         unclear = any(check.name in (HOST, VM) and check.status == "unknown" for check in diagnosis.of("measurable"))
-        text = "Nothing known keeps host and VM from being measured" if unclear else "Host and VM can be measured"
+        text = "Host and VM can probably be measured" if unclear else "Host and VM can be measured"
         return f"{text}: vmtax run{printable(option)}{f'; {disturbing} things disturb' if disturbing > 1 else ''}"
     if HOST in bad:
         return "Host and VM cannot be measured: see the arrows above."

@@ -101,7 +101,7 @@ class Paragraph:
     """A note explains how to read something; a warning must not be missed."""
 
     text: Inline
-    style: Literal["plain", "note", "warning", "headline", "sure"] = "plain"
+    style: Literal["plain", "note", "warning", "headline"] = "plain"
     detail: Detail = Detail.BRIEF
 
 

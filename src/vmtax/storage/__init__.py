@@ -4,7 +4,7 @@ Nothing that holds data is used without leave, and nothing is followed that anot
 """
 
 from vmtax.storage.backing import Backing, Fresh, Provisioner
-from vmtax.storage.file import FirstWrite, RawFile, StorageError, fill, fill_image, refuse_unsafe
+from vmtax.storage.file import FirstWrite, NoSuchPlace, RawFile, StorageError, fill, fill_image, refuse_unsafe
 from vmtax.storage.ground import DISK_DIRECTORY, Ground, Target
 
 __all__ = [
@@ -13,6 +13,7 @@ __all__ = [
     "FirstWrite",
     "Fresh",
     "Ground",
+    "NoSuchPlace",
     "Provisioner",
     "RawFile",
     "StorageError",

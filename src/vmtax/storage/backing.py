@@ -16,7 +16,7 @@ from vmtax.hypervisor.qemu.img import create_image
 from vmtax.machine import Machine, Undoing
 from vmtax.machine.answer import number_of
 from vmtax.storage.empty import MIB
-from vmtax.storage.file import StorageError, check_free
+from vmtax.storage.file import NoSuchPlace, StorageError, check_free
 from vmtax.storage.ground import RAIDZ_DISKS, Area, Ground, Target
 from vmtax.storage.undo import (
     ANY_DEVICE,
@@ -282,7 +282,7 @@ def _check_room(machine: Machine, what: str, lists: str, asked: tuple[str, ...],
     """`asked`: a command that prints the bytes free in a volume group or pool, or fails where there is none."""
     answer = machine.try_run(*asked)
     if not answer.ok:
-        raise StorageError(f"{machine.path}: no {what}; {lists} that are there")
+        raise NoSuchPlace(f"{machine.path}: no {what}; {lists} that are there")
     free = number_of(machine, f"bytes free in {asked[-1]}", answer.stdout)
     if free < needed:
         raise StorageError(
@@ -365,7 +365,7 @@ def refuse_unused(path: str, wanted: Sequence[DiskSettings], target: Target) -> 
         # The first carries all that goes over one.
         cures["--disk-device"] = f"disk.volume (raidz1-zvol, raidz1-dataset: {RAIDZ_DISKS} devices)"
     for option, name in named:
-        raise StorageError(
+        raise NoSuchPlace(
             f"{path}: {option} {name}: no disk of this plan would lie on it; name {cures[option]} among the plan's "
             "factors, or leave the option out"
         )

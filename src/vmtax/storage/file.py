@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from importlib import resources
 from pathlib import PurePosixPath
 
-from vmtax.core.errors import CannotDo
+from vmtax.core.errors import BAD_INPUT, CannotDo
 from vmtax.core.records import Json
 from vmtax.core.units import format_room
 from vmtax.machine import CommandFailed, Machine, Reader
@@ -24,6 +24,12 @@ FULL_OR_FAILING = "see whether its disk is full or failing, or name another with
 
 class StorageError(CannotDo):
     """A disk under test cannot be made; the text says what to do."""
+
+
+class NoSuchPlace(StorageError):
+    """An option names a directory, device, group or pool that does not exist is of another kind, or is not needed."""
+
+    exit_code = BAD_INPUT
 
 
 def refuse_unsafe(machine: Machine | Reader, directory: PurePosixPath) -> None:

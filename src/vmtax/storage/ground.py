@@ -12,7 +12,7 @@ from vmtax.machine import Machine, MachineError
 from vmtax.machine.answer import number_of, rows_of
 from vmtax.machine.local import ISOLATED, PYTHON
 from vmtax.storage.empty import MIB, refuse_data
-from vmtax.storage.file import RawFile, StorageError
+from vmtax.storage.file import NoSuchPlace, RawFile, StorageError
 from vmtax.storage.undo import DETACH, NO_PARTITIONS, WAIT_FOR
 
 DISK_DIRECTORY = PurePosixPath("/var/tmp")  # for large files that are not for ever (Filesystem Hierarchy Standard)
@@ -194,10 +194,10 @@ def refuse_used(machine: Machine, device: str, *, erase: bool) -> None:
     """
     rows = _lsblk(machine, device)
     if not rows:
-        raise StorageError(f"{machine.path}: {device} is no block device; `lsblk` shows what there is")
+        raise NoSuchPlace(f"{machine.path}: {device} is no block device; `lsblk` shows what there is")
     kind = str(rows[0].get("type"))
     if not kind.startswith(WHOLE):
-        raise StorageError(f"{machine.path}: {device} is no whole device ({kind}) that takes partitions; name another")
+        raise NoSuchPlace(f"{machine.path}: {device} is no whole device ({kind}) that takes partitions; name another")
     if rows[0].get("ro") in (True, "1"):
         raise StorageError(f"{machine.path}: {device} is read-only; name another, or see `blockdev --setrw` there")
     busy = [str(row["name"]) for row in rows if any(point for point in row.get("mountpoints") or ())]

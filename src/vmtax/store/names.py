@@ -60,12 +60,11 @@ def unknown(path: Path, wanted: str, known: Sequence[str]) -> StoreError:
     return NoSuchRun(f"{path}: no run {wanted!r}; {hint}")
 
 
-def _labelled(connection: Connection) -> list[tuple[Any, Any]]:
-    """(id, label) as their cells hold them, newest first."""
-    table = schema.experiment.c
-    return [
-        (row.id, row.label) for row in connection.execute(sa.select(table.id, table.label).order_by(*newest_first()))
-    ]
+def _labelled(connection: Connection) -> list[tuple[Any, str]]:
+    """(id as its cell holds it, label), newest first; a damaged label is none."""
+    c = schema.experiment.c
+    found = connection.execute(sa.select(c.id, c.label).order_by(*newest_first()))
+    return [(id, label if isinstance(label, str) else "") for id, label in found]
 
 
 def _few(ids: Sequence[str]) -> str:

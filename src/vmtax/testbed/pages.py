@@ -72,13 +72,29 @@ def not_here(machine: Machine, plan: Plan, treatments: Sequence[Treatment]) -> d
 def take(machine: Machine, plan: Plan, treatments: Sequence[Treatment]) -> dict[str, str]:
     """Let the host have the huge pages that `treatments` take; those for which it has not enough -> why."""
     impossible: dict[str, str] = {}
-    guests = [GuestSettings.of(each.levels) for each in treatments if each.layer == "vm"]
-    for backing in dict.fromkeys(guest.backing for guest in guests if guest.backing.page_bytes):
-        most = max(guest.count for guest in guests if guest.backing is backing)
-        why = _taken(machine, backing, most * _pages(plan, backing))
+    for backing, count in _wanted(plan, treatments).items():
+        why = _taken(machine, backing, count)
         if why:
             impossible |= {each.name: why for each in treatments if GuestSettings.of(each.levels).backing is backing}
     return impossible
+
+
+def announced(plan: Plan, treatments: Sequence[Treatment]) -> list[str]:
+    """What `take` will take for them, a line for each size of pages."""
+    return [
+        f"{count} pages of {backing} ({format_room(count * (backing.page_bytes or 1))}) from the host's memory,"
+        f" {'for the whole run' if backing is Backing.GIGANTIC else 'while its guests run'}; given back"
+        for backing, count in _wanted(plan, treatments).items()
+    ]
+
+
+def _wanted(plan: Plan, treatments: Sequence[Treatment]) -> dict[Backing, int]:
+    """How many huge pages of each kind the guests of a configuration take, at most."""
+    guests = [GuestSettings.of(each.levels) for each in treatments if each.layer == "vm"]
+    return {
+        backing: max(guest.count for guest in guests if guest.backing is backing) * _pages(plan, backing)
+        for backing in dict.fromkeys(guest.backing for guest in guests if guest.backing.page_bytes)
+    }
 
 
 def _read(machine: Machine) -> Files:

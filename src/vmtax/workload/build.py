@@ -99,7 +99,7 @@ class Build(Command[BuildParameters]):
     headline = "build.tinyconfig.seconds"
     measures: ClassVar = {
         "seconds": Measure("from the start of make to its end", "time", "kernel build time"),
-        "objects_per_second": Measure("object files made in a second", "objects", "objects compiled per second"),
+        "objects_per_second": Measure("object files made in a second", "rate", "objects compiled per second"),
     }
     parameters_type = BuildParameters
 

@@ -30,6 +30,7 @@ class Accelerator:
 
     name: Literal["kvm", "tcg"]
     reason: str  # one line; why TCG, or how KVM was proved
+    tried: bool = True  # with a guest; another kernel may boot where one did not
 
 
 def choose(
@@ -70,7 +71,7 @@ def _closed(machine: Reader) -> Accelerator | None:
         return None
     there = machine.try_run("test", "-e", "/dev/kvm").ok
     why = "you may not use /dev/kvm (join the group kvm)" if there else "there is no /dev/kvm"
-    return Accelerator("tcg", why)
+    return Accelerator("tcg", why, tried=False)
 
 
 def _boot_id(machine: Reader) -> str:

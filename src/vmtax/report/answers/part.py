@@ -6,6 +6,7 @@ The comment beside a field is its description in the schema. No pydantic: who as
 from __future__ import annotations
 
 from dataclasses import fields
+from datetime import UTC, datetime
 from typing import Any, ClassVar, Self
 
 
@@ -22,3 +23,8 @@ class Part:
         if "_names" not in vars(cls):  # a run has many thousand measurements
             cls._names = tuple(field.name for field in fields(cls))  # type: ignore[arg-type]
         return cls(**{name: getattr(record, name) for name in cls._names if name not in more}, **more)
+
+
+def written(seconds: float) -> str:
+    """A time since the epoch in UTC, to the second: "2026-11-22T09:37:00Z"."""
+    return f"{datetime.fromtimestamp(int(seconds), UTC):%Y-%m-%dT%H:%M:%SZ}"

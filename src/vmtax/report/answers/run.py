@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any, Literal, Self
 
 from vmtax.analysis.analysis import Analysis
@@ -15,16 +14,11 @@ from vmtax.design import stopping
 from vmtax.report.answers.comparison import Comparison, Ranking, about
 from vmtax.report.answers.disks import Advice, Scores, Within
 from vmtax.report.answers.notice import Notice
-from vmtax.report.answers.part import Part
+from vmtax.report.answers.part import Part, written
 from vmtax.report.answers.summary import Summary
 from vmtax.report.sections.iterations import Spread, spreads
 from vmtax.report.sections.noise import noise_floor
 from vmtax.report.sections.requirements import recommendation_if_known
-
-
-def written(seconds: float) -> str:
-    """A time since the epoch in UTC, to the second: "2026-11-22T09:37:00Z"."""
-    return f"{datetime.fromtimestamp(int(seconds), UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
 @dataclass(frozen=True)

@@ -17,9 +17,9 @@ from vmtax.report.answers.change import Change
 from vmtax.report.answers.lab import LabState
 from vmtax.report.answers.others import Diagnosis, Error, PlanLine, Removed, StoredImage
 from vmtax.report.answers.run import Experiment
+from vmtax.report.answers.runs import Run
 from vmtax.report.answers.summary import Summary
 from vmtax.report.render.envelope import SCHEMA
-from vmtax.store import ExperimentSummary
 
 CHANGES = (
     "keys, kinds and identifiers (codes, features, workloads, metrics) may be added, so ignore those that you do not"
@@ -31,7 +31,7 @@ KINDS: dict[str, Any] = {  # kind -> type of its data
     "experiment": Experiment,
     "summary": Summary,
     "comparison": Change,
-    "runs": list[ExperimentSummary],
+    "runs": list[Run],
     "plan": Plan,
     "plans": list[PlanLine],
     "plan-check": list[str],

@@ -138,12 +138,18 @@ def _settings(view: View, headline_metrics: Mapping[str, Metric]) -> _Forest:
             shown = [setting for setting in case.settings if _drawable(setting.effects[place])]
             if not shown or len(shown) > MOST_SETTINGS:
                 continue
-            forest.heading(f"{workload.title}: {spoken(metric)}")
+            forest.heading(_named(workload.title, metric))
             for setting in shown:
                 layer = setting.treatment.partition(" ")[0]
                 kind = (*OTHERS.get(layer, OTHERS["host"]), f"against {setting.baseline}")
                 forest.row(setting.treatment, [(kind, setting.effects[place])])
     return forest
+
+
+def _named(workload: str, metric: Metric) -> str:
+    """A heading that says once what it is about."""
+    words = spoken(metric)
+    return words if words.startswith(workload) else f"{workload}: {words}"
 
 
 def _between(view: View, headline_metrics: Mapping[str, Metric]) -> _Forest:
@@ -153,7 +159,7 @@ def _between(view: View, headline_metrics: Mapping[str, Metric]) -> _Forest:
         metric = headline_metrics.get(workload.name)
         shown = [one for one in workload.between if one.metric == metric and _drawable(one.effect)]
         if shown and metric:
-            forest.heading(f"{workload.between_title}: {spoken(metric)}")
+            forest.heading(_named(workload.between_title, metric))
         for one in shown:
             layer = one.treatment.partition(" ")[0]
             forest.row(one.treatment, [((*OTHERS.get(layer, OTHERS["host"]), layer), one.effect)])

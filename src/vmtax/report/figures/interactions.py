@@ -41,8 +41,8 @@ def crossed_picture(found: Sequence[Grid], told: Sequence[Ranked], shares: Mappi
     return Choice(
         id="crossed",
         title="Two factors at a time",
-        caption="Each cell: the median over all treatments that have both levels, whatever their other levels are,"
-        " against the best treatment of the ranking. The stronger the colour, the dearer, on a logarithmic scale"
+        caption="Each cell: the median over all configurations that have both levels, whatever their other levels are,"
+        " against the best of the ranking. The stronger the colour, the dearer, on a logarithmic scale"
         " that all pairs of one metric share.",
         alternative=f"Heat maps of what pairs of levels cost, for {len(metrics)} metrics and {len(pairs)} pairs of"
         " factors. The tables of effects above tell what two factors do together.",
@@ -137,9 +137,9 @@ def _text(grid: Grid, cell: Cell | None) -> str:
 def _hover(grid: Grid, row: str, column: str, cell: Cell | None) -> Iterator[str]:
     yield f"<b>{escape(f'{grid.rows[0]}={row}')}, {escape(f'{grid.columns[0]}={column}')}</b>"
     if cell is None:
-        yield "not measured: no treatment has both, or none of them has a value"
+        yield "not measured: no configuration has both, or none of them has a value"
         return
     amount, interval = cost_of(grid.ranking.metric.better, cell.overhead, cell.low, cell.high)
     yield f"{amount} {interval or '(too few rounds)'} {cost(grid.ranking.metric)}"
-    many = f"median of {cell.treatments} treatments" if cell.treatments > 1 else "one treatment"
+    many = f"median of {cell.treatments} configurations" if cell.treatments > 1 else "one configuration"
     yield f"{many}, {cell.rounds} rounds{', emulated' if grid.emulated else ''}"

@@ -56,21 +56,22 @@ def _case(one: Tradeoff) -> str:
 def _figure(one: Tradeoff, factor: str) -> Json:
     levels = list(dict.fromkeys(point.treatment.levels.get(factor, "") for point in one.points))
     kept = levels if len(levels) <= len(LEVEL_STYLES) else levels[: len(LEVEL_STYLES) - 1]
+    emulated = emulation([point.emulated for point in one.points])
+    mark = f", {emulated}" if emulated else ""
     traces = [_front([point for point in one.points if point.best])]
     for number, (colour, symbol) in enumerate(LEVEL_STYLES):
         if number < len(kept):
             mine = [point for point in one.points if point.treatment.levels.get(factor, "") == kept[number]]
-            traces.append(_points(_named(factor, kept[number]), mine, colour, symbol))
+            traces.append(_points(_named(factor, kept[number]) + mark, mine, colour, symbol))
         elif number < len(levels):
             rest = [point for point in one.points if point.treatment.levels.get(factor, "") not in kept]
-            traces.append(_points(OTHERS, rest, colour, symbol))
+            traces.append(_points(OTHERS + mark, rest, colour, symbol))
             break
     host = one.host
     if host and _near(host, one.points):
         traces.append(_points(HOST, [host], "var(--host)", "square"))
     if any(not point.sure for point in one.points):
         traces.append({**_points(NO_INTERVAL, [], "var(--muted)", "circle-open"), "x": [None], "y": [None]})
-    emulated = emulation([point.emulated for point in one.points])
     shown = [*one.points, *([host] if host and _near(host, one.points) else [])]
     return {
         "data": traces,
@@ -79,7 +80,7 @@ def _figure(one: Tradeoff, factor: str) -> Json:
             "xaxis": {
                 **_axis([point.price for point in shown], "s"),
                 "title": {
-                    "text": "host CPU time per operation" + (f", {emulated}" if emulated else ""),
+                    "text": f"host CPU time per operation{mark}",
                     "standoff": 8,
                     "font": {"size": 13},
                 },

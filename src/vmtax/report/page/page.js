@@ -69,6 +69,10 @@
     document.querySelectorAll("select[data-plot]").forEach((one) => {
       one.addEventListener("change", () => { drawOne(one.dataset.plot).catch(failed); });
     });
+    // What is folded has no width: it is drawn again when it is unfolded.
+    document.querySelectorAll("details").forEach((one) => {
+      if (one.querySelector(".plot")) one.addEventListener("toggle", () => { if (one.open) draw().catch(failed); });
+    });
     for (const query of ["(prefers-color-scheme: dark)", "print"]) {
       matchMedia(query).addEventListener("change", () => { draw().catch(failed); });
     }

@@ -43,5 +43,4 @@ def _text(value: Any, gap: str) -> str:
 def _items(record: Any) -> Mapping[str, Any]:
     if isinstance(record, Mapping):
         return record
-    names = record.__dict__ if hasattr(record, "__dict__") else record.__slots__
-    return {name: getattr(record, name) for name in names}
+    return {name: getattr(record, name) for name in record.__dataclass_fields__}

@@ -28,6 +28,7 @@ LAYERS = {"host": "host", "vm": "VM", "nested": "nested"}
 LONGEST_LABEL, LONGEST_SIDE = 26, 18  # characters, beyond which it is cut
 MOST_LABELS, MOST_DECISIONS, MOST_METRICS, MOST_CONFIGURATIONS = 3, 3, 2, 8
 EMULATED = "emulated"
+CPU_TIME = "CPU\N{MIDDLE DOT}"
 MAIN = 2  # costs of a figure that every screen has: of the VM, and of nesting
 MOST_FOOTNOTES = 3  # lines
 
@@ -141,7 +142,10 @@ def _table(found: Summary, footnotes: Footnotes, analysis: Analysis, width: int)
     """As many columns as there is room for."""
     rows = [format_row(figure.medians, figure.metric.unit) for figure in found.figures]
     names = [_plain(f"{_cut(figure.label)}{footnotes.of_row(figure)}") for figure in found.figures]
-    labels = Column((), [Text.assemble(name, " ", (rows[n][0], "dim")) for n, name in enumerate(names)], "left")
+    units = [unit.removeprefix(CPU_TIME) for unit, _ in rows]  # the name says that it is CPU time
+    labels = Column(
+        (), [Text.assemble(name, " ", (unit, "dim")) for name, unit in zip(names, units, strict=True)], "left"
+    )
     sides = analysis.sides
     marks = [footnotes.of_costs(figure) for figure in found.figures]
     costs = [_cost_column(found, place, [row[place] for row in marks], sides) for place in range(len(found.contrasts))]

@@ -13,7 +13,6 @@ from rich.text import Text
 
 from vmtax.analysis.analysis import Analysis
 from vmtax.core.units import format_duration, printable
-from vmtax.report.contents import document
 from vmtax.report.document import (
     Block,
     Cell,
@@ -51,6 +50,8 @@ def render(analysis: Analysis, full: bool = False) -> RenderableType:
         asked = scores.section(scores.storage(analysis)) if analysis.profile else None
         first = (*requirements.sections(analysis), *((asked,) if asked else ()))
         return FirstScreen(analysis, tuple(Group(*section(one, Detail.BRIEF), Text()) for one in first))
+    from vmtax.report.contents import document  # here, because the first screen needs few of the sections
+
     detail = Detail.FULL
     found = document(analysis, detail)
     parts = [*_head(found.head), *(Group(*section(one, detail)) for one in found.sections)]

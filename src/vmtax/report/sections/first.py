@@ -34,7 +34,7 @@ from vmtax.report.figures.dots import Dot
 from vmtax.report.figures.tiles import bars
 from vmtax.report.sections.summary import findings, headline, machine_name, sureness
 from vmtax.report.sections.warnings import warnings
-from vmtax.report.view import flat_facts, special_cost
+from vmtax.report.view import flat_facts
 from vmtax.report.wording.figures import about
 from vmtax.report.wording.treatment_labels import factor_words, varying
 from vmtax.workload.boot import READY
@@ -269,14 +269,11 @@ def _row(figure: Figure, count: int, floors: bool, numbered: frozenset[Code], no
     unit, medians = format_row(figure.medians, figure.metric.unit)
     every = dict.fromkeys(code for one in figure.contrasts[:count] if one for code in one.notes if code in numbered)
     marks = "".join(f"[{notes.setdefault(code, len(notes) + 1)}]" for code in every)
-    name = (
-        Span(spoken(figure.metric), "link", figure.metric.name),
-        Span(f"{special_cost(figure.metric)} {marks}".strip(), "muted"),
-    )
+    name = (Span(spoken(figure.metric), "link", figure.metric.name), Span(f"{unit} {marks}".strip(), "muted"))
     floor = "" if figure.floor is None else f"±{format_cost(figure.floor).estimate.lstrip('+')}"
     cells = (
         *(cost_cell(one) for one in figure.contrasts[:count]),
-        *(value_cell(f"{text} {unit}".strip() if text else "") for text in medians),
+        *map(value_cell, medians),
         *((value_cell(floor),) if floors else ()),
     )
     return Row((Cell(tuple(span for span in name if span.text)), *cells))
@@ -289,7 +286,7 @@ def cost_cell(found: Contrast | None) -> Cell:
     cost = told(found)
     if found.same or found.verdict == "no difference shown":
         return Cell((Span("same" if found.same else cost.estimate, "muted"), Span(cost.interval, "interval")))
-    return value_cell(cost.estimate, cost.interval or found.verdict, shown=True)
+    return value_cell(cost.estimate, cost.interval or "no interval", shown=True)
 
 
 def _reading(floors: bool) -> Paragraph:

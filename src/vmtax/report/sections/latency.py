@@ -24,7 +24,7 @@ from vmtax.report.document import (
     term,
     value_cell,
 )
-from vmtax.report.view import Number, number_cell
+from vmtax.report.view import Number
 from vmtax.workload.words import title
 
 if TYPE_CHECKING:
@@ -115,8 +115,9 @@ def _table(found: Sequence[Distribution]) -> Table:
         rows.append(Row((name_cell(distribution.name),)))
         for curve in distribution.curves:
             name = f"{curve.treatment}{f' ({curve.role})' if curve.role else ''}"
-            cells = (number_cell(curve.at(share)) for share in shares)
-            rows.append(Row((name_cell(name), *cells, value_cell(str(curve.rounds)))))
+            found_here = (curve.at(share) for share in shares)
+            cells = (value_cell(number.text if number else "") for number in found_here)
+            rows.append(Row((name_cell(name, emulated=curve.emulated), *cells, value_cell(str(curve.rounds)))))
     title = "Latency by percentile: that many percent of the operations took at most so long"
     return Table(title, columns, tuple(rows), "latencies", detail=Detail.PAGE)
 

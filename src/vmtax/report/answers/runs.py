@@ -1,0 +1,22 @@
+"""The answer about what is in the store."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+from vmtax.report.answers.part import Part, written
+from vmtax.store import ExperimentSummary
+
+
+@dataclass(frozen=True)
+class Run(ExperimentSummary, Part):
+    """One line of `vmtax runs`."""
+
+    created_iso: str | None = None  # created in UTC as ISO 8601 writes it; null of a damaged run
+    finished_iso: str | None = None  # None: not finished
+
+    @classmethod
+    def made(cls, entry: ExperimentSummary) -> Self:
+        created, finished = (written(time) if time else None for time in (entry.created, entry.finished))
+        return cls.of(entry, created_iso=created, finished_iso=finished)

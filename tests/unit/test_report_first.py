@@ -1,0 +1,123 @@
+"""The first screen of a report: tiles, title, main figures, and the addresses of metrics."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from tests.sample import sample_experiment, with_repeat
+from tests.sample_storage import storage_experiment
+from tests.unit.test_report_html import Page, html
+from vmtax.analysis.analysis import Analysis
+from vmtax.core.records import Experiment
+from vmtax.core.units import format_cost
+from vmtax.report.contents import document
+from vmtax.report.document import Detail, Section, Table, Tile, Tiles, plain
+from vmtax.report.sections.first import First, first
+
+QUICK = with_repeat(sample_experiment(emulated=False))
+
+
+def sections(experiment: Experiment) -> dict[str, Section]:
+    return {section.id: section for section in document(Analysis(experiment), Detail.PAGE).sections}
+
+
+def tiles(experiment: Experiment) -> tuple[Tile, ...]:
+    (found,) = sections(experiment)["answer"].blocks
+    assert isinstance(found, Tiles)
+    return found.items
+
+
+def shown(experiment: Experiment) -> First:
+    return first(Analysis(experiment))
+
+
+def test_a_tile_for_each_subject_says_what_the_summary_does() -> None:
+    found = tiles(QUICK)
+    assert [tile.subject for tile in found] == ["CPU", "Memory", "Disk", "Network", "Boot"]
+    for tile, figure in zip(found[:4], shown(QUICK).subjects, strict=False):
+        contrast = shown(QUICK).of(figure)
+        assert contrast is not None
+        cost = format_cost(contrast.ratio, contrast.low, contrast.high)
+        assert (tile.figure, tile.interval) == (cost.estimate, cost.interval)
+        assert tile.bar is not None and "#mark-circle" in tile.bar and tile.more.startswith("nesting adds ")
+    assert [tile.word for tile in found[:4]] == ["a little slower", "about the same", "a little slower", "slower"]
+    assert found[4].figure == "1.3 s" and found[4].word == "VM: from launch to the first answer"
+    assert not [tile for tile in found if tile.emulated]
+    assert all(tile.emulated for tile in tiles(sample_experiment()))
+
+
+def test_a_tile_without_an_interval_is_hollow_and_says_why() -> None:
+    for tile in tiles(sample_experiment(rounds=3))[:4]:
+        assert tile.interval == "" and tile.word.endswith("or chance: too few rounds")
+        assert tile.bar is not None and "#mark-circle-open" in tile.bar
+
+
+def test_one_layer_is_told_by_its_medians() -> None:
+    host = tuple(t for t in QUICK.trials if t.treatment == "host")
+    treatments = tuple(t for t in QUICK.treatments if t.name == "host")
+    alone = dataclasses.replace(QUICK, trials=host, treatments=treatments, boots=())
+    found = {tile.subject: tile for tile in tiles(alone)}
+    assert found["Disk"].figure.endswith("k/s") and found["Disk"].word.startswith("host: 4 KiB random reads")
+    assert all(tile.bar is None for tile in found.values())
+    assert "main" in sections(alone)
+    assert document(Analysis(alone), Detail.PAGE).head.answer == "Xeon Gold 6338: quick, measured on host"
+
+
+def test_the_title_is_the_host_and_the_answer() -> None:
+    def title(experiment: Experiment) -> str:
+        return document(Analysis(experiment), Detail.PAGE).head.answer
+
+    assert title(QUICK) == "Xeon Gold 6338: a VM costs +2.5 % CPU, +1.4 % memory, +23 % disk, +60 % network"
+    assert title(dataclasses.replace(QUICK, host="ssh://root@b")).startswith("root@b: a VM costs +2.5 % CPU")
+    assert "an emulated VM costs 21" in title(sample_experiment())
+    page = Page(html(QUICK))
+    assert "".join(text for path, text in page.texts if path[-1:] == ("title",) and "head" in path) == title(QUICK)
+
+
+def test_a_cost_within_the_noise_floor_is_the_same() -> None:
+    section = sections(QUICK)["main"]
+    table = section.blocks[0]
+    assert isinstance(table, Table)
+    heads = [plain(column.head) for column in table.columns]
+    assert heads == ["figure", "VM costs", "nesting adds", "host", "VM", "nested VM", "noise floor"]
+    found = shown(QUICK).summary.figures
+    rows = [row for row in table.rows if not row.is_heading]
+    assert len(rows) == len(found)
+    for row, figure in zip(rows, found, strict=True):
+        for cell, contrast in zip(row.cells[1:3], figure.contrasts, strict=False):
+            if contrast is None:
+                assert not cell.pieces
+            else:
+                assert (cell.pieces[0].text == "same") == contrast.same
+                assert (cell.pieces[0].kind == "strong") == (contrast.verdict == "worse" and not contrast.same)
+
+
+def test_every_metric_has_an_address_that_the_main_figures_lead_to() -> None:
+    page = Page(html(QUICK))
+    ids = {attrs["id"] for _, attrs in page.elements if "id" in attrs}
+    metrics = {metric.name for metric, _ in Analysis(QUICK).medians if "cpu" not in metric.name}
+    assert metrics <= ids and "disk.randwrite-4k-qd1.iops" in ids
+    links = {attrs.get("href") for tag, attrs in page.elements if tag == "a"}
+    assert {f"#{figure.metric.name}" for figure in shown(QUICK).summary.figures} <= links
+
+
+def test_the_worst_five_outliers_are_shown_and_the_others_folded() -> None:
+    many = sections(sample_experiment(rounds=12, treatments=6))["outliers"]
+    table = next(block for block in many.blocks if isinstance(block, Table))
+    assert len(table.rows) == 5 and many.blocks[-1] is not table
+
+
+def test_a_storage_run_begins_with_its_recommendation() -> None:
+    found = document(Analysis(storage_experiment(2)), Detail.PAGE)
+    first_shown = [section.id for section in found.sections if section.place in ("top", "first")]
+    assert first_shown[0] == "advice" and "answer" not in first_shown
+    assert ": " in found.head.answer and "choose " in found.head.answer
+
+
+@pytest.mark.parametrize("experiment", [QUICK, storage_experiment(), sample_experiment(rounds=1)])
+def test_all_but_the_answer_is_folded(experiment: Experiment) -> None:
+    places = {section.id: section.place for section in sections(experiment).values()}
+    assert {places[id] for id in ("numbers", "outliers", "doubts", "repeat", "facts")} == {"folded"}
+    assert [id for id, place in places.items() if place == "beside"] == ["machine", "sure"]
