@@ -40,7 +40,7 @@ class Robustness:
 
 
 def robustness(analysis: Analysis) -> tuple[Robustness, ...]:
-    """Contrasts of primary metrics that have rounds, in the order of the comparisons."""
+    """Contrasts of primary metrics that have rounds, in the order of the comparisons; without the A/A."""
     return tuple(_lines(analysis))
 
 
@@ -48,6 +48,8 @@ def _lines(analysis: Analysis) -> Iterator[Robustness]:
     for found in analysis.comparisons:
         if found.metric.name not in analysis.criteria.primary or found.mean_ratio is None:
             continue
+        if found.treatment in analysis.repeats:
+            continue  # the noise floor has it
         yield Robustness(
             what=f"{name(found.metric)}, {found.treatment} against {found.baseline}",
             median=_cost(found, found.ratio),
