@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+from tests.sample import sample_experiment
 from tests.unit.test_cleanup import vmtax
 from tests.unit.test_image import FAR
 from vmtax.experiment import cleanup
@@ -17,6 +18,7 @@ from vmtax.image import contents, kernel, packs, place
 from vmtax.image.cache import ImageError
 from vmtax.image.packs import Pack
 from vmtax.machine.local import LocalMachine
+from vmtax.report.sections.first import machine
 from vmtax.store import Store
 from vmtax.testbed import hosts
 from vmtax.workload import build
@@ -102,3 +104,10 @@ def test_it_is_copied_to_another_host_and_checked_there(tmp_path: Path, monkeypa
     finally:
         far.close()
         local.close()
+
+
+def test_a_report_names_what_was_compiled() -> None:
+    run = sample_experiment(rounds=2)
+    assert "kernel pack" not in str(machine(run))
+    facts = {**run.facts, "host": {**run.facts["host"], "kernel_pack": {"version": "6.12.57-1/gcc-14", "digest": "5d"}}}
+    assert "6.12.57-1/gcc-14" in str(machine(replace(run, facts=facts)))

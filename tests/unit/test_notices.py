@@ -123,9 +123,12 @@ def test_figures_are_named_in_words() -> None:
     disk = Notice("cached", "vm is faster", treatments=("nested", "vm"), metrics=metrics)
     assert about(Cause("cached", (disk,)), analysis) == "all disk figures of the VM and the nested VM"
     some = dataclasses.replace(disk, metrics=metrics[:3], rounds=(2, 5))
-    assert about(Cause("cached", (some,)), analysis) == "6 disk figures of the VM and the nested VM, in rounds 2 and 5"
+    assert (
+        about(Cause("cached", (some,)), analysis)
+        == "3 disk figures each of the VM and the nested VM, in rounds 2 and 5"
+    )
     one = dataclasses.replace(disk, metrics=metrics[:1], treatments=("vm",), rounds=(3,))
-    assert about(Cause("cached", (one,)), analysis) == f"{metrics[0]} of the VM, in round 3"
+    assert about(Cause("cached", (one,)), analysis) == "disk randread-4k-qd1 operations of the VM, in round 3"
 
 
 def test_boots_that_took_two_attempts_are_one_entry() -> None:

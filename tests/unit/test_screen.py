@@ -11,6 +11,7 @@ import pytest
 
 from tests.sample import on_emulated_host, sample_experiment, with_repeat
 from tests.sample_storage import storage_experiment
+from tests.unit.test_at_once import FOUR, ONE, trial
 from tests.unit.test_report import check_golden, printed, renamed, shown
 from vmtax.analysis.analysis import Analysis
 from vmtax.analysis.summary import FIGURES, summary
@@ -151,6 +152,13 @@ def test_a_run_of_one_layer_says_that_there_is_nothing_to_compare() -> None:
     )
     text = shown(alone)
     assert "nothing to compare it with" in text and "Next: vmtax run quick" in text
+
+
+def test_several_guests_at_once_follow_the_table() -> None:
+    trials = [trial(FOUR.name, number, f"host/vm-{guest}", 20.0) for number in (1, 2, 3) for guest in (1, 2, 3, 4)]
+    trials += [trial(ONE.name, number, "host/vm", 40.0) for number in (1, 2, 3)]
+    text = shown(dataclasses.replace(sample_experiment(), treatments=(FOUR, ONE), trials=tuple(trials), boots=()))
+    assert text.index("disk randwrite-4k-qd1") < text.index("Several guests") < text.index("Next:")
 
 
 def test_names_from_outside_are_not_obeyed() -> None:

@@ -41,7 +41,7 @@ def fairness(rates: Sequence[float]) -> float:
 
 
 def at_once(experiment: Experiment) -> tuple[AtOnce, ...]:
-    """Every rate of every treatment with several machines, in the order of treatments, then of appearance.
+    """The first rate of every case of every treatment with several machines, in the order of treatments and cases.
 
     What one of them failed to do counts for none: the others had more of the host.
     """
@@ -52,12 +52,13 @@ def at_once(experiment: Experiment) -> tuple[AtOnce, ...]:
     return tuple(
         _of(treatment, metric, whole, _alone(treatment, metric, experiment.treatments, rates))
         for treatment in several.values()
-        for metric, executions in rates.get(treatment.name, {}).items()
+        for metric, executions in _first_of_cases(rates.get(treatment.name, {}))
         if (whole := {at: done for at, done in executions.items() if len(done) == machines_at_once(treatment)})
     )
 
 
 _Execution = dict[str, tuple[float, float, float]]  # machine path -> value, start, seconds
+_Figure = tuple[Metric, dict[tuple[int, int], _Execution]]
 _Rates = dict[str, dict[Metric, dict[tuple[int, int], _Execution]]]  # treatment -> metric -> (round, iteration)
 
 
@@ -70,6 +71,15 @@ def _rates(trials: Iterable[Trial]) -> _Rates:
                 value = (measurement.value, trial.started, trial.wall_seconds)
                 executions[trial.round, trial.iteration][trial.machine] = value
     return rates
+
+
+def _first_of_cases(rates: Mapping[Metric, dict[tuple[int, int], _Execution]]) -> Iterator[_Figure]:
+    """Operations a second; what of bytes a second is the same again is left out."""
+    cases = set()
+    for metric, executions in rates.items():
+        if (metric.workload, metric.case) not in cases:
+            cases.add((metric.workload, metric.case))
+            yield metric, executions
 
 
 def _of(

@@ -86,25 +86,31 @@ class Footnotes:
 class FirstScreen:
     """What `show` prints.
 
-    advice: what a run of disks begins with, in the place of the table
+    advice: what a run of disks begins with, in the place of the table; more: what follows the table
     """
 
     analysis: Analysis
     advice: tuple[RenderableType, ...] = ()
+    more: tuple[RenderableType, ...] = ()
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         found, width = summary(self.analysis), options.max_width
         footnotes = Footnotes(frozenset(_common(found)))
         yield from wrapped((*heading(self.analysis), Text()), console, options)
         yield from self.advice
-        yield from wrapped(self._lines(found, footnotes, width), console, options)
+        if not self.advice:
+            yield from wrapped(self._tables(found, footnotes, width), console, options)
+        yield from self.more
+        yield from wrapped(self._below(found, footnotes, width), console, options)
 
-    def _lines(self, found: Summary, footnotes: Footnotes, width: int) -> Iterator[Text]:
-        if found.figures and not self.advice:
+    def _tables(self, found: Summary, footnotes: Footnotes, width: int) -> Iterator[Text]:
+        if found.figures:
             yield from _table(found, footnotes, self.analysis, width)
             yield Text()
+        yield from _configurations(found, footnotes, self.analysis, width)
+
+    def _below(self, found: Summary, footnotes: Footnotes, width: int) -> Iterator[Text]:
         if not self.advice:
-            yield from _configurations(found, footnotes, self.analysis, width)
             yield from _reading(found, self.analysis)
         yield from _footnotes(footnotes, self.analysis, width)
         yield from _decisions(self.analysis)
@@ -176,7 +182,8 @@ def _grid(columns: Sequence[Column]) -> Iterator[Text]:
 
 def _configurations(found: Summary, footnotes: Footnotes, analysis: Analysis, width: int) -> Iterator[Text]:
     """The others of each layer against its first, the fastest first, by the plan's first primary metrics."""
-    metrics = [figure.metric for figure in found.figures if figure.primary][:MOST_METRICS]
+    chosen = [figure for figure in found.figures if figure.primary] or found.figures
+    metrics = [figure.metric for figure in chosen[:MOST_METRICS]]
     for layer, first in analysis.first_treatments().items():
         others = [
             treatment.name

@@ -33,7 +33,7 @@ from vmtax.report.document import (
     shown,
 )
 from vmtax.report.render.screen import FirstScreen
-from vmtax.report.sections import requirements, scores
+from vmtax.report.sections import at_once, requirements, scores
 
 if TYPE_CHECKING:
     from vmtax.store import ExperimentSummary
@@ -49,7 +49,12 @@ def render(analysis: Analysis, full: bool = False) -> RenderableType:
     if not full:
         asked = scores.section(scores.storage(analysis)) if analysis.profile else None
         first = (*requirements.sections(analysis), *((asked,) if asked else ()))
-        return FirstScreen(analysis, tuple(Group(*section(one, Detail.BRIEF), Text()) for one in first))
+        several = at_once.section(analysis)
+        more = [
+            tuple(Group(*section(one, Detail.BRIEF), Text()) for one in some)
+            for some in (first, (several,) if several else ())
+        ]
+        return FirstScreen(analysis, *more)
     from vmtax.report.contents import document  # here, because the first screen needs few of the sections
 
     detail = Detail.FULL

@@ -60,6 +60,7 @@ FACTS = {
     "memory_bytes": "memory",
     "os": "system",
     "kernel_release": "kernel",
+    "kernel_pack.version": "kernel pack",
 }
 MAIN = 2  # contrasts of a figure: what a VM costs, and what nesting adds
 MOST_CAUSES = 5  # of warnings

@@ -34,7 +34,10 @@ def figures_in_words(figures: Collection[Figure], analysis: Analysis) -> str:
         whole = treatment in every and set(mine[treatment]) >= set(every[treatment])
         what = ("all figures",) if whole else _some(mine[treatment], every.get(treatment, ()), analysis)
         alike[what].append(treatment)
-    parts = [f"{_joined(what)} of {_names(names)}" for what, names in alike.items()]
+    parts = []
+    for what, names in alike.items():
+        each = " each" if len(names) > 1 and any(phrase[0].isdigit() for phrase in what) else ""
+        parts.append(f"{_joined(what)}{each} of {_names(names)}")
     return "; ".join(at_most(MOST_NAMES, parts))
 
 
