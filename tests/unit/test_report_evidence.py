@@ -215,7 +215,7 @@ def test_a_host_that_does_not_tell() -> None:
 def test_no_outlier_is_said_plainly() -> None:
     experiment = calm(sample_experiment(rounds=7))
     values = sum(len(trial.measurements) for trial in experiment.trials)
-    assert f"None: of {values} values not one lies far" in Page(html(experiment)).prose()
+    assert f"None: none of {values} values lies far" in Page(html(experiment)).prose()
     assert "Too few values to look for outliers" in Page(html(sample_experiment(rounds=5))).prose()
 
 

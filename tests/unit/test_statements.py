@@ -86,7 +86,7 @@ STATED: dict[str, dict[str, float | None]] = {
     "docs/how-to/which-cache-mode.md": {"4 KiB": None},
     "docs/explanation/decisions.md": {
         **dict.fromkeys(("60 lines", "10 s", "1.8 GB", "a tenth of a second", "a sixth of a second", "0.1 s", "0.4 s")),
-        **dict.fromkeys(("7 s", "230 lines", "170 MB", "2 MB", "30 MB")),
+        **dict.fromkeys(("7 s", "230 lines", "170 MB", "2 MB", "30 MB", "4 KiB", "1 GiB")),
         "30 s": SILENCE,
         "40 s": ssh.GUARD_SILENCE,
     },
