@@ -51,7 +51,7 @@ def test_a_lab_that_stands_still_says_so_why_and_what_helps(blue: Lab, tmp_path:
             start(blue, Wish(), quiet)
     (tmp_path / "qmp").unlink()
     with qemu_that_says(tmp_path / "qmp", query_status=[STILL], query_block=[FAILED]):
-        assert why_gone(blue) == f"lab blue stands still: what {blue.directory} lies on failed; mend it, {cure}"
+        assert why_gone(blue) == f"lab blue stands still: what {blue.directory} lies on failed; repair it, {cure}"
     (tmp_path / "qmp").unlink()
     with qemu_that_says(tmp_path / "qmp", query_status=[RUNS]):
         assert why_gone(blue) == "" and "stands still" not in told("list") + told("status", "blue")
@@ -64,7 +64,10 @@ def test_a_paused_lab_goes_on_only_if_it_still_does_a_moment_later(
     for path, after_it, goes_on in ((tmp_path / "qmp", [RUNS], True), (tmp_path / "qmp", [RUNS, STILL], False)):
         with qemu_that_says(path, query_status=[STILL, *after_it], query_block=[FULL]) as asked:
             if goes_on:
-                assert told("start", "blue") == "lab blue had been paused, as it is by a full disk here; it goes on"
+                assert (
+                    told("start", "blue")
+                    == "lab blue was paused, as happens when the disk here is full; it continues now"
+                )
             else:
                 with pytest.raises(LabError, match="lab blue stands still"):
                     start(blue, Wish(), quiet)

@@ -18,7 +18,7 @@ from tests.sample_lab import SIZE, SOFTWARE, home, made, quiet, saved
 from vmtax.hypervisor import BootFailed, Credentials, GuestSpec, Patience, Qemu
 from vmtax.hypervisor.console import Console
 from vmtax.hypervisor.qemu.boot import boot
-from vmtax.image import zfs
+from vmtax.image import packs, zfs
 from vmtax.image.cache import ImageError
 from vmtax.lab import disks, memory
 from vmtax.lab.disks import keep, make_disks
@@ -253,7 +253,7 @@ def test_a_zfs_pack_needs_room_only_where_there_is_none(
     code: int, said: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("os.geteuid", lambda: 0)
-    monkeypatch.setattr(zfs.root_image, "need_tools", lambda tools: None)
+    monkeypatch.setattr(packs.root_image, "need_tools", lambda tools: None)
     monkeypatch.setattr(zfs, "_build_in", MagicMock(side_effect=OSError(code, os.strerror(code), "/there")))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     with pytest.raises(ImageError, match=f"/there: {os.strerror(code)}{'; about 1.5 GiB are needed' if said else '$'}"):

@@ -50,20 +50,21 @@ def test_every_meter_has_a_name_of_its_own() -> None:
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Lab:
-    """A run on a host with one more page fault at each look than at the last."""
+    """A run on a host with more page faults at each look than between the two before."""
     found = Lab(SEVEN, lambda number, name: bench(), tmp_path_factory.mktemp("lab"))
-    found.meters["vmstat"] = [f"pgfault {count}\n" for count in range(500)]
+    found.meters["vmstat"] = [f"pgfault {count * count}\n" for count in range(500)]
     found.run()
     return found
 
 
 def test_readings_are_kept_with_the_trial_and_shown_in_json_and_csv(lab: Lab) -> None:
     trials = lab.experiment.trials
-    assert trials and all(trial.readings == {"host": {"vmstat.pgfault": 1.0}} for trial in trials)
+    read = [trial.readings["host"]["vmstat.pgfault"] for trial in trials]
+    assert read == [4.0 * number + 1 for number in range(len(trials))]
     measurements = experiment_data(Analysis(lab.experiment))["measurements"]
-    assert all(entry["readings"] == {"host": {"vmstat.pgfault": 1.0}} for entry in measurements)
+    assert {entry["readings"]["host"]["vmstat.pgfault"] for entry in measurements} == set(read)
     rows = csv.DictReader(io.StringIO(render_csv(Analysis(lab.experiment))))
-    assert {row["readings.host.vmstat.pgfault"] for row in rows} == {"1.0"}
+    assert {float(row["readings_host_vmstat_pgfault"]) for row in rows} == set(read)
 
 
 def test_an_exported_run_keeps_its_readings(lab: Lab, tmp_path: Path) -> None:

@@ -156,7 +156,7 @@ def test_of_effects_that_cannot_be_told_apart_one_stands_for_both() -> None:
     aliased = [{"a": "1", "b": "1"}, {"a": "2", "b": "2"}, {"a": "1", "b": "1"}]
     (found,) = stats.factor_effects(aliased, logs(5, 0.0, 0.1, 0.0))
     assert found.factors == ("a",) and found.low < math.exp(0.1) < found.high
-    with pytest.raises(ValueError, match="to tell 1 effects apart"):
+    with pytest.raises(ValueError, match="to separate the effects of 1 levels"):
         stats.factor_effects(aliased[:2], logs(1, 0.0, 0.1))
     with pytest.raises(ValueError, match=r"shape \(rounds, 3, iterations\)"):
         stats.factor_effects(aliased, logs(5, 0.0))
@@ -198,7 +198,7 @@ def test_without_a_round_with_the_best_there_is_a_place_and_no_overhead() -> Non
         text = format.render(Analysis(experiment))
         told = b"no round with the best" in text.replace("\N{NO-BREAK SPACE}".encode(), b" ")
         assert told or name not in ("html", "markdown"), name
-    assert "no round with the best" in printed(render(Analysis(experiment)), 300)
+    assert "no round with the best" in printed(render(Analysis(experiment), full=True), 300)
 
 
 def test_a_repeat_and_a_missing_round_stay_out_of_the_ranking() -> None:

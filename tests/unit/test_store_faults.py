@@ -248,7 +248,7 @@ def test_newer_schema_is_refused(path: Path) -> None:
     with Store(path):
         pass
     execute(path, "UPDATE meta SET value = '99'")
-    with pytest.raises(StoreError, match="schema 99, this vmtax knows 6 only"), Store(path):
+    with pytest.raises(StoreError, match="schema 99, this vmtax knows 7 only"), Store(path):
         pass
 
 
@@ -265,6 +265,7 @@ def test_older_schema_is_brought_up_to_date(path: Path) -> None:
         "ALTER TABLE trial DROP COLUMN latencies",
         "ALTER TABLE trial DROP COLUMN machine",
         "ALTER TABLE trial DROP COLUMN readings",
+        "ALTER TABLE boot DROP COLUMN obtained",
         "UPDATE meta SET value = '1'",
     ):
         execute(path, statement)

@@ -23,7 +23,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     home = tmp_path_factory.mktemp("home")
     (home / ".local/share/vmtax").mkdir(parents=True)
     with Store(home / ".local/share/vmtax/vmtax.sqlite") as store:
-        store.put(sample_experiment(rounds=2))
+        store.put(sample_experiment(rounds=7))
     return home
 
 
@@ -73,7 +73,7 @@ def test_what_an_encoding_lacks_is_written_in_what_it_has(variables: dict[str, s
     done = shell("vmtax show --full", home, **variables)
     assert (done.returncode, done.stderr) == (0, b"")
     assert "latin-1" in variables.values() or done.stdout.isascii()
-    assert re.search(rb"[^\w]-\d+(\.\d)? %", done.stdout), "a minus sign is a minus sign"
+    assert re.search(rb"(?<!\w)-\d", done.stdout), "a minus sign is a minus sign"
 
 
 def test_a_name_that_is_not_utf_8_is_written_to_and_said(home: Path) -> None:
@@ -92,7 +92,10 @@ def test_an_impossible_width_is_forgotten(columns: str, home: Path) -> None:
 
 def test_a_working_directory_that_is_gone_is_named(home: Path) -> None:
     done = shell("mkdir gone; cd gone; rmdir ../gone; vmtax run --disk-dir d", home)
-    assert (done.returncode, done.stderr) == (2, b"vmtax: the working directory is gone: change to one that exists\n")
+    assert (done.returncode, done.stderr) == (
+        2,
+        b"vmtax: the working directory does not exist any more: change to one that does\n",
+    )
 
 
 @pytest.mark.parametrize("limit", ["-n 4", "-f 0", "-v 700000"])

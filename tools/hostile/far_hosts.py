@@ -179,7 +179,7 @@ def _tried(host: Host, command: str, place: Path) -> Iterable[str]:
     said = (
         result if command == "run" or not result.stdout else dataclasses.replace(result, stderr=result.stderr or b" ")
     )
-    yield from complaints(said, codes=(0, 1))
+    yield from complaints(said, codes=(0, 1, 2))
     yield from _wrong(result, host, command)
 
 

@@ -150,8 +150,8 @@ class _Data:
         design = self.design(terms)
         if len(np.unique(self.boots)) <= design.shape[1] or np.linalg.matrix_rank(design) < design.shape[1]:
             raise ValueError(
-                f"{len(np.unique(self.boots))} boots are too few, or their levels too much alike, to separate "
-                f"{design.shape[1] - self.blocks.shape[1]} effects apart: run more rounds or more configurations"
+                f"{len(np.unique(self.boots))} boots are too few, or their levels too much alike, to separate the "
+                f"effects of {design.shape[1] - self.blocks.shape[1]} levels: run more rounds or more configurations"
             )
         return OLS(self.y, design).fit(cov_type="cluster", cov_kwds={"groups": self.boots}, use_t=True)
 
