@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from vmtax.cli.lab import NEW
 from vmtax.experiment import archive
 from vmtax.hypervisor import console
 from vmtax.image import kernel
@@ -152,6 +153,15 @@ def test_combinations_of_the_plan_storage() -> None:
     combinations = len(factors["disk.format"]) * len(factors["disk.cache"])
     words = f"{combinations} combinations of format and mode on {len(factors['disk.filesystem'])} file systems"
     assert words in (ROOT / "docs/how-to/which-cache-mode.md").read_text()
+
+
+def test_the_help_of_lab_start_has_the_sizes_of_a_new_lab() -> None:
+    size = Size()
+    sizes = {"memory": size.memory_bytes, "spare size": size.spare_bytes}
+    counts = {"vcpus": size.vcpus, "spares": size.spares}
+    assert {name: f"{count / 2**30:g}GiB" for name, count in sizes.items()} | {
+        name: str(count) for name, count in counts.items()
+    } == NEW
 
 
 def test_limits_in_words() -> None:
