@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from vmtax.cli.lab import NEW
 from vmtax.experiment import archive
 from vmtax.hypervisor import console
 from vmtax.image import kernel
@@ -20,6 +21,7 @@ from vmtax.lab import end, start
 from vmtax.lab.spec import Size
 from vmtax.machine import guard, pipes, ssh
 from vmtax.plan import yaml
+from vmtax.plan.schema import load
 from vmtax.storage import empty, full, undo
 from vmtax.workload import build
 from vmtax.workload.fio import FIRST_WRITE, PATTERNS
@@ -144,6 +146,22 @@ def test_memory_of_a_kernel_build() -> None:
     for target, stated in rows:
         needed, _ = build.Build(build.BuildParameters(target=target)).memory_bytes(2)
         assert 0.9 * float(stated) <= needed / 2**30 <= float(stated), target
+
+
+def test_combinations_of_the_plan_storage() -> None:
+    factors = load("storage").factors
+    combinations = len(factors["disk.format"]) * len(factors["disk.cache"])
+    words = f"{combinations} combinations of format and mode on {len(factors['disk.filesystem'])} file systems"
+    assert words in (ROOT / "docs/how-to/which-cache-mode.md").read_text()
+
+
+def test_the_help_of_lab_start_has_the_sizes_of_a_new_lab() -> None:
+    size = Size()
+    sizes = {"memory": size.memory_bytes, "spare size": size.spare_bytes}
+    counts = {"vcpus": size.vcpus, "spares": size.spares}
+    assert {name: f"{count / 2**30:g}GiB" for name, count in sizes.items()} | {
+        name: str(count) for name, count in counts.items()
+    } == NEW
 
 
 def test_limits_in_words() -> None:
