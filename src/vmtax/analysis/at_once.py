@@ -36,8 +36,11 @@ class AtOnce:
 
 def fairness(rates: Sequence[float]) -> float:
     """(sum x)² / (n · sum x²), between 1/n and 1 (Jain, Chiu and Hawe 1984, DEC-TR-301); 1 where all are 0."""
-    squares = math.fsum(rate * rate for rate in rates)
-    return math.fsum(rates) ** 2 / (len(rates) * squares) if squares else 1.0
+    most = max(rates)
+    if most <= 0:
+        return 1.0
+    shares = [rate / most for rate in rates]  # so that no square is too small or too large for a number
+    return math.fsum(shares) ** 2 / (len(shares) * math.fsum(share * share for share in shares))
 
 
 def at_once(experiment: Experiment) -> tuple[AtOnce, ...]:
