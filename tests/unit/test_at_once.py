@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.sample import sample_experiment
+from vmtax.analysis.analysis import Analysis
 from vmtax.analysis.at_once import at_once, fairness
 from vmtax.core.records import Disturbance, Measurement, Metric, Treatment, Trial
 from vmtax.design.topology import overlap
@@ -59,7 +60,7 @@ def test_four_guests_beside_one_of_their_kind() -> None:
     ]
     trials += [trial(ONE.name, number, "host/vm", 40.0) for number in (1, 2, 3)]
     run = replace(sample_experiment(), treatments=(Treatment("host", "host"), FOUR, ONE), trials=tuple(trials))
-    (figure,) = at_once(run)
+    (figure,) = at_once(run, {})
     assert (figure.metric, figure.treatment) == (RATE, FOUR), "delays are not added up"
     assert figure.together == pytest.approx(80 * 1.002) and figure.alone == 40
     assert figure.share_of_ideal == pytest.approx(80 * 1.002 / 160)
@@ -74,7 +75,7 @@ def test_a_round_in_which_one_failed_does_not_count() -> None:
     trials = [trial(FOUR.name, 1, guest, 10.0) for guest in guests]
     trials += [trial(FOUR.name, 2, guest, 99.0) for guest in guests[:3]]
     trials.append(replace(trial(FOUR.name, 2, guests[3], 1.0), status="failed", measurements=()))
-    (figure,) = at_once(replace(sample_experiment(), treatments=(FOUR,), trials=tuple(trials)))
+    (figure,) = at_once(replace(sample_experiment(), treatments=(FOUR,), trials=tuple(trials)), {})
     assert figure.together == 40 and figure.alone is None and figure.share_of_ideal is None
 
 
@@ -87,6 +88,17 @@ def test_an_idle_machine_costs_what_the_host_works_meanwhile() -> None:
     assert figure == (Measurement(idle.metrics()[0], pytest.approx(2.1 * 10.01 / 10.5 / 40.04)),)
 
 
+def test_the_cpu_time_of_a_byte_is_that_of_each_guest() -> None:
+    """Half a CPU for 8 Gbit/s: four guests that do so at once pay as much for a byte as one."""
+    rate, busy = Metric("net.tcp-in.bits_per_second", "bit/s", "higher"), Metric("net.tcp-in.local_cpu", "1", "lower")
+    measured = (Measurement(rate, 8e9), Measurement(busy, 0.5))
+    one = Trial(1, 1, FOUR.name, "net", "tcp-in", 1, "ok", 0.0, 5.0, measured)
+    four = tuple(replace(one, machine=f"host/vm-{number}") for number in (1, 2, 3, 4))
+    for trials in (four[:1], four):
+        (derived,) = Analysis(replace(sample_experiment(), treatments=(FOUR,), trials=trials)).derived_trials
+        assert [measurement.value for measurement in derived.measurements] == [pytest.approx(5e-10)]
+
+
 def test_a_sleep_that_was_cut_short_is_no_result() -> None:
     idle = Idle(IdleParameters(seconds=10))
     assert idle.parse("", "7.10 1.00\n17.09 9.00\n\n") == ()
@@ -96,4 +108,4 @@ def test_a_sleep_that_was_cut_short_is_no_result() -> None:
 
 
 def test_a_run_with_one_guest_has_none() -> None:
-    assert at_once(sample_experiment()) == ()
+    assert at_once(sample_experiment(), {}) == ()

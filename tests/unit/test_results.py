@@ -30,6 +30,7 @@ from vmtax.analysis.weight_profiles import PROFILES
 from vmtax.cli import app
 from vmtax.cli.measuring import keep_results
 from vmtax.core.records import Experiment
+from vmtax.report.wording.headline import in_few_words
 from vmtax.store import Store
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -256,3 +257,21 @@ def test_other_results_have_another_version(tmp_path: Path) -> None:
         return
     assert not changed, "raise VERSION in analysis/results.py, for stored results are others now, then UPDATE_GOLDEN=1"
     assert now["version"] == then["version"], "VERSION was raised: UPDATE_GOLDEN=1 writes the file anew"
+
+
+def test_a_comparison_without_a_value_is_kept_too() -> None:
+    """Of a side that failed in all rounds the ratio is NaN, which JSON's null is not."""
+    run = sample_experiment(rounds=2)
+    metric = run.trials[0].measurements[0].metric
+    lost = tuple(
+        dataclasses.replace(trial, status="failed", measurements=(), error="gone")
+        if trial.treatment == "vm" and metric in [measurement.metric for measurement in trial.measurements]
+        else trial
+        for trial in run.trials
+    )
+    run = dataclasses.replace(run, trials=lost)
+    computed = Analysis(run).results
+    assert any(math.isnan(comparison.ratio) for comparison in computed.comparisons)
+    kept = results.read(results.written(computed), run)
+    assert kept is not None and len(kept.comparisons) == len(computed.comparisons)
+    assert in_few_words(Analysis(run)).startswith("VM "), "and its headline names what was measured"

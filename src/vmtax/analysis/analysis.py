@@ -140,12 +140,14 @@ class Analysis:
     @cached_property
     def derived_trials(self) -> tuple[Trial, ...]:
         """Trials with what is derived from their measurements in the place of these; none of the others."""
-        found = (
+        # Of each machine by itself: where several work at once, one's CPU time is not set against the bytes of all.
+        derived = [
             replace(trial, measurements=WORKLOADS[trial.workload].derived(trial.measurements))
-            for trial in self.trials
+            for trial in self.experiment.trials
             if trial.workload in WORKLOADS and WORKLOADS[trial.workload].replaced
-        )
-        return tuple(trial for trial in found if trial.measurements or trial.status != "ok")
+        ]
+        counted = iterations.counted(derived, self.schedules)
+        return tuple(trial for trial in counted if trial.measurements or trial.status != "ok")
 
     @cached_property
     def derived_comparisons(self) -> tuple[Comparison, ...]:

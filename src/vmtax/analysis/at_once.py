@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from vmtax.core.records import Experiment, Metric, Treatment, Trial
 from vmtax.design.guest import GuestSettings
-from vmtax.design.iterations import RATES
+from vmtax.design.iterations import RATES, Case, Schedule
 from vmtax.design.topology import machines_at_once, overlap
 
 COUNT = GuestSettings.factors()["count"].name  # the factor in which a treatment differs from its machine alone
@@ -43,15 +43,21 @@ def fairness(rates: Sequence[float]) -> float:
     return math.fsum(shares) ** 2 / (len(shares) * math.fsum(share * share for share in shares))
 
 
-def at_once(experiment: Experiment) -> tuple[AtOnce, ...]:
+def at_once(experiment: Experiment, schedules: Mapping[Case, Schedule]) -> tuple[AtOnce, ...]:
     """The first rate of every case of every treatment with several machines, in the order of treatments and cases.
 
     What one of them failed to do counts for none: the others had more of the host.
+
+    schedules: of a run that planned its iterations; its warm-up does not count
     """
     several = {t.name: t for t in experiment.treatments if t.repeats is None and machines_at_once(t) not in (None, 1)}
     if not several:
         return ()
-    rates = _rates(experiment.trials)
+    rates = _rates(
+        trial
+        for trial in experiment.trials
+        if (planned := schedules.get((trial.workload, trial.case))) is None or planned.counts(trial.iteration)
+    )
     return tuple(
         _of(treatment, metric, whole, _alone(treatment, metric, experiment.treatments, rates))
         for treatment in several.values()

@@ -6,6 +6,7 @@ and that of the program; the store sees to it that a text is given back for the 
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 
 from vmtax import __version__
@@ -36,7 +37,8 @@ def written(results: Results) -> str:
     """As text, which `read` turns into equal results."""
     from pydantic import TypeAdapter
 
-    return f"{_head()}\n{TypeAdapter(Results).dump_json(results).decode()}"
+    # Not `dump_json`, which writes null for the ratio of what was not measured, and null is no number.
+    return f"{_head()}\n{json.dumps(TypeAdapter(Results).dump_python(results, mode='json'), separators=(',', ':'))}"
 
 
 def read(text: str, run: Experiment) -> Results | None:

@@ -225,10 +225,12 @@ class Experiment:
 
     @property
     def took(self) -> float | None:
-        """Seconds, set-up included and pauses not; None of a run that is not finished.
+        """Seconds, set-up included and pauses not; None of a run that goes on.
 
         Of runs that earlier versions stored: from its beginning to its end.
         """
+        if self.state == "running":
+            return None
         if self.seconds is None and self.finished is not None:
             return max(0.0, self.finished - self.created)  # clocks are set
         return self.seconds

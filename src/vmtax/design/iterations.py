@@ -138,7 +138,7 @@ def name_of(case: Case) -> str:
 def pilot_excess(trials: Iterable[Trial], planned: Mapping[Case, Schedule]) -> float:
     """Seconds by which a round of the pilot is longer than those that follow."""
     rest = {case: 1 - schedule.runs / PILOT_ITERATIONS for case, schedule in planned.items()}
-    pilot = (trial for trial in trials if trial.round <= PILOT_ROUNDS)
+    pilot = together(trial for trial in trials if trial.round <= PILOT_ROUNDS)
     return sum(trial.wall_seconds * rest.get((trial.workload, trial.case), 0.0) for trial in pilot) / PILOT_ROUNDS
 
 

@@ -14,6 +14,7 @@ from vmtax.core.units import format_duration, format_room, format_span
 from vmtax.design.disk import DiskSettings
 from vmtax.design.interleaved import both, is_host
 from vmtax.design.iterations import PILOT_ITERATIONS, PILOT_ROUNDS
+from vmtax.design.topology import topology
 from vmtax.hypervisor import Accelerator, Qemu, QemuError, known
 from vmtax.image import kernel
 from vmtax.machine import Machine, Reader
@@ -275,7 +276,8 @@ def _writes(place: Place, target: Target, executions: int) -> list[Line]:
     prepared = needs.disk_bytes(plan)
     if not prepared:
         return []
-    each_round = sum_per_round(plan, treatments, lambda workload, case: workload.written_bytes(case))
+    machines = [treatment for treatment in treatments for _ in topology(treatment).subjects]
+    each_round = sum_per_round(plan, machines, lambda workload, case: workload.written_bytes(case))
     facts = disk_facts(place.machine, target.directory)
     most = format_room(each_round * executions)
     more = f", then over it up to {most} if the disk is fast" if each_round else ""

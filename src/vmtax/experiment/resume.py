@@ -119,7 +119,10 @@ def resumed_note(experiment: Experiment, facts_by_path: Mapping[str, Json]) -> s
 
 
 def worked_seconds(experiment: Experiment) -> float:
-    """How long was worked on an experiment that was stopped; of one that was killed, until its newest trial."""
+    """How long was worked on an experiment that was stopped; of one that was killed, until its newest trial.
+
+    Of one that was killed after it had been resumed, only the sessions before: when its last one began is not kept.
+    """
     if experiment.seconds is not None:
         return experiment.seconds
     newest = max((trial.started + trial.wall_seconds for trial in experiment.trials), default=experiment.created)

@@ -254,9 +254,10 @@ def _working_set(on: Examined, treatments: Sequence[Treatment]) -> list[str]:
         return []
     room = max(available - needs.memory_bytes(on.plan, "vm"), 0)
     modes = ", ".join(dict.fromkeys(settings.cache for settings in cached))
-    below = on.disk_size <= room
+    size = on.disk_size * needs.guests_at_once(on.plan)
+    below = size <= room
     text = f"Working set {'below' if below else 'above'} the host's page cache, where that is used (cache {modes}): "
-    text += f"{format_room(on.disk_size)} of disk, {format_room(room)} of memory for it; "
+    text += f"{format_room(size)} of disk, {format_room(room)} of memory for it; "
     text += "what was read or written once is read from memory." if below else "not all of it can be kept there."
     if any(settings.bounded for settings in cached):
         text += f" With disk.page_cache=bounded the working set lies above it: there is room for 1/{SHARE}."

@@ -197,7 +197,12 @@ def _configurations(found: Summary, footnotes: Footnotes, analysis: Analysis, wi
         known = {name: row for name, row in costs.items() if any(row)}
         if not known:
             continue
-        order = sorted(known, key=lambda name: min(one.ratio if one else math.inf for one in known[name][:1]))
+        order = sorted(
+            known,
+            key=lambda name: min(
+                one.ratio if one and math.isfinite(one.ratio) else math.inf for one in known[name][:1]
+            ),
+        )
         names = at_most(MOST_CONFIGURATIONS, order)
         rows = [known[name] for name in order[:MOST_CONFIGURATIONS]]
         yield Text.assemble((f"{LAYERS[layer]} configurations, against {printable(first.name)}", "bold"))

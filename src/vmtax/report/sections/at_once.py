@@ -21,7 +21,7 @@ READING = (
 
 def section(analysis: Analysis) -> Section | None:
     """None where no configuration has several guests."""
-    rates = at_once(analysis.experiment)
+    rates = at_once(analysis.experiment, analysis.schedules)
     if not rates:
         return None
     columns = (

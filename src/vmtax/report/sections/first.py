@@ -186,7 +186,8 @@ def page_title(shown: First, choice: str = "") -> str:
         return f"{sides.other} against {sides.own}: {', '.join(costs)}"
     if costs:
         emulated = any(found.emulated for found in subjects.values() if found)
-        return f"{where}: {'an emulated VM' if emulated else 'a VM'} costs {', '.join(costs)}"
+        guest = "VM" if any(treatment.layer == "vm" for treatment in run.treatments) else "nested VM"
+        return f"{where}: {'an emulated' if emulated else 'a'} {guest} costs {', '.join(costs)}"
     layers = dict.fromkeys(LAYERS[treatment.layer] for treatment in run.treatments)
     return f"{where}: {run.name}, measured on {' and '.join(layers)}"
 

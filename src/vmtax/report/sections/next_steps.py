@@ -9,20 +9,26 @@ from vmtax import stats
 from vmtax.analysis.analysis import Analysis
 
 MOST = 3
-_ROUNDS = re.compile(r" --rounds[ =]\d+| --(yes|resume( \S+)?)\b")
+# What a repeat leaves out: its number of rounds, what was about one run, and what ends every run after three rounds.
+_ONCE = re.compile(r" --(rounds|label)[ =]('[^']*'|\S+)| --(yes|or-demo|json|resume( \S+)?)(?=\s|$)")
 
 
 def next_steps(analysis: Analysis) -> tuple[tuple[str, str], ...]:
     """(command, what it does)."""
     run = analysis.experiment
     id = shlex.quote(run.id)
+    emulate = " --emulate" if "--or-demo" in run.command else ""  # a demonstration that is repeated as a run
     steps = []
     if run.state == "running":
         steps.append((f"vmtax watch {id}", "follow it"))
-    elif run.state == "interrupted":
+    elif run.state in ("interrupted", "failed") and not run.options.get("imported"):
         steps.append((f"vmtax run --resume {id}", "finish it"))
-    elif analysis.comparisons and analysis.rounds < (least := stats.minimum_rounds(analysis.criteria.alpha)):
-        steps.append((f"{_ROUNDS.sub('', run.command)} --rounds {least + 1}", "enough rounds"))
+    elif (
+        run.command.startswith("vmtax run")
+        and analysis.comparisons
+        and analysis.rounds < (least := stats.minimum_rounds(analysis.criteria.alpha))
+    ):
+        steps.append((f"{_ONCE.sub('', run.command)}{emulate} --rounds {least + 1}", "enough rounds"))
     if analysis.emulated and any(cause.code == "emulated" for cause in analysis.causes):
         steps.append(("vmtax doctor", "why it is emulated"))
     if not analysis.comparisons and {treatment.layer for treatment in run.treatments} == {"host"}:

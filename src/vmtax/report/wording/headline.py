@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 
 from vmtax.analysis.analysis import Analysis
@@ -30,7 +31,9 @@ def in_few_words(analysis: Analysis) -> str:
     for guest, name in LAYERS.items():
         found = [one for one in primary if layer[one.baseline] == "host" and layer[one.treatment] == guest]
         if found:
-            costs = sorted(map(_ratio, found))
+            costs = sorted(filter(math.isfinite, map(_ratio, found)))
+            if not costs:
+                return f"{name} not measured"
             texts = dict.fromkeys(format_cost(ratio).estimate for ratio in (costs[0], costs[-1]))
             return f"{name} {' to '.join(texts)}"
     counts = Counter(one.verdict for one in primary)
