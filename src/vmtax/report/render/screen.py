@@ -197,12 +197,7 @@ def _configurations(found: Summary, footnotes: Footnotes, analysis: Analysis, wi
         known = {name: row for name, row in costs.items() if any(row)}
         if not known:
             continue
-        order = sorted(
-            known,
-            key=lambda name: min(
-                one.ratio if one and math.isfinite(one.ratio) else math.inf for one in known[name][:1]
-            ),
-        )
+        order = sorted(known, key=lambda name: _first_cost(known[name]))
         names = at_most(MOST_CONFIGURATIONS, order)
         rows = [known[name] for name in order[:MOST_CONFIGURATIONS]]
         yield Text.assemble((f"{LAYERS[layer]} configurations, against {printable(first.name)}", "bold"))
@@ -216,6 +211,12 @@ def _configurations(found: Summary, footnotes: Footnotes, analysis: Analysis, wi
         layouts = [columns[:count] for count in range(len(columns), 1, -1)]
         yield from _grid(next((layout for layout in layouts if _width(layout) <= width), layouts[-1]))
         yield Text()
+
+
+def _first_cost(costs: Sequence[Contrast | None]) -> float:
+    """By which configurations are ordered; what has no such cost comes last."""
+    first = costs[0]
+    return first.ratio if first and math.isfinite(first.ratio) else math.inf
 
 
 def _head(name: str, place: Place, sides: Sides | None) -> tuple[str, ...]:
@@ -268,7 +269,8 @@ def _reading(found: Summary, analysis: Analysis) -> Iterator[Text]:
     if found.floors:
         least, most = (format_cost(floor).estimate.lstrip("+") for floor in (found.floors[0], found.floors[-1]))
         span = most if least == most else f"{least} to {most}"
-        yield Text(f"Noise floor, a guest against itself: {span}; a cost within it is “same”.", style="dim")
+        meaning = "; “same”: within its own" if any(one.same for one in contrasts) else ", by figure"
+        yield Text(f"Noise floor (a guest against itself): {span}{meaning}.", style="dim")
 
 
 def _why_nothing_is_compared(found: Summary, analysis: Analysis) -> str:

@@ -282,7 +282,7 @@ def _row(figure: Figure, count: int, floors: bool, numbered: frozenset[Code], no
 
 
 def cost_cell(found: Contrast | None) -> Cell:
-    """The cost with its interval; "same" within the noise floor, and muted where nothing is shown."""
+    """The cost with its interval; "same" within its noise floor, and muted where nothing is shown."""
     if found is None:
         return Cell()
     cost = told(found)
@@ -292,7 +292,8 @@ def cost_cell(found: Contrast | None) -> Cell:
 
 
 def _reading(floors: bool) -> Paragraph:
-    same = " Noise floor: what a guest costs against itself; a cost within it is “same”." if floors else ""
+    floor = "Noise floor: what a guest costs against itself, by this figure"
+    same = f" {floor}; “same”: the cost lies within it, its interval within twice of it." if floors else ""
     lead = (
         "A cost is time for the same work, where nothing else is said: +5 % is 5 % longer, 2× twice as long. Behind it"
     )
