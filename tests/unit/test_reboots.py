@@ -7,12 +7,14 @@ from collections.abc import Callable
 from itertools import islice, pairwise
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.fake_machine import Reply
 from tests.fake_testbed import SEVEN, Lab, bench
+from vmtax import stats
 from vmtax.analysis.comparisons import contrasts
 from vmtax.core.records import Experiment
 from vmtax.design.host import in_words, is_booted, named, of_boot, others
@@ -225,3 +227,16 @@ def test_a_second_host_is_refused() -> None:
     assert refused == "host.kernel_arguments reboots one host: measure ssh://b in a run of its own, or name a QEMU"
     assert why_not(parse(PLAN), TestbedOptions(interleave_with="qemu-b")) is None
     assert len(both(parse(PLAN).entries(), "qemu-b")) == 2 + 2 * 3
+
+
+def test_effects_take_the_boot_of_the_host_as_the_unit() -> None:
+    """Without any effect: boots of the host differ by 3 %, and each serves four configurations."""
+    levels = [{"host": h, "cache": c, "bus": b} for h in "ab" for c in "xy" for b in "uv"]
+    source, claims = np.random.default_rng(1), Counter[bool]()
+    for _ in range(60):
+        hosts = np.repeat(source.normal(0, 0.03, (12, 2)), 4, axis=1)
+        logs = hosts + source.normal(0, 0.01, (12, 8))
+        for by_round in (False, True):
+            found = stats.factor_effects(levels, logs, by_round=by_round)
+            claims[by_round] += any(effect.factors == ("host",) and effect.term_p <= 0.05 for effect in found)
+    assert claims[False] > 10 and claims[True] <= 6, claims
