@@ -191,7 +191,7 @@ def judge(proof: Proof, how: str) -> None:
     for boot in boots:
         print(f"  round {boot['round']} {boot['level']:<17} {boot['boot_id'][:8]} {boot['mitigations']['spectre_v2']}")
     proof.expect(f"{how}: trials missing or twice", holds=not (missing or twice or elsewhere))
-    proof.expect(f"{how}: a boot served twice", holds=max(ids.values()) == 1)
+    proof.expect(f"{how}: a boot served twice", holds=all(count == 1 for count in ids.values()))
     proof.expect(f"{how}: {found.state}", holds=found.state == "complete")
     vulnerable = {boot["level"] for boot in boots if "Vulnerable" in boot["mitigations"]["spectre_v2"]}
     proof.expect(f"{how}: vulnerable with {vulnerable}", holds=vulnerable == {"mitigations=off"})
