@@ -16,13 +16,16 @@ from tests.fake_machine import Reply
 from tests.fake_testbed import SEVEN, Lab, bench
 from vmtax import stats
 from vmtax.analysis.comparisons import contrasts
+from vmtax.core import events
 from vmtax.core.records import Experiment
 from vmtax.design.host import in_words, is_booted, named, of_boot, others
 from vmtax.design.interleaved import both
 from vmtax.design.reboots import Block, boots_of, next_block, shuffled_blocks
 from vmtax.design.treatments import shuffled_rounds
+from vmtax.experiment import live, progress
 from vmtax.experiment.reboots import RebootNeeded, refuse_boot
 from vmtax.experiment.resume import CannotResume
+from vmtax.machine.local import LocalMachine
 from vmtax.plan.schema import parse
 from vmtax.testbed.interleave import why_not
 from vmtax.testbed.session import TestbedOptions
@@ -240,3 +243,21 @@ def test_effects_take_the_boot_of_the_host_as_the_unit() -> None:
             found = stats.factor_effects(levels, logs, by_round=by_round)
             claims[by_round] += any(effect.factors == ("host",) and effect.term_p <= 0.05 for effect in found)
     assert claims[False] > 10 and claims[True] <= 6, claims
+
+
+def test_what_was_said_before_a_reboot_is_not_said_again_and_can_be_watched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    local, said = LocalMachine(), list[str]()
+    try:
+        for _ in range(2):
+            journal = live.Journal(local)
+            with progress.open_screen(said) as journal.screen:
+                journal.emit(events.Notice("of the host"))
+                journal.emit(events.RunStarted("id", tuple(parse(PLAN).entries()), 1, 2))
+        state = live.read("id")
+        assert state is not None and state.planned == 2
+    finally:
+        local.close()
+    assert capsys.readouterr().err.splitlines() == ["of the host", "run id"]
