@@ -89,7 +89,7 @@ class Loop:
 
     def add(self, *trials: Trial) -> tuple[Trial, ...]:
         """Keep trials that were run at the same time; returns what was recorded, a failed one for an unfit result."""
-        recorded = self.store.add_trials(self.id, *trials)
+        recorded = self.store.add_trials(self.id, *trials, seconds=self.seconds)
         self.trials += recorded
         for trial in recorded:
             self.emit(TrialFinished(trial))

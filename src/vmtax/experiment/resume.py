@@ -131,7 +131,7 @@ def resumed_note(experiment: Experiment, facts_by_path: Mapping[str, Json]) -> s
 def worked_seconds(experiment: Experiment) -> float:
     """How long was worked on an experiment that was stopped; of one that was killed, until its newest trial.
 
-    Of one that was killed after it had been resumed, only the sessions before: when its last one began is not kept.
+    Earlier versions kept nothing of one that was killed: there it is the time from its beginning.
     """
     if experiment.seconds is not None:
         return experiment.seconds
