@@ -212,10 +212,13 @@ def test_other_work_is_refused_after_a_resume_too(lab: Callable[..., Lab]) -> No
         ({"cpu_model": "Another CPU"}, "cpu_model was Fake CPU, is Another CPU"),
         ({"kernel_release": "7.0"}, "kernel_release was None, is 7.0"),
         ({"mitigations": {"spectre_v2": "Vulnerable"}}, "mitigations was None"),
+        ({"kernel_pack": {"digest": "77aa"}}, "it built kernels with pack 5d1c, and the cache has another one"),
+        ({"kernel_pack": None}, "it built kernels with pack 5d1c, and it is not in the cache any more"),
     ],
 )
 def test_another_host_is_no_place_to_go_on(lab: Callable[..., Lab], change: dict[str, str], words: str) -> None:
     made = lab(SEVEN, stopped_in_round(4))
+    made.facts["kernel_pack"] = {"digest": "5d1c"}
     with pytest.raises(KeyboardInterrupt):
         made.run()
     made.facts |= change
