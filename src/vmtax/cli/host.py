@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 from typing import TYPE_CHECKING, Annotated
 
@@ -28,7 +27,9 @@ def doctor(
     """List what can be measured, what is missing, and what would disturb it. Only reads, unless --try is given."""
     from vmtax.doctor import diagnose, examine
     from vmtax.plan import rules
-    from vmtax.report.doctor import render
+    from vmtax.report.document import Detail
+    from vmtax.report.render.terminal import whole
+    from vmtax.report.sections.doctor import document
 
     if yes and not try_:
         raise BadUse("--yes answers the question of --try: leave it out, or add --try")
@@ -47,7 +48,7 @@ def doctor(
 
         answer("doctor", Diagnosis.made(diagnosis))
     else:
-        printed(render(diagnosis, shutil.get_terminal_size().columns), soft_wrap=True)
+        printed(whole(document(diagnosis), Detail.BRIEF))
     raise SystemExit(FAILED if diagnosis.bad else 0)
 
 

@@ -220,7 +220,7 @@ def shown(run: str, format: str, *, full: bool = False, asked: Asked = Asked(), 
     if wanted:
         document(wanted.render(analysis).decode())
         return
-    from vmtax.report.render.terminal import render
+    from vmtax.report.show import render
 
     printed(render(analysis, full), paged=paged)
 
