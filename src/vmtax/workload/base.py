@@ -135,6 +135,10 @@ class Workload(ABC, Generic[P]):
         """Where one case can be run."""
         return self.layers
 
+    def why_not(self, vcpus: int) -> str | None:
+        """Why its parameters mean nothing on so many CPUs, in one line; None where they do."""
+        return None
+
     def once(self, case: str) -> bool:
         """Whether one case means something only the first time in a boot."""
         return False
