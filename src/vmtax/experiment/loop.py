@@ -22,10 +22,13 @@ from vmtax.core.events import (
 from vmtax.core.records import Boot, Comparison, Json, Treatment, Trial
 from vmtax.core.units import format_duration
 from vmtax.design import iterations
+from vmtax.design.host import of_boot
+from vmtax.design.reboots import HOST, Block
 from vmtax.design.stopping import count
 from vmtax.design.treatments import shuffled_rounds
 from vmtax.experiment.activity import ACTIVITIES, failed_boot
 from vmtax.experiment.eta import Pace
+from vmtax.experiment.reboots import Reboots
 from vmtax.experiment.resume import Before
 from vmtax.experiment.trial import Signatures, TrialKey, run_trials
 from vmtax.hypervisor import BootFailed
@@ -54,6 +57,7 @@ class Loop:
     seed: int  # of the order within rounds
     since: float = field(default_factory=time.monotonic)  # when it began, on a clock that stood still during pauses
     before: Before = field(default_factory=Before)  # what an earlier session has done
+    reboots: Reboots | None = None  # None where nothing asks for a reboot of the host
     signatures: Signatures = field(default_factory=Signatures)
     trials: list[Trial] = field(default_factory=list)
     boots: list[Boot] = field(default_factory=list)
@@ -110,6 +114,8 @@ class Loop:
             for position, treatment in enumerate(order, start=1):
                 self._treatment(TrialKey(number, position, treatment.name), treatment)
             pace.lap()
+            if self.reboots is not None:  # a round is several sessions, and each of them has a set-up
+                pace = Pace(rounds=[self.seconds / number] * 2)
             if number == self.pilot:
                 self._end_pilot(pace)
             planned, warnings = fit_rounds(plan, pace.seconds_per_round, pace.setup_seconds)
@@ -128,7 +134,14 @@ class Loop:
                 self.emit(RoundFinished(number, number, (0.0, 0.0), primary))
                 self._tell_end(number)
                 return
-            self.emit(RoundFinished(number, planned, pace.left(planned - number), primary))
+            self.emit(RoundFinished(number, planned, self._left(pace, number, planned), primary))
+
+    def _left(self, pace: Pace, number: int, planned: int) -> tuple[float, float]:
+        """Seconds, from and to; with the reboots of a lab, which it does by itself."""
+        if self.reboots is None or not self.plan.host.startswith("lab"):
+            return pace.left(planned - number)
+        each = (time.time() - self.reboots.boots[0]["began"]) / number
+        return (planned - number) * each, (planned - number) * each
 
     def _plan_iterations(self) -> None:
         """The pilot is over, if there was one: how often each case is run in the boots to come."""
@@ -200,7 +213,7 @@ class Loop:
         Where one of several is lost, the case does not count for any, and has a second boot, with what was to follow.
         """
         todo = self._todo(key, treatment)
-        if not todo:
+        if not todo or not self._in_its_boot(Block(key.round, of_boot(treatment))):
             return
         self.testbed.check()
         self.emit(TreatmentStarted(key.round, key.position, treatment))
@@ -229,6 +242,19 @@ class Loop:
                 raise  # say so now, not after hours
             self.add(failed_boot(key, started, str(failure)))
             return {}
+
+    def _in_its_boot(self, block: Block) -> bool:
+        """Whether the block is measured now, in this boot of the host. Raises RebootNeeded."""
+        if self.reboots is None:
+            return True
+        if self.reboots.is_over(block):
+            return False
+        try:
+            self.reboots.begin(block)
+        finally:
+            if self.reboots.boots != self.facts[HOST].get("boots", []):
+                self.keep_facts(HOST, {**self.facts[HOST], "boots": list(self.reboots.boots)})
+        return True
 
     def _todo(self, key: TrialKey, treatment: Treatment) -> Todo:
         """What is still to be run in this boot; an activity counts as one case."""
