@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import re
 import shlex
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from vmtax.cli.app import NOBODY, BadUse, agree, agree_to_erase, fail, warn
 from vmtax.cli.files import check_room
+from vmtax.cli.results import keep_results
 from vmtax.core.errors import INTERRUPTED, CannotDo
 
 if TYPE_CHECKING:
@@ -117,30 +117,14 @@ def measure(store: Store, work: Work, *, yes: bool) -> str:
     try:
         id = _carry_out_in_boots(store, work, yes=yes)
     except KeyboardInterrupt:  # here, because typer ends silently on it
-        fail(f"interrupted; {KEPT if _measured(store, known) else 'nothing was measured yet'}", INTERRUPTED)
+        fail(f"interrupted; {KEPT if _kept(store, known) else 'nothing was measured yet'}", INTERRUPTED)
     except RebootNeeded as needed:
+        _kept(store, known)
         fail(str(needed), needed.exit_code)
     except CannotDo as error:
-        fail(f"{error}\n{KEPT}" if _measured(store, known) else str(error), error.exit_code)
+        fail(f"{error}\n{KEPT}" if _kept(store, known) else str(error), error.exit_code)
     keep_results(store, id)
     return id
-
-
-def keep_results(store: Store, id: str) -> None:
-    """Computes what every report of this run needs, and keeps it with the run, with its headline for the list of runs.
-
-    Here, for this is where both wings meet: the run does not know the reports, and the store computes nothing.
-    """
-    from vmtax.analysis import results
-    from vmtax.analysis.analysis import Analysis
-    from vmtax.report.wording.headline import in_few_words
-    from vmtax.store import StoreError
-
-    experiment = store.load(id)
-    with contextlib.suppress(StoreError):  # as where the disk is full: it is computed again where it is shown
-        analysis = Analysis(experiment)
-        store.keep_headline(id, in_few_words(analysis))
-        store.keep_results(experiment, results.written(analysis.results))
 
 
 def _alone(store: Store, work: Work) -> None:
@@ -157,9 +141,15 @@ def _alone(store: Store, work: Work) -> None:
                 raise BadUse(f"{busy}: wait until it has ended, vmtax watch {entry.id}")
 
 
-def _measured(store: Store, known: set[str]) -> bool:
-    """Whether there is anything of a run that ended early; `known`: the runs that are not meant."""
-    return any(entry.ok for entry in store.experiments() if entry.id not in known)
+def _kept(store: Store, known: set[str]) -> bool:
+    """Whether a run that ended early measured anything, which is then kept as of a complete one.
+
+    known: the runs that are not meant
+    """
+    measured = [entry.id for entry in store.experiments() if entry.id not in known and entry.ok]
+    for id in measured:
+        keep_results(store, id)
+    return bool(measured)
 
 
 def _carry_out_in_boots(store: Store, work: Work, *, yes: bool) -> str:

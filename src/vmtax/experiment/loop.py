@@ -93,7 +93,7 @@ class Loop:
 
     def add(self, *trials: Trial) -> tuple[Trial, ...]:
         """Keep trials that were run at the same time; returns what was recorded, a failed one for an unfit result."""
-        recorded = self.store.add_trials(self.id, *trials)
+        recorded = self.store.add_trials(self.id, *trials, seconds=self.seconds)
         self.trials += recorded
         for trial in recorded:
             self.emit(TrialFinished(trial))
@@ -208,26 +208,40 @@ class Loop:
     # One treatment
 
     def _treatment(self, key: TrialKey, treatment: Treatment) -> None:
-        """One boot of one treatment with all its workloads. A guest that fails costs this round's trial only."""
+        """One boot of one treatment with all its workloads. A guest that fails costs this round's trial only.
+
+        Where one of several is lost, the case does not count for any, and has a second boot, with what was to follow.
+        """
         todo = self._todo(key, treatment)
         if not todo or not self._in_its_boot(Block(key.round, of_boot(treatment))):
             return
         self.testbed.check()
         self.emit(TreatmentStarted(key.round, key.position, treatment))
+        left = self._boot(key, treatment, todo)
+        if left:
+            again = f"{treatment.name}, round {key.round}: a guest was lost, and so all of them are booted once more"
+            self.note(again)
+            self.emit(Notice(again))
+            self._boot(key, treatment, left)
+
+    def _boot(self, key: TrialKey, treatment: Treatment, todo: Todo) -> Todo:
+        """One boot with what is to be done in it; what was not done because one of several guests was lost."""
         started = time.time()
         try:
             with self.testbed.opened(treatment) as running:
                 self.up.add(treatment.name)
                 self._record_boots(key, treatment, running)
                 self._keep_first_writes(treatment)
-                lost = self._workloads(key, running, todo)
-                if running.guests and not lost:
+                left = self._workloads(key, running, todo)
+                if running.guests and not left:
                     self._activities(key, running)
+                return left if len(running.subjects) > 1 else {}
         except (BootFailed, MachineError) as failure:
             self._check_host(treatment, failure)
             if self._nothing_works(treatment):
                 raise  # say so now, not after hours
             self.add(failed_boot(key, started, str(failure)))
+            return {}
 
     def _in_its_boot(self, block: Block) -> bool:
         """Whether the block is measured now, in this boot of the host. Raises RebootNeeded."""
@@ -301,8 +315,9 @@ class Loop:
         if writes and writes != facts["disk"].get("first_write"):
             self.keep_facts(path, {**facts, "disk": {**facts["disk"], "first_write": writes}})
 
-    def _workloads(self, key: TrialKey, running: RunningTreatment, todo: Todo) -> bool:
-        """Run every workload that these machines can and that is to be done; True when one was lost on the way."""
+    def _workloads(self, key: TrialKey, running: RunningTreatment, todo: Todo) -> Todo:
+        """Run every workload that these machines can and that is to be done; what is left where one was lost."""
+        left = dict(todo)
         sites = [subject.site for subject in running.subjects]
         for workload in self.workloads:
             if not isinstance(workload, Command) or sites[0].layer not in workload.layers:
@@ -316,8 +331,9 @@ class Loop:
                 if any(trial.status == "refused" for trial in last):
                     break  # the other cases did other work too
                 if any(trial.status == "failed" for trial in last) and not self._answers(running):
-                    return True
-        return False
+                    return left
+                del left[workload.name, case]
+        return {}
 
     def _iterations(
         self, key: TrialKey, running: RunningTreatment, workload: Command[Any], case: str, numbers: Sequence[int]
@@ -336,7 +352,7 @@ class Loop:
         try:
             return all(subject.site.machine.succeeds("true") for subject in running.subjects)
         except MachineLost:
-            if not running.guests:
+            if running.subjects[0].site.layer == "host":
                 raise
             return False
 

@@ -14,6 +14,7 @@ from vmtax.core.units import format_duration
 from vmtax.design.host import boots_asked
 from vmtax.experiment.activity import BOOT
 from vmtax.experiment.trial import TrialKey
+from vmtax.image.cache import SHORT
 from vmtax.plan.schema import Plan, from_data
 from vmtax.testbed.session import TestbedOptions
 
@@ -21,8 +22,9 @@ from vmtax.testbed.session import TestbedOptions
 SAME = (
     *("cpu_model", "microcode", "mitigations", "smt_active", "governor", "turbo"),
     *("kernel_release", "kernel_command_line", "cpus_measured", "measured_as_root"),
-    *("image.identity", "kernel_pack.digest", "qemu.version", "accelerator.name", "disk.device", "disk.named"),
+    *("image.identity", "qemu.version", "accelerator.name", "disk.device", "disk.named"),
 )
+PACK = "kernel_pack.digest"  # a fact too
 
 
 # Those that follow from how the host is booted: in a run that compares boots, they are compared boot by boot.
@@ -99,6 +101,14 @@ def refuse_other_host(experiment: Experiment, facts_by_path: Mapping[str, Json])
             f"{experiment.id} cannot be resumed: the host has changed since ({'; '.join(differing)}), so its rounds "
             "would not be comparable; undo the change, or start a new run"
         )
+    for path, facts in facts_by_path.items():
+        then, now = fact(experiment.facts.get(path) or {}, PACK), fact(facts, PACK)
+        if then not in (None, now):
+            instead = "the cache has another one" if now else "it is not in the cache any more"
+            raise CannotResume(
+                f"{experiment.id} cannot be resumed: it built kernels with pack {then[:SHORT]}, and {instead}; "
+                "start a new run"
+            )
 
 
 def refuse_impossible(experiment: Experiment, impossible: Mapping[str, str]) -> None:
@@ -131,7 +141,7 @@ def resumed_note(experiment: Experiment, facts_by_path: Mapping[str, Json]) -> s
 def worked_seconds(experiment: Experiment) -> float:
     """How long was worked on an experiment that was stopped; of one that was killed, until its newest trial.
 
-    Of one that was killed after it had been resumed, only the sessions before: when its last one began is not kept.
+    Earlier versions kept nothing of one that was killed: there it is the time from its beginning.
     """
     if experiment.seconds is not None:
         return experiment.seconds
