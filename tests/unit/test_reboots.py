@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from tests.fake_machine import Reply
 from tests.fake_testbed import SEVEN, Lab, bench
 from vmtax import stats
+from vmtax.analysis.analysis import Analysis
 from vmtax.analysis.comparisons import contrasts
 from vmtax.core import events
 from vmtax.core.records import Experiment
@@ -27,6 +28,9 @@ from vmtax.experiment.reboots import RebootNeeded, refuse_boot
 from vmtax.experiment.resume import CannotResume
 from vmtax.machine.local import LocalMachine
 from vmtax.plan.schema import parse
+from vmtax.report.document import Table
+from vmtax.report.render.formats import FORMATS
+from vmtax.report.sections import host_boots
 from vmtax.testbed.interleave import why_not
 from vmtax.testbed.session import TestbedOptions
 
@@ -91,6 +95,20 @@ def test_every_round_takes_one_boot_of_the_host_for_each_level(lab: Lab) -> None
         during = [trial for trial in found.trials if boot["began"] <= trial.started < after["began"]]
         assert {(trial.round, levels[trial.treatment]) for trial in during} == {(boot["round"], boot["level"])}
         assert len({trial.treatment for trial in during}) >= 2
+
+
+def test_the_report_shows_what_each_level_changed_in_the_host(lab: Lab) -> None:
+    analysis = Analysis(Host(lab).finish(lab.run))
+    found = host_boots.section(analysis)
+    assert found is not None
+    table = found.blocks[0]
+    assert isinstance(table, Table) and [column.head for column in table.columns][1:] == list(LEVELS)
+    assert [["".join(span.text for span in cell.pieces) for cell in row.cells] for row in table.rows] == [
+        ["boots", "3", "3"],
+        ["spectre_v2", "Mitigation: Retpolines", "Vulnerable"],
+    ]
+    page = FORMATS["html"].render(analysis).decode()
+    assert "How the host was booted" in page and "boots.0" not in page
 
 
 def test_a_host_that_is_booted_as_the_first_block_asks_is_measured_at_once(lab: Lab) -> None:

@@ -174,12 +174,12 @@ def _carry_out_in_boots(store: Store, work: Work, *, yes: bool) -> str:
 
 def _refuse_boot(hosts: Hosts, work: Work) -> None:
     """Raises where the host is not booted as the run that is resumed goes on."""
+    from vmtax.design.host import reboots_itself
     from vmtax.experiment.reboots import refuse_boot
     from vmtax.meter.facts import read_boot
-    from vmtax.testbed.hosts import lab_of
 
     if work.resumed is not None:
-        by_itself = lab_of(work.plan.host) is not None and not work.agreed
+        by_itself = reboots_itself(work.plan.host) and not work.agreed
         refuse_boot(work.resumed, read_boot(hosts.host), rebooted=None if by_itself else work.rebooted)
 
 
