@@ -16,7 +16,10 @@ HOST = "host"  # path of the host under test that a plan names
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """One machine whose work is measured. All subjects of a treatment work at the same time."""
+    """One machine whose work is measured. All subjects of a treatment work at the same time.
+
+    On the host layer each but the first is a further set of processes on the same machine.
+    """
 
     name: str  # unique among the subjects of one host: "host", "vm", "vm-2"
     layer: str  # "host", "vm" or "nested"
@@ -55,9 +58,9 @@ def unlike(treatments: Sequence[Treatment]) -> str | None:
 
 
 def topology(treatment: Treatment) -> Topology:
-    """What a treatment's levels ask for: its layer once, or as many guests of one kind as `guest.count` says."""
+    """What a treatment's levels ask for: its layer once, or as often as `guest.count` says."""
     host = treatment.side if is_host(treatment.side) else HOST
-    count = 1 if treatment.layer == "host" else GuestSettings.of(treatment.levels).count
+    count = GuestSettings.of(treatment.levels).count
     name = "host" if treatment.layer == "host" else "vm"
     subjects = (
         Subject(name if number == 1 else f"{name}-{number}", treatment.layer, number, treatment.levels, host)

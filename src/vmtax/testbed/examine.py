@@ -53,6 +53,13 @@ class Examined:
     platform: Platform | None  # None where no guest is asked for
     notes: tuple[str, ...] = ()  # what is not measured, and why
     side: str = ""  # Treatment.side of what is measured on it
+    all_cpus: tuple[int, ...] = ()  # that we may use there
+
+    def cpus_of(self, sets: int) -> str:
+        """The CPUs that so many sets of processes on the host layer have together: as many as so many guests get."""
+        if sets == 1:
+            return self.cpus
+        return ",".join(map(str, self.all_cpus[: sets * self.plan.guest.vcpus]))
 
     @property
     def second_qemu(self) -> bool:
@@ -106,15 +113,15 @@ class Examined:
         return replace(self, plan=plan, workloads=plan.build_workloads(emulated=self.emulated))
 
     def userland(
-        self, *, namespace: str | None = None, network: bool = False, disk: Backing | None = None
+        self, *, namespace: str | None = None, network: bool = False, disk: Backing | None = None, sets: int = 1
     ) -> tuple[str, ...]:
-        """What enters the image on the host, on as many CPUs as a guest gets.
+        """What enters the image on the host, on as many CPUs as `sets` guests get.
 
         `namespace`: the network namespace that it uses; `network`: it uses the host's network. Else it has none.
         """
         return (
             *(("ip", "netns", "exec", namespace) if namespace else ()),
-            *("taskset", "-c", self.cpus),
+            *("taskset", "-c", self.cpus_of(sets)),
             *enter_tree(self.tree, root=self.is_root, network=network or namespace is not None),
             *(disks.bound(disk) if disk else ()),
             "--",
@@ -161,6 +168,7 @@ def examine(session: Session, host: Machine, plan: Plan, options: TestbedOptions
             *(platform.notes if platform else ()),
         ),
         side=side,
+        all_cpus=_usable(host),
     )
 
 
@@ -249,10 +257,15 @@ def _check_memory(host: Machine, plan: Plan) -> None:
         )
 
 
+def _usable(host: Machine) -> tuple[int, ...]:
+    """The CPUs that we may use there."""
+    allowed = host.run("grep", "Cpus_allowed_list", "/proc/self/status")
+    return tuple(cpu_numbers(allowed.rpartition(":")[2]))
+
+
 def _cpus(host: Machine, count: int) -> str:
     """The first `count` CPUs that we may use there, as "0,1"."""
-    allowed = host.run("grep", "Cpus_allowed_list", "/proc/self/status")
-    numbers = cpu_numbers(allowed.rpartition(":")[2])
+    numbers = _usable(host)
     if len(numbers) < count:
         raise CannotMeasure(f"{host.path} has {len(numbers)} CPUs, the plan gives a guest {count}; lower guest.vcpus")
     return ",".join(str(number) for number in numbers[:count])

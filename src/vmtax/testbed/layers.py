@@ -33,12 +33,14 @@ from vmtax.hypervisor import (
 from vmtax.hypervisor.confine import FIRST_USER, enter_tree
 from vmtax.image.place import IN_GUEST, Placed
 from vmtax.machine import Machine, MachineLost
+from vmtax.meter import new_meters
 from vmtax.network import PEER_ADDRESS, Segment, guest_address
 from vmtax.network.segment import PREFIX_LENGTH
 from vmtax.storage import Backing
 from vmtax.storage.page_cache import GROWTH_BYTES, SHARE, Bound
 from vmtax.testbed import disks, needs, obtained
 from vmtax.testbed.base import RunningSubject, RunningTreatment
+from vmtax.testbed.footprint import Footprint
 from vmtax.testbed.provision import NESTED_DISK, Provisioned, port
 from vmtax.testbed.session import CannotMeasure
 from vmtax.workload import Link, Site
@@ -116,15 +118,26 @@ def _open(on: Provisioned, treatment: Treatment, stack: contextlib.ExitStack, gu
             stack.callback(on.host.start(*on.peer_server(subject.number)).stop)
     outer: tuple[Guest, ...] = ()
     if treatment.layer == "host":
-        subjects = [_host(on, treatment)]
+        subjects = [_host(on, treatment, subject.number, len(wanted.subjects)) for subject in wanted.subjects]
     elif treatment.layer == "vm":
         subjects = _vms(on, treatment, wanted, stack, guests)
     else:
         outer, subjects = _nested(on, treatment, wanted, stack, guests)
-    running = RunningTreatment(tuple(subjects), on.host, outer, on.emulated)
+    running = RunningTreatment(
+        tuple(subjects), on.host, outer, on.emulated, (*new_meters(), *_footprint(on, outer, subjects))
+    )
     time.sleep(SETTLE_SECONDS)
     drop_caches(on, running)
     return running
+
+
+def _footprint(on: Provisioned, outer: Sequence[Guest], subjects: Sequence[RunningSubject]) -> list[Footprint]:
+    """Where a plan has several guests at once; else nobody asks for it, and looking takes time."""
+    if needs.guests_at_once(on.plan) == 1:
+        return []
+    parents = {machine.path: machine for machine in (on.host, *(guest.machine for guest in outer))}
+    guests = [subject.guest for subject in subjects if subject.guest is not None]
+    return [Footprint((guest, parents[guest.path.rpartition("/")[0]]) for guest in guests)]
 
 
 def drop_caches(on: Provisioned, running: RunningTreatment) -> None:
@@ -136,19 +149,20 @@ def drop_caches(on: Provisioned, running: RunningTreatment) -> None:
             machine.run("tee", "/proc/sys/vm/drop_caches", input="3")
 
 
-def _host(on: Provisioned, treatment: Treatment) -> RunningSubject:
-    disk = on.disks.of(treatment) if on.disks else None
+def _host(on: Provisioned, treatment: Treatment, number: int, sets: int) -> RunningSubject:
+    """One of the sets of processes that work on the host at the same time."""
+    disk = on.disks.of(treatment, number) if on.disks else None
     site = Site(
         machine=on.host,
         layer="host",
         vcpus=on.plan.guest.vcpus,
-        prefix=on.userland(disk=disk),
+        prefix=on.userland(disk=disk, sets=sets),
         disk=disks.inside_userland(disk) if disk else None,
-        kernel_pack=on.kernel_userland(),
-        link=on.host_link(),
+        kernel_pack=on.kernel_userland(sets),
+        link=on.host_link(number, sets),
         lead=on.lead,
     )
-    return RunningSubject(site)
+    return RunningSubject(site, number=number)
 
 
 def _vms(

@@ -23,7 +23,7 @@ QEMU_MEMORY_BYTES = 128 * 2**20  # of a QEMU beyond its guest's
 def memory_bytes(plan: Plan, layer: str) -> int:
     """What the host gives to one layer's guests at a time, or takes itself."""
     if layer == "host":
-        return max((needed for needed, _ in _builds(plan)), default=0)
+        return max((needed for needed, _ in _builds(plan)), default=0) * guests_at_once(plan)
     guests = (plan.guest.memory + QEMU_MEMORY_BYTES) * guests_at_once(plan)
     return guests + CARRIER_MEMORY_BYTES if layer == "nested" else guests
 

@@ -30,7 +30,8 @@ from vmtax.workload.net import PORT
 
 # Starts a server that serves one test, then becomes the client: constant text, the client's arguments stay arguments.
 WITH_SERVER = ("sh", "-c", 'iperf3 --server --one-off --daemon --bind 127.0.0.1 && exec "$@"', "sh")
-LEAD_SECONDS = 1  # by which guests that are released together may begin apart: their programs start unevenly
+# By which guests that are released together may begin apart, because their programs start unevenly; seconds.
+LEAD_SECONDS, EMULATED_LEAD_SECONDS = 1, 3
 CARRIER_DEVICE = "/dev/vdb"
 CARRIER_MOUNT = "/srv"
 NESTED_DISK = f"{CARRIER_MOUNT}/disk{{}}.raw"  # by the number of the nested guest
@@ -101,7 +102,9 @@ class Provisioned(Examined):
     @property
     def lead(self) -> int:
         """Site.lead of all its sites, also where one works alone: what is compared must be done in the same way."""
-        return LEAD_SECONDS if needs.guests_at_once(self.plan) > 1 else 0
+        if needs.guests_at_once(self.plan) == 1:
+            return 0
+        return EMULATED_LEAD_SECONDS if self.emulated else LEAD_SECONDS
 
     def peer_server(self, number: int = 1) -> tuple[str, ...]:
         """What serves one machine's network tests: one that was left busy by a dying guest must not serve the next.
@@ -113,19 +116,20 @@ class Provisioned(Examined):
         enter = enter_tree(self.tree, root=True, network=True)
         return ("ip", "netns", "exec", self.network.peer, *enter, "--", *server)
 
-    def kernel_userland(self) -> tuple[str, ...] | None:
-        """What enters the kernel pack on the host, on as many CPUs as a guest gets; None: the host builds none."""
+    def kernel_userland(self, sets: int = 1) -> tuple[str, ...] | None:
+        """What enters the kernel pack on the host, on as many CPUs as `sets` guests get; None: the host builds none."""
         if self.kernel_pack is None or self.kernel_pack.mount is None:
             return None
-        return ("taskset", "-c", self.cpus, *enter_tree(self.kernel_pack.mount, root=self.is_root))
+        return ("taskset", "-c", self.cpus_of(sets), *enter_tree(self.kernel_pack.mount, root=self.is_root))
 
-    def host_link(self) -> Link | None:
-        """The host layer's way to the peer; without root both ends are on a private loopback."""
+    def host_link(self, number: int = 1, sets: int = 1) -> Link | None:
+        """The way to the peer of one set of processes on the host; without root both ends are on a private loopback."""
         if not self.wants("net"):
             return None
         if self.network is not None:
-            return Link(self.host, self.userland(namespace=self.network.end), PEER_ADDRESS, PORT)
-        return Link(self.host, (*self.userland(), *WITH_SERVER), "127.0.0.1", PORT)
+            enter = self.userland(namespace=self.network.end, sets=sets)
+            return Link(self.host, enter, PEER_ADDRESS, port(number))
+        return Link(self.host, (*self.userland(sets=sets), *WITH_SERVER), "127.0.0.1", PORT)
 
 
 def port(number: int) -> int:
