@@ -28,6 +28,18 @@ def memory_bytes(plan: Plan, layer: str) -> int:
     return guests + CARRIER_MEMORY_BYTES if layer == "nested" else guests
 
 
+def memory_sum(plan: Plan, layer: str) -> str:
+    """How `memory_bytes` is reckoned where there are several guests at once: "4 guests x (…) = 2.5 GiB"."""
+    guests, whole = guests_at_once(plan), format_room(memory_bytes(plan, layer))
+    if guests == 1:
+        return whole
+    if layer == "host":
+        return f"{guests} kernel builds at once take {whole}"
+    each = f"({plan.guest.memory / 2**20:.0f} MiB + {QEMU_MEMORY_BYTES / 2**20:.0f} MiB for its QEMU)"
+    outer = f" + {format_room(CARRIER_MEMORY_BYTES)} for the outer VM" if layer == "nested" else ""
+    return f"{guests} guests x {each}{outer} = {whole}"
+
+
 def refuse_small(plan: Plan) -> None:
     """Raises BadInput where a guest's memory does not hold a kernel build. The host layer is held to the same."""
     for needed, how in _builds(plan):

@@ -33,7 +33,7 @@ READING = (
     " share that this is of as many times the rate of one alone, which is measured in the same rounds; for the boot,"
     " the time of one alone as a share of the time until the last is ready. Fairness: Jain's index, 100 % where all get"
     " the same and 1/n where one of n gets all. Same time: the smallest share of what counts in which all of them"
-    " worked. fio and iperf3 work before and after what counts, for a second or more; of other tools all counts that they"
+    " worked. fio and iperf3 work before and after what counts, a second or more; of other tools all counts that they"
     " time."
     " Host CPUs: that were busy on average, whatever for."
 )
