@@ -88,7 +88,7 @@ class Provisioned(Examined):
     network: Network | None = None  # None where the network is not measured, or we are not root there
     kernel_pack: KernelPack | None = None  # None where no kernel is built
     disks: Disks | None = None  # of host and VM; None where no disk is measured
-    carrier_disk: CarrierDisk | None = None  # None where no disk of a nested guest is measured
+    carrier_disks: tuple[CarrierDisk, ...] = ()  # of the outer VMs; none where no disk of a nested guest is measured
     written: Mapping[str, FirstWrite] = field(default_factory=dict)  # layer or kind of disk -> how it came to be
     features: Mapping[str, list[Json]] = field(default_factory=dict)  # treatment -> what its disk can do
     impossible: Mapping[str, str] = field(default_factory=dict)  # treatments that cannot be here -> why
@@ -96,7 +96,7 @@ class Provisioned(Examined):
     @property
     def first_writes(self) -> dict[str, FirstWrite]:
         """Layer or kind of disk -> how it was written in full; a nested guest's is, in its carrier's first boot."""
-        nested = self.carrier_disk.first_write if self.carrier_disk else None
+        nested = self.carrier_disks[0].first_write if self.carrier_disks else None
         return {**self.written, **({"nested": nested} if nested else {})}
 
     @property
@@ -205,9 +205,9 @@ def _open_disks(on: Provisioned, notes: list[str]) -> Provisioned:
     treatments = [treatment for treatment in treatments if treatment.name not in impossible]
     notes += _working_set(on, treatments)
     guests = needs.guests_at_once(plan)
-    beside = needs.carrier_disk_bytes(size * guests) if "nested" in plan.layers else 0
+    outer = needs.outer_disks(plan, size) if "nested" in plan.layers else []
     if disks.wanted(treatments):
-        order = disks.Order(treatments, size, needs.fresh_size(on.workloads), beside)
+        order = disks.Order(treatments, size, needs.fresh_size(on.workloads), sum(outer))
         mark = f"vmtax-{on.session.local.token[:8]}"
         made = disks.provision(host, on.target, ours, mark, _qemu_img(on, ours), order, emit)
         on = replace(on, disks=made)
@@ -218,9 +218,11 @@ def _open_disks(on: Provisioned, notes: list[str]) -> Provisioned:
                 possible = [treatment for treatment in treatments if treatment.name not in impossible]
                 on = replace(on, features=disks.features_of(made, possible, _trying(on, ours), emit))
         on = replace(on, written=disks.fill_all(made, lambda disk: on.userland(disk=disk), treatments, emit))
-    if "nested" in plan.layers:
-        on = replace(on, carrier_disk=CarrierDisk(RawFile.allocate(host, ours / "carrier.raw", beside), size, guests))
-    return replace(on, impossible=impossible)
+    carriers = tuple(
+        CarrierDisk(RawFile.allocate(host, ours / f"carrier{number}.raw", room), size, guests if number == 1 else 1)
+        for number, room in enumerate(outer, 1)
+    )
+    return replace(on, carrier_disks=carriers, impossible=impossible)
 
 
 def refuse_none_left(host: Machine, treatments: Sequence[Treatment], impossible: Mapping[str, str]) -> None:
