@@ -30,21 +30,25 @@ class Each:
 
 @dataclass(frozen=True, slots=True)
 class AtOnce:
-    """One rate of one treatment with several machines."""
+    """One figure of one treatment with several machines: a rate, or where that is given the latency of 99 of 100."""
 
     treatment: Treatment
     metric: Metric
     each: Mapping[str, Each]  # by machine
-    together: float  # median over rounds of the sum of all machines
+    together: float  # median over rounds of the sum of all machines; of latencies, of the worst
     alone: float | None  # of the treatment with one machine and otherwise equal levels; None: not measured
-    fairness: float  # Jain's index: median over rounds; 1 is even, 1/n is one machine that has all
+    fairness: float | None  # Jain's index: median over rounds; 1 is even, 1/n is one machine that has all; of rates
     overlap: float  # the smallest share of what counts in which all machines worked
     host_cpus: float | None  # that were busy on the host under test, on average; None: not read
 
     @property
     def share_of_ideal(self) -> float | None:
         """Of what so many machines would reach if none cost another anything; None without `alone`."""
-        return None if self.alone is None else self.together / (self.alone * len(self.each))
+        if self.alone is None:
+            return None
+        if self.metric.better == "lower":
+            return self.alone / self.together
+        return self.together / (self.alone * len(self.each))
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +72,7 @@ def fairness(rates: Sequence[float]) -> float:
 
 
 def at_once(experiment: Experiment, schedules: Mapping[Case, Schedule]) -> tuple[AtOnce, ...]:
-    """The first rate of every case of every treatment with several machines, in the order of treatments and cases.
+    """The first figure of every case of every treatment with several machines, in the order of treatments and cases.
 
     What one of them failed to do counts for none: the others had more of the host.
 
@@ -136,8 +140,10 @@ _Rates = dict[str, dict[Metric, _Executions]]  # by treatment
 def _rates(trials: Iterable[Trial]) -> _Rates:
     rates: _Rates = defaultdict(lambda: defaultdict(lambda: defaultdict(_Execution)))
     for trial in trials:
-        for measurement in trial.measurements if trial.status == "ok" else ():
-            if measurement.metric.unit in RATES:
+        found = trial.measurements if trial.status == "ok" else ()
+        are_rates = [measurement for measurement in found if measurement.metric.unit in RATES]
+        for measurement in are_rates or found:
+            if are_rates or measurement.metric.measure == TAIL:
                 execution = rates[trial.treatment][measurement.metric][trial.round, trial.iteration]
                 execution.values[trial.machine], execution.trials[trial.machine] = measurement.value, trial
     return rates
@@ -155,6 +161,8 @@ def _first_of_cases(rates: Mapping[Metric, _Executions]) -> Iterator[tuple[Metri
 def _of(treatment: Treatment, metric: Metric, whole: _Executions, alone: float | None) -> AtOnce:
     """`whole`: the executions that have a result of every machine."""
 
+    is_rate = metric.better == "higher"
+
     def over_rounds(read: Callable[[_Execution], float | None]) -> float | None:
         return _by_round({at: value for at, done in whole.items() if (value := read(done)) is not None})
 
@@ -171,9 +179,9 @@ def _of(treatment: Treatment, metric: Metric, whole: _Executions, alone: float |
         treatment,
         metric,
         {name: of_machine(name) for name in sorted(next(iter(whole.values())).values)},
-        over_rounds(lambda done: math.fsum(done.values.values())) or 0.0,
+        over_rounds(lambda done: (math.fsum if is_rate else max)(done.values.values())) or 0.0,
         alone,
-        over_rounds(lambda done: fairness(list(done.values.values()))) or 0.0,
+        over_rounds(lambda done: fairness(list(done.values.values()))) if is_rate else None,
         min(overlap(map(Worked.of, done.trials.values())) for done in whole.values()),
         over_rounds(lambda done: _busy(next(iter(done.trials.values())))),
     )

@@ -41,7 +41,7 @@ class _Line:
 
 def scaling_pictures(rates: Sequence[AtOnce], emulated: Collection[str]) -> tuple[Picture, ...]:
     """One for each figure of which the rate of one machine is measured too."""
-    metrics = dict.fromkeys(rate.metric for rate in rates)
+    metrics = dict.fromkeys(rate.metric for rate in rates if rate.metric.better == "higher")
     found = ((metric, _lines([rate for rate in rates if rate.metric == metric], emulated)) for metric in metrics)
     return tuple(_picture(number, metric, lines) for number, (metric, lines) in enumerate(found, 1) if lines)
 

@@ -29,9 +29,9 @@ TITLE = "Several guests at once"
 EACH = "What each of them had"
 READY = "Boot, until the last of all is ready"
 READING = (
-    "Together: the sum of all guests (on the host, of all sets of processes), the median over rounds. Of the ideal: the"
-    " share that this is of as many times the rate of one alone, which is measured in the same rounds; for the boot,"
-    " the time of one alone as a share of the time until the last is ready. Fairness: Jain's index, 100 % where all get"
+    "Together: the sum of all guests (on the host, of all sets of processes), of latencies the worst; the median over"
+    " rounds. Of the ideal: the share that this is of as many times the rate of one alone, which is measured in the"
+    " same rounds; of times, the time of one alone as a share of theirs. Fairness: Jain's index, 100 % where all get"
     " the same and 1/n where one of n gets all. Same time: the smallest share of what counts in which all of them"
     " worked. fio and iperf3 work before and after what counts, a second or more; of other tools all counts that they"
     " time."
@@ -88,7 +88,7 @@ def _cells(rate: AtOnce, emulated: bool) -> list[Cell]:
     least, most = (format_value(extreme(values), unit) for extreme in (min, max))
     figures = (
         *(format_value(rate.together, unit), _percent(ideal), _share(rate.overlap), f"{least} to {most}"),
-        *(_share(rate.fairness), _cpus(rate.host_cpus)),
+        *("–" if rate.fairness is None else _share(rate.fairness), _cpus(rate.host_cpus)),
     )
     return [value_cell(text, emulated=emulated) for text in figures]
 
