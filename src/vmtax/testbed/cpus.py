@@ -1,4 +1,4 @@
-"""Whether a QEMU can give guests the CPU that treatments ask for."""
+"""Whether a host, and a QEMU there, can give guests the CPUs and clocks that treatments ask for."""
 
 from __future__ import annotations
 
@@ -9,9 +9,15 @@ from vmtax.core.records import Treatment
 from vmtax.design.guest import DEFAULT, GuestSettings
 from vmtax.hypervisor import Qemu
 from vmtax.machine import Machine
+from vmtax.meter.text import cpu_numbers
 from vmtax.plan.schema import Plan
 
-MODEL, TOPOLOGY = (GuestSettings.factors()[name].name for name in ("model", "topology"))
+MODEL, TOPOLOGY, TIMER = (GuestSettings.factors()[name].name for name in ("model", "topology", "timer"))
+
+
+def allowed_cpus(machine: Machine) -> list[int]:
+    """The CPUs that our processes may use there."""
+    return cpu_numbers(machine.run("grep", "Cpus_allowed_list", "/proc/self/status").rpartition(":")[2])
 
 
 def not_here(
@@ -36,4 +42,16 @@ def not_here(
             for name, guest in guests.items()
             if guest.topology == "threads"
         }
-    return impossible
+    timers = {guest.timer for guest in guests.values()}
+    refused = {timer: why for timer in timers if (why := _why_no_timer(machine, qemu, accelerator, timer)) is not None}
+    return impossible | {
+        name: f"{TIMER}={guest.timer}: {refused[guest.timer]}"
+        for name, guest in guests.items()
+        if guest.timer in refused
+    }
+
+
+def _why_no_timer(machine: Machine, qemu: Qemu, accelerator: Literal["kvm", "tcg"], timer: str) -> str | None:
+    if timer == "kvm-clock" and accelerator == "tcg":
+        return "KVM gives it, and the guests here are emulated"
+    return qemu.why_no_hpet(machine, accelerator) if timer == "hpet" else None

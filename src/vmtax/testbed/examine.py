@@ -14,11 +14,11 @@ from vmtax.machine import Machine
 from vmtax.machine.guarded import GuardedMachine
 from vmtax.meter.below import read_below
 from vmtax.meter.memory import available_memory
-from vmtax.meter.text import cpu_numbers
 from vmtax.plan.estimate import ONE_CPU, lasting
 from vmtax.plan.schema import Plan
 from vmtax.storage import Backing, Target
 from vmtax.testbed import disks, needs
+from vmtax.testbed.cpus import allowed_cpus
 from vmtax.testbed.session import CannotMeasure, Session, TestbedOptions
 from vmtax.workload import Workload
 from vmtax.workload.build import Build
@@ -271,8 +271,7 @@ def _check_memory(host: Machine, plan: Plan) -> None:
 
 def _cpus(host: Machine, count: int) -> str:
     """The first `count` CPUs that we may use there, as "0,1"."""
-    allowed = host.run("grep", "Cpus_allowed_list", "/proc/self/status")
-    numbers = cpu_numbers(allowed.rpartition(":")[2])
+    numbers = allowed_cpus(host)
     if len(numbers) < count:
         raise CannotMeasure(f"{host.path} has {len(numbers)} CPUs, the plan gives a guest {count}; lower guest.vcpus")
     return ",".join(str(number) for number in numbers[:count])

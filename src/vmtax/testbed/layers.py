@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Literal
@@ -36,7 +36,7 @@ from vmtax.network import PEER_ADDRESS, Segment, guest_address
 from vmtax.network.segment import PREFIX_LENGTH
 from vmtax.storage import Backing
 from vmtax.storage.page_cache import GROWTH_BYTES, SHARE, Bound
-from vmtax.testbed import disks, needs, obtained
+from vmtax.testbed import disks, needs, obtained, pinning, polling
 from vmtax.testbed.base import RunningSubject, RunningTreatment
 from vmtax.testbed.provision import NESTED_DISK, Provisioned, port
 from vmtax.testbed.session import CannotMeasure
@@ -80,19 +80,38 @@ def opened(on: Provisioned, treatment: Treatment) -> Iterator[RunningTreatment]:
 
 
 def _check_obtained(on: Provisioned, treatment: Treatment, running: RunningTreatment) -> None:
-    """Reads what each VM got. Raises BootFailed where that is not what a factor of the plan asks for."""
-    if treatment.layer != "vm":
-        return
+    """Reads what each guest got. Raises BootFailed where that is not what a factor of the plan asks for."""
     settings = GuestSettings.of(treatment.levels)
     named = [name for name in settings.levels if on.plan.space.first(name) is not None]
-    for guest in (subject.guest for subject in running.subjects if subject.guest is not None):
-        readings = {f"memory.{name}": value for name, value in guest.memory_readings(on.host).items()}
-        if obtained.TOPOLOGY in named:
-            shape = obtained.parse_shape(guest.machine.try_run(*obtained.SHAPE).stdout)
-            readings |= {f"cpu.{name}": value for name, value in shape.items()}
-        guest.obtained.update(readings)
-        if why := obtained.why_not(settings, guest.spec.vcpus, readings, named):
+    for number, subject in enumerate(running.subjects, start=1):
+        guest, why = subject.guest, None
+        if guest is None:
+            continue
+        if treatment.layer == "vm":
+            guest.obtained.update(_readings(on, guest, number, settings, named))
+            why = obtained.why_not(settings, guest.spec.vcpus, guest.obtained, named)
+        if obtained.TIMER in named:
+            clock = guest.machine.try_run(*obtained.CLOCK).stdout.strip()
+            why = why or obtained.why_no_clock(settings, clock, named)
+        if why:
             raise BootFailed(f"{guest.path}: {why}")
+
+
+def _readings(
+    on: Provisioned, guest: Guest, number: int, settings: GuestSettings, named: Collection[str]
+) -> dict[str, float]:
+    """What was read of a VM. `number`: of the guest, among those that run at once."""
+    found: dict[str, float] = {}
+    if obtained.TOPOLOGY in named:
+        found |= obtained.parse_shape(guest.machine.try_run(*obtained.SHAPE).stdout)
+    if obtained.PINNING in named and settings.pinned:
+        found |= pinning.readings(on.host, guest, number, settings.count)
+    if obtained.POLLING in named:
+        found |= polling.readings(on.host)
+    memory = guest.memory_readings(on.host)
+    return {f"cpu.{name}": value for name, value in found.items()} | {
+        f"memory.{name}": value for name, value in memory.items()
+    }
 
 
 def _why_lost(failure: BootFailed | MachineLost, guests: list[Guest], *, emulated: bool) -> str | None:
@@ -117,6 +136,7 @@ def _open(on: Provisioned, treatment: Treatment, stack: contextlib.ExitStack, gu
     if treatment.layer == "host":
         subjects = [_host(on, treatment)]
     elif treatment.layer == "vm":
+        _set_polling(on, treatment, stack)
         subjects = [_vm(on, treatment, subject, stack, guests) for subject in wanted.subjects]
     else:
         outer, subjects = _nested(on, treatment, wanted, stack, guests)
@@ -124,6 +144,12 @@ def _open(on: Provisioned, treatment: Treatment, stack: contextlib.ExitStack, gu
     time.sleep(SETTLE_SECONDS)
     drop_caches(on, running)
     return running
+
+
+def _set_polling(on: Provisioned, treatment: Treatment, stack: contextlib.ExitStack) -> None:
+    nanoseconds = GuestSettings.of(treatment.levels).halt_polling
+    if nanoseconds is not None and (undoing := polling.set_polling(on.host, nanoseconds)) is not None:
+        stack.callback(undoing.undo)
 
 
 def drop_caches(on: Provisioned, running: RunningTreatment) -> None:
@@ -167,6 +193,8 @@ def _vm(
     outer = on.network.segment if on.network else None
     guest = _boot(on, on.host, spec, outer, stack, mac=MACS.format(number))
     guests.append(guest)
+    if spec.settings.pinned:
+        pinning.pin(on.host, guest, number, spec.settings.count)
     if bound is not None:
         bound.set_limit(on.disk_size // SHARE + GROWTH_BYTES[spec.accelerator])
     return RunningSubject(_guest_site(on, "vm", guest, number), guest)
@@ -243,7 +271,8 @@ def _carrier_spec(on: Provisioned, treatment: Treatment, guests: int) -> GuestSp
     data = Drive(str(on.carrier_disk.file.path)) if on.carrier_disk else None
     spec = _host_spec(on, treatment, data)
     memory = guests * on.plan.guest.memory + needs.CARRIER_MEMORY_BYTES
-    settings = replace(spec.settings, model=guest_settings.DEFAULT.model, topology=guest_settings.DEFAULT.topology)
+    default = guest_settings.DEFAULT
+    settings = replace(spec.settings, model=default.model, topology=default.topology, timer=default.timer)
     return replace(spec, vcpus=guests * on.plan.guest.vcpus, memory_bytes=memory, settings=settings)
 
 
