@@ -261,9 +261,11 @@ def test_threads_take_an_even_number_of_cpus() -> None:
 
 def test_a_clock_that_kvm_or_qemu_does_not_give_is_impossible() -> None:
     qemu, asked = Qemu(("qemu-system-x86_64",), "10.0", ""), plan("cpu.timer: [auto, kvm-clock, hpet, tsc]")
+    assert cpus.without_kvm(asked.treatments()[0]) == {
+        "vm cpu.timer=kvm-clock": "cpu.timer=kvm-clock takes KVM, and the guests here are emulated"
+    }
     said = cpus.not_here(qemu_that("qemu: Property 'q35.hpet' not found\n"), qemu, "tcg", asked, asked.treatments()[0])
     assert said == {
-        "vm cpu.timer=kvm-clock": "cpu.timer=kvm-clock: KVM gives it, and the guests here are emulated",
         "vm cpu.timer=hpet": "cpu.timer=hpet: QEMU 10.0 refuses it: qemu: Property 'q35.hpet' not found",
     }
 
@@ -344,13 +346,14 @@ def test_halt_polling_is_kvm_s_and_takes_root() -> None:
     kept, names = asked.treatments()[0], ["vm cpu.halt_polling=off", "vm cpu.halt_polling=50us"]
     read, may_write = ("cat", polling.PARAMETER), ("test", "-w", polling.PARAMETER)
     there = FakeMachine("host", {read: "200000\n", may_write: ""})
-    assert polling.not_here(there, "kvm", kept) == {}
-    for machine, accelerator, why in (
-        (there, "tcg", "=off is a setting of KVM, and the guests here are emulated"),
-        (FakeMachine("host", {read: Reply(code=1)}), "kvm", "which is not there"),
-        (FakeMachine("host", {read: "0\n", may_write: Reply(code=1)}), "kvm", "takes root, to write"),
+    assert polling.not_here(there, kept) == {}
+    emulated = cpus.without_kvm(kept)
+    assert list(emulated) == names and "=off takes KVM, and the guests here are emulated" in emulated[names[0]]
+    for machine, why in (
+        (FakeMachine("host", {read: Reply(code=1)}), "which is not there"),
+        (FakeMachine("host", {read: "0\n", may_write: Reply(code=1)}), "takes root, to write"),
     ):
-        said = polling.not_here(machine, accelerator, kept)  # type: ignore[arg-type]
+        said = polling.not_here(machine, kept)
         assert list(said) == names and why in said[names[0]]
     off = GuestSettings.of({"cpu.halt_polling": "off"})
     assert why_not(off, 2, {"cpu.halt_poll_ns": 0}, ["cpu.halt_polling"]) is None

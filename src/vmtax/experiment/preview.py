@@ -107,10 +107,11 @@ def _guests_not_here(machine: Machine, plan: Plan, qemus: Sequence[tuple[Qemu, A
     for qemu, accelerator in qemus:
         if accelerator is None:
             continue
-        impossible |= polling.not_here(machine, accelerator.name, treatments)
+        has_kvm = accelerator.name == "kvm"
+        impossible |= polling.not_here(machine, treatments) if has_kvm else cpus.without_kvm(treatments)
         refused = cpus.not_here(machine, qemu, accelerator.name, plan, treatments)
         # Guests that are emulated may be the image's QEMU's, a newer one, where none is named.
-        if qemu.emulates_steadily or accelerator.name == "kvm" or not qemu.is_default:
+        if qemu.emulates_steadily or has_kvm or not qemu.is_default:
             impossible = {**refused, **impossible}
     refuse_none_left(machine, treatments, impossible)
     return impossible

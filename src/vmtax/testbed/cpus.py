@@ -12,7 +12,9 @@ from vmtax.machine import Machine
 from vmtax.meter.text import cpu_numbers
 from vmtax.plan.schema import Plan
 
-MODEL, TOPOLOGY, TIMER = (GuestSettings.factors()[name].name for name in ("model", "topology", "timer"))
+MODEL, TOPOLOGY, TIMER, POLLING = (
+    GuestSettings.factors()[name].name for name in ("model", "topology", "timer", "halt_polling")
+)
 
 
 def allowed_cpus(machine: Machine) -> list[int]:
@@ -42,16 +44,18 @@ def not_here(
             for name, guest in guests.items()
             if guest.topology == "threads"
         }
-    timers = {guest.timer for guest in guests.values()}
-    refused = {timer: why for timer in timers if (why := _why_no_timer(machine, qemu, accelerator, timer)) is not None}
-    return impossible | {
-        name: f"{TIMER}={guest.timer}: {refused[guest.timer]}"
-        for name, guest in guests.items()
-        if guest.timer in refused
+    with_hpet = [name for name, guest in guests.items() if guest.timer == "hpet"]
+    if with_hpet and (why := qemu.why_no_hpet(machine, accelerator)) is not None:
+        impossible |= dict.fromkeys(with_hpet, f"{TIMER}=hpet: {why}")
+    return impossible
+
+
+def without_kvm(treatments: Sequence[Treatment]) -> dict[str, str]:
+    """Treatments whose level is KVM's -> why they cannot be where guests are emulated."""
+    guests = {each.name: GuestSettings.of(each.levels) for each in treatments if each.layer == "vm"}
+    clocks = {name: f"{TIMER}=kvm-clock" for name, guest in guests.items() if guest.timer == "kvm-clock"}
+    polls = {
+        name: f"{POLLING}={guest.levels[POLLING]}" for name, guest in guests.items() if guest.halt_polling is not None
     }
-
-
-def _why_no_timer(machine: Machine, qemu: Qemu, accelerator: Literal["kvm", "tcg"], timer: str) -> str | None:
-    if timer == "kvm-clock" and accelerator == "tcg":
-        return "KVM gives it, and the guests here are emulated"
-    return qemu.why_no_hpet(machine, accelerator) if timer == "hpet" else None
+    every = {**clocks, **polls}
+    return {name: f"{level} takes KVM, and the guests here are emulated" for name, level in every.items()}

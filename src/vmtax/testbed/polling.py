@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
 
 from vmtax.core.records import Treatment
 from vmtax.design.guest import GuestSettings
 from vmtax.machine import Machine, Undoing
 from vmtax.meter.text import whole
+from vmtax.testbed.cpus import POLLING
 
-POLLING = GuestSettings.factors()["halt_polling"].name
 PARAMETER = "/sys/module/kvm/parameters/halt_poll_ns"
 # $1: a setting of the kernel; $2: what it was; $3: what it was set to. What somebody else set since is left alone.
 PUT_BACK = (
@@ -20,17 +19,13 @@ PUT_BACK = (
 )
 
 
-def not_here(
-    machine: Machine, accelerator: Literal["kvm", "tcg"], treatments: Sequence[Treatment], parameter: str = PARAMETER
-) -> dict[str, str]:
-    """Treatments whose level cannot be set there -> why."""
+def not_here(machine: Machine, treatments: Sequence[Treatment], parameter: str = PARAMETER) -> dict[str, str]:
+    """Treatments whose level cannot be set there, with KVM -> why."""
     guests = {each.name: GuestSettings.of(each.levels) for each in treatments if each.layer == "vm"}
     levels = {name: guest.levels[POLLING] for name, guest in guests.items() if guest.halt_polling is not None}
     if not levels:
         return {}
-    if accelerator == "tcg":
-        why = "is a setting of KVM, and the guests here are emulated"
-    elif _now(machine, parameter) is None:
+    if _now(machine, parameter) is None:
         why = f"takes the host's {parameter}, which is not there"
     elif not machine.succeeds("test", "-w", parameter):
         why = f"takes root, to write {parameter}"

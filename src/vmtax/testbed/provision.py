@@ -165,8 +165,8 @@ def guests_not_here(on: Examined) -> dict[str, str]:
     if on.platform is None:
         return {}
     treatments, qemu, accelerator = on.plan.treatments()[0], on.platform.qemu, on.platform.accelerator.name
-    refused = cpus.not_here(on.host, qemu, accelerator, on.plan, treatments)
-    return {**polling.not_here(on.host, accelerator, treatments), **refused}
+    refused = polling.not_here(on.host, treatments) if accelerator == "kvm" else cpus.without_kvm(treatments)
+    return refused | cpus.not_here(on.host, qemu, accelerator, on.plan, treatments)
 
 
 def _open_network(on: Examined) -> Network:
