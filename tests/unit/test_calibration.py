@@ -19,7 +19,9 @@ from vmtax.cli.app import app
 from vmtax.core.records import Experiment
 from vmtax.plan.schema import Plan, load, parse
 from vmtax.report.answers.calibration import Calibration as Answer
-from vmtax.report.calibration import render
+from vmtax.report.document import Detail
+from vmtax.report.render.terminal import whole
+from vmtax.report.sections.calibration import document
 from vmtax.store import Store
 
 FAKE = "name: fake\nseed: 5\nlayers: [host, vm]\nworkloads: [chess]\nprimary: [chess.nodes_per_second]\n"
@@ -119,5 +121,5 @@ def test_the_command_shows_an_earlier_one(
 
 def told(found: Calibration) -> str:
     console = Console(width=80, file=io.StringIO())
-    console.print(render(found))
+    console.print(whole(document(found), Detail.BRIEF))
     return console.file.getvalue()  # type: ignore[attr-defined, no-any-return]

@@ -31,9 +31,9 @@ from vmtax.plan.schema import parse
 from vmtax.report.render.html import render_html
 from vmtax.report.render.markdown import render_markdown
 from vmtax.report.render.rows import rows
-from vmtax.report.render.terminal import render
 from vmtax.report.sections.noise import noise_floor
 from vmtax.report.sections.summary import findings
+from vmtax.report.show import render
 from vmtax.report.view import view
 from vmtax.storage import Target
 from vmtax.testbed.interleave import why_not

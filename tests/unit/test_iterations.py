@@ -31,8 +31,8 @@ from vmtax.plan.estimate import check, fit_rounds, pilot_seconds, seconds_per_ro
 from vmtax.plan.schema import PlanError, load, parse
 from vmtax.report.answers.run import Experiment as RunAnswer
 from vmtax.report.render.formats import find
-from vmtax.report.render.terminal import render
 from vmtax.report.sections import iterations
+from vmtax.report.show import render
 
 RATE = Metric("chess.nodes_per_second", "1/s", "higher")
 THREE = PLAN + "iterations: 3\nrounds: {min: 7, max: 7}\n"

@@ -21,7 +21,7 @@ from vmtax.hypervisor.qemu.threads import parse_threads
 from vmtax.machine.local import LocalMachine
 from vmtax.meter.text import cpu_numbers
 from vmtax.plan.schema import Plan, parse
-from vmtax.testbed import cpus, layers, pages, pinning, polling
+from vmtax.testbed import cpus, pages, pinning, polling, proof
 from vmtax.testbed.base import RunningSubject, RunningTreatment
 from vmtax.testbed.obtained import parse_shape, why_no_clock, why_not
 from vmtax.workload import Site
@@ -155,7 +155,7 @@ def plan(factors: str, memory: str = "1GiB", vcpus: int = 2) -> Plan:
 
 
 def host(
-    free: int = 0, available_mib: int = 8192, thp: str = "[madvise] never", ksm: str = "0", denied: bool = False
+    free: int = 0, available_mib: int = 8192, thp: str = "[madvise] never", ksm: str = "0", user: str = "0"
 ) -> FakeMachine:
     pool = "/sys/kernel/mm/hugepages/hugepages-2048kB"
     names = {"nr_hugepages": free, "nr_overcommit_hugepages": 5, "surplus_hugepages": 0, "free_hugepages": free}
@@ -164,7 +164,8 @@ def host(
     answers: dict[Any, Any] = {
         lambda argv: argv[0] == "grep": "\n".join(files),
         lambda argv: argv[:1] == ("cat",) and argv[-1] == "/proc/meminfo": f"MemAvailable: {available_mib * 1024} kB\n",
-        lambda argv: argv[0] == "tee": Reply(code=int(denied)),
+        lambda argv: argv[0] == "tee": Reply(code=int(user != "0")),
+        lambda argv: argv[0] == "id": user,
     }
     return FakeMachine("host", answers)
 
@@ -216,8 +217,15 @@ def test_what_is_taken_is_said_beforehand() -> None:
     assert pages.announced(asked, asked.treatments()[0][:1]) == []
 
 
-def test_who_may_not_have_pages_made_is_told_so() -> None:
-    denied = host(denied=True)
+def test_only_root_may_have_pages_made_and_that_is_known_before_the_first_boot() -> None:
+    asked = plan("memory.backing: [4k, 2MiB]")
+    (said,) = refused(host(user="1000"), asked).values()
+    assert "only root may have huge pages made" in said
+    assert refused(host(free=512, user="1000"), asked) == {}, "the host has them already"
+
+
+def test_a_setting_that_cannot_be_written_is_not_listed_for_undoing() -> None:
+    denied = host(user="1000")
     asked = plan("memory.backing: [4k, 2MiB]")
     (said,) = pages.take(denied, asked, asked.treatments()[0]).values()
     assert "only root may have huge pages made" in said and denied.undo_list == []
@@ -398,7 +406,7 @@ def checked(asked: Plan, name: str, mapping: dict[str, Any]) -> Any:
         memory_readings=lambda parent: parse_smaps(mapped(**mapping), 128 * MIB),
     )
     on: Any = SimpleNamespace(plan=asked, host=FakeMachine("host"))
-    layers._check_obtained(on, treatment, running(guest))
+    proof.check(on, treatment, running(guest))
     return guest
 
 

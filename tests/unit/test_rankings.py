@@ -15,7 +15,7 @@ from vmtax import stats
 from vmtax.analysis.analysis import Analysis
 from vmtax.analysis.rankings import Ranking
 from vmtax.report.render.formats import FORMATS
-from vmtax.report.render.terminal import render
+from vmtax.report.show import render
 
 
 def logs(rounds: int, *means: float, sd: float = 0.01, seed: int = 5) -> np.ndarray:

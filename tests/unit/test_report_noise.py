@@ -16,9 +16,9 @@ from vmtax.core.records import Experiment
 from vmtax.report.render.formats import FORMATS
 from vmtax.report.render.html import render_html
 from vmtax.report.render.markdown import render_markdown
-from vmtax.report.render.terminal import render
 from vmtax.report.sections.noise import noise_floor
 from vmtax.report.sections.summary import findings, headline
+from vmtax.report.show import render
 from vmtax.report.view import view
 
 PLAIN = sample_experiment(rounds=8, treatments=5)

@@ -12,7 +12,7 @@ from tests.sample import sample_experiment
 from vmtax.analysis.analysis import Analysis
 from vmtax.report.render.html import render_html
 from vmtax.report.render.markdown import render_markdown
-from vmtax.report.render.terminal import render
+from vmtax.report.show import render
 
 
 def test_rankings_effects_and_decisions_are_told_in_every_report() -> None:

@@ -12,8 +12,8 @@ from vmtax.analysis.analysis import Analysis
 from vmtax.core.records import Experiment, Measurement, Trial
 from vmtax.report.render.html import render_html
 from vmtax.report.render.markdown import render_markdown
-from vmtax.report.render.terminal import render
 from vmtax.report.sections.robustness import robustness
+from vmtax.report.show import render
 
 CHESS = "chess.nodes_per_second"
 

@@ -16,7 +16,7 @@ from vmtax.workload import WORKLOADS, BadOutput, Command, Workload, words
 from vmtax.workload.build import OBJECTS, Build, BuildParameters
 from vmtax.workload.chess import Chess, ChessParameters
 from vmtax.workload.fio import Disk, DiskParameters
-from vmtax.workload.site import Site
+from vmtax.workload.site import Link, Site
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "workload"
 EVERY = {name: kind(kind.parameters_type()) for name, kind in WORKLOADS.items()}
@@ -254,6 +254,41 @@ def test_net_tells_the_ends_apart_when_the_client_is_the_peer() -> None:
     figures = parsed("net", "tcp-in", "tcp-out.json")
     assert figures["net.tcp-in.peer_cpu"] == pytest.approx(0.993747, rel=1e-4)
     assert figures["net.tcp-in.local_cpu"] == pytest.approx(0.378816, rel=1e-4)
+
+
+def test_with_a_lead_only_what_lies_between_counts() -> None:
+    """Both tools worked for a second before three that count, and for one after them."""
+    case, disk = (
+        "randwrite-4k-qd1",
+        Disk(DiskParameters(patterns=("randwrite-4k-qd1",), percentiles=("p99",), seconds=3)),
+    )
+    output = (GOLDEN / "randwrite-4k-qd1-lead.json").read_text()
+    assert {m.metric.measure: m.value for m in disk.parse(case, output)}["iops"] == pytest.approx(5560.187)
+    counted = disk.counted(case, output)
+    assert counted is not None and counted.rest == pytest.approx(0.259)
+    assert (counted.before, counted.seconds, counted.after) == pytest.approx((1.0, 2.999, 1.002))
+    assert disk.operations(case, output) == 16675
+    output = (GOLDEN / "tcp-out-lead.json").read_text()
+    assert parsed("net", "tcp-out", "tcp-out-lead.json")["net.tcp-out.bits_per_second"] == pytest.approx(
+        8 * (55312384 + 65667072 + 58458112) / 3.0041, rel=1e-3
+    )
+    counted = EVERY["net"].counted("tcp-out", output)
+    assert counted is not None and (counted.before, counted.seconds, counted.after) == pytest.approx(
+        (1, 3.0041, 1), 1e-4
+    )
+
+
+def test_a_lead_is_asked_of_the_tools() -> None:
+    machine = FakeMachine("host", {})
+    alone = Site(machine, "vm", 1, (), disk="/dev/vdb", link=Link(machine, (), "10.77.0.1", 5201))
+    beside = replace(alone, lead=1)
+    disk, net = EVERY["disk"].command, EVERY["net"].command
+    assert set(disk(beside, "read-1m")) - set(disk(alone, "read-1m")) == {
+        "--ramp_time=1",
+        "--status-interval=10000ms",
+        "--runtime=11",
+    }
+    assert set(net(beside, "tcp-in")) - set(net(alone, "tcp-in")) == {"--omit", "1", "11"}
 
 
 def test_net_repeats_what_iperf3_complains_about() -> None:

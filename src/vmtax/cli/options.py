@@ -32,11 +32,10 @@ def complete_host(incomplete: str) -> list[str]:
 
 
 def complete_weights(incomplete: str) -> list[str]:
-    """Metrics of disks, each with the = that its weight follows."""
-    from vmtax.workload.fio import PATTERNS, Disk, DiskParameters
+    """Metrics of disks that were measured, each with the = that its weight follows."""
+    from vmtax.store.listing import disk_metrics
 
-    metrics = Disk(DiskParameters(patterns=tuple(PATTERNS))).metrics()
-    return _after_comma(incomplete, [f"{metric.name}=" for metric in metrics])
+    return _after_comma(incomplete, [f"{name}=" for name in disk_metrics()])
 
 
 def factor_levels(incomplete: str) -> list[str]:

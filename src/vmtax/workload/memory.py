@@ -14,7 +14,7 @@ from vmtax.workload.stress_ng import Stressing, Stressor
 
 MIB = 2**20  # stress-ng's "MB" is 2^20 bytes (core-lib: #define MB)
 STREAM_MINIMUM_SECONDS = 5.0  # stress-ng reports no rate from less than 4.5 s inside its loops
-STREAM_EMULATED_SECONDS = 8.0
+STREAM_FILL_SECONDS = 3.0 / 16  # to fill the arrays for each MiB of cache, on a busy machine that is emulated
 Case = Literal["stream", "faults", "switches", "forks"]
 
 
@@ -86,5 +86,6 @@ class Memory(Stressing[MemoryParameters]):
     def seconds(self, case: str) -> float:
         if case != "stream":
             return self.parameters.seconds
-        # Emulated, a busy machine takes seconds to fill the arrays, which come off the time in the loops.
-        return max(STREAM_EMULATED_SECONDS if self.emulated else STREAM_MINIMUM_SECONDS, self.parameters.seconds)
+        # What the arrays take to be filled comes off the time in the loops.
+        mib = int(self.parameters.stream_cache.removesuffix("m"))
+        return max(STREAM_MINIMUM_SECONDS + self.emulated * STREAM_FILL_SECONDS * mib, self.parameters.seconds)

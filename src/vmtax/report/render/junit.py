@@ -10,7 +10,7 @@ from xml.etree import ElementTree as ET
 
 from vmtax.analysis.sessions import Change, Line
 from vmtax.core.units import printable
-from vmtax.report.change import words
+from vmtax.report.wording import change as words
 
 
 def render_junit(change: Change) -> str:
