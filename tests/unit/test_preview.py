@@ -252,6 +252,26 @@ def test_a_second_qemu_writes_to_the_same_disk_and_adds_its_guests_only() -> Non
     assert "up to 8.4 GiB" in once and "up to 14.0 GiB" in more, "host, guest and its A/A; and the two guests once more"
 
 
+def test_the_guests_of_both_qemus_are_asked_for() -> None:
+    plan = parse("name: x\nlayers: [vm]\nfactors: {cpu.model: [host, Nehalem]}\nworkloads: [cpuid]\n")
+    lacks = "qemu: warning: TCG doesn't support requested feature: CPUID.01H:ECX.pcid [bit 17]\n"
+    answers: dict[Any, Any] = {
+        ("test", "-r", "/dev/kvm", "-a", "-w", "/dev/kvm"): Reply(code=1),
+        ("test", "-e", "/dev/kvm"): Reply(code=1),
+        lambda argv: argv[0] == DEFAULT and "-cpu" in argv: "",
+        lambda argv: argv[0] == "/opt/qemu" and "-cpu" in argv: Reply(stderr=lacks, code=1),
+    }
+    assert "left out" not in said(plan, host(more=answers))
+    both = lines(plan, host(more=answers), TestbedOptions(interleave_with="/opt/qemu"))
+    assert [line.text for line in both if line.what == "left out"] == [
+        "vm cpu.model=Nehalem: cpu.model=Nehalem: emulation (TCG) lacks pcid"
+    ]
+    unknown = {**answers, lambda argv: argv[0] == "/opt/qemu" and argv[1:3] == ("-cpu", "help"): "x86 Nehalem-v2  x\n"}
+    unknown[next(key for key in reversed(answers))] = Reply(stderr="unable to find CPU model 'Nehalem'", code=1)
+    with pytest.raises(QemuError, match="knows no CPU 'Nehalem'"):
+        lines(plan, host(more=unknown), TestbedOptions(interleave_with="/opt/qemu"))
+
+
 @pytest.mark.parametrize("disk", ["[{disk: {size: 32MiB, seconds: 1}}]", "[chess]"])
 def test_what_is_named_in_vain_is_refused_before_anybody_is_asked(disk: str) -> None:
     plan = parse(f"name: x\nlayers: [vm]\nrounds: {{min: 1, max: 1}}\nworkloads: {disk}")

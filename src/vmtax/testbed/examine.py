@@ -15,11 +15,11 @@ from vmtax.machine import Machine
 from vmtax.machine.guarded import GuardedMachine
 from vmtax.meter.below import read_below
 from vmtax.meter.memory import available_memory
-from vmtax.meter.text import cpu_numbers
 from vmtax.plan.estimate import ONE_CPU, lasting
 from vmtax.plan.schema import Plan
 from vmtax.storage import Backing, Target
 from vmtax.testbed import disks, needs
+from vmtax.testbed.cpus import allowed_cpus
 from vmtax.testbed.session import CannotMeasure, Session, TestbedOptions
 from vmtax.workload import Workload
 from vmtax.workload.build import Build
@@ -181,7 +181,7 @@ def examine(session: Session, host: Machine, plan: Plan, options: TestbedOptions
             *(platform.notes if platform else ()),
         ),
         side=side,
-        all_cpus=_usable(host),
+        all_cpus=tuple(allowed_cpus(host)),
     )
 
 
@@ -289,7 +289,7 @@ def _check_memory(host: Machine, plan: Plan) -> None:
 def refuse_few_cpus(host: Machine, plan: Plan) -> None:
     """Raises CannotMeasure where guests at once have more CPUs than the host: they would wait for each other, and no
     level of guest.count would say what a guest more costs."""
-    guests, each, has = needs.guests_at_once(plan), plan.guest.vcpus, len(_usable(host))
+    guests, each, has = needs.guests_at_once(plan), plan.guest.vcpus, len(allowed_cpus(host))
     if guests * each > has > 0:
         raise CannotMeasure(
             f"{host.path} has {has} CPUs; {guests} guests at once x {each} vCPU{'' if each == 1 else 's'} ="
@@ -297,15 +297,9 @@ def refuse_few_cpus(host: Machine, plan: Plan) -> None:
         )
 
 
-def _usable(host: Machine) -> tuple[int, ...]:
-    """The CPUs that we may use there."""
-    allowed = host.run("grep", "Cpus_allowed_list", "/proc/self/status")
-    return tuple(cpu_numbers(allowed.rpartition(":")[2]))
-
-
 def _cpus(host: Machine, count: int) -> str:
     """The first `count` CPUs that we may use there, as "0,1"."""
-    numbers = _usable(host)
+    numbers = allowed_cpus(host)
     if len(numbers) < count:
         raise CannotMeasure(f"{host.path} has {len(numbers)} CPUs, the plan gives a guest {count}; lower guest.vcpus")
     return ",".join(str(number) for number in numbers[:count])
