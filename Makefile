@@ -48,7 +48,7 @@ lint: $(STAMP) ## format, lint, strict types
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 
-bench: setup ## print the figures that are watched: start-up, show, report, guest boot
+bench: setup ## print the figures that are watched: start-up, show, report, guest boot, what meters cost
 	@$(BIN)/python tools/bench.py
 
 prove: $(STAMP) ## show that the statistics hold what they promise: simulated machines, a table of bars
