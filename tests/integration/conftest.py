@@ -165,7 +165,7 @@ def _wait_for_trials(process: subprocess.Popen[str], count: int) -> None:
         if newest is not None and newest.state == "running" and newest.ok >= count:
             return
         time.sleep(0.1)
-    pytest.fail(f"no {count} trials: {process.stderr.read() if process.poll() is not None else f'after {HANGS:.0f} s'}")  # type: ignore[union-attr]
+    pytest.fail(f"no {count} trials: {process.stderr.read() if process.poll() is not None else f'after {HANGS:.0f} s'}")
 
 
 def qemu_of(token: str) -> int:

@@ -81,7 +81,7 @@ def _undo_lists() -> Iterator[Leftover]:
     except OSError as error:
         raise CannotDo(f"{error.filename}: {error.strerror}") from error
     try:
-        for name in sorted(os.listdir(directory)):  # noqa: PTH208 (a descriptor)
+        for name in sorted(os.listdir(directory)):  # noqa: PTH208 (`directory` is a descriptor)
             descriptor = guard.lock(name, directory) if name.endswith(".undo") else None
             if descriptor is None:
                 continue  # its guard lives, or it is no list of ours

@@ -285,7 +285,7 @@ class GuardedMachine(Machine):
         return f"{MARK}={self.token}"
 
     @property
-    def scratch(self) -> PurePosixPath:  # type: ignore[override]
+    def scratch(self) -> PurePosixPath:  # type: ignore[override]  # elsewhere an attribute
         """A private directory on the machine, made at first use, removed by the guard."""
         with self._lock:
             if self._scratch is None:

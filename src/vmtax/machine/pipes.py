@@ -45,7 +45,7 @@ def listen(
             if not ready or time.monotonic() > deadline:
                 raise TimeoutError
             for key, _ in ready:
-                pipe = key.fileobj  # type: ignore[assignment]
+                pipe = key.fileobj  # type: ignore[assignment]  # one of those that were registered above
                 if key.data is not None:
                     _write(selector, pipe, key.data)
                     continue

@@ -186,7 +186,7 @@ class SshMachine(GuardedMachine):
             words = self._log.read_bytes()[-MOST_LOG:].decode(errors="replace").strip() if self._log.exists() else ""
             raise MachineLost(f"{self.path}: ssh {self.destination}: {words or 'could not log in'}")
         if not self.is_guest:
-            self.guard  # noqa: B018 (on a host that stays, everything we start must have an end)
+            _ = self.guard  # started now: on a host that stays, everything we start must have an end
 
     def client(self, argv: Sequence[str]) -> tuple[str, ...]:
         """The local argv that runs `argv` there. ssh hands a shell one string: every word of it is quoted."""

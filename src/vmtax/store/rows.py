@@ -72,7 +72,7 @@ def insert_trial(
     row = {f.name: getattr(trial, f.name) for f in dataclasses.fields(trial) if f.name not in own}
     row["disturbance"] = dataclasses.asdict(trial.disturbance) if trial.disturbance else None
     insert = schema.trial.insert().values(experiment=experiment, number=number, raw=file, **row)
-    id = connection.execute(insert).inserted_primary_key[0]  # type: ignore[index]
+    id = connection.execute(insert).inserted_primary_key[0]  # type: ignore[index]  # one row has one
     measurements = [
         {"trial": id, "ordinal": ordinal, "metric": _metric_id(connection, m.metric, metrics), "value": _value(m)}
         for ordinal, m in enumerate(trial.measurements)
@@ -204,7 +204,7 @@ def _metric_id(connection: Connection, metric: Metric, known: dict[Metric, int])
     if metric not in known:
         row = {"name": metric.name, "unit": metric.unit, "better": metric.better}
         result = connection.execute(schema.metric.insert().values(row))
-        known[metric] = result.inserted_primary_key[0]  # type: ignore[index]
+        known[metric] = result.inserted_primary_key[0]  # type: ignore[index]  # one row has one
     return known[metric]
 
 

@@ -129,7 +129,7 @@ class _Place:
 
     def _is_descriptor(self, status: os.stat_result) -> bool:
         """Whether it is one of those links in /proc that lead to an open file, by whatever name."""
-        return not self._todo and status.st_dev == os.stat("/proc").st_dev and self.directory.name == "fd"  # noqa: PTH116
+        return not self._todo and status.st_dev == Path("/proc").stat().st_dev and self.directory.name == "fd"
 
     def is_stream(self) -> bool:
         """Whether the file is there and is to be written to, not replaced. Raises OSError where it must be neither."""
