@@ -137,7 +137,7 @@ def _default_signals() -> None:
 def under_way(
     *argv: str, directory: Path, trials: int, command: Sequence[str] = VMTAX
 ) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """A `vmtax run` that has so many trials in the store, and its token; it is ended at exit if it still runs."""
+    """A `vmtax run` that has `trials` trials in the store, and its token; it is ended at exit if it still runs."""
     lists = state_home() / "undo"
     before = set(lists.glob("*.undo"))
     process = subprocess.Popen(

@@ -425,7 +425,7 @@ def test_the_builtin_plans_cause_no_warning_by_themselves(name: str) -> None:
     for workload in plan.build_workloads():
         if isinstance(workload, Disk):
             shares = [share for name, share, _, _ in PERCENTILES if name in workload.parameters.percentiles]
-            # A slow SSD completes so many of the slowest operations in a second, which are synchronous writes.
+            # 251/s: a slow SSD's rate of synchronous writes, the slowest operations.
             assert MINIMUM_TAIL / (1 - max(shares)) <= 251 * workload.parameters.seconds
 
 

@@ -115,7 +115,7 @@ def _command(pid: int) -> str:
 
 
 def _dead(store: Store) -> list[Path]:
-    """States that nobody will replace or remove any more."""
+    """States that no other process will replace or remove."""
     running = {entry.id for entry in store.experiments() if entry.state == "running"}
     return [path for path in sorted(live_directory().glob("*")) if path.name.partition(".")[0] not in running]
 

@@ -193,7 +193,7 @@ def run_here(
 
 
 def _end(process: subprocess.Popen[bytes], heard: dict[IO[bytes], bytearray]) -> None:
-    """Kill it; what it said last is still heard, but not what goes on without it."""
+    """Kill it; its last output is still read, but not that of processes which outlive it."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     with contextlib.suppress(TimeoutError, TooMuch):

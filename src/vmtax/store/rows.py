@@ -171,7 +171,7 @@ def delete(connection: Connection, experiment: Any) -> None:
 
 
 def count_trials(connection: Connection, experiment: str, treatments: int) -> tuple[int, int, int]:
-    """Rounds in which each of so many treatments has a trial, trials that worked, all others."""
+    """Rounds in which all `treatments` have a trial, trials that worked, all others."""
     c = schema.trial.c
     worked = sa.func.sum(sa.case((c.status == "ok", 1), else_=0))
     rows = connection.execute(

@@ -78,7 +78,7 @@ class Net(Command[NetParameters]):
 
     def command(self, site: Site, case: str) -> Sequence[str]:
         link = _link(site)
-        # iperf3 sends from client to server unless told otherwise.
+        # iperf3 sends from client to server unless --reverse is given.
         reverse = ("--reverse",) if (case == "tcp-in") != link.at_peer else ()
         return (
             *("iperf3", "--client", link.address, "--port", str(link.port), "--time", f"{self.parameters.seconds:.0f}"),

@@ -55,7 +55,7 @@ class FeatureCell:
 
     feature: str
     state: State
-    why: str  # how it was found out, and in whose words; several are joined
+    why: str  # how it was tried, and the answer; several are joined
 
     @property
     def shown(self) -> str:

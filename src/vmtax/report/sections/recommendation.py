@@ -67,7 +67,7 @@ class Rated:
 
 @dataclass(frozen=True, slots=True)
 class Recommendation:
-    """The section of a run that found out what its disks can do."""
+    """The section of a run that tried what its disks can do."""
 
     advice: Advice
     groups: tuple[Group, ...]  # those that give up least come first
@@ -131,36 +131,36 @@ def recommendation(analysis: Analysis) -> Recommendation | None:
     )
 
 
-def sections(recommended: Recommendation) -> tuple[Section, Section]:
+def sections(advised: Recommendation) -> tuple[Section, Section]:
     """What to choose and why, then what each choice gives up."""
-    rated = _rated_table(recommended) if len(recommended.rated) > 1 else ()
-    advice = tuple(Paragraph(note, "warning") for note in recommended.advice.notes)
-    blocks = (*advice, Sentences(tuple(_sentences(recommended))), *_forms(recommended), *rated)
-    return Section("advice", TITLE, blocks, TITLE), give_ups.section(recommended.groups, recommended.reasons)
+    rated = _rated_table(advised) if len(advised.rated) > 1 else ()
+    advice = tuple(Paragraph(note, "warning") for note in advised.advice.notes)
+    blocks = (*advice, Sentences(tuple(_sentences(advised))), *_forms(advised), *rated)
+    return Section("advice", TITLE, blocks, TITLE), give_ups.section(advised.groups, advised.reasons)
 
 
-def _sentences(recommended: Recommendation) -> Iterator[tuple[str, tuple[Inline, ...]]]:
-    choice = recommended.advice.choice
+def _sentences(advised: Recommendation) -> Iterator[tuple[str, tuple[Inline, ...]]]:
+    choice = advised.advice.choice
     if choice is not None:
-        doubt = (Span(" "), Span("emulated", "emulated")) if choice.treatment in recommended.emulated else ()
+        doubt = (Span(" "), Span("emulated", "emulated")) if choice.treatment in advised.emulated else ()
         yield "Choose", ((Span(choice.treatment, "strong"), *doubt),)
     for label, texts in (
-        ("Because", recommended.advice.reasons),
-        ("Second", (recommended.second,)),
-        ("Left out", recommended.refused),
+        ("Because", advised.advice.reasons),
+        ("Second", (advised.second,)),
+        ("Left out", advised.refused),
     ):
         if any(texts):
             yield label, texts
     if choice is not None:
-        yield "Apply it", ((Span(recommended.apply, "code"),),)
+        yield "Apply it", ((Span(advised.apply, "code"),),)
 
 
-def _forms(recommended: Recommendation) -> Iterator[Block]:
+def _forms(advised: Recommendation) -> Iterator[Block]:
     """The choice in every form."""
-    if recommended.advice.export is None:
+    if advised.advice.export is None:
         return
-    blocks: list[Block] = [Paragraph(recommended.put_in, "note")]
-    for form in recommended.advice.export.forms():
+    blocks: list[Block] = [Paragraph(advised.put_in, "note")]
+    for form in advised.advice.export.forms():
         blocks.append(Heading(form.heading))
         if form.text:
             blocks.append(Code(tuple(form.text), form.language))
@@ -170,7 +170,7 @@ def _forms(recommended: Recommendation) -> Iterator[Block]:
     yield Folded(summary, tuple(blocks), Detail.FILE)
 
 
-def _rated_table(recommended: Recommendation) -> Iterator[Block]:
+def _rated_table(advised: Recommendation) -> Iterator[Block]:
     """Every choice that meets what is needed."""
     words = ("not shown to have", "standing")
     heads = ("choice", "time", "host CPU", *words)
@@ -184,27 +184,25 @@ def _rated_table(recommended: Recommendation) -> Iterator[Block]:
                 value_cell(one.standing),
             )
         )
-        for one in recommended.rated
+        for one in advised.rated
     )
     reading = (
-        f"Speed is {recommended.advice.by}. Both costs are against the fastest choice. In the Pareto set, no other choice is"
-        " shown to be better in one thing and no worse in all."
+        f"Speed is {advised.advice.by}. Both costs are against the fastest choice. In the Pareto set, no other choice"
+        " is shown to be better in one thing and no worse in all."
     )
     table = Table("Choices that meet the needs", tuple(Column(h, h in words) for h in heads), rows, "settings rated")
-    summary = f"All {len(recommended.rated)} choices that meet what is needed, the fastest first"
+    summary = f"All {len(advised.rated)} choices that meet what is needed, the fastest first"
     yield Folded(summary, (Paragraph(reading, "note", Detail.FILE), table), Detail.FULL)
 
 
-def to_apply(recommended: Recommendation, width: int = 80) -> list[str]:
+def to_apply(advised: Recommendation, width: int = 80) -> list[str]:
     """The choice in every form, as text; raises CannotDo where nothing is recommended."""
-    found = recommended.advice
+    found = advised.advice
     if found.choice is None or found.export is None:
-        raise CannotDo(" ".join((*found.notes, *recommended.refused)))
+        raise CannotDo(" ".join((*found.notes, *advised.refused)))
     meets = f", which meets {', '.join(found.needs)}" if found.needs else ""
     head = f"{found.choice.treatment}{meets}: chosen by {found.by}."
-    wrapped = (
-        textwrap.wrap(part, width - 2, break_long_words=False) for part in (head, *found.notes, recommended.put_in)
-    )
+    wrapped = (textwrap.wrap(part, width - 2, break_long_words=False) for part in (head, *found.notes, advised.put_in))
     return [*(f"# {line}" for part in wrapped for line in part), "", *found.export.lines(width)]
 
 
