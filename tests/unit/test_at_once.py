@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 from hypothesis import given
@@ -12,9 +12,10 @@ from tests.sample import sample_experiment
 from vmtax.analysis.analysis import Analysis
 from vmtax.analysis.at_once import at_once, fairness
 from vmtax.core.records import Disturbance, Measurement, Metric, Treatment, Trial
-from vmtax.design.topology import overlap
+from vmtax.design.topology import Worked, overlap
 from vmtax.experiment.trial import _with_cpu
 from vmtax.workload import BadOutput
+from vmtax.workload.base import Counted
 from vmtax.workload.idle import Idle, IdleParameters
 
 RATE = Metric("disk.randwrite-4k-qd1.iops", "1/s", "higher")
@@ -45,10 +46,31 @@ def test_fairness_of_known_shares() -> None:
     assert fairness([1.0, 3.0]) == pytest.approx(0.8)
 
 
+def at_times(*times: tuple[float, float]) -> float:
+    """Overlap of commands of which nothing but start and end is known."""
+    return overlap(Worked(start, start, end, end) for start, end in times)
+
+
 def test_overlap_is_the_share_in_which_all_work() -> None:
-    assert overlap([(0.0, 10.0), (0.0, 10.0)]) == 1
-    assert overlap([(0.0, 10.0), (1.0, 10.0)]) == pytest.approx(9 / 11)
-    assert overlap([(0.0, 10.0), (20.0, 10.0)]) == 0
+    assert at_times((0, 10), (0, 10)) == 1
+    assert at_times((0, 10), (1, 11)) == pytest.approx(9 / 10)
+    assert at_times((0, 10), (20, 30)) == 0
+
+
+def test_only_what_counts_must_overlap() -> None:
+    """Ten seconds count, after a start of 3 or 4 s; a second of the same work stands before and after them."""
+    early, late = (
+        replace(
+            trial(FOUR.name, 1, name, 1.0),
+            wall_seconds=seconds,
+            readings={name: {"counted." + key: value for key, value in asdict(Counted(10.0, 1.0, 1.0, 0.5)).items()}},
+        )
+        for name, seconds in (("host/vm", 15.5), ("host/vm-2", 16.4))
+    )
+    assert Worked.of(early) == Worked(3.0, 4.0, 14.0, 15.0)
+    assert overlap([Worked.of(early), Worked.of(late)]) == 1, "both leads cover 0.9 s"
+    much_later = replace(late, wall_seconds=17.5)
+    assert overlap([Worked.of(early), Worked.of(much_later)]) == pytest.approx(0.9)
 
 
 def test_four_guests_beside_one_of_their_kind() -> None:
@@ -66,7 +88,7 @@ def test_four_guests_beside_one_of_their_kind() -> None:
     assert figure.share_of_ideal == pytest.approx(80 * 1.002 / 160)
     assert figure.each["host/vm-3"] == pytest.approx(30 * 1.002)
     assert figure.fairness == pytest.approx(80**2 / (4 * 1800))
-    assert figure.overlap == pytest.approx(9.7 / 10.3)
+    assert figure.overlap == pytest.approx(9.7 / 10)
 
 
 def test_a_round_in_which_one_failed_does_not_count() -> None:

@@ -103,7 +103,7 @@ def test_a_run_that_ends_early_keeps_its_headline(
         store.put(dataclasses.replace(sample_experiment(rounds=7), state="interrupted"))
         raise error
 
-    monkeypatch.setattr(measuring, "_carry_out", stopped)
+    monkeypatch.setattr(measuring, "_carry_out_in_boots", stopped)
     with pytest.raises(SystemExit):
         measuring.measure(store, work(), yes=True)
     (entry,) = store.experiments()

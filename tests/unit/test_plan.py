@@ -562,3 +562,12 @@ def test_what_is_shown_can_be_loaded(name: str) -> None:
     assert as_written(again) == as_written(plan)
     assert [w.parameters for w in again.build_workloads()] == [w.parameters for w in plan.build_workloads()]
     assert again.model_dump(exclude={"workloads"}) == plan.model_dump(exclude={"workloads"})
+
+
+def test_more_threads_than_cpus_must_be_meant() -> None:
+    text = "name: p\nguest: {vcpus: 2}\nworkloads:\n  - chess: {threads: [2, 4]%s}\n"
+    with pytest.raises(
+        PlanError, match=r"plan:4:5: .*threads is 4, and guest\.vcpus 2: .* more_threads_than_cpus: true"
+    ):
+        parse(text % "")
+    assert parse(text % ", more_threads_than_cpus: true").workloads[0].parameters["threads"] == [2, 4]

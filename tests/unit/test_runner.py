@@ -10,7 +10,7 @@ import pytest
 
 from tests.fake_machine import Reply
 from tests.fake_testbed import PLAN, SEVEN, Lab, bench
-from vmtax.core.events import RoundFinished, RunFinished, TrialFinished
+from vmtax.core.events import Event, RoundFinished, RunFinished, TrialFinished
 from vmtax.core.records import Trial
 from vmtax.experiment.resume import CannotResume, worked_seconds
 from vmtax.hypervisor import BootFailed
@@ -147,7 +147,7 @@ def test_a_primary_metric_without_a_result_is_not_precise(lab: Callable[..., Lab
 
 
 def stopped_in_round(stop: int, error: type[BaseException] = KeyboardInterrupt) -> Callable[[int, str], Reply]:
-    """An answer that ends the run once, when `vm` is opened for the so-manieth time."""
+    """An answer that ends the run once, when `vm` is opened for the `stop`th time."""
     ended: list[int] = []
 
     def answer(number: int, name: str) -> Reply:
@@ -329,7 +329,24 @@ def test_a_run_has_one_duration_over_all_its_sessions_without_the_pause_between_
     assert before < end.seconds < 3600
 
 
-def test_of_a_killed_run_the_time_until_its_newest_trial_counts(lab: Callable[..., Lab]) -> None:
+def test_of_a_killed_run_the_time_of_all_its_sessions_counts(lab: Callable[..., Lab]) -> None:
+    made = lab(SEVEN, stopped_in_round(4))
+    with pytest.raises(KeyboardInterrupt):
+        made.run()
+    before = made.experiment.seconds
+    kept = []
+
+    def look(event: Event) -> None:
+        if isinstance(event, TrialFinished):
+            with made.store as store:
+                kept.append(store.load("last").seconds)  # as it stands there if the run is killed now
+
+    made.emit = look
+    found = made.resume()
+    assert before is not None and kept == sorted(kept) and before < kept[0] <= kept[-1] <= (found.seconds or 0)
+
+
+def test_of_a_run_that_an_earlier_version_left_the_time_until_its_newest_trial_counts(lab: Callable[..., Lab]) -> None:
     made = lab(SEVEN, stopped_in_round(4))
     with pytest.raises(KeyboardInterrupt):
         made.run()

@@ -274,6 +274,20 @@ def test_the_pace_of_a_run_is_that_of_the_same_work_only(store: Store, changes: 
     assert store.seconds_per_round({**SAMPLE.plan, **changes}, "local", emulated=False) is None
 
 
+def test_the_pace_counts_guests_that_work_at_once_only_once(store: Store) -> None:
+    """One of two works longer; the run took less than both together."""
+    first = SAMPLE.trials[0]
+    pair = [
+        dataclasses.replace(first, machine=name, wall_seconds=s) for name, s in (("host/vm", 30.0), ("host/vm-2", 40.0))
+    ]
+    store.put(dataclasses.replace(SAMPLE, trials=tuple(pair), created=0.0, finished=50.0, seconds=None))
+    assert store.seconds_per_round(SAMPLE.plan, "local", emulated=True) == pytest.approx(50.0 / first.round)
+    store.remove("last")
+    store.put(dataclasses.replace(SAMPLE, trials=tuple(pair), created=0.0, finished=500.0, seconds=None))
+    found = store.seconds_per_round(SAMPLE.plan, "local", emulated=True)
+    assert found == pytest.approx(3 * 40.0 / first.round), "a run that was paused took three times its work at most"
+
+
 def test_summary_counts(store: Store) -> None:
     record(store, SAMPLE)
     (summary,) = store.experiments()

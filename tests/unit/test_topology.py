@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from vmtax.plan.estimate import BOOT_SECONDS, seconds_per_round
 from vmtax.plan.schema import load
 from vmtax.testbed.base import RunningSubject, RunningTreatment
 from vmtax.workload import Site
-from vmtax.workload.chess import Chess, ChessParameters
+from vmtax.workload.chess import CASES, Chess, ChessParameters
 
 RATE = "chess.nodes_per_second"
 ONE_GUEST = Topology((Subject("vm", "vm"),))
@@ -42,9 +42,11 @@ EXISTING_GUEST = Topology((Subject("web", "vm", existing="ssh://web"),))
 class Shaped(FakeTestbed):
     """Its VMs have the topology of a test; the machine's path decides how fast it is."""
 
-    def __init__(self, shape: Topology, rates: Mapping[str, int], lab: Lab, *rest: Any) -> None:
+    def __init__(
+        self, shape: Topology, rates: Mapping[str, int], lost: Collection[tuple[int, str]], lab: Lab, *rest: Any
+    ) -> None:
         super().__init__(lab, *rest)
-        self.shape, self.rates = shape, rates
+        self.shape, self.rates, self.lost = shape, rates, lost
 
     @contextlib.contextmanager
     def opened(self, treatment: Treatment) -> Iterator[RunningTreatment]:
@@ -53,9 +55,11 @@ class Shaped(FakeTestbed):
         subjects = []
         for subject in shape.subjects:
             path = f"{subject.host}/{subject.name}" if subject.layer != "host" else subject.host
-            answer = bench(rate=self.rates.get(path, 1000) + round)
+            is_lost = (round, path) in self.lost
+            answer = MachineLost(f"{path}: gone") if is_lost else bench(rate=self.rates.get(path, 1000) + round)
+            here = MachineLost(f"{path}: gone") if is_lost else Reply()
             machine = FakeMachine(
-                path, {lambda argv: "stockfish" in argv[0]: answer, ("true",): Reply(), clock.COMMAND: Reply(code=1)}
+                path, {lambda argv: "stockfish" in argv[0]: answer, ("true",): here, clock.COMMAND: Reply(code=1)}
             )
             subjects.append(RunningSubject(Site(machine, subject.layer, 2, ())))
         yield RunningTreatment(tuple(subjects), self.own.host)
@@ -63,11 +67,11 @@ class Shaped(FakeTestbed):
 
 @pytest.fixture
 def run(tmp_path: Path) -> Callable[..., Experiment]:
-    def run(shape: Topology, rates: Mapping[str, int]) -> Experiment:
+    def run(shape: Topology, rates: Mapping[str, int], lost: Collection[tuple[int, str]] = ()) -> Experiment:
         lab = Lab(SEVEN, lambda number, name: bench(), tmp_path)
 
         def set_up(check: Callable[[Mapping[str, Json]], None]) -> Shaped:
-            return Shaped(shape, rates, lab, lab.plan, lab.options().testbed, check)
+            return Shaped(shape, rates, lost, lab, lab.plan, lab.options().testbed, check)
 
         lab.set_up = set_up
         return lab.run()
@@ -178,13 +182,41 @@ def test_all_subjects_work_at_the_same_time() -> None:
     assert {trial.status for trial in found} == {"ok"}, "each waited until all had begun"
 
 
-def test_one_that_is_lost_does_not_cost_the_record_of_the_others() -> None:
+def test_where_one_is_lost_none_has_a_result() -> None:
     works: Any = {lambda argv: "stockfish" in argv[0]: bench(), clock.COMMAND: Reply(code=1)}
     fails: Any = {lambda argv: "stockfish" in argv[0]: MachineLost("host/vm-2: gone"), clock.COMMAND: Reply(code=1)}
     found = trials(running(FakeMachine("host/vm", works), FakeMachine("host/vm-2", fails)))
-    assert [(trial.machine, trial.status) for trial in found] == [("host/vm", "ok"), ("host/vm-2", "failed")]
+    assert [(trial.machine, trial.status) for trial in found] == [("host/vm", "failed"), ("host/vm-2", "failed")]
+    assert found[0].error == "it does not count, because host/vm-2 did not do the same at the same time"
+    assert found[0].measurements == () and found[0].raw, "what it did is kept"
     (as_one,) = together(found)
-    assert as_one.status == "failed" and "gone" in (as_one.error or ""), "together they have no figure"
+    assert as_one.status == "failed" and "gone" in (as_one.error or ""), "the cause is that of the one that was lost"
+
+
+def test_where_one_of_four_is_lost_all_are_booted_again_once(run: Callable[..., Experiment]) -> None:
+    """In its second round one is gone when it is to work. The round has the result of the second boot."""
+    found = run(FOUR_GUESTS, {}, lost={(2, "host/vm-3")})
+    first, second = lost_in(found, 2)[:4], lost_in(found, 2)[4:]
+    assert {trial.status for trial in first} == {"failed"} and not any(trial.measurements for trial in first)
+    assert [trial.machine for trial in first if "gone" in (trial.error or "")] == ["host/vm-3"]
+    assert {trial.machine: trial.measurements[0].value for trial in second} == {
+        f"host/vm-{number}": 1003 for number in (1, 2, 3, 4)
+    }
+    assert cost(found), "no round is missing"
+    assert [note for note in found.notes if "round 2: a guest was lost" in note]
+
+
+def test_where_one_is_lost_twice_its_round_is_void(run: Callable[..., Experiment]) -> None:
+    found = run(FOUR_GUESTS, {}, lost={(2, "host/vm-3"), (3, "host/vm-2")})
+    assert {trial.status for trial in lost_in(found, 2)} == {"failed"} and len(lost_in(found, 2)) == 8
+    assert {trial.status for trial in lost_in(found, 3)} == {"ok"} and len(lost_in(found, 3)) == 4
+    (one,) = [c for c in Analysis(found).comparisons if (c.metric.name, c.treatment) == (RATE, "vm")]
+    assert one.rounds == 6
+
+
+def lost_in(found: Experiment, number: int) -> list[Trial]:
+    """The trials of a round's first case, in which one was lost."""
+    return [trial for trial in found.trials if (trial.treatment, trial.round, trial.case) == ("vm", number, CASES[0])]
 
 
 def test_what_several_machines_did_is_one_value() -> None:

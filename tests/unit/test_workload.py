@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 from tests.fake_machine import FakeMachine
 from vmtax.core.records import Disturbance, Trial
 from vmtax.experiment.trial import _with_cpu
-from vmtax.workload import WORKLOADS, BadOutput, Command, Workload
+from vmtax.workload import WORKLOADS, BadOutput, Command, Workload, words
 from vmtax.workload.build import OBJECTS, Build, BuildParameters
+from vmtax.workload.chess import Chess, ChessParameters
 from vmtax.workload.fio import Disk, DiskParameters
-from vmtax.workload.site import Site
+from vmtax.workload.site import Link, Site
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "workload"
 EVERY = {name: kind(kind.parameters_type()) for name, kind in WORKLOADS.items()}
@@ -56,6 +57,50 @@ def test_cpuid_reports_the_time_of_one_instruction() -> None:
 def test_tlb_reports_a_read_at_random_and_the_shootdowns_of_all_instances() -> None:
     assert parsed("tlb", "chase-64m", "ptr-chase.txt") == {"tlb.chase-64m.access_seconds": pytest.approx(1222.53e-9)}
     assert parsed("tlb", "shootdown", "tlb-shootdown.txt") == {"tlb.shootdown.per_second": pytest.approx(1397.34)}
+
+
+def test_operations_of_stress_ng_are_what_its_figure_counts() -> None:
+    def operations(workload: str, case: str, file: str) -> float | None:
+        one = EVERY[workload]
+        assert isinstance(one, Command)
+        return one.operations(case, (GOLDEN / file).read_text())
+
+    assert operations("cpuid", "", "cpuid.txt") == pytest.approx(2.15 / 6349.14e-9)
+    assert operations("memory", "switches", "switches.txt") == pytest.approx(839218, rel=1e-3)
+    assert operations("memory", "faults", "faults.txt") == pytest.approx(2 * 64566.03 * 2.00)
+    assert operations("memory", "stream", "stream.txt") is None, "it counts bytes"
+    assert operations("wakeup", "", "cyclic.txt") == 1826
+
+
+def test_wake_up_latency_has_the_percentiles_that_its_sample_supports() -> None:
+    assert parsed("wakeup", "", "cyclic.txt") == {
+        "wakeup.p50_seconds": pytest.approx(89005e-9),
+        "wakeup.p99_seconds": pytest.approx(153449e-9),
+        "wakeup.mean_seconds": pytest.approx(92970.56e-9),
+    }
+    every = WORKLOADS["wakeup"](WORKLOADS["wakeup"].parameters_type(percentiles=("p50", "p99", "p999")))
+    assert isinstance(every, Command)
+    output = (GOLDEN / "cyclic.txt").read_text()
+    assert "wakeup.p999_seconds" not in {one.metric.name for one in every.parse("", output)}
+    more = output.replace("1826 samples", "10000 samples")
+    assert "wakeup.p999_seconds" in {one.metric.name for one in every.parse("", more)}
+    assert every.latencies("", output)[-1] == (0.99, pytest.approx(153449e-9))
+
+
+def test_wake_up_latency_takes_one_sleeper_and_all_its_samples() -> None:
+    argv = EVERY["wakeup"].command(Site(machine=FakeMachine(), layer="vm", vcpus=2, prefix=()), "")
+    assert argv[:3] == ("stress-ng", "--cyclic", "1")
+    assert argv[argv.index("--cyclic-samples") + 1] == "3001", "as many as fit the run, or the last would be left out"
+
+
+def test_chess_is_searched_on_more_numbers_of_threads_where_a_plan_names_them() -> None:
+    chess = Chess(ChessParameters(threads=(2, 4)))
+    site = Site(machine=FakeMachine(), layer="vm", vcpus=4, prefix=())
+    assert chess.cases() == ("one-thread", "", "2-threads", "4-threads")
+    assert [chess.command(site, case)[3] for case in chess.cases()] == ["1", "4", "2", "4"]
+    assert words.name(chess.reports("2-threads")[0]) == "CPU chess, 2 threads"
+    output = (GOLDEN / "chess.txt").read_text()
+    assert [one.metric.name for one in chess.parse("4-threads", output)] == ["chess.4-threads.nodes_per_second"]
 
 
 def test_a_set_of_64_mib_is_as_many_pages_for_one_instance() -> None:
@@ -211,6 +256,41 @@ def test_net_tells_the_ends_apart_when_the_client_is_the_peer() -> None:
     assert figures["net.tcp-in.local_cpu"] == pytest.approx(0.378816, rel=1e-4)
 
 
+def test_with_a_lead_only_what_lies_between_counts() -> None:
+    """Both tools worked for a second before three that count, and for one after them."""
+    case, disk = (
+        "randwrite-4k-qd1",
+        Disk(DiskParameters(patterns=("randwrite-4k-qd1",), percentiles=("p99",), seconds=3)),
+    )
+    output = (GOLDEN / "randwrite-4k-qd1-lead.json").read_text()
+    assert {m.metric.measure: m.value for m in disk.parse(case, output)}["iops"] == pytest.approx(5560.187)
+    counted = disk.counted(case, output)
+    assert counted is not None and counted.rest == pytest.approx(0.259)
+    assert (counted.before, counted.seconds, counted.after) == pytest.approx((1.0, 2.999, 1.002))
+    assert disk.operations(case, output) == 16675
+    output = (GOLDEN / "tcp-out-lead.json").read_text()
+    assert parsed("net", "tcp-out", "tcp-out-lead.json")["net.tcp-out.bits_per_second"] == pytest.approx(
+        8 * (55312384 + 65667072 + 58458112) / 3.0041, rel=1e-3
+    )
+    counted = EVERY["net"].counted("tcp-out", output)
+    assert counted is not None and (counted.before, counted.seconds, counted.after) == pytest.approx(
+        (1, 3.0041, 1), 1e-4
+    )
+
+
+def test_a_lead_is_asked_of_the_tools() -> None:
+    machine = FakeMachine("host", {})
+    alone = Site(machine, "vm", 1, (), disk="/dev/vdb", link=Link(machine, (), "10.77.0.1", 5201))
+    beside = replace(alone, lead=1)
+    disk, net = EVERY["disk"].command, EVERY["net"].command
+    assert set(disk(beside, "read-1m")) - set(disk(alone, "read-1m")) == {
+        "--ramp_time=1",
+        "--status-interval=10000ms",
+        "--runtime=11",
+    }
+    assert set(net(beside, "tcp-in")) - set(net(alone, "tcp-in")) == {"--omit", "1", "11"}
+
+
 def test_net_repeats_what_iperf3_complains_about() -> None:
     with pytest.raises(BadOutput, match="unable to connect"):
         EVERY["net"].parse("tcp-out", '{"start": {}, "error": "unable to connect to server"}')
@@ -227,6 +307,7 @@ def test_net_repeats_what_iperf3_complains_about() -> None:
         ("cpuid", "", "cpuid.txt", 2.15),
         ("tlb", "chase-64m", "ptr-chase.txt", 2.03),
         ("tlb", "shootdown", "tlb-shootdown.txt", 1.99),
+        ("wakeup", "", "cyclic.txt", 2.00),
         ("build", "objects", "build-objects.txt", pytest.approx(6.748559883)),
         ("disk", "randread-4k-qd1", "randread-4k-qd1.json", 1.001),
         ("disk", "randwrite-4k-fsync", "randwrite-4k-fsync.json", 2.001),

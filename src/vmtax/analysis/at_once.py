@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from vmtax.core.records import Experiment, Metric, Treatment, Trial
 from vmtax.design.guest import GuestSettings
 from vmtax.design.iterations import RATES, Case, Schedule
-from vmtax.design.topology import machines_at_once, overlap
+from vmtax.design.topology import Worked, machines_at_once, overlap
 
 COUNT = GuestSettings.factors()["count"].name  # the factor in which a treatment differs from its machine alone
 
@@ -26,7 +26,7 @@ class AtOnce:
     together: float  # median over rounds of the sum of all machines
     alone: float | None  # of the treatment with one machine and otherwise equal levels; None: not measured
     fairness: float  # Jain's index: median over rounds; 1 is even, 1/n is one machine that has all
-    overlap: float  # the smallest share of a trial's time in which all machines worked
+    overlap: float  # the smallest share of what counts in which all machines worked
 
     @property
     def share_of_ideal(self) -> float | None:
@@ -66,7 +66,7 @@ def at_once(experiment: Experiment, schedules: Mapping[Case, Schedule]) -> tuple
     )
 
 
-_Execution = dict[str, tuple[float, float, float]]  # machine path -> value, start, seconds
+_Execution = dict[str, tuple[float, Worked]]  # machine path -> value, and when it worked
 _Figure = tuple[Metric, dict[tuple[int, int], _Execution]]
 _Rates = dict[str, dict[Metric, dict[tuple[int, int], _Execution]]]  # treatment -> metric -> (round, iteration)
 
@@ -77,8 +77,7 @@ def _rates(trials: Iterable[Trial]) -> _Rates:
         for measurement in trial.measurements if trial.status == "ok" else ():
             if measurement.metric.unit in RATES:
                 executions = rates[trial.treatment][measurement.metric]
-                value = (measurement.value, trial.started, trial.wall_seconds)
-                executions[trial.round, trial.iteration][trial.machine] = value
+                executions[trial.round, trial.iteration][trial.machine] = (measurement.value, Worked.of(trial))
     return rates
 
 
@@ -95,10 +94,10 @@ def _of(
     treatment: Treatment, metric: Metric, whole: Mapping[tuple[int, int], _Execution], alone: float | None
 ) -> AtOnce:
     """`whole`: the executions that have a result of every machine."""
-    values = [[value for value, _, _ in done.values()] for done in whole.values()]
+    values = [[value for value, _ in done.values()] for done in whole.values()]
     each: dict[str, list[float]] = defaultdict(list)
     for done in whole.values():
-        for machine, (value, _, _) in done.items():
+        for machine, (value, _) in done.items():
             each[machine].append(value)
     return AtOnce(
         treatment,
@@ -107,7 +106,7 @@ def _of(
         _by_round(whole, [math.fsum(found) for found in values]),
         alone,
         _by_round(whole, [fairness(found) for found in values]),
-        min(overlap((start, seconds) for _, start, seconds in done.values()) for done in whole.values()),
+        min(overlap(worked for _, worked in done.values()) for done in whole.values()),
     )
 
 

@@ -39,12 +39,25 @@ class Work:
     plan: Plan
     options: Options
     resumed: Experiment | None = None  # the experiment that is resumed
+    rebooted: bool = False  # its host was, since it was stopped
+    agreed: bool = False  # it was begun with the user's consent, and goes on with that
     or_demo: bool = False  # where guests would be emulated, a demonstration is all that is wanted
 
     def emulating(self) -> Work:
         """The same, also where no guest boots with KVM."""
         testbed = replace(self.options.testbed, emulate=True)
         return replace(self, options=replace(self.options, testbed=testbed))
+
+
+def going_on(experiment: Experiment, erase: Sequence[str] = (), *, rebooted: bool) -> Work:
+    """What is left of a run that was stopped. Raises CannotResume."""
+    from vmtax.experiment.resume import resumable
+    from vmtax.experiment.runner import Options
+
+    plan, options = resumable(experiment)
+    place = options.target
+    target = disk_target(plan.host, str(place.directory), place.devices, place.group, place.pool, erase)
+    return Work(plan, Options(experiment.command, replace(options, target=target)), experiment, rebooted)
 
 
 def options_of(environment: TestbedOptions) -> Options:
@@ -97,12 +110,17 @@ def disk_target(
 
 def measure(store: Store, work: Work, *, yes: bool) -> str:
     """The experiment's id; ends the program where it cannot be finished, with every result kept."""
+    from vmtax.experiment.reboots import RebootNeeded
+
     _alone(store, work)
     known = {entry.id for entry in store.experiments() if not work.resumed or entry.id != work.resumed.id}
     try:
-        id = _carry_out(store, work, yes=yes)
+        id = _carry_out_in_boots(store, work, yes=yes)
     except KeyboardInterrupt:  # here, because typer ends silently on it
         fail(f"interrupted; {KEPT if _kept(store, known) else 'nothing was measured yet'}", INTERRUPTED)
+    except RebootNeeded as needed:
+        _kept(store, known)
+        fail(str(needed), needed.exit_code)
     except CannotDo as error:
         fail(f"{error}\n{KEPT}" if _kept(store, known) else str(error), error.exit_code)
     keep_results(store, id)
@@ -134,25 +152,68 @@ def _kept(store: Store, known: set[str]) -> bool:
     return bool(measured)
 
 
-def _carry_out(store: Store, work: Work, *, yes: bool) -> str:
-    """Look at everything that can be known, say what will be done, ask, do it, and say how it goes; the run's id."""
+def _carry_out_in_boots(store: Store, work: Work, *, yes: bool) -> str:
+    """As `_carry_out`; where a lab is the host, it is rebooted whenever the run asks for that."""
+    from vmtax.design.host import arguments
+    from vmtax.experiment import progress
+    from vmtax.experiment.reboots import RebootNeeded
+    from vmtax.lab.reboot import reboot
+    from vmtax.testbed.hosts import lab_of
+
+    one, said = lab_of(work.plan.host), set[str]()
+    while True:
+        try:
+            return _carry_out(store, work, said, yes=yes)
+        except RebootNeeded as needed:
+            if one is None:
+                raise
+            with progress.open_screen() as emit:
+                reboot(one, arguments(needed.block.level), emit)
+            work = replace(going_on(store.load(needed.run), rebooted=True), agreed=True)
+
+
+def _refuse_boot(hosts: Hosts, work: Work) -> None:
+    """Raises where the host is not booted as the run that is resumed goes on."""
+    from vmtax.experiment.reboots import refuse_boot
+    from vmtax.meter.facts import read_boot
+    from vmtax.testbed.hosts import lab_of
+
+    if work.resumed is not None:
+        by_itself = lab_of(work.plan.host) is not None and not work.agreed
+        refuse_boot(work.resumed, read_boot(hosts.host), rebooted=None if by_itself else work.rebooted)
+
+
+def _carry_out(store: Store, work: Work, said: set[str], *, yes: bool) -> str:
+    """Look at everything that can be known, say what will be done, ask, do it, and say how it goes; the run's id.
+
+    said: what need not be said again
+    """
     from vmtax.experiment import live, progress, runner
     from vmtax.experiment.preview import Line, look, outlook
+    from vmtax.experiment.reboots import refuse_off
     from vmtax.plan.estimate import settled
     from vmtax.testbed.interleave import other_host
     from vmtax.testbed.machines import set_up
     from vmtax.testbed.session import connected
 
-    if not yes and not sys.stdin.isatty():
+    if not (yes or work.agreed) and not sys.stdin.isatty():
         raise BadUse(NOBODY)
+    if work.resumed is not None:
+        refuse_off(work.resumed)
     with connected(work.plan.host, warn, other_host(work.options.testbed)) as hosts:
-        looking = look(work.plan, hosts, work.options.testbed, lambda what: progress.tell([("looks at", what)]))
+        _refuse_boot(hosts, work)
+        looking = look(
+            work.plan,
+            hosts,
+            work.options.testbed,
+            lambda what: None if work.agreed else progress.tell([("looks at", what)]),
+        )
         store.refuse_unwritable()
         check_room(store.path.parent, ROOM, "set XDG_DATA_HOME to a directory on a larger file system")
         if why := next((one.reason for place in looking for one in place.accelerators if not one.tried), ""):
             _emulated(store, work, looking, why)  # refused before an image is built for it
         journal = live.Journal(hosts.local)
-        sides = _examined(work, hosts, looking, journal, yes=yes)
+        sides = _examined(work, hosts, looking, journal, yes=yes or work.agreed)
         work = replace(work, plan=settled(work.plan, emulated=any(side.emulated for side in sides)))
         why = next((side.guests.accelerator.reason for side in sides if side.emulates_guests), "")
         if why:
@@ -160,12 +221,13 @@ def _carry_out(store: Store, work: Work, *, yes: bool) -> str:
         lines = outlook(work.plan, looking, work.options.testbed, _foreseen(store, work, looking, why), emulated=why)
         if work.resumed:
             lines.insert(0, Line("resumes", f"{work.resumed.id}, whose {len(work.resumed.trials)} trials are kept"))
-        progress.tell((line.what, line.text) for line in lines)
-        if erased := work.options.testbed.target.erase:
-            agree_to_erase(yes, sorted(erased))
-        else:
-            agree(yes)
-        with progress.open_screen() as journal.screen:
+        if not work.agreed:
+            progress.tell((line.what, line.text) for line in lines)
+            if erased := work.options.testbed.target.erase:
+                agree_to_erase(yes, sorted(erased))
+            else:
+                agree(yes)
+        with progress.open_screen(said) as journal.screen:
             make = functools.partial(set_up, [side.of_plan(work.plan) for side in sides], journal.emit)
             if work.resumed:
                 return runner.resume(work.resumed.id, store, journal.emit, make)
@@ -175,7 +237,8 @@ def _carry_out(store: Store, work: Work, *, yes: bool) -> str:
 def _examined(work: Work, hosts: Hosts, places: Sequence[Place], journal: Journal, *, yes: bool) -> list[Examined]:
     """The hosts as they can be measured, KVM tried on each; a root image is built for it where there is none."""
     from vmtax.experiment import progress
-    from vmtax.experiment.resume import image_of, refuse_impossible, refuse_other_host
+    from vmtax.experiment.reboots import refuse_changed
+    from vmtax.experiment.resume import image_of, refuse_impossible
     from vmtax.image import build
     from vmtax.testbed.host_facts import host_facts
     from vmtax.testbed.machines import examined
@@ -190,7 +253,7 @@ def _examined(work: Work, hosts: Hosts, places: Sequence[Place], journal: Journa
         image = build.ensure(journal.emit, identity)
         sides = examined(hosts, image, journal.emit, work.plan, work.options.testbed)
     if work.resumed:
-        refuse_other_host(work.resumed, host_facts(sides))
+        refuse_changed(work.resumed, host_facts(sides))
         refuse_impossible(work.resumed, {name: why for place in places for name, why in place.impossible.items()})
     return sides
 

@@ -221,7 +221,7 @@ class Experiment:
     options: Json = field(default_factory=dict)  # what the command line added to the plan; a resumed run has the same
     ended: Text | None = None  # why there were no more rounds: precise enough, decided, budget, rounds.max
     label: Label = ""  # what its user calls it: "before"; several runs may have the same
-    seconds: Seconds | None = None  # that were worked on it, without pauses; None: not finished, or not kept
+    seconds: Seconds | None = None  # that were worked on it so far, without pauses; None: not kept
 
     @property
     def took(self) -> float | None:

@@ -20,6 +20,8 @@ PILOT_ITERATIONS = 12  # of each case in each boot of the pilot: enough to see a
 OPENING_SECONDS = 2.0  # what a boot takes besides booting: it settles, caches are dropped; the host too
 LEAST_SECONDS = 1e-3  # of an iteration: no command is faster
 
+VOID = "it does not count, because"  # how the error begins of a machine that worked while another did not
+
 RATES = ("1/s", "B/s", "bit/s")  # units of metrics whose values add up over machines
 
 Iterations = int | Literal["auto"]  # of a plan
@@ -50,21 +52,23 @@ class Schedule:
 def together(trials: Iterable[Trial]) -> tuple[Trial, ...]:
     """One trial for each iteration: where several machines did it at the same time, what they did together.
 
-    Rates are added up; of any other metric it is the median of the machines. It worked where it worked on all.
+    Rates are added up; of any other metric it is the median of the machines. It worked where it worked on all. Where
+    they did it again, because one of them was lost the first time, only the last time counts.
     """
-    grouped: dict[tuple[object, ...], list[Trial]] = {}
+    grouped: dict[tuple[object, ...], dict[str, Trial]] = {}
     for number, trial in enumerate(trials):
         # Runs of earlier versions do not name the machine, and had one.
         alone = (number,) if not trial.machine else ()
         key = (trial.round, trial.treatment, trial.workload, trial.case, trial.iteration, *alone)
-        grouped.setdefault(key, []).append(trial)
-    return tuple(group[0] if len(group) == 1 else _together(group) for group in grouped.values())
+        grouped.setdefault(key, {})[trial.machine] = trial
+    groups = (list(group.values()) for group in grouped.values())
+    return tuple(group[0] if len(group) == 1 else _together(group) for group in groups)
 
 
 def _together(trials: Sequence[Trial]) -> Trial:
-    failed = next((trial for trial in trials if trial.status != "ok"), None)
-    if failed is not None:
-        return failed
+    failed = [trial for trial in trials if trial.status != "ok"]
+    if failed:
+        return next((trial for trial in failed if not (trial.error or "").startswith(VOID)), failed[0])
     values: dict[Metric, list[float]] = defaultdict(list)
     for trial in trials:
         for measurement in trial.measurements:

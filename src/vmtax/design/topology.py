@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from vmtax.core.records import LAYERS, Treatment
+from vmtax.core.records import LAYERS, Treatment, Trial
 from vmtax.design.guest import GuestSettings
 from vmtax.design.interleaved import is_host
 from vmtax.design.settings import UnknownLevel
 
+COUNTED = "counted."  # how the names begin of a trial's readings that say which of its time its figures are about
 HOST = "host"  # path of the host under test that a plan names
 
 
@@ -65,8 +66,35 @@ def topology(treatment: Treatment) -> Topology:
     return Topology(tuple(subjects), outer="vm" if treatment.layer == "nested" else None)
 
 
-def overlap(trials: Iterable[tuple[float, float]]) -> float:
-    """The share of the time from the first start to the last end in which all worked. Trials: (start, seconds)."""
-    starts, ends = zip(*((start, start + seconds) for start, seconds in trials), strict=True)
-    whole = max(ends) - min(starts)
-    return 1.0 if whole <= 0 else max(0.0, min(ends) - max(starts)) / whole
+@dataclass(frozen=True, slots=True)
+class Worked:
+    """When one machine worked, in seconds since the epoch. `begin` to `end` is what its figures are about."""
+
+    since: float
+    begin: float
+    end: float
+    until: float
+
+    @staticmethod
+    def of(trial: Trial) -> Worked:
+        """The whole of its command, where no more is known of it."""
+        until = trial.started + trial.wall_seconds
+        found = trial.readings.get(trial.machine, {})
+        if COUNTED + "seconds" not in found:
+            return Worked(trial.started, trial.started, until, until)
+        until -= found[COUNTED + "rest"]
+        end = until - found[COUNTED + "after"]
+        begin = end - found[COUNTED + "seconds"]
+        return Worked(begin - found[COUNTED + "before"], begin, end, until)
+
+
+def overlap(machines: Iterable[Worked]) -> float:
+    """The smallest share of what counts of one machine in which all worked."""
+    every = tuple(machines)
+    since, until = max(each.since for each in every), min(each.until for each in every)
+    return min(_share(each, since, until) for each in every)
+
+
+def _share(one: Worked, since: float, until: float) -> float:
+    seconds = one.end - one.begin
+    return 1.0 if seconds <= 0 else max(0.0, min(one.end, until) - max(one.begin, since)) / seconds

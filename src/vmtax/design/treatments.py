@@ -11,7 +11,8 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from vmtax.core.records import Treatment
-from vmtax.design.factors import BACKING, FACTORS, LEGALITY, idle, why_illegal
+from vmtax.design.factors import BACKING, FACTORS, LEGALITY, REBOOT, idle, why_illegal
+from vmtax.design.host import of_boot
 from vmtax.design.settings import GUESTS
 
 Design = Literal["full", "one-at-a-time"]
@@ -178,16 +179,24 @@ def backing(levels: Mapping[str, str]) -> dict[str, str]:
 
 
 def host_levels(levels: Mapping[str, str]) -> dict[str, str]:
-    """The levels of the host treatment below a guest's: the host's own fio on the same backing, as a raw file."""
-    return {name: level for name, level in backing({**levels, **_OF_HOST}).items() if name in levels}
+    """The levels of the host treatment below a guest's: the same boot, its own fio on the same backing, a raw file."""
+    of_host = {**backing({**levels, **_OF_HOST}), **{name: levels[name] for name in REBOOT if name in levels}}
+    return {name: level for name, level in of_host.items() if name in levels}
 
 
 def shuffled_rounds(treatments: Sequence[Treatment], seed: int) -> Iterator[list[Treatment]]:
-    """Endless rounds: each treatment once, in an order drawn afresh for each round. One seed, one sequence."""
+    """Endless rounds: each treatment once, in an order drawn afresh for each round. One seed, one sequence.
+
+    Those of one boot of the host stand together: the boots are shuffled, and the treatments of each boot.
+    """
     source = random.Random(seed)
     while True:
         order = list(treatments)
         source.shuffle(order)
+        boots = list(dict.fromkeys(map(of_boot, treatments)))
+        if len(boots) > 1:
+            source.shuffle(boots)
+            order.sort(key=lambda treatment: boots.index(of_boot(treatment)))
         yield order
 
 

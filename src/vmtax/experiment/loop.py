@@ -22,10 +22,13 @@ from vmtax.core.events import (
 from vmtax.core.records import Boot, Comparison, Json, Treatment, Trial
 from vmtax.core.units import format_duration
 from vmtax.design import iterations
+from vmtax.design.host import of_boot
+from vmtax.design.reboots import HOST, Block
 from vmtax.design.stopping import count
 from vmtax.design.treatments import shuffled_rounds
 from vmtax.experiment.activity import ACTIVITIES, failed_boot
 from vmtax.experiment.eta import Pace
+from vmtax.experiment.reboots import Reboots
 from vmtax.experiment.resume import Before
 from vmtax.experiment.trial import Signatures, TrialKey, run_trials
 from vmtax.hypervisor import BootFailed
@@ -54,6 +57,7 @@ class Loop:
     seed: int  # of the order within rounds
     since: float = field(default_factory=time.monotonic)  # when it began, on a clock that stood still during pauses
     before: Before = field(default_factory=Before)  # what an earlier session has done
+    reboots: Reboots | None = None  # None where nothing asks for a reboot of the host
     signatures: Signatures = field(default_factory=Signatures)
     trials: list[Trial] = field(default_factory=list)
     boots: list[Boot] = field(default_factory=list)
@@ -89,7 +93,7 @@ class Loop:
 
     def add(self, *trials: Trial) -> tuple[Trial, ...]:
         """Keep trials that were run at the same time; returns what was recorded, a failed one for an unfit result."""
-        recorded = self.store.add_trials(self.id, *trials)
+        recorded = self.store.add_trials(self.id, *trials, seconds=self.seconds)
         self.trials += recorded
         for trial in recorded:
             self.emit(TrialFinished(trial))
@@ -110,6 +114,8 @@ class Loop:
             for position, treatment in enumerate(order, start=1):
                 self._treatment(TrialKey(number, position, treatment.name), treatment)
             pace.lap()
+            if self.reboots is not None:  # a round is several sessions, and each of them has a set-up
+                pace = Pace(rounds=[self.seconds / number] * 2)
             if number == self.pilot:
                 self._end_pilot(pace)
             planned, warnings = fit_rounds(plan, pace.seconds_per_round, pace.setup_seconds)
@@ -128,7 +134,14 @@ class Loop:
                 self.emit(RoundFinished(number, number, (0.0, 0.0), primary))
                 self._tell_end(number)
                 return
-            self.emit(RoundFinished(number, planned, pace.left(planned - number), primary))
+            self.emit(RoundFinished(number, planned, self._left(pace, number, planned), primary))
+
+    def _left(self, pace: Pace, number: int, planned: int) -> tuple[float, float]:
+        """Seconds, from and to; with the reboots of a lab, which it does by itself."""
+        if self.reboots is None or not self.plan.host.startswith("lab"):
+            return pace.left(planned - number)
+        each = (time.time() - self.reboots.boots[0]["began"]) / number
+        return (planned - number) * each, (planned - number) * each
 
     def _plan_iterations(self) -> None:
         """The pilot is over, if there was one: how often each case is run in the boots to come."""
@@ -195,26 +208,53 @@ class Loop:
     # One treatment
 
     def _treatment(self, key: TrialKey, treatment: Treatment) -> None:
-        """One boot of one treatment with all its workloads. A guest that fails costs this round's trial only."""
+        """One boot of one treatment with all its workloads. A guest that fails costs this round's trial only.
+
+        Where one of several is lost, the case does not count for any, and has a second boot, with what was to follow.
+        """
         todo = self._todo(key, treatment)
-        if not todo:
+        if not todo or not self._in_its_boot(Block(key.round, of_boot(treatment))):
             return
         self.testbed.check()
         self.emit(TreatmentStarted(key.round, key.position, treatment))
+        left = self._boot(key, treatment, todo)
+        if left:
+            again = f"{treatment.name}, round {key.round}: a guest was lost, and so all of them are booted once more"
+            self.note(again)
+            self.emit(Notice(again))
+            self._boot(key, treatment, left)
+
+    def _boot(self, key: TrialKey, treatment: Treatment, todo: Todo) -> Todo:
+        """One boot with what is to be done in it; what was not done because one of several guests was lost."""
         started = time.time()
         try:
             with self.testbed.opened(treatment) as running:
                 self.up.add(treatment.name)
                 self._record_boots(key, treatment, running)
                 self._keep_first_writes(treatment)
-                lost = self._workloads(key, running, todo)
-                if running.guests and not lost:
+                left = self._workloads(key, running, todo)
+                if running.guests and not left:
                     self._activities(key, running)
+                return left if len(running.subjects) > 1 else {}
         except (BootFailed, MachineError) as failure:
             self._check_host(treatment, failure)
             if self._nothing_works(treatment):
                 raise  # say so now, not after hours
             self.add(failed_boot(key, started, str(failure)))
+            return {}
+
+    def _in_its_boot(self, block: Block) -> bool:
+        """Whether the block is measured now, in this boot of the host. Raises RebootNeeded."""
+        if self.reboots is None:
+            return True
+        if self.reboots.is_over(block):
+            return False
+        try:
+            self.reboots.begin(block)
+        finally:
+            if self.reboots.boots != self.facts[HOST].get("boots", []):
+                self.keep_facts(HOST, {**self.facts[HOST], "boots": list(self.reboots.boots)})
+        return True
 
     def _todo(self, key: TrialKey, treatment: Treatment) -> Todo:
         """What is still to be run in this boot; an activity counts as one case."""
@@ -275,8 +315,9 @@ class Loop:
         if writes and writes != facts["disk"].get("first_write"):
             self.keep_facts(path, {**facts, "disk": {**facts["disk"], "first_write": writes}})
 
-    def _workloads(self, key: TrialKey, running: RunningTreatment, todo: Todo) -> bool:
-        """Run every workload that these machines can and that is to be done; True when one was lost on the way."""
+    def _workloads(self, key: TrialKey, running: RunningTreatment, todo: Todo) -> Todo:
+        """Run every workload that these machines can and that is to be done; what is left where one was lost."""
+        left = dict(todo)
         sites = [subject.site for subject in running.subjects]
         for workload in self.workloads:
             if not isinstance(workload, Command) or sites[0].layer not in workload.layers:
@@ -290,8 +331,9 @@ class Loop:
                 if any(trial.status == "refused" for trial in last):
                     break  # the other cases did other work too
                 if any(trial.status == "failed" for trial in last) and not self._answers(running):
-                    return True
-        return False
+                    return left
+                del left[workload.name, case]
+        return {}
 
     def _iterations(
         self, key: TrialKey, running: RunningTreatment, workload: Command[Any], case: str, numbers: Sequence[int]
@@ -310,7 +352,7 @@ class Loop:
         try:
             return all(subject.site.machine.succeeds("true") for subject in running.subjects)
         except MachineLost:
-            if not running.guests:
+            if running.subjects[0].site.layer == "host":
                 raise
             return False
 

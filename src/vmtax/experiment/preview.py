@@ -21,7 +21,7 @@ from vmtax.machine import Machine, Reader
 from vmtax.meter.below import read_below
 from vmtax.meter.disk import disk_facts
 from vmtax.meter.memory import available_memory
-from vmtax.plan.estimate import Emulation, Foreseen, foresee, lasting, sum_per_round
+from vmtax.plan.estimate import Emulation, Foreseen, foresee, lasting, reboots, sum_per_round
 from vmtax.plan.schema import Plan
 from vmtax.stats import MOST_ITERATIONS
 from vmtax.storage import NoSuchPlace, Target, backing, refuse_unsafe
@@ -201,11 +201,13 @@ def outlook(
     emulated: why guests are; "" where they run on KVM, or none is booted
     """
     compared = both(plan.treatments()[0], options.interleave_with)
-    executions = _executions(plan, foreseen)
+    executions, booting = _executions(plan, foreseen), reboots(plan)
     lines = [
         Line("what", _what(plan, options, [treatment.name for treatment in compared], foreseen.done)),
-        Line("how long", _how_long(foreseen)),
+        Line("how long", _how_long(foreseen, ", without the reboots" if booting else "")),
     ]
+    if booting:
+        lines.append(Line("reboots", booting))
     lines += [Line("budget", text) for text in foreseen.losses]
     for place in places:
         if len(places) > 1:
@@ -242,11 +244,13 @@ def _what(plan: Plan, options: TestbedOptions, names: Sequence[str], done: int) 
     return f"plan {plan.name} on {on}: {rounds}{gone_on}, each of {len(names)} {configurations} ({shown}){twice}"
 
 
-def _how_long(foreseen: Foreseen) -> str:
+def _how_long(foreseen: Foreseen, apart: str) -> str:
+    """`apart`: what is not in it."""
     rounds = foreseen.rounds
     basis = "as when this plan last ran here" if foreseen.measured else "a first guess"
     longer = f"; the first {PILOT_ROUNDS} are the pilot and take longer than the rest" if foreseen.piloting else ""
-    return f"about {format_span(*foreseen.seconds)} for {rounds} round{'' if rounds == 1 else 's'}, {basis}{longer}"
+    number = f"{rounds} round{'' if rounds == 1 else 's'}"
+    return f"about {format_span(*foreseen.seconds)} for {number}, {basis}{longer}{apart}"
 
 
 def _executions(plan: Plan, foreseen: Foreseen) -> int:

@@ -21,13 +21,16 @@ PLAIN_STEP_SECONDS = 10.0  # without a terminal, one step's details are shown no
 
 
 @contextlib.contextmanager
-def open_screen() -> Iterator[Callable[[events.Event], None]]:
-    """A function to emit events to: a live display on a terminal, plain lines anywhere else."""
+def open_screen(said: set[str] | None = None) -> Iterator[Callable[[events.Event], None]]:
+    """A function to emit events to: a live display on a terminal, plain lines anywhere else.
+
+    said: by earlier screens of the same run, and not said again by this one
+    """
     screen = console(stderr=True)
+    state = State(said=set() if said is None else said)
     if not screen.is_terminal:
-        yield Plain(screen).emit
+        yield Plain(screen, state).emit
         return
-    state = State()
     with Live(state.draw(), console=screen, refresh_per_second=4, transient=True, get_renderable=state.draw) as live:
 
         def emit(one: events.Event) -> None:
@@ -80,6 +83,7 @@ class State:
     told: float = 0.0
     comparisons: tuple[Comparison, ...] = ()
     emulated: bool = False
+    said: set[str] = field(default_factory=set)  # about the run as a whole
 
     def take(self, one: events.Event) -> Text | None:
         """Follow one event; a line where it is to stay on the screen."""
@@ -88,11 +92,11 @@ class State:
                 share = f" {done:.0%}" if done is not None else ""
                 self.step = printable(f"{what}{share}: {detail}" if detail else f"{what}{share}")
             case events.Notice(text):
-                return Text(printable(text), style="yellow")
+                return self._once(printable(text), style="yellow")
             case events.RunStarted(experiment, treatments, _, rounds_max, emulated):
                 self.treatments = [treatment.name for treatment in treatments]
                 self.planned, self.step, self.emulated = rounds_max, "", emulated
-                return Text(f"run {experiment}")
+                return self._once(f"run {experiment}")
             case events.TreatmentStarted(_, _, treatment):
                 self.doing = {treatment.name: "settling" if treatment.layer == "host" else "booting"}
             case events.GuestBooted(boot):
@@ -113,6 +117,12 @@ class State:
                 several = "round" if rounds == 1 else "rounds"
                 return Text(f"{rounds} {several} in {format_duration(seconds)}, {share:.0%} of it inside workloads")
         return None
+
+    def _once(self, text: str, style: str = "") -> Text | None:
+        if text in self.said:
+            return None
+        self.said.add(text)
+        return Text(text, style=style)
 
     def draw(self) -> Group:
         lines: list[Text | Table] = []
@@ -159,9 +169,9 @@ def interval_words(comparison: Comparison, emulated: bool) -> tuple[str, str]:
 class Plain:
     """Few lines, no control characters: for logs."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, state: State | None = None) -> None:
         self._console = console
-        self._state = State()
+        self._state = state or State()
         self._step = ""
         self._told = 0.0
 

@@ -6,12 +6,13 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from vmtax.core.notices import recorded
 from vmtax.core.records import Measurement, Trial
-from vmtax.design.topology import overlap
+from vmtax.design.iterations import VOID
+from vmtax.design.topology import COUNTED, Worked, overlap
 from vmtax.machine import Machine, MachineLost, Outcome
 from vmtax.meter import Meter, Readings, Work
 from vmtax.testbed.base import RunningSubject, RunningTreatment
@@ -89,6 +90,9 @@ def run_trials(
             meter.before(machine)
     commands = [_command(key, running, subject, workload, case) for subject in running.subjects]
     done = [_judged(command, outcome, running, signatures) for command, outcome in _run_at_once(commands)]
+    if len(done) > 1:
+        done = [_with_counted(trial, workload) for trial in done]
+    done = _void(done)
     warnings = _apart(done)
     trials = [replace(trial, iteration=iteration, warnings=(*trial.warnings, *warnings)) for trial in done]
     works = [_work(trial, workload, emulated=running.emulated) for trial in trials]
@@ -101,12 +105,30 @@ def run_trials(
     return tuple(_with_cpu(trials, workload))
 
 
+def _void(trials: Sequence[Trial]) -> list[Trial]:
+    """All of them failed where one did: the others had more of the host than with it."""
+    failed = next((trial for trial in trials if trial.status != "ok"), None)
+    if failed is None:
+        return list(trials)
+    why = f"{VOID} {failed.machine} did not do the same at the same time"
+    rest: dict[str, Any] = {"status": "failed", "error": why, "measurements": (), "latencies": ()}
+    return [replace(trial, **rest) if trial.status == "ok" else trial for trial in trials]
+
+
 def _apart(trials: Sequence[Trial]) -> tuple[str, ...]:
     """A warning where trials that began together did not last equally long."""
-    share = overlap([(trial.started, trial.wall_seconds) for trial in trials])
+    share = overlap(map(Worked.of, trials))
     if share >= LEAST_OVERLAP or any(trial.status != "ok" for trial in trials):
         return ()
     return (recorded("apart", f"{len(trials)} machines worked at the same time for {100 * share:.0f} % of the time"),)
+
+
+def _with_counted(trial: Trial, workload: Command[Any]) -> Trial:
+    """With the part of its time that its figures are about, which is set against that of the others."""
+    found = workload.counted(trial.case, trial.raw) if trial.status == "ok" else None
+    if found is None:
+        return trial
+    return replace(trial, readings={trial.machine: {COUNTED + name: value for name, value in asdict(found).items()}})
 
 
 def _work(trial: Trial, workload: Command[Any], *, emulated: bool) -> Work:

@@ -86,6 +86,7 @@ class Up:
     peer_namespace: str | None  # None: user networking plays the peer
     warnings: list[str] = field(default_factory=list)
     restored: bool = False  # from a saved state, not booted
+    kernel_arguments: tuple[str, ...] = ()  # that it was booted with, beside those that every lab has
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import secrets
 import subprocess
@@ -92,7 +93,7 @@ class Guard:
             raise
         self.recovered: int = hello["recovered"]  # lists of dead guards it undid at its start
         self.left: list[str] = [str(line) for line in hello["left"]]  # what could not be undone, a line each
-        self._count: int = hello["last"]  # numbers that are taken
+        self._numbers = itertools.count(hello["last"] + 1)  # those before are taken
         self._stopped = threading.Event()
         self._is_leaving = False
         if pings:
@@ -179,13 +180,13 @@ class Guard:
 
     def add(self, **how: object) -> Entry:
         """Remember, durably, how to undo what is about to be done."""
-        self._count += 1
-        error = self.ask({"add": self._count, **how})
+        number = next(self._numbers)  # several threads may set something up
+        error = self.ask({"add": number, **how})
         if error:
             raise MachineError(f"{self.path}: {error}; nothing was set up")
         argv = how.get("argv") or ["remove", how.get("remove")]
         assert isinstance(argv, (list, tuple))
-        return Entry(self, self._count, tuple(str(word) for word in argv))
+        return Entry(self, number, tuple(str(word) for word in argv))
 
     def _ping(self) -> None:
         while not self._stopped.wait(PING_SECONDS):

@@ -273,6 +273,12 @@ def _kvm(files: Files, found: str) -> Json:
     }
 
 
+def read_boot(machine: Reader) -> Json:
+    """How a machine is booted, in the names of `read_facts`: boot_id, kernel_command_line."""
+    names = {"boot_id": "/proc/sys/kernel/random/boot_id", "kernel_command_line": "/proc/cmdline"}
+    return {name: machine.try_run("cat", path).stdout.strip() for name, path in names.items()}
+
+
 def qemu_facts(machine: Reader, binary: str = "qemu-system-x86_64") -> Json:
     """Facts of the QEMU that `machine` runs, by one command; all None but the first where it cannot be run.
 

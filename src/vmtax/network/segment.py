@@ -8,6 +8,8 @@ end namespace  --veth-- bridge               (the host layer's own end)
 
 from __future__ import annotations
 
+import itertools
+
 from vmtax.machine import Machine
 
 # Inside private namespaces, so they collide with nothing.
@@ -35,7 +37,7 @@ class Segment:
         self._machine = machine
         self._token = token
         self.switch = f"vmtax-{token}"
-        self._taps = 0
+        self._taps = itertools.count(1)
         self._namespace(self.switch)
         self._in_switch(f"link add {BRIDGE} type bridge", f"link set {BRIDGE} up")
 
@@ -61,8 +63,7 @@ class Segment:
 
     def tap_name(self) -> str:
         """A new name for a tap that QEMU makes itself; it then vanishes with its QEMU, and needs no undoing."""
-        self._taps += 1
-        return f"vt{self._token}{self._taps}"
+        return f"vt{self._token}{next(self._taps)}"
 
     def attach(self, interface: str) -> None:
         """Put a tap that QEMU holds, or a guest's own network card, on the bridge."""

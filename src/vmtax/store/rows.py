@@ -153,8 +153,11 @@ def work(plan: Json) -> Json:
 def seconds_per_round(connection: Connection, head: Experiment) -> float | None:
     """How long a round of that run took; None where it has none, or where its trials are damaged."""
     trial = schema.trial.c
-    query = of(head.id, trial.round).with_only_columns(sa.func.sum(trial.wall_seconds), sa.func.max(trial.round))
-    worked, rounds = connection.execute(query).one()
+    iteration = (trial.round, trial.treatment, trial.workload, trial.case, trial.iteration)
+    # Machines that work at the same time take their time once.
+    longest = sa.func.max(trial.wall_seconds).label("seconds")
+    once = of(head.id, trial.round).add_columns(longest).group_by(*iteration).subquery().c
+    worked, rounds = connection.execute(sa.select(sa.func.sum(once.seconds), sa.func.max(once.round))).one()
     if head.finished is None or not isinstance(worked, float) or not isinstance(rounds, int) or rounds < 1:
         return None
     # A run that was stopped and resumed, or whose clock was set, seems to have taken anything.

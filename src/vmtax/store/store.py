@@ -47,7 +47,7 @@ class ExperimentSummary:
     ok: int  # trials that worked
     failed: int  # trials that failed or were refused
     label: str = ""  # what its user calls it
-    seconds: float | None = None  # that it took, set-up included and pauses not; None: not finished
+    seconds: float | None = None  # that it took, set-up included and pauses not; None: it goes on
     emulated: bool | None = None  # a guest, or a machine below one, was; None: it booted none
     result: str = ""  # its headline in few words; "" where none was computed
 
@@ -124,14 +124,19 @@ class Store:
         with self._writing() as connection:
             rows.insert_boot(connection, id, fit.fitting_boot(boot))
 
-    def add_trials(self, id: str, *trials: Trial) -> tuple[Trial, ...]:
+    def add_trials(self, id: str, *trials: Trial, seconds: float | None = None) -> tuple[Trial, ...]:
         """All of them or nothing, their raw outputs first; returns what was recorded: a failed one for an unfit result.
 
         What several machines did at the same time belongs together, and is never kept in part.
+
+        seconds: that were worked on the experiment until now, in all its sessions; for one that is killed
         """
         fitting = tuple(map(fit.fitting_trial, trials))
         with self._writing() as connection:
             self._insert(connection, id, fitting)
+            if seconds is not None:
+                table = schema.experiment
+                connection.execute(table.update().where(table.c.id == id).values(seconds=seconds))
         return fitting
 
     def add_facts(self, id: str, path: str, facts: Json) -> None:

@@ -22,6 +22,9 @@ from vmtax.testbed import disks, needs
 from vmtax.testbed.session import CannotMeasure, Session, TestbedOptions
 from vmtax.workload import Workload
 from vmtax.workload.build import Build
+from vmtax.workload.wakeup import Wakeup
+
+REAL_TIME, REAL_TIME_BIT = "CAP_SYS_NICE", 23  # the capability that wake-up latency takes on a host, and its number
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +118,12 @@ class Examined:
         return (
             *(("ip", "netns", "exec", namespace) if namespace else ()),
             *("taskset", "-c", self.cpus),
-            *enter_tree(self.tree, root=self.is_root, network=network or namespace is not None),
+            *enter_tree(
+                self.tree,
+                root=self.is_root,
+                network=network or namespace is not None,
+                capabilities=(REAL_TIME,) if self.wants(Wakeup.name) else (),
+            ),
             *(disks.bound(disk) if disk else ()),
             "--",
         )
@@ -126,6 +134,8 @@ def check(host: Machine, plan: Plan) -> None:
     _check_host(host)
     if any(choice.name == Build.name for choice in plan.workloads):
         _check_build(host, plan)
+    if "host" in plan.layers and any(choice.name == Wakeup.name for choice in plan.workloads):
+        _check_real_time(host)
     _check_memory(host, plan)
     _cpus(host, plan.guest.vcpus)
     if any(choice.name == "net" for choice in plan.workloads) and is_root(host) and not host.succeeds("ip", "-V"):
@@ -234,6 +244,16 @@ def _check_build(host: Machine, plan: Plan) -> None:
     if "host" in plan.layers and not is_root(host):
         raise CannotMeasure(
             f"{host.path}: a kernel build on the host takes root, to mount what it compiles; measure as root, or"
+            " without the host: --layers vm"
+        )
+
+
+def _check_real_time(host: Machine) -> None:
+    """Raises CannotMeasure where a workload on the host may not run under SCHED_FIFO, as it may in every guest."""
+    held = int(host.run("grep", "CapEff", "/proc/self/status").rpartition(":")[2], 16)
+    if not held >> REAL_TIME_BIT & 1:
+        raise CannotMeasure(
+            f"{host.path}: wake-up latency on the host takes {REAL_TIME}, which SCHED_FIFO needs; measure as root, or"
             " without the host: --layers vm"
         )
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from vmtax.core.events import Event, Step
+from vmtax.design.host import KERNEL_ARGUMENTS, boots_asked
 from vmtax.design.interleaved import is_host, qemu_name
 from vmtax.hypervisor.qemu.detect import DEFAULT
 from vmtax.machine import Machine
@@ -42,6 +43,8 @@ def why_not(plan: Plan, options: TestbedOptions) -> str | None:
             checked_host(other)
         except ValueError as error:
             return str(error)
+        if boots_asked(plan.treatments()[0]):
+            return f"{KERNEL_ARGUMENTS} reboots one host: measure {other} in a run of its own, or name a QEMU"
         if options.target.erase:
             return f"--erase would hold for {other} too, whose disks are others: empty what is meant, and leave it out"
         return f"{other} is the plan's own host: name another, or a QEMU" if other == plan.host else None

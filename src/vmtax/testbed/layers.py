@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import itertools
 import time
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import Literal
 
@@ -117,7 +118,7 @@ def _open(on: Provisioned, treatment: Treatment, stack: contextlib.ExitStack, gu
     if treatment.layer == "host":
         subjects = [_host(on, treatment)]
     elif treatment.layer == "vm":
-        subjects = [_vm(on, treatment, subject, stack, guests) for subject in wanted.subjects]
+        subjects = _vms(on, treatment, wanted, stack, guests)
     else:
         outer, subjects = _nested(on, treatment, wanted, stack, guests)
     running = RunningTreatment(tuple(subjects), on.host, outer, on.emulated)
@@ -145,39 +146,42 @@ def _host(on: Provisioned, treatment: Treatment) -> RunningSubject:
         disk=disks.inside_userland(disk) if disk else None,
         kernel_pack=on.kernel_userland(),
         link=on.host_link(),
+        lead=on.lead,
     )
     return RunningSubject(site)
 
 
-def _vm(
-    on: Provisioned, treatment: Treatment, subject: Subject, stack: contextlib.ExitStack, guests: list[Guest]
-) -> RunningSubject:
-    number, bound = subject.number, None
-    drive = disks.drive(treatment, on.disks.of(treatment, number)) if on.disks else None
-    spec = replace(_host_spec(on, treatment, drive), name=subject.name)
-    if on.disks and (fresh := on.disks.fresh(treatment, number)) is not None:
-        stack.callback(fresh.remove)
-        spec = replace(spec, disks=(*spec.disks, replace(disks.drive(treatment, fresh.disk), name=FRESH_ID)))
-    if DiskSettings.of(treatment.levels).bounded:
-        bound = Bound.make(on.host, f"vmtax-{on.session.local.token[:8]}-{next(_numbers)}")
-        stack.callback(bound.undoing.undo)
-        spec = replace(spec, within=bound.enter, preallocated=True)
-    if on.wants("net") and on.network is None:
-        spec = replace(spec, forwards=(PORT,))
-    outer = on.network.segment if on.network else None
-    guest = _boot(on, on.host, spec, outer, stack, mac=MACS.format(number))
-    guests.append(guest)
-    if bound is not None:
-        bound.set_limit(on.disk_size // SHARE + GROWTH_BYTES[spec.accelerator])
-    return RunningSubject(_guest_site(on, "vm", guest, number), guest)
+def _vms(
+    on: Provisioned, treatment: Treatment, wanted: Topology, stack: contextlib.ExitStack, guests: list[Guest]
+) -> list[RunningSubject]:
+    orders, bounds = [], []
+    for subject in wanted.subjects:
+        drive = disks.drive(treatment, on.disks.of(treatment, subject.number)) if on.disks else None
+        spec = replace(_host_spec(on, treatment, drive), name=subject.name)
+        if on.disks and (fresh := on.disks.fresh(treatment, subject.number)) is not None:
+            stack.callback(fresh.remove)
+            spec = replace(spec, disks=(*spec.disks, replace(disks.drive(treatment, fresh.disk), name=FRESH_ID)))
+        if DiskSettings.of(treatment.levels).bounded:
+            bound = Bound.make(on.host, f"vmtax-{on.session.local.token[:8]}-{next(_numbers)}")
+            stack.callback(bound.undoing.undo)
+            bounds.append(bound)
+            spec = replace(spec, within=bound.enter, preallocated=True)
+        if on.wants("net") and on.network is None:
+            spec = replace(spec, forwards=(PORT,))
+        segment = on.network.segment if on.network else None
+        orders.append(_Order(on.host, spec, segment, MACS.format(subject.number)))
+    booted = _boot_all(on, orders, stack, guests)
+    for bound in bounds:
+        bound.set_limit(on.disk_size // SHARE + GROWTH_BYTES[on.guests.accelerator.name])
+    return [_subject(on, subject, guest) for subject, guest in zip(wanted.subjects, booted, strict=True)]
 
 
 def _nested(
     on: Provisioned, treatment: Treatment, wanted: Topology, stack: contextlib.ExitStack, guests: list[Guest]
 ) -> tuple[tuple[Guest, ...], list[RunningSubject]]:
     outer = on.network.segment if on.network else None
-    carrier = _boot(on, on.host, _carrier_spec(on, treatment, len(wanted.subjects)), outer, stack, mac=CARRIER_MAC)
-    guests.append(carrier)
+    spec = _carrier_spec(on, treatment, len(wanted.subjects))
+    (carrier,) = _boot_all(on, [_Order(on.host, spec, outer, CARRIER_MAC)], stack, guests)
     if not carrier.machine.succeeds("sh", "-c", LOAD_MODULES):
         raise CannotMeasure(
             f"{carrier.path}: layer nested cannot be: no KVM inside the guest. On hardware, load kvm_intel or kvm_amd "
@@ -189,19 +193,21 @@ def _nested(
         segment.attach(GUEST_NIC)
     if on.carrier_disk is not None:
         on.carrier_disk.mount(carrier.machine)
-    subjects = []
+    orders = []
     for subject in wanted.subjects:
         drive = None
         if on.carrier_disk is not None:
             disk = Backing(PurePosixPath(NESTED_DISK.format(subject.number)), size=on.disk_size)
             drive = disks.drive(treatment, disk)
         spec = _spec(on, treatment, IN_GUEST, IMAGE_QEMU, accelerator="kvm", data=drive)
-        spec = replace(spec, packs=carrier.spec.pack_devices)
-        mac = MACS.format(subject.number)
-        guest = _boot(on, carrier.machine, replace(spec, name=subject.name), segment, stack, mac=mac)
-        guests.append(guest)
-        subjects.append(RunningSubject(_guest_site(on, "nested", guest, subject.number), guest))
-    return (carrier,), subjects
+        spec = replace(spec, name=subject.name, packs=carrier.spec.pack_devices)
+        orders.append(_Order(carrier.machine, spec, segment, MACS.format(subject.number)))
+    booted = _boot_all(on, orders, stack, guests)
+    return (carrier,), [_subject(on, subject, guest) for subject, guest in zip(wanted.subjects, booted, strict=True)]
+
+
+def _subject(on: Provisioned, subject: Subject, guest: Guest) -> RunningSubject:
+    return RunningSubject(_guest_site(on, subject.layer, guest, subject.number), guest)
 
 
 def _host_spec(on: Provisioned, treatment: Treatment, data: Drive | None) -> GuestSpec:
@@ -247,28 +253,49 @@ def _carrier_spec(on: Provisioned, treatment: Treatment, guests: int) -> GuestSp
     return replace(spec, vcpus=guests * on.plan.guest.vcpus, memory_bytes=memory, settings=settings)
 
 
-def _boot(
-    on: Provisioned,
-    parent: Machine,
-    spec: GuestSpec,
-    segment: Segment | None,
-    stack: contextlib.ExitStack,
-    *,
-    mac: str = MACS.format(1),
-) -> Guest:
-    """`mac`: of its card on the segment."""
-    attach = None
+@dataclass(frozen=True, slots=True)
+class _Order:
+    """A guest that is to be booted."""
+
+    parent: Machine
+    spec: GuestSpec
+    segment: Segment | None  # the network under test; None: it has no card there
+    mac: str  # of its card on the segment
+
+
+def _boot_all(
+    on: Provisioned, orders: Sequence[_Order], stack: contextlib.ExitStack, guests: list[Guest]
+) -> list[Guest]:
+    """Boot them at the same time; `guests` gets those that came up, and `stack` their ends.
+
+    Raises what the first of them that failed says, once all have come up or failed.
+    """
+    if len(orders) == 1:  # in this thread: Ctrl-C then ends the boot itself
+        guests.append(_boot(on, orders[0], stack))
+        return guests[-1:]
+    pool = ThreadPoolExecutor(len(orders), "boot")
+    # Its threads live as long as the guests: the kernel kills a bubblewrap whose parent, a thread, is gone. After
+    # Ctrl-C nothing waits for them: boots end with their QEMUs, which the guard ends.
+    stack.callback(pool.shutdown, wait=False, cancel_futures=True)
+    booting = [pool.submit(_boot, on, order, stack.enter_context(contextlib.ExitStack())) for order in orders]
+    wait(booting)
+    guests += [boot.result() for boot in booting if boot.exception() is None]
+    return [boot.result() for boot in booting]
+
+
+def _boot(on: Provisioned, order: _Order, stack: contextlib.ExitStack) -> Guest:
+    spec, attach, segment = order.spec, None, order.segment
     if segment is not None:
         tap = segment.tap_name()
-        spec = replace(spec, cards=(Nic(Tap(tap), mac),))
+        spec = replace(spec, cards=(Nic(Tap(tap), order.mac),))
 
         def attach() -> None:
             segment.attach(tap)
 
-    return stack.enter_context(boot(parent, spec, on.session.credentials, on.session.local, attach=attach))
+    return stack.enter_context(boot(order.parent, spec, on.session.credentials, on.session.local, attach=attach))
 
 
-def _guest_site(on: Provisioned, layer: str, guest: Guest, number: int = 1) -> Site:
+def _guest_site(on: Provisioned, layer: str, guest: Guest, number: int) -> Site:
     """`number`: of the guest among those that are measured at once."""
     link = None
     if guest.spec.cards:
@@ -289,6 +316,7 @@ def _guest_site(on: Provisioned, layer: str, guest: Guest, number: int = 1) -> S
         fresh_disk=fresh,
         kernel_pack=_kernel_userland(guest),
         link=link,
+        lead=on.lead,
     )
 
 

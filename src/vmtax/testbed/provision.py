@@ -30,6 +30,7 @@ from vmtax.workload.net import PORT
 
 # Starts a server that serves one test, then becomes the client: constant text, the client's arguments stay arguments.
 WITH_SERVER = ("sh", "-c", 'iperf3 --server --one-off --daemon --bind 127.0.0.1 && exec "$@"', "sh")
+LEAD_SECONDS = 1  # by which guests that are released together may begin apart: their programs start unevenly
 CARRIER_DEVICE = "/dev/vdb"
 CARRIER_MOUNT = "/srv"
 NESTED_DISK = f"{CARRIER_MOUNT}/disk{{}}.raw"  # by the number of the nested guest
@@ -96,6 +97,11 @@ class Provisioned(Examined):
         """Layer or kind of disk -> how it was written in full; a nested guest's is, in its carrier's first boot."""
         nested = self.carrier_disk.first_write if self.carrier_disk else None
         return {**self.written, **({"nested": nested} if nested else {})}
+
+    @property
+    def lead(self) -> int:
+        """Site.lead of all its sites, also where one works alone: what is compared must be done in the same way."""
+        return LEAD_SECONDS if needs.guests_at_once(self.plan) > 1 else 0
 
     def peer_server(self, number: int = 1) -> tuple[str, ...]:
         """What serves one machine's network tests: one that was left busy by a dying guest must not serve the next.

@@ -39,6 +39,16 @@ class Measure:
     phrase: str = ""  # what is lost or added, in a sentence; "": the metric's name
 
 
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """The end of a command's time, in seconds. What it takes before all of these is its start."""
+
+    seconds: float  # that the figures are about
+    before: float = 0.0  # of the same work before them
+    after: float = 0.0  # of the same work after them
+    rest: float = 0.0  # until the command ends
+
+
 CPU_PER_OPERATION = "host_cpu_seconds"  # last part of the metric for which `Workload.operations` counts
 
 P = TypeVar("P", bound=Parameters)
@@ -125,6 +135,10 @@ class Workload(ABC, Generic[P]):
         """Where one case can be run."""
         return self.layers
 
+    def why_not(self, vcpus: int) -> str | None:
+        """Why its parameters mean nothing on `vcpus` CPUs, in one line; None if they do."""
+        return None
+
     def once(self, case: str) -> bool:
         """Whether one case means something only the first time in a boot."""
         return False
@@ -162,6 +176,14 @@ class Command(Workload[P]):
         Called only with an output that `parse` accepted.
         """
         return None
+
+    def counted(self, case: str, output: str) -> Counted | None:
+        """Pure. Which part of the command's time its figures are about; None: it is not known.
+
+        Called only with an output that `parse` accepted.
+        """
+        own = self.own_seconds(case, output)
+        return None if own is None else Counted(own)
 
     def latencies(self, case: str, output: str) -> tuple[tuple[float, float], ...]:
         """Pure. (share of operations, seconds that these took at most), rising; () where it is not reported.

@@ -12,7 +12,7 @@ from pydantic import Field
 from vmtax.core.quantities import Quantity
 from vmtax.core.records import Better, Measurement, Metric, Unit
 from vmtax.core.units import parse_bytes
-from vmtax.workload.base import CPU_PER_OPERATION, BadOutput, Command, Measure, Parameters
+from vmtax.workload.base import CPU_PER_OPERATION, BadOutput, Command, Counted, Measure, Parameters
 from vmtax.workload.site import Site
 
 
@@ -195,18 +195,22 @@ class Disk(Command[DiskParameters]):
             return self._first_write(site, pattern)
         if site.disk is None:
             raise ValueError(f"{site.machine.path} has no disk under test")
-        return (
-            *("fio", f"--name={case}", f"--filename={site.disk}", f"--size={self.parameters.size_bytes}"),
+        job = (
+            *(f"--filename={site.disk}", f"--size={self.parameters.size_bytes}"),
             *(f"--rw={pattern.rw}", f"--bs={pattern.block}", f"--iodepth={pattern.depth}"),
             *(("--fsync=1",) if pattern.fsync else ()),
             *((f"--rwmixread={READ_SHARE}", "--unified_rw_reporting=1") if pattern.side == "mixed" else ()),
             # pwrite then fsync, as a database does; with libaio the two overlap and their times cannot be added.
             f"--ioengine={'psync' if pattern.fsync else 'libaio'}",
             # Direct, so that the page cache of the layer itself is not what is measured.
-            *("--direct=1", "--time_based", f"--runtime={self.parameters.seconds:g}"),
-            *(*INCOMPRESSIBLE, "--norandommap=1", "--lat_percentiles=1"),
-            "--output-format=json",
+            *("--direct=1", "--time_based", *INCOMPRESSIBLE, "--norandommap=1", "--lat_percentiles=1"),
         )
+        seconds = self.parameters.seconds
+        lead: tuple[str, ...] = ()
+        if site.lead:  # a first report, on what came after the ramp, while the same work goes on
+            lead = (f"--ramp_time={site.lead}", f"--status-interval={1000 * seconds:.0f}ms")
+        timed = (f"--runtime={seconds + site.lead:g}", *lead)
+        return ("fio", f"--name={case}", *job, *timed, "--output-format=json")
 
     def _first_write(self, site: Site, pattern: Pattern) -> Sequence[str]:
         if site.fresh_disk is None:
@@ -271,6 +275,16 @@ class Disk(Command[DiskParameters]):
         side, _ = _job(case, output)
         return float(side["runtime"]) / 1000 if "runtime" in side else None
 
+    def counted(self, case: str, output: str) -> Counted | None:
+        own, reports = self.own_seconds(case, output), _reports(output)
+        if own is None or len(reports) == 1:
+            return None if own is None else Counted(own)
+        last = reports[-1]["jobs"][0]
+        worked = float(last[PATTERNS[case].side]["runtime"]) / 1000
+        lead = float(last["job options"]["ramp_time"])
+        rest = (reports[-1]["timestamp_ms"] - last["job_start"]) / 1000 - worked  # that start is the ramp's end
+        return Counted(own, lead, worked - own, max(0.0, rest))
+
     def latencies(self, case: str, output: str) -> tuple[tuple[float, float], ...]:
         if PATTERNS[case].fsync:
             return ()  # write and fsync are timed apart: their percentiles cannot be added
@@ -302,10 +316,20 @@ class Disk(Command[DiskParameters]):
                 yield f"{what}{name}_seconds", share, key
 
 
+def _reports(output: str) -> list[dict[str, Any]]:
+    """One, or where there was a lead two: on what counts, and on all but the ramp. fio may print notes before them."""
+    reports, start = [], output.index("{")
+    while start >= 0:
+        report, end = json.JSONDecoder().raw_decode(output, start)
+        reports.append(report)
+        start = output.find("{", end)
+    return reports
+
+
 def _job(case: str, output: str, number: int = 0) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The job's read, write or mixed side and its sync side. fio may print notes before the JSON."""
+    """The job's read, write or mixed side and its sync side."""
     try:
-        job = json.loads(output[output.index("{") : output.rindex("}") + 1])["jobs"][number]
+        job = _reports(output)[0]["jobs"][number]
         side, error = job[PATTERNS[case].side], job["error"]
         sync = job["sync"] if PATTERNS[case].fsync else {}  # unified reads and writes come without
         _ = side["lat_ns"]["mean"], side["iops"], side["bw_bytes"], side["total_ios"]

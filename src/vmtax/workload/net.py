@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Collection, Sequence
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
 from vmtax.core.machines import Machine
 from vmtax.core.records import Measurement, Metric
-from vmtax.workload.base import BadOutput, Command, Measure, Parameters
+from vmtax.workload.base import BadOutput, Command, Counted, Measure, Parameters
 from vmtax.workload.site import Link, Site
 
 PORT = 5201  # iperf3's own
@@ -80,8 +81,10 @@ class Net(Command[NetParameters]):
         link = _link(site)
         # iperf3 sends from client to server unless --reverse is given.
         reverse = ("--reverse",) if (case == "tcp-in") != link.at_peer else ()
+        seconds = round(self.parameters.seconds) + site.lead
+        lead = ("--omit", str(site.lead)) if site.lead else ()
         return (
-            *("iperf3", "--client", link.address, "--port", str(link.port), "--time", f"{self.parameters.seconds:.0f}"),
+            *("iperf3", "--client", link.address, "--port", str(link.port), "--time", str(seconds), *lead),
             *("--connect-timeout", "5000", "--json", *reverse),
         )
 
@@ -93,13 +96,13 @@ class Net(Command[NetParameters]):
             report = json.loads(output[output.index("{") : output.rindex("}") + 1])
             if "error" in report:
                 raise BadOutput(f"iperf3: {report['error']}")
-            rate = float(report["end"]["sum_received"]["bits_per_second"])
+            rate = float(_total(report)["bits_per_second"])
             cpu = report["end"]["cpu_utilization_percent"]
             ends = [cpu["host_total"] / 100, cpu["remote_total"] / 100]  # of the client, of the server
             if bool(report["start"]["test_start"]["reverse"]) != (case == "tcp-in"):
                 ends.reverse()  # the client was the peer
             figures = (rate, *ends)
-        except (ValueError, LookupError, TypeError) as problem:
+        except (ValueError, LookupError, TypeError, ZeroDivisionError) as problem:
             raise BadOutput("no JSON with end.sum_received in what iperf3 printed") from problem
         if rate <= 0:
             raise BadOutput(f"iperf3 carried nothing for {case}")
@@ -108,8 +111,27 @@ class Net(Command[NetParameters]):
     def own_seconds(self, case: str, output: str) -> float | None:
         """What `parse` takes the rate from: the receiver's time, which may be a few ms beyond the sender's."""
         report = json.loads(output[output.index("{") : output.rindex("}") + 1])
-        seconds = report["end"]["sum_received"].get("seconds")
+        seconds = _total(report).get("seconds")
         return None if seconds is None else float(seconds)
+
+    def counted(self, case: str, output: str) -> Counted | None:
+        own = self.own_seconds(case, output)
+        lead = json.loads(output[output.index("{") : output.rindex("}") + 1])["start"]["test_start"].get("omit", 0)
+        return None if own is None else Counted(own, lead, lead)
+
+
+def _total(report: dict[str, Any]) -> dict[str, Any]:
+    """What the receiver had in all; where there was a lead, what the client had in the intervals between that and an
+    equal time at the end, which are about a second long."""
+    lead = report["start"]["test_start"].get("omit", 0)
+    if not lead:
+        total: dict[str, Any] = report["end"]["sum_received"]
+        return total
+    last = report["start"]["test_start"]["duration"] - lead
+    sums = [each["sum"] for each in report["intervals"] if not each["sum"]["omitted"]]
+    counted = [each for each in sums if each["end"] < last + 0.5]
+    seconds = math.fsum(each["seconds"] for each in counted)
+    return {"seconds": seconds, "bits_per_second": 8 * math.fsum(each["bytes"] for each in counted) / seconds}
 
 
 def _link(site: Site) -> Link:

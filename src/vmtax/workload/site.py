@@ -30,3 +30,4 @@ class Site:
     fresh_disk: str | None = None  # one more that was never written, made for this boot
     kernel_pack: tuple[str, ...] | None = None  # enters its userland, less the "--"; None: no kernel is built here
     link: Link | None = None  # to the network peer; None: the network is not measured here
+    lead: int = 0  # seconds of the same work before and after what counts: machines at once do not start as one
