@@ -43,7 +43,7 @@ class AtOnce:
 
     @property
     def share_of_ideal(self) -> float | None:
-        """Of what so many machines would reach if none cost another anything; None without `alone`."""
+        """The total as a share of what as many machines reach alone, one at a time; None without `alone`."""
         if self.alone is None:
             return None
         if self.metric.better == "lower":

@@ -1,6 +1,6 @@
 """Weight profiles: what a kind of work asks of a disk, as weights; built in, or given by a user. Pure.
 
-The weights are judgements, each with its reason, in steps coarse enough that nobody takes them for measurements; how
+The weights are judgements, each with its reason, in steps coarse enough that they are not taken for measurements; how
 much hangs on them is computed beside every ranking (`score.Stability`).
 """
 

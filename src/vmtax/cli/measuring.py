@@ -1,4 +1,4 @@
-"""Measuring as every command does it that measures: say what will be done, ask, do it, tell how it goes."""
+"""Measuring as every command does it that measures: say what will be done, ask, do it, show its progress."""
 
 from __future__ import annotations
 
@@ -267,7 +267,7 @@ def _emulated(store: Store, work: Work, places: Sequence[Place], why: str) -> Wo
     from vmtax.plan.estimate import demonstration
 
     asked = work.options.testbed
-    # A run that is resumed has begun on what its facts say, and goes on with nothing else.
+    # A resumed run continues with what its facts say, and with nothing else.
     if asked.emulate or (work.resumed and "host" in work.resumed.facts):
         return work
     if not work.or_demo:

@@ -181,7 +181,7 @@ MEANINGS: Mapping[Code, Meaning] = {
     "boots-as-sessions": Meaning(
         "fewer boots of the host than runs",
         "The host was rebooted between the sides, so the runs of one boot count as one session",
-        "The interval is wider than so many runs suggest",
+        "The interval is wider than the number of runs suggests",
         "Reboot the host between sessions",
     ),
     "boots-of-calibrations": Meaning(

@@ -17,7 +17,7 @@ from vmtax.core.records import Comparison
 from vmtax.core.units import format_cost, format_duration, format_span, printable, time_ratio
 from vmtax.system.console import console
 
-PLAIN_STEP_SECONDS = 10.0  # without a terminal, one step's details are told no more often than this
+PLAIN_STEP_SECONDS = 10.0  # without a terminal, one step's details are shown no more often than this
 
 
 @contextlib.contextmanager

@@ -159,7 +159,7 @@ class Kind:
         environment: Mapping[str, str],
         told: Callable[[str], None],
     ) -> None:
-        """Runs mmdebstrap; `told` gets each line that it says. Raises ImageError with its last ones."""
+        """Runs mmdebstrap; `told` gets each line of its output. Raises ImageError with its last ones."""
         words: list[str] = []
         argv = [*root_image.MMDEBSTRAP, *options]
         with subprocess.Popen(

@@ -209,7 +209,7 @@ def _collect_tools(keeper: LocalMachine, tree: Path, image: Image, layer: Path) 
 
 
 def _start(path: Path) -> bytes:
-    """What tells a file's kind, its first bytes; none of what is no regular file."""
+    """A file's first bytes, which show its kind; none of what is no regular file."""
     if path.is_symlink() or not path.is_file():
         return b""
     with path.open("rb") as file:

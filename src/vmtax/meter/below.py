@@ -39,7 +39,7 @@ DETECT = ("systemd-detect-virt", "--vm")  # asks CPUID too, and then DMI
 
 TCG = "qemu"  # what systemd-detect-virt calls a CPU that QEMU plays
 TCG_MODEL = "QEMU TCG CPU"  # of -cpu max; also where it was handed on to a KVM guest inside
-# What CPUID tells -> the name that systemd-detect-virt gives it.
+# What CPUID reports -> the name that systemd-detect-virt gives it.
 SIGNATURES = {
     "KVMKVMKVM": "kvm",
     "Linux KVM Hv": "kvm",
@@ -104,7 +104,7 @@ def parse_below(files: Files, told: Sequence[str] = (), detected: str = "") -> J
     virtualized: bool, the CPU's flag `hypervisor`
     hypervisor: what the machine runs under, named as by systemd-detect-virt and looked for in its order; "qemu" is
       TCG; None on bare metal
-    emulated_cpu: bool; a KVM guest inside an emulated host is told False, unless its CPU model says otherwise: what
+    emulated_cpu: bool; a KVM guest inside an emulated host has False, unless its CPU model says otherwise: what
       it inherits from below stands in the facts of the host's path
     """
     cpuinfo = fields(files.get("/proc/cpuinfo", ""))

@@ -1,7 +1,7 @@
 """Whether a block device holds anything but zeros.
 
 A small one is read from end to end. Of a larger one its ends are read, the places where file systems keep copies of
-what is at their beginning, and blocks at random: so many that data in 1 % of it are missed once in 10^9.
+what is at their beginning, and enough blocks at random that data in 1 % of it are missed once in 10^9.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ NUMBERS = tuple(map(str, (SAMPLES, WHOLE_BYTES, ENDS_BYTES, int(SECONDS))))
 
 
 def refuse_data(machine: Machine, device: str) -> None:
-    """Raises StorageError where the device holds data, or where that cannot be found out in time."""
+    """Raises StorageError where the device holds data, or if that cannot be determined in time."""
     allow = f"--erase {device} lets it be lost"
     answer, _, number = machine.run(*LOOK, device, *NUMBERS, timeout=SECONDS + 30).strip().partition(" ")
     if answer == "data":

@@ -21,7 +21,7 @@ class Part:
     def of(cls, record: object, **more: Any) -> Self:
         """With what `record` has under the same names, and `more`."""
         if "_names" not in vars(cls):  # a run has many thousand measurements
-            cls._names = tuple(field.name for field in fields(cls))  # type: ignore[arg-type]
+            cls._names = tuple(field.name for field in fields(cls))  # type: ignore[arg-type]  # all subclasses are dataclasses
         return cls(**{name: getattr(record, name) for name in cls._names if name not in more}, **more)
 
 

@@ -30,7 +30,7 @@ class Dot:
     high: float | None
     mark: str
     style: str
-    told: str  # where it is pointed at
+    told: str  # shown where it is pointed at
 
     @property
     def drawn(self) -> str:
@@ -44,7 +44,7 @@ class Row:
 
     label: tuple[str, ...]  # its lines
     dots: tuple[Dot, ...] = ()
-    value: str = ""  # told at its right end
+    value: str = ""  # shown at its right end
     style: str = ""
     small: tuple[str, ...] = ()  # its lines on a telephone, where they differ
 

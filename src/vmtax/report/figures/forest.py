@@ -17,7 +17,7 @@ from vmtax.workload.base import CPU_PER_OPERATION
 from vmtax.workload.words import label, spoken, title
 
 LABEL_CHARACTERS = 34
-MOST_SETTINGS = 12  # of a case; more than that are told by the rankings
+MOST_SETTINGS = 12  # of a case; more than that are shown by the rankings
 CONTRASTS = {  # (layer of the baseline, layer of the treatment): mark, colour, what the legend says
     ("host", "vm"): ("circle", "vm", "the VM against the host"),
     ("vm", "nested"): ("diamond", "nesting", "what nesting adds: the nested VM against the VM"),

@@ -52,7 +52,7 @@ def _key(curve: Curve) -> Key:
 
 
 def _style(curve: Curve) -> tuple[str, str]:
-    """Colour and dash, neither of which alone must tell it from the others."""
+    """Colour and dash, so that neither alone has to distinguish it."""
     colour, dash = ROLES.get(curve.role) or LAYERS[curve.layer]
     return colour, SECOND_DASH if curve.second else dash
 

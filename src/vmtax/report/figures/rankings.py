@@ -19,7 +19,7 @@ from vmtax.report.wording.treatment_labels import Short, shortened
 from vmtax.workload.words import label
 
 SMALL_CHARACTERS = 36  # of a line of a label on a telephone
-FURTHEST = 1.0  # decades that the host may widen the scale by; beyond that it is told in words alone
+FURTHEST = 1.0  # decades that the host may widen the scale by; beyond that it is given in words alone
 BEST, TIE, TOP, BEATEN = range(4)
 KINDS = (  # mark, colour, what the legend says
     ("diamond", "vm", "the best, hollow: the others are set against it"),

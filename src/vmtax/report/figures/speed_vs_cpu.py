@@ -24,7 +24,7 @@ OTHERS = "other levels"  # of a factor with more levels than there are styles
 def tradeoff_picture(found: Sequence[Tradeoff], shares: Mapping[str, float]) -> Choice | None:
     """All cases in one place, those of each layer and side apart; None without any.
 
-    `shares`: of a factor, what it explains; the marks tell the strongest at first.
+    `shares`: of a factor, what it explains; the marks show the strongest first.
     """
     if not found:
         return None

@@ -65,7 +65,7 @@ def percent(share: float) -> str:
 
 
 def drawing(id: str, title: str, alternative: str, inside: Iterable[Markup], **attributes: object) -> Markup:
-    """A whole drawing, with its text for who does not see it."""
+    """A whole drawing, with its text for readers who cannot see it."""
     named = (element("title", title, id=f"{id}-name"), element("desc", alternative, id=f"{id}-about"))
     labels = {"role": "img", "aria_labelledby": f"{id}-name", "aria_describedby": f"{id}-about"}
     return element("svg", *named, *inside, **labels, **attributes)

@@ -32,7 +32,7 @@ class Term:
 
     name: str  # "disk.cache", "disk.cache with disk.bus"
     share: float  # of the variance within rounds, 0 to 1
-    shown: bool  # told apart from no effect at all
+    shown: bool  # its interval excludes no effect
     levels: tuple[Level, ...]
 
     @property

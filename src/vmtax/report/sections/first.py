@@ -193,7 +193,7 @@ def page_title(shown: First, choice: str = "") -> str:
 
 
 def _levels(run: Experiment, choice: str) -> str:
-    """What tells a configuration from the others of its layer: "filesystem=ext4 cache=writeback"."""
+    """What distinguishes a configuration from the others of its layer: "filesystem=ext4 cache=writeback"."""
     treatments = {treatment.name: treatment for treatment in run.treatments}
     levels = treatments[choice].levels
     factors = varying([one for one in run.treatments if one.layer == treatments[choice].layer])

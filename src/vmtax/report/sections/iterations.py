@@ -1,4 +1,4 @@
-"""What a run tells of boots and iterations: how many were planned and why, and where the variance is. Pure."""
+"""What a run shows about boots and iterations: how many were planned and why, and where the variance is. Pure."""
 
 from __future__ import annotations
 

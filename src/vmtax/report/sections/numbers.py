@@ -105,7 +105,7 @@ def _layers(workload: Workload) -> Table:
 
 
 def _sides(workload: Workload, shown: View) -> Iterator[Block]:
-    """The other side against the plan's own, by the metrics that the layers are told by."""
+    """The other side against the plan's own, by the metrics that the layers are compared by."""
     sides = shown.analysis.sides
     assert sides is not None
     rows: list[Row] = []

@@ -41,7 +41,7 @@ Kind = tuple[str, str, str]  # treatment, workload, case: what is typical is typ
 
 @dataclass(frozen=True, slots=True)
 class Gauge:
-    """One thing that the host tells of the time of a trial."""
+    """One thing that the host reports about the time of a trial."""
 
     name: str
     of: Callable[[Disturbance], float | None]
@@ -55,7 +55,7 @@ class Reading:
     """One gauge during one trial."""
 
     gauge: str
-    text: str | None  # None: the host does not tell
+    text: str | None  # None: the host does not report it
     typical: str | None  # the median over the treatment's trials of the same workload and case
     stands_out: bool
 
@@ -95,7 +95,7 @@ class Outliers:
 
     found: tuple[Outlier, ...]  # the farthest first
     values: int  # in how many values they were looked for
-    untold: tuple[str, ...]  # gauges that the host tells of no trial
+    untold: tuple[str, ...]  # gauges that the host reports for no trial
 
     @property
     def host_tells(self) -> bool:

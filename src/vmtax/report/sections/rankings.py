@@ -113,7 +113,7 @@ def tables(ranked: Sequence[Ranked], first: str = "treatment", standing: str = "
 
 
 def section(told: Sequence[Ranked], pictures: Sequence[Picture]) -> Section | None:
-    """`pictures`: one for each, or none where nobody can see them."""
+    """`pictures`: one for each, or none where they cannot be shown."""
     if not told:
         return None
     if not pictures:

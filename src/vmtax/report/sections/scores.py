@@ -29,7 +29,7 @@ MIX_READING = "The score: weighted geometric mean of the ratios to the yardstick
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """The section; empty where nothing is to be told."""
+    """The section; empty if there is nothing to show."""
 
     tables: tuple[Ranked, ...]  # first what the terminal shows: reads and writes, and the mix that was asked for
     more: tuple[Ranked, ...]  # reads alone, writes alone, the geometric means; what queue depth gains
@@ -51,7 +51,7 @@ def storage(analysis: Analysis) -> Storage:
 
 
 def section(found: Storage) -> Section | None:
-    """None where there is nothing to tell."""
+    """None if there is nothing to show."""
     if not found:
         return None
     more = Folded("By reads alone, by writes alone, and by the geometric mean", tuple(tables(found.more)), Detail.FULL)
