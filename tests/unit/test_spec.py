@@ -298,6 +298,8 @@ def having(**levels: str) -> GuestSpec:
         (having(cpu_model="x86-64-v2"), "-cpu", "qemu64,+cx16,+lahf-lm,+popcnt,+pni,+sse4.1,+sse4.2,+ssse3,enforce"),
         (having(cpu_model="Nehalem"), "-cpu", "Nehalem,enforce"),
         (having(cpu_topology="sockets"), "-smp", "2,sockets=2,cores=1,threads=1"),
+        (having(cpu_timer="hpet"), "-machine", "q35,hpet=on,mem-merge=off"),
+        (having(cpu_timer="tsc"), "-append", "console=ttyS0 panic=-1 quiet clocksource=tsc tsc=reliable"),
         (having(cpu_topology="threads"), "-smp", "2,sockets=1,cores=1,threads=2"),
         (having(memory_merge="on"), "-machine", "q35,mem-merge=on"),
         (having(memory_backing="memfd"), "-machine", "q35,mem-merge=off,memory-backend=ram"),

@@ -115,6 +115,15 @@ def _virtio_disk(number: int) -> str:
     return f"/dev/vd{ascii_lowercase[number]}"
 
 
+@dataclass(frozen=True, slots=True)
+class Thread:
+    """A thread of a guest's hypervisor."""
+
+    id: int  # on the parent
+    vcpu: int | None  # the guest's CPU that it runs, from 0; None: none
+    cpus: str  # of the parent, on which it may run, as the kernel lists them: "0-3,8"
+
+
 class Guest(Protocol):
     """A running guest."""
 
@@ -144,6 +153,13 @@ class Guest(Protocol):
 
     def memory_readings(self, parent: Machine) -> dict[str, float]:
         """What its memory really lies in, by `parent`, the machine that it runs on; what cannot be read is left out."""
+        ...
+
+    def threads(self, parent: Machine) -> tuple[Thread, ...]:
+        """Those of its hypervisor, by `parent`, the machine that it runs on; () where they cannot be read.
+
+        Raises CannotDo where the hypervisor does not answer.
+        """
         ...
 
     def leave(self) -> None:

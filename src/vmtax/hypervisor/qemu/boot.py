@@ -13,11 +13,12 @@ from pathlib import PurePosixPath
 
 from vmtax.core.machines import first_line
 from vmtax.core.notices import recorded
-from vmtax.hypervisor.base import BootFailed, GuestSpec, Lasting, Patience
+from vmtax.hypervisor.base import BootFailed, GuestSpec, Lasting, Patience, Thread
 from vmtax.hypervisor.console import FLOODED, PANIC, READY, Console
 from vmtax.hypervisor.credentials import Credentials
 from vmtax.hypervisor.qemu.memory import memory_readings
 from vmtax.hypervisor.qemu.qmp import Qmp, QmpError, Socket
+from vmtax.hypervisor.qemu.threads import threads
 from vmtax.machine import Machine, MachineError, MachineLost, Process
 from vmtax.machine.answer import number_of
 from vmtax.machine.local import LocalMachine
@@ -76,8 +77,15 @@ class QemuGuest:
         self.qmp.execute("cont")
 
     def memory_readings(self, parent: Machine) -> dict[str, float]:
-        unique = self.argv[self.argv.index("-serial") + 1]  # its console, in a directory of its own
-        return memory_readings(parent, self.qmp, unique, self.spec.memory_bytes)
+        return memory_readings(parent, self.qmp, self._unique, self.spec.memory_bytes)
+
+    def threads(self, parent: Machine) -> tuple[Thread, ...]:
+        return threads(parent, self.qmp, self._unique)
+
+    @property
+    def _unique(self) -> str:
+        """An argument that only its QEMU has: its console, in a directory of its own."""
+        return self.argv[self.argv.index("-serial") + 1]
 
     def leave(self) -> None:
         assert self.spec.lasting is not None

@@ -60,6 +60,11 @@ def memory_options(spec: GuestSpec) -> str:
     return f",mem-merge={'on' if spec.settings.merge else 'off'}{own}"
 
 
+def timer_options(spec: GuestSpec) -> str:
+    """What is added to -machine: the HPET is there by default, but not in every QEMU that a distribution builds."""
+    return ",hpet=on" if spec.settings.timer == "hpet" else ""
+
+
 def memory_arguments(spec: GuestSpec) -> tuple[str, ...]:
     """The guest's memory. Huge pages are all taken at its start: where one is missing it does not start at all."""
     backing, size = spec.settings.backing, spec.memory_bytes // MIB

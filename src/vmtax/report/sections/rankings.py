@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 ANSWERS: dict[Answer, str] = {
     "yes": "is worse by more than {}",
     "no": "is not worse by more than {}",
-    "undecided": "may be worse by more than {}, undecided after so many rounds",
+    "undecided": "may be worse by more than {}, undecided after all rounds",
 }
 ORDER = {answer: place for place, answer in enumerate(ANSWERS)}
 MOST_SHOWN = 8  # rows of a table where there is little room
