@@ -79,7 +79,7 @@ def test_a_ranking_is_drawn_best_first_with_its_kinds_apart() -> None:
         beaten = [dot for dot, entry in zip(drawn, ranking.standings, strict=True) if not entry.top]
         assert beaten and {dot.kind for dot in beaten} == {"square"}
         assert {dot.kind for dot in drawn if dot not in beaten} <= {"circle", "diamond", "diamond-open"}
-        assert all("emulated" in dot.told for dot in drawn)
+        assert all("emulated" in dot.tip for dot in drawn)
         assert all(key.mark == "line" or key.text.endswith(", emulated") for key in picture.legend)
 
 

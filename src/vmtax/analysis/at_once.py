@@ -43,7 +43,10 @@ class AtOnce:
 
     @property
     def share_of_ideal(self) -> float | None:
-        """The total as a share of what as many machines reach alone, one at a time; None without `alone`."""
+        """The total as a share of what as many machines reach alone; of latencies, alone as a share of together.
+
+        None without `alone`.
+        """
         if self.alone is None:
             return None
         if self.metric.better == "lower":

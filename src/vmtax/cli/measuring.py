@@ -40,7 +40,7 @@ class Work:
     options: Options
     resumed: Experiment | None = None  # the experiment that is resumed
     rebooted: bool = False  # its host was, since it was stopped
-    agreed: bool = False  # it was begun with the user's consent, and goes on with that
+    agreed: bool = False  # the user agreed when it began, and that still holds
     or_demo: bool = False  # where guests would be emulated, a demonstration is all that is wanted
 
     def emulating(self) -> Work:

@@ -214,7 +214,7 @@ def _overridden(plan: Plan, **options: Any) -> Plan:
 
 
 def _drop_workloads_without_layer(data: dict[str, Any]) -> None:
-    """A host has no boot: who asks for fewer layers of a plan asks for what is measured on those."""
+    """Workloads that need another layer are dropped: a host has no boot, for example."""
     from vmtax.workload import WORKLOADS
 
     fits = {name for name, kind in WORKLOADS.items() if kind.layers & set(data["layers"])}

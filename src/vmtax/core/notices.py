@@ -222,7 +222,7 @@ _EARLIER: tuple[tuple[str, Code], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """One warning: what caused it, and the figures of which treatments and metrics it is about."""
+    """One warning: its cause, and the treatments and metrics whose figures it is about."""
 
     code: Code
     cause: str  # one sentence about this run

@@ -134,7 +134,7 @@ def format_overhead(fraction: float) -> str:
 
     From ten times the time on it is shown as the factor, "24x" with a real multiplication sign; a rate that became
     tenfold (-900 % and less, most often a cache) reads "24x better". Below 100 % it is not rounded up to 100 %: a rate
-    of which 0.3 % is left reads "99.7 %".
+    that falls to 0.3 % reads "99.7 %".
     """
     if not math.isfinite(fraction):
         return str(fraction)
@@ -277,7 +277,7 @@ def _cost_decimals(numbers: Sequence[float], percent: bool) -> int:
         decimals = max(0 if percent else usual, min(by_width, three_digits, 4))
         while decimals < 4 and f"{ends[0]:.{decimals}f}" == f"{ends[1]:.{decimals}f}":
             decimals += 1
-    # A rate of which anything is left has not gained all.
+    # A cost above -100 % is not rounded to -100 %.
     while decimals < 4 and any(percent and n > -100 and float(f"{n:.{decimals}f}") == -100 for n in numbers):
         decimals += 1
     return decimals

@@ -145,12 +145,12 @@ def _build_module(keeper: LocalMachine, work: Path, tree: Path, image: Image, em
     }
     done = 0.0
 
-    def told(line: str) -> None:
+    def report(line: str) -> None:
         nonlocal done
         done = share_after(line, done)
         emit(Step(KIND.building, "the module" if "-hook" in line else line.removeprefix("I: "), done))
 
-    KIND.bootstrap(options, environment, told)
+    KIND.bootstrap(options, environment, report)
 
 
 def share_after(line: str, done: float) -> float:

@@ -39,6 +39,7 @@ import stat
 import sys
 import threading
 import time
+from collections.abc import Iterator
 
 from vmtax.machine.processes import command, end_processes, is_marked, start_of, wait_for
 from vmtax.machine.tree import DIRECTORY, FOR_EVER, remove_within
@@ -281,7 +282,7 @@ def try_to_keep(descriptor: int, line: str) -> None:
         pass
 
 
-def lines(silence: float) -> object:
+def lines(silence: float) -> Iterator[bytes]:
     """Lines of standard input until its end, or until nothing came for `silence` seconds; too long ones are empty."""
     rest = b""
     too_long = False
@@ -297,10 +298,10 @@ def lines(silence: float) -> object:
             rest, too_long = b"", True
 
 
-def serve(source: object, descriptor: int, entries: dict[int, dict[str, object]]) -> tuple[int, object] | None:
+def serve(source: Iterator[bytes], descriptor: int, entries: dict[int, dict[str, object]]) -> tuple[int, object] | None:
     """Answer every line; the pidfd of the process to be outlived and its logs, None where there is none."""
     outlived = None
-    for line in source:  # type: ignore[attr-defined]
+    for line in source:
         record = parsed(line)
         error = ""
         try:
@@ -346,7 +347,7 @@ def main() -> None:
     os.umask(0o077)
     os.chdir("/")
     source = lines(silence)
-    about = parsed(next(source, b""))  # type: ignore[call-overload]
+    about = parsed(next(source, b""))
     token = str(about.get("token", ""))
     if not token.isalnum():
         return  # whoever started us was ended before it said whose guard we are: nothing is set up yet

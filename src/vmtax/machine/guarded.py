@@ -212,7 +212,7 @@ class Guard:
                         break
                     last = line
             except MachineLost:
-                deadline = time.monotonic()  # who has not spoken for so long need not be waited for
+                deadline = time.monotonic()  # a guard that was silent for this long is not waited for
             self._end(deadline)
             self._close_pipes()
         left = _object(last).get("left")

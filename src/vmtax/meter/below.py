@@ -30,9 +30,9 @@ page.write(bytes.fromhex("53 89f8 31c9 0fa2 891e 894e04 895608 5b c3"))
 entry = ctypes.addressof(ctypes.c_char.from_buffer(page))
 cpuid = ctypes.CFUNCTYPE(None, ctypes.c_uint32, ctypes.c_void_p)(entry)
 for leaf in (0x40000000, 0x40000100):
-    told = ctypes.create_string_buffer(12)
-    cpuid(leaf, told)
-    sys.stdout.write(told.raw.hex() + "\\n")
+    words = ctypes.create_string_buffer(12)
+    cpuid(leaf, words)
+    sys.stdout.write(words.raw.hex() + "\\n")
 """
 CPUID = (PYTHON, *ISOLATED, PROGRAM)
 DETECT = ("systemd-detect-virt", "--vm")  # asks CPUID too, and then DMI
@@ -98,7 +98,7 @@ def signatures(text: str) -> tuple[str, ...]:
     return tuple(found)
 
 
-def parse_below(files: Files, told: Sequence[str] = (), detected: str = "") -> Json:
+def parse_below(files: Files, signatures: Sequence[str] = (), detected: str = "") -> Json:
     """Facts from FILES, from CPUID's signatures or, where that could not be asked, from systemd-detect-virt.
 
     virtualized: bool, the CPU's flag `hypervisor`
@@ -112,7 +112,7 @@ def parse_below(files: Files, told: Sequence[str] = (), detected: str = "") -> J
     virtualized = "hypervisor" in flags if flags else None
     dmi = [files.get(f"{DMI}/{name}", "") for name in ("product_name", "sys_vendor")]
     sold_as = next((name for text in dmi for start, name in DMI_NAMES.items() if text.startswith(start)), None)
-    signed = next((SIGNATURES[name] for name in reversed(told) if name in SIGNATURES), None)
+    signed = next((SIGNATURES[name] for name in reversed(signatures) if name in SIGNATURES), None)
     asked = signed or (detected if detected not in ("", "none") else None)
     names = [files.get(HYPERVISOR_TYPE), asked]
     if virtualized:

@@ -1,4 +1,4 @@
-"""The text of a plan: a built-in one by its name, or a file, of which no more is read than a plan can have."""
+"""The text of a plan: a built-in one by its name, or a file, read up to the largest size that a plan may have."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from vmtax.machine.local import ISOLATED, PYTHON
 from vmtax.storage.file import StorageError
 
 MIB = 2**20
-SHARE = 0.01  # of a device's blocks that hold data, from which on they are as good as always found
+SHARE = 0.01  # of a device's blocks that hold data, above which sampling misses them almost never
 MISS = 1e-9  # the probability that they are not
 SAMPLES = math.ceil(math.log(MISS) / math.log(1 - SHARE))  # 2062 blocks of 1 MiB
 WHOLE_BYTES = 4 * 2**30  # up to which all of a device is read

@@ -50,7 +50,7 @@ def _configure(connection: sqlite3.Connection, _: object) -> None:
 
 
 def _write_ahead(connection: sqlite3.Connection) -> None:
-    """Of several that open a new database at once, all but one are turned away without waiting: SQLite's
+    """If several processes open a new database at once, all but one are refused without waiting: SQLite's
     busy timeout is not kept where two readers both want to become the writer."""
     deadline = time.monotonic() + BUSY_SECONDS
     while True:

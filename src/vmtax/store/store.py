@@ -231,7 +231,7 @@ class Store:
         return text if text and fingerprint == model.fingerprint(run, text) else None
 
     def load_all(self, wanted: Callable[[ExperimentSummary], bool]) -> list[Experiment]:
-        """Those of which `wanted` is true, newest first; without those that are damaged, which `load` explains."""
+        """Those for which `wanted` is true, newest first; without those that are damaged, which `load` explains."""
         found = []
         for entry in self.experiments():
             if entry.state != "damaged" and wanted(entry):

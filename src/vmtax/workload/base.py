@@ -145,7 +145,7 @@ class Workload(ABC, Generic[P]):
 
 
 class Command(Workload[P]):
-    """A workload of which each case is one command, run in the userland of every layer."""
+    """A workload whose cases are one command each, run in the userland of every layer."""
 
     @abstractmethod
     def command(self, site: Site, case: str) -> Sequence[str]:

@@ -43,7 +43,7 @@ class Stressor:
 
 
 class Stressing(Command[P]):
-    """A workload of which each case is a stressor."""
+    """A workload whose cases are stressors."""
 
     tool = "stress-ng"
     packages = (PACKAGE,)

@@ -1,6 +1,6 @@
 """What every record of an answer is: a dataclass whose fields, in their order, are the keys of its JSON.
 
-The comment beside a field is its description in the schema. No pydantic: who asks for an answer need not load it.
+The comment beside a field is its description in the schema. No pydantic: it loads slowly, and printing needs none.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What those pictures share of which the reader chooses what they show; plotly draws them.
+"""What the pictures share in which the reader chooses what is shown; plotly draws them.
 
 A string "var(--name)" stands for a colour of style.css: page.js puts in the theme's own.
 

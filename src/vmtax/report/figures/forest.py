@@ -182,8 +182,8 @@ def _dot(name: str, kind: Drawn, effect: Effect) -> Dot:
     ratios = time_ratio(found.metric.better, found.ratio, found.low, found.high)
     mark, style, words = kind
     doubt = ", emulated" if effect.emulated else ""
-    told = f"{name}: {format_cost(*ratios)}{doubt}; {words}, {label(found.metric)}, {found.rounds} rounds"
-    return Dot(*ratios, mark, style, told)
+    tip = f"{name}: {format_cost(*ratios)}{doubt}; {words}, {label(found.metric)}, {found.rounds} rounds"
+    return Dot(*ratios, mark, style, tip)
 
 
 def _picture(id: str, name: str, quantity: str, forest: _Forest) -> Picture:
@@ -191,7 +191,7 @@ def _picture(id: str, name: str, quantity: str, forest: _Forest) -> Picture:
     worst = max(dots, key=lambda dot: dot.ratio)
     marked = emulation([effect.emulated for effect in forest.effects])
     alternative = (
-        f"{quantity} {len(dots)} estimates{f', {marked}' if marked else ''}. The largest is {worst.told}."
+        f"{quantity} {len(dots)} estimates{f', {marked}' if marked else ''}. The largest is {worst.tip}."
         " The tables hold every number."
     )
     title = f"{name}{f' ({marked})' if marked else ''}"

@@ -112,10 +112,10 @@ def _beyond(host: Point, points: Sequence[Point]) -> Json:
     """Where a host that is far away would be, in words."""
     cheaper = host.price.value < min(point.price.value for point in points)
     dearer = host.price.value > max(point.price.value for point in points)
-    told = f"{HOST}: {format_value(host.speed.value, '1/s')}, {format_value(host.price.value, 's')} each"
+    text = f"{HOST}: {format_value(host.speed.value, '1/s')}, {format_value(host.price.value, 's')} each"
     arrows = ("← " if cheaper else "", " →" if dearer else "")
     return {
-        **{"text": f"{arrows[0]}{told}{arrows[1]}", "xref": "paper", "yref": "paper", "showarrow": False},
+        **{"text": f"{arrows[0]}{text}{arrows[1]}", "xref": "paper", "yref": "paper", "showarrow": False},
         **{"x": 1 if dearer else 0, "xanchor": "right" if dearer else "left", "y": 1, "yanchor": "top"},
         "font": {"size": 12, "color": "var(--muted)"},
     }

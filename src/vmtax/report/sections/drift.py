@@ -95,7 +95,7 @@ class Course:
 
 
 def courses(analysis: Analysis, metrics: Sequence[Metric]) -> tuple[Course, ...]:
-    """One course for each of `metrics` of which some treatment has a value in more than one round."""
+    """One course for each of `metrics` that some treatment has in more than one round."""
     trials = sorted(analysis.experiment.trials, key=lambda trial: trial.started)
     values: dict[Metric, list[tuple[Trial, float | None]]] = {metric: [] for metric in metrics}
     for trial in trials:

@@ -73,8 +73,8 @@ def _lost_rows(shown: View, pairs: Sequence[tuple[str, str]]) -> Iterator[Row]:
         for line in (line for case in workload.cases for line in case.rows if line.metric.better == "higher"):
             effects = dict(zip(workload.contrasts, line.effects, strict=True))
             if any(effects.values()):
-                told = " ".join(filter(None, (workload.title, case_of(line.metric), label(line.metric))))
-                yield Row((name_cell(told, title=line.metric.name), *(_lost(effects.get(pair)) for pair in pairs)))
+                what = " ".join(filter(None, (workload.title, case_of(line.metric), label(line.metric))))
+                yield Row((name_cell(what, title=line.metric.name), *(_lost(effects.get(pair)) for pair in pairs)))
 
 
 def _lost(effect: Effect | None) -> Cell:

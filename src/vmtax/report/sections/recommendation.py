@@ -217,7 +217,7 @@ def why_not(analysis: Analysis) -> str:
 
 
 def _needs(analysis: Analysis, members: Sequence[Treatment]) -> tuple[str, ...]:
-    """Those of the requirements; without them durable, where it is known of all."""
+    """Those of the requirements; by default durable, if every choice says whether it is."""
     asked, features = analysis.requirements, analysis.disk_features
     states = {durability(features.get(t.name, ()), t).state for t in members}
     return asked.needs or (() if asked.accept_loss or "not tried" in states else ("durable",))

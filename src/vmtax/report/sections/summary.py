@@ -223,8 +223,8 @@ def _cost(effect: Effect, who: str, whom: str) -> Iterator[Span]:
     spent = cost(effect.comparison.metric).removesuffix(f" {SAME_WORK}")
     if effect.comparison.verdict == "no difference shown":
         yield Span(f"no difference of {who} from {whom} is shown", "strong")
-        told = f"{effect.text}, {effect.interval}" if effect.cost.low else effect.text
-        yield Span(f" ({told}{', emulated' if effect.emulated else ''})")
+        text = f"{effect.text}, {effect.interval}" if effect.cost.low else effect.text
+        yield Span(f" ({text}{', emulated' if effect.emulated else ''})")
         return
     yield Span(f"{'so far ' if effect.low is None else ''}{who} takes ")
     yield from _amount(effect.cost, spent, whom)
