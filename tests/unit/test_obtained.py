@@ -34,12 +34,14 @@ MAPPED = """\
 Size:             262144 kB
 KernelPageSize:        4 kB
 Rss:               10000 kB
+Pss:                9000 kB
 AnonHugePages:      8192 kB
 VmFlags: rd wr ex mr mw me ac
 {range} {permissions} 00000000 00:00 0
 Size:             131072 kB
 KernelPageSize: {page:>8} kB
 Rss:            {rss:>8} kB
+Pss:            {rss:>8} kB
 AnonHugePages:  {huge:>8} kB
 ShmemPmdMapped:        0 kB
 FilePmdMapped:         0 kB
@@ -49,6 +51,7 @@ VmFlags: rd wr mr mw me dc ac hg {flags}
 7f5000000000-7f5000021000 rw-p 00000000 00:00 0
 Size:                132 kB
 Rss:                 100 kB
+Pss:                  50 kB
 """
 UNKNOWN_MODEL = "qemu-system-x86_64: unable to find CPU model 'haswel'\n"
 LACKS = """\
@@ -82,6 +85,7 @@ def test_the_mapping_of_the_guests_memory_is_read_and_no_other() -> None:
         "page_bytes": 4096,
         "shared": 0,
         "mergeable": 1,
+        "beyond_bytes": (9000 + 50) * 1024,
     }
     assert parse_smaps("", 128 * MIB) == parse_smaps("no smaps\n" * 5, MIB) == {}
 

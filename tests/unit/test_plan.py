@@ -265,14 +265,14 @@ def test_a_plan_of_more_configurations_than_can_be_planned_is_refused_with_its_c
     every = "{" + ", ".join(f"{name}: [{', '.join(factor.levels)}]" for name, factor in FACTORS.items()) + "}"
     count = math.prod(len(factor.levels) for factor in FACTORS.values())
     started = time.process_time()
-    assert problems(f"name: a\nlayers: [host, vm]\nworkloads: [spin]\nfactors: {every}") == [
-        f"p.yaml:4:1: factors: {count:,} combinations of levels on 2 layers make {2 * count:,} configurations"
+    assert problems(f"name: a\nlayers: [host, vm, nested]\nworkloads: [spin]\nfactors: {every}") == [
+        f"p.yaml:4:1: factors: {count:,} combinations of levels on 3 layers make {3 * count:,} configurations"
         " before exclusions, at most 10,000 are possible: use `design: one-at-a-time`, fewer levels or a list of"
         " `combinations`"
     ]
     assert time.process_time() - started < 1
-    plan = parse(f"name: a\nlayers: [host, vm]\nworkloads: [spin]\ndesign: one-at-a-time\nfactors: {every}")
-    assert 30 < len(plan.treatments()[0]) <= 2 * sum(len(factor.levels) for factor in FACTORS.values())
+    plan = parse(f"name: a\nlayers: [host, vm, nested]\nworkloads: [spin]\ndesign: one-at-a-time\nfactors: {every}")
+    assert 30 < len(plan.treatments()[0]) <= 3 * sum(len(factor.levels) for factor in FACTORS.values())
     assert len(check(plan)) < 50
 
 

@@ -303,6 +303,41 @@ def test_what_would_keep_a_run_from_beginning_is_refused_before_the_question(mac
         lines(load("quick"), machine)
 
 
+ALLOWED = ("grep", "Cpus_allowed_list", "/proc/self/status")
+FOUR = (
+    "name: x\nlayers: [host, vm]\nguest: {vcpus: 2, memory: 512MiB}\nfactors: {guest.count: ['1', '4']}\n"
+    "workloads: [chess]\nrounds: {min: 1, max: 1}"
+)
+
+
+@pytest.mark.parametrize(
+    ("layers", "machine", "wanted"),
+    [
+        (
+            "host, vm",
+            host(available=2 * GIB),
+            r"2.0 GiB of memory are available, and 4 guests x \(512 MiB \+ 128 MiB for its QEMU\) = 2.5 GiB are needed",
+        ),
+        (
+            "host",
+            host(more={ALLOWED: "Cpus_allowed_list:\t0-6"}),
+            "has 7 CPUs; 4 guests at once x 2 vCPUs = 8; lower guest",
+        ),
+    ],
+)
+def test_guests_that_a_host_cannot_hold_are_refused_with_the_sum(
+    layers: str, machine: FakeMachine, wanted: str
+) -> None:
+    with pytest.raises(CannotMeasure, match=wanted):
+        lines(parse(FOUR.replace("host, vm", layers)), machine)
+
+
+def test_emulated_guests_may_have_more_cpus_than_the_host() -> None:
+    without = {("test", "-r", "/dev/kvm", "-a", "-w", "/dev/kvm"): Reply(code=1), ("test", "-e", "/dev/kvm"): Reply()}
+    machine = host(more={**without, ALLOWED: "Cpus_allowed_list:\t0-1"})
+    assert said(parse(FOUR), machine)["needs"].startswith("8 CPUs (4 guests at once x 2), 2.5 GiB of memory")
+
+
 @pytest.mark.parametrize(
     ("exists", "why"), [(False, "there is no /dev/kvm"), (True, "you may not use /dev/kvm (join the group kvm)")]
 )

@@ -169,8 +169,8 @@ def _counterpart(treatment: Treatment, candidates: Sequence[Treatment]) -> Treat
     for candidate in candidates:
         if candidate.layer == "host":
             alike = dict(candidate.levels) == host_levels(treatment.levels)
-        else:  # the disk of a nested guest is always the same file, so its treatments do not name it
-            alike = all(candidate.levels.get(name) == level for name, level in treatment.levels.items())
+        else:  # what one of the layers does not have does not tell them apart, as the disk of a nested guest
+            alike = all(candidate.levels.get(name, level) == level for name, level in treatment.levels.items())
         if alike:
             return candidate
     return next((candidate for candidate in candidates if candidate.layer == "host"), None)

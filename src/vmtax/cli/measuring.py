@@ -160,7 +160,7 @@ def _carry_out_in_boots(store: Store, work: Work, *, yes: bool) -> str:
     from vmtax.lab.reboot import reboot
     from vmtax.testbed.hosts import lab_of
 
-    one, said = lab_of(work.plan.host), set[str]()
+    one, said = lab_of(work.plan.host), list[str]()
     while True:
         try:
             return _carry_out(store, work, said, yes=yes)
@@ -174,16 +174,16 @@ def _carry_out_in_boots(store: Store, work: Work, *, yes: bool) -> str:
 
 def _refuse_boot(hosts: Hosts, work: Work) -> None:
     """Raises where the host is not booted as the run that is resumed goes on."""
+    from vmtax.design.host import reboots_itself
     from vmtax.experiment.reboots import refuse_boot
     from vmtax.meter.facts import read_boot
-    from vmtax.testbed.hosts import lab_of
 
     if work.resumed is not None:
-        by_itself = lab_of(work.plan.host) is not None and not work.agreed
+        by_itself = reboots_itself(work.plan.host) and not work.agreed
         refuse_boot(work.resumed, read_boot(hosts.host), rebooted=None if by_itself else work.rebooted)
 
 
-def _carry_out(store: Store, work: Work, said: set[str], *, yes: bool) -> str:
+def _carry_out(store: Store, work: Work, said: list[str], *, yes: bool) -> str:
     """Look at everything that can be known, say what will be done, ask, do it, and say how it goes; the run's id.
 
     said: what need not be said again

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from vmtax.core.records import LAYERS
 from vmtax.design.settings import SWITCH, Option, Settings, is_on, setting
 
 MIB = 2**20
@@ -20,6 +21,7 @@ ALONE = {
     "no-gather_data_sampling": "gather_data_sampling=off",
     "no-cpu-buffers": "mds=off tsx_async_abort=off mmio_stale_data=off reg_file_data_sampling=off",
 }
+COUNTS = ("1", "2", "3", "4", "6", "8", "12", "16")
 HALT_POLLING = {"default": None, "off": 0, "50us": 50_000, "200us": 200_000, "1ms": 1_000_000}  # level -> ns
 MODEL = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,39}"  # what QEMU may call a CPU
 
@@ -130,11 +132,22 @@ class GuestSettings(Settings):
     )
     count: int = setting(
         "guest.count",
-        ("1", "2", "3", "4", "6", "8", "12", "16"),
+        COUNTS,
         int,
         "how many guests of one kind do the same work at the same time, each with a disk and an address of its own;"
-        " their rates are added up. Nested guests share one outer VM that has the CPUs and the memory of all of them",
+        " their rates are added up. Nested guests share an outer VM that has the CPUs and the memory of all of them;"
+        " a host does the work in as many sets of processes, on the CPUs of all of them together",
+        layers=LAYERS,
         scope="guest",
+    )
+    outer: str = setting(
+        "guest.outer",
+        ("shared", "own"),
+        str,
+        "what several nested guests run in: one outer VM that they share, or an outer VM for each",
+        layers=("nested",),
+        scope="guest",
+        only_with={"guest.count": COUNTS[1:]},
     )
 
 

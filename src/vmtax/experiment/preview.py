@@ -87,6 +87,9 @@ def look(
         examine.check(machine, lasts)
         qemus = _qemus(machine, lasts, options)
         accelerators = [accelerator for _, accelerator in qemus if accelerator]
+        real = [accelerator is not None and accelerator.name == "kvm" for _, accelerator in qemus]  # as far as is known
+        if below["emulated_cpu"] is not True and all(real):
+            examine.refuse_few_cpus(machine, lasts)
         impossible = _guests_not_here(machine, lasts, qemus)
         place = Place(machine, name, lasts, theirs, below, impossible, accelerators)
         places.append(_with_disks(place, options.target, emit))
@@ -309,7 +312,10 @@ def _device(facts: Json) -> str:
 
 
 def _needs(plan: Plan, host: Machine) -> str:
-    cpus = f"{plan.guest.vcpus} CPU{'' if plan.guest.vcpus == 1 else 's'}"
+    guests, each = needs.guests_at_once(plan), plan.guest.vcpus
+    cpus = f"{guests * each} CPU{'' if guests * each == 1 else 's'}"
+    if guests > 1:
+        cpus += f" ({guests} guests at once x {each})"
     wanted = max(needs.memory_bytes(plan, layer) for layer in plan.layers)
     if not wanted:
         return cpus

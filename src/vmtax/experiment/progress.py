@@ -21,13 +21,13 @@ PLAIN_STEP_SECONDS = 10.0  # without a terminal, one step's details are told no 
 
 
 @contextlib.contextmanager
-def open_screen(said: set[str] | None = None) -> Iterator[Callable[[events.Event], None]]:
+def open_screen(said: list[str] | None = None) -> Iterator[Callable[[events.Event], None]]:
     """A function to emit events to: a live display on a terminal, plain lines anywhere else.
 
     said: by earlier screens of the same run, and not said again by this one
     """
     screen = console(stderr=True)
-    state = State(said=set() if said is None else said)
+    state = State(said=[] if said is None else said)
     if not screen.is_terminal:
         yield Plain(screen, state).emit
         return
@@ -83,7 +83,7 @@ class State:
     told: float = 0.0
     comparisons: tuple[Comparison, ...] = ()
     emulated: bool = False
-    said: set[str] = field(default_factory=set)  # about the run as a whole
+    said: list[str] = field(default_factory=list)  # about the run as a whole
 
     def take(self, one: events.Event) -> Text | None:
         """Follow one event; a line where it is to stay on the screen."""
@@ -121,7 +121,7 @@ class State:
     def _once(self, text: str, style: str = "") -> Text | None:
         if text in self.said:
             return None
-        self.said.add(text)
+        self.said.append(text)
         return Text(text, style=style)
 
     def draw(self) -> Group:

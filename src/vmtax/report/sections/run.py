@@ -103,7 +103,8 @@ def _all_facts(path: str, facts: Mapping[str, str]) -> Folded:
 
 
 def _without_features(facts: Json) -> Json:
-    """What disks can do has a table of its own."""
+    """What disks can do has a table of its own, as the boots of the host have."""
+    facts = {name: fact for name, fact in facts.items() if name != "boots"}
     disk = facts.get("disk")
     if not isinstance(disk, dict):
         return facts
