@@ -260,7 +260,7 @@ def test_a_lost_second_host_ends_the_run(lab: Callable[..., Lab]) -> None:
         made.host_answers = MachineLost("gone") if path == B else Reply()
         return machine(path)
 
-    made.machine = second_is_gone  # type: ignore[assignment,method-assign]
+    made.machine = second_is_gone
     with pytest.raises(MachineLost):
         made.run()
     assert made.experiment.state == "failed"

@@ -278,7 +278,7 @@ def test_a_saved_state_is_not_resumed_over_another_build_of_the_same_zfs() -> No
     assert one.differences(one) == [] == one.differences(replace(one, zfs_build=None)), "an older record names none"
     assert replace(one, zfs="2.3.3-1", zfs_build="c").differences(one) == ["ZFS 2.3.3-1, not 2.3.2-2"]
     pack, rest = SimpleNamespace(version="2.3.2-2", digest="a" * 64), {"base": ANY, "image": ANY, "accelerator": ANY}
-    assert _Start.software.fget(SimpleNamespace(pack=pack, **rest)).zfs_build == "a" * 64  # type: ignore[attr-defined]
+    assert _Start.software.fget(SimpleNamespace(pack=pack, **rest)).zfs_build == "a" * 64
     old = made()
     record = json.loads((old.directory / "lab.json").read_text())
     del record["software"]["zfs_build"]

@@ -56,9 +56,9 @@ class Attempts:
     def prepared(
         self, one: Lab, local: LocalMachine, emit: object, size: object, source: Lab | None, *_: object
     ) -> _Start:
-        make_disks(local, one, size, source.saved if source else None)  # type: ignore[arg-type]
+        make_disks(local, one, size, source.saved if source else None)
         rest = [None] * 4
-        return _Start(one, local, quiet, size, *rest, None, None, 0.0, None)  # type: ignore[arg-type]
+        return _Start(one, local, quiet, size, *rest, None, None, 0.0, None)
 
     def attempt(self, found: _Start, number: int) -> Up:
         if self.failures:

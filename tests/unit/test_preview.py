@@ -142,7 +142,7 @@ def test_a_kernel_pack_that_must_be_built_first_is_announced(monkeypatch: pytest
     monkeypatch.setattr(Kind, "refuse", lambda self: None)
     first = said(plan, host())["first"]
     assert first.startswith("builds the kernel pack of compiler and source: about three minutes, once, and 600 MiB")
-    assert "first" not in said(load("quick"), host()), "nobody else needs it"
+    assert "first" not in said(load("quick"), host()), "nothing else needs it"
 
 
 def test_a_kernel_build_on_the_host_takes_root(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -205,7 +205,7 @@ def test_what_is_used_up_and_what_is_lost_of_it_is_told_before_the_start(monkeyp
     found = lines(parse(text), host(more=more), options, emit=emitted.append)
     told = {line.what: line.text for line in found}
     assert [what.partition(",")[0] for what in emitted] == ["/dev/sdb", "/dev/sdd", "/dev/sde"]
-    assert looked_at == {name: name == "/dev/sdc" for name in names}, "nobody is asked about a disk in use"
+    assert looked_at == {name: name == "/dev/sdc" for name in names}, "no question is asked about a disk in use"
     assert "GiB to /dev/sdb, /dev/sdc, /dev/sdd, /dev/sde (empty afterwards); to /var/tmp on" in told["writes"]
     assert told["erases"] == "what /dev/sdc holds"
 

@@ -159,7 +159,7 @@ def test_layers_come_behind_the_disks_which_so_keep_their_names() -> None:
     assert all("readonly=on" in drives[number] for number in (0, 2, 3)) and "readonly" not in drives[1]
     packed = replace(spec, packs=("/packs/kernel.erofs",))
     assert packed.pack_devices == ("/dev/vde",) and packed.layer_devices == spec.layer_devices
-    assert kernel_arguments(packed) == kernel_arguments(spec), "nobody lays a pack over anything"
+    assert kernel_arguments(packed) == kernel_arguments(spec), "no pack is laid over anything"
     assert [word for word in command_line(packed) if "kernel.erofs" in word] == [
         "if=none,id=pack0,format=raw,readonly=on,file=/packs/kernel.erofs"
     ]

@@ -76,7 +76,7 @@ def run(tmp_path: Path) -> Callable[..., Experiment]:
         def set_up(check: Callable[[Mapping[str, Json]], None]) -> Shaped:
             return Shaped(shape, rates, lost, lab, lab.plan, lab.options().testbed, check)
 
-        lab.set_up = set_up  # type: ignore[assignment,method-assign]
+        lab.set_up = set_up
         return lab.run()
 
     return run

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import time
 from itertools import islice
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -32,8 +33,8 @@ ENTRIES = FACTOR_LEVELS.map(lambda factors: dict(list(factors.items())[:2])).fil
 LAYER_LISTS = st.lists(st.sampled_from(LAYERS), min_size=1, unique=True)
 
 
-def names(layers: list[str], factors: dict[str, list[str]], **more: object) -> list[str]:
-    return [treatment.name for treatment in treatments(layers, Space(factors, **more))[0]]  # type: ignore[arg-type]
+def names(layers: list[str], factors: dict[str, list[str]], **more: Any) -> list[str]:
+    return [treatment.name for treatment in treatments(layers, Space(factors, **more))[0]]
 
 
 def test_every_guest_layer_has_every_combination_and_the_first_levels_are_the_baseline() -> None:

@@ -153,7 +153,7 @@ def _effects(metric: Metric, members: Sequence[Treatment], numbers: Numbers, alp
     try:
         estimates = stats.factor_effects(levels, logs, alpha, by_round=len(set(map(of_boot, members))) > 1)
     except ValueError:
-        return  # too few boots to tell them apart; the ranking stands
+        return  # too few boots to distinguish them; the ranking stands
     for effect in estimates:
         overhead, low, high = as_overhead(metric.better, effect.ratio, effect.low, effect.high)
         assert low is not None and high is not None

@@ -1,4 +1,4 @@
-"""Measuring as every command does it that measures: say what will be done, ask, do it, tell how it goes."""
+"""Measuring as every command does it that measures: say what will be done, ask, do it, show its progress."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Work:
     options: Options
     resumed: Experiment | None = None  # the experiment that is resumed
     rebooted: bool = False  # its host was, since it was stopped
-    agreed: bool = False  # it was begun with the user's consent, and goes on with that
+    agreed: bool = False  # the user agreed when it began, and that still holds
     or_demo: bool = False  # where guests would be emulated, a demonstration is all that is wanted
 
     def emulating(self) -> Work:
@@ -267,7 +267,7 @@ def _emulated(store: Store, work: Work, places: Sequence[Place], why: str) -> Wo
     from vmtax.plan.estimate import demonstration
 
     asked = work.options.testbed
-    # A run that is resumed has begun on what its facts say, and goes on with nothing else.
+    # A resumed run continues with what its facts say, and with nothing else.
     if asked.emulate or (work.resumed and "host" in work.resumed.facts):
         return work
     if not work.or_demo:

@@ -88,7 +88,7 @@ def settled(space: Space) -> dict[str, str]:
     """The one level, for all treatments, of each factor that the plan does not name.
 
     The default, or where that is illegal with a named level the first level that is legal with all of them:
-    a factor nobody asked about must neither remove treatments nor differ between them.
+    a factor that the plan does not name must neither remove treatments nor differ between them.
     """
     # Of thousands of combinations few differ in what decides whether a level is legal.
     different: dict[tuple[str | None, ...], dict[str, str]] = {}

@@ -38,7 +38,7 @@ from vmtax.store import Store
 from vmtax.testbed.base import RunningTreatment, Testbed
 from vmtax.workload import Command
 
-# After so many treatments of a layer that do not boot, one after the other, the layer is given up. If only half of 24
+# If this many treatments of a layer fail to boot in a row, the layer is given up. If only half of 24
 # treatments cannot boot, chance puts that many of them first in one of 1,500 runs.
 HOPELESS = 8
 Emit = Callable[[Event], None]

@@ -156,7 +156,7 @@ def _with_disks(place: Place, target: Target, emit: Callable[[str], None]) -> Pl
         raise CannotMeasure(
             f"{machine.path}: {target.directory} cannot be written to; name another directory with --disk-dir"
         )
-    machine.scratch  # noqa: B018 (its guard begins, and with what an earlier run left on them)
+    _ = machine.scratch  # made now: its guard starts, and undoes what an earlier run left on the devices
     compared = [treatment for treatment in place.treatments if treatment.repeats is None]
     impossible = {**place.impossible, **disks.not_here(machine, target, compared)}
     refuse_none_left(machine, compared, impossible)

@@ -77,7 +77,7 @@ class GuestSpec:
     kernel_words: tuple[str, ...] = ()  # more of its kernel's command line
     iommu: bool = False  # it can give its own devices to guests
     preallocated: bool = False  # all of its memory is taken at its start
-    talkative: bool = False  # the kernel tells its progress on the console: for the KVM probe
+    talkative: bool = False  # the kernel reports its progress on the console: for the KVM probe
     within: tuple[str, ...] = ()  # what starts a command in the cgroup that it is to run in; (): in ours
     incoming: str | None = None  # it goes on from a saved state, a file, or from a URI that another QEMU migrates to
     lasting: Lasting | None = None  # None: it ends with the program that boots it
@@ -100,7 +100,7 @@ class GuestSpec:
     def device(self, name: str = DATA_ID) -> str | None:
         """What the guest calls that disk where it is a virtio disk, or the only one of its kind; None: it has none.
 
-        Two SATA disks may change places: Linux looks at them at the same time. `BY_SERIAL` tells them apart.
+        Two SATA disks may change places: Linux looks at them at the same time. `BY_SERIAL` distinguishes them.
         """
         virtio = 1  # the root image is the first
         for disk in self.disks:

@@ -27,7 +27,7 @@ from vmtax.report.view import View, view
 
 
 def document(analysis: Analysis, detail: Detail) -> Document:
-    """All that there is room for; what nobody would see is not computed."""
+    """All that there is room for; what would not be shown is not computed."""
     viewed = view(analysis)
     head = about.head(analysis)
     if detail is Detail.PAGE:

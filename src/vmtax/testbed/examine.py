@@ -60,7 +60,7 @@ class Examined:
     all_cpus: tuple[int, ...] = ()  # that we may use there
 
     def cpus_of(self, sets: int) -> str:
-        """The CPUs that so many sets of processes on the host layer have together: as many as so many guests get."""
+        """The CPUs of that many sets of processes on the host layer together: as many as that many guests get."""
         if sets == 1:
             return self.cpus
         return ",".join(map(str, self.all_cpus[: sets * self.plan.guest.vcpus]))

@@ -103,7 +103,7 @@ def _second_qemu(own: Examined, program: str, steps: Steps) -> Examined:
 
 
 def provision_all(sides: Sequence[Examined], steps: Steps | None = None) -> list[Provisioned]:
-    """Set up what the plan needs, on every side; the hosts' guards undo it. Notes say of which side they are."""
+    """Set up what the plan needs, on every side; the hosts' guards undo it. Each note names its side."""
     steps = steps or Steps()
     own = steps.provision(sides[0])
     made = [own]
@@ -153,7 +153,7 @@ def _labels(own: Examined, theirs: Examined) -> tuple[str, str]:
 
 
 def _notes(sides: Sequence[Examined]) -> Iterator[Sequence[str]]:
-    """The notes of each side: what is true of both is said once, anything else says of which side it is."""
+    """The notes of each side: what is true of both is said once, any other names its side."""
     if len(sides) == 1:
         yield sides[0].notes
         return

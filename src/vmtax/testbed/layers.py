@@ -117,7 +117,7 @@ def _open(on: Provisioned, treatment: Treatment, stack: contextlib.ExitStack, gu
 
 
 def _footprint(on: Provisioned, outer: Sequence[Guest], subjects: Sequence[RunningSubject]) -> list[Footprint]:
-    """Where a plan has several guests at once; else nobody asks for it, and looking takes time."""
+    """Only where a plan has several guests at once: reading it takes time, and other reports do not use it."""
     if needs.guests_at_once(on.plan) == 1:
         return []
     parents = {machine.path: machine for machine in (on.host, *(guest.machine for guest in outer))}

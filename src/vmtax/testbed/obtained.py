@@ -34,7 +34,7 @@ def parse_shape(text: str) -> dict[str, float]:
 
 
 def why_not(settings: GuestSettings, vcpus: int, found: Mapping[str, float], named: Collection[str]) -> str | None:
-    """Which level of the factors `named` a guest of so many CPUs has not got, by what was read; None: it has them all.
+    """Which level of the factors `named` a guest with `vcpus` CPUs lacks, by what was read; None: it has them all.
 
     found: `memory.` before what `Guest.memory_readings` says, `cpu.` before what `parse_shape`, `pinning.readings` and
     `polling.readings` do

@@ -264,7 +264,7 @@ def check_bounds(on: Examined) -> None:
 
 
 def _working_set(on: Examined, treatments: Sequence[Treatment]) -> list[str]:
-    """A note that tells whether the host's page cache can hold all of a disk, where some treatment uses it."""
+    """A note that says whether the host's page cache can hold all of a disk, where some treatment uses it."""
     # A nested guest's disk is cached by its carrier.
     guests = [DiskSettings.of(treatment.levels) for treatment in treatments if treatment.layer == "vm"]
     cached = [settings for settings in guests if not settings.cache.is_direct]

@@ -143,7 +143,7 @@ def _incoming(incoming: str) -> str:
 
 
 def _network(spec: GuestSpec) -> tuple[str, ...]:
-    # Port 0: the kernel picks a free one, and QMP tells which; nobody can take it in between.
+    # Port 0: the kernel picks a free one, and QMP reports it; no other process can take it in between.
     forwards = "".join(f",hostfwd=tcp:127.0.0.1:0-:{port}" for port in (22, *spec.forwards))
     # restrict=on: the guest reaches nothing, and only its parent's loopback reaches it. No ROM: never booted from.
     management = f"user,id=management,restrict=on{forwards}"

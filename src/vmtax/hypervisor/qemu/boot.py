@@ -183,7 +183,7 @@ def _followed(parent: Machine, path: PurePosixPath, stack: contextlib.ExitStack)
 
 
 def _connected(lasting: Lasting | None, process: Process, stack: contextlib.ExitStack) -> Qmp:
-    """Over the pipes of QEMU, or over its socket; where QEMU ends instead of making that, nobody waits for it."""
+    """Over the pipes of QEMU, or over its socket; if QEMU ends before it makes that, the wait ends too."""
     if lasting is None:
         return Qmp(process, QMP_SECONDS)
     deadline = time.monotonic() + QMP_SECONDS
@@ -229,7 +229,7 @@ def wait_until_ready(path: str, process: Process, console: Console, patience: Pa
 
 
 def _not_ready(path: str, why: str, console: Console) -> str:
-    """The first line tells all of it, since lists and trials have only that one."""
+    """The first line says everything, since lists and trials have only that one."""
     return f"{path}: {why}; {console.end()}\nconsole:\n{console.last_lines()}"
 
 

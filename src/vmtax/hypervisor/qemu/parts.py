@@ -1,4 +1,4 @@
-"""How QEMU is told of a guest's CPU and memory. Pure."""
+"""The options of QEMU for a guest's CPU and memory. Pure."""
 
 from __future__ import annotations
 

@@ -83,12 +83,12 @@ def words(*, emulated: bool) -> Section:
 
 
 def _side_by_side(known: Mapping[str, Mapping[str, str]]) -> Table:
-    told = [name for name in FACTS if any(name in facts for facts in known.values())]
+    names = [name for name in FACTS if any(name in facts for facts in known.values())]
     rows = tuple(
-        Row((name_cell(path), *(value_cell(_fact(name, facts.get(name, ""))) for name in told)))
+        Row((name_cell(path), *(value_cell(_fact(name, facts.get(name, ""))) for name in names)))
         for path, facts in known.items()
     )
-    columns = (Column("machine"), *(Column(FACTS[name], words=True) for name in told))
+    columns = (Column("machine"), *(Column(FACTS[name], words=True) for name in names))
     return Table("The machines", columns, rows, "wrapped", detail=Detail.FILE)
 
 
