@@ -78,7 +78,7 @@ def test_a_paused_lab_goes_on_only_if_it_still_does_a_moment_later(
 def test_stop_is_no_power_cut_in_disguise(blue: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     killed: list[Up] = []
     monkeypatch.setattr("vmtax.lab.end._kill", killed.append)
-    monkeypatch.setattr("vmtax.lab.end._gone", lambda up, seconds: False)
+    monkeypatch.setattr("vmtax.lab.end.gone", lambda up, seconds: False)
     monkeypatch.setattr("vmtax.lab.end._wait_for_guard", lambda one, up: None)
     words = "is full; make room, then vmtax lab start blue; or vmtax lab cut blue"
     with (
@@ -95,7 +95,7 @@ def test_stop_is_no_power_cut_in_disguise(blue: Lab, tmp_path: Path, monkeypatch
     with pytest.raises(LabError, match="did not shut down within 60 s: its power was cut"):
         stop(blue)
     assert killed == [blue.up()]
-    monkeypatch.setattr("vmtax.lab.end._gone", lambda up, seconds: True)
+    monkeypatch.setattr("vmtax.lab.end.gone", lambda up, seconds: True)
     assert told("stop", "blue") == "lab blue is off"
 
 
