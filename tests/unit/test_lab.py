@@ -298,3 +298,8 @@ def test_what_is_run_in_a_lab_is_left_as_it_is(
     monkeypatch.setattr("os.execvp", lambda file, words: ran.append(words))
     assert CliRunner().invoke(app, ["lab", "ssh", "blue", *argv]).exit_code == 0
     assert ran == [["ssh", "-p", "1", "root@there", *(["--", *command] if command else [])]]
+
+
+def test_arguments_of_one_start_stand_beside_those_of_every_lab() -> None:
+    (line,) = after(argv_of(blue(replace(BASE, kernel_words=("mitigations=off", "nosmt")))), "-append")
+    assert "iommu=pt vmtax.lab=blue mitigations=off nosmt" in line

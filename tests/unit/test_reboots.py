@@ -161,7 +161,7 @@ def test_a_boot_that_does_not_fit_is_refused_in_one_line(lab: Lab) -> None:
             refuse_boot(lab.experiment, lab.facts, rebooted=rebooted)
         return str(found.value)
 
-    assert why(True) == f"{run}: the host was not rebooted since it was measured last: reboot it with {wanted}"
+    assert why(True) == f"{run}: the host was not rebooted since the run stopped: reboot it with {wanted}"
     assert why(False) == str(first.value)
     host.boot(other)
     assert why(True) == (
@@ -176,7 +176,7 @@ def test_a_boot_that_does_not_fit_is_refused_in_one_line(lab: Lab) -> None:
     refuse_boot(lab.experiment, lab.facts, rebooted=True)
     with pytest.raises(RebootNeeded):
         lab.resume()
-    assert "the host was not rebooted since it was measured last: reboot it with" in why(True)
+    assert "the host was not rebooted since the run stopped: reboot it with" in why(True)
 
 
 def test_another_kernel_or_other_arguments_are_refused(lab: Lab) -> None:

@@ -162,7 +162,7 @@ def _new(
     return Work(wanted, options_of(options))
 
 
-def _resumed(store: Store, run: str, erase: Sequence[str], *, rebooted: bool) -> Work:
+def _resumed(store: Store, run: str, erase: Sequence[str], *, rebooted: bool = False) -> Work:
     """The run named, or the newest that was stopped; `erase`: permission is asked for anew, for it is not kept."""
     from vmtax.design.host import boots_asked
     from vmtax.experiment.archive import IMPORTED
