@@ -14,6 +14,7 @@ from vmtax.report.sections import (
     memory,
     noise,
     numbers,
+    published,
     rankings,
     requirements,
     robustness,
@@ -54,6 +55,7 @@ def _text(analysis: Analysis, viewed: View, detail: Detail) -> Iterator[Section 
     yield numbers.section(viewed)
     yield at_once.section(analysis)
     yield memory.section(analysis)
+    yield published.section(analysis)
     if detail is Detail.FULL:
         yield numbers.lost(viewed)
     if detail >= Detail.FULL:
@@ -100,6 +102,7 @@ def _page(analysis: Analysis, viewed: View) -> Iterator[Section | None]:
     yield numbers.section(viewed)
     yield at_once.section(analysis)
     yield memory.section(analysis)
+    yield published.section(analysis)
     yield robustness.section(analysis)
     yield noise.section(analysis)
     yield from evidence.behind_the_figures(analysis, far)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
@@ -31,6 +31,7 @@ from vmtax.report.document import (
     Span,
     Table,
     shown,
+    with_heads,
 )
 from vmtax.report.render.screen import FirstScreen
 from vmtax.report.sections import at_once, requirements, scores
@@ -50,6 +51,8 @@ def render(analysis: Analysis, full: bool = False) -> RenderableType:
         asked = scores.section(scores.storage(analysis)) if analysis.profile else None
         first = (*requirements.sections(analysis), *((asked,) if asked else ()))
         several = at_once.section(analysis)
+        if several is not None:
+            several = replace(several, blocks=with_heads(several.blocks))
         more = [
             tuple(Group(*section(one, Detail.BRIEF), Text()) for one in some)
             for some in (first, (several,) if several else ())
