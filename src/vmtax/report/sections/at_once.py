@@ -33,12 +33,11 @@ READY = "Boot, until the last of all is ready"
 READING = (
     "Together: the sum of all guests (on the host, of all sets of processes), of latencies the worst; the median over"
     " rounds. Of the ideal: the share that this is of as many times the rate of one alone, which is measured in the"
-    " same rounds; of times, the time of one alone as a share of theirs. Against host: time for the same work, against as"
-    " many sets of processes on the host. Fairness: Jain's index, 100 % where all get"
-    " the same and 1/n where one of n gets all. Same time: the smallest share of what counts in which all of them"
-    " worked. fio and iperf3 work before and after what counts, a second or more; of other tools all counts that they"
-    " time."
-    " Host CPUs: that were busy on average, whatever for."
+    " same rounds; of times, the time of one alone as a share of theirs. Against host: time for the same work, against"
+    " as many sets of processes on the host. Same time: the smallest share of what counts in which all of them worked;"
+    " fio and iperf3 work before and after what counts, and of other tools all counts that they time. Fairness: Jain's"
+    " index, 100 % where all get the same and 1/n where one of n gets all. Host CPUs: that were busy on average,"
+    " whatever for."
 )
 EACH_READING = (
     "CPU not got: the CPUs that a guest wanted and its hypervisor gave to others (steal). Beyond RAM: the memory that"
@@ -88,11 +87,9 @@ def _rows(rates: Sequence[AtOnce], analysis: Analysis) -> Iterator[Row]:
     for title, members in _by_metric(rates):
         yield Row((name_cell(title),))
         for rate in members:
-            cost, emulated = (
-                costs.get((rate.metric, rate.treatment.name), "–"),
-                rate.treatment.name in analysis.emulated,
-            )
-            yield Row((name_cell(rate.treatment.name), *_cells(rate, cost, emulated)))
+            here = rate.treatment.name
+            cells = _cells(rate, costs.get((rate.metric, here), "–"), here in analysis.emulated)
+            yield Row((name_cell(here), *cells))
 
 
 def _cells(rate: AtOnce, cost: str, emulated: bool) -> list[Cell]:
