@@ -15,6 +15,7 @@ from vmtax.report.sections import (
     memory,
     noise,
     numbers,
+    published,
     rankings,
     requirements,
     robustness,
@@ -56,6 +57,7 @@ def _text(analysis: Analysis, viewed: View, detail: Detail) -> Iterator[Section 
     yield at_once.section(analysis)
     yield memory.section(analysis)
     yield host_boots.section(analysis)
+    yield published.section(analysis)
     if detail is Detail.FULL:
         yield numbers.lost(viewed)
     if detail >= Detail.FULL:
@@ -103,6 +105,7 @@ def _page(analysis: Analysis, viewed: View) -> Iterator[Section | None]:
     yield at_once.section(analysis)
     yield memory.section(analysis)
     yield host_boots.section(analysis)
+    yield published.section(analysis)
     yield robustness.section(analysis)
     yield noise.section(analysis)
     yield from evidence.behind_the_figures(analysis, far)
