@@ -98,6 +98,14 @@ class GuestSettings(Settings):
         " their rates are added up. Nested guests share one outer VM that has the CPUs and the memory of all of them",
         scope="guest",
     )
+    exit_trace: bool = setting(
+        "guest.exit_trace",
+        SWITCH,
+        is_on,
+        "whether the kernel that runs the guest also counts its exits to KVM by their reason; that makes each exit a"
+        " little slower, so it is off unless reasons, or their price, are asked for",
+        scope="guest",
+    )
 
 
 DEFAULT = GuestSettings()  # every factor at its default

@@ -9,6 +9,7 @@ from vmtax.analysis.analysis import Analysis
 from vmtax.report.document import Detail, Document, Place, Section, shown, with_heads
 from vmtax.report.sections import (
     at_once,
+    exits,
     factor_effects,
     iterations,
     memory,
@@ -57,6 +58,7 @@ def _text(analysis: Analysis, viewed: View, detail: Detail) -> Iterator[Section 
     if detail is Detail.FULL:
         yield numbers.lost(viewed)
     if detail >= Detail.FULL:
+        yield exits.section(analysis)
         yield robustness.section(analysis)
     yield noise.section(analysis)
     if detail >= Detail.FULL:
@@ -100,6 +102,7 @@ def _page(analysis: Analysis, viewed: View) -> Iterator[Section | None]:
     yield numbers.section(viewed)
     yield at_once.section(analysis)
     yield memory.section(analysis)
+    yield exits.section(analysis)
     yield robustness.section(analysis)
     yield noise.section(analysis)
     yield from evidence.behind_the_figures(analysis, far)

@@ -11,11 +11,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
+from vmtax.core.errors import CannotDo
 from vmtax.core.machines import first_line
 from vmtax.core.notices import recorded
 from vmtax.hypervisor.base import BootFailed, GuestSpec, Lasting, Patience
 from vmtax.hypervisor.console import FLOODED, PANIC, READY, Console
 from vmtax.hypervisor.credentials import Credentials
+from vmtax.hypervisor.qemu.exit_trace import ExitTrace
+from vmtax.hypervisor.qemu.kvm import KvmCounters
 from vmtax.hypervisor.qemu.memory import memory_readings
 from vmtax.hypervisor.qemu.qmp import Qmp, QmpError, Socket
 from vmtax.machine import Machine, MachineError, MachineLost, Process
@@ -55,6 +58,8 @@ class QemuGuest:
     kernel_seconds: float = 0.0
     warnings: list[str] = field(default_factory=list)
     obtained: dict[str, float] = field(default_factory=dict)
+    kvm: KvmCounters | None = None  # None: it is emulated
+    trace: ExitTrace | None = None  # None: nobody asks why it exits
 
     def cause_of_death(self) -> str | None:
         """QEMU's last word where it is gone, or why it has paused the guest; None while that runs."""
@@ -76,8 +81,12 @@ class QemuGuest:
         self.qmp.execute("cont")
 
     def memory_readings(self, parent: Machine) -> dict[str, float]:
-        unique = self.argv[self.argv.index("-serial") + 1]  # its console, in a directory of its own
-        return memory_readings(parent, self.qmp, unique, self.spec.memory_bytes)
+        return memory_readings(parent, self.qmp, _unique(self.argv), self.spec.memory_bytes)
+
+    def counters(self) -> dict[str, float]:
+        counted = self.kvm.read() if self.kvm else {}
+        reasons = self.trace.read() if self.trace else {}
+        return {**counted, **{f"reason.{name}": count for name, count in reasons.items()}}
 
     def leave(self) -> None:
         assert self.spec.lasting is not None
@@ -165,7 +174,33 @@ def boot(
         if spec.incoming is None:
             kernel_seconds = number_of(machine, KERNEL_SECONDS, machine.read_text(KERNEL_SECONDS), most=1e10)
         seconds = time.monotonic() - launched, kernel_seconds
-        yield QemuGuest(path, spec, argv, process, qmp, console, ports, machine, ends, *seconds)
+        guest = QemuGuest(path, spec, argv, process, qmp, console, ports, machine, ends, *seconds)
+        guest.kvm = KvmCounters(qmp) if spec.accelerator == "kvm" else None
+        guest.trace = _traced(parent, spec, path, argv, stack)
+        yield guest
+
+
+def _unique(argv: tuple[str, ...]) -> str:
+    """An argument that only this QEMU has: its console, in a directory of its own."""
+    return argv[argv.index("-serial") + 1]
+
+
+def _traced(
+    parent: Machine, spec: GuestSpec, path: str, argv: tuple[str, ...], stack: contextlib.ExitStack
+) -> ExitTrace | None:
+    """The histogram of its exits, where its settings ask for one. Raises BootFailed where there can be none."""
+    if not spec.settings.exit_trace:
+        return None
+    level = "guest.exit_trace=on was not obtained"
+    if spec.accelerator != "kvm":
+        raise BootFailed(f"{path}: {level}: no KVM here, it is emulated")
+    directory = PurePosixPath(_unique(argv).partition(":")[2]).parent
+    try:
+        trace = ExitTrace(parent, f"{parent.scratch.name}-{directory.name}", _unique(argv))
+    except CannotDo as error:
+        raise BootFailed(f"{path}: {level}: {error}") from error
+    stack.callback(trace.end)
+    return trace
 
 
 def _followed(parent: Machine, path: PurePosixPath, stack: contextlib.ExitStack) -> Console:
