@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.integration.conftest import leftovers, vmtax
+from tests.integration.conftest import HANGS, leftovers, under_way, vmtax
 from vmtax.core.records import Trial
 from vmtax.design.topology import Worked, overlap
 from vmtax.image.cache import Image
+from vmtax.machine.processes import marked
+from vmtax.store import Store
 
 PLAN = """\
 name: at-once
@@ -24,6 +28,17 @@ workloads:
   - net: {cases: [tcp-in], seconds: 1}
   - boot
 primary: [disk.randwrite-4k-qd1.iops]
+iterations: 1
+rounds: {min: 1, max: 1}
+"""
+
+
+KILLED = """\
+name: killed
+layers: [vm]
+guest: {vcpus: 1, memory: 512MiB}
+factors: {guest.count: ["2"]}
+workloads: [{disk: {patterns: [randread-4k-qd1, randwrite-4k-qd1], size: 32MiB, seconds: 1}}]
 iterations: 1
 rounds: {min: 1, max: 1}
 """
@@ -60,3 +75,24 @@ def test_two_guests_work_at_the_same_time_beside_each_other_and_nested(image: Im
         assert len({re.findall(r"mac=([0-9a-f:]{17})", line)[-1] for line in argv}) == 2, "and an address"
     used = set(re.findall(r"vmtax-([0-9a-f]{16})", json.dumps(data["boots"])))
     assert used and [left for token in used for left in leftovers(token)] == []
+
+
+def test_where_one_of_two_is_killed_both_are_booted_again(image: Image, tmp_path: Path) -> None:
+    """What was measured when one died counts for neither; the round has the results of the second boot."""
+    (tmp_path / "p.yaml").write_text(KILLED)
+    with under_way("run", "p.yaml", "--yes", "--emulate", directory=tmp_path, trials=2) as (process, token):
+        qemus = [pid for pid in marked(token) if Path(f"/proc/{pid}/comm").read_text().startswith("qemu-system")]
+        os.kill(next(pid for pid in qemus if "vm-2" in Path(f"/proc/{pid}/cmdline").read_text()), signal.SIGKILL)
+        assert process.wait(HANGS) == 0
+    with Store() as store:
+        found = store.load()
+    assert found.state == "complete" and [note for note in found.notes if "round 1: a guest was lost" in note]
+    writing = [trial for trial in found.trials if trial.case == "randwrite-4k-qd1"]
+    assert [(trial.machine, trial.status) for trial in writing] == [
+        *(("host/vm", "failed"), ("host/vm-2", "failed")),
+        *(("host/vm", "ok"), ("host/vm-2", "ok")),
+    ]
+    assert "killed from outside" in (writing[1].error or "") and "does not count" in (writing[0].error or "")
+    assert {trial.status for trial in found.trials if trial.case == "randread-4k-qd1"} == {"ok"}, "it was done before"
+    assert len([boot for boot in found.boots if boot.path == "host/vm-2"]) == 2
+    assert leftovers(token) == []

@@ -86,7 +86,7 @@ def test_four_guests_beside_one_of_their_kind() -> None:
     assert (figure.metric, figure.treatment) == (RATE, FOUR), "delays are not added up"
     assert figure.together == pytest.approx(80 * 1.002) and figure.alone == 40
     assert figure.share_of_ideal == pytest.approx(80 * 1.002 / 160)
-    assert figure.each["host/vm-3"] == pytest.approx(30 * 1.002)
+    assert figure.each["host/vm-3"].value == pytest.approx(30 * 1.002)
     assert figure.fairness == pytest.approx(80**2 / (4 * 1800))
     assert figure.overlap == pytest.approx(9.7 / 10)
 

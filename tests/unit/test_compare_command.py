@@ -7,6 +7,7 @@ import json
 import math
 import re
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -98,14 +99,14 @@ def test_every_format_is_printed_and_ends_with_the_same_code(
     assert done.exit_code == WORSE and done.stdout.startswith(start)
 
 
-def a_line(**changes: object) -> Line:
+def a_line(**changes: Any) -> Line:
     line = Line(METRIC, "vm", True, 0.95, 0.94, 0.96, (5, 5), "welch", "worse", None, False, None)
-    return dataclasses.replace(line, **changes)  # type: ignore[arg-type]
+    return dataclasses.replace(line, **changes)
 
 
-def a_change(*lines: Line, limit: float | None = None, **changes: object) -> Change:
+def a_change(*lines: Line, limit: float | None = None, **changes: Any) -> Change:
     change = Change(("a",), ("b",), ("local", "local"), (), lines, (), 0.03, limit, ())
-    return dataclasses.replace(change, **changes)  # type: ignore[arg-type]
+    return dataclasses.replace(change, **changes)
 
 
 @pytest.mark.parametrize(

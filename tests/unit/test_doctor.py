@@ -245,7 +245,7 @@ def test_a_cloud_vm_as_a_user_over_ssh() -> None:
     assert needs["bwrap"].remedy == "install bubblewrap (so named by Debian) with your packager"
     assert {check.name for check in diagnosis.bad} == {"host", "VM"}
     shown = on_terminal(diagnosis)
-    assert shown.count("install bubblewrap") == 1, "a remedy is told once"
+    assert shown.count("install bubblewrap") == 1, "a remedy is shown once"
 
 
 def test_an_emulated_host_is_called_so() -> None:

@@ -177,7 +177,7 @@ def test_a_working_set_that_fits_into_the_page_cache_is_called_so(gib: int, cach
     plan = parse(text)
     told = {("cat", "/proc/meminfo"): f"MemAvailable: {gib * 2**20} kB\n"}
     host = SimpleNamespace(host=FakeMachine(answers=told), plan=plan, disk_size=4 * 2**30)
-    notes = provision._working_set(host, plan.treatments()[0])  # type: ignore[arg-type]
+    notes = provision._working_set(host, plan.treatments()[0])
     assert words in " ".join(notes) and bool(notes) == bool(words)
     nested = parse(text.replace("[vm]", "[nested]")).treatments()[0]
-    assert provision._working_set(host, nested) == [], "its carrier caches that"  # type: ignore[arg-type]
+    assert provision._working_set(host, nested) == [], "its carrier caches that"

@@ -75,7 +75,7 @@ def test_a_host_without_kvm_is_refused_before_an_image_is_built_and_before_the_q
 ) -> None:
     @contextlib.contextmanager
     def connected(*_: Any) -> Iterator[Hosts]:
-        yield Hosts(host(), host())  # type: ignore[arg-type]
+        yield Hosts(host(), host())
 
     def never(*_: Any, **__: Any) -> Any:
         raise AssertionError("nothing is asked, built or examined")

@@ -33,7 +33,7 @@ def test_the_wheel_holds_all_that_is_needed(wheel: zipfile.ZipFile) -> None:
     assert names >= {
         *(
             f"vmtax/plan/builtin/{name}.yaml"
-            for name in ("quick", "layers", "disk-cache", "pages", "storage", "storage-2013")
+            for name in ("quick", "layers", "disk-cache", "cpu", "pages", "storage", "storage-2013")
         ),
         *(f"vmtax/report/page/{name}" for name in ("page.html.j2", "style.css", "page.js")),
         *(f"vmtax/image/guest/{name}" for name in ("init", "initramfs-init", "poweroff")),
@@ -100,6 +100,7 @@ def test_bash_completes_commands_plans_and_formats(tmp_path: Path) -> None:
     assert completed("vmtax run q", tmp_path) == ["quick"]
     assert completed("vmtax plan show ", tmp_path) == [
         "build",
+        "cpu",
         "density",
         "disk-cache",
         "layers",

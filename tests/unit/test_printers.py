@@ -72,7 +72,7 @@ def test_a_console_shows_strings_as_they_are_wherever_they_stand(text: str) -> N
     table = Table(text, title=text, caption=text)
     table.add_row(text)
     for renderable in (text, Text(text), table, Padding(text, 1), Group(text, Text.assemble((text, "bold")))):
-        check(on(lambda one, what=renderable: one.print(what)), text)  # type: ignore[misc]
+        check(on(lambda one, what=renderable: one.print(what)), text)
     check(on(lambda one: one.print(text, soft_wrap=True)), text)
 
 

@@ -7,21 +7,30 @@ from collections.abc import Callable
 from itertools import islice, pairwise
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.fake_machine import Reply
 from tests.fake_testbed import SEVEN, Lab, bench
+from vmtax import stats
+from vmtax.analysis.analysis import Analysis
 from vmtax.analysis.comparisons import contrasts
+from vmtax.core import events
 from vmtax.core.records import Experiment
 from vmtax.design.host import in_words, is_booted, named, of_boot, others
 from vmtax.design.interleaved import both
 from vmtax.design.reboots import Block, boots_of, next_block, shuffled_blocks
 from vmtax.design.treatments import shuffled_rounds
+from vmtax.experiment import live, progress
 from vmtax.experiment.reboots import RebootNeeded, refuse_boot
 from vmtax.experiment.resume import CannotResume
+from vmtax.machine.local import LocalMachine
 from vmtax.plan.schema import parse
+from vmtax.report.document import Table
+from vmtax.report.render.formats import FORMATS
+from vmtax.report.sections import host_boots
 from vmtax.testbed.interleave import why_not
 from vmtax.testbed.session import TestbedOptions
 
@@ -88,6 +97,20 @@ def test_every_round_takes_one_boot_of_the_host_for_each_level(lab: Lab) -> None
         assert len({trial.treatment for trial in during}) >= 2
 
 
+def test_the_report_shows_what_each_level_changed_in_the_host(lab: Lab) -> None:
+    analysis = Analysis(Host(lab).finish(lab.run))
+    found = host_boots.section(analysis)
+    assert found is not None
+    table = found.blocks[0]
+    assert isinstance(table, Table) and [column.head for column in table.columns][1:] == list(LEVELS)
+    assert [["".join(span.text for span in cell.pieces) for cell in row.cells] for row in table.rows] == [
+        ["boots", "3", "3"],
+        ["spectre_v2", "Mitigation: Retpolines", "Vulnerable"],
+    ]
+    page = FORMATS["html"].render(analysis).decode()
+    assert "How the host was booted" in page and "boots.0" not in page
+
+
 def test_a_host_that_is_booted_as_the_first_block_asks_is_measured_at_once(lab: Lab) -> None:
     host = Host(lab)
     host.boot(next(shuffled_blocks(lab.plan.treatments()[0], 5)).level)
@@ -138,7 +161,7 @@ def test_a_boot_that_does_not_fit_is_refused_in_one_line(lab: Lab) -> None:
             refuse_boot(lab.experiment, lab.facts, rebooted=rebooted)
         return str(found.value)
 
-    assert why(True) == f"{run}: the host was not rebooted since it was measured last: reboot it with {wanted}"
+    assert why(True) == f"{run}: the host was not rebooted since the run stopped: reboot it with {wanted}"
     assert why(False) == str(first.value)
     host.boot(other)
     assert why(True) == (
@@ -153,7 +176,7 @@ def test_a_boot_that_does_not_fit_is_refused_in_one_line(lab: Lab) -> None:
     refuse_boot(lab.experiment, lab.facts, rebooted=True)
     with pytest.raises(RebootNeeded):
         lab.resume()
-    assert "the host was not rebooted since it was measured last: reboot it with" in why(True)
+    assert "the host was not rebooted since the run stopped: reboot it with" in why(True)
 
 
 def test_another_kernel_or_other_arguments_are_refused(lab: Lab) -> None:
@@ -225,3 +248,34 @@ def test_a_second_host_is_refused() -> None:
     assert refused == "host.kernel_arguments reboots one host: measure ssh://b in a run of its own, or name a QEMU"
     assert why_not(parse(PLAN), TestbedOptions(interleave_with="qemu-b")) is None
     assert len(both(parse(PLAN).entries(), "qemu-b")) == 2 + 2 * 3
+
+
+def test_effects_take_the_boot_of_the_host_as_the_unit() -> None:
+    """Without any effect: boots of the host differ by 3 %, and each serves four configurations."""
+    levels = [{"host": h, "cache": c, "bus": b} for h in "ab" for c in "xy" for b in "uv"]
+    source, claims = np.random.default_rng(1), Counter[bool]()
+    for _ in range(60):
+        hosts = np.repeat(source.normal(0, 0.03, (12, 2)), 4, axis=1)
+        logs = hosts + source.normal(0, 0.01, (12, 8))
+        for by_round in (False, True):
+            found = stats.factor_effects(levels, logs, by_round=by_round)
+            claims[by_round] += any(effect.factors == ("host",) and effect.term_p <= 0.05 for effect in found)
+    assert claims[False] > 10 and claims[True] <= 6, claims
+
+
+def test_what_was_said_before_a_reboot_is_not_said_again_and_can_be_watched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    local, said = LocalMachine(), list[str]()
+    try:
+        for _ in range(2):
+            journal = live.Journal(local)
+            with progress.open_screen(said) as journal.screen:
+                journal.emit(events.Notice("of the host"))
+                journal.emit(events.RunStarted("id", tuple(parse(PLAN).entries()), 1, 2))
+        state = live.read("id")
+        assert state is not None and state.planned == 2
+    finally:
+        local.close()
+    assert capsys.readouterr().err.splitlines() == ["of the host", "run id"]

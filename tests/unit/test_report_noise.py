@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import io
 import re
 
 import pytest
-from rich.console import Console
 
 from tests.answers import experiment_data
 from tests.sample import sample_experiment, with_repeat
+from tests.unit.test_report import printed
 from vmtax.analysis import comparisons as compare
 from vmtax.analysis.analysis import Analysis
 from vmtax.core.records import Experiment
@@ -26,9 +25,7 @@ REPEATED = with_repeat(PLAIN)
 
 
 def on_terminal(experiment: Experiment) -> str:
-    console = Console(width=80, file=io.StringIO())
-    console.print(render(Analysis(experiment), full=True))
-    return console.file.getvalue()  # type: ignore[attr-defined, no-any-return]
+    return printed(render(Analysis(experiment), full=True))
 
 
 def test_a_guest_is_set_against_itself_once() -> None:

@@ -35,8 +35,8 @@ from vmtax.report.render.formats import FORMATS
 from vmtax.report.render.html import render_html
 from vmtax.report.render.markdown import render_markdown
 from vmtax.report.sections.factor_effects import deciding
+from vmtax.report.sections.give_ups import TITLE as GIVE_UPS
 from vmtax.report.sections.recommendation import (
-    GIVE_UPS,
     TITLE,
     Recommendation,
     recommendation,

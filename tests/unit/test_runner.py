@@ -184,7 +184,7 @@ def test_a_boot_that_was_cut_in_the_middle_is_finished_in_another(lab: Callable[
     """chess has two cases: the run ends between them."""
     made = lab(SEVEN, lambda number, name: bench())
     add = made.emit
-    made.emit = lambda event: (_ for _ in ()).throw(KeyboardInterrupt) if third(event) else add(event)  # type: ignore[method-assign]
+    made.emit = lambda event: (_ for _ in ()).throw(KeyboardInterrupt) if third(event) else add(event)
 
     def third(event: object) -> bool:
         return isinstance(event, TrialFinished) and sum(isinstance(e, TrialFinished) for e in made.events) == 2
@@ -192,7 +192,7 @@ def test_a_boot_that_was_cut_in_the_middle_is_finished_in_another(lab: Callable[
     with pytest.raises(KeyboardInterrupt):
         made.run()
     assert len(made.experiment.trials) == 3, "the trial was committed before anybody heard of it"
-    made.emit = add  # type: ignore[method-assign]
+    made.emit = add
     trials = made.resume().trials
     assert len(trials) == 35 and len({identity(trial) for trial in trials}) == 35
 
@@ -341,7 +341,7 @@ def test_of_a_killed_run_the_time_of_all_its_sessions_counts(lab: Callable[..., 
             with made.store as store:
                 kept.append(store.load("last").seconds)  # as it stands there if the run is killed now
 
-    made.emit = look  # type: ignore[method-assign] (a function in the place of a method is what is asked for)
+    made.emit = look
     found = made.resume()
     assert before is not None and kept == sorted(kept) and before < kept[0] <= kept[-1] <= (found.seconds or 0)
 

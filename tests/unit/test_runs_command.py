@@ -1,4 +1,4 @@
-"""`vmtax runs`: lists what is in the store, says which run is damaged, and removes what nobody needs any more."""
+"""`vmtax runs`: lists what is in the store, says which run is damaged, and removes what is no longer needed."""
 
 from __future__ import annotations
 

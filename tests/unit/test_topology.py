@@ -14,6 +14,7 @@ import pytest
 from tests.fake_machine import FakeMachine, Reply
 from tests.fake_testbed import SEVEN, FakeTestbed, Lab, bench
 from vmtax.analysis.analysis import Analysis
+from vmtax.analysis.comparisons import contrasts
 from vmtax.core.records import Experiment, Json, Measurement, Metric, Treatment, Trial
 from vmtax.design.iterations import together
 from vmtax.design.topology import Subject, Topology, topology
@@ -21,10 +22,11 @@ from vmtax.experiment.trial import Signatures, TrialKey, run_trials
 from vmtax.machine import MachineLost
 from vmtax.meter import METERS, clock
 from vmtax.plan.estimate import BOOT_SECONDS, seconds_per_round
-from vmtax.plan.schema import load
+from vmtax.plan.schema import load, parse
+from vmtax.testbed import needs
 from vmtax.testbed.base import RunningSubject, RunningTreatment
 from vmtax.workload import Site
-from vmtax.workload.chess import CASES, Chess, ChessParameters
+from vmtax.workload.chess import ALONE, Chess, ChessParameters
 
 RATE = "chess.nodes_per_second"
 ONE_GUEST = Topology((Subject("vm", "vm"),))
@@ -54,7 +56,8 @@ class Shaped(FakeTestbed):
         shape = self.shape if treatment.layer == "vm" else topology(treatment)
         subjects = []
         for subject in shape.subjects:
-            path = f"{subject.host}/{subject.name}" if subject.layer != "host" else subject.host
+            above = [subject.outer, subject.name] if subject.layer != "host" else []
+            path = "/".join(filter(None, [subject.host, *above]))
             is_lost = (round, path) in self.lost
             answer = MachineLost(f"{path}: gone") if is_lost else bench(rate=self.rates.get(path, 1000) + round)
             here = MachineLost(f"{path}: gone") if is_lost else Reply()
@@ -73,7 +76,7 @@ def run(tmp_path: Path) -> Callable[..., Experiment]:
         def set_up(check: Callable[[Mapping[str, Json]], None]) -> Shaped:
             return Shaped(shape, rates, lost, lab, lab.plan, lab.options().testbed, check)
 
-        lab.set_up = set_up  # type: ignore[assignment,method-assign]
+        lab.set_up = set_up
         return lab.run()
 
     return run
@@ -137,7 +140,36 @@ def test_a_factor_asks_for_several_guests() -> None:
     three = topology(Treatment("vm guest.count=3", "vm", {"guest.count": "3"}))
     assert [(subject.name, subject.number) for subject in three.subjects] == [("vm", 1), ("vm-2", 2), ("vm-3", 3)]
     nested = topology(Treatment("nested guest.count=3", "nested", {"guest.count": "3"}))
-    assert [subject.name for subject in nested.subjects] == ["vm", "vm-2", "vm-3"] and nested.outer == "vm"
+    assert [subject.name for subject in nested.subjects] == ["vm", "vm-2", "vm-3"]
+    assert {outer: len(carried) for outer, carried in nested.carried.items()} == {"vm": 3}
+    host = topology(Treatment("host guest.count=2", "host", {"guest.count": "2"}))
+    assert [subject.name for subject in host.subjects] == ["host", "host-2"] and not host.carried
+
+
+def test_nested_guests_share_an_outer_vm_or_have_one_each(run: Callable[..., Experiment]) -> None:
+    own = topology(Treatment("nested", "nested", {"guest.count": "3", "guest.outer": "own"}))
+    assert {outer: [each.name for each in carried] for outer, carried in own.carried.items()} == {
+        "vm": ["vm"],
+        "vm-2": ["vm"],
+        "vm-3": ["vm"],
+    }
+    assert machines(run(own, {})) == {"host/vm/vm", "host/vm-2/vm", "host/vm-3/vm"}
+
+
+def test_a_factor_asks_for_outer_vms_only_of_several_nested_guests() -> None:
+    plan = parse(
+        SEVEN.replace("[host, vm]", "[vm, nested]")
+        + "factors: {guest.count: ['1', '2'], guest.outer: [shared, own]}\nguest: {memory: 512MiB}\n"
+    )
+    kept, _ = plan.treatments()
+    assert [treatment.name for treatment in kept] == [
+        *("vm", "vm guest.count=2"),
+        *("nested", "nested guest.count=2", "nested guest.count=2 guest.outer=own"),
+    ]
+    assert ("vm guest.count=2", "nested guest.count=2 guest.outer=own") in contrasts(kept)
+    assert needs.memory_sum(plan, "nested") == (
+        "2 guests x (512 MiB + 128 MiB for its QEMU) + 2 outer VMs x 1.0 GiB = 3.2 GiB"
+    )
 
 
 @pytest.mark.parametrize(
@@ -216,7 +248,7 @@ def test_where_one_is_lost_twice_its_round_is_void(run: Callable[..., Experiment
 
 def lost_in(found: Experiment, number: int) -> list[Trial]:
     """The trials of a round's first case, in which one was lost."""
-    return [trial for trial in found.trials if (trial.treatment, trial.round, trial.case) == ("vm", number, CASES[0])]
+    return [trial for trial in found.trials if (trial.treatment, trial.round, trial.case) == ("vm", number, ALONE)]
 
 
 def test_what_several_machines_did_is_one_value() -> None:

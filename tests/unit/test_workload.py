@@ -16,6 +16,7 @@ from vmtax.workload import WORKLOADS, BadOutput, Command, Workload, words
 from vmtax.workload.build import OBJECTS, Build, BuildParameters
 from vmtax.workload.chess import Chess, ChessParameters
 from vmtax.workload.fio import Disk, DiskParameters
+from vmtax.workload.net import Net, NetParameters
 from vmtax.workload.site import Link, Site
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "workload"
@@ -257,25 +258,47 @@ def test_net_tells_the_ends_apart_when_the_client_is_the_peer() -> None:
 
 
 def test_with_a_lead_only_what_lies_between_counts() -> None:
-    """Both tools worked for a second before three that count, and for one after them."""
+    """fio works for three seconds before two that count, and for three after them; iperf3 one, three and one."""
     case, disk = (
         "randwrite-4k-qd1",
-        Disk(DiskParameters(patterns=("randwrite-4k-qd1",), percentiles=("p99",), seconds=3)),
+        Disk(DiskParameters(patterns=("randwrite-4k-qd1",), percentiles=("p99",), seconds=2)),
     )
     output = (GOLDEN / "randwrite-4k-qd1-lead.json").read_text()
-    assert {m.metric.measure: m.value for m in disk.parse(case, output)}["iops"] == pytest.approx(5560.187)
+    assert {m.metric.measure: m.value for m in disk.parse(case, output)}["iops"] == pytest.approx(5973.526)
     counted = disk.counted(case, output)
-    assert counted is not None and counted.rest == pytest.approx(0.259)
-    assert (counted.before, counted.seconds, counted.after) == pytest.approx((1.0, 2.999, 1.002))
-    assert disk.operations(case, output) == 16675
+    assert counted is not None and counted.rest == pytest.approx(0.281)
+    assert (counted.before, counted.seconds, counted.after) == pytest.approx((3.0, 2.002, 3.001))
+    assert disk.operations(case, output) == 11959
     output = (GOLDEN / "tcp-out-lead.json").read_text()
     assert parsed("net", "tcp-out", "tcp-out-lead.json")["net.tcp-out.bits_per_second"] == pytest.approx(
         8 * (55312384 + 65667072 + 58458112) / 3.0041, rel=1e-3
     )
     counted = EVERY["net"].counted("tcp-out", output)
     assert counted is not None and (counted.before, counted.seconds, counted.after) == pytest.approx(
-        (1, 3.0041, 1), 1e-4
+        (1, 3.0041, 1), rel=1e-3
     )
+
+
+def test_a_rate_below_full_load_is_asked_for_and_must_be_reached() -> None:
+    case, output = "randread-4k-qd1", (GOLDEN / "randread-4k-qd1.json").read_text()
+    patterns: Any = (case, "randrw-4k-qd8")
+    reached = {m.metric.measure: m.value for m in EVERY["disk"].parse(case, output)}["iops"]
+    easy, hard = (Disk(DiskParameters(patterns=patterns, rate=round(reached * share))) for share in (1.0, 1.2))
+    assert {m.metric.measure for m in easy.parse(case, output)} <= {
+        "mean_seconds",
+        "p50_seconds",
+        "p99_seconds",
+        "p999_seconds",
+    }
+    with pytest.raises(BadOutput, match=r"were reached of the \d+ that were asked for.*lower workloads.disk.rate"):
+        hard.parse(case, output)
+    site = Site(FakeMachine("host", {}), "vm", 1, (), disk="/dev/vdb")
+    mixed = Disk(DiskParameters(patterns=patterns, rate=1000))
+    assert "--rate_iops=1000" in mixed.command(site, case) and "--rate_iops=700,300" in mixed.command(
+        site, "randrw-4k-qd8"
+    )
+    with pytest.raises(BadOutput, match="Mbit/s were reached of the 100000 that were asked for"):
+        Net(NetParameters(rate=100_000)).parse("tcp-out", (GOLDEN / "tcp-out.json").read_text())
 
 
 def test_a_lead_is_asked_of_the_tools() -> None:

@@ -5,33 +5,64 @@ from __future__ import annotations
 import math
 import statistics
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
-from vmtax.core.records import Experiment, Metric, Treatment, Trial
+from vmtax.core.records import Boot, Experiment, Metric, Treatment, Trial
 from vmtax.design.guest import GuestSettings
 from vmtax.design.iterations import RATES, Case, Schedule
 from vmtax.design.topology import Worked, machines_at_once, overlap
 
 COUNT = GuestSettings.factors()["count"].name  # the factor in which a treatment differs from its machine alone
+TAIL = "p99_seconds"
+STEAL, BEYOND = "clock.steal_seconds", "memory.beyond_bytes"  # readings of a trial
+
+
+@dataclass(frozen=True, slots=True)
+class Each:
+    """What one of several machines had; medians over rounds."""
+
+    value: float  # in the metric's unit
+    tail: float | None  # seconds that 99 of 100 operations took at most; None: not measured
+    steal: float | None  # CPUs that it wanted and did not get, on average; None: its hypervisor does not tell
+    beyond: float | None  # bytes that its hypervisor has beyond the guest's memory; None: it has none
 
 
 @dataclass(frozen=True, slots=True)
 class AtOnce:
-    """One rate of one treatment with several machines."""
+    """One figure of one treatment with several machines: a rate, or where that is given the latency of 99 of 100."""
 
     treatment: Treatment
     metric: Metric
-    each: Mapping[str, float]  # machine path -> its median over rounds, in the metric's unit
-    together: float  # median over rounds of the sum of all machines
+    each: Mapping[str, Each]  # by machine
+    together: float  # median over rounds of the sum of all machines; of latencies, of the worst
     alone: float | None  # of the treatment with one machine and otherwise equal levels; None: not measured
-    fairness: float  # Jain's index: median over rounds; 1 is even, 1/n is one machine that has all
+    fairness: float | None  # Jain's index: median over rounds; 1 is even, 1/n is one machine that has all; of rates
     overlap: float  # the smallest share of what counts in which all machines worked
+    host_cpus: float | None  # that were busy on the host under test, on average; None: not read
 
     @property
     def share_of_ideal(self) -> float | None:
-        """Of what so many machines would reach if none cost another anything; None without `alone`."""
-        return None if self.alone is None else self.together / (self.alone * len(self.each))
+        """The total as a share of what as many machines reach alone; of latencies, alone as a share of together.
+
+        None without `alone`.
+        """
+        if self.alone is None:
+            return None
+        if self.metric.better == "lower":
+            return self.alone / self.together
+        return self.together / (self.alone * len(self.each))
+
+
+@dataclass(frozen=True, slots=True)
+class LastReady:
+    """When the last of several guests that were started at the same time was ready; medians over rounds."""
+
+    treatment: Treatment
+    count: int
+    first: float  # seconds from its launch
+    last: float
+    alone: float | None  # of a guest that is started alone
 
 
 def fairness(rates: Sequence[float]) -> float:
@@ -44,13 +75,13 @@ def fairness(rates: Sequence[float]) -> float:
 
 
 def at_once(experiment: Experiment, schedules: Mapping[Case, Schedule]) -> tuple[AtOnce, ...]:
-    """The first rate of every case of every treatment with several machines, in the order of treatments and cases.
+    """The first figure of every case of every treatment with several machines, in the order of treatments and cases.
 
     What one of them failed to do counts for none: the others had more of the host.
 
     schedules: of a run that planned its iterations; its warm-up does not count
     """
-    several = {t.name: t for t in experiment.treatments if t.repeats is None and machines_at_once(t) not in (None, 1)}
+    several = _several(experiment)
     if not several:
         return ()
     rates = _rates(
@@ -60,28 +91,68 @@ def at_once(experiment: Experiment, schedules: Mapping[Case, Schedule]) -> tuple
     )
     return tuple(
         _of(treatment, metric, whole, _alone(treatment, metric, experiment.treatments, rates))
-        for treatment in several.values()
+        for treatment in several
         for metric, executions in _first_of_cases(rates.get(treatment.name, {}))
         if (whole := {at: done for at, done in executions.items() if len(done) == machines_at_once(treatment)})
     )
 
 
-_Execution = dict[str, tuple[float, Worked]]  # machine path -> value, and when it worked
-_Figure = tuple[Metric, dict[tuple[int, int], _Execution]]
-_Rates = dict[str, dict[Metric, dict[tuple[int, int], _Execution]]]  # treatment -> metric -> (round, iteration)
+def last_ready(experiment: Experiment) -> tuple[LastReady, ...]:
+    """One for each treatment with several guests, in their order."""
+    measured = {(trial.treatment, trial.machine) for trial in experiment.trials}  # not those that carry others
+    boots: dict[str, dict[int, dict[str, Boot]]] = defaultdict(lambda: defaultdict(dict))
+    for boot in experiment.boots:
+        if (boot.treatment, boot.path) in measured:
+            boots[boot.treatment][boot.round][boot.path] = boot
+    found = []
+    for treatment in _several(experiment):
+        rounds = [list(each.values()) for each in boots.get(treatment.name, {}).values()]
+        whole = [[boot.ready_seconds for boot in each] for each in rounds if len(each) == machines_at_once(treatment)]
+        if whole:
+            alone = [
+                boot.ready_seconds
+                for other in _single(treatment, experiment.treatments)
+                for each in boots.get(other.name, {}).values()
+                for boot in each.values()
+            ]
+            first, last = (statistics.median(map(end, whole)) for end in (min, max))
+            found.append(LastReady(treatment, len(whole[0]), first, last, statistics.median(alone) if alone else None))
+    return tuple(found)
+
+
+def _several(experiment: Experiment) -> list[Treatment]:
+    """The treatments with several machines, each once."""
+    return [t for t in experiment.treatments if t.repeats is None and machines_at_once(t) not in (None, 1)]
+
+
+@dataclass(slots=True)
+class _Execution:
+    """One execution of a case on all machines of a treatment."""
+
+    values: dict[str, float] = field(default_factory=dict)  # by machine, of one metric
+    trials: dict[str, Trial] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+
+_Executions = dict[tuple[int, int], _Execution]  # by round and iteration
+_Rates = dict[str, dict[Metric, _Executions]]  # by treatment
 
 
 def _rates(trials: Iterable[Trial]) -> _Rates:
-    rates: _Rates = defaultdict(lambda: defaultdict(lambda: defaultdict(dict)))
+    rates: _Rates = defaultdict(lambda: defaultdict(lambda: defaultdict(_Execution)))
     for trial in trials:
-        for measurement in trial.measurements if trial.status == "ok" else ():
-            if measurement.metric.unit in RATES:
-                executions = rates[trial.treatment][measurement.metric]
-                executions[trial.round, trial.iteration][trial.machine] = (measurement.value, Worked.of(trial))
+        found = trial.measurements if trial.status == "ok" else ()
+        are_rates = [measurement for measurement in found if measurement.metric.unit in RATES]
+        for measurement in are_rates or found:
+            if are_rates or measurement.metric.measure == TAIL:
+                execution = rates[trial.treatment][measurement.metric][trial.round, trial.iteration]
+                execution.values[trial.machine], execution.trials[trial.machine] = measurement.value, trial
     return rates
 
 
-def _first_of_cases(rates: Mapping[Metric, dict[tuple[int, int], _Execution]]) -> Iterator[_Figure]:
+def _first_of_cases(rates: Mapping[Metric, _Executions]) -> Iterator[tuple[Metric, _Executions]]:
     """Operations a second; what of bytes a second is the same again is left out."""
     cases = set()
     for metric, executions in rates.items():
@@ -90,32 +161,55 @@ def _first_of_cases(rates: Mapping[Metric, dict[tuple[int, int], _Execution]]) -
             yield metric, executions
 
 
-def _of(
-    treatment: Treatment, metric: Metric, whole: Mapping[tuple[int, int], _Execution], alone: float | None
-) -> AtOnce:
+def _of(treatment: Treatment, metric: Metric, whole: _Executions, alone: float | None) -> AtOnce:
     """`whole`: the executions that have a result of every machine."""
-    values = [[value for value, _ in done.values()] for done in whole.values()]
-    each: dict[str, list[float]] = defaultdict(list)
-    for done in whole.values():
-        for machine, (value, _) in done.items():
-            each[machine].append(value)
+
+    is_rate = metric.better == "higher"
+
+    def over_rounds(read: Callable[[_Execution], float | None]) -> float | None:
+        return _by_round({at: value for at, done in whole.items() if (value := read(done)) is not None})
+
+    def of_machine(name: str) -> Each:
+        value = over_rounds(lambda done: done.values[name])
+        return Each(
+            value or 0.0,
+            over_rounds(lambda done: _tail(done.trials[name])),
+            over_rounds(lambda done: _steal(done.trials[name])),
+            over_rounds(lambda done: done.trials[name].readings.get(name, {}).get(BEYOND)),
+        )
+
     return AtOnce(
         treatment,
         metric,
-        {machine: statistics.median(found) for machine, found in sorted(each.items())},
-        _by_round(whole, [math.fsum(found) for found in values]),
+        {name: of_machine(name) for name in sorted(next(iter(whole.values())).values)},
+        over_rounds(lambda done: (math.fsum if is_rate else max)(done.values.values())) or 0.0,
         alone,
-        _by_round(whole, [fairness(found) for found in values]),
-        min(overlap(worked for _, worked in done.values()) for done in whole.values()),
+        over_rounds(lambda done: fairness(list(done.values.values()))) if is_rate else None,
+        min(overlap(map(Worked.of, done.trials.values())) for done in whole.values()),
+        over_rounds(lambda done: _busy(next(iter(done.trials.values())))),
     )
 
 
-def _by_round(places: Iterable[tuple[int, int]], values: Iterable[float]) -> float:
-    """The median over rounds of each round's median: a boot is the unit."""
+def _tail(trial: Trial) -> float | None:
+    return next((each.value for each in trial.measurements if each.metric.measure == TAIL), None)
+
+
+def _steal(trial: Trial) -> float | None:
+    seconds = trial.readings.get(trial.machine, {}).get(STEAL)
+    return None if seconds is None or trial.wall_seconds <= 0 else seconds / trial.wall_seconds
+
+
+def _busy(trial: Trial) -> float | None:
+    found = trial.disturbance
+    return found.busy_seconds / found.wall_seconds if found and found.wall_seconds > 0 else None
+
+
+def _by_round(values: Mapping[tuple[int, int], float]) -> float | None:
+    """The median over rounds of each round's median, for a boot is the unit; None without any value."""
     rounds: dict[int, list[float]] = defaultdict(list)
-    for (number, _), value in zip(places, values, strict=True):
+    for (number, _), value in values.items():
         rounds[number].append(value)
-    return statistics.median(map(statistics.median, rounds.values()))
+    return statistics.median(map(statistics.median, rounds.values())) if rounds else None
 
 
 def _alone(treatment: Treatment, metric: Metric, others: Iterable[Treatment], rates: _Rates) -> float | None:
@@ -123,7 +217,7 @@ def _alone(treatment: Treatment, metric: Metric, others: Iterable[Treatment], ra
     for other in _single(treatment, others):
         executions = rates.get(other.name, {}).get(metric)
         if executions:
-            return _by_round(executions, [next(iter(done.values()))[0] for done in executions.values()])
+            return _by_round({at: next(iter(done.values.values())) for at, done in executions.items()})
     return None
 
 
@@ -131,6 +225,7 @@ def _single(treatment: Treatment, others: Iterable[Treatment]) -> Iterator[Treat
     for other in others:
         if (other.layer, other.side, other.repeats) != (treatment.layer, treatment.side, None):
             continue
+        # A host's only set of processes does not name the factor.
         differing = {name for name in treatment.levels if treatment.levels[name] != other.levels.get(name)}
         if machines_at_once(other) == 1 and differing == {COUNT}:
             yield other

@@ -122,7 +122,9 @@ def calibration(experiment: Experiment, earlier: Sequence[Experiment]) -> Calibr
 
 
 def _cv(half_width: float, rounds: int) -> float:
-    """Of one run: what makes a 95 % interval of so many differences that wide, by Student's t."""
+    """Coefficient of variation of one run that gives a 95 % interval of this half-width over `rounds` differences, by
+    Student's t.
+    """
     from scipy.special import stdtrit
 
     return half_width * math.sqrt(rounds / 2) / float(stdtrit(rounds - 1, 1 - ALPHA / 2))

@@ -70,7 +70,7 @@ def comparisons(
     (a host has no boot time) gives no comparison; one that failed there gives a comparison without rounds, whose ratio
     is NaN and whose notices say why.
 
-    facts: by machine path; they tell which host under test is itself emulated
+    facts: by machine path; they show which host under test is itself emulated
     """
     records = _group(trials, boots)
     records.treatments = {treatment.name: treatment for treatment in treatments}
@@ -169,8 +169,8 @@ def _counterpart(treatment: Treatment, candidates: Sequence[Treatment]) -> Treat
     for candidate in candidates:
         if candidate.layer == "host":
             alike = dict(candidate.levels) == host_levels(treatment.levels)
-        else:  # the disk of a nested guest is always the same file, so its treatments do not name it
-            alike = all(candidate.levels.get(name) == level for name, level in treatment.levels.items())
+        else:  # what one of the layers does not have does not tell them apart, as the disk of a nested guest
+            alike = all(candidate.levels.get(name, level) == level for name, level in treatment.levels.items())
         if alike:
             return candidate
     return next((candidate for candidate in candidates if candidate.layer == "host"), None)
@@ -317,7 +317,7 @@ def _missing(
             if number in failed[name]:
                 causes[of_failure(failed[name][number])].append(number)
             elif PERCENTILE.search(metric.name):
-                # A percentile is reported from so many operations on, or it would be an anecdote.
+                # Below a number of operations a percentile is not reported: it would rest on a few of them.
                 causes[Notice("few-operations", f"{name} did too few operations for this percentile")].append(number)
             else:
                 causes[Notice("missing-rounds", f"{name} has no result")].append(number)

@@ -1,4 +1,4 @@
-"""Measuring as every command does it that measures: say what will be done, ask, do it, tell how it goes."""
+"""Measuring as every command does it that measures: say what will be done, ask, do it, show its progress."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Work:
     options: Options
     resumed: Experiment | None = None  # the experiment that is resumed
     rebooted: bool = False  # its host was, since it was stopped
-    agreed: bool = False  # it was begun with the user's consent, and goes on with that
+    agreed: bool = False  # the user agreed when it began, and that still holds
     or_demo: bool = False  # where guests would be emulated, a demonstration is all that is wanted
 
     def emulating(self) -> Work:
@@ -160,7 +160,7 @@ def _carry_out_in_boots(store: Store, work: Work, *, yes: bool) -> str:
     from vmtax.lab.reboot import reboot
     from vmtax.testbed.hosts import lab_of
 
-    one, said = lab_of(work.plan.host), set[str]()
+    one, said = lab_of(work.plan.host), list[str]()
     while True:
         try:
             return _carry_out(store, work, said, yes=yes)
@@ -174,16 +174,16 @@ def _carry_out_in_boots(store: Store, work: Work, *, yes: bool) -> str:
 
 def _refuse_boot(hosts: Hosts, work: Work) -> None:
     """Raises where the host is not booted as the run that is resumed goes on."""
+    from vmtax.design.host import reboots_itself
     from vmtax.experiment.reboots import refuse_boot
     from vmtax.meter.facts import read_boot
-    from vmtax.testbed.hosts import lab_of
 
     if work.resumed is not None:
-        by_itself = lab_of(work.plan.host) is not None and not work.agreed
+        by_itself = reboots_itself(work.plan.host) and not work.agreed
         refuse_boot(work.resumed, read_boot(hosts.host), rebooted=None if by_itself else work.rebooted)
 
 
-def _carry_out(store: Store, work: Work, said: set[str], *, yes: bool) -> str:
+def _carry_out(store: Store, work: Work, said: list[str], *, yes: bool) -> str:
     """Look at everything that can be known, say what will be done, ask, do it, and say how it goes; the run's id.
 
     said: what need not be said again
@@ -267,7 +267,7 @@ def _emulated(store: Store, work: Work, places: Sequence[Place], why: str) -> Wo
     from vmtax.plan.estimate import demonstration
 
     asked = work.options.testbed
-    # A run that is resumed has begun on what its facts say, and goes on with nothing else.
+    # A resumed run continues with what its facts say, and with nothing else.
     if asked.emulate or (work.resumed and "host" in work.resumed.facts):
         return work
     if not work.or_demo:

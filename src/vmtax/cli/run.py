@@ -15,7 +15,21 @@ import typer
 from vmtax.cli.app import AsJson, BadUse, Emulate, Vary, Yes, app, complete_plan, fail, run_ids, say, warn
 from vmtax.cli.files import check_output, check_room
 from vmtax.cli.measuring import Work, disk_target, going_on, measure, options_of, program
-from vmtax.cli.options import PLAN_HELP, Budget, DiskDir, Host, Layers, Qemu
+from vmtax.cli.options import (
+    PLAN_HELP,
+    Budget,
+    DiskDevice,
+    DiskDir,
+    DiskGroup,
+    DiskPool,
+    Erase,
+    Host,
+    InterleaveWith,
+    Label,
+    Layers,
+    Qemu,
+    Rounds,
+)
 from vmtax.cli.results import shown, written
 from vmtax.core.errors import FAILED
 from vmtax.core.records import label_problem
@@ -55,36 +69,16 @@ def run(
     host: Host = None,
     layers: Layers = None,
     budget: Budget = None,
-    rounds: Annotated[int | None, typer.Option(metavar="NUMBER", help="Run exactly this number of rounds.")] = None,
+    rounds: Rounds = None,
     vary: Vary = None,
     qemu: Qemu = None,
     disk_dir: DiskDir = None,
-    disk_device: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="DEVICE", help="Empty block device for the disks under test; give it four times for raidz1."
-        ),
-    ] = None,
-    disk_group: Annotated[
-        str | None, typer.Option(metavar="GROUP", help="LVM volume group in which the run makes volumes.")
-    ] = None,
-    disk_pool: Annotated[
-        str | None, typer.Option(metavar="POOL", help="ZFS pool in which the run makes volumes and datasets.")
-    ] = None,
-    erase: Annotated[
-        list[str] | None,
-        typer.Option(metavar="DEVICE", help="Allow the run to erase this device of --disk-device."),
-    ] = None,
-    interleave_with: Annotated[
-        str | None,
-        typer.Option(
-            metavar="OTHER", help="Measure a second host, or with a second QEMU, in the same shuffled rounds."
-        ),
-    ] = None,
-    label: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="Name the run, so that commands take NAME in place of its id."),
-    ] = None,
+    disk_device: DiskDevice = None,
+    disk_group: DiskGroup = None,
+    disk_pool: DiskPool = None,
+    erase: Erase = None,
+    interleave_with: InterleaveWith = None,
+    label: Label = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Finish a run that was stopped: the newest one, or the one that is named.")
     ] = False,
@@ -183,7 +177,7 @@ def _new(
     return Work(wanted, options_of(options))
 
 
-def _resumed(store: Store, run: str, erase: Sequence[str], *, rebooted: bool) -> Work:
+def _resumed(store: Store, run: str, erase: Sequence[str], *, rebooted: bool = False) -> Work:
     """The run named, or the newest that was stopped; `erase`: permission is asked for anew, for it is not kept."""
     from vmtax.design.host import boots_asked
     from vmtax.experiment.archive import IMPORTED
@@ -220,7 +214,7 @@ def _overridden(plan: Plan, **options: Any) -> Plan:
 
 
 def _drop_workloads_without_layer(data: dict[str, Any]) -> None:
-    """A host has no boot: who asks for fewer layers of a plan asks for what is measured on those."""
+    """Workloads that need another layer are dropped: a host has no boot, for example."""
     from vmtax.workload import WORKLOADS
 
     fits = {name for name, kind in WORKLOADS.items() if kind.layers & set(data["layers"])}

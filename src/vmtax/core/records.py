@@ -170,7 +170,7 @@ class Trial:
     raw: str = ""  # the tool's own output; kept compressed beside the store
     disturbance: Disturbance | None = None  # None: not read
     latencies: tuple[tuple[Share, Seconds], ...] = ()  # (share of operations, seconds that these took at most), rising
-    machine: Text = ""  # path of the machine whose work it is: "host/vm-2"; "" in runs that do not tell
+    machine: Text = ""  # path of the machine whose work it is: "host/vm-2"; "" in runs that do not have it
     readings: Readings = field(default_factory=dict)  # machine path -> what meters read there: "vmstat.pgfault"
 
 

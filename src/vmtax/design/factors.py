@@ -29,7 +29,7 @@ LEGALITY = tuple(dict.fromkeys(name for conflict in _CONFLICTS for name in confl
 
 
 def why_illegal(levels: Mapping[str, str]) -> str | None:
-    """Why these levels cannot go together; None when they can, or when too few are given to tell."""
+    """Why these levels cannot go together; None when they can, or when too few are given to decide."""
     for conflict in _CONFLICTS:
         if all(
             levels.get(name, _DEFAULTS[name] if name in conflict.assumed else None) in illegal

@@ -45,6 +45,11 @@ def boots_asked(treatments: Sequence[Treatment]) -> tuple[str, ...]:
     return () if levels == (AS_USUAL,) else levels
 
 
+def reboots_itself(host: str) -> bool:
+    """Whether a host, by its name in a plan, is rebooted by vmtax: a lab is."""
+    return host == "lab" or host.startswith("lab:")
+
+
 def arguments(level: str) -> tuple[str, ...]:
     """What a level adds to the kernel's command line."""
     return () if level == AS_USUAL else tuple(level.split())

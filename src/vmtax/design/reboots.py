@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from vmtax.core.records import Experiment, Json, Treatment
-from vmtax.design.host import boots_asked, in_words, of_boot
+from vmtax.design.host import boots_asked, in_words, of_boot, reboots_itself
 from vmtax.design.treatments import shuffled_rounds
 
 HOST = "host"  # path of the host under test
@@ -54,5 +54,5 @@ def next_block(experiment: Experiment) -> Block:
 def how_to_boot(experiment: Experiment) -> str:
     """How its user is to boot the host before it goes on: "with mitigations=off"; empty: not at all."""
     levels, boots = boots_asked(experiment.treatments), boots_of(experiment)
-    by_itself = experiment.host.startswith("lab") or (boots and not boots[-1]["over"])
+    by_itself = reboots_itself(experiment.host) or (boots and not boots[-1]["over"])
     return in_words(next_block(experiment).level, levels) if levels and not by_itself else ""

@@ -16,13 +16,17 @@ HOST = "host"  # path of the host under test that a plan names
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """One machine whose work is measured. All subjects of a treatment work at the same time."""
+    """One machine whose work is measured. All subjects of a treatment work at the same time.
 
-    name: str  # unique among the subjects of one host: "host", "vm", "vm-2"
+    On the host layer each but the first is a further set of processes on the same machine.
+    """
+
+    name: str  # unique among the subjects of one parent: "host", "vm", "vm-2"
     layer: str  # "host", "vm" or "nested"
     number: int = 1  # among its treatment's subjects, from 1: its disk, address and port follow from it
     levels: Mapping[str, str] = field(default_factory=dict)  # dotted factor name -> level
     host: str = HOST  # path of the host that it runs on
+    outer: str | None = None  # name of the VM that carries it; None: it runs on the host itself
     existing: str | None = None  # address of a machine that is up already; None: it is booted for the treatment
 
 
@@ -31,7 +35,15 @@ class Topology:
     """The machines of one treatment."""
 
     subjects: tuple[Subject, ...]
-    outer: str | None = None  # name of the VM that carries the subjects; None: they run on the host itself
+
+    @property
+    def carried(self) -> dict[str, list[Subject]]:
+        """The name of each outer VM -> the subjects that it carries."""
+        found: dict[str, list[Subject]] = {}
+        for subject in self.subjects:
+            if subject.outer is not None:
+                found.setdefault(subject.outer, []).append(subject)
+        return found
 
 
 def machines_at_once(treatment: Treatment) -> int | None:
@@ -55,15 +67,17 @@ def unlike(treatments: Sequence[Treatment]) -> str | None:
 
 
 def topology(treatment: Treatment) -> Topology:
-    """What a treatment's levels ask for: its layer once, or as many guests of one kind as `guest.count` says."""
+    """What a treatment's levels ask for: its layer once, or as often as `guest.count` says."""
     host = treatment.side if is_host(treatment.side) else HOST
-    count = 1 if treatment.layer == "host" else GuestSettings.of(treatment.levels).count
-    name = "host" if treatment.layer == "host" else "vm"
-    subjects = (
-        Subject(name if number == 1 else f"{name}-{number}", treatment.layer, number, treatment.levels, host)
-        for number in range(1, count + 1)
-    )
-    return Topology(tuple(subjects), outer="vm" if treatment.layer == "nested" else None)
+    settings, layer = GuestSettings.of(treatment.levels), treatment.layer
+    subjects = []
+    for number in range(1, settings.count + 1):
+        here = "vm" if number == 1 else f"vm-{number}"
+        outer = None if layer != "nested" else here if settings.outer == "own" else "vm"
+        name = "vm" if outer is not None and settings.outer == "own" else here
+        name = name.replace("vm", "host") if layer == "host" else name
+        subjects.append(Subject(name, layer, number, treatment.levels, host, outer))
+    return Topology(tuple(subjects))
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +91,7 @@ class Worked:
 
     @staticmethod
     def of(trial: Trial) -> Worked:
-        """The whole of its command, where no more is known of it."""
+        """From the parts that were recorded; without them, all of its command's time."""
         until = trial.started + trial.wall_seconds
         found = trial.readings.get(trial.machine, {})
         if COUNTED + "seconds" not in found:

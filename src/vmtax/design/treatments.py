@@ -12,10 +12,12 @@ from typing import Literal
 
 from vmtax.core.records import Treatment
 from vmtax.design.factors import BACKING, FACTORS, LEGALITY, REBOOT, idle, why_illegal
+from vmtax.design.guest import GuestSettings
 from vmtax.design.host import of_boot
 from vmtax.design.settings import GUESTS
 
 Design = Literal["full", "one-at-a-time"]
+COUNT = GuestSettings.factors()["count"]
 MANY = 3  # combinations left out for one reason, above which one line names them all
 # What a host's own disk is whatever the guest's is: the host never writes qcow2, and its file is written in full.
 _OF_HOST = {"disk.format": "raw", "disk.preallocation": "falloc"}
@@ -86,7 +88,7 @@ def settled(space: Space) -> dict[str, str]:
     """The one level, for all treatments, of each factor that the plan does not name.
 
     The default, or where that is illegal with a named level the first level that is legal with all of them:
-    a factor nobody asked about must neither remove treatments nor differ between them.
+    a factor that the plan does not name must neither remove treatments nor differ between them.
     """
     # Of thousands of combinations few differ in what decides whether a level is legal.
     different: dict[tuple[str | None, ...], dict[str, str]] = {}
@@ -179,9 +181,14 @@ def backing(levels: Mapping[str, str]) -> dict[str, str]:
 
 
 def host_levels(levels: Mapping[str, str]) -> dict[str, str]:
-    """The levels of the host treatment below a guest's: the same boot, its own fio on the same backing, a raw file."""
+    """The levels of the host treatment below a guest's: the same boot, its own fio on the same backing, a raw file.
+
+    How many sets of processes do the work is among them only where there are several.
+    """
     of_host = {**backing({**levels, **_OF_HOST}), **{name: levels[name] for name in REBOOT if name in levels}}
-    return {name: level for name, level in of_host.items() if name in levels}
+    several = levels.get(COUNT.name, COUNT.default) != COUNT.default
+    sets = {COUNT.name: levels[COUNT.name]} if several else {}
+    return {name: level for name, level in of_host.items() if name in levels} | sets
 
 
 def shuffled_rounds(treatments: Sequence[Treatment], seed: int) -> Iterator[list[Treatment]]:
@@ -271,7 +278,7 @@ def _name(
     # A name may contain a format or an attachment, which the host's own disk does not have.
     words = [layer, *([candidate.part.name] if candidate.part.name and layer != "host" else [])]
     for name in order:
-        level = here.get(name)
+        level = here.get(name, COUNT.default if name == COUNT.name else None)
         meant = name not in without and not (layer == "host" and name in _OF_HOST)
         if level is not None and level != first[name] and meant:
             words.append(f"{name}={level}")

@@ -22,7 +22,7 @@ from vmtax.core.events import (
 from vmtax.core.records import Boot, Comparison, Json, Treatment, Trial
 from vmtax.core.units import format_duration
 from vmtax.design import iterations
-from vmtax.design.host import of_boot
+from vmtax.design.host import of_boot, reboots_itself
 from vmtax.design.reboots import HOST, Block
 from vmtax.design.stopping import count
 from vmtax.design.treatments import shuffled_rounds
@@ -38,7 +38,7 @@ from vmtax.store import Store
 from vmtax.testbed.base import RunningTreatment, Testbed
 from vmtax.workload import Command
 
-# After so many treatments of a layer that do not boot, one after the other, the layer is given up. If only half of 24
+# If this many treatments of a layer fail to boot in a row, the layer is given up. If only half of 24
 # treatments cannot boot, chance puts that many of them first in one of 1,500 runs.
 HOPELESS = 8
 Emit = Callable[[Event], None]
@@ -138,7 +138,7 @@ class Loop:
 
     def _left(self, pace: Pace, number: int, planned: int) -> tuple[float, float]:
         """Seconds, from and to; with the reboots of a lab, which it does by itself."""
-        if self.reboots is None or not self.plan.host.startswith("lab"):
+        if self.reboots is None or not reboots_itself(self.plan.host):
             return pace.left(planned - number)
         each = (time.time() - self.reboots.boots[0]["began"]) / number
         return (planned - number) * each, (planned - number) * each

@@ -28,7 +28,7 @@ from vmtax.storage import NoSuchPlace, Target, backing, refuse_unsafe
 from vmtax.storage.empty import SECONDS as LOOK_SECONDS
 from vmtax.storage.file import check_free
 from vmtax.storage.ground import refuse_devices
-from vmtax.testbed import cpus, disks, examine, needs, pages
+from vmtax.testbed import cpus, disks, examine, needs, pages, pinning, polling
 from vmtax.testbed.provision import refuse_none_left
 from vmtax.testbed.session import CannotMeasure, Hosts, TestbedOptions
 from vmtax.workload.build import Build
@@ -87,7 +87,10 @@ def look(
         examine.check(machine, lasts)
         qemus = _qemus(machine, lasts, options)
         accelerators = [accelerator for _, accelerator in qemus if accelerator]
-        impossible = _guests_not_here(machine, lasts, qemus[:1])
+        real = [accelerator is not None and accelerator.name == "kvm" for _, accelerator in qemus]  # as far as is known
+        if below["emulated_cpu"] is not True and all(real):
+            examine.refuse_few_cpus(machine, lasts)
+        impossible = _guests_not_here(machine, lasts, qemus)
         place = Place(machine, name, lasts, theirs, below, impossible, accelerators)
         places.append(_with_disks(place, options.target, emit))
     return places
@@ -100,14 +103,19 @@ def _lacks_kernel_pack(plan: Plan) -> bool:
 def _guests_not_here(machine: Machine, plan: Plan, qemus: Sequence[tuple[Qemu, Accelerator | None]]) -> dict[str, str]:
     """Treatments whose guest's memory or CPU cannot be had there -> why. Raises CannotMeasure and QemuError.
 
-    qemus: the one that guests are to run on; its CPUs are not known before it was tried whether KVM works
+    qemus: those that guests are to run on; their CPUs are not known before it was tried whether KVM works
     """
     treatments = plan.treatments()[0]
-    impossible = pages.not_here(machine, plan, treatments)
+    impossible = {**pages.not_here(machine, plan, treatments), **pinning.not_here(machine, plan, treatments)}
     for qemu, accelerator in qemus:
-        refused = cpus.not_here(machine, qemu, accelerator.name, plan, treatments) if accelerator else {}
-        # Guests that are emulated may be the image's QEMU's, a newer one.
-        impossible |= refused if qemu.emulates_steadily or (accelerator and accelerator.name == "kvm") else {}
+        if accelerator is None:
+            continue
+        has_kvm = accelerator.name == "kvm"
+        impossible |= polling.not_here(machine, treatments) if has_kvm else cpus.without_kvm(treatments)
+        refused = cpus.not_here(machine, qemu, accelerator.name, plan, treatments)
+        # Guests that are emulated may be the image's QEMU's, a newer one, where none is named.
+        if qemu.emulates_steadily or has_kvm or not qemu.is_default:
+            impossible = {**refused, **impossible}
     refuse_none_left(machine, treatments, impossible)
     return impossible
 
@@ -148,7 +156,7 @@ def _with_disks(place: Place, target: Target, emit: Callable[[str], None]) -> Pl
         raise CannotMeasure(
             f"{machine.path}: {target.directory} cannot be written to; name another directory with --disk-dir"
         )
-    machine.scratch  # noqa: B018 (its guard begins, and with what an earlier run left on them)
+    _ = machine.scratch  # made now: its guard starts, and undoes what an earlier run left on the devices
     compared = [treatment for treatment in place.treatments if treatment.repeats is None]
     impossible = {**place.impossible, **disks.not_here(machine, target, compared)}
     refuse_none_left(machine, compared, impossible)
@@ -304,7 +312,10 @@ def _device(facts: Json) -> str:
 
 
 def _needs(plan: Plan, host: Machine) -> str:
-    cpus = f"{plan.guest.vcpus} CPU{'' if plan.guest.vcpus == 1 else 's'}"
+    guests, each = needs.guests_at_once(plan), plan.guest.vcpus
+    cpus = f"{guests * each} CPU{'' if guests * each == 1 else 's'}"
+    if guests > 1:
+        cpus += f" ({guests} guests at once x {each})"
     wanted = max(needs.memory_bytes(plan, layer) for layer in plan.layers)
     if not wanted:
         return cpus

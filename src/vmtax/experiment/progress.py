@@ -17,17 +17,17 @@ from vmtax.core.records import Comparison
 from vmtax.core.units import format_cost, format_duration, format_span, printable, time_ratio
 from vmtax.system.console import console
 
-PLAIN_STEP_SECONDS = 10.0  # without a terminal, one step's details are told no more often than this
+PLAIN_STEP_SECONDS = 10.0  # without a terminal, one step's details are shown no more often than this
 
 
 @contextlib.contextmanager
-def open_screen(said: set[str] | None = None) -> Iterator[Callable[[events.Event], None]]:
+def open_screen(said: list[str] | None = None) -> Iterator[Callable[[events.Event], None]]:
     """A function to emit events to: a live display on a terminal, plain lines anywhere else.
 
     said: by earlier screens of the same run, and not said again by this one
     """
     screen = console(stderr=True)
-    state = State(said=set() if said is None else said)
+    state = State(said=[] if said is None else said)
     if not screen.is_terminal:
         yield Plain(screen, state).emit
         return
@@ -56,13 +56,13 @@ def tell(lines: Iterable[tuple[str, str]]) -> None:
 
 
 def follow(states: Iterable[State]) -> None:
-    """Draw somebody else's run as it goes on: live on a terminal, a line for each round anywhere else."""
+    """Draw the run of another process: live on a terminal, a line for each round anywhere else."""
     screen = console(stderr=True)
     if not screen.is_terminal:
-        told = ""
+        shown = ""
         for state in states:
-            if state.treatments and state.progress(left=False) != told:
-                told = state.progress(left=False)
+            if state.treatments and state.progress(left=False) != shown:
+                shown = state.progress(left=False)
                 screen.print(state.progress(), soft_wrap=True)
         return
     with Live(console=screen, refresh_per_second=4, transient=True) as live:
@@ -79,11 +79,11 @@ class State:
     doing: dict[str, str] = field(default_factory=dict)  # treatment -> what happens there now
     round: int = 0  # rounds done
     planned: int = 0
-    left: tuple[float, float] | None = None  # from, to; seconds, as of `told`
-    told: float = 0.0
+    left: tuple[float, float] | None = None  # from, to; seconds, as of `heard`
+    heard: float = 0.0
     comparisons: tuple[Comparison, ...] = ()
     emulated: bool = False
-    said: set[str] = field(default_factory=set)  # about the run as a whole
+    said: list[str] = field(default_factory=list)  # about the run as a whole
 
     def take(self, one: events.Event) -> Text | None:
         """Follow one event; a line where it is to stay on the screen."""
@@ -112,7 +112,7 @@ class State:
                 return Text(printable(f"{what}: {trial.status}: {error}"), style="red")
             case events.RoundFinished(number, planned, seconds_left, comparisons):
                 self.round, self.planned, self.left = number, planned, seconds_left
-                self.comparisons, self.told = comparisons, time.monotonic()
+                self.comparisons, self.heard = comparisons, time.monotonic()
             case events.RunFinished(_, rounds, seconds, share):
                 several = "round" if rounds == 1 else "rounds"
                 return Text(f"{rounds} {several} in {format_duration(seconds)}, {share:.0%} of it inside workloads")
@@ -121,7 +121,7 @@ class State:
     def _once(self, text: str, style: str = "") -> Text | None:
         if text in self.said:
             return None
-        self.said.add(text)
+        self.said.append(text)
         return Text(text, style=style)
 
     def draw(self) -> Group:
@@ -144,7 +144,7 @@ class State:
             return f"{self.round} of {self.planned} rounds done"
         if self.round >= self.planned:
             return f"{self.round} rounds done"
-        since = time.monotonic() - self.told
+        since = time.monotonic() - self.heard
         low, high = (max(0.0, seconds - since) for seconds in self.left)
         return f"{self.round} of {self.planned} rounds done, about {format_span(low, high)} left"
 

@@ -92,7 +92,7 @@ def refuse_boot(experiment: Experiment, booted: Mapping[str, Any], *, rebooted: 
     is_new, how = booted["boot_id"] not in known, host_settings.in_words(block.level, levels)
     if rebooted and not is_new:
         cure = f"vmtax run --resume {run} goes on in this boot" if goes_on else f"reboot it {how}"
-        raise CannotResume(f"{run}: the host was not rebooted since it was measured last: {cure}")
+        raise CannotResume(f"{run}: the host was not rebooted since the run stopped: {cure}")
     if rebooted is False and is_new and known:
         raise CannotResume(f"{run}: the host was rebooted since: vmtax run --after-reboot {run}")
     if goes_on or fits(block, levels, boots, booted):

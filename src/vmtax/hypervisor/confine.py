@@ -69,9 +69,9 @@ def _only(capabilities: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def alone(*, root: bool, network: bool = False) -> tuple[str, ...]:
-    """bubblewrap's options for a program that takes no process but its own, and no network, unless told.
+    """bubblewrap's options for a program that takes no process but its own, and no network, unless one is asked for.
 
-    `root`: root starts it; elsewhere, as in many a container, nobody may mount the /proc of a new PID namespace.
+    `root`: root starts it; elsewhere, as in many containers, no user may mount the /proc of a new PID namespace.
     """
     parts = ("--unshare-ipc", *(() if network else ("--unshare-net",)), *(("--unshare-pid",) if root else ()))
     return ("--die-with-parent", *parts)

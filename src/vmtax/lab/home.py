@@ -243,7 +243,7 @@ def _locked(one: Lab, path: Path, how: int) -> IO[str]:
     while True:
         try:
             make_private(path.parent)
-            file = open(path, "a", opener=private)  # noqa: SIM115 (open, it is the lock)
+            file = open(path, "a", opener=private)  # noqa: SIM115 (the lock lasts while it is open)
         except OSError as error:
             raise trouble(error, labs_directory()) from error
         try:

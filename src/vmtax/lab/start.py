@@ -82,7 +82,7 @@ class Wish:
 
 @dataclass
 class _Start:
-    """What one start has found out and made so far."""
+    """What one start has examined and made so far."""
 
     lab: Lab
     local: LocalMachine

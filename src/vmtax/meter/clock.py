@@ -1,4 +1,4 @@
-"""Clocks held against each other: no guest's clock is trusted (METHOD.md, guards).
+"""Clocks held against each other: no guest's clock is trusted (METHOD.md, guards). And time that a guest did not get.
 
 A tool reports its rates by the clock of the machine on which it runs: where that is 3 % slow, they are 3 % too good.
 """
@@ -16,9 +16,13 @@ from vmtax.machine import MachineLost, Reader
 from vmtax.machine.local import LocalMachine
 from vmtax.meter.base import Readings, Work
 
-COMMAND = ("cat", "/proc/uptime")
+COMMAND = ("cat", "/proc/uptime", "/proc/stat")  # one command: each costs an emulated guest a tenth of a second
+TICKS_PER_SECOND = 100  # of /proc/stat
+STEAL = (
+    "steal_seconds"  # row: over all CPUs of the machine, that it wanted to run and its hypervisor ran something else
+)
 STEP_SECONDS = 0.01  # what /proc/uptime counts in
-WORST = 0.01  # share of the time that went by from which a gap is told
+WORST = 0.01  # share of the time that went by from which a gap is reported
 # Of a command: its way there and back, its libraries, its memory. Emulated, seconds; seldom so much.
 START_UP_SECONDS, EMULATED_START_UP_SECONDS = 5.0, 30.0
 
@@ -30,6 +34,7 @@ class Reading:
     counted: float  # by that machine since its boot
     asked: float  # by the launching machine's monotonic clock, before the question
     answered: float  # and after the answer
+    stolen: float | None = None  # seconds over all its CPUs, since its boot; None: it does not tell
 
     @property
     def middle(self) -> float:
@@ -42,15 +47,19 @@ class Reading:
 
 
 def read(machine: Reader) -> Reading | None:
-    """Its clock now, by one command; None where it does not tell."""
+    """Its clock now, by one command; None if it does not report it."""
     asked = time.monotonic()
     try:
         outcome = machine.try_run(*COMMAND)
     except MachineLost:
-        return None  # whoever uses it next is told
+        return None  # its next user gets the error
     answered = time.monotonic()
     found = re.match(r"(\d+\.\d+) ", outcome.stdout, re.ASCII)
-    return Reading(float(found[1]), asked, answered) if outcome.ok and found else None
+    if not outcome.ok or found is None:
+        return None
+    # user nice system idle iowait irq softirq steal
+    ticks = re.search(r"^cpu  (?:\d{1,18} ){7}(\d{1,18})\b", outcome.stdout, re.ASCII | re.MULTILINE)
+    return Reading(float(found[1]), asked, answered, int(ticks[1]) / TICKS_PER_SECOND if ticks else None)
 
 
 class Clock:
@@ -71,18 +80,17 @@ class Clock:
     def after(self, machine: Reader, works: Sequence[Work]) -> Readings:
         if not all(work.ok for work in works):
             return Readings()  # there is no figure to doubt
-        doubts = [
-            *self._gap(machine),
-            *(doubt for w in works for doubt in own_time(w.tool, w.own_seconds, w.seconds, emulated=w.emulated)),
-        ]
-        return Readings(warnings=tuple(doubts))
-
-    def _gap(self, machine: Reader) -> tuple[str, ...]:
+        doubts = [doubt for w in works for doubt in own_time(w.tool, w.own_seconds, w.seconds, emulated=w.emulated)]
         before = self._last.get(machine.path)
-        if before is None:
-            return ()
-        after = self._last[machine.path] = read(machine)
-        return gap(machine.path, before, after) if after else ()
+        after = self._last[machine.path] = read(machine) if before else None
+        if before is None or after is None:
+            return Readings(warnings=tuple(doubts))
+        rows = {} if None in (before.stolen, after.stolen) else {STEAL: _grown(before.stolen, after.stolen)}
+        return Readings(rows, (*gap(machine.path, before, after), *doubts))
+
+
+def _grown(before: float | None, after: float | None) -> float:
+    return max(0.0, (after or 0.0) - (before or 0.0))
 
 
 def gap(path: str, before: Reading, after: Reading) -> tuple[str, ...]:
@@ -101,7 +109,7 @@ def gap(path: str, before: Reading, after: Reading) -> tuple[str, ...]:
 def own_time(tool: str, own: float | None, seconds: float, *, emulated: bool) -> tuple[str, ...]:
     """A warning where the tool's own time does not fit into its command's time as seen from outside.
 
-    `own`, `seconds`: the two times; no warning where the tool does not tell its own.
+    `own`, `seconds`: the two times; no warning if the tool does not report its own.
 
     Their plain difference is not used: start-up and the way to the machine are in the one and not in the other (0.4 s
     for fio on a host, several seconds for stockfish under emulation), and no clock is wrong for it. But a tool cannot

@@ -10,7 +10,7 @@ from typing import Any
 from vmtax import stats
 from vmtax.core.records import LAYERS, Treatment
 from vmtax.core.units import at_most, format_duration, format_percent
-from vmtax.design.host import boots_asked, in_words
+from vmtax.design.host import boots_asked, in_words, reboots_itself
 from vmtax.design.iterations import PILOT_ITERATIONS, PILOT_ROUNDS
 from vmtax.design.topology import topology, unlike
 from vmtax.design.treatments import moved_defaults, repeat
@@ -67,7 +67,7 @@ def reboots(plan: Plan) -> str:
     if not levels:
         return ""
     low, high = (len(levels) * rounds for rounds in (plan.rounds.min, plan.rounds.max))
-    how = "the lab reboots itself" if plan.host.startswith("lab") else "the run stops before each and says how to go on"
+    how = "the lab reboots itself" if reboots_itself(plan.host) else "the run stops before each and says how to go on"
     ways = ", ".join(in_words(level, levels) for level in levels)
     each = f"{_count(len(levels), 'boot')} of the host in each round ({ways})"
     return f"{each}, {low if low == high else f'{low} to {high}'} in all: {how}"

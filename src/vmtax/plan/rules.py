@@ -222,7 +222,7 @@ def nothing_left(layers: Sequence[str], space: Space, entries: Sequence[Mapping[
 def workload_problems(
     choices: Sequence[tuple[str, Mapping[str, Any]]], layers: Sequence[str], vcpus: int
 ) -> list[Problem]:
-    """Unknown workloads, wrong parameters, workloads that run on none of these layers or not on so many CPUs."""
+    """Unknown workloads, wrong parameters, workloads that run on none of these layers or not on this number of CPUs."""
     types = workload_types()
     problems = repeated(("workloads",), [name for name, _ in choices])
     for number, (name, parameters) in enumerate(choices):

@@ -43,7 +43,7 @@ Inline = str | tuple[Span, ...]  # spans bring their own spaces
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """Pieces, which a renderer puts side by side or one below the other; none: there is nothing to tell."""
+    """Pieces, which a renderer puts side by side or one below the other; none: there is nothing to show."""
 
     pieces: tuple[Span, ...] = ()
     title: str = ""  # a further sentence, shown beside it where there is room
@@ -263,7 +263,7 @@ def name_cell(text: str, note: str = "", *, emulated: bool = False, title: str =
 
 
 def value_cell(text: str, interval: str = "", *, emulated: bool = False, shown: bool = False) -> Cell:
-    """A figure; `shown`: it is told apart from nothing."""
+    """A figure; `shown`: its interval excludes no effect."""
     spans = (
         Span(text, "strong" if shown else "plain"),
         Span(interval, "interval"),

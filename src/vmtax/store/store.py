@@ -96,7 +96,7 @@ class Store:
         self.put(experiment)
 
     def resume(self, id: str) -> None:
-        """Records that this process resumes an experiment that nobody runs."""
+        """Records that this process resumes an experiment that no process runs."""
         table = schema.experiment
         with self._writing() as connection:
             row = connection.execute(sa.select(table).where(table.c.id == id)).one_or_none()
@@ -231,7 +231,7 @@ class Store:
         return text if text and fingerprint == model.fingerprint(run, text) else None
 
     def load_all(self, wanted: Callable[[ExperimentSummary], bool]) -> list[Experiment]:
-        """Those of which `wanted` is true, newest first; without those that are damaged, which `load` explains."""
+        """Those for which `wanted` is true, newest first; without those that are damaged, which `load` explains."""
         found = []
         for entry in self.experiments():
             if entry.state != "damaged" and wanted(entry):
@@ -277,7 +277,7 @@ class Store:
 
     def orphans(self) -> list[Path]:
         """Raw files of trials that were never committed, and of runs that are gone."""
-        with self._writing() as connection:  # nobody is in the middle of writing one
+        with self._writing() as connection:  # no process is in the middle of writing one
             return self._orphans(connection)
 
     def remove_orphans(self) -> None:
@@ -288,7 +288,7 @@ class Store:
         trials = connection.execute(sa.select(schema.trial.c.experiment, schema.trial.c.raw))
         known = {(experiment, file) for experiment, file in trials}
         if not {experiment for experiment, _ in known} <= set(names.ids(connection)):
-            return []  # a trial of no run: whose file is its own cannot be told
+            return []  # a trial of no run: whose file is its own cannot be determined
         return self._raw.without(known)
 
     # Inside

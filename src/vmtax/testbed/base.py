@@ -21,11 +21,13 @@ class RunningSubject:
 
     site: Site
     guest: Guest | None = None  # None: it was not booted for the treatment, as the host
+    number: int = 1  # of a set of processes among those that a host has at once
 
     @property
     def machine(self) -> str:
-        """Path of the machine, as records name it: "host/vm-2"."""
-        return self.site.machine.path
+        """Path of the machine, as records name it: "host/vm-2"; a host's second set of processes is "host-2"."""
+        path = self.site.machine.path
+        return path if self.number == 1 else f"{path}-{self.number}"
 
 
 @dataclass(frozen=True, slots=True)

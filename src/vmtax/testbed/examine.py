@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from vmtax.core.records import Json
+from vmtax.core.units import format_room
 from vmtax.hypervisor import Accelerator, Qemu, choose, probe_spec
 from vmtax.hypervisor.confine import enter_tree
 from vmtax.image.place import Placed, place
@@ -14,11 +15,11 @@ from vmtax.machine import Machine
 from vmtax.machine.guarded import GuardedMachine
 from vmtax.meter.below import read_below
 from vmtax.meter.memory import available_memory
-from vmtax.meter.text import cpu_numbers
 from vmtax.plan.estimate import ONE_CPU, lasting
 from vmtax.plan.schema import Plan
 from vmtax.storage import Backing, Target
 from vmtax.testbed import disks, needs
+from vmtax.testbed.cpus import allowed_cpus
 from vmtax.testbed.session import CannotMeasure, Session, TestbedOptions
 from vmtax.workload import Workload
 from vmtax.workload.build import Build
@@ -56,6 +57,13 @@ class Examined:
     platform: Platform | None  # None where no guest is asked for
     notes: tuple[str, ...] = ()  # what is not measured, and why
     side: str = ""  # Treatment.side of what is measured on it
+    all_cpus: tuple[int, ...] = ()  # that we may use there
+
+    def cpus_of(self, sets: int) -> str:
+        """The CPUs of that many sets of processes on the host layer together: as many as that many guests get."""
+        if sets == 1:
+            return self.cpus
+        return ",".join(map(str, self.all_cpus[: sets * self.plan.guest.vcpus]))
 
     @property
     def second_qemu(self) -> bool:
@@ -109,15 +117,15 @@ class Examined:
         return replace(self, plan=plan, workloads=plan.build_workloads(emulated=self.emulated))
 
     def userland(
-        self, *, namespace: str | None = None, network: bool = False, disk: Backing | None = None
+        self, *, namespace: str | None = None, network: bool = False, disk: Backing | None = None, sets: int = 1
     ) -> tuple[str, ...]:
-        """What enters the image on the host, on as many CPUs as a guest gets.
+        """What enters the image on the host, on as many CPUs as `sets` guests get.
 
         `namespace`: the network namespace that it uses; `network`: it uses the host's network. Else it has none.
         """
         return (
             *(("ip", "netns", "exec", namespace) if namespace else ()),
-            *("taskset", "-c", self.cpus),
+            *("taskset", "-c", self.cpus_of(sets)),
             *enter_tree(
                 self.tree,
                 root=self.is_root,
@@ -151,6 +159,8 @@ def examine(session: Session, host: Machine, plan: Plan, options: TestbedOptions
     cpus = _cpus(host, plan.guest.vcpus)
     platform = choose_platform(session, host, plan, placed, options.qemu)
     some_emulated = emulated or (platform is not None and platform.emulates)
+    if not some_emulated:
+        refuse_few_cpus(host, plan)
     workloads = plan.build_workloads(emulated=some_emulated)
     note = note_of_below(below)
     return Examined(
@@ -171,6 +181,7 @@ def examine(session: Session, host: Machine, plan: Plan, options: TestbedOptions
             *(platform.notes if platform else ()),
         ),
         side=side,
+        all_cpus=tuple(allowed_cpus(host)),
     )
 
 
@@ -260,19 +271,35 @@ def _check_real_time(host: Machine) -> None:
 
 def _check_memory(host: Machine, plan: Plan) -> None:
     """Refused beforehand: a host out of memory would kill a guest, or worse somebody else's process."""
-    most = max(needs.memory_bytes(plan, layer) for layer in plan.layers)
-    available = available_memory(host)
-    if available is not None and available < most:
+    layer = max(plan.layers, key=lambda layer: needs.memory_bytes(plan, layer))
+    most, available = needs.memory_bytes(plan, layer), available_memory(host)
+    if available is None or available >= most:
+        return
+    if needs.guests_at_once(plan) > 1:
         raise CannotMeasure(
-            f"{host.path}: {available / 2**30:.1f} GiB of memory are available, the largest guest takes "
-            f"{most / 2**30:.1f} GiB; lower guest.memory in the plan, or end something there"
+            f"{host.path}: {format_room(available)} of memory are available, and {needs.memory_sum(plan, layer)} are "
+            "needed; lower guest.memory or guest.count in the plan, or end something there"
+        )
+    raise CannotMeasure(
+        f"{host.path}: {available / 2**30:.1f} GiB of memory are available, the largest guest takes "
+        f"{most / 2**30:.1f} GiB; lower guest.memory in the plan, or end something there"
+    )
+
+
+def refuse_few_cpus(host: Machine, plan: Plan) -> None:
+    """Raises CannotMeasure where guests at once have more CPUs than the host: they would wait for each other, and no
+    level of guest.count would say what a guest more costs."""
+    guests, each, has = needs.guests_at_once(plan), plan.guest.vcpus, len(allowed_cpus(host))
+    if guests * each > has > 0:
+        raise CannotMeasure(
+            f"{host.path} has {has} CPUs; {guests} guests at once x {each} vCPU{'' if each == 1 else 's'} ="
+            f" {guests * each}; lower guest.vcpus or guest.count in the plan"
         )
 
 
 def _cpus(host: Machine, count: int) -> str:
     """The first `count` CPUs that we may use there, as "0,1"."""
-    allowed = host.run("grep", "Cpus_allowed_list", "/proc/self/status")
-    numbers = cpu_numbers(allowed.rpartition(":")[2])
+    numbers = allowed_cpus(host)
     if len(numbers) < count:
         raise CannotMeasure(f"{host.path} has {len(numbers)} CPUs, the plan gives a guest {count}; lower guest.vcpus")
     return ",".join(str(number) for number in numbers[:count])

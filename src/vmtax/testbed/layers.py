@@ -33,13 +33,15 @@ from vmtax.hypervisor import (
 from vmtax.hypervisor.confine import FIRST_USER, enter_tree
 from vmtax.image.place import IN_GUEST, Placed
 from vmtax.machine import Machine, MachineLost
+from vmtax.meter import new_meters
 from vmtax.network import PEER_ADDRESS, Segment, guest_address
 from vmtax.network.segment import PREFIX_LENGTH
 from vmtax.storage import Backing
 from vmtax.storage.page_cache import GROWTH_BYTES, SHARE, Bound
-from vmtax.testbed import disks, needs, obtained
+from vmtax.testbed import disks, needs, pinning, polling, proof
 from vmtax.testbed.base import RunningSubject, RunningTreatment
-from vmtax.testbed.provision import NESTED_DISK, Provisioned, port
+from vmtax.testbed.footprint import Footprint
+from vmtax.testbed.provision import NESTED_DISK, CarrierDisk, Provisioned, port
 from vmtax.testbed.session import CannotMeasure
 from vmtax.workload import Link, Site
 from vmtax.workload.net import PORT
@@ -49,7 +51,7 @@ IMAGE_QEMU = Qemu(("qemu-system-x86_64",), "10.0", "the image's", has_sandbox=Tr
 PACK_MOUNT = "/mnt"
 GUEST_NIC = "eth1"  # the second network card of a guest: the network under test
 MACS = "52:54:00:76:75:{:02x}"  # of the guests that are measured, by their number
-CARRIER_MAC = "52:54:00:76:74:02"
+CARRIER_MACS = "52:54:00:76:74:{:02x}"
 _numbers = itertools.count(1)
 SETTLE_SECONDS = 1.0  # after a boot, before anything is measured
 DISK_SECONDS = 20.0  # until a guest has found all its disks: most are there when it is ready
@@ -76,24 +78,8 @@ def opened(on: Provisioned, treatment: Treatment) -> Iterator[RunningTreatment]:
             guests.clear()
             running = _open(on, treatment, stack, guests)
             guests[-1].warnings.append(recorded("second-boot", reason))
-        _check_obtained(on, treatment, running)
+        proof.check(on, treatment, running)
         yield running
-
-
-def _check_obtained(on: Provisioned, treatment: Treatment, running: RunningTreatment) -> None:
-    """Reads what each VM got. Raises BootFailed where that is not what a factor of the plan asks for."""
-    if treatment.layer != "vm":
-        return
-    settings = GuestSettings.of(treatment.levels)
-    named = [name for name in settings.levels if on.plan.space.first(name) is not None]
-    for guest in (subject.guest for subject in running.subjects if subject.guest is not None):
-        readings = {f"memory.{name}": value for name, value in guest.memory_readings(on.host).items()}
-        if obtained.TOPOLOGY in named:
-            shape = obtained.parse_shape(guest.machine.try_run(*obtained.SHAPE).stdout)
-            readings |= {f"cpu.{name}": value for name, value in shape.items()}
-        guest.obtained.update(readings)
-        if why := obtained.why_not(settings, guest.spec.vcpus, readings, named):
-            raise BootFailed(f"{guest.path}: {why}")
 
 
 def _why_lost(failure: BootFailed | MachineLost, guests: list[Guest], *, emulated: bool) -> str | None:
@@ -116,15 +102,33 @@ def _open(on: Provisioned, treatment: Treatment, stack: contextlib.ExitStack, gu
             stack.callback(on.host.start(*on.peer_server(subject.number)).stop)
     outer: tuple[Guest, ...] = ()
     if treatment.layer == "host":
-        subjects = [_host(on, treatment)]
+        subjects = [_host(on, treatment, subject.number, len(wanted.subjects)) for subject in wanted.subjects]
     elif treatment.layer == "vm":
+        _set_polling(on, treatment, stack)
         subjects = _vms(on, treatment, wanted, stack, guests)
     else:
         outer, subjects = _nested(on, treatment, wanted, stack, guests)
-    running = RunningTreatment(tuple(subjects), on.host, outer, on.emulated)
+    running = RunningTreatment(
+        tuple(subjects), on.host, outer, on.emulated, (*new_meters(), *_footprint(on, outer, subjects))
+    )
     time.sleep(SETTLE_SECONDS)
     drop_caches(on, running)
     return running
+
+
+def _footprint(on: Provisioned, outer: Sequence[Guest], subjects: Sequence[RunningSubject]) -> list[Footprint]:
+    """Only where a plan has several guests at once: reading it takes time, and other reports do not use it."""
+    if needs.guests_at_once(on.plan) == 1:
+        return []
+    parents = {machine.path: machine for machine in (on.host, *(guest.machine for guest in outer))}
+    guests = [subject.guest for subject in subjects if subject.guest is not None]
+    return [Footprint((guest, parents[guest.path.rpartition("/")[0]]) for guest in guests)]
+
+
+def _set_polling(on: Provisioned, treatment: Treatment, stack: contextlib.ExitStack) -> None:
+    nanoseconds = GuestSettings.of(treatment.levels).halt_polling
+    if nanoseconds is not None and (undoing := polling.set_polling(on.host, nanoseconds)) is not None:
+        stack.callback(undoing.undo)
 
 
 def drop_caches(on: Provisioned, running: RunningTreatment) -> None:
@@ -136,19 +140,20 @@ def drop_caches(on: Provisioned, running: RunningTreatment) -> None:
             machine.run("tee", "/proc/sys/vm/drop_caches", input="3")
 
 
-def _host(on: Provisioned, treatment: Treatment) -> RunningSubject:
-    disk = on.disks.of(treatment) if on.disks else None
+def _host(on: Provisioned, treatment: Treatment, number: int, sets: int) -> RunningSubject:
+    """One of the sets of processes that work on the host at the same time."""
+    disk = on.disks.of(treatment, number) if on.disks else None
     site = Site(
         machine=on.host,
         layer="host",
         vcpus=on.plan.guest.vcpus,
-        prefix=on.userland(disk=disk),
+        prefix=on.userland(disk=disk, sets=sets),
         disk=disks.inside_userland(disk) if disk else None,
-        kernel_pack=on.kernel_userland(),
-        link=on.host_link(),
+        kernel_pack=on.kernel_userland(sets),
+        link=on.host_link(number, sets),
         lead=on.lead,
     )
-    return RunningSubject(site)
+    return RunningSubject(site, number=number)
 
 
 def _vms(
@@ -171,6 +176,9 @@ def _vms(
         segment = on.network.segment if on.network else None
         orders.append(_Order(on.host, spec, segment, MACS.format(subject.number)))
     booted = _boot_all(on, orders, stack, guests)
+    for number, guest in enumerate(booted, start=1):
+        if guest.spec.settings.pinned:
+            pinning.pin(on.host, guest, number, len(booted))
     for bound in bounds:
         bound.set_limit(on.disk_size // SHARE + GROWTH_BYTES[on.guests.accelerator.name])
     return [_subject(on, subject, guest) for subject, guest in zip(wanted.subjects, booted, strict=True)]
@@ -179,9 +187,25 @@ def _vms(
 def _nested(
     on: Provisioned, treatment: Treatment, wanted: Topology, stack: contextlib.ExitStack, guests: list[Guest]
 ) -> tuple[tuple[Guest, ...], list[RunningSubject]]:
-    outer = on.network.segment if on.network else None
-    spec = _carrier_spec(on, treatment, len(wanted.subjects))
-    (carrier,) = _boot_all(on, [_Order(on.host, spec, outer, CARRIER_MAC)], stack, guests)
+    network = on.network.segment if on.network else None
+    orders = []
+    for number, (name, carried) in enumerate(wanted.carried.items(), 1):
+        spec = replace(_carrier_spec(on, treatment, number, len(carried)), name=name)
+        orders.append(_Order(on.host, spec, network, CARRIER_MACS.format(number + 1)))
+    carriers = _boot_all(on, orders, stack, guests)
+    orders = []
+    for number, (carrier, carried) in enumerate(zip(carriers, wanted.carried.values(), strict=True)):
+        disk = on.carrier_disks[number] if on.carrier_disks else None
+        orders += _carried(on, treatment, carrier, carried, disk)
+    booted = _boot_all(on, orders, stack, guests)
+    subjects = zip(wanted.subjects, booted, strict=True)
+    return tuple(carriers), [_subject(on, subject, guest) for subject, guest in subjects]
+
+
+def _carried(
+    on: Provisioned, treatment: Treatment, carrier: Guest, subjects: Sequence[Subject], data: CarrierDisk | None
+) -> list[_Order]:
+    """The nested guests of one outer VM, whose disk and network are set up in it."""
     if not carrier.machine.succeeds("sh", "-c", LOAD_MODULES):
         raise CannotMeasure(
             f"{carrier.path}: layer nested cannot be: no KVM inside the guest. On hardware, load kvm_intel or kvm_amd "
@@ -191,19 +215,18 @@ def _nested(
     if on.network is not None:
         segment = Segment(carrier.machine, on.session.local.token[:6])
         segment.attach(GUEST_NIC)
-    if on.carrier_disk is not None:
-        on.carrier_disk.mount(carrier.machine)
+    if data is not None:
+        data.mount(carrier.machine)
     orders = []
-    for subject in wanted.subjects:
+    for place, subject in enumerate(subjects, 1):
         drive = None
-        if on.carrier_disk is not None:
-            disk = Backing(PurePosixPath(NESTED_DISK.format(subject.number)), size=on.disk_size)
+        if data is not None:
+            disk = Backing(PurePosixPath(NESTED_DISK.format(place)), size=on.disk_size)
             drive = disks.drive(treatment, disk)
         spec = _spec(on, treatment, IN_GUEST, IMAGE_QEMU, accelerator="kvm", data=drive)
         spec = replace(spec, name=subject.name, packs=carrier.spec.pack_devices)
         orders.append(_Order(carrier.machine, spec, segment, MACS.format(subject.number)))
-    booted = _boot_all(on, orders, stack, guests)
-    return (carrier,), [_subject(on, subject, guest) for subject, guest in zip(wanted.subjects, booted, strict=True)]
+    return orders
 
 
 def _subject(on: Provisioned, subject: Subject, guest: Guest) -> RunningSubject:
@@ -241,15 +264,16 @@ def _spec(
     )
 
 
-def _carrier_spec(on: Provisioned, treatment: Treatment, guests: int) -> GuestSpec:
-    """As large as its nested guests together and what carrying them needs.
+def _carrier_spec(on: Provisioned, treatment: Treatment, number: int, guests: int) -> GuestSpec:
+    """The outer VM of that number, as large as its nested guests together and what carrying them needs.
 
     Its own disk and CPU are always at the defaults: the factors are the nested guests'.
     """
-    data = Drive(str(on.carrier_disk.file.path)) if on.carrier_disk else None
+    data = Drive(str(on.carrier_disks[number - 1].file.path)) if on.carrier_disks else None
     spec = _host_spec(on, treatment, data)
     memory = guests * on.plan.guest.memory + needs.CARRIER_MEMORY_BYTES
-    settings = replace(spec.settings, model=guest_settings.DEFAULT.model, topology=guest_settings.DEFAULT.topology)
+    default = guest_settings.DEFAULT
+    settings = replace(spec.settings, model=default.model, topology=default.topology, timer=default.timer)
     return replace(spec, vcpus=guests * on.plan.guest.vcpus, memory_bytes=memory, settings=settings)
 
 

@@ -23,9 +23,22 @@ QEMU_MEMORY_BYTES = 128 * 2**20  # of a QEMU beyond its guest's
 def memory_bytes(plan: Plan, layer: str) -> int:
     """What the host gives to one layer's guests at a time, or takes itself."""
     if layer == "host":
-        return max((needed for needed, _ in _builds(plan)), default=0)
+        return max((needed for needed, _ in _builds(plan)), default=0) * guests_at_once(plan)
     guests = (plan.guest.memory + QEMU_MEMORY_BYTES) * guests_at_once(plan)
-    return guests + CARRIER_MEMORY_BYTES if layer == "nested" else guests
+    return guests + CARRIER_MEMORY_BYTES * outer_vms(plan) if layer == "nested" else guests
+
+
+def memory_sum(plan: Plan, layer: str) -> str:
+    """How `memory_bytes` is reckoned where there are several guests at once: "4 guests x (…) = 2.5 GiB"."""
+    guests, whole = guests_at_once(plan), format_room(memory_bytes(plan, layer))
+    if guests == 1:
+        return whole
+    if layer == "host":
+        return f"{guests} kernel builds at once take {whole}"
+    each = f"({plan.guest.memory / 2**20:.0f} MiB + {QEMU_MEMORY_BYTES / 2**20:.0f} MiB for its QEMU)"
+    outers = f"{outer_vms(plan)} outer VMs x " if outer_vms(plan) > 1 else "the outer VM's "
+    outer = f" + {outers}{format_room(CARRIER_MEMORY_BYTES)}" if layer == "nested" else ""
+    return f"{guests} guests x {each}{outer} = {whole}"
 
 
 def refuse_small(plan: Plan) -> None:
@@ -46,9 +59,19 @@ def _builds(plan: Plan) -> list[tuple[int, str]]:
 
 def guests_at_once(plan: Plan) -> int:
     """The most guests of one layer that the plan runs at the same time."""
+    return max(map(int, _levels(plan, "count")))
+
+
+def outer_vms(plan: Plan) -> int:
+    """The most outer VMs that the plan runs at the same time, where it has nested guests."""
+    return guests_at_once(plan) if "own" in _levels(plan, "outer") else 1
+
+
+def _levels(plan: Plan, place: str) -> list[str]:
+    """The levels that a plan may run of a factor of guests."""
     named = (plan.space.factors, *(part.levels for part in plan.space.parts))
-    factor = GuestSettings.factors()["count"]
-    return max(int(count) for levels in named for count in levels.get(factor.name, (factor.default,)))
+    factor = GuestSettings.factors()[place]
+    return [level for levels in named for level in levels.get(factor.name, (factor.default,))]
 
 
 def disk_bytes(plan: Plan) -> int:
@@ -59,11 +82,15 @@ def disk_bytes(plan: Plan) -> int:
 
 
 def disk_sizes(plan: Plan) -> tuple[int, int, int]:
-    """Bytes of each disk under test, of one more that is made for a boot, and of an outer VM's disk beside them."""
+    """Bytes of each disk under test, of one more that is made for a boot, and of outer VMs' disks beside them."""
     workloads = plan.build_workloads()
     size = disk_size(workloads)
-    nested = size * guests_at_once(plan) if "nested" in plan.layers else 0
-    return size, fresh_size(workloads), carrier_disk_bytes(nested) if nested else 0
+    return size, fresh_size(workloads), sum(outer_disks(plan, size)) if size and "nested" in plan.layers else 0
+
+
+def outer_disks(plan: Plan, size: int) -> list[int]:
+    """Bytes of the disk of each outer VM; the first may carry all nested guests, with a disk of `size` bytes each."""
+    return [carrier_disk_bytes(size * guests_at_once(plan)), *[carrier_disk_bytes(size)] * (outer_vms(plan) - 1)]
 
 
 def disk_size(workloads: Sequence[Workload[Any]]) -> int:

@@ -23,7 +23,7 @@ from vmtax.testbed.examine import is_root
 POOLS = "/sys/kernel/mm/hugepages"
 THP = "/sys/kernel/mm/transparent_hugepage/enabled"
 KSM = "/sys/kernel/mm/ksm/run"
-GIGANTIC = 1024 * MIB  # pages of which no surplus can be made
+GIGANTIC = 1024 * MIB  # pages of this size allow no surplus
 BACKING, MERGE = (GuestSettings.factors()[name].name for name in ("backing", "merge"))
 # $1: a setting of the kernel; $2: what it was; $3: what it was set to. What somebody else set since is left alone.
 GIVE_BACK = (

@@ -21,7 +21,7 @@ from vmtax.storage import FirstWrite, RawFile, fill, page_cache, refuse_unsafe
 from vmtax.storage.backing import describe
 from vmtax.storage.page_cache import GROWTH_BYTES, SHARE
 from vmtax.storage.undo import UNMOUNT
-from vmtax.testbed import cpus, disks, needs, pages
+from vmtax.testbed import cpus, disks, needs, pages, pinning, polling
 from vmtax.testbed.disks import Disks
 from vmtax.testbed.examine import Examined
 from vmtax.testbed.session import CannotMeasure
@@ -30,7 +30,8 @@ from vmtax.workload.net import PORT
 
 # Starts a server that serves one test, then becomes the client: constant text, the client's arguments stay arguments.
 WITH_SERVER = ("sh", "-c", 'iperf3 --server --one-off --daemon --bind 127.0.0.1 && exec "$@"', "sh")
-LEAD_SECONDS = 1  # by which guests that are released together may begin apart: their programs start unevenly
+# By which guests that are released together may begin apart, because their programs start unevenly; seconds.
+LEAD_SECONDS, EMULATED_LEAD_SECONDS = 1, 3
 CARRIER_DEVICE = "/dev/vdb"
 CARRIER_MOUNT = "/srv"
 NESTED_DISK = f"{CARRIER_MOUNT}/disk{{}}.raw"  # by the number of the nested guest
@@ -87,7 +88,7 @@ class Provisioned(Examined):
     network: Network | None = None  # None where the network is not measured, or we are not root there
     kernel_pack: KernelPack | None = None  # None where no kernel is built
     disks: Disks | None = None  # of host and VM; None where no disk is measured
-    carrier_disk: CarrierDisk | None = None  # None where no disk of a nested guest is measured
+    carrier_disks: tuple[CarrierDisk, ...] = ()  # of the outer VMs; none where no disk of a nested guest is measured
     written: Mapping[str, FirstWrite] = field(default_factory=dict)  # layer or kind of disk -> how it came to be
     features: Mapping[str, list[Json]] = field(default_factory=dict)  # treatment -> what its disk can do
     impossible: Mapping[str, str] = field(default_factory=dict)  # treatments that cannot be here -> why
@@ -95,13 +96,15 @@ class Provisioned(Examined):
     @property
     def first_writes(self) -> dict[str, FirstWrite]:
         """Layer or kind of disk -> how it was written in full; a nested guest's is, in its carrier's first boot."""
-        nested = self.carrier_disk.first_write if self.carrier_disk else None
+        nested = self.carrier_disks[0].first_write if self.carrier_disks else None
         return {**self.written, **({"nested": nested} if nested else {})}
 
     @property
     def lead(self) -> int:
         """Site.lead of all its sites, also where one works alone: what is compared must be done in the same way."""
-        return LEAD_SECONDS if needs.guests_at_once(self.plan) > 1 else 0
+        if needs.guests_at_once(self.plan) == 1:
+            return 0
+        return EMULATED_LEAD_SECONDS if self.emulated else LEAD_SECONDS
 
     def peer_server(self, number: int = 1) -> tuple[str, ...]:
         """What serves one machine's network tests: one that was left busy by a dying guest must not serve the next.
@@ -113,19 +116,20 @@ class Provisioned(Examined):
         enter = enter_tree(self.tree, root=True, network=True)
         return ("ip", "netns", "exec", self.network.peer, *enter, "--", *server)
 
-    def kernel_userland(self) -> tuple[str, ...] | None:
-        """What enters the kernel pack on the host, on as many CPUs as a guest gets; None: the host builds none."""
+    def kernel_userland(self, sets: int = 1) -> tuple[str, ...] | None:
+        """What enters the kernel pack on the host, on as many CPUs as `sets` guests get; None: the host builds none."""
         if self.kernel_pack is None or self.kernel_pack.mount is None:
             return None
-        return ("taskset", "-c", self.cpus, *enter_tree(self.kernel_pack.mount, root=self.is_root))
+        return ("taskset", "-c", self.cpus_of(sets), *enter_tree(self.kernel_pack.mount, root=self.is_root))
 
-    def host_link(self) -> Link | None:
-        """The host layer's way to the peer; without root both ends are on a private loopback."""
+    def host_link(self, number: int = 1, sets: int = 1) -> Link | None:
+        """The way to the peer of one set of processes on the host; without root both ends are on a private loopback."""
         if not self.wants("net"):
             return None
         if self.network is not None:
-            return Link(self.host, self.userland(namespace=self.network.end), PEER_ADDRESS, PORT)
-        return Link(self.host, (*self.userland(), *WITH_SERVER), "127.0.0.1", PORT)
+            enter = self.userland(namespace=self.network.end, sets=sets)
+            return Link(self.host, enter, PEER_ADDRESS, port(number))
+        return Link(self.host, (*self.userland(sets=sets), *WITH_SERVER), "127.0.0.1", PORT)
 
 
 def port(number: int) -> int:
@@ -158,14 +162,21 @@ def provision(on: Examined) -> Provisioned:
 def _with_guests(on: Provisioned) -> Provisioned:
     """With huge pages for the guests that are to have some, and the treatments whose guests cannot be there."""
     treatments = on.plan.treatments()[0]
-    impossible = pages.not_here(on.host, on.plan, treatments)
-    if on.platform is not None:
-        qemu, accelerator = on.platform.qemu, on.platform.accelerator.name
-        impossible |= cpus.not_here(on.host, qemu, accelerator, on.plan, treatments)
+    impossible = pages.not_here(on.host, on.plan, treatments) | pinning.not_here(on.host, on.plan, treatments)
+    impossible |= guests_not_here(on)
     possible = [treatment for treatment in treatments if treatment.name not in impossible]
     impossible |= pages.take(on.host, on.plan, possible)
     refuse_none_left(on.host, treatments, impossible)
     return replace(on, impossible=impossible)
+
+
+def guests_not_here(on: Examined) -> dict[str, str]:
+    """Treatments whose guests cannot run on what runs guests there -> why. Raises QemuError."""
+    if on.platform is None:
+        return {}
+    treatments, qemu, accelerator = on.plan.treatments()[0], on.platform.qemu, on.platform.accelerator.name
+    refused = polling.not_here(on.host, treatments) if accelerator == "kvm" else cpus.without_kvm(treatments)
+    return refused | cpus.not_here(on.host, qemu, accelerator, on.plan, treatments)
 
 
 def _open_network(on: Examined) -> Network:
@@ -201,9 +212,9 @@ def _open_disks(on: Provisioned, notes: list[str]) -> Provisioned:
     treatments = [treatment for treatment in treatments if treatment.name not in impossible]
     notes += _working_set(on, treatments)
     guests = needs.guests_at_once(plan)
-    beside = needs.carrier_disk_bytes(size * guests) if "nested" in plan.layers else 0
+    outer = needs.outer_disks(plan, size) if "nested" in plan.layers else []
     if disks.wanted(treatments):
-        order = disks.Order(treatments, size, needs.fresh_size(on.workloads), beside)
+        order = disks.Order(treatments, size, needs.fresh_size(on.workloads), sum(outer))
         mark = f"vmtax-{on.session.local.token[:8]}"
         made = disks.provision(host, on.target, ours, mark, _qemu_img(on, ours), order, emit)
         on = replace(on, disks=made)
@@ -214,9 +225,11 @@ def _open_disks(on: Provisioned, notes: list[str]) -> Provisioned:
                 possible = [treatment for treatment in treatments if treatment.name not in impossible]
                 on = replace(on, features=disks.features_of(made, possible, _trying(on, ours), emit))
         on = replace(on, written=disks.fill_all(made, lambda disk: on.userland(disk=disk), treatments, emit))
-    if "nested" in plan.layers:
-        on = replace(on, carrier_disk=CarrierDisk(RawFile.allocate(host, ours / "carrier.raw", beside), size, guests))
-    return replace(on, impossible=impossible)
+    carriers = tuple(
+        CarrierDisk(RawFile.allocate(host, ours / f"carrier{number}.raw", room), size, guests if number == 1 else 1)
+        for number, room in enumerate(outer, 1)
+    )
+    return replace(on, carrier_disks=carriers, impossible=impossible)
 
 
 def refuse_none_left(host: Machine, treatments: Sequence[Treatment], impossible: Mapping[str, str]) -> None:
@@ -251,7 +264,7 @@ def check_bounds(on: Examined) -> None:
 
 
 def _working_set(on: Examined, treatments: Sequence[Treatment]) -> list[str]:
-    """A note that tells whether the host's page cache can hold all of a disk, where some treatment uses it."""
+    """A note that says whether the host's page cache can hold all of a disk, where some treatment uses it."""
     # A nested guest's disk is cached by its carrier.
     guests = [DiskSettings.of(treatment.levels) for treatment in treatments if treatment.layer == "vm"]
     cached = [settings for settings in guests if not settings.cache.is_direct]

@@ -136,7 +136,7 @@ class Workload(ABC, Generic[P]):
         return self.layers
 
     def why_not(self, vcpus: int) -> str | None:
-        """Why its parameters mean nothing on so many CPUs, in one line; None where they do."""
+        """Why its parameters mean nothing on `vcpus` CPUs, in one line; None if they do."""
         return None
 
     def once(self, case: str) -> bool:
@@ -145,7 +145,7 @@ class Workload(ABC, Generic[P]):
 
 
 class Command(Workload[P]):
-    """A workload of which each case is one command, run in the userland of every layer."""
+    """A workload whose cases are one command each, run in the userland of every layer."""
 
     @abstractmethod
     def command(self, site: Site, case: str) -> Sequence[str]:

@@ -96,6 +96,7 @@ PERCENTILES = (  # name, share of the operations, the same in words, fio's key
     ("p999", 0.999, "999 of 1,000", "99.900000"),
 )
 NANOSECOND = 1e-9
+LEAST_OF_RATE = 0.95  # of the rate that is asked for; below it a machine is at its limit
 # Bytes written per second and I/O in flight by a good NVMe disk, for what is said before a run. Orders of magnitude.
 FAST_SYNC, FAST_RANDOM, FAST_SEQUENTIAL = 50e6, 200e6, 3e9
 MINIMUM_TAIL = 10  # samples beyond a percentile, below which it is an anecdote (METHOD.md)
@@ -119,6 +120,14 @@ class DiskParameters(Parameters):
     size: Size = Field("1GiB", description="size of the file or disk under test")
     fresh_size: Size = Field("128MiB", description="size of the disk for first-write")
     seconds: float = Field(10.0, ge=1, le=3600, description="run length of each pattern, in seconds")
+    rate: int | None = Field(
+        None,
+        strict=True,
+        ge=10,
+        le=10**9,
+        description="operations in a second that each machine is asked for, the same on every layer, for latencies"
+        " below full load; without it, as many as it can",
+    )
     percentiles: tuple[Percentile, ...] = Field(
         ("p50", "p99", "p999"),
         description="of latency, to report: p50 takes 20 operations in a run, p99 1,000, p999 10,000",
@@ -207,6 +216,8 @@ class Disk(Command[DiskParameters]):
         )
         seconds = self.parameters.seconds
         lead: tuple[str, ...] = ()
+        if self.parameters.rate is not None:
+            job = (*job, f"--rate_iops={_rates(pattern, self.parameters.rate)}")
         if site.lead:  # a first report, on what came after the ramp, while the same work goes on
             lead = (f"--ramp_time={site.lead}", f"--status-interval={1000 * seconds:.0f}ms")
         timed = (f"--runtime={seconds + site.lead:g}", *lead)
@@ -251,6 +262,12 @@ class Disk(Command[DiskParameters]):
             raise BadOutput(f"fio did no I/O for {case}")
         # With an fsync after each write, what the application waits for is both; fio counts them apart.
         wait = sync["lat_ns"] if PATTERNS[case].fsync else None
+        asked = None if PATTERNS[case].fresh else self.parameters.rate
+        if asked is not None and side["iops"] < LEAST_OF_RATE * asked:
+            raise BadOutput(
+                f"{case}: {side['iops']:.0f} operations in a second were reached of the {asked} that were asked for, so"
+                " its latencies are those of full load; lower workloads.disk.rate"
+            )
         mean = side["lat_ns"]["mean"] + (wait["mean"] if wait else 0.0)
         figures = {"iops": float(side["iops"]), "bytes_per_second": float(side["bw_bytes"])}
         figures["mean_seconds"] = mean * NANOSECOND
@@ -263,7 +280,7 @@ class Disk(Command[DiskParameters]):
             again, _ = _job(case, output, 1)
             figures |= {"rewrite_iops": float(again["iops"]), "of_rewrite": side["iops"] / again["iops"]}
         by_name = {metric.measure: metric for metric in self._metrics(case)}
-        return tuple(Measurement(by_name[name], value) for name, value in figures.items())
+        return tuple(Measurement(by_name[name], value) for name, value in figures.items() if name in by_name)
 
     def operations(self, case: str, output: str) -> float | None:
         jobs = (0, 1) if PATTERNS[case].fresh else (0,)
@@ -304,6 +321,8 @@ class Disk(Command[DiskParameters]):
             _metric(case, "mean_seconds", "s", "lower"),
             _metric(case, CPU_PER_OPERATION, "s", "lower"),
         )
+        if self.parameters.rate is not None and not PATTERNS[case].fresh:
+            figures = figures[2:]  # the rate is that which is asked for
         if PATTERNS[case].fresh:
             figures += (_metric(case, "rewrite_iops", "1/s", "higher"), _metric(case, "of_rewrite", "1", "higher"))
         return figures + tuple(_metric(case, name, "s", "lower") for name, _, _ in self._percentiles(case))
@@ -316,14 +335,24 @@ class Disk(Command[DiskParameters]):
                 yield f"{what}{name}_seconds", share, key
 
 
+def _rates(pattern: Pattern, rate: int) -> str:
+    """fio's rate_iops=, of reads and of writes; together they are the rate."""
+    reads = round(rate * READ_SHARE / 100)
+    return f"{reads},{rate - reads}" if pattern.side == "mixed" else str(rate)
+
+
 def _reports(output: str) -> list[dict[str, Any]]:
-    """One, or where there was a lead two: on what counts, and on all but the ramp. fio may print notes before them."""
+    """One, or where there was a lead on what counts first and on all but the ramp last.
+
+    fio may print notes before them, and reports on the ramp itself, which began earlier.
+    """
     reports, start = [], output.index("{")
     while start >= 0:
         report, end = json.JSONDecoder().raw_decode(output, start)
         reports.append(report)
         start = output.find("{", end)
-    return reports
+    began = reports[-1]["jobs"][0].get("job_start")
+    return [report for report in reports if report["jobs"][0].get("job_start") == began]
 
 
 def _job(case: str, output: str, number: int = 0) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -17,6 +17,7 @@ from vmtax.workload.site import Link, Site
 PORT = 5201  # iperf3's own
 Case = Literal["tcp-in", "tcp-out"]
 ENDS = {"local_cpu": "local_seconds_per_byte", "peer_cpu": "peer_seconds_per_byte"}
+LEAST_OF_RATE = 0.95  # of the rate that is asked for; below it a machine is at its limit
 WAYS = {"tcp-in": "inbound", "tcp-out": "outbound"}
 
 
@@ -25,6 +26,14 @@ class NetParameters(Parameters):
         ("tcp-in", "tcp-out"), min_length=1, description="what to measure: into the layer, out of it"
     )
     seconds: float = Field(10.0, ge=1, le=3600, description="run length of each direction, in seconds")
+    rate: int | None = Field(
+        None,
+        strict=True,
+        ge=1,
+        le=10**6,
+        description="Mbit in a second that each machine is asked for, the same on every layer, for the CPU below full"
+        " load; without it, as many as it can",
+    )
 
 
 class Net(Command[NetParameters]):
@@ -79,10 +88,12 @@ class Net(Command[NetParameters]):
 
     def command(self, site: Site, case: str) -> Sequence[str]:
         link = _link(site)
-        # iperf3 sends from client to server unless told otherwise.
+        # iperf3 sends from client to server unless --reverse is given.
         reverse = ("--reverse",) if (case == "tcp-in") != link.at_peer else ()
         seconds = round(self.parameters.seconds) + site.lead
         lead = ("--omit", str(site.lead)) if site.lead else ()
+        if self.parameters.rate is not None:
+            lead = (*lead, "--bitrate", f"{self.parameters.rate}M")
         return (
             *("iperf3", "--client", link.address, "--port", str(link.port), "--time", str(seconds), *lead),
             *("--connect-timeout", "5000", "--json", *reverse),
@@ -106,6 +117,12 @@ class Net(Command[NetParameters]):
             raise BadOutput("no JSON with end.sum_received in what iperf3 printed") from problem
         if rate <= 0:
             raise BadOutput(f"iperf3 carried nothing for {case}")
+        asked = self.parameters.rate
+        if asked is not None and rate < LEAST_OF_RATE * asked * 1e6:
+            raise BadOutput(
+                f"{case}: {rate / 1e6:.0f} Mbit/s were reached of the {asked} that were asked for, so this is full"
+                " load; lower workloads.net.rate"
+            )
         return tuple(Measurement(metric, value) for metric, value in zip(_metrics(case), figures, strict=True))
 
     def own_seconds(self, case: str, output: str) -> float | None:

@@ -43,7 +43,7 @@ class Stressor:
 
 
 class Stressing(Command[P]):
-    """A workload of which each case is a stressor."""
+    """A workload whose cases are stressors."""
 
     tool = "stress-ng"
     packages = (PACKAGE,)
@@ -80,7 +80,7 @@ class Stressing(Command[P]):
 
 
 def command(stressor: str, instances: int, seconds: float, *more: str) -> tuple[str, ...]:
-    """The argv that runs a stressor for so many seconds."""
+    """The argv that runs a stressor for `seconds`."""
     timed = ("--timeout", f"{seconds:.0f}", "--metrics", "--temp-path", "/tmp")
     return ("stress-ng", f"--{stressor}", str(instances), *more, *timed)
 

@@ -54,7 +54,7 @@ class Tlb(Stressing[TlbParameters]):
         ),
         stressors["shootdown"].metric.name: Measure(
             "times in a second that a CPU changed memory and made the others forget where it was, all vCPUs together",
-            "TLB shootdowns",
+            "shootdowns",
             "TLB shootdowns per second",
         ),
     }

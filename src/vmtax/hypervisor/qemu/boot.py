@@ -14,13 +14,14 @@ from pathlib import PurePosixPath
 from vmtax.core.errors import CannotDo
 from vmtax.core.machines import first_line
 from vmtax.core.notices import recorded
-from vmtax.hypervisor.base import BootFailed, GuestSpec, Lasting, Patience
+from vmtax.hypervisor.base import BootFailed, GuestSpec, Lasting, Patience, Thread
 from vmtax.hypervisor.console import FLOODED, PANIC, READY, Console
 from vmtax.hypervisor.credentials import Credentials
 from vmtax.hypervisor.qemu.exit_trace import ExitTrace
 from vmtax.hypervisor.qemu.kvm import KvmCounters
 from vmtax.hypervisor.qemu.memory import memory_readings
 from vmtax.hypervisor.qemu.qmp import Qmp, QmpError, Socket
+from vmtax.hypervisor.qemu.threads import threads
 from vmtax.machine import Machine, MachineError, MachineLost, Process
 from vmtax.machine.answer import number_of
 from vmtax.machine.local import LocalMachine
@@ -81,12 +82,20 @@ class QemuGuest:
         self.qmp.execute("cont")
 
     def memory_readings(self, parent: Machine) -> dict[str, float]:
-        return memory_readings(parent, self.qmp, _unique(self.argv), self.spec.memory_bytes)
+        return memory_readings(parent, self.qmp, self.unique, self.spec.memory_bytes)
+
+    def threads(self, parent: Machine) -> tuple[Thread, ...]:
+        return threads(parent, self.qmp, self.unique)
 
     def counters(self) -> dict[str, float]:
         counted = self.kvm.read() if self.kvm else {}
         reasons = self.trace.read() if self.trace else {}
         return {**counted, **{f"reason.{name}": count for name, count in reasons.items()}}
+
+    @property
+    def unique(self) -> str:
+        """An argument that only its QEMU has: its console, in a directory of its own."""
+        return self.argv[self.argv.index("-serial") + 1]
 
     def leave(self) -> None:
         assert self.spec.lasting is not None
@@ -176,29 +185,23 @@ def boot(
         seconds = time.monotonic() - launched, kernel_seconds
         guest = QemuGuest(path, spec, argv, process, qmp, console, ports, machine, ends, *seconds)
         guest.kvm = KvmCounters(qmp) if spec.accelerator == "kvm" else None
-        guest.trace = _traced(parent, spec, path, argv, stack)
+        guest.trace = _traced(parent, guest, stack)
         yield guest
 
 
-def _unique(argv: tuple[str, ...]) -> str:
-    """An argument that only this QEMU has: its console, in a directory of its own."""
-    return argv[argv.index("-serial") + 1]
-
-
-def _traced(
-    parent: Machine, spec: GuestSpec, path: str, argv: tuple[str, ...], stack: contextlib.ExitStack
-) -> ExitTrace | None:
+def _traced(parent: Machine, guest: QemuGuest, stack: contextlib.ExitStack) -> ExitTrace | None:
     """The histogram of its exits, where its settings ask for one. Raises BootFailed where there can be none."""
-    if not spec.settings.exit_trace:
+    if not guest.spec.settings.exit_trace:
         return None
     level = "guest.exit_trace=on was not obtained"
-    if spec.accelerator != "kvm":
-        raise BootFailed(f"{path}: {level}: no KVM here, it is emulated")
-    directory = PurePosixPath(_unique(argv).partition(":")[2]).parent
+    if guest.kvm is None:
+        raise BootFailed(f"{guest.path}: {level}: no KVM here, it is emulated")
+    directory = PurePosixPath(guest.unique.partition(":")[2]).parent
     try:
-        trace = ExitTrace(parent, f"{parent.scratch.name}-{directory.name}", _unique(argv))
+        vcpus = [thread.id for thread in guest.threads(parent) if thread.vcpu is not None]
+        trace = ExitTrace(parent, f"{parent.scratch.name}-{directory.name}", vcpus)
     except CannotDo as error:
-        raise BootFailed(f"{path}: {level}: {error}") from error
+        raise BootFailed(f"{guest.path}: {level}: {error}") from error
     stack.callback(trace.end)
     return trace
 
@@ -210,7 +213,7 @@ def _followed(parent: Machine, path: PurePosixPath, stack: contextlib.ExitStack)
 
 
 def _connected(lasting: Lasting | None, process: Process, stack: contextlib.ExitStack) -> Qmp:
-    """Over the pipes of QEMU, or over its socket; where QEMU ends instead of making that, nobody waits for it."""
+    """Over the pipes of QEMU, or over its socket; if QEMU ends before it makes that, the wait ends too."""
     if lasting is None:
         return Qmp(process, QMP_SECONDS)
     deadline = time.monotonic() + QMP_SECONDS
@@ -256,7 +259,7 @@ def wait_until_ready(path: str, process: Process, console: Console, patience: Pa
 
 
 def _not_ready(path: str, why: str, console: Console) -> str:
-    """The first line tells all of it, since lists and trials have only that one."""
+    """The first line says everything, since lists and trials have only that one."""
     return f"{path}: {why}; {console.end()}\nconsole:\n{console.last_lines()}"
 
 

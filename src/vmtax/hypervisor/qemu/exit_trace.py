@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 
 from vmtax.core.errors import CannotDo
@@ -20,13 +20,10 @@ EVENT = "events/kvm/kvm_exit"
 _MOUNTED = "test -d /sys/kernel/tracing/instances || mount -t tracefs tracefs /sys/kernel/tracing || exit"
 # Each takes $1, the instance. Constant text.
 SHELL = ("unshare", "--mount", "sh", "-c")
-# $2: an argument that only this QEMU has. Its threads, as the machine numbers them, are those whose exits count.
+# $2: a filter of the threads whose exits count.
 START = (
     *SHELL,
-    f'{_MOUNTED}; mkdir "$1" || exit; only=; '
-    'for task in $(grep -lsF -e "$2" /proc/[0-9]*/cmdline | sed s/cmdline/task/); do for thread in $(ls "$task"); do '
-    'only="$only||common_pid==$thread"; done; done; '
-    f'echo "hist:keys=isa,exit_reason if ${{only#||}}" > "$1/{EVENT}/trigger"',
+    f'{_MOUNTED}; mkdir "$1" && echo "hist:keys=isa,exit_reason if $2" > "$1/{EVENT}/trigger"',
     "sh",
 )
 REASONS = (*SHELL, f'{_MOUNTED}; cat "$1/{EVENT}/format"', "sh")
@@ -39,15 +36,16 @@ Reasons = Mapping[tuple[int, int], str]  # (isa, number) -> name; isa: 1 is Inte
 class ExitTrace:
     """One guest's histogram."""
 
-    def __init__(self, parent: Machine, name: str, unique: str) -> None:
+    def __init__(self, parent: Machine, name: str, vcpus: Sequence[int]) -> None:
         """Begin to count on the machine that the guest runs on; raises CannotDo, which says what is missing there.
 
-        name: of the instance; unique: an argument that only the guest's QEMU has
+        name: of the instance; vcpus: the threads that run the guest's CPUs, as that machine counts them
         """
         self._parent = parent
         self._instance = str(INSTANCES / name)
         self._undoing = parent.undo_later(*END, self._instance)
-        begun = parent.try_run(*START, self._instance, unique)
+        only = "||".join(f"common_pid=={thread}" for thread in vcpus)
+        begun = parent.try_run(*START, self._instance, only)
         if not begun.ok:
             self._undoing.undo()
             words = first_line(begun.stderr)

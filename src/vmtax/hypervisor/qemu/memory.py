@@ -12,7 +12,7 @@ from vmtax.machine import Machine
 # $1: an argument that only this QEMU has. Of its mappings, the lines that are read here.
 MAPPINGS = (
     *("sh", "-c"),
-    'grep -hsE "^[0-9a-f]+-|^(Size|KernelPageSize|Rss|AnonHugePages|ShmemPmdMapped|FilePmdMapped|Shared_Hugetlb|'
+    'grep -hsE "^[0-9a-f]+-|^(Size|KernelPageSize|Rss|Pss|AnonHugePages|ShmemPmdMapped|FilePmdMapped|Shared_Hugetlb|'
     'Private_Hugetlb|VmFlags):" $(grep -lsF -e "$1" /proc/[0-9]*/cmdline | sed s/cmdline/smaps/); true',
     "sh",
 )
@@ -36,10 +36,13 @@ def parse_smaps(text: str, memory_bytes: int) -> dict[str, float]:
     hugetlb_bytes: in huge pages of a pool
     page_bytes: the size of the pages that the kernel takes for it
     shared, mergeable: 1 where it is a file that others could map too; where ksmd may merge its pages
+
+    And beyond_bytes: of the process, what it has besides that; of what it shares with others, its part (Pss).
     """
+    mappings = list(_mappings(text))
     fitting = [
         (sizes["Size"], permissions, sizes, flags)
-        for permissions, sizes, flags in _mappings(text)
+        for permissions, sizes, flags in mappings
         # Code that QEMU translates may be as large; that is executable.
         if permissions.startswith("rw-") and sizes.get("Size", 0) >= memory_bytes
     ]
@@ -53,6 +56,7 @@ def parse_smaps(text: str, memory_bytes: int) -> dict[str, float]:
         "page_bytes": sizes.get("KernelPageSize", 0),
         "shared": int(permissions.endswith("s")),
         "mergeable": int("mg" in flags),
+        "beyond_bytes": sum(each.get("Pss", 0) for _, each, _ in mappings) - sizes.get("Pss", 0),
     }
 
 
@@ -68,7 +72,7 @@ def _mappings(text: str) -> Iterator[tuple[str, dict[str, int], list[str]]]:
 
 
 def _kvm_pages(qmp: Qmp) -> dict[str, float]:
-    """How many pages of each size KVM maps for the guest; {} where it is emulated, or QEMU does not tell."""
+    """How many pages of each size KVM maps for the guest; {} where it is emulated, or QEMU does not report it."""
     found: dict[str, float] = {}
     with contextlib.suppress(QmpError, AttributeError, KeyError, TypeError):
         for provider in qmp.execute("query-stats", target="vm"):

@@ -54,10 +54,10 @@ def whole(found: Document, detail: Detail) -> RenderableType:
 
 
 def _head(head: Head) -> Iterator[RenderableType]:
-    told = Text.assemble((printable(head.name), "bold"), "  ", (printable(" · ".join(head.facts)), "dim"))
+    about = Text.assemble((printable(head.name), "bold"), "  ", (printable(" · ".join(head.facts)), "dim"))
     if head.ended:
-        told.append(f"\nended {printable(head.ended)}", style="dim")
-    yield told.append(f"\n{printable(head.id)}", style="dim")
+        about.append(f"\nended {printable(head.ended)}", style="dim")
+    yield about.append(f"\n{printable(head.id)}", style="dim")
     if head.banner:
         yield _emulated(head.banner)
 

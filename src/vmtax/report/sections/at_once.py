@@ -1,68 +1,165 @@
-"""Several guests at once: what they reach together, and how evenly they share it. Pure."""
+"""Several machines at once: what they reach together, how evenly they share it, and what each of them had. Pure."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
 
 from vmtax.analysis.analysis import Analysis
-from vmtax.analysis.at_once import AtOnce, at_once
-from vmtax.core.units import format_value
-from vmtax.report.document import Cell, Column, Detail, Paragraph, Row, Section, Table, name_cell, value_cell
+from vmtax.analysis.at_once import AtOnce, Each, LastReady, at_once, last_ready
+from vmtax.core.units import format_duration, format_room, format_value
+from vmtax.report.document import (
+    Block,
+    Cell,
+    Column,
+    Detail,
+    Figure,
+    Folded,
+    Paragraph,
+    Row,
+    Section,
+    Table,
+    name_cell,
+    value_cell,
+)
 from vmtax.workload.words import name
 
 TITLE = "Several guests at once"
+EACH = "What each of them had"
+READY = "Boot, until the last of all is ready"
 READING = (
-    "Together: the sum of all guests, the median over rounds. Of the ideal: the share that this is of as many times the"
-    " rate of one guest alone, which is measured in the same rounds. Fairness: Jain's index, 100 % where all guests get"
-    " the same and 1/n where one of n gets all. At the same time: the smallest share of a measurement in which all of"
-    " them worked."
+    "Together: the sum of all guests (on the host, of all sets of processes), of latencies the worst; the median over"
+    " rounds. Of the ideal: the share that this is of as many times the rate of one alone, which is measured in the"
+    " same rounds; of times, the time of one alone as a share of theirs. Fairness: Jain's index, 100 % where all get"
+    " the same and 1/n where one of n gets all. Same time: the smallest share of what counts in which all of them"
+    " worked. fio and iperf3 work before and after what counts, a second or more; of other tools all counts that they"
+    " time."
+    " Host CPUs: that were busy on average, whatever for."
+)
+EACH_READING = (
+    "CPU not got: the CPUs that a guest wanted and its hypervisor gave to others (steal). Beyond RAM: the memory that"
+    " the guest's QEMU has beside the guest's own, of what it shares with other processes its part (PSS). Medians over"
+    " rounds; – where it cannot be read, as the steal of emulated guests."
 )
 
 
 def section(analysis: Analysis) -> Section | None:
     """None where no configuration has several guests."""
-    rates = at_once(analysis.experiment, analysis.schedules)
-    if not rates:
+    run = analysis.experiment
+    rates, ready = at_once(run, analysis.schedules), last_ready(run)
+    if not rates and not ready:
         return None
     columns = (
-        Column("figure"),
-        Column("together"),
-        Column("of the ideal"),
-        Column("least to most"),
-        Column("fairness"),
-        Column("at the same time"),
+        Column("configuration"),
+        *(Column(head) for head in ("together", "of the ideal", "same time")),
+        *(Column(head, spare=True) for head in ("least to most", "fairness", "host CPUs")),
     )
-    rows = tuple(
-        row
-        for treatment in dict.fromkeys(rate.treatment.name for rate in rates)
-        for row in _rows(treatment, [rate for rate in rates if rate.treatment.name == treatment], analysis)
-    )
-    return Section(
-        "at-once", TITLE, (Table(TITLE, columns, rows, "settings"), Paragraph(READING, "note", Detail.FULL)), TITLE
-    )
+    table = Table(TITLE, columns, (*_rows(rates, analysis), *_ready_rows(ready, analysis)), "settings")
+    blocks: list[Block] = [table, Paragraph(READING, "note", Detail.FULL)]
+    return Section("at-once", TITLE, (*_pictures(rates, analysis), *blocks, *_each(rates, analysis)), TITLE)
 
 
-def _rows(treatment: str, rates: list[AtOnce], analysis: Analysis) -> list[Row]:
-    """A heading, and a row for each rate."""
-    emulated = treatment in analysis.emulated
-    count = len(rates[0].each)
+def _pictures(rates: Sequence[AtOnce], analysis: Analysis) -> Iterator[Block]:
+    from vmtax.report.figures.scaling import scaling_pictures
+
+    drawn = scaling_pictures(rates, analysis.emulated)
+    if drawn:
+        yield Figure(drawn)
+
+
+def _by_metric(rates: Iterable[AtOnce]) -> Iterator[tuple[str, list[AtOnce]]]:
+    order = {metric: number for number, metric in enumerate(dict.fromkeys(rate.metric for rate in rates))}
+    for metric, members in groupby(sorted(rates, key=lambda rate: order[rate.metric]), lambda rate: rate.metric):
+        yield name(metric), list(members)
+
+
+def _rows(rates: Sequence[AtOnce], analysis: Analysis) -> Iterator[Row]:
+    """A heading for each figure, and a row for each configuration."""
+    for title, members in _by_metric(rates):
+        yield Row((name_cell(title),))
+        for rate in members:
+            yield Row((name_cell(rate.treatment.name), *_cells(rate, rate.treatment.name in analysis.emulated)))
+
+
+def _cells(rate: AtOnce, emulated: bool) -> list[Cell]:
+    unit, ideal = rate.metric.unit, rate.share_of_ideal
+    values = [each.value for each in rate.each.values()]
+    least, most = (format_value(extreme(values), unit) for extreme in (min, max))
+    figures = (
+        *(format_value(rate.together, unit), _percent(ideal), _share(rate.overlap), f"{least} to {most}"),
+        *("–" if rate.fairness is None else _share(rate.fairness), _cpus(rate.host_cpus)),
+    )
+    return [value_cell(text, emulated=emulated) for text in figures]
+
+
+def _ready_rows(ready: Sequence[LastReady], analysis: Analysis) -> Iterator[Row]:
+    if ready:
+        yield Row((name_cell(READY),))
+    for one in ready:
+        ideal = None if one.alone is None else one.alone / one.last
+        spread = f"{format_duration(one.first)} to {format_duration(one.last)}"
+        figures = (format_duration(one.last), _percent(ideal), "–", spread, "–", "–")
+        emulated = one.treatment.name in analysis.emulated
+        cells = (value_cell(text, emulated=emulated) for text in figures)
+        yield Row((name_cell(one.treatment.name), *cells))
+
+
+def _each(rates: Sequence[AtOnce], analysis: Analysis) -> Iterator[Block]:
+    """Every machine of every configuration, folded."""
+    columns = (Column("machine"), Column("rate"), Column("p99"), Column("CPU not got"), Column("beyond RAM"))
+    rows = []
+    for title, members in _by_metric(rates):
+        for rate in members:
+            emulated = rate.treatment.name in analysis.emulated
+            rows.append(Row((name_cell(f"{title}, {rate.treatment.name}"),)))
+            rows += [
+                Row((name_cell(machine), *_each_cells(each, rate.metric.unit, emulated)))
+                for machine, each in rate.each.items()
+            ]
+            rows.append(Row((name_cell("all together"), *_total_cells(rate, emulated))))
+    if rows:
+        blocks = (Table(EACH, columns, tuple(rows), "settings"), Paragraph(EACH_READING, "note"))
+        yield Folded(EACH, blocks, Detail.FULL)
+
+
+def _each_cells(each: Each, unit: str, emulated: bool) -> list[Cell]:
+    steal = None if emulated else each.steal
     return [
-        Row((name_cell(f"{treatment}: {count} guests", emulated=emulated),)),
-        *(Row((name_cell(name(rate.metric)), *_cells(rate, emulated=emulated))) for rate in rates),
+        value_cell(text, emulated=emulated)
+        for text in (format_value(each.value, unit), _seconds(each.tail), _cpus(steal), _room(each.beyond))
     ]
 
 
-def _cells(rate: AtOnce, *, emulated: bool) -> list[Cell]:
-    unit = rate.metric.unit
-    least, most = (format_value(extreme(rate.each.values()), unit) for extreme in (min, max))
-    ideal = rate.share_of_ideal
-    return [
-        value_cell(format_value(rate.together, unit), emulated=emulated),
-        value_cell("–" if ideal is None else f"{100 * ideal:.0f} %", emulated=emulated and ideal is not None),
-        value_cell(f"{least} to {most}", emulated=emulated),
-        value_cell(_share(rate.fairness), emulated=emulated),
-        value_cell(_share(rate.overlap)),
-    ]
+def _total_cells(rate: AtOnce, emulated: bool) -> list[Cell]:
+    """Of a tail the worst: a percentile of all cannot be had from theirs."""
+    every = list(rate.each.values())
+    tails = [each.tail for each in every if each.tail is not None]
+    stolen = [each.steal for each in every if each.steal is not None and not emulated]
+    beyond = [each.beyond for each in every if each.beyond is not None]
+    figures = (
+        format_value(rate.together, rate.metric.unit),
+        _seconds(max(tails) if tails else None),
+        _cpus(math.fsum(stolen) if stolen else None),
+        _room(math.fsum(beyond) if beyond else None),
+    )
+    return [value_cell(text, emulated=emulated) for text in figures]
+
+
+def _seconds(value: float | None) -> str:
+    return "–" if value is None else format_value(value, "s")
+
+
+def _cpus(value: float | None) -> str:
+    return "–" if value is None else f"{value:.2f}"
+
+
+def _room(value: float | None) -> str:
+    return "–" if value is None else format_room(value)
+
+
+def _percent(share: float | None) -> str:
+    return "–" if share is None else f"{100 * share:.0f} %"
 
 
 def _share(share: float) -> str:

@@ -71,7 +71,7 @@ def findings(analysis: Analysis) -> tuple[Finding, ...]:
 
 
 def headline(analysis: Analysis) -> str | None:
-    """The span of what VM and nested VM cost over the resources of the sentences; None where there is no span to tell.
+    """The span of what VM and nested VM cost over the resources of the sentences; None if there is no span.
 
     None too where sides are interleaved, each of which has its own.
     """
@@ -223,8 +223,8 @@ def _cost(effect: Effect, who: str, whom: str) -> Iterator[Span]:
     spent = cost(effect.comparison.metric).removesuffix(f" {SAME_WORK}")
     if effect.comparison.verdict == "no difference shown":
         yield Span(f"no difference of {who} from {whom} is shown", "strong")
-        told = f"{effect.text}, {effect.interval}" if effect.cost.low else effect.text
-        yield Span(f" ({told}{', emulated' if effect.emulated else ''})")
+        text = f"{effect.text}, {effect.interval}" if effect.cost.low else effect.text
+        yield Span(f" ({text}{', emulated' if effect.emulated else ''})")
         return
     yield Span(f"{'so far ' if effect.low is None else ''}{who} takes ")
     yield from _amount(effect.cost, spent, whom)
@@ -259,7 +259,7 @@ def _capitalised(parts: Iterable[Span]) -> Iterator[Span]:
 
 
 def machine_name(experiment: Experiment) -> str | None:
-    """The CPU model of the host under test, as its facts tell it."""
+    """The CPU model of the host under test, as its facts name it."""
     host = experiment.facts.get("host")
     model = host.get("cpu_model") if isinstance(host, dict) else None
     return model if isinstance(model, str) else None

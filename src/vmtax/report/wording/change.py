@@ -66,8 +66,8 @@ def headline(change: Change) -> str:
     if not primary:
         return "No primary metric is common to all runs: everything is exploratory."
     counts = Counter(verdict(line, change) for line in primary)
-    told = "; ".join(f"{count} {words}" for words, count in counts.items())
-    return f"Of {len(primary)} primary figure{'' if len(primary) == 1 else 's'}: {told}."
+    counted = "; ".join(f"{count} {words}" for words, count in counts.items())
+    return f"Of {len(primary)} primary figure{'' if len(primary) == 1 else 's'}: {counted}."
 
 
 def sides(change: Change) -> Sequence[tuple[str, str]]:

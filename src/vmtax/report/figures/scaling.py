@@ -1,0 +1,107 @@
+"""What several machines reach together, over their number: a picture for each figure, with the ideal as a line."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from markupsafe import Markup
+
+from vmtax.analysis.at_once import COUNT, AtOnce
+from vmtax.core.records import LAYERS, Metric
+from vmtax.report.figures.svg import (
+    Axis,
+    Key,
+    Picture,
+    across,
+    curve,
+    drawing,
+    element,
+    emulation,
+    mark,
+    spaced,
+    upright,
+)
+from vmtax.workload.words import name
+
+HEIGHT = 220
+STYLES = {"host": ("host", "2 4", "square"), "vm": ("vm", "", "circle"), "nested": ("nesting", "8 4", "diamond")}
+IDEAL = Key("line", "muted", "ideal: none costs another anything", "1 4")
+MOST = 8  # steps of the vertical axis
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """One layer: how many machines -> how many times the rate of one they reach together."""
+
+    layer: str
+    times: Mapping[int, float]
+    emulated: bool
+
+
+def scaling_pictures(rates: Sequence[AtOnce], emulated: Collection[str]) -> tuple[Picture, ...]:
+    """One for each figure of which the rate of one machine is measured too."""
+    metrics = dict.fromkeys(rate.metric for rate in rates if rate.metric.better == "higher")
+    found = ((metric, _lines([rate for rate in rates if rate.metric == metric], emulated)) for metric in metrics)
+    return tuple(_picture(number, metric, lines) for number, (metric, lines) in enumerate(found, 1) if lines)
+
+
+def _lines(rates: Sequence[AtOnce], emulated: Collection[str]) -> list[_Line]:
+    """Of each layer its first configurations, which differ in nothing but the number of machines."""
+    lines = []
+    for layer in LAYERS:
+        here = [rate for rate in rates if rate.treatment.layer == layer and rate.alone]
+        alike = [rate for rate in here if _others(rate) == _others(here[0])]
+        times = {1: 1.0, **{len(rate.each): rate.together / rate.alone for rate in alike if rate.alone}}
+        if alike:
+            is_emulated = any(rate.treatment.name in emulated for rate in alike)
+            lines.append(_Line(layer, dict(sorted(times.items())), is_emulated))
+    return lines
+
+
+def _others(rate: AtOnce) -> dict[str, str]:
+    side = {"side": rate.treatment.side}
+    return side | {factor: level for factor, level in rate.treatment.levels.items() if factor != COUNT}
+
+
+def _picture(number: int, metric: Metric, lines: Sequence[_Line]) -> Picture:
+    id, title = f"scaling-{number}", name(metric)
+    marked = emulation([line.emulated for line in lines])
+    words = "; ".join(map(_in_words, lines))
+    alternative = (
+        f"{title} of several guests together, as times the rate of one{f', {marked}' if marked else ''}: {words}."
+        " The table below holds the figures."
+    )
+    named = f"{title}{f' ({marked})' if marked else ''}"
+    drawn = drawing(id, named, alternative, _drawn(lines), class_="chart curves", height=HEIGHT)
+    caption = "Times the rate of one guest alone, over the number of guests that work at the same time."
+    legend = (*(_key(line) for line in lines), IDEAL)
+    return Picture(id, title, caption, alternative, legend, drawn)
+
+
+def _in_words(line: _Line) -> str:
+    return f"{line.layer}: " + ", ".join(f"{count} reach {times:.3g} times" for count, times in line.times.items())
+
+
+def _key(line: _Line) -> Key:
+    style, dash, _ = STYLES[line.layer]
+    return Key("line", style, f"{line.layer}{', emulated' if line.emulated else ''}", dash)
+
+
+def _drawn(lines: Sequence[_Line]) -> Iterator[Markup]:
+    counts = sorted({count for line in lines for count in line.times})
+    most = counts[-1]
+    highest = max(most, *(times for line in lines for times in line.times.values()))
+    machines = Axis(1 - 0.04 * most, 1.04 * most, tuple((float(count), str(count)) for count in counts))
+    steps = ((float(step), f"{step}×") for step in range(int(highest) + 1))
+    times = Axis(0.0, 1.06 * highest, spaced(steps, 0.0, highest, MOST))
+    yield from (across(machines), upright(times, 0, HEIGHT))
+    ideal = [(machines.at(count), 1 - times.at(count)) for count in (1, most)]
+    yield curve(ideal, IDEAL.style, IDEAL.dash, "ideal")
+    for line in lines:
+        style, dash, kind = STYLES[line.layer]
+        points = [(machines.at(count), 1 - times.at(value)) for count, value in line.times.items()]
+        yield curve(points, style, dash, _in_words(line))
+        for (count, value), (x, y) in zip(line.times.items(), points, strict=True):
+            tip = element("title", f"{line.layer}, {count}: {value:.3g} times the rate of one")
+            yield element("g", tip, mark(kind, style, x, HEIGHT * y))
