@@ -8,7 +8,6 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from vmtax.analysis.analysis import Analysis
-from vmtax.report.contents import document
 from vmtax.report.document import Detail, with_heads
 from vmtax.report.render.screen import FirstScreen
 from vmtax.report.render.terminal import section, whole
@@ -18,6 +17,8 @@ from vmtax.report.sections import at_once, requirements, scores
 def render(analysis: Analysis, full: bool = False) -> RenderableType:
     """One screen that answers what the run was made for; with `full` all that there is."""
     if full:
+        from vmtax.report.contents import document  # here, because the first screen needs few of the sections
+
         return whole(document(analysis, Detail.FULL), Detail.FULL)
     asked = scores.section(scores.storage(analysis)) if analysis.profile else None
     first = (*requirements.sections(analysis), *((asked,) if asked else ()))
