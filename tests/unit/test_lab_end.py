@@ -99,7 +99,7 @@ def test_stop_is_no_power_cut_in_disguise(blue: Lab, tmp_path: Path, monkeypatch
     assert told("stop", "blue") == "lab blue is off"
 
 
-def test_the_end_of_a_lab_is_told_by_its_kernel_or_its_qemu() -> None:
+def test_the_end_of_a_lab_is_shown_by_its_kernel_or_its_qemu() -> None:
     one = made()
     assert one.why_off() == "lab blue is off" == why_gone(one)
     one.log.write_text("qemu: cannot do it\nqemu: terminating on signal 15\n")
