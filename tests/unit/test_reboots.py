@@ -292,3 +292,10 @@ def test_what_is_left_holds_the_reboots_that_a_lab_does_by_itself(
     Host(lab).finish(lab.run)
     first = next(event for event in lab.events if isinstance(event, events.RoundFinished))
     assert (first.round, first.seconds_left[0] > 2000) == (1, reboots_count)
+
+
+def test_the_host_may_be_booted_otherwise_than_its_guests() -> None:
+    levels = "{host.kernel_arguments: [mitigations=auto, mitigations=off], cpu.mitigations: [auto, off]}"
+    kept, left_out = parse(SEVEN + f"factors: {levels}\n").treatments()
+    assert len([treatment for treatment in kept if treatment.layer == "vm"]) == 4 and left_out == []
+    assert len([treatment for treatment in kept if treatment.layer == "host"]) == 2
