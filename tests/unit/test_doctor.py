@@ -221,7 +221,8 @@ def test_what_the_probe_remembers_decides() -> None:
     broken = diagnose(replace(fine, kvm_failure="failed to set MSR"))
     assert by_name(broken, "need")["KVM"].status == "failed"
     assert [check.name for check in broken.bad] == ["VM"]
-    assert "a run would emulate it" in broken.bad[0].text
+    assert broken.bad[0].status == "failed", "one cause, one word"
+    assert broken.bad[0].text.startswith("not working: KVM; a run would emulate it")
     tried = diagnose(replace(fine, kvm_failure=""), (Check("tried", "bridge", "failed", "no veth"),))
     assert verdict(tried) == "What was tried failed, so a run would fail too: see above."
 
@@ -236,8 +237,8 @@ def test_a_cloud_vm_as_a_user_over_ssh() -> None:
     }
     host = machine(files, "", AMD_MORE, AMD_EXTRA.replace("debian", "fedora"), **changed)
     diagnosis = diagnose(examined(host, "ssh://admin@cloud"))
-    assert by_name(diagnosis, "disturbance")["bare metal"].text.startswith("this host is itself a VM (amazon)")
-    assert by_name(diagnosis, "disturbance")["bare metal"].text.endswith("what is measured is what nesting adds")
+    assert by_name(diagnosis, "disturbance")["hypervisor"].text.startswith("this host is itself a VM (amazon)")
+    assert by_name(diagnosis, "disturbance")["hypervisor"].text.endswith("what is measured is what nesting adds")
     needs = by_name(diagnosis, "need")
     assert needs["KVM"].text == "no /dev/kvm, and the CPU shows neither vmx nor svm"
     assert needs["KVM"].remedy == "enable nested virtualization where this VM runs, or use bare metal"
@@ -251,7 +252,7 @@ def test_a_cloud_vm_as_a_user_over_ssh() -> None:
 def test_an_emulated_host_is_called_so() -> None:
     files = AMD_FILES.replace("svm", "svm hypervisor")
     host = machine(files, KVM_AMD, AMD_MORE, AMD_EXTRA, cpuid=f"{b'TCGTCGTCGTCG'.hex()}\n{bytes(12).hex()}\n")
-    check = by_name(diagnose(examined(host)), "disturbance")["bare metal"]
+    check = by_name(diagnose(examined(host)), "disturbance")["hypervisor"]
     assert (check.status, check.text) == (
         "disturbs",
         "this host is itself emulated (QEMU's TCG): its figures are marked so, and say nothing about hardware",

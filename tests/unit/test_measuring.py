@@ -47,9 +47,7 @@ def place(*accelerators: Accelerator) -> Place:
 
 
 def test_an_emulated_run_takes_consent(store: Store) -> None:
-    with pytest.raises(
-        BadInput, match=r"local: no guest boots with KVM: there is no /dev/kvm\. .* minutes, .*--emulate"
-    ):
+    with pytest.raises(BadInput, match=r"local: there is no /dev/kvm\. .* minutes, .*--emulate"):
         measuring._emulated(store, work(), [place()], WHY)
     consented = work(emulate=True)
     assert measuring._emulated(store, consented, [place()], WHY) == consented

@@ -94,7 +94,7 @@ def test_check_says_when_there_is_nothing_to_compare(spin: None) -> None:
 def test_check_says_what_every_configuration_has_and_which_is_the_baseline(spin: None) -> None:
     one = {"disk.cache": "writeback", "disk.aio": "threads", "cpu.pinning": "one-to-one"}
     lines = check(spin_plan(layers=["host", "vm", "nested"], factors=one))
-    assert "disk.cache=writeback in every VM" in lines and "cpu.pinning=one-to-one in every VM" in lines
+    assert "disk.cache=writeback in every guest" in lines and "cpu.pinning=one-to-one in every VM" in lines
     assert "nothing to compare: add a layer, or a second level of a factor" not in lines
     lines = check(
         spin_plan(layers=["vm"], factors={"disk.cache": ["writeback", "none"], "disk.aio": ["native", "threads"]})

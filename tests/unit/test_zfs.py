@@ -90,7 +90,7 @@ def test_a_pack_goes_with_the_last_image_that_can_use_it(tmp_path: Path) -> None
     twin = make_image(MANIFEST.format(43, 43) + "fio 3\n")
     pack = make_pack(image)
     listed = vmtax("image", "list", home=tmp_path).stdout
-    assert "ZFS 2.3.9-1  kernel 6.12  6 B  for its images" in listed
+    assert "ZFS 2.3.9-1  kernel 6.12  6 B  for an image here" in listed
     assert "ZFS" not in vmtax("image", "remove", image.identity, home=tmp_path).stdout
     assert "ZFS" not in vmtax("image", "remove", other.identity, home=tmp_path).stdout
     assert zfs.current(twin) == pack

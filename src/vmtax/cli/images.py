@@ -78,16 +78,16 @@ def image_list(json: AsJson = False) -> None:
         answer("images", list(_stored()))
         return
     for image in cache.images():
-        mark = "current" if image.recipe == recipe.key() else "of another recipe"
+        mark = "current" if image.recipe == recipe.key() else "of another version of vmtax"
         size = format_value(image.bytes, "B")
         say(f"{image.identity}  kernel {image.kernel}  {image.packages} packages  {size}  {mark}")
     packs = zfs.KIND.all()
     useless = zfs.useless(cache.images())
     for pack in packs:
-        mark = "for no image here" if pack in useless else "for its images"
+        mark = "for no image here" if pack in useless else "for an image here"
         say(f"ZFS {pack.version}  kernel {pack.kernel}  {format_value(pack.bytes, 'B')}  {mark}")
     for pack in kernel.KIND.all():
-        mark = "of another recipe" if pack in kernel.useless() else "current"
+        mark = "of another version of vmtax" if pack in kernel.useless() else "current"
         say(f"{_words(pack)}  {format_value(pack.bytes, 'B')}  {mark}")
     for path in _left():
         say(f"{path.name}  half made, damaged, or of another version of vmtax: `vmtax image remove {path.name}`")

@@ -49,13 +49,13 @@ def _bare_metal(readings: Readings) -> Check:
     virtualized, hypervisor = readings.facts["virtualized"], readings.facts["hypervisor"]
     if readings.facts["emulated_cpu"]:
         text = "this host is itself emulated (QEMU's TCG): its figures are marked so, and say nothing about hardware"
-        return _check("bare metal", "disturbs", text, ELSEWHERE)
+        return _check("hypervisor", "disturbs", text, ELSEWHERE)
     if virtualized is None:
-        return _check("bare metal", "unknown", "the CPU's flags cannot be read")
+        return _check("hypervisor", "unknown", "the CPU's flags cannot be read")
     if not virtualized:
-        return _check("bare metal", "ok", "no hypervisor below")
+        return _check("hypervisor", "ok", "none below this host")
     text = f"this host is itself a VM{f' ({hypervisor})' if hypervisor else ''}: its VM is already a nested one"
-    return _check("bare metal", "disturbs", f"{text}, and what is measured is what nesting adds", ELSEWHERE)
+    return _check("hypervisor", "disturbs", f"{text}, and what is measured is what nesting adds", ELSEWHERE)
 
 
 def _load(readings: Readings) -> tuple[Check, ...]:

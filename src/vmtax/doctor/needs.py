@@ -33,6 +33,7 @@ GOOD = {
     "bridge network": "a bridge and taps in network namespaces of their own",
     "cold caches": "the page cache is dropped once per boot",
 }
+LACKING = ("lacking", "not working")  # words for needs that are missing, and that failed
 WITHOUT = {
     "bridge network": "QEMU's user networking instead: slower, and it does not reach a nested VM",
     "cold caches": "the host's caches stay warm",
@@ -78,12 +79,13 @@ def _layer(name: str, wants: list[Check]) -> Check:
     worst = min((need.status for need in wants), key=WORST_FIRST.index)
     bad = [need for need in wants if need.status in ("missing", "failed")]
     if bad:
-        lacking = ", ".join(need.name for need in bad)
-        text = f"lacking: {lacking}" + (f"; {WITHOUT[name]}" if name in WITHOUT else "")
+        lacking = {status: [need.name for need in bad if need.status == status] for status in ("missing", "failed")}
+        why = [f"{words}: {', '.join(names)}" for words, names in zip(LACKING, lacking.values(), strict=True) if names]
+        text = "; ".join(why) + (f"; {WITHOUT[name]}" if name in WITHOUT else "")
         if "KVM" in (names := {need.name for need in bad}) and names <= {"KVM", "nesting"}:
             text += "; a run would emulate it, which says nothing about cost"
         remedies = dict.fromkeys(line for need in bad for line in need.remedy.splitlines())
-        return Check("measurable", name, "missing", text, "\n".join(remedies))
+        return Check("measurable", name, worst, text, "\n".join(remedies))
     unclear = [need.name for need in wants if need.status == "unknown"]
     text = GOOD[name] + (f"; not known: {', '.join(unclear)}" if unclear else "")
     return Check("measurable", name, worst, text)

@@ -188,7 +188,7 @@ def emulation_advice(plan: Plan, host: Reader) -> list[str]:
         return []
     seconds = foresee(plan, plan.entries(), Emulation(guests=True)).seconds
     return [
-        f"no guest boots with KVM: {accelerator.reason}. Emulated, a run takes {format_span(*seconds)} and its figures "
+        f"{accelerator.reason}. Emulated, a run takes {format_span(*seconds)} and its figures "
         "say nothing about cost: `vmtax run` wants --emulate for it"
     ]
 
@@ -196,7 +196,7 @@ def emulation_advice(plan: Plan, host: Reader) -> list[str]:
 def refuse_emulation(plan: Plan, seconds: tuple[float, float], why: str) -> None:
     """Raises BadInput: --emulate was not given. `why`: no guest boots with KVM."""
     raise BadInput(
-        f"{plan.host}: no guest boots with KVM: {why}. Emulated, this run would take {format_span(*seconds)}, and its "
+        f"{plan.host}: {why}. Emulated, this run would take {format_span(*seconds)}, and its "
         "figures would say nothing about what a VM costs; --emulate runs it all the same"
     )
 
@@ -230,7 +230,7 @@ def outlook(
         root = examine.is_root(place.machine)
         lines.append(Line("as root" if root else "as a user", ROOT if root else USER))
     if emulated:
-        lines.insert(0, Line("emulated", f"no guest boots with KVM: {emulated}; the figures say nothing about cost"))
+        lines.insert(0, Line("emulated", f"{emulated}; the figures say nothing about cost"))
     if options.demonstration:
         lines.insert(0, Line("a demo", "3 short rounds, which show what a report looks like, not what a VM costs"))
     if _lacks_kernel_pack(plan):
