@@ -15,6 +15,7 @@ from vmtax.report.document import (
     Paragraph,
     Row,
     Section,
+    Span,
     Table,
     name_cell,
     value_cell,
@@ -26,7 +27,10 @@ READING = (
     "KVM counts them, all vCPUs of a guest together, from before a command until after it, so they include the start of"
     " its program. What an operation is, the workload says: a read, a cpuid instruction. A dash: it counts none."
 )
-NO_REASONS = "`--vary guest.exit_trace=on` also shows why a guest exits; it makes each exit a little slower."
+NO_REASONS = (
+    Span("--vary guest.exit_trace=on", "code"),
+    Span(" also shows why a guest exits; it makes each exit a little slower."),
+)
 MOST = 3  # reasons of a row
 LEAST = 0.005  # share of a reason that is shown
 
