@@ -168,7 +168,7 @@ def label(metric: Metric) -> str:
     """What a line calls a metric; of one that FIGURES does not have: "disk randwrite-4k-qd1"."""
     workload = title(metric.workload)
     measure = "" if metric.case and metric.measure == "iops" else words.label(metric)
-    plain = (workload if workload.isupper() else workload.lower(), words.case(metric), measure)
+    plain = (words.within(workload), words.case(metric), measure)
     return FIGURES.get(metric.name, " ".join(filter(None, plain)))
 
 

@@ -16,6 +16,7 @@ from vmtax.report.sections import (
     memory,
     noise,
     numbers,
+    published,
     rankings,
     requirements,
     robustness,
@@ -57,6 +58,7 @@ def _text(analysis: Analysis, viewed: View, detail: Detail) -> Iterator[Section 
     yield at_once.section(analysis)
     yield memory.section(analysis)
     yield host_boots.section(analysis)
+    yield published.section(analysis)
     if detail is Detail.FULL:
         yield numbers.lost(viewed)
     if detail >= Detail.FULL:
@@ -106,6 +108,7 @@ def _page(analysis: Analysis, viewed: View) -> Iterator[Section | None]:
     yield memory.section(analysis)
     yield exits.section(analysis)
     yield host_boots.section(analysis)
+    yield published.section(analysis)
     yield robustness.section(analysis)
     yield noise.section(analysis)
     yield from evidence.behind_the_figures(analysis, far)

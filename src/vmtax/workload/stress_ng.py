@@ -28,6 +28,7 @@ class Stressor:
     scale: float = 1.0  # from the figure's unit to the metric's
     on_all: bool = False  # an instance for each CPU, whose rates are added up; else one, which waits for no other
     options: tuple[str, ...] = ()
+    each: int = 1  # of what a time is the time of, in one of stress-ng's operations
 
     def value(self, output: str) -> float:
         """In the metric's unit. Pure; raises BadOutput."""
@@ -68,12 +69,11 @@ class Stressing(Command[P]):
         return (Measurement(stressor.metric, stressor.value(output)),)
 
     def operations(self, case: str, output: str) -> float | None:
-        """What the figure counts or times, as often as it fits the run; None where it counts bytes."""
+        """How often that was done which the figure counts or times; None where it counts bytes."""
         stressor, seconds = self.stressors[case], self.own_seconds(case, output)
-        if seconds is None or stressor.metric.unit not in ("1/s", "s"):
-            return None
-        value = stressor.value(output)
-        return seconds * value if stressor.metric.unit == "1/s" else seconds / value
+        if stressor.metric.unit == "1/s" and stressor.labels:
+            return None if seconds is None else seconds * stressor.value(output)
+        return stressor.each * operations(stressor.name, output) if stressor.metric.unit in ("1/s", "s") else None
 
     def own_seconds(self, case: str, output: str) -> float | None:
         return own_seconds(self.stressors[case].name, output)
@@ -99,6 +99,14 @@ def figure(stressor: str, label: str, output: str) -> float:
     if match is None:
         raise BadOutput(f"stress-ng prints no '{label}' for {stressor}")
     return float(match[1])
+
+
+def operations(stressor: str, output: str) -> int:
+    """The column "bogo ops", of all instances together."""
+    match = re.search(rf"metrc: \[\d+\] {stressor} +(\d+) +[0-9.]+ ", output)
+    if match is None:
+        raise BadOutput(f"stress-ng prints no line of metrics for {stressor}")
+    return int(match[1])
 
 
 def operations_per_second(stressor: str, output: str) -> float:

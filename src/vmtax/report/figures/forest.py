@@ -86,10 +86,12 @@ def _work(view: View) -> _Forest:
     forest, found = _Forest(), summary(view.analysis)
     kinds = [_kind(*pair) for pair in found.contrasts]
     shown = [place for place, kind in enumerate(kinds) if kind[1] != "host"] or [*range(len(kinds))]
+    headlines = view.analysis.headline_metrics.values()
     workload = ""
     for figure in found.figures if view.analysis.sides is None else ():
         effects = [effect(view.analysis, figure.metric, *found.contrasts[place]) for place in shown]
-        if special_cost(figure.metric) or _is_percentile(figure.metric) or not any(map(_drawable, effects)):
+        is_beside = _is_percentile(figure.metric) and figure.metric not in headlines
+        if special_cost(figure.metric) or is_beside or not any(map(_drawable, effects)):
             continue
         if figure.metric.workload != workload:
             workload = figure.metric.workload

@@ -38,7 +38,7 @@ from vmtax.report.view import flat_facts
 from vmtax.report.wording.figures import about
 from vmtax.report.wording.treatment_labels import factor_words, varying
 from vmtax.workload.boot import READY
-from vmtax.workload.words import spoken, title
+from vmtax.workload.words import spoken, title, within
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -178,7 +178,7 @@ def page_title(shown: First, choice: str = "") -> str:
         return f"{where}: {'of emulated guests, ' if shown.analysis.emulated else ''}choose {_levels(run, choice)}"
     subjects = {title(one.metric.workload): shown.of(one) for one in shown.subjects}
     costs = [
-        f"{cost_of(found).estimate} {subject if subject.isupper() else subject.lower()}"
+        f"{cost_of(found).estimate} {within(subject)}"
         for subject, found in subjects.items()
         if found and math.isfinite(found.ratio)
     ]

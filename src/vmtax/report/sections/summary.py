@@ -15,7 +15,7 @@ from vmtax.report.document import Block, Detail, Paragraph, Section, Sentences, 
 from vmtax.report.sections.rankings import decided
 from vmtax.report.view import SAME_WORK, Effect, cost, effect
 from vmtax.workload.boot import READY
-from vmtax.workload.words import phrase, title
+from vmtax.workload.words import phrase, title, within
 
 LAYER_NAMES = {"vm": "the VM", "nested": "the nested VM"}
 CONFIDENCE = "95 %"
@@ -250,7 +250,7 @@ def _of_resource(effect: Effect) -> str:
     resource = title(effect.comparison.metric.workload)
     amount = "nothing that can be shown" if effect.unclear else effect.text
     doubt = ", emulated" if effect.emulated else ""
-    return f"{amount} ({resource if resource.isupper() else resource.lower()}{doubt})"
+    return f"{amount} ({within(resource)}{doubt})"
 
 
 def _capitalised(parts: Iterable[Span]) -> Iterator[Span]:
