@@ -217,7 +217,7 @@ def test_without_operations_there_is_a_dash_and_without_reasons_the_way_to_them(
 
 def test_where_no_kvm_is_that_is_the_reason_and_there_are_no_zeros() -> None:
     emulated = run("tcg")
-    assert "- vm: exits are not counted: no KVM here: host/vm is emulated" in shown(emulated)
+    assert "- vm: not counted; no KVM here, host/vm is emulated" in shown(emulated)
     assert {one["per_second"] for one in experiment_data(Analysis(emulated))["exits"]} == {None}
     assert "an earlier version of vmtax" in shown(run("kvm"))
 
