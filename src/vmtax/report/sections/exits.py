@@ -22,7 +22,7 @@ from vmtax.report.document import (
 )
 from vmtax.workload import words
 
-TITLE = "VM exits"
+TITLE = "Exits to KVM"
 READING = (
     "KVM counts them, all vCPUs of a guest together, from before a command until after it, so they include the start of"
     " its program. What an operation is, the workload says: a read, a cpuid instruction. A dash: it counts none."
