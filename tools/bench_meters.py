@@ -64,7 +64,11 @@ def _rounds(
     running: RunningTreatment, workload: Command[object]
 ) -> tuple[Mapping[str, Sequence[float]], Mapping[str, float]]:
     """The times that each arm measured, in the order of the rounds, and the median seconds that its trials took."""
-    arms = {ON: running, OFF: replace(running, meters=()), AGAIN: replace(running, meters=())}
+    arms = {
+        ON: running,
+        OFF: replace(running, meters=(), guest_meters=()),
+        AGAIN: replace(running, meters=(), guest_meters=()),
+    }
     figures: dict[str, list[float]] = {arm: [] for arm in arms}
     taken: dict[str, list[float]] = {arm: [] for arm in arms}
     for number in range(1, ROUNDS + 1):

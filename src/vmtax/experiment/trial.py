@@ -147,14 +147,14 @@ def _work(trial: Trial, workload: Command[Any], *, emulated: bool) -> Work:
 def _metered_guests(
     trials: Sequence[Trial], meter: GuestMeter, running: RunningTreatment, works: Sequence[Work]
 ) -> list[Trial]:
-    """Each with what is said of its own guest, and of those that carry all of them."""
-    carriers = [(guest, meter.after(guest, works)) for guest in running.outer]
-    metered = []
-    for trial, subject, work in zip(trials, running.subjects, works, strict=True):
-        own = [(subject.guest, meter.after(subject.guest, [work]))] if subject.guest else []
-        for guest, found in (*own, *carriers):
-            trial = _metered(trial, meter.name, guest, found)
-        metered.append(trial)
+    """Each with what is said of its own guest, and of the one that carries that."""
+    paths = [subject.machine for subject in running.subjects]
+    metered = list(trials)
+    for guest in running.guests:
+        inside = [place for place, path in enumerate(paths) if f"{path}/".startswith(f"{guest.path}/")]
+        found = meter.after(guest, [works[place] for place in inside])
+        for place in inside:
+            metered[place] = _metered(metered[place], meter.name, guest, found)
     return metered
 
 
