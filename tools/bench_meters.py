@@ -46,8 +46,8 @@ def meters() -> None:
     print(f"meters ({names}), {ROUNDS} rounds of one guest's reads at random; wanted: less than 1 %")
     floor = stats.paired_ratio(times[OFF], times[AGAIN])
     difference = stats.paired_ratio(times[OFF], times[ON])
-    print(f"  all meters on against all off       {_told(difference)}: {verdict(difference, floor)}")
-    print(f"  all off against all off             {_told(floor)}")
+    print(f"  all meters on against all off       {_written(difference)}: {verdict(difference, floor)}")
+    print(f"  all off against all off             {_written(floor)}")
     print(f"  a trial takes longer by             {seconds[ON] - seconds[OFF]:6.2f} s")
 
 
@@ -86,6 +86,6 @@ def _bounds(ratio: stats.PairedRatio) -> tuple[float, float]:
     return ratio.low - 1, ratio.high - 1
 
 
-def _told(ratio: stats.PairedRatio) -> str:
+def _written(ratio: stats.PairedRatio) -> str:
     low, high = _bounds(ratio)
     return f"{100 * (ratio.ratio - 1):+6.2f} % [{100 * low:+.2f}, {100 * high:+.2f}]"

@@ -145,8 +145,8 @@ def test_what_qemu_says_of_a_cpu_is_understood() -> None:
     assert missing_features(LACKS) == ["pcid", "avx512f"]
     old, new = "Available CPUs:\nx86 Haswell-v1   Intel\nx86 host", "Available CPUs:\n  Haswell-v1   Intel\n  host"
     for listed in (old, new):
-        assert "knows no CPU 'haswel'; nearest: Haswell-v1; " in nearest_models(
-            "haswel", f"{listed}\n\nRecognized CPUID"
+        assert nearest_models("haswel", "/opt/qemu", f"{listed}\n\nRecognized CPUID") == (
+            "knows no CPU 'haswel'; nearest: Haswell-v1; `/opt/qemu -cpu help` lists them"
         )
 
 
