@@ -25,7 +25,7 @@ from vmtax.report.figures.svg import (
 from vmtax.workload.words import name
 
 HEIGHT = 220
-STYLES = {"host": ("host", "2 4", "square"), "vm": ("vm", "", "circle"), "nested": ("nesting", "8 4", "diamond")}
+STYLES = {"host": ("host", "10 3 2 3", "square"), "vm": ("vm", "", "circle"), "nested": ("nesting", "8 4", "diamond")}
 IDEAL = Key("line", "muted", "ideal: none costs another anything", "1 4")
 MOST = 8  # steps of the vertical axis
 

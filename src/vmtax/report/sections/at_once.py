@@ -8,6 +8,7 @@ from itertools import groupby
 
 from vmtax.analysis.analysis import Analysis
 from vmtax.analysis.at_once import AtOnce, Each, LastReady, at_once, last_ready
+from vmtax.analysis.comparisons import overhead
 from vmtax.core.units import format_duration, format_room, format_value
 from vmtax.report.document import (
     Block,
@@ -23,6 +24,7 @@ from vmtax.report.document import (
     name_cell,
     value_cell,
 )
+from vmtax.report.view import cost_of
 from vmtax.workload.words import name
 
 TITLE = "Several guests at once"
@@ -31,11 +33,11 @@ READY = "Boot, until the last of all is ready"
 READING = (
     "Together: the sum of all guests (on the host, of all sets of processes), of latencies the worst; the median over"
     " rounds. Of the ideal: the share that this is of as many times the rate of one alone, which is measured in the"
-    " same rounds; of times, the time of one alone as a share of theirs. Fairness: Jain's index, 100 % where all get"
-    " the same and 1/n where one of n gets all. Same time: the smallest share of what counts in which all of them"
-    " worked. fio and iperf3 work before and after what counts, a second or more; of other tools all counts that they"
-    " time."
-    " Host CPUs: that were busy on average, whatever for."
+    " same rounds; of times, the time of one alone as a share of theirs. Against host: time for the same work, against"
+    " as many sets of processes on the host. Same time: the smallest share of what counts in which all of them worked;"
+    " fio and iperf3 work before and after what counts, and of other tools all counts that they time. Fairness: Jain's"
+    " index, 100 % where all get the same and 1/n where one of n gets all. Host CPUs: that were busy on average,"
+    " whatever for."
 )
 EACH_READING = (
     "CPU not got: the CPUs that a guest wanted and its hypervisor gave to others (steal). Beyond RAM: the memory that"
@@ -52,7 +54,7 @@ def section(analysis: Analysis) -> Section | None:
         return None
     columns = (
         Column("configuration"),
-        *(Column(head) for head in ("together", "of the ideal", "same time")),
+        *(Column(head) for head in ("together", "of the ideal", "against host", "same time")),
         *(Column(head, spare=True) for head in ("least to most", "fairness", "host CPUs")),
     )
     table = Table(TITLE, columns, (*_rows(rates, analysis), *_ready_rows(ready, analysis)), "settings")
@@ -76,18 +78,26 @@ def _by_metric(rates: Iterable[AtOnce]) -> Iterator[tuple[str, list[AtOnce]]]:
 
 def _rows(rates: Sequence[AtOnce], analysis: Analysis) -> Iterator[Row]:
     """A heading for each figure, and a row for each configuration."""
+    layers = {treatment.name: treatment.layer for treatment in analysis.experiment.treatments}
+    costs = {
+        (one.metric, one.treatment): cost_of(one.metric.better, *overhead(one))[0]
+        for one in analysis.comparisons
+        if one.rounds and layers[one.baseline] == "host" != layers[one.treatment]
+    }
     for title, members in _by_metric(rates):
         yield Row((name_cell(title),))
         for rate in members:
-            yield Row((name_cell(rate.treatment.name), *_cells(rate, rate.treatment.name in analysis.emulated)))
+            here = rate.treatment.name
+            cells = _cells(rate, costs.get((rate.metric, here), "–"), here in analysis.emulated)
+            yield Row((name_cell(here), *cells))
 
 
-def _cells(rate: AtOnce, emulated: bool) -> list[Cell]:
+def _cells(rate: AtOnce, cost: str, emulated: bool) -> list[Cell]:
     unit, ideal = rate.metric.unit, rate.share_of_ideal
     values = [each.value for each in rate.each.values()]
     least, most = (format_value(extreme(values), unit) for extreme in (min, max))
     figures = (
-        *(format_value(rate.together, unit), _percent(ideal), _share(rate.overlap), f"{least} to {most}"),
+        *(format_value(rate.together, unit), _percent(ideal), cost, _share(rate.overlap), f"{least} to {most}"),
         *("–" if rate.fairness is None else _share(rate.fairness), _cpus(rate.host_cpus)),
     )
     return [value_cell(text, emulated=emulated) for text in figures]
@@ -99,7 +109,7 @@ def _ready_rows(ready: Sequence[LastReady], analysis: Analysis) -> Iterator[Row]
     for one in ready:
         ideal = None if one.alone is None else one.alone / one.last
         spread = f"{format_duration(one.first)} to {format_duration(one.last)}"
-        figures = (format_duration(one.last), _percent(ideal), "–", spread, "–", "–")
+        figures = (format_duration(one.last), _percent(ideal), "–", "–", spread, "–", "–")
         emulated = one.treatment.name in analysis.emulated
         cells = (value_cell(text, emulated=emulated) for text in figures)
         yield Row((name_cell(one.treatment.name), *cells))

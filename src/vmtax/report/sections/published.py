@@ -1,0 +1,123 @@
+"""Published figures beside those of this run, where its plan measures the same; their arithmetic done anew. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from vmtax.analysis.analysis import Analysis
+from vmtax.analysis.at_once import COUNT
+from vmtax.core.records import Metric, Treatment
+from vmtax.core.units import format_value
+from vmtax.report.document import Block, Column, Detail, Paragraph, Row, Section, Table, name_cell, value_cell
+
+TITLE = "Published figures beside yours"
+HEADS = ("configuration", "published", "share", "printed as", "here", "share here")
+READING = (
+    "Share: its speed as a share of the speed of the configuration after 'of', computed from the figures; beside it the"
+    " share as it was printed. The hardware and the software are others, so compare the shares, not the figures."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """One published figure, and which configuration of a plan is the same."""
+
+    name: str
+    value: float
+    layer: str
+    levels: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    of: _Line | None = None  # what it is a share of: as many machines, and otherwise the same
+    printed: str = "–"  # that share
+
+
+@dataclass(frozen=True, slots=True)
+class _Published:
+    """One table of an article."""
+
+    title: str
+    metric: str  # a regular expression
+    unit: str
+    lines: tuple[_Line, ...]
+    remark: str  # its source, and its arithmetic
+
+
+_METAL = _Line("bare metal", 362, "host")
+_OFF = {"cpu.mitigations": "off"}
+_BUILDS = (
+    _METAL,
+    _Line("2 MiB pages, no mitigations", 436, "vm", {"memory.backing": "2MiB", **_OFF}, _METAL, "83 %"),
+    _Line("2 MiB pages", 449, "vm", {"memory.backing": "2MiB", "cpu.mitigations": "auto"}, _METAL, "80 %"),
+    _Line("4 KiB pages, no mitigations", 474, "vm", {"memory.backing": "4k", **_OFF}, _METAL, "75 %"),
+)
+_ONE, _FOUR = {COUNT: "1"}, {COUNT: "4"}
+_HOST = _Line("host", 465_536, "host", _FOUR)
+_ONE_VM = _Line("one VM", 139_634, "vm", _ONE)
+_FOUR_VMS = _Line("four VMs", 373_178, "vm", _FOUR, _HOST, "78.62 %")
+PUBLISHED = (
+    _Published(
+        "A kernel build, 2020",
+        r"build\..*\.seconds",
+        "s",
+        _BUILDS,
+        "Shattered Silicon, Virtualization Performance Impact, 2020: Linux 5.4.70, allmodconfig, on an EPYC 7402P. 362"
+        " s of 474 s is 76.4 %, which was printed as 75 %.",
+    ),
+    _Published(
+        "Random writes of one and of four guests",
+        r"disk\.randwrite-4k-qd32\.iops",
+        "1/s",
+        (
+            *(_HOST, _FOUR_VMS, _Line("four nested VMs", 94_897, "nested", _FOUR, _FOUR_VMS, "67.96 %")),
+            *(_ONE_VM, _Line("one nested VM", 76_259, "nested", _ONE, _ONE_VM)),
+        ),
+        "Performance Overhead of Nested Virtualization on Windows Server 2016 Technical Preview 4: fio, 4 KiB, 16 jobs"
+        " at depth 20. The 32.04 % that it calls the cost of nesting set four nested VMs against one VM; like for like"
+        " it is 45.4 % for one guest and 74.6 % for four. The 21.38 % of four VMs are 19.8 %.",
+    ),
+)
+
+
+def section(analysis: Analysis) -> Section | None:
+    """None where the plan measures nothing that was published, or nothing that it is a share of."""
+    metrics = dict.fromkeys(metric for metric, _ in analysis.medians)
+    blocks: list[Block] = []
+    for published in PUBLISHED:
+        for metric in metrics:
+            rows = _rows(published, metric, analysis) if re.fullmatch(published.metric, metric.name) else ()
+            table = Table(published.title, tuple(map(Column, HEADS)), tuple(rows), "settings", detail=Detail.FULL)
+            blocks += [table, Paragraph(published.remark, "note", Detail.FULL)] if table.rows else []
+    note = Paragraph(READING, "note", Detail.FULL)
+    return Section("published", TITLE, (*blocks, note), TITLE) if blocks else None
+
+
+def _rows(published: _Published, metric: Metric, analysis: Analysis) -> Iterator[Row]:
+    """The lines that are shares of another one, where this run has both; none of them stands alone."""
+    for line in published.lines:
+        treatment, base = _treatment(line, analysis), line.of and _treatment(line.of, analysis)
+        if line.of is None or treatment is None or base is None:
+            continue
+        own, of = (analysis.medians.get((metric, each.name)) for each in (treatment, base))
+        if not own or not of:
+            continue
+        emulated = {treatment.name, base.name} & analysis.emulated
+        theirs = (format_value(line.value, published.unit), _share(published, line.value, line.of.value), line.printed)
+        ours = (format_value(own, metric.unit), _share(published, own, of))
+        cells = (*map(value_cell, theirs), *(value_cell(text, emulated=bool(emulated)) for text in ours))
+        yield Row((name_cell(f"{line.name}, of {line.of.name}"), *cells))
+
+
+def _share(published: _Published, value: float, of: float) -> str:
+    """The speed as a share of the other's."""
+    return f"{100 * (of / value if published.unit == 's' else value / of):.1f} %"
+
+
+def _treatment(line: _Line, analysis: Analysis) -> Treatment | None:
+    """The first configuration that is the same."""
+    for treatment in analysis.experiment.treatments:
+        alike = all(treatment.levels.get(name) == level for name, level in line.levels.items())
+        if treatment.layer == line.layer and treatment.repeats is None and alike:
+            return treatment
+    return None

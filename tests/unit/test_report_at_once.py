@@ -1,0 +1,126 @@
+"""What a report shows of several guests at once, and published figures beside it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.sample import sample_experiment
+from vmtax.analysis.analysis import Analysis
+from vmtax.analysis.at_once import at_once, last_ready
+from vmtax.core.records import Boot, Disturbance, Experiment, Measurement, Metric, Treatment, Trial
+from vmtax.report.figures.scaling import scaling_pictures
+from vmtax.report.render.markdown import render_markdown
+from vmtax.report.sections.published import PUBLISHED
+
+RATE = Metric("disk.randwrite-4k-qd32.iops", "1/s", "higher")
+TAIL = Metric("disk.randwrite-4k-qd32.p99_seconds", "s", "lower")
+BUSY = Disturbance(10.0, 25.0, 0.0, None, None, None, None, None)
+MIB = 2**20
+# The published rates: of one and of four, together.
+RATES = {"host": (465_536 / 4, 465_536), "vm": (139_634, 373_178), "nested": (76_259, 94_897)}
+
+
+def machines(layer: str, count: int) -> list[str]:
+    start = {"host": "host", "vm": "host/vm", "nested": "host/vm/vm"}[layer]
+    return [start if number == 1 else f"{start}-{number}" for number in range(1, count + 1)]
+
+
+def experiment(*, rated: bool = False) -> Experiment:
+    """Three rounds of one and of four machines on each layer; the guests of four lack a tenth of a CPU each."""
+    treatments, trials, boots = [], [], []
+    for layer, together in RATES.items():
+        for count, rate in zip((1, 4), together, strict=True):
+            levels = {"guest.count": str(count)} if layer != "host" or count > 1 else {}
+            treatment = Treatment(layer if count == 1 else f"{layer} guest.count={count}", layer, levels)
+            treatments.append(treatment)
+            for number in (1, 2, 3):
+                for place, machine in enumerate(machines(layer, count), 1):
+                    figures = (Measurement(RATE, rate / count), Measurement(TAIL, 1e-3 * place))
+                    readings = {"clock.steal_seconds": 1.0, "memory.beyond_bytes": 50.0 * MIB}
+                    one = Trial(number, 1, treatment.name, "disk", RATE.case, 1, "ok", 0.0, 10.0)
+                    measured = figures[1:] if rated else figures
+                    known = {machine: readings} if layer != "host" else {}
+                    trials.append(
+                        replace(one, measurements=measured, machine=machine, disturbance=BUSY, readings=known)
+                    )
+                    if layer != "host":
+                        boots.append(
+                            Boot(number, treatment.name, machine, "kvm", False, ("qemu",), 2.0 + place + count, 0.5)
+                        )
+    sample = sample_experiment(emulated=False)
+    return replace(sample, treatments=tuple(treatments), trials=tuple(trials), boots=tuple(boots))
+
+
+def rows(text: str, start: str) -> list[list[str]]:
+    lines = (line for line in text.splitlines() if line.startswith(f"| {start}"))
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+
+
+def test_the_table_has_a_row_for_each_number_of_guests() -> None:
+    text = render_markdown(Analysis(experiment()))
+    assert [
+        *("vm guest.count=4", "373 k/s", "67 %", "+25 %", "100 %", "93.3 k/s to 93.3 k/s", "100 %", "2.50")
+    ] in rows(text, "vm")
+    assert "host guest.count=4" in text and "nested guest.count=4" in text
+
+
+def test_each_guest_has_its_tail_its_steal_and_its_memory() -> None:
+    text = render_markdown(Analysis(experiment()))
+    assert ["host/vm-3", "93.3 k/s", "3.00 ms", "0.10", "50 MiB"] in rows(text, "host/vm-3")
+    assert ["all together", "373 k/s", "4.00 ms", "0.40", "0.2 GiB"] in rows(text, "all together")
+
+
+def test_the_last_of_four_that_is_ready_is_set_against_one_alone() -> None:
+    found = {one.treatment.name: one for one in last_ready(experiment())}
+    four = found["vm guest.count=4"]
+    assert (four.count, four.first, four.last, four.alone) == (4, 7.0, 10.0, 4.0)
+    text = render_markdown(Analysis(experiment()))
+    assert ["vm guest.count=4", "10 s", "40 %", "–", "–", "7.0 s to 10 s", "–", "–"] in rows(text, "vm guest.count=4")
+
+
+def test_below_full_load_the_worst_latency_stands_for_all() -> None:
+    run = experiment(rated=True)
+    four = next(one for one in at_once(run, {}) if one.treatment.name == "vm guest.count=4")
+    assert (four.metric, four.together, four.alone, four.fairness) == (TAIL, 4e-3, 1e-3, None)
+    assert four.share_of_ideal == pytest.approx(0.25)
+    assert scaling_pictures(at_once(run, {}), ()) == ()
+
+
+def test_the_scaling_picture_draws_each_layer_and_the_ideal() -> None:
+    (picture,) = scaling_pictures(at_once(experiment(), {}), {"vm", "vm guest.count=4"})
+    assert "vm: 1 reach 1 times, 4 reach 2.67 times" in picture.alternative and "partly emulated" in picture.drawing
+    assert [key.text for key in picture.legend] == [
+        *("host", "vm, emulated", "nested"),
+        "ideal: none costs another anything",
+    ]
+    assert picture.drawing.count("<polyline") == 4
+
+
+def test_published_figures_stand_beside_those_of_the_same_configurations() -> None:
+    text = render_markdown(Analysis(experiment()))
+    assert rows(text, "four") == [
+        ["four VMs, of host", "373 k/s", "80.2 %", "78.62 %", "373 k/s", "80.2 %"],
+        ["four nested VMs, of four VMs", "94.9 k/s", "25.4 %", "67.96 %", "94.9 k/s", "25.4 %"],
+    ]
+    assert rows(text, "one nested") == [["one nested VM, of one VM", "76.3 k/s", "54.6 %", "–", "76.3 k/s", "54.6 %"]]
+    assert "362 s of" not in text, "the plan builds no kernel"
+
+
+def test_the_remarks_on_published_figures_are_their_own_arithmetic() -> None:
+    build, storage = PUBLISHED
+    metal, *_, small = build.lines
+    assert f"{100 * metal.value / small.value:.1f} %" == "76.4 %" and "76.4 %" in build.remark
+    value = {line.name: line.value for line in storage.lines}
+    wrong = 1 - value["four nested VMs"] / value["one VM"]
+    alike = 1 - value["one nested VM"] / value["one VM"], 1 - value["four nested VMs"] / value["four VMs"]
+    assert f"{wrong:.2%}" == "32.04%" and [f"{each:.1%}" for each in alike] == ["45.4%", "74.6%"]
+    assert all(figure in storage.remark for figure in ("32.04 %", "45.4 %", "74.6 %", "19.8 %"))
+    assert f"{1 - value['four VMs'] / value['host']:.1%}" == "19.8%"
+
+
+def test_no_published_figure_stands_beside_other_work() -> None:
+    one_at_a_time = [t for t in experiment().treatments if "guest.count=4" not in t.name]
+    alone = replace(experiment(), treatments=tuple(t for t in one_at_a_time if t.layer == "host"))
+    assert "Published" not in render_markdown(Analysis(alone))
