@@ -12,7 +12,7 @@ TEST_PACKAGES := openssh-server chromium cpio jq libvirt0 libxml2-utils fdisk xf
 # Where no guest boots with KVM, a demonstration of three rounds.
 RUN := --yes --or-demo
 
-.PHONY: help setup setup-test run test check lint bench prove prove-lab prove-live torture hostile lock reference picture clean
+.PHONY: help setup setup-test run test check lint bench prove prove-lab prove-live prove-reboots torture hostile lock reference picture clean
 
 help: ## list what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 19
@@ -48,7 +48,7 @@ lint: $(STAMP) ## format, lint, strict types
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 
-bench: setup ## print the figures that are watched: start-up, show, report, guest boot
+bench: setup ## print the figures that are watched: start-up, show, report, guest boot, what meters cost
 	@$(BIN)/python tools/bench.py
 
 prove: $(STAMP) ## show that the statistics hold what they promise: simulated machines, a table of bars
@@ -69,6 +69,10 @@ picture: $(STAMP) ## draw README's picture anew
 
 prove-lab: setup ## show that labs come up and keep what was flushed: 20 starts, 20 power cuts
 	@$(BIN)/python -m tools.prove_lab
+
+prove-reboots: setup ## show that runs survive reboots of their host: a lab, rebooted and vmtax killed in between
+	@$(BIN)/vmtax image build
+	@$(BIN)/python -m tools.prove_reboots
 
 hostile: setup ## try bad input of every kind: plans, options, files, hosts; prints tried and failed
 	@$(BIN)/python -m tools.hostile $(HOSTILE)

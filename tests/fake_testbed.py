@@ -56,7 +56,7 @@ class FakeTestbed(Machines):
         self.lab = lab
         steps = interleave.Steps(lab.examine, lab.choose_platform, lab.provision)
         session = Session(_ANY, _IMAGE, _ANY, lab.emit)
-        self.sides = interleave.examine_all(lab.hosts(), session, plan, options, steps)  # type: ignore[assignment]
+        self.sides = interleave.examine_all(lab.hosts(), session, plan, options, steps)
         check(self.host_facts())
         super().__init__(interleave.provision_all(self.sides, steps))
 

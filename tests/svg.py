@@ -15,7 +15,7 @@ class DrawnDot:
     x: float  # a share of the width
     kind: str  # "circle", "circle-open"
     bar: tuple[float, float] | None  # its interval
-    told: str  # where it is pointed at
+    tip: str  # where it is pointed at
 
 
 def root(picture: Picture) -> ElementTree.Element:

@@ -1,4 +1,4 @@
-"""Prints the figures that are watched: start-up, guest boot, store and report. Nothing is asserted: compare runs."""
+"""Prints the figures that are watched: start-up, guest boot, store, report, meters. Asserts nothing: compare runs."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from tests.fake_testbed import Lab, bench
 from tests.sample import large_experiment, sample_experiment, without_raw
 from tests.sample_storage import storage_experiment
+from tools.bench_meters import meters
 from vmtax.analysis.analysis import Analysis
-from vmtax.cli.measuring import keep_results
+from vmtax.cli.results import keep_results
 from vmtax.design.factors import FACTORS
 from vmtax.hypervisor import Credentials, GuestSpec, Qemu, boot
 from vmtax.image import build
@@ -159,3 +160,4 @@ if __name__ == "__main__":
     for number in (1_000, 10_000, 100_000):
         results(number)
     boots()
+    meters()

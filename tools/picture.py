@@ -15,7 +15,7 @@ from rich.terminal_theme import MONOKAI
 
 from tests.sample import sample_experiment, with_repeat
 from vmtax.analysis.analysis import Analysis
-from vmtax.report.render.terminal import render
+from vmtax.report.show import render
 
 PICTURE = Path(__file__).parent.parent / "docs/answer.svg"
 COLUMNS = 80

@@ -162,7 +162,7 @@ def _child(place: Path, plan: str, again: bool, pipe: int) -> None:
         if isinstance(event, TrialFinished):
             os.write(pipe, "\t".join(map(str, identity(event.trial))).encode() + b"\n")
 
-    lab.emit = emit  # type: ignore[method-assign, assignment]
+    lab.emit = emit
     try:
         lab.resume() if again else lab.run()
     except BaseException as error:
@@ -232,7 +232,7 @@ def _timed(home: Path) -> float:
 
 def _real_kill(home: Path, seconds: float, source: random.Random, score: Score, before: set[str]) -> None:
     process = _start(home)
-    score.resumed += "--resume" in process.args  # type: ignore[operator]
+    score.resumed += "--resume" in process.args
     with contextlib.suppress(subprocess.TimeoutExpired):
         if process.wait(seconds) != 0:
             score.lost.append(f"a run failed by itself: {(home / 'log').read_text()[-500:]}")

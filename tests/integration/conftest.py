@@ -137,7 +137,7 @@ def _default_signals() -> None:
 def under_way(
     *argv: str, directory: Path, trials: int, command: Sequence[str] = VMTAX
 ) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """A `vmtax run` that has so many trials in the store, and its token; it is ended at exit if it still runs."""
+    """A `vmtax run` that has `trials` trials in the store, and its token; it is ended at exit if it still runs."""
     lists = state_home() / "undo"
     before = set(lists.glob("*.undo"))
     process = subprocess.Popen(
@@ -165,7 +165,7 @@ def _wait_for_trials(process: subprocess.Popen[str], count: int) -> None:
         if newest is not None and newest.state == "running" and newest.ok >= count:
             return
         time.sleep(0.1)
-    pytest.fail(f"no {count} trials: {process.stderr.read() if process.poll() is not None else f'after {HANGS:.0f} s'}")  # type: ignore[union-attr]
+    pytest.fail(f"no {count} trials: {process.stderr.read() if process.poll() is not None else f'after {HANGS:.0f} s'}")
 
 
 def qemu_of(token: str) -> int:

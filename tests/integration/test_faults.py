@@ -309,7 +309,7 @@ def test_a_dead_guard_is_made_up_for(image: Image, own: Path) -> None:
             os.kill(guard, signal.SIGKILL)
         process.kill()
         process.wait()
-        assert leftovers(token), "nobody was there to undo it"
+        assert leftovers(token), "no guard was left to undo it"
         machine = LocalMachine()
         assert machine.guard.recovered == 1 and machine.guard.left == []
         machine.close()

@@ -80,7 +80,7 @@ def test_sockets_keys_and_files_are_private(image: Image, tmp_path: Path, monkey
         scratch = Path(f"/tmp/vmtax-{token}")
         (path,) = scratch.glob("keys-*/key")
         key = path.read_text()
-        assert stat.S_IMODE(scratch.stat().st_mode) == 0o700, "nobody else gets at what is in it"
+        assert stat.S_IMODE(scratch.stat().st_mode) == 0o700, "no other user can read what is in it"
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
         for pid in pids:
             assert key.splitlines()[1] not in Path(f"/proc/{pid}/cmdline").read_text(errors="replace")

@@ -25,7 +25,7 @@ from vmtax.store import Store
 
 NAMESPACE = "vmtax-test-host"
 ADDRESS = "10.78.0.2"
-# Gives the command a private ~/.ssh and changes nobody else's: constant text, the arguments stay arguments.
+# Gives the command a private ~/.ssh and changes no other: constant text, the arguments stay arguments.
 WITH_SSH_DIRECTORY = 'mount --bind "$1" "$2" && shift 2 && exec "$@"'
 
 
@@ -40,7 +40,7 @@ class RemoteHost:
     servers: list[LocalProcess]
 
     def cut(self, cut: bool) -> None:
-        """Nothing gets through, and nobody is told."""
+        """Nothing gets through, and neither side sees an error."""
         self.local.run("ip", "link", "set", "vt-test-host", "down" if cut else "up")
 
     def crash(self) -> None:

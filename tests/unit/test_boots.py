@@ -102,7 +102,8 @@ def test_planned_iterations_at_the_edges() -> None:
 def noisy(random: np.random.Generator, boots: int, length: int, shape: object = 0.0) -> list[list[float]]:
     """Boots with 1 % of noise and a level of their own, about a course in logs."""
     logs = random.normal(0, 0.01, (boots, length)) + random.normal(0, 0.03, (boots, 1)) + shape
-    return np.exp(logs).tolist()  # type: ignore[no-any-return]
+    rows: list[list[float]] = np.exp(logs).tolist()
+    return rows
 
 
 @pytest.mark.parametrize(("boots", "length"), [(1, 12), (3, 12), (6, 12), (3, 30), (2, 40)])

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
-import io
 import json
 import math
 import random
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from tests.answers import as_read
 from tests.fake_testbed import Lab, bench
+from tests.unit.test_report import printed
 from vmtax.analysis.calibration import Calibration, CannotCalibrate, calibration, plan_of
 from vmtax.cli.app import app
 from vmtax.core.records import Experiment
 from vmtax.plan.schema import Plan, load, parse
 from vmtax.report.answers.calibration import Calibration as Answer
-from vmtax.report.calibration import render
+from vmtax.report.document import Detail
+from vmtax.report.render.terminal import whole
+from vmtax.report.sections.calibration import document
 from vmtax.store import Store
 
 FAKE = "name: fake\nseed: 5\nlayers: [host, vm]\nworkloads: [chess]\nprimary: [chess.nodes_per_second]\n"
@@ -86,7 +87,6 @@ def test_several_calibrations_tell_how_it_changes_by_itself(tmp_path: Path) -> N
     between = found.metrics[0].between
     assert between is not None and 0.002 < between.sd < 0.05
     text = told(found)
-    text = told(found)
     assert "standard deviation from session to session, of 4 sessions" in " ".join(text.split())
     assert max(map(len, text.splitlines())) <= 80
     few = told(calibration(runs[-1], runs[-2:]))
@@ -118,6 +118,4 @@ def test_the_command_shows_an_earlier_one(
 
 
 def told(found: Calibration) -> str:
-    console = Console(width=80, file=io.StringIO())
-    console.print(render(found))
-    return console.file.getvalue()  # type: ignore[attr-defined, no-any-return]
+    return printed(whole(document(found), Detail.BRIEF))

@@ -19,6 +19,7 @@ from vmtax import __version__
 from vmtax.cli.app import NOBODY, BadUse, agree, agree_to_erase
 from vmtax.cli.measuring import program
 from vmtax.cli.run import _overridden, _resumed
+from vmtax.experiment.resume import CannotResume
 from vmtax.plan.schema import load
 from vmtax.report.answers.schema import json_schema
 from vmtax.storage import Target
@@ -42,6 +43,10 @@ def vmtax(*argv: str, home: Path) -> subprocess.CompletedProcess[str]:
         (("run", "--host", "ftp://x"), 2, "ssh://"),
         (("run", "--resume"), 2, "no run was stopped: `vmtax runs` lists them all"),
         (("run", "--resume", "--layers", "host"), 2, "goes on as the run was begun: leave out --layers"),
+        (("run", "--after-reboot"), 2, "no run was stopped: `vmtax runs` lists them all"),
+        (("run", "--after-reboot", "--resume"), 2, "where the host was rebooted, --resume where not: leave out one"),
+        (("run", "--after-reboot", "--rounds", "3"), 2, "--after-reboot goes on as the run was begun: leave out --r"),
+        (("lab", "start", "--kernel-arguments", "a; b"), 2, "must be kernel arguments such as mitigations=off, 8 at"),
         (("run", "--layers", "host"), 2, "there is no terminal to answer from: add --yes"),
         (("run", "--yes", "-o", "no/where.html"), 2, "no/where.html: its directory does not exist"),
         (("run", "--host", "ssh://h", "--disk-dir", "here", "--yes"), 2, "must be absolute, for it is on ssh://h"),
@@ -322,6 +327,8 @@ def test_permission_to_erase_is_given_anew_to_a_resumed_run(tmp_path: Path, monk
         assert _resumed(store, "", ["/dev/sdb"]).options.testbed.target == target
         with pytest.raises(BadUse, match="--erase /dev/sdc: is about a device of --disk-device"):
             _resumed(store, "", ["/dev/sdc"])
+        with pytest.raises(CannotResume, match="asks for no reboot of the host: vmtax run --resume"):
+            _resumed(store, "", (), rebooted=True)
 
 
 def test_an_answer_of_no_is_no_error(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

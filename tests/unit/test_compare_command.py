@@ -7,6 +7,7 @@ import json
 import math
 import re
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -21,9 +22,11 @@ from vmtax.analysis.sessions import Change, Line
 from vmtax.cli import app
 from vmtax.core.errors import DONE, UNDECIDED, WORSE
 from vmtax.core.records import Metric
-from vmtax.report.change import FORMATS, renderer
-from vmtax.report.change.terminal import render
-from vmtax.report.change.words import amount, verdict
+from vmtax.report.document import Detail
+from vmtax.report.render.formats import CHANGE_FORMATS, find_change
+from vmtax.report.render.terminal import whole
+from vmtax.report.sections.change import document
+from vmtax.report.wording.change import amount, verdict
 from vmtax.store import Store
 
 METRIC = Metric("chess.nodes_per_second", "1/s", "higher")
@@ -96,14 +99,14 @@ def test_every_format_is_printed_and_ends_with_the_same_code(
     assert done.exit_code == WORSE and done.stdout.startswith(start)
 
 
-def a_line(**changes: object) -> Line:
+def a_line(**changes: Any) -> Line:
     line = Line(METRIC, "vm", True, 0.95, 0.94, 0.96, (5, 5), "welch", "worse", None, False, None)
-    return dataclasses.replace(line, **changes)  # type: ignore[arg-type]
+    return dataclasses.replace(line, **changes)
 
 
-def a_change(*lines: Line, limit: float | None = None, **changes: object) -> Change:
+def a_change(*lines: Line, limit: float | None = None, **changes: Any) -> Change:
     change = Change(("a",), ("b",), ("local", "local"), (), lines, (), 0.03, limit, ())
-    return dataclasses.replace(change, **changes)  # type: ignore[arg-type]
+    return dataclasses.replace(change, **changes)
 
 
 @pytest.mark.parametrize(
@@ -151,7 +154,7 @@ def test_junit_shows_worse_as_failure_and_undecided_as_skipped() -> None:
         a_line(treatment="vm against host", primary=False),
     )
     facts = (sessions.FactChange("host", "kernel_release", "6.1", "6.12"),)
-    root = ET.fromstring(renderer("junit", full=False)(a_change(*lines, limit=0.03, facts=facts)))
+    root = ET.fromstring(find_change("junit")(a_change(*lines, limit=0.03, facts=facts), False))
     (suite,) = root
     assert root.tag == "testsuites"
     for element in (root, suite):
@@ -163,8 +166,12 @@ def test_junit_shows_worse_as_failure_and_undecided_as_skipped() -> None:
     assert "emulated" in (skipped.get("message") or "") and skipped.text == why
     properties = {entry.get("name"): entry.get("value") for entry in suite.iter("property")}
     assert properties["host kernel_release"] == "6.1 → 6.12"
-    without = ET.fromstring(renderer("junit", full=False)(a_change(a_line(), a_line(verdict="undecided"))))
+    without = ET.fromstring(find_change("junit")(a_change(a_line(), a_line(verdict="undecided")), False))
     assert (without.get("failures"), without.get("skipped")) == ("1", "1")
+
+
+def on_terminal(change: Change, detail: Detail = Detail.BRIEF) -> str:
+    return printed(whole(document(change, detail), detail))
 
 
 def hostile_change() -> Change:
@@ -176,20 +183,34 @@ def hostile_change() -> Change:
 
 def test_nothing_that_was_named_is_obeyed() -> None:
     change = hostile_change()
-    for format in FORMATS:
-        assert "\x1b" not in renderer(format, full=True)(change)
-    assert "\x1b" not in printed(render(change, full=True))
-    ET.fromstring(renderer("junit", full=False)(change))
-    text = renderer("markdown", full=False)(change)
+    for format in CHANGE_FORMATS:
+        assert "\x1b" not in find_change(format)(change, True)
+    assert "\x1b" not in on_terminal(change, Detail.FULL)
+    ET.fromstring(find_change("junit")(change, False))
+    text = find_change("markdown")(change, False)
     page = MarkdownIt("commonmark", {"html": True}).enable("table").render(text)
     assert "<script" not in page and "<img" not in page and 'href="y"' not in page
-    assert page.count("<tr>") == len(change.lines) + len(change.facts) + 3  # three heads
+    groups = [{line.metric for line in change.lines if line.primary is primary} for primary in (True, False)]
+    headed = sum(map(len, groups)) + len({fact.path for fact in change.facts})
+    assert page.count("<tr>") == len(change.lines) + len(change.facts) + headed + 3  # three heads
 
 
-@pytest.mark.parametrize("format", ["terminal", "markdown", "junit"])
-def test_every_emulated_number_says_so(format: str) -> None:
+def emulated_change() -> Change:
     sides = ([only(session(n, emulated=True), "vm", "nested") for n in numbers] for numbers in ((1, 2, 3), (4, 5, 6)))
-    text = renderer(format, full=True)(sessions.compared(*sides))
+    return sessions.compared(*sides)
+
+
+@pytest.mark.parametrize("format", ["terminal", "markdown"])
+def test_the_head_of_a_column_says_that_all_in_it_is_emulated(format: str) -> None:
+    text = " ".join(find_change(format)(emulated_change(), True).split())
+    assert len(re.findall(r"cost of the change(?: Primary figures| Exploratory figures)? emulated", text)) == 2
+
+
+@pytest.mark.parametrize("format", ["markdown", "junit"])
+def test_every_emulated_number_says_so(format: str) -> None:
+    change = emulated_change()
+    real = a_line(treatment="host", ratio=math.nan)  # so that no column is emulated as a whole
+    text = find_change(format)(dataclasses.replace(change, lines=(real, *change.lines[:4])), True)
     numbers = re.findall(r"\d(?:×| %) \([^)]*\d\)( emulated)?", text)
     assert len(numbers) > 3 and all(numbers)
     assert amount(a_line(ratio=math.nan, low=None, high=None)) == "not measured on one side"
@@ -200,9 +221,9 @@ def test_the_terminal_fits_80_columns_and_tells_the_primary_lines_first() -> Non
     change = sessions.compared(
         five(1), [with_facts(one, kernel_release="6.18.2") for one in five(11, -0.2)], limit=0.03
     )
-    text = printed(render(change))
+    text = on_terminal(change)
     assert max(map(len, text.splitlines())) <= 80 and "…" not in text
-    order = ["What differs", "6.18.2", "Of 6 primary figures: 6 worse by over 3 %.", "Primary", "Exploratory", "--full"]
+    order = ["Of 6 primary figures: 6 worse by over 3 %.", "What differs", "6.18.2", "Primary", "Exploratory", "--full"]
     places = [text.index(words) for words in order]
     assert places == sorted(places)
-    assert len(text.splitlines()) < 70 < len(printed(render(change, full=True)).splitlines())
+    assert len(text.splitlines()) < 70 < len(on_terminal(change, Detail.FULL).splitlines())

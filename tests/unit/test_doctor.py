@@ -23,7 +23,10 @@ from vmtax.image.cache import Image
 from vmtax.meter import below, disk, facts, pressure
 from vmtax.meter.text import GREP, cpu_numbers
 from vmtax.report.answers.others import Diagnosis as Answer
-from vmtax.report.doctor import render, verdict
+from vmtax.report.document import Detail
+from vmtax.report.render.terminal import whole
+from vmtax.report.sections.doctor import document, verdict
+from vmtax.system.console import console
 
 CPU = "/sys/devices/system/cpu"
 IMAGE = Image(Path("/images/abc"), "abc", "recipe", "6.12", packages=100, bytes=800_000_000, mark="", created=0.0)
@@ -124,6 +127,13 @@ def _with_an_image(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 def examined(host: FakeMachine, name: str = "local") -> Readings:
     return read(host, name, sleep=host.clock.sleep)
+
+
+def on_terminal(diagnosis: Diagnosis, width: int = 80) -> str:
+    writer = console(width=width, color=False)
+    with writer.capture() as captured:
+        writer.print(whole(document(diagnosis), Detail.BRIEF), crop=False)
+    return "".join(f"{line.rstrip()}\n" for line in captured.get().splitlines())
 
 
 def by_name(diagnosis: Diagnosis, area: str) -> dict[str, Check]:
@@ -234,8 +244,8 @@ def test_a_cloud_vm_as_a_user_over_ssh() -> None:
     assert needs["root"].remedy == "vmtax run --host ssh://root@cloud"
     assert needs["bwrap"].remedy == "install bubblewrap (so named by Debian) with your packager"
     assert {check.name for check in diagnosis.bad} == {"host", "VM"}
-    shown = render(diagnosis, 80).plain
-    assert shown.count("install bubblewrap") == 1, "a remedy is told once"
+    shown = on_terminal(diagnosis)
+    assert shown.count("install bubblewrap") == 1, "a remedy is shown once"
 
 
 def test_an_emulated_host_is_called_so() -> None:
@@ -297,7 +307,7 @@ def test_nothing_can_be_read_and_nothing_is_claimed() -> None:
 
 def test_eighty_columns_and_no_control_characters() -> None:
     evil = INTEL_FILES.replace("Gold 6230", "\x1b[2JGold\x07")
-    shown = render(diagnose(examined(machine(evil, KVM_INTEL, INTEL_MORE, INTEL_EXTRA, BUSY))), 80).plain
+    shown = on_terminal(diagnose(examined(machine(evil, KVM_INTEL, INTEL_MORE, INTEL_EXTRA, BUSY))))
     assert "\x1b" not in shown and "\x07" not in shown
     assert [line for line in shown.splitlines() if len(line) > 80 and "→" not in line] == []
     assert f"    → echo performance | tee {CPU}/cpufreq/policy*/scaling_governor\n" in shown, "whole, to be copied"
@@ -330,7 +340,7 @@ def test_no_output_whatever_makes_the_doctor_fail(texts: list[str], width: int) 
     turns = itertools.cycle(texts)
     host = FakeMachine(answers={lambda _: True: [next(turns) for _ in range(40)]})
     diagnosis = diagnose(examined(host))
-    render(diagnosis, width)
+    on_terminal(diagnosis, width)
     assert as_read(Answer.made(diagnosis))
     free_bytes(texts[0])
     processes(texts[0])

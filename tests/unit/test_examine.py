@@ -58,6 +58,29 @@ def test_the_host_layer_gets_the_first_cpus_it_may_use() -> None:
 
 
 @pytest.mark.parametrize(
+    ("held", "layers", "refused"), [("1f", "host", True), ("1f", "vm", False), ("800000", "host", False)]
+)
+def test_wake_up_latency_on_the_host_takes_the_right_to_sched_fifo(held: str, layers: str, refused: bool) -> None:
+    machine = FakeMachine(
+        answers={
+            ("uname", "-sm"): "Linux x86_64\n",
+            ("bwrap", "--version"): "",
+            ("grep", "CapEff", "/proc/self/status"): f"CapEff:\t{held:0>16}\n",
+            ("grep", "Cpus_allowed_list", "/proc/self/status"): "Cpus_allowed_list:\t0-3\n",
+            ("cat", "/proc/meminfo"): "MemAvailable: 16000000 kB\n",
+        }
+    )
+    plan = parse(f"name: p\nlayers: [{layers}]\nworkloads: [wakeup]\n")
+    if refused:
+        with pytest.raises(
+            CannotMeasure, match=r"takes CAP_SYS_NICE.*measure as root, or without the host: --layers vm"
+        ):
+            examine.check(machine, plan)
+    else:
+        examine.check(machine, plan)
+
+
+@pytest.mark.parametrize(
     ("reply", "words"),
     [
         (MISSING, r"apt-get install qemu-system-x86\) or name another with --qemu"),
@@ -154,7 +177,7 @@ def test_a_working_set_that_fits_into_the_page_cache_is_called_so(gib: int, cach
     plan = parse(text)
     told = {("cat", "/proc/meminfo"): f"MemAvailable: {gib * 2**20} kB\n"}
     host = SimpleNamespace(host=FakeMachine(answers=told), plan=plan, disk_size=4 * 2**30)
-    notes = provision._working_set(host, plan.treatments()[0])  # type: ignore[arg-type]
+    notes = provision._working_set(host, plan.treatments()[0])
     assert words in " ".join(notes) and bool(notes) == bool(words)
     nested = parse(text.replace("[vm]", "[nested]")).treatments()[0]
-    assert provision._working_set(host, nested) == [], "its carrier caches that"  # type: ignore[arg-type]
+    assert provision._working_set(host, nested) == [], "its carrier caches that"

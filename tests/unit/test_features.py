@@ -15,7 +15,7 @@ import pytest
 from tests.fake_machine import Answers, FakeMachine, Reply
 from vmtax.design.disk import CacheMode, DiskSettings, Volume
 from vmtax.design.features import Feature, documented_durability
-from vmtax.hypervisor import Credentials, Drive, GuestSpec, Qemu
+from vmtax.hypervisor import Drive, GuestSpec, Qemu
 from vmtax.hypervisor.qemu.img import create_image
 from vmtax.machine import MachineLost
 from vmtax.storage import Backing
@@ -217,8 +217,7 @@ def test_a_full_disk_is_not_tried_without_root_and_says_so() -> None:
                 lambda argv: argv[0] == "mount": mount,
             }
         )
-        none: Credentials = None  # type: ignore[assignment] (no guest is reached)
-        return stops_when_full(machine, spec, DiskSettings(), none, machine)  # type: ignore[arg-type]
+        return stops_when_full(machine, spec, DiskSettings(), None, machine)
 
     found = tried(Reply(code=1, stderr="must be superuser to use mount"))
     assert found.state == "not tried" and "mount" in found.words

@@ -13,22 +13,15 @@ from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from vmtax.hypervisor.confine import FIRST_USER, USERS
-from vmtax.machine import CommandFailed, MachineError, MachineLost, guarded, processes, tree
+from vmtax.machine import CommandFailed, MachineError, MachineLost, guarded, tree
 from vmtax.machine import guard as guard_module
 from vmtax.machine.guard import boot_id, read_list
 from vmtax.machine.local import LocalMachine
 from vmtax.machine.pipes import listen
 from vmtax.machine.processes import marked
 
-
-@pytest.fixture(autouse=True)
-def lists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    return tmp_path / "state" / "vmtax" / "undo"
+pytestmark = pytest.mark.usefixtures("lists")
 
 
 def eventually(what: Callable[[], bool]) -> None:
@@ -203,38 +196,6 @@ def test_two_runs_do_not_touch_each_other(tmp_path: Path) -> None:
     assert not kept.exists() and process.poll() is not None
 
 
-def test_what_is_left_to_a_process_is_undone_when_that_ends(tmp_path: Path, lists: Path) -> None:
-    machine = LocalMachine()
-    kept = Path(machine.scratch)
-    process = machine.start("sleep", "600")
-    machine.leave_to(process.pid)
-    machine.close()
-    time.sleep(0.3)
-    assert kept.is_dir() and len(list(lists.iterdir())) == 1 and process.poll() is None
-    assert f'"started": {processes.start_of(process.pid)}' in next(lists.iterdir()).read_text()
-    os.kill(process.pid, signal.SIGKILL)
-    eventually(lambda: list(lists.iterdir()) == [])
-    assert not kept.exists()
-    process.stop()
-
-
-def test_a_guard_that_is_killed_takes_nothing_from_a_process_that_was_to_outlive_it(lists: Path) -> None:
-    machine = LocalMachine()
-    kept, guard = Path(machine.scratch), machine.guard._process
-    process = machine.start("sleep", "600")
-    machine.leave_to(process.pid)
-    guard.kill()
-    guard.wait()
-    for still_there in (True, False):
-        if not still_there:
-            process.stop()
-        other = LocalMachine()
-        assert other.guard.recovered == (0 if still_there else 1)
-        assert kept.is_dir() == still_there and (process.poll() is None) == still_there
-        other.close()
-    assert list(lists.iterdir()) == []
-
-
 def test_after_a_reboot_only_files_and_what_lasts_are_removed(tmp_path: Path, lists: Path) -> None:
     log, kept = tmp_path / "log", tmp_path / "kept"
     lists.mkdir(parents=True)
@@ -261,148 +222,6 @@ def test_what_lasts_is_said_to_the_guard(lists: Path) -> None:
     (text,) = [path.read_text() for path in lists.iterdir()]
     assert [entry.get("lasting") for entry in read_list(text).values()] == [True, None]
     machine.close()
-
-
-def test_an_interrupted_handing_over_ends_it_all(lists: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    machine = LocalMachine()
-    kept = Path(machine.scratch)
-    process = machine.start("sleep", "600")
-
-    def interrupted(*_: object, **wanted: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(machine.guard, "_answer", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        machine.leave_to(process.pid)
-    machine.close()
-    assert not kept.exists() and process.poll() is not None and list(lists.iterdir()) == []
-
-
-def test_nothing_can_be_left_to_a_process_that_is_gone(tmp_path: Path) -> None:
-    machine = LocalMachine()
-    with pytest.raises(MachineError, match="the guard cannot wait for process 4194305"):
-        machine.leave_to(2**22 + 1)  # more than Linux counts to
-    machine.close()
-
-
-def test_a_half_written_line_counts_for_nothing() -> None:
-    text = '{"add": 1, "remove": "/a"}\n{"add": 2, "argv": ["b"]}\n{"undo": 1}\n{"add": 3, "rem'
-    assert list(read_list(text)) == [2]
-
-
-def test_a_damaged_list_does_not_stop_the_next_start(lists: Path) -> None:
-    lists.mkdir(parents=True)
-    (lists / "0123.undo").write_bytes(b'{"add": 1, "remove": "/nowhere"}\n\xff\xfe{')
-    machine = LocalMachine()
-    assert machine.guard.recovered == 1
-    machine.close()
-    assert list(lists.iterdir()) == []
-
-
-@given(st.text())
-def test_any_text_can_be_read_as_a_list(text: str) -> None:
-    assert isinstance(read_list(text), dict)
-
-
-def deep(path: Path, levels: int) -> None:
-    path.mkdir()
-    descriptor = os.open(path, os.O_RDONLY)
-    for _ in range(levels):
-        os.mkdir("a" * 20, dir_fd=descriptor)
-        inner = os.open("a" * 20, os.O_RDONLY, dir_fd=descriptor)
-        os.close(descriptor)
-        descriptor = inner
-    os.close(os.open("file", os.O_CREAT, dir_fd=descriptor))
-    os.close(descriptor)
-
-
-def test_a_tree_of_any_depth_is_removed_and_no_link_is_followed(tmp_path: Path) -> None:
-    tree, outside = tmp_path / "tree", tmp_path / "outside"
-    outside.mkdir()
-    (outside / "kept").touch()
-    machine = LocalMachine()
-    machine.remove_later(PurePosixPath(tree))
-    machine.remove_later(PurePosixPath(tmp_path / "link"))
-    deep(tree, 2000)  # deeper than Python recurses, and longer than the kernel takes a path
-    (tree / "away").symlink_to(outside)
-    (tmp_path / "link").symlink_to(outside)
-    machine.close()
-    assert machine.left == []
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["outside", "state"]
-    assert (outside / "kept").exists()
-
-
-def test_what_is_mounted_in_a_tree_is_kept_and_told(tmp_path: Path) -> None:
-    other, tree = tmp_path / "other", tmp_path / "tree"
-    (tree / "mounted").mkdir(parents=True)
-    (tree / "file").touch()
-    other.mkdir()
-    (other / "kept").touch()
-    # The same file system at a second place: a device number would not tell. Constant text.
-    text = 'mount --bind "$1" "$2" && shift 2 && exec "$@"'
-    code = "import sys; from vmtax.machine.tree import remove; remove(sys.argv[1])"
-    words = ("sh", "-c", text, "sh", str(other), str(tree / "mounted"), sys.executable, "-c", code, str(tree))
-    done = subprocess.run(["unshare", "--mount", "--map-root-user", *words], capture_output=True, text=True)
-    assert "mounted: a file system is mounted there" in done.stderr
-    assert (other / "kept").exists() and not (tree / "file").exists()
-
-
-def test_no_entry_of_a_list_keeps_another_from_being_undone(tmp_path: Path, lists: Path) -> None:
-    lists.mkdir(parents=True, mode=0o700)
-    log = tmp_path / "log"
-    nested = '{"add": 8, "argv": ' + "[" * 100_000
-    odd = [{"add": 2, "remove": "relative"}, {"add": 3, "remove": "/a\0b"}, {"add": 4, "argv": []}, {"add": 5}]
-    odd += [{"add": 6, "argv": ["a\0b"]}, {"add": 7, "remove": ["/"]}, {"outlive": 10**30}]
-    whole = [{"add": 1, "argv": append(log, "first")}, *odd, {"add": 9, "argv": append(log, "last")}]
-    (lists / "0123.undo").write_text("\n".join([*map(json.dumps, whole), nested, "[]", "null", ""]))
-    machine = LocalMachine()
-    assert machine.guard.recovered == 1
-    assert len(machine.guard.left) == 6 and log.read_text().split() == ["last", "first"]
-    machine.close()
-    assert [path.name for path in lists.iterdir()] == ["0123.undo"], "what is left is listed"
-
-
-def test_an_undo_that_leaves_a_process_running_is_not_waited_for(tmp_path: Path) -> None:
-    machine, pid = LocalMachine(), tmp_path / "pid"
-    entry = machine.undo_later("sh", "-c", 'sleep 30 >&2 & echo "$!" > "$1"', "sh", str(pid))
-    started = time.monotonic()
-    entry.undo()
-    machine.close()
-    assert time.monotonic() - started < 10
-    os.kill(int(pid.read_text()), signal.SIGKILL)
-
-
-def test_lists_that_others_may_have_written_are_not_read(tmp_path: Path, lists: Path) -> None:
-    lists.mkdir(parents=True, mode=0o700)
-    log = tmp_path / "log"
-    text = json.dumps({"add": 1, "argv": append(log, "ran")}) + "\n"
-    (tmp_path / "elsewhere").write_text(text)
-    (lists / "0001.undo").symlink_to(tmp_path / "elsewhere")
-    (tmp_path / "twice").write_text(text)
-    (lists / "0002.undo").hardlink_to(tmp_path / "twice")
-    (lists / "0003.undo").write_text(text)
-    (lists / "0003.undo").chmod(0o666)
-    os.mkfifo(lists / "0004.undo")
-    (lists / "0005.undo").mkdir()
-    machine = LocalMachine()
-    second, others = machine.guard.left
-    assert machine.guard.recovered == 0
-    assert second.startswith("0002.undo: not undone, for it has a second name")
-    assert others.startswith("0003.undo: not undone, for others can write it")
-    machine.close()
-    assert not log.exists() and (tmp_path / "elsewhere").read_text() == text
-
-
-def test_a_directory_of_lists_that_others_can_write_is_refused(lists: Path) -> None:
-    lists.mkdir(parents=True)
-    lists.chmod(0o777)
-    with pytest.raises(MachineError, match=r"undo: others can write there: look at what is in it, then chmod go-w"):
-        LocalMachine().run("true")
-    lists.rmdir()
-    (lists.parent / "else").mkdir()
-    lists.symlink_to(lists.parent / "else")
-    with pytest.raises(MachineError, match=r"undo: Not a directory"):
-        LocalMachine().run("true")
 
 
 def test_the_token_is_on_no_command_line(tmp_path: Path) -> None:
@@ -468,50 +287,6 @@ def test_a_guard_that_undoes_for_long_is_heard_and_one_that_is_silent_is_given_u
         started = time.monotonic()
         assert machine.guard.close() == is_heard
         assert is_heard == (time.monotonic() - started > 2.4)
-
-
-def test_a_process_that_is_another_users_or_began_later_is_not_the_one_that_was_to_outlive_its_guard() -> None:
-    process = subprocess.Popen(["sleep", "600"], env={"VMTAX_RUN": "0123"})
-    try:
-        eventually(lambda: processes.carries(process.pid, "0123"))
-        start = processes.start_of(process.pid)
-        assert start is not None
-        for record, is_it in (
-            ({"outlive": process.pid}, True),
-            ({"outlive": process.pid, "started": start}, True),
-            ({"outlive": process.pid, "started": start - 1}, False),
-        ):
-            assert guard_module.is_outlived(json.dumps(record), "0123") == is_it
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(os, "geteuid", lambda: 4242)
-            assert not guard_module.is_outlived(json.dumps({"outlive": process.pid}), "0123")
-    finally:
-        process.kill()
-        process.wait()
-
-
-def test_the_users_that_a_qemu_becomes_are_ours() -> None:
-    assert range(FIRST_USER, FIRST_USER + USERS) == processes.QEMU_USERS
-
-
-def test_the_logs_of_what_outlives_its_guard_stay_short(
-    tmp_path: Path, lists: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    text = guarded.guard_source().replace("MOST_LOG = 2**26", "MOST_LOG = 2**20")
-    text = text.replace("LOG_SECONDS = 2.0", "LOG_SECONDS = 0.05")
-    monkeypatch.setattr("vmtax.machine.local.guard_source", lambda: text)
-    machine = LocalMachine()
-    process = machine.start("sleep", "600")
-    long, short, link, elsewhere = (tmp_path / name for name in ("long", "short", "link", "elsewhere"))
-    for path, size in ((long, 2**21), (short, 2**19), (elsewhere, 2**21)):
-        path.write_bytes(b"x" * size)
-    link.symlink_to(elsewhere)
-    machine.leave_to(process.pid, [str(path) for path in (link, short, long)])
-    eventually(lambda: long.stat().st_size == 0)
-    assert (short.stat().st_size, elsewhere.stat().st_size) == (2**19, 2**21)
-    os.kill(process.pid, signal.SIGKILL)
-    eventually(lambda: list(lists.iterdir()) == [])
-    process.stop()
 
 
 class Clock:

@@ -1,4 +1,4 @@
-"""What `doctor --try` makes on a host must harm nobody who works there."""
+"""What `doctor --try` makes on a host must not disturb its users."""
 
 from __future__ import annotations
 

@@ -25,14 +25,15 @@ from vmtax.core.records import Experiment, Treatment
 from vmtax.design.interleaved import both
 from vmtax.experiment.resume import CannotResume
 from vmtax.experiment.runner import Options
+from vmtax.hypervisor import Qemu
 from vmtax.machine import MachineLost
 from vmtax.plan.schema import parse
 from vmtax.report.render.html import render_html
 from vmtax.report.render.markdown import render_markdown
 from vmtax.report.render.rows import rows
-from vmtax.report.render.terminal import render
 from vmtax.report.sections.noise import noise_floor
 from vmtax.report.sections.summary import findings
+from vmtax.report.show import render
 from vmtax.report.view import view
 from vmtax.storage import Target
 from vmtax.testbed.interleave import why_not
@@ -120,6 +121,19 @@ def test_factors_are_compared_within_each_side_and_level_by_level_across(lab: Ca
         ("vm", "vm again"),
         (f"vm with {QEMU}", f"vm again with {QEMU}"),
     }
+
+
+def test_what_the_second_qemu_cannot_give_is_left_out_on_both_sides(
+    lab: Callable[..., Lab], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lacks(qemu: Qemu, machine: object, model: str, accelerator: str) -> str | None:
+        return "emulation (TCG) lacks pcid" if qemu.command == (QEMU,) else None
+
+    monkeypatch.setattr(Qemu, "why_no_cpu", lacks)
+    found = lab(QEMU, SEVEN + "factors: {cpu.model: [host, Nehalem]}\n").run()
+    assert {each.levels.get("cpu.model", "host") for each in found.treatments} == {"host"}
+    wanted = f"vm cpu.model=Nehalem: {QEMU}: cpu.model=Nehalem: emulation (TCG) lacks pcid"
+    assert any(note.endswith(wanted) for note in found.notes), found.notes
 
 
 def test_the_repeat_of_a_treatment_is_one_for_each_side() -> None:
@@ -246,7 +260,7 @@ def test_a_lost_second_host_ends_the_run(lab: Callable[..., Lab]) -> None:
         made.host_answers = MachineLost("gone") if path == B else Reply()
         return machine(path)
 
-    made.machine = second_is_gone  # type: ignore[assignment,method-assign]
+    made.machine = second_is_gone
     with pytest.raises(MachineLost):
         made.run()
     assert made.experiment.state == "failed"

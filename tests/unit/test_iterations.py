@@ -31,8 +31,8 @@ from vmtax.plan.estimate import check, fit_rounds, pilot_seconds, seconds_per_ro
 from vmtax.plan.schema import PlanError, load, parse
 from vmtax.report.answers.run import Experiment as RunAnswer
 from vmtax.report.render.formats import find
-from vmtax.report.render.terminal import render
 from vmtax.report.sections import iterations
+from vmtax.report.show import render
 
 RATE = Metric("chess.nodes_per_second", "1/s", "higher")
 THREE = PLAN + "iterations: 3\nrounds: {min: 7, max: 7}\n"
@@ -76,10 +76,10 @@ def stop_when(lab: Lab, over: Callable[[int, Trial], bool]) -> None:
         if isinstance(event, TrialFinished):
             seen.append(event)
             if over(len(seen), event.trial):
-                lab.emit = keep  # type: ignore[method-assign]
+                lab.emit = keep
                 raise KeyboardInterrupt
 
-    lab.emit = emit  # type: ignore[method-assign]
+    lab.emit = emit
 
 
 def test_a_fixed_number_of_iterations_is_one_value_for_each_boot(lab: Callable[..., Lab]) -> None:
@@ -185,7 +185,8 @@ def boots(between: float, within: float) -> list[list[float]]:
     noise -= noise.mean(axis=1, keepdims=True)
     noise *= within / noise.std(axis=1, ddof=1, keepdims=True)
     level = np.array([-1.0, 0.0, 1.0]) * math.sqrt(between**2 + within**2 / PILOT_ITERATIONS)
-    return np.exp(noise + level[:, None]).tolist()  # type: ignore[no-any-return]
+    rows: list[list[float]] = np.exp(noise + level[:, None]).tolist()
+    return rows
 
 
 def test_iterations_follow_from_variance_and_cost() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import asdict, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,7 +11,7 @@ import pytest
 
 from tests.sample import sample_experiment
 from tests.unit.test_cleanup import vmtax
-from tests.unit.test_image import FAR
+from tests.unit.test_image import far_home
 from vmtax.experiment import cleanup
 from vmtax.image import contents, kernel, packs, place
 from vmtax.image.cache import ImageError
@@ -82,13 +81,7 @@ def test_cleaning_takes_packs_of_another_recipe_only(monkeypatch: pytest.MonkeyP
 
 def test_it_is_copied_to_another_host_and_checked_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pack = make_pack()
-    tools, home = tmp_path / "tools", tmp_path / "far"
-    for directory in (tools, home):
-        directory.mkdir()
-    (tools / "ssh").write_text(FAR)
-    (tools / "ssh").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tools}:{os.environ['PATH']}")
-    monkeypatch.setenv("FAR", str(home))
+    home = far_home(tmp_path, monkeypatch)
     told: list[object] = []
     local = LocalMachine()
     far = hosts.connect(local, "ssh://root@far", "host")

@@ -278,7 +278,7 @@ def test_a_saved_state_is_not_resumed_over_another_build_of_the_same_zfs() -> No
     assert one.differences(one) == [] == one.differences(replace(one, zfs_build=None)), "an older record names none"
     assert replace(one, zfs="2.3.3-1", zfs_build="c").differences(one) == ["ZFS 2.3.3-1, not 2.3.2-2"]
     pack, rest = SimpleNamespace(version="2.3.2-2", digest="a" * 64), {"base": ANY, "image": ANY, "accelerator": ANY}
-    assert _Start.software.fget(SimpleNamespace(pack=pack, **rest)).zfs_build == "a" * 64  # type: ignore[attr-defined]
+    assert _Start.software.fget(SimpleNamespace(pack=pack, **rest)).zfs_build == "a" * 64
     old = made()
     record = json.loads((old.directory / "lab.json").read_text())
     del record["software"]["zfs_build"]
@@ -298,3 +298,8 @@ def test_what_is_run_in_a_lab_is_left_as_it_is(
     monkeypatch.setattr("os.execvp", lambda file, words: ran.append(words))
     assert CliRunner().invoke(app, ["lab", "ssh", "blue", *argv]).exit_code == 0
     assert ran == [["ssh", "-p", "1", "root@there", *(["--", *command] if command else [])]]
+
+
+def test_arguments_of_one_start_stand_beside_those_of_every_lab() -> None:
+    (line,) = after(argv_of(blue(replace(BASE, kernel_words=("mitigations=off", "nosmt")))), "-append")
+    assert "iommu=pt vmtax.lab=blue mitigations=off nosmt" in line

@@ -32,7 +32,7 @@ def test_a_lab_whose_saving_was_killed_goes_on(tmp_path: Path) -> None:
 
 @pytest.fixture
 def blue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lab:
-    """A lab that is up, as far as its records tell, with nobody listening at its socket."""
+    """A lab that is up, by its records, whose socket no process listens at."""
     one = made()
     write(one.up_file, Up("t", 1, 2222, "/k", "/k", str(tmp_path / "qmp"), 0.0, 5.0, 7.0, "because", None))
     monkeypatch.setattr("vmtax.lab.home.is_marked", lambda pid, token: True)

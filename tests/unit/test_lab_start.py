@@ -24,6 +24,7 @@ from vmtax.lab import disks, memory
 from vmtax.lab.disks import keep, make_disks
 from vmtax.lab.home import Lab, LabError, Record, Up, lab, labs, labs_directory, trouble
 from vmtax.lab.memory import promise_memory, promised
+from vmtax.lab.reboot import reboot
 from vmtax.lab.spec import lab_spec
 from vmtax.lab.start import Wish, _make_peer, _settle, _Start, start
 from vmtax.machine import CommandFailed, Outcome
@@ -55,9 +56,9 @@ class Attempts:
     def prepared(
         self, one: Lab, local: LocalMachine, emit: object, size: object, source: Lab | None, *_: object
     ) -> _Start:
-        make_disks(local, one, size, source.saved if source else None)  # type: ignore[arg-type]
+        make_disks(local, one, size, source.saved if source else None)
         rest = [None] * 4
-        return _Start(one, local, quiet, size, *rest, None, None, 0.0, None)  # type: ignore[arg-type]
+        return _Start(one, local, quiet, size, *rest, None, None, 0.0, None)
 
     def attempt(self, found: _Start, number: int) -> Up:
         if self.failures:
@@ -280,3 +281,31 @@ def test_a_lab_that_writes_without_end_while_it_starts_is_ended(
     ):
         pass
     assert (one.directory / name).stat().st_size < 2**22
+
+
+def test_a_reboot_gives_the_lab_other_arguments_whether_it_was_up_or_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    one, attempts = made(), Attempts(monkeypatch)
+    given: list[tuple[str, ...]] = []
+
+    def attempt(found: _Start, number: int) -> Up:
+        given.append(found.arguments)
+        return attempts.attempt(found, number)
+
+    def stop(one: Lab) -> None:
+        attempts.end()
+        raise LabError("its power was cut")
+
+    monkeypatch.setattr("vmtax.lab.start._attempt", attempt)
+    monkeypatch.setattr("vmtax.lab.reboot.stop", stop)
+    for arguments in (("mitigations=off",), ()):
+        assert reboot(one, arguments, quiet) == one.up()
+    assert given == [("mitigations=off",), ()]
+    monkeypatch.setattr("vmtax.lab.reboot.stop", MagicMock(side_effect=LabError("it cannot be asked")))
+    with pytest.raises(LabError, match="it cannot be asked"):
+        reboot(one, (), quiet)
+    attempts.end()
+
+
+def test_a_saved_state_has_booted_already() -> None:
+    with pytest.raises(LabError, match="a saved lab has booted already: leave out --kernel-arguments with --from blue"):
+        start(lab("green"), Wish(kernel_arguments=("nosmt",)), quiet, saved(made()))

@@ -16,7 +16,7 @@ from vmtax.cli import measuring
 from vmtax.cli.app import BadUse
 from vmtax.cli.files import check_room
 from vmtax.cli.measuring import Work
-from vmtax.core.errors import BadInput
+from vmtax.core.errors import BadInput, CannotDo
 from vmtax.core.records import Experiment
 from vmtax.experiment.preview import Place
 from vmtax.experiment.runner import Options
@@ -75,7 +75,7 @@ def test_a_host_without_kvm_is_refused_before_an_image_is_built_and_before_the_q
 ) -> None:
     @contextlib.contextmanager
     def connected(*_: Any) -> Iterator[Hosts]:
-        yield Hosts(host(), host())  # type: ignore[arg-type]
+        yield Hosts(host(), host())
 
     def never(*_: Any, **__: Any) -> Any:
         raise AssertionError("nothing is asked, built or examined")
@@ -93,3 +93,18 @@ def test_too_little_room_is_refused(tmp_path: Path) -> None:
     check_room(tmp_path, 1, "")
     with pytest.raises(BadUse, match=r"free, 1048576.0 GiB are needed; name another"):
         check_room(tmp_path, 2**50, "name another")
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), CannotDo("the disk is gone")])
+def test_a_run_that_ends_early_keeps_its_headline(
+    store: Store, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    def stopped(*_: Any, **__: Any) -> str:
+        store.put(dataclasses.replace(sample_experiment(rounds=7), state="interrupted"))
+        raise error
+
+    monkeypatch.setattr(measuring, "_carry_out_in_boots", stopped)
+    with pytest.raises(SystemExit):
+        measuring.measure(store, work(), yes=True)
+    (entry,) = store.experiments()
+    assert entry.state == "interrupted" and entry.result.startswith("VM ")

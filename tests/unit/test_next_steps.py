@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -14,8 +15,8 @@ from vmtax.report.sections.next_steps import next_steps
 FEW = sample_experiment(rounds=2)
 
 
-def first(**changes: object) -> str:
-    return next_steps(Analysis(replace(FEW, **changes)))[0][0]  # type: ignore[arg-type]  # names and values of fields
+def first(**changes: Any) -> str:
+    return next_steps(Analysis(replace(FEW, **changes)))[0][0]
 
 
 @pytest.mark.parametrize("state", ["interrupted", "failed"])

@@ -16,7 +16,7 @@ from vmtax.analysis.analysis import Analysis
 from vmtax.analysis.notices import Cause, of_ratio
 from vmtax.core.notices import MEANINGS, Code, Notice, read, recorded
 from vmtax.core.records import Boot, Experiment
-from vmtax.report.sections.warnings import told, warnings
+from vmtax.report.sections.warnings import sentence_of, warnings
 from vmtax.report.wording.figures import about
 
 
@@ -142,7 +142,7 @@ def test_boots_that_took_two_attempts_are_one_entry() -> None:
     changed = with_boots(run, [*others, *boots])
     cause = only(changed, "second-boot")
     assert cause.text.startswith("nested booted at the second attempt in 7 of 7 rounds: 1 s without")
-    assert "This is about all figures of the nested VM, in 7 rounds." in told(cause, Analysis(changed))
+    assert "This is about all figures of the nested VM, in 7 rounds." in sentence_of(cause, Analysis(changed))
 
 
 def test_a_crowded_host_is_one_entry_about_all_figures() -> None:
@@ -160,7 +160,7 @@ def test_a_crowded_host_is_one_entry_about_all_figures() -> None:
             if trial.disturbance is not None
         )
         analysis = Analysis(dataclasses.replace(experiment, trials=trials))
-        return [told(cause, analysis) for cause in analysis.causes if cause.code == "background-load"]
+        return [sentence_of(cause, analysis) for cause in analysis.causes if cause.code == "background-load"]
 
     (text,) = crowded(0.9)
     assert text.startswith("During 90 % of the host's own measurements some task waited for a CPU")

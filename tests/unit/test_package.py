@@ -33,7 +33,7 @@ def test_the_wheel_holds_all_that_is_needed(wheel: zipfile.ZipFile) -> None:
     assert names >= {
         *(
             f"vmtax/plan/builtin/{name}.yaml"
-            for name in ("quick", "layers", "disk-cache", "pages", "storage", "storage-2013")
+            for name in ("quick", "layers", "disk-cache", "cpu", "pages", "storage", "storage-2013")
         ),
         *(f"vmtax/report/page/{name}" for name in ("page.html.j2", "style.css", "page.js")),
         *(f"vmtax/image/guest/{name}" for name in ("init", "initramfs-init", "poweroff")),
@@ -100,6 +100,7 @@ def test_bash_completes_commands_plans_and_formats(tmp_path: Path) -> None:
     assert completed("vmtax run q", tmp_path) == ["quick"]
     assert completed("vmtax plan show ", tmp_path) == [
         "build",
+        "cpu",
         "density",
         "disk-cache",
         "layers",
@@ -125,8 +126,15 @@ def test_bash_completes_what_follows_an_equals_sign(tmp_path: Path) -> None:
 def test_bash_completes_lists_and_hosts(tmp_path: Path) -> None:
     assert completed("vmtax run --layers host,", tmp_path) == ["host,vm", "host,nested"]
     assert completed("vmtax doctor --host l", tmp_path) == ["local", "lab"]
-    assert completed("vmtax show --weights disk.randread-4k-qd1.i", tmp_path) == ["disk.randread-4k-qd1.iops="]
+    assert completed("vmtax show --weights disk.", tmp_path) == []
     assert list(tmp_path.iterdir()) == [], "completing makes no store"
+
+
+def test_bash_completes_the_metrics_of_disks_that_were_measured(tmp_path: Path) -> None:
+    with Store(tmp_path / "vmtax/vmtax.sqlite") as store:
+        store.put(sample_experiment(rounds=1))
+    assert completed("vmtax show --weights disk.randread-4k-qd1.i", tmp_path) == ["disk.randread-4k-qd1.iops="]
+    assert completed("vmtax show --weights chess", tmp_path) == []
 
 
 def test_bash_completes_runs_where_they_fit(tmp_path: Path) -> None:

@@ -142,7 +142,7 @@ def test_a_kernel_pack_that_must_be_built_first_is_announced(monkeypatch: pytest
     monkeypatch.setattr(Kind, "refuse", lambda self: None)
     first = said(plan, host())["first"]
     assert first.startswith("builds the kernel pack of compiler and source: about three minutes, once, and 600 MiB")
-    assert "first" not in said(load("quick"), host()), "nobody else needs it"
+    assert "first" not in said(load("quick"), host()), "nothing else needs it"
 
 
 def test_a_kernel_build_on_the_host_takes_root(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -205,7 +205,7 @@ def test_what_is_used_up_and_what_is_lost_of_it_is_told_before_the_start(monkeyp
     found = lines(parse(text), host(more=more), options, emit=emitted.append)
     told = {line.what: line.text for line in found}
     assert [what.partition(",")[0] for what in emitted] == ["/dev/sdb", "/dev/sdd", "/dev/sde"]
-    assert looked_at == {name: name == "/dev/sdc" for name in names}, "nobody is asked about a disk in use"
+    assert looked_at == {name: name == "/dev/sdc" for name in names}, "no question is asked about a disk in use"
     assert "GiB to /dev/sdb, /dev/sdc, /dev/sdd, /dev/sde (empty afterwards); to /var/tmp on" in told["writes"]
     assert told["erases"] == "what /dev/sdc holds"
 
@@ -250,6 +250,26 @@ def test_a_second_qemu_writes_to_the_same_disk_and_adds_its_guests_only() -> Non
     more, once = ({line.what: line.text for line in found}["writes"] for found in (both, alone))
     assert once.startswith("32 MiB to") and more.startswith("32 MiB to"), "the disk is filled once"
     assert "up to 8.4 GiB" in once and "up to 14.0 GiB" in more, "host, guest and its A/A; and the two guests once more"
+
+
+def test_the_guests_of_both_qemus_are_asked_for() -> None:
+    plan = parse("name: x\nlayers: [vm]\nfactors: {cpu.model: [host, Nehalem]}\nworkloads: [cpuid]\n")
+    lacks = "qemu: warning: TCG doesn't support requested feature: CPUID.01H:ECX.pcid [bit 17]\n"
+    answers: dict[Any, Any] = {
+        ("test", "-r", "/dev/kvm", "-a", "-w", "/dev/kvm"): Reply(code=1),
+        ("test", "-e", "/dev/kvm"): Reply(code=1),
+        lambda argv: argv[0] == DEFAULT and "-cpu" in argv: "",
+        lambda argv: argv[0] == "/opt/qemu" and "-cpu" in argv: Reply(stderr=lacks, code=1),
+    }
+    assert "left out" not in said(plan, host(more=answers))
+    both = lines(plan, host(more=answers), TestbedOptions(interleave_with="/opt/qemu"))
+    assert [line.text for line in both if line.what == "left out"] == [
+        "vm cpu.model=Nehalem: cpu.model=Nehalem: emulation (TCG) lacks pcid"
+    ]
+    unknown = {**answers, lambda argv: argv[0] == "/opt/qemu" and argv[1:3] == ("-cpu", "help"): "x86 Nehalem-v2  x\n"}
+    unknown[next(key for key in reversed(answers))] = Reply(stderr="unable to find CPU model 'Nehalem'", code=1)
+    with pytest.raises(QemuError, match="knows no CPU 'Nehalem'"):
+        lines(plan, host(more=unknown), TestbedOptions(interleave_with="/opt/qemu"))
 
 
 @pytest.mark.parametrize("disk", ["[{disk: {size: 32MiB, seconds: 1}}]", "[chess]"])

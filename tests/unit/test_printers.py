@@ -22,8 +22,11 @@ from vmtax.core import events
 from vmtax.core.checks import Check, Diagnosis
 from vmtax.core.records import Boot, Treatment, Trial
 from vmtax.experiment import progress as screen
-from vmtax.report import doctor
-from vmtax.report.render import terminal
+from vmtax.report.document import Detail
+from vmtax.report.render.terminal import whole
+from vmtax.report.runs import runs_table
+from vmtax.report.sections import doctor
+from vmtax.report.show import render
 from vmtax.store import ExperimentSummary
 from vmtax.system import console as consoles
 from vmtax.system.console import console
@@ -69,7 +72,7 @@ def test_a_console_shows_strings_as_they_are_wherever_they_stand(text: str) -> N
     table = Table(text, title=text, caption=text)
     table.add_row(text)
     for renderable in (text, Text(text), table, Padding(text, 1), Group(text, Text.assemble((text, "bold")))):
-        check(on(lambda one, what=renderable: one.print(what)), text)  # type: ignore[misc]
+        check(on(lambda one, what=renderable: one.print(what)), text)
     check(on(lambda one: one.print(text, soft_wrap=True)), text)
 
 
@@ -117,11 +120,11 @@ def test_errors_warnings_and_lines_are_clean(text: str, capsys: pytest.CaptureFi
 @pytest.mark.parametrize("text", TEXTS)
 def test_reports_tables_and_the_doctor_are_clean(text: str) -> None:
     run = dataclasses.replace(unstarted(sample_experiment(rounds=1)), name=text, host=text, notes=(text,), command=text)
-    check(on(lambda one: one.print(terminal.render(Analysis(run), True))), text)
+    check(on(lambda one: one.print(render(Analysis(run), True))), text)
     entry = ExperimentSummary(text, text, text, 0.0, 1.0, "failed", 1, 1, 1, 1)
-    check(on(lambda one: one.print(terminal.runs_table([entry]))), text)
+    check(on(lambda one: one.print(runs_table([entry]))), text)
     diagnosis = Diagnosis(text, text, (Check("need", text, "missing", text, text),))
-    check(on(lambda one: one.print(doctor.render(diagnosis, 6000), soft_wrap=True)), text)
+    check(on(lambda one: one.print(whole(doctor.document(diagnosis), Detail.BRIEF))), text)
 
 
 @pytest.mark.parametrize("name", ["host", "host disk.filesystem=xfs", "host on ssh://b"])

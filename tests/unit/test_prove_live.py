@@ -55,11 +55,11 @@ def test_every_planted_cost_is_compared_with_the_base() -> None:
     planned = treatments(1000)
     assert [int(entry.levels["disk.iops_limit"]) for entry in planned] == [1000, 1000, 970, 900, 500]
     assert set(contrasts(planned)) == {(BASE, name) for name in (AGAIN, *COSTS)}
-    bars = prove(Exact(5000.0), 10, 1000, seed=1)  # type: ignore[arg-type]
+    bars = prove(Exact(5000.0), 10, 1000, seed=1)
     assert [entry.met for entry in bars] == [True] * 5 and len(bars) == 1 + len(planned) - 1
 
 
 def test_a_disk_that_is_slower_than_the_limit_proves_nothing() -> None:
-    (only,) = prove(Exact(2900.0), 10, 1000, seed=1)  # type: ignore[arg-type]
+    (only,) = prove(Exact(2900.0), 10, 1000, seed=1)
     assert not only.met and "3000/s or more" in only.wanted
     assert rate(None) == 0.0

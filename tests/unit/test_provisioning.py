@@ -246,7 +246,7 @@ def provisioner(answers: Mapping[object, object], target: Target) -> tuple[FakeM
         lambda argv: argv[:2] == ("sh", "-c") and "command -v" in argv[2] and argv[:3] != WAIT_FOR[:3]: "",
         lambda argv: argv[: len(WAIT_FOR)] == WAIT_FOR: "",
     }
-    machine = FakeMachine(answers={**answers, **usual})  # type: ignore[arg-type]
+    machine = FakeMachine(answers={**answers, **usual})
     ground = Ground(machine, target, PurePosixPath("/var/tmp/ours"), "vmtax-1a2b3c4d")
     return machine, Provisioner(ground, ("qemu-img",))
 
@@ -383,4 +383,4 @@ def test_a_bound_of_the_page_cache_is_what_its_processes_hold_and_so_much_more()
 )
 def test_a_target_that_cannot_be_is_refused(named: dict[str, object], words: str) -> None:
     with pytest.raises(BadUse, match=words):
-        disk_target("ssh://b", **{"directory": None, **named})  # type: ignore[arg-type]
+        disk_target("ssh://b", **{"directory": None, **named})

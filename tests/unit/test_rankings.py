@@ -15,7 +15,7 @@ from vmtax import stats
 from vmtax.analysis.analysis import Analysis
 from vmtax.analysis.rankings import Ranking
 from vmtax.report.render.formats import FORMATS
-from vmtax.report.render.terminal import render
+from vmtax.report.show import render
 
 
 def logs(rounds: int, *means: float, sd: float = 0.01, seed: int = 5) -> np.ndarray:
@@ -94,7 +94,7 @@ def test_missing_values_make_no_false_claims() -> None:
     with pytest.raises(ValueError, match="alpha lies between 0 and 1"):
         stats.rank(times, alpha=2.0)
     with pytest.raises(ValueError, match="better is higher or lower, not 'high'"):
-        stats.rank(times, "high")  # type: ignore[arg-type]
+        stats.rank(times, "high")
     with pytest.raises(ValueError, match="finite logs"):
         stats.rank(np.array([[1.0, np.inf]]))
 

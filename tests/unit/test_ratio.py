@@ -42,7 +42,7 @@ def test_stalls_of_one_side_show_in_the_mean_and_are_told(better: str) -> None:
     times = BEFORE * NOISE
     times[::5] *= 4
     values = (BEFORE, times) if better == "lower" else (1 / BEFORE, 1 / times)
-    found = stats.paired_ratio(*values, better=better)  # type: ignore[arg-type]
+    found = stats.paired_ratio(*values, better=better)
     assert (found.stalls.baseline, found.stalls.treatment) == (0.0, 0.2)
     assert found.stalls.p == pytest.approx(0.0053, abs=0.0001)  # 0 and 8 of 40
     assert abs(math.log(found.ratio)) < 0.05 < 0.2 < abs(math.log(found.mean_ratio))

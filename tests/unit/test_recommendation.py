@@ -61,7 +61,7 @@ def run(
         "host": {
             "disk": {
                 "features": {
-                    name: [Feature(feature, state, "tried", "so it said").to_json() for feature, state in found.items()]  # type: ignore[arg-type]
+                    name: [Feature(feature, state, "tried", "so it said").to_json() for feature, state in found.items()]
                     for name, found in (features or {}).items()
                 }
             }

@@ -20,9 +20,10 @@ from vmtax.report.answers.run import Experiment as RunAnswer
 from vmtax.report.contents import document
 from vmtax.report.document import Detail, Row, Section, Table, columns, headed, name_cell, plain, value_cell
 from vmtax.report.render.envelope import envelope
-from vmtax.report.render.terminal import render, runs_table
 from vmtax.report.render.terminal import section as terminal_section
+from vmtax.report.runs import runs_table
 from vmtax.report.sections.summary import Finding, banner, findings, headline
+from vmtax.report.show import render
 from vmtax.report.view import view
 from vmtax.store import ExperimentSummary
 from vmtax.workload.words import label

@@ -139,7 +139,7 @@ def test_failures_are_marked_where_the_value_is_missing() -> None:
     picture = order_picture([*by_name.values()])
     assert picture is not None
     (cross,) = [dot for dot in dots(picture) if dot.kind == "cross"]
-    assert "failed: no <b>end" in cross.told and "&lt;b&gt;end" in picture.drawing
+    assert "failed: no <b>end" in cross.tip and "&lt;b&gt;end" in picture.drawing
     assert [key.text for key in picture.legend if key.mark == "cross"] == ["failed"]
     others = {dot.kind for dot in dots(picture)} - {"cross"}
     assert all(kind.endswith("-open") for kind in others), "a single trial has no interval"
@@ -208,7 +208,7 @@ def test_a_host_that_does_not_tell() -> None:
             t, disturbance=dataclasses.replace(t.disturbance, throttles=None) if t.disturbance else None
         ),
     )
-    assert outliers(Analysis(partly)).untold == ("throttles",)
+    assert outliers(Analysis(partly)).unreported == ("throttles",)
     assert "This host does not report: throttles." in Page(html(partly)).prose()
 
 

@@ -244,14 +244,14 @@ def test_pictures_hold_the_comparisons_and_say_emulated() -> None:
     vm, nesting = dots(drawn["layers"])[:2]
     axis = {c.metric.name: 1 / c.ratio for c in compared(experiment) if (c.baseline, c.treatment) == ("host", "vm")}
     chess, stream = axis["chess.nodes_per_second"], axis["memory.stream.bytes_per_second"]
-    other = next(dot for dot in dots(drawn["layers"]) if dot.told.startswith("Memory stream"))
+    other = next(dot for dot in dots(drawn["layers"]) if dot.tip.startswith("Memory stream"))
     scale = (vm.x - other.x) / math.log(chess / stream)
-    assert vm.told.startswith("CPU chess, all CPUs: 21.2\N{MULTIPLICATION SIGN} (")
-    faults = next(dot for dot in dots(drawn["layers"]) if dot.told.startswith("Memory page faults"))
+    assert vm.tip.startswith("CPU chess, all CPUs: 21.2\N{MULTIPLICATION SIGN} (")
+    faults = next(dot for dot in dots(drawn["layers"]) if dot.tip.startswith("Memory page faults"))
     assert vm.x - faults.x == pytest.approx(scale * math.log(chess / axis["memory.faults.per_second"]), abs=1e-3)
     assert nesting.kind == "diamond"
     for picture in drawn.values():
-        assert all("emulated" in dot.told and dot.bar and dot.bar[0] <= dot.x <= dot.bar[1] for dot in dots(picture))
+        assert all("emulated" in dot.tip and dot.bar and dot.bar[0] <= dot.x <= dot.bar[1] for dot in dots(picture))
         assert all("emulated" in key.text for key in picture.legend)
         assert "emulated" in picture.alternative
 
@@ -259,7 +259,7 @@ def test_pictures_hold_the_comparisons_and_say_emulated() -> None:
 def test_a_picture_holds_one_quantity() -> None:
     """A mean, a percentile and CPU time never share an axis."""
     for picture in forests(view(Analysis(storage_experiment(many=False)))):
-        kinds = {re.sub(r".*, ([\w ]+), \d+ rounds$", r"\1", dot.told) for dot in dots(picture)}
+        kinds = {re.sub(r".*, ([\w ]+), \d+ rounds$", r"\1", dot.tip) for dot in dots(picture)}
         assert not ({"p99 latency"} & kinds and len(kinds) > 1), kinds
         assert not ({"host CPU per operation"} & kinds and len(kinds) > 1), kinds
 

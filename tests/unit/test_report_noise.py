@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import io
 import re
 
 import pytest
-from rich.console import Console
 
 from tests.answers import experiment_data
 from tests.sample import sample_experiment, with_repeat
+from tests.unit.test_report import printed
 from vmtax.analysis import comparisons as compare
 from vmtax.analysis.analysis import Analysis
 from vmtax.core.records import Experiment
 from vmtax.report.render.formats import FORMATS
 from vmtax.report.render.html import render_html
 from vmtax.report.render.markdown import render_markdown
-from vmtax.report.render.terminal import render
 from vmtax.report.sections.noise import noise_floor
 from vmtax.report.sections.summary import findings, headline
+from vmtax.report.show import render
 from vmtax.report.view import view
 
 PLAIN = sample_experiment(rounds=8, treatments=5)
@@ -26,9 +25,7 @@ REPEATED = with_repeat(PLAIN)
 
 
 def on_terminal(experiment: Experiment) -> str:
-    console = Console(width=80, file=io.StringIO())
-    console.print(render(Analysis(experiment), full=True))
-    return console.file.getvalue()  # type: ignore[attr-defined, no-any-return]
+    return printed(render(Analysis(experiment), full=True))
 
 
 def test_a_guest_is_set_against_itself_once() -> None:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import io
-
-from rich.console import Console
 
 from tests.answers import experiment_data
 from tests.sample import sample_experiment
+from tests.unit.test_report import printed
 from vmtax.analysis.analysis import Analysis
 from vmtax.report.render.html import render_html
 from vmtax.report.render.markdown import render_markdown
-from vmtax.report.render.terminal import render
+from vmtax.report.show import render
 
 
 def test_rankings_effects_and_decisions_are_told_in_every_report() -> None:
@@ -21,9 +19,7 @@ def test_rankings_effects_and_decisions_are_told_in_every_report() -> None:
     experiment = dataclasses.replace(experiment, plan=plan, ended="after 12 rounds, it is settled")
     analysis = Analysis(experiment)
     html, markdown = render_html(analysis), render_markdown(analysis)
-    console = Console(width=80, file=io.StringIO())
-    console.print(render(analysis, full=True))
-    terminal = console.file.getvalue()  # type: ignore[attr-defined]
+    terminal = printed(render(analysis, full=True))
     data = experiment_data(analysis)
     for text in (html, markdown, terminal):
         assert "nded after 12 rounds, it is settled" in text.replace("\N{NO-BREAK SPACE}", " ")

@@ -34,10 +34,9 @@ from vmtax.report.document import Detail
 from vmtax.report.render.formats import FORMATS
 from vmtax.report.render.html import render_html
 from vmtax.report.render.markdown import render_markdown
-from vmtax.report.render.terminal import render
 from vmtax.report.sections.factor_effects import deciding
+from vmtax.report.sections.give_ups import TITLE as GIVE_UPS
 from vmtax.report.sections.recommendation import (
-    GIVE_UPS,
     TITLE,
     Recommendation,
     recommendation,
@@ -45,6 +44,7 @@ from vmtax.report.sections.recommendation import (
     to_apply,
     why_not,
 )
+from vmtax.report.show import render
 from vmtax.store import Store
 
 SAMPLE = storage_experiment()

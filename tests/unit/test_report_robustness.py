@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-import io
-
-from rich.console import Console
 
 from tests.sample import sample_experiment
+from tests.unit.test_report import printed
 from vmtax.analysis.analysis import Analysis
 from vmtax.core.records import Experiment, Measurement, Trial
 from vmtax.report.render.html import render_html
 from vmtax.report.render.markdown import render_markdown
-from vmtax.report.render.terminal import render
 from vmtax.report.sections.robustness import robustness
+from vmtax.report.show import render
 
 CHESS = "chess.nodes_per_second"
 
@@ -37,9 +35,7 @@ def test_stalls_show_in_the_mean_beside_the_median() -> None:
     line = found["CPU chess, all CPUs, vm against host"]
     assert line.stalls.startswith("0, 33 % (p 0.0") and line.median != line.mean and line.p95 == "–"
     assert found["Disk randread-4k-qd1 operations, vm against host"].stalls == "none"
-    console = Console(width=80, file=io.StringIO())
-    console.print(render(analysis, full=True))
-    terminal = console.file.getvalue()  # type: ignore[attr-defined]
+    terminal = printed(render(analysis, full=True))
     for text in (render_html(analysis), render_markdown(analysis), terminal):
         assert "0, 33 %" in " ".join(text.split()), text[:200]
     assert max(map(len, terminal.splitlines())) <= 80

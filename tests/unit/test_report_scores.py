@@ -25,8 +25,8 @@ from vmtax.core.records import Experiment
 from vmtax.report.render.formats import FORMATS, find
 from vmtax.report.render.html import render_html
 from vmtax.report.render.markdown import render_markdown
-from vmtax.report.render.terminal import render
 from vmtax.report.sections.scores import TITLE, section, storage
+from vmtax.report.show import render
 from vmtax.store import Store
 
 WHOLE = sample_experiment(rounds=6, treatments=9)

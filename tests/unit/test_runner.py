@@ -10,7 +10,7 @@ import pytest
 
 from tests.fake_machine import Reply
 from tests.fake_testbed import PLAN, SEVEN, Lab, bench
-from vmtax.core.events import RoundFinished, RunFinished, TrialFinished
+from vmtax.core.events import Event, RoundFinished, RunFinished, TrialFinished
 from vmtax.core.records import Trial
 from vmtax.experiment.resume import CannotResume, worked_seconds
 from vmtax.hypervisor import BootFailed
@@ -147,7 +147,7 @@ def test_a_primary_metric_without_a_result_is_not_precise(lab: Callable[..., Lab
 
 
 def stopped_in_round(stop: int, error: type[BaseException] = KeyboardInterrupt) -> Callable[[int, str], Reply]:
-    """An answer that ends the run once, when `vm` is opened for the so-manieth time."""
+    """An answer that ends the run once, when `vm` is opened for the `stop`th time."""
     ended: list[int] = []
 
     def answer(number: int, name: str) -> Reply:
@@ -184,7 +184,7 @@ def test_a_boot_that_was_cut_in_the_middle_is_finished_in_another(lab: Callable[
     """chess has two cases: the run ends between them."""
     made = lab(SEVEN, lambda number, name: bench())
     add = made.emit
-    made.emit = lambda event: (_ for _ in ()).throw(KeyboardInterrupt) if third(event) else add(event)  # type: ignore[method-assign]
+    made.emit = lambda event: (_ for _ in ()).throw(KeyboardInterrupt) if third(event) else add(event)
 
     def third(event: object) -> bool:
         return isinstance(event, TrialFinished) and sum(isinstance(e, TrialFinished) for e in made.events) == 2
@@ -192,7 +192,7 @@ def test_a_boot_that_was_cut_in_the_middle_is_finished_in_another(lab: Callable[
     with pytest.raises(KeyboardInterrupt):
         made.run()
     assert len(made.experiment.trials) == 3, "the trial was committed before anybody heard of it"
-    made.emit = add  # type: ignore[method-assign]
+    made.emit = add
     trials = made.resume().trials
     assert len(trials) == 35 and len({identity(trial) for trial in trials}) == 35
 
@@ -212,10 +212,13 @@ def test_other_work_is_refused_after_a_resume_too(lab: Callable[..., Lab]) -> No
         ({"cpu_model": "Another CPU"}, "cpu_model was Fake CPU, is Another CPU"),
         ({"kernel_release": "7.0"}, "kernel_release was None, is 7.0"),
         ({"mitigations": {"spectre_v2": "Vulnerable"}}, "mitigations was None"),
+        ({"kernel_pack": {"digest": "77aa"}}, "it built kernels with pack 5d1c, and the cache has another one"),
+        ({"kernel_pack": None}, "it built kernels with pack 5d1c, and it is not in the cache any more"),
     ],
 )
 def test_another_host_is_no_place_to_go_on(lab: Callable[..., Lab], change: dict[str, str], words: str) -> None:
     made = lab(SEVEN, stopped_in_round(4))
+    made.facts["kernel_pack"] = {"digest": "5d1c"}
     with pytest.raises(KeyboardInterrupt):
         made.run()
     made.facts |= change
@@ -326,7 +329,24 @@ def test_a_run_has_one_duration_over_all_its_sessions_without_the_pause_between_
     assert before < end.seconds < 3600
 
 
-def test_of_a_killed_run_the_time_until_its_newest_trial_counts(lab: Callable[..., Lab]) -> None:
+def test_of_a_killed_run_the_time_of_all_its_sessions_counts(lab: Callable[..., Lab]) -> None:
+    made = lab(SEVEN, stopped_in_round(4))
+    with pytest.raises(KeyboardInterrupt):
+        made.run()
+    before = made.experiment.seconds
+    kept = []
+
+    def look(event: Event) -> None:
+        if isinstance(event, TrialFinished):
+            with made.store as store:
+                kept.append(store.load("last").seconds)  # as it stands there if the run is killed now
+
+    made.emit = look
+    found = made.resume()
+    assert before is not None and kept == sorted(kept) and before < kept[0] <= kept[-1] <= (found.seconds or 0)
+
+
+def test_of_a_run_that_an_earlier_version_left_the_time_until_its_newest_trial_counts(lab: Callable[..., Lab]) -> None:
     made = lab(SEVEN, stopped_in_round(4))
     with pytest.raises(KeyboardInterrupt):
         made.run()

@@ -1,4 +1,4 @@
-"""`vmtax runs`: lists what is in the store, says which run is damaged, and removes what nobody needs any more."""
+"""`vmtax runs`: lists what is in the store, says which run is damaged, and removes what is no longer needed."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from tests.sample import sample_experiment
 from vmtax.cli.app import app
 from vmtax.core.errors import BadInput
 from vmtax.core.records import Experiment, Trial
+from vmtax.experiment import archive
 from vmtax.report.render.rows import ALWAYS
 from vmtax.store import Store, StoreError, default_path
 from vmtax.store.failure import DamagedRun
@@ -132,3 +133,12 @@ def test_parquet_of_a_run_in_which_nothing_worked_has_its_columns(data: Path, tm
         table = pyarrow.parquet.read_table(file)
         sizes[id] = (table.num_rows, table.schema.names)
     assert sizes["nothing"] == (0, [name for name in sizes["kept"][1] if name in ALWAYS]) and sizes["kept"][0] > 0
+
+
+def test_an_imported_run_has_its_headline(data: Path, tmp_path: Path) -> None:
+    with Store(tmp_path / "elsewhere.sqlite") as store:
+        store.put(dataclasses.replace(sample_experiment(rounds=7), id="carried"))
+        file = archive.export(store, "last", tmp_path / "carried").file
+    assert CliRunner().invoke(app, ["import", str(file)]).exit_code == 0
+    with Store() as store:
+        assert next(run.result for run in store.experiments() if run.id == "carried").startswith("VM ")

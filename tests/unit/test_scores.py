@@ -40,14 +40,12 @@ def measured(table: Mapping[str, Values], **more: Any) -> Experiment:
             own = {name: values for name, values in metrics.items() if name.split(".")[1] == case}
             for number, row in enumerate(zip_longest(*own.values()), start=1):
                 found = tuple(
-                    Measurement(Metric(name, *UNITS[name.rpartition(".")[2]]), value)  # type: ignore[arg-type]
+                    Measurement(Metric(name, *UNITS[name.rpartition(".")[2]]), value)
                     for name, value in zip(own, row, strict=True)
                     if value is not None
                 )
                 status = "ok" if found else "failed"
-                trials.append(
-                    Trial(number, 1, treatment, "disk", case, 1, status, 0.0, 1.0, found)  # type: ignore[arg-type]
-                )
+                trials.append(Trial(number, 1, treatment, "disk", case, 1, status, 0.0, 1.0, found))
     treatments = tuple(Treatment(name, name.split()[0], {}) for name in table)
     return dataclasses.replace(
         sample_experiment(rounds=1), treatments=treatments, trials=tuple(trials), boots=(), **more
@@ -303,7 +301,7 @@ def test_a_percentile_that_slow_boots_cannot_tell_is_left_out() -> None:
     table["vm d"] = table["vm a"]
     whole = found(measured(table), PROFILES["desktop"])["score.desktop"]
     assert whole.untold == () and whole.measured == 6 / 9 and len(whole.parts) == 3
-    table["vm c"][f"{case}.p99_seconds"] = [9.0, None, 9.0, None, None, None]  # type: ignore[list-item]
+    table["vm c"][f"{case}.p99_seconds"] = [9.0, None, 9.0, None, None, None]
     gaps = measured(table)
     told = dataclasses.replace(gaps, trials=tuple(t for t in gaps.trials if t.status == "ok"))
     score = found(told, PROFILES["desktop"])["score.desktop"]

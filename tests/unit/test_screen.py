@@ -17,7 +17,7 @@ from vmtax.analysis.analysis import Analysis
 from vmtax.analysis.summary import FIGURES, summary
 from vmtax.core.records import Experiment
 from vmtax.core.units import MINUS, TIMES
-from vmtax.report.render.terminal import render
+from vmtax.report.show import render
 from vmtax.store import Store
 
 GOLDEN = Path(__file__).parents[1] / "golden"

@@ -81,7 +81,7 @@ def test_a_change_is_found_with_several_sessions_a_side(shift: float, verdict: s
     assert {(line.verdict, line.gate, line.method, line.sessions) for line in primary} == {
         (verdict, gate, "welch", (5, 5))
     }
-    assert line(change).low < math.exp(shift) < line(change).high  # type: ignore[operator]
+    assert line(change).low < math.exp(shift) < line(change).high
     slower = line(change, "disk.randread-4k-qd1.mean_seconds")  # more is worse there
     assert (slower.verdict, slower.gate, slower.primary) == (verdict, None, False)
     assert change.gate == gate
@@ -97,7 +97,7 @@ def test_the_tax_itself_is_compared_and_what_is_the_machines_own_has_cancelled_o
     change = compared(five(1, sd=0.05), five(11, sd=0.05))
     tax, level = line(change, treatment="vm against host"), line(change)
     assert not tax.primary
-    assert tax.high - tax.low < (level.high - level.low) / 3  # type: ignore[operator]
+    assert tax.high - tax.low < (level.high - level.low) / 3
 
 
 @pytest.mark.parametrize("shift", [0.0, -0.5])
@@ -163,8 +163,8 @@ def test_two_hosts_need_both_to_be_calibrated_and_the_less_known_one_counts() ->
     both = line(compared(*sides, [*ours, *theirs]))
     swapped = line(compared(sides[1], sides[0], [*ours, *theirs]))
     assert both.method == "stored"
-    assert both.ratio == pytest.approx(1 / swapped.ratio) and both.low == pytest.approx(1 / swapped.high)  # type: ignore[operator]
-    assert math.log(both.high / both.low) > 0.2  # type: ignore[operator]
+    assert both.ratio == pytest.approx(1 / swapped.ratio) and both.low == pytest.approx(1 / swapped.high)
+    assert math.log(both.high / both.low) > 0.2
 
 
 def test_a_reboot_between_the_sides_makes_the_boot_the_unit() -> None:

@@ -159,7 +159,7 @@ def test_layers_come_behind_the_disks_which_so_keep_their_names() -> None:
     assert all("readonly=on" in drives[number] for number in (0, 2, 3)) and "readonly" not in drives[1]
     packed = replace(spec, packs=("/packs/kernel.erofs",))
     assert packed.pack_devices == ("/dev/vde",) and packed.layer_devices == spec.layer_devices
-    assert kernel_arguments(packed) == kernel_arguments(spec), "nobody lays a pack over anything"
+    assert kernel_arguments(packed) == kernel_arguments(spec), "no pack is laid over anything"
     assert [word for word in command_line(packed) if "kernel.erofs" in word] == [
         "if=none,id=pack0,format=raw,readonly=on,file=/packs/kernel.erofs"
     ]
@@ -298,6 +298,8 @@ def having(**levels: str) -> GuestSpec:
         (having(cpu_model="x86-64-v2"), "-cpu", "qemu64,+cx16,+lahf-lm,+popcnt,+pni,+sse4.1,+sse4.2,+ssse3,enforce"),
         (having(cpu_model="Nehalem"), "-cpu", "Nehalem,enforce"),
         (having(cpu_topology="sockets"), "-smp", "2,sockets=2,cores=1,threads=1"),
+        (having(cpu_timer="hpet"), "-machine", "q35,hpet=on,mem-merge=off"),
+        (having(cpu_timer="tsc"), "-append", "console=ttyS0 panic=-1 quiet clocksource=tsc tsc=reliable"),
         (having(cpu_topology="threads"), "-smp", "2,sockets=1,cores=1,threads=2"),
         (having(memory_merge="on"), "-machine", "q35,mem-merge=on"),
         (having(memory_backing="memfd"), "-machine", "q35,mem-merge=off,memory-backend=ram"),

@@ -1,7 +1,7 @@
 """What earlier versions stored, exported and answered stays readable, and their plans mean the same.
 
 Each directory tests/golden/YYYY-MM-DD was written by tools/golden.py with the version of that day. It is never changed:
-where a test fails here, mend the program. An answer may gain keys, and its sentences may be reworded.
+where a test fails here, fix the program. An answer may gain keys, and its sentences may be reworded.
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -67,17 +69,17 @@ def test_a_decision_falls_only_at_looks_and_beyond_the_margin() -> None:
         (lambda: DecisionRule().look([]), "finite numbers"),
     ],
 )
-def test_rules_that_make_no_sense_are_refused(make: object, message: str) -> None:
+def test_rules_that_make_no_sense_are_refused(make: Callable[[], object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        make()  # type: ignore[operator]
+        make()
 
 
 def contrast(low: float | None, high: float | None, metric: Metric = RATE) -> Comparison:
     return Comparison(metric, "host", "vm", 1.0, low, high, 12, "worse")
 
 
-def stopping(**changes: object) -> Stopping:
-    return Stopping(**{"rounds_min": 7, "rounds_max": 60, "precision": 0.02, "worse_than": None, **changes})  # type: ignore[arg-type]
+def stopping(**changes: Any) -> Stopping:
+    return Stopping(**{"rounds_min": 7, "rounds_max": 60, "precision": 0.02, "worse_than": None, **changes})
 
 
 def test_a_plan_stops_when_every_primary_interval_is_narrow() -> None:

@@ -54,7 +54,7 @@ def test_a_fill_that_cannot_be_says_why(words: str, error: type[Exception], told
 def test_all_data_written_is_incompressible() -> None:
     machine, _ = filled(SIZE)
     site = Site(machine, "vm", 2, (), disk="/dev/vdb", fresh_disk="/dev/vdc")
-    disk = Disk(DiskParameters(patterns=tuple(PATTERNS)))  # type: ignore[arg-type]
+    disk = Disk(DiskParameters(patterns=tuple(PATTERNS)))
     commands = [machine.calls[0], *(tuple(disk.command(site, case)) for case in PATTERNS)]
     assert len(commands) == 1 + len(PATTERNS)
     for argv in commands:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
 from pathlib import Path
 from typing import get_args
 
@@ -18,17 +17,6 @@ from vmtax.store.model import LONGEST_TEXT
 
 SAMPLE = sample_experiment(rounds=2, failures=2)
 TRIAL = SAMPLE.trials[0]
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "data" / "vmtax.sqlite"
-
-
-@pytest.fixture
-def store(path: Path) -> Iterator[Store]:
-    with Store(path) as opened:
-        yield opened
 
 
 def record(store: Store, experiment: Experiment) -> None:

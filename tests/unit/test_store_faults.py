@@ -3,41 +3,26 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import errno
 import os
-import shutil
 import signal
 import sqlite3
 import subprocess
 import sys
-import tempfile
 import threading
 import time
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
 
-from tests.sample import CREATED, large_experiment, sample_experiment, unstarted, without_raw
-from vmtax.store import Store, StoreError, default_path
+from tests.sample import CREATED, sample_experiment, unstarted
+from vmtax.store import Store, StoreError
 
 ROOT = Path(__file__).parents[2]
 SAMPLE = sample_experiment(rounds=1)
 TRIAL = SAMPLE.trials[0]
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "data" / "vmtax.sqlite"
-
-
-@pytest.fixture
-def store(path: Path) -> Iterator[Store]:
-    with Store(path) as opened:
-        yield opened
 
 
 def run_child(code: str, *args: object, prefix: tuple[str, ...] = ()) -> subprocess.Popen[str]:
@@ -222,192 +207,3 @@ def test_writer_that_does_not_end(path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 # Files and failures
-
-
-def test_default_path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
-    assert Store().path == default_path() == tmp_path / "vmtax/vmtax.sqlite"
-    monkeypatch.setenv("HOME", str(tmp_path))
-    for value in ("", "relative"):
-        monkeypatch.setenv("XDG_DATA_HOME", value)
-        assert default_path() == tmp_path / ".local/share/vmtax/vmtax.sqlite"
-
-
-def test_private_and_durable(store: Store, path: Path) -> None:
-    store.put(SAMPLE)
-    directories = [path.parent, path.parent / "raw", path.parent / "raw" / SAMPLE.id]
-    assert [oct(directory.stat().st_mode & 0o777) for directory in directories] == ["0o700"] * 3
-    assert path.stat().st_mode & 0o777 == 0o600
-    with store._engine.connect() as connection:
-        pragmas = ("journal_mode", "synchronous", "foreign_keys", "busy_timeout")
-        values = [connection.exec_driver_sql(f"PRAGMA {pragma}").scalar() for pragma in pragmas]
-    assert values == ["wal", 2, 1, 120_000]
-
-
-def test_newer_schema_is_refused(path: Path) -> None:
-    with Store(path):
-        pass
-    execute(path, "UPDATE meta SET value = '99'")
-    with pytest.raises(StoreError, match="schema 99, this vmtax knows 7 only"), Store(path):
-        pass
-
-
-def test_older_schema_is_brought_up_to_date(path: Path) -> None:
-    with Store(path) as store:
-        store.put(SAMPLE)
-    for statement in (
-        *(f"ALTER TABLE experiment DROP COLUMN {name}" for name in ("label", "seconds", "result")),
-        "ALTER TABLE experiment DROP COLUMN ended",
-        "ALTER TABLE treatment DROP COLUMN repeats",
-        "ALTER TABLE treatment DROP COLUMN side",
-        "ALTER TABLE experiment DROP COLUMN options",
-        "ALTER TABLE trial DROP COLUMN disturbance",
-        "ALTER TABLE trial DROP COLUMN latencies",
-        "ALTER TABLE trial DROP COLUMN machine",
-        "ALTER TABLE trial DROP COLUMN readings",
-        "ALTER TABLE boot DROP COLUMN obtained",
-        "UPDATE meta SET value = '1'",
-    ):
-        execute(path, statement)
-    with Store(path) as store:
-        found = store.load(SAMPLE.id)
-        assert [t.measurements for t in found.trials] == [t.measurements for t in SAMPLE.trials]
-        assert (found.label, found.seconds, found.took) == ("", None, SAMPLE.took)
-        assert all(t.disturbance is None and t.latencies == () for t in found.trials)
-        store.put(dataclasses.replace(SAMPLE, id="new"))
-        assert store.load("new").trials[0].disturbance == SAMPLE.trials[0].disturbance
-
-
-def test_database_of_another_program(tmp_path: Path) -> None:
-    execute(tmp_path / "other", "CREATE TABLE cookies (id)")
-    with pytest.raises(StoreError, match="another program's"), Store(tmp_path / "other"):
-        pass
-
-
-def test_not_a_database(path: Path) -> None:
-    path.parent.mkdir()
-    path.write_bytes(b"half a download" * 1000)
-    with pytest.raises(StoreError, match=r"is damaged, or not a database .*move it away"), Store(path):
-        pass
-
-
-def test_corrupt_in_the_middle(path: Path) -> None:
-    with Store(path) as store:
-        store.put(without_raw(large_experiment(2000)))
-    size = path.stat().st_size
-    with path.open("r+b") as file:
-        file.seek(size // 4)
-        file.write(b"\xff" * (size // 2))
-    with pytest.raises(StoreError, match=r"is damaged, or not a database .*recover"), Store(path) as store:
-        store.load()
-
-
-def test_where_nothing_can_be_written(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    with pytest.raises(StoreError, match=r"file.*(Not a directory|File exists)"), Store(tmp_path / "file" / "x.sqlite"):
-        pass
-    with pytest.raises(StoreError, match="set XDG_DATA_HOME"), Store(Path("/proc/vmtax/x.sqlite")):
-        pass
-
-
-NOBODY = 65534  # whom the overflow uid stands for: no file belongs to it
-
-
-def test_directory_without_permission(path: Path) -> None:
-    """Root may write everywhere, so a child that is nobody tries it."""
-    with Store(path):
-        pass  # every module that the child needs is loaded: it may not be able to read them
-    with tempfile.TemporaryDirectory() as directory:  # pytest's own are closed to others
-        Path(directory).chmod(0o555)
-        words = _tried_as_nobody(Path(directory))
-    assert words.startswith("StoreError") and "x.sqlite: cannot be opened for writing" in words
-
-
-def _tried_as_nobody(directory: Path) -> str:
-    read, write = os.pipe()
-    child = os.fork()
-    if child == 0:
-        try:
-            if os.geteuid() == 0:
-                os.setuid(NOBODY)
-            Store(directory / "x.sqlite").__enter__()
-            words = "it was written"
-        except BaseException as error:
-            words = f"{type(error).__name__}: {error}"
-        os.write(write, words.encode())
-        os._exit(0)
-    os.close(write)
-    with os.fdopen(read) as pipe:
-        words = pipe.read()
-    os.waitpid(child, 0)
-    return words
-
-
-FULL_DISK = """
-import dataclasses, os, subprocess, sys
-from pathlib import Path
-from tests.sample import sample_experiment, unstarted
-from vmtax.store import Store, StoreError
-where = Path(sys.argv[1])
-subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", where], check=True)
-(where / "filler").write_bytes(bytes(1 << 20))
-sample = sample_experiment(rounds=1)
-new = unstarted(sample)
-with Store(where / "vmtax.sqlite") as store:
-    store.begin(new)
-    done = 0
-    try:
-        while True:
-            store.add_trials(new.id, dataclasses.replace(sample.trials[0], raw=os.urandom(1000).hex()))
-            done += 1
-    except StoreError as error:
-        print(error)
-    assert len(store.load(with_raw=True).trials) == done > 10
-    assert store.experiments()[0].ok == done
-    (where / "filler").unlink()
-    store.add_trials(new.id, sample.trials[0])
-    store.finish(new.id, "complete", 1.0)
-    assert len(store.load(with_raw=True).trials) == done + 1
-    assert len(list(where.rglob("*.gz"))) == done + 1
-"""
-
-
-def test_full_disk(tmp_path: Path) -> None:
-    """A real one, in a mount namespace that goes away with the child, however it ends."""
-    prefix = ("unshare", "--mount") if os.geteuid() == 0 else ("unshare", "--user", "--map-root-user", "--mount")
-    if not shutil.which("unshare") or subprocess.run([*prefix, "true"], capture_output=True).returncode:
-        pytest.skip("no mount namespace here: be root, or allow unprivileged user namespaces")
-    output, errors = run_child(FULL_DISK, tmp_path, prefix=prefix).communicate(timeout=300)
-    assert errors == ""
-    assert f"{tmp_path}/" in output
-    assert "no space left (" in output
-    assert len(output.splitlines()) == 1
-    assert not list(tmp_path.iterdir())
-
-
-FILE_LIMIT = """
-import dataclasses, resource, sys
-from pathlib import Path
-from tests.sample import sample_experiment, unstarted
-from vmtax.store import Store, StoreError
-sample = sample_experiment(rounds=1)
-new = unstarted(sample)
-resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000))
-with Store(Path(sys.argv[1])) as store:
-    store.begin(new)
-    try:
-        for count in range(10_000):
-            store.add_trials(new.id, sample.trials[0])
-            print(count)
-    except StoreError as error:
-        print(error)
-"""
-
-
-def test_file_that_may_not_grow(path: Path) -> None:
-    output, errors = run_child(FILE_LIMIT, path).communicate(timeout=300)
-    *counts, message = output.splitlines()
-    assert errors == ""
-    assert "cannot be read or written (disk I/O error)" in message
-    with Store(path) as store:
-        assert len(store.load(with_raw=True).trials) == len(counts) > 10

@@ -79,7 +79,7 @@ def test_what_an_encoding_lacks_is_written_in_what_it_has(variables: dict[str, s
 def test_a_name_that_is_not_utf_8_is_written_to_and_said(home: Path) -> None:
     done = shell("vmtax report -o $'\\xff.html'", home, PYTHONUTF8="1")
     assert (done.returncode, done.stdout, done.stderr) == (0, "\N{REPLACEMENT CHARACTER}.html\n".encode(), b"")
-    assert os.path.exists(os.fsencode(home) + b"/\xff.html")  # noqa: PTH110
+    assert os.path.exists(os.fsencode(home) + b"/\xff.html")  # noqa: PTH110 (a Path holds no bytes)
 
 
 @pytest.mark.parametrize("columns", ["100000000", "9" * 5000, "²"])

@@ -26,7 +26,7 @@ from vmtax.plan.schema import load, parse
 from vmtax.testbed import needs
 from vmtax.testbed.base import RunningSubject, RunningTreatment
 from vmtax.workload import Site
-from vmtax.workload.chess import CASES, Chess, ChessParameters
+from vmtax.workload.chess import ALONE, Chess, ChessParameters
 
 RATE = "chess.nodes_per_second"
 ONE_GUEST = Topology((Subject("vm", "vm"),))
@@ -76,7 +76,7 @@ def run(tmp_path: Path) -> Callable[..., Experiment]:
         def set_up(check: Callable[[Mapping[str, Json]], None]) -> Shaped:
             return Shaped(shape, rates, lost, lab, lab.plan, lab.options().testbed, check)
 
-        lab.set_up = set_up  # type: ignore[assignment,method-assign]
+        lab.set_up = set_up
         return lab.run()
 
     return run
@@ -248,7 +248,7 @@ def test_where_one_is_lost_twice_its_round_is_void(run: Callable[..., Experiment
 
 def lost_in(found: Experiment, number: int) -> list[Trial]:
     """The trials of a round's first case, in which one was lost."""
-    return [trial for trial in found.trials if (trial.treatment, trial.round, trial.case) == ("vm", number, CASES[0])]
+    return [trial for trial in found.trials if (trial.treatment, trial.round, trial.case) == ("vm", number, ALONE)]
 
 
 def test_what_several_machines_did_is_one_value() -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import time
 from itertools import islice
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -26,13 +27,14 @@ FACTOR_LEVELS = st.lists(st.sampled_from(sorted(FACTORS)), max_size=4, unique=Tr
     lambda names: st.fixed_dictionaries({name: LEVELS[name] for name in names})
 )
 OF_HOST = {"disk.format": "raw", "disk.preallocation": "falloc"}
+AS_USUAL = {"host.kernel_arguments": "none"}
 PART_LISTS = st.lists(FACTOR_LEVELS.map(Combination), max_size=3)
 ENTRIES = FACTOR_LEVELS.map(lambda factors: dict(list(factors.items())[:2])).filter(bool)
 LAYER_LISTS = st.lists(st.sampled_from(LAYERS), min_size=1, unique=True)
 
 
-def names(layers: list[str], factors: dict[str, list[str]], **more: object) -> list[str]:
-    return [treatment.name for treatment in treatments(layers, Space(factors, **more))[0]]  # type: ignore[arg-type]
+def names(layers: list[str], factors: dict[str, list[str]], **more: Any) -> list[str]:
+    return [treatment.name for treatment in treatments(layers, Space(factors, **more))[0]]
 
 
 def test_every_guest_layer_has_every_combination_and_the_first_levels_are_the_baseline() -> None:
@@ -50,10 +52,10 @@ def test_every_guest_layer_has_every_combination_and_the_first_levels_are_the_ba
     ]
 
 
-def test_levels_name_every_factor_of_a_guest_and_of_the_host_those_of_its_disk() -> None:
+def test_levels_name_every_factor_of_a_guest_and_of_the_host_those_of_its_disk_and_boot() -> None:
     host, vm, off = treatments(["host", "vm"], Space({"cpu.mitigations": ["auto", "off"]}))[0]
     defaults = {name: factor.default for name, factor in FACTORS.items() if "vm" in factor.layers}
-    assert host.levels == {"disk.volume": "plain", "disk.filesystem": "as-is"} | OF_HOST
+    assert host.levels == {"disk.volume": "plain", "disk.filesystem": "as-is"} | OF_HOST | AS_USUAL
     assert vm.levels == defaults
     assert off.levels == defaults | {"cpu.mitigations": "off"}
 
@@ -191,7 +193,11 @@ def test_guests_that_differ_in_attachment_share_a_backing_and_the_host_has_its_r
     (host, one, other), _ = treatments(["host", "vm"], Space(factors))
     assert backing(one.levels) == backing(other.levels)
     assert backing(one.levels)["disk.cluster_size"] == "64KiB" and "zfs.sync" not in backing(one.levels)
-    assert host_levels(one.levels) == host.levels == {"disk.volume": "plain", "disk.filesystem": "ext4"} | OF_HOST
+    assert (
+        host_levels(one.levels)
+        == host.levels
+        == {"disk.volume": "plain", "disk.filesystem": "ext4"} | OF_HOST | AS_USUAL
+    )
 
 
 @given(FACTOR_LEVELS, PART_LISTS, st.sampled_from(["full", "one-at-a-time"]))

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from tests.fake_machine import FakeMachine
 from vmtax.core.records import Disturbance, Trial
 from vmtax.experiment.trial import _with_cpu
-from vmtax.workload import WORKLOADS, BadOutput, Command, Workload
+from vmtax.workload import WORKLOADS, BadOutput, Command, Workload, words
 from vmtax.workload.build import OBJECTS, Build, BuildParameters
+from vmtax.workload.chess import Chess, ChessParameters
 from vmtax.workload.fio import Disk, DiskParameters
 from vmtax.workload.net import Net, NetParameters
 from vmtax.workload.site import Link, Site
@@ -57,6 +58,51 @@ def test_cpuid_reports_the_time_of_one_instruction() -> None:
 def test_tlb_reports_a_read_at_random_and_the_shootdowns_of_all_instances() -> None:
     assert parsed("tlb", "chase-64m", "ptr-chase.txt") == {"tlb.chase-64m.access_seconds": pytest.approx(1222.53e-9)}
     assert parsed("tlb", "shootdown", "tlb-shootdown.txt") == {"tlb.shootdown.per_second": pytest.approx(1397.34)}
+
+
+def test_operations_of_stress_ng_are_what_its_figure_counts() -> None:
+    def operations(workload: str, case: str, file: str) -> float | None:
+        one = EVERY[workload]
+        assert isinstance(one, Command)
+        return one.operations(case, (GOLDEN / file).read_text())
+
+    assert operations("cpuid", "", "cpuid.txt") == 66 * 5120 == pytest.approx(2.15 / 6349.14e-9, rel=5e-3)
+    assert operations("memory", "switches", "switches.txt") == 839218
+    assert operations("tlb", "chase-64m", "ptr-chase.txt") == 1512178
+    assert operations("memory", "faults", "faults.txt") == pytest.approx(2 * 64566.03 * 2.00)
+    assert operations("memory", "stream", "stream.txt") is None, "it counts bytes"
+    assert operations("wakeup", "", "cyclic.txt") == 1826
+
+
+def test_wake_up_latency_has_the_percentiles_that_its_sample_supports() -> None:
+    assert parsed("wakeup", "", "cyclic.txt") == {
+        "wakeup.p50_seconds": pytest.approx(89005e-9),
+        "wakeup.p99_seconds": pytest.approx(153449e-9),
+        "wakeup.mean_seconds": pytest.approx(92970.56e-9),
+    }
+    every = WORKLOADS["wakeup"](WORKLOADS["wakeup"].parameters_type(percentiles=("p50", "p99", "p999")))
+    assert isinstance(every, Command)
+    output = (GOLDEN / "cyclic.txt").read_text()
+    assert "wakeup.p999_seconds" not in {one.metric.name for one in every.parse("", output)}
+    more = output.replace("1826 samples", "10000 samples")
+    assert "wakeup.p999_seconds" in {one.metric.name for one in every.parse("", more)}
+    assert every.latencies("", output)[-1] == (0.99, pytest.approx(153449e-9))
+
+
+def test_wake_up_latency_takes_one_sleeper_and_all_its_samples() -> None:
+    argv = EVERY["wakeup"].command(Site(machine=FakeMachine(), layer="vm", vcpus=2, prefix=()), "")
+    assert argv[:3] == ("stress-ng", "--cyclic", "1")
+    assert argv[argv.index("--cyclic-samples") + 1] == "3001", "as many as fit the run, or the last would be left out"
+
+
+def test_chess_is_searched_on_more_numbers_of_threads_where_a_plan_names_them() -> None:
+    chess = Chess(ChessParameters(threads=(2, 4)))
+    site = Site(machine=FakeMachine(), layer="vm", vcpus=4, prefix=())
+    assert chess.cases() == ("one-thread", "", "2-threads", "4-threads")
+    assert [chess.command(site, case)[3] for case in chess.cases()] == ["1", "4", "2", "4"]
+    assert words.name(chess.reports("2-threads")[0]) == "CPU chess, 2 threads"
+    output = (GOLDEN / "chess.txt").read_text()
+    assert [one.metric.name for one in chess.parse("4-threads", output)] == ["chess.4-threads.nodes_per_second"]
 
 
 def test_a_set_of_64_mib_is_as_many_pages_for_one_instance() -> None:
@@ -285,6 +331,7 @@ def test_net_repeats_what_iperf3_complains_about() -> None:
         ("cpuid", "", "cpuid.txt", 2.15),
         ("tlb", "chase-64m", "ptr-chase.txt", 2.03),
         ("tlb", "shootdown", "tlb-shootdown.txt", 1.99),
+        ("wakeup", "", "cyclic.txt", 2.00),
         ("build", "objects", "build-objects.txt", pytest.approx(6.748559883)),
         ("disk", "randread-4k-qd1", "randread-4k-qd1.json", 1.001),
         ("disk", "randwrite-4k-fsync", "randwrite-4k-fsync.json", 2.001),
@@ -327,3 +374,9 @@ def test_host_cpu_of_an_operation_is_that_of_its_own_time_not_of_the_tool_s_star
     assert _with_cpu([slower], EVERY["disk"])[0].measurements[0].value == pytest.approx(1.0 / 18017), (
         "never more than all"
     )
+
+
+def test_a_title_in_a_sentence_keeps_its_abbreviations() -> None:
+    titles = [words.within(kind.title) for kind in WORKLOADS.values()]
+    assert {"CPU", "VM exits", "memory", "TLB", "wake-up", "kernel build"} <= set(titles)
+    assert words.within("Disk 4 KiB random reads") == "disk 4 KiB random reads"

@@ -139,7 +139,7 @@ def called(*argv: str, home: Path) -> Result:
         stream.flush()
     number = code if isinstance(code, int) else int(code is not None)
     seconds = time.process_time() - clock
-    return Result(number, out.buffer.getvalue(), err.buffer.getvalue(), seconds, 0)  # type: ignore[attr-defined]
+    return Result(number, out.buffer.getvalue(), err.buffer.getvalue(), seconds, 0)
 
 
 def in_memory(home: Path) -> Path:

@@ -1,6 +1,6 @@
 """Bad values for every option and argument of every command; what commands there are, the program itself says.
 
-Nothing is measured: nobody agrees to it, and but for the guard's Python no program is in PATH.
+Nothing is measured: the question is not answered, and but for the guard's Python no program is in PATH.
 """
 
 from __future__ import annotations

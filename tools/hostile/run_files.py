@@ -31,10 +31,9 @@ from vmtax.analysis.sessions import compared
 from vmtax.core.errors import BadInput, CannotDo
 from vmtax.core.records import Experiment
 from vmtax.plan.schema import from_data
-from vmtax.report.change import FORMATS as CHANGE_FORMATS
-from vmtax.report.change import renderer
-from vmtax.report.render.formats import FORMATS
-from vmtax.report.render.terminal import render, runs_table
+from vmtax.report.render.formats import CHANGE_FORMATS, FORMATS
+from vmtax.report.runs import runs_table
+from vmtax.report.show import render
 from vmtax.store import Store
 
 TITLE = "Run files"
@@ -211,7 +210,7 @@ def _rendered(home: Path, id: str, beside: Experiment) -> Iterator[str]:
             with contextlib.suppress(CannotDo, BadInput):
                 sessions = compared([beside], [run], [], same_within=0.03, limit=None)
                 for format in CHANGE_FORMATS:
-                    renderer(format, full=True)(sessions)
+                    CHANGE_FORMATS[format](sessions, True)
             store.remove(id)
         console = Console(file=io.StringIO(), width=100)
         console.print(runs_table([entry]))

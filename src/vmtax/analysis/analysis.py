@@ -58,7 +58,7 @@ class Analysis:
 
     @property
     def results(self) -> Results:
-        """What is worth keeping. Raises ValueError where a profile was asked for, for its scores are nobody else's."""
+        """What is worth keeping. Raises ValueError if a profile was asked for: its scores fit no other."""
         if self.profile is not None:
             raise ValueError("the results of a profile are not kept")
         return Results(**{name: getattr(self, name) for name in RESULTS})

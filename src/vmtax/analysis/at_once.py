@@ -43,7 +43,10 @@ class AtOnce:
 
     @property
     def share_of_ideal(self) -> float | None:
-        """Of what so many machines would reach if none cost another anything; None without `alone`."""
+        """The total as a share of what as many machines reach alone; of latencies, alone as a share of together.
+
+        None without `alone`.
+        """
         if self.alone is None:
             return None
         if self.metric.better == "lower":

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from vmtax.analysis.analysis import Analysis
+from vmtax.analysis.emulation import emulated_treatments
 from vmtax.analysis.sessions import CALIBRATE, fits
 from vmtax.analysis.sessions.calibration import Session, stored
 from vmtax.analysis.sessions.level import Subject
@@ -53,6 +54,11 @@ class Calibration:
     seconds_per_round: float
     metrics: tuple[Reach, ...]  # primary, in the plan's order
     sessions: int  # calibrations that are alike, this one included
+
+    @property
+    def emulated(self) -> bool:
+        """Its guest, or its host, ran on an emulated CPU."""
+        return bool(emulated_treatments(self.experiment))
 
 
 def plan_of(plan: Plan, seconds: float) -> Plan:
@@ -116,7 +122,9 @@ def calibration(experiment: Experiment, earlier: Sequence[Experiment]) -> Calibr
 
 
 def _cv(half_width: float, rounds: int) -> float:
-    """Of one run: what makes a 95 % interval of so many differences that wide, by Student's t."""
+    """Coefficient of variation of one run that gives a 95 % interval of this half-width over `rounds` differences, by
+    Student's t.
+    """
     from scipy.special import stdtrit
 
     return half_width * math.sqrt(rounds / 2) / float(stdtrit(rounds - 1, 1 - ALPHA / 2))

@@ -17,6 +17,7 @@ from vmtax.analysis.emulation import emulated, on_emulated_hosts
 from vmtax.analysis.notices import of_boots, of_failure, of_ratio, rounds_in_words
 from vmtax.core.notices import MEANINGS, Notice
 from vmtax.core.records import Better, Boot, Comparison, Json, Metric, Treatment, Trial, Verdict
+from vmtax.design.host import of_boot
 from vmtax.design.interleaved import is_host
 from vmtax.design.topology import machines_at_once
 from vmtax.design.treatments import host_levels
@@ -69,7 +70,7 @@ def comparisons(
     (a host has no boot time) gives no comparison; one that failed there gives a comparison without rounds, whose ratio
     is NaN and whose notices say why.
 
-    facts: by machine path; they tell which host under test is itself emulated
+    facts: by machine path; they show which host under test is itself emulated
     """
     records = _group(trials, boots)
     records.treatments = {treatment.name: treatment for treatment in treatments}
@@ -160,9 +161,11 @@ def as_times(
 def _counterpart(treatment: Treatment, candidates: Sequence[Treatment]) -> Treatment | None:
     """The treatment of a lower layer with the same levels. A host has its disk's only; or the plain one serves.
 
-    None where the number of machines differs: four guests at once do other work than one.
+    None where the number of machines differs, for four guests at once do other work than one; or where the host is
+    booted in another way.
     """
     candidates = [each for each in candidates if machines_at_once(each) == machines_at_once(treatment)]
+    candidates = [each for each in candidates if of_boot(each) == of_boot(treatment)]
     for candidate in candidates:
         if candidate.layer == "host":
             alike = dict(candidate.levels) == host_levels(treatment.levels)
@@ -314,7 +317,7 @@ def _missing(
             if number in failed[name]:
                 causes[of_failure(failed[name][number])].append(number)
             elif PERCENTILE.search(metric.name):
-                # A percentile is reported from so many operations on, or it would be an anecdote.
+                # Below a number of operations a percentile is not reported: it would rest on a few of them.
                 causes[Notice("few-operations", f"{name} did too few operations for this percentile")].append(number)
             else:
                 causes[Notice("missing-rounds", f"{name} has no result")].append(number)

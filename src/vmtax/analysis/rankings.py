@@ -11,6 +11,7 @@ from vmtax import stats
 from vmtax.analysis.comparisons import Numbers, as_overhead
 from vmtax.analysis.criteria import Criteria
 from vmtax.core.records import Metric, Treatment
+from vmtax.design.host import of_boot
 from vmtax.stats.arrays import np, npt
 
 FEWEST = 3  # treatments of a layer; two are a comparison, not a ranking
@@ -150,9 +151,9 @@ def _effects(metric: Metric, members: Sequence[Treatment], numbers: Numbers, alp
     if len(varying) < 2 or len(logs) < stats.minimum_rounds(alpha):
         return  # with few rounds the errors, estimated from as few, are too small
     try:
-        estimates = stats.factor_effects(levels, logs, alpha)
+        estimates = stats.factor_effects(levels, logs, alpha, by_round=len(set(map(of_boot, members))) > 1)
     except ValueError:
-        return  # too few boots to tell them apart; the ranking stands
+        return  # too few boots to distinguish them; the ranking stands
     for effect in estimates:
         overhead, low, high = as_overhead(metric.better, effect.ratio, effect.low, effect.high)
         assert low is not None and high is not None

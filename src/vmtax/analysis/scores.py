@@ -82,7 +82,7 @@ class Score:
     untold: tuple[str, ...]  # percentiles of a profile for which some boot had too few operations: left out as well
     measured: float  # share of the profile's weight that is in the score
     unranked: tuple[str, ...]  # treatments of the layer that have all parts in fewer than half of the rounds
-    # None: nothing to weigh, or reads or writes alone, of which the mean of both tells; or no round has all.
+    # None: nothing to weigh, or reads or writes alone, which the mean of both is made of; or no round has all.
     stability: Stability | None
 
     @property
@@ -150,7 +150,7 @@ class _Table:
         return any(treatment in self.numbers.get(metric, {}) for treatment in treatments)
 
     def is_whole(self, metric: str, treatments: Iterable[str]) -> bool:
-        """Whether a percentile is told wherever its case has any number; slow boots have too few operations for it.
+        """Whether a percentile is reported wherever its case has any number; slow boots have too few operations for it.
 
         Else the slow would be ranked by their faster boots alone, or drop out of the ranking.
         """
@@ -319,7 +319,7 @@ def _numbers(made: _Made, treatment: str) -> dict[int, float]:
 
 
 def _unweighed(score: Score, made: _Made, one: _Field) -> Iterator[str]:
-    """A sentence where it could not be found out how firm the winner is."""
+    """A sentence where it could not be determined how stable the winner is."""
     if made.weighed and score.stability is None:
         about = score.metric.name.removesuffix(".geometric")
         yield f"no {about} of {one.name} by other weights: no round has all of its configurations"

@@ -1,4 +1,4 @@
-"""The few figures of a run that answer what it was made for: what `show`, the page's tiles and `--json=summary` tell.
+"""The few figures of a run that answer what it was made for: what `show`, the page's tiles and `--json=summary` show.
 
 Each workload reports dozens of metrics, most of which say the same: bandwidth is operations times their size, and the
 mean of the latencies is what one operation at a time takes. `FIGURES` names those that answer a question of their own,
@@ -30,9 +30,14 @@ CONTRASTS = (("host", "vm"), ("vm", "nested"), ("host", "nested"))  # (baseline,
 # Metric -> what a line of the summary calls it, in 17 characters.
 FIGURES: Mapping[str, str] = {
     "chess.nodes_per_second": "CPU, chess",
+    "cpuid.instruction_seconds": "cpuid (VM exit)",
     "memory.stream.bytes_per_second": "memory",
     "memory.faults.per_second": "page faults",
     "memory.switches.per_second": "context switches",
+    "memory.forks.per_second": "processes",
+    "tlb.shootdown.per_second": "TLB shootdowns",
+    "wakeup.p50_seconds": "wake-up, median",
+    "wakeup.p99_seconds": "wake-up, p99",
     "disk.randread-4k-qd1.iops": "disk reads 4K",
     "disk.randwrite-4k-qd32.iops": "disk writes \N{MULTIPLICATION SIGN}32",
     "disk.randwrite-4k-fsync.iops": "disk fsync writes",
@@ -48,7 +53,7 @@ FIGURES: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A configuration whose medians are told: the first of its layer."""
+    """A configuration whose medians are shown: the first of its layer."""
 
     treatment: str
     layer: str
@@ -163,7 +168,7 @@ def label(metric: Metric) -> str:
     """What a line calls a metric; of one that FIGURES does not have: "disk randwrite-4k-qd1"."""
     workload = title(metric.workload)
     measure = "" if metric.case and metric.measure == "iops" else words.label(metric)
-    plain = (workload if workload.isupper() else workload.lower(), words.case(metric), measure)
+    plain = (words.within(workload), words.case(metric), measure)
     return FIGURES.get(metric.name, " ".join(filter(None, plain)))
 
 

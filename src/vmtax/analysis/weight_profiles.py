@@ -1,6 +1,6 @@
 """Weight profiles: what a kind of work asks of a disk, as weights; built in, or given by a user. Pure.
 
-The weights are judgements, each with its reason, in steps coarse enough that nobody takes them for measurements; how
+The weights are judgements, each with its reason, in steps coarse enough that they are not taken for measurements; how
 much hangs on them is computed beside every ranking (`score.Stability`).
 """
 
@@ -160,8 +160,8 @@ def _check_metric(name: str, measured: Iterable[str], run: str) -> None:
 
 def _quoted(text: str) -> str:
     """What was typed, short, and nothing that a terminal would obey."""
-    told = repr(text)
-    return told if len(told) <= _LONGEST else f"{told[:_LONGEST]}..."
+    written = repr(text)
+    return written if len(written) <= _LONGEST else f"{written[:_LONGEST]}..."
 
 
 def _some(names: list[str]) -> str:

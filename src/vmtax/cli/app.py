@@ -224,12 +224,12 @@ def write_file(file: Path, data: bytes) -> None:
         raise BadUse(f"{file}: {error.strerror}; name another file with --output") from error
 
 
-def printed(renderable: Any, *, soft_wrap: bool = False, paged: bool = False) -> None:
+def printed(renderable: Any, *, paged: bool = False) -> None:
     """Print what rich renders, without spaces at the ends of lines; `paged`: on a terminal by a pager."""
     from vmtax.system import pager
     from vmtax.system.console import as_text
 
-    text = as_text(renderable, soft_wrap=soft_wrap)
+    text = as_text(renderable)
     words = pager.command() if paged else []
     if not words or not pager.page(text, words):
         document(text)

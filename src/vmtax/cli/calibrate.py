@@ -47,9 +47,11 @@ def calibrate(
 
         answer("calibration", Calibration.made(found))
         return
-    from vmtax.report.calibration import render
+    from vmtax.report.document import Detail
+    from vmtax.report.render.terminal import whole
+    from vmtax.report.sections.calibration import document
 
-    printed(render(found))
+    printed(whole(document(found), Detail.BRIEF))
 
 
 def _work(plan: str, host: str | None, budget: str | None, qemu: str | None, disk_dir: str | None) -> Work:

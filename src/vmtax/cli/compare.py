@@ -11,7 +11,7 @@ from vmtax.cli.app import AsJson, BadUse, app, complete_run, document, format_op
 from vmtax.cli.files import STDOUT, check_output
 from vmtax.core.errors import DONE, UNDECIDED, WORSE
 from vmtax.core.units import parse_percent
-from vmtax.report.change import FORMATS, renderer
+from vmtax.report.render.formats import CHANGE_FORMATS, find_change
 
 if TYPE_CHECKING:
     from vmtax.analysis.sessions import Change
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 SAME_WITHIN = 0.03
 
-FormatName = Annotated[str, format_option(FORMATS)]
+FormatName = Annotated[str, format_option(tuple(CHANGE_FORMATS))]
 
 
 def complete_runs(incomplete: str) -> list[str]:
@@ -75,7 +75,7 @@ def compare(
     if output is not None:
         check_output(output)
     format = "json" if json else format
-    render = renderer(format, full=full)
+    render = find_change(format)
     limit = _fraction("--fail-if-worse", fail_if_worse)
     same = _fraction("--same-within", same_within)
     ids = [_ids(runs) for runs in (before, after)]
@@ -89,14 +89,17 @@ def compare(
             limit=limit,
         )
     if output is not None:
-        write_file(output, render(change).encode())
+        write_file(output, render(change, full).encode())
         say(output)
     elif format == "terminal":
-        from vmtax.report.change.terminal import render as on_terminal
+        from vmtax.report.document import Detail
+        from vmtax.report.render.terminal import whole
+        from vmtax.report.sections import change as section
 
-        printed(on_terminal(change, full=full))
+        detail = Detail.FULL if full else Detail.BRIEF
+        printed(whole(section.document(change, detail), detail))
     else:
-        document(render(change))
+        document(render(change, full))
     raise typer.Exit(_code(change))
 
 

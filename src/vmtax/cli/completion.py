@@ -38,7 +38,7 @@ def before_word() -> str:
 def leave_out_rich() -> None:
     """Hide rich from typer where a shell asks: typer imports it to remove markup, and no help text has any."""
     if ASKING in os.environ:
-        sys.modules["rich"] = None  # type: ignore[assignment]
+        sys.modules["rich"] = None  # type: ignore[assignment]  # so Python raises ImportError for it
 
 
 def take_as_typed(context: Any, parameters: Iterable[Any]) -> None:

@@ -7,6 +7,7 @@ import os
 import signal
 import traceback
 from collections.abc import Iterator
+from typing import Any
 
 import typer
 
@@ -57,9 +58,9 @@ def output_lost(error: OutputError) -> int:
     return FAILED
 
 
-def _usage(error: Exception) -> str:
-    """Typer's own complaint about the command line, on one line."""
-    message = " ".join(str(error.format_message()).split()).rstrip(".")  # type: ignore[attr-defined]
+def _usage(error: Any) -> str:
+    """The complaint of typer (a USAGE) about the command line, on one line."""
+    message = " ".join(str(error.format_message()).split()).rstrip(".")
     context = getattr(error, "ctx", None)
     command = context.command_path if context else "vmtax"
     return message and f"{message[0].lower()}{message[1:]}; see `{command} --help`"

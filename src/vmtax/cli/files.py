@@ -60,7 +60,7 @@ def check_input(file: Path, what: str) -> None:
 def _mode(file: Path, option: str = "") -> int | None:
     """None: there is nothing of that name. Raises BadUse where there cannot be."""
     try:
-        return os.stat(file).st_mode  # noqa: PTH116
+        return os.stat(file).st_mode  # noqa: PTH116 (Path("") is a directory)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError) as error:

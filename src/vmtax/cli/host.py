@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 from typing import TYPE_CHECKING, Annotated
 
@@ -28,7 +27,9 @@ def doctor(
     """List what can be measured, what is missing, and what would disturb it. Only reads, unless --try is given."""
     from vmtax.doctor import diagnose, examine
     from vmtax.plan import rules
-    from vmtax.report.doctor import render
+    from vmtax.report.document import Detail
+    from vmtax.report.render.terminal import whole
+    from vmtax.report.sections.doctor import document
 
     if yes and not try_:
         raise BadUse("--yes answers the question of --try: leave it out, or add --try")
@@ -47,7 +48,7 @@ def doctor(
 
         answer("doctor", Diagnosis.made(diagnosis))
     else:
-        printed(render(diagnosis, shutil.get_terminal_size().columns), soft_wrap=True)
+        printed(whole(document(diagnosis), Detail.BRIEF))
     raise SystemExit(FAILED if diagnosis.bad else 0)
 
 
@@ -70,7 +71,7 @@ def _tried(readings: Readings, *, yes: bool) -> tuple[Readings, tuple[Check, ...
 @app.command()
 def clean(
     images: Annotated[
-        bool, typer.Option("--images", help="Also remove root images that this version does not use, and damaged ones.")
+        bool, typer.Option("--images", help="Also remove images and packs that no run uses any more, and damaged ones.")
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Remove without asking, as in a script.")] = False,
     json: AsJson = False,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 import textwrap
@@ -64,6 +65,12 @@ def lab_start(
     nvme: Annotated[
         bool | None, typer.Option("--nvme", help="One more empty disk, as NVMe. Such a lab cannot be saved.")
     ] = None,
+    kernel_arguments: Annotated[
+        str,
+        typer.Option(
+            metavar="ARGUMENTS", help="Arguments for its kernel, in this start alone, such as mitigations=off."
+        ),
+    ] = "",
     source: Annotated[str, typer.Option("--from", metavar="NAME", help="Start from the saved state of this lab.")] = "",
     json: AsJson = False,
 ) -> None:
@@ -75,7 +82,9 @@ def lab_start(
     from vmtax.lab.home import lab
     from vmtax.lab.start import Wish, start
 
-    wish = Wish(vcpus, _size("--memory", memory), spares, _size("--spare-size", spare_size), nvme)
+    wish = Wish(
+        vcpus, _size("--memory", memory), spares, _size("--spare-size", spare_size), nvme, _arguments(kernel_arguments)
+    )
     one = lab(name)
     began = time.time()
     try:
@@ -97,6 +106,15 @@ def lab_start(
         say(f"lab {one.name} is up, {how} in {up.ready_seconds:.1f} s; {_in_it(one)}")
         if one.record().software.zfs is None:
             say("it has no ZFS: `vmtax image zfs` builds it; then start the lab again")
+
+
+def _arguments(text: str) -> tuple[str, ...]:
+    from vmtax.design.host import ARGUMENTS
+
+    words = " ".join(text.split())
+    if words and not re.fullmatch(ARGUMENTS, words):
+        raise BadUse(f"--kernel-arguments {text!r}: must be kernel arguments such as mitigations=off, 8 at most")
+    return tuple(words.split())
 
 
 def _size(option: str, text: str | None) -> int | None:
@@ -190,6 +208,8 @@ def _lines(one: Lab) -> list[tuple[str, str]]:
                 f"{how} in {up.ready_seconds:.1f} s, all devices after {up.settled_seconds:.1f} s; process {up.pid}",
             )
         )
+        if up.kernel_arguments:
+            lines.append(("arguments", f"its kernel has {' '.join(up.kernel_arguments)}, until it is started again"))
         lines.append(
             ("emulated", up.accelerator_reason) if software.accelerator == "tcg" else ("KVM", up.accelerator_reason)
         )

@@ -1,8 +1,7 @@
-"""Measuring as every command does it that measures: say what will be done, ask, do it, tell how it goes."""
+"""Measuring as every command does it that measures: say what will be done, ask, do it, show its progress."""
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import re
 import shlex
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from vmtax.cli.app import NOBODY, BadUse, agree, agree_to_erase, fail, warn
 from vmtax.cli.files import check_room
+from vmtax.cli.results import keep_results
 from vmtax.core.errors import INTERRUPTED, CannotDo
 
 if TYPE_CHECKING:
@@ -39,12 +39,25 @@ class Work:
     plan: Plan
     options: Options
     resumed: Experiment | None = None  # the experiment that is resumed
+    rebooted: bool = False  # its host was, since it was stopped
+    agreed: bool = False  # the user agreed when it began, and that still holds
     or_demo: bool = False  # where guests would be emulated, a demonstration is all that is wanted
 
     def emulating(self) -> Work:
         """The same, also where no guest boots with KVM."""
         testbed = replace(self.options.testbed, emulate=True)
         return replace(self, options=replace(self.options, testbed=testbed))
+
+
+def going_on(experiment: Experiment, erase: Sequence[str] = (), *, rebooted: bool) -> Work:
+    """What is left of a run that was stopped. Raises CannotResume."""
+    from vmtax.experiment.resume import resumable
+    from vmtax.experiment.runner import Options
+
+    plan, options = resumable(experiment)
+    place = options.target
+    target = disk_target(plan.host, str(place.directory), place.devices, place.group, place.pool, erase)
+    return Work(plan, Options(experiment.command, replace(options, target=target)), experiment, rebooted)
 
 
 def options_of(environment: TestbedOptions) -> Options:
@@ -97,33 +110,21 @@ def disk_target(
 
 def measure(store: Store, work: Work, *, yes: bool) -> str:
     """The experiment's id; ends the program where it cannot be finished, with every result kept."""
+    from vmtax.experiment.reboots import RebootNeeded
+
     _alone(store, work)
     known = {entry.id for entry in store.experiments() if not work.resumed or entry.id != work.resumed.id}
     try:
-        id = _carry_out(store, work, yes=yes)
+        id = _carry_out_in_boots(store, work, yes=yes)
     except KeyboardInterrupt:  # here, because typer ends silently on it
-        fail(f"interrupted; {KEPT if _measured(store, known) else 'nothing was measured yet'}", INTERRUPTED)
+        fail(f"interrupted; {KEPT if _kept(store, known) else 'nothing was measured yet'}", INTERRUPTED)
+    except RebootNeeded as needed:
+        _kept(store, known)
+        fail(str(needed), needed.exit_code)
     except CannotDo as error:
-        fail(f"{error}\n{KEPT}" if _measured(store, known) else str(error), error.exit_code)
+        fail(f"{error}\n{KEPT}" if _kept(store, known) else str(error), error.exit_code)
     keep_results(store, id)
     return id
-
-
-def keep_results(store: Store, id: str) -> None:
-    """Computes what every report of this run needs, and keeps it with the run, with its headline for the list of runs.
-
-    Here, for this is where both wings meet: the run does not know the reports, and the store computes nothing.
-    """
-    from vmtax.analysis import results
-    from vmtax.analysis.analysis import Analysis
-    from vmtax.report.wording.headline import in_few_words
-    from vmtax.store import StoreError
-
-    experiment = store.load(id)
-    with contextlib.suppress(StoreError):  # as where the disk is full: it is computed again where it is shown
-        analysis = Analysis(experiment)
-        store.keep_headline(id, in_few_words(analysis))
-        store.keep_results(experiment, results.written(analysis.results))
 
 
 def _alone(store: Store, work: Work) -> None:
@@ -140,30 +141,79 @@ def _alone(store: Store, work: Work) -> None:
                 raise BadUse(f"{busy}: wait until it has ended, vmtax watch {entry.id}")
 
 
-def _measured(store: Store, known: set[str]) -> bool:
-    """Whether there is anything of a run that ended early; `known`: the runs that are not meant."""
-    return any(entry.ok for entry in store.experiments() if entry.id not in known)
+def _kept(store: Store, known: set[str]) -> bool:
+    """Whether a run that ended early measured anything, which is then kept as of a complete one.
+
+    known: the runs that are not meant
+    """
+    measured = [entry.id for entry in store.experiments() if entry.id not in known and entry.ok]
+    for id in measured:
+        keep_results(store, id)
+    return bool(measured)
 
 
-def _carry_out(store: Store, work: Work, *, yes: bool) -> str:
-    """Look at everything that can be known, say what will be done, ask, do it, and say how it goes; the run's id."""
+def _carry_out_in_boots(store: Store, work: Work, *, yes: bool) -> str:
+    """As `_carry_out`; where a lab is the host, it is rebooted whenever the run asks for that."""
+    from vmtax.design.host import arguments
+    from vmtax.experiment import progress
+    from vmtax.experiment.reboots import RebootNeeded
+    from vmtax.lab.reboot import reboot
+    from vmtax.testbed.hosts import lab_of
+
+    one, said = lab_of(work.plan.host), list[str]()
+    while True:
+        try:
+            return _carry_out(store, work, said, yes=yes)
+        except RebootNeeded as needed:
+            if one is None:
+                raise
+            with progress.open_screen() as emit:
+                reboot(one, arguments(needed.block.level), emit)
+            work = replace(going_on(store.load(needed.run), rebooted=True), agreed=True)
+
+
+def _refuse_boot(hosts: Hosts, work: Work) -> None:
+    """Raises where the host is not booted as the run that is resumed goes on."""
+    from vmtax.design.host import reboots_itself
+    from vmtax.experiment.reboots import refuse_boot
+    from vmtax.meter.facts import read_boot
+
+    if work.resumed is not None:
+        by_itself = reboots_itself(work.plan.host) and not work.agreed
+        refuse_boot(work.resumed, read_boot(hosts.host), rebooted=None if by_itself else work.rebooted)
+
+
+def _carry_out(store: Store, work: Work, said: list[str], *, yes: bool) -> str:
+    """Look at everything that can be known, say what will be done, ask, do it, and say how it goes; the run's id.
+
+    said: what need not be said again
+    """
     from vmtax.experiment import live, progress, runner
     from vmtax.experiment.preview import Line, look, outlook
+    from vmtax.experiment.reboots import refuse_off
     from vmtax.plan.estimate import settled
     from vmtax.testbed.interleave import other_host
     from vmtax.testbed.machines import set_up
     from vmtax.testbed.session import connected
 
-    if not yes and not sys.stdin.isatty():
+    if not (yes or work.agreed) and not sys.stdin.isatty():
         raise BadUse(NOBODY)
+    if work.resumed is not None:
+        refuse_off(work.resumed)
     with connected(work.plan.host, warn, other_host(work.options.testbed)) as hosts:
-        looking = look(work.plan, hosts, work.options.testbed, lambda what: progress.tell([("looks at", what)]))
+        _refuse_boot(hosts, work)
+        looking = look(
+            work.plan,
+            hosts,
+            work.options.testbed,
+            lambda what: None if work.agreed else progress.tell([("looks at", what)]),
+        )
         store.refuse_unwritable()
         check_room(store.path.parent, ROOM, "set XDG_DATA_HOME to a directory on a larger file system")
         if why := next((one.reason for place in looking for one in place.accelerators if not one.tried), ""):
             _emulated(store, work, looking, why)  # refused before an image is built for it
         journal = live.Journal(hosts.local)
-        sides = _examined(work, hosts, looking, journal, yes=yes)
+        sides = _examined(work, hosts, looking, journal, yes=yes or work.agreed)
         work = replace(work, plan=settled(work.plan, emulated=any(side.emulated for side in sides)))
         why = next((side.guests.accelerator.reason for side in sides if side.emulates_guests), "")
         if why:
@@ -171,12 +221,13 @@ def _carry_out(store: Store, work: Work, *, yes: bool) -> str:
         lines = outlook(work.plan, looking, work.options.testbed, _foreseen(store, work, looking, why), emulated=why)
         if work.resumed:
             lines.insert(0, Line("resumes", f"{work.resumed.id}, whose {len(work.resumed.trials)} trials are kept"))
-        progress.tell((line.what, line.text) for line in lines)
-        if erased := work.options.testbed.target.erase:
-            agree_to_erase(yes, sorted(erased))
-        else:
-            agree(yes)
-        with progress.open_screen() as journal.screen:
+        if not work.agreed:
+            progress.tell((line.what, line.text) for line in lines)
+            if erased := work.options.testbed.target.erase:
+                agree_to_erase(yes, sorted(erased))
+            else:
+                agree(yes)
+        with progress.open_screen(said) as journal.screen:
             make = functools.partial(set_up, [side.of_plan(work.plan) for side in sides], journal.emit)
             if work.resumed:
                 return runner.resume(work.resumed.id, store, journal.emit, make)
@@ -186,7 +237,8 @@ def _carry_out(store: Store, work: Work, *, yes: bool) -> str:
 def _examined(work: Work, hosts: Hosts, places: Sequence[Place], journal: Journal, *, yes: bool) -> list[Examined]:
     """The hosts as they can be measured, KVM tried on each; a root image is built for it where there is none."""
     from vmtax.experiment import progress
-    from vmtax.experiment.resume import image_of, refuse_impossible, refuse_other_host
+    from vmtax.experiment.reboots import refuse_changed
+    from vmtax.experiment.resume import image_of, refuse_impossible
     from vmtax.image import build
     from vmtax.testbed.host_facts import host_facts
     from vmtax.testbed.machines import examined
@@ -201,7 +253,7 @@ def _examined(work: Work, hosts: Hosts, places: Sequence[Place], journal: Journa
         image = build.ensure(journal.emit, identity)
         sides = examined(hosts, image, journal.emit, work.plan, work.options.testbed)
     if work.resumed:
-        refuse_other_host(work.resumed, host_facts(sides))
+        refuse_changed(work.resumed, host_facts(sides))
         refuse_impossible(work.resumed, {name: why for place in places for name, why in place.impossible.items()})
     return sides
 
@@ -215,7 +267,7 @@ def _emulated(store: Store, work: Work, places: Sequence[Place], why: str) -> Wo
     from vmtax.plan.estimate import demonstration
 
     asked = work.options.testbed
-    # A run that is resumed has begun on what its facts say, and goes on with nothing else.
+    # A resumed run continues with what its facts say, and with nothing else.
     if asked.emulate or (work.resumed and "host" in work.resumed.facts):
         return work
     if not work.or_demo:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable
-from typing import Annotated
+from collections.abc import Callable, Iterable
+from typing import Annotated, Any
 
 import typer
 
@@ -32,11 +32,10 @@ def complete_host(incomplete: str) -> list[str]:
 
 
 def complete_weights(incomplete: str) -> list[str]:
-    """Metrics of disks, each with the = that its weight follows."""
-    from vmtax.workload.fio import PATTERNS, Disk, DiskParameters
+    """Metrics of disks that were measured, each with the = that its weight follows."""
+    from vmtax.store.listing import disk_metrics
 
-    metrics = Disk(DiskParameters(patterns=tuple(PATTERNS))).metrics()
-    return _after_comma(incomplete, [f"{metric.name}=" for metric in metrics])
+    return _after_comma(incomplete, [f"{name}=" for name in disk_metrics()])
 
 
 def factor_levels(incomplete: str) -> list[str]:
@@ -64,29 +63,30 @@ def _after_comma(incomplete: str, names: Iterable[str]) -> list[str]:
 
 
 PLAN_HELP = f"A built-in plan ({', '.join(builtin_plans())}), or a YAML file."
+
+
+def _option(metavar: str, help: str, complete: Callable[[str], Iterable[str]] | None = None) -> Any:
+    return typer.Option(metavar=metavar, help=help, autocompletion=complete)
+
+
 Host = Annotated[
-    str | None,
-    typer.Option(
-        metavar="HOST",
-        help="Host under test: local, ssh://[user@]host[:port] or lab[:NAME].",
-        autocompletion=complete_host,
-    ),
+    str | None, _option("HOST", "Host under test: local, ssh://[user@]host[:port] or lab[:NAME].", complete_host)
 ]
-Layers = Annotated[
-    str | None,
-    typer.Option(
-        metavar="LAYERS",
-        help="Measure only these layers, such as host,vm.",
-        autocompletion=complete_layers,
-    ),
-]
-Budget = Annotated[
-    str | None, typer.Option(metavar="TIME", help="Run as many rounds as fit in this time, such as 20m or 1h30m.")
-]
-Qemu = Annotated[str | None, typer.Option(metavar="PROGRAM", help="QEMU to use in place of the host's own.")]
+Layers = Annotated[str | None, _option("LAYERS", "Measure only these layers, such as host,vm.", complete_layers)]
+Budget = Annotated[str | None, _option("TIME", "Run as many rounds as fit in this time, such as 20m or 1h30m.")]
+Rounds = Annotated[int | None, _option("NUMBER", "Run exactly this number of rounds.")]
+Qemu = Annotated[str | None, _option("PROGRAM", "QEMU to use in place of the host's own.")]
 DiskDir = Annotated[
-    str | None,
-    typer.Option(
-        metavar="DIRECTORY", help="Directory for the disks under test, on the host under test. Default: /var/tmp."
-    ),
+    str | None, _option("DIRECTORY", "Directory for the disks under test, on the host under test. Default: /var/tmp.")
 ]
+DiskDevice = Annotated[
+    list[str] | None,
+    _option("DEVICE", "Empty block device for the disks under test; give it four times for raidz1."),
+]
+DiskGroup = Annotated[str | None, _option("GROUP", "LVM volume group in which the run makes volumes.")]
+DiskPool = Annotated[str | None, _option("POOL", "ZFS pool in which the run makes volumes and datasets.")]
+Erase = Annotated[list[str] | None, _option("DEVICE", "Allow the run to erase this device of --disk-device.")]
+InterleaveWith = Annotated[
+    str | None, _option("OTHER", "Measure a second host, or with a second QEMU, in the same shuffled rounds.")
+]
+Label = Annotated[str | None, _option("NAME", "Name the run, so that commands take NAME in place of its id.")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from vmtax.analysis.requirements import Requirements
     from vmtax.analysis.weight_profiles import WeightProfile
     from vmtax.core.records import Experiment
+    from vmtax.store import Store
 
 
 @app.command()
@@ -136,7 +138,25 @@ def import_(file: Annotated[Path, typer.Argument(metavar="FILE", help="A file th
     check_input(file, "`vmtax export` wrote")
     with Store() as store:
         added = archive.import_(store, file)
+        keep_results(store, added.id)
     say(f"{added.id}  {added.trials} trials of {added.name} on {added.host}")
+
+
+def keep_results(store: Store, id: str) -> None:
+    """Computes what every report of this run needs, and keeps it with the run, with its headline for the list of runs.
+
+    Here, for this is where both wings meet: the run does not know the reports, and the store computes nothing.
+    """
+    from vmtax.analysis import results
+    from vmtax.analysis.analysis import Analysis
+    from vmtax.report.wording.headline import in_few_words
+    from vmtax.store import StoreError
+
+    experiment = store.load(id)
+    with contextlib.suppress(StoreError):  # as where the disk is full: it is computed again where it is shown
+        analysis = Analysis(experiment)
+        store.keep_headline(id, in_few_words(analysis))
+        store.keep_results(experiment, results.written(analysis.results))
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +220,7 @@ def shown(run: str, format: str, *, full: bool = False, asked: Asked = Asked(), 
     if wanted:
         document(wanted.render(analysis).decode())
         return
-    from vmtax.report.render.terminal import render
+    from vmtax.report.show import render
 
     printed(render(analysis, full), paged=paged)
 

@@ -14,8 +14,22 @@ import typer
 
 from vmtax.cli.app import AsJson, BadUse, Emulate, Vary, Yes, app, complete_plan, fail, run_ids, say, warn
 from vmtax.cli.files import check_output, check_room
-from vmtax.cli.measuring import Work, disk_target, measure, options_of, program
-from vmtax.cli.options import PLAN_HELP, Budget, DiskDir, Host, Layers, Qemu
+from vmtax.cli.measuring import Work, disk_target, going_on, measure, options_of, program
+from vmtax.cli.options import (
+    PLAN_HELP,
+    Budget,
+    DiskDevice,
+    DiskDir,
+    DiskGroup,
+    DiskPool,
+    Erase,
+    Host,
+    InterleaveWith,
+    Label,
+    Layers,
+    Qemu,
+    Rounds,
+)
 from vmtax.cli.results import shown, written
 from vmtax.core.errors import FAILED
 from vmtax.core.records import label_problem
@@ -29,10 +43,10 @@ REPORT_ROOM = 8 * 2**20  # bytes of an HTML report, at most, while it is written
 
 
 def complete_work(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Plans; after --resume the runs that were stopped."""
+    """Plans; after --resume and --after-reboot the runs that were stopped."""
     return (
         run_ids(incomplete, "interrupted", "failed", labels=True)
-        if ctx.params.get("resume")
+        if ctx.params.get("resume") or ctx.params.get("after_reboot")
         else complete_plan(incomplete)
     )
 
@@ -48,45 +62,33 @@ def run(
         str,
         typer.Argument(
             metavar="[PLAN]",
-            help=f"{PLAN_HELP} Default: quick. With --resume, the run to finish.",
+            help=f"{PLAN_HELP} Default: quick. With --resume or --after-reboot, the run to finish.",
             autocompletion=complete_work,
         ),
     ] = "",
     host: Host = None,
     layers: Layers = None,
     budget: Budget = None,
-    rounds: Annotated[int | None, typer.Option(metavar="NUMBER", help="Run exactly this number of rounds.")] = None,
+    rounds: Rounds = None,
     vary: Vary = None,
     qemu: Qemu = None,
     disk_dir: DiskDir = None,
-    disk_device: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="DEVICE", help="Empty block device for the disks under test; give it four times for raidz1."
-        ),
-    ] = None,
-    disk_group: Annotated[
-        str | None, typer.Option(metavar="GROUP", help="LVM volume group in which the run makes volumes.")
-    ] = None,
-    disk_pool: Annotated[
-        str | None, typer.Option(metavar="POOL", help="ZFS pool in which the run makes volumes and datasets.")
-    ] = None,
-    erase: Annotated[
-        list[str] | None,
-        typer.Option(metavar="DEVICE", help="Allow the run to erase this device of --disk-device."),
-    ] = None,
-    interleave_with: Annotated[
-        str | None,
-        typer.Option(
-            metavar="OTHER", help="Measure a second host, or with a second QEMU, in the same shuffled rounds."
-        ),
-    ] = None,
-    label: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="Name the run, so that commands take NAME in place of its id."),
-    ] = None,
+    disk_device: DiskDevice = None,
+    disk_group: DiskGroup = None,
+    disk_pool: DiskPool = None,
+    erase: Erase = None,
+    interleave_with: InterleaveWith = None,
+    label: Label = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Finish a run that was stopped: the newest one, or the one that is named.")
+    ] = False,
+    after_reboot: Annotated[
+        bool,
+        typer.Option(
+            "--after-reboot",
+            help="Go on, on the host that was rebooted, with a run that asked for that: the newest one, or the one that"
+            " is named.",
+        ),
     ] = False,
     output: Annotated[
         Path | None,
@@ -110,13 +112,18 @@ def run(
     _check_report(output or Path("vmtax-RUN.html"))
     overrides = {"host": host, "layers": layers, "budget": budget, "rounds": rounds, "vary": vary}
     with Store() as store:
-        if resume:
+        if resume and after_reboot:
+            raise BadUse(
+                "--after-reboot goes on where the host was rebooted, --resume where not: leave out one of them"
+            )
+        if resume or after_reboot:
             disks = {"disk-dir": disk_dir, "disk-device": disk_device, "disk-group": disk_group, "disk-pool": disk_pool}
             others = {"qemu": qemu, **disks, "interleave-with": interleave_with, "or-demo": or_demo, "label": label}
             given = [f"--{name}" for name, value in {**overrides, **others}.items() if value]
             if given:
-                raise BadUse(f"--resume goes on as the run was begun: leave out {' '.join(given)}")
-            work = _resumed(store, plan, erase or ())
+                option = "--resume" if resume else "--after-reboot"
+                raise BadUse(f"{option} goes on as the run was begun: leave out {' '.join(given)}")
+            work = _resumed(store, plan, erase or (), rebooted=after_reboot)
         else:
             place = partial(
                 disk_target,
@@ -170,21 +177,21 @@ def _new(
     return Work(wanted, options_of(options))
 
 
-def _resumed(store: Store, run: str, erase: Sequence[str]) -> Work:
+def _resumed(store: Store, run: str, erase: Sequence[str], *, rebooted: bool = False) -> Work:
     """The run named, or the newest that was stopped; `erase`: permission is asked for anew, for it is not kept."""
+    from vmtax.design.host import boots_asked
     from vmtax.experiment.archive import IMPORTED
-    from vmtax.experiment.resume import CannotResume, resumable
-    from vmtax.experiment.runner import Options
+    from vmtax.experiment.resume import CannotResume
 
     ours = [entry for entry in store.experiments() if not entry.host.endswith(IMPORTED)]
     stopped = [entry.id for entry in ours if entry.state in ("interrupted", "failed")]
     if not run and not stopped:
         raise CannotResume("no run was stopped: `vmtax runs` lists them all")
     experiment = store.load(run or stopped[0])
-    plan, options = resumable(experiment)
-    devices, place = options.target.devices, options.target
-    target = disk_target(plan.host, str(place.directory), devices, place.group, place.pool, erase)
-    return Work(plan, Options(experiment.command, replace(options, target=target)), experiment)
+    work = going_on(experiment, erase, rebooted=rebooted)
+    if rebooted and not boots_asked(experiment.treatments):
+        raise CannotResume(f"{experiment.id} asks for no reboot of the host: vmtax run --resume {experiment.id}")
+    return work
 
 
 def _overridden(plan: Plan, **options: Any) -> Plan:
@@ -207,7 +214,7 @@ def _overridden(plan: Plan, **options: Any) -> Plan:
 
 
 def _drop_workloads_without_layer(data: dict[str, Any]) -> None:
-    """A host has no boot: who asks for fewer layers of a plan asks for what is measured on those."""
+    """Workloads that need another layer are dropped: a host has no boot, for example."""
     from vmtax.workload import WORKLOADS
 
     fits = {name for name, kind in WORKLOADS.items() if kind.layers & set(data["layers"])}

@@ -30,7 +30,7 @@ def runs(ctx: typer.Context, json: AsJson = False) -> None:
     if not found:
         say("no runs yet: vmtax run")
         return
-    from vmtax.report.render.terminal import runs_table
+    from vmtax.report.runs import runs_table
 
     printed(runs_table(found))
 
@@ -47,7 +47,7 @@ def runs_rm(
     json: AsJson = False,
 ) -> None:
     """Remove runs and their raw output for good, damaged runs too. A run in progress is never removed."""
-    from vmtax.report.render.terminal import runs_table
+    from vmtax.report.runs import runs_table
     from vmtax.store import Store
 
     with Store() as store:

@@ -19,7 +19,7 @@ class Check:
 
     area: Area  # what it is about; "tried": only with --try
     name: str  # of what was looked at: "VM", "governor"; unique within its area
-    status: Status  # "unknown": reading alone does not tell
+    status: Status  # "unknown": reading alone does not show it
     text: str  # what was found, and why it matters
     remedy: str = ""  # what to type or do, a line each; empty where there is nothing to do
 

@@ -56,7 +56,7 @@ class MachineLost(MachineError):
 
 
 class CommandFailed(MachineError):
-    """A command ended badly. The text tells the machine, the argv, how it ended and its last words."""
+    """A command ended badly. The text names the machine and the argv, how it ended and its last words."""
 
     def __init__(self, outcome: Outcome, remedy: str = "") -> None:
         self.outcome = outcome
@@ -140,7 +140,7 @@ class Machine(ABC):
         """Write to the guard's undo list, durably, that `argv` undoes what is about to be set up.
 
         `lasting`: what is set up outlives a reboot of the machine (a volume, a partition), and then is undone too. It
-        must be known by a name that nobody else would give.
+        must be known by a name that no other program would choose.
         """
 
     @abstractmethod

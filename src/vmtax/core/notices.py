@@ -181,7 +181,7 @@ MEANINGS: Mapping[Code, Meaning] = {
     "boots-as-sessions": Meaning(
         "fewer boots of the host than runs",
         "The host was rebooted between the sides, so the runs of one boot count as one session",
-        "The interval is wider than so many runs suggest",
+        "The interval is wider than the number of runs suggests",
         "Reboot the host between sessions",
     ),
     "boots-of-calibrations": Meaning(
@@ -222,7 +222,7 @@ _EARLIER: tuple[tuple[str, Code], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """One warning: what caused it, and the figures of which treatments and metrics it is about."""
+    """One warning: its cause, and the treatments and metrics whose figures it is about."""
 
     code: Code
     cause: str  # one sentence about this run

@@ -170,7 +170,7 @@ class Trial:
     raw: str = ""  # the tool's own output; kept compressed beside the store
     disturbance: Disturbance | None = None  # None: not read
     latencies: tuple[tuple[Share, Seconds], ...] = ()  # (share of operations, seconds that these took at most), rising
-    machine: Text = ""  # path of the machine whose work it is: "host/vm-2"; "" in runs that do not tell
+    machine: Text = ""  # path of the machine whose work it is: "host/vm-2"; "" in runs that do not have it
     readings: Readings = field(default_factory=dict)  # machine path -> what meters read there: "vmstat.pgfault"
 
 
@@ -221,7 +221,7 @@ class Experiment:
     options: Json = field(default_factory=dict)  # what the command line added to the plan; a resumed run has the same
     ended: Text | None = None  # why there were no more rounds: precise enough, decided, budget, rounds.max
     label: Label = ""  # what its user calls it: "before"; several runs may have the same
-    seconds: Seconds | None = None  # that were worked on it, without pauses; None: not finished, or not kept
+    seconds: Seconds | None = None  # that were worked on it so far, without pauses; None: not kept
 
     @property
     def took(self) -> float | None:

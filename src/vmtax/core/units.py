@@ -15,7 +15,7 @@ _UP = (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3), ("", 1.0))
 _DOWN = (("", 1.0), ("m", 1e-3), ("\N{MICRO SIGN}", 1e-6), ("n", 1e-9))
 
 # Base unit -> (what follows the prefix, prefixes with their factors, largest first). Rates have no "milli": an "m/s"
-# would be metres. Seconds are not scaled up: nobody reads kiloseconds. CPU time per byte is always told per gigabyte.
+# would be metres. Seconds are not scaled up to kiloseconds. CPU time per byte is always given per gigabyte.
 UNITS = {
     "1": ("", _UP),
     "1/s": ("/s", _UP),
@@ -132,9 +132,9 @@ def _coarse(seconds: float) -> tuple[str, str]:
 def format_overhead(fraction: float) -> str:
     """An overhead for people: "1.9 %", "-0.3 %" with a real minus sign, "96 %".
 
-    From ten times the time on it is told as the factor, "24x" with a real multiplication sign; a rate that became
+    From ten times the time on it is shown as the factor, "24x" with a real multiplication sign; a rate that became
     tenfold (-900 % and less, most often a cache) reads "24x better". Below 100 % it is not rounded up to 100 %: a rate
-    of which 0.3 % is left reads "99.7 %".
+    that falls to 0.3 % reads "99.7 %".
     """
     if not math.isfinite(fraction):
         return str(fraction)
@@ -277,14 +277,14 @@ def _cost_decimals(numbers: Sequence[float], percent: bool) -> int:
         decimals = max(0 if percent else usual, min(by_width, three_digits, 4))
         while decimals < 4 and f"{ends[0]:.{decimals}f}" == f"{ends[1]:.{decimals}f}":
             decimals += 1
-    # A rate of which anything is left has not gained all.
+    # A cost above -100 % is not rounded to -100 %.
     while decimals < 4 and any(percent and n > -100 and float(f"{n:.{decimals}f}") == -100 for n in numbers):
         decimals += 1
     return decimals
 
 
 def _cost_digits(number: float, decimals: int, nothing: float) -> str:
-    """`number` with so many decimals, up to two where it would otherwise read 0 or `nothing` and is neither."""
+    """`number` with these decimals, up to two where it would otherwise read 0 or `nothing` and is neither."""
     if abs(number) >= 1e6:
         return f"{number:.3g}"
     texts = [f"{number:.{more}f}" for more in range(decimals, max(decimals, 2) + 1)]

@@ -1,6 +1,6 @@
 """Every factor that a plan may name, and which of their levels go together. Pure.
 
-A factor's entry is a field of the settings that it belongs to: `disk.py`, `guest.py`.
+A factor's entry is a field of the settings that it belongs to: `disk.py`, `guest.py`, `host.py`.
 """
 
 from __future__ import annotations
@@ -10,20 +10,26 @@ from types import MappingProxyType
 
 from vmtax.design.disk import DiskSettings
 from vmtax.design.guest import GuestSettings
+from vmtax.design.host import HostSettings
 from vmtax.design.settings import BACKED, Factor
 
 FACTORS: Mapping[str, Factor] = MappingProxyType(
-    {factor.name: factor for settings in (DiskSettings, GuestSettings) for factor in settings.factors().values()}
+    {
+        factor.name: factor
+        for settings in (DiskSettings, GuestSettings, HostSettings)
+        for factor in settings.factors().values()
+    }
 )
 BACKING = tuple(name for name, factor in FACTORS.items() if factor.layers == BACKED)  # decide a disk's file or device
 DISK = tuple(name for name, factor in FACTORS.items() if factor.scope == "disk")  # say what a disk is
+REBOOT = tuple(name for name, factor in FACTORS.items() if factor.scope == "reboot")  # say how the host is booted
 _DEFAULTS = {name: factor.default for name, factor in FACTORS.items()}
 _CONFLICTS = tuple(conflict for factor in FACTORS.values() for conflict in factor.conflicts)
 LEGALITY = tuple(dict.fromkeys(name for conflict in _CONFLICTS for name in conflict.levels))  # decide what is legal
 
 
 def why_illegal(levels: Mapping[str, str]) -> str | None:
-    """Why these levels cannot go together; None when they can, or when too few are given to tell."""
+    """Why these levels cannot go together; None when they can, or when too few are given to decide."""
     for conflict in _CONFLICTS:
         if all(
             levels.get(name, _DEFAULTS[name] if name in conflict.assumed else None) in illegal

@@ -22,6 +22,7 @@ ALONE = {
     "no-cpu-buffers": "mds=off tsx_async_abort=off mmio_stale_data=off reg_file_data_sampling=off",
 }
 COUNTS = ("1", "2", "3", "4", "6", "8", "12", "16")
+HALT_POLLING = {"default": None, "off": 0, "50us": 50_000, "200us": 200_000, "1ms": 1_000_000}  # level -> ns
 MODEL = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,39}"  # what QEMU may call a CPU
 
 
@@ -82,6 +83,43 @@ class GuestSettings(Settings):
         str,
         "what the guest takes its CPUs for: cores of one socket, sockets of one core each, or two threads to a core",
         scope="guest",
+    )
+    pinned: bool = setting(
+        "cpu.pinning",
+        ("none", "one-to-one"),
+        lambda level: level == "one-to-one",
+        "whether each CPU of a guest is held to one CPU of the host, and all other threads of its QEMU to the CPUs that"
+        " are left, of which there must be one; the host layer works on the CPUs that the first guest has",
+        layers=("vm",),
+        scope="guest",
+    )
+    halt_polling: int | None = setting(
+        "cpu.halt_polling",
+        HALT_POLLING,
+        HALT_POLLING.get,
+        "how long KVM waits on a CPU that its guest has halted before another may have it: what the host has set, not"
+        " at all, or this long at most; the host's kvm.halt_poll_ns, set for the boot and put back",
+        layers=("vm",),
+        scope="guest",
+    )
+    timer: str = setting(
+        "cpu.timer",
+        ("auto", "kvm-clock", "tsc", "hpet", "acpi_pm"),
+        str,
+        "the clock that the guest's kernel reads the time from: its own choice, or one of these; each read of hpet or"
+        " acpi_pm leaves the guest, one of kvm-clock or tsc does not",
+        scope="guest",
+        options={
+            "kernel": Option(
+                "",
+                {
+                    "kvm-clock": "clocksource=kvm-clock",
+                    "tsc": "clocksource=tsc tsc=reliable",
+                    "hpet": "clocksource=hpet",
+                    "acpi_pm": "clocksource=acpi_pm",
+                },
+            )
+        },
     )
     mitigations: str = setting(
         "cpu.mitigations",

@@ -51,7 +51,7 @@ class Sides:
         return f"{self.joint} {self.own if own else self.other}"
 
     def short(self, treatment: str) -> str:
-        """The name of a treatment where it is said already of which side it is."""
+        """The name of a treatment without its side, for a place that names the side already."""
         return treatment.removesuffix(f" {self.where(own=False)}")
 
     def place(self, host: str) -> str:

@@ -65,7 +65,7 @@ class Stopping:
         return next(rounds for rounds in range(max(self.rounds_min, rule.first), 2**31) if rule.looks_at(rounds))
 
     def why_over(self, rounds: int, primary: Sequence[Comparison]) -> str | None:
-        """Why the run may end after so many rounds; None where it goes on. `primary`: the contrasts it is about."""
+        """Why the run may end after these rounds; None if it must continue. `primary`: the contrasts it is about."""
         if rounds >= self.rounds_max:
             most = "as the plan says" if self.fixed else "the most that the plan allows (rounds.max)"
             return f"after {count(rounds)}, {most}"

@@ -91,7 +91,7 @@ class Worked:
 
     @staticmethod
     def of(trial: Trial) -> Worked:
-        """The whole of its command, where no more is known of it."""
+        """From the parts that were recorded; without them, all of its command's time."""
         until = trial.started + trial.wall_seconds
         found = trial.readings.get(trial.machine, {})
         if COUNTED + "seconds" not in found:

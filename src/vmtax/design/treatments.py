@@ -11,8 +11,9 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from vmtax.core.records import Treatment
-from vmtax.design.factors import BACKING, FACTORS, LEGALITY, idle, why_illegal
+from vmtax.design.factors import BACKING, FACTORS, LEGALITY, REBOOT, idle, why_illegal
 from vmtax.design.guest import GuestSettings
+from vmtax.design.host import of_boot
 from vmtax.design.settings import GUESTS
 
 Design = Literal["full", "one-at-a-time"]
@@ -87,7 +88,7 @@ def settled(space: Space) -> dict[str, str]:
     """The one level, for all treatments, of each factor that the plan does not name.
 
     The default, or where that is illegal with a named level the first level that is legal with all of them:
-    a factor nobody asked about must neither remove treatments nor differ between them.
+    a factor that the plan does not name must neither remove treatments nor differ between them.
     """
     # Of thousands of combinations few differ in what decides whether a level is legal.
     different: dict[tuple[str | None, ...], dict[str, str]] = {}
@@ -180,21 +181,29 @@ def backing(levels: Mapping[str, str]) -> dict[str, str]:
 
 
 def host_levels(levels: Mapping[str, str]) -> dict[str, str]:
-    """The levels of the host treatment below a guest's: the host's own fio on the same backing, as a raw file.
+    """The levels of the host treatment below a guest's: the same boot, its own fio on the same backing, a raw file.
 
     How many sets of processes do the work is among them only where there are several.
     """
-    of_disk = {name: level for name, level in backing({**levels, **_OF_HOST}).items() if name in levels}
+    of_host = {**backing({**levels, **_OF_HOST}), **{name: levels[name] for name in REBOOT if name in levels}}
     several = levels.get(COUNT.name, COUNT.default) != COUNT.default
-    return {**of_disk, **({COUNT.name: levels[COUNT.name]} if several else {})}
+    sets = {COUNT.name: levels[COUNT.name]} if several else {}
+    return {name: level for name, level in of_host.items() if name in levels} | sets
 
 
 def shuffled_rounds(treatments: Sequence[Treatment], seed: int) -> Iterator[list[Treatment]]:
-    """Endless rounds: each treatment once, in an order drawn afresh for each round. One seed, one sequence."""
+    """Endless rounds: each treatment once, in an order drawn afresh for each round. One seed, one sequence.
+
+    Those of one boot of the host stand together: the boots are shuffled, and the treatments of each boot.
+    """
     source = random.Random(seed)
     while True:
         order = list(treatments)
         source.shuffle(order)
+        boots = list(dict.fromkeys(map(of_boot, treatments)))
+        if len(boots) > 1:
+            source.shuffle(boots)
+            order.sort(key=lambda treatment: boots.index(of_boot(treatment)))
         yield order
 
 

@@ -123,7 +123,7 @@ def _tried(name: str, action: Callable[[], str], remedy: str = "") -> Check:
 
 
 def _reason(error: Exception) -> str:
-    """The first lines, which tell what failed and QEMU's own words; not the console's."""
+    """The first lines, which say what failed, in QEMU's own words; not the console's."""
     lines = [line.strip() for line in str(error).partition("\nconsole:")[0].splitlines()]
     return " ".join(filter(None, lines))[:LONGEST]
 

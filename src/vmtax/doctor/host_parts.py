@@ -44,7 +44,7 @@ HUGE_PAGE_COUNT = (
     "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages; "
     'do ! test -e "$file" || { echo "$file"; exit; }; done; exit 1',
 )
-# Only where nobody else has set it meanwhile.
+# Only if it was not changed by someone else meanwhile.
 GIVE_BACK = ("sh", "-c", '[ "$(cat "$3")" != "$2" ] || printf %s "$1" > "$3"', "sh")
 # A guest has no udev: drivers for whatever cards it finds.
 LOAD_DRIVERS = ("sh", "-c", "cat /sys/bus/pci/devices/*/modalias | xargs modprobe -a -q; true")
@@ -62,7 +62,7 @@ class Parts:
 
     @property
     def name(self) -> str:
-        """For a pool or volume group that is nobody else's."""
+        """For a pool or volume group that no other run uses."""
         return f"vmtax-{self.local.token[:8]}"
 
     def loop(self, name: str) -> str:

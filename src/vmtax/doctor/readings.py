@@ -27,7 +27,7 @@ CPU = "/sys/devices/system/cpu"
 # Constant texts for the far shell; names are arguments.
 SYSTEM = ("sh", "-c", "uname -sm; id -u")
 HAVE = ("sh", "-c", 'for tool; do command -v "$tool" >/dev/null && echo "$tool"; done', "sh")
-# Opened for reading only: it tells a device that is there from one that a container may not use.
+# Opened for reading only: it distinguishes a device that works from one that a container may not use.
 OPENS = (
     *("sh", "-c", 'for file; do test -c "$file" && dd if="$file" count=0 status=none && echo "$file"; done', "sh"),
     *("/dev/kvm", "/dev/net/tun"),

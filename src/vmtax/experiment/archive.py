@@ -78,7 +78,7 @@ class Imported:
 class _Record(TypedDict, total=False):
     """A line: one of these."""
 
-    __pydantic_config__ = ConfigDict(extra="forbid")  # type: ignore[misc]
+    __pydantic_config__ = ConfigDict(extra="forbid")  # type: ignore[misc]  # how pydantic configures a TypedDict
 
     run: Experiment
     boot: Boot

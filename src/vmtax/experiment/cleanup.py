@@ -81,7 +81,7 @@ def _undo_lists() -> Iterator[Leftover]:
     except OSError as error:
         raise CannotDo(f"{error.filename}: {error.strerror}") from error
     try:
-        for name in sorted(os.listdir(directory)):  # noqa: PTH208 (a descriptor)
+        for name in sorted(os.listdir(directory)):  # noqa: PTH208 (`directory` is a descriptor)
             descriptor = guard.lock(name, directory) if name.endswith(".undo") else None
             if descriptor is None:
                 continue  # its guard lives, or it is no list of ours
@@ -115,7 +115,7 @@ def _command(pid: int) -> str:
 
 
 def _dead(store: Store) -> list[Path]:
-    """States that nobody will replace or remove any more."""
+    """States that no other process will replace or remove."""
     running = {entry.id for entry in store.experiments() if entry.state == "running"}
     return [path for path in sorted(live_directory().glob("*")) if path.name.partition(".")[0] not in running]
 

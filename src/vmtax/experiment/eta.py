@@ -30,7 +30,7 @@ class Pace:
         self.rounds = shorter
 
     def left(self, rounds: int) -> tuple[float, float]:
-        """For so many rounds more, in seconds: a range after the first round, equal ends from the second on."""
+        """Seconds that `rounds` more rounds take: a range after the first round, equal ends from the second on."""
         low, high = FIRST if len(self.rounds) < 2 else (1.0, 1.0)
         return rounds * self.seconds_per_round * low, rounds * self.seconds_per_round * high
 

@@ -40,7 +40,7 @@ class Journal:
         if self._path is None or (isinstance(one, events.Step) and time.monotonic() - self._written < WRITE_SECONDS):
             return
         self._written = time.monotonic()
-        with contextlib.suppress(OSError):  # a run is not stopped because nobody can watch it
+        with contextlib.suppress(OSError):  # a run goes on if it cannot be watched
             _write(self._path, self._state)
 
 
@@ -53,7 +53,7 @@ def read(experiment: str) -> State | None:
 
 
 def states(experiment: str, going_on: Callable[[], bool], every: float) -> Iterator[State]:
-    """The state every so many seconds, as long as the run goes on."""
+    """The state every `every` seconds, as long as the run goes on."""
     while going_on():
         state = read(experiment)
         if state is not None:

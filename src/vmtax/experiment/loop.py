@@ -22,10 +22,13 @@ from vmtax.core.events import (
 from vmtax.core.records import Boot, Comparison, Json, Treatment, Trial
 from vmtax.core.units import format_duration
 from vmtax.design import iterations
+from vmtax.design.host import of_boot, reboots_itself
+from vmtax.design.reboots import HOST, Block
 from vmtax.design.stopping import count
 from vmtax.design.treatments import shuffled_rounds
 from vmtax.experiment.activity import ACTIVITIES, failed_boot
 from vmtax.experiment.eta import Pace
+from vmtax.experiment.reboots import Reboots
 from vmtax.experiment.resume import Before
 from vmtax.experiment.trial import Signatures, TrialKey, run_trials
 from vmtax.hypervisor import BootFailed
@@ -35,7 +38,7 @@ from vmtax.store import Store
 from vmtax.testbed.base import RunningTreatment, Testbed
 from vmtax.workload import Command
 
-# After so many treatments of a layer that do not boot, one after the other, the layer is given up. If only half of 24
+# If this many treatments of a layer fail to boot in a row, the layer is given up. If only half of 24
 # treatments cannot boot, chance puts that many of them first in one of 1,500 runs.
 HOPELESS = 8
 Emit = Callable[[Event], None]
@@ -54,6 +57,7 @@ class Loop:
     seed: int  # of the order within rounds
     since: float = field(default_factory=time.monotonic)  # when it began, on a clock that stood still during pauses
     before: Before = field(default_factory=Before)  # what an earlier session has done
+    reboots: Reboots | None = None  # None where nothing asks for a reboot of the host
     signatures: Signatures = field(default_factory=Signatures)
     trials: list[Trial] = field(default_factory=list)
     boots: list[Boot] = field(default_factory=list)
@@ -89,7 +93,7 @@ class Loop:
 
     def add(self, *trials: Trial) -> tuple[Trial, ...]:
         """Keep trials that were run at the same time; returns what was recorded, a failed one for an unfit result."""
-        recorded = self.store.add_trials(self.id, *trials)
+        recorded = self.store.add_trials(self.id, *trials, seconds=self.seconds)
         self.trials += recorded
         for trial in recorded:
             self.emit(TrialFinished(trial))
@@ -110,6 +114,8 @@ class Loop:
             for position, treatment in enumerate(order, start=1):
                 self._treatment(TrialKey(number, position, treatment.name), treatment)
             pace.lap()
+            if self.reboots is not None:  # a round is several sessions, and each of them has a set-up
+                pace = Pace(rounds=[self.seconds / number] * 2)
             if number == self.pilot:
                 self._end_pilot(pace)
             planned, warnings = fit_rounds(plan, pace.seconds_per_round, pace.setup_seconds)
@@ -128,7 +134,14 @@ class Loop:
                 self.emit(RoundFinished(number, number, (0.0, 0.0), primary))
                 self._tell_end(number)
                 return
-            self.emit(RoundFinished(number, planned, pace.left(planned - number), primary))
+            self.emit(RoundFinished(number, planned, self._left(pace, number, planned), primary))
+
+    def _left(self, pace: Pace, number: int, planned: int) -> tuple[float, float]:
+        """Seconds, from and to; with the reboots of a lab, which it does by itself."""
+        if self.reboots is None or not reboots_itself(self.plan.host):
+            return pace.left(planned - number)
+        each = (time.time() - self.reboots.boots[0]["began"]) / number
+        return (planned - number) * each, (planned - number) * each
 
     def _plan_iterations(self) -> None:
         """The pilot is over, if there was one: how often each case is run in the boots to come."""
@@ -200,7 +213,7 @@ class Loop:
         Where one of several is lost, the case does not count for any, and has a second boot, with what was to follow.
         """
         todo = self._todo(key, treatment)
-        if not todo:
+        if not todo or not self._in_its_boot(Block(key.round, of_boot(treatment))):
             return
         self.testbed.check()
         self.emit(TreatmentStarted(key.round, key.position, treatment))
@@ -229,6 +242,19 @@ class Loop:
                 raise  # say so now, not after hours
             self.add(failed_boot(key, started, str(failure)))
             return {}
+
+    def _in_its_boot(self, block: Block) -> bool:
+        """Whether the block is measured now, in this boot of the host. Raises RebootNeeded."""
+        if self.reboots is None:
+            return True
+        if self.reboots.is_over(block):
+            return False
+        try:
+            self.reboots.begin(block)
+        finally:
+            if self.reboots.boots != self.facts[HOST].get("boots", []):
+                self.keep_facts(HOST, {**self.facts[HOST], "boots": list(self.reboots.boots)})
+        return True
 
     def _todo(self, key: TrialKey, treatment: Treatment) -> Todo:
         """What is still to be run in this boot; an activity counts as one case."""

@@ -21,14 +21,14 @@ from vmtax.machine import Machine, Reader
 from vmtax.meter.below import read_below
 from vmtax.meter.disk import disk_facts
 from vmtax.meter.memory import available_memory
-from vmtax.plan.estimate import Emulation, Foreseen, foresee, lasting, sum_per_round
+from vmtax.plan.estimate import Emulation, Foreseen, foresee, lasting, reboots, sum_per_round
 from vmtax.plan.schema import Plan
 from vmtax.stats import MOST_ITERATIONS
 from vmtax.storage import NoSuchPlace, Target, backing, refuse_unsafe
 from vmtax.storage.empty import SECONDS as LOOK_SECONDS
 from vmtax.storage.file import check_free
 from vmtax.storage.ground import refuse_devices
-from vmtax.testbed import cpus, disks, examine, needs, pages
+from vmtax.testbed import cpus, disks, examine, needs, pages, pinning, polling
 from vmtax.testbed.provision import refuse_none_left
 from vmtax.testbed.session import CannotMeasure, Hosts, TestbedOptions
 from vmtax.workload.build import Build
@@ -90,7 +90,7 @@ def look(
         real = [accelerator is not None and accelerator.name == "kvm" for _, accelerator in qemus]  # as far as is known
         if below["emulated_cpu"] is not True and all(real):
             examine.refuse_few_cpus(machine, lasts)
-        impossible = _guests_not_here(machine, lasts, qemus[:1])
+        impossible = _guests_not_here(machine, lasts, qemus)
         place = Place(machine, name, lasts, theirs, below, impossible, accelerators)
         places.append(_with_disks(place, options.target, emit))
     return places
@@ -103,14 +103,19 @@ def _lacks_kernel_pack(plan: Plan) -> bool:
 def _guests_not_here(machine: Machine, plan: Plan, qemus: Sequence[tuple[Qemu, Accelerator | None]]) -> dict[str, str]:
     """Treatments whose guest's memory or CPU cannot be had there -> why. Raises CannotMeasure and QemuError.
 
-    qemus: the one that guests are to run on; its CPUs are not known before it was tried whether KVM works
+    qemus: those that guests are to run on; their CPUs are not known before it was tried whether KVM works
     """
     treatments = plan.treatments()[0]
-    impossible = pages.not_here(machine, plan, treatments)
+    impossible = {**pages.not_here(machine, plan, treatments), **pinning.not_here(machine, plan, treatments)}
     for qemu, accelerator in qemus:
-        refused = cpus.not_here(machine, qemu, accelerator.name, plan, treatments) if accelerator else {}
-        # Guests that are emulated may be the image's QEMU's, a newer one.
-        impossible |= refused if qemu.emulates_steadily or (accelerator and accelerator.name == "kvm") else {}
+        if accelerator is None:
+            continue
+        has_kvm = accelerator.name == "kvm"
+        impossible |= polling.not_here(machine, treatments) if has_kvm else cpus.without_kvm(treatments)
+        refused = cpus.not_here(machine, qemu, accelerator.name, plan, treatments)
+        # Guests that are emulated may be the image's QEMU's, a newer one, where none is named.
+        if qemu.emulates_steadily or has_kvm or not qemu.is_default:
+            impossible = {**refused, **impossible}
     refuse_none_left(machine, treatments, impossible)
     return impossible
 
@@ -151,7 +156,7 @@ def _with_disks(place: Place, target: Target, emit: Callable[[str], None]) -> Pl
         raise CannotMeasure(
             f"{machine.path}: {target.directory} cannot be written to; name another directory with --disk-dir"
         )
-    machine.scratch  # noqa: B018 (its guard begins, and with what an earlier run left on them)
+    _ = machine.scratch  # made now: its guard starts, and undoes what an earlier run left on the devices
     compared = [treatment for treatment in place.treatments if treatment.repeats is None]
     impossible = {**place.impossible, **disks.not_here(machine, target, compared)}
     refuse_none_left(machine, compared, impossible)
@@ -204,11 +209,13 @@ def outlook(
     emulated: why guests are; "" where they run on KVM, or none is booted
     """
     compared = both(plan.treatments()[0], options.interleave_with)
-    executions = _executions(plan, foreseen)
+    executions, booting = _executions(plan, foreseen), reboots(plan)
     lines = [
         Line("what", _what(plan, options, [treatment.name for treatment in compared], foreseen.done)),
-        Line("how long", _how_long(foreseen)),
+        Line("how long", _how_long(foreseen, ", without the reboots" if booting else "")),
     ]
+    if booting:
+        lines.append(Line("reboots", booting))
     lines += [Line("budget", text) for text in foreseen.losses]
     for place in places:
         if len(places) > 1:
@@ -245,11 +252,13 @@ def _what(plan: Plan, options: TestbedOptions, names: Sequence[str], done: int) 
     return f"plan {plan.name} on {on}: {rounds}{gone_on}, each of {len(names)} {configurations} ({shown}){twice}"
 
 
-def _how_long(foreseen: Foreseen) -> str:
+def _how_long(foreseen: Foreseen, apart: str) -> str:
+    """`apart`: what is not in it."""
     rounds = foreseen.rounds
     basis = "as when this plan last ran here" if foreseen.measured else "a first guess"
     longer = f"; the first {PILOT_ROUNDS} are the pilot and take longer than the rest" if foreseen.piloting else ""
-    return f"about {format_span(*foreseen.seconds)} for {rounds} round{'' if rounds == 1 else 's'}, {basis}{longer}"
+    number = f"{rounds} round{'' if rounds == 1 else 's'}"
+    return f"about {format_span(*foreseen.seconds)} for {number}, {basis}{longer}{apart}"
 
 
 def _executions(plan: Plan, foreseen: Foreseen) -> int:

@@ -17,17 +17,20 @@ from vmtax.core.records import Comparison
 from vmtax.core.units import format_cost, format_duration, format_span, printable, time_ratio
 from vmtax.system.console import console
 
-PLAIN_STEP_SECONDS = 10.0  # without a terminal, one step's details are told no more often than this
+PLAIN_STEP_SECONDS = 10.0  # without a terminal, one step's details are shown no more often than this
 
 
 @contextlib.contextmanager
-def open_screen() -> Iterator[Callable[[events.Event], None]]:
-    """A function to emit events to: a live display on a terminal, plain lines anywhere else."""
+def open_screen(said: list[str] | None = None) -> Iterator[Callable[[events.Event], None]]:
+    """A function to emit events to: a live display on a terminal, plain lines anywhere else.
+
+    said: by earlier screens of the same run, and not said again by this one
+    """
     screen = console(stderr=True)
+    state = State(said=[] if said is None else said)
     if not screen.is_terminal:
-        yield Plain(screen).emit
+        yield Plain(screen, state).emit
         return
-    state = State()
     with Live(state.draw(), console=screen, refresh_per_second=4, transient=True, get_renderable=state.draw) as live:
 
         def emit(one: events.Event) -> None:
@@ -53,13 +56,13 @@ def tell(lines: Iterable[tuple[str, str]]) -> None:
 
 
 def follow(states: Iterable[State]) -> None:
-    """Draw somebody else's run as it goes on: live on a terminal, a line for each round anywhere else."""
+    """Draw the run of another process: live on a terminal, a line for each round anywhere else."""
     screen = console(stderr=True)
     if not screen.is_terminal:
-        told = ""
+        shown = ""
         for state in states:
-            if state.treatments and state.progress(left=False) != told:
-                told = state.progress(left=False)
+            if state.treatments and state.progress(left=False) != shown:
+                shown = state.progress(left=False)
                 screen.print(state.progress(), soft_wrap=True)
         return
     with Live(console=screen, refresh_per_second=4, transient=True) as live:
@@ -76,10 +79,11 @@ class State:
     doing: dict[str, str] = field(default_factory=dict)  # treatment -> what happens there now
     round: int = 0  # rounds done
     planned: int = 0
-    left: tuple[float, float] | None = None  # from, to; seconds, as of `told`
-    told: float = 0.0
+    left: tuple[float, float] | None = None  # from, to; seconds, as of `heard`
+    heard: float = 0.0
     comparisons: tuple[Comparison, ...] = ()
     emulated: bool = False
+    said: list[str] = field(default_factory=list)  # about the run as a whole
 
     def take(self, one: events.Event) -> Text | None:
         """Follow one event; a line where it is to stay on the screen."""
@@ -88,11 +92,11 @@ class State:
                 share = f" {done:.0%}" if done is not None else ""
                 self.step = printable(f"{what}{share}: {detail}" if detail else f"{what}{share}")
             case events.Notice(text):
-                return Text(printable(text), style="yellow")
+                return self._once(printable(text), style="yellow")
             case events.RunStarted(experiment, treatments, _, rounds_max, emulated):
                 self.treatments = [treatment.name for treatment in treatments]
                 self.planned, self.step, self.emulated = rounds_max, "", emulated
-                return Text(f"run {experiment}")
+                return self._once(f"run {experiment}")
             case events.TreatmentStarted(_, _, treatment):
                 self.doing = {treatment.name: "settling" if treatment.layer == "host" else "booting"}
             case events.GuestBooted(boot):
@@ -108,11 +112,17 @@ class State:
                 return Text(printable(f"{what}: {trial.status}: {error}"), style="red")
             case events.RoundFinished(number, planned, seconds_left, comparisons):
                 self.round, self.planned, self.left = number, planned, seconds_left
-                self.comparisons, self.told = comparisons, time.monotonic()
+                self.comparisons, self.heard = comparisons, time.monotonic()
             case events.RunFinished(_, rounds, seconds, share):
                 several = "round" if rounds == 1 else "rounds"
                 return Text(f"{rounds} {several} in {format_duration(seconds)}, {share:.0%} of it inside workloads")
         return None
+
+    def _once(self, text: str, style: str = "") -> Text | None:
+        if text in self.said:
+            return None
+        self.said.append(text)
+        return Text(text, style=style)
 
     def draw(self) -> Group:
         lines: list[Text | Table] = []
@@ -134,7 +144,7 @@ class State:
             return f"{self.round} of {self.planned} rounds done"
         if self.round >= self.planned:
             return f"{self.round} rounds done"
-        since = time.monotonic() - self.told
+        since = time.monotonic() - self.heard
         low, high = (max(0.0, seconds - since) for seconds in self.left)
         return f"{self.round} of {self.planned} rounds done, about {format_span(low, high)} left"
 
@@ -159,9 +169,9 @@ def interval_words(comparison: Comparison, emulated: bool) -> tuple[str, str]:
 class Plain:
     """Few lines, no control characters: for logs."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, state: State | None = None) -> None:
         self._console = console
-        self._state = State()
+        self._state = state or State()
         self._step = ""
         self._told = 0.0
 

@@ -11,8 +11,10 @@ from typing import Any
 from vmtax.core.errors import BadInput
 from vmtax.core.records import Experiment, Json, Trial
 from vmtax.core.units import format_duration
+from vmtax.design.host import boots_asked
 from vmtax.experiment.activity import BOOT
 from vmtax.experiment.trial import TrialKey
+from vmtax.image.cache import SHORT
 from vmtax.plan.schema import Plan, from_data
 from vmtax.testbed.session import TestbedOptions
 
@@ -20,8 +22,16 @@ from vmtax.testbed.session import TestbedOptions
 SAME = (
     *("cpu_model", "microcode", "mitigations", "smt_active", "governor", "turbo"),
     *("kernel_release", "kernel_command_line", "cpus_measured", "measured_as_root"),
-    *("image.identity", "kernel_pack.digest", "qemu.version", "accelerator.name", "disk.device", "disk.named"),
+    *("image.identity", "qemu.version", "accelerator.name", "disk.device", "disk.named"),
 )
+PACK = "kernel_pack.digest"  # a fact too
+
+
+# Those that follow from how the host is booted: in a run that compares boots, they are compared boot by boot.
+OF_BOOT = ("kernel_command_line", "mitigations", "smt_active", "governor", "turbo", "cpus_measured")
+
+
+UNFINISHED = "that round was not finished"
 
 
 class CannotResume(BadInput):
@@ -77,19 +87,28 @@ def resumable(experiment: Experiment) -> tuple[Plan, TestbedOptions]:
 
 def refuse_other_host(experiment: Experiment, facts_by_path: Mapping[str, Json]) -> None:
     """Raises CannotResume where a host under test, or its QEMU, is no longer what it was."""
+    changing = OF_BOOT if boots_asked(experiment.treatments) else ()
     differing = [
-        f"{name} was {_fact(then, name)}, is {_fact(facts, name)}{'' if path == 'host' else f' ({path})'}"
+        f"{name} was {fact(then, name)}, is {fact(facts, name)}{'' if path == 'host' else f' ({path})'}"
         for path, facts in facts_by_path.items()
         # Without them it was stopped before it had them, and before any trial.
         if (then := experiment.facts.get(path)) is not None
         for name in SAME
-        if _fact(then, name) != _fact(facts, name)
+        if name not in changing and fact(then, name) != fact(facts, name)
     ]
     if differing:
         raise CannotResume(
             f"{experiment.id} cannot be resumed: the host has changed since ({'; '.join(differing)}), so its rounds "
             "would not be comparable; undo the change, or start a new run"
         )
+    for path, facts in facts_by_path.items():
+        then, now = fact(experiment.facts.get(path) or {}, PACK), fact(facts, PACK)
+        if then not in (None, now):
+            instead = "the cache has another one" if now else "it is not in the cache any more"
+            raise CannotResume(
+                f"{experiment.id} cannot be resumed: it built kernels with pack {then[:SHORT]}, and {instead}; "
+                "start a new run"
+            )
 
 
 def refuse_impossible(experiment: Experiment, impossible: Mapping[str, str]) -> None:
@@ -104,7 +123,7 @@ def refuse_impossible(experiment: Experiment, impossible: Mapping[str, str]) -> 
 
 def image_of(experiment: Experiment) -> str | None:
     """The identity of the image that it used; None where it was stopped before that was written down."""
-    found = _fact(experiment.facts, "host.image.identity")
+    found = fact(experiment.facts, "host.image.identity")
     return found if isinstance(found, str) else None
 
 
@@ -112,7 +131,8 @@ def resumed_note(experiment: Experiment, facts_by_path: Mapping[str, Json]) -> s
     """What a reader of the report must know of the gap."""
     newest = max((trial.started + trial.wall_seconds for trial in experiment.trials), default=experiment.created)
     after = format_duration(max(0.0, time.time() - newest))
-    rebooted = "; the host was rebooted in between, so that round was not finished"
+    cost = "what was left of a boot's work was done in another" if boots_asked(experiment.treatments) else UNFINISHED
+    rebooted = f"; the host was rebooted in between, so {cost}"
     boot = "" if same_boot(experiment, facts_by_path) else rebooted
     number = max((trial.round for trial in experiment.trials), default=1)
     return f"The run was stopped ({experiment.state}) in round {number} and resumed after {after}{boot}."
@@ -121,7 +141,7 @@ def resumed_note(experiment: Experiment, facts_by_path: Mapping[str, Json]) -> s
 def worked_seconds(experiment: Experiment) -> float:
     """How long was worked on an experiment that was stopped; of one that was killed, until its newest trial.
 
-    Of one that was killed after it had been resumed, only the sessions before: when its last one began is not kept.
+    Earlier versions kept nothing of one that was killed: there it is the time from its beginning.
     """
     if experiment.seconds is not None:
         return experiment.seconds
@@ -132,12 +152,13 @@ def worked_seconds(experiment: Experiment) -> float:
 def same_boot(experiment: Experiment, facts_by_path: Mapping[str, Json]) -> bool:
     """Whether every host under test still is in the boot in which the experiment was stopped."""
     return all(
-        _fact(experiment.facts.get(path) or facts, "boot_id") == _fact(facts, "boot_id")
+        fact(experiment.facts.get(path) or facts, "boot_id") == fact(facts, "boot_id")
         for path, facts in facts_by_path.items()
     )
 
 
-def _fact(facts: Json, dotted: str) -> Any:
+def fact(facts: Json, dotted: str) -> Any:
+    """A fact by its dotted name; None where there is none."""
     found: Any = facts
     for part in dotted.split("."):
         found = found.get(part) if isinstance(found, dict) else None

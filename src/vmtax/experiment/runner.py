@@ -9,14 +9,16 @@ from dataclasses import dataclass, field, replace
 
 from vmtax.core.events import Notice
 from vmtax.core.records import Experiment, Json, Treatment, Trial
+from vmtax.design.host import boots_asked
 from vmtax.design.interleaved import both
+from vmtax.design.reboots import HOST, boots_of, next_block, seed_of
 from vmtax.design.topology import unlike
 from vmtax.design.treatments import moved_defaults
 from vmtax.experiment.loop import Emit, Loop
+from vmtax.experiment.reboots import NOISE_FLOOR, RebootNeeded, Reboots, refuse_changed
 from vmtax.experiment.resume import (
     Before,
     refuse_impossible,
-    refuse_other_host,
     resumable,
     resumed_note,
     same_boot,
@@ -61,12 +63,15 @@ def run(store: Store, options: Options, emit: Emit, set_up: SetUp) -> str:
     treatments = both(plan.entries(testbed.impossible), options.testbed.interleave_with)
     experiment = _experiment(store, plan, treatments, options)
     store.begin(experiment)
-    loop = Loop(experiment.id, testbed, experiment.treatments, store, emit, _seed(plan, experiment), clock)
+    loop = Loop(experiment.id, testbed, experiment.treatments, store, emit, seed_of(experiment), clock)
+    loop.reboots = _reboots(experiment, facts)
     with _finished(loop):
         not_here = (f"{name}: {why}" for name, why in testbed.impossible.items())
         at_once = (AT_ONCE,) if needs.guests_at_once(plan) > 1 else ()
         shown = (DEMONSTRATION,) if options.testbed.demonstration else ()
-        for text in (*shown, *left_out, *not_here, *moved_defaults(plan.space), *at_once):
+        again = any(treatment.repeats is not None for treatment in treatments)
+        floor = (NOISE_FLOOR,) if loop.reboots and again else ()
+        for text in (*shown, *left_out, *not_here, *moved_defaults(plan.space), *at_once, *floor):
             loop.note(text)
         _keep_host_facts(loop, facts)
         loop.run(time.monotonic() - clock)
@@ -78,14 +83,18 @@ def resume(id: str, store: Store, emit: Emit, set_up: SetUp) -> str:
     clock = time.monotonic()
     experiment = store.load(id)
     resumable(experiment)
-    testbed = set_up(lambda facts: refuse_other_host(experiment, facts))
+    testbed = set_up(lambda facts: refuse_changed(experiment, facts))
     refuse_impossible(experiment, testbed.impossible)
     facts = testbed.host_facts()
+    reboots = _reboots(experiment, facts)
+    if reboots:
+        facts[HOST]["boots"] = list(reboots.boots)
     store.resume(experiment.id)
     loop = Loop(
-        *(experiment.id, testbed, experiment.treatments, store, emit, _seed(testbed.plan, experiment)),
+        *(experiment.id, testbed, experiment.treatments, store, emit, seed_of(experiment)),
         clock - worked_seconds(experiment),
-        before=Before.of(experiment.trials, same_boot=same_boot(experiment, facts)),
+        before=_before(experiment, facts),
+        reboots=reboots,
         signatures=Signatures.of(testbed.workloads, _with_raw(store, experiment)),
         trials=list(experiment.trials),
         boots=list(experiment.boots),
@@ -94,7 +103,8 @@ def resume(id: str, store: Store, emit: Emit, set_up: SetUp) -> str:
         up={boot.treatment for boot in experiment.boots},
     )
     with _finished(loop):
-        loop.note(resumed_note(experiment, facts))
+        if reboots is None or reboots.cut_short:
+            loop.note(resumed_note(experiment, facts))
         _keep_host_facts(loop, facts)
         loop.run(time.monotonic() - clock)
     return experiment.id
@@ -115,7 +125,7 @@ def _finished(loop: Loop) -> Iterator[None]:
     except BaseException as error:
         # The store itself may be what failed: its error must not hide the first one.
         with contextlib.suppress(StoreError):
-            end: End = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
+            end: End = "interrupted" if isinstance(error, (KeyboardInterrupt, RebootNeeded)) else "failed"
             store.finish(id, end, time.time(), seconds=loop.seconds)
         raise
     store.finish(id, "complete", time.time(), loop.ended, loop.seconds)
@@ -141,8 +151,17 @@ def _experiment(store: Store, plan: Plan, treatments: tuple[Treatment, ...], opt
     )
 
 
-def _seed(plan: Plan, experiment: Experiment) -> int:
-    return plan.seed if plan.seed is not None else int(experiment.created)
+def _before(experiment: Experiment, facts: Mapping[str, Json]) -> Before:
+    """Where its host is rebooted for each block, the rounds before the next block are over."""
+    if not boots_asked(experiment.treatments):
+        return Before.of(experiment.trials, same_boot=same_boot(experiment, facts))
+    before, number = Before.of(experiment.trials), next_block(experiment).round
+    return replace(before, round=number, position=0) if number > before.round else before
+
+
+def _reboots(experiment: Experiment, facts: Mapping[str, Json]) -> Reboots | None:
+    levels = boots_asked(experiment.treatments)
+    return Reboots(experiment.id, levels, facts[HOST], boots_of(experiment)) if levels else None
 
 
 def _keep_host_facts(loop: Loop, facts: Mapping[str, Json]) -> None:

@@ -213,7 +213,7 @@ def _run_at_once(commands: Sequence[_Command]) -> list[tuple[_Command, _Done]]:
         futures = [pool.submit(_run, command, barrier.wait) for command in commands]
         return [(command, future.result()) for command, future in zip(commands, futures, strict=True)]
     finally:
-        # After Ctrl-C nobody waits for commands: they end with their guests.
+        # After Ctrl-C commands are not waited for: they end with their guests.
         pool.shutdown(wait=False, cancel_futures=True)
 
 

@@ -4,7 +4,7 @@ A spec names the hypervisor that boots it. QEMU is the one there is; another is 
 that has what `Hypervisor` names.
 """
 
-from vmtax.hypervisor.base import BootFailed, Guest, GuestSpec, Hypervisor, Lasting, Patience, boot
+from vmtax.hypervisor.base import BootFailed, Guest, GuestSpec, Hypervisor, Lasting, Patience, Thread, boot
 from vmtax.hypervisor.credentials import Credentials
 from vmtax.hypervisor.qemu.accelerator import Accelerator, choose, known, probe_spec, remembered
 from vmtax.hypervisor.qemu.detect import Qemu, QemuError
@@ -28,6 +28,7 @@ __all__ = [
     "Qemu",
     "QemuError",
     "Tap",
+    "Thread",
     "UserNetwork",
     "boot",
     "choose",

@@ -77,7 +77,7 @@ class GuestSpec:
     kernel_words: tuple[str, ...] = ()  # more of its kernel's command line
     iommu: bool = False  # it can give its own devices to guests
     preallocated: bool = False  # all of its memory is taken at its start
-    talkative: bool = False  # the kernel tells its progress on the console: for the KVM probe
+    talkative: bool = False  # the kernel reports its progress on the console: for the KVM probe
     within: tuple[str, ...] = ()  # what starts a command in the cgroup that it is to run in; (): in ours
     incoming: str | None = None  # it goes on from a saved state, a file, or from a URI that another QEMU migrates to
     lasting: Lasting | None = None  # None: it ends with the program that boots it
@@ -100,7 +100,7 @@ class GuestSpec:
     def device(self, name: str = DATA_ID) -> str | None:
         """What the guest calls that disk where it is a virtio disk, or the only one of its kind; None: it has none.
 
-        Two SATA disks may change places: Linux looks at them at the same time. `BY_SERIAL` tells them apart.
+        Two SATA disks may change places: Linux looks at them at the same time. `BY_SERIAL` distinguishes them.
         """
         virtio = 1  # the root image is the first
         for disk in self.disks:
@@ -113,6 +113,15 @@ class GuestSpec:
 def _virtio_disk(number: int) -> str:
     """Linux's name of a virtio disk; they are found in the order of the command line, the root first, which is 0."""
     return f"/dev/vd{ascii_lowercase[number]}"
+
+
+@dataclass(frozen=True, slots=True)
+class Thread:
+    """A thread of a guest's hypervisor."""
+
+    id: int  # on the parent
+    vcpu: int | None  # the guest's CPU that it runs, from 0; None: none
+    cpus: str  # of the parent, on which it may run, as the kernel lists them: "0-3,8"
 
 
 class Guest(Protocol):
@@ -144,6 +153,13 @@ class Guest(Protocol):
 
     def memory_readings(self, parent: Machine) -> dict[str, float]:
         """What its memory really lies in, by `parent`, the machine that it runs on; what cannot be read is left out."""
+        ...
+
+    def threads(self, parent: Machine) -> tuple[Thread, ...]:
+        """Those of its hypervisor, by `parent`, the machine that it runs on; () where they cannot be read.
+
+        Raises CannotDo where the hypervisor does not answer.
+        """
         ...
 
     def leave(self) -> None:

@@ -42,7 +42,7 @@ def image_program(
         return (name,)
     kinds = (("--ro-bind", reach.read), ("--bind", reach.write), ("--dev-bind", reach.devices))
     return (
-        *("bwrap", *options, "--cap-drop", "ALL", *(word for each in capabilities for word in ("--cap-add", each))),
+        *("bwrap", *options, *_only(capabilities)),
         *("--ro-bind", f"{tree}/usr", "/usr", "--symlink", "usr/bin", "/bin"),
         *("--symlink", "usr/lib", "/lib", "--symlink", "usr/lib64", "/lib64"),
         *("--dev", "/dev", "--proc", "/proc", "--ro-bind", "/sys", "/sys", "--tmpfs", "/tmp"),
@@ -51,23 +51,27 @@ def image_program(
     )
 
 
-def enter_tree(tree: str, *, root: bool, network: bool = False) -> tuple[str, ...]:
+def enter_tree(tree: str, *, root: bool, network: bool = False, capabilities: tuple[str, ...] = ()) -> tuple[str, ...]:
     """What enters an unpacked image on a host, for a workload: the host's kernel, and nothing of its files.
 
-    Without capabilities, and if `root` starts it, which could otherwise reach every file through /proc, with no process
-    in view but its own. `network`: it has the network of its parent.
+    Without capabilities but those named, and if `root` starts it, which could otherwise reach every file through /proc,
+    with no process in view but its own. `network`: it has the network of its parent.
     """
     return (
-        *("bwrap", *alone(root=root, network=network), "--cap-drop", "ALL"),
+        *("bwrap", *alone(root=root, network=network), *_only(capabilities)),
         *("--ro-bind", tree, "/", "--dev", "/dev", "--proc", "/proc"),
         *("--ro-bind", "/sys", "/sys", "--tmpfs", "/tmp", "--tmpfs", "/run", "--chdir", "/tmp"),
     )
 
 
-def alone(*, root: bool, network: bool = False) -> tuple[str, ...]:
-    """bubblewrap's options for a program that takes no process but its own, and no network, unless told.
+def _only(capabilities: tuple[str, ...]) -> tuple[str, ...]:
+    return ("--cap-drop", "ALL", *(word for each in capabilities for word in ("--cap-add", each)))
 
-    `root`: root starts it; elsewhere, as in many a container, nobody may mount the /proc of a new PID namespace.
+
+def alone(*, root: bool, network: bool = False) -> tuple[str, ...]:
+    """bubblewrap's options for a program that takes no process but its own, and no network, unless one is asked for.
+
+    `root`: root starts it; elsewhere, as in many containers, no user may mount the /proc of a new PID namespace.
     """
     parts = ("--unshare-ipc", *(() if network else ("--unshare-net",)), *(("--unshare-pid",) if root else ()))
     return ("--die-with-parent", *parts)

@@ -25,7 +25,7 @@ class Console:
     def __init__(self, parent: Machine, path: PurePosixPath, most: int = MOST_CONSOLE) -> None:
         """`most`: bytes; a guest that prints more is ended."""
         self._tail = parent.start("tail", "-c", "+1", "-f", str(path))
-        # A guest may print for ever: the last lines are kept, and those that nobody has waited for are not.
+        # A guest may print for ever: the last lines are kept, and what does not fit into the queue is dropped.
         self._lines: deque[str] = deque(maxlen=MOST_LINES)
         self._arrived: queue.Queue[str] = queue.Queue(MOST_LINES)
         self._most = most

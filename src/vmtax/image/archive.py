@@ -55,7 +55,7 @@ class Archive:
             raise ContentsError(f"would grow to {room}, more than {MOST_GROWTH} times its size")
 
     def unpack(self, directory: Path) -> None:
-        """Everything into that directory, which nobody else can write. Raises ContentsError at the first difference."""
+        """Everything into that directory, which is ours alone. Raises ContentsError at the first difference."""
         _write(directory / contents.NAME, 0o644, iter([self.text]))
         for member in self.contents.members:
             self._check_header(member)
@@ -75,7 +75,7 @@ class Archive:
         header = self._header(member.path)
         if header.name != member.path:
             raise ContentsError(f"{header.name!a}: comes where its list has {member.path}")
-        links = member.kind == "l"  # whose mode nobody looks at
+        links = member.kind == "l"  # whose mode has no meaning
         if (
             (header.type, header.size) != (TYPES[member.kind], member.size)
             or (header.mode != contents.MODES[member.kind] and not links)
@@ -147,7 +147,7 @@ def _file(source: Path) -> IO[bytes]:
 
 
 def _zstd(file: IO[bytes], words: IO[bytes]) -> subprocess.Popen[bytes]:
-    """What decompresses the open file. It ends by itself where we do: nobody reads what it writes then."""
+    """What decompresses the open file. It ends by itself where we do: its output is no longer read then."""
     try:
         return subprocess.Popen(["zstd", "-dcq"], stdin=file, stdout=subprocess.PIPE, stderr=words)
     except OSError as error:

@@ -134,7 +134,7 @@ def _bootstrap(keeper: LocalMachine, tree: Path, work: Path, emit: Emit) -> None
         *(f"--dpkgopt=path-exclude={pattern}" for pattern in recipe.EXCLUDED),
         *("--aptopt=APT::Install-Recommends false", recipe.SUITE, "-"),
     ]
-    # INITRD=No: Debian's kernel package then makes no initramfs of its own, which nobody would boot.
+    # INITRD=No: Debian's kernel package then makes no initramfs of its own, which would never be booted.
     # A constant date: the same packages then make the same image, and so the same digest, on any host.
     environment = {**keeper.environment(), "INITRD": "No", "TMPDIR": str(work), "SOURCE_DATE_EPOCH": "1"}
     unpack = ["tar", "-x", "-C", str(tree), "--exclude=./dev/*", "--no-same-owner"]
@@ -142,7 +142,7 @@ def _bootstrap(keeper: LocalMachine, tree: Path, work: Path, emit: Emit) -> None
         subprocess.Popen(
             argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, cwd="/"
         ) as source,
-        # A file: a full pipe that nobody reads meanwhile would stop both.
+        # A file: a full pipe that is not read meanwhile would stop both.
         (work / "tar.log").open("w+") as log,
         subprocess.Popen(unpack, stdin=source.stdout, stderr=log, env=environment, cwd="/") as sink,
     ):

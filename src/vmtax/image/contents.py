@@ -219,7 +219,7 @@ def check(directory: str, wanted: str) -> None:
 
     Reading it all takes seconds. So a stamp keeps in which state all of it was right, and it is read again once the
     state is another: any inode, owner, mode, size or time, or a boot of this machine. Of the times, ctime can be set
-    by nobody: a change of the same size shows even where mtime was put back.
+    by no program: a change of the same size shows even where mtime was put back.
     """
     began = time.time()
     state, newest = _state(directory, wanted)

@@ -85,7 +85,7 @@ def _make(keeper: LocalMachine, work: Path, emit: Emit) -> Pack:
     script.chmod(0o755)
     done = 0.0
 
-    def told(line: str) -> None:
+    def report(line: str) -> None:
         nonlocal done
         done = max(done, next((share for start, share in STAGES if start in line), done))
         emit(Step(KIND.building, line.removeprefix("I: ")[:60], done))
@@ -101,7 +101,7 @@ def _make(keeper: LocalMachine, work: Path, emit: Emit) -> Pack:
         **keeper.environment(),
         **{"OBJECTS": " ".join(OBJECTS), "TMPDIR": str(work), "DEBIAN_FRONTEND": "noninteractive"},
     }
-    KIND.bootstrap(options, environment, told)
+    KIND.bootstrap(options, environment, report)
     emit(Step(KIND.building, "erofs file system", 0.75))
     file = packs.erofs(keeper, work / "made", tree, *EROFS)
     version = packs.package_version(keeper, tree, SOURCE)

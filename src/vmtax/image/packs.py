@@ -157,9 +157,9 @@ class Kind:
         self,
         options: Sequence[str],
         environment: Mapping[str, str],
-        told: Callable[[str], None],
+        report: Callable[[str], None],
     ) -> None:
-        """Runs mmdebstrap; `told` gets each line that it says. Raises ImageError with its last ones."""
+        """Runs mmdebstrap; `report` gets each line of its output. Raises ImageError with its last ones."""
         words: list[str] = []
         argv = [*root_image.MMDEBSTRAP, *options]
         with subprocess.Popen(
@@ -168,7 +168,7 @@ class Kind:
             try:
                 for line in root_image.spoken(process):
                     words = [*words[-60:], line]
-                    told(line)
+                    report(line)
             except BaseException:
                 process.terminate()
                 raise

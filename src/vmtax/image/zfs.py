@@ -145,12 +145,12 @@ def _build_module(keeper: LocalMachine, work: Path, tree: Path, image: Image, em
     }
     done = 0.0
 
-    def told(line: str) -> None:
+    def report(line: str) -> None:
         nonlocal done
         done = share_after(line, done)
         emit(Step(KIND.building, "the module" if "-hook" in line else line.removeprefix("I: "), done))
 
-    KIND.bootstrap(options, environment, told)
+    KIND.bootstrap(options, environment, report)
 
 
 def share_after(line: str, done: float) -> float:
@@ -209,7 +209,7 @@ def _collect_tools(keeper: LocalMachine, tree: Path, image: Image, layer: Path) 
 
 
 def _start(path: Path) -> bytes:
-    """What tells a file's kind, its first bytes; none of what is no regular file."""
+    """A file's first bytes, which show its kind; none of what is no regular file."""
     if path.is_symlink() or not path.is_file():
         return b""
     with path.open("rb") as file:

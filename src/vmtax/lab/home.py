@@ -86,6 +86,7 @@ class Up:
     peer_namespace: str | None  # None: user networking plays the peer
     warnings: list[str] = field(default_factory=list)
     restored: bool = False  # from a saved state, not booted
+    kernel_arguments: tuple[str, ...] = ()  # that it was booted with, beside those that every lab has
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +243,7 @@ def _locked(one: Lab, path: Path, how: int) -> IO[str]:
     while True:
         try:
             make_private(path.parent)
-            file = open(path, "a", opener=private)  # noqa: SIM115 (open, it is the lock)
+            file = open(path, "a", opener=private)  # noqa: SIM115 (the lock lasts while it is open)
         except OSError as error:
             raise trouble(error, labs_directory()) from error
         try:

@@ -47,7 +47,7 @@ def lab_spec(
     runtime: PurePosixPath,
     taps: tuple[str, str] | None = None,
 ) -> GuestSpec:
-    """`base`, with its hypervisor, kernel, images and the state that it goes on from, as the lab of that name.
+    """`base`, with its hypervisor, kernel and its arguments, images and the state that it goes on from, as that lab.
 
     `directory`: of its disks; `runtime`: is made when it starts
     `taps`: names for taps to the peer and under the SR-IOV card; None: QEMU's user network plays the peer
@@ -55,6 +55,7 @@ def lab_spec(
     words = (
         "no_timer_check",  # on a busy machine an emulated timer may be late, for which the kernel would panic
         *("net.ifnames=0", "intel_iommu=on", "iommu=pt", f"vmtax.lab={name}"),
+        *base.kernel_words,
     )
     peer, functions = map(Tap, taps) if taps else [UserNetwork(SUBNET, PEER_ADDRESS)] * 2
     return replace(

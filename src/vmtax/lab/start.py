@@ -6,7 +6,7 @@ import contextlib
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path, PurePosixPath
 
 from vmtax.core.events import Event, Step
@@ -73,15 +73,16 @@ class Wish:
     spares: int | None = None
     spare_bytes: int | None = None
     nvme: bool | None = None
+    kernel_arguments: tuple[str, ...] = ()  # of this start alone, beside those that every lab has
 
     def on(self, size: Size) -> Size:
-        given = {name: getattr(self, name) for name in self.__slots__ if getattr(self, name) is not None}
-        return replace(size, **given)
+        wanted = {field.name: getattr(self, field.name) for field in fields(size) if hasattr(self, field.name)}
+        return replace(size, **{name: value for name, value in wanted.items() if value is not None})
 
 
 @dataclass
 class _Start:
-    """What one start has found out and made so far."""
+    """What one start has examined and made so far."""
 
     lab: Lab
     local: LocalMachine
@@ -94,6 +95,7 @@ class _Start:
     saved: Path | None
     pack: Pack | None
     began: float  # monotonic clock
+    arguments: tuple[str, ...] = ()  # of its kernel, beside those that every lab has
     segment: Segment | None = None
     namespace: str | None = None
     warnings: list[str] = field(default_factory=list)
@@ -139,7 +141,8 @@ def start(one: Lab, wish: Wish, emit: Emit, source: Lab | None = None) -> Up:
             local.undo_later(*FORGET, local.token, str(one.up_file))  # first, so undone last: `lab stop` waits for it
             try:
                 promise_memory(local, size)
-                up = _start(_prepared(one, local, emit, size, source, record, began))
+                state = _prepared(one, local, emit, size, source, record, began)
+                up = _start(replace(state, arguments=wish.kernel_arguments))
             except OSError as error:
                 raise trouble(error, one.directory) from error
             local.leave_to(up.pid, (str(one.log), str(one.directory / CONSOLE)))
@@ -150,6 +153,8 @@ def start(one: Lab, wish: Wish, emit: Emit, source: Lab | None = None) -> Up:
 def _size(one: Lab, wish: Wish, record: Record | None, source: Lab | None) -> Size:
     """As large as it is to be; raises LabError where that cannot be had with the disks or the memory that are there."""
     size = wish.on(record.size if record else Size())
+    if source and wish.kernel_arguments:
+        raise LabError(f"a saved lab has booted already: leave out --kernel-arguments with --from {source.name}")
     if source and record and size != record.size:
         raise LabError(
             "a saved lab has its memory, CPUs and disks: leave out --memory, --vcpus, --spares, --spare-size and "
@@ -247,6 +252,7 @@ def _spec(state: _Start, runtime: PurePosixPath) -> GuestSpec:
     base = replace(
         state.base,
         accelerator=state.accelerator.name,
+        kernel_words=state.arguments,
         layers=(str(state.pack.path),) if state.pack else (),
         incoming=str(state.saved / "state") if state.saved else None,
     )
@@ -285,6 +291,7 @@ def _attempt(state: _Start, number: int) -> Up:
         peer_namespace=state.namespace,
         warnings=state.warnings,
         restored=spec.incoming is not None,
+        kernel_arguments=state.arguments,
     )
 
 

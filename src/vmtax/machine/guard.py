@@ -13,7 +13,7 @@ understand with an error:
     {"outlive": PID}              from now on it is the end of that process, not of the input, that ends it all;
                                   "logs": [PATH, ...] are emptied whenever they take more than 64 MiB
 
-While it undoes, a line {"busy": true} tells every five seconds that it is there.
+While it undoes, a line {"busy": true} says every five seconds that it is there.
 Every line is in DIRECTORY/TOKEN.undo, synced, before it is answered. At the end of its input, on SIGTERM or SIGHUP, or
 after SILENCE seconds without a line (0: for ever), it ends every process that carries VMTAX_RUN=TOKEN in its
 environment, undoes the list in reverse, and removes the file. At its start it does the same for every list whose guard
@@ -39,11 +39,12 @@ import stat
 import sys
 import threading
 import time
+from collections.abc import Iterator
 
 from vmtax.machine.processes import command, end_processes, is_marked, start_of, wait_for
 from vmtax.machine.tree import DIRECTORY, FOR_EVER, remove_within
 
-BUSY_SECONDS = 5.0  # between two lines that tell we are still undoing
+BUSY_SECONDS = 5.0  # between two lines that say that we are still undoing
 UNDO_SECONDS = 60.0  # for a command that undoes something
 RECOVERY_SECONDS = 120.0  # for the lists of dead guards, all together: somebody waits for us to serve
 LEAST_SECONDS = 1.0  # with less than that left, nothing more is begun
@@ -100,7 +101,7 @@ class Busy:
             try:
                 os.write(1, b'{"busy": true}\n')
             except OSError:
-                return  # nobody is there to read it
+                return  # no reader is left
 
     def __enter__(self) -> None:
         self.thread.start()
@@ -132,7 +133,7 @@ def read_list(text: str) -> dict[int, dict[str, object]]:
 
 
 def boot_id() -> str:
-    """Of this boot of the machine; empty where the kernel does not tell."""
+    """Of this boot of the machine; empty if the kernel does not report it."""
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
             return file.read().strip()
@@ -201,7 +202,7 @@ def lock(name: str, directory: int, flags: int = 0) -> int | None:
 
 
 def why_unsafe(name: str, directory: int) -> str:
-    """Why nobody undoes a list of ours; empty where its guard lives, or where it is no list of ours."""
+    """Why no guard undoes a list of ours; empty where its guard lives, or where it is no list of ours."""
     try:
         status = os.lstat(name, dir_fd=directory)
     except OSError:
@@ -281,7 +282,7 @@ def try_to_keep(descriptor: int, line: str) -> None:
         pass
 
 
-def lines(silence: float) -> object:
+def lines(silence: float) -> Iterator[bytes]:
     """Lines of standard input until its end, or until nothing came for `silence` seconds; too long ones are empty."""
     rest = b""
     too_long = False
@@ -297,10 +298,10 @@ def lines(silence: float) -> object:
             rest, too_long = b"", True
 
 
-def serve(source: object, descriptor: int, entries: dict[int, dict[str, object]]) -> tuple[int, object] | None:
+def serve(source: Iterator[bytes], descriptor: int, entries: dict[int, dict[str, object]]) -> tuple[int, object] | None:
     """Answer every line; the pidfd of the process to be outlived and its logs, None where there is none."""
     outlived = None
-    for line in source:  # type: ignore[attr-defined]
+    for line in source:
         record = parsed(line)
         error = ""
         try:
@@ -346,7 +347,7 @@ def main() -> None:
     os.umask(0o077)
     os.chdir("/")
     source = lines(silence)
-    about = parsed(next(source, b""))  # type: ignore[call-overload]
+    about = parsed(next(source, b""))
     token = str(about.get("token", ""))
     if not token.isalnum():
         return  # whoever started us was ended before it said whose guard we are: nothing is set up yet
@@ -390,7 +391,7 @@ def main() -> None:
         try:
             print(json.dumps({"left": left[:MOST_TOLD]}), flush=True)
         except OSError:
-            pass  # nobody is there to read it; the list tells the next guard
+            pass  # no reader is left; the next guard reads the list
 
 
 if __name__ == "__main__":

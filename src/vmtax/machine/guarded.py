@@ -212,7 +212,7 @@ class Guard:
                         break
                     last = line
             except MachineLost:
-                deadline = time.monotonic()  # who has not spoken for so long need not be waited for
+                deadline = time.monotonic()  # a guard that was silent for this long is not waited for
             self._end(deadline)
             self._close_pipes()
         left = _object(last).get("left")
@@ -286,7 +286,7 @@ class GuardedMachine(Machine):
         return f"{MARK}={self.token}"
 
     @property
-    def scratch(self) -> PurePosixPath:  # type: ignore[override]
+    def scratch(self) -> PurePosixPath:  # type: ignore[override]  # elsewhere an attribute
         """A private directory on the machine, made at first use, removed by the guard."""
         with self._lock:
             if self._scratch is None:
@@ -305,7 +305,7 @@ class GuardedMachine(Machine):
             self.guard.ask({"ping": True})
 
     def fresh_name(self, what: str) -> str:
-        """For a file or directory of this run in a directory where others may write: nobody can know it before."""
+        """For a file or directory of this run in a directory where others may write: it cannot be guessed."""
         return f"vmtax-{self.token}-{what}-{secrets.token_hex(8)}"
 
     def undo_later(self, *argv: str, lasting: bool = False) -> Undoing:

@@ -119,11 +119,11 @@ class LocalMachine(GuardedMachine):
         return {**plain_environment(), MARK: self.token}
 
     def try_run(self, *argv: str, input: str | None = None, timeout: float = DEFAULT_TIMEOUT) -> Outcome:
-        self.guard  # noqa: B018 (as in start)
+        _ = self.guard  # as in start
         return run_here(self.path, argv, self.environment(), input, timeout)
 
     def start(self, *argv: str) -> LocalProcess:
-        self.guard  # noqa: B018 (it must be there first: it is what ends the process)
+        _ = self.guard  # started before the process, which it ends
         try:
             process = LocalProcess(argv, self.environment())
         except OSError as error:
@@ -193,7 +193,7 @@ def run_here(
 
 
 def _end(process: subprocess.Popen[bytes], heard: dict[IO[bytes], bytearray]) -> None:
-    """Kill it; what it said last is still heard, but not what goes on without it."""
+    """Kill it; its last output is still read, but not that of processes which outlive it."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     with contextlib.suppress(TimeoutError, TooMuch):

@@ -1,4 +1,4 @@
-"""Reading what a process says: never more than so many bytes, never longer than so many seconds."""
+"""Reading a process's output, with a limit on its size and on the time."""
 
 from __future__ import annotations
 
@@ -28,10 +28,11 @@ def listen(
     feed: tuple[Pipe, bytes] | None = None,
     is_enough: Callable[[bytearray, int], bool] = lambda heard, before: False,
 ) -> None:
-    """Read the pipes side by side, adding to what was heard through each, until each has ended or told enough.
+    """Read the pipes side by side, adding to what was heard through each, until each has ended or `is_enough` says so.
 
-    `feed`: what is written to a pipe meanwhile, which is then closed. `is_enough` gets what one told, and the length of
-    what that was before. Raises TimeoutError at the deadline (monotonic clock), TooMuch after `most` bytes in all.
+    `feed`: what is written to a pipe meanwhile, which is then closed. `is_enough` gets all that was read from one pipe
+    and its length before the last read. Raises TimeoutError at the deadline (monotonic clock), TooMuch after `most`
+    bytes in all.
     """
     left = most
     with selectors.DefaultSelector() as selector:
@@ -45,7 +46,7 @@ def listen(
             if not ready or time.monotonic() > deadline:
                 raise TimeoutError
             for key, _ in ready:
-                pipe = key.fileobj  # type: ignore[assignment]
+                pipe = key.fileobj  # type: ignore[assignment]  # one of those that were registered above
                 if key.data is not None:
                     _write(selector, pipe, key.data)
                     continue

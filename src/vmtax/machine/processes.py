@@ -14,7 +14,7 @@ import time
 from vmtax.machine.tree import shorten
 
 MARK = "VMTAX_RUN"
-QEMU_USERS = range(1879048192, 2147483646)  # whom a QEMU becomes that root started: nobody else is any of them
+QEMU_USERS = range(1879048192, 2147483646)  # the users of QEMUs that root started: no account has these numbers
 MOST_LOG = 2**26  # bytes of what a process that outlives us says
 LOG_SECONDS = 2.0  # between two looks at that
 TERM_SECONDS = 2.0  # between SIGTERM and SIGKILL
@@ -37,7 +37,7 @@ def is_ours(pid: int) -> bool:
 
 
 def start_of(pid: int) -> int | None:
-    """When that process started, in the kernel's ticks since boot: with it, nobody else has been that number."""
+    """When that process started, in the kernel's ticks since boot: with it, the number names one process only."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             return int(file.read().rpartition(b")")[2].split()[19])

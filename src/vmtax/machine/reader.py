@@ -87,7 +87,7 @@ class SshReader:
         assert self._ssh.stdin and self._ssh.stdout and self._ssh.stderr
         mark = f"printf '\\n{self._mark} %d\\n' $code"
         lines = f"{command}\ncode=$?; {mark}; {mark} >&2\n"
-        with contextlib.suppress(BrokenPipeError):  # the answer tells why
+        with contextlib.suppress(BrokenPipeError):  # the answer says why
             self._ssh.stdin.write(lines.encode())
             self._ssh.stdin.flush()
         heard: dict[IO[bytes], bytearray] = {self._ssh.stdout: bytearray(), self._ssh.stderr: bytearray()}

@@ -30,7 +30,7 @@ USUAL_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 # The directory that a login begins in is the user's, and PATH is as the login made it: no program comes from a place
 # that is not named in full. Constant text.
 ANYWHERE = f'cd / || exit 125; case ":$PATH:" in *:[!/]*) PATH={USUAL_PATH};; esac; export PATH; '
-# Takes the run's mark from its input, where nobody else sees it; says which process it became, after a word by which
+# Takes the run's mark from its input, where no other user sees it; says which process it became, after a word by which
 # we tell that from what a login prints; then becomes the command. Constant text, the arguments stay arguments.
 BEGIN = (
     *("sh", "-c"),
@@ -97,7 +97,7 @@ class SshProcess:
         begin = Begin(machine.token)
         self._client = machine.local.start(*machine.client((*begin.argv, *argv)))
         try:
-            with contextlib.suppress(BrokenPipeError):  # its last words tell why
+            with contextlib.suppress(BrokenPipeError):  # its last words say why
                 self._client.stdin.write(begin.input)
                 self._client.stdin.flush()
             self._pid = begin.wait(self._client.stdout)
@@ -186,7 +186,7 @@ class SshMachine(GuardedMachine):
             words = self._log.read_bytes()[-MOST_LOG:].decode(errors="replace").strip() if self._log.exists() else ""
             raise MachineLost(f"{self.path}: ssh {self.destination}: {words or 'could not log in'}")
         if not self.is_guest:
-            self.guard  # noqa: B018 (on a host that stays, everything we start must have an end)
+            _ = self.guard  # started now: on a host that stays, everything we start must have an end
 
     def client(self, argv: Sequence[str]) -> tuple[str, ...]:
         """The local argv that runs `argv` there. ssh hands a shell one string: every word of it is quoted."""

@@ -16,7 +16,7 @@ DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def mount_of(descriptor: int) -> object:
-    """What tells the mount of an open file from every other, a second one of the same file system too."""
+    """What distinguishes the mount of an open file from every other, a second one of the same file system too."""
     try:
         with open(f"/proc/self/fdinfo/{descriptor}", encoding="ascii") as file:
             return next(line for line in file if line.startswith("mnt_id"))

@@ -17,7 +17,7 @@ class Work:
     tool: str
     ok: bool
     seconds: float  # as seen from outside
-    own_seconds: float | None = None  # by the tool's own clock; None: it does not tell
+    own_seconds: float | None = None  # by the tool's own clock; None: it does not report it
     emulated: bool = False  # some layer is
 
 
@@ -42,7 +42,7 @@ class Meter(Protocol):
         ...
 
     def after(self, machine: Reader, works: Sequence[Work]) -> Readings:
-        """`works`: what ran meanwhile; at a seat one command. Empty where the machine does not tell.
+        """`works`: what ran meanwhile; at a seat one command. Empty if the machine does not report it.
 
         Raises MachineLost only.
         """

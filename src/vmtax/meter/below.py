@@ -30,16 +30,16 @@ page.write(bytes.fromhex("53 89f8 31c9 0fa2 891e 894e04 895608 5b c3"))
 entry = ctypes.addressof(ctypes.c_char.from_buffer(page))
 cpuid = ctypes.CFUNCTYPE(None, ctypes.c_uint32, ctypes.c_void_p)(entry)
 for leaf in (0x40000000, 0x40000100):
-    told = ctypes.create_string_buffer(12)
-    cpuid(leaf, told)
-    sys.stdout.write(told.raw.hex() + "\\n")
+    words = ctypes.create_string_buffer(12)
+    cpuid(leaf, words)
+    sys.stdout.write(words.raw.hex() + "\\n")
 """
 CPUID = (PYTHON, *ISOLATED, PROGRAM)
 DETECT = ("systemd-detect-virt", "--vm")  # asks CPUID too, and then DMI
 
 TCG = "qemu"  # what systemd-detect-virt calls a CPU that QEMU plays
 TCG_MODEL = "QEMU TCG CPU"  # of -cpu max; also where it was handed on to a KVM guest inside
-# What CPUID tells -> the name that systemd-detect-virt gives it.
+# What CPUID reports -> the name that systemd-detect-virt gives it.
 SIGNATURES = {
     "KVMKVMKVM": "kvm",
     "Linux KVM Hv": "kvm",
@@ -98,13 +98,13 @@ def signatures(text: str) -> tuple[str, ...]:
     return tuple(found)
 
 
-def parse_below(files: Files, told: Sequence[str] = (), detected: str = "") -> Json:
+def parse_below(files: Files, signatures: Sequence[str] = (), detected: str = "") -> Json:
     """Facts from FILES, from CPUID's signatures or, where that could not be asked, from systemd-detect-virt.
 
     virtualized: bool, the CPU's flag `hypervisor`
     hypervisor: what the machine runs under, named as by systemd-detect-virt and looked for in its order; "qemu" is
       TCG; None on bare metal
-    emulated_cpu: bool; a KVM guest inside an emulated host is told False, unless its CPU model says otherwise: what
+    emulated_cpu: bool; a KVM guest inside an emulated host has False, unless its CPU model says otherwise: what
       it inherits from below stands in the facts of the host's path
     """
     cpuinfo = fields(files.get("/proc/cpuinfo", ""))
@@ -112,7 +112,7 @@ def parse_below(files: Files, told: Sequence[str] = (), detected: str = "") -> J
     virtualized = "hypervisor" in flags if flags else None
     dmi = [files.get(f"{DMI}/{name}", "") for name in ("product_name", "sys_vendor")]
     sold_as = next((name for text in dmi for start, name in DMI_NAMES.items() if text.startswith(start)), None)
-    signed = next((SIGNATURES[name] for name in reversed(told) if name in SIGNATURES), None)
+    signed = next((SIGNATURES[name] for name in reversed(signatures) if name in SIGNATURES), None)
     asked = signed or (detected if detected not in ("", "none") else None)
     names = [files.get(HYPERVISOR_TYPE), asked]
     if virtualized:

@@ -22,7 +22,7 @@ STEAL = (
     "steal_seconds"  # row: over all CPUs of the machine, that it wanted to run and its hypervisor ran something else
 )
 STEP_SECONDS = 0.01  # what /proc/uptime counts in
-WORST = 0.01  # share of the time that went by from which a gap is told
+WORST = 0.01  # share of the time that went by from which a gap is reported
 # Of a command: its way there and back, its libraries, its memory. Emulated, seconds; seldom so much.
 START_UP_SECONDS, EMULATED_START_UP_SECONDS = 5.0, 30.0
 
@@ -47,12 +47,12 @@ class Reading:
 
 
 def read(machine: Reader) -> Reading | None:
-    """Its clock now, by one command; None where it does not tell."""
+    """Its clock now, by one command; None if it does not report it."""
     asked = time.monotonic()
     try:
         outcome = machine.try_run(*COMMAND)
     except MachineLost:
-        return None  # whoever uses it next is told
+        return None  # its next user gets the error
     answered = time.monotonic()
     found = re.match(r"(\d+\.\d+) ", outcome.stdout, re.ASCII)
     if not outcome.ok or found is None:
@@ -109,7 +109,7 @@ def gap(path: str, before: Reading, after: Reading) -> tuple[str, ...]:
 def own_time(tool: str, own: float | None, seconds: float, *, emulated: bool) -> tuple[str, ...]:
     """A warning where the tool's own time does not fit into its command's time as seen from outside.
 
-    `own`, `seconds`: the two times; no warning where the tool does not tell its own.
+    `own`, `seconds`: the two times; no warning if the tool does not report its own.
 
     Their plain difference is not used: start-up and the way to the machine are in the one and not in the other (0.4 s
     for fio on a host, several seconds for stockfish under emulation), and no clock is wrong for it. But a tool cannot

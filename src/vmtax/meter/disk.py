@@ -20,7 +20,7 @@ ITSELF = ("lsblk", "--json", "--bytes", "--nodeps", "--output", "TYPE,MODEL,SERI
 
 
 def disk_facts(machine: Reader, directory: PurePosixPath | str) -> Json:
-    """Facts of the disk under a directory, by at most three commands. None: not to be found out here.
+    """Facts of the disk under a directory, by at most three commands. None: it cannot be read here.
 
     directory: as given
     mount_point, device (or "tmpfs", "pool/dataset"), file_system, mount_options: text      findmnt
@@ -92,7 +92,7 @@ def parse_findmnt(text: str) -> Json:
 
 
 def parse_lsblk(text: str) -> list[Json]:
-    """What LSBLK printed, every device once, the given one first; "on" tells whether it stands on others."""
+    """What LSBLK printed, every device once, the given one first; "on" says whether it stands on others."""
     found: dict[str | None, Json] = {}
     for row in _walk(_rows(text, "blockdevices")):
         name = _text(row.get("kname"))

@@ -1,4 +1,4 @@
-"""What a machine is: the facts that stand beside every result. What cannot be found out is None, never an error.
+"""What a machine is: the facts that stand beside every result. What cannot be read is None, never an error.
 
 Reading and parsing are apart: `read_facts`, `disk_facts` and `qemu_facts` run commands, every `parse_*` is pure.
 """
@@ -80,7 +80,7 @@ INCLUDES = tuple(f"--include={name}" for name in WANTED)
 
 
 def read_facts(machine: Reader) -> Json:
-    """Facts of one machine, by at most five commands. None: not to be found out here.
+    """Facts of one machine, by at most five commands. None: it cannot be read here.
 
     From /proc/cpuinfo:
       cpu_model, cpu_vendor, microcode (text)
@@ -273,6 +273,12 @@ def _kvm(files: Files, found: str) -> Json:
     }
 
 
+def read_boot(machine: Reader) -> Json:
+    """How a machine is booted, in the names of `read_facts`: boot_id, kernel_command_line."""
+    names = {"boot_id": "/proc/sys/kernel/random/boot_id", "kernel_command_line": "/proc/cmdline"}
+    return {name: machine.try_run("cat", path).stdout.strip() for name, path in names.items()}
+
+
 def qemu_facts(machine: Reader, binary: str = "qemu-system-x86_64") -> Json:
     """Facts of the QEMU that `machine` runs, by one command; all None but the first where it cannot be run.
 
@@ -308,7 +314,7 @@ def differences(facts_by_path: Mapping[str, Json]) -> list[str]:
 
 
 def _kernel_name(facts: Json) -> str | None:
-    # Debian keeps the release over security updates: only the version tells them apart.
+    # Debian keeps the release over security updates: only the version distinguishes them.
     words = [facts.get("kernel_release"), facts.get("kernel_version")]
     return " ".join(word for word in words if word) or None
 

@@ -7,5 +7,5 @@ from vmtax.meter.text import fields, kibibytes
 
 
 def available_memory(machine: Machine) -> int | None:
-    """Bytes; None where it does not tell."""
+    """Bytes; None if it does not report it."""
     return kibibytes(fields(machine.read_text("/proc/meminfo")).get("MemAvailable"))

@@ -31,7 +31,7 @@ class NoCard(CannotDo):
 
 
 def free_card(machine: Machine) -> str:
-    """The first card with virtual functions of which none is in use and which itself is not; raises NoCard.
+    """The first unused card whose virtual functions are all unused; raises NoCard.
 
     InfiniBand is left alone: it works, for those who use it directly, while its interface is down.
     """

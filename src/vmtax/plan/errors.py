@@ -43,7 +43,7 @@ _MOST_LEGAL = 30
 
 
 class PlanError(BadInput):
-    """A plan that cannot be used; `problems` holds one printable line for each thing to mend."""
+    """A plan that cannot be used; `problems` holds one printable line for each mistake."""
 
     def __init__(self, problems: Sequence[str]) -> None:
         self.problems = list(dict.fromkeys(shortened(_one_line(problem), _LONGEST_LINE) for problem in problems))
@@ -127,7 +127,7 @@ def _is_inside(inner: Place, outer: Place) -> bool:
 
 
 def _keys_at(model: type[BaseModel], place: Sequence[str | int]) -> Sequence[str]:
-    """The legal keys of the model that stands at `place` below `model`; none where it cannot be told."""
+    """The legal keys of the model that stands at `place` below `model`; none where they cannot be determined."""
     for part in place:
         annotation = model.model_fields[part].annotation if part in model.model_fields else None
         kinds = [kind for kind in (annotation, *get_args(annotation)) if isinstance(kind, type)]

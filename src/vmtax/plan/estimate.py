@@ -10,6 +10,7 @@ from typing import Any
 from vmtax import stats
 from vmtax.core.records import LAYERS, Treatment
 from vmtax.core.units import at_most, format_duration, format_percent
+from vmtax.design.host import boots_asked, in_words, reboots_itself
 from vmtax.design.iterations import PILOT_ITERATIONS, PILOT_ROUNDS
 from vmtax.design.topology import topology, unlike
 from vmtax.design.treatments import moved_defaults, repeat
@@ -26,7 +27,7 @@ BETWEEN_SECONDS = 1.0  # meter readings and round trips of each command
 EMULATED_BOOT_SECONDS = (0.0, 9.0, 50.0, 100.0)
 EMULATED_BETWEEN_SECONDS = (0.3, 0.7, 3.7, 8.0)
 DEMONSTRATION_ROUNDS = 3
-SHORTEST = {"seconds": 1, "emulated_depth": 1}  # parameters of workloads in a demonstration
+SHORTEST = {"seconds": 1, "emulated_depth": 1, "stream_cache": "4m"}  # parameters of workloads in a demonstration
 GUESS = (0.7, 1.5)  # a first guess holds within these factors of the time that a run takes
 ONE_CPU = (
     "Guests have one CPU here, whatever the plan says: the host is emulated, and there a nested guest with more is "
@@ -52,10 +53,24 @@ def check(plan: Plan) -> list[str]:
         lines.append(refused)
     if len(kept) < 2:
         lines.append("nothing to compare: add a layer, or a second level of a factor")
+    if booting := reboots(plan):
+        lines.append(booting)
     seconds = seconds_per_round(plan)
     lines += [_rounds_advice(plan), *_stopping_advice(plan), _duration_advice(plan, seconds)]
     rounds, warnings = fit_rounds(plan, seconds, pilot_seconds(plan))
     return lines + (warnings or _losses(plan, rounds))
+
+
+def reboots(plan: Plan) -> str:
+    """How often the host is booted anew for this plan, in a sentence; empty where it is not."""
+    levels = boots_asked(plan.treatments()[0])
+    if not levels:
+        return ""
+    low, high = (len(levels) * rounds for rounds in (plan.rounds.min, plan.rounds.max))
+    how = "the lab reboots itself" if reboots_itself(plan.host) else "the run stops before each and says how to go on"
+    ways = ", ".join(in_words(level, levels) for level in levels)
+    each = f"{_count(len(levels), 'boot')} of the host in each round ({ways})"
+    return f"{each}, {low if low == high else f'{low} to {high}'} in all: {how}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,7 +249,8 @@ def _duration_advice(plan: Plan, seconds: float) -> str:
     low, high = (format_duration(rounds * seconds + pilot) for rounds in (plan.rounds.min, plan.rounds.max))
     total = f"{low} to {high}" if low != high else low
     longer = f" after a pilot of {PILOT_ROUNDS} longer ones" if pilot else ""
-    return f"about {format_duration(seconds)} a round{longer} where nothing is emulated, {total} in all"
+    apart = ", without the reboots" if boots_asked(plan.treatments()[0]) else ""
+    return f"about {format_duration(seconds)} a round{longer} where nothing is emulated, {total} in all{apart}"
 
 
 def _count(number: int, noun: str) -> str:

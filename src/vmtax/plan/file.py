@@ -1,4 +1,4 @@
-"""The text of a plan: a built-in one by its name, or a file, of which no more is read than a plan can have."""
+"""The text of a plan: a built-in one by its name, or a file, read up to the largest size that a plan may have."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def describe(name_or_path: str) -> str:
 
 def _read(path: str) -> bytes | None:
     """A byte more than a plan may have, at most; None of what is no regular file. OSError, ValueError."""
-    # Looked at first: to open a device may already do something. (And Path("") would be a directory.)
-    if not stat.S_ISREG(os.stat(path).st_mode):  # noqa: PTH116
+    # Looked at first: to open a device may already do something.
+    if not stat.S_ISREG(os.stat(path).st_mode):  # noqa: PTH116 (Path("") is a directory)
         return None
     # What is a pipe by now does not block either.
     with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC), "rb") as stream:

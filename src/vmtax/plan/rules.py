@@ -219,8 +219,10 @@ def nothing_left(layers: Sequence[str], space: Space, entries: Sequence[Mapping[
     return [] if found.kept else [(at, f"no configuration is left to measure: {'; '.join(found.left_out[:3])}")]
 
 
-def workload_problems(choices: Sequence[tuple[str, Mapping[str, Any]]], layers: Sequence[str]) -> list[Problem]:
-    """Unknown workloads, wrong parameters, workloads that run on none of these layers."""
+def workload_problems(
+    choices: Sequence[tuple[str, Mapping[str, Any]]], layers: Sequence[str], vcpus: int
+) -> list[Problem]:
+    """Unknown workloads, wrong parameters, workloads that run on none of these layers or not on this number of CPUs."""
     types = workload_types()
     problems = repeated(("workloads",), [name for name, _ in choices])
     for number, (name, parameters) in enumerate(choices):
@@ -232,9 +234,11 @@ def workload_problems(choices: Sequence[tuple[str, Mapping[str, Any]]], layers: 
             legal = ", ".join(layer for layer in LAYERS if layer in types[name].layers)
             problems.append((at, f"{name} runs on {legal}, but layers has {', '.join(layers)}"))
         try:
-            types[name].parameters_type.model_validate(parameters)
+            why_not = build(name, parameters).why_not(vcpus)
         except ValidationError as error:
             problems += problems_of(error, types[name].parameters_type, (*at, name))
+        else:
+            problems += [((*at, name), why_not)] if why_not else []
     return problems
 
 

@@ -281,7 +281,8 @@ class Plan(_Model):
     @classmethod
     def _legal_workloads(cls, choices: tuple[Choice, ...], info: ValidationInfo) -> tuple[Choice, ...]:
         named = [(choice.name, choice.parameters) for choice in choices]
-        raise_problems(rules.workload_problems(named, info.data.get("layers", LAYERS)))
+        guest = info.data.get("guest", Guest())
+        raise_problems(rules.workload_problems(named, info.data.get("layers", LAYERS), guest.vcpus))
         return choices
 
     @field_validator("primary")

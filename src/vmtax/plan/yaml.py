@@ -69,7 +69,7 @@ class _Loader(yaml.SafeLoader):
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         """Refuses aliases, which can repeat themselves without end, and what is too many or too deep."""
-        mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
+        mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]  # PyYAML has no types
         if self.check_event(yaml.AliasEvent):
             raise _refusal("an alias (*name) is not supported: write it out", mark)
         self._values += 1

@@ -49,7 +49,7 @@ def loses_data(features: Sequence[Feature], treatment: Treatment) -> str | None:
 
 
 def unknown_levels(treatment: Treatment) -> Iterator[str]:
-    """Why nobody can say how to make this disk: a run of another version of vmtax has levels that this one lacks."""
+    """Why it is unknown how to make this disk: a run of another version of vmtax has levels that this one lacks."""
     try:
         DiskSettings.of(treatment.levels)
     except UnknownLevel as error:

@@ -112,7 +112,7 @@ def usual_path(settings: DiskSettings) -> str:
 
 
 def _is_itself(settings: DiskSettings) -> bool:
-    """Whether the disk is a device that is there, of which nothing is made."""
+    """Whether the disk is an existing device that is used as it is."""
     return settings.volume is Volume.PLAIN and not settings.is_file
 
 

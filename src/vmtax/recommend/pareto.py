@@ -89,7 +89,7 @@ def pareto_set(
 
     Another does where it measured no worse on every scale and has all of its features, and has more features or is
     shown to be better on one, by more than `within` (a fraction: what does not matter). What merely happened to measure
-    better pushes nobody out.
+    better excludes no other.
     """
     matters = math.log1p(within)
 

@@ -10,6 +10,7 @@ from vmtax.report.document import Detail, Document, Place, Section, shown, with_
 from vmtax.report.sections import (
     at_once,
     factor_effects,
+    host_boots,
     iterations,
     memory,
     noise,
@@ -27,7 +28,7 @@ from vmtax.report.view import View, view
 
 
 def document(analysis: Analysis, detail: Detail) -> Document:
-    """All that there is room for; what nobody would see is not computed."""
+    """All that there is room for; what would not be shown is not computed."""
     viewed = view(analysis)
     head = about.head(analysis)
     if detail is Detail.PAGE:
@@ -56,6 +57,7 @@ def _text(analysis: Analysis, viewed: View, detail: Detail) -> Iterator[Section 
     yield at_once.section(analysis)
     yield memory.section(analysis)
     yield published.section(analysis)
+    yield host_boots.section(analysis)
     if detail is Detail.FULL:
         yield numbers.lost(viewed)
     if detail >= Detail.FULL:
@@ -103,6 +105,7 @@ def _page(analysis: Analysis, viewed: View) -> Iterator[Section | None]:
     yield at_once.section(analysis)
     yield memory.section(analysis)
     yield published.section(analysis)
+    yield host_boots.section(analysis)
     yield robustness.section(analysis)
     yield noise.section(analysis)
     yield from evidence.behind_the_figures(analysis, far)

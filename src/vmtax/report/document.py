@@ -26,7 +26,7 @@ class Detail(IntEnum):
     PAGE = 3  # HTML
 
 
-Kind = Literal["plain", "strong", "muted", "interval", "emulated", "term", "link", "code"]
+Kind = Literal["plain", "strong", "muted", "interval", "emulated", "good", "bad", "doubt", "term", "link", "code"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ Inline = str | tuple[Span, ...]  # spans bring their own spaces
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """Pieces, which a renderer puts side by side or one below the other; none: there is nothing to tell."""
+    """Pieces, which a renderer puts side by side or one below the other; none: there is nothing to show."""
 
     pieces: tuple[Span, ...] = ()
     title: str = ""  # a further sentence, shown beside it where there is room
@@ -98,10 +98,10 @@ class Heading:
 
 @dataclass(frozen=True, slots=True)
 class Paragraph:
-    """A note explains how to read something; a warning must not be missed."""
+    """A note explains how to read something; a warning must not be missed, nor that figures are emulated."""
 
     text: Inline
-    style: Literal["plain", "note", "warning", "headline"] = "plain"
+    style: Literal["plain", "note", "warning", "headline", "emulated"] = "plain"
     detail: Detail = Detail.BRIEF
 
 
@@ -130,6 +130,24 @@ class List:
     most: int | None = None  # that are shown where there is little room; None: all
     detail: Detail = Detail.BRIEF
     style: str = ""  # what the page's style sheet calls it
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Of a check."""
+
+    status: Span
+    name: str  # of what was checked
+    text: str
+    remedies: tuple[str, ...] = ()  # to be copied: no renderer breaks them
+
+
+@dataclass(frozen=True, slots=True)
+class Outcomes:
+    """Checks, one below the other."""
+
+    items: tuple[Outcome, ...]
+    detail: Detail = Detail.BRIEF
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +198,7 @@ class Folded:
     detail: Detail = Detail.BRIEF
 
 
-Block = Heading | Paragraph | Sentences | Table | List | Code | Figure | Tiles | Folded
+Block = Heading | Paragraph | Sentences | Table | List | Outcomes | Code | Figure | Tiles | Folded
 
 
 Place = Literal["top", "first", "beside", "folded"]
@@ -214,7 +232,7 @@ class Head:
 class Document:
     """A whole report."""
 
-    head: Head
+    head: Head | None  # None: the first section says it
     sections: tuple[Section, ...]
 
 
@@ -245,7 +263,7 @@ def name_cell(text: str, note: str = "", *, emulated: bool = False, title: str =
 
 
 def value_cell(text: str, interval: str = "", *, emulated: bool = False, shown: bool = False) -> Cell:
-    """A figure; `shown`: it is told apart from nothing."""
+    """A figure; `shown`: its interval excludes no effect."""
     spans = (
         Span(text, "strong" if shown else "plain"),
         Span(interval, "interval"),

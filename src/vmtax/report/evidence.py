@@ -28,12 +28,12 @@ def pictures(viewed: View, *, folded: bool) -> tuple[Section, ...]:
     return tuple(section for section in found if section.blocks)
 
 
-def choosing(analysis: Analysis, told: Sequence[Ranked], decides: Sequence[Deciding]) -> Section | None:
+def choosing(analysis: Analysis, rankings: Sequence[Ranked], decides: Sequence[Deciding]) -> Section | None:
     """Pictures whose factors and metrics the reader chooses; the strongest factors are shown at first."""
     shares: dict[str, float] = {}
     for term in (term for deciding in decides for term in deciding.terms):
         shares[term.name] = max(shares.get(term.name, 0.0), term.share)
-    crossed = figures.crossed_picture(interactions.grids(analysis), told, shares)
+    crossed = figures.crossed_picture(interactions.grids(analysis), rankings, shares)
     tradeoff = figures.tradeoff_picture(speed_vs_cpu.tradeoffs(analysis), shares)
     drawn = tuple(Figure((choice,)) for choice in (crossed, tradeoff) if choice)
     return Section("choices", "Choosing", drawn, "Choosing") if drawn else None

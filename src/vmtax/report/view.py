@@ -236,7 +236,7 @@ def flat_facts(facts: object, name: str = "") -> Iterator[tuple[str, str]]:
 
 
 def _sections(analysis: Analysis, grouped: Mapping[str, Sequence[Metric]], table: _Table) -> Iterator[Workload]:
-    """One for each workload; where sides are interleaved, one for each side of which there is more to tell."""
+    """One for each workload; where sides are interleaved, one for each side that has more to show."""
     treatments, sides = analysis.experiment.treatments, analysis.sides
     for workload, metrics in grouped.items():
         for side in dict.fromkeys(treatment.side for treatment in treatments):

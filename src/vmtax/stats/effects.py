@@ -33,15 +33,17 @@ class Effect:
     term_p: float  # of the whole term, all its levels at once; adjusted for all terms that were asked for with it
 
 
-def factor_effects(levels: Sequence[Mapping[str, str]], logs: Matrix, alpha: float = ALPHA) -> tuple[Effect, ...]:
+def factor_effects(
+    levels: Sequence[Mapping[str, str]], logs: Matrix, alpha: float = ALPHA, *, by_round: bool = False
+) -> tuple[Effect, ...]:
     """Main effects, each averaged over the other factors, then two-way interactions; factors as they first appear.
 
-    `levels`: of each treatment, factor -> level; a factor's first level is its baseline. `logs`: shape
-    `(rounds, treatments)` or `(rounds, treatments, iterations)`, NaN where there is none; iterations of one boot are
-    one cluster. A factor with one level has no effect; one that the treatments cannot tell from those before it is left
-    out, and so is an interaction that they cannot tell from the main effects. If only terms with a `term_p` of alpha or
-    less are claimed, any claim is false in at most about that share of calls. Raises ValueError where there is too
-    little to fit.
+    `levels`: of each treatment, factor -> level; a factor's first level is its baseline. `logs`: shape `(rounds,
+    treatments)` or `(rounds, treatments, iterations)`, NaN where there is none; iterations of one boot are one cluster.
+    `by_round`: a whole round is one, where some of its treatments share a boot of the host. A factor with one level has
+    no effect; one that the treatments cannot distinguish from those before it is left out, and so is an interaction
+    that they cannot distinguish from the main effects. If only terms with a `term_p` of alpha or less are claimed, any
+    claim is false in at most about that share of calls. Raises ValueError where there is too little to fit.
     """
     values = np.asarray(logs, dtype=np.float64)
     if values.ndim == 2:
@@ -50,7 +52,7 @@ def factor_effects(levels: Sequence[Mapping[str, str]], logs: Matrix, alpha: flo
         raise ValueError("needs finite logs, NaN where there is none; some are infinite")
     if values.ndim != 3 or values.shape[1] != len(levels):
         raise ValueError(f"needs logs of shape (rounds, {len(levels)}, iterations), not {np.shape(logs)}")
-    data = _Data(levels, values)
+    data = _Data(levels, values, by_round=by_round)
     mains: list[Term] = []
     for name in data.known:
         if data.full_rank([*mains, (name,)]):
@@ -78,11 +80,12 @@ def _adjusted(effects: Sequence[Effect]) -> Iterator[Effect]:
 class _Data:
     """Rows of one regression, rounds taken out of them."""
 
-    def __init__(self, levels: Sequence[Mapping[str, str]], values: Matrix) -> None:
+    def __init__(self, levels: Sequence[Mapping[str, str]], values: Matrix, *, by_round: bool) -> None:
         rounds, treatments, _ = values.shape
         where = np.argwhere(~np.isnan(values))
         self.rounds, self.treatments = where[:, 0], where[:, 1]
-        self.boots = self.rounds * treatments + self.treatments
+        self.clusters = self.rounds if by_round else self.rounds * treatments + self.treatments
+        self.by_round = by_round
         self.blocks = np.eye(rounds)[:, np.bincount(self.rounds, minlength=rounds) > 0][self.rounds]
         self.y: Vector = values[tuple(where.T)]
         self.levels = levels
@@ -142,18 +145,23 @@ class _Data:
         where = slice(place, place + count)
         estimates, errors = fit.params[where], fit.cov_params()[where, where]
         statistic = float(estimates @ np.linalg.pinv(errors, hermitian=True) @ estimates) / count
-        return float(f.sf(statistic, count, len(np.unique(self.boots)) - len(fit.params)))
+        return float(f.sf(statistic, count, self._freedom(len(fit.params))))
+
+    def _freedom(self, fitted: int) -> int:
+        """Clusters less what was fitted over several of them: a round that is a cluster has its own level."""
+        return len(np.unique(self.clusters)) - fitted + (self.blocks.shape[1] if self.by_round else 0)
 
     def _fit(self, terms: Sequence[Term]) -> Any:
         from statsmodels.regression.linear_model import OLS  # here, because it takes a second to import
 
         design = self.design(terms)
-        if len(np.unique(self.boots)) <= design.shape[1] or np.linalg.matrix_rank(design) < design.shape[1]:
+        if self._freedom(design.shape[1]) <= 0 or np.linalg.matrix_rank(design) < design.shape[1]:
+            what = "rounds" if self.by_round else "boots"
             raise ValueError(
-                f"{len(np.unique(self.boots))} boots are too few, or their levels too much alike, to separate the "
+                f"{len(np.unique(self.clusters))} {what} are too few, or their levels too much alike, to separate the "
                 f"effects of {design.shape[1] - self.blocks.shape[1]} levels: run more rounds or more configurations"
             )
-        return OLS(self.y, design).fit(cov_type="cluster", cov_kwds={"groups": self.boots}, use_t=True)
+        return OLS(self.y, design).fit(cov_type="cluster", cov_kwds={"groups": self.clusters}, use_t=True)
 
     def _unexplained(self, terms: Sequence[Term]) -> float:
         design = self.design(terms)

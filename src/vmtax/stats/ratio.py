@@ -13,7 +13,7 @@ from vmtax.stats.interval import ALPHA, hodges_lehmann, interval
 
 STALL = 1.5  # times the median: a run slower than that stalled
 STALLS_P = 0.05  # Fisher's test is conservative where stalls are rare
-CARRY_OVER_P = 0.01  # every comparison makes the check, and nobody asked for it
+CARRY_OVER_P = 0.01  # every comparison is checked, so false alarms must be rare
 _LARGEST = 700.0  # of a log ratio: beyond, exp overflows
 PERMUTATIONS = 999  # of the carry-over check: a p-value in steps of 0.001
 P95_ROUNDS = 200  # a percentile p takes 10/(1 - p) samples (METHOD.md, "Boots are the unit")

@@ -14,7 +14,7 @@ from vmtax.stats.arrays import Vector, np
 
 CHANGE_ALPHA = 0.05  # of white noise: the share that has a change point, at most
 CLIP = 4.0  # standard deviations beyond which a value counts no more, so that one stall is no change
-FEWEST = 8  # iterations in which a change can be told from noise
+FEWEST = 8  # iterations in which a change can be distinguished from noise
 MOST_WARM_UP = 1 / 2  # of the series; where so much must go, no steady state was seen
 
 
@@ -72,7 +72,7 @@ def _last_change(logs: Vector) -> int:
 def _standardised(logs: Vector) -> Vector:
     """Each boot about its median, in standard deviations of its noise, clipped.
 
-    The deviation is told by the differences of neighbours, which a step moves little: their mean size is
+    The deviation is estimated from the differences of neighbours, which a step moves little: their mean size is
     2 / sqrt(pi) of it for normal noise.
     """
     centred = logs - np.median(logs, axis=1, keepdims=True)

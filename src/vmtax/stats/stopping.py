@@ -62,10 +62,12 @@ class PrecisionRule:
 
     def settled(self, low: float, high: float) -> bool:
         """Whether an interval, in log ratio, answers the question."""
-        return 0 < (high - low) / 2 <= self.half_width  # no width at all: the metric's steps are too coarse to tell
+        return (
+            0 < (high - low) / 2 <= self.half_width
+        )  # no width at all: the metric's steps are too coarse to show a difference
 
     def look(self, differences: Floats) -> Look:
-        """After so many pairs; shape `(n,)`, log ratios. ValueError when empty or not finite."""
+        """The decision after these pairs; shape `(n,)`, log ratios. ValueError when empty or not finite."""
         values = finite(differences)
         bounds = interval(values, self.alpha)
         settled = bounds is not None and self.settled(*bounds) and self.looks_at(values.size)
@@ -107,7 +109,7 @@ class DecisionRule:
         return low > self.margin or high < self.margin
 
     def look(self, differences: Floats) -> Look:
-        """After so many pairs; shape `(n,)`, log ratios. ValueError when empty or not finite.
+        """The decision after these pairs; shape `(n,)`, log ratios. ValueError when empty or not finite.
 
         Between two looks the interval is that of the last one, as are the estimate and the answer.
         """

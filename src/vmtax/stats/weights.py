@@ -13,7 +13,7 @@ from vmtax.stats.interval import walsh_indices
 
 Mean = Literal["arithmetic", "geometric"]
 
-MOST_CORNERS = 256  # sets of weights halved and doubled; with more than 8 parts so many are drawn of all
+MOST_CORNERS = 256  # sets of weights halved and doubled; with more than 8 parts this many are drawn at random
 MOST_BLOCKS = 12  # of rounds; what follows takes the square of it
 _CHUNK = 4_000_000  # numbers held at once
 
@@ -38,7 +38,7 @@ def drawn_weights(weights: Matrix, sets: int, seed: int = 0) -> Matrix:
 def weighted_places(parts: Matrix, weights: Matrix, mean: Mean) -> Matrix:
     """Hodges-Lehmann estimates of the round-centred log scores, as `rank` orders by; shape `(sets, treatments)`.
 
-    More than MOST_BLOCKS rounds are first made means of so many blocks of neighbours, which changes little.
+    More than MOST_BLOCKS rounds are first averaged into MOST_BLOCKS blocks of neighbours, which changes little.
     """
     shares = weights / weights.sum(axis=1, keepdims=True)
     rounds, treatments, _ = parts.shape

@@ -305,7 +305,7 @@ def volume_bytes(wanted: Sequence[DiskSettings], kinds: Sequence[Volume], size: 
 
 
 def group_bytes(volumes: int) -> int:
-    """Bytes of a volume group with so many in volumes."""
+    """Size in bytes of a volume group whose volumes have `volumes` bytes in all."""
     return _rounded(volumes * 1.02 + GROUP_BYTES)
 
 

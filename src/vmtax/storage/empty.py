@@ -1,7 +1,7 @@
 """Whether a block device holds anything but zeros.
 
 A small one is read from end to end. Of a larger one its ends are read, the places where file systems keep copies of
-what is at their beginning, and blocks at random: so many that data in 1 % of it are missed once in 10^9.
+what is at their beginning, and enough blocks at random that data in 1 % of it are missed once in 10^9.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from vmtax.machine.local import ISOLATED, PYTHON
 from vmtax.storage.file import StorageError
 
 MIB = 2**20
-SHARE = 0.01  # of a device's blocks that hold data, from which on they are as good as always found
+SHARE = 0.01  # of a device's blocks that hold data, above which sampling misses them almost never
 MISS = 1e-9  # the probability that they are not
 SAMPLES = math.ceil(math.log(MISS) / math.log(1 - SHARE))  # 2062 blocks of 1 MiB
 WHOLE_BYTES = 4 * 2**30  # up to which all of a device is read
@@ -56,7 +56,7 @@ NUMBERS = tuple(map(str, (SAMPLES, WHOLE_BYTES, ENDS_BYTES, int(SECONDS))))
 
 
 def refuse_data(machine: Machine, device: str) -> None:
-    """Raises StorageError where the device holds data, or where that cannot be found out in time."""
+    """Raises StorageError where the device holds data, or if that cannot be determined in time."""
     allow = f"--erase {device} lets it be lost"
     answer, _, number = machine.run(*LOOK, device, *NUMBERS, timeout=SECONDS + 30).strip().partition(" ")
     if answer == "data":

@@ -160,7 +160,7 @@ def _thin_device(machine: Machine, backing: Backing) -> Feature:
 def _when_full(
     trial: Callable[[], Feature] | None, backing: Backing, attachment: Drive, system: str, thin: Feature
 ) -> Feature:
-    """What the one trial, of a file on ext4, tells of this disk. `system`: that it is a file in; "": a device"""
+    """What the one trial, of a file on ext4, shows about this disk. `system`: that it is a file in; "": a device"""
     name, volume = "pause-on-full", backing.settings.volume
     on_thin = volume is Volume.LVM_THIN
     # A file loses blocks to the guest's discards, where the disk passes them on; a volume keeps its own.

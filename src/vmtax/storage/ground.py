@@ -171,7 +171,7 @@ def refuse_devices(
 
 
 def shares(areas: Sequence[Area], devices: int) -> list[list[Area]] | None:
-    """What each of so many devices carries, from the first on; None where they are too few."""
+    """What each of the first devices carries; None if there are too few devices."""
     if any(area.devices > devices for area in areas):
         return None
     return [[area for area in areas if number < area.devices] for number in range(devices)]

@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 from vmtax.machine import Machine, Undoing
 from vmtax.storage.file import StorageError
 
-SHARE = 4  # of a bounded disk, one part in so many fits into the page cache
+SHARE = 4  # 1/SHARE of a bounded disk fits into the page cache
 # What QEMU and the kernel on its behalf may still grow by; without it the guest would be killed for want of memory.
 # Emulating, QEMU keeps what it has translated.
 GROWTH_BYTES = {"kvm": 32 * 2**20, "tcg": 192 * 2**20}

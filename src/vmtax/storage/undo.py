@@ -65,7 +65,7 @@ NO_PARTITIONS = (
     # In steps, for the kernel interrupts none: the guard waits a minute for all of this.
     f"timeout {ZERO_SECONDS} "
     "sh -c 'for part; do blkdiscard -z -p 64M \"$part\"; done' sh $(parts) >/dev/null 2>&1; "
-    # The kernel forgets them only where nobody has one open: udev may, for a moment.
+    # The kernel forgets them only if no process has one open: udev may, for a moment.
     'forget() { n=0; while [ "$(parts)" ]; do partx -d "$device" 2>/dev/null || sleep 0.2; n=$((n+1)); '
     'test $n -lt 50 || { echo "in use: $(parts)" >&2; return 1; }; done; }; '
     'forget && empty "$device" && forget && ! is_ours "$2"',

@@ -8,6 +8,7 @@ import random
 import sqlite3
 import time
 from pathlib import Path
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
@@ -31,10 +32,10 @@ def engine(path: Path) -> sa.Engine:
     return made
 
 
-def _json(cell: object) -> object:
+def _json(cell: Any) -> object:
     """What a cell holds; what is no JSON becomes what `model` refuses."""
     try:
-        return json.loads(cell)  # type: ignore[arg-type]
+        return json.loads(cell)
     except (TypeError, ValueError, RecursionError):
         return Unfit
 
@@ -49,7 +50,7 @@ def _configure(connection: sqlite3.Connection, _: object) -> None:
 
 
 def _write_ahead(connection: sqlite3.Connection) -> None:
-    """Of several that open a new database at once, all but one are turned away without waiting: SQLite's
+    """If several processes open a new database at once, all but one are refused without waiting: SQLite's
     busy timeout is not kept where two readers both want to become the writer."""
     deadline = time.monotonic() + BUSY_SECONDS
     while True:

@@ -1,4 +1,4 @@
-"""The names of the runs in a store, for the shell's completion: at once, without SQLAlchemy, and silent."""
+"""The names of the runs and metrics in a store, for the shell's completion: at once, without SQLAlchemy, and silent."""
 
 from __future__ import annotations
 
@@ -35,15 +35,25 @@ def default_path() -> Path:
 
 def listed() -> list[Listed]:
     """Of all runs, newest first; none where there is no store, or where it cannot be read. Makes no store."""
+    cells = _rows("SELECT * FROM experiment ORDER BY created DESC, id DESC")
+    return [_listed(row) for row in cells if all(isinstance(row[key], str) for key in ("id", "host", "state"))]
+
+
+def disk_metrics() -> list[str]:
+    """Names of the metrics of disks that some run has measured."""
+    names = (row["name"] for row in _rows("SELECT DISTINCT name FROM metric ORDER BY id"))
+    return [name for name in names if isinstance(name, str) and name.startswith("disk.")]
+
+
+def _rows(query: str) -> list[dict[str, Any]]:
+    """None where there is no store, or where it cannot be read."""
     try:
         path = default_path()
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", WAIT_SECONDS, uri=True)) as connection:
             connection.row_factory = sqlite3.Row
-            rows = connection.execute("SELECT * FROM experiment ORDER BY created DESC, id DESC")
-            cells = [dict(row) for row in rows]
+            return [dict(row) for row in connection.execute(query)]
     except (CannotDo, OSError, sqlite3.Error):
         return []
-    return [_listed(row) for row in cells if all(isinstance(row[key], str) for key in ("id", "host", "state"))]
 
 
 def _listed(row: dict[str, Any]) -> Listed:

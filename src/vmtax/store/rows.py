@@ -72,7 +72,7 @@ def insert_trial(
     row = {f.name: getattr(trial, f.name) for f in dataclasses.fields(trial) if f.name not in own}
     row["disturbance"] = dataclasses.asdict(trial.disturbance) if trial.disturbance else None
     insert = schema.trial.insert().values(experiment=experiment, number=number, raw=file, **row)
-    id = connection.execute(insert).inserted_primary_key[0]  # type: ignore[index]
+    id = connection.execute(insert).inserted_primary_key[0]  # type: ignore[index]  # one row has one
     measurements = [
         {"trial": id, "ordinal": ordinal, "metric": _metric_id(connection, m.metric, metrics), "value": _value(m)}
         for ordinal, m in enumerate(trial.measurements)
@@ -174,7 +174,7 @@ def delete(connection: Connection, experiment: Any) -> None:
 
 
 def count_trials(connection: Connection, experiment: str, treatments: int) -> tuple[int, int, int]:
-    """Rounds in which each of so many treatments has a trial, trials that worked, all others."""
+    """Rounds in which all `treatments` have a trial, trials that worked, all others."""
     c = schema.trial.c
     worked = sa.func.sum(sa.case((c.status == "ok", 1), else_=0))
     rows = connection.execute(
@@ -207,7 +207,7 @@ def _metric_id(connection: Connection, metric: Metric, known: dict[Metric, int])
     if metric not in known:
         row = {"name": metric.name, "unit": metric.unit, "better": metric.better}
         result = connection.execute(schema.metric.insert().values(row))
-        known[metric] = result.inserted_primary_key[0]  # type: ignore[index]
+        known[metric] = result.inserted_primary_key[0]  # type: ignore[index]  # one row has one
     return known[metric]
 
 

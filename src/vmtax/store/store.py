@@ -47,7 +47,7 @@ class ExperimentSummary:
     ok: int  # trials that worked
     failed: int  # trials that failed or were refused
     label: str = ""  # what its user calls it
-    seconds: float | None = None  # that it took, set-up included and pauses not; None: not finished
+    seconds: float | None = None  # that it took, set-up included and pauses not; None: it goes on
     emulated: bool | None = None  # a guest, or a machine below one, was; None: it booted none
     result: str = ""  # its headline in few words; "" where none was computed
 
@@ -96,7 +96,7 @@ class Store:
         self.put(experiment)
 
     def resume(self, id: str) -> None:
-        """Records that this process resumes an experiment that nobody runs."""
+        """Records that this process resumes an experiment that no process runs."""
         table = schema.experiment
         with self._writing() as connection:
             row = connection.execute(sa.select(table).where(table.c.id == id)).one_or_none()
@@ -124,14 +124,19 @@ class Store:
         with self._writing() as connection:
             rows.insert_boot(connection, id, fit.fitting_boot(boot))
 
-    def add_trials(self, id: str, *trials: Trial) -> tuple[Trial, ...]:
+    def add_trials(self, id: str, *trials: Trial, seconds: float | None = None) -> tuple[Trial, ...]:
         """All of them or nothing, their raw outputs first; returns what was recorded: a failed one for an unfit result.
 
         What several machines did at the same time belongs together, and is never kept in part.
+
+        seconds: that were worked on the experiment until now, in all its sessions; for one that is killed
         """
         fitting = tuple(map(fit.fitting_trial, trials))
         with self._writing() as connection:
             self._insert(connection, id, fitting)
+            if seconds is not None:
+                table = schema.experiment
+                connection.execute(table.update().where(table.c.id == id).values(seconds=seconds))
         return fitting
 
     def add_facts(self, id: str, path: str, facts: Json) -> None:
@@ -226,7 +231,7 @@ class Store:
         return text if text and fingerprint == model.fingerprint(run, text) else None
 
     def load_all(self, wanted: Callable[[ExperimentSummary], bool]) -> list[Experiment]:
-        """Those of which `wanted` is true, newest first; without those that are damaged, which `load` explains."""
+        """Those for which `wanted` is true, newest first; without those that are damaged, which `load` explains."""
         found = []
         for entry in self.experiments():
             if entry.state != "damaged" and wanted(entry):
@@ -272,7 +277,7 @@ class Store:
 
     def orphans(self) -> list[Path]:
         """Raw files of trials that were never committed, and of runs that are gone."""
-        with self._writing() as connection:  # nobody is in the middle of writing one
+        with self._writing() as connection:  # no process is in the middle of writing one
             return self._orphans(connection)
 
     def remove_orphans(self) -> None:
@@ -283,7 +288,7 @@ class Store:
         trials = connection.execute(sa.select(schema.trial.c.experiment, schema.trial.c.raw))
         known = {(experiment, file) for experiment, file in trials}
         if not {experiment for experiment, _ in known} <= set(names.ids(connection)):
-            return []  # a trial of no run: whose file is its own cannot be told
+            return []  # a trial of no run: whose file is its own cannot be determined
         return self._raw.without(known)
 
     # Inside

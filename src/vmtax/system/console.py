@@ -41,11 +41,14 @@ def console(
     )
 
 
-def as_text(renderable: RenderableType, *, soft_wrap: bool = False) -> str:
-    """What would be printed on stdout; where that is no terminal plain, as wide as $COLUMNS says, else 80."""
+def as_text(renderable: RenderableType) -> str:
+    """What would be printed on stdout; where that is no terminal plain, as wide as $COLUMNS says, else 80.
+
+    A line that must not be broken may be wider: it is to be copied.
+    """
     writer = console(width=None if sys.stdout.isatty() else _columns())
     with writer.capture() as captured:
-        writer.print(renderable, soft_wrap=soft_wrap)
+        writer.print(renderable, crop=False)
     return "".join(f"{line.rstrip()}\n" for line in captured.get().splitlines())
 
 

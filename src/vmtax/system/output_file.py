@@ -1,7 +1,7 @@
 """Writes a file that the user named, as root may: no link of another user's is followed, and no name can be guessed.
 
-The file is made beside its target under a name that nobody can know, and takes the target's place when it is whole.
-Directories are gone through one by one and held open, so that nobody can exchange one meanwhile.
+The file is made beside its target under a name that cannot be guessed, and takes the target's place when it is whole.
+Directories are gone through one by one and held open, so that none can be exchanged meanwhile.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ class _Place:
 
     def _is_descriptor(self, status: os.stat_result) -> bool:
         """Whether it is one of those links in /proc that lead to an open file, by whatever name."""
-        return not self._todo and status.st_dev == os.stat("/proc").st_dev and self.directory.name == "fd"  # noqa: PTH116
+        return not self._todo and status.st_dev == Path("/proc").stat().st_dev and self.directory.name == "fd"
 
     def is_stream(self) -> bool:
         """Whether the file is there and is to be written to, not replaced. Raises OSError where it must be neither."""
@@ -161,7 +161,7 @@ class _Place:
 
 @contextlib.contextmanager
 def _named(file: Path) -> Iterator[None]:
-    """Errors tell what the user named."""
+    """Errors name the path as the user gave it."""
     try:
         yield
     except OSError as error:

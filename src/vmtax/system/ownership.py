@@ -53,7 +53,7 @@ def why_unsafe(path: str, *, sticky: bool = True) -> str:
 
 def is_trusted(user: int) -> bool:
     """Whether that is root or the user that runs this."""
-    # In a user namespace the owner of the root directory, who is root outside, has another number.
+    # In a user namespace the owner of the root directory, root outside, has another number.
     return user in (0, os.geteuid(), os.lstat("/").st_uid)
 
 

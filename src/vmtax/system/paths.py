@@ -63,7 +63,7 @@ def sync_directory(directory: Path) -> None:
 
 
 def _home(variable: str, default: str) -> Path:
-    """The directory vmtax there: this user's, and writable by nobody else."""
+    """The directory vmtax there: this user's, and writable by no other user."""
     cure = f"set HOME or {variable} to a directory of your own"
     given = Path(os.environ.get(variable, ""))
     # A relative path must be ignored, as the specification demands.

@@ -57,7 +57,7 @@ def ready() -> None:
             os.set_inheritable(os.open(os.devnull, flags), True)
     codecs.register_error(ERRORS, _plain)
     if sys.stdin is None:
-        sys.stdin = open(0, closefd=False)  # noqa: SIM115
+        sys.stdin = open(0, closefd=False)  # noqa: SIM115 (it stays open)
     if isinstance(sys.stdin, io.TextIOWrapper):
         sys.stdin.reconfigure(errors="replace")
     sys.stdout, sys.stderr = _writer(1, sys.stdout), _writer(2, sys.stderr)

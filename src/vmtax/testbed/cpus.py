@@ -1,4 +1,4 @@
-"""Whether a QEMU can give guests the CPU that treatments ask for."""
+"""Whether a host, and a QEMU there, can give guests the CPUs and clocks that treatments ask for."""
 
 from __future__ import annotations
 
@@ -9,9 +9,17 @@ from vmtax.core.records import Treatment
 from vmtax.design.guest import DEFAULT, GuestSettings
 from vmtax.hypervisor import Qemu
 from vmtax.machine import Machine
+from vmtax.meter.text import cpu_numbers
 from vmtax.plan.schema import Plan
 
-MODEL, TOPOLOGY = (GuestSettings.factors()[name].name for name in ("model", "topology"))
+MODEL, TOPOLOGY, TIMER, POLLING = (
+    GuestSettings.factors()[name].name for name in ("model", "topology", "timer", "halt_polling")
+)
+
+
+def allowed_cpus(machine: Machine) -> list[int]:
+    """The CPUs that our processes may use there."""
+    return cpu_numbers(machine.run("grep", "Cpus_allowed_list", "/proc/self/status").rpartition(":")[2])
 
 
 def not_here(
@@ -36,4 +44,18 @@ def not_here(
             for name, guest in guests.items()
             if guest.topology == "threads"
         }
+    with_hpet = [name for name, guest in guests.items() if guest.timer == "hpet"]
+    if with_hpet and (why := qemu.why_no_hpet(machine, accelerator)) is not None:
+        impossible |= dict.fromkeys(with_hpet, f"{TIMER}=hpet: {why}")
     return impossible
+
+
+def without_kvm(treatments: Sequence[Treatment]) -> dict[str, str]:
+    """Treatments whose level is KVM's -> why they cannot be where guests are emulated."""
+    guests = {each.name: GuestSettings.of(each.levels) for each in treatments if each.layer == "vm"}
+    clocks = {name: f"{TIMER}=kvm-clock" for name, guest in guests.items() if guest.timer == "kvm-clock"}
+    polls = {
+        name: f"{POLLING}={guest.levels[POLLING]}" for name, guest in guests.items() if guest.halt_polling is not None
+    }
+    every = {**clocks, **polls}
+    return {name: f"{level} takes KVM, and the guests here are emulated" for name, level in every.items()}

@@ -15,14 +15,17 @@ from vmtax.machine import Machine
 from vmtax.machine.guarded import GuardedMachine
 from vmtax.meter.below import read_below
 from vmtax.meter.memory import available_memory
-from vmtax.meter.text import cpu_numbers
 from vmtax.plan.estimate import ONE_CPU, lasting
 from vmtax.plan.schema import Plan
 from vmtax.storage import Backing, Target
 from vmtax.testbed import disks, needs
+from vmtax.testbed.cpus import allowed_cpus
 from vmtax.testbed.session import CannotMeasure, Session, TestbedOptions
 from vmtax.workload import Workload
 from vmtax.workload.build import Build
+from vmtax.workload.wakeup import Wakeup
+
+REAL_TIME, REAL_TIME_BIT = "CAP_SYS_NICE", 23  # the capability that wake-up latency takes on a host, and its number
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +60,7 @@ class Examined:
     all_cpus: tuple[int, ...] = ()  # that we may use there
 
     def cpus_of(self, sets: int) -> str:
-        """The CPUs that so many sets of processes on the host layer have together: as many as so many guests get."""
+        """The CPUs of that many sets of processes on the host layer together: as many as that many guests get."""
         if sets == 1:
             return self.cpus
         return ",".join(map(str, self.all_cpus[: sets * self.plan.guest.vcpus]))
@@ -123,7 +126,12 @@ class Examined:
         return (
             *(("ip", "netns", "exec", namespace) if namespace else ()),
             *("taskset", "-c", self.cpus_of(sets)),
-            *enter_tree(self.tree, root=self.is_root, network=network or namespace is not None),
+            *enter_tree(
+                self.tree,
+                root=self.is_root,
+                network=network or namespace is not None,
+                capabilities=(REAL_TIME,) if self.wants(Wakeup.name) else (),
+            ),
             *(disks.bound(disk) if disk else ()),
             "--",
         )
@@ -134,6 +142,8 @@ def check(host: Machine, plan: Plan) -> None:
     _check_host(host)
     if any(choice.name == Build.name for choice in plan.workloads):
         _check_build(host, plan)
+    if "host" in plan.layers and any(choice.name == Wakeup.name for choice in plan.workloads):
+        _check_real_time(host)
     _check_memory(host, plan)
     _cpus(host, plan.guest.vcpus)
     if any(choice.name == "net" for choice in plan.workloads) and is_root(host) and not host.succeeds("ip", "-V"):
@@ -171,7 +181,7 @@ def examine(session: Session, host: Machine, plan: Plan, options: TestbedOptions
             *(platform.notes if platform else ()),
         ),
         side=side,
-        all_cpus=_usable(host),
+        all_cpus=tuple(allowed_cpus(host)),
     )
 
 
@@ -249,6 +259,16 @@ def _check_build(host: Machine, plan: Plan) -> None:
         )
 
 
+def _check_real_time(host: Machine) -> None:
+    """Raises CannotMeasure where a workload on the host may not run under SCHED_FIFO, as it may in every guest."""
+    held = int(host.run("grep", "CapEff", "/proc/self/status").rpartition(":")[2], 16)
+    if not held >> REAL_TIME_BIT & 1:
+        raise CannotMeasure(
+            f"{host.path}: wake-up latency on the host takes {REAL_TIME}, which SCHED_FIFO needs; measure as root, or"
+            " without the host: --layers vm"
+        )
+
+
 def _check_memory(host: Machine, plan: Plan) -> None:
     """Refused beforehand: a host out of memory would kill a guest, or worse somebody else's process."""
     layer = max(plan.layers, key=lambda layer: needs.memory_bytes(plan, layer))
@@ -269,7 +289,7 @@ def _check_memory(host: Machine, plan: Plan) -> None:
 def refuse_few_cpus(host: Machine, plan: Plan) -> None:
     """Raises CannotMeasure where guests at once have more CPUs than the host: they would wait for each other, and no
     level of guest.count would say what a guest more costs."""
-    guests, each, has = needs.guests_at_once(plan), plan.guest.vcpus, len(_usable(host))
+    guests, each, has = needs.guests_at_once(plan), plan.guest.vcpus, len(allowed_cpus(host))
     if guests * each > has > 0:
         raise CannotMeasure(
             f"{host.path} has {has} CPUs; {guests} guests at once x {each} vCPU{'' if each == 1 else 's'} ="
@@ -277,15 +297,9 @@ def refuse_few_cpus(host: Machine, plan: Plan) -> None:
         )
 
 
-def _usable(host: Machine) -> tuple[int, ...]:
-    """The CPUs that we may use there."""
-    allowed = host.run("grep", "Cpus_allowed_list", "/proc/self/status")
-    return tuple(cpu_numbers(allowed.rpartition(":")[2]))
-
-
 def _cpus(host: Machine, count: int) -> str:
     """The first `count` CPUs that we may use there, as "0,1"."""
-    numbers = _usable(host)
+    numbers = allowed_cpus(host)
     if len(numbers) < count:
         raise CannotMeasure(f"{host.path} has {len(numbers)} CPUs, the plan gives a guest {count}; lower guest.vcpus")
     return ",".join(str(number) for number in numbers[:count])

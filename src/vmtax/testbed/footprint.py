@@ -34,5 +34,5 @@ class Footprint:
         try:
             found = guest.memory_readings(parent)
         except MachineLost:
-            return Readings()  # whoever uses it next is told
+            return Readings()  # its next user gets the error
         return Readings({name: found[name] for name in ROWS if name in found})

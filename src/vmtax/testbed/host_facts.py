@@ -10,7 +10,7 @@ from vmtax.meter.facts import differences, read_facts
 from vmtax.testbed.examine import Examined
 from vmtax.testbed.provision import Provisioned
 
-# What may tell two hosts apart in speed; what changes by the minute, or names the host only, is not in it.
+# What may make two hosts differ in speed; what changes by the minute, or names the host only, is not in it.
 TOLD = (
     *("cpu_model", "microcode", "sockets", "cores", "threads_per_core", "cpus_online", "smt_active", "cpus_allowed"),
     *("cgroup_cpu_limit", "mitigations", "governor", "turbo", "max_frequency_hz", "frequency_limit_hz", "numa_nodes"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-from vmtax.lab.home import lab
+from vmtax.lab.home import Lab, lab
 from vmtax.lab.reach import reach
 from vmtax.lab.reach import route as lab_route
 from vmtax.machine import Reader
@@ -14,16 +14,22 @@ from vmtax.machine.reader import LocalReader, SshReader
 from vmtax.machine.ssh import Route, SshMachine, connect_host, ssh_route
 
 
+def lab_of(host: str) -> Lab | None:
+    """The lab that a host is; None where it is none."""
+    scheme, _, name = host.partition(":")
+    return lab(name) if scheme == "lab" else None
+
+
 def route(host: str) -> Route:
     """How ssh reaches a host that is not `local`; raises LabError where it is a lab that is off."""
-    scheme, _, name = host.partition(":")
-    return lab_route(lab(name)) if scheme == "lab" else ssh_route(host)
+    one = lab_of(host)
+    return lab_route(one) if one else ssh_route(host)
 
 
 def connect(local: LocalMachine, host: str, path: str) -> SshMachine:
     """Log in to a host that is not `local`; it is machine `path`. Raises MachineLost."""
-    scheme, _, name = host.partition(":")
-    return reach(local, lab(name), path) if scheme == "lab" else connect_host(local, ssh_route(host), path=path)
+    one = lab_of(host)
+    return reach(local, one, path) if one else connect_host(local, ssh_route(host), path=path)
 
 
 @contextlib.contextmanager

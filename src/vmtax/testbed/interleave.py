@@ -12,13 +12,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from vmtax.core.events import Event, Step
+from vmtax.design.host import KERNEL_ARGUMENTS, boots_asked
 from vmtax.design.interleaved import is_host, qemu_name
 from vmtax.hypervisor.qemu.detect import DEFAULT
 from vmtax.machine import Machine
 from vmtax.plan.rules import host as checked_host
 from vmtax.plan.schema import Plan
 from vmtax.testbed.examine import Examined, Platform, choose_platform, examine
-from vmtax.testbed.provision import Provisioned, provision
+from vmtax.testbed.provision import Provisioned, guests_not_here, provision, refuse_none_left
 from vmtax.testbed.session import CannotMeasure, Emit, Hosts, Session, TestbedOptions
 
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
@@ -42,6 +43,8 @@ def why_not(plan: Plan, options: TestbedOptions) -> str | None:
             checked_host(other)
         except ValueError as error:
             return str(error)
+        if boots_asked(plan.treatments()[0]):
+            return f"{KERNEL_ARGUMENTS} reboots one host: measure {other} in a run of its own, or name a QEMU"
         if options.target.erase:
             return f"--erase would hold for {other} too, whose disks are others: empty what is meant, and leave it out"
         return f"{other} is the plan's own host: name another, or a QEMU" if other == plan.host else None
@@ -100,14 +103,19 @@ def _second_qemu(own: Examined, program: str, steps: Steps) -> Examined:
 
 
 def provision_all(sides: Sequence[Examined], steps: Steps | None = None) -> list[Provisioned]:
-    """Set up what the plan needs, on every side; the hosts' guards undo it. Notes say of which side they are."""
+    """Set up what the plan needs, on every side; the hosts' guards undo it. Each note names its side."""
     steps = steps or Steps()
     own = steps.provision(sides[0])
     made = [own]
     for theirs in sides[1:]:
         if theirs.second_qemu:  # it has what was set up for the first
             notes = (*theirs.notes, *own.notes[len(sides[0].notes) :])
-            made.append(dataclasses.replace(own, side=theirs.side, platform=theirs.platform, notes=notes))
+            # Its guests may be others: a CPU that one QEMU gives, another does not.
+            refused = {name: f"{theirs.side}: {why}" for name, why in guests_not_here(theirs).items()}
+            impossible = {**refused, **own.impossible}
+            refuse_none_left(own.host, own.plan.treatments()[0], impossible)
+            second = dataclasses.replace(own, side=theirs.side, platform=theirs.platform, notes=notes)
+            made.append(dataclasses.replace(second, impossible=impossible))
         else:
             made.append(steps.provision(theirs))
     return [dataclasses.replace(side, notes=tuple(notes)) for side, notes in zip(made, _notes(made), strict=True)]
@@ -145,7 +153,7 @@ def _labels(own: Examined, theirs: Examined) -> tuple[str, str]:
 
 
 def _notes(sides: Sequence[Examined]) -> Iterator[Sequence[str]]:
-    """The notes of each side: what is true of both is said once, anything else says of which side it is."""
+    """The notes of each side: what is true of both is said once, any other names its side."""
     if len(sides) == 1:
         yield sides[0].notes
         return

@@ -38,7 +38,7 @@ from vmtax.network import PEER_ADDRESS, Segment, guest_address
 from vmtax.network.segment import PREFIX_LENGTH
 from vmtax.storage import Backing
 from vmtax.storage.page_cache import GROWTH_BYTES, SHARE, Bound
-from vmtax.testbed import disks, needs, obtained
+from vmtax.testbed import disks, needs, pinning, polling, proof
 from vmtax.testbed.base import RunningSubject, RunningTreatment
 from vmtax.testbed.footprint import Footprint
 from vmtax.testbed.provision import NESTED_DISK, CarrierDisk, Provisioned, port
@@ -78,24 +78,8 @@ def opened(on: Provisioned, treatment: Treatment) -> Iterator[RunningTreatment]:
             guests.clear()
             running = _open(on, treatment, stack, guests)
             guests[-1].warnings.append(recorded("second-boot", reason))
-        _check_obtained(on, treatment, running)
+        proof.check(on, treatment, running)
         yield running
-
-
-def _check_obtained(on: Provisioned, treatment: Treatment, running: RunningTreatment) -> None:
-    """Reads what each VM got. Raises BootFailed where that is not what a factor of the plan asks for."""
-    if treatment.layer != "vm":
-        return
-    settings = GuestSettings.of(treatment.levels)
-    named = [name for name in settings.levels if on.plan.space.first(name) is not None]
-    for guest in (subject.guest for subject in running.subjects if subject.guest is not None):
-        readings = {f"memory.{name}": value for name, value in guest.memory_readings(on.host).items()}
-        if obtained.TOPOLOGY in named:
-            shape = obtained.parse_shape(guest.machine.try_run(*obtained.SHAPE).stdout)
-            readings |= {f"cpu.{name}": value for name, value in shape.items()}
-        guest.obtained.update(readings)
-        if why := obtained.why_not(settings, guest.spec.vcpus, readings, named):
-            raise BootFailed(f"{guest.path}: {why}")
 
 
 def _why_lost(failure: BootFailed | MachineLost, guests: list[Guest], *, emulated: bool) -> str | None:
@@ -120,6 +104,7 @@ def _open(on: Provisioned, treatment: Treatment, stack: contextlib.ExitStack, gu
     if treatment.layer == "host":
         subjects = [_host(on, treatment, subject.number, len(wanted.subjects)) for subject in wanted.subjects]
     elif treatment.layer == "vm":
+        _set_polling(on, treatment, stack)
         subjects = _vms(on, treatment, wanted, stack, guests)
     else:
         outer, subjects = _nested(on, treatment, wanted, stack, guests)
@@ -132,12 +117,18 @@ def _open(on: Provisioned, treatment: Treatment, stack: contextlib.ExitStack, gu
 
 
 def _footprint(on: Provisioned, outer: Sequence[Guest], subjects: Sequence[RunningSubject]) -> list[Footprint]:
-    """Where a plan has several guests at once; else nobody asks for it, and looking takes time."""
+    """Only where a plan has several guests at once: reading it takes time, and other reports do not use it."""
     if needs.guests_at_once(on.plan) == 1:
         return []
     parents = {machine.path: machine for machine in (on.host, *(guest.machine for guest in outer))}
     guests = [subject.guest for subject in subjects if subject.guest is not None]
     return [Footprint((guest, parents[guest.path.rpartition("/")[0]]) for guest in guests)]
+
+
+def _set_polling(on: Provisioned, treatment: Treatment, stack: contextlib.ExitStack) -> None:
+    nanoseconds = GuestSettings.of(treatment.levels).halt_polling
+    if nanoseconds is not None and (undoing := polling.set_polling(on.host, nanoseconds)) is not None:
+        stack.callback(undoing.undo)
 
 
 def drop_caches(on: Provisioned, running: RunningTreatment) -> None:
@@ -185,6 +176,9 @@ def _vms(
         segment = on.network.segment if on.network else None
         orders.append(_Order(on.host, spec, segment, MACS.format(subject.number)))
     booted = _boot_all(on, orders, stack, guests)
+    for number, guest in enumerate(booted, start=1):
+        if guest.spec.settings.pinned:
+            pinning.pin(on.host, guest, number, len(booted))
     for bound in bounds:
         bound.set_limit(on.disk_size // SHARE + GROWTH_BYTES[on.guests.accelerator.name])
     return [_subject(on, subject, guest) for subject, guest in zip(wanted.subjects, booted, strict=True)]
@@ -278,7 +272,8 @@ def _carrier_spec(on: Provisioned, treatment: Treatment, number: int, guests: in
     data = Drive(str(on.carrier_disks[number - 1].file.path)) if on.carrier_disks else None
     spec = _host_spec(on, treatment, data)
     memory = guests * on.plan.guest.memory + needs.CARRIER_MEMORY_BYTES
-    settings = replace(spec.settings, model=guest_settings.DEFAULT.model, topology=guest_settings.DEFAULT.topology)
+    default = guest_settings.DEFAULT
+    settings = replace(spec.settings, model=default.model, topology=default.topology, timer=default.timer)
     return replace(spec, vcpus=guests * on.plan.guest.vcpus, memory_bytes=memory, settings=settings)
 
 

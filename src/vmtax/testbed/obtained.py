@@ -7,7 +7,9 @@ from collections.abc import Collection, Mapping
 from vmtax.core.units import format_room
 from vmtax.design.guest import Backing, GuestSettings
 
-BACKING, MERGE, TOPOLOGY = (GuestSettings.factors()[name].name for name in ("backing", "merge", "topology"))
+BACKING, MERGE, TOPOLOGY, PINNING, POLLING, TIMER = (
+    GuestSettings.factors()[name].name for name in ("backing", "merge", "topology", "pinned", "halt_polling", "timer")
+)
 MOST = 0.9  # of the memory that was touched is in huge pages, where it is to be
 # Run in a guest: the CPUs of the first CPU's core, and of its socket.
 SHAPE = (
@@ -16,6 +18,9 @@ SHAPE = (
     "",
     *(f"/sys/devices/system/cpu/cpu0/topology/{name}" for name in ("core_cpus", "package_cpus")),
 )
+
+# Run in a guest: the clock that its kernel reads the time from.
+CLOCK = ("cat", "/sys/devices/system/clocksource/clocksource0/current_clocksource")
 
 
 def parse_shape(text: str) -> dict[str, float]:
@@ -29,10 +34,16 @@ def parse_shape(text: str) -> dict[str, float]:
 
 
 def why_not(settings: GuestSettings, vcpus: int, found: Mapping[str, float], named: Collection[str]) -> str | None:
-    """Which level of the factors `named` a guest of so many CPUs has not got, by what was read; None: it has them all.
+    """Which level of the factors `named` a guest with `vcpus` CPUs lacks, by what was read; None: it has them all.
 
-    found: `memory.` before what `Guest.memory_readings` says, `cpu.` before what `parse_shape` does
+    found: `memory.` before what `Guest.memory_readings` says, `cpu.` before what `parse_shape`, `pinning.readings` and
+    `polling.readings` do
     """
+    if PINNING in named and settings.pinned and (why := _why_not_pinned(vcpus, found)):
+        return f"{PINNING}={settings.levels[PINNING]} was not obtained: {why}"
+    polls, wanted_polls = found.get("cpu.halt_poll_ns"), settings.halt_polling
+    if POLLING in named and wanted_polls is not None and polls != wanted_polls:
+        return f"{POLLING}={settings.levels[POLLING]} was not obtained: the host's kvm.halt_poll_ns is {polls}"
     if BACKING in named and (why := _why_not_backing(settings.backing, found)):
         return f"{BACKING}={settings.backing} was not obtained: {why}"
     if MERGE in named and settings.merge != bool(found.get("memory.mergeable")):
@@ -46,6 +57,22 @@ def why_not(settings: GuestSettings, vcpus: int, found: Mapping[str, float], nam
         return None
     seen = f"the guest sees {threads} threads a core and {together} CPUs a socket"
     return f"{TOPOLOGY}={settings.topology} was not obtained: {seen}"
+
+
+def why_no_clock(settings: GuestSettings, clock: str, named: Collection[str]) -> str | None:
+    """Why a guest whose kernel reads `clock` has not got its level of `cpu.timer`; None: it has, or none is asked."""
+    if TIMER not in named or settings.timer in ("auto", clock):
+        return None
+    return f"{TIMER}={settings.timer} was not obtained: the clock that the guest's kernel reads is {clock or 'unknown'}"
+
+
+def _why_not_pinned(vcpus: int, found: Mapping[str, float]) -> str | None:
+    pinned, astray = found.get("cpu.pinned_cpus", 0), found.get("cpu.threads_astray", 0)
+    if pinned == vcpus and not astray:
+        return None
+    return (
+        f"{pinned:.0f} of {vcpus} CPUs are pinned, and {astray:.0f} threads of QEMU may run elsewhere than they should"
+    )
 
 
 def _why_not_backing(backing: Backing, found: Mapping[str, float]) -> str | None:

@@ -18,11 +18,12 @@ from vmtax.machine import Machine
 from vmtax.meter.memory import available_memory
 from vmtax.meter.text import GREP, Files, chosen, parse_files, whole
 from vmtax.plan.schema import Plan
+from vmtax.testbed.examine import is_root
 
 POOLS = "/sys/kernel/mm/hugepages"
 THP = "/sys/kernel/mm/transparent_hugepage/enabled"
 KSM = "/sys/kernel/mm/ksm/run"
-GIGANTIC = 1024 * MIB  # pages of which no surplus can be made
+GIGANTIC = 1024 * MIB  # pages of this size allow no surplus
 BACKING, MERGE = (GuestSettings.factors()[name].name for name in ("backing", "merge"))
 # $1: a setting of the kernel; $2: what it was; $3: what it was set to. What somebody else set since is left alone.
 GIVE_BACK = (
@@ -60,9 +61,10 @@ def not_here(machine: Machine, plan: Plan, treatments: Sequence[Treatment]) -> d
     if not named:
         return {}
     files = _read(machine)
-    available = available_memory(machine)
+    available, root = available_memory(machine), is_root(machine)
     reasons = {
         each.name: _why_not(GuestSettings.of(each.levels), named, plan, files, available)
+        or (None if root else _why_only_root(GuestSettings.of(each.levels), plan, files))
         for each in treatments
         if each.layer == "vm"
     }
@@ -139,25 +141,52 @@ def _why_no_pages(backing: Backing, guests: int, plan: Plan, pool: Pool | None, 
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Of the setting of a host that makes it have the huge pages that a run takes."""
+
+    setting: PurePosixPath
+    before: int
+    after: int
+
+    @property
+    def only_root(self) -> str:
+        return f"only root may have huge pages made (tee {self.setting})"
+
+    @staticmethod
+    def of(pool: Pool, backing: Backing, wanted: int) -> Change | None:
+        """None where the host has `wanted` pages, or makes them when QEMU starts."""
+        lacking = max(0, wanted - pool.unused)
+        if (backing.page_bytes or 1) >= GIGANTIC:
+            change = Change(pool.directory / "nr_hugepages", pool.total, pool.total + lacking)
+        else:
+            change = Change(pool.directory / "nr_overcommit_hugepages", pool.most_surplus, pool.surplus + lacking)
+        return change if lacking and change.after > change.before else None
+
+
+def _why_only_root(settings: GuestSettings, plan: Plan, files: Files) -> str | None:
+    """Why its guests' pages cannot be had by another user; None where they can."""
+    backing = settings.backing
+    pool = Pool.of(files, backing.page_bytes) if backing.page_bytes else None
+    change = Change.of(pool, backing, settings.count * _pages(plan, backing)) if pool else None
+    return f"{BACKING}={backing}: {change.only_root}" if change else None
+
+
 def _taken(machine: Machine, backing: Backing, wanted: int) -> str | None:
-    """Why the host has not so many pages; None where it has, or can make them when QEMU starts."""
+    """Why the host has fewer than `wanted` pages; None where it has them, or makes them when QEMU starts."""
     page = backing.page_bytes or 1
     pool = Pool.of(_read(machine), page)
     if pool is None:
         return f"{BACKING}={backing}: the host has no pages of {format_room(page)} any more"
-    lacking = max(0, wanted - pool.unused)
-    gigantic = page >= GIGANTIC
-    before, name = (pool.total, "nr_hugepages") if gigantic else (pool.most_surplus, "nr_overcommit_hugepages")
-    after = (pool.total if gigantic else pool.surplus) + lacking
-    if not lacking or after <= before:
+    change = Change.of(pool, backing, wanted)
+    if change is None:
         return None
-    setting = pool.directory / name
-    undoing = machine.undo_later(*GIVE_BACK, str(setting), str(before), str(after))
-    if not machine.try_run("tee", str(setting), input=str(after)).ok:
+    undoing = machine.undo_later(*GIVE_BACK, str(change.setting), str(change.before), str(change.after))
+    if not machine.try_run("tee", str(change.setting), input=str(change.after)).ok:
         undoing.undo()
-        return f"{BACKING}={backing}: only root may have huge pages made (tee {setting})"
+        return f"{BACKING}={backing}: {change.only_root}"
     given = Pool.of(_read(machine), page)
-    if gigantic and given is not None and given.unused < wanted:
+    if page >= GIGANTIC and given is not None and given.unused < wanted:
         undoing.undo()
         return (
             f"{BACKING}={backing} takes {wanted} pages, and the host could give only {given.unused}, because its memory"

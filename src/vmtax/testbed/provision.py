@@ -21,7 +21,7 @@ from vmtax.storage import FirstWrite, RawFile, fill, page_cache, refuse_unsafe
 from vmtax.storage.backing import describe
 from vmtax.storage.page_cache import GROWTH_BYTES, SHARE
 from vmtax.storage.undo import UNMOUNT
-from vmtax.testbed import cpus, disks, needs, pages
+from vmtax.testbed import cpus, disks, needs, pages, pinning, polling
 from vmtax.testbed.disks import Disks
 from vmtax.testbed.examine import Examined
 from vmtax.testbed.session import CannotMeasure
@@ -162,14 +162,21 @@ def provision(on: Examined) -> Provisioned:
 def _with_guests(on: Provisioned) -> Provisioned:
     """With huge pages for the guests that are to have some, and the treatments whose guests cannot be there."""
     treatments = on.plan.treatments()[0]
-    impossible = pages.not_here(on.host, on.plan, treatments)
-    if on.platform is not None:
-        qemu, accelerator = on.platform.qemu, on.platform.accelerator.name
-        impossible |= cpus.not_here(on.host, qemu, accelerator, on.plan, treatments)
+    impossible = pages.not_here(on.host, on.plan, treatments) | pinning.not_here(on.host, on.plan, treatments)
+    impossible |= guests_not_here(on)
     possible = [treatment for treatment in treatments if treatment.name not in impossible]
     impossible |= pages.take(on.host, on.plan, possible)
     refuse_none_left(on.host, treatments, impossible)
     return replace(on, impossible=impossible)
+
+
+def guests_not_here(on: Examined) -> dict[str, str]:
+    """Treatments whose guests cannot run on what runs guests there -> why. Raises QemuError."""
+    if on.platform is None:
+        return {}
+    treatments, qemu, accelerator = on.plan.treatments()[0], on.platform.qemu, on.platform.accelerator.name
+    refused = polling.not_here(on.host, treatments) if accelerator == "kvm" else cpus.without_kvm(treatments)
+    return refused | cpus.not_here(on.host, qemu, accelerator, on.plan, treatments)
 
 
 def _open_network(on: Examined) -> Network:
@@ -257,7 +264,7 @@ def check_bounds(on: Examined) -> None:
 
 
 def _working_set(on: Examined, treatments: Sequence[Treatment]) -> list[str]:
-    """A note that tells whether the host's page cache can hold all of a disk, where some treatment uses it."""
+    """A note that says whether the host's page cache can hold all of a disk, where some treatment uses it."""
     # A nested guest's disk is cached by its carrier.
     guests = [DiskSettings.of(treatment.levels) for treatment in treatments if treatment.layer == "vm"]
     cached = [settings for settings in guests if not settings.cache.is_direct]

@@ -17,9 +17,10 @@ from vmtax.workload.memory import Memory
 from vmtax.workload.net import Net
 from vmtax.workload.site import Link, Site
 from vmtax.workload.tlb import Tlb
+from vmtax.workload.wakeup import Wakeup
 
 WORKLOADS: dict[str, type[Workload[Any]]] = {
-    kind.name: kind for kind in (Chess, Cpuid, Memory, Tlb, Disk, Net, Build, Idle, Boot)
+    kind.name: kind for kind in (Chess, Cpuid, Memory, Tlb, Wakeup, Disk, Net, Build, Idle, Boot)
 }
 
 __all__ = ["WORKLOADS", "BadOutput", "Command", "Link", "Parameters", "Site", "Workload"]

@@ -135,13 +135,17 @@ class Workload(ABC, Generic[P]):
         """Where one case can be run."""
         return self.layers
 
+    def why_not(self, vcpus: int) -> str | None:
+        """Why its parameters mean nothing on `vcpus` CPUs, in one line; None if they do."""
+        return None
+
     def once(self, case: str) -> bool:
         """Whether one case means something only the first time in a boot."""
         return False
 
 
 class Command(Workload[P]):
-    """A workload of which each case is one command, run in the userland of every layer."""
+    """A workload whose cases are one command each, run in the userland of every layer."""
 
     @abstractmethod
     def command(self, site: Site, case: str) -> Sequence[str]:

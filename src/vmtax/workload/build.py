@@ -124,7 +124,7 @@ class Build(Command[BuildParameters]):
         return site.machine, (*site.kernel_pack, "--size", str(TMPFS[self.target]), "--tmpfs", BUILD, "--")
 
     def jobs(self, vcpus: int) -> int:
-        """Compilers at once on so many CPUs."""
+        """Compilers at once on that number of CPUs."""
         return self.parameters.jobs or JOBS_PER_CPU * vcpus
 
     def command(self, site: Site, case: str) -> Sequence[str]:
@@ -135,7 +135,7 @@ class Build(Command[BuildParameters]):
         return CPU_SECONDS[case] / 2 + READING_SECONDS  # two CPUs are usual
 
     def memory_bytes(self, vcpus: int) -> tuple[int, str]:
-        """What it takes on so many CPUs, and how that is reckoned."""
+        """What it takes on that number of CPUs, and how that is calculated."""
         tmpfs, each, source = (table[self.target] for table in (TMPFS, COMPILER, SOURCE))
         jobs = self.jobs(vcpus)
         how = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
@@ -16,11 +16,20 @@ HASH_MIB = 16
 MAX_THREADS = 8  # as in the article: more says little about the layer and much about the memory system
 NODES_PER_SECOND = Metric("chess.nodes_per_second", "1/s", "higher")
 ONE_THREAD = Metric("chess.one-thread.nodes_per_second", "1/s", "higher")
-CASES = ("one-thread", "")
-METRICS = {"one-thread": ONE_THREAD, "": NODES_PER_SECOND}
+ALONE = "one-thread"
+ON = {f"{count}-threads": count for count in range(2, MAX_THREADS + 1)}  # case -> threads, where a plan names them
+METRICS = {
+    ALONE: ONE_THREAD,
+    "": NODES_PER_SECOND,
+    **{case: Metric(f"chess.{case}.nodes_per_second", "1/s", "higher") for case in ON},
+}
 
 
 class ChessParameters(Parameters):
+    threads: tuple[Annotated[int, Field(ge=2, le=MAX_THREADS)], ...] = Field(
+        (), description="more numbers of threads to search on, besides one and min(8, vCPUs)"
+    )
+    more_threads_than_cpus: bool = Field(False, description="let `threads` be more than a guest has CPUs")
     depth: int = Field(13, ge=1, le=30, description="search depth in plies; each adds about half of the time again")
     emulated_depth: int = Field(7, ge=1, le=30, description="the same where some layer of the run is emulated")
 
@@ -44,6 +53,14 @@ class Chess(Command[ChessParameters]):
             "chess, one CPU",
             "one-thread CPU throughput",
         ),
+        **{
+            METRICS[case].name: Measure(
+                f"chess positions searched in a second, on {count} threads",
+                f"chess, {count} threads",
+                f"CPU throughput on {count} threads",
+            )
+            for case, count in ON.items()
+        },
     }
     parameters_type = ChessParameters
 
@@ -52,14 +69,24 @@ class Chess(Command[ChessParameters]):
         return self.parameters.emulated_depth if self.emulated else self.parameters.depth
 
     def cases(self) -> Sequence[str]:
-        return CASES
+        return (ALONE, "", *(case for case, count in ON.items() if count in self.parameters.threads))
 
     def metrics(self) -> Sequence[Metric]:
-        return (NODES_PER_SECOND, ONE_THREAD)  # the first is what a plan without `primary` is about
+        # The first is what a plan without `primary` is about.
+        return (NODES_PER_SECOND, *(METRICS[case] for case in self.cases() if case))
 
     def command(self, site: Site, case: str) -> Sequence[str]:
-        threads = 1 if case == "one-thread" else min(MAX_THREADS, site.vcpus)
+        threads = 1 if case == ALONE else ON.get(case, min(MAX_THREADS, site.vcpus))
         return ("/usr/games/stockfish", "bench", str(HASH_MIB), str(threads), str(self.depth), "default", "depth")
+
+    def why_not(self, vcpus: int) -> str | None:
+        most = max(self.parameters.threads, default=0)
+        if most <= vcpus or self.parameters.more_threads_than_cpus:
+            return None
+        return (
+            f"threads is {most}, and guest.vcpus {vcpus}: name fewer, or say that it is meant, with"
+            " more_threads_than_cpus: true"
+        )
 
     def seconds(self, case: str) -> float:
         return 0.15 * 1.5 ** (self.depth - 8)
@@ -69,7 +96,7 @@ class Chess(Command[ChessParameters]):
 
     def signature(self, case: str, output: str) -> str | None:
         """With one thread stockfish is deterministic; with more it is not."""
-        return f"{_figure('Nodes searched', output):.0f} nodes" if case == "one-thread" else None
+        return f"{_figure('Nodes searched', output):.0f} nodes" if case == ALONE else None
 
     def own_seconds(self, case: str, output: str) -> float | None:
         match = re.search(r"^Total time \(ms\) : (\d+)$", output, re.MULTILINE)

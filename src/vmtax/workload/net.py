@@ -88,7 +88,7 @@ class Net(Command[NetParameters]):
 
     def command(self, site: Site, case: str) -> Sequence[str]:
         link = _link(site)
-        # iperf3 sends from client to server unless told otherwise.
+        # iperf3 sends from client to server unless --reverse is given.
         reverse = ("--reverse",) if (case == "tcp-in") != link.at_peer else ()
         seconds = round(self.parameters.seconds) + site.lead
         lead = ("--omit", str(site.lead)) if site.lead else ()

@@ -1,16 +1,86 @@
-"""What stress-ng prints with --metrics. Pure; functions raise BadOutput."""
+"""stress-ng: its command, what it prints with --metrics, and workloads whose cases are its stressors."""
 
 from __future__ import annotations
 
 import re
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, TypeVar
 
-from vmtax.workload.base import BadOutput
+from vmtax.core.records import Measurement, Metric
+from vmtax.workload.base import BadOutput, Command, Parameters
+from vmtax.workload.site import Site
 
 PACKAGE = "stress-ng"
+NANOSECOND = 1e-9
+
+P = TypeVar("P", bound=Parameters)
+
+
+@dataclass(frozen=True, slots=True)
+class Stressor:
+    """What stress-ng runs for a case, and which of its figures is the case's."""
+
+    name: str  # stress-ng's
+    metric: Metric
+    labels: tuple[str, ...] = ()  # of the stressor's own figures, which are added up; (): its operations per second
+    scale: float = 1.0  # from the figure's unit to the metric's
+    on_all: bool = False  # an instance for each CPU, whose rates are added up; else one, which waits for no other
+    options: tuple[str, ...] = ()
+    each: int = 1  # of what a time is the time of, in one of stress-ng's operations
+
+    def value(self, output: str) -> float:
+        """In the metric's unit. Pure; raises BadOutput."""
+        instances = passed(self.name, output)
+        if self.labels:
+            # A figure of its own is the mean over the instances.
+            value = instances * self.scale * sum(figure(self.name, label, output) for label in self.labels)
+        else:
+            value = operations_per_second(self.name, output)
+        if value <= 0:
+            raise BadOutput(f"stress-ng reports {value} for {self.metric.name}")
+        return value
+
+
+class Stressing(Command[P]):
+    """A workload whose cases are stressors."""
+
+    tool = "stress-ng"
+    packages = (PACKAGE,)
+    stressors: ClassVar[Mapping[str, Stressor]]  # case -> what is run for it
+
+    @abstractmethod
+    def seconds(self, case: str) -> float:
+        """The run length of a case."""
+
+    def cases(self) -> Sequence[str]:
+        return tuple(self.stressors)
+
+    def metrics(self) -> Sequence[Metric]:
+        return tuple(self.stressors[case].metric for case in self.cases())
+
+    def command(self, site: Site, case: str) -> Sequence[str]:
+        stressor = self.stressors[case]
+        return command(stressor.name, site.vcpus if stressor.on_all else 1, self.seconds(case), *stressor.options)
+
+    def parse(self, case: str, output: str) -> tuple[Measurement, ...]:
+        stressor = self.stressors[case]
+        return (Measurement(stressor.metric, stressor.value(output)),)
+
+    def operations(self, case: str, output: str) -> float | None:
+        """How often that was done which the figure counts or times; None where it counts bytes."""
+        stressor, seconds = self.stressors[case], self.own_seconds(case, output)
+        if stressor.metric.unit == "1/s" and stressor.labels:
+            return None if seconds is None else seconds * stressor.value(output)
+        return stressor.each * operations(stressor.name, output) if stressor.metric.unit in ("1/s", "s") else None
+
+    def own_seconds(self, case: str, output: str) -> float | None:
+        return own_seconds(self.stressors[case].name, output)
 
 
 def command(stressor: str, instances: int, seconds: float, *more: str) -> tuple[str, ...]:
-    """The argv that runs a stressor for so many seconds."""
+    """The argv that runs a stressor for `seconds`."""
     timed = ("--timeout", f"{seconds:.0f}", "--metrics", "--temp-path", "/tmp")
     return ("stress-ng", f"--{stressor}", str(instances), *more, *timed)
 
@@ -25,10 +95,18 @@ def passed(stressor: str, output: str) -> int:
 
 def figure(stressor: str, label: str, output: str) -> float:
     """A figure of the stressor's own, the harmonic mean over its instances."""
-    match = re.search(rf"{stressor} +([0-9.]+) {label} \(harmonic mean", output)
+    match = re.search(rf"{stressor} +([0-9.]+) {re.escape(label)} \(harmonic mean", output)
     if match is None:
         raise BadOutput(f"stress-ng prints no '{label}' for {stressor}")
     return float(match[1])
+
+
+def operations(stressor: str, output: str) -> int:
+    """The column "bogo ops", of all instances together."""
+    match = re.search(rf"metrc: \[\d+\] {stressor} +(\d+) +[0-9.]+ ", output)
+    if match is None:
+        raise BadOutput(f"stress-ng prints no line of metrics for {stressor}")
+    return int(match[1])
 
 
 def operations_per_second(stressor: str, output: str) -> float:

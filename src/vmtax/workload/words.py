@@ -14,6 +14,11 @@ def title(workload: str) -> str:
     return WORKLOADS[workload].title if workload in WORKLOADS else workload.capitalize()
 
 
+def within(text: str) -> str:
+    """A title or name in a sentence: "kernel build", "VM exits"."""
+    return " ".join(word if word[1:] != word[1:].lower() else word.lower() for word in text.split(" "))
+
+
 def label(metric: Metric) -> str:
     """What tables call a metric's measure: "p99 latency"."""
     return _kind(metric).measure(metric).label

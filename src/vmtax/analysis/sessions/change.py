@@ -208,7 +208,7 @@ class _Lines:
     def _stored(self, subject: Subject) -> stats.BetweenSessions | None:
         """Of the machine that is known less well, where the sides are two machines; None unless both are known.
 
-        A treatment that was not calibrated is given what is known of another, with a notice: most of what changes from
+        A treatment that was not calibrated gets the variance of another, with a notice: most of what changes from
         session to session is the machine's. A contrast is not: there that part has cancelled out.
         """
         found = [stored(calibrations, subject, by_boot=self.by_boot) for calibrations in self.calibrations]

@@ -12,7 +12,7 @@ from vmtax.core.records import Experiment, Json
 VOLATILE = ("boot_id", "frequency_hz", "command_line", "disk.free_bytes", "image.manifest", "accelerator.reason")
 # First what upgrades are about, then the rest in the order of the facts.
 FIRST = ("cpu_model", "microcode", "kernel_release", "kernel_version", "qemu", "mitigations", "accelerator", "image")
-FEATURES = "disk.features"  # what a run found out of its disks
+FEATURES = "disk.features"  # what a run measured of its disks
 ABSENT = "none"
 
 

@@ -21,7 +21,7 @@ from vmtax.system.paths import cache_home, make_private
 # deep needed 22 s in all but kept talking; one that hangs says nothing any more.
 SOON = Patience(ready=30.0)
 PATIENCE = Patience(ready=120.0, silence=20.0)
-REMEMBERED = 50  # probes, of so many host boots, QEMUs and kernels
+REMEMBERED = 50  # probes, each of one boot of the host, QEMU and kernel
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,14 @@ from pathlib import PurePosixPath
 from vmtax.hypervisor.base import GuestSpec
 from vmtax.hypervisor.confine import TUN, Reach
 from vmtax.hypervisor.qemu.drives import MODULES, MOST_DISKS, disk_arguments, escaped, image_argument, machine_type
-from vmtax.hypervisor.qemu.parts import accelerator_words, cpu_count, cpu_model, memory_arguments, memory_options
+from vmtax.hypervisor.qemu.parts import (
+    accelerator_words,
+    cpu_count,
+    cpu_model,
+    memory_arguments,
+    memory_options,
+    timer_options,
+)
 from vmtax.hypervisor.spec import Nic, Passed, Tap
 
 ROOT_ID = "root"
@@ -49,7 +56,8 @@ def arguments(spec: GuestSpec, initrd: PurePosixPath, console: PurePosixPath) ->
     that outlives us on a socket.
     """
     # The IOMMU remaps interrupts, for which they must not all be KVM's own.
-    machine = machine_type(spec.disks) + (",kernel-irqchip=split" if spec.iommu else "") + memory_options(spec)
+    split = ",kernel-irqchip=split" if spec.iommu else ""
+    machine = machine_type(spec.disks) + split + timer_options(spec) + memory_options(spec)
     return (
         # Nothing that was not asked for: no default devices, no configuration file of the user's.
         *("-name", spec.name, "-nodefaults", "-no-user-config", "-display", "none"),
@@ -135,7 +143,7 @@ def _incoming(incoming: str) -> str:
 
 
 def _network(spec: GuestSpec) -> tuple[str, ...]:
-    # Port 0: the kernel picks a free one, and QMP tells which; nobody can take it in between.
+    # Port 0: the kernel picks a free one, and QMP reports it; no other process can take it in between.
     forwards = "".join(f",hostfwd=tcp:127.0.0.1:0-:{port}" for port in (22, *spec.forwards))
     # restrict=on: the guest reaches nothing, and only its parent's loopback reaches it. No ROM: never booted from.
     management = f"user,id=management,restrict=on{forwards}"

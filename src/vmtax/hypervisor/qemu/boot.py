@@ -13,11 +13,12 @@ from pathlib import PurePosixPath
 
 from vmtax.core.machines import first_line
 from vmtax.core.notices import recorded
-from vmtax.hypervisor.base import BootFailed, GuestSpec, Lasting, Patience
+from vmtax.hypervisor.base import BootFailed, GuestSpec, Lasting, Patience, Thread
 from vmtax.hypervisor.console import FLOODED, PANIC, READY, Console
 from vmtax.hypervisor.credentials import Credentials
 from vmtax.hypervisor.qemu.memory import memory_readings
 from vmtax.hypervisor.qemu.qmp import Qmp, QmpError, Socket
+from vmtax.hypervisor.qemu.threads import threads
 from vmtax.machine import Machine, MachineError, MachineLost, Process
 from vmtax.machine.answer import number_of
 from vmtax.machine.local import LocalMachine
@@ -76,8 +77,15 @@ class QemuGuest:
         self.qmp.execute("cont")
 
     def memory_readings(self, parent: Machine) -> dict[str, float]:
-        unique = self.argv[self.argv.index("-serial") + 1]  # its console, in a directory of its own
-        return memory_readings(parent, self.qmp, unique, self.spec.memory_bytes)
+        return memory_readings(parent, self.qmp, self._unique, self.spec.memory_bytes)
+
+    def threads(self, parent: Machine) -> tuple[Thread, ...]:
+        return threads(parent, self.qmp, self._unique)
+
+    @property
+    def _unique(self) -> str:
+        """An argument that only its QEMU has: its console, in a directory of its own."""
+        return self.argv[self.argv.index("-serial") + 1]
 
     def leave(self) -> None:
         assert self.spec.lasting is not None
@@ -175,7 +183,7 @@ def _followed(parent: Machine, path: PurePosixPath, stack: contextlib.ExitStack)
 
 
 def _connected(lasting: Lasting | None, process: Process, stack: contextlib.ExitStack) -> Qmp:
-    """Over the pipes of QEMU, or over its socket; where QEMU ends instead of making that, nobody waits for it."""
+    """Over the pipes of QEMU, or over its socket; if QEMU ends before it makes that, the wait ends too."""
     if lasting is None:
         return Qmp(process, QMP_SECONDS)
     deadline = time.monotonic() + QMP_SECONDS
@@ -221,7 +229,7 @@ def wait_until_ready(path: str, process: Process, console: Console, patience: Pa
 
 
 def _not_ready(path: str, why: str, console: Console) -> str:
-    """The first line tells all of it, since lists and trials have only that one."""
+    """The first line says everything, since lists and trials have only that one."""
     return f"{path}: {why}; {console.end()}\nconsole:\n{console.last_lines()}"
 
 

@@ -15,10 +15,10 @@ _FEATURE = re.compile(r"doesn't support requested feature: \S*?\.?([\w-]+) \[bit
 _NAME = re.compile(r"^\s*(?:x86 )?\s*([A-Za-z0-9][\w.-]*)(?:\s|$)", re.MULTILINE)
 
 
-def asking(model: str, accelerator: str) -> tuple[str, ...]:
+def asking(model: str, accelerator: str, machine: str = "q35") -> tuple[str, ...]:
     """Arguments: a machine with such a CPU is made, never runs, and takes QUIT on standard input."""
-    machine = ("-nodefaults", "-no-user-config", "-display", "none", "-S", "-machine", "q35", "-m", "64M")
-    return (*machine, "-accel", accelerator_words(accelerator), "-cpu", cpu_model(model, accelerator), "-qmp", "stdio")
+    made = ("-nodefaults", "-no-user-config", "-display", "none", "-S", "-machine", machine, "-m", "64M")
+    return (*made, "-accel", accelerator_words(accelerator), "-cpu", cpu_model(model, accelerator), "-qmp", "stdio")
 
 
 def missing_features(words: str) -> list[str]:

@@ -98,6 +98,12 @@ class Qemu:
             return f"QEMU refuses it: {first_line(asked.stderr)}"
         return f"{what} lacks {', '.join(lacking)}"
 
+    def why_no_hpet(self, machine: Machine, accelerator: str) -> str | None:
+        """Why it cannot give a guest there an HPET; None where it can."""
+        start = self.without_guest(Reach(devices=("/dev/kvm",) if accelerator == "kvm" else ()))
+        asked = machine.try_run(*start, *asking("qemu64", accelerator, "q35,hpet=on"), input=QUIT, timeout=60)
+        return None if asked.ok else f"QEMU {self.version} refuses it: {first_line(asked.stderr)}"
+
     def boot(
         self,
         parent: Machine,
@@ -112,6 +118,11 @@ class Qemu:
     @property
     def emulates_steadily(self) -> bool:
         return _numbers(self.version) >= STEADY_EMULATION
+
+    @property
+    def is_default(self) -> bool:
+        """Whether it is the one that is used where none is named."""
+        return self.tree is None and self.command == (DEFAULT,)
 
     @property
     def identity(self) -> tuple[str, ...]:

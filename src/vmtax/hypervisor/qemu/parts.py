@@ -1,4 +1,4 @@
-"""How QEMU is told of a guest's CPU and memory. Pure."""
+"""The options of QEMU for a guest's CPU and memory. Pure."""
 
 from __future__ import annotations
 
@@ -58,6 +58,11 @@ def memory_options(spec: GuestSpec) -> str:
     """What is added to -machine."""
     own = f",memory-backend={MEMORY_ID}" if spec.settings.backing.is_shared else ""
     return f",mem-merge={'on' if spec.settings.merge else 'off'}{own}"
+
+
+def timer_options(spec: GuestSpec) -> str:
+    """What is added to -machine: the HPET is there by default, but not in every QEMU that a distribution builds."""
+    return ",hpet=on" if spec.settings.timer == "hpet" else ""
 
 
 def memory_arguments(spec: GuestSpec) -> tuple[str, ...]:

@@ -37,7 +37,7 @@ class Socket:
     """A connection to the QMP socket of a QEMU on this host."""
 
     def __init__(self, path: str, timeout: float) -> None:
-        """Raises QmpError where nobody listens there within `timeout` seconds."""
+        """Raises QmpError where no QEMU listens there within `timeout` seconds."""
         deadline = time.monotonic() + timeout
         self._socket = socket.socket(socket.AF_UNIX)
         while True:
@@ -93,7 +93,7 @@ class Qmp:
                 raise QmpError("QEMU ended")
             if key in message or "error" in message:
                 return message
-            self.events.append(message)  # nobody waits for one
+            self.events.append(message)  # no caller waits for one
 
     def execute(self, command: str, timeout: float = 10.0, **arguments: object) -> Any:
         """Run one command and return what it returned; raises QmpError."""

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Self
 
 from vmtax.analysis import calibration
-from vmtax.analysis.emulation import emulated_treatments
 from vmtax.report.answers.part import Part
 
 
@@ -55,5 +54,4 @@ class Calibration(Part):
             for reach in found.metrics
         ]
         run = found.experiment
-        emulated = bool(emulated_treatments(run))
-        return cls.of(found, run=run.id, host=run.host, emulated=emulated, metrics=metrics)
+        return cls.of(found, run=run.id, host=run.host, metrics=metrics)

@@ -1,6 +1,6 @@
 """What every record of an answer is: a dataclass whose fields, in their order, are the keys of its JSON.
 
-The comment beside a field is its description in the schema. No pydantic: who asks for an answer need not load it.
+The comment beside a field is its description in the schema. No pydantic: it loads slowly, and printing needs none.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Part:
     def of(cls, record: object, **more: Any) -> Self:
         """With what `record` has under the same names, and `more`."""
         if "_names" not in vars(cls):  # a run has many thousand measurements
-            cls._names = tuple(field.name for field in fields(cls))  # type: ignore[arg-type]
+            cls._names = tuple(field.name for field in fields(cls))  # type: ignore[arg-type]  # all subclasses are dataclasses
         return cls(**{name: getattr(record, name) for name in cls._names if name not in more}, **more)
 
 

@@ -176,7 +176,7 @@ class Experiment(Part):
     seconds: float | None  # that it took, set-up included and pauses not; null: not finished
     plan: Json  # the plan with every default, as `vmtax plan show --json` gives it
     notes: Sequence[str]  # what was not measured, and why; what a reader must know
-    facts: Mapping[str, Any]  # machine path to the facts of that machine; null: not to be found out
+    facts: Mapping[str, Any]  # machine path to the facts of that machine; null: it could not be read
     treatments: Sequence[Treatment]  # what was compared
     boots: Sequence[Boot]  # every start of a guest
     measurements: Sequence[Measurement]  # every number, trial by trial

@@ -9,6 +9,7 @@ from dataclasses import is_dataclass
 from typing import Any, get_args, get_type_hints
 
 from pydantic import TypeAdapter
+from pydantic.json_schema import JsonSchemaMode
 
 from vmtax.core.records import Json
 from vmtax.plan.schema import Plan
@@ -47,8 +48,9 @@ KINDS: dict[str, Any] = {  # kind -> type of its data
 
 def json_schema() -> Json:
     """JSON Schema (2020-12) of every answer: one envelope for each kind."""
-    inputs = [(kind, "serialization", TypeAdapter(data)) for kind, data in KINDS.items()]
-    by_kind, shared = TypeAdapter.json_schemas(inputs)  # type: ignore[arg-type]
+    mode: JsonSchemaMode = "serialization"
+    inputs = [(kind, mode, TypeAdapter(data)) for kind, data in KINDS.items()]
+    by_kind, shared = TypeAdapter.json_schemas(inputs)
     envelopes = [
         {
             "title": kind,

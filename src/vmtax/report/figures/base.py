@@ -1,4 +1,4 @@
-"""What those pictures share of which the reader chooses what they show; plotly draws them.
+"""What the pictures share in which the reader chooses what is shown; plotly draws them.
 
 A string "var(--name)" stands for a colour of style.css: page.js puts in the theme's own.
 
@@ -36,7 +36,7 @@ class Choice:
         return {"choices": {"|".join(map(str, key)): figure for key, figure in self.figures.items()}}
 
 
-# Colours and markers of a factor's levels, neither of which alone must tell them apart.
+# Colours and markers of a factor's levels, so that neither alone has to distinguish them.
 LEVEL_STYLES = (
     ("var(--level-1)", "circle"),
     ("var(--level-2)", "diamond"),

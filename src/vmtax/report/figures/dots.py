@@ -30,7 +30,7 @@ class Dot:
     high: float | None
     mark: str
     style: str
-    told: str  # where it is pointed at
+    tip: str  # shown where it is pointed at
 
     @property
     def drawn(self) -> str:
@@ -44,7 +44,7 @@ class Row:
 
     label: tuple[str, ...]  # its lines
     dots: tuple[Dot, ...] = ()
-    value: str = ""  # told at its right end
+    value: str = ""  # shown at its right end
     style: str = ""
     small: tuple[str, ...] = ()  # its lines on a telephone, where they differ
 
@@ -134,7 +134,7 @@ def _label(row: Row, lines: Sequence[str], middle: float, room: tuple[int, int],
 
 
 def _dot(dot: Dot, axis: Axis, y: float) -> Markup:
-    parts = [element("title", dot.told)]
+    parts = [element("title", dot.tip)]
     if dot.low is not None and dot.high is not None:
         ends = axis.at(math.log10(dot.low)), axis.at(math.log10(dot.high))
         parts.append(rule(f"bar {dot.style}", ends, (y, y)))

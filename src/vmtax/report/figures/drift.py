@@ -60,10 +60,10 @@ def order_picture(courses: Sequence[Course]) -> Picture | None:
 
 
 def _caption(thinned: int) -> str:
-    told = "From left to right as it ran, one band for each round; the line is the median of each round."
+    caption = "From left to right as it ran, one band for each round; the line is the median of each round."
     if thinned > 1:
-        told += f" Thinned: one trial in {thinned} is drawn, evenly chosen, and every failure; the lines are of all."
-    return told
+        caption += f" Thinned: one trial in {thinned} is drawn, evenly chosen, and every failure; the lines are of all."
+    return caption
 
 
 def _legend(points: Sequence[Point]) -> Iterator[Key]:
@@ -80,8 +80,8 @@ def _legend(points: Sequence[Point]) -> Iterator[Key]:
 def _rounds(first: int, last: int) -> Axis:
     room = 0.02 * (last - first + 1)
     step = next(step for step in ROUND_STEPS if (last - first) / step <= MOST_TICKS)
-    told = [number for number in range(first, last + 1) if number % step == 0 or number == first]
-    return Axis(first - room, last + 1 + room, tuple((number + 0.5, str(number)) for number in told))
+    numbers = [number for number in range(first, last + 1) if number % step == 0 or number == first]
+    return Axis(first - room, last + 1 + room, tuple((number + 0.5, str(number)) for number in numbers))
 
 
 def _panels(courses: Sequence[Course], rounds: Axis, span: tuple[int, int]) -> Iterator[Markup]:

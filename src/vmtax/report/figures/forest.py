@@ -17,7 +17,7 @@ from vmtax.workload.base import CPU_PER_OPERATION
 from vmtax.workload.words import label, spoken, title
 
 LABEL_CHARACTERS = 34
-MOST_SETTINGS = 12  # of a case; more than that are told by the rankings
+MOST_SETTINGS = 12  # of a case; more than that are shown by the rankings
 CONTRASTS = {  # (layer of the baseline, layer of the treatment): mark, colour, what the legend says
     ("host", "vm"): ("circle", "vm", "the VM against the host"),
     ("vm", "nested"): ("diamond", "nesting", "what nesting adds: the nested VM against the VM"),
@@ -86,10 +86,12 @@ def _work(view: View) -> _Forest:
     forest, found = _Forest(), summary(view.analysis)
     kinds = [_kind(*pair) for pair in found.contrasts]
     shown = [place for place, kind in enumerate(kinds) if kind[1] != "host"] or [*range(len(kinds))]
+    headlines = view.analysis.headline_metrics.values()
     workload = ""
     for figure in found.figures if view.analysis.sides is None else ():
         effects = [effect(view.analysis, figure.metric, *found.contrasts[place]) for place in shown]
-        if special_cost(figure.metric) or _is_percentile(figure.metric) or not any(map(_drawable, effects)):
+        is_beside = _is_percentile(figure.metric) and figure.metric not in headlines
+        if special_cost(figure.metric) or is_beside or not any(map(_drawable, effects)):
             continue
         if figure.metric.workload != workload:
             workload = figure.metric.workload
@@ -182,8 +184,8 @@ def _dot(name: str, kind: Drawn, effect: Effect) -> Dot:
     ratios = time_ratio(found.metric.better, found.ratio, found.low, found.high)
     mark, style, words = kind
     doubt = ", emulated" if effect.emulated else ""
-    told = f"{name}: {format_cost(*ratios)}{doubt}; {words}, {label(found.metric)}, {found.rounds} rounds"
-    return Dot(*ratios, mark, style, told)
+    tip = f"{name}: {format_cost(*ratios)}{doubt}; {words}, {label(found.metric)}, {found.rounds} rounds"
+    return Dot(*ratios, mark, style, tip)
 
 
 def _picture(id: str, name: str, quantity: str, forest: _Forest) -> Picture:
@@ -191,7 +193,7 @@ def _picture(id: str, name: str, quantity: str, forest: _Forest) -> Picture:
     worst = max(dots, key=lambda dot: dot.ratio)
     marked = emulation([effect.emulated for effect in forest.effects])
     alternative = (
-        f"{quantity} {len(dots)} estimates{f', {marked}' if marked else ''}. The largest is {worst.told}."
+        f"{quantity} {len(dots)} estimates{f', {marked}' if marked else ''}. The largest is {worst.tip}."
         " The tables hold every number."
     )
     title = f"{name}{f' ({marked})' if marked else ''}"

@@ -20,15 +20,15 @@ LEAST_SCALE = 0.02  # decades, 5 %: what costs less than that is pale
 SCALE = [[0, "var(--heat-low)"], [1, "var(--heat-high)"]]
 
 
-def crossed_picture(found: Sequence[Grid], told: Sequence[Ranked], shares: Mapping[str, float]) -> Choice | None:
+def crossed_picture(found: Sequence[Grid], rankings: Sequence[Ranked], shares: Mapping[str, float]) -> Choice | None:
     """All of them in one place; None without any.
 
-    told: the rankings in words, those of the grids among them; shares: of a factor, what it explains: the strongest
+    rankings: the rankings in words, those of the grids among them; shares: of a factor, what it explains: the strongest
     pair is shown at first
     """
     if not found:
         return None
-    headings = {(ranked.metric, ranked.layer, ranked.side): ranked.heading for ranked in told}
+    headings = {(ranked.metric, ranked.layer, ranked.side): ranked.heading for ranked in rankings}
     metrics = list(dict.fromkeys(headings[_key(grid.ranking)] for grid in found))
     pairs = list(dict.fromkeys(_pair(grid) for grid in sorted(found, key=lambda grid: -_strength(grid, shares))))
     scales: dict[Ranking, float] = {}  # decades of the dearest cell: one colour is one cost in all pairs of a metric

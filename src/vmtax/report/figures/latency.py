@@ -27,10 +27,10 @@ def latency_pictures(found: Iterable[Distribution]) -> tuple[Picture, ...]:
 def _picture(number: int, distribution: Distribution) -> Picture:
     curves = distribution.curves
     marked = emulation([curve.emulated for curve in curves])
-    told = "; ".join(filter(None, map(_in_words, curves)))
+    words = "; ".join(filter(None, map(_in_words, curves)))
     id = f"latency-{number}"
     alternative = (
-        f"Latency of {distribution.name} by percentile{f', {marked}' if marked else ''}: {told}. The table below holds"
+        f"Latency of {distribution.name} by percentile{f', {marked}' if marked else ''}: {words}. The table below holds"
         " the percentiles."
     )
     title = f"{distribution.name}{f' ({marked})' if marked else ''}"
@@ -52,7 +52,7 @@ def _key(curve: Curve) -> Key:
 
 
 def _style(curve: Curve) -> tuple[str, str]:
-    """Colour and dash, neither of which alone must tell it from the others."""
+    """Colour and dash, so that neither alone has to distinguish it."""
     colour, dash = ROLES.get(curve.role) or LAYERS[curve.layer]
     return colour, SECOND_DASH if curve.second else dash
 

@@ -19,7 +19,7 @@ from vmtax.report.wording.treatment_labels import Short, shortened
 from vmtax.workload.words import label
 
 SMALL_CHARACTERS = 36  # of a line of a label on a telephone
-FURTHEST = 1.0  # decades that the host may widen the scale by; beyond that it is told in words alone
+FURTHEST = 1.0  # decades that the host may widen the scale by; beyond that it is given in words alone
 BEST, TIE, TOP, BEATEN = range(4)
 KINDS = (  # mark, colour, what the legend says
     ("diamond", "vm", "the best, hollow: the others are set against it"),
@@ -38,11 +38,11 @@ class _Host:
     cost: Cost
 
 
-def rank_pictures(analysis: Analysis, told: Sequence[Ranked]) -> tuple[Picture, ...]:
-    """One for each primary ranking, in their order; `told`: the same in words."""
+def rank_pictures(analysis: Analysis, in_words: Sequence[Ranked]) -> tuple[Picture, ...]:
+    """One for each primary ranking, in their order; `in_words`: the same in words."""
     return tuple(
         _picture(place, analysis, ranking, ranked)
-        for place, (ranking, ranked) in enumerate(zip(analysis.primary_rankings, told, strict=True), start=1)
+        for place, (ranking, ranked) in enumerate(zip(analysis.primary_rankings, in_words, strict=True), start=1)
     )
 
 
@@ -52,7 +52,7 @@ def short_names(analysis: Analysis, ranking: Ranking) -> Short:
     return shortened([treatment for treatment in analysis.experiment.treatments if treatment.name in ranked])
 
 
-def _picture(number: int, analysis: Analysis, ranking: Ranking, told: Ranked) -> Picture:
+def _picture(number: int, analysis: Analysis, ranking: Ranking, in_words: Ranked) -> Picture:
     short, host = short_names(analysis, ranking), _host(analysis, ranking)
     marked = emulation([standing.treatment in analysis.emulated for standing in ranking.standings])
     kinds = [_kind_of(ranking, standing) for standing in ranking.standings]
@@ -74,16 +74,16 @@ def _picture(number: int, analysis: Analysis, ranking: Ranking, told: Ranked) ->
         axis = cost_axis(dots, also=[host.ratio])
     top = sum(kind != BEATEN for kind in kinds)
     alternative = (
-        f"{told.heading}: {len(kinds)} configurations, best first{f', {marked}' if marked else ''}. Best is"
+        f"{in_words.heading}: {len(kinds)} configurations, best first{f', {marked}' if marked else ''}. Best is"
         f" {ranking.standings[0].treatment}; {top} of {len(kinds)} are not shown to be beaten; last is"
         f" {ranking.standings[-1].treatment}. The table below holds every number."
     )
     id = f"rank-{number}"
-    title = f"{told.heading}{f' ({marked})' if marked else ''}"
+    title = f"{in_words.heading}{f' ({marked})' if marked else ''}"
     far = host.ratio if host and near else None
     drawn = picture_of_rows(id, (title, alternative), rows, axis, line=far)
     legend = tuple(_legend(ranking, kinds, dots, marked, host=near))
-    return Picture(id, told.heading, _caption(ranking, host), alternative, legend, drawn)
+    return Picture(id, in_words.heading, _caption(ranking, host), alternative, legend, drawn)
 
 
 def _small(label: str) -> tuple[str, ...]:
@@ -110,8 +110,8 @@ def _dots(analysis: Analysis, ranking: Ranking, standing: Standing, kind: int) -
         f"the best of {len(ranking.standings)}" if kind == BEST else f"{format_cost(ratio, low, high)} than the best"
     )
     beaten = f", beaten by {len(standing.beaten_by)}" if standing.beaten_by else ""
-    told = f"{standing.treatment}{doubt}: {label(ranking.metric)}, {against}{beaten}"
-    yield Dot(ratio, None if kind == BEST else low, None if kind == BEST else high, mark, style, told)
+    tip = f"{standing.treatment}{doubt}: {label(ranking.metric)}, {against}{beaten}"
+    yield Dot(ratio, None if kind == BEST else low, None if kind == BEST else high, mark, style, tip)
 
 
 def _median(analysis: Analysis, ranking: Ranking, standing: Standing) -> str:
@@ -147,10 +147,10 @@ def _is_near(ratio: float, dots: Sequence[Dot]) -> bool:
 
 def _caption(ranking: Ranking, host: _Host | None) -> str:
     left_out = f", {ranking.incomplete} of them incomplete" if ranking.incomplete else ""
-    told = f" The host itself, without a guest: {host.cost} against the best." if host else ""
+    beside = f" The host itself, without a guest: {host.cost} against the best." if host else ""
     needed = stats.minimum_rounds(stats.ALPHA)
     few = "" if ranking.rounds >= needed else f" Nothing can be called beaten before {needed} rounds."
-    return f"Time for the same work against the best, over {ranking.rounds} rounds{left_out}.{few}{told}"
+    return f"Time for the same work against the best, over {ranking.rounds} rounds{left_out}.{few}{beside}"
 
 
 def _legend(ranking: Ranking, kinds: Sequence[int], dots: Sequence[Dot], marked: str, *, host: bool) -> Iterator[Key]:

@@ -67,9 +67,9 @@ def _others(rate: AtOnce) -> dict[str, str]:
 def _picture(number: int, metric: Metric, lines: Sequence[_Line]) -> Picture:
     id, title = f"scaling-{number}", name(metric)
     marked = emulation([line.emulated for line in lines])
-    told = "; ".join(map(_in_words, lines))
+    words = "; ".join(map(_in_words, lines))
     alternative = (
-        f"{title} of several guests together, as times the rate of one{f', {marked}' if marked else ''}: {told}."
+        f"{title} of several guests together, as times the rate of one{f', {marked}' if marked else ''}: {words}."
         " The table below holds the figures."
     )
     named = f"{title}{f' ({marked})' if marked else ''}"
@@ -103,5 +103,5 @@ def _drawn(lines: Sequence[_Line]) -> Iterator[Markup]:
         points = [(machines.at(count), 1 - times.at(value)) for count, value in line.times.items()]
         yield curve(points, style, dash, _in_words(line))
         for (count, value), (x, y) in zip(line.times.items(), points, strict=True):
-            told = element("title", f"{line.layer}, {count}: {value:.3g} times the rate of one")
-            yield element("g", told, mark(kind, style, x, HEIGHT * y))
+            tip = element("title", f"{line.layer}, {count}: {value:.3g} times the rate of one")
+            yield element("g", tip, mark(kind, style, x, HEIGHT * y))

@@ -24,7 +24,7 @@ OTHERS = "other levels"  # of a factor with more levels than there are styles
 def tradeoff_picture(found: Sequence[Tradeoff], shares: Mapping[str, float]) -> Choice | None:
     """All cases in one place, those of each layer and side apart; None without any.
 
-    `shares`: of a factor, what it explains; the marks tell the strongest at first.
+    `shares`: of a factor, what it explains; the marks show the strongest first.
     """
     if not found:
         return None
@@ -112,10 +112,10 @@ def _beyond(host: Point, points: Sequence[Point]) -> Json:
     """Where a host that is far away would be, in words."""
     cheaper = host.price.value < min(point.price.value for point in points)
     dearer = host.price.value > max(point.price.value for point in points)
-    told = f"{HOST}: {format_value(host.speed.value, '1/s')}, {format_value(host.price.value, 's')} each"
+    text = f"{HOST}: {format_value(host.speed.value, '1/s')}, {format_value(host.price.value, 's')} each"
     arrows = ("← " if cheaper else "", " →" if dearer else "")
     return {
-        **{"text": f"{arrows[0]}{told}{arrows[1]}", "xref": "paper", "yref": "paper", "showarrow": False},
+        **{"text": f"{arrows[0]}{text}{arrows[1]}", "xref": "paper", "yref": "paper", "showarrow": False},
         **{"x": 1 if dearer else 0, "xanchor": "right" if dearer else "left", "y": 1, "yanchor": "top"},
         "font": {"size": 12, "color": "var(--muted)"},
     }

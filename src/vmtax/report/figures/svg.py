@@ -51,12 +51,12 @@ class Axis:
 
 def element(name: str, *children: Markup | str, **attributes: object) -> Markup:
     """An element; `class_` is the attribute class, `text_anchor` text-anchor; an attribute that is None is left out."""
-    told = Markup("").join(
+    written = Markup("").join(
         Markup(' {}="{}"').format(key.rstrip("_").replace("_", "-"), value)
         for key, value in attributes.items()
         if value is not None
     )
-    return Markup("<{0}{1}>{2}</{0}>").format(Markup(name), told, Markup("").join(children))
+    return Markup("<{0}{1}>{2}</{0}>").format(Markup(name), written, Markup("").join(children))
 
 
 def percent(share: float) -> str:
@@ -65,7 +65,7 @@ def percent(share: float) -> str:
 
 
 def drawing(id: str, title: str, alternative: str, inside: Iterable[Markup], **attributes: object) -> Markup:
-    """A whole drawing, with its text for who does not see it."""
+    """A whole drawing, with its text for readers who cannot see it."""
     named = (element("title", title, id=f"{id}-name"), element("desc", alternative, id=f"{id}-about"))
     labels = {"role": "img", "aria_labelledby": f"{id}-name", "aria_describedby": f"{id}-about"}
     return element("svg", *named, *inside, **labels, **attributes)

@@ -1,9 +1,9 @@
-"""The formats of a report, in one table. What a format needs is imported when it is asked for."""
+"""The formats of a report and of a comparison. What a format needs is imported when it is asked for."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,6 +11,9 @@ from vmtax.core.errors import BadInput
 
 if TYPE_CHECKING:
     from vmtax.analysis.analysis import Analysis
+    from vmtax.analysis.sessions import Change
+
+FILE_WIDTH = 100  # columns of a comparison that is written to a file
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +72,60 @@ FORMATS = {
 
 def find(name: str) -> Format:
     """The format of that name. Raises BadInput with what there is."""
-    if name in FORMATS:
-        return FORMATS[name]
-    near = difflib.get_close_matches(name, FORMATS, n=1)
-    meant = f"; did you mean {near[0]}?" if near else f"; there are: {', '.join(FORMATS)}"
-    raise BadInput(f"unknown format {name!r}{meant}")
+    _check(name, FORMATS)
+    return FORMATS[name]
+
+
+def _check(name: str, names: Iterable[str]) -> None:
+    if name not in names:
+        near = difflib.get_close_matches(name, names, n=1)
+        meant = f"; did you mean {near[0]}?" if near else f"; there are: {', '.join(names)}"
+        raise BadInput(f"unknown format {name!r}{meant}")
+
+
+def _change_text(change: Change, full: bool) -> str:
+    import io
+
+    from vmtax.report.document import Detail
+    from vmtax.report.render.terminal import whole
+    from vmtax.report.sections.change import document
+    from vmtax.system.console import console
+
+    file, detail = io.StringIO(), Detail.FULL if full else Detail.BRIEF
+    console(file, width=FILE_WIDTH, color=False).print(whole(document(change, detail), detail))
+    return "".join(f"{line.rstrip()}\n" for line in file.getvalue().splitlines())
+
+
+def _change_markdown(change: Change, full: bool) -> str:
+    from vmtax.report.document import Detail
+    from vmtax.report.render.markdown import whole
+    from vmtax.report.sections.change import document
+
+    return whole(document(change, Detail.FILE), comment=True)
+
+
+def _change_junit(change: Change, full: bool) -> str:
+    from vmtax.report.render.junit import render_junit
+
+    return render_junit(change)
+
+
+def _change_json(change: Change, full: bool) -> str:
+    from vmtax.report.answers.change import Change as Answer
+    from vmtax.report.render.envelope import envelope
+
+    return f"{envelope('comparison', Answer.made(change))}\n"
+
+
+CHANGE_FORMATS: dict[str, Callable[[Change, bool], str]] = {
+    "terminal": _change_text,
+    "markdown": _change_markdown,
+    "junit": _change_junit,
+    "json": _change_json,
+}
+
+
+def find_change(name: str) -> Callable[[Change, bool], str]:
+    """What writes a comparison in the format of that name, `full` or not. Raises BadInput with what there is."""
+    _check(name, CHANGE_FORMATS)
+    return CHANGE_FORMATS[name]

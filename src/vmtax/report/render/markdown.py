@@ -13,11 +13,13 @@ from vmtax.report.document import (
     Cell,
     Code,
     Detail,
+    Document,
     Folded,
     Head,
     Heading,
     Inline,
     List,
+    Outcomes,
     Paragraph,
     Row,
     Section,
@@ -29,12 +31,19 @@ from vmtax.report.document import (
 )
 from vmtax.report.render.markdown_text import escaped, row, text
 
+EMULATED = "> **Emulated.** "
+
 
 def render_markdown(analysis: Analysis) -> str:
-    """The whole document."""
-    found = document(analysis, Detail.FILE)
-    parts = (_head(found.head), *map(_section, found.sections))
-    return "\n".join(line for part in parts for line in (*part, "")).rstrip("\n") + "\n"
+    """The report of a run."""
+    return whole(document(analysis, Detail.FILE))
+
+
+def whole(found: Document, *, comment: bool = False) -> str:
+    """The whole document; a comment has smaller headings, and what a page folds is folded."""
+    head = _head(found.head) if found.head else ()
+    parts = (head, *(_section(section, comment) for section in found.sections))
+    return "\n".join(line for part in parts for line in (*part, "")).strip("\n") + "\n"
 
 
 def _head(head: Head) -> Iterator[str]:
@@ -42,28 +51,30 @@ def _head(head: Head) -> Iterator[str]:
     if head.ended:
         yield from ("", text(f"Ended {head.ended}."))
     if head.banner:
-        yield from ("", f"> **Emulated.** {text(head.banner)}")
+        yield from ("", f"{EMULATED}{text(head.banner)}")
 
 
-def _section(section: Section) -> Iterator[str]:
-    yield f"## {text(section.title)}"
-    yield from blocks(section.blocks)
+def _section(section: Section, comment: bool) -> Iterator[str]:
+    if section.title:
+        yield f"{'###' if comment else '##'} {text(section.title)}"
+    yield from blocks(section.blocks, comment)
 
 
-def blocks(found: Iterable[Block]) -> Iterator[str]:
+def blocks(found: Iterable[Block], comment: bool = False) -> Iterator[str]:
     """Each behind an empty line."""
     for block in shown(found, Detail.FILE):
-        lines = list(_block(block))
+        lines = list(_block(block, comment))
         if lines:
             yield from ("", *lines)
 
 
-def _block(block: Block) -> Iterator[str]:
+def _block(block: Block, comment: bool) -> Iterator[str]:
     match block:
         case Heading():
-            yield f"### {text(block.text)}"
+            yield f"{'####' if comment else '###'} {text(block.text)}"
         case Paragraph():
-            yield f"{'> ' if block.style == 'warning' else ''}{_inline(block.text)}"
+            begins = {"warning": "> ", "emulated": EMULATED}.get(block.style, "")
+            yield f"{begins}{_inline(block.text)}"
         case Sentences():
             for label, texts in block.items:
                 yield from (f"- {text(label)}: {_inline(one)}" for one in texts)
@@ -73,8 +84,15 @@ def _block(block: Block) -> Iterator[str]:
             yield from (f"- {_inline(item.text)}" for item in block.items if item.detail <= Detail.FILE)
         case Code():
             yield from _code(block.lines, block.language)
+        case Outcomes():
+            for outcome in block.items:
+                yield f"- {_span(outcome.status)} {text(outcome.name)}: {text(outcome.text)}"
+                yield from (f"  - {_code_span(printable(line))}" for line in outcome.remedies)
+        case Folded(summary=summary) if comment:
+            yield f"<details><summary>{text(summary)}</summary>"
+            yield from (*blocks(block.blocks, comment), "", "</details>")
         case Folded():
-            yield from list(blocks(block.blocks))[1:]
+            yield from list(blocks(block.blocks, comment))[1:]
 
 
 def _inline(found: Inline) -> str:
@@ -87,7 +105,7 @@ def _inline(found: Inline) -> str:
 def _span(span: Span) -> str:
     raw = escaped(re.sub(r"\s+", " ", printable(span.text)))
     match span.kind:
-        case "strong":
+        case "strong" | "good" | "bad":
             return f"**{raw}**"
         case "muted":
             return f"({raw})"

@@ -1,4 +1,4 @@
-"""Tidy data: one row for each measurement, one column for each thing that is known of it. For CSV and Parquet."""
+"""Tidy data: one row for each measurement, one column for each of its properties. For CSV and Parquet."""
 
 from __future__ import annotations
 

@@ -78,8 +78,8 @@ class Footnotes:
         return [code for code in main[0].notes if all(code in one.notes for one in main)]
 
     def marks(self, codes: Sequence[Code]) -> str:
-        told = [code for code in codes if code not in self.common]
-        return "".join(f"[{self.numbers.setdefault(code, len(self.numbers) + 1)}]" for code in told)
+        noted = [code for code in codes if code not in self.common]
+        return "".join(f"[{self.numbers.setdefault(code, len(self.numbers) + 1)}]" for code in noted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,13 +127,13 @@ def wrapped(lines: Iterable[Text], console: Console, options: ConsoleOptions) ->
 
 def heading(analysis: Analysis) -> Iterator[Text]:
     """What was measured where and when, and what holds of all its figures."""
-    told = head(analysis)
-    where, when, *facts = told.facts
-    yield Text.assemble((printable(told.name), "bold"), (printable(f" {where}"), "dim"))
+    run = head(analysis)
+    where, when, *facts = run.facts
+    yield Text.assemble((printable(run.name), "bold"), (printable(f" {where}"), "dim"))
     facts = [fact for fact in facts if fact != "complete"]
-    yield Text.assemble(printable(told.id), (printable(f"  {' · '.join((*facts, when))}"), "dim"))
-    if told.banner:
-        yield Text.assemble(("EMULATED: ", "bold yellow"), (printable(told.banner), "yellow"))
+    yield Text.assemble(printable(run.id), (printable(f"  {' · '.join((*facts, when))}"), "dim"))
+    if run.banner:
+        yield Text.assemble(("EMULATED: ", "bold yellow"), (printable(run.banner), "yellow"))
 
 
 def next_lines(analysis: Analysis) -> Iterator[Text]:
@@ -197,12 +197,7 @@ def _configurations(found: Summary, footnotes: Footnotes, analysis: Analysis, wi
         known = {name: row for name, row in costs.items() if any(row)}
         if not known:
             continue
-        order = sorted(
-            known,
-            key=lambda name: min(
-                one.ratio if one and math.isfinite(one.ratio) else math.inf for one in known[name][:1]
-            ),
-        )
+        order = sorted(known, key=lambda name: _first_cost(known[name]))
         names = at_most(MOST_CONFIGURATIONS, order)
         rows = [known[name] for name in order[:MOST_CONFIGURATIONS]]
         yield Text.assemble((f"{LAYERS[layer]} configurations, against {printable(first.name)}", "bold"))
@@ -216,6 +211,12 @@ def _configurations(found: Summary, footnotes: Footnotes, analysis: Analysis, wi
         layouts = [columns[:count] for count in range(len(columns), 1, -1)]
         yield from _grid(next((layout for layout in layouts if _width(layout) <= width), layouts[-1]))
         yield Text()
+
+
+def _first_cost(costs: Sequence[Contrast | None]) -> float:
+    """By which configurations are ordered; what has no such cost comes last."""
+    first = costs[0]
+    return first.ratio if first and math.isfinite(first.ratio) else math.inf
 
 
 def _head(name: str, place: Place, sides: Sides | None) -> tuple[str, ...]:
@@ -268,7 +269,8 @@ def _reading(found: Summary, analysis: Analysis) -> Iterator[Text]:
     if found.floors:
         least, most = (format_cost(floor).estimate.lstrip("+") for floor in (found.floors[0], found.floors[-1]))
         span = most if least == most else f"{least} to {most}"
-        yield Text(f"Noise floor, a guest against itself: {span}; a cost within it is “same”.", style="dim")
+        meaning = "; “same”: within its own" if any(one.same for one in contrasts) else ", by figure"
+        yield Text(f"Noise floor (a guest against itself): {span}{meaning}.", style="dim")
 
 
 def _why_nothing_is_compared(found: Summary, analysis: Analysis) -> str:
@@ -290,8 +292,8 @@ def _footnotes(footnotes: Footnotes, analysis: Analysis, width: int) -> Iterator
         yield Text(long if len(long) <= width else short)
     if not few:
         yield Text("; ".join(short for short, _ in notes[MOST_FOOTNOTES - 1 :]))
-    told = (*footnotes.numbers, "emulated", "few-rounds")
-    rest = [cause for cause in analysis.causes if cause.code not in told]
+    explained = (*footnotes.numbers, "emulated", "few-rounds")
+    rest = [cause for cause in analysis.causes if cause.code not in explained]
     labels = list(dict.fromkeys(MEANINGS[cause.code].label for cause in rest))
     if labels:
         long = f"Also: {'; '.join(f'{MEANINGS[cause.code].label} ({about(cause, analysis)})' for cause in rest)}"
@@ -318,8 +320,8 @@ def _whom(found: Summary, sides: Sides | None) -> str:
         return f"{sides.where(own=False)} against {sides.where(own=True)}"
     layers = {one.treatment: one.layer for one in found.places}
     names = {"host": "host", "vm": "VM", "nested": "nested VM"}
-    told = [(names[layers[low]], names[layers[high]]) for low, high in found.contrasts[:MAIN]]
-    return "; ".join(f"{'nesting: ' if low == 'VM' else ''}{high} against {low}" for low, high in told)
+    pairs = [(names[layers[low]], names[layers[high]]) for low, high in found.contrasts[:MAIN]]
+    return "; ".join(f"{'nesting: ' if low == 'VM' else ''}{high} against {low}" for low, high in pairs)
 
 
 def _joined(columns: Sequence[Column], texts: Sequence[Text]) -> Text:

@@ -1,29 +1,30 @@
-"""What `vmtax show`, the end of `vmtax run` and `vmtax runs` print, as rich renderables."""
+"""Blocks on a terminal, as rich renderables."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.padding import Padding
 from rich.table import Table as Grid
 from rich.text import Text
 
-from vmtax.analysis.analysis import Analysis
-from vmtax.core.units import format_duration, printable
+from vmtax.core.units import printable
 from vmtax.report.document import (
     Block,
     Cell,
     Code,
     Detail,
+    Document,
     Folded,
     Head,
     Heading,
     Inline,
     Kind,
     List,
+    Outcome,
+    Outcomes,
     Paragraph,
     Row,
     Section,
@@ -31,91 +32,49 @@ from vmtax.report.document import (
     Span,
     Table,
     shown,
-    with_heads,
 )
-from vmtax.report.render.screen import FirstScreen
-from vmtax.report.sections import at_once, requirements, scores
-
-if TYPE_CHECKING:
-    from vmtax.store import ExperimentSummary
 
 WIDE = 120  # columns from which on an estimate and its interval share a line
 CROWDED = 4  # columns of a table beyond which they do not on a narrow screen
-STATE_STYLES = {"complete": "green", "running": "cyan", "interrupted": "yellow", "failed": "red", "damaged": "red"}
-STYLES: dict[Kind, str] = {"strong": "bold", "muted": "dim", "emulated": "yellow"}
+LONG_NAME = 26  # characters of a group's name, from which on what is behind its last dot stands on a line of its own
+STATUS, NAME = 8, 15  # columns of an outcome
+STYLES: dict[Kind, str] = {
+    **{"strong": "bold", "muted": "dim", "emulated": "yellow"},
+    **{"good": "green", "bad": "red", "doubt": "yellow"},
+}
 
 
-def render(analysis: Analysis, full: bool = False) -> RenderableType:
-    """One screen that answers what the run was made for; with `full` all that there is."""
-    if not full:
-        asked = scores.section(scores.storage(analysis)) if analysis.profile else None
-        first = (*requirements.sections(analysis), *((asked,) if asked else ()))
-        several = at_once.section(analysis)
-        if several is not None:
-            several = replace(several, blocks=with_heads(several.blocks))
-        more = [
-            tuple(Group(*section(one, Detail.BRIEF), Text()) for one in some)
-            for some in (first, (several,) if several else ())
-        ]
-        return FirstScreen(analysis, *more)
-    from vmtax.report.contents import document  # here, because the first screen needs few of the sections
-
-    detail = Detail.FULL
-    found = document(analysis, detail)
-    parts = [*_head(found.head), *(Group(*section(one, detail)) for one in found.sections)]
-    return Group(*(Padding(part, (0, 0, 1, 0)) for part in parts[:-1]), *parts[-1:])
-
-
-def runs_table(runs: Iterable[ExperimentSummary]) -> RenderableType:
-    """One line for each experiment of the store; labels where some run has one, hosts where one is not `local`."""
-    listed = list(runs)
-    labelled, elsewhere = any(run.label for run in listed), any(run.host != "local" for run in listed)
-    names = [*(["label"] if labelled else []), *(["host"] if elsewhere else [])]
-    table = _grid("id", *names, "rounds", "took", "guests", "result")
-    table.columns[0].no_wrap = True  # to be copied
-    for number in (-4, -3):
-        table.columns[number].justify = "right"
-        table.columns[number].no_wrap = True
-    for run in listed:
-        guests = {None: Text("–", style="dim"), True: _plain("emulated", "yellow"), False: Text("KVM")}[run.emulated]
-        table.add_row(
-            _plain(run.id),
-            *([_plain(run.label)] if labelled else []),
-            *([_plain(run.host)] if elsewhere else []),
-            str(run.rounds),
-            _plain("" if run.seconds is None else format_duration(run.seconds)),
-            guests,
-            _result(run),
-        )
-    return table if table.row_count else Text("no runs yet: `vmtax run` makes the first")
-
-
-def _result(run: ExperimentSummary) -> Text:
-    """Its headline, or its state where that is not "complete" or there is no headline; and trials that failed."""
-    parts = [_plain(run.result)] if run.result else []
-    if run.state != "complete" or not parts:
-        parts.insert(0, Text(run.state, style=STATE_STYLES[run.state]))
-    if run.failed:
-        parts.append(Text(f"{run.failed} failed", style="red"))
-    return Text(", ").join(parts)
+def whole(found: Document, detail: Detail) -> RenderableType:
+    """Its head and its sections, an empty line between them."""
+    parts = [
+        *(_head(found.head) if found.head else ()),
+        *(Group(*section(one, detail)) for one in found.sections),
+    ]
+    return Group(*[line for part in parts for line in (part, Text())][:-1])
 
 
 def _head(head: Head) -> Iterator[RenderableType]:
-    told = Text.assemble((printable(head.name), "bold"), "  ", (printable(" · ".join(head.facts)), "dim"))
+    about = Text.assemble((printable(head.name), "bold"), "  ", (printable(" · ".join(head.facts)), "dim"))
     if head.ended:
-        told.append(f"\nended {printable(head.ended)}", style="dim")
-    yield told.append(f"\n{printable(head.id)}", style="dim")
+        about.append(f"\nended {printable(head.ended)}", style="dim")
+    yield about.append(f"\n{printable(head.id)}", style="dim")
     if head.banner:
-        grid = Grid.grid(padding=(0, 2))
-        grid.add_row(Text("EMULATED", style="bold yellow"), _plain(head.banner, "yellow"))
-        yield grid
+        yield _emulated(head.banner)
+
+
+def _emulated(text: Inline) -> Grid:
+    grid = Grid.grid(padding=(0, 2))
+    grid.add_row(Text("EMULATED", style="bold yellow"), _inline(text, "yellow"))
+    return grid
 
 
 def section(found: Section, detail: Detail) -> Iterator[RenderableType]:
     """Its title, and what there is room for."""
     first = next(iter(shown(found.blocks, detail)), None)
-    if not isinstance(first, Table) or first.title != found.title:
-        yield _plain(found.title, "bold")
+    while isinstance(first, Folded):
+        first = next(iter(shown(first.blocks, detail)), None)
+    if found.title and not (isinstance(first, Table) and first.title == found.title):
+        yield plain_text(found.title, "bold")
     yield from blocks(found.blocks, detail)
 
 
@@ -130,7 +89,9 @@ def blocks(found: Iterable[Block], detail: Detail) -> Iterator[RenderableType]:
 def _block(block: Block, detail: Detail) -> Iterator[RenderableType]:
     match block:
         case Heading():
-            yield _plain(block.text, "bold")
+            yield plain_text(block.text, "bold")
+        case Paragraph(style="emulated"):
+            yield _emulated(block.text)
         case Paragraph():
             yield _inline(block.text, {"note": "dim", "warning": "yellow"}.get(block.style, ""))
         case Sentences():
@@ -139,8 +100,11 @@ def _block(block: Block, detail: Detail) -> Iterator[RenderableType]:
             yield _Table(block, detail)
         case List():
             yield _list(block, detail)
+        case Outcomes():
+            for outcome in block.items:
+                yield from _outcome(outcome)
         case Code():
-            yield from (_plain(f"  {line}") for line in block.lines)
+            yield from (plain_text(f"  {line}") for line in block.lines)
         case Folded():
             yield from blocks(block.blocks, detail)
 
@@ -149,7 +113,7 @@ def _sentences(block: Sentences) -> Grid:
     grid = Grid.grid(padding=(0, 2))
     for label, texts in block.items:
         for number, text in enumerate(texts):
-            grid.add_row(_plain("" if number else label, "bold"), _inline(text))
+            grid.add_row(plain_text("" if number else label, "bold"), _inline(text))
     return grid
 
 
@@ -164,6 +128,16 @@ def _list(block: List, detail: Detail) -> Grid:
     return grid
 
 
+def _outcome(one: Outcome) -> Iterator[RenderableType]:
+    grid = Grid.grid(padding=(0, 1, 0, 0))
+    for width in (1, STATUS, NAME):
+        grid.add_column(min_width=width)
+    grid.add_row("", _span(one.status), plain_text(one.name), plain_text(one.text))
+    yield grid
+    for line in one.remedies:
+        yield Text(f"    → {printable(line)}", style="bold", no_wrap=True, overflow="ignore")
+
+
 @dataclass(frozen=True, slots=True)
 class _Table:
     """A table whose figures are stacked where the screen is narrow."""
@@ -176,7 +150,7 @@ class _Table:
         columns = [
             (n, c) for n, c in enumerate(self.table.columns) if c.detail <= self.detail and (wide or not c.spare)
         ]
-        grid = _grid(self.table.title, *(_column_head(column.head) for _, column in columns[1:]))
+        grid = headed_grid(self.table.title, *(_column_head(column.head) for _, column in columns[1:]))
         for place, (_, column) in enumerate(columns):
             if place and not column.words:
                 grid.columns[place].justify = "right"
@@ -215,7 +189,10 @@ def _left_out(count: int, most: int | None) -> Iterator[Row]:
 
 def _heading(row: Row) -> Text:
     name, *notes = row.cells[0].pieces
-    text = Text(printable(name.text), style=STYLES.get(name.kind, "bold"))
+    case, dot, measure = name.text.rpartition(".")
+    long = dot and len(name.text) > LONG_NAME and " " not in name.text
+    text = Text(style=STYLES.get(name.kind, "bold"))
+    text.append(f"{printable(case)}.\n {printable(measure)}" if long else printable(name.text))
     for note in notes:
         text.append(f", {printable(note.text)}")
     return text
@@ -236,7 +213,7 @@ def _cell(cell: Cell, stacked: bool) -> Text:
 
 def _inline(text: Inline, style: str = "") -> Text:
     if isinstance(text, str):
-        return _plain(text, style)
+        return plain_text(text, style)
     found = Text(style=style)
     for span in text:
         found.append_text(_span(span))
@@ -257,13 +234,13 @@ def _column_head(head: Inline) -> Text:
     return text
 
 
-def _grid(*heads: str | Text) -> Grid:
+def headed_grid(*heads: str | Text) -> Grid:
     table = Grid(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
     for head in heads:
-        table.add_column(_plain(head) if isinstance(head, str) else head, vertical="top", overflow="fold")
+        table.add_column(plain_text(head) if isinstance(head, str) else head, vertical="top", overflow="fold")
     return table
 
 
-def _plain(text: str, style: str = "") -> Text:
+def plain_text(text: str, style: str = "") -> Text:
     """`text` as it is: neither markup nor escape sequences in it are obeyed."""
     return Text(printable(text), style=style)

@@ -8,7 +8,7 @@ from vmtax.core.records import Experiment, Json
 
 
 def disk_preparation(experiment: Experiment) -> str:
-    """One sentence for each disk, one for all of which nothing but the kind differs; "" where nothing was recorded."""
+    """One sentence for each disk, one for all disks that differ in their kind alone; "" where nothing was recorded."""
     layers: dict[str, list[str]] = defaultdict(list)
     kinds: dict[str, list[str]] = defaultdict(list)
     for path, facts in experiment.facts.items():
@@ -18,9 +18,9 @@ def disk_preparation(experiment: Experiment) -> str:
                 kinds[_written(written)].append(where)
             else:
                 layers[f"{written['allocation']}; {_written(written)}"].append(where)
-    told = [f"Disk of {' and '.join(names)}: {sentence}." for sentence, names in layers.items()]
-    told += [f"Disks, each {sentence}: {', '.join(names)}." for sentence, names in kinds.items()]
-    return " ".join(told)
+    sentences = [f"Disk of {' and '.join(names)}: {sentence}." for sentence, names in layers.items()]
+    sentences += [f"Disks, each {sentence}: {', '.join(names)}." for sentence, names in kinds.items()]
+    return " ".join(sentences)
 
 
 def _written(written: Json) -> str:

@@ -57,11 +57,11 @@ class Course:
     metric: Metric
     points: tuple[Point, ...]  # in the order in which they ran
     rounds: tuple[tuple[int, float], ...]  # (round, median of its points' `relative`)
-    thinned: int = 1  # only every so many of the trials that worked are in `points`
+    thinned: int = 1  # one in this many of the trials that worked is in `points`
 
     @property
     def name(self) -> str:
-        """The workload and what of it is told."""
+        """The workload, its case and the label of its metric."""
         return f"{title(self.metric.workload)}: {', '.join(filter(None, (case(self.metric), label(self.metric))))}"
 
     @property
@@ -95,7 +95,7 @@ class Course:
 
 
 def courses(analysis: Analysis, metrics: Sequence[Metric]) -> tuple[Course, ...]:
-    """One course for each of `metrics` of which some treatment has a value in more than one round."""
+    """One course for each of `metrics` that some treatment has in more than one round."""
     trials = sorted(analysis.experiment.trials, key=lambda trial: trial.started)
     values: dict[Metric, list[tuple[Trial, float | None]]] = {metric: [] for metric in metrics}
     for trial in trials:

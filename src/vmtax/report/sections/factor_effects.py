@@ -32,7 +32,7 @@ class Term:
 
     name: str  # "disk.cache", "disk.cache with disk.bus"
     share: float  # of the variance within rounds, 0 to 1
-    shown: bool  # told apart from no effect at all
+    shown: bool  # its interval excludes no effect
     levels: tuple[Level, ...]
 
     @property
@@ -101,8 +101,8 @@ def _untold(experiment: Experiment, found: Deciding) -> str:
         if (treatment.layer, treatment.side) == (found.layer, found.side):
             for name, level in treatment.levels.items():
                 levels.setdefault(name, set()).add(level)
-    told = {term.name for term in found.terms}
-    names = [name for name, seen in levels.items() if len(seen) > 1 and name not in told]
+    named = {term.name for term in found.terms}
+    names = [name for name, seen in levels.items() if len(seen) > 1 and name not in named]
     return f" Any of it may as well be {' or '.join(names)}: its levels go with those of the others." if names else ""
 
 
@@ -178,8 +178,8 @@ def _sentence(metric: Metric, terms: Sequence[Term]) -> str:
 
 
 def _doubtful(terms: Sequence[Term]) -> Iterator[str]:
-    """Those of which nothing is shown: that is said, whatever their share."""
-    told = [f"{term.name} {term.percent}" for term in terms[:MOST_NAMED]]
+    """Terms without a shown effect, named whatever their share."""
+    texts = [f"{term.name} {term.percent}" for term in terms[:MOST_NAMED]]
     more = f" and {len(terms) - MOST_NAMED} more" if len(terms) > MOST_NAMED else ""
-    if told:
-        yield f"{', '.join(told)}{more}, not distinguishable"
+    if texts:
+        yield f"{', '.join(texts)}{more}, not distinguishable"

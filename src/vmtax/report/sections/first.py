@@ -38,7 +38,7 @@ from vmtax.report.view import flat_facts
 from vmtax.report.wording.figures import about
 from vmtax.report.wording.treatment_labels import factor_words, varying
 from vmtax.workload.boot import READY
-from vmtax.workload.words import spoken, title
+from vmtax.workload.words import spoken, title, within
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -110,7 +110,7 @@ def first(analysis: Analysis) -> First:
     return First(analysis, summary(analysis))
 
 
-def told(found: Contrast) -> Cost:
+def cost_of(found: Contrast) -> Cost:
     """A contrast in words."""
     return format_cost(found.ratio, found.low, found.high)
 
@@ -134,11 +134,11 @@ def _tile(shown: First, figure: Figure, bar: Markup | None) -> Tile:
     marked = any(one.emulated for one in (found, nesting) if one)
     more = ""
     if nesting is not None:
-        cost = told(nesting)
+        cost = cost_of(nesting)
         more = "nesting adds nothing that is shown" if nesting.same else f"nesting adds {cost}"
     subject = title(figure.metric.workload)
     if found is not None:
-        cost = told(found)
+        cost = cost_of(found)
         return Tile(subject, cost.estimate, _word(found), cost.interval, bar, more, marked)
     place, value = _median(shown.summary, figure)
     if value is None or place is None:
@@ -178,7 +178,7 @@ def page_title(shown: First, choice: str = "") -> str:
         return f"{where}: {'of emulated guests, ' if shown.analysis.emulated else ''}choose {_levels(run, choice)}"
     subjects = {title(one.metric.workload): shown.of(one) for one in shown.subjects}
     costs = [
-        f"{told(found).estimate} {subject if subject.isupper() else subject.lower()}"
+        f"{cost_of(found).estimate} {within(subject)}"
         for subject, found in subjects.items()
         if found and math.isfinite(found.ratio)
     ]
@@ -193,7 +193,7 @@ def page_title(shown: First, choice: str = "") -> str:
 
 
 def _levels(run: Experiment, choice: str) -> str:
-    """What tells a configuration from the others of its layer: "filesystem=ext4 cache=writeback"."""
+    """What distinguishes a configuration from the others of its layer: "filesystem=ext4 cache=writeback"."""
     treatments = {treatment.name: treatment for treatment in run.treatments}
     levels = treatments[choice].levels
     factors = varying([one for one in run.treatments if one.layer == treatments[choice].layer])
@@ -237,10 +237,10 @@ def main_figures(shown: First) -> Section | None:
         if not number or found.figures[number - 1].metric.workload != figure.metric.workload:
             rows.append(Row((name_cell(title(figure.metric.workload)),)))
         rows.append(_row(figure, count, bool(found.floors), numbered, notes))
-    told = (f"[{number}] {MEANINGS[code].label}: {sentence(MEANINGS[code].effect)}" for code, number in notes.items())
+    texts = (f"[{number}] {MEANINGS[code].label}: {sentence(MEANINGS[code].effect)}" for code, number in notes.items())
     blocks = (
         Table("The main figures", columns, tuple(rows), "main"),
-        *((listed(told),) if notes else ()),
+        *((listed(texts),) if notes else ()),
         _reading(bool(found.floors)),
     )
     return Section("main", "The main figures", blocks, "Main figures", "first")
@@ -282,17 +282,18 @@ def _row(figure: Figure, count: int, floors: bool, numbered: frozenset[Code], no
 
 
 def cost_cell(found: Contrast | None) -> Cell:
-    """The cost with its interval; "same" within the noise floor, and muted where nothing is shown."""
+    """The cost with its interval; "same" within its noise floor, and muted where nothing is shown."""
     if found is None:
         return Cell()
-    cost = told(found)
+    cost = cost_of(found)
     if found.same or found.verdict == "no difference shown":
         return Cell((Span("same" if found.same else cost.estimate, "muted"), Span(cost.interval, "interval")))
     return value_cell(cost.estimate, cost.interval or "no interval", shown=True)
 
 
 def _reading(floors: bool) -> Paragraph:
-    same = " Noise floor: what a guest costs against itself; a cost within it is “same”." if floors else ""
+    floor = "Noise floor: what a guest costs against itself, by this figure"
+    same = f" {floor}; “same”: the cost lies within it, its interval within twice of it." if floors else ""
     lead = (
         "A cost is time for the same work, where nothing else is said: +5 % is 5 % longer, 2× twice as long. Behind it"
     )

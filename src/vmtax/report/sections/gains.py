@@ -43,8 +43,8 @@ def lines(analysis: Analysis) -> Iterator[str]:
     for pair, layer, side, members in _grouped(analysis.gains):
         ordered = sorted(members, key=lambda one: one.ratio)
         least, most = (f"{_times(one)} in {one.treatment}{_doubt(one, emulated)}" for one in (ordered[0], ordered[-1]))
-        told = f"{f'{layer} {where[side]}'.rstrip()}: {pair.words}: from {least} to {most}"
-        yield "; ".join([told, *_shown(members)])
+        text = f"{f'{layer} {where[side]}'.rstrip()}: {pair.words}: from {least} to {most}"
+        yield "; ".join([text, *_shown(members)])
 
 
 def _grouped(gains: Sequence[Gain]) -> Iterator[tuple[Pair, str, str, list[Gain]]]:

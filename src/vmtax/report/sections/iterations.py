@@ -1,4 +1,4 @@
-"""What a run tells of boots and iterations: how many were planned and why, and where the variance is. Pure."""
+"""What a run shows about boots and iterations: how many were planned and why, and where the variance is. Pure."""
 
 from __future__ import annotations
 
@@ -62,8 +62,8 @@ def lines(analysis: Analysis) -> tuple[str, ...]:
 
 def section(analysis: Analysis) -> Section | None:
     """None where every boot has one iteration."""
-    told = lines(analysis)
-    if not told:
+    found = lines(analysis)
+    if not found:
         return None
     reading = (
         Span("A "),
@@ -73,7 +73,7 @@ def section(analysis: Analysis) -> Section | None:
             " wandering too, and only more rounds make it smaller."
         ),
     )
-    blocks = (Paragraph(reading, "note", Detail.PAGE), List(tuple(map(Item, told)), detail=Detail.FULL))
+    blocks = (Paragraph(reading, "note", Detail.PAGE), List(tuple(map(Item, found)), detail=Detail.FULL))
     return Section("iterations", "Boots and iterations", blocks, "Boots")
 
 

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from vmtax.report.figures.svg import Picture
 
 FEWEST = 3  # treatments of a layer from which on its best and its worst are shown beside its first
-JUDGED = 0.99  # the share of operations by which they are; less where that is not told
-TABLED = (0.5, 0.9, 0.99, 0.999, 0.9999)  # shares that the table tells
+JUDGED = 0.99  # the share of operations by which they are; less where that is not reported
+TABLED = (0.5, 0.9, 0.99, 0.999, 0.9999)  # shares that the table shows
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Curve:
     role: str = ""  # "best" or "worst" of its layer's treatments; "" of the first one
 
     def at(self, share: float) -> Number | None:
-        """What that share of the operations took at most; None where too few operations tell it."""
+        """What that share of the operations took at most; None if there were too few operations."""
         seconds = dict(self.points).get(share)
         return None if seconds is None else Number(format_value(seconds, "s"), self.emulated)
 
@@ -167,7 +167,7 @@ def _curves(
 def _medians(trials: Sequence[Trial]) -> tuple[tuple[float, float], ...]:
     """Of each share the median over rounds of each round's median: a boot is the unit (METHOD.md).
 
-    Only shares that every trial tells: a share that needs more operations is told by the fast rounds alone.
+    Only shares that every trial reports: a share that needs more operations would be of the fast rounds alone.
     """
     values: dict[float, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
     for trial in trials:

@@ -7,6 +7,7 @@ import shlex
 
 from vmtax import stats
 from vmtax.analysis.analysis import Analysis
+from vmtax.design.reboots import how_to_boot
 
 MOST = 3
 # What a repeat leaves out: its number of rounds, what was about one run, and what ends every run after three rounds.
@@ -22,7 +23,9 @@ def next_steps(analysis: Analysis) -> tuple[tuple[str, str], ...]:
     if run.state == "running":
         steps.append((f"vmtax watch {id}", "follow it"))
     elif run.state in ("interrupted", "failed") and not run.options.get("imported"):
-        steps.append((f"vmtax run --resume {id}", "finish it"))
+        how = how_to_boot(run)
+        option, what = ("--after-reboot", f"finish it, on the host booted {how}") if how else ("--resume", "finish it")
+        steps.append((f"vmtax run {option} {id}", what))
     elif (
         run.command.startswith("vmtax run")
         and analysis.comparisons

@@ -73,8 +73,8 @@ def _lost_rows(shown: View, pairs: Sequence[tuple[str, str]]) -> Iterator[Row]:
         for line in (line for case in workload.cases for line in case.rows if line.metric.better == "higher"):
             effects = dict(zip(workload.contrasts, line.effects, strict=True))
             if any(effects.values()):
-                told = " ".join(filter(None, (workload.title, case_of(line.metric), label(line.metric))))
-                yield Row((name_cell(told, title=line.metric.name), *(_lost(effects.get(pair)) for pair in pairs)))
+                what = " ".join(filter(None, (workload.title, case_of(line.metric), label(line.metric))))
+                yield Row((name_cell(what, title=line.metric.name), *(_lost(effects.get(pair)) for pair in pairs)))
 
 
 def _lost(effect: Effect | None) -> Cell:
@@ -105,7 +105,7 @@ def _layers(workload: Workload) -> Table:
 
 
 def _sides(workload: Workload, shown: View) -> Iterator[Block]:
-    """The other side against the plan's own, by the metrics that the layers are told by."""
+    """The other side against the plan's own, by the metrics that the layers are compared by."""
     sides = shown.analysis.sides
     assert sides is not None
     rows: list[Row] = []

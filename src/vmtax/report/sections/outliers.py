@@ -41,7 +41,7 @@ Kind = tuple[str, str, str]  # treatment, workload, case: what is typical is typ
 
 @dataclass(frozen=True, slots=True)
 class Gauge:
-    """One thing that the host tells of the time of a trial."""
+    """One thing that the host reports about the time of a trial."""
 
     name: str
     of: Callable[[Disturbance], float | None]
@@ -55,7 +55,7 @@ class Reading:
     """One gauge during one trial."""
 
     gauge: str
-    text: str | None  # None: the host does not tell
+    text: str | None  # None: the host does not report it
     typical: str | None  # the median over the treatment's trials of the same workload and case
     stands_out: bool
 
@@ -95,11 +95,11 @@ class Outliers:
 
     found: tuple[Outlier, ...]  # the farthest first
     values: int  # in how many values they were looked for
-    untold: tuple[str, ...]  # gauges that the host tells of no trial
+    unreported: tuple[str, ...]  # gauges that the host reports for no trial
 
     @property
     def host_tells(self) -> bool:
-        return len(self.untold) < len(GAUGES)
+        return len(self.unreported) < len(GAUGES)
 
     @property
     def explained(self) -> int:
@@ -146,7 +146,7 @@ def outliers(analysis: Analysis) -> Outliers:
         for index, one in _far(metric, found):
             far[index].append(one)
     gauges = _Gauges(trials)
-    told = [
+    rows = [
         Outlier(
             trial := trials[index],
             trial.treatment in analysis.emulated,
@@ -155,8 +155,8 @@ def outliers(analysis: Analysis) -> Outliers:
         )
         for index, mine in far.items()
     ]
-    told.sort(key=lambda outlier: -outlier.values[0].decades)
-    return Outliers(tuple(told), sum(map(len, judged.values())), gauges.untold)
+    rows.sort(key=lambda outlier: -outlier.values[0].decades)
+    return Outliers(tuple(rows), sum(map(len, judged.values())), gauges.unreported)
 
 
 def section(outliers: Outliers, run: str) -> Section:
@@ -195,9 +195,11 @@ def _blocks(outliers: Outliers, run: str) -> Iterator[Block]:
     )
     if not outliers.host_tells:
         yield Paragraph("The host was not read during these trials, so no cause can be seen.", detail=page)
-    elif outliers.untold:
-        untold = f"This host does not report: {', '.join(outliers.untold)}. A cause of that kind cannot be seen."
-        yield Paragraph(untold, detail=page)
+    elif outliers.unreported:
+        unreported = (
+            f"This host does not report: {', '.join(outliers.unreported)}. A cause of that kind cannot be seen."
+        )
+        yield Paragraph(unreported, detail=page)
     gauges = tuple(Column(_head(gauge.name)) for gauge in GAUGES if outliers.host_tells)
     columns = (Column("trial"), Column("value"), Column("stands out", words=True), *gauges)
     rows = tuple(Row(tuple(_cells(outlier, outliers.host_tells))) for outlier in outliers.found[:MOST_SHOWN])
@@ -255,14 +257,16 @@ class _Gauges:
 
     def __init__(self, trials: Sequence[Trial]) -> None:
         self.disturbances: dict[Kind, list[Disturbance]] = defaultdict(list)
-        told: set[str] = set()
+        reported: set[str] = set()
         for trial in trials:
             if trial.disturbance is not None:
                 self.disturbances[_kind(trial)].append(trial.disturbance)
-                told |= {
-                    gauge.name for gauge in GAUGES if gauge.name not in told and gauge.of(trial.disturbance) is not None
+                reported |= {
+                    gauge.name
+                    for gauge in GAUGES
+                    if gauge.name not in reported and gauge.of(trial.disturbance) is not None
                 }
-        self.untold = tuple(gauge.name for gauge in GAUGES if gauge.name not in told)
+        self.unreported = tuple(gauge.name for gauge in GAUGES if gauge.name not in reported)
         self.known: dict[Kind, Mapping[str, list[float]]] = {}
 
     def readings(self, trial: Trial) -> tuple[Reading, ...]:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 ANSWERS: dict[Answer, str] = {
     "yes": "is worse by more than {}",
     "no": "is not worse by more than {}",
-    "undecided": "may be worse by more than {}, undecided after so many rounds",
+    "undecided": "may be worse by more than {}, undecided after all rounds",
 }
 ORDER = {answer: place for place, answer in enumerate(ANSWERS)}
 MOST_SHOWN = 8  # rows of a table where there is little room
@@ -112,12 +112,12 @@ def tables(ranked: Sequence[Ranked], first: str = "treatment", standing: str = "
             yield Paragraph(one.reading, "note")
 
 
-def section(told: Sequence[Ranked], pictures: Sequence[Picture]) -> Section | None:
-    """`pictures`: one for each, or none where nobody can see them."""
-    if not told:
+def section(shown: Sequence[Ranked], pictures: Sequence[Picture]) -> Section | None:
+    """`pictures`: one for each, or none where they cannot be shown."""
+    if not shown:
         return None
     if not pictures:
-        return Section("ranking", "Ranking", tuple(tables(told)), "Ranking")
+        return Section("ranking", "Ranking", tuple(tables(shown)), "Ranking")
     reading = (
         Span("The configurations of a "),
         term("layer"),
@@ -129,14 +129,14 @@ def section(told: Sequence[Ranked], pictures: Sequence[Picture]) -> Section | No
         ),
     )
     blocks: list[Block] = [Paragraph(reading, "note")]
-    for ranked, picture in zip(told, pictures, strict=True):
+    for ranked, picture in zip(shown, pictures, strict=True):
         blocks += (Figure((picture,)), Folded("The same as a table", (table(ranked),)))
     return Section("ranking", "Ranking", tuple(blocks), "Ranking")
 
 
-def effects_section(told: Sequence[Ranked], decides: Sequence[Deciding]) -> Section | None:
+def effects_section(shown: Sequence[Ranked], decides: Sequence[Deciding]) -> Section | None:
     """What decides; the two sequences are of the same metrics and layers."""
-    if not told:
+    if not shown:
         return None
     reading = (
         Span("How much of the difference between configurations, within "),
@@ -155,7 +155,7 @@ def effects_section(told: Sequence[Ranked], decides: Sequence[Deciding]) -> Sect
         Span(" are of one level each."),
     )
     blocks: list[Block] = [Paragraph(reading, "note", Detail.PAGE)]
-    for ranked, deciding in zip(told, decides, strict=True):
+    for ranked, deciding in zip(shown, decides, strict=True):
         blocks += (
             Heading(ranked.heading, Detail.FILE),
             Paragraph(deciding.sentence),
@@ -166,7 +166,7 @@ def effects_section(told: Sequence[Ranked], decides: Sequence[Deciding]) -> Sect
             blocks.append(Paragraph(f"{more} next to nothing beyond what each does alone.", "note", Detail.PAGE))
         every = table(ranked, "level", "explains")
         blocks.append(Folded("Every effect, also of two factors together", (every,)))
-    return Section("effects", "What decides", (*blocks, Paragraph(told[0].reading, "note")), "What decides")
+    return Section("effects", "What decides", (*blocks, Paragraph(shown[0].reading, "note")), "What decides")
 
 
 def factor_tables(analysis: Analysis) -> tuple[Ranked, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import textwrap
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from vmtax.analysis.analysis import Analysis
@@ -14,7 +14,7 @@ from vmtax.analysis.weight_profiles import OWN
 from vmtax.core.errors import CannotDo
 from vmtax.core.records import Better, Metric, Treatment
 from vmtax.core.units import format_percent
-from vmtax.design.features import FEATURES, Feature, State
+from vmtax.design.features import FEATURES, Feature
 from vmtax.recommend import (
     Advice,
     Option,
@@ -24,18 +24,14 @@ from vmtax.recommend import (
     named,
     ways,
 )
-from vmtax.recommend.constraints import Features
 from vmtax.report.document import (
     Block,
-    Cell,
     Code,
     Column,
     Detail,
     Folded,
     Heading,
     Inline,
-    Item,
-    List,
     Paragraph,
     Row,
     Section,
@@ -46,75 +42,15 @@ from vmtax.report.document import (
     name_cell,
     value_cell,
 )
+from vmtax.report.sections import give_ups
+from vmtax.report.sections.give_ups import Group, Reason
 from vmtax.report.sections.scores import score_name
 from vmtax.report.view import cost_of
-from vmtax.report.wording.treatment_labels import varying
 from vmtax.workload.fio import Disk
 from vmtax.workload.words import spoken
 
 TITLE = "Recommendation"
-GIVE_UPS = "What each choice gives up"
-READING = "What is durable is as documented; all else was tried on this host. “?” was not tried, and counts as missing."
-MOST_GROUPS = 4  # rows of what is given up, where there is little room
 FEWEST = 2  # choices; of one there is nothing to say
-
-
-@dataclass(frozen=True, slots=True)
-class FeatureColumn:
-    """One feature, as tables head it."""
-
-    name: str
-    heading: str
-    words: str  # what a disk that has it does
-
-    @property
-    def term(self) -> str:
-        """The heading, and what --needs calls it."""
-        return self.heading if self.heading == self.name else f"{self.heading} ({self.name})"
-
-
-_HEADINGS = {"pause-on-full": "pauses", "migration": "migrates"}
-COLUMNS = tuple(FeatureColumn(name, _HEADINGS.get(name, name), words) for name, words in FEATURES.items())
-
-
-@dataclass(frozen=True, slots=True)
-class FeatureCell:
-    """One feature of one group."""
-
-    feature: str
-    state: State
-    why: str  # how it was found out, and in whose words; several are joined
-
-    @property
-    def shown(self) -> str:
-        return "?" if self.state == "not tried" else self.state
-
-
-@dataclass(frozen=True, slots=True)
-class Group:
-    """Treatments whose cells are alike: one row of the table."""
-
-    about: str  # their name, or what they have in common: "12 with disk.format=raw"
-    treatments: tuple[str, ...]
-    cells: tuple[FeatureCell, ...]  # in the order of FEATURES
-    holds: str  # "the choice", "among them the choice and the runner-up", ""
-
-
-@dataclass(frozen=True, slots=True)
-class Reason:
-    """Where one answer is from."""
-
-    feature: str
-    state: State
-    how: str
-    words: str
-    treatments: str  # "all", "12 of 24", or one name
-
-    @property
-    def sentence(self) -> str:
-        """ "no, 18 of 24: a block special file (stat)"."""
-        why = _source(self.words, self.how)
-        return f"{self.state}, {self.treatments}{f': {why}' if why else ''}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +67,7 @@ class Rated:
 
 @dataclass(frozen=True, slots=True)
 class Recommendation:
-    """The section of a run that found out what its disks can do."""
+    """The section of a run that tried what its disks can do."""
 
     advice: Advice
     groups: tuple[Group, ...]  # those that give up least come first
@@ -141,7 +77,6 @@ class Recommendation:
     metric: str | None  # name of what speed is; None: the mean of the plan's primary ones
     apply: str  # the command that prints every form
     rows: tuple[tuple[str, tuple[Feature, ...]], ...]  # (treatment, its features), of all that were looked at
-    columns: tuple[FeatureColumn, ...] = COLUMNS
 
     @property
     def second(self) -> str:
@@ -186,8 +121,8 @@ def recommendation(analysis: Analysis) -> Recommendation | None:
     looked_at = [treatment for treatment in members if features.get(treatment.name)]
     return Recommendation(
         advice,
-        tuple(_groups(looked_at, features, advice)),
-        tuple(_reasons(looked_at, features)),
+        tuple(give_ups.groups_of(looked_at, features, advice)),
+        tuple(give_ups.reasons_of(looked_at, features)),
         tuple(_rated(option, advice, analysis.emulated) for option in advice.options),
         analysis.emulated,
         metric,
@@ -196,32 +131,36 @@ def recommendation(analysis: Analysis) -> Recommendation | None:
     )
 
 
-def sections(told: Recommendation) -> tuple[Section, Section]:
+def sections(advised: Recommendation) -> tuple[Section, Section]:
     """What to choose and why, then what each choice gives up."""
-    rated = _rated_table(told) if len(told.rated) > 1 else ()
-    advice = tuple(Paragraph(note, "warning") for note in told.advice.notes)
-    blocks = (*advice, Sentences(tuple(_sentences(told))), *_forms(told), *rated)
-    return Section("advice", TITLE, blocks, TITLE), _give_ups(told)
+    rated = _rated_table(advised) if len(advised.rated) > 1 else ()
+    advice = tuple(Paragraph(note, "warning") for note in advised.advice.notes)
+    blocks = (*advice, Sentences(tuple(_sentences(advised))), *_forms(advised), *rated)
+    return Section("advice", TITLE, blocks, TITLE), give_ups.section(advised.groups, advised.reasons)
 
 
-def _sentences(told: Recommendation) -> Iterator[tuple[str, tuple[Inline, ...]]]:
-    choice = told.advice.choice
+def _sentences(advised: Recommendation) -> Iterator[tuple[str, tuple[Inline, ...]]]:
+    choice = advised.advice.choice
     if choice is not None:
-        doubt = (Span(" "), Span("emulated", "emulated")) if choice.treatment in told.emulated else ()
+        doubt = (Span(" "), Span("emulated", "emulated")) if choice.treatment in advised.emulated else ()
         yield "Choose", ((Span(choice.treatment, "strong"), *doubt),)
-    for label, texts in (("Because", told.advice.reasons), ("Second", (told.second,)), ("Left out", told.refused)):
+    for label, texts in (
+        ("Because", advised.advice.reasons),
+        ("Second", (advised.second,)),
+        ("Left out", advised.refused),
+    ):
         if any(texts):
             yield label, texts
     if choice is not None:
-        yield "Apply it", ((Span(told.apply, "code"),),)
+        yield "Apply it", ((Span(advised.apply, "code"),),)
 
 
-def _forms(told: Recommendation) -> Iterator[Block]:
+def _forms(advised: Recommendation) -> Iterator[Block]:
     """The choice in every form."""
-    if told.advice.export is None:
+    if advised.advice.export is None:
         return
-    blocks: list[Block] = [Paragraph(told.put_in, "note")]
-    for form in told.advice.export.forms():
+    blocks: list[Block] = [Paragraph(advised.put_in, "note")]
+    for form in advised.advice.export.forms():
         blocks.append(Heading(form.heading))
         if form.text:
             blocks.append(Code(tuple(form.text), form.language))
@@ -231,7 +170,7 @@ def _forms(told: Recommendation) -> Iterator[Block]:
     yield Folded(summary, tuple(blocks), Detail.FILE)
 
 
-def _rated_table(told: Recommendation) -> Iterator[Block]:
+def _rated_table(advised: Recommendation) -> Iterator[Block]:
     """Every choice that meets what is needed."""
     words = ("not shown to have", "standing")
     heads = ("choice", "time", "host CPU", *words)
@@ -245,50 +184,25 @@ def _rated_table(told: Recommendation) -> Iterator[Block]:
                 value_cell(one.standing),
             )
         )
-        for one in told.rated
+        for one in advised.rated
     )
     reading = (
-        f"Speed is {told.advice.by}. Both costs are against the fastest choice. In the Pareto set, no other choice is"
-        " shown to be better in one thing and no worse in all."
+        f"Speed is {advised.advice.by}. Both costs are against the fastest choice. In the Pareto set, no other choice"
+        " is shown to be better in one thing and no worse in all."
     )
     table = Table("Choices that meet the needs", tuple(Column(h, h in words) for h in heads), rows, "settings rated")
-    summary = f"All {len(told.rated)} choices that meet what is needed, the fastest first"
+    summary = f"All {len(advised.rated)} choices that meet what is needed, the fastest first"
     yield Folded(summary, (Paragraph(reading, "note", Detail.FILE), table), Detail.FULL)
 
 
-def _give_ups(told: Recommendation) -> Section:
-    rows = tuple(
-        Row(
-            (
-                Cell(name_cell(group.about, group.holds).pieces, more=group.treatments),
-                *(Cell((Span(c.shown),), c.why, style=c.state.replace(" ", "-")) for c in group.cells),
-            )
-        )
-        for group in told.groups
-    )
-    columns = (Column("choices"), *(Column(column.heading) for column in told.columns))
-    reasons = tuple(Item(f"{one.feature}: {one.sentence}") for one in told.reasons)
-    return Section(
-        "give-ups",
-        GIVE_UPS,
-        (
-            Table(GIVE_UPS, columns, rows, "gives", MOST_GROUPS),
-            Paragraph(READING, "note"),
-            Sentences(tuple((column.term, (column.words,)) for column in told.columns), Detail.FULL),
-            Folded("Why, and how each was tried", (List(reasons),), Detail.FULL),
-        ),
-        "What is given up",
-    )
-
-
-def to_apply(told: Recommendation, width: int = 80) -> list[str]:
+def to_apply(advised: Recommendation, width: int = 80) -> list[str]:
     """The choice in every form, as text; raises CannotDo where nothing is recommended."""
-    found = told.advice
+    found = advised.advice
     if found.choice is None or found.export is None:
-        raise CannotDo(" ".join((*found.notes, *told.refused)))
+        raise CannotDo(" ".join((*found.notes, *advised.refused)))
     meets = f", which meets {', '.join(found.needs)}" if found.needs else ""
     head = f"{found.choice.treatment}{meets}: chosen by {found.by}."
-    wrapped = (textwrap.wrap(part, width - 2, break_long_words=False) for part in (head, *found.notes, told.put_in))
+    wrapped = (textwrap.wrap(part, width - 2, break_long_words=False) for part in (head, *found.notes, advised.put_in))
     return [*(f"# {line}" for part in wrapped for line in part), "", *found.export.lines(width)]
 
 
@@ -303,7 +217,7 @@ def why_not(analysis: Analysis) -> str:
 
 
 def _needs(analysis: Analysis, members: Sequence[Treatment]) -> tuple[str, ...]:
-    """Those of the requirements; without them durable, where it is known of all."""
+    """Those of the requirements; by default durable, if every choice says whether it is."""
     asked, features = analysis.requirements, analysis.disk_features
     states = {durability(features.get(t.name, ()), t).state for t in members}
     return asked.needs or (() if asked.accept_loss or "not tried" in states else ("durable",))
@@ -331,74 +245,6 @@ def _speed(analysis: Analysis, members: Sequence[Treatment]) -> tuple[Numbers, s
 def _score(analysis: Analysis, wanted: str, layer: str) -> Score | None:
     scores = (score for score in analysis.scores.found if score.metric.name == wanted)
     return next((score for score in scores if score.ranking.layer == layer and not score.ranking.side), None)
-
-
-def _groups(looked_at: Sequence[Treatment], features: Features, found: Advice) -> Iterator[Group]:
-    """Those that give up least first; of equals, in the plan's order."""
-    alike: dict[tuple[State, ...], list[Treatment]] = {}
-    for treatment in looked_at:
-        states = {feature.name: feature.state for feature in features[treatment.name]}
-        alike.setdefault(tuple(states.get(name, "not tried") for name in FEATURES), []).append(treatment)
-    for answers, members in sorted(alike.items(), key=lambda entry: -entry[0].count("yes")):
-        names = tuple(treatment.name for treatment in members)
-        held = {"the choice": found.choice, "the runner-up": found.runner_up}
-        inside = [what for what, option in held.items() if option and option.treatment in names]
-        yield Group(
-            _about(members, looked_at),
-            names,
-            tuple(
-                FeatureCell(name, state, _why(name, names, features))
-                for name, state in zip(FEATURES, answers, strict=True)
-            ),
-            "among them " * (len(names) > 1 and bool(inside)) + " and ".join(inside),
-        )
-
-
-def _about(members: Sequence[Treatment], field: Sequence[Treatment]) -> str:
-    """What these alone of all have in common, where that can be said by the levels of each factor; else their names."""
-    if len(members) == 1:
-        return members[0].name
-    levels = {factor: _levels(factor, members) for factor in varying(field)}
-    alike = [t for t in field if all(t.levels.get(factor) in kept for factor, kept in levels.items())]
-    if len(alike) > len(members):
-        return f"{len(members)}: {named([treatment.name for treatment in members])}"
-    told = [
-        f"{factor}={' or '.join(map(str, kept))}"
-        for factor, kept in levels.items()
-        if len(kept) < len(_levels(factor, field))
-    ]
-    return f"{len(members)} with {', '.join(told)}" if told else f"all {len(members)}"
-
-
-def _levels(factor: str, members: Sequence[Treatment]) -> list[str | None]:
-    return list(dict.fromkeys(treatment.levels.get(factor) for treatment in members))
-
-
-def _why(name: str, treatments: Sequence[str], features: Features) -> str:
-    found = dict.fromkeys(_of(name, treatments, features))
-    return "; ".join(dict.fromkeys(filter(None, (_source(feature.words, feature.how) for feature in found))))
-
-
-def _source(words: str, how: str) -> str:
-    return f"{words} ({how})" if words and how else words or how
-
-
-def _of(name: str, treatments: Iterable[str], features: Features) -> Iterator[Feature]:
-    return (feature for one in treatments for feature in features[one] if feature.name == name)
-
-
-def _reasons(looked_at: Sequence[Treatment], features: Features) -> Iterator[Reason]:
-    """Feature by feature, what is given up first."""
-    order: tuple[State, ...] = ("no", "not tried", "yes")
-    for name in FEATURES:
-        alike: dict[Feature, list[str]] = {}
-        for treatment in looked_at:
-            for feature in _of(name, [treatment.name], features):
-                alike.setdefault(feature, []).append(treatment.name)
-        for feature, names in sorted(alike.items(), key=lambda entry: order.index(entry[0].state)):
-            many = "all" if len(names) == len(looked_at) else f"{len(names)} of {len(looked_at)}"
-            about = names[0] if len(names) == 1 else many
-            yield Reason(name, feature.state, feature.how, feature.words, about)
 
 
 def _rated(option: Option, found: Advice, emulated: Collection[str]) -> Rated:

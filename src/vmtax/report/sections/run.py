@@ -83,12 +83,12 @@ def words(*, emulated: bool) -> Section:
 
 
 def _side_by_side(known: Mapping[str, Mapping[str, str]]) -> Table:
-    told = [name for name in FACTS if any(name in facts for facts in known.values())]
+    names = [name for name in FACTS if any(name in facts for facts in known.values())]
     rows = tuple(
-        Row((name_cell(path), *(value_cell(_fact(name, facts.get(name, ""))) for name in told)))
+        Row((name_cell(path), *(value_cell(_fact(name, facts.get(name, ""))) for name in names)))
         for path, facts in known.items()
     )
-    columns = (Column("machine"), *(Column(FACTS[name], words=True) for name in told))
+    columns = (Column("machine"), *(Column(FACTS[name], words=True) for name in names))
     return Table("The machines", columns, rows, "wrapped", detail=Detail.FILE)
 
 
@@ -103,7 +103,8 @@ def _all_facts(path: str, facts: Mapping[str, str]) -> Folded:
 
 
 def _without_features(facts: Json) -> Json:
-    """What disks can do has a table of its own."""
+    """What disks can do has a table of its own, as the boots of the host have."""
+    facts = {name: fact for name, fact in facts.items() if name != "boots"}
     disk = facts.get("disk")
     if not isinstance(disk, dict):
         return facts

@@ -29,7 +29,7 @@ MIX_READING = "The score: weighted geometric mean of the ratios to the yardstick
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """The section; empty where nothing is to be told."""
+    """The section; empty if there is nothing to show."""
 
     tables: tuple[Ranked, ...]  # first what the terminal shows: reads and writes, and the mix that was asked for
     more: tuple[Ranked, ...]  # reads alone, writes alone, the geometric means; what queue depth gains
@@ -41,17 +41,17 @@ class Storage:
 
 def storage(analysis: Analysis) -> Storage:
     """The scores in words."""
-    told = [(score, _table(score, analysis)) for score in analysis.scores.found]
-    first = [table for score, table in told if _leads(score)]
+    pairs = [(score, _table(score, analysis)) for score in analysis.scores.found]
+    first = [table for score, table in pairs if _leads(score)]
     return Storage(
         tuple(first),
-        (*(table for score, table in told if not _leads(score)), *gains.tables(analysis)),
+        (*(table for score, table in pairs if not _leads(score)), *gains.tables(analysis)),
         (*_lines(analysis), *gains.lines(analysis)),
     )
 
 
 def section(found: Storage) -> Section | None:
-    """None where there is nothing to tell."""
+    """None if there is nothing to show."""
     if not found:
         return None
     more = Folded("By reads alone, by writes alone, and by the geometric mean", tuple(tables(found.more)), Detail.FULL)
@@ -147,7 +147,7 @@ def _leading(found: Sequence[Score], emulated: frozenset[str]) -> list[str]:
         equals = sum(entry.top for entry in rest)
         alike = f", {equals} other{'s' if equals > 1 else ''} not distinguishable" if equals else ""
         figures.setdefault(best.treatment, []).append(f"{value}{alike}")
-    return [f"{name} ({'; '.join(told)})" for name, told in figures.items()]
+    return [f"{name} ({'; '.join(texts)})" for name, texts in figures.items()]
 
 
 def _outside(found: Sequence[Score], emulated: frozenset[str]) -> dict[str, str]:
@@ -156,7 +156,7 @@ def _outside(found: Sequence[Score], emulated: frozenset[str]) -> dict[str, str]
     for score in found:
         for name in score.values.keys() - {entry.treatment for entry in score.ranking.standings}:
             figures.setdefault(name, []).append(_value(score, name, emulated))
-    return {name: f" ({', '.join(told)})" for name, told in figures.items()}
+    return {name: f" ({', '.join(texts)})" for name, texts in figures.items()}
 
 
 def _value(score: Score, treatment: str, emulated: frozenset[str]) -> str:
@@ -183,17 +183,17 @@ def _stability(score: Score, emulated: frozenset[str]) -> str:
     found = score.stability
     assert found is not None
     corners = f"{round(found.corners_won * found.corners)} of {found.corners}"
-    told = (
+    text = (
         f"{found.winner} stays first by its estimate in {corners} cases of each weight halved or doubled, and in"
         f" {_share(found.draws_won)} of {found.draws} sets of weights drawn at random"
     )
     if not found.others:
-        return told
+        return text
     named = ", ".join(f"{name} in {_share(share)}" for name, share in found.others[:MOST_OTHERS])
     more = f" and {len(found.others) - MOST_OTHERS} more" if len(found.others) > MOST_OTHERS else ""
     within = f"first or within {format_percent(score.ranking.same_within)} of the first in {_share(found.draws_near)}"
     doubt = " (emulated)" if found.winner in emulated else ""
-    return f"{told}, else {named}{more}; {within}, at most {format_overhead(found.behind)}{doubt} behind"
+    return f"{text}, else {named}{more}; {within}, at most {format_overhead(found.behind)}{doubt} behind"
 
 
 def _share(fraction: float) -> str:

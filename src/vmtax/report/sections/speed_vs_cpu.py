@@ -1,4 +1,4 @@
-"""Speed against what it costs the host: operations per second beside host CPU time for each, and who is best of both.
+"""Speed against what it costs the host: operations per second beside host CPU time for each, and which are best.
 
 Pure. A point's interval is that of its logs with the rounds' own ups and downs taken out, for points are compared with
 each other and all stand in the same rounds.

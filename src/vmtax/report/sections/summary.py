@@ -15,7 +15,7 @@ from vmtax.report.document import Block, Detail, Paragraph, Section, Sentences, 
 from vmtax.report.sections.rankings import decided
 from vmtax.report.view import SAME_WORK, Effect, cost, effect
 from vmtax.workload.boot import READY
-from vmtax.workload.words import phrase, title
+from vmtax.workload.words import phrase, title, within
 
 LAYER_NAMES = {"vm": "the VM", "nested": "the nested VM"}
 CONFIDENCE = "95 %"
@@ -71,7 +71,7 @@ def findings(analysis: Analysis) -> tuple[Finding, ...]:
 
 
 def headline(analysis: Analysis) -> str | None:
-    """The span of what VM and nested VM cost over the resources of the sentences; None where there is no span to tell.
+    """The span of what VM and nested VM cost over the resources of the sentences; None if there is no span.
 
     None too where sides are interleaved, each of which has its own.
     """
@@ -223,8 +223,8 @@ def _cost(effect: Effect, who: str, whom: str) -> Iterator[Span]:
     spent = cost(effect.comparison.metric).removesuffix(f" {SAME_WORK}")
     if effect.comparison.verdict == "no difference shown":
         yield Span(f"no difference of {who} from {whom} is shown", "strong")
-        told = f"{effect.text}, {effect.interval}" if effect.cost.low else effect.text
-        yield Span(f" ({told}{', emulated' if effect.emulated else ''})")
+        text = f"{effect.text}, {effect.interval}" if effect.cost.low else effect.text
+        yield Span(f" ({text}{', emulated' if effect.emulated else ''})")
         return
     yield Span(f"{'so far ' if effect.low is None else ''}{who} takes ")
     yield from _amount(effect.cost, spent, whom)
@@ -250,7 +250,7 @@ def _of_resource(effect: Effect) -> str:
     resource = title(effect.comparison.metric.workload)
     amount = "nothing that can be shown" if effect.unclear else effect.text
     doubt = ", emulated" if effect.emulated else ""
-    return f"{amount} ({resource if resource.isupper() else resource.lower()}{doubt})"
+    return f"{amount} ({within(resource)}{doubt})"
 
 
 def _capitalised(parts: Iterable[Span]) -> Iterator[Span]:
@@ -259,7 +259,7 @@ def _capitalised(parts: Iterable[Span]) -> Iterator[Span]:
 
 
 def machine_name(experiment: Experiment) -> str | None:
-    """The CPU model of the host under test, as its facts tell it."""
+    """The CPU model of the host under test, as its facts name it."""
     host = experiment.facts.get("host")
     model = host.get("cpu_model") if isinstance(host, dict) else None
     return model if isinstance(model, str) else None

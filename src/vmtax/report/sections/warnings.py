@@ -18,12 +18,14 @@ def warnings(analysis: Analysis) -> tuple[Cause, ...]:
 
 def section(analysis: Analysis) -> Section:
     """A list of the causes."""
-    items = tuple(Item((Span(cause.code, "code"), Span(f": {told(cause, analysis)}"))) for cause in warnings(analysis))
+    items = tuple(
+        Item((Span(cause.code, "code"), Span(f": {sentence_of(cause, analysis)}"))) for cause in warnings(analysis)
+    )
     blocks = (List(items, MOST, style="doubts"),) if items else (Paragraph("None.", detail=Detail.PAGE),)
     return Section("doubts", "Warnings", blocks, "Warnings")
 
 
-def told(cause: Cause, analysis: Analysis) -> str:
+def sentence_of(cause: Cause, analysis: Analysis) -> str:
     """Cause, effect, remedy and what they are about, in whole sentences."""
     parts = [sentence(cause.text)]
     if cause.code != "other":

@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 from vmtax.analysis.analysis import Analysis
 from vmtax.analysis.notices import Cause, Figure
 from vmtax.core.units import at_most
-from vmtax.workload.words import name, title
+from vmtax.workload.words import name, title, within
 
 NAMES = {"host": "the host", "vm": "the VM", "nested": "the nested VM"}  # of a layer's plain treatment
 MOST_NAMES, MOST_ROUNDS = 3, 6  # in a row; the rest is counted
@@ -47,8 +47,7 @@ def _some(metrics: Collection[str], every: Collection[str], analysis: Analysis) 
     found = []
     for workload, mine in _by_workload(metrics).items():
         one = known.get(next(iter(mine))) if len(mine) == 1 else None
-        called = name(one) if one else title(workload)
-        called = called if called.isupper() else called[0].lower() + called[1:]
+        called = within(name(one) if one else title(workload))
         all_of_it = {metric for metric in every if metric.startswith(f"{workload}.")} <= set(mine)
         found.append(called if one else f"{'all' if all_of_it else len(mine)} {called} figures")
     return tuple(found)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from vmtax.core.records import Treatment
 
-WIDEST = 64  # characters of all columns together; beyond that a name's own words are told, on several lines
+WIDEST = 64  # characters of all columns together; beyond that a name's own words are shown, on several lines
 WRAPPED = 46  # characters of such a line
 GAP = "\N{NO-BREAK SPACE}" * 2  # between columns
 BETWEEN = " \N{MIDDLE DOT} "  # of levels that stand in no columns
@@ -38,7 +38,7 @@ def varying(members: Sequence[Treatment]) -> tuple[str, ...]:
 
 
 def factor_words(factors: Sequence[str]) -> dict[str, str]:
-    """Factor -> its last part, "cache", where that tells it from the others; else all of it."""
+    """Factor -> its last part, "cache", if that distinguishes it from the others; else all of it."""
     last = [name.rpartition(".")[2] for name in factors]
     return {name: short if last.count(short) == 1 else name for name, short in zip(factors, last, strict=True)}
 

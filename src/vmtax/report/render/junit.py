@@ -10,7 +10,7 @@ from xml.etree import ElementTree as ET
 
 from vmtax.analysis.sessions import Change, Line
 from vmtax.core.units import printable
-from vmtax.report.change import words
+from vmtax.report.wording import change as words
 
 
 def render_junit(change: Change) -> str:
@@ -26,8 +26,8 @@ def render_junit(change: Change) -> str:
     root = ET.Element("testsuites", counts)
     suite = ET.SubElement(root, "testsuite", {"name": "vmtax compare", **counts})
     properties = ET.SubElement(suite, "properties")
-    told = [*words.sides(change), *((f"{f.path} {f.name}", f"{f.before} → {f.after}") for f in change.facts)]
-    for name, value in told:
+    named = [*words.sides(change), *((f"{f.path} {f.name}", f"{f.before} → {f.after}") for f in change.facts)]
+    for name, value in named:
         ET.SubElement(properties, "property", {"name": printable(name), "value": printable(value)})
     for line, state in zip(lines, states, strict=True):
         _case(suite, line, state, change)

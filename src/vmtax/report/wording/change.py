@@ -19,7 +19,6 @@ STORED = (
     "One session on a side: how much the machine changes from session to session is taken from its calibrations"
     " (vmtax calibrate)."
 )
-EXPLORATORY = "Exploratory: of twenty such figures one is apart by chance."
 
 
 def basis(change: Change) -> list[str]:
@@ -30,10 +29,16 @@ def basis(change: Change) -> list[str]:
 
 def amount(line: Line) -> str:
     """ "+2.1 % (0.4–3.8)", "+2.1 % (no interval)", either followed by "emulated"."""
+    estimate, interval = cost(line)
+    return f"{estimate}{interval and f' ({interval})'}{' emulated' if line.emulated and interval else ''}"
+
+
+def cost(line: Line) -> tuple[str, str]:
+    """("+2.1 %", "0.4–3.8"), ("+2.1 %", "no interval"); ("not measured on one side", "")."""
     if math.isnan(line.ratio):
-        return "not measured on one side"
+        return "not measured on one side", ""
     estimate, interval = cost_of(line.metric.better, *line.cost)
-    return f"{estimate} ({interval or 'no interval'}){' emulated' if line.emulated else ''}"
+    return estimate, interval or "no interval"
 
 
 def verdict(line: Line, change: Change) -> str:
@@ -61,8 +66,8 @@ def headline(change: Change) -> str:
     if not primary:
         return "No primary metric is common to all runs: everything is exploratory."
     counts = Counter(verdict(line, change) for line in primary)
-    told = "; ".join(f"{count} {words}" for words, count in counts.items())
-    return f"Of {len(primary)} primary figure{'' if len(primary) == 1 else 's'}: {told}."
+    counted = "; ".join(f"{count} {words}" for words, count in counts.items())
+    return f"Of {len(primary)} primary figure{'' if len(primary) == 1 else 's'}: {counted}."
 
 
 def sides(change: Change) -> Sequence[tuple[str, str]]:

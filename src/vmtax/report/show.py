@@ -1,0 +1,29 @@
+"""What `vmtax show` and the end of `vmtax run` print."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from vmtax.analysis.analysis import Analysis
+from vmtax.report.contents import document
+from vmtax.report.document import Detail, with_heads
+from vmtax.report.render.screen import FirstScreen
+from vmtax.report.render.terminal import section, whole
+from vmtax.report.sections import at_once, requirements, scores
+
+
+def render(analysis: Analysis, full: bool = False) -> RenderableType:
+    """One screen that answers what the run was made for; with `full` all that there is."""
+    if full:
+        return whole(document(analysis, Detail.FULL), Detail.FULL)
+    asked = scores.section(scores.storage(analysis)) if analysis.profile else None
+    first = (*requirements.sections(analysis), *((asked,) if asked else ()))
+    several = at_once.section(analysis)
+    more = [
+        tuple(Group(*section(replace(one, blocks=with_heads(one.blocks)), Detail.BRIEF), Text()) for one in some)
+        for some in (first, (several,) if several else ())
+    ]
+    return FirstScreen(analysis, *more)

@@ -1,0 +1,49 @@
+"""CPUs and clocks of a guest, for real: pinned, timed and woken, each level proved; what cannot be is left out."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+from tests.integration.conftest import vmtax
+from vmtax.image.cache import Image
+
+PLAN = """\
+name: cpu-tiny
+layers: [host, vm]
+guest: {vcpus: 1, memory: 512MiB}
+factors:
+  cpu.pinning: [none, one-to-one]
+  cpu.timer: [auto, tsc, hpet]
+design: one-at-a-time
+workloads:
+  - wakeup: {seconds: 2}
+  - cpuid: {seconds: 1}
+rounds: {min: 1, max: 1}
+"""
+TOO_MANY = "cpu.pinning=one-to-one takes {} CPUs, {} for guests and one or more for QEMU's other threads"
+
+
+def test_pinned_cpus_and_clocks_are_proved_and_a_sleeper_is_woken_on_host_and_vm(image: Image, tmp_path: Path) -> None:
+    plan = tmp_path / "plan.yaml"
+    plan.write_text(PLAN)
+    done = vmtax("run", str(plan), "--yes", "--emulate", "--json", directory=tmp_path)
+    assert done.returncode == 0, done.stderr
+    data = json.loads(done.stdout)["data"]
+    assert data["failures"] == []
+    got = {boot["treatment"]: boot["obtained"] for boot in data["boots"]}
+    assert {"vm", "vm cpu.pinning=one-to-one", "vm cpu.timer=tsc", "vm cpu.timer=hpet"} <= got.keys()
+    pinned = got["vm cpu.pinning=one-to-one"]
+    assert (pinned["cpu.pinned_cpus"], pinned["cpu.threads_astray"]) == (1, 0)
+    have = {(row["treatment"], row["metric"]) for row in data["measurements"]}
+    assert {("host", "wakeup.p99_seconds"), ("vm", "wakeup.p50_seconds"), ("vm", "cpuid.instruction_seconds")} <= have
+
+
+def test_more_pinned_cpus_than_the_host_has_are_refused_with_the_arithmetic(image: Image, tmp_path: Path) -> None:
+    has = len(os.sched_getaffinity(0))
+    plan = tmp_path / "plan.yaml"
+    plan.write_text(PLAN.replace("vcpus: 1", f"vcpus: {has}").replace("[none, one-to-one]", "[one-to-one]"))
+    done = vmtax("run", str(plan), "--yes", "--emulate", "--layers", "vm", directory=tmp_path)
+    assert done.returncode != 0
+    assert TOO_MANY.format(has + 1, has) in done.stderr.splitlines()[-1]

@@ -1,0 +1,91 @@
+"""What meters do to what they measure: a guest works with all of them, with none, and with none once more."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from vmtax import stats
+from vmtax.experiment.trial import Signatures, TrialKey, run_trials
+from vmtax.image import build
+from vmtax.meter import METERS
+from vmtax.plan.schema import parse
+from vmtax.testbed.base import RunningTreatment
+from vmtax.testbed.layers import opened
+from vmtax.testbed.machines import examined, set_up
+from vmtax.testbed.session import TestbedOptions, connected
+from vmtax.workload import Command
+from vmtax.workload.tlb import Tlb
+
+CASE = "chase-1m"  # on one CPU, in little memory: it scatters little, and begins at once
+PLAN = f"""\
+name: meters
+layers: [vm]
+guest: {{vcpus: 1, memory: 512MiB}}
+workloads: [tlb: {{cases: [{CASE}], seconds: 2}}]
+"""
+ROUNDS = 12
+ON, OFF, AGAIN = "on", "off", "off again"
+WANTED = 0.01  # a difference below it is no matter
+
+
+def meters() -> None:
+    """Prints the difference that all meters together make, beside that of none against none."""
+    plan = parse(PLAN)
+    with connected(plan.host, print) as hosts:
+        sides = examined(
+            hosts, build.ensure(lambda event: None), lambda event: None, plan, TestbedOptions(emulate=True)
+        )
+        own = set_up(sides, lambda event: None).own
+        (tlb,) = (workload for workload in own.workloads if isinstance(workload, Tlb))
+        with opened(own, plan.treatments()[0][0]) as running:
+            times, seconds = _rounds(running, tlb)
+    names = ", ".join(kind.name for kind in METERS)
+    print(f"meters ({names}), {ROUNDS} rounds of one guest's reads at random; wanted: less than 1 %")
+    floor = stats.paired_ratio(times[OFF], times[AGAIN])
+    difference = stats.paired_ratio(times[OFF], times[ON])
+    print(f"  all meters on against all off       {_told(difference)}: {verdict(difference, floor)}")
+    print(f"  all off against all off             {_told(floor)}")
+    print(f"  a trial takes longer by             {seconds[ON] - seconds[OFF]:6.2f} s")
+
+
+def verdict(difference: stats.PairedRatio, floor: stats.PairedRatio) -> str:
+    """Whether a difference is one that matters."""
+    low, high = _bounds(difference)
+    if max(abs(low), abs(high)) < WANTED:
+        return "less than 1 %"
+    noise = max(map(abs, _bounds(floor)))
+    return "within the noise floor" if abs(difference.ratio - 1) <= noise else "MORE than 1 % and than the noise floor"
+
+
+def _rounds(
+    running: RunningTreatment, workload: Command[object]
+) -> tuple[Mapping[str, Sequence[float]], Mapping[str, float]]:
+    """The times that each arm measured, in the order of the rounds, and the median seconds that its trials took."""
+    arms = {ON: running, OFF: replace(running, meters=()), AGAIN: replace(running, meters=())}
+    figures: dict[str, list[float]] = {arm: [] for arm in arms}
+    taken: dict[str, list[float]] = {arm: [] for arm in arms}
+    for number in range(1, ROUNDS + 1):
+        for position, arm in enumerate(random.sample(list(arms), len(arms)), start=1):
+            started = time.monotonic()
+            key = TrialKey(number, position, arm)
+            (trial,) = run_trials(key, arms[arm], workload, CASE, Signatures(), iteration=1)
+            if trial.status != "ok":
+                raise SystemExit(f"a trial failed: {trial.error}")
+            taken[arm].append(time.monotonic() - started)
+            figures[arm].append(trial.measurements[0].value)
+    return figures, {arm: sorted(each)[len(each) // 2] for arm, each in taken.items()}
+
+
+def _bounds(ratio: stats.PairedRatio) -> tuple[float, float]:
+    """Of the interval of the difference, as shares; infinite where there is none."""
+    if ratio.low is None or ratio.high is None:
+        return float("-inf"), float("inf")
+    return ratio.low - 1, ratio.high - 1
+
+
+def _told(ratio: stats.PairedRatio) -> str:
+    low, high = _bounds(ratio)
+    return f"{100 * (ratio.ratio - 1):+6.2f} % [{100 * low:+.2f}, {100 * high:+.2f}]"
