@@ -94,7 +94,7 @@ def test_files_and_commands_of_a_guest(
             machine.run("true")
 
 
-def test_a_panic_is_told_with_the_last_console_lines(
+def test_a_panic_is_reported_with_the_last_console_lines(
     local: LocalMachine, credentials: Credentials, spec: GuestSpec
 ) -> None:
     """A root disk that is no file system: the guest's init ends, the kernel panics.
@@ -116,7 +116,7 @@ def test_a_guest_that_never_answers_is_given_up(local: LocalMachine, credentials
         pass
 
 
-def test_qemu_that_dies_at_start_tells_why(local: LocalMachine, credentials: Credentials, spec: GuestSpec) -> None:
+def test_qemu_that_dies_at_start_says_why(local: LocalMachine, credentials: Credentials, spec: GuestSpec) -> None:
     with (
         pytest.raises(BootFailed, match=r"(?s)QEMU ended.*/nowhere/vmlinux"),
         boot(local, replace(spec, kernel="/nowhere/vmlinux"), credentials, local),
@@ -125,7 +125,7 @@ def test_qemu_that_dies_at_start_tells_why(local: LocalMachine, credentials: Cre
 
 
 @pytest.mark.parametrize("bus", ["sata", "nvme"])
-def test_two_disks_of_one_bus_are_told_apart(
+def test_two_disks_of_one_bus_are_distinguished(
     bus: str, shared_local: LocalMachine, credentials: Credentials, spec: GuestSpec, tmp_path: Path
 ) -> None:
     """Linux looks at them at the same time: on SATA the second was /dev/sda in one boot of one."""

@@ -38,7 +38,7 @@ def test_a_missing_tool_names_its_package_and_costs_its_treatments_only() -> Non
     assert set(found.values()) == {"mkfs.xfs is missing there (Debian: apt-get install xfsprogs)"}
 
 
-def test_what_the_kernel_lacks_is_told() -> None:
+def test_what_the_kernel_lacks_is_reported() -> None:
     assert lacking("btrfs")["vm btrfs"].startswith("mkfs.btrfs is missing")
     assert lacking("device-mapper") == dict.fromkeys(
         ("host disk.volume=lvm disk.filesystem=none", "vm lvm"),

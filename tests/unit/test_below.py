@@ -47,7 +47,7 @@ def read(files: str, cpuid: str | Reply, detected: str | Reply = ABSENT) -> tupl
         (FLAGS.format(model="QEMU TCG CPU version 2.5+", flag="hypervisor"), told("KVMKVMKVM", ""), ("kvm", True)),
     ],
 )
-def test_what_the_instruction_tells(files: str, cpuid: str, expected: tuple[str | None, bool | None]) -> None:
+def test_what_the_instruction_shows(files: str, cpuid: str, expected: tuple[str | None, bool | None]) -> None:
     assert read(files, cpuid) == expected
 
 

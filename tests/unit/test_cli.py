@@ -168,7 +168,7 @@ main()
 """
 
 
-def test_a_fault_is_one_line_and_its_traceback_is_there_for_who_asks(tmp_path: Path) -> None:
+def test_a_fault_is_one_line_and_its_traceback_is_printed_on_request(tmp_path: Path) -> None:
     def faulty(**variables: str) -> subprocess.CompletedProcess[str]:
         environment = {**os.environ, "XDG_DATA_HOME": str(tmp_path), **variables}
         return subprocess.run(
@@ -192,7 +192,7 @@ def test_a_fault_is_one_line_and_its_traceback_is_there_for_who_asks(tmp_path: P
         ("name: x\nworkloads: [chess\nlayers: [vm]\n", ":3:"),
     ],
 )
-def test_a_bad_plan_is_told_with_file_line_and_column(text: str, words: str, tmp_path: Path) -> None:
+def test_a_bad_plan_is_reported_with_file_line_and_column(text: str, words: str, tmp_path: Path) -> None:
     (tmp_path / "p.yaml").write_text(text)
     done = vmtax("plan", "check", "p.yaml", home=tmp_path)
     assert done.returncode == 2

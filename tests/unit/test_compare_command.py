@@ -62,7 +62,7 @@ def compare(home: Path, monkeypatch: pytest.MonkeyPatch, *argv: str) -> Result:
         (ids(0x10, 1), ids(0x20, 1), (), DONE),
     ],
 )
-def test_the_exit_code_tells_what_the_limit_came_to(
+def test_the_exit_code_shows_the_result_of_the_limit(
     before: str,
     after: str,
     options: tuple[str, ...],
@@ -217,7 +217,7 @@ def test_every_emulated_number_says_so(format: str) -> None:
     assert amount(a_line(low=None, high=None, emulated=True)) == "+5.3 % (no interval) emulated"
 
 
-def test_the_terminal_fits_80_columns_and_tells_the_primary_lines_first() -> None:
+def test_the_terminal_fits_80_columns_and_shows_the_primary_lines_first() -> None:
     change = sessions.compared(
         five(1), [with_facts(one, kernel_release="6.18.2") for one in five(11, -0.2)], limit=0.03
     )

@@ -84,7 +84,7 @@ def test_bad_use_gets_one_clear_line(argv: tuple[str, ...], words: str, tmp_path
     assert list(tmp_path.rglob("*")) == []
 
 
-def test_a_try_that_fails_tells_why_and_leaves_nothing() -> None:
+def test_a_try_that_fails_says_why_and_leaves_nothing() -> None:
     """Without an image there is no guest to boot; bridge and file are tried all the same."""
     readings = replace(examined(machine(AMD_FILES, KVM_AMD, AMD_MORE, AMD_EXTRA)), image=None, placed=None)
     assert not any("guest" in line for line in announce(readings))

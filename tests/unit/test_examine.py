@@ -24,7 +24,7 @@ def nested_parameter(module: str) -> tuple[str, ...]:
 
 
 @pytest.mark.parametrize("value", ["0", "N"])
-def test_nesting_that_is_off_tells_how_to_switch_it_on(value: str) -> None:
+def test_nesting_that_is_off_comes_with_how_to_switch_it_on(value: str) -> None:
     machine = FakeMachine(
         answers={nested_parameter("kvm_intel"): f"{value}\n", nested_parameter("kvm_amd"): Reply(code=1)}
     )

@@ -137,7 +137,7 @@ def test_proxmox_gets_its_documented_options() -> None:
         ),
     ],
 )
-def test_what_cannot_be_said_is_told(levels: dict[str, str], where: str, words: str) -> None:
+def test_what_cannot_be_exported_is_reported(levels: dict[str, str], where: str, words: str) -> None:
     found = export(levels)
     notes = found.proxmox_notes if where == "proxmox" else found.libvirt_notes
     assert words.replace("no qcow2 on a bare volume", "qcow2 on a bare volume") in " ".join(notes)
@@ -224,7 +224,7 @@ def test_proxmox_heeds_queues_of_a_controller_for_one_disk_only_and_takes_no_sin
 @pytest.mark.parametrize(
     "levels", [{"disk.volume": "zvol", "disk.filesystem": "ext4"}, {"disk.volume": "raidz1-dataset"}]
 )
-def test_properties_of_what_was_made_above_are_not_told_again(levels: dict[str, str]) -> None:
+def test_properties_of_what_was_made_above_are_not_shown_again(levels: dict[str, str]) -> None:
     """Proxmox's storage is a directory there."""
     of_zfs = {"zfs.sync": "always", "zfs.recordsize": "1MiB", "zfs.volblocksize": "16KiB"}
     notes = " ".join(export({**levels, **of_zfs}).proxmox_notes)

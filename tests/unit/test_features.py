@@ -70,7 +70,7 @@ def test_what_qemu_refuses_stands_in_its_own_words() -> None:
     assert {found[name].state for name in ("savevm", "snapshots", "thin", "durable", "file")} == {"yes"}
 
 
-def test_a_qemu_that_ends_tells_nothing_and_nothing_is_concluded() -> None:
+def test_a_qemu_that_ends_proves_nothing_and_nothing_is_concluded() -> None:
     for lines in ((), (GREETING, READY, READY), (GREETING, READY, READY, SAVED, READY)):
         found = looked_at("/d/disk", {}, *lines)
         assert {found[name].state for name in ("savevm", "snapshots", "migration")} == {"not tried"}
@@ -151,7 +151,7 @@ DEVICE = {"stat": "block special file"}
         ("/dev/sdx", {}, DEVICE, "yes", "it cannot run full"),
     ],
 )
-def test_one_trial_on_ext4_tells_nothing_of_what_runs_full_otherwise(
+def test_one_trial_on_ext4_shows_nothing_about_what_runs_full_otherwise(
     path: str, levels: dict[str, str], answers: dict[str, str], state: str, words: str
 ) -> None:
     trials: list[Feature] = []
@@ -235,7 +235,7 @@ def test_a_full_disk_is_not_tried_without_root_and_says_so() -> None:
         (Reply('{"jobs": [{"error": 0}]}', code=137), "not tried", "fio ended: exit code 137"),
     ],
 )
-def test_a_writer_that_ends_before_a_pause_tells_something_only_by_an_error_of_the_disk(
+def test_a_writer_that_ends_before_a_pause_shows_something_only_by_an_error_of_the_disk(
     fio: Reply, state: str, words: str
 ) -> None:
     machine = FakeMachine(answers={lambda argv: argv[0] == "fio": fio})

@@ -38,7 +38,7 @@ def by_treatment(found: tuple[Gain, ...]) -> dict[tuple[str, str], Gain]:
     return {(one.pair.upper, one.treatment): one for one in found}
 
 
-def test_an_interaction_with_queue_depth_is_told_from_none() -> None:
+def test_an_interaction_with_queue_depth_is_distinguished_from_none() -> None:
     found = by_treatment(Analysis(run(8)).gains)
     virtio, ide, sparse = (found[DEEP, f"vm {name}"] for name in ("virtio", "ide", "sparse"))
     for one, gain in ((virtio, 3.0), (ide, 1.0), (sparse, 3.0)):
@@ -53,7 +53,7 @@ def test_an_interaction_with_queue_depth_is_told_from_none() -> None:
     assert only.high is not None and only.high < 0.7 and only.first is None
 
 
-def test_it_is_told_in_words() -> None:
+def test_it_is_given_in_words() -> None:
     analysis = Analysis(run(8))
     gains, first = tables(analysis)
     assert [line.what for line in gains.lines][-1] == "vm ide" and gains.lines[-1].remark == "no difference is shown"

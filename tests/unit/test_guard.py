@@ -250,7 +250,7 @@ def test_what_a_guard_does_not_understand_is_an_error_and_not_its_end(tmp_path: 
     assert not kept.exists()
 
 
-def test_a_guard_that_was_killed_is_told_by_its_signal() -> None:
+def test_a_guard_that_was_killed_is_shown_by_its_signal() -> None:
     machine = LocalMachine()
     machine.check_guard()
     machine.guard._process.kill()

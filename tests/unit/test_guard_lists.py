@@ -69,7 +69,7 @@ def test_a_tree_of_any_depth_is_removed_and_no_link_is_followed(tmp_path: Path) 
     assert (outside / "kept").exists()
 
 
-def test_what_is_mounted_in_a_tree_is_kept_and_told(tmp_path: Path) -> None:
+def test_what_is_mounted_in_a_tree_is_kept_and_reported(tmp_path: Path) -> None:
     other, tree = tmp_path / "other", tmp_path / "tree"
     (tree / "mounted").mkdir(parents=True)
     (tree / "file").touch()

@@ -53,7 +53,7 @@ def test_who_refuses_the_digest_gets_nothing(tmp_path: Path) -> None:
     assert cache.images() == [] and cache.shelf().entries() == []
 
 
-def test_the_command_wants_the_digest_or_somebody_who_answers(tmp_path: Path) -> None:
+def test_the_command_wants_the_digest_or_an_answer_to_its_question(tmp_path: Path) -> None:
     image = make_image()
     file = tmp_path / "image.tar.zst"
     told = vmtax("image", "export", str(file), home=tmp_path).stdout

@@ -110,7 +110,7 @@ def test_the_pilot_plans_the_rest_and_warm_up_counts_nowhere(lab: Callable[..., 
     assert Analysis(found).medians[RATE, "vm"] == statistics.median(map(statistics.median, by_round))
 
 
-def test_a_pilot_that_never_settles_is_told_and_like_is_compared_with_like(lab: Callable[..., Lab]) -> None:
+def test_a_pilot_that_never_settles_is_reported_and_like_is_compared_with_like(lab: Callable[..., Lab]) -> None:
     found = lab(AUTO, cooling).run()
     planned = schedule.of(found)["chess", ""]
     assert not planned.steady and planned.warm_up == 0
@@ -225,7 +225,7 @@ def test_rounds_after_the_pilot_are_foreseen_as_shorter() -> None:
 
 
 @pytest.mark.parametrize("values", [[[1.0] * 12], [[5.0], [6.0], [7.0]], [[0.0] * 12] * 3])
-def test_a_pilot_that_tells_nothing_plans_one_iteration(values: list[list[float]]) -> None:
+def test_a_pilot_without_a_result_plans_one_iteration(values: list[list[float]]) -> None:
     planned = schedule.schedules(pilot(values), (), ())
     assert planned["chess", ""].iterations == 1 and planned["chess", ""].warm_up == 0
     assert schedule.runs("auto", planned, ("chess", ""), 4) == schedule.runs("auto", {}, ("disk", "x"), 4) == 1

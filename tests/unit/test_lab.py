@@ -188,7 +188,7 @@ def test_what_a_start_refuses_before_it_sets_anything_up(monkeypatch: pytest.Mon
     assert [found.name for found in labs()] == ["blue"], "what could not be started is not there"
 
 
-def test_a_damaged_record_is_told() -> None:
+def test_a_damaged_record_is_reported() -> None:
     one = made()
     (one.directory / "lab.json").write_text(json.dumps({"size": {}}))
     with pytest.raises(LabError, match=r"lab\.json: damaged .*; remove the lab: vmtax lab remove blue"):

@@ -78,7 +78,7 @@ def test_a_paused_lab_goes_on_only_if_it_still_does_a_moment_later(
 def test_stop_is_no_power_cut_in_disguise(blue: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     killed: list[Up] = []
     monkeypatch.setattr("vmtax.lab.end._kill", killed.append)
-    monkeypatch.setattr("vmtax.lab.end._gone", lambda up, seconds: False)
+    monkeypatch.setattr("vmtax.lab.end.gone", lambda up, seconds: False)
     monkeypatch.setattr("vmtax.lab.end._wait_for_guard", lambda one, up: None)
     words = "is full; make room, then vmtax lab start blue; or vmtax lab cut blue"
     with (
@@ -95,11 +95,11 @@ def test_stop_is_no_power_cut_in_disguise(blue: Lab, tmp_path: Path, monkeypatch
     with pytest.raises(LabError, match="did not shut down within 60 s: its power was cut"):
         stop(blue)
     assert killed == [blue.up()]
-    monkeypatch.setattr("vmtax.lab.end._gone", lambda up, seconds: True)
+    monkeypatch.setattr("vmtax.lab.end.gone", lambda up, seconds: True)
     assert told("stop", "blue") == "lab blue is off"
 
 
-def test_the_end_of_a_lab_is_told_by_its_kernel_or_its_qemu() -> None:
+def test_the_end_of_a_lab_is_shown_by_its_kernel_or_its_qemu() -> None:
     one = made()
     assert one.why_off() == "lab blue is off" == why_gone(one)
     one.log.write_text("qemu: cannot do it\nqemu: terminating on signal 15\n")

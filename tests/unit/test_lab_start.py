@@ -24,10 +24,10 @@ from vmtax.lab import disks, memory
 from vmtax.lab.disks import keep, make_disks
 from vmtax.lab.home import Lab, LabError, Record, Up, lab, labs, labs_directory, trouble
 from vmtax.lab.memory import promise_memory, promised
-from vmtax.lab.reboot import reboot
+from vmtax.lab.reboot import is_off, reboot
 from vmtax.lab.spec import lab_spec
 from vmtax.lab.start import Wish, _make_peer, _settle, _Start, start
-from vmtax.machine import CommandFailed, Outcome
+from vmtax.machine import CommandFailed, MachineLost, Outcome
 from vmtax.machine.local import LocalMachine
 
 __all__ = ["home"]
@@ -309,3 +309,19 @@ def test_a_reboot_gives_the_lab_other_arguments_whether_it_was_up_or_off(monkeyp
 def test_a_saved_state_has_booted_already() -> None:
     with pytest.raises(LabError, match="a saved lab has booted already: leave out --kernel-arguments with --from blue"):
         start(lab("green"), Wish(kernel_arguments=("nosmt",)), quiet, saved(made()))
+
+
+def test_a_lab_that_shuts_down_just_now_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    one, attempts, reader = made(), Attempts(monkeypatch), MagicMock()
+    monkeypatch.setattr("vmtax.lab.reboot.SshReader", lambda route: reader)
+    assert is_off(one), "it was never up"
+    start(one, Wish(), quiet)
+    assert not is_off(one), "it answers"
+
+    def refuse() -> None:
+        attempts.process.stop()
+        raise MachineLost("connection refused")
+
+    reader.log_in.side_effect = refuse
+    assert is_off(one)
+    attempts.end()

@@ -91,7 +91,7 @@ def test_what_others_could_change(make: Callable[[Path], Path], words: str, tmp_
     assert environment["PATH"] == "/usr/bin"
 
 
-def test_what_nobody_else_can_change(tmp_path: Path) -> None:
+def test_what_no_other_user_can_change(tmp_path: Path) -> None:
     (tmp_path / "fine").mkdir()
     (tmp_path / "link").symlink_to("fine/../fine")
     for path in ("/", "/tmp", "/var/tmp", "/usr/bin", *(str(tmp_path / name) for name in ("fine", "link", "missing"))):

@@ -77,14 +77,14 @@ def test_a_base_that_another_user_could_rename_is_refused(tmp_path: Path, monkey
 
 
 @pytest.mark.parametrize("home", ["", "relative", "."])
-def test_a_home_that_is_none_is_told(home: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_home_that_is_none_is_reported(home: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", home)
     monkeypatch.setenv("XDG_CACHE_HOME", "relative")
     with pytest.raises(NoPlace, match=f"HOME is '{home}', not an absolute path; set HOME or XDG_CACHE_HOME to"):
         cache_home()
 
 
-def test_a_user_without_an_entry_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_user_without_an_entry_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("HOME", raising=False)
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.setattr(os, "getuid", lambda: 54321)

@@ -15,7 +15,7 @@ from vmtax.plan.estimate import check, fit_rounds, pilot_seconds, seconds_per_ro
 from vmtax.plan.schema import PlanError, builtin_plans, describe, from_data, load, parse
 from vmtax.workload.fio import MINIMUM_TAIL, PERCENTILES, Disk
 
-BUILTIN = "build, density, disk-cache, layers, pages, quick, storage, storage-2013"
+BUILTIN = "build, cpu, density, disk-cache, layers, pages, quick, storage, storage-2013"
 
 
 def problems(text: str) -> list[str]:
@@ -75,7 +75,7 @@ def test_hosts_that_cannot_be_reached(spin: None, host: str) -> None:
         spin_plan(host=host)
 
 
-def test_every_mistake_is_told_at_once_with_its_line_and_the_nearest_name(spin: None) -> None:
+def test_every_mistake_is_reported_at_once_with_its_line_and_the_nearest_name(spin: None) -> None:
     text = """\
 name: a b
 host: "lab:A b"
@@ -245,7 +245,9 @@ def test_parts_that_mean_nothing_for_the_layers_are_refused(spin: None) -> None:
         (f"name: a\nworkloads: [spin]\nexclude: [{', '.join(f'k{i}: 1' for i in range(3000))}]", "2,980"),
     ],
 )
-def test_of_thousands_of_problems_the_first_are_told_and_the_rest_counted(spin: None, text: str, count: str) -> None:
+def test_of_thousands_of_problems_the_first_are_reported_and_the_rest_counted(
+    spin: None, text: str, count: str
+) -> None:
     started = time.process_time()
     found = problems(text)
     assert len(found) == 21 and found[-1] == f"p.yaml: and {count} more problems"

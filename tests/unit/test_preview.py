@@ -117,7 +117,7 @@ def test_what_how_long_how_much_is_written_where_and_what_it_needs() -> None:
         ("KVMKVMKVM\0\0\0", "is itself a VM (under kvm): the figures say what nesting adds to it"),
     ],
 )
-def test_what_the_host_itself_runs_on_is_told(signature: str, words: str) -> None:
+def test_what_the_host_itself_runs_on_is_reported(signature: str, words: str) -> None:
     cpu = "/proc/cpuinfo:flags\t: svm hypervisor\n"
     cpuid = f"{signature.encode().hex()}\n{bytes(12).hex()}\n"
     assert said(load("quick"), host(cpu=cpu, cpuid=cpuid))["host"] == words
@@ -152,7 +152,7 @@ def test_a_kernel_build_on_the_host_takes_root(monkeypatch: pytest.MonkeyPatch) 
     assert "what" in said(load("build").model_copy(update={"layers": ("vm",)}), host(root=False))
 
 
-def test_who_goes_on_is_told_of_the_rest() -> None:
+def test_the_rest_is_reported_before_a_run_goes_on() -> None:
     lines = said(load("quick"), host(root=False), earlier=100.0, done=5)
     assert "7 rounds, 5 of them done" in lines["what"] and lines["how long"].startswith("about 3 m 20 s for 2 rounds")
     assert "need root" in lines["as a user"]
@@ -172,7 +172,7 @@ def test_reads_write_nothing(patterns: str, wanted: str) -> None:
     assert wanted in said(parse(text % patterns), host())["writes"]
 
 
-def test_what_is_taken_is_told_where_it_is_more_than_what_is_written() -> None:
+def test_what_is_taken_is_reported_where_it_is_more_than_what_is_written() -> None:
     text = (
         "name: x\nlayers: [vm]\nrounds: {min: 1, max: 1}\nfactors: {disk.filesystem: [ext4], disk.format: [qcow2]}\n"
         "workloads: [{disk: {size: 1GiB, seconds: 1, patterns: [randread-4k-qd1]}}]"
@@ -185,7 +185,7 @@ def test_what_is_taken_is_told_where_it_is_more_than_what_is_written() -> None:
     assert said(parse(text), host(more=more))["writes"].startswith(wanted)
 
 
-def test_what_is_used_up_and_what_is_lost_of_it_is_told_before_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_used_up_and_what_is_lost_of_it_is_reported_before_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
     text = (
         "name: x\nlayers: [vm]\nrounds: {min: 1, max: 1}\nfactors: {disk.volume: [lvm, raidz1-zvol],"
         " disk.filesystem: [none]}\nworkloads: [{disk: {size: 1GiB, seconds: 1, patterns: [randread-4k-qd1]}}]"
@@ -210,7 +210,7 @@ def test_what_is_used_up_and_what_is_lost_of_it_is_told_before_the_start(monkeyp
     assert told["erases"] == "what /dev/sdc holds"
 
 
-def test_a_budget_that_is_too_small_is_told_before_it_is_overdrawn() -> None:
+def test_a_budget_that_is_too_small_is_reported_before_it_is_overdrawn() -> None:
     text = "name: x\nlayers: [host]\nworkloads: [chess]\nbudget: 1m\nrounds: {min: 7, max: 7}"
     told = said(parse(text), host(), earlier=100.0)
     assert told["budget"].startswith("the budget of 1 m 00 s is too small and will be overdrawn: 7 rounds need")
@@ -221,7 +221,7 @@ def test_without_a_disk_nothing_is_written() -> None:
     assert "writes" not in said(parse("name: x\nlayers: [host]\nworkloads: [chess]"), host())
 
 
-def test_both_hosts_are_told_and_both_sides_take_their_time() -> None:
+def test_both_hosts_are_reported_and_both_sides_take_their_time() -> None:
     plan = load("quick").model_copy(update={"budget": None})
     options = TestbedOptions(interleave_with="ssh://b")
     other = host(root=False, available=4 * GIB)

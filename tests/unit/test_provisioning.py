@@ -343,7 +343,7 @@ def test_what_is_missing_there_is_named_with_its_package() -> None:
         made.prepare([levels("zvol", "none")], SIZE, 0)
 
 
-def test_who_is_not_root_is_told_before_any_tool_is_missed() -> None:
+def test_without_root_that_is_reported_before_any_missing_tool() -> None:
     free = {("stat", "-f", "-c", "%a %S", "/var/tmp/ours"): "1000000 4096"}
     ground = Ground(
         FakeMachine(answers={("id", "-u"): "1000\n", **free}), Target(), PurePosixPath("/var/tmp/ours"), "m"

@@ -152,7 +152,7 @@ def test_iterations_of_a_boot_are_one_cluster() -> None:
     assert clustered.high - clustered.low == pytest.approx(reduced.high - reduced.low, rel=0.15)
 
 
-def test_of_effects_that_cannot_be_told_apart_one_stands_for_both() -> None:
+def test_of_effects_that_cannot_be_distinguished_one_stands_for_both() -> None:
     aliased = [{"a": "1", "b": "1"}, {"a": "2", "b": "2"}, {"a": "1", "b": "1"}]
     (found,) = stats.factor_effects(aliased, logs(5, 0.0, 0.1, 0.0))
     assert found.factors == ("a",) and found.low < math.exp(0.1) < found.high

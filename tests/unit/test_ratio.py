@@ -38,7 +38,7 @@ def test_swapping_the_sides_inverts_everything(pairs: list[tuple[float, float]])
 
 
 @pytest.mark.parametrize("better", ["lower", "higher"])
-def test_stalls_of_one_side_show_in_the_mean_and_are_told(better: str) -> None:
+def test_stalls_of_one_side_show_in_the_mean_and_are_reported(better: str) -> None:
     times = BEFORE * NOISE
     times[::5] *= 4
     values = (BEFORE, times) if better == "lower" else (1 / BEFORE, 1 / times)
@@ -49,7 +49,7 @@ def test_stalls_of_one_side_show_in_the_mean_and_are_told(better: str) -> None:
     assert found.stalls.differ
 
 
-def test_carry_over_is_told_where_it_is_and_only_there() -> None:
+def test_carry_over_is_reported_where_it_is_and_only_there() -> None:
     first = np.arange(40) % 3 == 0
     after = BEFORE * NOISE * np.where(first, 1.05, 1.0)
     found = stats.paired_ratio(BEFORE, after, baseline_first=first.tolist())

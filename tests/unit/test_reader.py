@@ -56,7 +56,7 @@ def test_outcomes_are_those_of_the_command(asked: Path) -> None:
     assert {"ControlMaster=no", "UpdateHostKeys=no"} <= set(words), "neither a socket nor a key is written"
 
 
-def test_a_login_that_fails_tells_in_the_client_s_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_login_that_fails_is_reported_in_the_client_s_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stand_in("#!/bin/sh\necho 'far: Permission denied (publickey).' >&2\nexit 255\n", tmp_path, monkeypatch)
     with (
         pytest.raises(MachineLost, match=r"host: ssh far: far: Permission denied \(publickey\)"),

@@ -164,7 +164,7 @@ def test_where_no_guest_has_all_baselines_the_first_says_the_condition() -> None
     assert found.choice.unusual == (), "a condition is no setting that somebody must make"
 
 
-def test_a_condition_that_all_share_is_told_where_it_is_not_the_default_only() -> None:
+def test_a_condition_that_all_share_is_reported_where_it_is_not_the_default_only() -> None:
     found = advise(run({f"{FAST} {OFF}": 10_000, f"{SLOW} {OFF}": 9_000}))
     assert found.refused == () and found.notes[0].startswith(f"Only guests with {OFF} (the default is auto) were con")
     usual = advise(run({f"{FAST} {AUTO}": 10_000, f"{SLOW} {AUTO}": 9_000}))
@@ -199,7 +199,7 @@ def test_a_disk_of_another_version_is_refused_and_the_others_are_compared(name: 
     ]
 
 
-def test_what_zfs_is_told_means_nothing_where_there_is_none() -> None:
+def test_options_of_zfs_mean_nothing_where_there_is_none() -> None:
     found = advise(run({"disk.volume=plain zfs.sync=disabled": 30_000, SLOW: 9_000}))
     assert found.choice and found.choice.treatment == "disk.volume=plain zfs.sync=disabled"
 
@@ -353,7 +353,7 @@ def test_somebody_is_always_in_the_pareto_set_and_everybody_else_is_matched(
         )
 
 
-def test_a_measured_difference_that_is_not_shown_pushes_nobody_out() -> None:
+def test_a_measured_difference_that_is_not_shown_excludes_no_choice() -> None:
     costs = {"a": {1: 0.0, 2: 0.2, 3: 0.1}, "b": {1: 0.1, 2: 0.1, 3: 0.15}}
     found = scale(costs, 0.05)
     assert found and pareto_set([found], {"a": frozenset(), "b": frozenset()}, "ab", 0.02) == ("a", "b")

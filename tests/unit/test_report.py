@@ -113,7 +113,7 @@ def test_sentences_of_real_hardware() -> None:
     assert "emulated" not in " ".join(told.values())
 
 
-def test_boot_tells_times_and_what_nesting_costs_but_nothing_of_the_host() -> None:
+def test_boot_shows_times_and_what_nesting_costs_but_nothing_of_the_host() -> None:
     told = sentences(sample_experiment())["Boot"]
     number = r"\d+(\.\d)? s \(emulated\)"
     assert re.match(
@@ -146,7 +146,7 @@ def test_on_an_emulated_host_every_number_says_so_the_hosts_too() -> None:
     assert all("on a host whose CPU is real" in text for text in warnings), "KVM works there"
 
 
-def test_two_emulated_hosts_are_told_as_two() -> None:
+def test_two_emulated_hosts_are_reported_as_two() -> None:
     experiment = sample_experiment(emulated=False)
     there = [dataclasses.replace(t, name=f"{t.name} on ssh://b", side="ssh://b") for t in experiment.treatments]
     both = dataclasses.replace(experiment, treatments=(*experiment.treatments, *there))

@@ -70,7 +70,7 @@ def test_a_latency_is_the_median_over_rounds() -> None:
     assert "randwrite-4k-fsync" not in {case for case, _ in found}
 
 
-def test_a_share_that_not_every_round_tells_is_left_out() -> None:
+def test_a_share_that_not_every_round_reports_is_left_out() -> None:
     experiment = changed(
         sample_experiment(),
         lambda t: dataclasses.replace(t, latencies=t.latencies[:-1]) if t.round == 3 and t.treatment == "vm" else t,
@@ -175,7 +175,7 @@ def one(experiment: Experiment) -> Outlier:
     return found
 
 
-def test_an_outlier_is_told_with_what_the_host_did_then() -> None:
+def test_an_outlier_is_reported_with_what_the_host_did_then() -> None:
     noisy = Disturbance(5.0, 12.0, 1.5, 2.0, 0.05, 0.0, 1.8e9, 3)
     experiment = changed(
         calm(sample_experiment(rounds=8)),

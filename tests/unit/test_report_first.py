@@ -54,7 +54,7 @@ def test_a_tile_without_an_interval_is_hollow_and_says_why() -> None:
         assert tile.bar is not None and "#mark-circle-open" in tile.bar
 
 
-def test_one_layer_is_told_by_its_medians() -> None:
+def test_one_layer_is_shown_by_its_medians() -> None:
     host = tuple(t for t in QUICK.trials if t.treatment == "host")
     treatments = tuple(t for t in QUICK.treatments if t.name == "host")
     alone = dataclasses.replace(QUICK, trials=host, treatments=treatments, boots=())

@@ -57,7 +57,7 @@ def test_every_format_writes_every_experiment() -> None:
             assert data and (not format.text or data.decode().endswith("\n") or name == "html")
 
 
-def test_an_unknown_format_is_told_with_what_there_is() -> None:
+def test_an_unknown_format_is_reported_with_what_there_is() -> None:
     with pytest.raises(BadInput, match="did you mean parquet"):
         find("parket")
     with pytest.raises(BadInput, match="there are: html, markdown, json, csv, parquet"):

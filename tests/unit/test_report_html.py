@@ -264,7 +264,7 @@ def test_a_picture_holds_one_quantity() -> None:
         assert not ({"host CPU per operation"} & kinds and len(kinds) > 1), kinds
 
 
-def test_the_page_tells_doubts_facts_notes_and_how_to_repeat() -> None:
+def test_the_page_shows_doubts_facts_notes_and_how_to_repeat() -> None:
     experiment = sample_experiment(failures=2)
     prose = Page(html(experiment)).prose()
     for text in (

@@ -33,7 +33,7 @@ def test_a_guest_is_set_against_itself_once() -> None:
     assert pairs == (*compare.contrasts(PLAIN.treatments), ("vm", "vm again"))
 
 
-def test_the_floor_is_told_for_every_primary_metric() -> None:
+def test_the_floor_is_reported_for_every_primary_metric() -> None:
     analysis = Analysis(REPEATED)
     floors = noise_floor(analysis)
     assert [floor.metric.name for floor in floors] == REPEATED.plan["primary"]

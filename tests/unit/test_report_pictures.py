@@ -293,7 +293,7 @@ def test_nothing_that_decides_is_said_so() -> None:
     )
 
 
-def test_shares_are_told_in_two_digits() -> None:
+def test_shares_are_given_in_two_digits() -> None:
     told = [share_text(share) for share in (0.0004, 0.0234, 0.0996, 0.714, 0.9951, 1.0)]
     assert told == ["under 0.1 %", "2.3 %", "10 %", "71 %", "99.5 %", "100 %"]
 

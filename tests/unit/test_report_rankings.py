@@ -13,7 +13,7 @@ from vmtax.report.render.markdown import render_markdown
 from vmtax.report.show import render
 
 
-def test_rankings_effects_and_decisions_are_told_in_every_report() -> None:
+def test_rankings_effects_and_decisions_are_shown_in_every_report() -> None:
     experiment = sample_experiment(rounds=12, treatments=14)
     plan = {**experiment.plan, "decide": {"worse_than": 0.03}, "rounds": {"min": 8, "max": 60}}
     experiment = dataclasses.replace(experiment, plan=plan, ended="after 12 rounds, it is settled")

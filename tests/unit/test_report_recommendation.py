@@ -183,7 +183,7 @@ def test_durable_is_needed_unless_loss_is_accepted_or_it_is_not_known() -> None:
     assert told(with_features(SAMPLE, unknown)).advice.needs == ()
 
 
-def test_a_need_that_nothing_meets_is_told_with_the_reasons() -> None:
+def test_a_need_that_nothing_meets_is_reported_with_the_reasons() -> None:
     no_file = {"name": "file", "state": "no", "how": "stat", "words": ""}
     nothing = with_features(SAMPLE, lambda _, found: [no_file if one["name"] == "file" else one for one in found])
     analysis = Analysis(nothing, requirements=Requirements(("file",)))
@@ -217,7 +217,7 @@ def test_without_features_or_choices_there_is_no_section() -> None:
         assert format.render(Analysis(started))
 
 
-def test_the_table_of_features_is_not_told_again_among_the_facts() -> None:
+def test_the_table_of_features_is_not_shown_again_among_the_facts() -> None:
     assert "disk.features" not in Page(render_html(Analysis(SAMPLE))).prose()
     lost = with_features(
         SAMPLE, lambda name, found: [{**o, "state": "no"} if o["name"] == "migration" else o for o in found]
@@ -325,7 +325,7 @@ def test_json_answers_are_what_the_schema_allows(options: str, store: Store) -> 
     assert all([one["name"] for one in row["features"]] == [*FEATURES] for row in found["give_ups"])
 
 
-def test_a_condition_is_told_wherever_the_choice_is(store: Store) -> None:
+def test_a_condition_is_reported_wherever_the_choice_is(store: Store) -> None:
     """Guests with writeback are the fastest, but here they have no mitigations."""
     made = without_mitigations(SMALL)
     store.put(made)

@@ -70,7 +70,7 @@ def test_without_three_treatments_of_a_layer_there_is_no_section() -> None:
     assert asked_for.lines == ("nothing to rank: no layer of this run has 3 configurations or more",)
 
 
-def test_what_is_sure_and_what_is_missing_is_told() -> None:
+def test_what_is_sure_and_what_is_missing_is_reported() -> None:
     gaps = [500, None, 500, 500, None, 500]
     host = {**HAND["host"], "disk.read-1m.bytes_per_second": gaps}
     told = storage(Analysis(measured({**HAND, "host": host, "vm d": {}})))

@@ -228,7 +228,7 @@ def test_another_host_is_no_place_to_go_on(lab: Callable[..., Lab], change: dict
     assert made.provisioned == 1, "nothing is made on it"
 
 
-def test_what_cannot_be_any_more_is_told_where_it_is_gone_on_with(lab: Callable[..., Lab]) -> None:
+def test_what_has_become_impossible_is_reported_when_a_run_is_resumed(lab: Callable[..., Lab]) -> None:
     made = lab(SEVEN, stopped_in_round(4))
     with pytest.raises(KeyboardInterrupt):
         made.run()
@@ -254,7 +254,7 @@ def test_only_what_was_stopped_is_gone_on_with(lab: Callable[..., Lab]) -> None:
         store.resume(made.experiment.id)
 
 
-def test_a_reboot_in_between_is_told(lab: Callable[..., Lab]) -> None:
+def test_a_reboot_in_between_is_reported(lab: Callable[..., Lab]) -> None:
     made = lab(SEVEN, stopped_in_round(4))
     with pytest.raises(KeyboardInterrupt):
         made.run()

@@ -102,7 +102,7 @@ def test_a_search_path_with_relative_parts_is_not_used_there(far: SshMachine, mo
     far.close()
 
 
-def test_a_far_side_that_does_not_begin_is_told_by_what_came_instead(far: SshMachine, tmp_path: Path) -> None:
+def test_a_far_side_that_does_not_begin_is_shown_by_what_came_instead(far: SshMachine, tmp_path: Path) -> None:
     (tmp_path / "bin/ssh").write_text(CLIENT.replace("PATH=${FAR_PATH:-$PATH} exec", "exit 3 #"))
     with pytest.raises(MachineLost, match=r"host: true did not begin: instead came 'welcome.*1234"):
         far.run("true")

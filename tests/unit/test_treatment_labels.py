@@ -50,7 +50,7 @@ def test_factors_with_the_same_last_word_keep_their_names() -> None:
         ("something-else", ""),
     ],
 )
-def test_patterns_are_told_in_words(case: str, words: str) -> None:
+def test_patterns_are_given_in_words(case: str, words: str) -> None:
     assert Disk.operations_of(case) == words
 
 

@@ -113,7 +113,7 @@ def test_treatments_are_legal_distinct_and_alike_in_what_is_not_named(
 
 
 @given(FACTOR_LEVELS)
-def test_every_combination_is_kept_or_its_reason_told(factors: dict[str, list[str]]) -> None:
+def test_every_combination_is_kept_or_its_reason_reported(factors: dict[str, list[str]]) -> None:
     kept, left_out = treatments(["vm"], Space(factors))
     assert len(kept) <= _product(factors)
     assert (len(kept) < _product(factors)) == bool(left_out)
@@ -181,7 +181,7 @@ def test_a_page_cache_is_bounded_only_where_it_is_used_and_a_cgroup_has_it() -> 
     assert "ZFS has a cache of its own (ARC)" in left_out[0]
 
 
-def test_the_same_levels_under_two_names_are_told() -> None:
+def test_the_same_levels_under_two_names_are_reported() -> None:
     parts = [Combination({"disk.cache": ["none"]}, "a"), Combination({"disk.cache": ["none"]}, "b")]
     kept, left_out = treatments(["vm"], Space({}, parts))
     assert [treatment.name for treatment in kept] == ["vm a"]

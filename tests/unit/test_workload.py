@@ -251,7 +251,7 @@ def test_net_reports_throughput_and_cpu_of_both_ends() -> None:
     assert figures["net.tcp-out.peer_cpu"] == pytest.approx(0.378816, rel=1e-4)
 
 
-def test_net_tells_the_ends_apart_when_the_client_is_the_peer() -> None:
+def test_net_distinguishes_the_ends_when_the_client_is_the_peer() -> None:
     """User networking: the client, at the peer, sends: that is *into* the layer."""
     figures = parsed("net", "tcp-in", "tcp-out.json")
     assert figures["net.tcp-in.peer_cpu"] == pytest.approx(0.993747, rel=1e-4)
@@ -338,7 +338,7 @@ def test_net_repeats_what_iperf3_complains_about() -> None:
         ("net", "tcp-out", "tcp-out.json", 1.001473),
     ],
 )
-def test_every_tool_tells_its_own_time(workload: str, case: str, file: str, seconds: float) -> None:
+def test_every_tool_reports_its_own_time(workload: str, case: str, file: str, seconds: float) -> None:
     assert EVERY[workload].own_seconds(case, (GOLDEN / file).read_text()) == seconds
 
 

@@ -159,7 +159,7 @@ def test_known_failures_are_one_line_with_the_cure(said: str, cure: str) -> None
     assert cure in text and said.strip().removeprefix("E: ") in text and "\n" not in text
 
 
-def test_unknown_failures_are_told_with_the_last_lines() -> None:
+def test_unknown_failures_are_reported_with_the_last_lines() -> None:
     assert zfs.KIND.failure(["one", "two"], 25).splitlines() == [
         "building the ZFS pack: mmdebstrap ended with 25:",
         "one",

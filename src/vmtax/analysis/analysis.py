@@ -14,6 +14,7 @@ from vmtax.analysis import gains, notices, rankings, scores
 from vmtax.analysis.comparisons import Numbers
 from vmtax.analysis.criteria import Criteria
 from vmtax.analysis.emulation import emulated_treatments
+from vmtax.analysis.exits import Exits, exits
 from vmtax.analysis.gains import Gain
 from vmtax.analysis.notices import Cause
 from vmtax.analysis.rankings import FactorEffect, Ranking
@@ -209,6 +210,11 @@ class Analysis:
     def gains(self) -> tuple[Gain, ...]:
         """What queue depth gains each disk, and what its first write loses."""
         return gains.gains(self.experiment.treatments, self.boot_numbers, self.criteria.alpha)
+
+    @cached_property
+    def exits(self) -> tuple[Exits, ...]:
+        """How often each guest left to KVM in each case; of none that ran no command."""
+        return exits(self.experiment, self.trials)
 
     @cached_property
     def disk_features(self) -> Mapping[str, tuple[Feature, ...]]:

@@ -198,7 +198,7 @@ def _carry_out(store: Store, work: Work, said: list[str], *, yes: bool) -> str:
 
     if not (yes or work.agreed) and not sys.stdin.isatty():
         raise BadUse(NOBODY)
-    if work.resumed is not None:
+    if work.resumed is not None and not work.agreed:
         refuse_off(work.resumed)
     with connected(work.plan.host, warn, other_host(work.options.testbed)) as hosts:
         _refuse_boot(hosts, work)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -90,3 +91,22 @@ InterleaveWith = Annotated[
     str | None, _option("OTHER", "Measure a second host, or with a second QEMU, in the same shuffled rounds.")
 ]
 Label = Annotated[str | None, _option("NAME", "Name the run, so that commands take NAME in place of its id.")]
+Resume = Annotated[
+    bool, typer.Option("--resume", help="Finish a run that was stopped: the newest one, or the one that is named.")
+]
+AfterReboot = Annotated[
+    bool,
+    typer.Option(
+        "--after-reboot",
+        help="Go on, on the host that was rebooted, with a run that asked for that: the newest one, or the one that"
+        " is named.",
+    ),
+]
+Report = Annotated[
+    Path | None,
+    typer.Option("--output", "-o", metavar="FILE", help="File for the HTML report. Default: vmtax-RUN.html."),
+]
+OrDemo = Annotated[
+    bool,
+    typer.Option("--or-demo", help="Where KVM does not work, run three short emulated rounds as a demonstration."),
+]

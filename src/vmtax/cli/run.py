@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,6 +16,7 @@ from vmtax.cli.files import check_output, check_room
 from vmtax.cli.measuring import Work, disk_target, going_on, measure, options_of, program
 from vmtax.cli.options import (
     PLAN_HELP,
+    AfterReboot,
     Budget,
     DiskDevice,
     DiskDir,
@@ -27,7 +27,10 @@ from vmtax.cli.options import (
     InterleaveWith,
     Label,
     Layers,
+    OrDemo,
     Qemu,
+    Report,
+    Resume,
     Rounds,
 )
 from vmtax.cli.results import shown, written
@@ -79,26 +82,11 @@ def run(
     erase: Erase = None,
     interleave_with: InterleaveWith = None,
     label: Label = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Finish a run that was stopped: the newest one, or the one that is named.")
-    ] = False,
-    after_reboot: Annotated[
-        bool,
-        typer.Option(
-            "--after-reboot",
-            help="Go on, on the host that was rebooted, with a run that asked for that: the newest one, or the one that"
-            " is named.",
-        ),
-    ] = False,
-    output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="File for the HTML report. Default: vmtax-RUN.html."),
-    ] = None,
+    resume: Resume = False,
+    after_reboot: AfterReboot = False,
+    output: Report = None,
     emulate: Emulate = False,
-    or_demo: Annotated[
-        bool,
-        typer.Option("--or-demo", help="Where KVM does not work, run three short emulated rounds as a demonstration."),
-    ] = False,
+    or_demo: OrDemo = False,
     yes: Yes = False,
     json: AsJson = False,
 ) -> None:
@@ -111,29 +99,15 @@ def run(
         raise BadUse(f"--label {label!r}: {problem}")
     _check_report(output or Path("vmtax-RUN.html"))
     overrides = {"host": host, "layers": layers, "budget": budget, "rounds": rounds, "vary": vary}
+    disks = {"disk-dir": disk_dir, "disk-device": disk_device, "disk-group": disk_group, "disk-pool": disk_pool}
+    others = {"qemu": qemu, **disks, "interleave-with": interleave_with, "or-demo": or_demo, "label": label}
+    again = _again(resume, after_reboot, {**overrides, **others})
+    target = (disk_dir, disk_device or (), disk_group, disk_pool, erase or ())
     with Store() as store:
-        if resume and after_reboot:
-            raise BadUse(
-                "--after-reboot goes on where the host was rebooted, --resume where not: leave out one of them"
-            )
-        if resume or after_reboot:
-            disks = {"disk-dir": disk_dir, "disk-device": disk_device, "disk-group": disk_group, "disk-pool": disk_pool}
-            others = {"qemu": qemu, **disks, "interleave-with": interleave_with, "or-demo": or_demo, "label": label}
-            given = [f"--{name}" for name, value in {**overrides, **others}.items() if value]
-            if given:
-                option = "--resume" if resume else "--after-reboot"
-                raise BadUse(f"{option} goes on as the run was begun: leave out {' '.join(given)}")
+        if again:
             work = _resumed(store, plan, erase or (), rebooted=after_reboot)
         else:
-            place = partial(
-                disk_target,
-                directory=disk_dir,
-                devices=disk_device or (),
-                group=disk_group,
-                pool=disk_pool,
-                erase=erase or (),
-            )
-            work = _new(plan or "quick", overrides, qemu, place, interleave_with)
+            work = _new(plan or "quick", overrides, qemu, lambda on: disk_target(on, *target), interleave_with)
             work = replace(work, options=replace(work.options, label=label or ""), or_demo=or_demo)
         if emulate:
             work = work.emulating()
@@ -145,6 +119,17 @@ def run(
     if not worked:
         warn("nothing could be measured: every trial failed, see the warnings")
         raise typer.Exit(FAILED)
+
+
+def _again(resume: bool, after_reboot: bool, others: Mapping[str, object]) -> bool:
+    """Whether an earlier run goes on. Raises BadUse for other options beside that: it goes on as it was begun."""
+    if resume and after_reboot:
+        raise BadUse("--after-reboot goes on where the host was rebooted, --resume where not: leave out one of them")
+    given = [f"--{name}" for name, value in others.items() if value]
+    if given and (resume or after_reboot):
+        option = "--resume" if resume else "--after-reboot"
+        raise BadUse(f"{option} goes on as the run was begun: leave out {' '.join(given)}")
+    return resume or after_reboot
 
 
 def _check_report(file: Path) -> None:

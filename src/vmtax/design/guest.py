@@ -149,6 +149,14 @@ class GuestSettings(Settings):
         scope="guest",
         only_with={"guest.count": COUNTS[1:]},
     )
+    exit_trace: bool = setting(
+        "guest.exit_trace",
+        SWITCH,
+        is_on,
+        "whether the kernel that runs the guest also counts its exits to KVM by their reason; that makes each exit a"
+        " little slower, so it is off unless reasons, or their price, are asked for",
+        scope="guest",
+    )
 
 
 DEFAULT = GuestSettings()  # every factor at its default

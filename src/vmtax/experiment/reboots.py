@@ -13,6 +13,7 @@ from vmtax.design import host as host_settings
 from vmtax.design.host import AS_USUAL, boots_asked
 from vmtax.design.reboots import HOST, Block, boots_of, next_block
 from vmtax.experiment.resume import OF_BOOT, CannotResume, fact, refuse_other_host
+from vmtax.lab.reboot import is_off
 from vmtax.testbed.hosts import lab_of
 
 NOISE_FLOOR = (
@@ -73,7 +74,7 @@ def fits(block: Block, levels: tuple[str, ...], boots: list[Json], facts: Mappin
 def refuse_off(experiment: Experiment) -> None:
     """Raises RebootNeeded where the host is a lab that is off, as after a reboot of it that was killed."""
     levels, one = boots_asked(experiment.treatments), lab_of(experiment.host)
-    if levels and one is not None and one.up() is None:
+    if levels and one is not None and is_off(one):
         raise RebootNeeded(experiment.id, next_block(experiment), levels)
 
 

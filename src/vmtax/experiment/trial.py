@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -13,8 +14,9 @@ from vmtax.core.notices import recorded
 from vmtax.core.records import Measurement, Trial
 from vmtax.design.iterations import VOID
 from vmtax.design.topology import COUNTED, Worked, overlap
-from vmtax.machine import Machine, MachineLost, Outcome
-from vmtax.meter import Meter, Readings, Work
+from vmtax.hypervisor import Guest
+from vmtax.machine import Machine, MachineError, MachineLost, Outcome
+from vmtax.meter import GuestMeter, Readings, Work
 from vmtax.testbed.base import RunningSubject, RunningTreatment
 from vmtax.workload import BadOutput, Command, Workload
 from vmtax.workload.base import CPU_PER_OPERATION
@@ -85,9 +87,14 @@ def run_trials(
     test and at the machines before and after.
     """
     seats = [workload.seat(subject.site)[0] for subject in running.subjects]
+    if len(seats) > 1 and iteration == 1:
+        _warm_up(running, workload)
     for meter in running.meters:
         for machine in [running.host] if meter.at == "host" else seats:
             meter.before(machine)
+    for guest_meter in running.guest_meters:
+        for guest in running.guests:
+            guest_meter.before(guest)
     commands = [_command(key, running, subject, workload, case) for subject in running.subjects]
     done = [_judged(command, outcome, running, signatures) for command, outcome in _run_at_once(commands)]
     if len(done) > 1:
@@ -96,13 +103,23 @@ def run_trials(
     warnings = _apart(done)
     trials = [replace(trial, iteration=iteration, warnings=(*trial.warnings, *warnings)) for trial in done]
     works = [_work(trial, workload, emulated=running.emulated) for trial in trials]
+    for guest_meter in reversed(running.guest_meters):
+        trials = _metered_guests(trials, guest_meter, running, works)
     for meter in reversed(running.meters):
         if meter.at == "host":
             found = [(running.host, meter.after(running.host, works))] * len(trials)
         else:
             found = [(seat, meter.after(seat, [work])) for seat, work in zip(seats, works, strict=True)]
-        trials = [_metered(trial, meter, *each) for trial, each in zip(trials, found, strict=True)]
+        trials = [_metered(trial, meter.name, *each) for trial, each in zip(trials, found, strict=True)]
     return tuple(_with_cpu(trials, workload))
+
+
+def _warm_up(running: RunningTreatment, workload: Command[Any]) -> None:
+    """Have each machine read the tool's program from its disk: the first start of several guests is uneven for that."""
+    for subject in running.subjects:
+        machine, prefix = workload.seat(subject.site)
+        with contextlib.suppress(MachineError):  # its trial says what is wrong
+            machine.try_run(*prefix, workload.tool.partition(" ")[0], "--version", timeout=GRACE_SECONDS)
 
 
 def _void(trials: Sequence[Trial]) -> list[Trial]:
@@ -134,14 +151,29 @@ def _with_counted(trial: Trial, workload: Command[Any]) -> Trial:
 def _work(trial: Trial, workload: Command[Any], *, emulated: bool) -> Work:
     is_ok = trial.status == "ok"
     own = workload.own_seconds(trial.case, trial.raw) if is_ok else None
-    return Work(workload.tool, is_ok, trial.wall_seconds, own, emulated)
+    operations = workload.operations(trial.case, trial.raw) if is_ok else None
+    return Work(workload.tool, is_ok, trial.wall_seconds, own, emulated, operations)
 
 
-def _metered(trial: Trial, meter: Meter, machine: Machine, found: Readings) -> Trial:
-    """With what a meter says of one machine."""
+def _metered_guests(
+    trials: Sequence[Trial], meter: GuestMeter, running: RunningTreatment, works: Sequence[Work]
+) -> list[Trial]:
+    """Each with what is said of its own guest, and of those that carry all of them."""
+    carriers = [(guest, meter.after(guest, works)) for guest in running.outer]
+    metered = []
+    for trial, subject, work in zip(trials, running.subjects, works, strict=True):
+        own = [(subject.guest, meter.after(subject.guest, [work]))] if subject.guest else []
+        for guest, found in (*own, *carriers):
+            trial = _metered(trial, meter.name, guest, found)
+        metered.append(trial)
+    return metered
+
+
+def _metered(trial: Trial, name: str, machine: Machine | Guest, found: Readings) -> Trial:
+    """With what the meter of this name says of one machine."""
     readings = dict(trial.readings)
     if found.rows:
-        rows = {f"{meter.name}.{name}": value for name, value in found.rows.items()}
+        rows = {f"{name}.{row}": value for row, value in found.rows.items()}
         readings[machine.path] = {**readings.get(machine.path, {}), **rows}
     return replace(
         trial,

@@ -155,6 +155,13 @@ class Guest(Protocol):
         """What its memory really lies in, by `parent`, the machine that it runs on; what cannot be read is left out."""
         ...
 
+    def counters(self) -> dict[str, float]:
+        """What KVM has counted for it since its start, all vCPUs together, in base units; {} where it is emulated.
+
+        With the factor guest.exit_trace also `reason.cpuid` and the like: exits by their reason, since it was up.
+        """
+        ...
+
     def threads(self, parent: Machine) -> tuple[Thread, ...]:
         """Those of its hypervisor, by `parent`, the machine that it runs on; () where they cannot be read.
 

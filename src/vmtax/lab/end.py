@@ -67,7 +67,7 @@ def stop(one: Lab) -> None:
         local = LocalMachine()
         try:
             _ask_to_end(local, one, up)
-            late = not _gone(up, SHUTDOWN_SECONDS)
+            late = not gone(up, SHUTDOWN_SECONDS)
             if late:
                 if why := why_still(one, up):
                     raise LabError(f"lab {one.name} {why}")
@@ -84,7 +84,7 @@ def _ask_to_end(local: LocalMachine, one: Lab, up: Up) -> None:
     try:
         machine = reach(local, one, guarded=False)
     except MachineError as error:
-        if _gone(up, 1.0):  # it ended by itself just then
+        if gone(up, 1.0):  # it ended by itself just then
             return
         said = f"lab {one.name} cannot be asked to shut down, and is left as it is"
         raise LabError(f"{said}: {error}; vmtax lab cut {one.name} cuts its power") from error
@@ -174,10 +174,11 @@ def _migrate(qmp: Qmp, descriptor: int) -> None:
 def _kill(up: Up) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.kill(up.pid, signal.SIGKILL)
-    _gone(up, TIDY_SECONDS)
+    gone(up, TIDY_SECONDS)
 
 
-def _gone(up: Up, seconds: float) -> bool:
+def gone(up: Up, seconds: float) -> bool:
+    """Whether its QEMU has ended, after at most so many seconds."""
     deadline = time.monotonic() + seconds
     while is_marked(up.pid, up.token):
         if time.monotonic() > deadline:

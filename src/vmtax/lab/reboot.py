@@ -5,9 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from vmtax.core.events import Event, Step
-from vmtax.lab.end import stop
+from vmtax.lab.end import gone, stop
 from vmtax.lab.home import Lab, LabError, Up
+from vmtax.lab.reach import route
 from vmtax.lab.start import Wish, start
+from vmtax.machine import MachineLost
+from vmtax.machine.reader import SshReader
+
+ENDING_SECONDS = 20.0  # of a lab that was asked to shut down
 
 
 def reboot(one: Lab, arguments: Sequence[str], emit: Callable[[Event], None]) -> Up:
@@ -24,3 +29,18 @@ def reboot(one: Lab, arguments: Sequence[str], emit: Callable[[Event], None]) ->
             if one.up() is not None:
                 raise
     return start(one, Wish(kernel_arguments=tuple(arguments)), emit)
+
+
+def is_off(one: Lab) -> bool:
+    """Whether it is off, or shuts down just now, as where a reboot was killed: then it is off on return."""
+    up = one.up()
+    if up is None:
+        return True
+    reader = SshReader(route(one))
+    try:
+        reader.log_in()
+    except MachineLost:
+        return gone(up, ENDING_SECONDS)
+    finally:
+        reader.close()
+    return False

@@ -1,4 +1,4 @@
-"""What every meter has: a look at a machine before each trial, and one after it."""
+"""What every meter has: a look at a machine, or a guest, before each trial, and one after it."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ class Work:
     seconds: float  # as seen from outside
     own_seconds: float | None = None  # by the tool's own clock; None: it does not report it
     emulated: bool = False  # some layer is
+    operations: float | None = None  # that were done; None: the workload counts none
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,4 +47,25 @@ class Meter(Protocol):
 
         Raises MachineLost only.
         """
+        ...
+
+
+class Counted(Protocol):
+    """A guest, to a meter."""
+
+    path: str
+
+    def counters(self) -> Mapping[str, float]:
+        """What its hypervisor has counted for it since its start, in base units; {} where nothing is counted."""
+        ...
+
+
+class GuestMeter(Protocol):
+    """As a `Meter`, for guests: those that are measured, and those that carry them. It looks next to the trial."""
+
+    name: ClassVar[str]
+
+    def before(self, guest: Counted) -> None: ...
+    def after(self, guest: Counted, works: Sequence[Work]) -> Readings:
+        """`works`: what ran meanwhile in it and in guests inside it."""
         ...

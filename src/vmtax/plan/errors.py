@@ -39,7 +39,7 @@ Problem = tuple[Place, str | Unknown]  # where, and what is wrong there and what
 MOST_PROBLEMS = 20  # that are shown of one plan; the rest is counted
 _LONGEST_KEY = 60  # characters of a key
 _LONGEST_LINE = 1000
-_MOST_LEGAL = 30
+_MOST_LEGAL = 40
 
 
 class PlanError(BadInput):

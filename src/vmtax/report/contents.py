@@ -9,6 +9,7 @@ from vmtax.analysis.analysis import Analysis
 from vmtax.report.document import Detail, Document, Place, Section, shown, with_heads
 from vmtax.report.sections import (
     at_once,
+    exits,
     factor_effects,
     host_boots,
     iterations,
@@ -56,11 +57,12 @@ def _text(analysis: Analysis, viewed: View, detail: Detail) -> Iterator[Section 
     yield numbers.section(viewed)
     yield at_once.section(analysis)
     yield memory.section(analysis)
-    yield published.section(analysis)
     yield host_boots.section(analysis)
+    yield published.section(analysis)
     if detail is Detail.FULL:
         yield numbers.lost(viewed)
     if detail >= Detail.FULL:
+        yield exits.section(analysis)
         yield robustness.section(analysis)
     yield noise.section(analysis)
     if detail >= Detail.FULL:
@@ -104,8 +106,9 @@ def _page(analysis: Analysis, viewed: View) -> Iterator[Section | None]:
     yield numbers.section(viewed)
     yield at_once.section(analysis)
     yield memory.section(analysis)
-    yield published.section(analysis)
+    yield exits.section(analysis)
     yield host_boots.section(analysis)
+    yield published.section(analysis)
     yield robustness.section(analysis)
     yield noise.section(analysis)
     yield from evidence.behind_the_figures(analysis, far)

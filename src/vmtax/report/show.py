@@ -8,7 +8,6 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from vmtax.analysis.analysis import Analysis
-from vmtax.report.contents import document
 from vmtax.report.document import Detail, with_heads
 from vmtax.report.render.screen import FirstScreen
 from vmtax.report.render.terminal import section, whole
@@ -18,12 +17,16 @@ from vmtax.report.sections import at_once, requirements, scores
 def render(analysis: Analysis, full: bool = False) -> RenderableType:
     """One screen that answers what the run was made for; with `full` all that there is."""
     if full:
+        from vmtax.report.contents import document  # here, because the first screen needs few of the sections
+
         return whole(document(analysis, Detail.FULL), Detail.FULL)
     asked = scores.section(scores.storage(analysis)) if analysis.profile else None
     first = (*requirements.sections(analysis), *((asked,) if asked else ()))
     several = at_once.section(analysis)
+    if several is not None:
+        several = replace(several, blocks=with_heads(several.blocks))
     more = [
-        tuple(Group(*section(replace(one, blocks=with_heads(one.blocks)), Detail.BRIEF), Text()) for one in some)
+        tuple(Group(*section(one, Detail.BRIEF), Text()) for one in some)
         for some in (first, (several,) if several else ())
     ]
     return FirstScreen(analysis, *more)

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from vmtax.core.records import Json, Treatment
 from vmtax.hypervisor import Guest
 from vmtax.machine import Machine
-from vmtax.meter import Meter, new_meters
+from vmtax.meter import GuestMeter, Meter, new_guest_meters, new_meters
 from vmtax.plan.schema import Plan
 from vmtax.workload import Site, Workload
 
@@ -39,6 +39,7 @@ class RunningTreatment:
     outer: tuple[Guest, ...] = ()  # guests that carry the subjects, from the outside in
     emulated: bool = False  # some layer is
     meters: tuple[Meter, ...] = field(default_factory=new_meters)
+    guest_meters: tuple[GuestMeter, ...] = field(default_factory=new_guest_meters)
 
     @property
     def guests(self) -> tuple[Guest, ...]:

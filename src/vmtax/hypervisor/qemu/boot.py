@@ -11,11 +11,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
+from vmtax.core.errors import CannotDo
 from vmtax.core.machines import first_line
 from vmtax.core.notices import recorded
 from vmtax.hypervisor.base import BootFailed, GuestSpec, Lasting, Patience, Thread
 from vmtax.hypervisor.console import FLOODED, PANIC, READY, Console
 from vmtax.hypervisor.credentials import Credentials
+from vmtax.hypervisor.qemu.exit_trace import ExitTrace
+from vmtax.hypervisor.qemu.kvm import KvmCounters
 from vmtax.hypervisor.qemu.memory import memory_readings
 from vmtax.hypervisor.qemu.qmp import Qmp, QmpError, Socket
 from vmtax.hypervisor.qemu.threads import threads
@@ -56,6 +59,8 @@ class QemuGuest:
     kernel_seconds: float = 0.0
     warnings: list[str] = field(default_factory=list)
     obtained: dict[str, float] = field(default_factory=dict)
+    kvm: KvmCounters | None = None  # None: it is emulated
+    trace: ExitTrace | None = None  # None: nobody asks why it exits
 
     def cause_of_death(self) -> str | None:
         """QEMU's last word where it is gone, or why it has paused the guest; None while that runs."""
@@ -77,13 +82,18 @@ class QemuGuest:
         self.qmp.execute("cont")
 
     def memory_readings(self, parent: Machine) -> dict[str, float]:
-        return memory_readings(parent, self.qmp, self._unique, self.spec.memory_bytes)
+        return memory_readings(parent, self.qmp, self.unique, self.spec.memory_bytes)
 
     def threads(self, parent: Machine) -> tuple[Thread, ...]:
-        return threads(parent, self.qmp, self._unique)
+        return threads(parent, self.qmp, self.unique)
+
+    def counters(self) -> dict[str, float]:
+        counted = self.kvm.read() if self.kvm else {}
+        reasons = self.trace.read() if self.trace else {}
+        return {**counted, **{f"reason.{name}": count for name, count in reasons.items()}}
 
     @property
-    def _unique(self) -> str:
+    def unique(self) -> str:
         """An argument that only its QEMU has: its console, in a directory of its own."""
         return self.argv[self.argv.index("-serial") + 1]
 
@@ -173,7 +183,27 @@ def boot(
         if spec.incoming is None:
             kernel_seconds = number_of(machine, KERNEL_SECONDS, machine.read_text(KERNEL_SECONDS), most=1e10)
         seconds = time.monotonic() - launched, kernel_seconds
-        yield QemuGuest(path, spec, argv, process, qmp, console, ports, machine, ends, *seconds)
+        guest = QemuGuest(path, spec, argv, process, qmp, console, ports, machine, ends, *seconds)
+        guest.kvm = KvmCounters(qmp) if spec.accelerator == "kvm" else None
+        guest.trace = _traced(parent, guest, stack)
+        yield guest
+
+
+def _traced(parent: Machine, guest: QemuGuest, stack: contextlib.ExitStack) -> ExitTrace | None:
+    """The histogram of its exits, where its settings ask for one. Raises BootFailed where there can be none."""
+    if not guest.spec.settings.exit_trace:
+        return None
+    level = "guest.exit_trace=on was not obtained"
+    if guest.kvm is None:
+        raise BootFailed(f"{guest.path}: {level}: no KVM here, it is emulated")
+    directory = PurePosixPath(guest.unique.partition(":")[2]).parent
+    try:
+        vcpus = [thread.id for thread in guest.threads(parent) if thread.vcpu is not None]
+        trace = ExitTrace(parent, f"{parent.scratch.name}-{directory.name}", vcpus)
+    except CannotDo as error:
+        raise BootFailed(f"{guest.path}: {level}: {error}") from error
+    stack.callback(trace.end)
+    return trace
 
 
 def _followed(parent: Machine, path: PurePosixPath, stack: contextlib.ExitStack) -> Console:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Self
 
+from vmtax.analysis import exits as counted
 from vmtax.analysis.analysis import Analysis
 from vmtax.core import records
 from vmtax.core.records import Better, Boot, Disturbance, Json, State
@@ -159,6 +160,26 @@ class Decision(Part):
 
 
 @dataclass(frozen=True)
+class Exits(Part):
+    """How often one guest left to KVM in all trials of one case, all its vCPUs together."""
+
+    treatment: str  # name of a treatment
+    machine: str  # path of the guest that exits: of a nested treatment its outer VM too
+    workload: str  # name of a workload
+    case: str  # part of the workload; empty where there is only one
+    per_operation: float | None  # exits by operations; null: not counted, or the workload counts no operations
+    per_second: float | None  # exits in a second of the trial; null: not counted
+    reasons: Mapping[str, float]  # share of the exits, 0 to 1, by KVM's reason; empty without guest.exit_trace
+    why_not: str | None  # why exits are not counted; null: they are
+    emulated: bool  # a boot of the treatment, or its host, ran on an emulated CPU
+
+    @classmethod
+    def made(cls, found: counted.Exits, emulated: frozenset[str]) -> Self:
+        name = found.treatment.name
+        return cls.of(found, treatment=name, emulated=name in emulated)
+
+
+@dataclass(frozen=True)
 class Experiment(Part):
     """One run of a plan."""
 
@@ -191,6 +212,7 @@ class Experiment(Part):
     advice: Advice | None  # null: the run did not find out what its disks can do, or has no choice
     effects: Sequence[FactorEffect]  # of layers in which two factors or more differ
     decisions: Sequence[Decision]  # answers to the plan's decide; empty where it asks nothing
+    exits: Sequence[Exits]  # how often guests left to KVM, and why; empty where no guest ran a command
     ledger: Sequence[Any]  # who used the host's CPU; empty in this version
     summary: Summary  # the few figures that answer what the run was made for
     notices: Sequence[Notice]  # every cause of warnings once, the gravest first
@@ -223,6 +245,7 @@ class Experiment(Part):
                 for effect in analysis.factor_effects
             ],
             decisions=[Decision.made(decision, emulated) for decision in analysis.decisions],
+            exits=[Exits.made(found, emulated) for found in analysis.exits],
             ledger=(),
             summary=Summary.made(analysis),
             notices=[Notice.of_cause(cause, analysis) for cause in analysis.causes],

@@ -1,0 +1,89 @@
+"""How often guests left to KVM, for each operation or second, and why. Pure."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from vmtax.core.records import Experiment, Treatment, Trial
+
+METER = "kvm."  # in front of what the meter of exits kept
+REASON = "reason."
+
+
+@dataclass(frozen=True, slots=True)
+class Exits:
+    """Of one guest in all trials of one case. None: not counted."""
+
+    treatment: Treatment
+    machine: str  # path of the guest that exits: of a nested configuration its outer VM too
+    workload: str
+    case: str
+    per_operation: float | None  # all exits by all operations; None also where the workload counts no operations
+    per_second: float | None
+    reasons: Mapping[str, float]  # share of the exits, the most frequent first; {} where reasons are not counted
+    why_not: str | None  # why exits are not counted
+
+
+def exits(experiment: Experiment, trials: Sequence[Trial]) -> tuple[Exits, ...]:
+    """In the order of treatments, guests and cases; of guests that do the same at once, each by itself.
+
+    trials: those that count
+    """
+    guests = {(boot.treatment, boot.path): boot for boot in experiment.boots}
+    found: dict[tuple[str, str, str, str], list[Mapping[str, float]]] = defaultdict(list)
+    for trial in trials:
+        if trial.status == "ok" and trial.workload != "boot":
+            own = trial.machine
+            for path in (path for name, path in guests if name == trial.treatment and _is_below(path, own)):
+                key = (trial.treatment, trial.workload, trial.case, path)
+                found[key].append(_rows(trial.readings.get(path, {})))
+    by_name = {treatment.name: treatment for treatment in experiment.treatments if treatment.repeats is None}
+    order = {name: place for place, name in enumerate(by_name)}
+    return tuple(
+        _of(by_name[name], (workload, case), path, rows, guests[name, path].accelerator)
+        for (name, workload, case, path), rows in sorted(
+            found.items(), key=lambda one: (order.get(one[0][0], -1), one[0][3])
+        )
+        if name in by_name
+    )
+
+
+def _is_below(path: str, own: str) -> bool:
+    """Whether it is the trial's own machine, or one that carries it."""
+    return own == path or own.startswith(f"{path}/")
+
+
+def _rows(readings: Mapping[str, float]) -> Mapping[str, float]:
+    return {name.removeprefix(METER): value for name, value in readings.items() if name.startswith(METER)}
+
+
+def _of(
+    treatment: Treatment, what: tuple[str, str], path: str, trials: Sequence[Mapping[str, float]], accelerator: str
+) -> Exits:
+    counted = [rows for rows in trials if "exits" in rows and rows.get("seconds")]
+    if not counted:
+        why = (
+            f"no KVM here: {path} is emulated"
+            if accelerator == "tcg"
+            else "not read: its QEMU has no query-stats (7.1 has), or an earlier version of vmtax made this run"
+        )
+        return Exits(treatment, path, *what, None, None, {}, why)
+    total = sum(rows["exits"] for rows in counted)
+    operations = sum(rows.get("operations", 0.0) for rows in counted)
+    reasons: dict[str, float] = defaultdict(float)
+    for rows in counted:
+        for name, count in rows.items():
+            if name.startswith(REASON) and count:
+                reasons[name.removeprefix(REASON)] += count
+    traced = sum(reasons.values())
+    return Exits(
+        treatment,
+        path,
+        *what,
+        per_operation=total / operations if operations and all("operations" in rows for rows in counted) else None,
+        per_second=total / sum(rows["seconds"] for rows in counted),
+        reasons={name: count / traced for name, count in sorted(reasons.items(), key=lambda one: (-one[1], one[0]))},
+        why_not=None,
+    )

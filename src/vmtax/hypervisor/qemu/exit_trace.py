@@ -1,0 +1,81 @@
+"""Why a guest leaves to KVM: the kernel's own histogram of the tracepoint kvm_exit, over the threads of one QEMU.
+
+It is made in a tracefs instance of its own, which nobody else's tracing shares, and which goes with all that is in it.
+tracefs is mounted in a mount namespace, where it is not mounted yet: the machine keeps its mounts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import PurePosixPath
+
+from vmtax.core.errors import CannotDo
+from vmtax.core.machines import first_line
+from vmtax.machine import Machine, MachineLost
+
+INSTANCES = PurePosixPath("/sys/kernel/tracing/instances")
+EVENT = "events/kvm/kvm_exit"
+_MOUNTED = "test -d /sys/kernel/tracing/instances || mount -t tracefs tracefs /sys/kernel/tracing || exit"
+# Each takes $1, the instance. Constant text.
+SHELL = ("unshare", "--mount", "sh", "-c")
+# $2: a filter of the threads whose exits count.
+START = (
+    *SHELL,
+    f'{_MOUNTED}; mkdir "$1" && echo "hist:keys=isa,exit_reason if $2" > "$1/{EVENT}/trigger"',
+    "sh",
+)
+REASONS = (*SHELL, f'{_MOUNTED}; cat "$1/{EVENT}/format"', "sh")
+COUNTS = (*SHELL, f'{_MOUNTED}; cat "$1/{EVENT}/hist"', "sh")
+END = (*SHELL, f'{_MOUNTED}; test ! -d "$1" || rmdir "$1"', "sh")
+
+Reasons = Mapping[tuple[int, int], str]  # (isa, number) -> name; isa: 1 is Intel's, 2 AMD's
+
+
+class ExitTrace:
+    """One guest's histogram."""
+
+    def __init__(self, parent: Machine, name: str, vcpus: Sequence[int]) -> None:
+        """Begin to count on the machine that the guest runs on; raises CannotDo, which says what is missing there.
+
+        name: of the instance; vcpus: the threads that run the guest's CPUs, as that machine counts them
+        """
+        self._parent = parent
+        self._instance = str(INSTANCES / name)
+        self._undoing = parent.undo_later(*END, self._instance)
+        only = "||".join(f"common_pid=={thread}" for thread in vcpus)
+        begun = parent.try_run(*START, self._instance, only)
+        if not begun.ok:
+            self._undoing.undo()
+            words = first_line(begun.stderr)
+            raise CannotDo(f"{parent.path} has no histogram of KVM's exits (tracefs with HIST_TRIGGERS, root): {words}")
+        self._reasons = parse_reasons(parent.try_run(*REASONS, self._instance).stdout)
+
+    def read(self) -> dict[str, float]:
+        """Reason -> exits since the beginning; {} where the histogram cannot be read."""
+        return parse_counts(self._parent.try_run(*COUNTS, self._instance).stdout, self._reasons)
+
+    def end(self) -> None:
+        with contextlib.suppress(MachineLost):  # then it is gone as well
+            self._undoing.undo()
+
+
+def parse_reasons(text: str) -> Reasons:
+    """The kernel's names of reasons, out of the tracepoint's format: a table for each isa, in the order Intel, AMD."""
+    tables = [part.partition("__print_flags(")[0] for part in text.split("__print_symbolic(REC->exit_reason")[1:]]
+    return {
+        (isa, int(number, 0) + int(more or 0)): name.lower().replace(" ", "_")
+        for isa, table in enumerate(tables, start=1)
+        for number, more, name in re.findall(r"\{ (0x[0-9a-f]+|\d+)(?: \+ (\d+))?, \"([\w ]+)\" \}", table, re.ASCII)
+    }
+
+
+def parse_counts(text: str, reasons: Reasons) -> dict[str, float]:
+    """Lines "{ isa: 2, exit_reason: 114 } hitcount: 1234" -> reason -> count; a reason without a name is its number."""
+    lines = re.findall(r"\{ isa: +(\d+), exit_reason: +(\d+) \} hitcount: +(\d+)", text, re.ASCII)
+    found: dict[str, float] = {}
+    for isa, number, count in lines:
+        name = reasons.get((int(isa), int(number)), number)
+        found[name] = found.get(name, 0.0) + float(count)
+    return found

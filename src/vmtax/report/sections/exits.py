@@ -1,0 +1,69 @@
+"""How often guests left to KVM in each workload, and why. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import groupby
+
+from vmtax.analysis.analysis import Analysis
+from vmtax.analysis.exits import Exits
+from vmtax.core.units import at_most
+from vmtax.report.document import (
+    Column,
+    Item,
+    List,
+    Paragraph,
+    Row,
+    Section,
+    Table,
+    name_cell,
+    value_cell,
+)
+from vmtax.workload import words
+
+TITLE = "VM exits"
+READING = (
+    "KVM counts them, all vCPUs of a guest together, from before a command until after it, so they include the start of"
+    " its program. What an operation is, the workload says: a read, a cpuid instruction. A dash: it counts none."
+)
+NO_REASONS = "`--vary guest.exit_trace=on` also shows why a guest exits; it makes each exit a little slower."
+MOST = 3  # reasons of a row
+LEAST = 0.005  # share of a reason that is shown
+
+
+def section(analysis: Analysis) -> Section | None:
+    """None where no guest ran a command."""
+    found = analysis.exits
+    counted = [one for one in found if one.why_not is None]
+    has_reasons = any(one.reasons for one in counted)
+    rows: list[Row] = []
+    for (name, path), members in groupby(counted, key=lambda one: (one.treatment.name, one.machine)):
+        rows.append(Row((name_cell(f"{name}: {path}", emulated=name in analysis.emulated),)))
+        rows += (_row(one, has_reasons=has_reasons) for one in members)
+    columns = (Column("workload"), Column("per operation"), Column("per second"), Column("reasons", words=True))
+    table = Table(TITLE, columns if has_reasons else columns[:-1], tuple(rows), "settings")
+    notes = (Paragraph(READING, "note"), *(() if has_reasons else (Paragraph(NO_REASONS, "note"),)))
+    missing = List(tuple(map(Item, _missing(found))))
+    blocks = (*((table, *notes) if rows else ()), *((missing,) if missing.items else ()))
+    return Section("exits", TITLE, blocks, TITLE) if blocks else None
+
+
+def _row(one: Exits, *, has_reasons: bool) -> Row:
+    per_operation = "–" if one.per_operation is None else _rate(one.per_operation)
+    figures = (value_cell(per_operation), value_cell(_rate(one.per_second or 0.0)))
+    named = [f"{name} {100 * share:.0f} %" for name, share in one.reasons.items() if share >= LEAST]
+    reasons = (value_cell(", ".join(at_most(MOST, named)) or "–"),) if has_reasons else ()
+    return Row((name_cell(" ".join(filter(None, (words.title(one.workload), one.case)))), *figures, *reasons))
+
+
+def _rate(value: float) -> str:
+    """Three digits, or all before the point: exits of a spinning loop are few, those of cpuid many."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}" if value >= 0.001 or value == 0 else "< 0.001"
+
+
+def _missing(found: tuple[Exits, ...]) -> Iterator[str]:
+    """A sentence for each reason why some are not counted, with the configurations."""
+    reasons = dict.fromkeys(one.why_not for one in found if one.why_not)
+    for why in reasons:
+        names = dict.fromkeys(one.treatment.name for one in found if one.why_not == why)
+        yield f"{', '.join(at_most(4, list(names)))}: exits are not counted: {why}"
