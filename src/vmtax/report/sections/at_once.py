@@ -134,18 +134,23 @@ def _each(rates: Sequence[AtOnce], analysis: Analysis) -> Iterator[Block]:
 
 
 def _each_cells(each: Each, unit: str, emulated: bool) -> list[Cell]:
-    steal = None if emulated else each.steal
+    steal = _steal(each, emulated)
     return [
         value_cell(text, emulated=emulated)
         for text in (format_value(each.value, unit), _seconds(each.tail), _cpus(steal), _room(each.beyond))
     ]
 
 
+def _steal(each: Each, emulated: bool) -> float | None:
+    """Its steal; None where it is emulated and counts none, for TCG has no clock for it."""
+    return None if emulated and not each.steal else each.steal
+
+
 def _total_cells(rate: AtOnce, emulated: bool) -> list[Cell]:
     """Of a tail the worst: a percentile of all cannot be had from theirs."""
     every = list(rate.each.values())
     tails = [each.tail for each in every if each.tail is not None]
-    stolen = [each.steal for each in every if each.steal is not None and not emulated]
+    stolen = [steal for each in every if (steal := _steal(each, emulated)) is not None]
     beyond = [each.beyond for each in every if each.beyond is not None]
     figures = (
         format_value(rate.together, rate.metric.unit),
