@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -67,9 +68,6 @@ def compare(
     ] = None,
 ) -> None:
     """Compare runs before a change with runs after it, such as an upgrade of the kernel, QEMU or firmware."""
-    from vmtax.analysis.sessions import compared
-    from vmtax.store import Store
-
     if output == STDOUT:
         output = None
     if output is not None:
@@ -78,16 +76,7 @@ def compare(
     render = find_change(format)
     limit = _fraction("--fail-if-worse", fail_if_worse)
     same = _fraction("--same-within", same_within)
-    ids = [_ids(runs) for runs in (before, after)]
-    with Store() as store:
-        first, second = ([store.load(id) for id in side] for side in ids)
-        change = compared(
-            first,
-            second,
-            _calibrations(store, {experiment.host for experiment in (*first, *second)}),
-            same_within=same if same is not None else limit or SAME_WITHIN,
-            limit=limit,
-        )
+    change = _compared(_ids(before), _ids(after), same if same is not None else limit or SAME_WITHIN, limit)
     if output is not None:
         write_file(output, render(change, full).encode())
         say(output)
@@ -101,6 +90,16 @@ def compare(
     else:
         document(render(change, full))
     raise typer.Exit(_code(change))
+
+
+def _compared(before: Sequence[str], after: Sequence[str], same_within: float, limit: float | None) -> Change:
+    from vmtax.analysis.sessions import compared
+    from vmtax.store import Store
+
+    with Store() as store:
+        first, second = ([store.load(id) for id in side] for side in (before, after))
+        calibrations = _calibrations(store, {experiment.host for experiment in (*first, *second)})
+        return compared(first, second, calibrations, same_within=same_within, limit=limit)
 
 
 def _ids(runs: str) -> list[str]:

@@ -60,7 +60,7 @@ class QemuGuest:
     warnings: list[str] = field(default_factory=list)
     obtained: dict[str, float] = field(default_factory=dict)
     kvm: KvmCounters | None = None  # None: it is emulated
-    trace: ExitTrace | None = None  # None: nobody asks why it exits
+    trace: ExitTrace | None = None  # None: its exits are not traced
 
     def cause_of_death(self) -> str | None:
         """QEMU's last word where it is gone, or why it has paused the guest; None while that runs."""

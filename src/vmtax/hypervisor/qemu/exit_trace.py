@@ -1,6 +1,6 @@
 """Why a guest leaves to KVM: the kernel's own histogram of the tracepoint kvm_exit, over the threads of one QEMU.
 
-It is made in a tracefs instance of its own, which nobody else's tracing shares, and which goes with all that is in it.
+It is made in a tracefs instance of its own, which no other tracing shares, and which is removed with all that is in it.
 tracefs is mounted in a mount namespace, where it is not mounted yet: the machine keeps its mounts.
 """
 
