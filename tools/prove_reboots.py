@@ -34,6 +34,7 @@ from vmtax.lab.home import Lab, lab
 from vmtax.lab.reboot import reboot
 from vmtax.lab.start import Wish, start
 from vmtax.store import Store
+from vmtax.system.paths import state_home
 
 PLAN = """\
 name: reboots
@@ -222,7 +223,10 @@ def main() -> None:
                     part(proof)
         finally:
             _gone(proof.lab)
-    print(f"{proof.reboots} reboots by hand in {time.monotonic() - began:.0f} s; failures: {len(proof.failures)}")
+        left = len(list((state_home() / "undo").glob("*.undo")))  # of killed runs and reboots, their guards' lists
+        proof.expect(f"{left} undo lists are left", holds=left == 0)
+    seconds = time.monotonic() - began
+    print(f"{proof.reboots} reboots by hand, {seconds:.0f} s; left behind: {left}; failures: {len(proof.failures)}")
     for line in proof.failures:
         print(f"  {line}")
     sys.exit(bool(proof.failures))

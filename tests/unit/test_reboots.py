@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Callable
 from itertools import islice, pairwise
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -279,3 +281,21 @@ def test_what_was_said_before_a_reboot_is_not_said_again_and_can_be_watched(
     finally:
         local.close()
     assert capsys.readouterr().err.splitlines() == ["of the host", "run id"]
+
+
+@pytest.mark.parametrize(("host", "reboots_count"), [("lab", True), ("local", False)])
+def test_what_is_left_holds_the_reboots_that_a_lab_does_by_itself(
+    host: str, reboots_count: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vmtax.experiment.reboots.time", SimpleNamespace(time=lambda: time.time() - 1000))
+    lab = Lab(f"{PLAN}host: {host}\n", lambda number, name: bench(), tmp_path)
+    Host(lab).finish(lab.run)
+    first = next(event for event in lab.events if isinstance(event, events.RoundFinished))
+    assert (first.round, first.seconds_left[0] > 2000) == (1, reboots_count)
+
+
+def test_the_host_may_be_booted_otherwise_than_its_guests() -> None:
+    levels = "{host.kernel_arguments: [mitigations=auto, mitigations=off], cpu.mitigations: [auto, off]}"
+    kept, left_out = parse(SEVEN + f"factors: {levels}\n").treatments()
+    assert len([treatment for treatment in kept if treatment.layer == "vm"]) == 4 and left_out == []
+    assert len([treatment for treatment in kept if treatment.layer == "host"]) == 2

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from vmtax.analysis.analysis import Analysis
 from vmtax.core.records import Json
-from vmtax.design.host import KERNEL_ARGUMENTS, boots_asked
+from vmtax.design.host import boots_asked
 from vmtax.design.reboots import boots_of
 from vmtax.report.document import Column, Detail, Paragraph, Row, Section, Table, name_cell, value_cell
 
@@ -32,8 +32,8 @@ def section(analysis: Analysis) -> Section | None:
             for name in differing
         ),
     )
-    columns = (Column(KERNEL_ARGUMENTS), *(Column(level, words=True) for level in levels))
-    table = Table(TITLE, columns, rows, "settings", detail=Detail.FULL)
+    columns = (Column("booted with"), *(Column(level, words=True) for level in levels))
+    table = Table(TITLE, columns, rows, "wrapped", detail=Detail.FULL)
     return Section("host-boots", TITLE, (table, Paragraph(READING, "note", Detail.FULL)), TITLE)
 
 
