@@ -79,7 +79,7 @@ def missing(store: Store, told: set[Identity]) -> Iterator[str]:
     try:
         found = [identity(trial) for trial in store.load("last", with_raw=True).trials]
     except StoreError as error:
-        if told or "no experiments yet" not in str(error):
+        if told or "no runs yet" not in str(error):
             yield str(error)
         return
     yield from (f"gone: {one}" for one in told - set(found))

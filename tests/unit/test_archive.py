@@ -42,7 +42,7 @@ def test_what_arrives_is_what_left(file: Path, tmp_path: Path) -> None:
         )
         assert (carried.name, carried.host, carried.trials) == (found.name, found.host, len(found.trials))
         assert Analysis(found).comparisons == Analysis(SAMPLE).comparisons
-        with pytest.raises(StoreError, match="is already there"):
+        with pytest.raises(StoreError, match="is already stored"):
             archive.import_(store, file)
         with pytest.raises(CannotResume, match="was imported"):
             resumable(found)

@@ -65,13 +65,13 @@ def vmtax(*argv: str, home: Path) -> subprocess.CompletedProcess[str]:
         (("watch",), 1, "no run is running: `vmtax run` starts one, `vmtax runs` lists all runs"),
         (("watch", "2026"), 2, "run 2026 is not running: `vmtax runs` lists all runs"),
         (("import", "nosuch"), 2, "nosuch: No such file"),
-        (("import", "/etc/hostname"), 2, "/etc/hostname: not a file that `vmtax export` wrote"),
+        (("import", "/etc/hostname"), 2, "/etc/hostname: not a file that `vmtax export` wrote, or not all of it"),
         (("import", "/dev/null"), 2, "/dev/null: is no regular file"),
         (("image", "import", "/etc/hostname"), 2, "/etc/hostname: is not a file that `vmtax image export` wrote"),
-        (("export",), 1, "no experiments yet"),
+        (("export",), 1, "no runs yet"),
         (("report", "--format", "xls"), 2, "xls"),
-        (("show", "nosuch"), 1, "no experiments yet: `vmtax run` makes one"),
-        (("compare", "a", "b"), 1, "no experiments yet: `vmtax run` makes one"),
+        (("show", "nosuch"), 1, "no runs yet: `vmtax run` makes one"),
+        (("compare", "a", "b"), 1, "no runs yet: `vmtax run` makes one"),
         (("compare", "a", "b,"), 2, "'b,': a run's id is missing beside a comma"),
         (("compare", "a", "b", "--fail-if-worse", "3"), 2, "--fail-if-worse: '3' is no percentage"),
         (("compare", "a", "b", "--same-within", "100%"), 2, "--same-within: 100% is not below 100%"),
@@ -79,6 +79,12 @@ def vmtax(*argv: str, home: Path) -> subprocess.CompletedProcess[str]:
         (("report",), 1, "vmtax"),
         (("report", "--format", "markdwon"), 2, "unknown format 'markdwon'; did you mean markdown?"),
         (("report", "--format", "pdf"), 2, "there are: html, markdown, json, csv, parquet"),
+        (("show", "--format", "pdf"), 2, "unknown format 'pdf'; there are: html, markdown, json, csv"),
+        (("show", "--full", "--format", "csv"), 2, "other formats hold everything: leave out --full"),
+        (("run", "--rounds", "3", "--budget", "20m"), 2, "--budget how long they take: leave out one of them"),
+        (("run", "--label", "last"), 2, "--label 'last': always means the newest run; name something else"),
+        (("lab", "start", "--vcpus", "99"), 2, "--vcpus: must be at most 64, not '99'"),
+        (("help", "nosuch"), 2, "no such command 'nosuch'; see `vmtax --help`"),
         (
             ("show", "--format", "parquet"),
             2,
@@ -104,11 +110,12 @@ def test_bad_input_gets_one_clear_line(argv: tuple[str, ...], code: int, words: 
             2,
             "no such option: --nosuch; see `vmtax run --help`",
         ),
-        (("run", "--rounds", "x", "--json"), 2, "invalid value for '--rounds'"),
+        (("run", "--rounds", "x", "--json"), 2, "--rounds: must be a whole number, not 'x'; see `vmtax run --help`"),
         (("run", "--host", "", "--json"), 2, "--host is empty, and needs HOST"),
         (("run", "--json"), 2, "add --yes"),
         (("plan", "check", "--json", " "), 2, "PLAN is empty, and needs a value"),
-        (("show", "--json"), 1, "no experiments yet"),
+        (("show", "--json"), 1, "no runs yet"),
+        (("show", "--json", "--format", "csv"), 2, "are two formats: leave out one of them"),
         (("lab", "status", "--json", "no"), 2, "no lab"),
     ],
 )
@@ -154,7 +161,20 @@ def test_a_bad_command_line_is_one_plain_line(argv: tuple[str, ...], words: str,
 def test_help_is_help_whatever_else_is_given(tmp_path: Path) -> None:
     done = vmtax("run", "--host", "", "--help", home=tmp_path)
     assert done.returncode == 0 and "--host" in done.stdout
-    assert vmtax("lab", home=tmp_path).returncode == 2
+
+
+@pytest.mark.parametrize("group", ["", "plan", "image", "lab"])
+def test_help_where_a_command_is_missing(group: str, tmp_path: Path) -> None:
+    words = group.split()
+    done, asked = (vmtax(*words, *more, home=tmp_path) for more in ((), ("--help",)))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == asked.stdout and "\nOptions\n" in done.stderr
+
+
+@pytest.mark.parametrize("words", ["", "run", "plan", "plan check"])
+def test_help_as_a_command(words: str, tmp_path: Path) -> None:
+    done, asked = (vmtax(*line.split(), home=tmp_path) for line in (f"help {words}", f"{words} --help"))
+    assert done.returncode == 0 and done.stdout == asked.stdout != ""
 
 
 FAULTY = """
@@ -232,6 +252,11 @@ def test_version_and_help(tmp_path: Path) -> None:
     assert vmtax("--version", home=tmp_path).stdout == f"vmtax {__version__}\n"
     text = vmtax("--help", home=tmp_path).stdout
     assert all(command in text for command in ("run", "runs", "show", "report", "plan", "image"))
+
+
+def test_rounds_are_exactly_that_number_whatever_the_budget_of_the_plan() -> None:
+    plan = _overridden(load("quick"), host=None, layers=None, budget=None, rounds=40)
+    assert (plan.rounds.min, plan.rounds.max, plan.budget) == (40, 40, None)
 
 
 def test_fewer_layers_drop_what_those_layers_do_not_have() -> None:

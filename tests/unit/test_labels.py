@@ -48,7 +48,7 @@ def test_what_can_be_a_label(text: str) -> None:
         (" a", "neither begin nor end with a space"),
         ("a,b", "hold a comma"),
         ("-x", "begin with a hyphen"),
-        ("last", "looks like a run's id"),
+        ("last", "always means the newest run"),
         ("20261122-0101-quick", "looks like a run's id"),
         ("20261122", "looks like a run's id"),
     ],
@@ -69,8 +69,10 @@ def test_a_label_of_several_runs_lists_their_ids(store: Store) -> None:
     with store, pytest.raises(NoSuchRun) as raised:
         store.resolve("after")
     assert str(raised.value) == "2 runs have the label 'after': three, two: name one by its id"
-    with store, pytest.raises(NoSuchRun, match="nearest: before"):
+    with store, pytest.raises(NoSuchRun, match=r"nearest: before$"):
         store.resolve("befor e")
+    with store, pytest.raises(NoSuchRun, match=r"^no run 'xyz'; `vmtax runs` lists them all$"):
+        store.resolve("xyz")
 
 
 @pytest.mark.parametrize(

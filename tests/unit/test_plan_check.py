@@ -91,6 +91,20 @@ def test_check_says_when_there_is_nothing_to_compare(spin: None) -> None:
     assert "rounds: 9 planned; an interval takes 6" in lines
 
 
+def test_check_says_what_every_configuration_has_and_which_is_the_baseline(spin: None) -> None:
+    one = {"disk.cache": "writeback", "disk.aio": "threads", "cpu.pinning": "one-to-one"}
+    lines = check(spin_plan(layers=["host", "vm", "nested"], factors=one))
+    assert "disk.cache=writeback in every VM" in lines and "cpu.pinning=one-to-one in every VM" in lines
+    assert "nothing to compare: add a layer, or a second level of a factor" not in lines
+    lines = check(
+        spin_plan(layers=["vm"], factors={"disk.cache": ["writeback", "none"], "disk.aio": ["native", "threads"]})
+    )
+    assert "baseline: vm disk.aio=threads; the one with the first level of every factor is left out" in lines
+    lines = check(spin_plan(layers=["vm"], factors={"disk.cache": ["none", "writeback"], "disk.aio": ["threads"]}))
+    assert [line for line in lines if "baseline" in line] == []
+    assert "disk.aio=threads in every configuration" in lines
+
+
 def test_a_budget_that_suffices_costs_nothing(spin: None) -> None:
     assert fit_rounds(spin_plan(budget=600, rounds={"min": 7, "max": 60}), 10) == (60, [])
     assert fit_rounds(spin_plan(budget=None), 1e9) == (60, [])
@@ -99,25 +113,25 @@ def test_a_budget_that_suffices_costs_nothing(spin: None) -> None:
 @pytest.mark.parametrize(
     ("rounds", "seconds", "fitted", "first"),
     [
-        ({"min": 7, "max": 60}, 20, 30, "the budget of 10 m 00 s allows 30 of up to 60 rounds"),
+        ({"min": 7, "max": 60}, 20, 30, "the plan's budget of 10 m 00 s allows 30 of up to 60 rounds"),
         (
             {"min": 10, "max": 60},
             75,
             8,
-            "the budget of 10 m 00 s allows 8 of up to 60 rounds, fewer than rounds.min (10)",
+            "the plan's budget of 10 m 00 s allows 8 of up to 60 rounds, fewer than rounds.min (10)",
         ),
         (
             {"min": 10, "max": 60},
             100,
             7,
-            "the budget of 10 m 00 s is too small and will be overdrawn: 7 rounds need about",
+            "the plan's budget of 10 m 00 s is too small and will be exceeded: 7 rounds need about",
         ),
-        ({"min": 2, "max": 60}, 200, 3, "the budget of 10 m 00 s allows 3 of up to 60 rounds"),
+        ({"min": 2, "max": 60}, 200, 3, "the plan's budget of 10 m 00 s allows 3 of up to 60 rounds"),
         (
             {"min": 2, "max": 60},
             500,
             2,
-            "the budget of 10 m 00 s is too small and will be overdrawn: 2 rounds need about",
+            "the plan's budget of 10 m 00 s is too small and will be exceeded: 2 rounds need about",
         ),
     ],
 )

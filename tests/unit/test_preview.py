@@ -210,11 +210,22 @@ def test_what_is_used_up_and_what_is_lost_of_it_is_reported_before_the_start(mon
     assert told["erases"] == "what /dev/sdc holds"
 
 
-def test_a_budget_that_is_too_small_is_reported_before_it_is_overdrawn() -> None:
+def test_a_budget_that_is_too_small_is_reported_before_it_is_exceeded() -> None:
     text = "name: x\nlayers: [host]\nworkloads: [chess]\nbudget: 1m\nrounds: {min: 7, max: 7}"
     told = said(parse(text), host(), earlier=100.0)
-    assert told["budget"].startswith("the budget of 1 m 00 s is too small and will be overdrawn: 7 rounds need")
+    assert told["budget"].startswith("the plan's budget of 1 m 00 s is too small and will be exceeded: 7 rounds need")
     assert "budget" not in said(parse(text), host(), earlier=1.0)
+
+
+def test_a_plan_that_compares_nothing_says_so_before_the_question() -> None:
+    text = "name: x\nlayers: [%s]\nworkloads: [chess]\nrounds: {min: 7, max: 7}"
+    nothing = "nothing to compare: add a layer, or a second level of a factor"
+    assert said(parse(text % "host"), host())["note"] == nothing
+    assert "note" not in said(parse(text % "host, vm"), host())
+    varied = parse(text % "host, vm" + "\nfactors: {disk.cache: none}")
+    assert said(varied, host())["note"] == "disk.cache=none in every VM"
+    endless = parse("name: x\nlayers: [vm]\nworkloads: [chess]\nrounds: {min: 7, max: 1000}\nbudget: 1h")
+    assert "note" not in said(endless, host()), "a calibration compares a guest with itself"
 
 
 def test_without_a_disk_nothing_is_written() -> None:

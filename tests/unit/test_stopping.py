@@ -117,5 +117,5 @@ def test_a_fixed_number_of_rounds_is_not_looked_at() -> None:
     rule = stopping(rounds_min=20, rounds_max=20)
     assert rule.alpha == 0.05
     assert rule.why_over(12, [contrast(0.99, 1.0)]) is None
-    assert rule.why_over(20, []) == "after 20 rounds, as the plan says"
+    assert rule.why_over(20, []) == "after 20 rounds, as planned"
     assert stopping(precision=None).alpha == 0.05, "nor is what results cannot end"

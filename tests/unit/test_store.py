@@ -186,7 +186,7 @@ def test_unknown_experiment_or_treatment(store: Store, path: Path) -> None:
     for id, treatment in (("nobody", TRIAL.treatment), (SAMPLE.id, "moon")):
         with pytest.raises(StoreError, match="no such experiment, or no such configuration"):
             store.add_trials(id, dataclasses.replace(TRIAL, treatment=treatment))
-    with pytest.raises(StoreError, match=f"no run 'nobody'; nearest: {SAMPLE.id}"):
+    with pytest.raises(StoreError, match="no run 'nobody'; `vmtax runs` lists them all"):
         store.finish("nobody", "complete", CREATED)
     assert store.load().trials == ()
     assert not list(path.parent.rglob("*.gz"))
@@ -194,7 +194,7 @@ def test_unknown_experiment_or_treatment(store: Store, path: Path) -> None:
 
 def test_begin_twice_or_late(store: Store) -> None:
     store.begin(unstarted(SAMPLE))
-    with pytest.raises(StoreError, match="already there"):
+    with pytest.raises(StoreError, match="is already stored"):
         store.begin(unstarted(SAMPLE))
     with pytest.raises(ValueError, match="not a new"):
         store.begin(SAMPLE)
@@ -231,7 +231,7 @@ def test_id_that_is_the_beginning_of_another(store: Store) -> None:
 
 def test_nothing_there_yet(store: Store) -> None:
     assert store.experiments() == []
-    with pytest.raises(StoreError, match="no experiments yet"):
+    with pytest.raises(StoreError, match="no runs yet"):
         store.load()
 
 

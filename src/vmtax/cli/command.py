@@ -11,7 +11,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from vmtax.cli import help
 from vmtax.cli.completion import take_as_typed
-from vmtax.core.errors import BadInput
+from vmtax.core.errors import BAD_INPUT, BadInput
 
 
 class EmptyValue(BadInput):
@@ -50,10 +50,13 @@ class Command(TyperCommand):
 
 
 class Group(TyperGroup):
-    """Commands under one name."""
+    """Commands under one name; its help where a command is missing."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         take_as_typed(ctx, self.get_params(ctx))
+        if not args and self.no_args_is_help and not ctx.resilient_parsing:
+            typer.echo(ctx.get_help(), err=True)
+            raise typer.Exit(BAD_INPUT)
         return super().parse_args(ctx, args)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
@@ -61,7 +64,10 @@ class Group(TyperGroup):
 
 
 class Main(Group):
-    """The program's own commands, in the order in which they are needed."""
+    """The program's own commands, in the order in which they are needed; `help COMMAND` is `COMMAND --help`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, [*args[1:], "--help"] if args[:1] == ["help"] else args)
 
     def list_commands(self, ctx: Any) -> list[str]:
         return sorted(super().list_commands(ctx), key=help.ORDER.index)

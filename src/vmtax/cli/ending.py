@@ -60,10 +60,24 @@ def output_lost(error: OutputError) -> int:
 
 def _usage(error: Any) -> str:
     """The complaint of typer (a USAGE) about the command line, on one line."""
-    message = " ".join(str(error.format_message()).split()).rstrip(".")
+    message = " ".join((_unfit(error) or str(error.format_message())).split()).rstrip(".")
     context = getattr(error, "ctx", None)
     command = context.command_path if context else "vmtax"
     return message and f"{message[0].lower()}{message[1:]}; see `{command} --help`"
+
+
+def _unfit(error: Any) -> str:
+    """What is wrong with the value of an option, in the words of plans; "" where something else is wrong."""
+    if error.__cause__ is None:
+        return ""
+    from pydantic import BaseModel, ValidationError
+
+    from vmtax.plan.errors import problems_of
+
+    if not isinstance(error.__cause__, ValidationError):
+        return ""
+    option = max(error.param.opts, key=len)
+    return "; ".join(f"{option}: {problem}" for _, problem in problems_of(error.__cause__, BaseModel))
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:

@@ -114,6 +114,8 @@ def text(command: Any, context: Any) -> str:
     for tables in (split, commands):  # each aligned in itself
         column = _column(row for rows in tables.values() for row in rows)
         blocks += ["\n".join([heading, *_rows(rows, column, width)]) for heading, rows in tables.items() if rows]
+    if context.parent is None:
+        blocks.append(f"`{name} help COMMAND` prints the help of a command.")
     if lines := examples(name):
         blocks.append("\n".join(["Examples", *(f"{INDENT}{line}" for line in lines)]))
     return "\n\n".join(blocks) + "\n"

@@ -75,6 +75,10 @@ def show(
         answer(PART, Summary.made(asked.analysis(run)))
         return
     if not apply:
+        if json and format not in ("", "json"):
+            raise BadUse(f"--json and --format {format} are two formats: leave out one of them")
+        if full and (json or format):
+            raise BadUse("--full is about the text on the terminal; other formats hold everything: leave out --full")
         shown(run, "json" if json else format, full=full, asked=asked, paged=not no_pager)
         return
     if json or format or full:
@@ -213,7 +217,7 @@ class Asked:
 
 def shown(run: str, format: str, *, full: bool = False, asked: Asked = Asked(), paged: bool = False) -> None:
     """On the terminal, or as the text of one of FORMATS."""
-    wanted = find(format) if format else None
+    wanted = find(format, printed=True) if format else None
     if wanted and not wanted.text:
         raise BadInput(f"{format} is no text, write it to a file: vmtax report {run} --format {format}")
     analysis = asked.analysis(run, wanted)

@@ -95,6 +95,8 @@ def run(
 
     if emulate and or_demo:
         raise BadUse("--emulate measures as the plan says, --or-demo only demonstrates: leave out one of them")
+    if rounds is not None and budget is not None:
+        raise BadUse("--rounds says how many rounds there are, --budget how long they take: leave out one of them")
     if label is not None and (problem := label_problem(label)):
         raise BadUse(f"--label {label!r}: {problem}")
     _check_report(output or Path("vmtax-RUN.html"))
@@ -192,8 +194,8 @@ def _overridden(plan: Plan, **options: Any) -> Plan:
         _drop_workloads_without_layer(data)
     if options["budget"]:
         data["budget"] = options["budget"]
-    if options["rounds"] is not None:
-        data["rounds"] = {"min": options["rounds"], "max": options["rounds"]}
+    if options["rounds"] is not None:  # exactly, whatever the plan's own budget is
+        data |= {"rounds": {"min": options["rounds"], "max": options["rounds"]}, "budget": None}
     given = {name: f"--{name}" for name, value in options.items() if value is not None}
     return varied(from_data(data, source="command line", options=given), options.get("vary") or ())
 

@@ -45,7 +45,7 @@ def _is_layer(name: str) -> bool:
 
 
 LONGEST_LABEL = 40  # characters
-LIKE_AN_ID = re.compile(r"last$|\d{8}(-|$)")  # how ids of runs begin, and what stands for the newest run
+LIKE_AN_ID = re.compile(r"\d{8}(-|$)")  # how ids of runs begin
 
 
 def label_problem(text: str) -> str | None:
@@ -56,6 +56,8 @@ def label_problem(text: str) -> str | None:
         return "must be printable, and neither begin nor end with a space"
     if "," in text or text.startswith("-"):
         return "must neither hold a comma nor begin with a hyphen, which mean something else on a command line"
+    if text == "last":
+        return "always means the newest run; name something else, such as before"
     return "looks like a run's id: name something else, such as before" if LIKE_AN_ID.match(text) else None
 
 

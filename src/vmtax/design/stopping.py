@@ -67,7 +67,7 @@ class Stopping:
     def why_over(self, rounds: int, primary: Sequence[Comparison]) -> str | None:
         """Why the run may end after these rounds; None if it must continue. `primary`: the contrasts it is about."""
         if rounds >= self.rounds_max:
-            most = "as the plan says" if self.fixed else "the most that the plan allows (rounds.max)"
+            most = "as planned" if self.fixed else "the most that the plan allows (rounds.max)"
             return f"after {count(rounds)}, {most}"
         bounds = [bounds for bounds in map(_log_bounds, primary) if bounds is not None]
         if self.fixed or rounds < self.rounds_min or not primary or len(bounds) < len(primary):

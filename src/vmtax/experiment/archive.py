@@ -33,6 +33,7 @@ from vmtax.store.model import Unfit, check_json, check_treatment, explained, tre
 from vmtax.system.output_file import refuse_no_file, replacing
 
 SCHEMA, KIND, OLDER_KIND = "vmtax/1", "run-lines", "run"
+NO_EXPORT = "not a file that `vmtax export` wrote, or not all of it"
 OTHER_VERSION = "written by another version of vmtax?"
 # 322 trials are 4 MB with their raw outputs and 0.4 MB without; 100,000 measurements are 20,000 trials.
 LARGEST_FILE = 64 * 2**20  # bytes as they lie on the disk
@@ -285,7 +286,7 @@ def _json_lines(unpacked: _Unpacked) -> Iterator[bytes]:
     try:
         record: Any = from_json(first)
     except ValueError as error:
-        raise Unfit(f"not a file that `vmtax export` wrote, or not whole: {error}") from error
+        raise Unfit(NO_EXPORT) from error
     kind = record.get("kind") if isinstance(record, dict) and record.get("schema") == SCHEMA else None
     if kind == OLDER_KIND:
         yield from _older_lines(record.get("data"))
@@ -339,11 +340,11 @@ class _Unpacked:
             packed = self._gzip.unconsumed_tail or self._stream.read(PIECE)
             self._packed += 0 if self._gzip.unconsumed_tail else len(packed)
             if not packed:
-                raise Unfit("not a file that `vmtax export` wrote, or not whole: it ends too early")
+                raise Unfit(NO_EXPORT)
             try:
                 piece = self._gzip.decompress(packed, PIECE)
             except zlib.error as error:
-                raise Unfit(f"not a file that `vmtax export` wrote, or not whole: {error}") from error
+                raise Unfit(NO_EXPORT) from error
             self._unpacked += len(piece)
             if self._packed > LARGEST_FILE or self._unpacked > LARGEST_BYTES:
                 raise Unfit(f"more than {LARGEST_BYTES // 2**20} MiB when unpacked, so it is no run")

@@ -21,7 +21,7 @@ from vmtax.machine import Machine, Reader
 from vmtax.meter.below import read_below
 from vmtax.meter.disk import disk_facts
 from vmtax.meter.memory import available_memory
-from vmtax.plan.estimate import Emulation, Foreseen, foresee, lasting, reboots, sum_per_round
+from vmtax.plan.estimate import NOTHING, Emulation, Foreseen, foresee, in_common, lasting, reboots, sum_per_round
 from vmtax.plan.schema import Plan
 from vmtax.stats import MOST_ITERATIONS
 from vmtax.storage import NoSuchPlace, Target, backing, refuse_unsafe
@@ -209,6 +209,7 @@ def outlook(
     emulated: why guests are; "" where they run on KVM, or none is booted
     """
     compared = both(plan.treatments()[0], options.interleave_with)
+    lone = len(compared) < 2 and plan.rounds.max < MANY  # a calibration compares a guest with itself
     executions, booting = _executions(plan, foreseen), reboots(plan)
     lines = [
         Line("what", _what(plan, options, [treatment.name for treatment in compared], foreseen.done)),
@@ -216,6 +217,7 @@ def outlook(
     ]
     if booting:
         lines.append(Line("reboots", booting))
+    lines += [Line("note", text) for text in [*in_common(plan), *([NOTHING] if lone else [])]]
     lines += [Line("budget", text) for text in foreseen.losses]
     for place in places:
         if len(places) > 1:

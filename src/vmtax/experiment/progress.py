@@ -15,6 +15,7 @@ from rich.text import Text
 from vmtax.core import events
 from vmtax.core.records import Comparison
 from vmtax.core.units import format_cost, format_duration, format_span, printable, time_ratio
+from vmtax.design.stopping import count
 from vmtax.system.console import console
 
 PLAIN_STEP_SECONDS = 10.0  # without a terminal, one step's details are shown no more often than this
@@ -143,7 +144,7 @@ class State:
         if not left:
             return f"{self.round} of {self.planned} rounds done"
         if self.round >= self.planned:
-            return f"{self.round} rounds done"
+            return f"{count(self.round)} done"
         since = time.monotonic() - self.heard
         low, high = (max(0.0, seconds - since) for seconds in self.left)
         return f"{self.round} of {self.planned} rounds done, about {format_span(low, high)} left"

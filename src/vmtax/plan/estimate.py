@@ -28,7 +28,9 @@ EMULATED_BOOT_SECONDS = (0.0, 9.0, 50.0, 100.0)
 EMULATED_BETWEEN_SECONDS = (0.3, 0.7, 3.7, 8.0)
 DEMONSTRATION_ROUNDS = 3
 SHORTEST = {"seconds": 1, "emulated_depth": 1, "stream_cache": "4m"}  # parameters of workloads in a demonstration
+_ONE = {"host": "configuration of the host", "vm": "VM", "nested": "nested VM"}
 GUESS = (0.7, 1.5)  # a first guess holds within these factors of the time that a run takes
+NOTHING = "nothing to compare: add a layer, or a second level of a factor"
 ONE_CPU = (
     "Guests have one CPU here, whatever the plan says: the host is emulated, and there a nested guest with more is "
     "reset now and then."
@@ -40,7 +42,7 @@ def check(plan: Plan) -> list[str]:
     found = plan.expansion()
     kept, idle = found.kept, found.idle_excludes
     lines = [f"{_count(len(kept), 'configuration')}: {', '.join(at_most(MOST_NAMES, [t.name for t in kept]))}"]
-    lines += moved_defaults(plan.space)
+    lines += in_common(plan)
     lines += [f"left out: {reason}" for reason in at_most(MOST_LINES, found.left_out)]
     lines += at_most(
         MOST_LINES, [f"exclude[{number}] leaves nothing out: no configuration matches it" for number in idle]
@@ -52,13 +54,32 @@ def check(plan: Plan) -> list[str]:
     if refused is not None:
         lines.append(refused)
     if len(kept) < 2:
-        lines.append("nothing to compare: add a layer, or a second level of a factor")
+        lines.append(NOTHING)
     if booting := reboots(plan):
         lines.append(booting)
     seconds = seconds_per_round(plan)
     lines += [_rounds_advice(plan), *_stopping_advice(plan), _duration_advice(plan, seconds)]
     rounds, warnings = fit_rounds(plan, seconds, pilot_seconds(plan))
     return lines + (warnings or _losses(plan, rounds))
+
+
+def in_common(plan: Plan) -> list[str]:
+    """What several configurations have in common, and no comparison shows; also a baseline that is not the plan's."""
+    kept, lines = plan.expansion().kept, moved_defaults(plan.space)
+    for name, levels in plan.space.factors.items():
+        having = {treatment.layer for treatment in kept if name in treatment.levels}
+        if len(levels) == 1 and having:
+            every = (
+                "configuration" if having >= set(plan.layers) else "guest" if len(having) > 1 else _ONE[having.pop()]
+            )
+            lines.append(f"{name}={levels[0]} in every {every}")
+    first = {**plan.space.factors, **plan.space.parts[0].levels}
+    for layer in plan.layers:
+        members = [treatment for treatment in kept if treatment.layer == layer]
+        here = members[0].levels if len(members) > 1 else {}
+        if any(here.get(name, levels[0]) != levels[0] for name, levels in first.items()):
+            lines.append(f"baseline: {members[0].name}; the one with the first level of every factor is left out")
+    return lines
 
 
 def reboots(plan: Plan) -> str:
@@ -131,16 +152,16 @@ def fit_rounds(plan: Plan, seconds_per_round: float, setup_seconds: float = 0.0)
     """How many rounds the budget allows; where those are fewer than rounds.max, also a line for each thing it costs.
 
     `setup_seconds`: what was needed before the first round.
-    Never fewer than seven, or than rounds.min where that is smaller: then the budget is overdrawn, and a line says so.
+    Never fewer than seven, or than rounds.min where that is smaller: then the budget is exceeded, and a line says so.
     """
     if plan.budget is None or plan.budget >= plan.rounds.max * seconds_per_round + setup_seconds:
         return plan.rounds.max, []
-    budget = f"the budget of {format_duration(plan.budget)}"
+    budget = f"the plan's budget of {format_duration(plan.budget)}"
     floor = min(BUDGET_ROUNDS, plan.rounds.min)
     rounds = int(max(0.0, plan.budget - setup_seconds) // seconds_per_round)
     if rounds < floor:
         needed = format_duration(floor * seconds_per_round + setup_seconds)
-        warning = f"{budget} is too small and will be overdrawn: {_count(floor, 'round')} need about {needed}"
+        warning = f"{budget} is too small and will be exceeded: {_count(floor, 'round')} need about {needed}"
         return floor, [warning, *_losses(plan, floor)]
     less = f", fewer than rounds.min ({plan.rounds.min})" if rounds < plan.rounds.min else ""
     return rounds, [f"{budget} allows {rounds} of up to {plan.rounds.max} rounds{less}", *_losses(plan, rounds)]

@@ -47,6 +47,12 @@ class NoSuchRun(StoreError):
     exit_code = BAD_INPUT
 
 
+class AlreadyStored(StoreError):
+    """A run that is to be added is in the store."""
+
+    exit_code = BAD_INPUT
+
+
 class DamagedRun(StoreError):
     """A cell of the run holds what no run has; other runs are not affected."""
 

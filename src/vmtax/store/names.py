@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
@@ -12,6 +11,8 @@ from sqlalchemy import Connection
 
 from vmtax.store import schema
 from vmtax.store.failure import NoSuchRun, StoreError
+
+NEAR = 0.6  # difflib's measure of how alike two names are, from which on one may be meant
 
 
 def newest_first() -> tuple[sa.ColumnElement[Any], ...]:
@@ -29,14 +30,11 @@ def name(id: object) -> str:
     return id if isinstance(id, str) else f"damaged-{id.hex() if isinstance(id, bytes) else id}"
 
 
-def resolve(connection: Connection, path: Path, wanted: str) -> str:
-    """The id of the run that is meant. Raises StoreError where there is no run, and NoSuchRun where it is not clear.
-
-    path: of the store
-    """
+def resolve(connection: Connection, wanted: str) -> str:
+    """The id of the run that is meant. Raises StoreError where there is no run, and NoSuchRun where it is not clear."""
     known = [(name(id), label) for id, label in _labelled(connection)]
     if not known:
-        raise StoreError(f"{path}: no experiments yet: `vmtax run` makes one")
+        raise StoreError("no runs yet: `vmtax run` makes one")
     if wanted == "last":
         return known[0][0]
     if any(id == wanted for id, _ in known):
@@ -50,14 +48,14 @@ def resolve(connection: Connection, path: Path, wanted: str) -> str:
         return found[0]
     if found:
         raise NoSuchRun(f"{wanted!r} is the beginning of several runs: {_few(found)}: name one")
-    raise unknown(path, wanted, [*(id for id, _ in known), *(label for _, label in known if label)])
+    raise unknown(wanted, [*(id for id, _ in known), *(label for _, label in known if label)])
 
 
-def unknown(path: Path, wanted: str, known: Sequence[str]) -> StoreError:
-    """For a run that is not in the store at `path`; `known`: the names that are."""
-    nearest = difflib.get_close_matches(wanted, known, n=3, cutoff=0.3) or known
-    hint = f"nearest: {_few(list(dict.fromkeys(nearest)))}" if nearest else "there are none yet"
-    return NoSuchRun(f"{path}: no run {wanted!r}; {hint}")
+def unknown(wanted: str, known: Sequence[str]) -> StoreError:
+    """For a run that is not in the store; `known`: the names that are."""
+    nearest = difflib.get_close_matches(wanted, known, n=3, cutoff=NEAR)
+    hint = f"nearest: {_few(list(dict.fromkeys(nearest)))}" if nearest else "`vmtax runs` lists them all"
+    return NoSuchRun(f"no run {wanted!r}; {hint}")
 
 
 def _labelled(connection: Connection) -> list[tuple[Any, str]]:

@@ -23,7 +23,7 @@ from sqlalchemy import Connection
 from vmtax.core.records import Boot, Experiment, Json, State, Trial
 from vmtax.store import fit, model, names, rows, schema
 from vmtax.store.engine import engine
-from vmtax.store.failure import ELSEWHERE, DamagedRun, StoreError, explained
+from vmtax.store.failure import ELSEWHERE, AlreadyStored, DamagedRun, StoreError, explained
 from vmtax.store.files import RESULTS, RawFiles, create_private
 from vmtax.store.listing import default_path
 from vmtax.store.model import Unfit
@@ -101,7 +101,7 @@ class Store:
         with self._writing() as connection:
             row = connection.execute(sa.select(table).where(table.c.id == id)).one_or_none()
             if row is None:
-                raise names.unknown(self.path, id, names.ids(connection))
+                raise names.unknown(id, names.ids(connection))
             if _state(row) not in ("interrupted", "failed"):
                 raise StoreError(f"{self.path}: {id} is {_state(row)} and cannot be resumed")
             owner = rows.owner_columns(this_process())
@@ -112,7 +112,7 @@ class Store:
         fit.check_id(experiment.id)
         with self._writing() as connection:
             if experiment.id in names.ids(connection):
-                raise StoreError(f"{self.path}: experiment {experiment.id} is already there")
+                raise AlreadyStored(f"run {experiment.id} is already stored")
             rows.insert_head(connection, experiment, this_process())
             try:
                 self._insert(connection, experiment.id, itertools.chain(experiment.boots, experiment.trials, more))
@@ -163,7 +163,7 @@ class Store:
             if not connection.execute(
                 schema.experiment.update().where(known).values(state=state, finished=when, ended=ended, seconds=seconds)
             ).rowcount:
-                raise names.unknown(self.path, id, names.ids(connection))
+                raise names.unknown(id, names.ids(connection))
             self._raw.keep_only(id, set(connection.scalars(rows.of(id, schema.trial.c.raw))))
 
     def keep_headline(self, id: str, words: str) -> None:
@@ -212,12 +212,12 @@ class Store:
     def resolve(self, wanted: str) -> str:
         """The id of the run that is meant by an id, the only beginning of one, a label or "last"; damaged or not."""
         with self._reading() as connection:
-            return names.resolve(connection, self.path, wanted)
+            return names.resolve(connection, wanted)
 
     def load(self, wanted: str = "last", with_raw: bool = False) -> Experiment:
         """The experiment that `resolve` finds; raw is "" unless asked for."""
         with self._reading() as connection:
-            id = names.resolve(connection, self.path, wanted)
+            id = names.resolve(connection, wanted)
             with self._damage_of(id):
                 row = connection.execute(sa.select(schema.experiment).where(schema.experiment.c.id == id)).one_or_none()
                 if row is None:
@@ -243,7 +243,7 @@ class Store:
         """What the tool printed in trial `number`: from 1, in the order of Experiment.trials."""
         trial = schema.trial.c
         with self._reading() as connection:
-            id = names.resolve(connection, self.path, wanted)
+            id = names.resolve(connection, wanted)
             files = connection.scalars(rows.of(id, trial.raw).where(trial.number == number)).all()
         if not files:
             raise StoreError(f"{id} has no trial number {number}: `vmtax show {id}` lists what it has")
@@ -266,7 +266,7 @@ class Store:
         """Removes the run of that id with its raw outputs, damaged or not; its id. Refuses one that is running."""
         table = schema.experiment
         with self._writing() as connection:
-            id = names.resolve(connection, self.path, wanted)
+            id = names.resolve(connection, wanted)
             row = next(row for row in connection.execute(sa.select(table)) if names.name(row.id) == id)
             if _state(row) == "running":
                 raise StoreError(f"{self.path}: {id} is running: end it first, or wait until it has ended")

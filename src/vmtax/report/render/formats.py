@@ -70,16 +70,16 @@ FORMATS = {
 }
 
 
-def find(name: str) -> Format:
-    """The format of that name. Raises BadInput with what there is."""
-    _check(name, FORMATS)
+def find(name: str, *, printed: bool = False) -> Format:
+    """The format of that name; `printed`: on a terminal. Raises BadInput with what there is."""
+    _check(name, FORMATS, [format.name for format in FORMATS.values() if format.text or not printed])
     return FORMATS[name]
 
 
-def _check(name: str, names: Iterable[str]) -> None:
-    if name not in names:
-        near = difflib.get_close_matches(name, names, n=1)
-        meant = f"; did you mean {near[0]}?" if near else f"; there are: {', '.join(names)}"
+def _check(name: str, known: Iterable[str], offered: Iterable[str]) -> None:
+    if name not in known:
+        near = difflib.get_close_matches(name, offered, n=1)
+        meant = f"; did you mean {near[0]}?" if near else f"; there are: {', '.join(offered)}"
         raise BadInput(f"unknown format {name!r}{meant}")
 
 
@@ -127,5 +127,5 @@ CHANGE_FORMATS: dict[str, Callable[[Change, bool], str]] = {
 
 def find_change(name: str) -> Callable[[Change, bool], str]:
     """What writes a comparison in the format of that name, `full` or not. Raises BadInput with what there is."""
-    _check(name, CHANGE_FORMATS)
+    _check(name, CHANGE_FORMATS, CHANGE_FORMATS)
     return CHANGE_FORMATS[name]
