@@ -40,9 +40,10 @@ def bench(nodes: int = 1000, rate: int = 10_000) -> Reply:
 
 
 def _threads(count: str) -> Callable[[tuple[str, ...]], bool]:
-    return lambda argv: "stockfish" in argv[0] and argv[3] == count
+    return lambda argv: "stockfish" in argv[0] and argv[3:4] == (count,)
 
 
+VERSION = ("stockfish", "--version")  # asked of each of several machines before they work at once
 _ANY: Any = SimpleNamespace()  # what the stand-ins do not look at
 _IMAGE: Any = SimpleNamespace(identity="i", kernel="k", manifest=lambda: ["busybox 1"])
 
@@ -164,7 +165,7 @@ class Lab:
             cases = {_threads("1"): answer, _threads("2"): answer}
             uptime = self.uptime if treatment.layer != "host" else Reply(code=1)
             path = "host" if treatment.layer == "host" else f"host/{subject.name}"
-            machine = FakeMachine(path, {**cases, ("true",): Reply(), clock.COMMAND: uptime})
+            machine = FakeMachine(path, {**cases, VERSION: "", ("true",): Reply(), clock.COMMAND: uptime})
             yield Site(machine, treatment.layer, 2, ())
 
     def set_up(self, check: Callable[[Mapping[str, Json]], None]) -> FakeTestbed:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from vmtax import stats
 from vmtax.experiment.trial import Signatures, TrialKey, run_trials
 from vmtax.image import build
-from vmtax.meter import METERS
+from vmtax.meter import GUEST_METERS, METERS
 from vmtax.plan.schema import parse
 from vmtax.testbed.base import RunningTreatment
 from vmtax.testbed.layers import opened
@@ -42,12 +42,12 @@ def meters() -> None:
         (tlb,) = (workload for workload in own.workloads if isinstance(workload, Tlb))
         with opened(own, plan.treatments()[0][0]) as running:
             times, seconds = _rounds(running, tlb)
-    names = ", ".join(kind.name for kind in METERS)
+    names = ", ".join(kind.name for kind in (*METERS, *GUEST_METERS))
     print(f"meters ({names}), {ROUNDS} rounds of one guest's reads at random; wanted: less than 1 %")
     floor = stats.paired_ratio(times[OFF], times[AGAIN])
     difference = stats.paired_ratio(times[OFF], times[ON])
-    print(f"  all meters on against all off       {_told(difference)}: {verdict(difference, floor)}")
-    print(f"  all off against all off             {_told(floor)}")
+    print(f"  all meters on against all off       {_written(difference)}: {verdict(difference, floor)}")
+    print(f"  all off against all off             {_written(floor)}")
     print(f"  a trial takes longer by             {seconds[ON] - seconds[OFF]:6.2f} s")
 
 
@@ -64,7 +64,8 @@ def _rounds(
     running: RunningTreatment, workload: Command[object]
 ) -> tuple[Mapping[str, Sequence[float]], Mapping[str, float]]:
     """The times that each arm measured, in the order of the rounds, and the median seconds that its trials took."""
-    arms = {ON: running, OFF: replace(running, meters=()), AGAIN: replace(running, meters=())}
+    without = replace(running, meters=(), guest_meters=())
+    arms = {ON: running, OFF: without, AGAIN: without}
     figures: dict[str, list[float]] = {arm: [] for arm in arms}
     taken: dict[str, list[float]] = {arm: [] for arm in arms}
     for number in range(1, ROUNDS + 1):
@@ -86,6 +87,6 @@ def _bounds(ratio: stats.PairedRatio) -> tuple[float, float]:
     return ratio.low - 1, ratio.high - 1
 
 
-def _told(ratio: stats.PairedRatio) -> str:
+def _written(ratio: stats.PairedRatio) -> str:
     low, high = _bounds(ratio)
     return f"{100 * (ratio.ratio - 1):+6.2f} % [{100 * low:+.2f}, {100 * high:+.2f}]"

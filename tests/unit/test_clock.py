@@ -52,6 +52,15 @@ def test_one_reading_between_two_trials_and_none_of_this_host(monkeypatch: pytes
     assert machine.unused() == [], "three readings for two trials"
 
 
+def test_the_time_that_a_guest_did_not_get_is_read_with_its_clock() -> None:
+    """user nice system idle iowait irq softirq steal guest guest_nice, in hundredths of a second."""
+    said = "{} 1.0\ncpu  10 0 10 900 0 0 5 {} 0 0\ncpu0 10 0 10 900 0 0 5 {} 0 0\n"
+    machine = FakeMachine("host/vm", answers={clock.COMMAND: [said.format(5.0, 100, 1), said.format(15.0, 350, 2)]})
+    meter = Clock()
+    meter.before(machine)
+    assert meter.after(machine, [WORK]).rows == {"steal_seconds": 2.5}
+
+
 @pytest.mark.parametrize("answer", [Reply(code=1), "nonsense", MachineLost("host/vm: gone")])
 def test_a_machine_that_does_not_tell_is_not_doubted(answer: Reply | str | Exception) -> None:
     machine = FakeMachine("host/vm", answers={clock.COMMAND: answer})

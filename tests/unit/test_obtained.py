@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import shlex
+import signal
 import subprocess
+import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -145,8 +148,8 @@ def test_what_qemu_says_of_a_cpu_is_understood() -> None:
     assert missing_features(LACKS) == ["pcid", "avx512f"]
     old, new = "Available CPUs:\nx86 Haswell-v1   Intel\nx86 host", "Available CPUs:\n  Haswell-v1   Intel\n  host"
     for listed in (old, new):
-        assert "knows no CPU 'haswel'; nearest: Haswell-v1; " in nearest_models(
-            "haswel", f"{listed}\n\nRecognized CPUID"
+        assert nearest_models("haswel", "/opt/qemu", f"{listed}\n\nRecognized CPUID") == (
+            "knows no CPU 'haswel'; nearest: Haswell-v1; `/opt/qemu -cpu help` lists them"
         )
 
 
@@ -383,6 +386,29 @@ def test_halt_polling_is_put_back_however_a_run_ends(since: str | None, left: st
         if since is not None:
             parameter.write_text(since)
     assert parameter.read_text().strip() == left
+
+
+KILLED = """\
+import os, signal, sys
+from vmtax.machine.local import LocalMachine
+from vmtax.testbed import polling
+machine = LocalMachine()
+polling.set_polling(machine, 0, sys.argv[1])
+print(polling.readings(machine, sys.argv[1])["halt_poll_ns"], flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_halt_polling_is_put_back_after_sigkill(tmp_path: Path) -> None:
+    parameter = tmp_path / "halt_poll_ns"
+    parameter.write_text("200000\n")
+    argv = [sys.executable, "-c", KILLED, str(parameter)]
+    done = subprocess.run(argv, stdout=subprocess.PIPE, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (-signal.SIGKILL, "0\n"), "it was set when the program was killed"
+    deadline = time.monotonic() + 60
+    while parameter.read_text().strip() != "200000" and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert parameter.read_text() == "200000\n"
 
 
 def test_qemu_is_asked_without_a_guest() -> None:

@@ -69,7 +69,7 @@ def test_the_table_has_a_row_for_each_number_of_guests() -> None:
 def test_each_guest_has_its_tail_its_steal_and_its_memory() -> None:
     text = render_markdown(Analysis(experiment()))
     assert ["host/vm-3", "93.3 k/s", "3.00 ms", "0.10", "50 MiB"] in rows(text, "host/vm-3")
-    assert ["all together", "373 k/s", "4.00 ms", "0.40", "0.2 GiB"] in rows(text, "all together")
+    assert ["all together", "373 k/s", "4.00 ms", "0.40", "200 MiB"] in rows(text, "all together")
 
 
 def test_the_last_of_four_that_is_ready_is_set_against_one_alone() -> None:

@@ -117,7 +117,7 @@ def test_a_cost_within_the_noise_floor_is_said_to_be_the_same() -> None:
         for one in figure.contrasts:
             if one is not None and one.same:
                 assert figure.floor is not None and 1 / figure.floor <= one.ratio <= figure.floor
-    assert "Noise floor" in shown(run)
+    assert "Noise: what a guest costs against itself" in shown(run)
 
 
 def test_a_doubt_is_a_numbered_footnote_at_its_number() -> None:

@@ -65,9 +65,9 @@ def _of(
     counted = [rows for rows in trials if "exits" in rows and rows.get("seconds")]
     if not counted:
         why = (
-            f"no KVM here: {path} is emulated"
+            f"no KVM here, {path} is emulated"
             if accelerator == "tcg"
-            else "not read: its QEMU has no query-stats (7.1 has), or an earlier version of vmtax made this run"
+            else "its QEMU has no query-stats (7.1 has), or an earlier version of vmtax made this run"
         )
         return Exits(treatment, path, *what, None, None, {}, why)
     total = sum(rows["exits"] for rows in counted)

@@ -83,9 +83,9 @@ MEANINGS: Mapping[Code, Meaning] = {
         "Repeat with a workloads.disk.size well above the memory of guest and host",
     ),
     "perhaps-cached": Meaning(
-        "perhaps answered by a cache",
+        "faster than what lies below it, in too few rounds",
         "A disk is faster than what lies below it, but no interval shows it",
-        "The figure may be chance, or the speed of a cache rather than of the disk",
+        "The figure may be chance, a disturbance of the other side, or the speed of a cache rather than of the disk",
         "Run more rounds; if these agree, repeat with a workloads.disk.size well above the memory of guest and host",
     ),
     "few-rounds": Meaning(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -14,7 +15,7 @@ from vmtax.core.records import Measurement, Trial
 from vmtax.design.iterations import VOID
 from vmtax.design.topology import COUNTED, Worked, overlap
 from vmtax.hypervisor import Guest
-from vmtax.machine import Machine, MachineLost, Outcome
+from vmtax.machine import Machine, MachineError, MachineLost, Outcome
 from vmtax.meter import GuestMeter, Readings, Work
 from vmtax.testbed.base import RunningSubject, RunningTreatment
 from vmtax.workload import BadOutput, Command, Workload
@@ -86,6 +87,8 @@ def run_trials(
     test and at the machines before and after.
     """
     seats = [workload.seat(subject.site)[0] for subject in running.subjects]
+    if len(seats) > 1 and iteration == 1:
+        _warm_up(running, workload)
     for meter in running.meters:
         for machine in [running.host] if meter.at == "host" else seats:
             meter.before(machine)
@@ -109,6 +112,14 @@ def run_trials(
             found = [(seat, meter.after(seat, [work])) for seat, work in zip(seats, works, strict=True)]
         trials = [_metered(trial, meter.name, *each) for trial, each in zip(trials, found, strict=True)]
     return tuple(_with_cpu(trials, workload))
+
+
+def _warm_up(running: RunningTreatment, workload: Command[Any]) -> None:
+    """Have each machine read the tool's program from its disk: the first start of several guests is uneven for that."""
+    for subject in running.subjects:
+        machine, prefix = workload.seat(subject.site)
+        with contextlib.suppress(MachineError):  # its trial says what is wrong
+            machine.try_run(*prefix, workload.tool.partition(" ")[0], "--version", timeout=GRACE_SECONDS)
 
 
 def _void(trials: Sequence[Trial]) -> list[Trial]:
@@ -147,14 +158,14 @@ def _work(trial: Trial, workload: Command[Any], *, emulated: bool) -> Work:
 def _metered_guests(
     trials: Sequence[Trial], meter: GuestMeter, running: RunningTreatment, works: Sequence[Work]
 ) -> list[Trial]:
-    """Each with what is said of its own guest, and of those that carry all of them."""
-    carriers = [(guest, meter.after(guest, works)) for guest in running.outer]
-    metered = []
-    for trial, subject, work in zip(trials, running.subjects, works, strict=True):
-        own = [(subject.guest, meter.after(subject.guest, [work]))] if subject.guest else []
-        for guest, found in (*own, *carriers):
-            trial = _metered(trial, meter.name, guest, found)
-        metered.append(trial)
+    """Each with what is said of its own guest, and of the one that carries that."""
+    paths = [subject.machine for subject in running.subjects]
+    metered = list(trials)
+    for guest in running.guests:
+        inside = [place for place, path in enumerate(paths) if f"{path}/".startswith(f"{guest.path}/")]
+        found = meter.after(guest, [works[place] for place in inside])
+        for place in inside:
+            metered[place] = _metered(metered[place], meter.name, guest, found)
     return metered
 
 

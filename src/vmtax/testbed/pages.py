@@ -84,7 +84,8 @@ def take(machine: Machine, plan: Plan, treatments: Sequence[Treatment]) -> dict[
 def announced(plan: Plan, treatments: Sequence[Treatment]) -> list[str]:
     """What `take` will take for them, a line for each size of pages."""
     return [
-        f"{count} pages of {backing} ({format_room(count * (backing.page_bytes or 1))}) from the host's memory,"
+        f"{count} {'page' if count == 1 else 'pages'} of {backing}"
+        f" ({format_room(count * (backing.page_bytes or 1))}) from the host's memory,"
         f" {'for the whole run' if backing is Backing.GIGANTIC else 'while its guests run'}; given back"
         for backing, count in _wanted(plan, treatments).items()
     ]

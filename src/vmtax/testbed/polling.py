@@ -35,7 +35,7 @@ def not_here(machine: Machine, treatments: Sequence[Treatment], parameter: str =
 
 
 def set_polling(machine: Machine, nanoseconds: int, parameter: str = PARAMETER) -> Undoing | None:
-    """Until it is undone, KVM polls so long at most; None where it does so already. Raises MachineError."""
+    """Until it is undone, KVM polls for that time at most; None where it does already. Raises MachineError."""
     before = _now(machine, parameter)
     if before == nanoseconds:
         return None

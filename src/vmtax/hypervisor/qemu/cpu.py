@@ -26,10 +26,10 @@ def missing_features(words: str) -> list[str]:
     return list(dict.fromkeys(_FEATURE.findall(words)))
 
 
-def nearest_models(model: str, listed: str) -> str:
-    """What to say of a model that QEMU has not. `listed`: what `-cpu help` printed."""
+def nearest_models(model: str, program: str, listed: str) -> str:
+    """What to say of a model that a QEMU has not. `listed`: what `program -cpu help` printed."""
     known = _NAME.findall(listed.partition("Recognized CPUID")[0])
     spelt = {name.lower(): name for name in known}
     close = [spelt[name] for name in difflib.get_close_matches(model.lower(), spelt, n=NEAREST, cutoff=0.5)]
     hint = f"; nearest: {', '.join(close)}" if close else ""
-    return f"knows no CPU '{model}'{hint}; `qemu-system-x86_64 -cpu help` lists them"
+    return f"knows no CPU '{model}'{hint}; `{program} -cpu help` lists them"

@@ -91,7 +91,9 @@ class Qemu:
             return None
         if UNKNOWN in asked.stderr:
             there = machine.try_run(*start, "-cpu", "help", timeout=60).stdout
-            raise QemuError(f"{machine.path}: cpu.model: QEMU {self.version} {nearest_models(model, there)}")
+            raise QemuError(
+                f"{machine.path}: cpu.model: QEMU {self.version} {nearest_models(model, self.command[0], there)}"
+            )
         lacking = missing_features(asked.stderr)
         what = "emulation (TCG)" if accelerator == "tcg" else f"the CPU of {machine.path}"
         if not lacking:

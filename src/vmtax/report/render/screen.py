@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from rich.align import AlignMethod
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
@@ -16,21 +16,19 @@ from rich.text import Text
 
 from vmtax.analysis.analysis import Analysis
 from vmtax.analysis.summary import Contrast, Figure, Place, Summary, contrast, label, noise_floor, summary
-from vmtax.core.notices import MEANINGS, Code
 from vmtax.core.units import at_most, format_cost, format_row, printable, shortened
 from vmtax.design.interleaved import Sides
+from vmtax.report.render.screen_notes import MAIN, Footnotes, common, decisions, footnote_lines, reading
 from vmtax.report.sections.next_steps import next_steps
-from vmtax.report.sections.rankings import decided
 from vmtax.report.sections.run import head
-from vmtax.report.wording.figures import about
+from vmtax.report.sections.summary import hypervisor_below
 
 LAYERS = {"host": "host", "vm": "VM", "nested": "nested"}
 LONGEST_LABEL, LONGEST_SIDE = 26, 18  # characters, beyond which it is cut
-MOST_LABELS, MOST_DECISIONS, MOST_METRICS, MOST_CONFIGURATIONS = 3, 3, 2, 8
+MOST_METRICS, MOST_CONFIGURATIONS = 2, 8
 EMULATED = "emulated"
+NOISE = ("noise",)  # the head of its column
 CPU_TIME = "CPU\N{MIDDLE DOT}"
-MAIN = 2  # costs of a figure that every screen has: of the VM, and of nesting
-MOST_FOOTNOTES = 3  # lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,37 +49,6 @@ class Column:
         return padded
 
 
-@dataclass
-class Footnotes:
-    """The doubts about single figures, numbered as they are met."""
-
-    common: frozenset[Code]  # about more than half of the figures: these have no number
-    numbers: dict[Code, int] = field(default_factory=dict)
-
-    def of_row(self, figure: Figure) -> str:
-        """Those of all costs of a figure, as they stand behind its name."""
-        return self.marks(self._of_all(figure.contrasts))
-
-    def of_costs(self, figure: Figure) -> list[str]:
-        """Those of each cost alone; what doubts the third, which not every screen shows, doubts one of the others."""
-        every = self._of_all(figure.contrasts)
-        return [
-            self.marks([code for code in one.notes if code not in every]) if one and number < MAIN else ""
-            for number, one in enumerate(figure.contrasts)
-        ]
-
-    def _of_all(self, row: Sequence[Contrast | None]) -> list[Code]:
-        """Where a cost has no interval there is room for its own."""
-        main = [one for one in row[:MAIN] if one is not None]
-        if len(main) < 2 or any(one.low is None for one in main):
-            return []
-        return [code for code in main[0].notes if all(code in one.notes for one in main)]
-
-    def marks(self, codes: Sequence[Code]) -> str:
-        noted = [code for code in codes if code not in self.common]
-        return "".join(f"[{self.numbers.setdefault(code, len(self.numbers) + 1)}]" for code in noted)
-
-
 @dataclass(frozen=True, slots=True)
 class FirstScreen:
     """What `show` prints.
@@ -95,25 +62,27 @@ class FirstScreen:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         found, width = summary(self.analysis), options.max_width
-        footnotes = Footnotes(frozenset(_common(found)))
+        footnotes = Footnotes(frozenset(common(found)))
         yield from wrapped((*heading(self.analysis), Text()), console, options)
         yield from self.advice
+        columns = [] if self.advice else _columns(found, footnotes, self.analysis, width)
         if not self.advice:
-            yield from wrapped(self._tables(found, footnotes, width), console, options)
+            yield from wrapped(self._tables(found, columns, footnotes, width), console, options)
         yield from self.more
-        yield from wrapped(self._below(found, footnotes, width), console, options)
+        floors = any(column.head[:1] == NOISE for column in columns)
+        yield from wrapped(self._below(found, footnotes, width, floors=floors), console, options)
 
-    def _tables(self, found: Summary, footnotes: Footnotes, width: int) -> Iterator[Text]:
+    def _tables(self, found: Summary, columns: Sequence[Column], footnotes: Footnotes, width: int) -> Iterator[Text]:
         if found.figures:
-            yield from _table(found, footnotes, self.analysis, width)
+            yield from _grid(columns)
             yield Text()
         yield from _configurations(found, footnotes, self.analysis, width)
 
-    def _below(self, found: Summary, footnotes: Footnotes, width: int) -> Iterator[Text]:
+    def _below(self, found: Summary, footnotes: Footnotes, width: int, *, floors: bool) -> Iterator[Text]:
         if not self.advice:
-            yield from _reading(found, self.analysis)
-        yield from _footnotes(footnotes, self.analysis, width)
-        yield from _decisions(self.analysis)
+            yield from reading(found, self.analysis, floors=floors)
+        yield from footnote_lines(footnotes, self.analysis, width)
+        yield from decisions(self.analysis)
         yield from next_lines(self.analysis)
 
 
@@ -129,11 +98,14 @@ def heading(analysis: Analysis) -> Iterator[Text]:
     """What was measured where and when, and what holds of all its figures."""
     run = head(analysis)
     where, when, *facts = run.facts
-    yield Text.assemble((printable(run.name), "bold"), (printable(f" {where}"), "dim"))
+    kvm = ", guests on KVM" if analysis.experiment.boots and not analysis.emulated else ""
+    yield Text.assemble((printable(run.name), "bold"), (printable(f" {where}{kvm}"), "dim"))
     facts = [fact for fact in facts if fact != "complete"]
     yield Text.assemble(printable(run.id), (printable(f"  {' · '.join((*facts, when))}"), "dim"))
     if run.banner:
         yield Text.assemble(("EMULATED: ", "bold yellow"), (printable(run.banner), "yellow"))
+    elif (below := hypervisor_below(analysis.experiment)) is not None:
+        yield _plain(f"The host is itself a VM (under {below}): its VM is a nested one already.", "yellow")
 
 
 def next_lines(analysis: Analysis) -> Iterator[Text]:
@@ -144,8 +116,10 @@ def next_lines(analysis: Analysis) -> Iterator[Text]:
         yield Text.assemble("Next: " if not number else "      ", (command.ljust(longest), "bold"), f"  {what}")
 
 
-def _table(found: Summary, footnotes: Footnotes, analysis: Analysis, width: int) -> Iterator[Text]:
-    """As many columns as there is room for."""
+def _columns(found: Summary, footnotes: Footnotes, analysis: Analysis, width: int) -> Sequence[Column]:
+    """As many as there is room for; none without figures."""
+    if not found.figures:
+        return []
     rows = [format_row(figure.medians, figure.metric.unit) for figure in found.figures]
     names = [_plain(f"{_cut(figure.label)}{footnotes.of_row(figure)}") for figure in found.figures]
     units = [unit.removeprefix(CPU_TIME) for unit, _ in rows]  # the name says that it is CPU time
@@ -160,14 +134,22 @@ def _table(found: Summary, footnotes: Footnotes, analysis: Analysis, width: int)
         for number, place in enumerate(found.places)
     ]
     main = costs if sides else costs[:MAIN]
+    noise = [Column(NOISE, [_floor(figure) for figure in found.figures])] if found.floors else []
     layouts = (
+        [labels, *medians, *costs, *noise],
         [labels, *medians, *costs],
+        [labels, *medians, *main, *noise],
         [labels, *medians, *main],
         [labels, *medians[:2], *main],
         [labels, *main],
     )
-    columns = next((layout for layout in layouts if _width(layout) <= width), layouts[-1])
-    yield from _grid(columns)
+    return next((layout for layout in layouts if _width(layout) <= width), layouts[-1])
+
+
+def _floor(figure: Figure) -> Text:
+    """What a guest costs against itself."""
+    text = "–" if figure.floor is None else f"±{format_cost(figure.floor).estimate.lstrip('+')}"
+    return _plain(text, "dim")
 
 
 def _grid(columns: Sequence[Column]) -> Iterator[Text]:
@@ -254,74 +236,6 @@ def _cost(found: Contrast | None, marks: str) -> tuple[Text, Text]:
     style = "" if clear else "dim"
     text = "same" if found.same else cost.estimate
     return _plain(text, "bold" if clear else style), _plain(f"{cost.interval}{marks}", style)
-
-
-def _reading(found: Summary, analysis: Analysis) -> Iterator[Text]:
-    """How to read the costs, and which of them are nothing."""
-    if not found.contrasts:
-        yield Text(_why_nothing_is_compared(found, analysis))
-        return
-    contrasts = [one for figure in found.figures for one in figure.contrasts if one is not None]
-    yield Text(f"Costs: time for the same work, {_whom(found, analysis.sides)}.", style="dim")
-    if all(one.verdict == "too few rounds" for one in contrasts):
-        rounds = max(one.rounds for one in contrasts)
-        yield Text(f"Too few rounds ({rounds}) for an interval, so any cost may be chance.", "yellow")
-    if found.floors:
-        least, most = (format_cost(floor).estimate.lstrip("+") for floor in (found.floors[0], found.floors[-1]))
-        span = most if least == most else f"{least} to {most}"
-        meaning = "; “same”: within its own" if any(one.same for one in contrasts) else ", by figure"
-        yield Text(f"Noise floor (a guest against itself): {span}{meaning}.", style="dim")
-
-
-def _why_nothing_is_compared(found: Summary, analysis: Analysis) -> str:
-    if len(found.places) == 1 and not analysis.comparisons:
-        return "One configuration was measured, so there is nothing to compare it with."
-    if analysis.comparisons:
-        return "Layers are not compared in this run; its configurations are."
-    return "Nothing can be compared yet: no round has a result on two sides."
-
-
-def _footnotes(footnotes: Footnotes, analysis: Analysis, width: int) -> Iterator[Text]:
-    """The numbered ones, then those about the whole run."""
-    notes = [
-        (f"[{number}] {MEANINGS[code].label}", MEANINGS[code].effect) for code, number in footnotes.numbers.items()
-    ]
-    few = len(notes) <= MOST_FOOTNOTES
-    for short, effect in notes[: MOST_FOOTNOTES - (not few)]:
-        long = f"{short}: {effect[0].lower()}{effect[1:]}"
-        yield Text(long if len(long) <= width else short)
-    if not few:
-        yield Text("; ".join(short for short, _ in notes[MOST_FOOTNOTES - 1 :]))
-    explained = (*footnotes.numbers, "emulated", "few-rounds")
-    rest = [cause for cause in analysis.causes if cause.code not in explained]
-    labels = list(dict.fromkeys(MEANINGS[cause.code].label for cause in rest))
-    if labels:
-        long = f"Also: {'; '.join(f'{MEANINGS[cause.code].label} ({about(cause, analysis)})' for cause in rest)}"
-        yield Text(long if len(long) <= width else f"Also: {'; '.join(at_most(MOST_LABELS, labels))}")
-
-
-def _decisions(analysis: Analysis) -> Iterator[Text]:
-    for line in at_most(MOST_DECISIONS, list(decided(analysis))):
-        yield _plain(line)
-
-
-def _common(found: Summary) -> Iterator[Code]:
-    """Doubts about more than half of the costs; too few rounds where all have too few, for then a line says so."""
-    contrasts = [one for figure in found.figures for one in figure.contrasts if one is not None]
-    for code in dict.fromkeys(code for one in contrasts for code in one.notes):
-        count = sum(code in one.notes for one in contrasts)
-        if count == len(contrasts) or (2 * count > len(contrasts) and code != "few-rounds"):
-            yield code
-
-
-def _whom(found: Summary, sides: Sides | None) -> str:
-    """What the first two columns of costs are against."""
-    if sides:
-        return f"{sides.where(own=False)} against {sides.where(own=True)}"
-    layers = {one.treatment: one.layer for one in found.places}
-    names = {"host": "host", "vm": "VM", "nested": "nested VM"}
-    pairs = [(names[layers[low]], names[layers[high]]) for low, high in found.contrasts[:MAIN]]
-    return "; ".join(f"{'nesting: ' if low == 'VM' else ''}{high} against {low}" for low, high in pairs)
 
 
 def _joined(columns: Sequence[Column], texts: Sequence[Text]) -> Text:

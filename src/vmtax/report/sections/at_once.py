@@ -9,7 +9,7 @@ from itertools import groupby
 from vmtax.analysis.analysis import Analysis
 from vmtax.analysis.at_once import AtOnce, Each, LastReady, at_once, last_ready
 from vmtax.analysis.comparisons import overhead
-from vmtax.core.units import format_duration, format_room, format_value
+from vmtax.core.units import format_duration, format_value
 from vmtax.report.document import (
     Block,
     Cell,
@@ -88,11 +88,11 @@ def _rows(rates: Sequence[AtOnce], analysis: Analysis) -> Iterator[Row]:
         yield Row((name_cell(title),))
         for rate in members:
             here = rate.treatment.name
-            cells = _cells(rate, costs.get((rate.metric, here), "–"), here in analysis.emulated)
-            yield Row((name_cell(here), *cells))
+            cells = _cells(rate, costs.get((rate.metric, here), "–"))
+            yield Row((name_cell(here, emulated=here in analysis.emulated), *cells))
 
 
-def _cells(rate: AtOnce, cost: str, emulated: bool) -> list[Cell]:
+def _cells(rate: AtOnce, cost: str) -> list[Cell]:
     unit, ideal = rate.metric.unit, rate.share_of_ideal
     values = [each.value for each in rate.each.values()]
     least, most = (format_value(extreme(values), unit) for extreme in (min, max))
@@ -100,7 +100,7 @@ def _cells(rate: AtOnce, cost: str, emulated: bool) -> list[Cell]:
         *(format_value(rate.together, unit), _percent(ideal), cost, _share(rate.overlap), f"{least} to {most}"),
         *("–" if rate.fairness is None else _share(rate.fairness), _cpus(rate.host_cpus)),
     )
-    return [value_cell(text, emulated=emulated) for text in figures]
+    return [value_cell(text) for text in figures]
 
 
 def _ready_rows(ready: Sequence[LastReady], analysis: Analysis) -> Iterator[Row]:
@@ -111,8 +111,7 @@ def _ready_rows(ready: Sequence[LastReady], analysis: Analysis) -> Iterator[Row]
         spread = f"{format_duration(one.first)} to {format_duration(one.last)}"
         figures = (format_duration(one.last), _percent(ideal), "–", "–", spread, "–", "–")
         emulated = one.treatment.name in analysis.emulated
-        cells = (value_cell(text, emulated=emulated) for text in figures)
-        yield Row((name_cell(one.treatment.name), *cells))
+        yield Row((name_cell(one.treatment.name, emulated=emulated), *map(value_cell, figures)))
 
 
 def _each(rates: Sequence[AtOnce], analysis: Analysis) -> Iterator[Block]:
@@ -122,7 +121,7 @@ def _each(rates: Sequence[AtOnce], analysis: Analysis) -> Iterator[Block]:
     for title, members in _by_metric(rates):
         for rate in members:
             emulated = rate.treatment.name in analysis.emulated
-            rows.append(Row((name_cell(f"{title}, {rate.treatment.name}"),)))
+            rows.append(Row((name_cell(f"{title}, {rate.treatment.name}", emulated=emulated),)))
             rows += [
                 Row((name_cell(machine), *_each_cells(each, rate.metric.unit, emulated)))
                 for machine, each in rate.each.items()
@@ -134,18 +133,23 @@ def _each(rates: Sequence[AtOnce], analysis: Analysis) -> Iterator[Block]:
 
 
 def _each_cells(each: Each, unit: str, emulated: bool) -> list[Cell]:
-    steal = None if emulated else each.steal
+    steal = _steal(each, emulated)
     return [
-        value_cell(text, emulated=emulated)
+        value_cell(text)
         for text in (format_value(each.value, unit), _seconds(each.tail), _cpus(steal), _room(each.beyond))
     ]
+
+
+def _steal(each: Each, emulated: bool) -> float | None:
+    """Its steal; None where it is emulated and counts none, for TCG has no clock for it."""
+    return None if emulated and not each.steal else each.steal
 
 
 def _total_cells(rate: AtOnce, emulated: bool) -> list[Cell]:
     """Of a tail the worst: a percentile of all cannot be had from theirs."""
     every = list(rate.each.values())
     tails = [each.tail for each in every if each.tail is not None]
-    stolen = [each.steal for each in every if each.steal is not None and not emulated]
+    stolen = [steal for each in every if (steal := _steal(each, emulated)) is not None]
     beyond = [each.beyond for each in every if each.beyond is not None]
     figures = (
         format_value(rate.together, rate.metric.unit),
@@ -153,7 +157,7 @@ def _total_cells(rate: AtOnce, emulated: bool) -> list[Cell]:
         _cpus(math.fsum(stolen) if stolen else None),
         _room(math.fsum(beyond) if beyond else None),
     )
-    return [value_cell(text, emulated=emulated) for text in figures]
+    return [value_cell(text) for text in figures]
 
 
 def _seconds(value: float | None) -> str:
@@ -165,7 +169,7 @@ def _cpus(value: float | None) -> str:
 
 
 def _room(value: float | None) -> str:
-    return "–" if value is None else format_room(value)
+    return "–" if value is None else f"{value / 2**20:.0f} MiB"
 
 
 def _percent(share: float | None) -> str:

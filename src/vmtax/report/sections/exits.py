@@ -15,20 +15,24 @@ from vmtax.report.document import (
     Paragraph,
     Row,
     Section,
+    Span,
     Table,
     name_cell,
     value_cell,
 )
 from vmtax.workload import words
 
-TITLE = "VM exits"
+TITLE = "Exits to KVM"
 READING = (
     "KVM counts them, all vCPUs of a guest together, from before a command until after it, so they include the start of"
     " its program. What an operation is, the workload says: a read, a cpuid instruction. A dash: it counts none."
 )
-NO_REASONS = "`--vary guest.exit_trace=on` also shows why a guest exits; it makes each exit a little slower."
-MOST = 3  # reasons of a row
-LEAST = 0.005  # share of a reason that is shown
+NO_REASONS = (
+    Span("--vary guest.exit_trace=on", "code"),
+    Span(" also shows why a guest exits; it makes each exit a little slower."),
+)
+REASONS = "Reasons: the two most frequent, each with its share of the exits."
+MOST = 2  # reasons of a row
 
 
 def section(analysis: Analysis) -> Section | None:
@@ -42,7 +46,7 @@ def section(analysis: Analysis) -> Section | None:
         rows += (_row(one, has_reasons=has_reasons) for one in members)
     columns = (Column("workload"), Column("per operation"), Column("per second"), Column("reasons", words=True))
     table = Table(TITLE, columns if has_reasons else columns[:-1], tuple(rows), "settings")
-    notes = (Paragraph(READING, "note"), *(() if has_reasons else (Paragraph(NO_REASONS, "note"),)))
+    notes = (Paragraph(READING, "note"), Paragraph(REASONS if has_reasons else NO_REASONS, "note"))
     missing = List(tuple(map(Item, _missing(found))))
     blocks = (*((table, *notes) if rows else ()), *((missing,) if missing.items else ()))
     return Section("exits", TITLE, blocks, TITLE) if blocks else None
@@ -51,8 +55,8 @@ def section(analysis: Analysis) -> Section | None:
 def _row(one: Exits, *, has_reasons: bool) -> Row:
     per_operation = "–" if one.per_operation is None else _rate(one.per_operation)
     figures = (value_cell(per_operation), value_cell(_rate(one.per_second or 0.0)))
-    named = [f"{name} {100 * share:.0f} %" for name, share in one.reasons.items() if share >= LEAST]
-    reasons = (value_cell(", ".join(at_most(MOST, named)) or "–"),) if has_reasons else ()
+    named = [f"{name} {100 * share:.0f} %" for name, share in [*one.reasons.items()][:MOST]]
+    reasons = (value_cell(", ".join(named) or "–"),) if has_reasons else ()
     return Row((name_cell(" ".join(filter(None, (words.title(one.workload), one.case)))), *figures, *reasons))
 
 
@@ -66,4 +70,4 @@ def _missing(found: tuple[Exits, ...]) -> Iterator[str]:
     reasons = dict.fromkeys(one.why_not for one in found if one.why_not)
     for why in reasons:
         names = dict.fromkeys(one.treatment.name for one in found if one.why_not == why)
-        yield f"{', '.join(at_most(4, list(names)))}: exits are not counted: {why}"
+        yield f"{', '.join(at_most(4, list(names)))}: not counted; {why}"

@@ -7,6 +7,7 @@ import shlex
 
 from vmtax import stats
 from vmtax.analysis.analysis import Analysis
+from vmtax.core.records import Experiment
 from vmtax.design.reboots import how_to_boot
 
 MOST = 3
@@ -32,6 +33,8 @@ def next_steps(analysis: Analysis) -> tuple[tuple[str, str], ...]:
         and analysis.rounds < (least := stats.minimum_rounds(analysis.criteria.alpha))
     ):
         steps.append((f"{_ONCE.sub('', run.command)}{emulate} --rounds {least + 1}", "enough rounds"))
+    elif analysis.comparisons and not analysis.emulated and _has_one_disk(run):
+        steps.append(("vmtax run disk-cache", "which cache mode to choose"))
     if analysis.emulated and any(cause.code == "emulated" for cause in analysis.causes):
         steps.append(("vmtax doctor", "why it is emulated"))
     if not analysis.comparisons and {treatment.layer for treatment in run.treatments} == {"host"}:
@@ -39,3 +42,9 @@ def next_steps(analysis: Analysis) -> tuple[tuple[str, str], ...]:
     steps.append((f"vmtax show {id} --full", "every figure and warning"))
     steps.append((f"vmtax report {id}", "the same with pictures"))
     return tuple(steps[:MOST])
+
+
+def _has_one_disk(run: Experiment) -> bool:
+    """Whether it measures the disk, and no choice of one."""
+    levels = {tuple(sorted(each.levels.items())) for each in run.treatments if each.layer == "vm"}
+    return len(levels) == 1 and any(trial.workload == "disk" for trial in run.trials)

@@ -263,3 +263,11 @@ def machine_name(experiment: Experiment) -> str | None:
     host = experiment.facts.get("host")
     model = host.get("cpu_model") if isinstance(host, dict) else None
     return model if isinstance(model, str) else None
+
+
+def hypervisor_below(experiment: Experiment) -> str | None:
+    """What the host under test is itself a VM of; None where it is bare metal, or that is not known."""
+    host = experiment.facts.get("host")
+    if not isinstance(host, dict) or host.get("virtualized") is not True:
+        return None
+    return str(host.get("hypervisor") or "an unknown hypervisor")

@@ -22,6 +22,18 @@ def about(cause: Cause, analysis: Analysis) -> str:
     return f"{figures}, in {_rounds(cause.rounds)}" if cause.rounds else figures
 
 
+def briefly(cause: Cause, analysis: Analysis) -> str:
+    """The same for a line of a screen: "disk and memory", "boot of the nested VM, in round 3"."""
+    compared = {metric.partition(".")[0] for metrics in _every(analysis).values() for metric in metrics}
+    mine = dict.fromkeys(metric.partition(".")[0] for metric, _ in sorted(cause.figures))
+    what = "" if set(mine) >= compared else _joined([within(title(workload)) for workload in mine])
+    concerned = {name for _, name in cause.figures} | set(cause.treatments)
+    names = [one.name for one in analysis.experiment.treatments if one.name in concerned - analysis.repeats]
+    where = "" if concerned >= set(_every(analysis)) else _names(names)
+    text = " of ".join(filter(None, (what, where))) or "all figures"
+    return f"{text}, in {_rounds(cause.rounds)}" if cause.rounds else text
+
+
 def figures_in_words(figures: Collection[Figure], analysis: Analysis) -> str:
     """ "all disk figures of the VM and the nested VM; 2 boot figures of the VM"; "" of none."""
     mine = _by_treatment([pair for pair in figures if pair[1] not in analysis.repeats] or figures)

@@ -35,7 +35,8 @@ def in_few_words(analysis: Analysis) -> str:
             if not costs:
                 return f"{name} not measured"
             texts = dict.fromkeys(format_cost(ratio).estimate for ratio in (costs[0], costs[-1]))
-            return f"{name} {' to '.join(texts)}"
+            few = all(one.verdict == "too few rounds" for one in found)
+            return f"{name} {' to '.join(texts)}{', too few rounds' if few else ''}"
     counts = Counter(one.verdict for one in primary)
     return ", ".join(f"{counts[verdict]} {words}" for verdict, words in VERDICTS.items() if counts[verdict])
 

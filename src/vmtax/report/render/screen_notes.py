@@ -1,0 +1,178 @@
+"""What stands below the table of the first screen: how to read it, what to doubt, and what it comes to."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from rich.text import Text
+
+from vmtax.analysis.analysis import Analysis
+from vmtax.analysis.summary import Contrast, Figure, Summary
+from vmtax.core.notices import MEANINGS, Code
+from vmtax.core.units import at_most, format_cost, printable
+from vmtax.design.interleaved import Sides
+from vmtax.report.sections.rankings import decided
+from vmtax.report.wording.figures import briefly
+
+MOST_LABELS, MOST_DECISIONS = 3, 3
+MAIN = 2  # costs of a figure that every screen has: of the VM, and of nesting
+MOST_FOOTNOTES = 3  # lines
+MOST_ALSO = 2  # lines
+NAMES = {"host": "host", "vm": "VM", "nested": "nested VM"}
+
+
+@dataclass
+class Footnotes:
+    """The doubts about single figures, numbered as they are met."""
+
+    common: frozenset[Code]  # about more than half of the figures: these have no number
+    numbers: dict[Code, int] = field(default_factory=dict)
+
+    def of_row(self, figure: Figure) -> str:
+        """Those of all costs of a figure, as they stand behind its name."""
+        return self.marks(self._of_all(figure.contrasts))
+
+    def of_costs(self, figure: Figure) -> list[str]:
+        """Those of each cost alone; what doubts the third, which not every screen shows, doubts one of the others."""
+        every = self._of_all(figure.contrasts)
+        return [
+            self.marks([code for code in one.notes if code not in every]) if one and number < MAIN else ""
+            for number, one in enumerate(figure.contrasts)
+        ]
+
+    def _of_all(self, row: Sequence[Contrast | None]) -> list[Code]:
+        """Where a cost has no interval there is room for its own."""
+        main = [one for one in row[:MAIN] if one is not None]
+        if len(main) < 2 or any(one.low is None for one in main):
+            return []
+        return [code for code in main[0].notes if all(code in one.notes for one in main)]
+
+    def marks(self, codes: Sequence[Code]) -> str:
+        noted = [code for code in codes if code not in self.common]
+        return "".join(f"[{self.numbers.setdefault(code, len(self.numbers) + 1)}]" for code in noted)
+
+
+def reading(found: Summary, analysis: Analysis, *, floors: bool) -> Iterator[Text]:
+    """How to read the costs, and which of them are nothing.
+
+    floors: each figure has its noise floor beside it
+    """
+    if not found.contrasts:
+        yield Text(_why_nothing_is_compared(found, analysis))
+        return
+    contrasts = [one for figure in found.figures for one in figure.contrasts if one is not None]
+    yield Text(f"Costs: time for the same work, {_whom(found, analysis.sides)}.", style="dim")
+    if all(one.verdict == "too few rounds" for one in contrasts):
+        rounds = max(one.rounds for one in contrasts)
+        yield Text(f"Too few rounds ({rounds}) for an interval, so any cost may be chance.", "yellow")
+    if found.floors:
+        meaning = "; “same”: within it" if any(one.same for one in contrasts) else ""
+        yield Text(f"{_noise(found, by_figure=floors)}{meaning}.", style="dim")
+    if _differ_in_kernels(analysis):
+        yield Text("Host and guests run different kernels: part of a cost may be theirs.", style="dim")
+    if not (analysis.emulated or analysis.sides):
+        yield from _highest(found)
+        yield from _not_shown(found)
+
+
+def _noise(found: Summary, *, by_figure: bool) -> str:
+    if by_figure:
+        return "Noise: what a guest costs against itself in this run"
+    least, most = (format_cost(floor).estimate.lstrip("+") for floor in (found.floors[0], found.floors[-1]))
+    span = most if least == most else f"{least} to {most}, by figure"
+    return f"Noise floor (a guest against itself): {span}"
+
+
+def _differ_in_kernels(analysis: Analysis) -> bool:
+    facts = (found for found in analysis.experiment.facts.values() if isinstance(found, dict))
+    return len({release for found in facts if (release := found.get("kernel_release"))}) > 1
+
+
+def _main(found: Summary) -> Iterator[tuple[str, list[tuple[Figure, Contrast]]]]:
+    """Each of the first two columns of costs: what is said to cost it, and its costs."""
+    layers = {one.treatment: one.layer for one in found.places}
+    for number, (low, high) in enumerate(found.contrasts[:MAIN]):
+        name = "nesting" if layers[low] == "vm" else NAMES[layers[high]]
+        yield name, [(figure, one) for figure in found.figures if (one := figure.contrasts[number]) is not None]
+
+
+def _highest(found: Summary) -> Iterator[Text]:
+    highest = []
+    for name, costs in _main(found):
+        clear = [(one.ratio, figure) for figure, one in costs if one.verdict == "worse" and not one.same]
+        if clear:
+            ratio, figure = max(clear, key=lambda pair: pair[0] if math.isfinite(pair[0]) else 0.0)
+            highest.append(f"{name} {format_cost(ratio).estimate} ({figure.label})")
+    if highest:
+        yield _plain(f"Highest: {'; '.join(highest)}.")
+
+
+def _not_shown(found: Summary) -> Iterator[Text]:
+    """The costs whose intervals have both signs."""
+    unclear = []
+    for name, costs in _main(found):
+        labels = [figure.label for figure, one in costs if one.verdict == "no difference shown" and not one.same]
+        if labels:
+            unclear.append(f"{name}: {', '.join(at_most(MOST_LABELS, labels))}")
+    if unclear:
+        yield _plain(f"No cost shown: {'; '.join(unclear)}.")
+
+
+def _why_nothing_is_compared(found: Summary, analysis: Analysis) -> str:
+    if len(found.places) == 1 and not analysis.comparisons:
+        return "One configuration was measured, so there is nothing to compare it with."
+    if analysis.comparisons:
+        return "Layers are not compared in this run; its configurations are."
+    return "Nothing can be compared yet: no round has a result on two sides."
+
+
+def footnote_lines(footnotes: Footnotes, analysis: Analysis, width: int) -> Iterator[Text]:
+    """The numbered ones, then those about the whole run."""
+    causes = {cause.code: cause for cause in analysis.causes}
+    notes = []
+    for code, number in footnotes.numbers.items():
+        where = f" ({briefly(causes[code], analysis)})" if code in causes else ""
+        notes.append((f"[{number}] {MEANINGS[code].label}", where, MEANINGS[code].effect))
+    few = len(notes) <= MOST_FOOTNOTES
+    for short, where, effect in notes[: MOST_FOOTNOTES - (not few)]:
+        every = (f"{short}{where}: {effect[0].lower()}{effect[1:]}", f"{short}{where}", short)
+        yield _plain(next((text for text in every if len(text) <= width), short))
+    if not few:
+        yield _plain("; ".join(short for short, *_ in notes[MOST_FOOTNOTES - 1 :]))
+    noted = (*footnotes.numbers, "emulated", "few-rounds")
+    rest = [cause for cause in analysis.causes if cause.code not in noted]
+    if rest:
+        long = "; ".join(f"{MEANINGS[cause.code].label} ({briefly(cause, analysis)})" for cause in rest)
+        labels = list(dict.fromkeys(MEANINGS[cause.code].label for cause in rest))
+        fits = len(long) <= MOST_ALSO * (width - 10)  # which leaves room for how the words fall
+        yield _plain(f"Also: {long if fits else '; '.join(at_most(MOST_LABELS, labels))}")
+
+
+def decisions(analysis: Analysis) -> Iterator[Text]:
+    for line in at_most(MOST_DECISIONS, list(decided(analysis))):
+        yield _plain(line)
+
+
+def common(found: Summary) -> Iterator[Code]:
+    """Doubts about more than half of the costs; too few rounds where all have too few, for then a line says so."""
+    contrasts = [one for figure in found.figures for one in figure.contrasts if one is not None]
+    for code in dict.fromkeys(code for one in contrasts for code in one.notes):
+        count = sum(code in one.notes for one in contrasts)
+        if count == len(contrasts) or (2 * count > len(contrasts) and code != "few-rounds"):
+            yield code
+
+
+def _whom(found: Summary, sides: Sides | None) -> str:
+    """What the first two columns of costs are against."""
+    if sides:
+        return f"{sides.where(own=False)} against {sides.where(own=True)}"
+    layers = {one.treatment: one.layer for one in found.places}
+    names = {"host": "host", "vm": "VM", "nested": "nested VM"}
+    pairs = [(names[layers[low]], names[layers[high]]) for low, high in found.contrasts[:MAIN]]
+    return "; ".join(f"{'nesting: ' if low == 'VM' else ''}{high} against {low}" for low, high in pairs)
+
+
+def _plain(text: str, style: str = "") -> Text:
+    return Text(printable(text), style=style)
