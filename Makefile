@@ -31,7 +31,7 @@ $(STAMP): pyproject.toml requirements.lock src/vmtax/__init__.py
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 
-run: setup ## measure this machine as host, VM and nested VM; print the answer, write the HTML report
+run: setup ## measure this machine, print the answer, write the HTML report; RUN="disk-cache" measures that plan
 	@$(BIN)/vmtax run $(RUN)
 
 test: setup-test ## all tests, the real ones included (QEMU, bridges, SSH, browser)

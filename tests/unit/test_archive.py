@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from tests.sample import sample_experiment
 from vmtax.analysis.analysis import Analysis
+from vmtax.core.errors import BAD_INPUT
 from vmtax.core.records import Experiment
 from vmtax.experiment import archive
 from vmtax.experiment.archive import ShareError
@@ -42,8 +43,9 @@ def test_what_arrives_is_what_left(file: Path, tmp_path: Path) -> None:
         )
         assert (carried.name, carried.host, carried.trials) == (found.name, found.host, len(found.trials))
         assert Analysis(found).comparisons == Analysis(SAMPLE).comparisons
-        with pytest.raises(StoreError, match="is already stored"):
+        with pytest.raises(StoreError, match=f"^run {SAMPLE.id} is already stored$") as twice:
             archive.import_(store, file)
+        assert twice.value.exit_code == BAD_INPUT
         with pytest.raises(CannotResume, match="was imported"):
             resumable(found)
         again = archive.export(store, "last", tmp_path / "again").file

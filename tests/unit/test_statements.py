@@ -16,6 +16,7 @@ import pytest
 from vmtax.cli.lab import NEW
 from vmtax.experiment import archive
 from vmtax.hypervisor import console
+from vmtax.image import build as build_image
 from vmtax.image import kernel
 from vmtax.lab import end, start
 from vmtax.lab.spec import Size
@@ -52,6 +53,7 @@ QUANTITY = re.compile(
 SILENCE = 10.0 * 3  # seconds, of ssh.ALIVE
 # page -> quantity -> value in bytes or seconds
 STATED: dict[str, dict[str, float | None]] = {
+    "README.md": {"2 GiB": build_image.ROOM},
     "CONTRIBUTING.md": {"400 lines": None},
     "docs/how-to/a-question-in-few-minutes.md": {"a day": None, "three days": None},
     "docs/how-to/build-a-kernel.md": {

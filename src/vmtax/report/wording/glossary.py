@@ -25,6 +25,8 @@ class Term:
 GLOSSARY = tuple(
     Term(*pair)
     for pair in (
+        ("A/A", "One configuration measured twice in every round, as if it were two. What differs between the two is"
+                " chance: it shows the noise floor."),
         ("boot", "One start of one guest. A guest’s speed differs from boot to boot, so boots are counted: several"
                  " values of one boot become one value before anything is compared."),
         ("busy CPUs", "The average number of the host’s CPUs that did any work, the measurement included."),
@@ -42,7 +44,7 @@ GLOSSARY = tuple(
         ("guest", "A virtual machine: the VM, or the nested VM."),
         ("host", "The machine under test without virtualization, and the layer that runs on it directly."),
         ("interval", "The range that contains the true figure in 95 of 100 such runs. A narrow interval is precise; an"
-                     " interval that contains 0 shows no difference."),
+                     " interval that contains 0 means that a difference is not shown."),
         ("IOPS", "Reads or writes that the disk completes in one second."),
         ("iteration", "One run of a workload in a boot. All iterations of a boot become one value, without those at"
                       " its start that were warm-up."),
@@ -53,11 +55,12 @@ GLOSSARY = tuple(
         ("nested VM", "A VM inside a VM, as on a cloud machine that runs VMs of its own."),
         ("noise floor", "The cost of a guest against itself. It is measured with a second, equal guest in every round,"
                         " and shows how much of a cost may be chance."),
-        ("outer VM", "The VM that runs a nested VM. It is larger by what running the nested VM takes."),
+        ("outer VM", "The VM in which a nested VM runs, with more memory and a larger disk than that one takes. It is"
+                     " not the VM that is measured."),
         ("outlier", "A value far from the others of its configuration: more than one and a half times the width of"
                     " their middle half away from it. It still counts."),
-        ("p50, p99, p99.9", "That many percent of the operations took at most this long. One operation in a hundred"
-                            " takes longer than p99."),
+        ("p50, p99, p99.9", "The time within which 50 %, 99 % or 99.9 % of the operations ended. One operation in a"
+                            " hundred takes longer than p99."),
         ("page fault", "The first use of a piece of memory, for which the kernel must find room. It costs more in a"
                        " guest, where two kernels do so."),
         ("plan", "A YAML file that says what is measured: layers, settings, workloads, rounds."),
