@@ -30,7 +30,7 @@ def test_a_run_that_was_stopped_is_resumed_where_it_was_measured(state: State) -
     [
         ("vmtax run quick", "vmtax run quick --rounds 7"),
         ("vmtax run quick --rounds 2 --yes --json", "vmtax run quick --rounds 7"),
-        ("vmtax run quick --label 'before it' --budget 1h", "vmtax run quick --budget 1h --rounds 7"),
+        ("vmtax run quick --label 'before it' --budget 1h", "vmtax run quick --rounds 7"),
         ("vmtax run --yes --or-demo", "vmtax run --emulate --rounds 7"),
     ],
 )

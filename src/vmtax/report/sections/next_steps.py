@@ -11,8 +11,8 @@ from vmtax.core.records import Experiment
 from vmtax.design.reboots import how_to_boot
 
 MOST = 3
-# What a repeat leaves out: its number of rounds, what was about one run, and what ends every run after three rounds.
-_ONCE = re.compile(r" --(rounds|label)[ =]('[^']*'|\S+)| --(yes|or-demo|json|resume( \S+)?)(?=\s|$)")
+# What a repeat leaves out: its number of rounds or its time, what was about one run, and what ends every run after three rounds.
+_ONCE = re.compile(r" --(rounds|budget|label)[ =]('[^']*'|\S+)| --(yes|or-demo|json|resume( \S+)?)(?=\s|$)")
 
 
 def next_steps(analysis: Analysis) -> tuple[tuple[str, str], ...]:
