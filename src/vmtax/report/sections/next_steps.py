@@ -11,7 +11,7 @@ from vmtax.core.records import Experiment
 from vmtax.design.reboots import how_to_boot
 
 MOST = 3
-# What a repeat leaves out: its number of rounds or its time, what was about one run, and what ends every run after three rounds.
+# What a repeat leaves out: its rounds or its time, what was about one run, and what ends every run after three rounds.
 _ONCE = re.compile(r" --(rounds|budget|label)[ =]('[^']*'|\S+)| --(yes|or-demo|json|resume( \S+)?)(?=\s|$)")
 
 
