@@ -70,9 +70,8 @@ def documented() -> list[tuple[str, Any]]:
 
 
 def commands_page() -> str:
-    parts = [
-        "# Commands\n\nEvery command takes `--help`, and `vmtax help COMMAND` prints the same. Results go to stdout, progress and questions to stderr.\n"
-    ]
+    every = "Every command takes `--help`, and `vmtax help COMMAND` prints the same."
+    parts = [f"# Commands\n\n{every} Results go to stdout, progress and questions to stderr.\n"]
     for name, command in documented():
         parts += [f"## {name}\n", f"{command.help}\n", f"```\n{usage(name, command)}\n```\n"]
         rows = [(f"`{typed}`", text) for typed, text in parameters(command)]

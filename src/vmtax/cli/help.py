@@ -77,7 +77,9 @@ def usage(name: str, command: Any) -> str:
     """How a command is typed, on one line."""
     arguments = [argument_name(one) for one in command.params if one.param_type_name == "argument"]
     options = ["[OPTIONS]"] if len(command.params) > len(arguments) else []
-    return " ".join([name, *options, *arguments, *(["COMMAND"] if hasattr(command, "commands") else [])])
+    optional = getattr(command, "invoke_without_command", False)
+    needed = [] if not hasattr(command, "commands") else ["[COMMAND]" if optional else "COMMAND"]
+    return " ".join([name, *options, *arguments, *needed])
 
 
 def argument_name(argument: Any) -> str:
