@@ -208,7 +208,7 @@ def _killed(home: Path, file: Path, moment: float) -> Callable[[], Iterator[str]
         yield from _tried(("clean", "--yes"), home, (0,))
         if not whole and (left := list(raw.rglob("*"))):
             yield f"{len(left)} raw outputs of no run are left"
-        yield from _tried(("import", str(file)), home, (1,) if whole else (0,))
+        yield from _tried(("import", str(file)), home, (2,) if whole else (0,))
         yield from _tried(("show", "--full"), home, (0,))
 
     return tried
