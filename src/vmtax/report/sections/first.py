@@ -12,7 +12,8 @@ from vmtax.analysis.analysis import Analysis
 from vmtax.analysis.summary import Contrast, Figure, Place, Summary, summary
 from vmtax.core.notices import MEANINGS, Code, sentence
 from vmtax.core.records import Experiment
-from vmtax.core.units import Cost, at_most, format_cost, format_duration, format_row, format_value
+from vmtax.core.units import Cost, at_most, format_cost, format_duration, format_room, format_row, format_value
+from vmtax.design.stopping import count
 from vmtax.report.document import (
     Cell,
     Column,
@@ -32,7 +33,7 @@ from vmtax.report.document import (
 )
 from vmtax.report.figures.dots import Dot
 from vmtax.report.figures.tiles import bars
-from vmtax.report.sections.summary import findings, headline, machine_name, sureness
+from vmtax.report.sections.summary import findings, headline, hypervisor_below, machine_name, sureness
 from vmtax.report.sections.warnings import warnings
 from vmtax.report.view import flat_facts
 from vmtax.report.wording.figures import about
@@ -163,7 +164,7 @@ def _word(found: Contrast) -> str:
     if found.same or found.verdict == "no difference shown":
         return "the same" if found.same else "no difference is shown"
     word = next(word for limit, word in WORDS if found.ratio < limit)
-    return word if found.low is not None else f"{word}, or chance: too few rounds"
+    return word if found.low is not None else f"{word}, or chance"
 
 
 def page_title(shown: First, choice: str = "") -> str:
@@ -187,9 +188,15 @@ def page_title(shown: First, choice: str = "") -> str:
     if costs:
         emulated = any(found.emulated for found in subjects.values() if found)
         guest = "VM" if any(treatment.layer == "vm" for treatment in run.treatments) else "nested VM"
-        return f"{where}: {'an emulated' if emulated else 'a'} {guest} costs {', '.join(costs)}"
+        few = f"{too_few(shown.analysis)}, " if all(found.low is None for found in subjects.values() if found) else ""
+        return f"{where}: {few}{'an emulated' if emulated else 'a'} {guest} costs {', '.join(costs)}"
     layers = dict.fromkeys(LAYERS[treatment.layer] for treatment in run.treatments)
     return f"{where}: {run.name}, measured on {' and '.join(layers)}"
+
+
+def too_few(analysis: Analysis) -> str:
+    """What must stand before costs without an interval."""
+    return f"in {count(analysis.rounds)}, which may be chance"
 
 
 def _levels(run: Experiment, choice: str) -> str:
@@ -212,6 +219,9 @@ def verdict(analysis: Analysis) -> Section:
     if over := headline(analysis):
         return Section("verdict", "", (Paragraph(over, "headline"),), place="first")
     found = findings(analysis)
+    if analysis.comparisons and all(one.verdict == "too few rounds" for one in analysis.comparisons):
+        few = f"{count(analysis.rounds).capitalize()}: too few for an interval, so any cost may be chance."
+        return Section("verdict", "", (Paragraph(few, "headline"),), place="first")
     if not found:
         nothing = "Nothing can be compared: no round has a result of two configurations."
         return Section("verdict", "", (Paragraph(nothing, "headline"),), place="first")
@@ -307,13 +317,29 @@ def machine(run: Experiment) -> Section:
     lines: list[Sentence] = [
         (words, ((Span(_fact(name, facts[name])),),)) for name, words in FACTS.items() if name in facts
     ]
-    if accelerators := dict.fromkeys(boot.accelerator.upper() for boot in run.boots):
-        lines.append(("guests on", ((Span(" and ".join(accelerators)),),)))
+    if (below := hypervisor_below(run)) is not None:
+        lines.append(("is itself", ((Span(f"a VM (under {below}): its VM is a nested one already"),),)))
+    if accelerators := dict.fromkeys(boot.accelerator for boot in run.boots):
+        lines.append(("guests on", ((Span(" and ".join(map(_accelerator, accelerators))),),)))
+    if others := dict.fromkeys(_guest_kernels(run, facts.get("kernel_release"))):
+        lines.append(("kernel of guests", ((Span(f"{' and '.join(others)}: part of a cost may be the kernel's"),),)))
     return Section("machine", "The machine", (Sentences(tuple(lines), Detail.PAGE),), place="beside")
 
 
+def _accelerator(name: str) -> str:
+    return "an emulated CPU (TCG)" if name == "tcg" else name.upper()
+
+
+def _guest_kernels(run: Experiment, of_host: str | None) -> Iterator[str]:
+    """Those that differ from the host's."""
+    for path, facts in run.facts.items():
+        release = facts.get("kernel_release") if isinstance(facts, dict) and path != "host" else None
+        if isinstance(release, str) and release != of_host:
+            yield release
+
+
 def _fact(name: str, value: str) -> str:
-    return format_value(float(value), "B") if name == "memory_bytes" and value.isdecimal() else value
+    return format_room(float(value)) if name == "memory_bytes" and value.isdecimal() else value
 
 
 def sure(shown: First, outliers: Outliers) -> Section:

@@ -104,7 +104,7 @@ def section(found: Sequence[Distribution], pictures: Sequence[Picture]) -> Secti
         many = "Of many configurations of a layer, the first is drawn, and the best and the worst by"
         reading += (Span(f" {many} {percentile(JUDGED)}."),)
     blocks = (Paragraph(reading, "note", Detail.PAGE), Figure(tuple(pictures), "pair"), _table(found))
-    return Section("latency", "How long single operations take", blocks, "Latency")
+    return Section("latency", "How long single operations take", blocks, "How long single operations take")
 
 
 def _table(found: Sequence[Distribution]) -> Table:

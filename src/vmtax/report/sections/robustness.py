@@ -86,4 +86,4 @@ def section(analysis: Analysis) -> Section | None:
     if not rows:
         return None
     table = Table(TITLE, tuple(map(Column, HEADS)), rows, "settings", detail=Detail.FULL)
-    return Section("robustness", TITLE, (table, Paragraph(READING, "note", Detail.FULL)), "Robustness")
+    return Section("robustness", TITLE, (table, Paragraph(READING, "note", Detail.FULL)), TITLE)

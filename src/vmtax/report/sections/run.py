@@ -57,9 +57,8 @@ def head(analysis: Analysis) -> Head:
 
 def notes(run: Experiment) -> Section:
     none = Paragraph("The run recorded no notes. Trials that failed stand under Warnings.", detail=Detail.PAGE)
-    return Section(
-        "notes", "What was not measured, and why", (listed(run.notes) if run.notes else none,), "Not measured"
-    )
+    title = "What limits these figures"
+    return Section("notes", title, (listed(run.notes) if run.notes else none,), title)
 
 
 def repeat(run: Experiment) -> Section:
@@ -79,7 +78,7 @@ def words(*, emulated: bool) -> Section:
     from vmtax.report.wording.glossary import GLOSSARY
 
     terms = tuple((term.word, (term.meaning,)) for term in GLOSSARY if emulated or term.word != "emulated")
-    return Section("glossary", "Words used here", (Sentences(terms, Detail.PAGE, glossary=True),), "Words")
+    return Section("glossary", "Words", (Sentences(terms, Detail.PAGE, glossary=True),), "Words")
 
 
 def _side_by_side(known: Mapping[str, Mapping[str, str]]) -> Table:

@@ -106,7 +106,7 @@ def section(analysis: Analysis) -> Section:
         term("nested"),
         Span(" VM is set against a VM of the same size."),
     )
-    return Section("findings", "What was found", (*blocks, Paragraph(reading, "note", Detail.PAGE)), "In sentences")
+    return Section("findings", "In sentences", (*blocks, Paragraph(reading, "note", Detail.PAGE)), "In sentences")
 
 
 def decisions(analysis: Analysis) -> Section | None:
