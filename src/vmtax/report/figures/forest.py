@@ -204,6 +204,8 @@ def _picture(id: str, name: str, quantity: str, forest: _Forest) -> Picture:
 def _legend(forest: _Forest, dots: Sequence[Dot]) -> Iterator[Key]:
     for (mark, style, words), effects in forest.kinds.items():
         marked = emulation([effect.emulated for effect in effects])
-        yield Key(mark, style, f"{words}{f', {marked}' if marked else ''}; the bar is the 95 % interval")
+        barred = any(effect.low is not None for effect in effects)
+        bar = "; the bar is the 95 % interval" if barred else ""
+        yield Key(mark if barred else f"{mark}-open", style, f"{words}{f', {marked}' if marked else ''}{bar}")
     if any(dot.low is None for dot in dots):
         yield Key("circle-open", "muted", NO_INTERVAL)
