@@ -13,7 +13,7 @@ from vmtax.analysis.analysis import Analysis
 from vmtax.core.records import Experiment
 from vmtax.core.units import format_cost
 from vmtax.report.contents import document
-from vmtax.report.document import Detail, Section, Table, Tile, Tiles, plain
+from vmtax.report.document import Detail, Paragraph, Section, Table, Tile, Tiles, plain
 from vmtax.report.sections.first import First, first
 
 QUICK = with_repeat(sample_experiment(emulated=False))
@@ -48,10 +48,29 @@ def test_a_tile_for_each_subject_says_what_the_summary_does() -> None:
     assert all(tile.emulated for tile in tiles(sample_experiment()))
 
 
-def test_a_tile_without_an_interval_is_hollow_and_says_why() -> None:
-    for tile in tiles(sample_experiment(rounds=3))[:4]:
-        assert tile.interval == "" and tile.word.endswith("or chance")
+def test_a_tile_without_an_interval_is_hollow_and_the_verdict_says_why() -> None:
+    few = sample_experiment(rounds=3)
+    for tile in tiles(few)[:4]:
+        assert tile.interval == "" and "chance" not in tile.word
         assert tile.bar is not None and "#mark-circle-open" in tile.bar
+    (verdict,) = sections(few)["verdict"].blocks
+    assert isinstance(verdict, Paragraph) and plain(verdict.text).startswith("3 rounds: too few for an interval")
+
+
+def test_a_tile_says_itself_that_it_may_be_chance_where_others_have_intervals() -> None:
+    short = tuple(t for t in QUICK.trials if t.workload != "chess" or t.round <= 3)
+    found = {tile.subject: tile.word for tile in tiles(dataclasses.replace(QUICK, trials=short))}
+    assert found["CPU"].endswith(", or chance") and "chance" not in found["Disk"]
+
+
+def test_a_guest_without_anything_to_compare_it_with_says_why_it_has_no_bar() -> None:
+    single = [t for t in QUICK.treatments if t.name in ("host", "vm")]
+    names = {treatment.name for treatment in single}
+    trials = tuple(t for t in QUICK.trials if t.treatment in names)
+    boots = tuple(b for b in QUICK.boots if b.treatment in names)
+    run = dataclasses.replace(QUICK, treatments=tuple(single), trials=trials, boots=boots)
+    (boot,) = [tile for tile in tiles(run) if tile.subject == "Boot"]
+    assert boot.bar is None and boot.more == "the host has no such figure"
 
 
 def test_one_layer_is_shown_by_its_medians() -> None:

@@ -363,3 +363,12 @@ def test_a_sweep_with_next_to_nothing_measured_is_shown() -> None:
     assert Page(html(dataclasses.replace(EXPERIMENT, trials=few))).count("h1") == 1
     none = Page(html(dataclasses.replace(EXPERIMENT, trials=(), boots=())))
     assert none.count("select") == none.count("figure") == 0
+
+
+def test_a_long_picture_has_its_scale_at_both_ends() -> None:
+    few = sample_experiment(rounds=2)
+    short = dataclasses.replace(few, trials=tuple(trial for trial in few.trials if trial.workload == "memory"))
+    for run, times in ((few, 2), (short, 1)):
+        layers = next(picture for picture in forests(view(Analysis(run))) if picture.id == "layers")
+        names = [one.text for one in of_class(layers, "tick")]
+        assert names and {names.count(name) for name in names} == {times}

@@ -90,7 +90,7 @@ def _page(analysis: Analysis, viewed: View) -> Iterator[Section | None]:
         yield _at("first", recommended[0])
     else:
         yield first.tiles(shown_first)
-        yield first.verdict(analysis)
+        yield first.verdict(shown_first)
     yield _at("first", summary.decisions(analysis))
     yield from (section for section in pictures if section.place == "first")
     yield _at("first", rankings.section(ranked, figures.rank_pictures(analysis, ranked)))

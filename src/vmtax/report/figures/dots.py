@@ -15,6 +15,7 @@ LINE, MARK, ROOM = 15, 11, 13  # pixels: of a line of a label, between the dots 
 BASELINE = 11.5  # of a line, below its top
 PIXELS, MONOSPACE_PIXELS = 6.8, 7.3  # of a character, about
 TICKS = 6
+TALL = 8  # rows from which on the scale stands above the drawing too
 FACTORS = (  # ratios of times that make a readable tick; those that people think in come first
     *(1, 2, 10, 100, 1000, 5, 1.5, 1.2, 1.1, 20, 50, 200, 500, 0.5, 0.1, 0.01, 0.8, 0.9),
     *(1.05, 1.02, 1.01, 0.95, 0.98, 0.99, 0.75, 1.25, 3, 1.005, 0.995, 1.002, 0.998, 1.001, 0.999),
@@ -87,11 +88,18 @@ def picture_of_rows(
     for row in rows:
         parts.append(_row(row, axis, tops, room))
         tops = [top + row.pixels(narrow) for top, narrow in zip(tops, (False, True), strict=True)]
-    lines = [across(axis), _upright("free", axis.at(0.0))]
+    tall = len(rows) >= TALL
+    lines = [across(axis, above=tall), _upright("free", axis.at(0.0))]
     if line is not None:
         lines.append(_upright("far", axis.at(math.log10(line))))
     size = f"--wide: {tops[0]}px; --narrow: {tops[1]}px; --labels: {room[0]}px; --values: {room[1]}px"
-    return drawing(id, *named, (*lines, *parts), class_=f"chart rows{' ranked' if ranked else ''}", style=size)
+    return drawing(
+        id,
+        *named,
+        (*lines, *parts),
+        class_=f"chart rows{' ranked' if ranked else ''}{' tall' if tall else ''}",
+        style=size,
+    )
 
 
 def _pixels(words: Iterable[str], character: float) -> int:
@@ -115,11 +123,12 @@ def _row(row: Row, axis: Axis, tops: Sequence[int], room: tuple[int, int]) -> Ma
         labels.append(_label(row, small, middle, room, "label small"))
     places = [middle + (number - (len(row.dots) - 1) / 2) * MARK for number in range(len(row.dots))]
     dots = Markup("").join(_dot(dot, axis, y) for dot, y in zip(row.dots, places, strict=True))
-    down = LINE * len(small) + (ROOM + MARK * len(row.dots)) / 2 + 2 - middle
+    down = LINE * len(small) + MARK * len(row.dots) / 2 + 6 - middle  # nearer to its own label than to the next
     points = element("g", dots, class_="points", style=f"--down: {down:g}px")
     style = f"row {row.style}" if row.dots else f"row heading {row.style}"
+    behind = element("rect", class_="behind", width="100%", height=LINE * len(small) + 4)
     tops_told = f"--wide: {tops[0]}px; --narrow: {tops[1]}px"
-    return element("g", *labels, *((points,) if row.dots else ()), class_=style.rstrip(), style=tops_told)
+    return element("g", behind, *labels, *((points,) if row.dots else ()), class_=style.rstrip(), style=tops_told)
 
 
 def _label(row: Row, lines: Sequence[str], middle: float, room: tuple[int, int], style: str) -> Markup:

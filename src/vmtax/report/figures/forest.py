@@ -57,20 +57,21 @@ class _Forest:
 
 def forests(view: View) -> tuple[Picture, ...]:
     """The sides, the layers by each quantity, and the settings; only those that have a dot to show."""
-    sides = view.analysis.sides
+    sides, cpu = view.analysis.sides, _layers(view, _is_cpu)
+    beside = " CPU time has a picture of its own below." if cpu.effects else ""
     found = (
         (
             *("sides", f"{sides.other} against {sides.own}" if sides else ""),
             "Time for the same work on the other side against the same configuration on the plan’s own.",
             _between(view, view.analysis.headline_metrics),
         ),
-        ("layers", "What each layer costs", "Time for the same work.", _work(view)),
+        ("layers", "What each layer costs", f"Time for the same work.{beside}", _work(view)),
         ("tails", "The slowest in a hundred", "99th percentile of latency, not the mean.", _layers(view, _is_tail)),
         (
             "cpu",
             "CPU time for the same work",
             "CPU time for each operation of a disk, and for each byte of the network.",
-            _layers(view, _is_cpu),
+            cpu,
         ),
         (
             *("settings", "Other settings"),

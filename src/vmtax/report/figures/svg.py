@@ -94,8 +94,8 @@ def curve(points: Sequence[tuple[float, float]], style: str, dash: str, title: s
     return element("svg", *((element("title", title),) if title else ()), line, **stretched)
 
 
-def across(axis: Axis, foot: str = "100%") -> Markup:
-    """The lines of a horizontal axis, and what they are called below `foot`."""
+def across(axis: Axis, foot: str = "100%", *, above: bool = False) -> Markup:
+    """The lines of a horizontal axis, and what they are called below `foot`; `above`: and above the drawing."""
     parts: list[Markup] = []
     for value, name in axis.ticks:
         share = axis.at(value)
@@ -104,6 +104,8 @@ def across(axis: Axis, foot: str = "100%") -> Markup:
             rule("grid", (share, share), (0, foot)),
             element("text", name, x=percent(share), y=foot, dy=16, text_anchor=anchor, class_="tick"),
         )
+        if above:
+            parts.append(element("text", name, x=percent(share), y=0, dy=-7, text_anchor=anchor, class_="tick"))
     return Markup("").join(parts)
 
 

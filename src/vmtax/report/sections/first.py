@@ -76,6 +76,13 @@ class First:
     summary: Summary
 
     @property
+    def few(self) -> bool:
+        """Whether every comparison has too few rounds for an interval: then the verdict says it of all."""
+        return bool(self.analysis.comparisons) and all(
+            one.verdict == "too few rounds" for one in self.analysis.comparisons
+        )
+
+    @property
     def subjects(self) -> tuple[Figure, ...]:
         """The figure that stands for each subject."""
         chosen = {metric.name for metric in self.analysis.headline_metrics.values()}
@@ -140,11 +147,15 @@ def _tile(shown: First, figure: Figure, bar: Markup | None) -> Tile:
     subject = title(figure.metric.workload)
     if found is not None:
         cost = cost_of(found)
-        return Tile(subject, cost.estimate, _word(found), cost.interval, bar, more, marked)
+        doubtful = found.verdict == "too few rounds" and math.isfinite(found.ratio) and not shown.few
+        chance = ", or chance" if doubtful else ""
+        return Tile(subject, cost.estimate, f"{_word(found)}{chance}", cost.interval, bar, more, marked)
     place, value = _median(shown.summary, figure)
     if value is None or place is None:
         return Tile(subject, "not measured", "", "")
     boots = figure.metric.name == READY.name
+    if not more and place.layer != "host" and any(one.layer == "host" for one in shown.summary.places):
+        more = "the host has no such figure"
     amount = format_duration(value) if boots else format_value(value, figure.metric.unit)
     word = "from launch to the first answer" if boots else spoken(figure.metric)
     return Tile(subject, amount, f"{LAYERS[place.layer]}: {word}", "", bar, more, marked or place.emulated)
@@ -163,8 +174,7 @@ def _word(found: Contrast) -> str:
         return "no round has both"
     if found.same or found.verdict == "no difference shown":
         return "the same" if found.same else "no difference is shown"
-    word = next(word for limit, word in WORDS if found.ratio < limit)
-    return word if found.low is not None else f"{word}, or chance"
+    return next(word for limit, word in WORDS if found.ratio < limit)
 
 
 def page_title(shown: First, choice: str = "") -> str:
@@ -214,12 +224,13 @@ def _short(model: str | None) -> str:
     return " ".join(word for word in words if word not in ("Intel", "AMD", "CPU", "Processor"))
 
 
-def verdict(analysis: Analysis) -> Section:
+def verdict(shown: First) -> Section:
     """One sentence over all; without one, a sentence for each subject."""
+    analysis = shown.analysis
     if over := headline(analysis):
         return Section("verdict", "", (Paragraph(over, "headline"),), place="first")
     found = findings(analysis)
-    if analysis.comparisons and all(one.verdict == "too few rounds" for one in analysis.comparisons):
+    if shown.few:
         few = f"{count(analysis.rounds).capitalize()}: too few for an interval, so any cost may be chance."
         return Section("verdict", "", (Paragraph(few, "headline"),), place="first")
     if not found:
@@ -352,8 +363,8 @@ def sure(shown: First, outliers: Outliers) -> Section:
 
 def _sure(shown: First, outliers: Outliers, warned: int) -> Iterator[Sentence]:
     counted, rounds = sureness(shown.analysis), shown.analysis.rounds
-    few = " only, so any figure may be chance" if rounds == 1 else ", each with every configuration in random order"
-    yield "rounds", ((Span(f"{rounds}{few}"),),)
+    order = "" if rounds == 1 else ", each with every configuration in random order"
+    yield "rounds", ((Span(f"{rounds}{order}"),),)
     yield (
         "intervals",
         ((Span(f"{counted.intervals} of {counted.comparisons} comparisons have a 95 % "), term("interval")),),

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 from vmtax.analysis.analysis import Analysis
 from vmtax.core.records import Experiment, Json
-from vmtax.core.units import format_duration, format_value
+from vmtax.core.units import format_duration, format_room
 from vmtax.report.document import (
     Block,
     Code,
@@ -92,7 +92,7 @@ def _side_by_side(known: Mapping[str, Mapping[str, str]]) -> Table:
 
 
 def _fact(name: str, value: str) -> str:
-    return format_value(float(value), "B") if name == "memory_bytes" and value.isdecimal() else value
+    return format_room(float(value)) if name == "memory_bytes" and value.isdecimal() else value
 
 
 def _all_facts(path: str, facts: Mapping[str, str]) -> Folded:
