@@ -49,7 +49,9 @@ def _rows(query: str) -> list[dict[str, Any]]:
     """None where there is no store, or where it cannot be read."""
     try:
         path = default_path()
-        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", WAIT_SECONDS, uri=True)) as connection:
+        with closing(
+            sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", timeout=WAIT_SECONDS, uri=True)
+        ) as connection:
             connection.row_factory = sqlite3.Row
             return [dict(row) for row in connection.execute(query)]
     except (CannotDo, OSError, sqlite3.Error):
