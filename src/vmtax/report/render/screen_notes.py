@@ -67,9 +67,10 @@ def reading(found: Summary, analysis: Analysis, *, floors: bool) -> Iterator[Tex
     if all(one.verdict == "too few rounds" for one in contrasts):
         rounds = max(one.rounds for one in contrasts)
         yield Text(f"Too few rounds ({rounds}) for an interval, so any cost may be chance.", "yellow")
-    if found.floors:
-        meaning = "; “same”: within it" if any(one.same for one in contrasts) else ""
-        yield Text(f"{_noise(found, by_figure=floors)}{meaning}.", style="dim")
+    ranges = ["Ranges: 95 % intervals."] if any(one.low is not None for one in contrasts) else []
+    noise = [_noise(found, by_figure=floors, same=any(one.same for one in contrasts))] if found.floors else []
+    if ranges or noise:
+        yield Text(" ".join([*ranges, *noise]), style="dim")
     if _differ_in_kernels(analysis):
         yield Text("Host and guests run different kernels: part of a cost may be theirs.", style="dim")
     if not (analysis.emulated or analysis.sides):
@@ -77,12 +78,13 @@ def reading(found: Summary, analysis: Analysis, *, floors: bool) -> Iterator[Tex
         yield from _not_shown(found)
 
 
-def _noise(found: Summary, *, by_figure: bool) -> str:
+def _noise(found: Summary, *, by_figure: bool, same: bool) -> str:
+    meaning = "; “same”: within it." if same else "."
     if by_figure:
-        return "Noise: what a guest costs against itself in this run"
+        return f"Noise: what a guest costs against itself{meaning}"
     least, most = (format_cost(floor).estimate.lstrip("+") for floor in (found.floors[0], found.floors[-1]))
-    span = most if least == most else f"{least} to {most}, by figure"
-    return f"Noise floor (a guest against itself): {span}"
+    what = "Noise floor" if same else "Noise floor (a guest against itself)"
+    return f"{what}: {most if least == most else f'{least} to {most}'}{meaning}"
 
 
 def _differ_in_kernels(analysis: Analysis) -> bool:
@@ -114,10 +116,10 @@ def _not_shown(found: Summary) -> Iterator[Text]:
     unclear = []
     for name, costs in _main(found):
         labels = [figure.label for figure, one in costs if one.verdict == "no difference shown" and not one.same]
-        if labels:
-            unclear.append(f"{name}: {', '.join(at_most(MOST_LABELS, labels))}")
-    if unclear:
-        yield _plain(f"No cost shown: {'; '.join(unclear)}.")
+        if costs:
+            unclear.append(f"{name}: {', '.join(at_most(MOST_LABELS, labels)) or 'none'}")
+    if unclear and any(one.low is not None for figure in found.figures for one in figure.contrasts if one):
+        yield _plain(f"No cost shown (range has 0): {'; '.join(unclear)}.")
 
 
 def _why_nothing_is_compared(found: Summary, analysis: Analysis) -> str:
