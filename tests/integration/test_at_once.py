@@ -33,14 +33,16 @@ rounds: {min: 1, max: 1}
 """
 
 
+# With this seed `vm` comes before its repeat, which has one case and nothing left to lose after it.
 KILLED = """\
 name: killed
 layers: [vm]
 guest: {vcpus: 1, memory: 512MiB}
 factors: {guest.count: ["2"]}
-workloads: [{disk: {patterns: [randread-4k-qd1, randwrite-4k-qd1], size: 32MiB, seconds: 1}}]
+workloads: [{disk: {patterns: [randread-4k-qd1, randwrite-4k-qd1], size: 32MiB, seconds: 3}}]
 iterations: 1
 rounds: {min: 1, max: 1}
+seed: 0
 """
 
 
