@@ -47,7 +47,7 @@ def test_fairness_of_known_shares() -> None:
 
 
 def at_times(*times: tuple[float, float]) -> float:
-    """Overlap of commands of which nothing but start and end is known."""
+    """The overlap of commands that count from their start to their end."""
     return overlap(Worked(start, start, end, end) for start, end in times)
 
 

@@ -1,4 +1,4 @@
-"""What a reader is told to do next can be done, and ends what it is about."""
+"""Each next step that is proposed can be done, and removes its reason."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ class Each:
 
     value: float  # in the metric's unit
     tail: float | None  # seconds that 99 of 100 operations took at most; None: not measured
-    steal: float | None  # CPUs that it wanted and did not get, on average; None: its hypervisor does not tell
+    steal: float | None  # CPUs that it wanted and did not get, on average; None: its kernel has no such counter
     beyond: float | None  # bytes that its hypervisor has beyond the guest's memory; None: it has none
 
 

@@ -72,12 +72,15 @@ def topology(treatment: Treatment) -> Topology:
     settings, layer = GuestSettings.of(treatment.levels), treatment.layer
     subjects = []
     for number in range(1, settings.count + 1):
-        here = "vm" if number == 1 else f"vm-{number}"
-        outer = None if layer != "nested" else here if settings.outer == "own" else "vm"
-        name = "vm" if outer is not None and settings.outer == "own" else here
-        name = name.replace("vm", "host") if layer == "host" else name
+        name, outer = _numbered("host" if layer == "host" else "vm", number), None
+        if layer == "nested":
+            name, outer = ("vm", name) if settings.outer == "own" else (name, "vm")
         subjects.append(Subject(name, layer, number, treatment.levels, host, outer))
     return Topology(tuple(subjects))
+
+
+def _numbered(name: str, number: int) -> str:
+    return name if number == 1 else f"{name}-{number}"
 
 
 @dataclass(frozen=True, slots=True)

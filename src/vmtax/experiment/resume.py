@@ -25,12 +25,8 @@ SAME = (
     *("image.identity", "qemu.version", "accelerator.name", "disk.device", "disk.named"),
 )
 PACK = "kernel_pack.digest"  # a fact too
-
-
 # Those that follow from how the host is booted: in a run that compares boots, they are compared boot by boot.
 OF_BOOT = ("kernel_command_line", "mitigations", "smt_active", "governor", "turbo", "cpus_measured")
-
-
 UNFINISHED = "that round was not finished"
 
 

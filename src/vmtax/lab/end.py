@@ -178,7 +178,7 @@ def _kill(up: Up) -> None:
 
 
 def gone(up: Up, seconds: float) -> bool:
-    """Whether its QEMU has ended, after at most so many seconds."""
+    """Whether its QEMU ends within this time."""
     deadline = time.monotonic() + seconds
     while is_marked(up.pid, up.token):
         if time.monotonic() > deadline:

@@ -18,9 +18,8 @@ from vmtax.meter.base import Readings, Work
 
 COMMAND = ("cat", "/proc/uptime", "/proc/stat")  # one command: each costs an emulated guest a tenth of a second
 TICKS_PER_SECOND = 100  # of /proc/stat
-STEAL = (
-    "steal_seconds"  # row: over all CPUs of the machine, that it wanted to run and its hypervisor ran something else
-)
+# Row: seconds, over all CPUs of the machine, in which it wanted to run and its hypervisor ran something else.
+STEAL = "steal_seconds"
 STEP_SECONDS = 0.01  # what /proc/uptime counts in
 WORST = 0.01  # share of the time that went by from which a gap is reported
 # Of a command: its way there and back, its libraries, its memory. Emulated, seconds; seldom so much.
@@ -34,7 +33,7 @@ class Reading:
     counted: float  # by that machine since its boot
     asked: float  # by the launching machine's monotonic clock, before the question
     answered: float  # and after the answer
-    stolen: float | None = None  # seconds over all its CPUs, since its boot; None: it does not tell
+    stolen: float | None = None  # seconds over all its CPUs, since its boot; None: its kernel has no such counter
 
     @property
     def middle(self) -> float:

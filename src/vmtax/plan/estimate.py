@@ -69,10 +69,7 @@ def in_common(plan: Plan) -> list[str]:
     for name, levels in plan.space.factors.items():
         having = {treatment.layer for treatment in kept if name in treatment.levels}
         if len(levels) == 1 and having:
-            every = (
-                "configuration" if having >= set(plan.layers) else "guest" if len(having) > 1 else _ONE[having.pop()]
-            )
-            lines.append(f"{name}={levels[0]} in every {every}")
+            lines.append(f"{name}={levels[0]} in every {_every(having, set(plan.layers))}")
     first = {**plan.space.factors, **plan.space.parts[0].levels}
     for layer in plan.layers:
         members = [treatment for treatment in kept if treatment.layer == layer]
@@ -80,6 +77,13 @@ def in_common(plan: Plan) -> list[str]:
         if any(here.get(name, levels[0]) != levels[0] for name, levels in first.items()):
             lines.append(f"baseline: {members[0].name}; the one with the first level of every factor is left out")
     return lines
+
+
+def _every(having: set[str], layers: set[str]) -> str:
+    """What the layers that have a factor are, where a plan has these layers."""
+    if having >= layers:
+        return "configuration"
+    return _ONE[next(iter(having))] if len(having) == 1 else "guest"
 
 
 def reboots(plan: Plan) -> str:

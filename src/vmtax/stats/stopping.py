@@ -62,9 +62,8 @@ class PrecisionRule:
 
     def settled(self, low: float, high: float) -> bool:
         """Whether an interval, in log ratio, answers the question."""
-        return (
-            0 < (high - low) / 2 <= self.half_width
-        )  # no width at all: the metric's steps are too coarse to show a difference
+        width = high - low  # none at all: the metric's steps are too coarse to show a difference
+        return 0 < width / 2 <= self.half_width
 
     def look(self, differences: Floats) -> Look:
         """The decision after these pairs; shape `(n,)`, log ratios. ValueError when empty or not finite."""
@@ -84,9 +83,7 @@ class DecisionRule:
 
     looks: tuple[int, ...] = LOOKS  # numbers of pairs
     alpha: float = ALPHA  # over all looks
-    margin: float = (
-        0.0  # in log ratio: ln(1.03) asks of times whether they are worse by more than 3 %, ln(0.97) of rates
-    )
+    margin: float = 0.0  # log ratio: ln(1.03) asks whether times are worse by more than 3 %, ln(0.97) asks it of rates
 
     def __post_init__(self) -> None:
         if not self.looks or list(self.looks) != sorted({look for look in self.looks if look > 0}):

@@ -14,6 +14,8 @@ from vmtax.core.machines import Machine
 from vmtax.core.records import Measurement, Metric
 from vmtax.workload.site import Site
 
+LEAST_OF_RATE = 0.95  # of the rate that is asked for; below it a machine is at its limit
+
 
 class Parameters(BaseModel):
     """What a plan may set of a workload; each workload has its own subclass. Numbers are numbers, and no text is."""

@@ -12,7 +12,7 @@ from pydantic import Field
 from vmtax.core.quantities import Quantity
 from vmtax.core.records import Better, Measurement, Metric, Unit
 from vmtax.core.units import parse_bytes
-from vmtax.workload.base import CPU_PER_OPERATION, BadOutput, Command, Counted, Measure, Parameters
+from vmtax.workload.base import CPU_PER_OPERATION, LEAST_OF_RATE, BadOutput, Command, Counted, Measure, Parameters
 from vmtax.workload.site import Site
 
 
@@ -96,7 +96,6 @@ PERCENTILES = (  # name, share of the operations, the same in words, fio's key
     ("p999", 0.999, "999 of 1,000", "99.900000"),
 )
 NANOSECOND = 1e-9
-LEAST_OF_RATE = 0.95  # of the rate that is asked for; below it a machine is at its limit
 # Bytes written per second and I/O in flight by a good NVMe disk, for what is said before a run. Orders of magnitude.
 FAST_SYNC, FAST_RANDOM, FAST_SEQUENTIAL = 50e6, 200e6, 3e9
 MINIMUM_TAIL = 10  # samples beyond a percentile, below which it is an anecdote (METHOD.md)

@@ -11,13 +11,12 @@ from pydantic import Field
 
 from vmtax.core.machines import Machine
 from vmtax.core.records import Measurement, Metric
-from vmtax.workload.base import BadOutput, Command, Counted, Measure, Parameters
+from vmtax.workload.base import LEAST_OF_RATE, BadOutput, Command, Counted, Measure, Parameters
 from vmtax.workload.site import Link, Site
 
 PORT = 5201  # iperf3's own
 Case = Literal["tcp-in", "tcp-out"]
 ENDS = {"local_cpu": "local_seconds_per_byte", "peer_cpu": "peer_seconds_per_byte"}
-LEAST_OF_RATE = 0.95  # of the rate that is asked for; below it a machine is at its limit
 WAYS = {"tcp-in": "inbound", "tcp-out": "outbound"}
 
 

@@ -115,7 +115,7 @@ def _not_shown(found: Summary) -> Iterator[Text]:
     """The costs whose intervals have both signs."""
     unclear = []
     for name, costs in _main(found):
-        labels = [figure.label for figure, one in costs if one.verdict == "no difference shown" and not one.same]
+        labels = [figure.label for figure, one in costs if one.verdict == "no difference shown"]
         if costs:
             unclear.append(f"{name}: {', '.join(at_most(MOST_LABELS, labels)) or 'none'}")
     if unclear and any(one.low is not None for figure in found.figures for one in figure.contrasts if one):

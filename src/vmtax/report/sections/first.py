@@ -206,7 +206,12 @@ def page_title(shown: First, choice: str = "") -> str:
 
 def too_few(analysis: Analysis) -> str:
     """What must stand before costs without an interval."""
-    return f"in {count(analysis.rounds)}, which may be chance"
+    return f"in {_compared_in(analysis)}, which may be chance"
+
+
+def _compared_in(analysis: Analysis) -> str:
+    """In how many rounds both sides of a comparison have a value, at most: fewer than were run where trials failed."""
+    return count(max((comparison.rounds for comparison in analysis.comparisons), default=0))
 
 
 def _levels(run: Experiment, choice: str) -> str:
@@ -231,7 +236,7 @@ def verdict(shown: First) -> Section:
         return Section("verdict", "", (Paragraph(over, "headline"),), place="first")
     found = findings(analysis)
     if shown.few:
-        few = f"{count(analysis.rounds).capitalize()}: too few for an interval, so any cost may be chance."
+        few = f"{_compared_in(analysis).capitalize()}: too few for an interval, so any cost may be chance."
         return Section("verdict", "", (Paragraph(few, "headline"),), place="first")
     if not found:
         nothing = "Nothing can be compared: no round has a result of two configurations."
