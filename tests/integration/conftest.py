@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -10,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -125,6 +127,15 @@ def vmtax(
     return subprocess.run(
         [*VMTAX, *argv], cwd=directory, capture_output=True, text=True, timeout=timeout, preexec_fn=preexec_fn
     )
+
+
+def measured(*argv: str, directory: Path) -> Any:
+    """`data` of the JSON that an emulated run prints, in which nothing failed."""
+    done = vmtax("run", *argv, "--yes", "--emulate", "--json", directory=directory)
+    assert done.returncode == 0, done.stderr
+    data = json.loads(done.stdout)["data"]
+    assert data["failures"] == []
+    return data
 
 
 def _default_signals() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.conftest import HANGS, leftovers, under_way, vmtax
+from tests.integration.conftest import HANGS, leftovers, measured, under_way
 from vmtax.core.records import Trial
 from vmtax.design.topology import Worked, overlap
 from vmtax.image.cache import Image
@@ -61,10 +61,7 @@ def worked_of(entry: dict[str, Any]) -> Worked:
 def test_two_guests_work_at_the_same_time_beside_each_other_and_nested(image: Image, tmp_path: Path) -> None:
     plan = tmp_path / "plan.yaml"
     plan.write_text(PLAN)
-    done = vmtax("run", str(plan), "--yes", "--emulate", "--json", directory=tmp_path)
-    assert done.returncode == 0, done.stderr
-    data = json.loads(done.stdout)["data"]
-    assert data["failures"] == []
+    data = measured(str(plan), directory=tmp_path)
     for treatment, machines in {"vm": {"host/vm", "host/vm-2"}, "nested": {"host/vm/vm", "host/vm/vm-2"}}.items():
         ours = [entry for entry in data["measurements"] if entry["treatment"] == treatment]
         for metric in ("disk.randwrite-4k-qd1.iops", "net.tcp-in.bits_per_second", "boot.ready_seconds"):

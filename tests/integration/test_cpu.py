@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 
-from tests.integration.conftest import vmtax
+from tests.integration.conftest import measured, vmtax
 from vmtax.image.cache import Image
 
 PLAN = """\
@@ -28,10 +27,7 @@ TOO_MANY = "cpu.pinning=one-to-one takes {} CPUs, {} for guests and one or more 
 def test_pinned_cpus_and_clocks_are_proved_and_a_sleeper_is_woken_on_host_and_vm(image: Image, tmp_path: Path) -> None:
     plan = tmp_path / "plan.yaml"
     plan.write_text(PLAN)
-    done = vmtax("run", str(plan), "--yes", "--emulate", "--json", directory=tmp_path)
-    assert done.returncode == 0, done.stderr
-    data = json.loads(done.stdout)["data"]
-    assert data["failures"] == []
+    data = measured(str(plan), directory=tmp_path)
     got = {boot["treatment"]: boot["obtained"] for boot in data["boots"]}
     assert {"vm", "vm cpu.pinning=one-to-one", "vm cpu.timer=tsc", "vm cpu.timer=hpet"} <= got.keys()
     pinned = got["vm cpu.pinning=one-to-one"]

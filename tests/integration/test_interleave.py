@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 from pathlib import Path
 
 import pytest
 
-from tests.integration.conftest import leftovers, vmtax
+from tests.integration.conftest import leftovers, measured, vmtax
 from vmtax.image.cache import Image
 from vmtax.store import Store
 
@@ -32,10 +31,7 @@ def test_two_qemus_in_the_same_round(image: Image, tmp_path: Path, monkeypatch: 
     (tmp_path / "two.yaml").write_text(PLAN)
     sides = ("--qemu", own, "--interleave-with", str(second))
 
-    done = vmtax("run", "two.yaml", "--yes", "--emulate", "--json", *sides, directory=tmp_path)
-
-    assert done.returncode == 0, done.stderr
-    data = json.loads(done.stdout)["data"]
+    data = measured("two.yaml", *sides, directory=tmp_path)
     other = f"vm with {second}"
     assert {entry["name"]: entry["side"] for entry in data["treatments"] if not entry["repeats"]} == {
         "vm": "",
