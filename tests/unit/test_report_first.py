@@ -81,14 +81,14 @@ def test_one_layer_is_shown_by_its_medians() -> None:
     assert found["Disk"].figure.endswith("k/s") and found["Disk"].word.startswith("host: 4 KiB random reads")
     assert all(tile.bar is None for tile in found.values())
     assert "main" in sections(alone)
-    assert document(Analysis(alone), Detail.PAGE).head.answer == "Xeon Gold 6338: quick, measured on host"
+    assert document(Analysis(alone), Detail.PAGE).head.answer == "kestrel: quick, measured on host"
 
 
 def test_the_title_is_the_host_and_the_answer() -> None:
     def title(experiment: Experiment) -> str:
         return document(Analysis(experiment), Detail.PAGE).head.answer
 
-    assert title(QUICK) == "Xeon Gold 6338: a VM costs +2.5 % CPU, +1.4 % memory, +23 % disk, +60 % network"
+    assert title(QUICK) == "kestrel: a VM costs +2.5 % CPU, +1.4 % memory, +23 % disk, +60 % network"
     assert title(dataclasses.replace(QUICK, host="ssh://root@b")).startswith("root@b: a VM costs +2.5 % CPU")
     assert "an emulated VM costs 21" in title(sample_experiment())
     page = Page(html(QUICK))

@@ -26,6 +26,7 @@ from vmtax.report.sections.summary import hypervisor_below
 LAYERS = {"host": "host", "vm": "VM", "nested": "nested"}
 LONGEST_LABEL, LONGEST_SIDE = 26, 18  # characters, beyond which it is cut
 MOST_METRICS, MOST_CONFIGURATIONS = 2, 8
+MOST_LINES = 30  # of a run without advice, where that can be had by saying less of the warnings
 EMULATED = "emulated"
 NOISE = ("noise",)  # the head of its column
 CPU_TIME = "CPU\N{MIDDLE DOT}"
@@ -63,14 +64,17 @@ class FirstScreen:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         found, width = summary(self.analysis), options.max_width
         footnotes = Footnotes(frozenset(common(found)))
-        yield from wrapped((*heading(self.analysis), Text()), console, options)
-        yield from self.advice
+        above = list(wrapped((*heading(self.analysis), Text()), console, options))
         columns = [] if self.advice else _columns(found, footnotes, self.analysis, width)
-        if not self.advice:
-            yield from wrapped(self._tables(found, columns, footnotes, width), console, options)
-        yield from self.more
-        floors = any(column.head[:1] == NOISE for column in columns)
-        yield from wrapped(self._below(found, footnotes, width, floors=floors), console, options)
+        by_figure = any(column.head[:1] == NOISE for column in columns)
+        tables = [] if self.advice else self._tables(found, columns, footnotes, width)
+        table = list(wrapped(tables, console, options))
+        below = [
+            list(wrapped(self._below(found, footnotes, width, by_figure=by_figure, brief=brief), console, options))
+            for brief in (False, True)
+        ]
+        yield from (*above, *self.advice, *table, *self.more)
+        yield from below[len(above) + len(table) + len(below[0]) > MOST_LINES]
 
     def _tables(self, found: Summary, columns: Sequence[Column], footnotes: Footnotes, width: int) -> Iterator[Text]:
         if found.figures:
@@ -78,10 +82,13 @@ class FirstScreen:
             yield Text()
         yield from _configurations(found, footnotes, self.analysis, width)
 
-    def _below(self, found: Summary, footnotes: Footnotes, width: int, *, floors: bool) -> Iterator[Text]:
+    def _below(
+        self, found: Summary, footnotes: Footnotes, width: int, *, by_figure: bool, brief: bool
+    ) -> Iterator[Text]:
+        """by_figure: each has its noise floor beside it."""
         if not self.advice:
-            yield from reading(found, self.analysis, floors=floors)
-        yield from footnote_lines(footnotes, self.analysis, width)
+            yield from reading(found, self.analysis, floors=by_figure)
+        yield from footnote_lines(footnotes, self.analysis, width, brief=brief)
         yield from decisions(self.analysis)
         yield from next_lines(self.analysis)
 

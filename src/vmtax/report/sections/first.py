@@ -33,7 +33,7 @@ from vmtax.report.document import (
 )
 from vmtax.report.figures.dots import Dot
 from vmtax.report.figures.tiles import bars
-from vmtax.report.sections.summary import findings, headline, hypervisor_below, machine_name, sureness
+from vmtax.report.sections.summary import findings, headline, host_name, hypervisor_below, sureness
 from vmtax.report.sections.warnings import warnings
 from vmtax.report.view import flat_facts
 from vmtax.report.wording.figures import about
@@ -178,13 +178,12 @@ def _word(found: Contrast) -> str:
 
 
 def page_title(shown: First, choice: str = "") -> str:
-    """The host and the answer: "Xeon Gold 6338: a VM costs +3 % CPU, 2.1× disk".
+    """The host and the answer: "kestrel: a VM costs +3 % CPU, 2.1× disk".
 
     choice: the configuration that is recommended; "" of none
     """
     run, sides = shown.analysis.experiment, shown.analysis.sides
-    machine = _short(machine_name(run)) if run.host == "local" else run.host.removeprefix("ssh://")
-    where = machine or run.host
+    where = host_name(run).removeprefix("ssh://")
     if choice:
         return f"{where}: {'of emulated guests, ' if shown.analysis.emulated else ''}choose {_levels(run, choice)}"
     subjects = {title(one.metric.workload): shown.of(one) for one in shown.subjects}
@@ -221,12 +220,6 @@ def _levels(run: Experiment, choice: str) -> str:
     factors = varying([one for one in run.treatments if one.layer == treatments[choice].layer])
     words = factor_words(factors)
     return " ".join(f"{words[name]}={levels[name]}" for name in factors if name in levels) or choice
-
-
-def _short(model: str | None) -> str:
-    """A CPU's model without what every one of its kind says: "Xeon Gold 6338"."""
-    words = (model or "").replace("(R)", "").replace("(TM)", "").partition("@")[0].split()
-    return " ".join(word for word in words if word not in ("Intel", "AMD", "CPU", "Processor"))
 
 
 def verdict(shown: First) -> Section:

@@ -19,6 +19,7 @@ from vmtax.workload.words import phrase, title, within
 
 LAYER_NAMES = {"vm": "the VM", "nested": "the nested VM"}
 CONFIDENCE = "95 %"
+LOCAL = "local"  # what a plan calls the machine on which vmtax runs
 NOT_A_COST = "The figures show that everything works, not what hardware costs."
 NAMES = {"host": "the host", **LAYER_NAMES}
 
@@ -258,11 +259,33 @@ def _capitalised(parts: Iterable[Span]) -> Iterator[Span]:
         yield part if number else Span(part.text[:1].upper() + part.text[1:], part.kind)
 
 
-def machine_name(experiment: Experiment) -> str | None:
-    """The CPU model of the host under test, as its facts name it."""
+def host_name(experiment: Experiment) -> str:
+    """What a reader calls the host under test: as the plan does or, where that says "local", by its own name.
+
+    Runs of versions before 2026-11-23 have none recorded: then by the model of its CPU.
+    """
+    named, comma, imported = experiment.host.partition(",")
+    if named == LOCAL:
+        named = _fact(experiment, "hostname") or cpu_model(experiment) or LOCAL
+    return f"{named}{comma}{imported}"
+
+
+def cpu_model(experiment: Experiment) -> str:
+    """Of the host under test, without what every one of its kind says: "Xeon Gold 6338"; "" where it is not known."""
+    words = _fact(experiment, "cpu_model").replace("(R)", "").replace("(TM)", "").partition("@")[0].split()
+    return " ".join(word for word in words if word not in ("Intel", "AMD", "CPU", "Processor"))
+
+
+def _fact(experiment: Experiment, name: str) -> str:
     host = experiment.facts.get("host")
-    model = host.get("cpu_model") if isinstance(host, dict) else None
-    return model if isinstance(model, str) else None
+    value = host.get(name) if isinstance(host, dict) else None
+    return value if isinstance(value, str) else ""
+
+
+def is_bare_metal(experiment: Experiment) -> bool:
+    """The host under test is no VM, and that was seen."""
+    host = experiment.facts.get("host")
+    return isinstance(host, dict) and host.get("virtualized") is False
 
 
 def hypervisor_below(experiment: Experiment) -> str | None:
