@@ -33,7 +33,7 @@ from vmtax.report.document import (
 )
 from vmtax.report.figures.dots import Dot
 from vmtax.report.figures.tiles import bars
-from vmtax.report.sections.summary import findings, headline, host_name, hypervisor_below, sureness
+from vmtax.report.sections.summary import findings, headline, host_name, hypervisor_below, is_bare_metal, sureness
 from vmtax.report.sections.warnings import warnings
 from vmtax.report.view import flat_facts
 from vmtax.report.wording.figures import about
@@ -49,8 +49,8 @@ if TYPE_CHECKING:
 WORDS = (  # (below this ratio of times, what it is in a word)
     (0.98, "faster"),
     (1.02, "about the same"),
-    (1.25, "a little slower"),
-    (2.0, "slower"),
+    (1.1, "a little slower"),
+    (1.5, "slower"),
     (10.0, "much slower"),
     (math.inf, "very much slower"),
 )
@@ -149,7 +149,8 @@ def _tile(shown: First, figure: Figure, bar: Markup | None) -> Tile:
         cost = cost_of(found)
         doubtful = found.verdict == "too few rounds" and math.isfinite(found.ratio) and not shown.few
         chance = ", or chance" if doubtful else ""
-        return Tile(subject, cost.estimate, f"{_word(found)}{chance}", cost.interval, bar, more, marked)
+        by = within(spoken(figure.metric).removeprefix(f"{subject} "))
+        return Tile(subject, cost.estimate, f"{_word(found)}{chance}: {by}", cost.interval, bar, more, marked)
     place, value = _median(shown.summary, figure)
     if value is None or place is None:
         return Tile(subject, "not measured", "", "")
@@ -328,6 +329,8 @@ def machine(run: Experiment) -> Section:
     ]
     if (below := hypervisor_below(run)) is not None:
         lines.append(("is itself", ((Span(f"a VM (under {below}): its VM is a nested one already"),),)))
+    elif is_bare_metal(run):
+        lines.append(("is itself", ((Span("no VM (bare metal)"),),)))
     if accelerators := dict.fromkeys(boot.accelerator for boot in run.boots):
         lines.append(("guests on", ((Span(" and ".join(map(_accelerator, accelerators))),),)))
     if others := dict.fromkeys(_guest_kernels(run, facts.get("kernel_release"))):
