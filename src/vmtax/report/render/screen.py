@@ -15,13 +15,13 @@ from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.text import Text
 
 from vmtax.analysis.analysis import Analysis
+from vmtax.analysis.hosts import hypervisor_below
 from vmtax.analysis.summary import Contrast, Figure, Place, Summary, contrast, label, noise_floor, summary
 from vmtax.core.units import at_most, format_cost, format_row, printable, shortened
 from vmtax.design.interleaved import Sides
 from vmtax.report.render.screen_notes import MAIN, Footnotes, common, decisions, footnote_lines, reading
 from vmtax.report.sections.next_steps import next_steps
 from vmtax.report.sections.run import head
-from vmtax.report.sections.summary import hypervisor_below
 
 LAYERS = {"host": "host", "vm": "VM", "nested": "nested"}
 LONGEST_LABEL, LONGEST_SIDE = 26, 18  # characters, beyond which it is cut

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from vmtax.analysis.analysis import Analysis
+from vmtax.analysis.hosts import host_name, hypervisor_below, is_bare_metal
 from vmtax.analysis.summary import Contrast, Figure, Place, Summary, summary
 from vmtax.core.notices import MEANINGS, Code, sentence
 from vmtax.core.records import Experiment
@@ -33,7 +34,7 @@ from vmtax.report.document import (
 )
 from vmtax.report.figures.dots import Dot
 from vmtax.report.figures.tiles import bars
-from vmtax.report.sections.summary import findings, headline, host_name, hypervisor_below, is_bare_metal, sureness
+from vmtax.report.sections.summary import findings, headline, sureness
 from vmtax.report.sections.warnings import warnings
 from vmtax.report.view import flat_facts
 from vmtax.report.wording.figures import about

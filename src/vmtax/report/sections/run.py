@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 
 from vmtax.analysis.analysis import Analysis
+from vmtax.analysis.hosts import cpu_model, host_name, hypervisor_below, is_bare_metal
 from vmtax.core.records import Experiment, Json
 from vmtax.core.units import format_duration, format_room
 from vmtax.report.document import (
@@ -27,7 +28,7 @@ from vmtax.report.document import (
     name_cell,
     value_cell,
 )
-from vmtax.report.sections.summary import banner, cpu_model, host_name, hypervisor_below, is_bare_metal
+from vmtax.report.sections.summary import banner
 from vmtax.report.view import flat_facts
 
 FACTS = {  # of each machine side by side, as people call them; the page and the JSON have all

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from vmtax.analysis.analysis import Analysis
 from vmtax.analysis.comparisons import side_contrasts
 from vmtax.analysis.emulation import host_path, on_emulated_hosts
-from vmtax.core.records import Experiment, Metric
+from vmtax.core.records import Metric
 from vmtax.core.units import MINUS, TIMES, Cost, format_duration
 from vmtax.report.document import Block, Detail, Paragraph, Section, Sentences, Span, listed, term
 from vmtax.report.sections.rankings import decided
@@ -19,7 +19,6 @@ from vmtax.workload.words import phrase, title, within
 
 LAYER_NAMES = {"vm": "the VM", "nested": "the nested VM"}
 CONFIDENCE = "95 %"
-LOCAL = "local"  # what a plan calls the machine on which vmtax runs
 NOT_A_COST = "The figures show that everything works, not what hardware costs."
 NAMES = {"host": "the host", **LAYER_NAMES}
 
@@ -257,40 +256,3 @@ def _of_resource(effect: Effect) -> str:
 def _capitalised(parts: Iterable[Span]) -> Iterator[Span]:
     for number, part in enumerate(parts):
         yield part if number else Span(part.text[:1].upper() + part.text[1:], part.kind)
-
-
-def host_name(experiment: Experiment) -> str:
-    """What a reader calls the host under test: as the plan does or, where that says "local", by its own name.
-
-    Runs of versions before 2026-11-23 have none recorded: then by the model of its CPU.
-    """
-    named, comma, imported = experiment.host.partition(",")
-    if named == LOCAL:
-        named = _fact(experiment, "hostname") or cpu_model(experiment) or LOCAL
-    return f"{named}{comma}{imported}"
-
-
-def cpu_model(experiment: Experiment) -> str:
-    """Of the host under test, without what every one of its kind says: "Xeon Gold 6338"; "" where it is not known."""
-    words = _fact(experiment, "cpu_model").replace("(R)", "").replace("(TM)", "").partition("@")[0].split()
-    return " ".join(word for word in words if word not in ("Intel", "AMD", "CPU", "Processor"))
-
-
-def _fact(experiment: Experiment, name: str) -> str:
-    host = experiment.facts.get("host")
-    value = host.get(name) if isinstance(host, dict) else None
-    return value if isinstance(value, str) else ""
-
-
-def is_bare_metal(experiment: Experiment) -> bool:
-    """The host under test is no VM, and that was seen."""
-    host = experiment.facts.get("host")
-    return isinstance(host, dict) and host.get("virtualized") is False
-
-
-def hypervisor_below(experiment: Experiment) -> str | None:
-    """What the host under test is itself a VM of; None where it is bare metal, or that is not known."""
-    host = experiment.facts.get("host")
-    if not isinstance(host, dict) or host.get("virtualized") is not True:
-        return None
-    return str(host.get("hypervisor") or "an unknown hypervisor")
