@@ -68,8 +68,8 @@ def reading(found: Summary, analysis: Analysis, *, floors: bool) -> Iterator[Tex
         rounds = max(one.rounds for one in contrasts)
         yield Text(f"Too few rounds ({rounds}) for an interval, so any cost may be chance.", "yellow")
     unclear = _not_shown(found)
-    has_0 = "." if unclear or analysis.sides else "; none has 0."
-    ranges = [f"Ranges: 95 % intervals{has_0}"] if any(one.low is not None for one in contrasts) else []
+    what = "Ranges: 95 % intervals." if unclear or analysis.sides else "Ranges: 95 %. No cost shown: none."
+    ranges = [what] if any(one.low is not None for one in contrasts) else []
     noise = [_noise(found, by_figure=floors, same=any(one.same for one in contrasts))] if found.floors else []
     if ranges or noise:
         yield Text(" ".join([*ranges, *noise]), style="dim")
