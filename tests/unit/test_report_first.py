@@ -46,7 +46,7 @@ def test_a_tile_for_each_subject_says_what_the_summary_does() -> None:
         "a little slower: chess, all CPUs",
         "about the same: stream bandwidth",
         "slower: 4 KiB random reads (one at a time)",
-        "much slower: tcp-in throughput",
+        "much slower: throughput, inbound",
     ]
     assert found[4].figure == "1.3 s" and found[4].word == "VM: from launch to the first answer"
     assert not [tile for tile in found if tile.emulated]
