@@ -29,6 +29,7 @@ MOST_METRICS, MOST_CONFIGURATIONS = 2, 8
 MOST_LINES = 30  # of a run without advice, where that can be had by saying less of the warnings
 EMULATED = "emulated"
 NOISE = ("noise",)  # the head of its column
+COSTS = " costs"  # ends the heads of costs
 CPU_TIME = "CPU\N{MIDDLE DOT}"
 
 
@@ -66,11 +67,10 @@ class FirstScreen:
         footnotes = Footnotes(frozenset(common(found)))
         above = list(wrapped((*heading(self.analysis), Text()), console, options))
         columns = [] if self.advice else _columns(found, footnotes, self.analysis, width)
-        by_figure = any(column.head[:1] == NOISE for column in columns)
         tables = [] if self.advice else self._tables(found, columns, footnotes, width)
         table = list(wrapped(tables, console, options))
         below = [
-            list(wrapped(self._below(found, footnotes, width, by_figure=by_figure, brief=brief), console, options))
+            list(wrapped(self._below(found, footnotes, columns, width, brief=brief), console, options))
             for brief in (False, True)
         ]
         yield from (*above, *self.advice, *table, *self.more)
@@ -83,11 +83,12 @@ class FirstScreen:
         yield from _configurations(found, footnotes, self.analysis, width)
 
     def _below(
-        self, found: Summary, footnotes: Footnotes, width: int, *, by_figure: bool, brief: bool
+        self, found: Summary, footnotes: Footnotes, columns: Sequence[Column], width: int, *, brief: bool
     ) -> Iterator[Text]:
-        """by_figure: each has its noise floor beside it."""
         if not self.advice:
-            yield from reading(found, self.analysis, floors=by_figure)
+            heads = [column.head[0] for column in columns if column.head]
+            third = sum(head.endswith(COSTS) for head in heads) > MAIN
+            yield from reading(found, self.analysis, floors=NOISE[0] in heads, third=third)
         yield from footnote_lines(footnotes, self.analysis, width, brief=brief)
         yield from decisions(self.analysis)
         yield from next_lines(self.analysis)
@@ -220,9 +221,9 @@ def _cost_column(found: Summary, number: int, marks: Sequence[str], sides: Sides
     contrasts = [figure.contrasts[number] for figure in found.figures]
     cells = _cost_cells(contrasts, marks)
     nesting = (low.layer, high.layer) == ("vm", "nested")
-    name = "nesting costs" if nesting else f"{'nested VM' if high.layer == 'nested' else LAYERS[high.layer]} costs"
+    name = "nesting" if nesting else "nested VM" if high.layer == "nested" else LAYERS[high.layer]
     emulated = any(one.emulated for one in contrasts if one)
-    return Column(_head(name, replace(high, emulated=emulated), sides), cells, "center")
+    return Column(_head(f"{name}{COSTS}", replace(high, emulated=emulated), sides), cells, "center")
 
 
 def _cost_cells(found: Sequence[Contrast | None], marks: Sequence[str]) -> list[Text]:

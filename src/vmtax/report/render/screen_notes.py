@@ -54,16 +54,17 @@ class Footnotes:
         return "".join(f"[{self.numbers.setdefault(code, len(self.numbers) + 1)}]" for code in noted)
 
 
-def reading(found: Summary, analysis: Analysis, *, floors: bool) -> Iterator[Text]:
+def reading(found: Summary, analysis: Analysis, *, floors: bool, third: bool) -> Iterator[Text]:
     """How to read the costs, and which of them are nothing.
 
     floors: each figure has its noise floor beside it
+    third: so has the cost of the nested VM against the host
     """
     if not found.contrasts:
         yield Text(_why_nothing_is_compared(found, analysis))
         return
     contrasts = [one for figure in found.figures for one in figure.contrasts if one is not None]
-    yield Text(f"Costs: time for the same work, {_whom(found, analysis.sides)}.", style="dim")
+    yield Text(f"Costs: time for the same work, {_whom(found, analysis.sides, third=third)}.", style="dim")
     if all(one.verdict == "too few rounds" for one in contrasts):
         rounds = max(one.rounds for one in contrasts)
         yield Text(f"Too few rounds ({rounds}) for an interval, so any cost may be chance.", "yellow")
@@ -180,13 +181,13 @@ def common(found: Summary) -> Iterator[Code]:
             yield code
 
 
-def _whom(found: Summary, sides: Sides | None) -> str:
-    """What the first two columns of costs are against."""
+def _whom(found: Summary, sides: Sides | None, *, third: bool) -> str:
+    """What the columns of costs are against."""
     if sides:
         return f"{sides.where(own=False)} against {sides.where(own=True)}"
     layers = {one.treatment: one.layer for one in found.places}
     names = {"host": "host", "vm": "VM", "nested": "nested VM"}
-    pairs = [(names[layers[low]], names[layers[high]]) for low, high in found.contrasts[:MAIN]]
+    pairs = [(names[layers[low]], names[layers[high]]) for low, high in found.contrasts[: MAIN + third]]
     return "; ".join(f"{'nesting: ' if low == 'VM' else ''}{high} against {low}" for low, high in pairs)
 
 
