@@ -57,7 +57,7 @@ class Examined:
     platform: Platform | None  # None where no guest is asked for
     notes: tuple[str, ...] = ()  # what is not measured, and why
     side: str = ""  # Treatment.side of what is measured on it
-    all_cpus: tuple[int, ...] = ()  # that we may use there
+    all_cpus: tuple[int, ...] = ()  # that we may use there, one of each core first
 
     def cpus_of(self, sets: int) -> str:
         """The CPUs of that many sets of processes on the host layer together: as many as that many guests get."""
@@ -298,7 +298,7 @@ def refuse_few_cpus(host: Machine, plan: Plan) -> None:
 
 
 def _cpus(host: Machine, count: int) -> str:
-    """The first `count` CPUs that we may use there, as "0,1"."""
+    """`count` CPUs that we may use there, on different cores as long as there are any, as "0,1"."""
     numbers = allowed_cpus(host)
     if len(numbers) < count:
         raise CannotMeasure(f"{host.path} has {len(numbers)} CPUs, the plan gives a guest {count}; lower guest.vcpus")
