@@ -123,9 +123,9 @@ def _not_shown(found: Summary) -> Iterator[Text]:
 
 
 def _why_nothing_is_compared(found: Summary, analysis: Analysis) -> str:
-    if len(found.places) == 1 and not analysis.comparisons:
+    if len(found.places) == 1 and len(analysis.experiment.treatments) - len(analysis.repeats) == 1:
         return "One configuration was measured, so there is nothing to compare it with."
-    if analysis.comparisons:
+    if any(comparison.treatment not in analysis.repeats for comparison in analysis.comparisons):
         return "Layers are not compared in this run; its configurations are."
     return "Nothing can be compared yet: no round has a result on two sides."
 
