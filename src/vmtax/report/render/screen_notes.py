@@ -146,7 +146,7 @@ def footnote_lines(footnotes: Footnotes, analysis: Analysis, width: int) -> Iter
     noted = (*footnotes.numbers, "emulated", "few-rounds")
     rest = [cause for cause in analysis.causes if cause.code not in noted]
     if rest:
-        long = "; ".join(f"{MEANINGS[cause.code].label} ({briefly(cause, analysis)})" for cause in rest)
+        long = "; ".join(dict.fromkeys(f"{MEANINGS[one.code].label} ({briefly(one, analysis)})" for one in rest))
         labels = list(dict.fromkeys(MEANINGS[cause.code].label for cause in rest))
         fits = len(long) <= MOST_ALSO * (width - 10)  # which leaves room for how the words fall
         yield _plain(f"Also: {long if fits else '; '.join(at_most(MOST_LABELS, labels))}")
