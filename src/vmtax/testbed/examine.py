@@ -15,7 +15,7 @@ from vmtax.machine import Machine
 from vmtax.machine.guarded import GuardedMachine
 from vmtax.meter.below import read_below
 from vmtax.meter.memory import available_memory
-from vmtax.plan.estimate import ONE_CPU, lasting
+from vmtax.plan.estimate import ONE_CPU, ONE_OUTER_CPU, lasting
 from vmtax.plan.schema import Plan
 from vmtax.storage import Backing, Target
 from vmtax.testbed import disks, needs
@@ -178,6 +178,7 @@ def examine(session: Session, host: Machine, plan: Plan, options: TestbedOptions
             *((note,) if note else ()),
             *_decided(workloads, emulated=some_emulated),
             *((ONE_CPU,) if plan != asked else ()),
+            *((ONE_OUTER_CPU,) if emulated and needs.shares_outer_vms(plan) else ()),
             *(platform.notes if platform else ()),
         ),
         side=side,
