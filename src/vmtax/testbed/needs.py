@@ -74,7 +74,7 @@ def shares_outer_vms(plan: Plan) -> bool:
 
 def _levels(plan: Plan, place: str) -> list[str]:
     """The levels that a plan may run of a factor of guests."""
-    named = (plan.space.factors, *(part.levels for part in plan.space.parts))
+    named = [{**plan.space.factors, **part.levels} for part in plan.space.parts]
     factor = GuestSettings.factors()[place]
     return [level for levels in named for level in levels.get(factor.name, (factor.default,))]
 
