@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,14 +20,23 @@ HOST = f"lab:{NAME}"
 PLAN = """\
 name: kvm
 layers: [vm]
-guest: {vcpus: 1, memory: 512MiB}
-factors: {guest.exit_trace: ["on"], memory.backing: [4k, thp]}
-workloads: [{cpuid: {seconds: 5}}, {tlb: {cases: [chase-1m], seconds: 5}}]
+guest: {vcpus: 1, memory: 2GiB}
+factors: {guest.exit_trace: ["on"], memory.backing: [4k, thp, 2MiB, 1GiB]}
+workloads: [{cpuid: {seconds: 3}}, {tlb: {cases: [chase-1m], seconds: 3}}]
 primary: [cpuid.instruction_seconds]
 rounds: {min: 1, max: 1}
 """
-# All that a run may change of a host's memory.
-SETTINGS = "grep . /sys/kernel/mm/hugepages/*/nr_*hugepages /sys/kernel/mm/ksm/run"
+SLEEPING = """\
+name: sleeping
+layers: [vm]
+guest: {vcpus: 1, memory: 512MiB}
+factors: {cpu.halt_polling: ["off"], memory.backing: [2MiB]}
+workloads: [{wakeup: {seconds: 30}}]
+rounds: {min: 1, max: 1}
+"""
+# All that a run may change of a host's memory and of its KVM.
+HALT_POLLING = "/sys/module/kvm/parameters/halt_poll_ns"
+SETTINGS = f"grep . /sys/kernel/mm/hugepages/*/nr_*hugepages /sys/kernel/mm/ksm/run {HALT_POLLING}"
 # tracefs is mounted for the look alone.
 INSTANCES = "unshare -m sh -c 'mount -t tracefs tracefs /sys/kernel/tracing; ls /sys/kernel/tracing/instances'"
 
@@ -39,7 +49,7 @@ def directory(image: Image, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         for kind in ("DATA", "STATE"):
             patch.setenv(f"XDG_{kind}_HOME", str(path / kind.lower()))
         patch.chdir(path)
-        vmtax("lab", "start", NAME, "--memory", "3GiB", "--spares", "1", "--spare-size", "1GiB")
+        vmtax("lab", "start", NAME, "--memory", "5GiB", "--spares", "1", "--spare-size", "1GiB")
         yield path
         up = lab(NAME).up()
         vmtax("lab", "stop", NAME)
@@ -95,3 +105,22 @@ def test_each_backing_is_what_kvm_maps(data: Any) -> None:
     print("pages of 4 KiB, 2 MiB, 1 GiB that KVM maps:", pages)
     assert pages["4k"][0] > 0 and pages["4k"][1:] == [0, 0]
     assert pages["thp"][1] > 0 and pages["thp"][2] == 0
+    assert pages["2MiB"][1] > 0 and pages["2MiB"][2] == 0
+    assert pages["1GiB"][2] > 0
+
+
+def test_after_sigkill_the_host_has_its_settings_as_before(directory: Path) -> None:
+    before = inside(SETTINGS)
+    plan = directory / "sleeping.yaml"
+    plan.write_text(SLEEPING)
+    argv = [*VMTAX, "run", str(plan), "--host", HOST, "--yes", "--emulate"]
+    with subprocess.Popen(argv, cwd=directory, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as process:
+        deadline = time.monotonic() + HANGS
+        while process.poll() is None and time.monotonic() < deadline:
+            if int(inside(f"cat {HALT_POLLING}")) == 0:
+                break
+        assert process.poll() is None and inside(SETTINGS) != before
+        process.kill()
+    while inside(SETTINGS) != before and time.monotonic() < deadline:
+        time.sleep(0.5)
+    assert inside(SETTINGS) == before

@@ -136,9 +136,14 @@ def plan(factors: str, memory: str = "1GiB") -> Plan:
 
 
 def host(
-    free: int = 0, available_mib: int = 8192, thp: str = "[madvise] never", ksm: str = "0", user: str = "0"
+    free: int = 0,
+    available_mib: int = 8192,
+    thp: str = "[madvise] never",
+    ksm: str = "0",
+    user: str = "0",
+    page_kib: int = 2048,
 ) -> FakeMachine:
-    pool = "/sys/kernel/mm/hugepages/hugepages-2048kB"
+    pool = f"/sys/kernel/mm/hugepages/hugepages-{page_kib}kB"
     names = {"nr_hugepages": free, "nr_overcommit_hugepages": 5, "surplus_hugepages": 0, "free_hugepages": free}
     files = [f"{pool}/{name}:{number}" for name, number in {**names, "resv_hugepages": 0}.items()]
     files += [f"/sys/kernel/mm/transparent_hugepage/enabled:{thp}", f"/sys/kernel/mm/ksm/run:{ksm}"]
@@ -165,6 +170,7 @@ def test_a_plan_that_names_no_such_factor_asks_the_host_nothing() -> None:
     [
         ("memory.backing: [4k, thp]", host(thp="always madvise [never]"), "transparent huge pages turned off: `echo"),
         ("memory.backing: [4k, 1GiB]", host(), "the host's CPU or kernel has no pages of 1.0 GiB"),
+        ("memory.backing: [4k, 1GiB]", host(page_kib=2**20), "guest.memory must be 2.0 GiB or more: the first GiB"),
         (
             "memory.backing: [4k, 2MiB]",
             host(available_mib=700),

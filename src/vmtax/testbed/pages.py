@@ -131,6 +131,11 @@ def _why_no_pages(backing: Backing, guests: int, plan: Plan, pool: Pool | None, 
         return f"{BACKING}={backing}: the host's CPU or kernel has no pages of {format_room(page)} (hugetlb)"
     if plan.guest.memory % page:
         return f"{BACKING}={backing}: guest.memory of {format_room(plan.guest.memory)} is not a multiple of that"
+    if page >= GIGANTIC and plan.guest.memory < 2 * page:
+        return (
+            f"{BACKING}={backing}: guest.memory must be {format_room(2 * page)} or more: the first GiB of a guest has"
+            " gaps (VGA, firmware), so KVM maps it in smaller pages"
+        )
     wanted = guests * _pages(plan, backing)
     lacking = max(0, wanted - pool.unused)
     if available is None or lacking * page <= available:
