@@ -28,7 +28,7 @@ PRICE = "What one exit costs"
 PRICE_READING = (
     "The time of a cpuid instruction, which in a guest is one exit to KVM and the way back. Beyond the host's: how much"
     " longer it takes than on the host. A nested VM exits to the KVM in its outer VM, which may exit several times for"
-    " each of them. Exits are those for each instruction."
+    " each of them. Exits are counted for each instruction, with those of timers and of the program's start."
 )
 TITLE = "Exits to KVM"
 READING = (
