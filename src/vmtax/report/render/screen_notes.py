@@ -123,9 +123,9 @@ def _not_shown(found: Summary) -> Iterator[Text]:
 
 
 def _why_nothing_is_compared(found: Summary, analysis: Analysis) -> str:
-    if len(found.places) == 1 and not analysis.comparisons:
+    if len(found.places) == 1 and len(analysis.experiment.treatments) - len(analysis.repeats) == 1:
         return "One configuration was measured, so there is nothing to compare it with."
-    if analysis.comparisons:
+    if any(comparison.treatment not in analysis.repeats for comparison in analysis.comparisons):
         return "Layers are not compared in this run; its configurations are."
     return "Nothing can be compared yet: no round has a result on two sides."
 
@@ -146,7 +146,7 @@ def footnote_lines(footnotes: Footnotes, analysis: Analysis, width: int) -> Iter
     noted = (*footnotes.numbers, "emulated", "few-rounds")
     rest = [cause for cause in analysis.causes if cause.code not in noted]
     if rest:
-        long = "; ".join(f"{MEANINGS[cause.code].label} ({briefly(cause, analysis)})" for cause in rest)
+        long = "; ".join(dict.fromkeys(f"{MEANINGS[one.code].label} ({briefly(one, analysis)})" for one in rest))
         labels = list(dict.fromkeys(MEANINGS[cause.code].label for cause in rest))
         fits = len(long) <= MOST_ALSO * (width - 10)  # which leaves room for how the words fall
         yield _plain(f"Also: {long if fits else '; '.join(at_most(MOST_LABELS, labels))}")
