@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from tests.fake_machine import FakeMachine, Reply
 from vmtax.core.errors import BadInput
 from vmtax.core.units import format_span
+from vmtax.experiment import preview
 from vmtax.experiment.preview import Line, emulation_advice, look, outlook, refuse_emulation
 from vmtax.hypervisor.qemu.detect import DEFAULT, RIGHTS, QemuError
 from vmtax.image import kernel
@@ -262,6 +264,31 @@ def test_a_second_qemu_writes_to_the_same_disk_and_adds_its_guests_only() -> Non
     more, once = ({line.what: line.text for line in found}["writes"] for found in (both, alone))
     assert once.startswith("32 MiB to") and more.startswith("32 MiB to"), "the disk is filled once"
     assert "up to 8.4 GiB" in once and "up to 14.0 GiB" in more, "host, guest and its A/A; and the two guests once more"
+
+
+def test_what_qemu_refuses_of_disks_is_left_out_before_the_question(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = parse(
+        "name: x\nlayers: [vm]\nfactors: {disk.cache: [none, writeback]}\nrounds: {min: 1, max: 1}\n"
+        "workloads: [{disk: {size: 32MiB, seconds: 1, patterns: [write-1m]}}]"
+    )
+    machine, options = host(), TestbedOptions(interleave_with="/opt/qemu")
+    places = look(plan, Hosts(cast(Any, machine), machine, None), options)
+    own = SimpleNamespace(host=machine, side="", second_qemu=False)
+    second = SimpleNamespace(host=machine, side="/opt/qemu", second_qemu=True)
+    elsewhere = SimpleNamespace(host=host(), side="ssh://b", second_qemu=False)
+    refused = {"": {"vm": "no O_DIRECT"}, "/opt/qemu": {"vm": "no O_DIRECT either"}, "ssh://b": {"vm": "is not asked"}}
+    monkeypatch.setattr(preview, "not_opened", lambda side: refused[side.side])
+    tried = preview.with_disks_tried(places, cast(Any, [own, second, elsewhere]))
+    foreseen = foresee(plan, tried[0].treatments, Emulation())
+    said = [line.text for line in outlook(plan, tried, options, foreseen) if line.what == "left out"]
+    assert said == ["vm: no O_DIRECT"]
+    refused[""] = {}
+    assert preview.with_disks_tried(places, cast(Any, [own, second]))[0].impossible == {
+        "vm": "/opt/qemu: no O_DIRECT either"
+    }
+    refused[""] = dict.fromkeys(("vm", "vm disk.cache=writeback"), "no O_DIRECT")
+    with pytest.raises(CannotMeasure, match=r"no O_DIRECT; nothing of layer vm is left to measure: .* --disk-dir"):
+        preview.with_disks_tried(places, cast(Any, [own]))
 
 
 def test_the_guests_of_both_qemus_are_asked_for() -> None:

@@ -18,6 +18,11 @@ PORT = 5201  # iperf3's own
 Case = Literal["tcp-in", "tcp-out"]
 ENDS = {"local_cpu": "local_seconds_per_byte", "peer_cpu": "peer_seconds_per_byte"}
 WAYS = {"tcp-in": "inbound", "tcp-out": "outbound"}
+SPOKEN = {
+    "bits_per_second": "Network throughput",
+    "local_seconds_per_byte": "iperf3's CPU time per GB",
+    "peer_seconds_per_byte": "iperf3's CPU time per GB at the far end",
+}
 
 
 class NetParameters(Parameters):
@@ -58,6 +63,11 @@ class Net(Command[NetParameters]):
     def phrase(cls, metric: Metric) -> str:
         way = WAYS.get(metric.case)
         return f"{way} network throughput" if way and metric.measure == "bits_per_second" else super().phrase(metric)
+
+    @classmethod
+    def spoken(cls, metric: Metric) -> str:
+        way, words = WAYS.get(metric.case), SPOKEN.get(metric.measure)
+        return f"{words}, {way}" if way and words else super().spoken(metric)
 
     @classmethod
     def derived(cls, measurements: Sequence[Measurement]) -> tuple[Measurement, ...]:
