@@ -28,6 +28,7 @@ from vmtax.plan.schema import Plan, from_data, load, parse
 from vmtax.storage import StorageError, Target
 from vmtax.storage.absent import HAS_FILE_SYSTEM, HAS_MAPPER, HAS_TOOL
 from vmtax.system import ownership
+from vmtax.testbed.cpus import QUESTION
 from vmtax.testbed.session import CannotMeasure, Hosts, TestbedOptions
 
 GIB = 2**30
@@ -65,7 +66,7 @@ def host(
             ("bwrap", "--version"): "",
             ("ip", "-V"): "",
             ("test", "-w", "/var/tmp"): "",
-            ("grep", "Cpus_allowed_list", "/proc/self/status"): "Cpus_allowed_list:\t0-3",
+            QUESTION: "Cpus_allowed_list:\t0-3",
             ("test", "-r", "/dev/kvm", "-a", "-w", "/dev/kvm"): "",
             ("cat", "/proc/sys/kernel/random/boot_id"): "never seen before",
             ("stat", "-f", "-c", "%a %S", "/var/tmp"): f"{free // 4096} 4096",
@@ -332,7 +333,7 @@ def test_a_directory_that_another_user_could_exchange_is_refused_before_anybody_
         (host(more={("bwrap", "--version"): Reply(code=127)}), "host: bubblewrap is missing"),
         (host(more={("ip", "-V"): Reply(code=127)}), "host: iproute2 is missing"),
         (host(more={("test", "-w", "/var/tmp"): Reply(code=1)}), "host: /var/tmp cannot be written to"),
-        (host(more={("grep", "Cpus_allowed_list", "/proc/self/status"): "Cpus_allowed_list:\t0"}), "has 1 CPUs"),
+        (host(more={QUESTION: "Cpus_allowed_list:\t0"}), "has 1 CPUs"),
         (host(more={(DEFAULT, "--version"): Reply(stderr="not found", code=127)}), "no usable qemu-system-x86_64"),
     ],
 )
@@ -341,7 +342,6 @@ def test_what_would_keep_a_run_from_beginning_is_refused_before_the_question(mac
         lines(load("quick"), machine)
 
 
-ALLOWED = ("grep", "Cpus_allowed_list", "/proc/self/status")
 FOUR = (
     "name: x\nlayers: [host, vm]\nguest: {vcpus: 2, memory: 512MiB}\nfactors: {guest.count: ['1', '4']}\n"
     "workloads: [chess]\nrounds: {min: 1, max: 1}"
@@ -358,7 +358,7 @@ FOUR = (
         ),
         (
             "host",
-            host(more={ALLOWED: "Cpus_allowed_list:\t0-6"}),
+            host(more={QUESTION: "Cpus_allowed_list:\t0-6"}),
             "has 7 CPUs; 4 guests at once x 2 vCPUs = 8; lower guest",
         ),
     ],
@@ -372,7 +372,7 @@ def test_guests_that_a_host_cannot_hold_are_refused_with_the_sum(
 
 def test_emulated_guests_may_have_more_cpus_than_the_host() -> None:
     without = {("test", "-r", "/dev/kvm", "-a", "-w", "/dev/kvm"): Reply(code=1), ("test", "-e", "/dev/kvm"): Reply()}
-    machine = host(more={**without, ALLOWED: "Cpus_allowed_list:\t0-1"})
+    machine = host(more={**without, QUESTION: "Cpus_allowed_list:\t0-1"})
     assert said(parse(FOUR), machine)["needs"].startswith("8 CPUs (4 guests at once x 2), 2.5 GiB of memory")
 
 

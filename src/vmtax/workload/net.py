@@ -89,7 +89,7 @@ class Net(Command[NetParameters]):
         return self.parameters.cases
 
     def metrics(self) -> Sequence[Metric]:
-        return tuple(metric for case in self.parameters.cases for metric in _metrics(case))
+        return tuple(metric for case in self.parameters.cases for metric in self._metrics(case))
 
     def seat(self, site: Site) -> tuple[Machine, tuple[str, ...]]:
         link = _link(site)
@@ -121,7 +121,6 @@ class Net(Command[NetParameters]):
             ends = [cpu["host_total"] / 100, cpu["remote_total"] / 100]  # of the client, of the server
             if bool(report["start"]["test_start"]["reverse"]) != (case == "tcp-in"):
                 ends.reverse()  # the client was the peer
-            figures = (rate, *ends)
         except (ValueError, LookupError, TypeError, ZeroDivisionError) as problem:
             raise BadOutput("no JSON with end.sum_received in what iperf3 printed") from problem
         if rate <= 0:
@@ -132,7 +131,13 @@ class Net(Command[NetParameters]):
                 f"{case}: {rate / 1e6:.0f} Mbit/s were reached of the {asked} that were asked for, so this is full"
                 " load; lower workloads.net.rate"
             )
-        return tuple(Measurement(metric, value) for metric, value in zip(_metrics(case), figures, strict=True))
+        # At a rate that is asked for the rate is no figure, and CPU time for each byte is what was measured.
+        figures = (rate, *ends) if asked is None else tuple(8 * end / rate for end in ends)
+        return tuple(Measurement(metric, value) for metric, value in zip(self._metrics(case), figures, strict=True))
+
+    def _metrics(self, case: str) -> tuple[Metric, ...]:
+        rate, *ends = _metrics(case)
+        return (rate, *ends) if self.parameters.rate is None else tuple(map(_for_each_byte, ends))
 
     def own_seconds(self, case: str, output: str) -> float | None:
         """What `parse` takes the rate from: the receiver's time, which may be a few ms beyond the sender's."""

@@ -91,7 +91,7 @@ class FirstScreen:
             yield from reading(found, self.analysis, floors=NOISE[0] in heads, third=third)
         yield from footnote_lines(footnotes, self.analysis, width, brief=brief)
         yield from decisions(self.analysis)
-        yield from next_lines(self.analysis)
+        yield from next_lines(self.analysis, width)
 
 
 def wrapped(lines: Iterable[Text], console: Console, options: ConsoleOptions) -> Iterator[Text]:
@@ -116,12 +116,17 @@ def heading(analysis: Analysis) -> Iterator[Text]:
         yield _plain(f"The host is itself a VM (under {below}): its VM is a nested one already.", "yellow")
 
 
-def next_lines(analysis: Analysis) -> Iterator[Text]:
-    """What to do next: what for, and the command."""
-    steps = next_steps(analysis)
+def next_lines(analysis: Analysis, width: int) -> Iterator[Text]:
+    """What to do next: the command, and what for, below it where a line has no room for both."""
+    steps, head = next_steps(analysis), "Next: "
     longest = max(len(command) for command, _ in steps)
+    fits = all(len(head) + longest + 2 + len(what) <= width for _, what in steps)
     for number, (command, what) in enumerate(steps):
-        yield Text.assemble("Next: " if not number else "      ", (command.ljust(longest), "bold"), f"  {what}")
+        start = " " * len(head) if number else head
+        if fits:
+            yield Text.assemble(start, (command.ljust(longest), "bold"), f"  {what}")
+        else:
+            yield from (Text.assemble(start, (command, "bold")), Text(f"{' ' * 8}{what}"))
 
 
 def _columns(found: Summary, footnotes: Footnotes, analysis: Analysis, width: int) -> Sequence[Column]:

@@ -134,9 +134,9 @@ def _emulated(found: Summary) -> str:
 
 
 def _why_nothing_is_compared(found: Summary, analysis: Analysis) -> str:
-    if len(found.places) == 1 and not analysis.comparisons:
+    if len(found.places) == 1 and len(analysis.experiment.treatments) - len(analysis.repeats) == 1:
         return "One configuration was measured, so there is nothing to compare it with."
-    if analysis.comparisons:
+    if any(comparison.treatment not in analysis.repeats for comparison in analysis.comparisons):
         return "Layers are not compared in this run; its configurations are."
     return "Nothing can be compared yet: no round has a result on two sides."
 
@@ -158,7 +158,7 @@ def footnote_lines(footnotes: Footnotes, analysis: Analysis, width: int, *, brie
     noted = (*footnotes.numbers, "emulated", "few-rounds")
     rest = [cause for cause in analysis.causes if cause.code not in noted]
     if rest:
-        long = "; ".join(f"{MEANINGS[cause.code].label} ({briefly(cause, analysis)})" for cause in rest)
+        long = "; ".join(dict.fromkeys(f"{MEANINGS[one.code].label} ({briefly(one, analysis)})" for one in rest))
         labels = list(dict.fromkeys(MEANINGS[cause.code].label for cause in rest))
         fits = not brief and len(long) <= MOST_ALSO * (width - 10)  # which leaves room for how the words fall
         lead = "Also" if notes else "Warnings"
