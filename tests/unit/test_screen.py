@@ -168,6 +168,23 @@ def test_an_unfinished_run_says_how_to_go_on() -> None:
     assert "Nothing can be compared yet" in shown(empty) and len(shown(empty).splitlines()) <= 30
 
 
+def test_where_every_trial_failed_the_screen_says_why() -> None:
+    run = sample_experiment(rounds=1)
+    failed = [dataclasses.replace(one, status="failed", error="lower the rate", measurements=()) for one in run.trials]
+    text = shown(dataclasses.replace(run, trials=tuple(failed)))
+    assert "Every trial failed, the first with: lower the rate." in text
+
+
+def test_of_one_configuration_and_its_repeat_nothing_is_compared() -> None:
+    run = with_repeat(sample_experiment(rounds=2))
+    treatments = tuple(one for one in run.treatments if "vm" in (one.name, one.repeats))
+    names = {one.name for one in treatments}
+    trials = tuple(one for one in run.trials if one.treatment in names)
+    assert len(names) == 2
+    text = shown(dataclasses.replace(run, treatments=treatments, trials=trials))
+    assert "One configuration was measured, so there is nothing to compare it with." in " ".join(text.split())
+
+
 def test_a_run_of_one_layer_says_that_there_is_nothing_to_compare() -> None:
     run = sample_experiment(emulated=False)
     alone = dataclasses.replace(
