@@ -15,8 +15,10 @@ from tests.unit.test_at_once import FOUR, ONE, trial
 from tests.unit.test_report import check_golden, printed, renamed, shown
 from vmtax.analysis.analysis import Analysis
 from vmtax.analysis.summary import FIGURES, summary
-from vmtax.core.records import Experiment
+from vmtax.analysis.summary import label as line_of
+from vmtax.core.records import Experiment, Metric
 from vmtax.core.units import MINUS, TIMES
+from vmtax.report.render.screen import LONGEST_LABEL
 from vmtax.report.show import render
 from vmtax.store import Store
 
@@ -209,3 +211,15 @@ def test_names_from_outside_are_not_obeyed() -> None:
     text = shown(run, 160)
     assert "[bold]x[/bold]" in text and "vm [red]" in text
     assert "\x1b" not in text and "\x07" not in text
+
+
+@pytest.mark.parametrize(
+    ("name", "label"),
+    [
+        ("disk.randread-4k-qd1.mean_seconds", "disk reads 4K mean"),
+        ("disk.randwrite-4k-qd1.mean_seconds", "disk randwrite-4k-qd1 mean"),
+        ("wakeup.mean_seconds", "wake-up mean latency"),
+    ],
+)
+def test_the_mean_of_a_disk_at_a_rate_has_the_name_of_its_operations(name: str, label: str) -> None:
+    assert line_of(Metric(name, "s", "lower")) == label and len(label) <= LONGEST_LABEL
