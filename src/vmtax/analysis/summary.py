@@ -170,7 +170,8 @@ def label(metric: Metric) -> str:
     if metric.measure == MEAN and metric.case:  # of a disk at a rate, whose operations in a second are no figure
         return f"{label(replace(metric, name=metric.name.replace(MEAN, 'iops')))} mean"
     workload = title(metric.workload)
-    measure = "" if metric.case and metric.measure == "iops" else words.label(metric)
+    is_plain = bool(metric.case) and metric.measure in ("iops", "seconds")  # the unit beside it says that it is a time
+    measure = "" if is_plain else words.label(metric)
     plain = (words.within(workload), words.case(metric), measure)
     return FIGURES.get(metric.name, " ".join(filter(None, plain)))
 
