@@ -36,6 +36,7 @@ FIGURES: Mapping[str, str] = {
     "memory.faults.per_second": "page faults",
     "memory.switches.per_second": "context switches",
     "memory.forks.per_second": "processes",
+    "tlb.chase-64m.access_seconds": "reads over 64 MiB",
     "tlb.shootdown.per_second": "TLB shootdowns",
     "wakeup.p50_seconds": "wake-up, median",
     "wakeup.p99_seconds": "wake-up, p99",
