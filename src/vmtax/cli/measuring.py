@@ -156,7 +156,7 @@ def _kept(store: Store, known: set[str]) -> bool:
 
 
 def _carry_out_in_boots(store: Store, work: Work, *, yes: bool) -> str:
-    """As `_carry_out`; where a lab is the host, it is rebooted whenever the run asks for that, and the run still runs."""
+    """As `_carry_out`; where a lab is the host, it is rebooted when the run asks for that, which the run outlasts."""
     from vmtax.experiment.reboots import RebootNeeded
     from vmtax.testbed.hosts import lab_of
 
