@@ -22,6 +22,7 @@ from vmtax.design.interleaved import Sides
 from vmtax.report.render.screen_notes import MAIN, Footnotes, common, decisions, footnote_lines, reading
 from vmtax.report.sections.next_steps import next_steps
 from vmtax.report.sections.run import head
+from vmtax.report.sections.summary import NOT_A_COST, SHORTLY_NOT_A_COST
 
 LAYERS = {"host": "host", "vm": "VM", "nested": "nested"}
 LONGEST_LABEL, LONGEST_SIDE = 26, 18  # characters, beyond which it is cut
@@ -111,7 +112,9 @@ def heading(analysis: Analysis) -> Iterator[Text]:
     facts = [fact for fact in facts if fact != "complete"]
     yield Text.assemble(printable(run.id), (printable(f"  {' · '.join((*facts, when))}"), "dim"))
     if run.banner:
-        yield Text.assemble(("EMULATED: ", "bold yellow"), (printable(run.banner), "yellow"))
+        yield Text.assemble(
+            ("EMULATED: ", "bold yellow"), (printable(run.banner.replace(NOT_A_COST, SHORTLY_NOT_A_COST)), "yellow")
+        )
     elif (below := hypervisor_below(analysis.experiment)) is not None:
         yield _plain(f"The host is itself a VM (under {below}): its VM is a nested one already.", "yellow")
 

@@ -69,11 +69,13 @@ def reading(found: Summary, analysis: Analysis, *, floors: bool, third: bool) ->
         rounds = max(one.rounds for one in contrasts)
         yield Text(f"Too few rounds ({rounds}) for an interval, so any cost may be chance.", "yellow")
     unclear = _not_shown(found)
-    what = "Ranges: 95 % intervals." if unclear or analysis.sides else "Ranges: 95 %. No cost shown: none."
+    what = "Ranges: 95 % intervals." if unclear or analysis.sides else "Ranges: 95 %; none has 0."
     ranges = [what] if any(one.low is not None for one in contrasts) else []
     noise = [_noise(found, by_figure=floors, same=any(one.same for one in contrasts))] if found.floors else []
     if ranges or noise:
         yield Text(" ".join([*ranges, *noise]), style="dim")
+    if floors and any(figure.metric.name.endswith("local_seconds_per_byte") for figure in found.figures):
+        yield Text("iperf3's CPU: iperf3 on the measured machine, without what QEMU does for it.", style="dim")
     if _differ_in_kernels(analysis):
         yield Text("Host and guests run different kernels: part of a cost may be theirs.", style="dim")
     if not analysis.sides:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import re
 import shlex
 
 from vmtax import stats
 from vmtax.analysis.analysis import Analysis
+from vmtax.analysis.summary import summary
 from vmtax.core.records import Experiment
+from vmtax.core.units import format_cost
 from vmtax.design.reboots import how_to_boot
 
 MOST = 3
@@ -34,7 +37,7 @@ def next_steps(analysis: Analysis) -> tuple[tuple[str, str], ...]:
     ):
         steps.append((f"{_ONCE.sub('', run.command)}{emulate} --rounds {least + 1}", "enough rounds"))
     elif analysis.comparisons and not analysis.emulated and _has_one_disk(run):
-        steps.append(("vmtax run disk-cache", "which cache mode costs least"))
+        steps.append(("vmtax run disk-cache", f"{_highest_of_disk(analysis)}which cache mode"))
     if analysis.emulated and any(cause.code == "emulated" for cause in analysis.causes):
         steps.append(("vmtax doctor", "why it is emulated"))
     if not analysis.comparisons and {treatment.layer for treatment in run.treatments} == {"host"}:
@@ -42,6 +45,14 @@ def next_steps(analysis: Analysis) -> tuple[tuple[str, str], ...]:
     steps.append((f"vmtax show {id} --full", "every figure and warning"))
     steps.append((f"vmtax report {id}", "the same with pictures"))
     return tuple(steps[:MOST])
+
+
+def _highest_of_disk(analysis: Analysis) -> str:
+    """The highest cost of the disk that is shown, as the beginning of a reason; "" where none is."""
+    found = summary(analysis)
+    costs = [one for figure in found.figures if figure.metric.workload == "disk" for one in figure.contrasts[:1] if one]
+    shown = [one.ratio for one in costs if one.verdict == "worse" and math.isfinite(one.ratio)]
+    return f"disk {format_cost(max(shown)).estimate}: " if shown else ""
 
 
 def _has_one_disk(run: Experiment) -> bool:

@@ -20,6 +20,7 @@ from vmtax.workload.words import phrase, title, within
 LAYER_NAMES = {"vm": "the VM", "nested": "the nested VM"}
 CONFIDENCE = "95 %"
 NOT_A_COST = "The figures show that everything works, not what hardware costs."
+SHORTLY_NOT_A_COST = "No cost here is a real one."
 NAMES = {"host": "the host", **LAYER_NAMES}
 
 
