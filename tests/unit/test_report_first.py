@@ -10,7 +10,7 @@ from tests.sample import sample_experiment, with_repeat
 from tests.sample_storage import storage_experiment
 from tests.unit.test_report_html import Page, html
 from vmtax.analysis.analysis import Analysis
-from vmtax.core.records import Experiment
+from vmtax.core.records import Experiment, Measurement, Metric
 from vmtax.core.units import format_cost
 from vmtax.report.contents import document
 from vmtax.report.document import Detail, Paragraph, Section, Table, Tile, Tiles, plain
@@ -51,6 +51,20 @@ def test_a_tile_for_each_subject_says_what_the_summary_does() -> None:
     assert found[4].figure == "1.3 s" and found[4].word == "VM: from launch to the first answer"
     assert not [tile for tile in found if tile.emulated]
     assert all(tile.emulated for tile in tiles(sample_experiment()))
+
+
+def test_more_cpu_time_is_not_called_slower() -> None:
+    run = sample_experiment(rounds=3)
+    metric = Metric("idle.host_cpu_seconds", "s", "lower")
+    trials = tuple(
+        dataclasses.replace(
+            one, workload="idle", case="", measurements=(Measurement(metric, 0.1 if one.treatment == "host" else 0.4),)
+        )
+        for one in run.trials
+        if one.workload == "chess"
+    )
+    (tile,) = (one for one in tiles(dataclasses.replace(run, trials=trials)) if one.subject == "Idle")
+    assert tile.word == "much more: host's CPU time in a second"
 
 
 def test_a_tile_without_an_interval_is_hollow_and_the_verdict_says_why() -> None:

@@ -49,6 +49,7 @@ FIGURES: Mapping[str, str] = {
     "net.tcp-out.bits_per_second": "network out",
     "net.tcp-in.local_seconds_per_byte": "iperf3's CPU, in",
     "net.tcp-out.local_seconds_per_byte": "iperf3's CPU, out",
+    "idle.host_cpu_seconds": "host CPU when idle",
     "boot.ready_seconds": "boot",
 }
 

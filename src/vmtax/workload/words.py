@@ -6,7 +6,7 @@ from typing import Any
 
 from vmtax.core.records import Metric
 from vmtax.workload import WORKLOADS
-from vmtax.workload.base import Workload
+from vmtax.workload.base import CPU_PER_OPERATION, Workload
 
 
 def title(workload: str) -> str:
@@ -47,6 +47,11 @@ def name(metric: Metric) -> str:
 def case(metric: Metric) -> str:
     """The case; "" where there is none, or the label says it."""
     return "" if metric.name in _kind(metric).measures else metric.case
+
+
+def is_cpu_time(metric: Metric) -> bool:
+    """Whether it says how much CPU time something takes, not how fast it is."""
+    return metric.measure == CPU_PER_OPERATION or metric.unit == "s/B"
 
 
 def replaced(metric: Metric) -> bool:

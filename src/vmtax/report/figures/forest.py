@@ -13,8 +13,7 @@ from vmtax.core.units import format_cost, time_ratio
 from vmtax.report.figures.dots import Dot, Row, cost_axis, picture_of_rows
 from vmtax.report.figures.svg import Key, Picture, emulation
 from vmtax.report.view import Effect, View, effect, special_cost
-from vmtax.workload.base import CPU_PER_OPERATION
-from vmtax.workload.words import label, spoken, title
+from vmtax.workload.words import is_cpu_time, label, spoken, title
 
 LABEL_CHARACTERS = 34
 MOST_SETTINGS = 12  # of a case; more than that are shown by the rankings
@@ -57,7 +56,7 @@ class _Forest:
 
 def forests(view: View) -> tuple[Picture, ...]:
     """The sides, the layers by each quantity, and the settings; only those that have a dot to show."""
-    sides, cpu = view.analysis.sides, _layers(view, _is_cpu)
+    sides, cpu = view.analysis.sides, _layers(view, is_cpu_time)
     beside = " CPU time has a picture of its own below." if cpu.effects else ""
     found = (
         (
@@ -123,10 +122,6 @@ def _is_percentile(metric: Metric) -> bool:
 
 def _is_tail(metric: Metric) -> bool:
     return metric.measure == "p99_seconds"
-
-
-def _is_cpu(metric: Metric) -> bool:
-    return metric.measure == CPU_PER_OPERATION or metric.unit == "s/B"
 
 
 def _settings(view: View, headline_metrics: Mapping[str, Metric]) -> _Forest:

@@ -40,7 +40,7 @@ from vmtax.report.view import flat_facts
 from vmtax.report.wording.figures import about
 from vmtax.report.wording.treatment_labels import factor_words, varying
 from vmtax.workload.boot import READY
-from vmtax.workload.words import spoken, title, within
+from vmtax.workload.words import is_cpu_time, spoken, title, within
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -150,8 +150,11 @@ def _tile(shown: First, figure: Figure, bar: Markup | None) -> Tile:
         cost = cost_of(found)
         doubtful = found.verdict == "too few rounds" and math.isfinite(found.ratio) and not shown.few
         chance = ", or chance" if doubtful else ""
+        word = _word(found)
+        if is_cpu_time(figure.metric):
+            word = word.replace("slower", "more").replace("faster", "less")
         by = within(spoken(figure.metric).removeprefix(f"{subject} "))
-        return Tile(subject, cost.estimate, f"{_word(found)}{chance}: {by}", cost.interval, bar, more, marked)
+        return Tile(subject, cost.estimate, f"{word}{chance}: {by}", cost.interval, bar, more, marked)
     place, value = _median(shown.summary, figure)
     if value is None or place is None:
         return Tile(subject, "not measured", "", "")
