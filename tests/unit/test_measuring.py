@@ -127,7 +127,7 @@ def test_a_run_goes_on_while_its_lab_reboots_and_others_see_that(
     def carry_out(_: Store, work: Work, *__: Any, **___: Any) -> str:
         if work.resumed is None:
             store.begin(run)
-            raise RebootNeeded(run.id, Block(1, "mitigations=off"), ("mitigations=auto", "mitigations=off"))
+            raise RebootNeeded(run.id, Block(2, "mitigations=off"), ("mitigations=auto", "mitigations=off"))
         seen.append((store.load(run.id).state, ""))
         store.resume(run.id)
         store.finish(run.id, "complete", 1.0)
@@ -136,7 +136,8 @@ def test_a_run_goes_on_while_its_lab_reboots_and_others_see_that(
     def reboot(_: Any, arguments: Sequence[str], emit: Callable[[Event], None]) -> None:
         emit(Step("rebooting the lab", " ".join(arguments)))
         state = live.read(run.id)
-        seen.append((store.load(run.id).state, state.step if state else ""))
+        assert state is not None and state.progress().startswith("round 2 of at most")
+        seen.append((store.load(run.id).state, state.step))
         if error is not None:
             raise error
 

@@ -192,7 +192,8 @@ def _reboot(store: Store, one: Lab, needed: RebootNeeded, said: list[str]) -> No
     with connected("local", warn) as hosts, progress.open_screen(said) as screen:
         journal = live.Journal(hosts.local)
         journal.screen = screen
-        journal.emit(RunStarted(run.id, run.treatments, rounds["min"], rounds["max"]))
+        done = needed.block.round - 1
+        journal.emit(RunStarted(run.id, run.treatments, rounds["min"], rounds["max"], rounds_done=done))
         reboot(one, arguments(needed.block.level), journal.emit)
 
 

@@ -30,6 +30,7 @@ class RunStarted:
     rounds_min: int
     rounds_max: int
     emulated: bool = False  # the host under test itself is, and so every figure
+    rounds_done: int = 0  # in earlier sessions
 
 
 @dataclass(frozen=True, slots=True)

@@ -107,7 +107,8 @@ class Loop:
         plan, first = self.plan, self.before.round
         if first > self.pilot:
             self._plan_iterations()
-        self.emit(RunStarted(self.id, self.treatments, plan.rounds.min, plan.rounds.max, self.testbed.host_emulated))
+        emulated = self.testbed.host_emulated
+        self.emit(RunStarted(self.id, self.treatments, plan.rounds.min, plan.rounds.max, emulated, first - 1))
         for number, order in enumerate(shuffled_rounds(self.treatments, self.seed), start=1):
             if number < first:
                 continue

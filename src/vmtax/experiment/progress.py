@@ -94,9 +94,9 @@ class State:
                 self.step = printable(f"{what}{share}: {detail}" if detail else f"{what}{share}")
             case events.Notice(text):
                 return self._once(printable(text), style="yellow")
-            case events.RunStarted(experiment, treatments, _, rounds_max, emulated):
+            case events.RunStarted(experiment, treatments, _, rounds_max, emulated, done):
                 self.treatments = [treatment.name for treatment in treatments]
-                self.planned, self.step, self.emulated = rounds_max, "", emulated
+                self.planned, self.step, self.emulated, self.round = rounds_max, "", emulated, done
                 return self._once(f"run {experiment}")
             case events.TreatmentStarted(_, _, treatment):
                 self.doing = {treatment.name: "settling" if treatment.layer == "host" else "booting"}
@@ -140,7 +140,8 @@ class State:
 
     def progress(self, *, left: bool = True) -> str:
         if self.left is None:
-            return f"first round of at most {self.planned}"
+            now = f"round {self.round + 1}" if self.round else "first round"
+            return f"{now} of at most {self.planned}"
         if not left:
             return f"{self.round} of {self.planned} rounds done"
         if self.round >= self.planned:
