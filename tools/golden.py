@@ -3,9 +3,9 @@
     python -m tools.golden DIRECTORY [--real STORE]
 
 DIRECTORY holds plans/*.yaml and nothing else. It gets store.tar.xz, exported/, answers/ and plans.json.xz, which
-tests/unit/test_still_readable.py reads. A directory is named after the day on which it was made and is never changed:
-whatever of it a later version cannot read, that version has broken. --real names the store of a real run of `quick` on
-the host and of a real plan with guests; what they say about the machine itself is replaced.
+tests/unit/test_still_readable.py reads. A directory is named after the day on which it was made, with a letter for a
+second one, and is never changed: whatever of it a later version cannot read, that version has broken. --real names the
+file of a store with real runs; what they say about the machine itself is replaced.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ STORAGE: dict[str, Any] = {
     },
     "FIXED": {**sample_storage.FIXED, "disk.bus": "virtio"},
 }
-EXPORTED = ("0101-quick", "storage", "two-hosts", "killed", "failing", "calibrate-0003", "cache")
+EXPORTED = ("quick-25ea", "0101-quick", "storage", "two-hosts", "killed", "failing", "calibrate-0003", "cache")
 FIRST_FORMAT = "20261122-0201-quick-0001"
 OPTIONS = {
     "qemu": "/opt/qemu/bin/qemu-system-x86_64",
@@ -81,7 +81,7 @@ def main() -> None:
     """Fill the directory."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("directory", type=Path)
-    parser.add_argument("--real", type=Path, help="a store with real runs")
+    parser.add_argument("--real", type=Path, help="the file of a store with real runs")
     asked = parser.parse_args()
     target: Path = asked.directory
     if {path.name for path in target.iterdir()} != {"plans"}:
@@ -325,7 +325,8 @@ def _real(store: Path) -> Iterator[Experiment]:
 def _personal(run: Experiment) -> dict[str, str]:
     """What a run tells about the machine that made it -> what stands there instead."""
     facts = run.facts["host"]
-    return {facts[name]: text for name, text in ELSEWHERE.items()} | {str(Path.home()): "/home/user"}
+    known = {facts[name]: text for name, text in ELSEWHERE.items() if name in facts}
+    return known | {str(Path.home()): "/home/user"}
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""Draws README's picture: the first screen of a sample run, as SVG. `python -m tools.picture` writes docs/answer.svg.
+"""Draws README's picture: the first screen of a real run, as SVG. `python -m tools.picture` writes docs/answer.svg.
 
-The run is the one of the tests, whose figures are made up. A test compares the picture with what is drawn now.
+The run is of a machine without KVM. A test compares the picture with what is drawn now.
 """
 
 from __future__ import annotations
@@ -8,17 +8,30 @@ from __future__ import annotations
 import os
 import re
 import sys
+import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
 from rich.terminal_theme import MONOKAI
 
-from tests.sample import sample_experiment, with_repeat
 from vmtax.analysis.analysis import Analysis
+from vmtax.core.records import Experiment
+from vmtax.experiment import archive
 from vmtax.report.show import render
+from vmtax.store import Store
 
-PICTURE = Path(__file__).parent.parent / "docs/answer.svg"
+ROOT = Path(__file__).parent.parent
+PICTURE = ROOT / "docs/answer.svg"
+RUN = ROOT / "tests/golden/2026-11-22b/exported/20261122-2043-quick-25ea.run.gz"
 COLUMNS = 80
+
+
+def run() -> Experiment:
+    """The run that is drawn, as on the machine that measured it."""
+    with tempfile.TemporaryDirectory() as name, Store(Path(name) / "store") as store:
+        found = store.load(archive.import_(store, RUN).id)
+    return replace(found, host="local", label=None)
 
 
 def picture() -> str:
@@ -27,7 +40,7 @@ def picture() -> str:
         console = Console(
             record=True, width=COLUMNS, file=nowhere, force_terminal=True, color_system="truecolor", highlight=False
         )
-        console.print(render(Analysis(with_repeat(sample_experiment()))))
+        console.print(render(Analysis(run())))
     svg = console.export_svg(title="vmtax show", theme=MONOKAI, unique_id="answer")
     return re.sub(r"@font-face \{[^}]*\}\s*", "", svg)  # it loads nothing: any font of one width will do
 

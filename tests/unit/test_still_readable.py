@@ -1,7 +1,8 @@
 """What earlier versions stored, exported and answered stays readable, and their plans mean the same.
 
-Each directory tests/golden/YYYY-MM-DD was written by tools/golden.py with the version of that day. It is never changed:
-where a test fails here, fix the program. An answer may gain keys, and its sentences may be reworded.
+Each directory tests/golden/YYYY-MM-DD, with a letter for a second one, was written by tools/golden.py with the version
+of that day. It is never changed: where a test fails here, fix the program. An answer may gain keys, and its
+sentences may be reworded.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from vmtax.experiment.resume import resumable
 from vmtax.plan.schema import from_data, parse
 from vmtax.store import Store
 
-DAYS = sorted((Path(__file__).parents[1] / "golden").glob("20??-??-??"))
+DAYS = sorted((Path(__file__).parents[1] / "golden").glob("20??-??-??*"))
 FORMATS = ("html", "markdown", "json", "csv", "parquet")
 REWORDED = {  # computed sentences of an answer
     *("comparisons.warnings", "noise_floor.warnings", "scores.missing", "lines.why"),
