@@ -44,6 +44,7 @@ DIGITS = 5  # of a number in the answers
 STORED_DIGITS = 4  # of a made-up measurement; random digits do not compress
 LONGEST_RAW = 10_000  # characters of a real tool's output
 ELSEWHERE = {  # facts of a real host
+    "hostname": "host",
     "kernel_command_line": "root=/dev/vda1 ro quiet",
     "kernel_release": "6.1.0-44-amd64",
     "kernel_version": "#1 SMP PREEMPT_DYNAMIC Debian 6.1.164-1",

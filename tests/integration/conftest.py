@@ -181,8 +181,18 @@ def _wait_for_trials(process: subprocess.Popen[str], count: int) -> None:
 
 def qemu_of(token: str) -> int:
     """The process id of the one QEMU of a run; that of bubblewrap, which is around an image's, is another."""
-    (pid,) = (pid for pid in marked(token) if Path(f"/proc/{pid}/comm").read_text().startswith("qemu-system"))
+    (pid,) = qemus_of(token)
     return pid
+
+
+def qemus_of(token: str) -> list[int]:
+    """The process ids of all QEMUs of a run on this machine."""
+    found = []
+    for pid in marked(token):
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            if Path(f"/proc/{pid}/comm").read_text().startswith("qemu-system"):
+                found.append(pid)
+    return found
 
 
 def leftovers(token: str) -> list[str]:

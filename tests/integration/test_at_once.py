@@ -6,16 +6,16 @@ import json
 import os
 import re
 import signal
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.integration.conftest import HANGS, leftovers, measured, under_way
+from tests.integration.conftest import HANGS, leftovers, measured, qemus_of, under_way
 from vmtax.core.records import Trial
 from vmtax.design.topology import Worked, overlap
 from vmtax.image.cache import Image
-from vmtax.machine.processes import marked
 from vmtax.store import Store
 
 PLAN = """\
@@ -80,8 +80,9 @@ def test_where_one_of_two_is_killed_both_are_booted_again(image: Image, tmp_path
     """What was measured when one died counts for neither; the round has the results of the second boot."""
     (tmp_path / "p.yaml").write_text(KILLED)
     with under_way("run", "p.yaml", "--yes", "--emulate", directory=tmp_path, trials=2) as (process, token):
-        qemus = [pid for pid in marked(token) if Path(f"/proc/{pid}/comm").read_text().startswith("qemu-system")]
-        os.kill(next(pid for pid in qemus if "vm-2" in Path(f"/proc/{pid}/cmdline").read_text()), signal.SIGKILL)
+        os.kill(
+            next(pid for pid in qemus_of(token) if "vm-2" in Path(f"/proc/{pid}/cmdline").read_text()), signal.SIGKILL
+        )
         assert process.wait(HANGS) == 0
     with Store() as store:
         found = store.load()
@@ -95,3 +96,16 @@ def test_where_one_of_two_is_killed_both_are_booted_again(image: Image, tmp_path
     assert {trial.status for trial in found.trials if trial.case == "randread-4k-qd1"} == {"ok"}, "it was done before"
     assert [(boot.treatment, boot.path) for boot in found.boots].count(("vm", "host/vm-2")) == 2
     assert leftovers(token) == []
+
+
+@pytest.mark.parametrize("seconds", [0.0, 2.0])
+def test_ctrl_c_while_several_guests_boot_ends_all_at_once(image: Image, tmp_path: Path, seconds: float) -> None:
+    (tmp_path / "p.yaml").write_text(KILLED.replace('"2"', '"4"'))
+    with under_way("run", "p.yaml", "--yes", "--emulate", directory=tmp_path, trials=0) as (process, token):
+        while len(qemus_of(token)) < 4:
+            assert process.poll() is None
+            time.sleep(0.05)
+        time.sleep(seconds)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) == 130
+        assert leftovers(token) == []

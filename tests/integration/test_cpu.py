@@ -31,7 +31,7 @@ def test_pinned_cpus_and_clocks_are_proved_and_a_sleeper_is_woken_on_host_and_vm
     got = {boot["treatment"]: boot["obtained"] for boot in data["boots"]}
     assert {"vm", "vm cpu.pinning=one-to-one", "vm cpu.timer=tsc", "vm cpu.timer=hpet"} <= got.keys()
     pinned = got["vm cpu.pinning=one-to-one"]
-    assert (pinned["cpu.pinned_cpus"], pinned["cpu.threads_astray"]) == (1, 0)
+    assert [pinned[f"cpu.{name}"] for name in ("pinned_cpus", "pinned_cores", "threads_astray")] == [1, 1, 0]
     have = {(row["treatment"], row["metric"]) for row in data["measurements"]}
     assert {("host", "wakeup.p99_seconds"), ("vm", "wakeup.p50_seconds"), ("vm", "cpuid.instruction_seconds")} <= have
 

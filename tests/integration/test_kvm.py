@@ -49,7 +49,7 @@ def directory(image: Image, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         for kind in ("DATA", "STATE"):
             patch.setenv(f"XDG_{kind}_HOME", str(path / kind.lower()))
         patch.chdir(path)
-        vmtax("lab", "start", NAME, "--memory", "5GiB", "--spares", "1", "--spare-size", "1GiB")
+        vmtax("lab", "start", NAME, "--memory", "6GiB", "--spares", "1", "--spare-size", "1GiB")
         yield path
         up = lab(NAME).up()
         vmtax("lab", "stop", NAME)

@@ -13,7 +13,7 @@ import pytest
 
 from tests.integration.conftest import HANGS, leftovers, under_way, vmtax
 from vmtax.core.records import Treatment
-from vmtax.hypervisor import Qemu
+from vmtax.hypervisor import Accelerator, Credentials, Qemu
 from vmtax.hypervisor.confine import Reach, alone, enter_tree, image_program
 from vmtax.image.cache import Image
 from vmtax.image.place import Placed
@@ -26,6 +26,9 @@ from vmtax.storage.page_cache import Bound
 from vmtax.storage.undo import NO_PARTITIONS
 from vmtax.testbed import disks
 from vmtax.testbed.disks import Disks, bound
+from vmtax.testbed.examine import Examined, Platform
+from vmtax.testbed.provision import not_opened
+from vmtax.testbed.session import Session
 
 SIZE = 16 * 2**20
 PLAN = """\
@@ -130,6 +133,34 @@ def test_what_qemu_cannot_open_here_is_found_with_its_reason(local: LocalMachine
     assert found.keys() == {qcow2.name, "cached"}
     assert "qcow2" in found[qcow2.name] and "aio=native" in found["cached"]
     assert all(f"QEMU {qemu.version} does not open it here" in reason for reason in found.values())
+
+
+@pytest.mark.parametrize("system", ["", "ramfs"])
+def test_what_qemu_refuses_in_the_directory_is_seen_before_the_question(
+    local: LocalMachine, placed: Placed, image: Image, qemu: Qemu, tmp_path: Path, system: str
+) -> None:
+    """ramfs has no O_DIRECT."""
+    if system:
+        local.undo_later("umount", str(tmp_path))
+        local.run("mount", "-t", system, system, str(tmp_path))
+    factors = "disk.cache: [none, writeback], disk.format: [raw, qcow2], disk.filesystem: [as-is, ext4]"
+    plan = parse(PLAN.format(layer="host, vm", factors=factors, rounds=1))
+    on = Examined(
+        session=Session(local, image, Credentials.make(local), lambda event: None),
+        host=local,
+        plan=plan,
+        workloads=plan.build_workloads(emulated=True),
+        placed=placed,
+        cpus="0",
+        is_root=True,
+        host_emulated=False,
+        target=Target(PurePosixPath(tmp_path)),
+        platform=Platform(qemu, Accelerator("tcg", "")),
+    )
+    found = not_opened(on)
+    assert sorted(found) == (["vm", "vm disk.format=qcow2"] if system else [])
+    assert all(f"QEMU {qemu.version} does not open it here" in reason for reason in found.values()), found
+    assert list(tmp_path.iterdir()) == [] and nothing_is_left(local)
 
 
 def test_an_empty_device_is_used_and_left_empty(

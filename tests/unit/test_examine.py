@@ -12,6 +12,7 @@ from vmtax.hypervisor.confine import Reach, image_program, sandbox
 from vmtax.hypervisor.qemu.detect import RIGHTS
 from vmtax.plan.schema import parse
 from vmtax.testbed import examine, provision
+from vmtax.testbed.cpus import QUESTION
 from vmtax.testbed.examine import note_of_below
 from vmtax.testbed.session import CannotMeasure
 
@@ -49,12 +50,13 @@ def test_another_architecture_and_a_missing_bubblewrap_are_said() -> None:
         examine._check_host(bare)
 
 
-def test_the_host_layer_gets_the_first_cpus_it_may_use() -> None:
-    question = ("grep", "Cpus_allowed_list", "/proc/self/status")
-    machine = FakeMachine(answers={question: "Cpus_allowed_list:\t2-3,8\n"})
+def test_the_host_layer_gets_the_first_cpus_it_may_use_on_different_cores_first() -> None:
+    machine = FakeMachine(answers={QUESTION: "Cpus_allowed_list:\t2-3,8\n"})
     assert examine._cpus(machine, 3) == "2,3,8"
     with pytest.raises(CannotMeasure, match=r"has 3 CPUs, the plan gives a guest 4; lower guest\.vcpus"):
         examine._cpus(machine, 4)
+    machine = FakeMachine(answers={QUESTION: "Cpus_allowed_list:\t0-3\n" + "0-1\n" * 2 + "2-3\n" * 2})
+    assert examine._cpus(machine, 2) == "0,2"
 
 
 @pytest.mark.parametrize(
@@ -66,7 +68,7 @@ def test_wake_up_latency_on_the_host_takes_the_right_to_sched_fifo(held: str, la
             ("uname", "-sm"): "Linux x86_64\n",
             ("bwrap", "--version"): "",
             ("grep", "CapEff", "/proc/self/status"): f"CapEff:\t{held:0>16}\n",
-            ("grep", "Cpus_allowed_list", "/proc/self/status"): "Cpus_allowed_list:\t0-3\n",
+            QUESTION: "Cpus_allowed_list:\t0-3\n",
             ("cat", "/proc/meminfo"): "MemAvailable: 16000000 kB\n",
         }
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from tests.fake_machine import FakeMachine, Reply
 from tests.sample import sample_experiment
 from vmtax.analysis.analysis import Analysis
 from vmtax.core.errors import CannotDo
-from vmtax.core.records import Boot, Experiment, Treatment
+from vmtax.core.records import Boot, Experiment, Measurement, Treatment, Trial
 from vmtax.experiment.trial import Signatures, TrialKey, run_trials
 from vmtax.hypervisor.qemu.exit_trace import COUNTS, END, REASONS, START, ExitTrace, parse_counts, parse_reasons
 from vmtax.hypervisor.qemu.kvm import KvmCounters, scales, totals
@@ -25,7 +25,7 @@ from vmtax.report.render.markdown import render_markdown
 from vmtax.report.sections import exits as exits_section
 from vmtax.testbed.base import RunningSubject, RunningTreatment
 from vmtax.workload import Site
-from vmtax.workload.cpuid import Cpuid, CpuidParameters
+from vmtax.workload.cpuid import INSTRUCTION, Cpuid, CpuidParameters
 
 SCHEMAS: Any = [
     {
@@ -213,6 +213,40 @@ def test_a_report_has_exits_by_operation_and_by_second_and_why() -> None:
 def test_without_operations_there_is_a_dash_and_without_reasons_the_way_to_them() -> None:
     text = " ".join(shown(run("kvm", exits=2000.0, seconds=4.0)).split())
     assert "| – | 500 |" in text and "--vary guest.exit_trace=on" in text
+
+
+def test_the_price_of_one_exit_is_what_cpuid_takes_beyond_the_host() -> None:
+    def took(trial: Trial, seconds: float, exits: Sequence[float] = ()) -> Trial:
+        machine = {"host": "host", "vm": "host/vm", "nested": "host/vm/vm"}[trial.treatment]
+        counted = {
+            path: {"kvm.exits": each, "kvm.operations": 100.0, "kvm.seconds": 1.0}
+            for path, each in zip(("host/vm", "host/vm/vm"), exits, strict=False)
+        }
+        return replace(
+            trial,
+            workload="cpuid",
+            case="",
+            machine=machine,
+            measurements=(Measurement(INSTRUCTION, seconds),),
+            readings=counted,
+        )
+
+    sample = sample_experiment(rounds=1, emulated=False)
+    trials = {trial.treatment: trial for trial in sample.trials}
+    mine = (
+        took(trials["host"], 100e-9),
+        took(trials["vm"], 1.5e-6, [101.0]),
+        took(trials["nested"], 30e-6, [2500.0, 100.0]),
+    )
+    boots = [
+        Boot(1, name, path, "kvm", False, ("qemu",), 1.0, 0.5)
+        for name, path in (("vm", "host/vm"), ("nested", "host/vm"), ("nested", "host/vm/vm"))
+    ]
+    text = " ".join(shown(replace(sample, trials=mine, boots=tuple(boots))).split())
+    assert "| host | 100 ns | – | – | – |" in text
+    assert "| vm | 1.50 µs | 1.40 µs | 1.01 | – |" in text
+    assert "| nested | 30.0 µs | 29.9 µs | 1 | 25 |" in text
+    assert "What one exit costs" not in shown(run("kvm", exits=2000.0, seconds=4.0, operations=1000.0))
 
 
 def test_where_no_kvm_is_that_is_the_reason_and_there_are_no_zeros() -> None:

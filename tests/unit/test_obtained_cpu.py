@@ -24,6 +24,7 @@ from vmtax.machine.local import LocalMachine
 from vmtax.meter.text import cpu_numbers
 from vmtax.plan.schema import Plan, parse
 from vmtax.testbed import cpus, pinning, polling
+from vmtax.testbed.cpus import QUESTION, apart, by_core, in_pairs
 from vmtax.testbed.obtained import why_no_clock, why_not
 
 UNKNOWN_MODEL = "qemu-system-x86_64: unable to find CPU model 'haswel'\n"
@@ -95,7 +96,6 @@ def test_a_guest_whose_kernel_reads_another_clock_has_not_got_its_level() -> Non
 
 # Pinning
 
-QUESTION = ("grep", "Cpus_allowed_list", "/proc/self/status")
 # What THREADS prints of bubblewrap, and of a QEMU that counts from 1 in its own namespace: 9 and 10 run a guest's CPUs.
 LISTED = """\
 /proc/40/task/40/status:Cpus_allowed_list:\t0-3
@@ -138,11 +138,11 @@ def test_guests_are_pinned_beside_each_other_and_what_is_not_pinned_is_counted()
         return tuple(Thread(each, {48: 0, 49: 1}.get(each), where) for each, where in allowed.items())
 
     machine = FakeMachine("host", {QUESTION: "Cpus_allowed_list:\t0-4\n", taskset: ""})
-    guest: Any = SimpleNamespace(threads=threads, spec=SimpleNamespace(vcpus=2))
-    assert pinning.readings(machine, guest, 2, 2) == {"pinned_cpus": 0, "threads_astray": 3}
+    guest: Any = SimpleNamespace(threads=threads, spec=SimpleNamespace(vcpus=2, settings=GuestSettings(pinned=True)))
+    assert pinning.readings(machine, guest, 2, 2) == {"pinned_cpus": 0, "pinned_cores": 0, "threads_astray": 3}
     pinning.pin(machine, guest, 2, 2)
     assert allowed == {48: "2", 49: "3", 41: "4"}, "the first guest has 0 and 1"
-    assert pinning.readings(machine, guest, 2, 2) == {"pinned_cpus": 2, "threads_astray": 0}
+    assert pinning.readings(machine, guest, 2, 2) == {"pinned_cpus": 2, "pinned_cores": 2, "threads_astray": 0}
     found = {"cpu.pinned_cpus": 1.0, "cpu.threads_astray": 2.0}
     pinned = GuestSettings(pinned=True)
     assert why_not(pinned, 2, found, ["cpu.pinning"]) == (
@@ -150,6 +150,58 @@ def test_guests_are_pinned_beside_each_other_and_what_is_not_pinned_is_counted()
         " they should"
     )
     assert why_not(pinned, 1, {"cpu.pinned_cpus": 1.0, "cpu.threads_astray": 0.0}, ["cpu.pinning"]) is None
+
+
+FAR, NEAR = "0,4\n1,5\n2,6\n3,7\n" * 2, "0-1\n0-1\n2-3\n2-3\n4-5\n4-5\n6-7\n6-7\n"  # how hosts number siblings
+
+
+@pytest.mark.parametrize(
+    ("allowed", "siblings", "apart_first", "pairs"),
+    [
+        ("0-7", FAR, "0,1,2,3,4,5,6,7", "0,4,1,5,2,6,3,7"),
+        ("0-7", NEAR, "0,2,4,6,1,3,5,7", "0,1,2,3,4,5,6,7"),
+        ("1-5", NEAR, "1,2,4,3,5", "2,3,4,5,1"),  # the sibling of 1 is not ours: 1 has no pair, and is a core
+        ("0-3", "", "0,1,2,3", "0,1,2,3"),
+        ("0-3", "0\n1\n2\n3\n", "0,1,2,3", "0,1,2,3"),
+        ("0-3", "?\n1-\n", "0,1,2,3", "0,1,2,3"),
+    ],
+)
+def test_cpus_of_different_cores_come_first_or_in_pairs(
+    allowed: str, siblings: str, apart_first: str, pairs: str
+) -> None:
+    each = by_core(cpu_numbers(allowed), siblings)
+    assert (apart(each), in_pairs(each)) == (cpu_numbers(apart_first), cpu_numbers(pairs))
+
+
+@pytest.mark.parametrize(
+    ("siblings", "taken", "paired", "own", "others"),
+    [
+        (NEAR, 2, False, [0, 2], [4, 5, 6, 7]),  # the siblings of a guest's CPUs stay idle
+        (NEAR, 2, True, [0, 1], [2, 3, 4, 5, 6, 7]),
+        (FAR, 2, True, [0, 4], [1, 2, 3, 5, 6, 7]),
+        (FAR, 4, False, [0, 1, 2, 3], [4, 5, 6, 7]),  # no core is left: their siblings
+        (NEAR, 6, False, [0, 2, 4, 6, 1, 3], [5, 7]),
+        ("", 6, True, [0, 1, 2, 3, 4, 5], [6, 7]),
+    ],
+)
+def test_other_threads_of_qemu_keep_off_the_cores_of_guests_where_they_can(
+    siblings: str, taken: int, paired: bool, own: list[int], others: list[int]
+) -> None:
+    assert pinning.places(by_core(range(8), siblings), taken, paired=paired) == (own, others)
+
+
+def test_two_threads_of_a_guest_s_core_are_pinned_to_one_core_of_the_host() -> None:
+    machine = FakeMachine("host", {QUESTION: "Cpus_allowed_list:\t0-7\n" + FAR})
+
+    def guest(topology: str, *pins: str) -> Any:
+        settings = GuestSettings(pinned=True, topology=topology)
+        threads = tuple(Thread(number, number, cpus) for number, cpus in enumerate(pins))
+        return SimpleNamespace(threads=lambda parent: threads, spec=SimpleNamespace(vcpus=2, settings=settings))
+
+    two = {"pinned_cpus": 2, "pinned_cores": 2, "threads_astray": 0}
+    assert pinning.readings(machine, guest("cores", "2", "3"), 2, 2) == two
+    assert pinning.readings(machine, guest("threads", "1", "5"), 2, 2) == {**two, "pinned_cores": 1}
+    assert pinning.readings(machine, guest("threads", "2", "3"), 2, 2)["threads_astray"] == 2
 
 
 # Halt polling

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from tests.fake_machine import FakeMachine, Reply
 from vmtax.core.errors import BadInput
 from vmtax.core.units import format_span
+from vmtax.experiment import preview
 from vmtax.experiment.preview import Line, emulation_advice, look, outlook, refuse_emulation
 from vmtax.hypervisor.qemu.detect import DEFAULT, RIGHTS, QemuError
 from vmtax.image import kernel
@@ -26,6 +28,7 @@ from vmtax.plan.schema import Plan, from_data, load, parse
 from vmtax.storage import StorageError, Target
 from vmtax.storage.absent import HAS_FILE_SYSTEM, HAS_MAPPER, HAS_TOOL
 from vmtax.system import ownership
+from vmtax.testbed.cpus import QUESTION
 from vmtax.testbed.session import CannotMeasure, Hosts, TestbedOptions
 
 GIB = 2**30
@@ -63,7 +66,7 @@ def host(
             ("bwrap", "--version"): "",
             ("ip", "-V"): "",
             ("test", "-w", "/var/tmp"): "",
-            ("grep", "Cpus_allowed_list", "/proc/self/status"): "Cpus_allowed_list:\t0-3",
+            QUESTION: "Cpus_allowed_list:\t0-3",
             ("test", "-r", "/dev/kvm", "-a", "-w", "/dev/kvm"): "",
             ("cat", "/proc/sys/kernel/random/boot_id"): "never seen before",
             ("stat", "-f", "-c", "%a %S", "/var/tmp"): f"{free // 4096} 4096",
@@ -263,6 +266,31 @@ def test_a_second_qemu_writes_to_the_same_disk_and_adds_its_guests_only() -> Non
     assert "up to 8.4 GiB" in once and "up to 14.0 GiB" in more, "host, guest and its A/A; and the two guests once more"
 
 
+def test_what_qemu_refuses_of_disks_is_left_out_before_the_question(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = parse(
+        "name: x\nlayers: [vm]\nfactors: {disk.cache: [none, writeback]}\nrounds: {min: 1, max: 1}\n"
+        "workloads: [{disk: {size: 32MiB, seconds: 1, patterns: [write-1m]}}]"
+    )
+    machine, options = host(), TestbedOptions(interleave_with="/opt/qemu")
+    places = look(plan, Hosts(cast(Any, machine), machine, None), options)
+    own = SimpleNamespace(host=machine, side="", second_qemu=False)
+    second = SimpleNamespace(host=machine, side="/opt/qemu", second_qemu=True)
+    elsewhere = SimpleNamespace(host=host(), side="ssh://b", second_qemu=False)
+    refused = {"": {"vm": "no O_DIRECT"}, "/opt/qemu": {"vm": "no O_DIRECT either"}, "ssh://b": {"vm": "is not asked"}}
+    monkeypatch.setattr(preview, "not_opened", lambda side: refused[side.side])
+    tried = preview.with_disks_tried(places, cast(Any, [own, second, elsewhere]))
+    foreseen = foresee(plan, tried[0].treatments, Emulation())
+    said = [line.text for line in outlook(plan, tried, options, foreseen) if line.what == "left out"]
+    assert said == ["vm: no O_DIRECT"]
+    refused[""] = {}
+    assert preview.with_disks_tried(places, cast(Any, [own, second]))[0].impossible == {
+        "vm": "/opt/qemu: no O_DIRECT either"
+    }
+    refused[""] = dict.fromkeys(("vm", "vm disk.cache=writeback"), "no O_DIRECT")
+    with pytest.raises(CannotMeasure, match=r"no O_DIRECT; nothing of layer vm is left to measure: .* --disk-dir"):
+        preview.with_disks_tried(places, cast(Any, [own]))
+
+
 def test_the_guests_of_both_qemus_are_asked_for() -> None:
     plan = parse("name: x\nlayers: [vm]\nfactors: {cpu.model: [host, Nehalem]}\nworkloads: [cpuid]\n")
     lacks = "qemu: warning: TCG doesn't support requested feature: CPUID.01H:ECX.pcid [bit 17]\n"
@@ -305,7 +333,7 @@ def test_a_directory_that_another_user_could_exchange_is_refused_before_anybody_
         (host(more={("bwrap", "--version"): Reply(code=127)}), "host: bubblewrap is missing"),
         (host(more={("ip", "-V"): Reply(code=127)}), "host: iproute2 is missing"),
         (host(more={("test", "-w", "/var/tmp"): Reply(code=1)}), "host: /var/tmp cannot be written to"),
-        (host(more={("grep", "Cpus_allowed_list", "/proc/self/status"): "Cpus_allowed_list:\t0"}), "has 1 CPUs"),
+        (host(more={QUESTION: "Cpus_allowed_list:\t0"}), "has 1 CPUs"),
         (host(more={(DEFAULT, "--version"): Reply(stderr="not found", code=127)}), "no usable qemu-system-x86_64"),
     ],
 )
@@ -314,7 +342,6 @@ def test_what_would_keep_a_run_from_beginning_is_refused_before_the_question(mac
         lines(load("quick"), machine)
 
 
-ALLOWED = ("grep", "Cpus_allowed_list", "/proc/self/status")
 FOUR = (
     "name: x\nlayers: [host, vm]\nguest: {vcpus: 2, memory: 512MiB}\nfactors: {guest.count: ['1', '4']}\n"
     "workloads: [chess]\nrounds: {min: 1, max: 1}"
@@ -331,7 +358,7 @@ FOUR = (
         ),
         (
             "host",
-            host(more={ALLOWED: "Cpus_allowed_list:\t0-6"}),
+            host(more={QUESTION: "Cpus_allowed_list:\t0-6"}),
             "has 7 CPUs; 4 guests at once x 2 vCPUs = 8; lower guest",
         ),
     ],
@@ -345,7 +372,7 @@ def test_guests_that_a_host_cannot_hold_are_refused_with_the_sum(
 
 def test_emulated_guests_may_have_more_cpus_than_the_host() -> None:
     without = {("test", "-r", "/dev/kvm", "-a", "-w", "/dev/kvm"): Reply(code=1), ("test", "-e", "/dev/kvm"): Reply()}
-    machine = host(more={**without, ALLOWED: "Cpus_allowed_list:\t0-1"})
+    machine = host(more={**without, QUESTION: "Cpus_allowed_list:\t0-1"})
     assert said(parse(FOUR), machine)["needs"].startswith("8 CPUs (4 guests at once x 2), 2.5 GiB of memory")
 
 

@@ -66,6 +66,14 @@ def test_the_table_has_a_row_for_each_number_of_guests() -> None:
     assert "host guest.count=4" in text and "nested guest.count=4" in text
 
 
+def test_a_configuration_whose_name_has_no_number_of_guests_is_shown_with_it() -> None:
+    run = experiment()
+    four = next(one for one in run.treatments if one.name == "vm guest.count=4")
+    trials = [replace(one, treatment="vm") for one in run.trials if one.treatment == four.name]
+    alone = replace(run, treatments=(replace(four, name="vm"),), trials=tuple(trials), boots=())
+    assert rows(render_markdown(Analysis(alone)), "vm, 4 at once")[0][1:3] == ["373 k/s", "–"]
+
+
 def test_each_guest_has_its_tail_its_steal_and_its_memory() -> None:
     text = render_markdown(Analysis(experiment()))
     assert ["host/vm-3", "93.3 k/s", "3.00 ms", "0.10", "50 MiB"] in rows(text, "host/vm-3")

@@ -93,16 +93,42 @@ def test_the_figures_that_matter_are_there_and_each_interval_is_beside_its_estim
             assert before.endswith("same") or COST.search(before[-9:]) or "guest against itself" in line, line
 
 
+def test_the_host_has_its_name_and_is_said_to_be_no_vm() -> None:
+    run = quick(emulated=False)
+    host = {**run.facts["host"], "virtualized": True, "hypervisor": "vmware"}
+
+    def first(**more: object) -> str:
+        return shown(dataclasses.replace(run, **more)).splitlines()[0]
+
+    assert first() == "quick on kestrel (Xeon Gold 6338, bare metal), guests on KVM"
+    assert first(host="local, imported").startswith("quick on kestrel, imported (Xeon")
+    assert first(host="ssh://root@b").startswith("quick on ssh://root@b (Xeon")
+    assert first(facts={"host": host}) == "quick on kestrel (Xeon Gold 6338, a VM under vmware), guests on KVM"
+    older = {key: value for key, value in run.facts["host"].items() if key not in ("hostname", "virtualized")}
+    assert first(facts={"host": older}) == "quick on Xeon Gold 6338, guests on KVM"
+    assert first(facts={}) == "quick on local, guests on KVM"
+
+
+def test_a_run_without_warnings_says_so() -> None:
+    run = quick(emulated=False)
+    assert "Warnings: a command ended late" in shown(run)
+    analysis = Analysis(run)
+    analysis.causes = ()
+    assert "Warnings: none." in printed(render(analysis))
+
+
 def test_no_two_figures_have_one_name() -> None:
     assert len({*FIGURES.values()}) == len(FIGURES)
 
 
-def test_emulated_stands_in_the_banner_and_the_heads_and_nowhere_else() -> None:
+def test_emulated_stands_in_the_banner_the_heads_and_the_sentence_with_costs() -> None:
     lines = shown(quick()).splitlines()
     first = next(number for number, line in enumerate(lines) if " VM " in line and "nested" in line)
     marked = [number for number, line in enumerate(lines) if "emulated" in line.lower()]
     assert lines[first + 1].split() == ["emulated"] * 4, "both guests and both costs"
-    assert [n for n in marked if n > first + 1 and "vmtax doctor" not in lines[n]] == []
+    assert [n for n in marked if n > first + 1 and "vmtax doctor" not in lines[n]] == [
+        next(number for number, line in enumerate(lines) if line.startswith("Highest, emulated: VM 55× (iperf3's CPU"))
+    ]
     assert lines[2].startswith("EMULATED: Every guest ran on an emulated CPU")
     hosts = shown(on_emulated_host(quick(emulated=False)))
     assert ["emulated"] * 5 in [line.split() for line in hosts.splitlines()]

@@ -8,22 +8,29 @@ from __future__ import annotations
 
 import ast
 import re
+import tomllib
 from functools import cache
 from pathlib import Path
 
 import pytest
 
+from vmtax.analysis.analysis import Analysis
 from vmtax.cli.lab import NEW
+from vmtax.core.units import time_ratio
 from vmtax.experiment import archive
 from vmtax.hypervisor import console
+from vmtax.hypervisor.qemu.detect import MINIMUM
 from vmtax.image import build as build_image
 from vmtax.image import kernel
 from vmtax.lab import end, start
 from vmtax.lab.spec import Size
 from vmtax.machine import guard, pipes, ssh
 from vmtax.plan import yaml
+from vmtax.plan.estimate import demonstration
 from vmtax.plan.schema import load
+from vmtax.stats import minimum_rounds
 from vmtax.storage import empty, full, undo
+from vmtax.store import Store
 from vmtax.workload import build
 from vmtax.workload.fio import FIRST_WRITE, PATTERNS
 
@@ -175,6 +182,34 @@ def test_limits_in_words() -> None:
     assert f"{empty.SAMPLES} random blocks" in (ROOT / "docs/how-to/say-where-disks-lie.md").read_text()
     others = (ROOT / "docs/explanation/other-tools.md").read_text()
     assert FIRST_WRITE in PATTERNS and f"{len(PATTERNS) - 1} fixed patterns and one for first writes" in others
+
+
+def test_how_much_slower_an_emulated_guest_was_in_a_real_run(tmp_path: Path) -> None:
+    with Store(tmp_path / "store") as store:
+        file = ROOT / "tests/golden/2026-11-22/exported/20261122-0938-cache-1b7c.run.gz"
+        analysis = Analysis(store.load(archive.import_(store, file).id))
+    ratios = {
+        found.metric.name: time_ratio(found.metric.better, found.ratio)[0]
+        for found in analysis.comparisons
+        if (found.baseline, found.treatment) == ("host", "vm") and found.metric.measure != "host_cpu_seconds"
+    }
+    assert "vm" in analysis.emulated and "host" not in analysis.emulated
+    least, most = min(ratios, key=ratios.__getitem__), max(ratios, key=ratios.__getitem__)
+    assert (least, most) == ("disk.randwrite-4k-fsync.fsync_p50_seconds", "disk.randread-4k-qd1.p50_seconds")
+    page = " ".join((ROOT / "docs/explanation/emulation.md").read_text().split())
+    assert f"{ratios[least] - 1:.0%}".replace("%", " % more time than the host (the flush of a write)") in page
+    assert f"and {ratios[most]:.1f} times its time (a read)" in page
+
+
+def test_what_the_readme_says_of_rounds_and_versions() -> None:
+    readme, troubleshooting = (
+        " ".join((ROOT / page).read_text().split()) for page in ("README.md", "docs/how-to/troubleshooting.md")
+    )
+    assert demonstration(load("quick")).rounds.max == 3 and "a demonstration of three rounds" in readme
+    assert minimum_rounds(0.05) == 6 and "At 95 % an interval needs six rounds." in troubleshooting
+    oldest = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["requires-python"].removeprefix(">=")
+    qemu = ".".join(map(str, MINIMUM))
+    assert f"Linux on x86-64, Python {oldest}, QEMU {qemu} or newer." in readme
 
 
 @cache

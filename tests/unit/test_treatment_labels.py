@@ -59,5 +59,8 @@ def test_what_is_no_pattern_is_called_as_in_the_tables() -> None:
     assert spoken(Metric("boot.ready_seconds", "s", "lower")) == "Boot launch to first answer"
     unknown = Metric("tape.first.wind_seconds", "s", "lower")  # of another version
     assert (spoken(unknown), phrase(unknown)) == ("Tape first wind seconds", "tape.first.wind_seconds")
+    assert spoken(Metric("net.tcp-out.bits_per_second", "bit/s", "higher")) == "Network throughput, outbound"
+    cpu = Metric("net.tcp-in.local_seconds_per_byte", "s/B", "lower")
+    assert spoken(cpu) == "iperf3's CPU time per GB, inbound"
     assert spoken(Metric("disk.odd.iops", "1/s", "higher")) == "Disk odd operations"
     assert spoken(Metric(TAIL, "s", "lower")) == "the p99 latency of 4 KiB random writes (one at a time)"

@@ -300,6 +300,10 @@ def test_a_rate_below_full_load_is_asked_for_and_must_be_reached() -> None:
     )
     with pytest.raises(BadOutput, match="Mbit/s were reached of the 100000 that were asked for"):
         Net(NetParameters(rate=100_000)).parse("tcp-out", (GOLDEN / "tcp-out.json").read_text())
+    full, held = (
+        Net(NetParameters(rate=rate)).parse("tcp-out", (GOLDEN / "tcp-out.json").read_text()) for rate in (None, 1)
+    )
+    assert held == Net.derived(full), "the rate is no figure where it is asked for"
 
 
 def test_a_lead_is_asked_of_the_tools() -> None:

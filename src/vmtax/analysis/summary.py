@@ -45,8 +45,8 @@ FIGURES: Mapping[str, str] = {
     "disk.write-1m.iops": "disk writes 1M",
     "net.tcp-in.bits_per_second": "network in",
     "net.tcp-out.bits_per_second": "network out",
-    "net.tcp-in.local_seconds_per_byte": "CPU, network in",
-    "net.tcp-out.local_seconds_per_byte": "CPU, network out",
+    "net.tcp-in.local_seconds_per_byte": "iperf3's CPU, in",
+    "net.tcp-out.local_seconds_per_byte": "iperf3's CPU, out",
     "boot.ready_seconds": "boot",
 }
 

@@ -189,8 +189,9 @@ def _carry_out(store: Store, work: Work, said: list[str], *, yes: bool) -> str:
     said: what need not be said again
     """
     from vmtax.experiment import live, progress, runner
-    from vmtax.experiment.preview import Line, look, outlook
+    from vmtax.experiment.preview import Line, look, outlook, with_disks_tried
     from vmtax.experiment.reboots import refuse_off
+    from vmtax.experiment.resume import refuse_impossible
     from vmtax.plan.estimate import settled
     from vmtax.testbed.interleave import other_host
     from vmtax.testbed.machines import set_up
@@ -213,11 +214,14 @@ def _carry_out(store: Store, work: Work, said: list[str], *, yes: bool) -> str:
         if why := next((one.reason for place in looking for one in place.accelerators if not one.tried), ""):
             _emulated(store, work, looking, why)  # refused before an image is built for it
         journal = live.Journal(hosts.local)
-        sides = _examined(work, hosts, looking, journal, yes=yes or work.agreed)
+        sides = _examined(work, hosts, journal, yes=yes or work.agreed)
         work = replace(work, plan=settled(work.plan, emulated=any(side.emulated for side in sides)))
         why = next((side.guests.accelerator.reason for side in sides if side.emulates_guests), "")
         if why:
             work = _emulated(store, work, looking, why)
+        looking = with_disks_tried(looking, [side.of_plan(work.plan) for side in sides])
+        if work.resumed:
+            refuse_impossible(work.resumed, {name: why for place in looking for name, why in place.impossible.items()})
         lines = outlook(work.plan, looking, work.options.testbed, _foreseen(store, work, looking, why), emulated=why)
         if work.resumed:
             lines.insert(0, Line("resumes", f"{work.resumed.id}, whose {len(work.resumed.trials)} trials are kept"))
@@ -234,11 +238,11 @@ def _carry_out(store: Store, work: Work, said: list[str], *, yes: bool) -> str:
             return runner.run(store, work.options, journal.emit, make)
 
 
-def _examined(work: Work, hosts: Hosts, places: Sequence[Place], journal: Journal, *, yes: bool) -> list[Examined]:
+def _examined(work: Work, hosts: Hosts, journal: Journal, *, yes: bool) -> list[Examined]:
     """The hosts as they can be measured, KVM tried on each; a root image is built for it where there is none."""
     from vmtax.experiment import progress
     from vmtax.experiment.reboots import refuse_changed
-    from vmtax.experiment.resume import image_of, refuse_impossible
+    from vmtax.experiment.resume import image_of
     from vmtax.image import build
     from vmtax.testbed.host_facts import host_facts
     from vmtax.testbed.machines import examined
@@ -254,7 +258,6 @@ def _examined(work: Work, hosts: Hosts, places: Sequence[Place], journal: Journa
         sides = examined(hosts, image, journal.emit, work.plan, work.options.testbed)
     if work.resumed:
         refuse_changed(work.resumed, host_facts(sides))
-        refuse_impossible(work.resumed, {name: why for place in places for name, why in place.impossible.items()})
     return sides
 
 

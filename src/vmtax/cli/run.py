@@ -217,7 +217,7 @@ def watch(
         str,
         typer.Argument(
             metavar="[RUN]",
-            help="A run's id or label (default: the one that is running).",
+            help="A run: its id, the beginning of the id, or its label. Default: the one that is running.",
             autocompletion=complete_running,
         ),
     ] = "",

@@ -137,7 +137,7 @@ MEANINGS: Mapping[Code, Meaning] = {
         "Repeat while nothing else runs on the host, and see clocksource among that machine's facts",
     ),
     "late-command": Meaning(
-        "perhaps wrong: a command ended late",
+        "a command ended late, so perhaps wrong",
         "A command took longer than its own work and its start explain, so it waited or its clock stood still",
         "Rates and times of these rounds may be wrong",
         "Repeat while nothing else runs on the host",

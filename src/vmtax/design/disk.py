@@ -318,5 +318,10 @@ class DiskSettings(Settings):
         """Whether it is an image in a file system, not a block device."""
         return self.filesystem != "none"
 
+    @property
+    def lies_in_directory(self) -> bool:
+        """Whether it is an image in the directory that was named for disks, with nothing made in between."""
+        return self.volume is Volume.PLAIN and self.filesystem == "as-is"
+
 
 DEFAULT = DiskSettings()  # every factor at its default

@@ -88,8 +88,9 @@ class GuestSettings(Settings):
         "cpu.pinning",
         ("none", "one-to-one"),
         lambda level: level == "one-to-one",
-        "whether each CPU of a guest is held to one CPU of the host, and all other threads of its QEMU to the CPUs that"
-        " are left, of which there must be one; the host layer works on the CPUs that the first guest has",
+        "whether each CPU of a guest is held to one CPU of the host, on a core of its own as long as there is one (with"
+        " cpu.topology=threads, each two to the two threads of a core), and all other threads of its QEMU to the CPUs"
+        " that are left, of which there must be one, on cores without a guest's CPU where there are any",
         layers=("vm",),
         scope="guest",
     )

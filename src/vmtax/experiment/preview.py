@@ -29,7 +29,8 @@ from vmtax.storage.empty import SECONDS as LOOK_SECONDS
 from vmtax.storage.file import check_free
 from vmtax.storage.ground import refuse_devices
 from vmtax.testbed import cpus, disks, examine, needs, pages, pinning, polling
-from vmtax.testbed.provision import refuse_none_left
+from vmtax.testbed.examine import Examined
+from vmtax.testbed.provision import not_opened, refuse_none_left
 from vmtax.testbed.session import CannotMeasure, Hosts, TestbedOptions
 from vmtax.workload.build import Build
 
@@ -168,6 +169,24 @@ def _with_disks(place: Place, target: Target, emit: Callable[[str], None]) -> Pl
     refuse_devices(
         machine, target, areas, lambda device: emit(f"{device}, whether it is empty; {LOOK_SECONDS:.0f} s at most")
     )
+    return found
+
+
+def with_disks_tried(places: Sequence[Place], sides: Sequence[Examined]) -> list[Place]:
+    """The hosts with the treatments whose disk QEMU does not open there, as far as that can be tried beforehand.
+
+    sides: the same hosts, examined; a host has two where two of its QEMUs are compared
+    Raises CannotMeasure where nothing of a layer is left, StorageError, CommandFailed and QemuError.
+    """
+    found = []
+    for place in places:
+        impossible = dict(place.impossible)
+        for side in sides:
+            if side.host is place.machine:
+                named = f"{side.side}: " if side.second_qemu else ""
+                impossible = {**{name: f"{named}{why}" for name, why in not_opened(side).items()}, **impossible}
+        refuse_none_left(place.machine, place.plan.treatments()[0], impossible)
+        found.append(replace(place, impossible=impossible))
     return found
 
 

@@ -44,6 +44,7 @@ FILES = (
     "/proc/pressure/cpu",
     "/proc/self/cgroup",
     "/proc/self/status",
+    "/proc/sys/kernel/hostname",
     "/proc/sys/kernel/osrelease",
     "/proc/sys/kernel/random/boot_id",
     "/proc/sys/kernel/version",
@@ -95,6 +96,7 @@ def read_facts(machine: Reader) -> Json:
       frequency_limit_hz: what it is allowed to do                           cpufreq/policy*/scaling_max_freq
       turbo: bool                                                            intel_pstate/no_turbo, cpufreq/**/boost
     numa_nodes: count                                            /sys/devices/system/node/online
+    hostname: text, as the machine calls itself                  /proc/sys/kernel/hostname
     kernel_release, kernel_version, boot_id: text                /proc/sys/kernel/{osrelease,version,random/boot_id}
     kernel_command_line: text                                    /proc/cmdline
     os: text                                                     /etc/os-release PRETTY_NAME
@@ -225,6 +227,7 @@ def _kernel(files: Files) -> Json:
     name = fields(files.get("/etc/os-release", ""), "=").get("PRETTY_NAME")
     vulnerabilities = f"{CPU}/vulnerabilities/"
     return {
+        "hostname": files.get("/proc/sys/kernel/hostname"),
         "kernel_release": files.get("/proc/sys/kernel/osrelease"),
         "kernel_version": files.get("/proc/sys/kernel/version"),
         "kernel_command_line": files.get("/proc/cmdline"),

@@ -35,6 +35,10 @@ ONE_CPU = (
     "Guests have one CPU here, whatever the plan says: the host is emulated, and there a nested guest with more is "
     "reset now and then."
 )
+ONE_OUTER_CPU = (
+    "Nested guests at once share the one CPU of their outer VM here: the host is emulated, and there an outer VM with "
+    "more is lost within a minute."
+)
 
 
 def check(plan: Plan) -> list[str]:

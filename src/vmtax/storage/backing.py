@@ -139,7 +139,7 @@ class Provisioner:
         """One backing of `size` bytes. Raises StorageError and CommandFailed."""
         name = f"disk{next(self._numbers)}"
         volume, system = settings.volume, settings.filesystem
-        if volume is Volume.PLAIN and system == "as-is":
+        if settings.lies_in_directory:
             return self._file(self.ground.ours, name, settings, size)
         whole = _rounded(size) if system == "none" else room(settings, size, spare)
         if volume.is_dataset:

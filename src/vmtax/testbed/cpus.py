@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import zip_longest
 from typing import Literal
 
 from vmtax.core.records import Treatment
@@ -17,9 +18,45 @@ MODEL, TOPOLOGY, TIMER, POLLING = (
 )
 
 
+# The CPUs that our processes may use, and for each CPU of the machine a line with those of its core. Constant text.
+QUESTION = (
+    "sh",
+    "-c",
+    "grep Cpus_allowed_list /proc/self/status || exit 1;"
+    " cat /sys/devices/system/cpu/cpu[0-9]*/topology/core_cpus_list 2> /dev/null; true",
+)
+
+
+def cores(machine: Machine) -> list[list[int]]:
+    """The CPUs that our processes may use there, those of one core together, by their first CPU."""
+    first, _, rest = machine.run(*QUESTION).partition("\n")
+    return by_core(cpu_numbers(first.rpartition(":")[2]), rest)
+
+
+def by_core(cpus: Sequence[int], siblings: str) -> list[list[int]]:
+    """Those CPUs, the threads of one core together. `siblings`: lines of sysfs' core_cpus_list; a CPU that no line
+    names is a core."""
+    core = {cpu: each[0] for line in siblings.splitlines() if (each := cpu_numbers(line)) for cpu in each}
+    found: dict[int, list[int]] = {}
+    for cpu in cpus:
+        found.setdefault(core.get(cpu, cpu), []).append(cpu)
+    return list(found.values())
+
+
+def apart(each: Sequence[Sequence[int]]) -> list[int]:
+    """The CPUs of these cores: the first thread of every core, then the second of every core."""
+    return [cpu for threads in zip_longest(*each) for cpu in threads if cpu is not None]
+
+
+def in_pairs(each: Sequence[Sequence[int]]) -> list[int]:
+    """The CPUs of these cores: two threads of one core, two of the next; last those that have no second one."""
+    pairs = [core[start : start + 2] for core in each for start in range(0, len(core), 2)]
+    return [cpu for pair in sorted(pairs, key=len, reverse=True) for cpu in pair]
+
+
 def allowed_cpus(machine: Machine) -> list[int]:
-    """The CPUs that our processes may use there."""
-    return cpu_numbers(machine.run("grep", "Cpus_allowed_list", "/proc/self/status").rpartition(":")[2])
+    """The CPUs that our processes may use there, one of each core first: two threads of one core are not two cores."""
+    return apart(cores(machine))
 
 
 def not_here(

@@ -15,7 +15,7 @@ from vmtax.machine import Machine
 from vmtax.machine.guarded import GuardedMachine
 from vmtax.meter.below import read_below
 from vmtax.meter.memory import available_memory
-from vmtax.plan.estimate import ONE_CPU, lasting
+from vmtax.plan.estimate import ONE_CPU, ONE_OUTER_CPU, lasting
 from vmtax.plan.schema import Plan
 from vmtax.storage import Backing, Target
 from vmtax.testbed import disks, needs
@@ -57,7 +57,7 @@ class Examined:
     platform: Platform | None  # None where no guest is asked for
     notes: tuple[str, ...] = ()  # what is not measured, and why
     side: str = ""  # Treatment.side of what is measured on it
-    all_cpus: tuple[int, ...] = ()  # that we may use there
+    all_cpus: tuple[int, ...] = ()  # that we may use there, one of each core first
 
     def cpus_of(self, sets: int) -> str:
         """The CPUs of that many sets of processes on the host layer together: as many as that many guests get."""
@@ -178,6 +178,7 @@ def examine(session: Session, host: Machine, plan: Plan, options: TestbedOptions
             *((note,) if note else ()),
             *_decided(workloads, emulated=some_emulated),
             *((ONE_CPU,) if plan != asked else ()),
+            *((ONE_OUTER_CPU,) if emulated and needs.shares_outer_vms(plan) else ()),
             *(platform.notes if platform else ()),
         ),
         side=side,
@@ -298,7 +299,7 @@ def refuse_few_cpus(host: Machine, plan: Plan) -> None:
 
 
 def _cpus(host: Machine, count: int) -> str:
-    """The first `count` CPUs that we may use there, as "0,1"."""
+    """`count` CPUs that we may use there, on different cores as long as there are any, as "0,1"."""
     numbers = allowed_cpus(host)
     if len(numbers) < count:
         raise CannotMeasure(f"{host.path} has {len(numbers)} CPUs, the plan gives a guest {count}; lower guest.vcpus")

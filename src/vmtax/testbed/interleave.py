@@ -18,6 +18,7 @@ from vmtax.hypervisor.qemu.detect import DEFAULT
 from vmtax.machine import Machine
 from vmtax.plan.rules import host as checked_host
 from vmtax.plan.schema import Plan
+from vmtax.testbed import disks
 from vmtax.testbed.examine import Examined, Platform, choose_platform, examine
 from vmtax.testbed.provision import Provisioned, guests_not_here, provision, refuse_none_left
 from vmtax.testbed.session import CannotMeasure, Emit, Hosts, Session, TestbedOptions
@@ -110,9 +111,11 @@ def provision_all(sides: Sequence[Examined], steps: Steps | None = None) -> list
     for theirs in sides[1:]:
         if theirs.second_qemu:  # it has what was set up for the first
             notes = (*theirs.notes, *own.notes[len(sides[0].notes) :])
-            # Its guests may be others: a CPU that one QEMU gives, another does not.
-            refused = {name: f"{theirs.side}: {why}" for name, why in guests_not_here(theirs).items()}
-            impossible = {**refused, **own.impossible}
+            # Its guests may be others: a CPU or a disk that one QEMU gives, another does not.
+            possible = [one for one in own.plan.treatments()[0] if one.name not in own.impossible]
+            unopened = disks.why_not(own.disks, possible, theirs.guests.qemu) if own.disks is not None else {}
+            reasons = {**unopened, **guests_not_here(theirs)}
+            impossible = {**{name: f"{theirs.side}: {why}" for name, why in reasons.items()}, **own.impossible}
             refuse_none_left(own.host, own.plan.treatments()[0], impossible)
             second = dataclasses.replace(own, side=theirs.side, platform=theirs.platform, notes=notes)
             made.append(dataclasses.replace(second, impossible=impossible))

@@ -265,7 +265,8 @@ def _spec(
 
 
 def _carrier_spec(on: Provisioned, treatment: Treatment, number: int, guests: int) -> GuestSpec:
-    """The outer VM of that number, as large as its nested guests together and what carrying them needs.
+    """The outer VM of that number, as large as its nested guests together and what carrying them needs; on an emulated
+    host with one CPU.
 
     Its own disk and CPU are always at the defaults: the factors are the nested guests'.
     """
@@ -274,7 +275,8 @@ def _carrier_spec(on: Provisioned, treatment: Treatment, number: int, guests: in
     memory = guests * on.plan.guest.memory + needs.CARRIER_MEMORY_BYTES
     default = guest_settings.DEFAULT
     settings = replace(spec.settings, model=default.model, topology=default.topology, timer=default.timer)
-    return replace(spec, vcpus=guests * on.plan.guest.vcpus, memory_bytes=memory, settings=settings)
+    cpus = 1 if on.host_emulated else guests * on.plan.guest.vcpus  # as in plan.estimate.lasting: more are lost
+    return replace(spec, vcpus=cpus, memory_bytes=memory, settings=settings)
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,9 +67,14 @@ def outer_vms(plan: Plan) -> int:
     return guests_at_once(plan) if "own" in _levels(plan, "outer") else 1
 
 
+def shares_outer_vms(plan: Plan) -> bool:
+    """Whether several nested guests may have one outer VM."""
+    return "nested" in plan.layers and guests_at_once(plan) > 1 and "shared" in _levels(plan, "outer")
+
+
 def _levels(plan: Plan, place: str) -> list[str]:
     """The levels that a plan may run of a factor of guests."""
-    named = (plan.space.factors, *(part.levels for part in plan.space.parts))
+    named = [{**plan.space.factors, **part.levels} for part in plan.space.parts]
     factor = GuestSettings.factors()[place]
     return [level for levels in named for level in levels.get(factor.name, (factor.default,))]
 

@@ -1,6 +1,7 @@
 """`cpu.pinning`: each CPU of a guest on one CPU of the host, and all other threads of QEMU on those that are left.
 
-The guest's CPUs get the host's first ones, on which the host layer does its work too.
+Each CPU of a guest gets a core of its own as long as there is one, as the host layer's processes do; where
+`cpu.topology` gives the guest two threads to a core, these get the two threads of one core.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from vmtax.hypervisor import Guest, Thread
 from vmtax.machine import Machine
 from vmtax.meter.text import cpu_numbers
 from vmtax.plan.schema import Plan
-from vmtax.testbed.cpus import allowed_cpus
+from vmtax.testbed.cpus import allowed_cpus, apart, cores, in_pairs
 
 PINNING = GuestSettings.factors()["pinned"].name
 ATTEMPTS = 3  # a thread that is not pinned yet may start another
@@ -44,16 +45,32 @@ def pin(parent: Machine, guest: Guest, number: int, guests: int) -> None:
 
 
 def readings(parent: Machine, guest: Guest, number: int, guests: int) -> dict[str, float]:
-    """pinned_cpus: of the guest's CPUs; threads_astray: QEMU's that may run elsewhere than they should."""
-    threads = guest.threads(parent)
+    """pinned_cpus: of the guest's CPUs; pinned_cores: of the host, that these are on; threads_astray: QEMU's that may
+    run elsewhere than they should."""
+    threads, there = guest.threads(parent), cores(parent)
     astray = {thread.id for thread, _ in _astray(parent, guest, number, guests)}
-    pinned = sum(thread.vcpu is not None and thread.id not in astray for thread in threads)
-    return {"pinned_cpus": pinned, "threads_astray": len(astray)}
+    pinned = [thread for thread in threads if thread.vcpu is not None and thread.id not in astray]
+    used = {cpu for thread in pinned for cpu in cpu_numbers(thread.cpus)}
+    on = sum(bool(used.intersection(core)) for core in there)
+    return {"pinned_cpus": len(pinned), "pinned_cores": on, "threads_astray": len(astray)}
+
+
+def places(there: Sequence[Sequence[int]], taken: int, *, paired: bool) -> tuple[list[int], list[int]]:
+    """The CPUs for `taken` CPUs of guests, and those for all other threads of QEMU: of cores without a guest's CPU
+    where there are any.
+
+    there: the host's CPUs, by core; paired: two CPUs of a guest that follow each other are threads of one core
+    """
+    order = in_pairs(there) if paired else apart(there)
+    own, rest = order[:taken], sorted(order[taken:])
+    free = sorted(cpu for core in there if not set(own).intersection(core) for cpu in core)
+    return own, free or rest
 
 
 def _astray(parent: Machine, guest: Guest, number: int, guests: int) -> list[tuple[Thread, Sequence[int]]]:
     """Threads that may run elsewhere than they should, each with the CPUs that it should run on."""
-    cpus, vcpus = allowed_cpus(parent), guest.spec.vcpus
-    own, others = cpus[(number - 1) * vcpus :], cpus[guests * vcpus :]
+    vcpus, paired = guest.spec.vcpus, guest.spec.settings.topology == "threads"
+    every, others = places(cores(parent), guests * vcpus, paired=paired)
+    own = every[(number - 1) * vcpus :]
     wanted = [(each, others if each.vcpu is None else [own[each.vcpu]]) for each in guest.threads(parent)]
     return [(thread, where) for thread, where in wanted if cpu_numbers(thread.cpus) != list(where)]

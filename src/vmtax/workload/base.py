@@ -115,6 +115,11 @@ class Workload(ABC, Generic[P]):
         """What is done in a case, where tables name it by its parts: "4 KiB random writes (one at a time)"; else ""."""
         return ""
 
+    @classmethod
+    def spoken(cls, metric: Metric) -> str:
+        """What pictures and main tables call a metric whose case and label do not read plainly; else ""."""
+        return ""
+
     @abstractmethod
     def seconds(self, case: str) -> float:
         """About how long one case takes where nothing is emulated; for estimates and time limits."""

@@ -18,6 +18,11 @@ PORT = 5201  # iperf3's own
 Case = Literal["tcp-in", "tcp-out"]
 ENDS = {"local_cpu": "local_seconds_per_byte", "peer_cpu": "peer_seconds_per_byte"}
 WAYS = {"tcp-in": "inbound", "tcp-out": "outbound"}
+SPOKEN = {
+    "bits_per_second": "Network throughput",
+    "local_seconds_per_byte": "iperf3's CPU time per GB",
+    "peer_seconds_per_byte": "iperf3's CPU time per GB at the far end",
+}
 
 
 class NetParameters(Parameters):
@@ -60,6 +65,11 @@ class Net(Command[NetParameters]):
         return f"{way} network throughput" if way and metric.measure == "bits_per_second" else super().phrase(metric)
 
     @classmethod
+    def spoken(cls, metric: Metric) -> str:
+        way, words = WAYS.get(metric.case), SPOKEN.get(metric.measure)
+        return f"{words}, {way}" if way and words else super().spoken(metric)
+
+    @classmethod
     def derived(cls, measurements: Sequence[Measurement]) -> tuple[Measurement, ...]:
         """CPU time for each byte: busy CPUs alone fall where fewer bits flow, which is no gain."""
         rate = next((m.value / 8 for m in measurements if m.metric.measure == "bits_per_second"), 0.0)
@@ -79,7 +89,7 @@ class Net(Command[NetParameters]):
         return self.parameters.cases
 
     def metrics(self) -> Sequence[Metric]:
-        return tuple(metric for case in self.parameters.cases for metric in _metrics(case))
+        return tuple(metric for case in self.parameters.cases for metric in self._metrics(case))
 
     def seat(self, site: Site) -> tuple[Machine, tuple[str, ...]]:
         link = _link(site)
@@ -111,7 +121,6 @@ class Net(Command[NetParameters]):
             ends = [cpu["host_total"] / 100, cpu["remote_total"] / 100]  # of the client, of the server
             if bool(report["start"]["test_start"]["reverse"]) != (case == "tcp-in"):
                 ends.reverse()  # the client was the peer
-            figures = (rate, *ends)
         except (ValueError, LookupError, TypeError, ZeroDivisionError) as problem:
             raise BadOutput("no JSON with end.sum_received in what iperf3 printed") from problem
         if rate <= 0:
@@ -122,7 +131,13 @@ class Net(Command[NetParameters]):
                 f"{case}: {rate / 1e6:.0f} Mbit/s were reached of the {asked} that were asked for, so this is full"
                 " load; lower workloads.net.rate"
             )
-        return tuple(Measurement(metric, value) for metric, value in zip(_metrics(case), figures, strict=True))
+        # At a rate that is asked for the rate is no figure, and CPU time for each byte is what was measured.
+        figures = (rate, *ends) if asked is None else tuple(8 * end / rate for end in ends)
+        return tuple(Measurement(metric, value) for metric, value in zip(self._metrics(case), figures, strict=True))
+
+    def _metrics(self, case: str) -> tuple[Metric, ...]:
+        rate, *ends = _metrics(case)
+        return (rate, *ends) if self.parameters.rate is None else tuple(map(_for_each_byte, ends))
 
     def own_seconds(self, case: str, output: str) -> float | None:
         """What `parse` takes the rate from: the receiver's time, which may be a few ms beyond the sender's."""

@@ -31,6 +31,8 @@ def phrase(metric: Metric) -> str:
 
 def spoken(metric: Metric) -> str:
     """ "4 KiB random writes (one at a time)"; of a case that has no such words, what the tables call it."""
+    if words := _kind(metric).spoken(metric):
+        return words
     operations = _kind(metric).operations_of(metric.case)
     if not operations:
         return name(metric)

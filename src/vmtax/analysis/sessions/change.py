@@ -10,6 +10,7 @@ from typing import Literal
 from vmtax import stats
 from vmtax.analysis.comparisons import as_overhead
 from vmtax.analysis.emulation import emulated_treatments
+from vmtax.analysis.hosts import host_name
 from vmtax.analysis.sessions import facts, refusal
 from vmtax.analysis.sessions.calibration import Session, fits, replicates, stored
 from vmtax.analysis.sessions.facts import FactChange
@@ -100,7 +101,7 @@ def compared(
     return Change(
         before=tuple(experiment.id for experiment in before),
         after=tuple(experiment.id for experiment in after),
-        hosts=(before[0].host, after[0].host),
+        hosts=(host_name(before[0]), host_name(after[0])),
         facts=facts.changes(before, after),
         lines=made,
         emulated=tuple(dict.fromkeys(line.treatment for line in made if line.treatment in lines.emulated)),

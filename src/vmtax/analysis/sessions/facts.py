@@ -9,7 +9,15 @@ from typing import Any
 from vmtax.core.records import Experiment, Json
 
 # Dotted names of what differs from run to run by itself, or says again what another fact says.
-VOLATILE = ("boot_id", "frequency_hz", "command_line", "disk.free_bytes", "image.manifest", "accelerator.reason")
+VOLATILE = (
+    "hostname",
+    "boot_id",
+    "frequency_hz",
+    "command_line",
+    "disk.free_bytes",
+    "image.manifest",
+    "accelerator.reason",
+)
 # First what upgrades are about, then the rest in the order of the facts.
 FIRST = ("cpu_model", "microcode", "kernel_release", "kernel_version", "qemu", "mitigations", "accelerator", "image")
 FEATURES = "disk.features"  # what a run measured of its disks

@@ -15,19 +15,21 @@ from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.text import Text
 
 from vmtax.analysis.analysis import Analysis
+from vmtax.analysis.hosts import hypervisor_below
 from vmtax.analysis.summary import Contrast, Figure, Place, Summary, contrast, label, noise_floor, summary
 from vmtax.core.units import at_most, format_cost, format_row, printable, shortened
 from vmtax.design.interleaved import Sides
 from vmtax.report.render.screen_notes import MAIN, Footnotes, common, decisions, footnote_lines, reading
 from vmtax.report.sections.next_steps import next_steps
 from vmtax.report.sections.run import head
-from vmtax.report.sections.summary import hypervisor_below
 
 LAYERS = {"host": "host", "vm": "VM", "nested": "nested"}
 LONGEST_LABEL, LONGEST_SIDE = 26, 18  # characters, beyond which it is cut
 MOST_METRICS, MOST_CONFIGURATIONS = 2, 8
+MOST_LINES = 30  # of a run without advice, where that can be had by saying less of the warnings
 EMULATED = "emulated"
 NOISE = ("noise",)  # the head of its column
+COSTS = " costs"  # ends the heads of costs
 CPU_TIME = "CPU\N{MIDDLE DOT}"
 
 
@@ -63,14 +65,16 @@ class FirstScreen:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         found, width = summary(self.analysis), options.max_width
         footnotes = Footnotes(frozenset(common(found)))
-        yield from wrapped((*heading(self.analysis), Text()), console, options)
-        yield from self.advice
+        above = list(wrapped((*heading(self.analysis), Text()), console, options))
         columns = [] if self.advice else _columns(found, footnotes, self.analysis, width)
-        if not self.advice:
-            yield from wrapped(self._tables(found, columns, footnotes, width), console, options)
-        yield from self.more
-        floors = any(column.head[:1] == NOISE for column in columns)
-        yield from wrapped(self._below(found, footnotes, width, floors=floors), console, options)
+        tables = [] if self.advice else self._tables(found, columns, footnotes, width)
+        table = list(wrapped(tables, console, options))
+        below = [
+            list(wrapped(self._below(found, footnotes, columns, width, brief=brief), console, options))
+            for brief in (False, True)
+        ]
+        yield from (*above, *self.advice, *table, *self.more)
+        yield from below[len(above) + len(table) + len(below[0]) > MOST_LINES]
 
     def _tables(self, found: Summary, columns: Sequence[Column], footnotes: Footnotes, width: int) -> Iterator[Text]:
         if found.figures:
@@ -78,12 +82,16 @@ class FirstScreen:
             yield Text()
         yield from _configurations(found, footnotes, self.analysis, width)
 
-    def _below(self, found: Summary, footnotes: Footnotes, width: int, *, floors: bool) -> Iterator[Text]:
+    def _below(
+        self, found: Summary, footnotes: Footnotes, columns: Sequence[Column], width: int, *, brief: bool
+    ) -> Iterator[Text]:
         if not self.advice:
-            yield from reading(found, self.analysis, floors=floors)
-        yield from footnote_lines(footnotes, self.analysis, width)
+            heads = [column.head[0] for column in columns if column.head]
+            third = sum(head.endswith(COSTS) for head in heads) > MAIN
+            yield from reading(found, self.analysis, floors=NOISE[0] in heads, third=third)
+        yield from footnote_lines(footnotes, self.analysis, width, brief=brief)
         yield from decisions(self.analysis)
-        yield from next_lines(self.analysis)
+        yield from next_lines(self.analysis, width)
 
 
 def wrapped(lines: Iterable[Text], console: Console, options: ConsoleOptions) -> Iterator[Text]:
@@ -108,12 +116,17 @@ def heading(analysis: Analysis) -> Iterator[Text]:
         yield _plain(f"The host is itself a VM (under {below}): its VM is a nested one already.", "yellow")
 
 
-def next_lines(analysis: Analysis) -> Iterator[Text]:
-    """What to do next: what for, and the command."""
-    steps = next_steps(analysis)
+def next_lines(analysis: Analysis, width: int) -> Iterator[Text]:
+    """What to do next: the command, and what for, below it where a line has no room for both."""
+    steps, head = next_steps(analysis), "Next: "
     longest = max(len(command) for command, _ in steps)
+    fits = all(len(head) + longest + 2 + len(what) <= width for _, what in steps)
     for number, (command, what) in enumerate(steps):
-        yield Text.assemble("Next: " if not number else "      ", (command.ljust(longest), "bold"), f"  {what}")
+        start = " " * len(head) if number else head
+        if fits:
+            yield Text.assemble(start, (command.ljust(longest), "bold"), f"  {what}")
+        else:
+            yield from (Text.assemble(start, (command, "bold")), Text(f"{' ' * 8}{what}"))
 
 
 def _columns(found: Summary, footnotes: Footnotes, analysis: Analysis, width: int) -> Sequence[Column]:
@@ -213,9 +226,9 @@ def _cost_column(found: Summary, number: int, marks: Sequence[str], sides: Sides
     contrasts = [figure.contrasts[number] for figure in found.figures]
     cells = _cost_cells(contrasts, marks)
     nesting = (low.layer, high.layer) == ("vm", "nested")
-    name = "nesting costs" if nesting else f"{'nested VM' if high.layer == 'nested' else LAYERS[high.layer]} costs"
+    name = "nesting" if nesting else "nested VM" if high.layer == "nested" else LAYERS[high.layer]
     emulated = any(one.emulated for one in contrasts if one)
-    return Column(_head(name, replace(high, emulated=emulated), sides), cells, "center")
+    return Column(_head(f"{name}{COSTS}", replace(high, emulated=emulated), sides), cells, "center")
 
 
 def _cost_cells(found: Sequence[Contrast | None], marks: Sequence[str]) -> list[Text]:

@@ -54,28 +54,32 @@ class Footnotes:
         return "".join(f"[{self.numbers.setdefault(code, len(self.numbers) + 1)}]" for code in noted)
 
 
-def reading(found: Summary, analysis: Analysis, *, floors: bool) -> Iterator[Text]:
+def reading(found: Summary, analysis: Analysis, *, floors: bool, third: bool) -> Iterator[Text]:
     """How to read the costs, and which of them are nothing.
 
     floors: each figure has its noise floor beside it
+    third: so has the cost of the nested VM against the host
     """
     if not found.contrasts:
         yield Text(_why_nothing_is_compared(found, analysis))
         return
     contrasts = [one for figure in found.figures for one in figure.contrasts if one is not None]
-    yield Text(f"Costs: time for the same work, {_whom(found, analysis.sides)}.", style="dim")
+    yield Text(f"Costs: time for the same work, {_whom(found, analysis.sides, third=third)}.", style="dim")
     if all(one.verdict == "too few rounds" for one in contrasts):
         rounds = max(one.rounds for one in contrasts)
         yield Text(f"Too few rounds ({rounds}) for an interval, so any cost may be chance.", "yellow")
-    ranges = ["Ranges: 95 % intervals."] if any(one.low is not None for one in contrasts) else []
+    unclear = _not_shown(found)
+    what = "Ranges: 95 % intervals." if unclear or analysis.sides else "Ranges: 95 %. No cost shown: none."
+    ranges = [what] if any(one.low is not None for one in contrasts) else []
     noise = [_noise(found, by_figure=floors, same=any(one.same for one in contrasts))] if found.floors else []
     if ranges or noise:
         yield Text(" ".join([*ranges, *noise]), style="dim")
     if _differ_in_kernels(analysis):
         yield Text("Host and guests run different kernels: part of a cost may be theirs.", style="dim")
-    if not (analysis.emulated or analysis.sides):
+    if not analysis.sides:
         yield from _highest(found)
-        yield from _not_shown(found)
+        if unclear:
+            yield _plain(f"No cost shown{_emulated(found)} (range has 0): {unclear}.")
 
 
 def _noise(found: Summary, *, by_figure: bool, same: bool) -> str:
@@ -83,7 +87,7 @@ def _noise(found: Summary, *, by_figure: bool, same: bool) -> str:
     if by_figure:
         return f"Noise: what a guest costs against itself{meaning}"
     least, most = (format_cost(floor).estimate.lstrip("+") for floor in (found.floors[0], found.floors[-1]))
-    what = "Noise floor" if same else "Noise floor (a guest against itself)"
+    what = "Noise floor" if same else "Noise, guest against itself"
     return f"{what}: {most if least == most else f'{least} to {most}'}{meaning}"
 
 
@@ -108,48 +112,59 @@ def _highest(found: Summary) -> Iterator[Text]:
             ratio, figure = max(clear, key=lambda pair: pair[0] if math.isfinite(pair[0]) else 0.0)
             highest.append(f"{name} {format_cost(ratio).estimate} ({figure.label})")
     if highest:
-        yield _plain(f"Highest: {'; '.join(highest)}.")
+        yield _plain(f"Highest{_emulated(found)}: {'; '.join(highest)}.")
 
 
-def _not_shown(found: Summary) -> Iterator[Text]:
-    """The costs whose intervals have both signs."""
-    unclear = []
-    for name, costs in _main(found):
-        labels = [figure.label for figure, one in costs if one.verdict == "no difference shown"]
-        if costs:
-            unclear.append(f"{name}: {', '.join(at_most(MOST_LABELS, labels)) or 'none'}")
-    if unclear and any(one.low is not None for figure in found.figures for one in figure.contrasts if one):
-        yield _plain(f"No cost shown (range has 0): {'; '.join(unclear)}.")
+def _not_shown(found: Summary) -> str:
+    """The costs whose intervals have both signs; "" where none has."""
+    unclear = {
+        name: [figure.label for figure, one in costs if one.verdict == "no difference shown"]
+        for name, costs in _main(found)
+        if costs
+    }
+    if not any(unclear.values()):
+        return ""
+    return "; ".join(f"{name}: {', '.join(at_most(MOST_LABELS, labels)) or 'none'}" for name, labels in unclear.items())
+
+
+def _emulated(found: Summary) -> str:
+    """What a sentence with costs says where one of these columns is emulated."""
+    costs = [one for figure in found.figures for one in figure.contrasts[:MAIN] if one is not None]
+    return ", emulated" if any(one.emulated for one in costs) else ""
 
 
 def _why_nothing_is_compared(found: Summary, analysis: Analysis) -> str:
-    if len(found.places) == 1 and not analysis.comparisons:
+    if len(found.places) == 1 and len(analysis.experiment.treatments) - len(analysis.repeats) == 1:
         return "One configuration was measured, so there is nothing to compare it with."
-    if analysis.comparisons:
+    if any(comparison.treatment not in analysis.repeats for comparison in analysis.comparisons):
         return "Layers are not compared in this run; its configurations are."
     return "Nothing can be compared yet: no round has a result on two sides."
 
 
-def footnote_lines(footnotes: Footnotes, analysis: Analysis, width: int) -> Iterator[Text]:
-    """The numbered ones, then those about the whole run."""
+def footnote_lines(footnotes: Footnotes, analysis: Analysis, width: int, *, brief: bool) -> Iterator[Text]:
+    """The numbered ones, then those about the whole run; in brief all are on a line each, without what they concern."""
     causes = {cause.code: cause for cause in analysis.causes}
     notes = []
     for code, number in footnotes.numbers.items():
         where = f" ({briefly(causes[code], analysis)})" if code in causes else ""
         notes.append((f"[{number}] {MEANINGS[code].label}", where, MEANINGS[code].effect))
-    few = len(notes) <= MOST_FOOTNOTES
-    for short, where, effect in notes[: MOST_FOOTNOTES - (not few)]:
+    most = 1 if brief else MOST_FOOTNOTES
+    few = len(notes) <= most
+    for short, where, effect in notes[: most - (not few)]:
         every = (f"{short}{where}: {effect[0].lower()}{effect[1:]}", f"{short}{where}", short)
         yield _plain(next((text for text in every if len(text) <= width), short))
     if not few:
-        yield _plain("; ".join(short for short, *_ in notes[MOST_FOOTNOTES - 1 :]))
+        yield _plain("; ".join(short for short, *_ in notes[most - 1 :]))
     noted = (*footnotes.numbers, "emulated", "few-rounds")
     rest = [cause for cause in analysis.causes if cause.code not in noted]
     if rest:
-        long = "; ".join(f"{MEANINGS[cause.code].label} ({briefly(cause, analysis)})" for cause in rest)
+        long = "; ".join(dict.fromkeys(f"{MEANINGS[one.code].label} ({briefly(one, analysis)})" for one in rest))
         labels = list(dict.fromkeys(MEANINGS[cause.code].label for cause in rest))
-        fits = len(long) <= MOST_ALSO * (width - 10)  # which leaves room for how the words fall
-        yield _plain(f"Also: {long if fits else '; '.join(at_most(MOST_LABELS, labels))}")
+        fits = not brief and len(long) <= MOST_ALSO * (width - 10)  # which leaves room for how the words fall
+        lead = "Also" if notes else "Warnings"
+        yield _plain(f"{lead}: {long if fits else '; '.join(at_most(MOST_LABELS, labels))}")
+    if analysis.comparisons and not analysis.causes:
+        yield Text("Warnings: none.", style="dim")
 
 
 def decisions(analysis: Analysis) -> Iterator[Text]:
@@ -166,13 +181,13 @@ def common(found: Summary) -> Iterator[Code]:
             yield code
 
 
-def _whom(found: Summary, sides: Sides | None) -> str:
-    """What the first two columns of costs are against."""
+def _whom(found: Summary, sides: Sides | None, *, third: bool) -> str:
+    """What the columns of costs are against."""
     if sides:
         return f"{sides.where(own=False)} against {sides.where(own=True)}"
     layers = {one.treatment: one.layer for one in found.places}
     names = {"host": "host", "vm": "VM", "nested": "nested VM"}
-    pairs = [(names[layers[low]], names[layers[high]]) for low, high in found.contrasts[:MAIN]]
+    pairs = [(names[layers[low]], names[layers[high]]) for low, high in found.contrasts[: MAIN + third]]
     return "; ".join(f"{'nesting: ' if low == 'VM' else ''}{high} against {low}" for low, high in pairs)
 
 

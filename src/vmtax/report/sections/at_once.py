@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
 from vmtax.analysis.analysis import Analysis
-from vmtax.analysis.at_once import AtOnce, Each, LastReady, at_once, last_ready
+from vmtax.analysis.at_once import COUNT, AtOnce, Each, LastReady, at_once, last_ready
 from vmtax.analysis.comparisons import overhead
 from vmtax.core.units import format_duration, format_value
 from vmtax.report.document import (
@@ -89,7 +89,12 @@ def _rows(rates: Sequence[AtOnce], analysis: Analysis) -> Iterator[Row]:
         for rate in members:
             here = rate.treatment.name
             cells = _cells(rate, costs.get((rate.metric, here), "–"))
-            yield Row((name_cell(here, emulated=here in analysis.emulated), *cells))
+            yield Row((name_cell(_named(here, len(rate.each)), emulated=here in analysis.emulated), *cells))
+
+
+def _named(treatment: str, machines: int) -> str:
+    """A configuration; with how many machines it has, where its name does not say it because all have as many."""
+    return treatment if f"{COUNT}=" in treatment else f"{treatment}, {machines} at once"
 
 
 def _cells(rate: AtOnce, cost: str) -> list[Cell]:
@@ -111,7 +116,7 @@ def _ready_rows(ready: Sequence[LastReady], analysis: Analysis) -> Iterator[Row]
         spread = f"{format_duration(one.first)} to {format_duration(one.last)}"
         figures = (format_duration(one.last), _percent(ideal), "–", "–", spread, "–", "–")
         emulated = one.treatment.name in analysis.emulated
-        yield Row((name_cell(one.treatment.name, emulated=emulated), *map(value_cell, figures)))
+        yield Row((name_cell(_named(one.treatment.name, one.count), emulated=emulated), *map(value_cell, figures)))
 
 
 def _each(rates: Sequence[AtOnce], analysis: Analysis) -> Iterator[Block]:
@@ -121,7 +126,7 @@ def _each(rates: Sequence[AtOnce], analysis: Analysis) -> Iterator[Block]:
     for title, members in _by_metric(rates):
         for rate in members:
             emulated = rate.treatment.name in analysis.emulated
-            rows.append(Row((name_cell(f"{title}, {rate.treatment.name}", emulated=emulated),)))
+            rows.append(Row((name_cell(f"{title}, {_named(rate.treatment.name, len(rate.each))}", emulated=emulated),)))
             rows += [
                 Row((name_cell(machine), *_each_cells(each, rate.metric.unit, emulated)))
                 for machine, each in rate.each.items()

@@ -7,8 +7,9 @@ from itertools import groupby
 
 from vmtax.analysis.analysis import Analysis
 from vmtax.analysis.exits import Exits
-from vmtax.core.units import at_most
+from vmtax.core.units import at_most, format_value
 from vmtax.report.document import (
+    Block,
     Column,
     Item,
     List,
@@ -21,7 +22,14 @@ from vmtax.report.document import (
     value_cell,
 )
 from vmtax.workload import words
+from vmtax.workload.cpuid import INSTRUCTION
 
+PRICE = "What one exit costs"
+PRICE_READING = (
+    "The time of a cpuid instruction, which in a guest is one exit to KVM and the way back. Beyond the host's: how much"
+    " longer it takes than on the host. A nested VM exits to the KVM in its outer VM, which may exit several times for"
+    " each of them. Exits are counted for each instruction, with those of timers and of the program's start."
+)
 TITLE = "Exits to KVM"
 READING = (
     "KVM counts them, all vCPUs of a guest together, from before a command until after it, so they include the start of"
@@ -48,8 +56,38 @@ def section(analysis: Analysis) -> Section | None:
     table = Table(TITLE, columns if has_reasons else columns[:-1], tuple(rows), "settings")
     notes = (Paragraph(READING, "note"), Paragraph(REASONS if has_reasons else NO_REASONS, "note"))
     missing = List(tuple(map(Item, _missing(found))))
-    blocks = (*((table, *notes) if rows else ()), *((missing,) if missing.items else ()))
+    price = _price(analysis) if rows else ()
+    blocks = (*price, *((table, *notes) if rows else ()), *((missing,) if missing.items else ()))
     return Section("exits", TITLE, blocks, TITLE) if blocks else None
+
+
+def _price(analysis: Analysis) -> tuple[Block, ...]:
+    """A row for each configuration in which cpuid was measured; nothing without such a guest."""
+    took = [
+        (each, analysis.medians[INSTRUCTION, each.name])
+        for each in analysis.experiment.treatments
+        if each.repeats is None and (INSTRUCTION, each.name) in analysis.medians
+    ]
+    if all(treatment.layer == "host" for treatment, _ in took):
+        return ()
+    hosts = [seconds for treatment, seconds in took if treatment.layer == "host"]
+    rows = []
+    for treatment, seconds in took:
+        is_guest, name = treatment.layer != "host", treatment.name
+        mine = [one for one in analysis.exits if (one.treatment.name, one.workload) == (name, INSTRUCTION.workload)]
+        deepest = max((one.machine.count("/") for one in mine), default=0)
+        own, outer = ([one for one in mine if one.machine.count("/") == depth] for depth in (deepest, deepest - 1))
+        figures = (
+            *(format_value(seconds, INSTRUCTION.unit),),
+            *(format_value(seconds - hosts[0], INSTRUCTION.unit) if is_guest and hosts else "–",),
+            *(
+                "–" if not each or each[0].per_operation is None else _rate(each[0].per_operation)
+                for each in (own, outer)
+            ),
+        )
+        rows.append(Row((name_cell(name, emulated=name in analysis.emulated), *map(value_cell, figures))))
+    heads = ("configuration", "one cpuid", "beyond the host's", "its exits", "exits of its outer VM")
+    return (Table(PRICE, tuple(map(Column, heads)), tuple(rows), "settings"), Paragraph(PRICE_READING, "note"))
 
 
 def _row(one: Exits, *, has_reasons: bool) -> Row:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from vmtax.analysis.analysis import Analysis
+from vmtax.analysis.hosts import host_name, hypervisor_below, is_bare_metal
 from vmtax.analysis.summary import Contrast, Figure, Place, Summary, summary
 from vmtax.core.notices import MEANINGS, Code, sentence
 from vmtax.core.records import Experiment
@@ -33,7 +34,7 @@ from vmtax.report.document import (
 )
 from vmtax.report.figures.dots import Dot
 from vmtax.report.figures.tiles import bars
-from vmtax.report.sections.summary import findings, headline, hypervisor_below, machine_name, sureness
+from vmtax.report.sections.summary import findings, headline, sureness
 from vmtax.report.sections.warnings import warnings
 from vmtax.report.view import flat_facts
 from vmtax.report.wording.figures import about
@@ -49,8 +50,8 @@ if TYPE_CHECKING:
 WORDS = (  # (below this ratio of times, what it is in a word)
     (0.98, "faster"),
     (1.02, "about the same"),
-    (1.25, "a little slower"),
-    (2.0, "slower"),
+    (1.1, "a little slower"),
+    (1.5, "slower"),
     (10.0, "much slower"),
     (math.inf, "very much slower"),
 )
@@ -149,7 +150,8 @@ def _tile(shown: First, figure: Figure, bar: Markup | None) -> Tile:
         cost = cost_of(found)
         doubtful = found.verdict == "too few rounds" and math.isfinite(found.ratio) and not shown.few
         chance = ", or chance" if doubtful else ""
-        return Tile(subject, cost.estimate, f"{_word(found)}{chance}", cost.interval, bar, more, marked)
+        by = within(spoken(figure.metric).removeprefix(f"{subject} "))
+        return Tile(subject, cost.estimate, f"{_word(found)}{chance}: {by}", cost.interval, bar, more, marked)
     place, value = _median(shown.summary, figure)
     if value is None or place is None:
         return Tile(subject, "not measured", "", "")
@@ -178,13 +180,12 @@ def _word(found: Contrast) -> str:
 
 
 def page_title(shown: First, choice: str = "") -> str:
-    """The host and the answer: "Xeon Gold 6338: a VM costs +3 % CPU, 2.1× disk".
+    """The host and the answer: "kestrel: a VM costs +3 % CPU, 2.1× disk".
 
     choice: the configuration that is recommended; "" of none
     """
     run, sides = shown.analysis.experiment, shown.analysis.sides
-    machine = _short(machine_name(run)) if run.host == "local" else run.host.removeprefix("ssh://")
-    where = machine or run.host
+    where = host_name(run).removeprefix("ssh://")
     if choice:
         return f"{where}: {'of emulated guests, ' if shown.analysis.emulated else ''}choose {_levels(run, choice)}"
     subjects = {title(one.metric.workload): shown.of(one) for one in shown.subjects}
@@ -221,12 +222,6 @@ def _levels(run: Experiment, choice: str) -> str:
     factors = varying([one for one in run.treatments if one.layer == treatments[choice].layer])
     words = factor_words(factors)
     return " ".join(f"{words[name]}={levels[name]}" for name in factors if name in levels) or choice
-
-
-def _short(model: str | None) -> str:
-    """A CPU's model without what every one of its kind says: "Xeon Gold 6338"."""
-    words = (model or "").replace("(R)", "").replace("(TM)", "").partition("@")[0].split()
-    return " ".join(word for word in words if word not in ("Intel", "AMD", "CPU", "Processor"))
 
 
 def verdict(shown: First) -> Section:
@@ -335,6 +330,8 @@ def machine(run: Experiment) -> Section:
     ]
     if (below := hypervisor_below(run)) is not None:
         lines.append(("is itself", ((Span(f"a VM (under {below}): its VM is a nested one already"),),)))
+    elif is_bare_metal(run):
+        lines.append(("is itself", ((Span("no VM (bare metal)"),),)))
     if accelerators := dict.fromkeys(boot.accelerator for boot in run.boots):
         lines.append(("guests on", ((Span(" and ".join(map(_accelerator, accelerators))),),)))
     if others := dict.fromkeys(_guest_kernels(run, facts.get("kernel_release"))):

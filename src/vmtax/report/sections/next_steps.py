@@ -34,7 +34,7 @@ def next_steps(analysis: Analysis) -> tuple[tuple[str, str], ...]:
     ):
         steps.append((f"{_ONCE.sub('', run.command)}{emulate} --rounds {least + 1}", "enough rounds"))
     elif analysis.comparisons and not analysis.emulated and _has_one_disk(run):
-        steps.append(("vmtax run disk-cache", "which cache mode to choose"))
+        steps.append(("vmtax run disk-cache", "which cache mode costs least"))
     if analysis.emulated and any(cause.code == "emulated" for cause in analysis.causes):
         steps.append(("vmtax doctor", "why it is emulated"))
     if not analysis.comparisons and {treatment.layer for treatment in run.treatments} == {"host"}:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 
 from vmtax.analysis.analysis import Analysis
+from vmtax.analysis.hosts import cpu_model, host_name, hypervisor_below, is_bare_metal
 from vmtax.core.records import Experiment, Json
 from vmtax.core.units import format_duration, format_room
 from vmtax.report.document import (
@@ -27,7 +28,7 @@ from vmtax.report.document import (
     name_cell,
     value_cell,
 )
-from vmtax.report.sections.summary import banner, machine_name
+from vmtax.report.sections.summary import banner
 from vmtax.report.view import flat_facts
 
 FACTS = {  # of each machine side by side, as people call them; the page and the JSON have all
@@ -43,9 +44,12 @@ FACTS = {  # of each machine side by side, as people call them; the page and the
 def head(analysis: Analysis) -> Head:
     """Above all sections."""
     run, count, sides = analysis.experiment, analysis.rounds, analysis.sides
-    machine, place = machine_name(run), sides.place(run.host) if sides else run.host
+    name, model, below = host_name(run), cpu_model(run), hypervisor_below(run)
+    known = [model] if model and model != name else []
+    known += ["bare metal"] if is_bare_metal(run) else [f"a VM under {below}"] if below else []
+    about = f" ({', '.join(known)})" if known else ""
     facts = (
-        f"on {place}{f' ({machine})' if machine else ''}",
+        f"on {sides.place(name) if sides else name}{about}",
         f"{datetime.fromtimestamp(run.created, UTC):%Y-%m-%d %H:%M} UTC",
         f"{count} round{'' if count == 1 else 's'}",
         f"took {format_duration(run.took)}" if run.took is not None else "not finished",

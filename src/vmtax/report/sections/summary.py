@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from vmtax.analysis.analysis import Analysis
 from vmtax.analysis.comparisons import side_contrasts
 from vmtax.analysis.emulation import host_path, on_emulated_hosts
-from vmtax.core.records import Experiment, Metric
+from vmtax.core.records import Metric
 from vmtax.core.units import MINUS, TIMES, Cost, format_duration
 from vmtax.report.document import Block, Detail, Paragraph, Section, Sentences, Span, listed, term
 from vmtax.report.sections.rankings import decided
@@ -256,18 +256,3 @@ def _of_resource(effect: Effect) -> str:
 def _capitalised(parts: Iterable[Span]) -> Iterator[Span]:
     for number, part in enumerate(parts):
         yield part if number else Span(part.text[:1].upper() + part.text[1:], part.kind)
-
-
-def machine_name(experiment: Experiment) -> str | None:
-    """The CPU model of the host under test, as its facts name it."""
-    host = experiment.facts.get("host")
-    model = host.get("cpu_model") if isinstance(host, dict) else None
-    return model if isinstance(model, str) else None
-
-
-def hypervisor_below(experiment: Experiment) -> str | None:
-    """What the host under test is itself a VM of; None where it is bare metal, or that is not known."""
-    host = experiment.facts.get("host")
-    if not isinstance(host, dict) or host.get("virtualized") is not True:
-        return None
-    return str(host.get("hypervisor") or "an unknown hypervisor")
