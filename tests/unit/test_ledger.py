@@ -11,10 +11,13 @@ from hypothesis import strategies as st
 from tests.answers import experiment_data
 from tests.fake_machine import FakeMachine, Reply
 from tests.sample import sample_experiment
+from tests.svg import root, share
 from vmtax.analysis.analysis import Analysis
 from vmtax.core.records import Experiment
 from vmtax.meter import Work
 from vmtax.meter.ledger import COMMAND, LOOSE, Ledger, Reading, parse, reckon
+from vmtax.report.figures import ledger_picture
+from vmtax.report.figures.ledger import MOST
 from vmtax.report.render.markdown import render_markdown
 from vmtax.report.sections import ledger as section
 
@@ -206,6 +209,16 @@ def test_a_report_has_the_entries_in_cores_and_json_in_core_seconds_and_by_opera
     first = experiment_data(Analysis(found))["ledger"][0]
     assert first["entries"] == {name.replace("kernel_", "kernel."): value for name, value in rows.items()}
     assert first["per_operation"]["guest"] == pytest.approx(0.09) and first["busy"] == 20.0
+
+
+def test_a_page_has_a_bar_for_each_case_as_long_as_its_parts() -> None:
+    found = Analysis(run(guest=9.0, vhost=7.0, remainder=4.0, busy=20.0, seconds=10.0, error=0.1)).ledger
+    picture = ledger_picture(found, ())
+    assert picture and [key.text for key in picture.legend] == ["guest code, or its emulator", "vhost"]
+    bars = list(root(picture).iter("rect"))
+    assert len(bars) == 2 * MOST == 2 * (len(found) - 1)
+    assert [(share(bar.attrib["x"]), share(bar.attrib["width"])) for bar in bars[:2]] == [(0, 0.45), (0.45, 0.35)]
+    assert ledger_picture((), ()) is None
 
 
 def test_runs_of_earlier_versions_have_none() -> None:

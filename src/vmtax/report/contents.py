@@ -109,7 +109,7 @@ def _page(analysis: Analysis, viewed: View) -> Iterator[Section | None]:
     yield at_once.section(analysis)
     yield memory.section(analysis)
     yield exits.section(analysis)
-    yield ledger.section(analysis)
+    yield ledger.section(analysis, figures.ledger_picture(analysis.ledger, analysis.emulated))
     yield host_boots.section(analysis)
     yield published.section(analysis)
     yield robustness.section(analysis)

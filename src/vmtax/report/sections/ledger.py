@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from itertools import groupby
+from typing import TYPE_CHECKING
 
 from vmtax.analysis.analysis import Analysis
 from vmtax.analysis.ledger import REMAINDER, Ledger
 from vmtax.core.units import MINUS
-from vmtax.report.document import Column, Paragraph, Row, Section, Table, name_cell, value_cell
+from vmtax.report.document import Column, Figure, Paragraph, Row, Section, Table, name_cell, value_cell
 from vmtax.workload import words
+
+if TYPE_CHECKING:
+    from vmtax.report.figures.svg import Picture
 
 TITLE = "Who used the host's CPU"
 READING = (
@@ -37,8 +41,8 @@ NAMES = {
 LEAST = 0.01  # share of the busy time from which an entry is shown
 
 
-def section(analysis: Analysis) -> Section | None:
-    """None of a run whose version read no ledger."""
+def section(analysis: Analysis, picture: Picture | None = None) -> Section | None:
+    """Of a page with its picture. None of a run whose version read no ledger."""
     found = analysis.ledger
     if not found:
         return None
@@ -48,7 +52,8 @@ def section(analysis: Analysis) -> Section | None:
         rows += map(_row, members)
     columns = (Column("workload"), Column("cores busy"), Column("of which", words=True), Column("remainder"))
     table = Table(TITLE, columns, tuple(rows), "settings")
-    return Section("ledger", TITLE, (table, Paragraph(READING, "note")), TITLE)
+    drawn = (Figure((picture,)),) if picture else ()
+    return Section("ledger", TITLE, (*drawn, table, Paragraph(READING, "note")), TITLE)
 
 
 def _row(one: Ledger) -> Row:
