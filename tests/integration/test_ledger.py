@@ -65,6 +65,22 @@ def test_a_process_that_spins_is_among_the_other_processes_to_two_percent(local:
     assert reckon(before, after)["other"] >= 0.98 * used
 
 
+def test_the_threads_of_a_qemu_that_we_started_are_recognised(local: LocalMachine) -> None:
+    """Its CPU is paused: the names of its threads are all that is looked at."""
+    words = "-name vm,debug-threads=on -nodefaults -display none -accel tcg -object iothread,id=io0 -S -m 64"
+    process = local.start("qemu-system-x86_64", *words.split())
+    try:
+        names: set[str] = set()
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline and not {"CPU 0/TCG", "IO io0"} <= names:
+            seen = parse(local.run(*COMMAND))
+            assert seen
+            names = {thread.name for threads in seen.threads.values() for thread in threads.values()}
+    finally:
+        process.stop()
+    assert {"CPU 0/TCG", "IO io0", "qemu-system-x86"} <= names
+
+
 @pytest.fixture
 def namespace() -> Iterator[str]:
     """A network of its own, with a cable to a second one; nothing of the host's network is touched."""

@@ -46,7 +46,7 @@ for pid in pids:
     ours = not kernel and mark in read("/proc/" + pid + "/environ").split(b"\\0")
     kind = "k" if kernel else "m" if ours else "z" if f[0] == b"Z" else "-"
     print("p", pid, *(f[n].decode() for n in (1, 19, 11, 12, 13, 14)), run, kind, name)
-    if ours and name.startswith("qemu-system"):
+    if ours and name.startswith(("qemu-system", "qemu-kvm")):
         for tid in os.listdir("/proc/" + pid + "/task"):
             found = look("/proc/" + pid + "/task/" + tid)
             if found:
@@ -63,6 +63,7 @@ Kind = Literal["kernel", "ours", "ended", "else"]
 KINDS: Mapping[str, Kind] = {"k": "kernel", "m": "ours", "z": "ended", "-": "else"}
 KERNEL = "kernel."  # in front of a kind of kernel threads
 LOOSE = ("hard_irq", "soft_irq", "steal")  # entries from /proc/stat that may be in the time of a thread as well
+QEMUS = ("qemu-system", "qemu-kvm")
 TICKS_OF_ERROR = 2  # user and system time are each cut off to whole ticks
 
 
@@ -225,7 +226,7 @@ def _of_threads(before: Reading, after: Reading) -> tuple[dict[str, float], floa
         was = before.processes.get(key)
         grown = max(0.0, process.own - (was.own if was else 0.0))
         children = max(0.0, process.children - (was.children if was else 0.0) - ended[key])
-        if process.kind == "ours" and process.name.startswith("qemu-system"):
+        if process.kind == "ours" and process.name.startswith(QEMUS):
             found = _of_qemu(before.threads.get(key, {}), after.threads.get(key, {}), key[0])
             rest = grown - sum(found.values())
             if rest > 2 * TICKS_OF_ERROR * after.tick:
