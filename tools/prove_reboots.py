@@ -159,12 +159,24 @@ def by_itself(proof: Proof) -> None:
     if proof.lab.up() is None:
         proof.boot("mitigations=auto")
     argv = [str(proof.plan), "--host", f"lab:{proof.lab.name}", "--emulate"]
-    proof.killed(*argv, when=lambda line: line.startswith("rebooting the lab"))
+    proof.killed(*argv, when=lambda line: line.startswith("rebooting the lab") and runs(proof, "while the lab reboots"))
     run = proof.experiment.id
-    proof.killed("--resume", run, when=lambda line: line.startswith("starting the lab"))
+    proof.expect("it runs after SIGKILL", holds=proof.experiment.state == "interrupted")
+    proof.killed(
+        *("--resume", run),
+        when=lambda line: line.startswith("starting the lab") and runs(proof, "while the lab starts"),
+    )
     code, last = proof.vmtax("--resume", run)
     proof.expect(f"it ended with {code}: {last}", holds=code == 0)
     judge(proof, "by itself")
+
+
+def runs(proof: Proof, when: str) -> bool:
+    """True; a failure is noted where the run is not recorded as running."""
+    state = proof.experiment.state
+    print(f"  {when} the run is {state}", flush=True)
+    proof.expect(f"{when} the run is {state}", holds=state == "running")
+    return True
 
 
 def judge(proof: Proof, how: str) -> None:

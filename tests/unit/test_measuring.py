@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,12 @@ from vmtax.cli.app import BadUse
 from vmtax.cli.files import check_room
 from vmtax.cli.measuring import Work
 from vmtax.core.errors import BadInput, CannotDo
+from vmtax.core.events import Event, Step
 from vmtax.core.records import Experiment
+from vmtax.design.reboots import Block
+from vmtax.experiment import live
 from vmtax.experiment.preview import Place
+from vmtax.experiment.reboots import RebootNeeded
 from vmtax.experiment.runner import Options
 from vmtax.hypervisor import Accelerator
 from vmtax.plan.schema import load
@@ -106,3 +110,41 @@ def test_a_run_that_ends_early_keeps_its_headline(
         measuring.measure(store, work(), yes=True)
     (entry,) = store.experiments()
     assert entry.state == "interrupted" and entry.result.startswith("VM ")
+
+
+@pytest.mark.parametrize(("error", "end"), [(None, "complete"), (CannotDo("the lab does not start"), "interrupted")])
+def test_a_run_goes_on_while_its_lab_reboots_and_others_see_that(
+    store: Store,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    error: Exception | None,
+    end: str,
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    run = dataclasses.replace(SAMPLE, boots=(), trials=(), state="running", finished=None)
+    seen: list[tuple[str, str]] = []
+
+    def carry_out(_: Store, work: Work, *__: Any, **___: Any) -> str:
+        if work.resumed is None:
+            store.begin(run)
+            raise RebootNeeded(run.id, Block(1, "mitigations=off"), ("mitigations=auto", "mitigations=off"))
+        seen.append((store.load(run.id).state, ""))
+        store.resume(run.id)
+        store.finish(run.id, "complete", 1.0)
+        return run.id
+
+    def reboot(_: Any, arguments: Sequence[str], emit: Callable[[Event], None]) -> None:
+        emit(Step("rebooting the lab", " ".join(arguments)))
+        state = live.read(run.id)
+        seen.append((store.load(run.id).state, state.step if state else ""))
+        if error is not None:
+            raise error
+
+    monkeypatch.setattr(measuring, "_carry_out", carry_out)
+    monkeypatch.setattr("vmtax.lab.reboot.reboot", reboot)
+    begun = work()
+    begun = dataclasses.replace(begun, plan=begun.plan.model_copy(update={"host": "lab:x"}))
+    with pytest.raises(CannotDo) if error else contextlib.nullcontext():
+        measuring._carry_out_in_boots(store, begun, yes=True)
+    assert seen[0] == ("running", "rebooting the lab: mitigations=off") and store.load(run.id).state == end
+    assert seen[1:] == ([] if error else [("running", "")])

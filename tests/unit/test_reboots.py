@@ -294,6 +294,20 @@ def test_what_is_left_holds_the_reboots_that_a_lab_does_by_itself(
     assert (first.round, first.seconds_left[0] > 2000) == (1, reboots_count)
 
 
+@pytest.mark.parametrize(("host", "state"), [("lab", "running"), ("local", "interrupted")])
+def test_a_run_that_waits_for_a_boot_goes_on_only_where_the_lab_reboots_itself(
+    host: str, state: str, tmp_path: Path
+) -> None:
+    lab = Lab(f"{PLAN}host: {host}\n", lambda number, name: bench(), tmp_path)
+    user = Host(lab)
+    with pytest.raises(RebootNeeded) as needed:
+        lab.run()
+    with lab.store as store:
+        assert store.load("last").state == state and store.load("last").seconds is not None
+    user.boot(needed.value.block.level)
+    assert user.finish(lab.resume).state == "complete"
+
+
 def test_the_host_may_be_booted_otherwise_than_its_guests() -> None:
     levels = "{host.kernel_arguments: [mitigations=auto, mitigations=off], cpu.mitigations: [auto, off]}"
     kept, left_out = parse(SEVEN + f"factors: {levels}\n").treatments()

@@ -40,6 +40,7 @@ def shown(experiment: Experiment) -> str:
 
 
 def test_each_backing_shows_its_pages_over_all_boots() -> None:
+    assert "The guests' memory" in shown(run())
     rows = [line for line in shown(run()).splitlines() if " KiB |" in line or " MiB |" in line]
     assert [[cell.strip() for cell in row.strip("|").split("|")][1:] for row in rows] == [
         ["thp", "4 KiB", "0.2 GiB", "90 MiB to 0.2 GiB", "2"],
@@ -49,4 +50,4 @@ def test_each_backing_shows_its_pages_over_all_boots() -> None:
 
 @pytest.mark.parametrize("nothing", [replace(run(), boots=()), run(second="thp")], ids=["not read", "not varied"])
 def test_there_is_no_table_where_nothing_was_varied_or_read(nothing: Experiment) -> None:
-    assert "memory lay in" not in shown(nothing)
+    assert "The guests' memory" not in shown(nothing)

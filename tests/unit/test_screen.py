@@ -15,8 +15,10 @@ from tests.unit.test_at_once import FOUR, ONE, trial
 from tests.unit.test_report import check_golden, printed, renamed, shown
 from vmtax.analysis.analysis import Analysis
 from vmtax.analysis.summary import FIGURES, summary
-from vmtax.core.records import Experiment
+from vmtax.analysis.summary import label as line_of
+from vmtax.core.records import Experiment, Metric
 from vmtax.core.units import MINUS, TIMES
+from vmtax.report.render.screen import LONGEST_LABEL
 from vmtax.report.show import render
 from vmtax.store import Store
 
@@ -168,6 +170,23 @@ def test_an_unfinished_run_says_how_to_go_on() -> None:
     assert "Nothing can be compared yet" in shown(empty) and len(shown(empty).splitlines()) <= 30
 
 
+def test_where_every_trial_failed_the_screen_says_why() -> None:
+    run = sample_experiment(rounds=1)
+    failed = [dataclasses.replace(one, status="failed", error="lower the rate", measurements=()) for one in run.trials]
+    text = shown(dataclasses.replace(run, trials=tuple(failed)))
+    assert "Every trial failed, the first with: lower the rate." in text
+
+
+def test_of_one_configuration_and_its_repeat_nothing_is_compared() -> None:
+    run = with_repeat(sample_experiment(rounds=2))
+    treatments = tuple(one for one in run.treatments if "vm" in (one.name, one.repeats))
+    names = {one.name for one in treatments}
+    trials = tuple(one for one in run.trials if one.treatment in names)
+    assert len(names) == 2
+    text = shown(dataclasses.replace(run, treatments=treatments, trials=trials))
+    assert "One configuration was measured, so there is nothing to compare it with." in " ".join(text.split())
+
+
 def test_a_run_of_one_layer_says_that_there_is_nothing_to_compare() -> None:
     run = sample_experiment(emulated=False)
     alone = dataclasses.replace(
@@ -192,3 +211,15 @@ def test_names_from_outside_are_not_obeyed() -> None:
     text = shown(run, 160)
     assert "[bold]x[/bold]" in text and "vm [red]" in text
     assert "\x1b" not in text and "\x07" not in text
+
+
+@pytest.mark.parametrize(
+    ("name", "label"),
+    [
+        ("disk.randread-4k-qd1.mean_seconds", "disk reads 4K mean"),
+        ("disk.randwrite-4k-qd1.mean_seconds", "disk randwrite-4k-qd1 mean"),
+        ("wakeup.mean_seconds", "wake-up mean latency"),
+    ],
+)
+def test_the_mean_of_a_disk_at_a_rate_has_the_name_of_its_operations(name: str, label: str) -> None:
+    assert line_of(Metric(name, "s", "lower")) == label and len(label) <= LONGEST_LABEL

@@ -7,11 +7,14 @@ somebody else's finding, or a figure that was measured once and is a reason for 
 from __future__ import annotations
 
 import ast
+import math
 import re
 import tomllib
 from functools import cache
 from pathlib import Path
+from statistics import fmean
 
+import numpy as np
 import pytest
 
 from vmtax.analysis.analysis import Analysis
@@ -28,7 +31,7 @@ from vmtax.machine import guard, pipes, ssh
 from vmtax.plan import yaml
 from vmtax.plan.estimate import demonstration
 from vmtax.plan.schema import load
-from vmtax.stats import minimum_rounds
+from vmtax.stats import DecisionRule, minimum_rounds
 from vmtax.storage import empty, full, undo
 from vmtax.store import Store
 from vmtax.workload import build
@@ -199,6 +202,19 @@ def test_how_much_slower_an_emulated_guest_was_in_a_real_run(tmp_path: Path) -> 
     page = " ".join((ROOT / "docs/explanation/emulation.md").read_text().split())
     assert f"{ratios[least] - 1:.0%}".replace("%", " % more time than the host (the flush of a write)") in page
     assert f"and {ratios[most]:.1f} times its time (a read)" in page
+
+
+def test_in_how_many_rounds_a_question_is_settled() -> None:
+    source, rule = np.random.default_rng(20261122), DecisionRule(margin=math.log(1.03))
+
+    def rounds(difference: float) -> float:
+        runs = math.log1p(difference) + source.normal(0, 0.03 * math.sqrt(2), (300, rule.looks[-1]))
+        return fmean(next(look for look in rule.looks if rule.look(run[:look]).stop) for run in runs)
+
+    page = " ".join((ROOT / "docs/how-to/a-question-in-few-minutes.md").read_text().split())
+    words = "a true difference of 10 % is settled in about {:.0f} rounds and no difference at all in about {:.0f};"
+    assert words.format(rounds(0.10), rounds(0.0)) in page
+    assert rounds(0.03) > 0.95 * rule.looks[-1], "stays undecided"
 
 
 def test_what_the_readme_says_of_rounds_and_versions() -> None:

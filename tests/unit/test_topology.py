@@ -15,6 +15,7 @@ from tests.fake_machine import FakeMachine, Reply
 from tests.fake_testbed import SEVEN, FakeTestbed, Lab, bench
 from vmtax.analysis.analysis import Analysis
 from vmtax.analysis.comparisons import contrasts
+from vmtax.core.events import Event, Notice, TrialFinished
 from vmtax.core.records import Experiment, Json, Measurement, Metric, Treatment, Trial
 from vmtax.design.iterations import together
 from vmtax.design.topology import Subject, Topology, topology
@@ -70,14 +71,29 @@ class Shaped(FakeTestbed):
 
 @pytest.fixture
 def run(tmp_path: Path) -> Callable[..., Experiment]:
-    def run(shape: Topology, rates: Mapping[str, int], lost: Collection[tuple[int, str]] = ()) -> Experiment:
+    def run(
+        shape: Topology,
+        rates: Mapping[str, int],
+        lost: Collection[tuple[int, str]] = (),
+        stops: Callable[[Event], bool] = lambda event: False,
+    ) -> Experiment:
+        """stops: the events after which the run is stopped, and resumed"""
         lab = Lab(SEVEN, lambda number, name: bench(), tmp_path)
 
         def set_up(check: Callable[[Mapping[str, Json]], None]) -> Shaped:
             return Shaped(shape, rates, lost, lab, lab.plan, lab.options().testbed, check)
 
-        lab.set_up = set_up
-        return lab.run()
+        def emit(event: Event) -> None:
+            if stops(event):
+                raise KeyboardInterrupt
+
+        lab.set_up, lab.emit = set_up, emit
+        action = lab.run
+        while True:
+            try:
+                return action()
+            except KeyboardInterrupt:
+                action = lab.resume
 
     return run
 
@@ -244,6 +260,29 @@ def test_where_one_is_lost_twice_its_round_is_void(run: Callable[..., Experiment
     assert {trial.status for trial in lost_in(found, 3)} == {"ok"} and len(lost_in(found, 3)) == 4
     (one,) = [c for c in Analysis(found).comparisons if (c.metric.name, c.treatment) == (RATE, "vm")]
     assert one.rounds == 6
+
+
+def is_failure(event: Event) -> bool:
+    return isinstance(event, TrialFinished) and event.trial.status == "failed"
+
+
+def is_said_of_a_lost_guest(event: Event) -> bool:
+    return isinstance(event, Notice) and "a guest was lost" in event.text
+
+
+@pytest.mark.parametrize("stops", [is_failure, is_said_of_a_lost_guest])
+def test_a_run_that_is_stopped_before_the_second_boot_has_it_when_it_is_resumed(
+    run: Callable[..., Experiment], stops: Callable[[Event], bool]
+) -> None:
+    found = run(FOUR_GUESTS, {}, lost={(2, "host/vm-3")}, stops=stops)
+    assert [trial.status for trial in lost_in(found, 2)] == ["failed"] * 4 + ["ok"] * 4
+    (one,) = [c for c in Analysis(found).comparisons if (c.metric.name, c.treatment) == (RATE, "vm")]
+    assert one.rounds == 7, "no round is missing"
+
+
+def test_a_run_that_is_stopped_before_and_after_the_second_boot_has_no_third(run: Callable[..., Experiment]) -> None:
+    found = run(FOUR_GUESTS, {}, lost={(2, "host/vm-3"), (3, "host/vm-2")}, stops=is_failure)
+    assert [trial.status for trial in lost_in(found, 2)] == ["failed"] * 8
 
 
 def lost_in(found: Experiment, number: int) -> list[Trial]:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from vmtax.analysis.analysis import Analysis
 from vmtax.analysis.comparisons import side_contrasts
@@ -25,6 +25,7 @@ from vmtax.core.units import time_ratio
 from vmtax.workload import words
 from vmtax.workload.words import title
 
+MEAN = "mean_seconds"
 CONTRASTS = (("host", "vm"), ("vm", "nested"), ("host", "nested"))  # (baseline, treatment) layers
 
 # Metric -> what a line of the summary calls it, in 18 characters.
@@ -35,6 +36,7 @@ FIGURES: Mapping[str, str] = {
     "memory.faults.per_second": "page faults",
     "memory.switches.per_second": "context switches",
     "memory.forks.per_second": "processes",
+    "tlb.chase-64m.access_seconds": "reads over 64 MiB",
     "tlb.shootdown.per_second": "TLB shootdowns",
     "wakeup.p50_seconds": "wake-up, median",
     "wakeup.p99_seconds": "wake-up, p99",
@@ -166,8 +168,11 @@ def _figure(metric: Metric, names: Sequence[str], contrasts: Sequence[tuple[str,
 
 def label(metric: Metric) -> str:
     """What a line calls a metric; of one that FIGURES does not have: "disk randwrite-4k-qd1"."""
+    if metric.measure == MEAN and metric.case:  # of a disk at a rate, whose operations in a second are no figure
+        return f"{label(replace(metric, name=metric.name.replace(MEAN, 'iops')))} mean"
     workload = title(metric.workload)
-    measure = "" if metric.case and metric.measure == "iops" else words.label(metric)
+    is_plain = bool(metric.case) and metric.measure in ("iops", "seconds")  # the unit beside it says that it is a time
+    measure = "" if is_plain else words.label(metric)
     plain = (words.within(workload), words.case(metric), measure)
     return FIGURES.get(metric.name, " ".join(filter(None, plain)))
 

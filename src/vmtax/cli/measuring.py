@@ -6,6 +6,7 @@ import functools
 import re
 import shlex
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
@@ -20,7 +21,9 @@ if TYPE_CHECKING:
     from vmtax.core.records import Experiment
     from vmtax.experiment.live import Journal
     from vmtax.experiment.preview import Place
+    from vmtax.experiment.reboots import RebootNeeded
     from vmtax.experiment.runner import Options
+    from vmtax.lab.home import Lab
     from vmtax.plan.estimate import Foreseen
     from vmtax.plan.schema import Plan
     from vmtax.storage import Target
@@ -153,23 +156,44 @@ def _kept(store: Store, known: set[str]) -> bool:
 
 
 def _carry_out_in_boots(store: Store, work: Work, *, yes: bool) -> str:
-    """As `_carry_out`; where a lab is the host, it is rebooted whenever the run asks for that."""
-    from vmtax.design.host import arguments
-    from vmtax.experiment import progress
+    """As `_carry_out`; where a lab is the host, it is rebooted when the run asks for that, which the run outlasts."""
     from vmtax.experiment.reboots import RebootNeeded
-    from vmtax.lab.reboot import reboot
     from vmtax.testbed.hosts import lab_of
 
-    one, said = lab_of(work.plan.host), list[str]()
-    while True:
-        try:
-            return _carry_out(store, work, said, yes=yes)
-        except RebootNeeded as needed:
-            if one is None:
-                raise
-            with progress.open_screen() as emit:
-                reboot(one, arguments(needed.block.level), emit)
-            work = replace(going_on(store.load(needed.run), rebooted=True), agreed=True)
+    one, said, run = lab_of(work.plan.host), list[str](), ""
+    try:
+        while True:
+            try:
+                return _carry_out(store, work, said, yes=yes)
+            except RebootNeeded as needed:
+                if one is None:
+                    raise
+                run = needed.run
+                _reboot(store, one, needed, said)
+            work = replace(going_on(replace(store.load(run), state="interrupted"), rebooted=True), agreed=True)
+    except BaseException:
+        if run and (left := store.load(run)).state == "running":
+            store.finish(run, "interrupted", time.time(), seconds=left.seconds)
+        raise
+
+
+def _reboot(store: Store, one: Lab, needed: RebootNeeded, said: list[str]) -> None:
+    """Boot the lab as its run asks for; other terminals see what is done."""
+    from vmtax.core.events import RunStarted
+    from vmtax.design.host import arguments
+    from vmtax.experiment import live, progress
+    from vmtax.lab.reboot import reboot
+    from vmtax.testbed.session import connected
+
+    if store.load(needed.run).state != "running":  # the lab is off, because an earlier process was killed
+        store.resume(needed.run)
+    run = store.load(needed.run)
+    rounds = run.plan["rounds"]
+    with connected("local", warn) as hosts, progress.open_screen(said) as screen:
+        journal = live.Journal(hosts.local)
+        journal.screen = screen
+        journal.emit(RunStarted(run.id, run.treatments, rounds["min"], rounds["max"]))
+        reboot(one, arguments(needed.block.level), journal.emit)
 
 
 def _refuse_boot(hosts: Hosts, work: Work) -> None:

@@ -28,7 +28,7 @@ class Journal:
         self._local = local
         self._state = State()
         self._path: Path | None = None
-        self._written = 0.0
+        self._written, self._step = 0.0, ""
 
     def emit(self, one: events.Event) -> None:
         self.screen(one)
@@ -37,9 +37,11 @@ class Journal:
             self._path = _path(one.experiment)
             for path in (self._path, _new(self._path)):
                 self._local.remove_later(PurePosixPath(path))
-        if self._path is None or (isinstance(one, events.Step) and time.monotonic() - self._written < WRITE_SECONDS):
+        step = one.what if isinstance(one, events.Step) else ""
+        detail = step and step == self._step
+        if self._path is None or (detail and time.monotonic() - self._written < WRITE_SECONDS):
             return
-        self._written = time.monotonic()
+        self._written, self._step = time.monotonic(), step
         with contextlib.suppress(OSError):  # a run goes on if it cannot be watched
             _write(self._path, self._state)
 

@@ -217,9 +217,11 @@ class Loop:
             return
         self.testbed.check()
         self.emit(TreatmentStarted(key.round, key.position, treatment))
-        left = self._boot(key, treatment, todo)
+        stopped = (key.round, treatment.name) in self.before.repeats
+        left = todo if stopped else self._boot(key, treatment, todo)
         if left:
-            again = f"{treatment.name}, round {key.round}: a guest was lost, and so all of them are booted once more"
+            why = "the run was stopped after a case that failed" if stopped else "a guest was lost"
+            again = f"{treatment.name}, round {key.round}: {why}, and so all of its guests are booted once more"
             self.note(again)
             self.emit(Notice(again))
             self._boot(key, treatment, left)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,6 +44,7 @@ class Before:
     trials: frozenset[tuple[int, str, str, str, int]] = frozenset()  # round, treatment, workload, case, iteration
     failed: frozenset[tuple[int, str, str, str]] = frozenset()  # round, treatment, workload, case: its boot has no more
     refused: frozenset[tuple[int, str, str]] = frozenset()  # round, treatment, workload: the other cases are over too
+    repeats: frozenset[tuple[int, str]] = frozenset()  # round, treatment: its newest case is still to be repeated, once
 
     @staticmethod
     def of(trials: Iterable[Trial], *, same_boot: bool = True) -> Before:
@@ -54,10 +56,13 @@ class Before:
         if not known:
             return Before()
         newest = known[-1]
-        done = frozenset((t.round, t.treatment, t.workload, t.case, t.iteration) for t in known)
-        failed = frozenset((t.round, t.treatment, t.workload, t.case) for t in known if t.status == "failed")
-        refused = frozenset((t.round, t.treatment, t.workload) for t in known if t.status == "refused")
-        return Before(newest.round, newest.position if same_boot else sys.maxsize, done, failed, refused)
+        again = _to_be_repeated(known)
+        kept = [trial for trial in known if trial not in again]
+        done = frozenset((t.round, t.treatment, t.workload, t.case, t.iteration) for t in kept)
+        failed = frozenset((t.round, t.treatment, t.workload, t.case) for t in kept if t.status == "failed")
+        refused = frozenset((t.round, t.treatment, t.workload) for t in kept if t.status == "refused")
+        repeats = frozenset((t.round, t.treatment) for t in again)
+        return Before(newest.round, newest.position if same_boot else sys.maxsize, done, failed, refused, repeats)
 
     def has(self, key: TrialKey, workload: str, case: str, iteration: int = 1) -> bool:
         """Whether this is not to be done again."""
@@ -68,6 +73,22 @@ class Before:
         over = over or (key.round, key.treatment, workload, case) in self.failed
         over = over or (key.round, key.treatment, workload) in self.refused
         return over or (key.round, key.treatment, workload, case, iteration) in self.trials
+
+
+def _to_be_repeated(trials: Sequence[Trial]) -> Sequence[Trial]:
+    """Those of the newest case where several guests failed in it once: one may be lost, and then it has a second boot.
+
+    A boot that failed counts for none of its guests in particular, and is not repeated.
+    """
+    newest = trials[-1]
+    case = [t for t in trials if _case_of(t) == _case_of(newest)]
+    failed = Counter(t.machine for t in case if t.status == "failed" and (t.workload, t.case) != BOOT)
+    guests = [machine for machine in failed if "/" in machine]
+    return case if newest.status == "failed" and len(guests) > 1 and max(failed.values()) == 1 else ()
+
+
+def _case_of(trial: Trial) -> tuple[int, str, str, str]:
+    return trial.round, trial.treatment, trial.workload, trial.case
 
 
 def resumable(experiment: Experiment) -> tuple[Plan, TestbedOptions]:

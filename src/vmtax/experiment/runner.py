@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from vmtax.core.events import Notice
 from vmtax.core.records import Experiment, Json, Treatment, Trial
-from vmtax.design.host import boots_asked
+from vmtax.design.host import boots_asked, reboots_itself
 from vmtax.design.interleaved import both
 from vmtax.design.reboots import HOST, boots_of, next_block, seed_of
 from vmtax.design.topology import unlike
@@ -82,7 +82,8 @@ def resume(id: str, store: Store, emit: Emit, set_up: SetUp) -> str:
     """Finish the experiment that was stopped; no trial that it has is repeated. Raises CannotResume, and as `run`."""
     clock = time.monotonic()
     experiment = store.load(id)
-    resumable(experiment)
+    if experiment.state != "running":  # this process may run it, and have rebooted a lab for it; else the store refuses
+        resumable(experiment)
     testbed = set_up(lambda facts: refuse_changed(experiment, facts))
     refuse_impossible(experiment, testbed.impossible)
     facts = testbed.host_facts()
@@ -118,15 +119,18 @@ def _with_raw(store: Store, experiment: Experiment) -> Iterator[Trial]:
 
 @contextlib.contextmanager
 def _finished(loop: Loop) -> Iterator[None]:
-    """However it ends, the store says so."""
+    """However it ends, the store says so; a run that waits for the reboot of a lab still runs."""
     store, id = loop.store, loop.id
     try:
         yield
     except BaseException as error:
         # The store itself may be what failed: its error must not hide the first one.
         with contextlib.suppress(StoreError):
-            end: End = "interrupted" if isinstance(error, (KeyboardInterrupt, RebootNeeded)) else "failed"
-            store.finish(id, end, time.time(), seconds=loop.seconds)
+            if isinstance(error, RebootNeeded) and reboots_itself(loop.plan.host):
+                store.add_trials(id, seconds=loop.seconds)  # it goes on: this process reboots the lab for it
+            else:
+                end: End = "interrupted" if isinstance(error, (KeyboardInterrupt, RebootNeeded)) else "failed"
+                store.finish(id, end, time.time(), seconds=loop.seconds)
         raise
     store.finish(id, "complete", time.time(), loop.ended, loop.seconds)
 

@@ -96,13 +96,13 @@ class Store:
         self.put(experiment)
 
     def resume(self, id: str) -> None:
-        """Records that this process resumes an experiment that no process runs."""
+        """Records that this process resumes an experiment that no other process runs."""
         table = schema.experiment
         with self._writing() as connection:
             row = connection.execute(sa.select(table).where(table.c.id == id)).one_or_none()
             if row is None:
                 raise names.unknown(id, names.ids(connection))
-            if _state(row) not in ("interrupted", "failed"):
+            if _state(row) not in ("interrupted", "failed") and (row.state, _owner(row)) != ("running", this_process()):
                 raise StoreError(f"{self.path}: {id} is {_state(row)} and cannot be resumed")
             owner = rows.owner_columns(this_process())
             connection.execute(table.update().where(table.c.id == id).values(state="running", finished=None, **owner))
@@ -385,7 +385,11 @@ def _version(connection: Connection) -> str | None:
 
 
 def _state(row: sa.Row[Any]) -> State:
-    return state_of(row.state, Owner(row.owner_pid, row.owner_boot, row.owner_start))
+    return state_of(row.state, _owner(row))
+
+
+def _owner(row: sa.Row[Any]) -> Owner:
+    return Owner(row.owner_pid, row.owner_boot, row.owner_start)
 
 
 def _head(row: sa.Row[Any]) -> Experiment:

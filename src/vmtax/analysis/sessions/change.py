@@ -60,7 +60,8 @@ class Change:
 
     before: tuple[str, ...]  # ids of runs
     after: tuple[str, ...]
-    hosts: tuple[str, str]  # where measured, before and after
+    hosts: tuple[str, str]  # where measured, before and after, as given
+    host_names: tuple[str, str]  # what a reader calls them
     facts: tuple[FactChange, ...]  # what is different about the machines
     lines: tuple[Line, ...]  # the primary ones first
     emulated: tuple[str, ...]  # treatments that ran on an emulated CPU
@@ -101,7 +102,8 @@ def compared(
     return Change(
         before=tuple(experiment.id for experiment in before),
         after=tuple(experiment.id for experiment in after),
-        hosts=(host_name(before[0]), host_name(after[0])),
+        hosts=(before[0].host, after[0].host),
+        host_names=(host_name(before[0]), host_name(after[0])),
         facts=facts.changes(before, after),
         lines=made,
         emulated=tuple(dict.fromkeys(line.treatment for line in made if line.treatment in lines.emulated)),

@@ -138,6 +138,9 @@ def _why_nothing_is_compared(found: Summary, analysis: Analysis) -> str:
         return "One configuration was measured, so there is nothing to compare it with."
     if any(comparison.treatment not in analysis.repeats for comparison in analysis.comparisons):
         return "Layers are not compared in this run; its configurations are."
+    trials = analysis.experiment.trials
+    if trials and all(trial.status != "ok" for trial in trials):
+        return f"Every trial failed, the first with: {trials[0].error}."
     return "Nothing can be compared yet: no round has a result on two sides."
 
 

@@ -31,7 +31,7 @@ TITLE = "Several guests at once"
 EACH = "What each of them had"
 READY = "Boot, until the last of all is ready"
 READING = (
-    "Together: the sum of all guests (on the host, of all sets of processes), of latencies the worst; the median over"
+    "Together: the sum of all guests (on the host, of all sets of processes), of times the worst; the median over"
     " rounds. Of the ideal: the share that this is of as many times the rate of one alone, which is measured in the"
     " same rounds; of times, the time of one alone as a share of theirs. Against host: time for the same work, against"
     " as many sets of processes on the host. Same time: the smallest share of what counts in which all of them worked;"

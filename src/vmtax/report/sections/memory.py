@@ -8,7 +8,7 @@ from vmtax.core.units import format_room
 from vmtax.design.guest import GuestSettings
 from vmtax.report.document import Column, Detail, Paragraph, Row, Section, Table, name_cell, value_cell
 
-TITLE = "What the guests' memory lay in"
+TITLE = "The guests' memory"
 READING = (
     "Read from QEMU's mapping in /proc after each boot, before anything was measured; the least and the most over"
     " boots. A boot that did not get its level was not measured: it stands under Warnings. Huge pages are transparent"

@@ -72,7 +72,7 @@ def headline(change: Change) -> str:
 
 def sides(change: Change) -> Sequence[tuple[str, str]]:
     """("before", "ID, ID on HOST"), ("after", ...)."""
-    named = zip(("before", "after"), (change.before, change.after), change.hosts, strict=True)
+    named = zip(("before", "after"), (change.before, change.after), change.host_names, strict=True)
     return [(name, f"{', '.join(ids)} on {host}") for name, ids, host in named]
 
 
