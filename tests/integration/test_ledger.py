@@ -119,4 +119,4 @@ def test_an_emulated_run_adds_up_and_little_of_it_is_unexplained(image: Image, t
     assert {one["treatment"] for one in ledger} == {"host", "vm"}
     assert max(shares) <= 0.10 and statistics.median(shares) <= 0.05, ledger
     assert all(sum(one["entries"].values()) == pytest.approx(one["busy"]) for one in ledger)
-    assert all(one["entries"]["emulator"] > 0.3 * one["busy"] for one in ledger if one["treatment"] == "vm"), ledger
+    assert all(one["entries"]["emulator"] > 0.1 for one in ledger if one["treatment"] == "vm"), ledger
