@@ -8,9 +8,11 @@ from dataclasses import dataclass
 
 from vmtax.core.records import Experiment, Treatment, Trial
 
-METER = "ledger."  # in front of what the meter kept
+# In front of what a meter kept: of hosts and outer VMs by their threads, of a guest by its own counters.
+METERS = ("ledger.", "clock.")
 REMAINDER, BUSY, SECONDS, ERROR, OPERATIONS = "remainder", "busy", "seconds", "error", "operations"
-SUMS = (BUSY, SECONDS, ERROR, OPERATIONS)  # rows that are no entry
+SUMS = (BUSY, SECONDS, ERROR, OPERATIONS)
+NO_ENTRIES = (*SUMS, "steal_seconds")  # rows that are none
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +44,7 @@ def ledgers(experiment: Experiment, trials: Sequence[Trial]) -> tuple[Ledger, ..
     found: dict[tuple[str, str, str, str], list[Mapping[str, float]]] = defaultdict(list)
     for trial in trials:
         for path, readings in trial.readings.items() if trial.status == "ok" else ():
-            rows = {name.removeprefix(METER): value for name, value in readings.items() if name.startswith(METER)}
+            rows = _rows(readings)
             if rows.get(SECONDS, 0.0) > 0 and {BUSY, REMAINDER, ERROR} <= rows.keys():
                 found[trial.treatment, path, trial.workload, trial.case].append(rows)
     by_name = {treatment.name: treatment for treatment in experiment.treatments if treatment.repeats is None}
@@ -54,8 +56,16 @@ def ledgers(experiment: Experiment, trials: Sequence[Trial]) -> tuple[Ledger, ..
     )
 
 
+def _rows(readings: Mapping[str, float]) -> Mapping[str, float]:
+    """Those of the first meter that has any."""
+    kept = (
+        {name.removeprefix(meter): readings[name] for name in readings if name.startswith(meter)} for meter in METERS
+    )
+    return next(filter(None, kept), {})
+
+
 def _of(treatment: Treatment, where: tuple[str, str, str], trials: Sequence[Mapping[str, float]]) -> Ledger:
-    names = dict.fromkeys(name for rows in trials for name in rows if name not in SUMS)
+    names = dict.fromkeys(name for rows in trials for name in rows if name not in NO_ENTRIES)
     means = {name: sum(rows.get(name, 0.0) for rows in trials) / len(trials) for name in (*names, *SUMS)}
     return Ledger(
         treatment,

@@ -4,7 +4,7 @@ A new meter is a module with a class that has what `Meter` or `GuestMeter` names
 GUEST_METERS. Its rows are kept with each trial, and shown by --json and CSV.
 """
 
-from vmtax.meter.base import Counted, GuestMeter, Meter, Readings, Work
+from vmtax.meter.base import At, Counted, GuestMeter, Meter, Readings, Work
 from vmtax.meter.clock import Clock
 from vmtax.meter.exits import Exits
 from vmtax.meter.ledger import Ledger
@@ -18,6 +18,7 @@ GUEST_METERS: tuple[type[GuestMeter], ...] = (Exits,)
 __all__ = [
     "GUEST_METERS",
     "METERS",
+    "At",
     "Counted",
     "GuestMeter",
     "Meter",

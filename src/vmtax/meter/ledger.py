@@ -8,59 +8,35 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from vmtax.machine import Reader
-from vmtax.machine.local import ISOLATED, PYTHON
+from vmtax.machine import MachineLost, Reader
 from vmtax.machine.processes import MARK
-from vmtax.meter.base import Readings, Work
+from vmtax.meter.base import At, Readings, Work
+from vmtax.meter.text import Files, parse_files
 
-# One process reads everything, itself last. A line for each process; one for each thread of a QEMU that we started.
-PROGRAM = """\
-import os, sys, time
-mark = sys.argv[1]
-mark = (mark + "=" + os.environ.get(mark, "?")).encode()
-def read(path):
-    try:
-        with open(path, "rb", 0) as file:
-            return file.read()
-    except OSError:
-        return b""
-def look(path):
-    name, end, rest = read(path + "/stat").partition(b"(")[2].rpartition(b")")
-    fields = rest.split()
-    if len(fields) < 41:
-        return None
-    run = read(path + "/schedstat").split() or [b"-"]
-    return fields, run[0].decode(), " ".join(name.decode(errors="replace").split())
-own = str(os.getpid())
-pids = [pid for pid in os.listdir("/proc") if pid.isdigit() and pid != own] + [own]
-for pid in pids:
-    found = look("/proc/" + pid)
-    if found is None:
-        continue
-    f, run, name = found
-    kernel = pid == "2" or f[1] == b"2"
-    ours = not kernel and mark in read("/proc/" + pid + "/environ").split(b"\\0")
-    kind = "k" if kernel else "m" if ours else "z" if f[0] == b"Z" else "-"
-    print("p", pid, *(f[n].decode() for n in (1, 19, 11, 12, 13, 14)), run, kind, name)
-    if ours and name.startswith(("qemu-system", "qemu-kvm")):
-        for tid in os.listdir("/proc/" + pid + "/task"):
-            found = look("/proc/" + pid + "/task/" + tid)
-            if found:
-                print("t", pid, tid, *(found[0][n].decode() for n in (11, 12, 40)), *found[1:])
-stat = read("/proc/stat").decode()
-apart = int(os.path.exists("/proc/pressure/irq"))
-print("clock", time.clock_gettime(time.CLOCK_BOOTTIME), os.sysconf("SC_CLK_TCK"), apart)
-print("cpus", stat.count("\\ncpu"), own)
-print(stat.partition("\\n")[0])
+# A shell that starts three greps, because every process costs an emulated host up to a tenth of a second. The files of all
+# processes; of a QEMU that we started those of its threads; the clock next to the counters of the CPUs. Constant text.
+PROGRAM = f"""\
+threads=
+for file in $(grep -s -l -z -x -F "{MARK}=${MARK}" /proc/[0-9]*/environ); do
+    process=${{file%/environ}}
+    echo "ours ${{process#/proc/}}"
+    read -r name 2>/dev/null < "$process/comm" || continue  # it has ended
+    case $name in qemu-system*|qemu-kvm*) threads="$threads $process/task/[0-9]*/stat $process/task/[0-9]*/schedstat";; esac
+done
+echo "reader $$"
+grep -s -a -H "" /proc/[0-9]*/stat /proc/[0-9]*/schedstat $threads
+date +"clock %s.%N"
+grep -s -a -H -E "^(cpu|some|full)" /proc/stat /proc/pressure/irq
+exit 0
 """
-COMMAND = (PYTHON, *ISOLATED, PROGRAM, MARK)
+COMMAND = ("sh", "-c", PROGRAM)
+TICK = 0.01  # seconds: what /proc counts in, whatever the kernel's own ticks; fixed on x86-64
 
 Kind = Literal["kernel", "ours", "ended", "else"]
-KINDS: Mapping[str, Kind] = {"k": "kernel", "m": "ours", "z": "ended", "-": "else"}
 KERNEL = "kernel."  # in front of a kind of kernel threads
 LOOSE = ("hard_irq", "soft_irq", "steal")  # entries from /proc/stat that may be in the time of a thread as well
 QEMUS = ("qemu-system", "qemu-kvm")
@@ -97,7 +73,6 @@ class Reading:
     """One look at a machine, all counted since its boot."""
 
     seconds: float  # its clock
-    tick: float  # seconds
     is_irq_apart: bool  # IRQ_TIME_ACCOUNTING: no thread's time has interrupts in it
     cpus: int
     reader: int  # the process that looked
@@ -108,20 +83,20 @@ class Reading:
 
 
 class Ledger:
-    """The host's entries in core-seconds; of a host whose python3 cannot be run there are none."""
+    """The host's entries in core-seconds; of a machine without sh, grep or date there are none."""
 
     name: ClassVar[str] = "ledger"
-    at: ClassVar[Literal["host", "seat"]] = "host"
+    at: ClassVar[At] = "hosts"
     command: ClassVar[tuple[str, ...]] = COMMAND
 
     def __init__(self) -> None:
         self._before: dict[str, Reading | None] = {}  # by the machine's path
 
     def before(self, machine: Reader) -> None:
-        self._before[machine.path] = parse(machine.try_run(*COMMAND).stdout)
+        self._before[machine.path] = _look(machine)
 
     def after(self, machine: Reader, works: Sequence[Work]) -> Readings:
-        before, after = self._before[machine.path], parse(machine.try_run(*COMMAND).stdout)
+        before, after = self._before[machine.path], _look(machine)
         if before is None or after is None or after.seconds <= before.seconds:
             return Readings()
         rows = reckon(before, after)
@@ -131,55 +106,97 @@ class Ledger:
         return Readings(rows)
 
 
+def _look(machine: Reader) -> Reading | None:
+    try:
+        return parse(machine.try_run(*COMMAND).stdout)
+    except MachineLost:
+        return None  # its next user gets the error
+
+
 def parse(text: str) -> Reading | None:
     """What PROGRAM printed; None where its end is missing or not understood."""
-    clock = re.search(r"^clock (\d{1,12}\.?\d{0,9}) (\d{1,6}) ([01])$", text, re.MULTILINE | re.ASCII)
-    where = re.search(r"^cpus (\d{1,6}) (\d{1,9})$", text, re.MULTILINE | re.ASCII)
+    clock = re.search(r"^clock (\d{1,12}\.\d{1,9})$", text, re.MULTILINE | re.ASCII)
+    reader = re.search(r"^reader (\d{1,9})$", text, re.MULTILINE | re.ASCII)
     # user nice system idle iowait irq softirq steal
-    stat = re.search(r"^cpu +((?:\d{1,18} ){7}\d{1,18})\b", text, re.MULTILINE | re.ASCII)
-    if not (clock and where and stat) or int(clock[2]) == 0 or int(where[1]) == 0:
+    stat = re.search(r"^/proc/stat:cpu +((?:\d{1,18} ){7}\d{1,18})\b", text, re.MULTILINE | re.ASCII)
+    cpus = len(re.findall(r"^/proc/stat:cpu\d", text, re.MULTILINE | re.ASCII))
+    if not (clock and reader and stat and cpus):
         return None
-    tick = 1 / int(clock[2])
-    counted = [int(word) * tick for word in stat[1].split()]
+    counted = [int(word) * TICK for word in stat[1].split()]
+    ours = set(map(int, re.findall(r"^ours (\d{1,9})$", text, re.MULTILINE | re.ASCII)))
     processes: dict[tuple[int, int], Process] = {}
-    for process in _processes(text, tick):
-        processes[process.pid, process.started] = process
-    keys = {pid: (pid, started) for pid, started in processes}
-    threads: dict[tuple[int, int], dict[int, Thread]] = defaultdict(dict)
-    for pid, tid, thread in _threads(text, tick):
-        if pid in keys:
-            threads[keys[pid]][tid] = thread
+    threads: dict[int, dict[int, Thread]] = defaultdict(dict)
+    for path, one in _tasks(parse_files(text)):
+        if len(path) == 1:
+            process = _process(path[0], one, ours)
+            processes[process.pid, process.started] = process
+        else:
+            threads[path[0]][path[1]] = Thread(one.name, one.user, one.system, one.guest, one.ran or 0.0)
     return Reading(
         seconds=float(clock[1]),
-        tick=tick,
-        is_irq_apart=clock[3] == "1",
-        cpus=int(where[1]),
-        reader=int(where[2]),
+        is_irq_apart="\n/proc/pressure/irq:" in text,
+        cpus=cpus,
+        reader=int(reader[1]),
         idle=counted[3] + counted[4],
         loose=dict(zip(LOOSE, counted[5:8], strict=True)),
         processes=processes,
-        threads=threads,
+        threads={key: threads[key[0]] for key in processes if key[0] in threads},
     )
 
 
-_PROCESS = re.compile(r"^p (\d{1,9}) (\d{1,9}) " + r"(\d{1,18}) " * 5 + r"(\d{1,18}|-) ([kmz-]) (.*)$", re.M | re.A)
-_THREAD = re.compile(r"^t (\d{1,9}) (\d{1,9}) " + r"(\d{1,18}) " * 3 + r"(\d{1,18}) (.*)$", re.M | re.A)
+@dataclass(frozen=True, slots=True)
+class _Task:
+    """A line of /proc/PID/stat or /proc/PID/task/TID/stat, in seconds, and the scheduler's nanoseconds beside it."""
+
+    name: str
+    state: str
+    parent: int
+    started: int
+    user: float
+    system: float
+    children: float
+    guest: float
+    ran: float | None  # None: the kernel has no schedstat
 
 
-def _processes(text: str, tick: float) -> Iterator[Process]:
-    for pid, parent, started, user, system, *children, ran, kind, name in _PROCESS.findall(text):
-        ticks = (int(user) + int(system)) * tick
-        exact = int(ran) / 1e9 if ran != "-" else -1.0
-        # The nanoseconds are those of the first thread; they are the whole where the ticks say so.
-        is_exact = 0 <= exact - ticks <= TICKS_OF_ERROR * tick
-        waited = sum(map(int, children)) * tick
-        own = exact if is_exact else ticks
-        yield Process(int(pid), int(parent), int(started), name, KINDS[kind], own, waited, is_exact)
+_PATH = re.compile(r"/proc/(\d{1,9})(?:/task/(\d{1,9}))?/stat", re.ASCII)
+_NUMBERS = re.compile(r"(?: -?\d{1,20}){41,}", re.ASCII)  # ppid to guest_time and beyond
 
 
-def _threads(text: str, tick: float) -> Iterator[tuple[int, int, Thread]]:
-    for pid, tid, user, system, guest, ran, name in _THREAD.findall(text):
-        yield int(pid), int(tid), Thread(name, int(user) * tick, int(system) * tick, int(guest) * tick, int(ran) / 1e9)
+def _tasks(files: Files) -> Iterator[tuple[tuple[int, ...], _Task]]:
+    """Each with the numbers of its path: of a process one, of a thread that of its process as well."""
+    for path, line in files.items():
+        head, _, tail = line.rpartition(") ")  # a name may have anything in it
+        where = _PATH.fullmatch(path)
+        if where is None or not _NUMBERS.fullmatch(tail[1:]):
+            continue
+        numbers = [int(word) for word in tail[2:].split()]
+        user, system, *children = (number * TICK for number in numbers[10:14])
+        ran = re.match(r"\d{1,20}\b", files.get(path.replace("/stat", "/schedstat"), ""), re.ASCII)
+        yield (
+            tuple(int(number) for number in where.groups() if number),
+            _Task(
+                name=" ".join(head.partition("(")[2].split()),
+                state=tail[0],
+                parent=numbers[0],
+                started=numbers[18],
+                user=user,
+                system=system,
+                children=sum(children),
+                guest=numbers[39] * TICK,
+                ran=int(ran[0]) / 1e9 if ran else None,
+            ),
+        )
+
+
+def _process(pid: int, task: _Task, ours: Collection[int]) -> Process:
+    is_kernel = 2 in (pid, task.parent)
+    kind: Kind = "kernel" if is_kernel else "ours" if pid in ours else "ended" if task.state == "Z" else "else"
+    ticks = task.user + task.system
+    # The nanoseconds are those of the first thread; they are the whole where the ticks say so.
+    if task.ran is not None and 0 <= task.ran - ticks <= TICKS_OF_ERROR * TICK:
+        return Process(pid, task.parent, task.started, task.name, kind, task.ran, task.children, is_exact=True)
+    return Process(pid, task.parent, task.started, task.name, kind, ticks, task.children, is_exact=False)
 
 
 def reckon(before: Reading, after: Reading) -> dict[str, float]:
@@ -198,7 +215,7 @@ def reckon(before: Reading, after: Reading) -> dict[str, float]:
     _take_out(entries, loose, busy, after)
     rows = {**entries, **loose}
     rows["remainder"] = busy - sum(rows.values())
-    ticks = 2 * after.tick * (len(LOOSE) + 1)
+    ticks = 2 * TICK * (len(LOOSE) + 1)
     return {**rows, "busy": busy, "seconds": wall, "error": error + ticks}
 
 
@@ -220,8 +237,8 @@ def _of_threads(before: Reading, after: Reading) -> tuple[dict[str, float], floa
     entries: dict[str, float] = defaultdict(float)
     error = 0.0
     launcher = _launcher(before, after)
-    above, ended = _above(after, launcher), _ended(before, after)
-    names = _names(after, launcher, above)
+    ended = _ended(before, after)
+    names = _names(after, launcher)
     for key, process in after.processes.items():
         was = before.processes.get(key)
         grown = max(0.0, process.own - (was.own if was else 0.0))
@@ -229,17 +246,16 @@ def _of_threads(before: Reading, after: Reading) -> tuple[dict[str, float], floa
         if process.kind == "ours" and process.name.startswith(QEMUS):
             found = _of_qemu(before.threads.get(key, {}), after.threads.get(key, {}), key[0])
             rest = grown - sum(found.values())
-            if rest > 2 * TICKS_OF_ERROR * after.tick:
+            if rest > 2 * TICKS_OF_ERROR * TICK:
                 found["qemu_other"] = found.get("qemu_other", 0.0) + rest  # of threads that have ended
             for name, seconds in found.items():
                 entries[name] += seconds
         elif grown:
             entries[names[key]] += grown
-            error += 0.0 if process.is_exact and (was is None or was.is_exact) else TICKS_OF_ERROR * after.tick
+            error += 0.0 if process.is_exact and (was is None or was.is_exact) else TICKS_OF_ERROR * TICK
         if children:
-            # The sandbox of a workload on the host ends before its first process, which then is left to one above.
-            entries["workload" if key == launcher else "orphans" if key in above else names[key]] += children
-            error += TICKS_OF_ERROR * after.tick
+            entries["workload" if key == launcher else names[key]] += children
+            error += TICKS_OF_ERROR * TICK
     return dict(entries), error
 
 
@@ -264,13 +280,10 @@ def _of_qemu(before: Mapping[int, Thread], after: Mapping[int, Thread], pid: int
     return {name: seconds for name, seconds in entries.items() if seconds > 0}
 
 
-def _names(after: Reading, launcher: tuple[int, int] | None, above: set[tuple[int, int]]) -> dict[tuple[int, int], str]:
+def _names(after: Reading, launcher: tuple[int, int] | None) -> dict[tuple[int, int], str]:
     """Entry of each process: what it is by itself, or by what started it."""
     by_pid = {process.pid: process for process in after.processes.values()}
-    names = {key: _name(process, by_pid, launcher, after.reader) for key, process in after.processes.items()}
-    waiting = {pid for pid, _ in above}
-    left = (key for key, process in after.processes.items() if process.kind == "ended" and process.parent in waiting)
-    return names | dict.fromkeys(left, "orphans")
+    return {key: _name(process, by_pid, launcher, after.reader) for key, process in after.processes.items()}
 
 
 def _name(process: Process, by_pid: Mapping[int, Process], launcher: tuple[int, int] | None, reader: int) -> str:
@@ -304,16 +317,6 @@ def _launcher(before: Reading, after: Reading) -> tuple[int, int] | None:
         if process and (key := (process.pid, process.started)) in before.processes and process.pid > 1:
             return key
     return None
-
-
-def _above(after: Reading, launcher: tuple[int, int] | None) -> set[tuple[int, int]]:
-    """Init, and what else started the launcher: one of them waits for what has lost its parent."""
-    by_pid = {process.pid: key for key, process in after.processes.items()}
-    found: set[tuple[int, int]] = set()
-    key = launcher
-    while key and (key := by_pid.get(after.processes[key].parent)) and key not in found:
-        found.add(key)
-    return found | {key for key in after.processes if key[0] == 1}
 
 
 def _ended(before: Reading, after: Reading) -> Mapping[tuple[int, int], float]:

@@ -24,7 +24,7 @@ PARTS = (
     ("other threads of QEMU", "level-4", ("main_loop", "iothreads", "qemu_other")),
     ("vhost", "warn", ("vhost",)),
     ("interrupts", "level-3", ("hard_irq", "soft_irq")),
-    ("commands and ended processes", "host", ("workload", "orphans")),
+    ("workload and its commands", "host", ("workload",)),
     ("kernel threads", "text", (KERNEL,)),
     ("other processes, vmtax and stolen time", "muted", ("other", "vmtax", "steal")),
 )

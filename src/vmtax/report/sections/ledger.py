@@ -34,7 +34,6 @@ NAMES = {
     "soft_irq": "soft irq",
     "steal": "stolen by its hypervisor",
     "workload": "workload",
-    "orphans": "ended processes without a parent",
     "vmtax": "vmtax",
     "other": "other processes",
 }
