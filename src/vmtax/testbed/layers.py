@@ -26,6 +26,7 @@ from vmtax.hypervisor import (
     Guest,
     GuestSpec,
     Nic,
+    Patience,
     Qemu,
     Tap,
     boot,
@@ -303,13 +304,15 @@ def _boot_all(
     # Its threads live as long as the guests: the kernel kills a bubblewrap whose parent, a thread, is gone. After
     # Ctrl-C nothing waits for them: boots end with their QEMUs, which the guard ends.
     stack.callback(pool.shutdown, wait=False, cancel_futures=True)
-    booting = [pool.submit(_boot, on, order, stack.enter_context(contextlib.ExitStack())) for order in orders]
+    patience = Patience(ready=Patience().ready * len(orders))  # nested ones share the one CPU of an emulated outer VM
+    stacks = [stack.enter_context(contextlib.ExitStack()) for _ in orders]
+    booting = [pool.submit(_boot, on, *one, patience) for one in zip(orders, stacks, strict=True)]
     wait(booting)
     guests += [boot.result() for boot in booting if boot.exception() is None]
     return [boot.result() for boot in booting]
 
 
-def _boot(on: Provisioned, order: _Order, stack: contextlib.ExitStack) -> Guest:
+def _boot(on: Provisioned, order: _Order, stack: contextlib.ExitStack, patience: Patience | None = None) -> Guest:
     spec, attach, segment = order.spec, None, order.segment
     if segment is not None:
         tap = segment.tap_name()
@@ -318,7 +321,8 @@ def _boot(on: Provisioned, order: _Order, stack: contextlib.ExitStack) -> Guest:
         def attach() -> None:
             segment.attach(tap)
 
-    return stack.enter_context(boot(order.parent, spec, on.session.credentials, on.session.local, attach=attach))
+    access = (on.session.credentials, on.session.local)
+    return stack.enter_context(boot(order.parent, spec, *access, patience=patience, attach=attach))
 
 
 def _guest_site(on: Provisioned, layer: str, guest: Guest, number: int) -> Site:
