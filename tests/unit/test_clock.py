@@ -53,7 +53,7 @@ def test_one_reading_between_two_trials_and_none_of_this_host(monkeypatch: pytes
 
 
 def test_what_a_guests_cpus_did_is_read_with_its_clock() -> None:
-    """user nice system idle iowait irq softirq steal guest guest_nice, in hundredths of a second; ten seconds went by."""
+    """user nice system idle iowait irq softirq steal guest guest_nice, in hundredths of a second."""
     said = "{} 1.0\ncpu  {} 0 0\ncpu0 {} 0 0\n"
     counts = ("10 0 10 900 0 0 5 100", "110 20 60 1400 10 3 45 350")
     answers = [said.format(clock, count, count) for clock, count in zip((5.0, 15.0), counts, strict=True)]

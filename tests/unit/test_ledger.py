@@ -21,8 +21,8 @@ from vmtax.report.figures.ledger import MOST
 from vmtax.report.render.markdown import render_markdown
 from vmtax.report.sections import ledger as section
 
-# Two CPUs: a KVM guest with vhost in QEMU, vmtax (50) that waits for its commands, a user's process (70), and a kernel's
-# worker. A line each, which `printed` turns into what the program prints:
+# Two CPUs: a KVM guest with vhost in QEMU, vmtax (50) that waits for its commands, a process of a user (70), and a
+# worker of the kernel. A line each, which `printed` turns into what the program prints:
 # p PID PARENT STARTED USER SYSTEM CHILDREN'S-USER CHILDREN'S-SYSTEM NANOSECONDS KIND NAME
 # t PID TID USER SYSTEM GUEST NANOSECONDS NAME
 BEFORE = """\

@@ -37,7 +37,7 @@ class Ledger:
 
 
 def ledgers(experiment: Experiment, trials: Sequence[Trial]) -> tuple[Ledger, ...]:
-    """In the order of treatments and cases; of runs whose version read none there are none.
+    """In the order of treatments and cases, from the host inward; of runs whose version read none there are none.
 
     trials: those that count
     """
@@ -49,11 +49,10 @@ def ledgers(experiment: Experiment, trials: Sequence[Trial]) -> tuple[Ledger, ..
                 found[trial.treatment, path, trial.workload, trial.case].append(rows)
     by_name = {treatment.name: treatment for treatment in experiment.treatments if treatment.repeats is None}
     order = {name: place for place, name in enumerate(by_name)}
-    return tuple(
-        _of(by_name[key[0]], key[1:], rows)
-        for key, rows in sorted(found.items(), key=lambda one: order.get(one[0][0], -1))
-        if key[0] in by_name
-    )
+    cases = {case: place for place, case in enumerate(dict.fromkeys((key[2], key[3]) for key in found))}
+    keys = [key for key in found if key[0] in by_name]
+    keys.sort(key=lambda key: (order[key[0]], cases[key[2], key[3]], key[1]))
+    return tuple(_of(by_name[key[0]], key[1:], found[key]) for key in keys)
 
 
 def _rows(readings: Mapping[str, float]) -> Mapping[str, float]:

@@ -9,7 +9,6 @@ from typing import ClassVar, Literal, Protocol
 from vmtax.core.machines import Reader
 from vmtax.core.records import Disturbance
 
-
 # The host under test; that and the guests that carry others; the machine on which the command runs.
 At = Literal["host", "hosts", "seat"]
 

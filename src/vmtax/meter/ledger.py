@@ -17,15 +17,15 @@ from vmtax.machine.processes import MARK
 from vmtax.meter.base import At, Readings, Work
 from vmtax.meter.text import Files, parse_files
 
-# A shell that starts three greps, because every process costs an emulated host up to a tenth of a second. The files of all
+# A shell that starts three greps, because a process costs an emulated host up to a tenth of a second. The files of all
 # processes; of a QEMU that we started those of its threads; the clock next to the counters of the CPUs. Constant text.
 PROGRAM = f"""\
 threads=
 for file in $(grep -s -l -z -x -F "{MARK}=${MARK}" /proc/[0-9]*/environ); do
-    process=${{file%/environ}}
-    echo "ours ${{process#/proc/}}"
-    read -r name 2>/dev/null < "$process/comm" || continue  # it has ended
-    case $name in qemu-system*|qemu-kvm*) threads="$threads $process/task/[0-9]*/stat $process/task/[0-9]*/schedstat";; esac
+    own=${{file%/environ}}
+    echo "ours ${{own#/proc/}}"
+    read -r name 2>/dev/null < "$own/comm" || continue  # it has ended
+    case $name in qemu-system*|qemu-kvm*) threads="$threads $own/task/[0-9]*/stat $own/task/[0-9]*/schedstat";; esac
 done
 echo "reader $$"
 grep -s -a -H "" /proc/[0-9]*/stat /proc/[0-9]*/schedstat $threads

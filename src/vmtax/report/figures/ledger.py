@@ -9,7 +9,7 @@ from markupsafe import Markup
 
 from vmtax.analysis.ledger import REMAINDER, Ledger
 from vmtax.report.figures.svg import Axis, Key, Picture, across, drawing, element, emulation, percent, text
-from vmtax.report.sections.ledger import KERNEL, in_words
+from vmtax.report.sections.ledger import KERNEL, in_words, place
 from vmtax.workload import words
 
 TITLE = "Whose work the host's CPUs did"
@@ -19,13 +19,13 @@ MOST = 40  # bars; a page with more is scrolled past
 TICKS = 5
 # What is drawn as one part, in this order from the left: what it is called, its colour, its entries.
 PARTS = (
-    ("guest code, or its emulator", "vm", ("guest", "emulator")),
+    ("guest code, or its emulator; inside a guest its programs", "vm", ("guest", "emulator", "user")),
     ("vCPUs in the host's kernel and in QEMU", "nesting", ("vcpu_kernel", "vcpu_user")),
     ("other threads of QEMU", "level-4", ("main_loop", "iothreads", "qemu_other")),
     ("vhost", "warn", ("vhost",)),
     ("interrupts", "level-3", ("hard_irq", "soft_irq")),
     ("workload and its commands", "host", ("workload",)),
-    ("kernel threads", "text", (KERNEL,)),
+    ("kernel threads; inside a guest its kernel", "text", (KERNEL, "kernel")),
     ("other processes, vmtax and stolen time", "muted", ("other", "vmtax", "steal")),
 )
 
@@ -42,7 +42,9 @@ def ledger_picture(found: Sequence[Ledger], emulated: Collection[str]) -> Pictur
     axis = Axis(0.0, most, tuple((number * step, f"{number * step:g}") for number in range(int(most / step) + 1)))
     title = f"{TITLE}{f' ({marked})' if marked else ''}"
     alternative = f"Cores that were busy in {len(shown)} cases, each divided by whose work it was. The table has them."
-    rows = (part for place, one in enumerate(shown) for part in _row(place, one, axis, one.treatment.name in emulated))
+    rows = (
+        part for number, one in enumerate(shown) for part in _row(number, one, axis, one.treatment.name in emulated)
+    )
     inside = element("svg", across(axis, above=True), *rows, y=ABOVE, height=len(shown) * ROW)
     drawn = drawing(
         "ledger-bars", title, alternative, (inside,), class_="chart", width="100%", height=len(shown) * ROW + ABOVE + 24
@@ -67,9 +69,9 @@ def _belongs(name: str, entries: Sequence[str]) -> bool:
     return name in entries or (KERNEL in entries and name.startswith(KERNEL))
 
 
-def _row(place: int, one: Ledger, axis: Axis, is_emulated: bool) -> Iterator[Markup]:
-    top = place * ROW
-    case = " ".join(filter(None, (words.title(one.workload), one.case)))
+def _row(number: int, one: Ledger, axis: Axis, is_emulated: bool) -> Iterator[Markup]:
+    top = number * ROW
+    case = f"{' '.join(filter(None, (words.title(one.workload), one.case)))}{place(one)}"
     yield text(
         f"{one.treatment.name}{' (emulated)' if is_emulated else ''}: {case}", "0", str(top + LABEL), style="panel"
     )

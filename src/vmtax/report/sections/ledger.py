@@ -16,9 +16,10 @@ if TYPE_CHECKING:
 
 TITLE = "Who used the host's CPU"
 READING = (
-    "CPUs of the host that were busy, as a mean over the trials, and whose work it was; from before a command until"
-    " after it, so they include the start of its program. Entries below 1 % are left out. The remainder is what no"
-    " entry explains: CPUs × time − idle − waiting for disks, less all entries."
+    "CPUs that were busy, as a mean over the trials, and whose work it was; from before a command until after it, so"
+    " they include the start of its program. What is busy inside a guest is part of what its host counts as guest code,"
+    " or as its emulator. Entries below 1 % are left out. The remainder is what no entry explains: CPUs × time − idle −"
+    " waiting for disks, less all entries."
 )
 KERNEL = "kernel."
 NAMES = {
@@ -32,6 +33,8 @@ NAMES = {
     "vhost": "vhost",
     "hard_irq": "hard irq",
     "soft_irq": "soft irq",
+    "user": "programs",
+    "kernel": "kernel",
     "steal": "stolen by its hypervisor",
     "workload": "workload",
     "vmtax": "vmtax",
@@ -55,8 +58,19 @@ def section(analysis: Analysis, picture: Picture | None = None) -> Section | Non
     return Section("ledger", TITLE, (*drawn, table, Paragraph(READING, "note")), TITLE)
 
 
+def place(one: Ledger) -> str:
+    """Where it was read, as it follows a name: "" on the host, ", inside the VM"."""
+    depth = one.machine.count("/")
+    if depth == 0:
+        return ""
+    outer = depth == 1 and one.treatment.layer == "nested"
+    what = "outer VM" if outer else "nested VM" if depth > 1 else "VM"
+    last = one.machine.rpartition("/")[2]
+    return f", inside the {what}{last.removeprefix('vm').replace('-', ' ')}"
+
+
 def _row(one: Ledger) -> Row:
-    label = " ".join(filter(None, (words.title(one.workload), one.case)))
+    label = f"{' '.join(filter(None, (words.title(one.workload), one.case)))}{place(one)}"
     share = one.entries.get(REMAINDER, 0.0) / one.busy if one.busy else 0.0
     remainder = f"{100 * share:.1f} %".replace("-", MINUS)
     return Row((name_cell(label), *map(value_cell, (f"{one.cores:.2f}", in_words(one), remainder))))
