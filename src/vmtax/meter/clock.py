@@ -93,7 +93,8 @@ class Clock:
 def used(path: str, before: Reading, after: Reading) -> dict[str, float]:
     """Core-seconds of a machine's CPUs, by what they did; of a guest all rows that a ledger has, of a host STEAL.
 
-    All are counted in ticks but `busy`, which is CPUs x time - idle - waiting for disks.
+    What is neither idle nor an interrupt is a program or the kernel at its behest: of that time, `user` and `kernel`
+    have the shares that their ticks have, as the kernel itself divides a process's. An emulated guest loses ticks.
     """
     if before.spent is None or after.spent is None:
         return {}
@@ -104,6 +105,10 @@ def used(path: str, before: Reading, after: Reading) -> dict[str, float]:
         return steal  # a host's ledger is read by itself
     busy = max(0.0, after.cpus * seconds - spent.pop("idle") - spent.pop("iowait"))
     spent["user"] += spent.pop("nice")
+    ticks = spent["user"] + spent["kernel"]
+    tasks = max(0.0, busy - spent["hard_irq"] - spent["soft_irq"] - spent["steal"])
+    for name in ("user", "kernel"):
+        spent[name] *= tasks / ticks if ticks else 1.0
     sums = {"busy": busy, "seconds": seconds, "error": 2 * STEP_SECONDS * (after.cpus + len(SPENT))}
     return {**steal, **spent, "remainder": busy - sum(spent.values()), **sums}
 
