@@ -1,4 +1,4 @@
-"""Who used the host's CPU, as stacked bars: one for each case, in cores."""
+"""Who used the host's CPU, as stacked bars: one for each configuration of a case, in cores."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from markupsafe import Markup
 
 from vmtax.analysis.ledger import REMAINDER, Ledger
 from vmtax.report.figures.svg import Axis, Key, Picture, across, drawing, element, emulation, percent, text
-from vmtax.report.sections.ledger import KERNEL, in_words, place
+from vmtax.report.sections.ledger import KERNEL, in_words
 from vmtax.workload import words
 
 TITLE = "Whose work the host's CPUs did"
@@ -19,22 +19,25 @@ MOST = 40  # bars; a page with more is scrolled past
 TICKS = 5
 # What is drawn as one part, in this order from the left: what it is called, its colour, its entries.
 PARTS = (
-    ("guest code, or its emulator; inside a guest its programs", "vm", ("guest", "emulator", "user")),
+    ("guest code, or its emulator", "vm", ("guest", "emulator")),
     ("vCPUs in the host's kernel and in QEMU", "nesting", ("vcpu_kernel", "vcpu_user")),
     ("other threads of QEMU", "level-4", ("main_loop", "iothreads", "qemu_other")),
     ("vhost", "warn", ("vhost",)),
     ("interrupts", "level-3", ("hard_irq", "soft_irq")),
     ("workload and its commands", "host", ("workload",)),
-    ("kernel threads; inside a guest its kernel", "text", (KERNEL, "kernel")),
+    ("kernel threads", "text", (KERNEL,)),
     ("other processes, vmtax and stolen time", "muted", ("other", "vmtax", "steal")),
 )
 
 
 def ledger_picture(found: Sequence[Ledger], emulated: Collection[str]) -> Picture | None:
     """None of a run without a ledger."""
-    if not found:
+    hosts = [one for one in found if "/" not in one.machine]
+    if not hosts:
         return None
-    shown = found[:MOST]
+    cases = list(dict.fromkeys((one.workload, one.case) for one in hosts))
+    hosts.sort(key=lambda one: cases.index((one.workload, one.case)))  # what is to be compared stands together
+    shown = hosts[:MOST]
     marked = emulation([one.treatment.name in emulated for one in shown])
     most = max(max(one.cores, sum(_parts(one))) for one in shown) or 1.0
     step = 10 ** math.floor(math.log10(most / TICKS))
@@ -52,8 +55,8 @@ def ledger_picture(found: Sequence[Ledger], emulated: Collection[str]) -> Pictur
     used = [any(parts) for parts in zip(*map(_parts, shown), strict=True)]
     legend = [Key("square", style, name) for (name, style, _), is_used in zip(PARTS, used, strict=True) if is_used]
     caption = "Cores, as a mean over the trials of a case; what no part explains is not drawn."
-    if len(found) > MOST:
-        caption += f" The first {MOST} of {len(found)} cases; the table has all."
+    if len(hosts) > MOST:
+        caption += f" The first {MOST} of {len(hosts)} bars; the table has all."
     return Picture("ledger-bars", TITLE, caption, alternative, tuple(legend), drawn)
 
 
@@ -71,10 +74,9 @@ def _belongs(name: str, entries: Sequence[str]) -> bool:
 
 def _row(number: int, one: Ledger, axis: Axis, is_emulated: bool) -> Iterator[Markup]:
     top = number * ROW
-    case = f"{' '.join(filter(None, (words.title(one.workload), one.case)))}{place(one)}"
-    yield text(
-        f"{one.treatment.name}{' (emulated)' if is_emulated else ''}: {case}", "0", str(top + LABEL), style="panel"
-    )
+    case = " ".join(filter(None, (words.title(one.workload), one.case)))
+    name = f"{one.treatment.name}{' (emulated)' if is_emulated else ''}"
+    yield text(f"{case}: {name}", "0", str(top + LABEL), style="panel")
     left = 0.0
     tip = f"{one.cores:.2f} cores: {in_words(one)}"
     for (_, style, _), cores in zip(PARTS, _parts(one), strict=True):
