@@ -303,14 +303,14 @@ def _boot_all(
 
     Raises what the first of them that failed says, once all have come up or failed.
     """
+    patience = Patience(ready=Patience().ready * len(orders))  # they share the host's CPUs
     if in_turn or len(orders) == 1:  # in this thread: Ctrl-C then ends the boot itself
-        guests.extend(_boot(on, order, stack) for order in orders)
+        guests.extend(_boot(on, order, stack, patience) for order in orders)
         return guests[-len(orders) :]
     pool = ThreadPoolExecutor(len(orders), "boot")
     # Its threads live as long as the guests: the kernel kills a bubblewrap whose parent, a thread, is gone. After
     # Ctrl-C nothing waits for them: boots end with their QEMUs, which the guard ends.
     stack.callback(pool.shutdown, wait=False, cancel_futures=True)
-    patience = Patience(ready=Patience().ready * len(orders))  # they share the host's CPUs
     stacks = [stack.enter_context(contextlib.ExitStack()) for _ in orders]
     booting = [pool.submit(_boot, on, *one, patience) for one in zip(orders, stacks, strict=True)]
     wait(booting)
