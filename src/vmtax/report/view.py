@@ -14,7 +14,7 @@ from vmtax.design.interleaved import Sides
 from vmtax.report.document import Cell, value_cell
 from vmtax.report.sections.disk_preparation import disk_preparation
 from vmtax.workload.base import CPU_PER_OPERATION
-from vmtax.workload.words import may_be_zero, replaced, title
+from vmtax.workload.words import label, may_be_zero, replaced, title
 
 CONTRASTS = (("host", "vm"), ("vm", "nested"), ("host", "nested"))  # (baseline, treatment) layers
 SAME_WORK = "for the same work"
@@ -212,8 +212,8 @@ def cost(metric: Metric) -> str:
 
 
 def special_cost(metric: Metric) -> str:
-    """What a cost of this metric is where it is not time; "" where it is."""
-    return "" if (kind := cost(metric).removesuffix(f" {SAME_WORK}")) == "time" else kind
+    """What a cost of this metric is where it is not time; "" where it is, or the label says it."""
+    return "" if (kind := cost(metric).removesuffix(f" {SAME_WORK}")) in ("time", label(metric)) else kind
 
 
 def cost_of(better: Better, overhead: float, low: float | None, high: float | None) -> tuple[str, str]:

@@ -11,13 +11,11 @@ from pydantic import Field
 
 from vmtax.core.machines import Machine
 from vmtax.core.records import Measurement, Metric
-from vmtax.workload.base import LEAST_OF_RATE, BadOutput, Command, Counted, Measure, Parameters
+from vmtax.workload.base import CPU_PER_OPERATION, LEAST_OF_RATE, BadOutput, Command, Counted, Measure, Parameters
 from vmtax.workload.site import Link, Site
 
 PORT = 5201  # iperf3's own
-UDP_BYTES = (
-    1448  # of each datagram, on every layer: iperf3's own choice depends on the path, and a loopback's is 32 KiB
-)
+UDP_BYTES = 1448  # of each datagram, on every layer; iperf3's own choice is 32 KiB on a loopback
 Case = Literal["tcp-in", "tcp-out", "udp-in", "udp-out"]
 INWARD = frozenset({"tcp-in", "udp-in"})
 ENDS = {"local_cpu": "local_seconds_per_byte", "peer_cpu": "peer_seconds_per_byte"}
@@ -28,6 +26,7 @@ SPOKEN = {
     "jitter_seconds": "Jitter",
     "local_seconds_per_byte": "iperf3's CPU time per GB",
     "peer_seconds_per_byte": "iperf3's CPU time per GB at the far end",
+    CPU_PER_OPERATION: "The host's CPU time per GB",
 }
 
 
@@ -63,7 +62,7 @@ class Net(Command[NetParameters]):
         "lost": Measure(
             "datagrams that did not arrive, as a fraction of those sent; where some round lost none there is no ratio,"
             " and the throughput is what is compared",
-            "datagrams lost",
+            "loss",
             may_be_zero=True,
         ),
         "jitter_seconds": Measure(
@@ -75,6 +74,10 @@ class Net(Command[NetParameters]):
             "CPU time of iperf3 on the layer itself for each byte", "CPU per GB, own end"
         ),
         "peer_seconds_per_byte": Measure("CPU time of iperf3 at the far end for each byte", "CPU per GB, far end"),
+        CPU_PER_OPERATION: Measure(
+            "CPU time of the whole host while iperf3 ran, for each byte; with that of a peer on the same host",
+            "host CPU per GB",
+        ),
     }
     parameters_type = NetParameters
     replaced = frozenset(ENDS)
@@ -120,7 +123,7 @@ class Net(Command[NetParameters]):
         return self.parameters.cases
 
     def metrics(self) -> Sequence[Metric]:
-        return tuple(metric for case in self.parameters.cases for metric in self._metrics(case))
+        return tuple(m for case in self.parameters.cases for m in (*self._metrics(case), _of_host(case)))
 
     def seat(self, site: Site) -> tuple[Machine, tuple[str, ...]]:
         link = _link(site)
@@ -151,7 +154,7 @@ class Net(Command[NetParameters]):
 
     def parse(self, case: str, output: str) -> tuple[Measurement, ...]:
         try:
-            report = json.loads(output[output.index("{") : output.rindex("}") + 1])
+            report = _report(output)
             if "error" in report:
                 raise BadOutput(f"iperf3: {report['error']}")
             arrived = sent = float(_total(report)["bits_per_second"])
@@ -185,15 +188,19 @@ class Net(Command[NetParameters]):
             return (rate, lost, Metric(f"net.{case}.jitter_seconds", "s", "lower"), *held)
         return (rate, *ends) if self.parameters.rate is None else held
 
+    def operations(self, case: str, output: str) -> float | None:
+        """Bytes of payload that arrived in the time that counts."""
+        total = _total(_report(output))
+        return float(total["bits_per_second"]) / 8 * float(total["seconds"]) if "seconds" in total else None
+
     def own_seconds(self, case: str, output: str) -> float | None:
         """What `parse` takes the rate from: the receiver's time, which may be a few ms beyond the sender's."""
-        report = json.loads(output[output.index("{") : output.rindex("}") + 1])
-        seconds = _total(report).get("seconds")
+        seconds = _total(_report(output)).get("seconds")
         return None if seconds is None else float(seconds)
 
     def counted(self, case: str, output: str) -> Counted | None:
         own = self.own_seconds(case, output)
-        lead = json.loads(output[output.index("{") : output.rindex("}") + 1])["start"]["test_start"].get("omit", 0)
+        lead = _report(output)["start"]["test_start"].get("omit", 0)
         return None if own is None else Counted(own, lead, 0 if _is_udp(case) else lead)
 
 
@@ -205,6 +212,11 @@ def _datagrams(report: dict[str, Any]) -> tuple[float, float]:
     """(share that was lost, jitter in seconds); ZeroDivisionError where none was sent."""
     end = report["end"]["sum"]
     return end["lost_packets"] / end["packets"], end["jitter_ms"] / 1000
+
+
+def _report(output: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(output[output.index("{") : output.rindex("}") + 1])
+    return found
 
 
 def _total(report: dict[str, Any]) -> dict[str, Any]:
@@ -226,6 +238,10 @@ def _link(site: Site) -> Link:
     if site.link is None:
         raise ValueError(f"{site.machine.path} has no network peer")
     return site.link
+
+
+def _of_host(case: str) -> Metric:
+    return Metric(f"net.{case}.{CPU_PER_OPERATION}", "s/B", "lower")
 
 
 def _for_each_byte(metric: Metric) -> Metric:

@@ -13,10 +13,12 @@ from vmtax.analysis.summary import Contrast, Figure, Summary
 from vmtax.core.notices import MEANINGS, Code
 from vmtax.core.units import at_most, format_cost, printable
 from vmtax.design.interleaved import Sides
+from vmtax.report.sections.ledger import in_words
 from vmtax.report.sections.rankings import decided
 from vmtax.report.wording.figures import briefly
 
 MOST_LABELS, MOST_DECISIONS = 3, 3
+LINE = 80  # characters that one line is to have at most
 MAIN = 2  # costs of a figure that every screen has: of the VM, and of nesting
 MOST_FOOTNOTES = 3  # lines
 MOST_ALSO = 2  # lines
@@ -69,19 +71,36 @@ def reading(found: Summary, analysis: Analysis, *, floors: bool, third: bool) ->
         rounds = max(one.rounds for one in contrasts)
         yield Text(f"Too few rounds ({rounds}) for an interval, so any cost may be chance.", "yellow")
     unclear = _not_shown(found)
-    what = "Ranges: 95 % intervals." if unclear or analysis.sides else "Ranges: 95 %; none has 0."
+    what = "Ranges: 95 % intervals." if unclear or analysis.sides else "Ranges: 95 %. No cost shown: none."
     ranges = [what] if any(one.low is not None for one in contrasts) else []
     noise = [_noise(found, by_figure=floors, same=any(one.same for one in contrasts))] if found.floors else []
     if ranges or noise:
         yield Text(" ".join([*ranges, *noise]), style="dim")
     if floors and any(figure.metric.name.endswith("local_seconds_per_byte") for figure in found.figures):
         yield Text("iperf3's CPU: iperf3 on the measured machine, without what QEMU does for it.", style="dim")
+    if (used := _used(found, analysis)) is not None:
+        yield Text(printable(used), style="dim")
     if _differ_in_kernels(analysis):
         yield Text("Host and guests run different kernels: part of a cost may be theirs.", style="dim")
     if not analysis.sides:
         yield from _highest(found)
         if unclear:
             yield _plain(f"No cost shown{_emulated(found)} (range has 0): {unclear}.")
+
+
+def _used(found: Summary, analysis: Analysis) -> str | None:
+    """Who used the host's CPU in the VM's first network case, without one in its first case; None: it was not read."""
+    names = [place.treatment for place in found.places if place.layer != "host"] or [p.treatment for p in found.places]
+    own = [one for one in analysis.ledger if one.treatment.name in names[:1] and "/" not in one.machine]
+    chosen = next((one for one in own if one.workload == "net"), own[0] if own else None)
+    if chosen is None:
+        return None
+    label = " ".join(filter(None, (chosen.workload, chosen.case)))
+    parts = in_words(chosen).split(", ")
+    lead = f"The host's {chosen.cores:.2g} busy cores{_emulated(found)} ({chosen.treatment.name}, {label}): "
+    while len(lead) + len(", ".join(parts)) + 1 > LINE and len(parts) > 1:
+        parts.pop()
+    return f"{lead}{', '.join(parts)}."
 
 
 def _noise(found: Summary, *, by_figure: bool, same: bool) -> str:
