@@ -119,6 +119,17 @@ def test_a_run_without_warnings_says_so() -> None:
     assert "Warnings: none." in printed(render(analysis))
 
 
+def test_no_range_has_0_only_where_that_holds_of_every_column() -> None:
+    analysis = Analysis(with_repeat(sample_experiment(failures=2)))
+    assert "none has 0" in printed(render(analysis), 120)
+    metric = summary(analysis).figures[0].metric
+    wanted = (metric, "host", "nested")
+    third = next(one for one in analysis.comparisons if (one.metric, one.baseline, one.treatment) == wanted)
+    unclear = dataclasses.replace(third, verdict="no difference shown")
+    analysis.comparisons = tuple(unclear if one is third else one for one in analysis.comparisons)
+    assert "Ranges: 95 % intervals." in printed(render(analysis), 120)
+
+
 def test_no_two_figures_have_one_name() -> None:
     assert len({*FIGURES.values()}) == len(FIGURES)
 

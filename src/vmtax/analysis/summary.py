@@ -89,9 +89,7 @@ class Figure:
     primary: bool
     medians: tuple[float | None, ...]  # in the order of Summary.places, in the metric's unit
     contrasts: tuple[Contrast | None, ...]  # in the order of Summary.contrasts
-    floor: (
-        float | None
-    )  # the ratio of times, 1 or above, that a guest's interval against itself reaches; None: not measured
+    floor: float | None  # ratio of times, 1 or above, to which a guest's interval against itself reaches; None: no such
 
 
 @dataclass(frozen=True, slots=True)

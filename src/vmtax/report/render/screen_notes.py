@@ -69,8 +69,7 @@ def reading(found: Summary, analysis: Analysis, *, floors: bool, third: bool) ->
         rounds = max(one.rounds for one in contrasts)
         yield Text(f"Too few rounds ({rounds}) for an interval, so any cost may be chance.", "yellow")
     unclear = _not_shown(found)
-    what = "Ranges: 95 % intervals." if unclear or analysis.sides else "Ranges: 95 %; none has 0."
-    ranges = [what] if any(one.low is not None for one in contrasts) else []
+    ranges = [f"Ranges: 95 %{_clear(found, analysis)}."] if any(one.low is not None for one in contrasts) else []
     noise = [_noise(found, by_figure=floors, same=any(one.same for one in contrasts))] if found.floors else []
     if ranges or noise:
         yield Text(" ".join([*ranges, *noise]), style="dim")
@@ -82,6 +81,13 @@ def reading(found: Summary, analysis: Analysis, *, floors: bool, third: bool) ->
         yield from _highest(found)
         if unclear:
             yield _plain(f"No cost shown{_emulated(found)} (range has 0): {unclear}.")
+
+
+def _clear(found: Summary, analysis: Analysis) -> str:
+    """Whether any interval of these figures has 0, those of other configurations among them."""
+    metrics = {figure.metric for figure in found.figures}
+    every = [one for one in analysis.comparisons if one.metric in metrics and one.treatment not in analysis.repeats]
+    return " intervals" if any(one.verdict == "no difference shown" for one in every) else "; none has 0"
 
 
 def _noise(found: Summary, *, by_figure: bool, same: bool) -> str:
