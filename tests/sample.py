@@ -6,7 +6,7 @@ import dataclasses
 import itertools
 import math
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -238,6 +238,7 @@ class _Run:
         for (workload, case), kinds in groups:
             values = tuple(Measurement(k.metric, self.value(k, treatment, boot_error)) for k in kinds)
             wall = WALL[workload] * math.exp(self.rng.gauss(0, 0.01))
+            values = (*values, *self.host_cpu(treatment, values))
             means = [m.value for m in values if m.metric.name.startswith("disk.") and m.metric.unit == "s"]
             yield Trial(
                 round=number,
@@ -253,6 +254,7 @@ class _Run:
                 warnings=self.doubts(workload, wall),
                 raw="".join(f"{m.metric.name} {m.value!r} {m.metric.unit}\n" for m in values),
                 disturbance=self.disturbance(wall),
+                readings=self.ledger(treatment, workload, wall),
                 # The fsync pattern has a mean only.
                 latencies=tuple((share, factor * means[0]) for share, factor in LATENCIES) if len(means) > 1 else (),
             )
@@ -263,6 +265,32 @@ class _Run:
         effect = self.effects[treatment.name] if kind.workload == "disk" else 0.0
         spread = kind.noise * (0.8 * boot_error + 0.6 * self.rng.gauss(0, 1))
         return kind.typical(treatment.layer, self.emulated) * math.exp(sign * (self.speed + effect) + spread)
+
+    def host_cpu(self, treatment: Treatment, values: Sequence[Measurement]) -> Iterator[Measurement]:
+        """What the whole host does for each byte: both ends, and the way between them."""
+        ends, bits = ([m.value for m in values if m.metric.unit == unit] for unit in ("1", "bit/s"))
+        if ends and bits:
+            way = {"host": 1.1, "vm": 1.2, "nested": 1.3}[treatment.layer]
+            case = values[0].metric.case
+            metric = Metric(f"net.{case}.host_cpu_seconds", "s/B", "lower")
+            yield Measurement(metric, 8 * sum(ends) / bits[0] * way * math.exp(self.aside.gauss(0, 0.02)))
+
+    def ledger(self, treatment: Treatment, workload: str, wall: float) -> dict[str, dict[str, float]]:
+        """Who kept 1.9 CPUs of the host busy, and one CPU of a guest."""
+        guest = "emulator" if self.emulated else "guest"
+        busy, network = 1.9 * wall, workload == "net"
+        shares = {"workload": 0.9, "soft_irq": 0.06, "other": 0.02}
+        if treatment.layer != "host":
+            shares = {guest: 0.50, "vhost": 0.25, "soft_irq": 0.10} if network else {guest: 0.80, "main_loop": 0.04}
+            shares |= {"vcpu_kernel": 0.08, "other": 0.02}
+        shares["remainder"] = 1 - math.fsum(shares.values())
+        inside = {"user": 0.5, "kernel": 0.3, "soft_irq": 0.15, "remainder": 0.05}
+        paths = {"host": (), "vm": ("host/vm",), "nested": ("host/vm", "host/vm/vm")}[treatment.layer]
+        found = {"host": _ledger("ledger", shares, busy, wall)}
+        for number, path in enumerate(paths, start=1):
+            is_last = number == len(paths)
+            found[path] = _ledger(*(("clock", inside) if is_last else ("ledger", shares)), wall / number, wall)
+        return found
 
     def disturbance(self, wall: float) -> Disturbance:
         busy = self.aside.random() < 0.02  # now and then a neighbour
@@ -283,6 +311,12 @@ class _Run:
         return (
             f"the {workload} command took {wall:.2f} s by our clock, 1.4 % more than by its own: run it again idle",
         )
+
+
+def _ledger(meter: str, shares: Mapping[str, float], busy: float, wall: float) -> dict[str, float]:
+    entries = {name: share * busy for name, share in shares.items()}
+    rows = {**entries, "busy": busy, "seconds": wall, "error": 0.1}
+    return {f"{meter}.{name}": round(value, 6) for name, value in rows.items()}
 
 
 def _argv(accelerator: str, treatment: Treatment, path: str) -> tuple[str, ...]:

@@ -1,9 +1,15 @@
-"""What KVM itself says of guests, in a lab, whose KVM is genuine: how often they exit and why, and their pages."""
+"""What KVM itself says of guests, in a lab, whose KVM is genuine: how often they exit and why, and their pages.
+
+And the ledger there, whose kernel accounts for interrupts by themselves, which this host's may not do.
+"""
 
 from __future__ import annotations
 
 import json
+import shlex
+import statistics
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +20,7 @@ import pytest
 from tests.integration.conftest import HANGS, VMTAX, leftovers
 from vmtax.image.cache import Image
 from vmtax.lab.home import lab
+from vmtax.meter.ledger import COMMAND, Reading, parse, reckon
 
 NAME = "kvm"
 HOST = f"lab:{NAME}"
@@ -107,6 +114,52 @@ def test_each_backing_is_what_kvm_maps(data: Any) -> None:
     assert pages["thp"][1] > 0 and pages["thp"][2] == 0
     assert pages["2MiB"][1] > 0 and pages["2MiB"][2] == 0
     assert pages["1GiB"][2] > 0
+
+
+def test_the_ledger_of_genuine_kvm_adds_up_and_little_of_it_is_unexplained(data: Any) -> None:
+    shares = {
+        (one["machine"], one["treatment"], one["workload"]): abs(one["entries"]["remainder"]) / one["busy"]
+        for one in data["ledger"]
+    }
+    print("unexplained:", {where: f"{100 * share:.1f} %" for where, share in shares.items()})
+    assert max(shares.values()) <= 0.10 and statistics.median(shares.values()) <= 0.05
+    on_host = [one["entries"] for one in data["ledger"] if one["machine"] == "host"]
+    assert all(entries["guest"] > 0 and entries["vcpu_kernel"] > 0 for entries in on_host), on_host
+
+
+def look() -> Reading:
+    reading = parse(inside(shlex.join(COMMAND)))
+    assert reading
+    return reading
+
+
+def test_a_process_that_spins_is_among_the_other_processes_to_two_percent() -> None:
+    spin = "import time\nwhile time.process_time() < 2.0: pass\nprint(time.process_time(), flush=True)\ntime.sleep(60)"
+    before = look()
+    said = inside(f"setsid python3 -I -S -c {shlex.quote(spin)} > /tmp/spun & sleep 5; cat /tmp/spun; echo $!")
+    used, pid = said.split()
+    after = look()
+    inside(f"kill {pid}")
+    assert after.is_irq_apart, "a lab's kernel accounts for interrupts by themselves"
+    own = next(one.own for one in after.processes.values() if one.pid == int(pid))
+    assert own == pytest.approx(float(used), rel=0.02)
+    assert reckon(before, after)["other"] >= 0.98 * float(used)
+
+
+def test_a_flood_of_packets_from_the_peer_is_soft_irq() -> None:
+    up = lab(NAME).up()
+    assert up is not None and up.peer_namespace is not None
+    address = inside("ip -o -4 address show dev eth1").split()[3].partition("/")[0]
+    flood = (
+        "import socket, sys, time\nend = time.monotonic() + 3\nto = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n"
+        "while time.monotonic() < end: to.sendto(b'x' * 64, (sys.argv[1], 9))"
+    )
+    quiet = look()
+    time.sleep(3)
+    before = look()
+    subprocess.run(["ip", "netns", "exec", up.peer_namespace, sys.executable, "-c", flood, address], check=True)
+    without, rows = reckon(quiet, before), reckon(before, look())
+    assert rows["soft_irq"] / rows["seconds"] > without["soft_irq"] / without["seconds"] + 0.05, (without, rows)
 
 
 def test_after_sigkill_the_host_has_its_settings_as_before(directory: Path) -> None:

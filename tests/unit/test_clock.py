@@ -52,13 +52,21 @@ def test_one_reading_between_two_trials_and_none_of_this_host(monkeypatch: pytes
     assert machine.unused() == [], "three readings for two trials"
 
 
-def test_the_time_that_a_guest_did_not_get_is_read_with_its_clock() -> None:
+def test_what_a_guests_cpus_did_is_read_with_its_clock() -> None:
     """user nice system idle iowait irq softirq steal guest guest_nice, in hundredths of a second."""
-    said = "{} 1.0\ncpu  10 0 10 900 0 0 5 {} 0 0\ncpu0 10 0 10 900 0 0 5 {} 0 0\n"
-    machine = FakeMachine("host/vm", answers={clock.COMMAND: [said.format(5.0, 100, 1), said.format(15.0, 350, 2)]})
-    meter = Clock()
-    meter.before(machine)
-    assert meter.after(machine, [WORK]).rows == {"steal_seconds": 2.5}
+    said = "{} 1.0\ncpu  {} 0 0\ncpu0 {} 0 0\n"
+    counts = ("10 0 10 900 0 0 5 100", "110 20 60 1400 10 3 45 350")
+    answers = [said.format(clock, count, count) for clock, count in zip((5.0, 15.0), counts, strict=True)]
+    rows = {}
+    for path in ("host/vm", "host"):
+        meter, machine = Clock(), FakeMachine(path, answers={clock.COMMAND: [*answers]})
+        meter.before(machine)
+        rows[path] = dict(meter.after(machine, [WORK]).rows)
+    tasks = 4.9 - 0.03 - 0.4 - 2.5
+    entries = {"user": tasks * 12 / 17, "kernel": tasks * 5 / 17, "hard_irq": 0.03, "soft_irq": 0.4, "steal": 2.5}
+    sums = {"busy": 4.9, "seconds": 10.0, "error": 0.18, "steal_seconds": 2.5}
+    assert rows["host/vm"] == pytest.approx(entries | sums | {"remainder": 0.0})
+    assert rows["host"] == {"steal_seconds": 2.5}, "a host's ledger is read by itself"
 
 
 @pytest.mark.parametrize("answer", [Reply(code=1), "nonsense", MachineLost("host/vm: gone")])

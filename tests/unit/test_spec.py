@@ -131,7 +131,10 @@ def test_several_guests_disks_and_cards_have_names_of_their_own() -> None:
     spec = replace(PLAIN, name="second", disks=disks, cards=cards, incoming="tcp:127.0.0.1:4444")
     assert [spec.device(disk.name) for disk in disks] == ["/dev/vdb", "/dev/nvme0n1", "/dev/vdc"]
     argv = command_line(spec)
-    assert argv[argv.index("-incoming") + 1] == "tcp:127.0.0.1:4444" and argv[argv.index("-name") + 1] == "second"
+    assert (
+        argv[argv.index("-incoming") + 1] == "tcp:127.0.0.1:4444"
+        and argv[argv.index("-name") + 1] == "second,debug-threads=on"
+    )
     devices = [argv[number + 1] for number, word in enumerate(argv) if word == "-device"]
     assert devices[-4:] == [
         "virtio-net-pci,netdev=network,romfile=,mac=52:54:00:76:74:01,mq=on,vectors=10",

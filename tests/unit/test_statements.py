@@ -65,6 +65,7 @@ SILENCE = 10.0 * 3  # seconds, of ssh.ALIVE
 STATED: dict[str, dict[str, float | None]] = {
     "README.md": {"2 GiB": build_image.ROOM},
     "CONTRIBUTING.md": {"400 lines": None},
+    "docs/explanation/ledger.md": {"one second": None},
     "docs/how-to/a-question-in-few-minutes.md": {"a day": None, "three days": None},
     "docs/how-to/build-a-kernel.md": {
         **dict.fromkeys(("0.6 GiB", "1 GiB", "4.5 GiB", "28 GiB")),  # see test_memory_of_a_kernel_build

@@ -16,6 +16,7 @@ from vmtax.analysis.criteria import Criteria
 from vmtax.analysis.emulation import emulated_treatments
 from vmtax.analysis.exits import Exits, exits
 from vmtax.analysis.gains import Gain
+from vmtax.analysis.ledger import Ledger, ledgers
 from vmtax.analysis.notices import Cause
 from vmtax.analysis.rankings import FactorEffect, Ranking
 from vmtax.analysis.requirements import Requirements
@@ -215,6 +216,11 @@ class Analysis:
     def exits(self) -> tuple[Exits, ...]:
         """How often each guest left to KVM in each case; of none that ran no command."""
         return exits(self.experiment, self.trials)
+
+    @cached_property
+    def ledger(self) -> tuple[Ledger, ...]:
+        """Who used the host's CPU in each case; of a run whose version read none there are none."""
+        return ledgers(self.experiment, self.trials)
 
     @cached_property
     def disk_features(self) -> Mapping[str, tuple[Feature, ...]]:

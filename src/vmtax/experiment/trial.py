@@ -16,7 +16,7 @@ from vmtax.design.iterations import VOID
 from vmtax.design.topology import COUNTED, Worked, overlap
 from vmtax.hypervisor import Guest
 from vmtax.machine import Machine, MachineError, MachineLost, Outcome
-from vmtax.meter import GuestMeter, Readings, Work
+from vmtax.meter import GuestMeter, Meter, Readings, Work
 from vmtax.testbed.base import RunningSubject, RunningTreatment
 from vmtax.workload import BadOutput, Command, Workload
 from vmtax.workload.base import CPU_PER_OPERATION
@@ -90,7 +90,7 @@ def run_trials(
     if len(seats) > 1 and iteration == 1:
         _warm_up(running, workload)
     for meter in running.meters:
-        for machine in [running.host] if meter.at == "host" else seats:
+        for machine, _ in _looked_at(meter, running, seats):
             meter.before(machine)
     for guest_meter in running.guest_meters:
         for guest in running.guests:
@@ -106,12 +106,27 @@ def run_trials(
     for guest_meter in reversed(running.guest_meters):
         trials = _metered_guests(trials, guest_meter, running, works)
     for meter in reversed(running.meters):
-        if meter.at == "host":
-            found = [(running.host, meter.after(running.host, works))] * len(trials)
-        else:
-            found = [(seat, meter.after(seat, [work])) for seat, work in zip(seats, works, strict=True)]
-        trials = [_metered(trial, meter.name, *each) for trial, each in zip(trials, found, strict=True)]
+        for machine, places in _looked_at(meter, running, seats):
+            found = meter.after(machine, [works[place] for place in places])
+            for place in places:
+                trials[place] = _metered(trials[place], meter.name, machine, found)
     return tuple(_with_cpu(trials, workload))
+
+
+def _looked_at(
+    meter: Meter, running: RunningTreatment, seats: Sequence[Machine]
+) -> Sequence[tuple[Machine, Sequence[int]]]:
+    """The machines that a meter looks at, each with the places of the trials that it is about."""
+    if meter.at == "seat":
+        return [(seat, [place]) for place, seat in enumerate(seats)]
+    hosts = [(running.host, range(len(seats)))]
+    return [*hosts, *((guest.machine, _inside(guest, running)) for guest in running.outer if meter.at == "hosts")]
+
+
+def _inside(guest: Guest, running: RunningTreatment) -> Sequence[int]:
+    """The places of the subjects that are this guest, or in it."""
+    paths = [f"{subject.machine}/" for subject in running.subjects]
+    return [place for place, path in enumerate(paths) if path.startswith(f"{guest.path}/")]
 
 
 def _warm_up(running: RunningTreatment, workload: Command[Any]) -> None:
@@ -159,10 +174,9 @@ def _metered_guests(
     trials: Sequence[Trial], meter: GuestMeter, running: RunningTreatment, works: Sequence[Work]
 ) -> list[Trial]:
     """Each with what is said of its own guest, and of the one that carries that."""
-    paths = [subject.machine for subject in running.subjects]
     metered = list(trials)
     for guest in running.guests:
-        inside = [place for place, path in enumerate(paths) if f"{path}/".startswith(f"{guest.path}/")]
+        inside = _inside(guest, running)
         found = meter.after(guest, [works[place] for place in inside])
         for place in inside:
             metered[place] = _metered(metered[place], meter.name, guest, found)

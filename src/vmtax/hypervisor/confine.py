@@ -55,10 +55,11 @@ def enter_tree(tree: str, *, root: bool, network: bool = False, capabilities: tu
     """What enters an unpacked image on a host, for a workload: the host's kernel, and nothing of its files.
 
     Without capabilities but those named, and if `root` starts it, which could otherwise reach every file through /proc,
-    with no process in view but its own. `network`: it has the network of its parent.
+    with no process in view but its own. `network`: it has the network of its parent. It is the first process there:
+    bubblewrap, which would be otherwise, leaves it to init, and its CPU time would not be in that of who started it.
     """
     return (
-        *("bwrap", *alone(root=root, network=network), *_only(capabilities)),
+        *("bwrap", *alone(root=root, network=network), *(("--as-pid-1",) if root else ()), *_only(capabilities)),
         *("--ro-bind", tree, "/", "--dev", "/dev", "--proc", "/proc"),
         *("--ro-bind", "/sys", "/sys", "--tmpfs", "/tmp", "--tmpfs", "/run", "--chdir", "/tmp"),
     )

@@ -4,19 +4,21 @@ A new meter is a module with a class that has what `Meter` or `GuestMeter` names
 GUEST_METERS. Its rows are kept with each trial, and shown by --json and CSV.
 """
 
-from vmtax.meter.base import Counted, GuestMeter, Meter, Readings, Work
+from vmtax.meter.base import At, Counted, GuestMeter, Meter, Readings, Work
 from vmtax.meter.clock import Clock
 from vmtax.meter.exits import Exits
+from vmtax.meter.ledger import Ledger
 from vmtax.meter.pressure import Pressure
 from vmtax.meter.vmstat import Vmstat
 
 # In the order in which they look before a trial; after it they look the other way round, so the last is the closest.
-METERS: tuple[type[Meter], ...] = (Clock, Vmstat, Pressure)
+METERS: tuple[type[Meter], ...] = (Ledger, Clock, Vmstat, Pressure)
 GUEST_METERS: tuple[type[GuestMeter], ...] = (Exits,)
 
 __all__ = [
     "GUEST_METERS",
     "METERS",
+    "At",
     "Counted",
     "GuestMeter",
     "Meter",

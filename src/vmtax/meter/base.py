@@ -9,6 +9,9 @@ from typing import ClassVar, Literal, Protocol
 from vmtax.core.machines import Reader
 from vmtax.core.records import Disturbance
 
+# The host under test; that and the guests that carry others; the machine on which the command runs.
+At = Literal["host", "hosts", "seat"]
+
 
 @dataclass(frozen=True, slots=True)
 class Work:
@@ -35,7 +38,7 @@ class Meter(Protocol):
     """Looks at machines around each trial. There is one for each boot, so that it may keep what it saw last."""
 
     name: ClassVar[str]  # in front of its rows: "vmstat.pgfault"
-    at: ClassVar[Literal["host", "seat"]]  # the host under test, or the machine on which the command runs
+    at: ClassVar[At]
     command: ClassVar[tuple[str, ...]]  # how it looks at a machine
 
     def before(self, machine: Reader) -> None:

@@ -1,4 +1,4 @@
-"""Clocks held against each other: no guest's clock is trusted (METHOD.md, guards). And time that a guest did not get.
+"""Clocks held against each other: no guest's clock is trusted (METHOD.md, guards). And what a guest's CPUs did.
 
 A tool reports its rates by the clock of the machine on which it runs: where that is 3 % slow, they are 3 % too good.
 """
@@ -7,19 +7,20 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 from vmtax.core.notices import recorded
 from vmtax.machine import MachineLost, Reader
 from vmtax.machine.local import LocalMachine
-from vmtax.meter.base import Readings, Work
+from vmtax.meter.base import At, Readings, Work
 
 COMMAND = ("cat", "/proc/uptime", "/proc/stat")  # one command: each costs an emulated guest a tenth of a second
 TICKS_PER_SECOND = 100  # of /proc/stat
 # Row: seconds, over all CPUs of the machine, in which it wanted to run and its hypervisor ran something else.
 STEAL = "steal_seconds"
+SPENT = ("user", "nice", "kernel", "idle", "iowait", "hard_irq", "soft_irq", "steal")  # as /proc/stat has them
 STEP_SECONDS = 0.01  # what /proc/uptime counts in
 WORST = 0.01  # share of the time that went by from which a gap is reported
 # Of a command: its way there and back, its libraries, its memory. Emulated, seconds; seldom so much.
@@ -33,7 +34,8 @@ class Reading:
     counted: float  # by that machine since its boot
     asked: float  # by the launching machine's monotonic clock, before the question
     answered: float  # and after the answer
-    stolen: float | None = None  # seconds over all its CPUs, since its boot; None: its kernel has no such counter
+    cpus: int = 0  # of it
+    spent: Mapping[str, float] | None = None  # SPENT -> seconds over all of them; None: its kernel does not say
 
     @property
     def middle(self) -> float:
@@ -56,16 +58,17 @@ def read(machine: Reader) -> Reading | None:
     found = re.match(r"(\d+\.\d+) ", outcome.stdout, re.ASCII)
     if not outcome.ok or found is None:
         return None
-    # user nice system idle iowait irq softirq steal
-    ticks = re.search(r"^cpu  (?:\d{1,18} ){7}(\d{1,18})\b", outcome.stdout, re.ASCII | re.MULTILINE)
-    return Reading(float(found[1]), asked, answered, int(ticks[1]) / TICKS_PER_SECOND if ticks else None)
+    ticks = re.search(r"^cpu  ((?:\d{1,18} ){7}\d{1,18})\b", outcome.stdout, re.ASCII | re.MULTILINE)
+    spent = [int(word) / TICKS_PER_SECOND for word in ticks[1].split()] if ticks else ()
+    cpus = len(re.findall(r"^cpu\d", outcome.stdout, re.ASCII | re.MULTILINE))
+    return Reading(float(found[1]), asked, answered, cpus, dict(zip(SPENT, spent, strict=True)) if spent else None)
 
 
 class Clock:
     """The clocks of one boot's machines; the reading after one trial is the one before the next."""
 
     name: ClassVar[str] = "clock"
-    at: ClassVar[Literal["host", "seat"]] = "seat"
+    at: ClassVar[At] = "seat"
     command: ClassVar[tuple[str, ...]] = COMMAND
 
     def __init__(self) -> None:
@@ -84,12 +87,30 @@ class Clock:
         after = self._last[machine.path] = read(machine) if before else None
         if before is None or after is None:
             return Readings(warnings=tuple(doubts))
-        rows = {} if None in (before.stolen, after.stolen) else {STEAL: _grown(before.stolen, after.stolen)}
-        return Readings(rows, (*gap(machine.path, before, after), *doubts))
+        return Readings(used(machine.path, before, after), (*gap(machine.path, before, after), *doubts))
 
 
-def _grown(before: float | None, after: float | None) -> float:
-    return max(0.0, (after or 0.0) - (before or 0.0))
+def used(path: str, before: Reading, after: Reading) -> dict[str, float]:
+    """Core-seconds of a machine's CPUs, by what they did; of a guest all rows that a ledger has, of a host STEAL.
+
+    What is neither idle nor an interrupt is a program or the kernel at its behest: of that time, `user` and `kernel`
+    have the shares that their ticks have, as the kernel itself divides a process's. An emulated guest loses ticks.
+    """
+    if before.spent is None or after.spent is None:
+        return {}
+    spent = {name: max(0.0, after.spent[name] - before.spent[name]) for name in SPENT}
+    steal = {STEAL: spent["steal"]}
+    seconds = after.counted - before.counted
+    if "/" not in path or seconds <= 0:
+        return steal  # a host's ledger is read by itself
+    busy = max(0.0, after.cpus * seconds - spent.pop("idle") - spent.pop("iowait"))
+    spent["user"] += spent.pop("nice")
+    ticks = spent["user"] + spent["kernel"]
+    tasks = max(0.0, busy - spent["hard_irq"] - spent["soft_irq"] - spent["steal"])
+    for name in ("user", "kernel"):
+        spent[name] *= tasks / ticks if ticks else 1.0
+    sums = {"busy": busy, "seconds": seconds, "error": 2 * STEP_SECONDS * (after.cpus + len(SPENT))}
+    return {**steal, **spent, "remainder": busy - sum(spent.values()), **sums}
 
 
 def gap(path: str, before: Reading, after: Reading) -> tuple[str, ...]:

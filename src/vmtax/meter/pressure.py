@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 from vmtax.core.records import Disturbance
 from vmtax.machine import CommandFailed, Reader
-from vmtax.meter.base import Readings, Work
+from vmtax.meter.base import At, Readings, Work
 
 TICKS_PER_SECOND = 100  # USER_HZ: what /proc counts in, whatever the kernel's own HZ; fixed on x86-64
 
@@ -45,7 +45,7 @@ class Pressure:
     """Two readings of the host under test, and their difference."""
 
     name: ClassVar[str] = "pressure"
-    at: ClassVar[Literal["host", "seat"]] = "host"
+    at: ClassVar[At] = "host"
     command: ClassVar[tuple[str, ...]] = COMMAND
 
     def __init__(self) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 from vmtax.core.machines import Reader
-from vmtax.meter.base import Readings, Work
+from vmtax.meter.base import At, Readings, Work
 
 # Counted since the boot; a kernel lacks those of what it was built without.
 COUNTERS = (
@@ -20,7 +20,7 @@ class Vmstat:
     """Counters of /proc/vmstat, by how much they grew."""
 
     name: ClassVar[str] = "vmstat"
-    at: ClassVar[Literal["host", "seat"]] = "host"
+    at: ClassVar[At] = "host"
     command: ClassVar[tuple[str, ...]] = ("grep", "-s", "-w", "-E", "|".join(COUNTERS), "/proc/vmstat")
 
     def __init__(self) -> None:

@@ -13,6 +13,7 @@ from vmtax.report.sections import (
     factor_effects,
     host_boots,
     iterations,
+    ledger,
     memory,
     noise,
     numbers,
@@ -63,6 +64,7 @@ def _text(analysis: Analysis, viewed: View, detail: Detail) -> Iterator[Section 
         yield numbers.lost(viewed)
     if detail >= Detail.FULL:
         yield exits.section(analysis)
+        yield ledger.section(analysis)
         yield robustness.section(analysis)
     yield noise.section(analysis)
     if detail >= Detail.FULL:
@@ -107,6 +109,7 @@ def _page(analysis: Analysis, viewed: View) -> Iterator[Section | None]:
     yield at_once.section(analysis)
     yield memory.section(analysis)
     yield exits.section(analysis)
+    yield ledger.section(analysis, figures.ledger_picture(analysis.ledger, analysis.emulated))
     yield host_boots.section(analysis)
     yield published.section(analysis)
     yield robustness.section(analysis)

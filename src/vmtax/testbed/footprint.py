@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 from vmtax.hypervisor import Guest
 from vmtax.machine import Machine, MachineLost, Reader
-from vmtax.meter import Readings, Work
+from vmtax.meter import At, Readings, Work
 
 ROWS = ("resident_bytes", "beyond_bytes")  # of Guest.memory_readings
 
@@ -16,7 +16,7 @@ class Footprint:
     """A meter of the guests that it is given; the hypervisor of each is looked at from the machine that runs it."""
 
     name: ClassVar[str] = "memory"
-    at: ClassVar[Literal["host", "seat"]] = "seat"
+    at: ClassVar[At] = "seat"
     command: ClassVar[tuple[str, ...]] = ()  # the guest's hypervisor has it
 
     def __init__(self, guests: Iterable[tuple[Guest, Machine]]) -> None:

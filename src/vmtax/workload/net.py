@@ -11,7 +11,7 @@ from pydantic import Field
 
 from vmtax.core.machines import Machine
 from vmtax.core.records import Measurement, Metric
-from vmtax.workload.base import LEAST_OF_RATE, BadOutput, Command, Counted, Measure, Parameters
+from vmtax.workload.base import CPU_PER_OPERATION, LEAST_OF_RATE, BadOutput, Command, Counted, Measure, Parameters
 from vmtax.workload.site import Link, Site
 
 PORT = 5201  # iperf3's own
@@ -22,6 +22,7 @@ SPOKEN = {
     "bits_per_second": "Network throughput",
     "local_seconds_per_byte": "iperf3's CPU time per GB",
     "peer_seconds_per_byte": "iperf3's CPU time per GB at the far end",
+    CPU_PER_OPERATION: "The host's CPU time per GB",
 }
 
 
@@ -55,6 +56,10 @@ class Net(Command[NetParameters]):
             "CPU time of iperf3 on the layer itself for each byte", "CPU per GB, own end"
         ),
         "peer_seconds_per_byte": Measure("CPU time of iperf3 at the far end for each byte", "CPU per GB, far end"),
+        CPU_PER_OPERATION: Measure(
+            "CPU time of the whole host while iperf3 ran, for each byte; with that of a peer on the same host",
+            "host CPU per GB",
+        ),
     }
     parameters_type = NetParameters
     replaced = frozenset(ENDS)
@@ -89,7 +94,7 @@ class Net(Command[NetParameters]):
         return self.parameters.cases
 
     def metrics(self) -> Sequence[Metric]:
-        return tuple(metric for case in self.parameters.cases for metric in self._metrics(case))
+        return tuple(m for case in self.parameters.cases for m in (*self._metrics(case), _of_host(case)))
 
     def seat(self, site: Site) -> tuple[Machine, tuple[str, ...]]:
         link = _link(site)
@@ -113,7 +118,7 @@ class Net(Command[NetParameters]):
 
     def parse(self, case: str, output: str) -> tuple[Measurement, ...]:
         try:
-            report = json.loads(output[output.index("{") : output.rindex("}") + 1])
+            report = _report(output)
             if "error" in report:
                 raise BadOutput(f"iperf3: {report['error']}")
             rate = float(_total(report)["bits_per_second"])
@@ -139,16 +144,25 @@ class Net(Command[NetParameters]):
         rate, *ends = _metrics(case)
         return (rate, *ends) if self.parameters.rate is None else tuple(map(_for_each_byte, ends))
 
+    def operations(self, case: str, output: str) -> float | None:
+        """Bytes of payload that arrived in the time that counts."""
+        total = _total(_report(output))
+        return float(total["bits_per_second"]) / 8 * float(total["seconds"]) if "seconds" in total else None
+
     def own_seconds(self, case: str, output: str) -> float | None:
         """What `parse` takes the rate from: the receiver's time, which may be a few ms beyond the sender's."""
-        report = json.loads(output[output.index("{") : output.rindex("}") + 1])
-        seconds = _total(report).get("seconds")
+        seconds = _total(_report(output)).get("seconds")
         return None if seconds is None else float(seconds)
 
     def counted(self, case: str, output: str) -> Counted | None:
         own = self.own_seconds(case, output)
-        lead = json.loads(output[output.index("{") : output.rindex("}") + 1])["start"]["test_start"].get("omit", 0)
+        lead = _report(output)["start"]["test_start"].get("omit", 0)
         return None if own is None else Counted(own, lead, lead)
+
+
+def _report(output: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(output[output.index("{") : output.rindex("}") + 1])
+    return found
 
 
 def _total(report: dict[str, Any]) -> dict[str, Any]:
@@ -169,6 +183,10 @@ def _link(site: Site) -> Link:
     if site.link is None:
         raise ValueError(f"{site.machine.path} has no network peer")
     return site.link
+
+
+def _of_host(case: str) -> Metric:
+    return Metric(f"net.{case}.{CPU_PER_OPERATION}", "s/B", "lower")
 
 
 def _for_each_byte(metric: Metric) -> Metric:

@@ -60,7 +60,7 @@ def arguments(spec: GuestSpec, initrd: PurePosixPath, console: PurePosixPath) ->
     machine = machine_type(spec.disks) + split + timer_options(spec) + memory_options(spec)
     return (
         # Nothing that was not asked for: no default devices, no configuration file of the user's.
-        *("-name", spec.name, "-nodefaults", "-no-user-config", "-display", "none"),
+        *("-name", f"{spec.name},debug-threads=on", "-nodefaults", "-no-user-config", "-display", "none"),
         # A panicking guest asks for a reboot (panic=-1): then QEMU ends, which is how we learn of it.
         "-no-reboot",
         *("-machine", machine, "-accel", accelerator_words(spec.accelerator)),

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Self
 
 from vmtax.analysis import exits as counted
+from vmtax.analysis import ledger as used
 from vmtax.analysis.analysis import Analysis
 from vmtax.core import records
 from vmtax.core.records import Better, Boot, Disturbance, Json, State
@@ -180,6 +181,30 @@ class Exits(Part):
 
 
 @dataclass(frozen=True)
+class Ledger(Part):
+    """Who used a machine's CPU in the trials of one case, as means of a trial: docs/explanation/ledger.md."""
+
+    treatment: str  # name of a treatment
+    machine: str  # path of the machine whose CPUs they are
+    workload: str  # name of a workload
+    case: str  # part of the workload; empty where there is only one
+    trials: int  # how many it is the mean of
+    seconds: float  # between the two readings
+    busy: float  # core-seconds: CPUs x seconds - idle - waiting for disks
+    entries: Mapping[str, float]  # core-seconds; with remainder, which may be below 0, they add up to busy
+    error: float  # core-seconds by which the entries can be off together
+    operations: float | None  # that were done meanwhile; null: the workload counts none
+    per_operation: Mapping[str, float]  # entries by operations; empty where none are counted
+    emulated: bool  # a boot of the treatment, or its host, ran on an emulated CPU
+
+    @classmethod
+    def made(cls, found: used.Ledger, emulated: frozenset[str]) -> Self:
+        name, operations = found.treatment.name, found.operations
+        each = {entry: value / operations for entry, value in found.entries.items()} if operations else {}
+        return cls.of(found, treatment=name, emulated=name in emulated, per_operation=each)
+
+
+@dataclass(frozen=True)
 class Experiment(Part):
     """One run of a plan."""
 
@@ -213,7 +238,7 @@ class Experiment(Part):
     effects: Sequence[FactorEffect]  # of layers in which two factors or more differ
     decisions: Sequence[Decision]  # answers to the plan's decide; empty where it asks nothing
     exits: Sequence[Exits]  # how often guests left to KVM, and why; empty where no guest ran a command
-    ledger: Sequence[Any]  # who used the host's CPU; empty in this version
+    ledger: Sequence[Ledger]  # who used the host's CPU; empty in runs of earlier versions
     summary: Summary  # the few figures that answer what the run was made for
     notices: Sequence[Notice]  # every cause of warnings once, the gravest first
 
@@ -246,7 +271,7 @@ class Experiment(Part):
             ],
             decisions=[Decision.made(decision, emulated) for decision in analysis.decisions],
             exits=[Exits.made(found, emulated) for found in analysis.exits],
-            ledger=(),
+            ledger=[Ledger.made(found, emulated) for found in analysis.ledger],
             summary=Summary.made(analysis),
             notices=[Notice.of_cause(cause, analysis) for cause in analysis.causes],
         )

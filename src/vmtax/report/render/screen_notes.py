@@ -13,10 +13,12 @@ from vmtax.analysis.summary import Contrast, Figure, Summary
 from vmtax.core.notices import MEANINGS, Code
 from vmtax.core.units import at_most, format_cost, printable
 from vmtax.design.interleaved import Sides
+from vmtax.report.sections.ledger import in_words
 from vmtax.report.sections.rankings import decided
 from vmtax.report.wording.figures import briefly
 
 MOST_LABELS, MOST_DECISIONS = 3, 3
+LINE = 80  # characters that one line is to have at most
 MAIN = 2  # costs of a figure that every screen has: of the VM, and of nesting
 MOST_FOOTNOTES = 3  # lines
 MOST_ALSO = 2  # lines
@@ -75,6 +77,8 @@ def reading(found: Summary, analysis: Analysis, *, floors: bool, third: bool) ->
         yield Text(" ".join([*ranges, *noise]), style="dim")
     if floors and any(figure.metric.name.endswith("local_seconds_per_byte") for figure in found.figures):
         yield Text("iperf3's CPU: iperf3 on the measured machine, without what QEMU does for it.", style="dim")
+    if (used := _used(found, analysis)) is not None:
+        yield Text(printable(used), style="dim")
     if _differ_in_kernels(analysis):
         yield Text("Host and guests run different kernels: part of a cost may be theirs.", style="dim")
     if not analysis.sides:
@@ -87,7 +91,22 @@ def _clear(found: Summary, analysis: Analysis) -> str:
     """Whether any interval of these figures has 0, those of other configurations among them."""
     metrics = {figure.metric for figure in found.figures}
     every = [one for one in analysis.comparisons if one.metric in metrics and one.treatment not in analysis.repeats]
-    return " intervals" if any(one.verdict == "no difference shown" for one in every) else "; none has 0"
+    return " intervals" if any(one.verdict == "no difference shown" for one in every) else ". No cost shown: none"
+
+
+def _used(found: Summary, analysis: Analysis) -> str | None:
+    """Who used the host's CPU in the VM's first network case, without one in its first case; None: it was not read."""
+    names = [place.treatment for place in found.places if place.layer != "host"] or [p.treatment for p in found.places]
+    own = [one for one in analysis.ledger if one.treatment.name in names[:1] and "/" not in one.machine]
+    chosen = next((one for one in own if one.workload == "net"), own[0] if own else None)
+    if chosen is None:
+        return None
+    label = " ".join(filter(None, (chosen.workload, chosen.case)))
+    parts = in_words(chosen).split(", ")
+    lead = f"The host's {chosen.cores:.2g} busy cores{_emulated(found)} ({chosen.treatment.name}, {label}): "
+    while len(lead) + len(", ".join(parts)) + 1 > LINE and len(parts) > 1:
+        parts.pop()
+    return f"{lead}{', '.join(parts)}."
 
 
 def _noise(found: Summary, *, by_figure: bool, same: bool) -> str:

@@ -1,0 +1,78 @@
+"""Who used the host's CPU in the trials of each case. Pure."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from vmtax.core.records import Experiment, Treatment, Trial
+
+# In front of what a meter kept: of hosts and outer VMs by their threads, of a guest by its own counters.
+METERS = ("ledger.", "clock.")
+REMAINDER, BUSY, SECONDS, ERROR, OPERATIONS = "remainder", "busy", "seconds", "error", "operations"
+SUMS = (BUSY, SECONDS, ERROR, OPERATIONS)
+NO_ENTRIES = (*SUMS, "steal_seconds")  # rows that are none
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """Of one machine in all trials of one case, means of a trial."""
+
+    treatment: Treatment
+    machine: str  # path of the machine whose CPUs they are: "host"
+    workload: str
+    case: str
+    trials: int
+    seconds: float  # between the two readings
+    busy: float  # core-seconds: CPUs x seconds - idle - waiting for disks
+    entries: Mapping[str, float]  # core-seconds; with `remainder`, which may be below zero, they add up to `busy`
+    error: float  # core-seconds by which the entries can be off together, for they are partly counted in ticks
+    operations: float | None  # that were done meanwhile; None: the workload counts none
+
+    @property
+    def cores(self) -> float:
+        """How many CPUs were busy, as a mean."""
+        return self.busy / self.seconds
+
+
+def ledgers(experiment: Experiment, trials: Sequence[Trial]) -> tuple[Ledger, ...]:
+    """In the order of treatments and cases, from the host inward; of runs whose version read none there are none.
+
+    trials: those that count
+    """
+    found: dict[tuple[str, str, str, str], list[Mapping[str, float]]] = defaultdict(list)
+    for trial in trials:
+        for path, readings in trial.readings.items() if trial.status == "ok" else ():
+            rows = _rows(readings)
+            if rows.get(SECONDS, 0.0) > 0 and {BUSY, REMAINDER, ERROR} <= rows.keys():
+                found[trial.treatment, path, trial.workload, trial.case].append(rows)
+    by_name = {treatment.name: treatment for treatment in experiment.treatments if treatment.repeats is None}
+    order = {name: place for place, name in enumerate(by_name)}
+    cases = {case: place for place, case in enumerate(dict.fromkeys((key[2], key[3]) for key in found))}
+    keys = [key for key in found if key[0] in by_name]
+    keys.sort(key=lambda key: (order[key[0]], cases[key[2], key[3]], key[1]))
+    return tuple(_of(by_name[key[0]], key[1:], found[key]) for key in keys)
+
+
+def _rows(readings: Mapping[str, float]) -> Mapping[str, float]:
+    """Those of the first meter that has any."""
+    kept = (
+        {name.removeprefix(meter): readings[name] for name in readings if name.startswith(meter)} for meter in METERS
+    )
+    return next(filter(None, kept), {})
+
+
+def _of(treatment: Treatment, where: tuple[str, str, str], trials: Sequence[Mapping[str, float]]) -> Ledger:
+    names = dict.fromkeys(name for rows in trials for name in rows if name not in NO_ENTRIES)
+    means = {name: sum(rows.get(name, 0.0) for rows in trials) / len(trials) for name in (*names, *SUMS)}
+    return Ledger(
+        treatment,
+        *where,
+        trials=len(trials),
+        seconds=means[SECONDS],
+        busy=means[BUSY],
+        entries={name: means[name] for name in names},
+        error=means[ERROR],
+        operations=means[OPERATIONS] if all(OPERATIONS in rows for rows in trials) else None,
+    )

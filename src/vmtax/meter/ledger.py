@@ -1,0 +1,336 @@
+"""Who used a host's CPU between two readings: an entry for each kind of thread, which add up to its busy time.
+
+Threads are taken from schedstat (nanoseconds), what ended meanwhile from its parent's time of children, and interrupts
+from /proc/stat. The entries, their sources and errors: docs/explanation/ledger.md.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from vmtax.machine import MachineLost, Reader
+from vmtax.machine.processes import MARK
+from vmtax.meter.base import At, Readings, Work
+from vmtax.meter.text import Files, parse_files
+
+# A shell that starts three greps, because a process costs an emulated host up to a tenth of a second. The files of all
+# processes; of a QEMU that we started those of its threads; the clock next to the counters of the CPUs. Constant text.
+PROGRAM = f"""\
+threads=
+for file in $(grep -s -l -z -x -F "{MARK}=${MARK}" /proc/[0-9]*/environ); do
+    own=${{file%/environ}}
+    echo "ours ${{own#/proc/}}"
+    read -r name 2>/dev/null < "$own/comm" || continue  # it has ended
+    case $name in qemu-system*|qemu-kvm*) threads="$threads $own/task/[0-9]*/stat $own/task/[0-9]*/schedstat";; esac
+done
+echo "reader $$"
+grep -s -a -H "" /proc/[0-9]*/stat /proc/[0-9]*/schedstat $threads
+date +"clock %s.%N"
+grep -s -a -H -E "^(cpu|some|full)" /proc/stat /proc/pressure/irq
+exit 0
+"""
+COMMAND = ("sh", "-c", PROGRAM)
+TICK = 0.01  # seconds: what /proc counts in, whatever the kernel's own ticks; fixed on x86-64
+
+Kind = Literal["kernel", "ours", "ended", "else"]
+KERNEL = "kernel."  # in front of a kind of kernel threads
+LOOSE = ("hard_irq", "soft_irq", "steal")  # entries from /proc/stat that may be in the time of a thread as well
+QEMUS = ("qemu-system", "qemu-kvm")
+TICKS_OF_ERROR = 2  # user and system time are each cut off to whole ticks
+
+
+@dataclass(frozen=True, slots=True)
+class Thread:
+    """A thread of a QEMU, in seconds since its start."""
+
+    name: str
+    user: float  # guest time included
+    system: float
+    guest: float
+    total: float  # of the scheduler's nanoseconds
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """A process, in seconds since its start."""
+
+    pid: int
+    parent: int
+    started: int  # ticks since the boot: a number may be used again
+    name: str
+    kind: Kind
+    own: float  # of all its threads, ended ones too
+    children: float  # of children that it has waited for, and of theirs
+    is_exact: bool  # `own` is from the scheduler's nanoseconds
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One look at a machine, all counted since its boot."""
+
+    seconds: float  # its clock
+    is_irq_apart: bool  # IRQ_TIME_ACCOUNTING: no thread's time has interrupts in it
+    cpus: int
+    reader: int  # the process that looked
+    idle: float  # over all CPUs, as the others; waiting for disks included
+    loose: Mapping[str, float]  # LOOSE
+    processes: Mapping[tuple[int, int], Process]  # by number and start
+    threads: Mapping[tuple[int, int], Mapping[int, Thread]]  # the same of a QEMU -> its threads
+
+
+class Ledger:
+    """The host's entries in core-seconds; of a machine without sh, grep or date there are none."""
+
+    name: ClassVar[str] = "ledger"
+    at: ClassVar[At] = "hosts"
+    command: ClassVar[tuple[str, ...]] = COMMAND
+
+    def __init__(self) -> None:
+        self._before: dict[str, Reading | None] = {}  # by the machine's path
+
+    def before(self, machine: Reader) -> None:
+        self._before[machine.path] = _look(machine)
+
+    def after(self, machine: Reader, works: Sequence[Work]) -> Readings:
+        before, after = self._before[machine.path], _look(machine)
+        if before is None or after is None or after.seconds <= before.seconds:
+            return Readings()
+        rows = reckon(before, after)
+        operations = [work.operations for work in works]
+        if operations and None not in operations:
+            rows["operations"] = sum(filter(None, operations))
+        return Readings(rows)
+
+
+def _look(machine: Reader) -> Reading | None:
+    try:
+        return parse(machine.try_run(*COMMAND).stdout)
+    except MachineLost:
+        return None  # its next user gets the error
+
+
+def parse(text: str) -> Reading | None:
+    """What PROGRAM printed; None where its end is missing or not understood."""
+    clock = re.search(r"^clock (\d{1,12}\.\d{1,9})$", text, re.MULTILINE | re.ASCII)
+    reader = re.search(r"^reader (\d{1,9})$", text, re.MULTILINE | re.ASCII)
+    # user nice system idle iowait irq softirq steal
+    stat = re.search(r"^/proc/stat:cpu +((?:\d{1,18} ){7}\d{1,18})\b", text, re.MULTILINE | re.ASCII)
+    cpus = len(re.findall(r"^/proc/stat:cpu\d", text, re.MULTILINE | re.ASCII))
+    if not (clock and reader and stat and cpus):
+        return None
+    counted = [int(word) * TICK for word in stat[1].split()]
+    ours = set(map(int, re.findall(r"^ours (\d{1,9})$", text, re.MULTILINE | re.ASCII)))
+    processes: dict[tuple[int, int], Process] = {}
+    threads: dict[int, dict[int, Thread]] = defaultdict(dict)
+    for path, one in _tasks(parse_files(text)):
+        if len(path) == 1:
+            process = _process(path[0], one, ours)
+            processes[process.pid, process.started] = process
+        else:
+            threads[path[0]][path[1]] = Thread(one.name, one.user, one.system, one.guest, one.ran or 0.0)
+    return Reading(
+        seconds=float(clock[1]),
+        is_irq_apart="\n/proc/pressure/irq:" in text,
+        cpus=cpus,
+        reader=int(reader[1]),
+        idle=counted[3] + counted[4],
+        loose=dict(zip(LOOSE, counted[5:8], strict=True)),
+        processes=processes,
+        threads={key: threads[key[0]] for key in processes if key[0] in threads},
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    """A line of /proc/PID/stat or /proc/PID/task/TID/stat, in seconds, and the scheduler's nanoseconds beside it."""
+
+    name: str
+    state: str
+    parent: int
+    started: int
+    user: float
+    system: float
+    children: float
+    guest: float
+    ran: float | None  # None: the kernel has no schedstat
+
+
+_PATH = re.compile(r"/proc/(\d{1,9})(?:/task/(\d{1,9}))?/stat", re.ASCII)
+_NUMBERS = re.compile(r"(?: -?\d{1,20}){41,}", re.ASCII)  # ppid to guest_time and beyond
+
+
+def _tasks(files: Files) -> Iterator[tuple[tuple[int, ...], _Task]]:
+    """Each with the numbers of its path: of a process one, of a thread that of its process as well."""
+    for path, line in files.items():
+        head, _, tail = line.rpartition(") ")  # a name may have anything in it
+        where = _PATH.fullmatch(path)
+        if where is None or not _NUMBERS.fullmatch(tail[1:]):
+            continue
+        numbers = [int(word) for word in tail[2:].split()]
+        user, system, *children = (number * TICK for number in numbers[10:14])
+        ran = re.match(r"\d{1,20}\b", files.get(path.replace("/stat", "/schedstat"), ""), re.ASCII)
+        yield (
+            tuple(int(number) for number in where.groups() if number),
+            _Task(
+                name=" ".join(head.partition("(")[2].split()),
+                state=tail[0],
+                parent=numbers[0],
+                started=numbers[18],
+                user=user,
+                system=system,
+                children=sum(children),
+                guest=numbers[39] * TICK,
+                ran=int(ran[0]) / 1e9 if ran else None,
+            ),
+        )
+
+
+def _process(pid: int, task: _Task, ours: Collection[int]) -> Process:
+    is_kernel = 2 in (pid, task.parent)
+    kind: Kind = "kernel" if is_kernel else "ours" if pid in ours else "ended" if task.state == "Z" else "else"
+    ticks = task.user + task.system
+    # The nanoseconds are those of the first thread; they are the whole where the ticks say so.
+    if task.ran is not None and 0 <= task.ran - ticks <= TICKS_OF_ERROR * TICK:
+        return Process(pid, task.parent, task.started, task.name, kind, task.ran, task.children, is_exact=True)
+    return Process(pid, task.parent, task.started, task.name, kind, ticks, task.children, is_exact=False)
+
+
+def reckon(before: Reading, after: Reading) -> dict[str, float]:
+    """Entries in core-seconds, none below zero, with `remainder` adding up to `busy`.
+
+    Beside them `seconds` that went by, and `error`: how far off the entries can be together. A remainder below zero
+    says that more was counted than the CPUs were busy.
+    """
+    wall = after.seconds - before.seconds
+    busy = max(0.0, after.cpus * wall - (after.idle - before.idle))
+    entries, error = _of_threads(before, after)
+    loose = {name: max(0.0, after.loose[name] - before.loose[name]) for name in LOOSE}
+    # The kernel's ksoftirqd runs nothing but soft interrupts, and /proc/stat counts them as such.
+    apart = entries.pop("ksoftirqd", 0.0)
+    loose["soft_irq"] = max(loose["soft_irq"], apart)
+    _take_out(entries, loose, busy, after)
+    rows = {**entries, **loose}
+    rows["remainder"] = busy - sum(rows.values())
+    ticks = 2 * TICK * (len(LOOSE) + 1)
+    return {**rows, "busy": busy, "seconds": wall, "error": error + ticks}
+
+
+def _take_out(entries: dict[str, float], loose: Mapping[str, float], busy: float, at: Reading) -> None:
+    """Take interrupts and stolen time out of the threads that they interrupted, so that they are counted once.
+
+    Which ones these were, no kernel says: each gives the same share. How much it is, the sum says: what is more than
+    the CPUs were busy was counted twice.
+    """
+    inside = sum(seconds for name, seconds in loose.items() if name == "steal" or not at.is_irq_apart)
+    threads = sum(entries.values())
+    twice = min(inside, max(0.0, threads + sum(loose.values()) - busy), threads)
+    for name in entries:
+        entries[name] *= 1 - twice / threads if threads else 1
+
+
+def _of_threads(before: Reading, after: Reading) -> tuple[dict[str, float], float]:
+    """Entry -> seconds of its threads; and how far off they can be."""
+    entries: dict[str, float] = defaultdict(float)
+    error = 0.0
+    launcher = _launcher(before, after)
+    ended = _ended(before, after)
+    names = _names(after, launcher)
+    for key, process in after.processes.items():
+        was = before.processes.get(key)
+        grown = max(0.0, process.own - (was.own if was else 0.0))
+        children = max(0.0, process.children - (was.children if was else 0.0) - ended[key])
+        if process.kind == "ours" and process.name.startswith(QEMUS):
+            found = _of_qemu(before.threads.get(key, {}), after.threads.get(key, {}), key[0])
+            rest = grown - sum(found.values())
+            if rest > 2 * TICKS_OF_ERROR * TICK:
+                found["qemu_other"] = found.get("qemu_other", 0.0) + rest  # of threads that have ended
+            for name, seconds in found.items():
+                entries[name] += seconds
+        elif grown:
+            entries[names[key]] += grown
+            error += 0.0 if process.is_exact and (was is None or was.is_exact) else TICKS_OF_ERROR * TICK
+        if children:
+            entries["workload" if key == launcher else names[key]] += children
+            error += TICKS_OF_ERROR * TICK
+    return dict(entries), error
+
+
+def _of_qemu(before: Mapping[int, Thread], after: Mapping[int, Thread], pid: int) -> dict[str, float]:
+    """Entry -> seconds. The kernel splits a vCPU's time by ticks; what it has in nanoseconds is the sum."""
+    entries: dict[str, float] = defaultdict(float)
+    for tid, thread in after.items():
+        was = before.get(tid, Thread("", 0, 0, 0, 0))
+        total = max(0.0, thread.total - was.total)
+        if thread.name.startswith(("CPU ", "ALL CPUs/")):
+            guest = min(total, max(0.0, thread.guest - was.guest))
+            kernel = min(total - guest, max(0.0, thread.system - was.system))
+            entries["guest"] += guest
+            entries["vcpu_kernel"] += kernel
+            entries["emulator" if thread.name.endswith("/TCG") else "vcpu_user"] += total - guest - kernel
+        elif thread.name.startswith("vhost-"):
+            entries["vhost"] += total
+        elif thread.name.startswith("IO "):
+            entries["iothreads"] += total
+        else:
+            entries["main_loop" if tid == pid else "qemu_other"] += total
+    return {name: seconds for name, seconds in entries.items() if seconds > 0}
+
+
+def _names(after: Reading, launcher: tuple[int, int] | None) -> dict[tuple[int, int], str]:
+    """Entry of each process: what it is by itself, or by what started it."""
+    by_pid = {process.pid: process for process in after.processes.values()}
+    return {key: _name(process, by_pid, launcher, after.reader) for key, process in after.processes.items()}
+
+
+def _name(process: Process, by_pid: Mapping[int, Process], launcher: tuple[int, int] | None, reader: int) -> str:
+    if process.kind == "kernel":
+        if process.name.startswith("vhost-"):
+            return "vhost"
+        kind = re.match(r"[A-Za-z_]{1,30}", process.name)
+        return "ksoftirqd" if kind and kind[0] == "ksoftirqd" else KERNEL + (kind[0].rstrip("_") if kind else "others")
+    if process.pid == reader or (process.kind == "ours" and process.name == "ssh"):
+        return "vmtax"
+    if process.kind == "ours":
+        return "workload"
+    seen: Process | None = process
+    for _ in range(len(by_pid)):
+        if seen is None:
+            break
+        if (seen.pid, seen.started) == launcher:
+            return "vmtax"
+        seen = by_pid.get(seen.parent)
+    return "other"
+
+
+def _launcher(before: Reading, after: Reading) -> tuple[int, int] | None:
+    """What starts our commands there and waits for them: vmtax, or its login."""
+    by_pid = {process.pid: process for process in after.processes.values()}
+    process = by_pid.get(after.reader)
+    for _ in range(len(by_pid)):
+        if process is None:
+            return None
+        process = by_pid.get(process.parent)
+        if process and (key := (process.pid, process.started)) in before.processes and process.pid > 1:
+            return key
+    return None
+
+
+def _ended(before: Reading, after: Reading) -> Mapping[tuple[int, int], float]:
+    """Process -> seconds that children which have ended since had used before: they are in its time of children."""
+    keys = {pid: (pid, started) for pid, started in before.processes}
+    found: dict[tuple[int, int], float] = defaultdict(float)
+    for key, process in before.processes.items():
+        if key in after.processes or process.kind == "kernel":
+            continue
+        above: tuple[int, int] | None = key
+        for _ in range(len(keys)):
+            above = keys.get(before.processes[above].parent) if above else None
+            if above is None or above in after.processes:
+                break
+        if above in after.processes and above is not None:
+            found[above] += process.own + process.children
+    return found

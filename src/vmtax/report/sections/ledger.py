@@ -1,0 +1,88 @@
+"""Who used the host's CPU in each workload: entries that add up to its busy time. Pure."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from vmtax.analysis.analysis import Analysis
+from vmtax.analysis.ledger import REMAINDER, Ledger
+from vmtax.core.units import MINUS
+from vmtax.report.document import Column, Figure, Paragraph, Row, Section, Table, name_cell, value_cell
+from vmtax.workload import words
+
+if TYPE_CHECKING:
+    from vmtax.report.figures.svg import Picture
+
+TITLE = "Who used the host's CPU"
+READING = (
+    "CPUs that were busy, as a mean over the trials, and whose work it was; from before a command until after it, so"
+    " they include the start of its program. What is busy inside a guest is part of what its host counts as guest code,"
+    " or as its emulator. Entries below 1 % are left out. The remainder is what no entry explains: CPUs × time − idle −"
+    " waiting for disks, less all entries."
+)
+KERNEL = "kernel."
+NAMES = {
+    "guest": "guest code",
+    "emulator": "emulator",
+    "vcpu_kernel": "vCPUs in the kernel",
+    "vcpu_user": "vCPUs in QEMU",
+    "main_loop": "QEMU's main loop",
+    "iothreads": "iothreads",
+    "qemu_other": "other QEMU threads",
+    "vhost": "vhost",
+    "hard_irq": "hard irq",
+    "soft_irq": "soft irq",
+    "user": "programs",
+    "kernel": "kernel",
+    "steal": "stolen by its hypervisor",
+    "workload": "workload",
+    "vmtax": "vmtax",
+    "other": "other processes",
+}
+LEAST = 0.01  # share of the busy time from which an entry is shown
+
+
+def section(analysis: Analysis, picture: Picture | None = None) -> Section | None:
+    """Of a page with its picture. None of a run whose version read no ledger."""
+    found = analysis.ledger
+    if not found:
+        return None
+    rows: list[Row] = []
+    for name, members in groupby(found, key=lambda one: one.treatment.name):
+        rows.append(Row((name_cell(name, emulated=name in analysis.emulated),)))
+        rows += map(_row, members)
+    columns = (Column("workload"), Column("cores busy"), Column("of which", words=True), Column("remainder"))
+    table = Table(TITLE, columns, tuple(rows), "settings")
+    drawn = (Figure((picture,)),) if picture else ()
+    return Section("ledger", TITLE, (*drawn, table, Paragraph(READING, "note")), TITLE)
+
+
+def place(one: Ledger) -> str:
+    """Where it was read, as it follows a name: "" on the host, ", inside the VM"."""
+    depth = one.machine.count("/")
+    if depth == 0:
+        return ""
+    outer = depth == 1 and one.treatment.layer == "nested"
+    what = "outer VM" if outer else "nested VM" if depth > 1 else "VM"
+    last = one.machine.rpartition("/")[2]
+    return f", inside the {what}{last.removeprefix('vm').replace('-', ' ')}"
+
+
+def _row(one: Ledger) -> Row:
+    label = f"{' '.join(filter(None, (words.title(one.workload), one.case)))}{place(one)}"
+    share = one.entries.get(REMAINDER, 0.0) / one.busy if one.busy else 0.0
+    remainder = f"{100 * share:.1f} %".replace("-", MINUS)
+    return Row((name_cell(label), *map(value_cell, (f"{one.cores:.2f}", in_words(one), remainder))))
+
+
+def in_words(one: Ledger) -> str:
+    """The largest entries in cores: "guest code 0.92, vhost 0.71"."""
+    largest = sorted(one.entries.items(), key=lambda entry: -entry[1])
+    shown = [(name, value) for name, value in largest if name != REMAINDER and value >= LEAST * one.busy > 0]
+    return ", ".join(f"{entry_name(name)} {value / one.seconds:.2f}" for name, value in shown) or "–"
+
+
+def entry_name(name: str) -> str:
+    """What a reader calls an entry; kernel threads by their kind."""
+    return f"kernel's {name.removeprefix(KERNEL)}" if name.startswith(KERNEL) else NAMES.get(name, name)
