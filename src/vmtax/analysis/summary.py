@@ -153,9 +153,8 @@ def _metrics(analysis: Analysis) -> list[Metric]:
     first_seen = dict.fromkeys(metric.workload for metric in measured.values())
     workloads = {name: place for place, name in enumerate(first_seen)}
     order = {name: place for place, name in enumerate(dict.fromkeys((*FIGURES, *primary)))}
-    chosen = {
-        name for name in (*FIGURES, *primary, *rest.values()) if name in measured and BETTER.get(name) not in measured
-    }
+    worse = {name for name, better in BETTER.items() if better in measured and name not in primary}
+    chosen = {name for name in (*FIGURES, *primary, *rest.values()) if name in measured and name not in worse}
     return sorted(
         (measured[name] for name in chosen),
         key=lambda metric: (workloads[metric.workload], order.get(metric.name, len(order))),

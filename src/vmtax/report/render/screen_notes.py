@@ -103,7 +103,8 @@ def _used(found: Summary, analysis: Analysis) -> str | None:
         return None
     label = " ".join(filter(None, (chosen.workload, chosen.case)))
     parts = in_words(chosen).split(", ")
-    lead = f"The host's {chosen.cores:.2g} busy cores{_emulated(found)} ({chosen.treatment.name}, {label}): "
+    cores = f"{chosen.cores:.2g}" if chosen.cores < 10 else f"{chosen.cores:.0f}"
+    lead = f"The host's {cores} busy cores{_emulated(found)} ({chosen.treatment.name}, {label}): "
     while len(lead) + len(", ".join(parts)) + 1 > LINE and len(parts) > 1:
         parts.pop()
     return f"{lead}{', '.join(parts)}."
