@@ -12,7 +12,7 @@ name: network-tiny
 layers: [host, vm]
 guest: {vcpus: 1, memory: 512MiB}
 workloads:
-  - net: {cases: [tcp-in, udp-in, udp-out], rate: 24, streams: 3, seconds: 1}
+  - net: {cases: [tcp-in, udp-in, udp-out], rate: 8, streams: 3, seconds: 1}
   - latency: {cases: [tcp-rr, udp-rr-16], seconds: 2}
 rounds: {min: 1, max: 1}
 """
@@ -26,7 +26,7 @@ def test_udp_streams_and_round_trips_are_measured_on_host_and_vm(image: Image, t
     for layer in ("host", "vm"):
         for way in ("in", "out"):
             assert 0 <= have[layer, f"net.udp-{way}.lost"] < 0.5
-            assert have[layer, f"net.udp-{way}.bits_per_second"] < 25e6
+            assert have[layer, f"net.udp-{way}.bits_per_second"] < 8.4e6
         assert have[layer, "net.tcp-in.local_seconds_per_byte"] > 0
         for case in ("tcp-rr", "udp-rr-16"):
             assert 0 < have[layer, f"latency.{case}.p50_seconds"] < 1
