@@ -50,6 +50,28 @@ def test_another_architecture_and_a_missing_bubblewrap_are_said() -> None:
         examine._check_host(bare)
 
 
+@pytest.mark.parametrize(
+    ("workload", "refused"),
+    [
+        (
+            "net: {cases: [tcp-in, udp-out], rate: 10}",
+            "host: net's case udp-out needs a bridge and a tap, which take root",
+        ),
+        ("latency", "host: latency needs a bridge and a tap"),
+        ("net", ""),
+    ],
+)
+def test_without_root_what_user_networking_does_not_carry_is_refused(workload: str, refused: str) -> None:
+    plan = parse(f"name: x\nlayers: [host, vm]\nworkloads:\n  - {workload}\n")
+    examine._check_network(FakeMachine(answers={("id", "-u"): "0\n", ("ip", "-V"): "ip utility"}), plan)
+    machine = FakeMachine(answers={("id", "-u"): "1000\n"})
+    if not refused:
+        examine._check_network(machine, plan)
+        return
+    with pytest.raises(CannotMeasure, match=refused):
+        examine._check_network(machine, plan)
+
+
 def test_the_host_layer_gets_the_first_cpus_it_may_use_on_different_cores_first() -> None:
     machine = FakeMachine(answers={QUESTION: "Cpus_allowed_list:\t2-3,8\n"})
     assert examine._cpus(machine, 3) == "2,3,8"
