@@ -1,4 +1,4 @@
-"""UDP, several streams and round trips between host, VM and their peer, for real."""
+"""UDP, several streams, round trips and SMB copies between host, VM and their peer, for real."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ guest: {vcpus: 1, memory: 512MiB}
 workloads:
   - net: {cases: [tcp-in, udp-in, udp-out], rate: 8, streams: 3, seconds: 1}
   - latency: {cases: [tcp-rr, udp-rr-16], seconds: 2}
+  - smb: {size: 16MiB}
 rounds: {min: 1, max: 1}
 """
 
 
-def test_udp_streams_and_round_trips_are_measured_on_host_and_vm(image: Image, tmp_path: Path) -> None:
+def test_udp_streams_round_trips_and_copies_are_measured_on_host_and_vm(image: Image, tmp_path: Path) -> None:
     plan = tmp_path / "plan.yaml"
     plan.write_text(PLAN)
     data = measured(str(plan), directory=tmp_path)
@@ -30,4 +31,5 @@ def test_udp_streams_and_round_trips_are_measured_on_host_and_vm(image: Image, t
         assert have[layer, "net.tcp-in.local_seconds_per_byte"] > 0
         for case in ("tcp-rr", "udp-rr-16"):
             assert 0 < have[layer, f"latency.{case}.p50_seconds"] < 1
+    assert have["vm", "smb.in.bytes_per_second"] > 0 and have["vm", "smb.out.bytes_per_second"] > 0
     assert have["vm", "latency.tcp-rr.per_second"] < have["host", "latency.tcp-rr.per_second"]

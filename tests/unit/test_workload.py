@@ -20,6 +20,7 @@ from vmtax.workload.fio import Disk, DiskParameters
 from vmtax.workload.latency import Latency, LatencyParameters
 from vmtax.workload.net import Net, NetParameters
 from vmtax.workload.site import Link, Site
+from vmtax.workload.smb import Smb, SmbParameters
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "workload"
 EVERY = {name: kind(kind.parameters_type()) for name, kind in WORKLOADS.items()}
@@ -442,6 +443,29 @@ def test_damaged_output_of_the_network_tools_is_bad_or_a_number(data: st.DataObj
     except BadOutput:
         return
     assert all(math.isfinite(one.value) and one.value >= 0 for one in found)
+
+
+def test_smb_reports_the_copy_whose_digest_is_right() -> None:
+    smb = Smb(SmbParameters(size="16MiB"))
+    for case, seconds in (("in", 0.438002), ("out", 0.610153)):
+        output = (GOLDEN / f"smb-{case}.txt").read_text()
+        (found,) = smb.parse(case, output)
+        assert (found.metric.name, found.value) == (f"smb.{case}.bytes_per_second", pytest.approx(2**24 / seconds))
+        with pytest.raises(BadOutput, match="the copy has the sha256 000000"):
+            smb.parse(case, re.sub("copied [0-9a-f]{64}", f"copied {'0' * 64}", output))
+        for damage in ("wanted", "16777216 bytes", "copied, "):
+            with pytest.raises(BadOutput, match="no '16777216 bytes copied' of dd with two digests"):
+                smb.parse(case, output.replace(damage, ""))
+    with pytest.raises(BadOutput, match="no '67108864 bytes copied'"):
+        EVERY["smb"].parse("in", (GOLDEN / "smb-in.txt").read_text())
+    assert smb.seconds("in") < 2 and smb.layers == {"vm", "nested"}
+
+
+def test_smb_s_server_holds_the_file_that_its_client_reads() -> None:
+    smb, machine = Smb(SmbParameters(size="16MiB")), FakeMachine()
+    site = Site(machine, "vm", 1, (), link=Link(machine, (), "10.77.0.1", 5202))
+    (server,), client = smb.servers("10.77.0.1", 5202), smb.command(site, "out")
+    assert client[4:] == (*server[4:], "out") == ("10.77.0.1", "7202", "16777216", "out")
 
 
 def test_net_repeats_what_iperf3_complains_about() -> None:

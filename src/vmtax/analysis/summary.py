@@ -57,6 +57,8 @@ FIGURES: Mapping[str, str] = {
     "latency.udp-rr.p50_seconds": "UDP round trip",
     "latency.udp-rr.p99_seconds": "UDP round trip p99",
     "latency.udp-rr-16.per_second": "small packets",
+    "smb.in.bytes_per_second": "SMB copy in",
+    "smb.out.bytes_per_second": "SMB copy out",
     "idle.host_cpu_seconds": "host CPU when idle",
     "boot.ready_seconds": "boot",
 }

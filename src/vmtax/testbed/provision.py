@@ -116,9 +116,16 @@ class Provisioned(Examined):
         `number`: of the machine among those that are measured at once; each has servers of its own.
         """
         assert self.network is not None
-        enter = ("ip", "netns", "exec", self.network.peer, *enter_tree(self.tree, root=True, network=True), "--")
         commands = [workload for workload in self.workloads if isinstance(workload, Command)]
-        return [(*enter, *argv) for one in commands for argv in one.servers(PEER_ADDRESS, port(number))]
+        return [
+            (
+                *("ip", "netns", "exec", self.network.peer),
+                *enter_tree(self.tree, root=True, network=True, capabilities=one.server_capabilities),
+                *("--", *argv),
+            )
+            for one in commands
+            for argv in one.servers(PEER_ADDRESS, port(number))
+        ]
 
     def kernel_userland(self, sets: int = 1) -> tuple[str, ...] | None:
         """What enters the kernel pack on the host, on as many CPUs as `sets` guests get; None: the host builds none."""

@@ -17,11 +17,12 @@ from vmtax.workload.latency import Latency
 from vmtax.workload.memory import Memory
 from vmtax.workload.net import Net
 from vmtax.workload.site import Link, Site
+from vmtax.workload.smb import Smb
 from vmtax.workload.tlb import Tlb
 from vmtax.workload.wakeup import Wakeup
 
 WORKLOADS: dict[str, type[Workload[Any]]] = {
-    kind.name: kind for kind in (Chess, Cpuid, Memory, Tlb, Wakeup, Disk, Net, Latency, Build, Idle, Boot)
+    kind.name: kind for kind in (Chess, Cpuid, Memory, Tlb, Wakeup, Disk, Net, Latency, Smb, Build, Idle, Boot)
 }
 
 __all__ = ["WORKLOADS", "BadOutput", "Command", "Link", "Parameters", "Site", "Workload"]

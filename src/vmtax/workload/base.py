@@ -169,6 +169,8 @@ class Command(Workload[P]):
         """The machine on which the command is run, and what enters the userland there."""
         return site.machine, site.prefix
 
+    server_capabilities: ClassVar[tuple[str, ...]] = ()  # those of root's that its servers need
+
     def servers(self, address: str, port: int) -> Sequence[Sequence[str]]:
         """The argv of each server that the peer runs for one machine, inside its userland; `port`: of that `Link`."""
         return ()
