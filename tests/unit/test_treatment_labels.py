@@ -8,7 +8,7 @@ from tests.unit.test_report_pictures import EXPERIMENT, TAIL
 from vmtax.core.records import Metric, Treatment
 from vmtax.report.wording.treatment_labels import WRAPPED, factor_words, shortened
 from vmtax.workload.fio import Disk
-from vmtax.workload.words import phrase, spoken
+from vmtax.workload.words import label, phrase, spoken
 
 
 def test_names_become_columns_of_what_differs() -> None:
@@ -61,6 +61,8 @@ def test_what_is_no_pattern_is_called_as_in_the_tables() -> None:
     assert (spoken(unknown), phrase(unknown)) == ("Tape first wind seconds", "tape.first.wind_seconds")
     assert spoken(Metric("net.tcp-out.bits_per_second", "bit/s", "higher")) == "Network throughput, outbound"
     cpu = Metric("net.tcp-in.local_seconds_per_byte", "s/B", "lower")
-    assert spoken(cpu) == "iperf3's CPU time per GB, inbound"
+    assert spoken(cpu) == phrase(cpu) == "iperf3's CPU time per GB, inbound"
+    lost = Metric("net.udp-in.lost", "1", "lower")
+    assert phrase(lost) == "share of datagrams lost, inbound UDP" and label(lost) == "loss"
     assert spoken(Metric("disk.odd.iops", "1/s", "higher")) == "Disk odd operations"
     assert spoken(Metric(TAIL, "s", "lower")) == "the p99 latency of 4 KiB random writes (one at a time)"

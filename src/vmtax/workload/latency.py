@@ -95,6 +95,12 @@ class Latency(Command[LatencyParameters]):
         return str(EXCHANGES[case]) if case in EXCHANGES else ""
 
     @classmethod
+    def phrase(cls, metric: Metric) -> str:
+        if metric.case not in EXCHANGES:
+            return super().phrase(metric)
+        return cls.spoken(metric) or f"{cls.measure(metric).label} of {cls.operations_of(metric.case)}"
+
+    @classmethod
     def spoken(cls, metric: Metric) -> str:
         return cls.operations_of(metric.case) if metric.measure == "per_second" else ""
 
@@ -156,10 +162,11 @@ class Latency(Command[LatencyParameters]):
         return tuple(sorted(_supported(output, _Run.of(output).round_trips)))
 
     def _metrics(self, case: str) -> dict[str, Metric]:
-        """By measure."""
-        rate = Metric(f"latency.{case}.per_second", "1/s", "higher")
-        times = ("mean_seconds", *(f"{name}_seconds" for name in PERCENTILES if name in self.parameters.percentiles))
-        return {"per_second": rate, **{time: Metric(f"latency.{case}.{time}", "s", "lower") for time in times}}
+        """By measure; what the case is about comes first."""
+        names = [*(f"{name}_seconds" for name in PERCENTILES if name in self.parameters.percentiles), "mean_seconds"]
+        rate = {"per_second": Metric(f"latency.{case}.per_second", "1/s", "higher")}
+        times = {name: Metric(f"latency.{case}.{name}", "s", "lower") for name in names}
+        return {**times, **rate} if EXCHANGES[case].at_once == 1 else {**rate, **times}
 
 
 @dataclass(frozen=True, slots=True)

@@ -96,7 +96,10 @@ class Net(Command[NetParameters]):
     @classmethod
     def phrase(cls, metric: Metric) -> str:
         way = WAYS.get(metric.case)
-        return f"{way} network throughput" if way and metric.measure == "bits_per_second" else super().phrase(metric)
+        if way and metric.measure == "bits_per_second":
+            return f"{way} network throughput"
+        spoken = cls.spoken(metric)
+        return spoken[:1].lower() + spoken[1:] or super().phrase(metric)
 
     @classmethod
     def spoken(cls, metric: Metric) -> str:
