@@ -249,6 +249,31 @@ def test_the_price_of_one_exit_is_what_cpuid_takes_beyond_the_host() -> None:
     assert "What one exit costs" not in shown(run("kvm", exits=2000.0, seconds=4.0, operations=1000.0))
 
 
+def test_the_price_of_an_exit_is_beyond_the_host_that_was_booted_alike() -> None:
+    off = {"host.kernel_arguments": "mitigations=off"}
+    hosts = (Treatment("host", "host"), Treatment("host off", "host", off))
+    guests = (Treatment("vm", "vm"), Treatment("vm off", "vm", off))
+    took = {"host": 100e-9, "host off": 50e-9, "vm": 1.5e-6, "vm off": 1.25e-6}
+    sample = sample_experiment(rounds=1, emulated=False)
+    trials = [
+        replace(
+            sample.trials[0],
+            treatment=name,
+            workload="cpuid",
+            case="",
+            machine="host" if name.startswith("host") else "host/vm",
+            measurements=(Measurement(INSTRUCTION, seconds),),
+            readings={"host/vm": {"kvm.exits": 1.0, "kvm.operations": 1.0, "kvm.seconds": 1.0}},
+        )
+        for name, seconds in took.items()
+    ]
+    boots = [Boot(1, each.name, "host/vm", "kvm", False, ("qemu",), 1.0, 0.5) for each in guests]
+    run = replace(sample, treatments=hosts + guests, trials=tuple(trials), boots=tuple(boots))
+    text = " ".join(shown(run).split())
+    assert "| host off | 50.0 ns | – |" in text
+    assert "| vm | 1.50 µs | 1.40 µs |" in text and "| vm off | 1.25 µs | 1.20 µs |" in text
+
+
 def test_where_no_kvm_is_that_is_the_reason_and_there_are_no_zeros() -> None:
     emulated = run("tcg")
     assert "- vm: not counted; no KVM here, host/vm is emulated" in shown(emulated)

@@ -14,7 +14,7 @@ from tests.fake_machine import FakeMachine, Reply
 from vmtax.core.errors import BadInput
 from vmtax.core.units import format_span
 from vmtax.experiment import preview
-from vmtax.experiment.preview import Line, emulation_advice, look, outlook, refuse_emulation
+from vmtax.experiment.preview import Line, look, outlook
 from vmtax.hypervisor.qemu.detect import DEFAULT, RIGHTS, QemuError
 from vmtax.image import kernel
 from vmtax.image.cache import ImageError
@@ -23,8 +23,8 @@ from vmtax.machine.local import ISOLATED, PYTHON
 from vmtax.meter import below
 from vmtax.meter.disk import FINDMNT, LSBLK
 from vmtax.meter.text import GREP
-from vmtax.plan.estimate import GUESS, Emulation, demonstration, foresee, seconds_per_round
-from vmtax.plan.schema import Plan, from_data, load, parse
+from vmtax.plan.estimate import GUESS, Emulation, foresee, seconds_per_round
+from vmtax.plan.schema import Plan, load, parse
 from vmtax.storage import StorageError, Target
 from vmtax.storage.absent import HAS_FILE_SYSTEM, HAS_MAPPER, HAS_TOOL
 from vmtax.system import ownership
@@ -368,86 +368,3 @@ def test_guests_that_a_host_cannot_hold_are_refused_with_the_sum(
 ) -> None:
     with pytest.raises(CannotMeasure, match=wanted):
         lines(parse(FOUR.replace("host, vm", layers)), machine)
-
-
-def test_emulated_guests_may_have_more_cpus_than_the_host() -> None:
-    without = {("test", "-r", "/dev/kvm", "-a", "-w", "/dev/kvm"): Reply(code=1), ("test", "-e", "/dev/kvm"): Reply()}
-    machine = host(more={**without, QUESTION: "Cpus_allowed_list:\t0-1"})
-    assert said(parse(FOUR), machine)["needs"].startswith("8 CPUs (4 guests at once x 2), 2.5 GiB of memory")
-
-
-@pytest.mark.parametrize(
-    ("exists", "why"), [(False, "there is no /dev/kvm"), (True, "you may not use /dev/kvm (join the group kvm)")]
-)
-def test_a_host_without_kvm_is_known_without_a_boot(exists: bool, why: str) -> None:
-    machine = host(
-        more={
-            ("test", "-r", "/dev/kvm", "-a", "-w", "/dev/kvm"): Reply(code=1),
-            ("test", "-e", "/dev/kvm"): Reply(code=0 if exists else 1),
-        }
-    )
-    hosts = Hosts(cast(Any, machine), machine)
-    (place,) = look(load("quick"), hosts, TestbedOptions())
-    assert [(found.name, found.reason) for found in place.accelerators] == [("tcg", why)]
-    (place,) = look(
-        load("quick").model_copy(update={"layers": ("host",)}), Hosts(cast(Any, machine), machine), TestbedOptions()
-    )
-    assert not place.accelerators, "no guest is booted"
-
-
-def test_emulation_is_refused_in_one_line_that_says_how_long_it_takes_and_what_it_cannot_say() -> None:
-    with pytest.raises(BadInput) as raised:
-        refuse_emulation(load("quick"), (1200.0, 2400.0), "there is no /dev/kvm")
-    assert str(raised.value) == (
-        "local: there is no /dev/kvm. Emulated, this run would take 20 to 40 minutes, and its "
-        "figures would say nothing about what a VM costs; --emulate runs it all the same"
-    )
-
-
-def test_an_emulated_run_and_a_demonstration_say_so_first() -> None:
-    found = lines(load("quick"), host(), TestbedOptions(emulate=True), emulated="there is no /dev/kvm")
-    assert (found[0].what, found[0].text.partition(";")[0]) == ("emulated", "there is no /dev/kvm")
-    options = TestbedOptions(emulate=True, demonstration=True)
-    found = lines(demonstration(load("quick")), host(), options, emulated="there is no /dev/kvm")
-    assert found[0].what == "a demo" and "3 rounds, each of 3 configurations" in found[2].text
-
-
-def test_a_first_guess_knows_of_emulation_and_an_earlier_run_gives_a_figure() -> None:
-    plan = load("quick").model_copy(update={"budget": None})
-    emulation = Emulation(guests=True)
-    kvm, tcg = (foresee(plan, plan.entries(), one).seconds for one in (Emulation(), emulation))
-    assert tcg[0] > 1.4 * kvm[0] and kvm[0] < kvm[1]
-    assert tcg[0] < 31 * 60 < tcg[1], "what seven rounds took where no guest boots with KVM"
-    assert foresee(plan, plan.entries(), Emulation(host=True)).seconds[0] > tcg[0], "in a lab all of it is emulated"
-    assert foresee(plan, plan.entries(), emulation, measured=100.0).seconds == (700.0, 700.0)
-
-
-@pytest.mark.parametrize(
-    ("layers", "usable", "words"),
-    [
-        ("[host, vm]", False, "there is no /dev/kvm. Emulated, a run takes"),
-        ("[host, vm]", True, "whether guests boot with KVM is tried when `vmtax run` begins, before it asks"),
-        ("[host]", False, ""),
-    ],
-)
-def test_a_plan_check_says_what_is_known_of_kvm_without_a_boot(layers: str, usable: bool, words: str) -> None:
-    machine = host(
-        more={
-            ("test", "-r", "/dev/kvm", "-a", "-w", "/dev/kvm"): Reply(code=0 if usable else 1),
-            ("test", "-e", "/dev/kvm"): Reply(code=1),
-        }
-    )
-    found = emulation_advice(parse(f"name: x\nlayers: {layers}\nworkloads: [chess]"), machine)
-    assert [line[: len(words)] for line in found] == ([words] if words else [])
-
-
-def test_a_demonstration_is_the_same_work_in_three_short_rounds_and_can_be_resumed() -> None:
-    plan = demonstration(load("quick"))
-    assert (plan.rounds.min, plan.rounds.max, plan.iterations, plan.only_primary) == (3, 3, 1, True)
-    assert plan.primary == load("quick").primary and plan.name == "quick"
-    assert from_data(plan.model_dump(mode="json"), source="store") == plan
-    emulation = Emulation(guests=True)
-    assert (
-        foresee(plan, plan.entries(), emulation).seconds[1]
-        < foresee(load("quick"), plan.entries(), emulation).seconds[0]
-    )

@@ -119,6 +119,32 @@ def test_a_run_without_warnings_says_so() -> None:
     assert "Warnings: none." in printed(render(analysis))
 
 
+def test_no_range_has_0_only_where_that_holds_of_every_column() -> None:
+    analysis = Analysis(with_repeat(sample_experiment(failures=2)))
+    assert "Ranges: 95 %. No cost shown: none." in printed(render(analysis), 120)
+    metric = summary(analysis).figures[0].metric
+    wanted = (metric, "host", "nested")
+    third = next(one for one in analysis.comparisons if (one.metric, one.baseline, one.treatment) == wanted)
+    unclear = dataclasses.replace(third, verdict="no difference shown")
+    analysis.comparisons = tuple(unclear if one is third else one for one in analysis.comparisons)
+    assert "Ranges: 95 % intervals." in printed(render(analysis), 120)
+
+
+def test_a_primary_metric_is_shown_also_where_another_says_more() -> None:
+    run, iperf = quick(), "net.tcp-in.local_seconds_per_byte"
+    named = dataclasses.replace(run, plan={**run.plan, "primary": [*run.plan["primary"], iperf]})
+    assert "iperf3's CPU, in" not in shown(run) and "iperf3's CPU, in" in shown(named)
+
+
+def test_many_busy_cores_are_a_number_without_an_exponent() -> None:
+    analysis = Analysis(quick())
+    analysis.ledger = tuple(
+        dataclasses.replace(one, busy=64 * one.busy, entries={name: 64 * n for name, n in one.entries.items()})
+        for one in analysis.ledger
+    )
+    assert re.search(r"The host's 1\d\d busy cores", printed(render(analysis)))
+
+
 def test_no_two_figures_have_one_name() -> None:
     assert len({*FIGURES.values()}) == len(FIGURES)
 

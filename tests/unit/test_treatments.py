@@ -188,6 +188,12 @@ def test_the_same_levels_under_two_names_are_reported() -> None:
     assert left_out == ["vm b: has the same levels as vm a"]
 
 
+def test_a_layer_that_lacks_a_factor_is_measured_and_not_reported_as_left_out() -> None:
+    kept, left_out = treatments(["vm", "nested"], Space({"guest.count": ["2"], "guest.outer": ["shared", "own"]}))
+    assert [treatment.layer for treatment in kept] == ["vm", "nested", "nested"]
+    assert not left_out
+
+
 def test_guests_that_differ_in_attachment_share_a_backing_and_the_host_has_its_raw_one() -> None:
     factors = {"disk.format": ["qcow2"], "disk.filesystem": ["ext4"], "disk.cache": ["none", "writeback"]}
     (host, one, other), _ = treatments(["host", "vm"], Space(factors))

@@ -96,9 +96,7 @@ class Figure:
     primary: bool
     medians: tuple[float | None, ...]  # in the order of Summary.places, in the metric's unit
     contrasts: tuple[Contrast | None, ...]  # in the order of Summary.contrasts
-    floor: (
-        float | None
-    )  # the ratio of times, 1 or above, that a guest's interval against itself reaches; None: not measured
+    floor: float | None  # ratio of times, 1 or above, to which a guest's interval against itself reaches; None: no such
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,9 +153,8 @@ def _metrics(analysis: Analysis) -> list[Metric]:
     first_seen = dict.fromkeys(metric.workload for metric in measured.values())
     workloads = {name: place for place, name in enumerate(first_seen)}
     order = {name: place for place, name in enumerate(dict.fromkeys((*FIGURES, *primary)))}
-    chosen = {
-        name for name in (*FIGURES, *primary, *rest.values()) if name in measured and BETTER.get(name) not in measured
-    }
+    worse = {name for name, better in BETTER.items() if better in measured and name not in primary}
+    chosen = {name for name in (*FIGURES, *primary, *rest.values()) if name in measured and name not in worse}
     return sorted(
         (measured[name] for name in chosen),
         key=lambda metric: (workloads[metric.workload], order.get(metric.name, len(order))),

@@ -21,7 +21,7 @@ DEFAULT_NAME = "lab"
 NEW = {"memory": "4GiB", "vcpus": "2", "spares": "4", "spare size": "4GiB"}  # as lab.spec.Size has it; a test compares
 
 if TYPE_CHECKING:
-    from vmtax.lab.home import Lab
+    from vmtax.lab.home import Lab, Up
     from vmtax.report.answers.lab import LabState
 
 HELP = "Start and use a lab: a guest that is a whole hypervisor host, with KVM, disks and networks to try things on."
@@ -102,10 +102,14 @@ def lab_start(
     elif up.started < began:
         say(f"lab {one.name} was paused, as happens when the disk here is full; it continues now")
     else:
-        how = "restored" if up.restored else "booted"
-        say(f"lab {one.name} is up, {how} in {up.ready_seconds:.1f} s; {_in_it(one)}")
-        if one.record().software.zfs is None:
-            say("it has no ZFS: `vmtax image zfs` builds it; then start the lab again")
+        _say_up(one, up)
+
+
+def _say_up(one: Lab, up: Up) -> None:
+    how = "restored" if up.restored else "booted"
+    say(f"lab {one.name} is up, {how} in {up.ready_seconds:.1f} s; {_in_it(one)}")
+    if one.record().software.zfs is None:
+        say("it has no ZFS: `vmtax image zfs` builds it; then start the lab again")
 
 
 def _arguments(text: str) -> tuple[str, ...]:

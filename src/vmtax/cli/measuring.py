@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import re
 import shlex
@@ -158,6 +159,7 @@ def _kept(store: Store, known: set[str]) -> bool:
 def _carry_out_in_boots(store: Store, work: Work, *, yes: bool) -> str:
     """As `_carry_out`; where a lab is the host, it is rebooted when the run asks for that, which the run outlasts."""
     from vmtax.experiment.reboots import RebootNeeded
+    from vmtax.store import StoreError
     from vmtax.testbed.hosts import lab_of
 
     one, said, run = lab_of(work.plan.host), list[str](), ""
@@ -172,8 +174,9 @@ def _carry_out_in_boots(store: Store, work: Work, *, yes: bool) -> str:
                 _reboot(store, one, needed, said)
             work = replace(going_on(replace(store.load(run), state="interrupted"), rebooted=True), agreed=True)
     except BaseException:
-        if run and (left := store.load(run)).state == "running":
-            store.finish(run, "interrupted", time.time(), seconds=left.seconds)
+        with contextlib.suppress(StoreError):  # the store itself may be what failed, which must not hide it
+            if run and (left := store.load(run)).state == "running":
+                store.finish(run, "interrupted", time.time(), seconds=left.seconds)
         raise
 
 

@@ -157,7 +157,7 @@ def _expand(
             if reason is None:
                 treatment = Treatment(name, layer, here)
                 same = kept.setdefault((layer, tuple(here.values())), treatment)
-                if same is not treatment and layer == "vm":
+                if same.name != name and layer == "vm":
                     reason = f"has the same levels as {same.name}"
             if reason is not None:
                 left_out.setdefault(reason, {})[name] = None

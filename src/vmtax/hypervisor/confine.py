@@ -56,7 +56,7 @@ def enter_tree(tree: str, *, root: bool, network: bool = False, capabilities: tu
 
     Without capabilities but those named, and if `root` starts it, which could otherwise reach every file through /proc,
     with no process in view but its own. `network`: it has the network of its parent. It is the first process there:
-    bubblewrap, which would be otherwise, leaves it to init, and its CPU time would not be in that of who started it.
+    bubblewrap, which would be otherwise, leaves it to init, and its CPU time would not be in that of its parent.
     """
     return (
         *("bwrap", *alone(root=root, network=network), *(("--as-pid-1",) if root else ()), *_only(capabilities)),

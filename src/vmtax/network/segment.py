@@ -83,13 +83,17 @@ class Segment:
         self._machine.undo_later(*GIVE_BACK, self.switch, card)
         self.attach(card)
         self._uplink = card
+        # A card with functions may hand a broadcast of ours back to us, from which no address is to be learnt.
+        self._machine.run("bridge", "-n", self.switch, "link", "set", "dev", card, "learning", "off")
 
-    def admit(self, mac: str) -> None:
-        """Have the uplink take packets for this MAC, which lies behind the bridge: a card with functions sorts them."""
+    def admit(self, mac: str, port: str) -> None:
+        """Have the uplink take packets for this MAC, which is behind a port of the bridge.
+
+        A card with functions sorts what arrives by its own table of addresses.
+        """
         if self._uplink is not None:
-            self._in_switch(f"link set {self._uplink} promisc on")
-            # A driver without a table of its own takes all of them.
-            self._machine.try_run("bridge", "-n", self.switch, "fdb", "add", mac, "dev", self._uplink, "self")
+            commands = f"fdb add {mac} dev {self._uplink} self\nfdb replace {mac} dev {port} master static\n"
+            self._machine.run("bridge", "-n", self.switch, "-batch", "-", input=commands)
 
     def attach(self, interface: str) -> None:
         """Put a tap that QEMU holds, or a guest's own network card, on the bridge."""

@@ -222,7 +222,8 @@ def nothing_left(layers: Sequence[str], space: Space, entries: Sequence[Mapping[
 def workload_problems(
     choices: Sequence[tuple[str, Mapping[str, Any]]], layers: Sequence[str], vcpus: int
 ) -> list[Problem]:
-    """Unknown workloads, wrong parameters, workloads that run on none of these layers or not on this number of CPUs."""
+    """Unknown workloads, wrong parameters, what a list names twice, workloads that run on none of these layers or not
+    on this number of CPUs."""
     types = workload_types()
     problems = repeated(("workloads",), [name for name, _ in choices])
     for number, (name, parameters) in enumerate(choices):
@@ -234,11 +235,13 @@ def workload_problems(
             legal = ", ".join(layer for layer in LAYERS if layer in types[name].layers)
             problems.append((at, f"{name} runs on {legal}, but layers has {', '.join(layers)}"))
         try:
-            why_not = build(name, parameters).why_not(vcpus)
+            workload = build(name, parameters)
         except ValidationError as error:
             problems += problems_of(error, types[name].parameters_type, (*at, name))
         else:
-            problems += [((*at, name), why_not)] if why_not else []
+            lists = {field: value for field, value in workload.parameters if isinstance(value, tuple)}
+            problems += [one for field, value in lists.items() for one in repeated((*at, name, field), value)]
+            problems += [((*at, name), why_not)] if (why_not := workload.why_not(vcpus)) else []
     return problems
 
 

@@ -97,7 +97,8 @@ def _open(on: Provisioned, treatment: Treatment, stack: contextlib.ExitStack, gu
     wanted = topology(treatment)
     if on.network is not None:
         for subject in wanted.subjects:
-            stack.callback(on.network.at.start(*on.peer_server(subject.number)).stop)
+            for argv in on.peer_servers(subject.number):
+                stack.callback(on.network.at.start(*argv).stop)
     outer: tuple[Guest, ...] = ()
     if treatment.layer == "host":
         subjects = [_host(on, treatment, subject.number, len(wanted.subjects)) for subject in wanted.subjects]
@@ -169,7 +170,7 @@ def _vms(
             stack.callback(bound.undoing.undo)
             bounds.append(bound)
             spec = replace(spec, within=bound.enter, preallocated=True)
-        if on.wants("net") and on.network is None:
+        if on.networked and on.network is None:
             spec = replace(spec, forwards=(PORT,))
         segment = on.network.segment if on.network else None
         function = on.network.functions[subject.number - 1] if on.network and on.network.functions else None
@@ -329,7 +330,7 @@ def _boot(on: Provisioned, order: _Order, stack: contextlib.ExitStack, patience:
 
         def attach() -> None:
             segment.attach(tap)
-            segment.admit(order.mac)
+            segment.admit(order.mac, tap)
 
     access = (on.session.credentials, on.session.local)
     return stack.enter_context(

@@ -15,7 +15,6 @@ from vmtax.network import sriov
 from vmtax.plan.schema import Plan
 from vmtax.testbed import needs
 from vmtax.testbed.examine import is_root
-from vmtax.workload.net import Net
 
 MACS = "52:54:00:76:75:{:02x}"  # of the guests that are measured, by their number
 VIRTIO_NIC = "eth1"  # a guest's card on the network under test, where its driver is there from the start
@@ -41,8 +40,8 @@ def not_here(machine: Machine, plan: Plan, treatments: Sequence[Treatment]) -> d
 
 
 def _why_not(machine: Machine, plan: Plan, path: Path) -> str | None:
-    if Net.name not in (choice.name for choice in plan.workloads):
-        return "means nothing without the workload net"
+    if not any(workload.networked for workload in plan.build_workloads()):
+        return "means nothing without a workload that uses the network"
     if not is_root(machine):
         return "takes root on the host under test"
     if path is Path.VHOST and not machine.succeeds(*HAS_VHOST):

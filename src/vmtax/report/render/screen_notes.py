@@ -71,8 +71,7 @@ def reading(found: Summary, analysis: Analysis, *, floors: bool, third: bool) ->
         rounds = max(one.rounds for one in contrasts)
         yield Text(f"Too few rounds ({rounds}) for an interval, so any cost may be chance.", "yellow")
     unclear = _not_shown(found)
-    what = "Ranges: 95 % intervals." if unclear or analysis.sides else "Ranges: 95 %. No cost shown: none."
-    ranges = [what] if any(one.low is not None for one in contrasts) else []
+    ranges = [f"Ranges: 95 %{_clear(found, analysis)}."] if any(one.low is not None for one in contrasts) else []
     noise = [_noise(found, by_figure=floors, same=any(one.same for one in contrasts))] if found.floors else []
     if ranges or noise:
         yield Text(" ".join([*ranges, *noise]), style="dim")
@@ -88,6 +87,13 @@ def reading(found: Summary, analysis: Analysis, *, floors: bool, third: bool) ->
             yield _plain(f"No cost shown{_emulated(found)} (range has 0): {unclear}.")
 
 
+def _clear(found: Summary, analysis: Analysis) -> str:
+    """Whether any interval of these figures has 0, those of other configurations among them."""
+    metrics = {figure.metric for figure in found.figures}
+    every = [one for one in analysis.comparisons if one.metric in metrics and one.treatment not in analysis.repeats]
+    return " intervals" if any(one.verdict == "no difference shown" for one in every) else ". No cost shown: none"
+
+
 def _used(found: Summary, analysis: Analysis) -> str | None:
     """Who used the host's CPU in the VM's first network case, without one in its first case; None: it was not read."""
     names = [place.treatment for place in found.places if place.layer != "host"] or [p.treatment for p in found.places]
@@ -97,7 +103,8 @@ def _used(found: Summary, analysis: Analysis) -> str | None:
         return None
     label = " ".join(filter(None, (chosen.workload, chosen.case)))
     parts = in_words(chosen).split(", ")
-    lead = f"The host's {chosen.cores:.2g} busy cores{_emulated(found)} ({chosen.treatment.name}, {label}): "
+    cores = f"{chosen.cores:.2g}" if chosen.cores < 10 else f"{chosen.cores:.0f}"
+    lead = f"The host's {cores} busy cores{_emulated(found)} ({chosen.treatment.name}, {label}): "
     while len(lead) + len(", ".join(parts)) + 1 > LINE and len(parts) > 1:
         parts.pop()
     return f"{lead}{', '.join(parts)}."

@@ -70,24 +70,28 @@ def _price(analysis: Analysis) -> tuple[Block, ...]:
     ]
     if all(treatment.layer == "host" for treatment, _ in took):
         return ()
-    hosts = [seconds for treatment, seconds in took if treatment.layer == "host"]
     rows = []
     for treatment, seconds in took:
-        is_guest, name = treatment.layer != "host", treatment.name
+        name = treatment.name
+        host = None if treatment.layer == "host" else _host_of(name, analysis)
         mine = [one for one in analysis.exits if (one.treatment.name, one.workload) == (name, INSTRUCTION.workload)]
         deepest = max((one.machine.count("/") for one in mine), default=0)
-        own, outer = ([one for one in mine if one.machine.count("/") == depth] for depth in (deepest, deepest - 1))
+        counted = [next((one for one in mine if one.machine.count("/") == at), None) for at in (deepest, deepest - 1)]
         figures = (
-            *(format_value(seconds, INSTRUCTION.unit),),
-            *(format_value(seconds - hosts[0], INSTRUCTION.unit) if is_guest and hosts else "–",),
-            *(
-                "–" if not each or each[0].per_operation is None else _rate(each[0].per_operation)
-                for each in (own, outer)
-            ),
+            format_value(seconds, INSTRUCTION.unit),
+            "–" if host is None else format_value(seconds - host, INSTRUCTION.unit),
+            *("–" if one is None or one.per_operation is None else _rate(one.per_operation) for one in counted),
         )
         rows.append(Row((name_cell(name, emulated=name in analysis.emulated), *map(value_cell, figures))))
     heads = ("configuration", "one cpuid", "beyond the host's", "its exits", "exits of its outer VM")
     return (Table(PRICE, tuple(map(Column, heads)), tuple(rows), "settings"), Paragraph(PRICE_READING, "note"))
+
+
+def _host_of(treatment: str, analysis: Analysis) -> float | None:
+    """What cpuid takes on the host that this guest is compared with, in seconds; None where there is no such host."""
+    hosts = {each.name for each in analysis.experiment.treatments if each.layer == "host"}
+    compared = (one.baseline for one in analysis.comparisons if (one.metric, one.treatment) == (INSTRUCTION, treatment))
+    return next((analysis.medians.get((INSTRUCTION, name)) for name in compared if name in hosts), None)
 
 
 def _row(one: Exits, *, has_reasons: bool) -> Row:
