@@ -6,7 +6,7 @@ import json
 import re
 import sys
 import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -166,6 +166,10 @@ def plan_page() -> str:
     return "\n".join(parts)
 
 
+# Workload -> parameters with metrics that those of its defaults do not have.
+BESIDES: Mapping[str, Mapping[str, Any]] = {"net": {"cases": ("udp-in", "udp-out"), "rate": 100}}
+
+
 def metrics_page() -> str:
     parts = [
         "# Metrics\n",
@@ -173,9 +177,11 @@ def metrics_page() -> str:
         " is lost throughput where higher is better, and added time, CPU or bytes where lower is better.\n",
     ]
     for name, kind in WORKLOADS.items():
+        chosen: list[Mapping[str, Any]] = [{}, *filter(None, [BESIDES.get(name)])]
+        metrics = [metric for given in chosen for metric in kind(kind.parameters_type(**given)).metrics()]
         rows = [
             (f"`{metric.name}`", metric.unit, metric.better, kind.measure(metric).meaning, label(metric), cost(metric))
-            for metric in kind(kind.parameters_type()).metrics()
+            for metric in dict.fromkeys(metrics)
         ]
         parts += [f"## {name}\n", f"{kind.describe}. Measured by {kind.tool}.\n"]
         parts.append(table(("metric", "unit", "better", "what", "reports call it", "an overhead is"), rows))

@@ -1,5 +1,6 @@
 """The parsers, on captured output of the real tools, and on garbage."""
 
+import math
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from vmtax.workload import WORKLOADS, BadOutput, Command, Workload, words
 from vmtax.workload.build import OBJECTS, Build, BuildParameters
 from vmtax.workload.chess import Chess, ChessParameters
 from vmtax.workload.fio import Disk, DiskParameters
+from vmtax.workload.latency import Latency, LatencyParameters
 from vmtax.workload.net import Net, NetParameters
 from vmtax.workload.site import Link, Site
 
@@ -358,9 +360,87 @@ def test_streams_share_the_rate_and_are_those_of_tcp() -> None:
 def test_a_case_of_udp_says_which_key_it_misses() -> None:
     for cases, said in ((("tcp-in", "udp-out"), True), (("tcp-in",), False)):
         why = Net(NetParameters(cases=cases)).why_not(1)
-        assert (why is not None and "udp-out takes a rate" in why and "set workloads.net.rate" in why) is said
+        assert (why is not None and "udp-out needs a rate" in why and "set rate, in Mbit/s" in why) is said
     assert Net(NetParameters(cases=("udp-in",), rate=1)).why_not(1) is None
     assert Net(NetParameters(cases=("tcp-in", "udp-in"), rate=1)).takes_bridge == "net's case udp-in"
+
+
+def test_latency_reports_round_trips_and_the_percentiles_that_its_sample_supports() -> None:
+    latency = Latency(LatencyParameters(cases=("udp-rr", "tcp-rr-16"), seconds=2))
+    one, many = (
+        {m.metric.measure: m.value for m in latency.parse(case, (GOLDEN / f"sockperf-{case}.txt").read_text())}
+        for case in latency.cases()
+    )
+    assert one["per_second"] == pytest.approx(23597 / 1.550) and many["per_second"] == pytest.approx(443155 / 1.550)
+    assert one["mean_seconds"] == pytest.approx(65.678e-6) == pytest.approx(1 / one["per_second"], rel=0.01)
+    assert one["p50_seconds"] < one["p99_seconds"] < one["p999_seconds"]
+    assert {m.measure for m in latency.metrics()} == one.keys() == many.keys()
+    output = (GOLDEN / "sockperf-udp-rr.txt").read_text()
+    assert latency.latencies("udp-rr", output)[-1][0] == 0.999, "of 23,597 no more than two lie beyond 99.99 %"
+    few = output.replace("ReceivedMessages=23597", "ReceivedMessages=999")
+    assert {m.metric.measure for m in latency.parse("udp-rr", few)} == {"per_second", "mean_seconds", "p50_seconds"}
+    counted = latency.counted("udp-rr", output)
+    assert counted is not None and (counted.before, counted.seconds, counted.after) == pytest.approx((0.4, 1.55, 0.05))
+    assert latency.operations("udp-rr", output) == 41907, "the host worked for those of the warm-up too"
+    assert [words.spoken(metric) for metric in latency.metrics()[4:7]] == [
+        "the p99.9 latency of UDP round trips (one at a time)",
+        "TCP round trips (16 at once)",
+        "the mean latency of TCP round trips (16 at once)",
+    ]
+
+
+def test_latency_asks_servers_of_its_own_at_the_peer() -> None:
+    latency = Latency(LatencyParameters(cases=("tcp-rr", "udp-rr", "udp-rr-16")))
+    site = Site(FakeMachine(), "vm", 1, (), link=Link(FakeMachine(), (), "10.77.0.1", 5202))
+    where = ("--ip", "10.77.0.1", "--port", "6202")
+    assert latency.servers("10.77.0.1", 5202) == [
+        ("sockperf", "server", *where, "--tcp"),
+        ("sockperf", "server", *where),
+    ]
+    for case, how in (("tcp-rr", ("--tcp",)), ("udp-rr", ()), ("udp-rr-16", ())):
+        argv = latency.command(site, case)
+        assert argv[:2] == ("sockperf", "ping-pong") and argv[2 : 6 + len(how)] == (*where, *how)
+        assert argv[argv.index("--burst") + 1] == ("16" if case.endswith("16") else "1")
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (("[Total Run] RunTime=2.000", "[Total Run] RunTime=2.200"), "counted 2.20 s in a run of 2 s: its clock is"),
+        (("dropped messages = 0", "dropped messages = 7"), "7 messages of udp-rr were lost"),
+        (("ReceivedMessages=23597", "ReceivedMessages=0"), "no '.Valid Duration.' with messages"),
+        (
+            ("sockperf: [Valid", "sockperf: ERROR: Can`t connect socket (errno=111 Connection refused)\n"),
+            "Can`t connect",
+        ),
+        (("sockperf: [Valid", "sockperf: No messages were received from the server. Is the server down?\n"), "No mess"),
+    ],
+)
+def test_latency_doubts_what_sockperf_prints(change: tuple[str, str], said: str) -> None:
+    output = (GOLDEN / "sockperf-udp-rr.txt").read_text().replace(*change)
+    with pytest.raises(BadOutput, match=said):
+        Latency(LatencyParameters(seconds=2)).parse("udp-rr", output)
+
+
+@given(st.data())
+def test_damaged_output_of_the_network_tools_is_bad_or_a_number(data: st.DataObject) -> None:
+    """Some of its characters are missing or others: no other exception, and nothing that is no number."""
+    kind, case, file = data.draw(
+        st.sampled_from(
+            [
+                (Latency(LatencyParameters(seconds=2)), "udp-rr", "sockperf-udp-rr.txt"),
+                (Net(NetParameters(cases=("udp-out",), rate=19)), "udp-out", "udp-out.json"),
+            ]
+        )
+    )
+    output = (GOLDEN / file).read_text()
+    start = data.draw(st.integers(0, len(output)))
+    end = data.draw(st.integers(start, min(len(output), start + 40)))
+    try:
+        found = kind.parse(case, output[:start] + data.draw(st.text("019.-eE nul{}", max_size=6)) + output[end:])
+    except BadOutput:
+        return
+    assert all(math.isfinite(one.value) and one.value >= 0 for one in found)
 
 
 def test_net_repeats_what_iperf3_complains_about() -> None:
@@ -385,6 +465,7 @@ def test_net_repeats_what_iperf3_complains_about() -> None:
         ("disk", "randwrite-4k-fsync", "randwrite-4k-fsync.json", 2.001),
         ("net", "tcp-out", "tcp-out.json", 1.001473),
         ("net", "udp-out", "udp-out.json", 2.002393),
+        ("latency", "tcp-rr", "sockperf-tcp-rr.txt", 1.550),
     ],
 )
 def test_every_tool_reports_its_own_time(workload: str, case: str, file: str, seconds: float) -> None:

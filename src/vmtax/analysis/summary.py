@@ -51,6 +51,12 @@ FIGURES: Mapping[str, str] = {
     "net.tcp-out.host_cpu_seconds": "host's CPU, out",
     "net.tcp-in.local_seconds_per_byte": "iperf3's CPU, in",
     "net.tcp-out.local_seconds_per_byte": "iperf3's CPU, out",
+    "net.udp-in.lost": "UDP loss, in",
+    "net.udp-out.lost": "UDP loss, out",
+    "latency.tcp-rr.p50_seconds": "TCP round trip",
+    "latency.udp-rr.p50_seconds": "UDP round trip",
+    "latency.udp-rr.p99_seconds": "UDP round trip p99",
+    "latency.udp-rr-16.per_second": "small packets",
     "idle.host_cpu_seconds": "host CPU when idle",
     "boot.ready_seconds": "boot",
 }

@@ -13,6 +13,7 @@ from vmtax.workload.chess import Chess
 from vmtax.workload.cpuid import Cpuid
 from vmtax.workload.fio import Disk
 from vmtax.workload.idle import Idle
+from vmtax.workload.latency import Latency
 from vmtax.workload.memory import Memory
 from vmtax.workload.net import Net
 from vmtax.workload.site import Link, Site
@@ -20,7 +21,7 @@ from vmtax.workload.tlb import Tlb
 from vmtax.workload.wakeup import Wakeup
 
 WORKLOADS: dict[str, type[Workload[Any]]] = {
-    kind.name: kind for kind in (Chess, Cpuid, Memory, Tlb, Wakeup, Disk, Net, Build, Idle, Boot)
+    kind.name: kind for kind in (Chess, Cpuid, Memory, Tlb, Wakeup, Disk, Net, Latency, Build, Idle, Boot)
 }
 
 __all__ = ["WORKLOADS", "BadOutput", "Command", "Link", "Parameters", "Site", "Workload"]

@@ -12,7 +12,7 @@ from pydantic import Field
 from vmtax.core.machines import Machine
 from vmtax.core.records import Measurement, Metric
 from vmtax.workload.base import CPU_PER_OPERATION, LEAST_OF_RATE, BadOutput, Command, Counted, Measure, Parameters
-from vmtax.workload.site import Link, Site
+from vmtax.workload.site import Site, link_of
 
 PORT = 5201  # iperf3's own
 UDP_BYTES = 1448  # of each datagram, on every layer; iperf3's own choice is 32 KiB on a loopback
@@ -87,7 +87,7 @@ class Net(Command[NetParameters]):
         case = next(filter(_is_udp, self.parameters.cases), None)
         if case is None or self.parameters.rate is not None:
             return None
-        return f"{case} takes a rate, for UDP sends whatever is lost: set workloads.net.rate, in Mbit in a second"
+        return f"{case} needs a rate, because UDP does not slow down where datagrams are lost: set rate, in Mbit/s"
 
     @property
     def takes_bridge(self) -> str:
@@ -126,14 +126,14 @@ class Net(Command[NetParameters]):
         return tuple(m for case in self.parameters.cases for m in (*self._metrics(case), _of_host(case)))
 
     def seat(self, site: Site) -> tuple[Machine, tuple[str, ...]]:
-        link = _link(site)
+        link = link_of(site)
         return link.machine, link.prefix
 
     def servers(self, address: str, port: int) -> Sequence[Sequence[str]]:
         return (("iperf3", "--server", "--bind", address, "--port", str(port)),)
 
     def command(self, site: Site, case: str) -> Sequence[str]:
-        link = _link(site)
+        link = link_of(site)
         # iperf3 sends from client to server unless --reverse is given.
         reverse = ("--reverse",) if (case in INWARD) != link.at_peer else ()
         seconds = round(self.parameters.seconds) + site.lead
@@ -232,12 +232,6 @@ def _total(report: dict[str, Any]) -> dict[str, Any]:
     counted = [each for each in sums if each["end"] < last + 0.5]
     seconds = math.fsum(each["seconds"] for each in counted)
     return {"seconds": seconds, "bits_per_second": 8 * math.fsum(each["bytes"] for each in counted) / seconds}
-
-
-def _link(site: Site) -> Link:
-    if site.link is None:
-        raise ValueError(f"{site.machine.path} has no network peer")
-    return site.link
 
 
 def _of_host(case: str) -> Metric:

@@ -9,7 +9,7 @@ from vmtax.core.machines import Machine
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """How iperf3's client reaches its server: on the layer itself, or, where the layer cannot call out, at the peer."""
+    """How a client reaches its server: it is on the layer, or, where the layer cannot call out, at the peer."""
 
     machine: Machine  # where the client runs
     prefix: tuple[str, ...]  # enters the userland there
@@ -31,3 +31,10 @@ class Site:
     kernel_pack: tuple[str, ...] | None = None  # enters its userland, less the "--"; None: no kernel is built here
     link: Link | None = None  # to the network peer; None: the network is not measured here
     lead: int = 0  # seconds of the same work before and after what counts: machines at once do not start as one
+
+
+def link_of(site: Site) -> Link:
+    """Its way to the peer; raises ValueError where it has none."""
+    if site.link is None:
+        raise ValueError(f"{site.machine.path} has no network peer")
+    return site.link

@@ -1,0 +1,33 @@
+"""UDP, several streams and round trips between host, VM and their peer, for real."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.integration.conftest import measured
+from vmtax.image.cache import Image
+
+PLAN = """\
+name: network-tiny
+layers: [host, vm]
+guest: {vcpus: 1, memory: 512MiB}
+workloads:
+  - net: {cases: [tcp-in, udp-in, udp-out], rate: 4, streams: 3, seconds: 1}
+  - latency: {cases: [tcp-rr, udp-rr-16], seconds: 2}
+rounds: {min: 1, max: 1}
+"""
+
+
+def test_udp_streams_and_round_trips_are_measured_on_host_and_vm(image: Image, tmp_path: Path) -> None:
+    plan = tmp_path / "plan.yaml"
+    plan.write_text(PLAN)
+    data = measured(str(plan), directory=tmp_path)
+    have = {(row["treatment"], row["metric"]): row["value"] for row in data["measurements"]}
+    for layer in ("host", "vm"):
+        for way in ("in", "out"):
+            assert 0 <= have[layer, f"net.udp-{way}.lost"] < 0.5
+            assert have[layer, f"net.udp-{way}.bits_per_second"] < 4.2e6
+        assert have[layer, "net.tcp-in.local_seconds_per_byte"] > 0
+        for case in ("tcp-rr", "udp-rr-16"):
+            assert 0 < have[layer, f"latency.{case}.p50_seconds"] < 1
+    assert have["vm", "latency.tcp-rr.per_second"] < have["host", "latency.tcp-rr.per_second"]
