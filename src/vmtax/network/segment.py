@@ -92,7 +92,7 @@ class Segment:
         A card with functions sorts what arrives by its own table of addresses.
         """
         if self._uplink is not None:
-            commands = f"fdb add {mac} dev {self._uplink} self\nfdb replace {mac} dev {port} master static\n"
+            commands = f"fdb replace {mac} dev {self._uplink} self\nfdb replace {mac} dev {port} master static\n"
             self._machine.run("bridge", "-n", self.switch, "-batch", "-", input=commands)
 
     def attach(self, interface: str) -> None:
