@@ -282,4 +282,4 @@ def test_an_unfinished_run_can_be_shown() -> None:
     experiment = sample_experiment(rounds=4)
     assert "too few rounds" in Page(html(experiment)).prose()
     prose = Page(html(dataclasses.replace(experiment, trials=(), boots=(), finished=None, state="running"))).prose()
-    assert "not finished" in prose and "Nothing can be compared yet" in prose
+    assert "not finished" in prose and "Nothing can be compared: no round" in prose

@@ -15,6 +15,7 @@ from vmtax.core.units import at_most, format_cost, printable
 from vmtax.design.interleaved import Sides
 from vmtax.report.sections.ledger import in_words
 from vmtax.report.sections.rankings import decided
+from vmtax.report.sections.summary import NOTHING_COMPARED
 from vmtax.report.wording.figures import briefly
 
 MOST_LABELS, MOST_DECISIONS = 3, 3
@@ -164,12 +165,13 @@ def _emulated(found: Summary) -> str:
 def _why_nothing_is_compared(found: Summary, analysis: Analysis) -> str:
     if len(found.places) == 1 and len(analysis.experiment.treatments) - len(analysis.repeats) == 1:
         return "One configuration was measured, so there is nothing to compare it with."
-    if any(comparison.treatment not in analysis.repeats for comparison in analysis.comparisons):
+    if any(one.rounds and one.treatment not in analysis.repeats for one in analysis.comparisons):
         return "Layers are not compared in this run; its configurations are."
     trials = analysis.experiment.trials
     if trials and all(trial.status != "ok" for trial in trials):
-        return f"Every trial failed, the first with: {trials[0].error}."
-    return "Nothing can be compared yet: no round has a result on two sides."
+        why = (trials[0].error or "no reason that is known").partition("\n")[0].removesuffix(".")
+        return f"No trial has a result. The first: {why}."
+    return NOTHING_COMPARED
 
 
 def footnote_lines(footnotes: Footnotes, analysis: Analysis, width: int, *, brief: bool) -> Iterator[Text]:
