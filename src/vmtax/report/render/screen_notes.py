@@ -103,12 +103,13 @@ def _used(found: Summary, analysis: Analysis) -> str | None:
     if chosen is None:
         return None
     label = " ".join(filter(None, (chosen.workload, chosen.case)))
-    parts = in_words(chosen).split(", ")
     cores = f"{chosen.cores:.2g}" if chosen.cores < 10 else f"{chosen.cores:.0f}"
     lead = f"The host's {cores} busy cores{_emulated(found)} ({chosen.treatment.name}, {label}): "
-    while len(lead) + len(", ".join(parts)) + 1 > LINE and len(parts) > 1:
+    parts, end = in_words(chosen).split(", "), "."
+    while len(lead) + len(", ".join(parts)) + len(end) > LINE and len(parts) > 1:
+        end = ", …"  # the rest is in the table
         parts.pop()
-    return f"{lead}{', '.join(parts)}."
+    return f"{lead}{', '.join(parts)}{end}"
 
 
 def _noise(found: Summary, *, by_figure: bool, same: bool) -> str:
