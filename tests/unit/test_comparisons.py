@@ -17,6 +17,7 @@ from vmtax.design.topology import unlike
 
 RATE = Metric("chess.nodes_per_second", "1/s", "higher")
 TIME = Metric("build.seconds", "s", "lower")
+LOST = Metric("net.udp-in.lost", "1", "lower")
 NAMES = ("host", "vm", "nested")
 PLAIN = tuple(Treatment(name, name) for name in NAMES)
 
@@ -194,6 +195,18 @@ def test_a_value_without_a_logarithm_is_left_out_with_a_warning(value: float) ->
     assert "larger or longer" in warning
     nothing = only(run("host", [value] * 7) + run("vm", [1.0] * 7))
     assert nothing.rounds == 0 and math.isnan(nothing.ratio)
+
+
+@pytest.mark.parametrize("zeros", [7, 6, 1])
+def test_a_loss_of_nothing_is_no_ratio_and_no_doubt(zeros: int) -> None:
+    """Nor is the ratio of the other rounds, which were chosen by what they lost."""
+    lost = [0.0] * zeros + [0.01] * (7 - zeros)
+    both = run("host", lost, LOST) + run("vm", lost, LOST)
+    assert comparisons(PLAIN[:2], [*both, *run("host", [1.0] * 7), *run("vm", [1.0] * 7)], ()) == (
+        only(run("host", [1.0] * 7) + run("vm", [1.0] * 7)),
+    )
+    compared = only(run("host", [0.01] * 7, LOST) + run("vm", [0.02] * 7, LOST))
+    assert (compared.verdict, compared.ratio) == ("worse", pytest.approx(2))
 
 
 def test_emulation_and_second_attempts_are_said_beside_the_result() -> None:

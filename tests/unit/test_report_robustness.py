@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 
 from tests.sample import sample_experiment
 from tests.unit.test_report import printed
 from vmtax.analysis.analysis import Analysis
-from vmtax.core.records import Experiment, Measurement, Trial
+from vmtax.core.records import Experiment, Measurement, Metric, Trial
 from vmtax.report.render.html import render_html
 from vmtax.report.render.markdown import render_markdown
 from vmtax.report.sections.robustness import robustness
@@ -39,3 +40,17 @@ def test_stalls_show_in_the_mean_beside_the_median() -> None:
     for text in (render_html(analysis), render_markdown(analysis), terminal):
         assert "0, 33 %" in " ".join(text.split()), text[:200]
     assert max(map(len, terminal.splitlines())) <= 80
+
+
+def test_what_lost_nothing_is_shown_and_nothing_is_made_of_it() -> None:
+    lost = Measurement(Metric("net.tcp-in.lost", "1", "lower"), 0.0)
+    experiment = sample_experiment(rounds=7, emulated=False)
+    trials = tuple(
+        dataclasses.replace(trial, measurements=(*trial.measurements, lost)) if trial.case == "tcp-in" else trial
+        for trial in experiment.trials
+    )
+    analysis = Analysis(dataclasses.replace(experiment, trials=trials))
+    assert analysis.comparisons == Analysis(experiment).comparisons and analysis.causes == Analysis(experiment).causes
+    assert analysis.medians[lost.metric, "vm"] == 0
+    for text in (render_html(analysis), render_markdown(analysis), printed(render(analysis, full=True))):
+        assert re.search(r"loss 0 0 0 – –", " ".join(re.sub(r"<[^>]*>|\|", " ", text).split()))

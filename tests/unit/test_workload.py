@@ -319,6 +319,50 @@ def test_a_lead_is_asked_of_the_tools() -> None:
     assert set(net(beside, "tcp-in")) - set(net(alone, "tcp-in")) == {"--omit", "1", "11"}
 
 
+def test_udp_has_a_loss_that_may_be_zero() -> None:
+    net = Net(NetParameters(cases=("udp-in", "udp-out"), rate=19))
+    lossy, clean = (
+        {m.metric.measure: m.value for m in net.parse(case, (GOLDEN / f"{case}.json").read_text())}
+        for case in ("udp-out", "udp-in")
+    )
+    assert lossy["lost"] == pytest.approx(19 / 3380) and clean["lost"] == 0
+    assert lossy["jitter_seconds"] == pytest.approx(0.6970321e-3)
+    assert lossy["bits_per_second"] == pytest.approx(19443647.7)
+    assert lossy["local_seconds_per_byte"] == pytest.approx(8 * 0.0077101449 / 19443647.7)
+    assert clean["peer_seconds_per_byte"] == pytest.approx(8 * 0.165096 / 99994799.4, rel=1e-4)
+    assert {m.measure for m in net.metrics()} - {"host_cpu_seconds"} == lossy.keys() == clean.keys()
+    with pytest.raises(BadOutput, match="udp-out: 20 Mbit/s were reached of the 30"):
+        Net(NetParameters(cases=("udp-out",), rate=30)).parse("udp-out", (GOLDEN / "udp-out.json").read_text())
+    none = (GOLDEN / "udp-in.json").read_text().replace('"packets":', '"packets": 0, "was":')
+    with pytest.raises(BadOutput, match="no JSON with"):
+        net.parse("udp-in", none)
+
+
+def test_udp_after_a_lead_is_all_that_its_loss_is_of() -> None:
+    net, output = Net(NetParameters(cases=("udp-in",), rate=100)), (GOLDEN / "udp-in-lead.json").read_text()
+    counted = net.counted("udp-in", output)
+    assert counted is not None and (counted.before, counted.seconds, counted.after) == (1, 2.999891, 0)
+
+
+def test_streams_share_the_rate_and_are_those_of_tcp() -> None:
+    site = Site(FakeMachine(), "vm", 1, (), link=Link(FakeMachine(), (), "10.77.0.1", 5201))
+    net = Net(NetParameters(cases=("tcp-in", "udp-in"), rate=100, streams=3))
+    tcp, udp = (" ".join(net.command(site, case)) for case in net.cases())
+    assert "--parallel 3 --bitrate 33333333 " in tcp and "--reverse" in tcp
+    assert "--udp --length 1448 --bitrate 100M " in udp and "--parallel" not in udp and "--reverse" in udp
+    assert "--parallel" not in " ".join(EVERY["net"].command(site, "tcp-in")), "one stream is asked for as before"
+    four = Net(NetParameters(streams=4)).parse("tcp-out", (GOLDEN / "tcp-out-streams.json").read_text())
+    assert four[0].value == pytest.approx(100e6, rel=0.02), "all streams together"
+
+
+def test_a_case_of_udp_says_which_key_it_misses() -> None:
+    for cases, said in ((("tcp-in", "udp-out"), True), (("tcp-in",), False)):
+        why = Net(NetParameters(cases=cases)).why_not(1)
+        assert (why is not None and "udp-out takes a rate" in why and "set workloads.net.rate" in why) is said
+    assert Net(NetParameters(cases=("udp-in",), rate=1)).why_not(1) is None
+    assert Net(NetParameters(cases=("tcp-in", "udp-in"), rate=1)).takes_bridge == "net's case udp-in"
+
+
 def test_net_repeats_what_iperf3_complains_about() -> None:
     with pytest.raises(BadOutput, match="unable to connect"):
         EVERY["net"].parse("tcp-out", '{"start": {}, "error": "unable to connect to server"}')
@@ -340,6 +384,7 @@ def test_net_repeats_what_iperf3_complains_about() -> None:
         ("disk", "randread-4k-qd1", "randread-4k-qd1.json", 1.001),
         ("disk", "randwrite-4k-fsync", "randwrite-4k-fsync.json", 2.001),
         ("net", "tcp-out", "tcp-out.json", 1.001473),
+        ("net", "udp-out", "udp-out.json", 2.002393),
     ],
 )
 def test_every_tool_reports_its_own_time(workload: str, case: str, file: str, seconds: float) -> None:

@@ -22,6 +22,7 @@ from vmtax.design.interleaved import is_host
 from vmtax.design.topology import machines_at_once
 from vmtax.design.treatments import host_levels
 from vmtax.stats.arrays import np
+from vmtax.workload.words import may_be_zero
 
 # (metric, treatment name) -> round -> values of that round, or the one number they were reduced to.
 Side = tuple[Metric, str]
@@ -178,6 +179,7 @@ def _counterpart(treatment: Treatment, candidates: Sequence[Treatment]) -> Treat
 
 def _group(trials: Sequence[Trial], boots: Sequence[Boot]) -> _Records:
     records = _Records()
+    without_ratio = _without_ratio(trials)
     for trial in trials:
         records.last_round = max(records.last_round, trial.round)
         records.positions[trial.round, trial.treatment] = trial.position
@@ -186,12 +188,21 @@ def _group(trials: Sequence[Trial], boots: Sequence[Boot]) -> _Records:
             failed.setdefault(trial.round, trial)
             continue
         for measurement in trial.measurements:
+            if measurement.metric in without_ratio:
+                continue
             records.source.setdefault(measurement.metric, (trial.workload, trial.case))
             rounds = records.values.setdefault((measurement.metric, trial.treatment), {})
             rounds.setdefault(trial.round, []).append(measurement.value)
     for boot in boots:
         records.boots[boot.treatment].append(boot)
     return records
+
+
+def _without_ratio(trials: Sequence[Trial]) -> frozenset[Metric]:
+    """Metrics that were truly 0 somewhere. The ratio of the other rounds would be one of rounds chosen by their result:
+    where one of ten loses a datagram, of that one."""
+    zeros = {one.metric for trial in trials if trial.status == "ok" for one in trial.measurements if one.value == 0}
+    return frozenset(filter(may_be_zero, zeros))
 
 
 def _reduce(rounds: Mapping[int, Sequence[float]]) -> _Reduced:

@@ -325,7 +325,7 @@ class Loop:
         for workload in self.workloads:
             if not isinstance(workload, Command) or sites[0].layer not in workload.layers:
                 continue
-            if workload.name == "net" and None in [s.link for s in sites]:
+            if workload.networked and None in [s.link for s in sites]:
                 continue
             for case in (case for case in workload.cases() if (workload.name, case) in todo):
                 if workload.once(case) and None in [site.fresh_disk for site in sites]:

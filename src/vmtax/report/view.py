@@ -14,7 +14,7 @@ from vmtax.design.interleaved import Sides
 from vmtax.report.document import Cell, value_cell
 from vmtax.report.sections.disk_preparation import disk_preparation
 from vmtax.workload.base import CPU_PER_OPERATION
-from vmtax.workload.words import replaced, title
+from vmtax.workload.words import label, may_be_zero, replaced, title
 
 CONTRASTS = (("host", "vm"), ("vm", "nested"), ("host", "nested"))  # (baseline, treatment) layers
 SAME_WORK = "for the same work"
@@ -204,14 +204,16 @@ def number_cell(number: Number | None) -> Cell:
 
 def cost(metric: Metric) -> str:
     """What a cost of this metric is: "time for the same work", "CPU time for the same work"."""
+    if may_be_zero(metric):
+        return f"loss {SAME_WORK}"
     if metric.measure == CPU_PER_OPERATION or (metric.unit in ("1", "s/B") and metric.better == "lower"):
         return f"CPU time {SAME_WORK}"
     return f"{'bytes' if metric.unit == 'B' else 'time'} {SAME_WORK}"
 
 
 def special_cost(metric: Metric) -> str:
-    """What a cost of this metric is where it is not time; "" where it is."""
-    return "" if (kind := cost(metric).removesuffix(f" {SAME_WORK}")) == "time" else kind
+    """What a cost of this metric is where it is not time; "" where it is, or the label says it."""
+    return "" if (kind := cost(metric).removesuffix(f" {SAME_WORK}")) in ("time", label(metric)) else kind
 
 
 def cost_of(better: Better, overhead: float, low: float | None, high: float | None) -> tuple[str, str]:

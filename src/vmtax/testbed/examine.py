@@ -108,6 +108,11 @@ class Examined:
         return any(workload.name == name for workload in self.workloads)
 
     @property
+    def networked(self) -> bool:
+        """Whether any of its workloads needs a network peer."""
+        return any(workload.networked for workload in self.workloads)
+
+    @property
     def disk_size(self) -> int:
         return needs.disk_size(self.workloads)
 
@@ -146,8 +151,21 @@ def check(host: Machine, plan: Plan) -> None:
         _check_real_time(host)
     _check_memory(host, plan)
     _cpus(host, plan.guest.vcpus)
-    if any(choice.name == "net" for choice in plan.workloads) and is_root(host) and not host.succeeds("ip", "-V"):
-        raise CannotMeasure(f"{host.path}: iproute2 is missing (Debian: apt-get install iproute2)")
+    _check_network(host, plan)
+
+
+def _check_network(host: Machine, plan: Plan) -> None:
+    networked = [workload for workload in plan.build_workloads() if workload.networked]
+    if not networked:
+        return
+    if is_root(host):
+        if not host.succeeds("ip", "-V"):
+            raise CannotMeasure(f"{host.path}: iproute2 is missing (Debian: apt-get install iproute2)")
+    elif (needy := next((one for one in networked if one.takes_bridge), None)) is not None:
+        raise CannotMeasure(
+            f"{host.path}: {needy.takes_bridge} needs a bridge and a tap, which take root there: run as root, or leave"
+            " it out of the plan"
+        )
 
 
 def examine(session: Session, host: Machine, plan: Plan, options: TestbedOptions, side: str = "") -> Examined:

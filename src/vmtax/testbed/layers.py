@@ -100,7 +100,8 @@ def _open(on: Provisioned, treatment: Treatment, stack: contextlib.ExitStack, gu
     wanted = topology(treatment)
     if on.network is not None:
         for subject in wanted.subjects:
-            stack.callback(on.host.start(*on.peer_server(subject.number)).stop)
+            for argv in on.peer_servers(subject.number):
+                stack.callback(on.host.start(*argv).stop)
     outer: tuple[Guest, ...] = ()
     if treatment.layer == "host":
         subjects = [_host(on, treatment, subject.number, len(wanted.subjects)) for subject in wanted.subjects]
@@ -172,7 +173,7 @@ def _vms(
             stack.callback(bound.undoing.undo)
             bounds.append(bound)
             spec = replace(spec, within=bound.enter, preallocated=True)
-        if on.wants("net") and on.network is None:
+        if on.networked and on.network is None:
             spec = replace(spec, forwards=(PORT,))
         segment = on.network.segment if on.network else None
         orders.append(_Order(on.host, spec, segment, MACS.format(subject.number)))

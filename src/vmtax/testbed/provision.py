@@ -25,7 +25,7 @@ from vmtax.testbed import cpus, disks, needs, pages, pinning, polling
 from vmtax.testbed.disks import Disks
 from vmtax.testbed.examine import Examined
 from vmtax.testbed.session import CannotMeasure
-from vmtax.workload import Link
+from vmtax.workload import Command, Link
 from vmtax.workload.net import PORT
 
 # Starts a server that serves one test, then becomes the client: constant text, the client's arguments stay arguments.
@@ -110,15 +110,15 @@ class Provisioned(Examined):
             return EMULATED_HOST_LEAD_SECONDS
         return EMULATED_LEAD_SECONDS if self.emulated else LEAD_SECONDS
 
-    def peer_server(self, number: int = 1) -> tuple[str, ...]:
+    def peer_servers(self, number: int = 1) -> list[tuple[str, ...]]:
         """What serves one machine's network tests: one that was left busy by a dying guest must not serve the next.
 
-        `number`: of the machine among those that are measured at once; each has a server of its own.
+        `number`: of the machine among those that are measured at once; each has servers of its own.
         """
         assert self.network is not None
-        server = ("iperf3", "--server", "--bind", PEER_ADDRESS, "--port", str(port(number)))
-        enter = enter_tree(self.tree, root=True, network=True)
-        return ("ip", "netns", "exec", self.network.peer, *enter, "--", *server)
+        enter = ("ip", "netns", "exec", self.network.peer, *enter_tree(self.tree, root=True, network=True), "--")
+        commands = [workload for workload in self.workloads if isinstance(workload, Command)]
+        return [(*enter, *argv) for one in commands for argv in one.servers(PEER_ADDRESS, port(number))]
 
     def kernel_userland(self, sets: int = 1) -> tuple[str, ...] | None:
         """What enters the kernel pack on the host, on as many CPUs as `sets` guests get; None: the host builds none."""
@@ -128,7 +128,7 @@ class Provisioned(Examined):
 
     def host_link(self, number: int = 1, sets: int = 1) -> Link | None:
         """The way to the peer of one set of processes on the host; without root both ends are on a private loopback."""
-        if not self.wants("net"):
+        if not self.networked:
             return None
         if self.network is not None:
             enter = self.userland(namespace=self.network.end, sets=sets)
@@ -137,7 +137,7 @@ class Provisioned(Examined):
 
 
 def port(number: int) -> int:
-    """TCP port at the peer of the server for the machine of that number, from 1."""
+    """Port at the peer of iperf3's server for the machine of that number, from 1."""
     return PORT + number - 1
 
 
@@ -147,7 +147,7 @@ def provision(on: Examined) -> Provisioned:
     notes: list[str] = []
     if not on.is_root:
         notes.append("The host's caches stay warm, because dropping them needs root there.")
-    if on.wants("net"):
+    if on.networked:
         if on.is_root:
             here = replace(here, network=_open_network(on))
         else:

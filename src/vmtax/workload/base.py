@@ -39,6 +39,7 @@ class Measure:
     meaning: str  # what the number is
     label: str  # what tables call it
     phrase: str = ""  # what is lost or added, in a sentence; "": the metric's name
+    may_be_zero: bool = False  # it counts losses: 0 is a true value, of which there is no ratio
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +75,7 @@ class Workload(ABC, Generic[P]):
     measures: ClassVar[Mapping[str, Measure]] = MappingProxyType({})
     parameters_type: ClassVar[type[Parameters]]
     layers: ClassVar[frozenset[str]] = frozenset({"host", "vm", "nested"})
+    networked: ClassVar[bool] = False  # whether it needs a network peer
     emulated_start_seconds: ClassVar[float] = (
         0.0  # beyond a small program's: until it works, on each emulated CPU of a machine
     )
@@ -142,6 +144,11 @@ class Workload(ABC, Generic[P]):
         """Where one case can be run."""
         return self.layers
 
+    @property
+    def takes_bridge(self) -> str:
+        """Which part cannot go through QEMU's user networking, which without root is all there is; "" where it can."""
+        return ""
+
     def why_not(self, vcpus: int) -> str | None:
         """Why its parameters mean nothing on `vcpus` CPUs, in one line; None if they do."""
         return None
@@ -161,6 +168,10 @@ class Command(Workload[P]):
     def seat(self, site: Site) -> tuple[Machine, tuple[str, ...]]:
         """The machine on which the command is run, and what enters the userland there."""
         return site.machine, site.prefix
+
+    def servers(self, address: str, port: int) -> Sequence[Sequence[str]]:
+        """The argv of each server that the peer runs for one machine, inside its userland; `port`: of that `Link`."""
+        return ()
 
     @abstractmethod
     def parse(self, case: str, output: str) -> tuple[Measurement, ...]:

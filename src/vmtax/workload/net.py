@@ -1,4 +1,4 @@
-"""Network: iperf3 over TCP, in and out, with the CPU of both ends."""
+"""Network: iperf3 over TCP and UDP, in and out, with the CPU of both ends."""
 
 from __future__ import annotations
 
@@ -15,11 +15,15 @@ from vmtax.workload.base import CPU_PER_OPERATION, LEAST_OF_RATE, BadOutput, Com
 from vmtax.workload.site import Link, Site
 
 PORT = 5201  # iperf3's own
-Case = Literal["tcp-in", "tcp-out"]
+UDP_BYTES = 1448  # of each datagram, on every layer; iperf3's own choice is 32 KiB on a loopback
+Case = Literal["tcp-in", "tcp-out", "udp-in", "udp-out"]
+INWARD = frozenset({"tcp-in", "udp-in"})
 ENDS = {"local_cpu": "local_seconds_per_byte", "peer_cpu": "peer_seconds_per_byte"}
-WAYS = {"tcp-in": "inbound", "tcp-out": "outbound"}
+WAYS = {"tcp-in": "inbound", "tcp-out": "outbound", "udp-in": "inbound UDP", "udp-out": "outbound UDP"}
 SPOKEN = {
     "bits_per_second": "Network throughput",
+    "lost": "Share of datagrams lost",
+    "jitter_seconds": "Jitter",
     "local_seconds_per_byte": "iperf3's CPU time per GB",
     "peer_seconds_per_byte": "iperf3's CPU time per GB at the far end",
     CPU_PER_OPERATION: "The host's CPU time per GB",
@@ -28,7 +32,9 @@ SPOKEN = {
 
 class NetParameters(Parameters):
     cases: tuple[Case, ...] = Field(
-        ("tcp-in", "tcp-out"), min_length=1, description="what to measure: into the layer, out of it"
+        ("tcp-in", "tcp-out"),
+        min_length=1,
+        description="what to measure: into the layer, out of it; those of UDP need `rate`, and root on the host",
     )
     seconds: float = Field(10.0, ge=1, le=3600, description="run length of each direction, in seconds")
     rate: int | None = Field(
@@ -39,17 +45,29 @@ class NetParameters(Parameters):
         description="Mbit in a second that each machine is asked for, the same on every layer, for the CPU below full"
         " load; without it, as many as it can",
     )
+    streams: int = Field(
+        1, strict=True, ge=1, le=16, description="TCP connections at once, which share the rate; UDP has one stream"
+    )
 
 
 class Net(Command[NetParameters]):
     name = "net"
-    describe = "network: iperf3 TCP throughput in and out, with the CPU use of both ends"
+    describe = "network: iperf3 TCP throughput in and out, with the CPU use of both ends; UDP at a rate, with its loss"
     tool = "iperf3"
     title = "Network"
     packages = ("iperf3",)
     headline = "net.tcp-in.bits_per_second"
     measures: ClassVar = {
-        "bits_per_second": Measure("bits of TCP payload that arrived in a second", "throughput"),
+        "bits_per_second": Measure("bits of payload that arrived in a second", "throughput"),
+        "lost": Measure(
+            "datagrams that did not arrive, as a fraction of those sent; where some round lost none there is no ratio,"
+            " and the throughput is what is compared",
+            "loss",
+            may_be_zero=True,
+        ),
+        "jitter_seconds": Measure(
+            "how much the time of a datagram on its way varies from one to the next (RFC 3550)", "jitter"
+        ),
         "local_cpu": Measure("CPUs that iperf3 kept busy on the layer itself", "CPUs busy, own end"),
         "peer_cpu": Measure("CPUs that iperf3 kept busy at the far end", "CPUs busy, far end"),
         "local_seconds_per_byte": Measure(
@@ -63,6 +81,17 @@ class Net(Command[NetParameters]):
     }
     parameters_type = NetParameters
     replaced = frozenset(ENDS)
+    networked = True
+
+    def why_not(self, vcpus: int) -> str | None:
+        case = next(filter(_is_udp, self.parameters.cases), None)
+        if case is None or self.parameters.rate is not None:
+            return None
+        return f"{case} takes a rate, for UDP sends whatever is lost: set workloads.net.rate, in Mbit in a second"
+
+    @property
+    def takes_bridge(self) -> str:
+        return next((f"{self.name}'s case {case}" for case in self.parameters.cases if _is_udp(case)), "")
 
     @classmethod
     def phrase(cls, metric: Metric) -> str:
@@ -100,16 +129,23 @@ class Net(Command[NetParameters]):
         link = _link(site)
         return link.machine, link.prefix
 
+    def servers(self, address: str, port: int) -> Sequence[Sequence[str]]:
+        return (("iperf3", "--server", "--bind", address, "--port", str(port)),)
+
     def command(self, site: Site, case: str) -> Sequence[str]:
         link = _link(site)
         # iperf3 sends from client to server unless --reverse is given.
-        reverse = ("--reverse",) if (case == "tcp-in") != link.at_peer else ()
+        reverse = ("--reverse",) if (case in INWARD) != link.at_peer else ()
         seconds = round(self.parameters.seconds) + site.lead
-        lead = ("--omit", str(site.lead)) if site.lead else ()
-        if self.parameters.rate is not None:
-            lead = (*lead, "--bitrate", f"{self.parameters.rate}M")
+        how: tuple[str, ...] = ("--omit", str(site.lead)) if site.lead else ()
+        how += ("--udp", "--length", str(UDP_BYTES)) if _is_udp(case) else ()
+        streams = 1 if _is_udp(case) else self.parameters.streams
+        how += ("--parallel", str(streams)) if streams > 1 else ()
+        if self.parameters.rate is not None:  # of each stream
+            whole, rest = divmod(self.parameters.rate, streams)
+            how += ("--bitrate", f"{whole}M" if not rest else str(round(self.parameters.rate * 1e6 / streams)))
         return (
-            *("iperf3", "--client", link.address, "--port", str(link.port), "--time", str(seconds), *lead),
+            *("iperf3", "--client", link.address, "--port", str(link.port), "--time", str(seconds), *how),
             *("--connect-timeout", "5000", "--json", *reverse),
         )
 
@@ -121,28 +157,36 @@ class Net(Command[NetParameters]):
             report = _report(output)
             if "error" in report:
                 raise BadOutput(f"iperf3: {report['error']}")
-            rate = float(_total(report)["bits_per_second"])
+            arrived = sent = float(_total(report)["bits_per_second"])
             cpu = report["end"]["cpu_utilization_percent"]
             ends = [cpu["host_total"] / 100, cpu["remote_total"] / 100]  # of the client, of the server
-            if bool(report["start"]["test_start"]["reverse"]) != (case == "tcp-in"):
+            if bool(report["start"]["test_start"]["reverse"]) != (case in INWARD):
                 ends.reverse()  # the client was the peer
+            if _is_udp(case):
+                datagrams, sent = _datagrams(report), float(report["end"]["sum_sent"]["bits_per_second"])
         except (ValueError, LookupError, TypeError, ZeroDivisionError) as problem:
             raise BadOutput("no JSON with end.sum_received in what iperf3 printed") from problem
-        if rate <= 0:
+        if arrived <= 0:
             raise BadOutput(f"iperf3 carried nothing for {case}")
         asked = self.parameters.rate
-        if asked is not None and rate < LEAST_OF_RATE * asked * 1e6:
+        if asked is not None and sent < LEAST_OF_RATE * asked * 1e6:
             raise BadOutput(
-                f"{case}: {rate / 1e6:.0f} Mbit/s were reached of the {asked} that were asked for, so this is full"
+                f"{case}: {sent / 1e6:.0f} Mbit/s were reached of the {asked} that were asked for, so this is full"
                 " load; lower workloads.net.rate"
             )
         # At a rate that is asked for the rate is no figure, and CPU time for each byte is what was measured.
-        figures = (rate, *ends) if asked is None else tuple(8 * end / rate for end in ends)
+        figures = [arrived, *ends] if asked is None else [8 * end / arrived for end in ends]
+        if _is_udp(case):
+            figures = [arrived, *datagrams, *figures]
         return tuple(Measurement(metric, value) for metric, value in zip(self._metrics(case), figures, strict=True))
 
     def _metrics(self, case: str) -> tuple[Metric, ...]:
         rate, *ends = _metrics(case)
-        return (rate, *ends) if self.parameters.rate is None else tuple(map(_for_each_byte, ends))
+        held = tuple(map(_for_each_byte, ends))
+        if _is_udp(case):
+            lost = Metric(f"net.{case}.lost", "1", "lower")
+            return (rate, lost, Metric(f"net.{case}.jitter_seconds", "s", "lower"), *held)
+        return (rate, *ends) if self.parameters.rate is None else held
 
     def operations(self, case: str, output: str) -> float | None:
         """Bytes of payload that arrived in the time that counts."""
@@ -157,7 +201,17 @@ class Net(Command[NetParameters]):
     def counted(self, case: str, output: str) -> Counted | None:
         own = self.own_seconds(case, output)
         lead = _report(output)["start"]["test_start"].get("omit", 0)
-        return None if own is None else Counted(own, lead, lead)
+        return None if own is None else Counted(own, lead, 0 if _is_udp(case) else lead)
+
+
+def _is_udp(case: str) -> bool:
+    return case.startswith("udp-")
+
+
+def _datagrams(report: dict[str, Any]) -> tuple[float, float]:
+    """(share that was lost, jitter in seconds); ZeroDivisionError where none was sent."""
+    end = report["end"]["sum"]
+    return end["lost_packets"] / end["packets"], end["jitter_ms"] / 1000
 
 
 def _report(output: str) -> dict[str, Any]:
@@ -167,12 +221,13 @@ def _report(output: str) -> dict[str, Any]:
 
 def _total(report: dict[str, Any]) -> dict[str, Any]:
     """What the receiver had in all; where there was a lead, what the client had in the intervals between that and an
-    equal time at the end, which are about a second long."""
-    lead = report["start"]["test_start"].get("omit", 0)
-    if not lead:
+    equal time at the end, which are about a second long. Of UDP all after the lead: that is what the loss is of."""
+    start = report["start"]["test_start"]
+    lead = start.get("omit", 0)
+    if not lead or start["protocol"] == "UDP":
         total: dict[str, Any] = report["end"]["sum_received"]
         return total
-    last = report["start"]["test_start"]["duration"] - lead
+    last = start["duration"] - lead
     sums = [each["sum"] for each in report["intervals"] if not each["sum"]["omitted"]]
     counted = [each for each in sums if each["end"] < last + 0.5]
     seconds = math.fsum(each["seconds"] for each in counted)

@@ -59,5 +59,10 @@ def replaced(metric: Metric) -> bool:
     return metric.measure in _kind(metric).replaced
 
 
+def may_be_zero(metric: Metric) -> bool:
+    """Whether 0 is a true value of it, as of a loss."""
+    return _kind(metric).measure(metric).may_be_zero
+
+
 def _kind(metric: Metric) -> type[Workload[Any]]:
     return WORKLOADS.get(metric.workload, Workload)
