@@ -146,6 +146,12 @@ def test_many_busy_cores_are_a_number_without_an_exponent() -> None:
     assert re.search(r"The host's 1\d\d busy cores", printed(render(analysis)))
 
 
+def test_two_sides_are_named_without_their_prepositions(stored: list[Experiment]) -> None:
+    found = [" ".join(shown(run).split()) for run in stored if any(each.side for each in run.treatments)]
+    assert any("same work, ssh://b against local." in text for text in found)
+    assert not any("against on " in text or "against with " in text for text in found)
+
+
 def test_no_two_figures_have_one_name() -> None:
     assert len({*FIGURES.values()}) == len(FIGURES)
 

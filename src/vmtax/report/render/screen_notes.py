@@ -218,7 +218,7 @@ def common(found: Summary) -> Iterator[Code]:
 def _whom(found: Summary, sides: Sides | None, *, third: bool) -> str:
     """What the columns of costs are against."""
     if sides:
-        return f"{sides.where(own=False)} against {sides.where(own=True)}"
+        return f"{sides.other} against {sides.own}"
     layers = {one.treatment: one.layer for one in found.places}
     names = {"host": "host", "vm": "VM", "nested": "nested VM"}
     pairs = [(names[layers[low]], names[layers[high]]) for low, high in found.contrasts[: MAIN + third]]
