@@ -294,7 +294,7 @@ def test_streams_share_the_rate_and_are_those_of_tcp() -> None:
 def test_a_case_of_udp_says_which_key_it_misses() -> None:
     for cases, said in ((("tcp-in", "udp-out"), True), (("tcp-in",), False)):
         why = Net(NetParameters(cases=cases)).why_not(1)
-        assert (why is not None and "udp-out takes a rate" in why and "set workloads.net.rate" in why) is said
+        assert (why is not None and "udp-out needs a rate" in why and "set workloads.net.rate" in why) is said
     assert Net(NetParameters(cases=("udp-in",), rate=1)).why_not(1) is None
     assert Net(NetParameters(cases=("tcp-in", "udp-in"), rate=1)).takes_bridge == "net's case udp-in"
 
