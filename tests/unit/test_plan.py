@@ -157,6 +157,12 @@ def test_what_is_no_plan_at_all_gets_one_line(spin: None, text: str, line: str) 
     assert found[0].startswith(line)
 
 
+def test_a_workload_without_keys_says_so() -> None:
+    text = "name: a\nlayers: [vm]\nworkloads: [{boot: {seconds: 1}}]"
+    wrong = "workloads[0].boot.seconds: unknown key 'seconds'; no key is legal here: leave it out"
+    assert problems(text) == [f"p.yaml:3:21: {wrong}"]
+
+
 def test_a_case_that_is_named_twice_is_refused_at_its_place() -> None:
     text = "name: a\nlayers: [vm]\nworkloads:\n  - net: {cases: [tcp-in, tcp-out, tcp-in]}"
     assert problems(text) == ["p.yaml:4:36: workloads[0].net.cases[2]: 'tcp-in' is given twice"]
