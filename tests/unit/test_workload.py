@@ -1,5 +1,6 @@
 """The parsers, on captured output of the real tools, and on garbage."""
 
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
