@@ -1,4 +1,4 @@
-"""UDP, several streams, round trips and SMB copies between host, VM and their peer, for real."""
+"""UDP, several streams, round trips and SMB copies between host, VM and their peer, and the cards of a VM."""
 
 from __future__ import annotations
 
@@ -33,3 +33,25 @@ def test_udp_streams_round_trips_and_copies_are_measured_on_host_and_vm(image: I
             assert 0 < have[layer, f"latency.{case}.p50_seconds"] < 1
     assert have["vm", "smb.in.bytes_per_second"] > 0 and have["vm", "smb.out.bytes_per_second"] > 0
     assert have["vm", "latency.tcp-rr.per_second"] < have["host", "latency.tcp-rr.per_second"]
+
+
+CARDS = """\
+name: cards-tiny
+layers: [vm]
+guest: {vcpus: 1, memory: 512MiB}
+factors: {net.path: [e1000e, rtl8139]}
+workloads: [{net: {cases: [tcp-out], rate: 4, seconds: 1}}]
+rounds: {min: 1, max: 1}
+"""
+
+
+def test_a_guest_has_the_card_that_is_asked_for_and_what_cannot_be_here_is_left_out(
+    image: Image, tmp_path: Path
+) -> None:
+    """A guest whose card has another driver fails, so measurements prove the path; this host has no card to divide."""
+    plan = tmp_path / "plan.yaml"
+    plan.write_text(CARDS.replace("rtl8139]", "rtl8139, sriov]"))
+    data = measured(str(plan), directory=tmp_path)
+    have = {row["treatment"] for row in data["measurements"]}
+    assert have == {"vm", "vm again", "vm net.path=rtl8139"}
+    assert "net.path=sriov takes a card: no network card here has virtual functions" in " ".join(data["notes"])

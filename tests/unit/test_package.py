@@ -104,8 +104,10 @@ def test_bash_completes_commands_plans_and_formats(tmp_path: Path) -> None:
         "density",
         "disk-cache",
         "layers",
+        "network",
         "pages",
         "quick",
+        "sriov",
         "storage",
         "storage-2013",
     ]

@@ -15,7 +15,7 @@ from vmtax.plan.estimate import check, fit_rounds, pilot_seconds, seconds_per_ro
 from vmtax.plan.schema import PlanError, builtin_plans, describe, from_data, load, parse
 from vmtax.workload.fio import MINIMUM_TAIL, PERCENTILES, Disk
 
-BUILTIN = "build, cpu, density, disk-cache, layers, pages, quick, storage, storage-2013"
+BUILTIN = "build, cpu, density, disk-cache, layers, network, pages, quick, sriov, storage, storage-2013"
 
 
 def problems(text: str) -> list[str]:
@@ -155,6 +155,12 @@ def test_what_is_no_plan_at_all_gets_one_line(spin: None, text: str, line: str) 
     found = problems(text)
     assert len(found) == 1
     assert found[0].startswith(line)
+
+
+def test_a_workload_without_keys_says_so() -> None:
+    text = "name: a\nlayers: [vm]\nworkloads: [{boot: {seconds: 1}}]"
+    wrong = "workloads[0].boot.seconds: unknown key 'seconds'; no key is legal here: leave it out"
+    assert problems(text) == [f"p.yaml:3:21: {wrong}"]
 
 
 def test_a_case_that_is_named_twice_is_refused_at_its_place() -> None:

@@ -231,6 +231,14 @@ def test_a_plan_that_compares_nothing_says_so_before_the_question() -> None:
     assert "note" not in said(endless, host()), "a calibration compares a guest with itself"
 
 
+@pytest.mark.parametrize(("workload", "bridge"), [("chess", False), ("net", True)])
+def test_a_bridge_is_announced_only_where_the_network_is_measured(workload: str, bridge: bool) -> None:
+    plan = parse(f"name: x\nlayers: [host, vm]\nworkloads: [{workload}]")
+    root, user = said(plan, host())["as root"], said(plan, host(root=False))["as a user"]
+    assert ("bridge" in root, "bridge" in user) == (bridge, bridge)
+    assert "drops the page cache" in root and "caches stay warm" in user
+
+
 def test_without_a_disk_nothing_is_written() -> None:
     assert "writes" not in said(parse("name: x\nlayers: [host]\nworkloads: [chess]"), host())
 

@@ -94,7 +94,7 @@ def test_the_page_is_well_formed_and_small() -> None:
     assert all(after - before <= 1 for before, after in itertools.pairwise(levels))
     assert all(attrs.get("scope") for tag, attrs in page.elements if tag == "th")
     told = [text for path, text in page.texts if path[-2:] == ("svg", "desc")]
-    assert len(told) == 4 + 2 + 5 + 1 and all(len(text) > 60 for text in told)
+    assert len(told) == 4 + 2 + 5 + 1 + 1 and all(len(text) > 60 for text in told)
     assert sum(attrs.get("role") == "img" for _, attrs in page.elements) == len(told)
     ids = [attrs["id"] for _, attrs in page.elements if "id" in attrs]
     assert len(ids) == len(set(ids))
@@ -282,4 +282,4 @@ def test_an_unfinished_run_can_be_shown() -> None:
     experiment = sample_experiment(rounds=4)
     assert "too few rounds" in Page(html(experiment)).prose()
     prose = Page(html(dataclasses.replace(experiment, trials=(), boots=(), finished=None, state="running"))).prose()
-    assert "not finished" in prose and "Nothing can be compared yet" in prose
+    assert "not finished" in prose and "Nothing can be compared: no round" in prose

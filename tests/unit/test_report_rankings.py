@@ -10,6 +10,7 @@ from tests.unit.test_report import printed
 from vmtax.analysis.analysis import Analysis
 from vmtax.report.render.html import render_html
 from vmtax.report.render.markdown import render_markdown
+from vmtax.report.sections.rankings import what_is_claimed
 from vmtax.report.show import render
 
 
@@ -38,3 +39,9 @@ def test_rankings_effects_and_decisions_are_shown_in_every_report() -> None:
         ("guest.mitigations",),
         ("disk.bus", "guest.mitigations"),
     }
+
+
+def test_one_round_is_one_and_cpu_time_keeps_its_capitals() -> None:
+    ranking = dataclasses.replace(Analysis(sample_experiment(rounds=12, treatments=14)).rankings[0], rounds=1)
+    text = what_is_claimed(ranking, "CPU time for the same work")
+    assert text.startswith("CPU time for the same work against the best, over 1 round.")

@@ -19,6 +19,7 @@ from vmtax.analysis.summary import label as line_of
 from vmtax.core.records import Experiment, Metric
 from vmtax.core.units import MINUS, TIMES
 from vmtax.report.render.screen import LONGEST_LABEL
+from vmtax.report.sections.first import first
 from vmtax.report.show import render
 from vmtax.store import Store
 
@@ -145,6 +146,12 @@ def test_many_busy_cores_are_a_number_without_an_exponent() -> None:
     assert re.search(r"The host's 1\d\d busy cores", printed(render(analysis)))
 
 
+def test_two_sides_are_named_without_their_prepositions(stored: list[Experiment]) -> None:
+    found = [" ".join(shown(run).split()) for run in stored if any(each.side for each in run.treatments)]
+    assert any("same work, ssh://b against local." in text for text in found)
+    assert not any("against on " in text or "against with " in text for text in found)
+
+
 def test_no_two_figures_have_one_name() -> None:
     assert len({*FIGURES.values()}) == len(FIGURES)
 
@@ -195,14 +202,28 @@ def test_an_unfinished_run_says_how_to_go_on() -> None:
     assert f"Next: vmtax run --resume {run.id}" in shown(dataclasses.replace(run, state="interrupted"))
     assert f"Next: vmtax watch {run.id}" in shown(dataclasses.replace(run, state="running", finished=None))
     empty = dataclasses.replace(run, trials=(), boots=(), finished=None, state="failed")
-    assert "Nothing can be compared yet" in shown(empty) and len(shown(empty).splitlines()) <= 30
+    assert "Nothing can be compared: no round" in shown(empty) and len(shown(empty).splitlines()) <= 30
 
 
 def test_where_every_trial_failed_the_screen_says_why() -> None:
     run = sample_experiment(rounds=1)
     failed = [dataclasses.replace(one, status="failed", error="lower the rate", measurements=()) for one in run.trials]
     text = shown(dataclasses.replace(run, trials=tuple(failed)))
-    assert "Every trial failed, the first with: lower the rate." in text
+    assert "No trial has a result. The first: lower the rate." in text
+    unknown = [dataclasses.replace(one, error=None) for one in failed]
+    assert "None" not in shown(dataclasses.replace(run, trials=tuple(unknown)))
+
+
+def test_where_every_guest_failed_nothing_is_said_to_be_compared() -> None:
+    run = quick(emulated=False)
+    trials = [
+        one if one.treatment == "host" else dataclasses.replace(one, status="failed", error="", measurements=())
+        for one in run.trials
+    ]
+    run = dataclasses.replace(run, trials=tuple(trials))
+    text = shown(run)
+    assert "Nothing can be compared: no round has a result on two sides." in text
+    assert "disk-cache" not in text and not first(Analysis(run)).few
 
 
 def test_of_one_configuration_and_its_repeat_nothing_is_compared() -> None:

@@ -144,7 +144,7 @@ def test_a_result_that_could_not_be_read_again_is_a_failed_trial(store: Store, v
     assert loaded.trials == (kept, late)
     assert kept.error is not None and "measurements.1.value" in kept.error
     assert kept == dataclasses.replace(
-        TRIAL, status="failed", error=kept.error, measurements=(), latencies=(), disturbance=None
+        TRIAL, status="failed", error=kept.error, measurements=(), latencies=(), disturbance=None, readings={}
     )
     assert late.status == "failed" and late.wall_seconds == 0
 

@@ -17,7 +17,7 @@ from vmtax.machine import Machine, MachineError
 from vmtax.machine.local import LocalMachine
 from vmtax.network import PEER_ADDRESS, Segment, guest_address
 from vmtax.network.segment import PREFIX_LENGTH
-from vmtax.network.sriov import WRITE, Card, free_card
+from vmtax.network.sriov import LOAD_DRIVERS, VF_MAC, WRITE, Card, free_card
 from vmtax.storage.undo import ANY_DEVICE, DETACH, NO_GROUP, NO_POOL, UNMOUNT, WAIT_FOR
 
 FILE_BYTES = 400 * 2**20  # sparse; XFS takes no file system below 300 MiB
@@ -47,7 +47,6 @@ HUGE_PAGE_COUNT = (
 # Only if it was not changed by someone else meanwhile.
 GIVE_BACK = ("sh", "-c", '[ "$(cat "$3")" != "$2" ] || printf %s "$1" > "$3"', "sh")
 # A guest has no udev: drivers for whatever cards it finds.
-LOAD_DRIVERS = ("sh", "-c", "cat /sys/bus/pci/devices/*/modalias | xargs modprobe -a -q; true")
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +208,7 @@ def _function(parts: Parts) -> str:
     """A virtual function, bound to vfio-pci and given to a guest."""
     host, spec = parts.host, _spec(parts)
     card = free_card(host)
-    function = Card(host, card).function()
+    (function,) = Card(host, card).functions([VF_MAC])
     addresses = host.try_run("getent", "hosts", PEER_NAME)
     peer = addresses.stdout.split()[0] if addresses.ok else None
     spec = replace(spec, name="vf", cards=(Passed(function),))

@@ -28,15 +28,15 @@ from vmtax.storage import NoSuchPlace, Target, backing, refuse_unsafe
 from vmtax.storage.empty import SECONDS as LOOK_SECONDS
 from vmtax.storage.file import check_free
 from vmtax.storage.ground import refuse_devices
-from vmtax.testbed import cpus, disks, examine, needs, pages, pinning, polling
+from vmtax.testbed import cpus, disks, examine, needs, net_paths, pages, pinning, polling
 from vmtax.testbed.examine import Examined
 from vmtax.testbed.provision import not_opened, refuse_none_left
 from vmtax.testbed.session import CannotMeasure, Hosts, TestbedOptions
 from vmtax.workload.build import Build
 
 MANY = 1000  # rounds.max that means none
-ROOT = "a bridge in a network namespace of its own; drops the page cache before each configuration"
-USER = "user networking in place of a bridge, and caches stay warm: both need root"
+BRIDGE, DROPS = "a bridge in a network namespace of its own", "drops the page cache before each configuration"
+USER_NETWORK, WARM = "user networking in place of a bridge", "caches stay warm"
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +108,7 @@ def _guests_not_here(machine: Machine, plan: Plan, qemus: Sequence[tuple[Qemu, A
     """
     treatments = plan.treatments()[0]
     impossible = {**pages.not_here(machine, plan, treatments), **pinning.not_here(machine, plan, treatments)}
+    impossible |= net_paths.not_here(machine, plan, treatments)
     for qemu, accelerator in qemus:
         if accelerator is None:
             continue
@@ -190,6 +191,19 @@ def with_disks_tried(places: Sequence[Place], sides: Sequence[Examined]) -> list
     return found
 
 
+def _rights(place: Place) -> Line:
+    """What is done as root, or what is missing without."""
+    networked = any(workload.networked for workload in place.plan.build_workloads())
+    if examine.is_root(place.machine):
+        return Line("as root", f"{BRIDGE}; {DROPS}" if networked else DROPS)
+    return Line(
+        "as a user",
+        f"{USER_NETWORK}, and {WARM}, because a bridge and dropping caches need root"
+        if networked
+        else f"{WARM}, because dropping them needs root",
+    )
+
+
 def emulation_advice(plan: Plan, host: Reader) -> list[str]:
     """What a plan's reader must know of KVM on this host: a line where no guest boots with it, or it was not tried yet.
 
@@ -246,8 +260,7 @@ def outlook(
         lines.append(Line("needs", _needs(place.plan, place.machine)))
         possible = [one for one in place.treatments if (one.repeats or one.name) not in place.impossible]
         lines += [Line("takes", text) for text in pages.announced(place.plan, possible)]
-        root = examine.is_root(place.machine)
-        lines.append(Line("as root" if root else "as a user", ROOT if root else USER))
+        lines.append(_rights(place))
     if emulated:
         lines.insert(0, Line("emulated", f"{emulated}; the figures say nothing about cost"))
     if options.demonstration:

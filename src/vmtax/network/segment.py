@@ -21,6 +21,14 @@ BRIDGE = "br0"
 # Delete it if it exists: it is registered for undo before it is created. Constant text, the name stays an argument.
 DELETE_NAMESPACE = ("sh", "-c", '! test -e "/run/netns/$1" || exec ip netns delete "$1"', "sh")
 
+# Give a network card back to the first namespace, down: constant text, the names stay arguments.
+GIVE_BACK = (
+    *("sh", "-c"),
+    '! ip -n "$1" link show dev "$2" > /dev/null 2>&1'
+    ' || { ip -n "$1" link set dev "$2" nomaster down promisc off && ip -n "$1" link set dev "$2" netns 1; }',
+    "sh",
+)
+
 
 def guest_address(number: int) -> str:
     """Of the guest of that number, from 1, among those that are on the segment at once."""
@@ -38,6 +46,7 @@ class Segment:
         self._token = token
         self.switch = f"vmtax-{token}"
         self._taps = itertools.count(1)
+        self._uplink: str | None = None  # a network card of the machine
         self._namespace(self.switch)
         self._in_switch(f"link add {BRIDGE} type bridge", f"link set {BRIDGE} up")
 
@@ -49,21 +58,42 @@ class Segment:
         """Several `ip` commands in one go: behind an emulated ssh each would cost a sixth of a second."""
         self._machine.run("ip", "-n", self.switch, "-batch", "-", input="\n".join(commands) + "\n")
 
-    def add_end(self, name: str, address: str) -> str:
-        """A namespace with one veth on the bridge; returns the namespace's name, for `ip netns exec`."""
+    def add_end(self, name: str, address: str, mac: str | None = None) -> str:
+        """A namespace with one veth on the bridge; returns the namespace's name, for `ip netns exec`.
+
+        `mac`: of the veth there; None: any
+        """
         namespace = f"{self.switch}-{name}"
         self._namespace(namespace)
         self._in_switch(
             f"link add {name} type veth peer name eth0 netns {namespace}",
             f"link set {name} master {BRIDGE} up",
         )
-        commands = ["link set lo up", f"address add {address}/{PREFIX_LENGTH} dev eth0", "link set eth0 up"]
+        commands = [f"link set eth0 address {mac}"] if mac is not None else []
+        commands += ["link set lo up", f"address add {address}/{PREFIX_LENGTH} dev eth0", "link set eth0 up"]
         self._machine.run("ip", "-n", namespace, "-batch", "-", input="\n".join(commands) + "\n")
         return namespace
 
     def tap_name(self) -> str:
         """A new name for a tap that QEMU makes itself; it then vanishes with its QEMU, and needs no undoing."""
         return f"vt{self._token}{next(self._taps)}"
+
+    def add_uplink(self, card: str) -> None:
+        """Put a network card of the machine on the bridge; it is in its own namespace again before ours is deleted."""
+        self._machine.undo_later(*GIVE_BACK, self.switch, card)
+        self.attach(card)
+        self._uplink = card
+        # A card with functions may hand a broadcast of ours back to us, from which no address is to be learnt.
+        self._machine.run("bridge", "-n", self.switch, "link", "set", "dev", card, "learning", "off")
+
+    def admit(self, mac: str, port: str) -> None:
+        """Have the uplink take packets for this MAC, which is behind a port of the bridge.
+
+        A card with functions sorts what arrives by its own table of addresses.
+        """
+        if self._uplink is not None:
+            commands = f"fdb replace {mac} dev {self._uplink} self\nfdb replace {mac} dev {port} master static\n"
+            self._machine.run("bridge", "-n", self.switch, "-batch", "-", input=commands)
 
     def attach(self, interface: str) -> None:
         """Put a tap that QEMU holds, or a guest's own network card, on the bridge."""

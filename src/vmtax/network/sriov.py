@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import PurePosixPath
 
 from vmtax.core.errors import CannotDo
@@ -9,6 +10,9 @@ from vmtax.machine import Machine
 
 MODULES = "the kernel modules vfio_pci and vfio_iommu_type1 are needed"
 VF_MAC = "52:54:00:76:74:21"
+# Run in a guest: the drivers of all its cards. Constant text.
+LOAD_DRIVERS = ("sh", "-c", "cat /sys/bus/pci/devices/*/modalias | xargs modprobe -a -q; true")
+LOAD_VFIO = "test -e /sys/bus/pci/drivers/vfio-pci || modprobe vfio_pci"
 # Of each card that can have functions: name, how many it can have, how many it has, the kind of link (1: Ethernet), how
 # many interfaces share its device (ports, representors), and how many are built on it (a bridge, bond, switch, VLAN).
 # Constant text.
@@ -24,6 +28,10 @@ ETHERNET = "1"
 # No address is asked for or taken from the network while the card is up for our guest.
 NO_IPV6 = "/proc/sys/net/ipv6/conf/{}/disable_ipv6"
 WRITE = ("sh", "-c", 'printf %s "$1" > "$2"', "sh")
+
+
+# The kernel gives each device of an IOMMU a group; without an IOMMU that is on there is none.
+HAS_IOMMU = ("sh", "-c", "test -e /sys/kernel/iommu_groups/0")
 
 
 class NoCard(CannotDo):
@@ -64,10 +72,10 @@ class Card:
         self._machine.undo_later(*WRITE, before, path)
         self._machine.run(*WRITE, value, path)
 
-    def function(self) -> str:
-        """Make one function, bound to vfio-pci; its PCI address. It is gone with the undo list."""
+    def functions(self, macs: Sequence[str]) -> tuple[str, ...]:
+        """Make a function for each MAC, bound to vfio-pci; their PCI addresses. They are gone with the undo list."""
         machine = self._machine
-        machine.run("sh", "-c", "test -e /sys/bus/pci/drivers/vfio-pci || modprobe vfio_pci", remedy=MODULES)
+        machine.run("sh", "-c", LOAD_VFIO, remedy=MODULES)
         # QEMU finds no IOMMU without it, and nothing loads it by itself.
         machine.try_run("modprobe", "-q", "vfio_iommu_type1")
         if machine.succeeds("test", "-e", NO_IPV6.format(self._name)):
@@ -75,9 +83,14 @@ class Card:
         machine.undo_later("ip", "link", "set", "dev", self._name, "down")
         machine.run("ip", "link", "set", "dev", self._name, "up")
         self._set("0", "sriov_drivers_autoprobe")
-        self._set("1", "sriov_numvfs")
-        machine.run("ip", "link", "set", "dev", self._name, "vf", "0", "mac", VF_MAC)
-        address = machine.run("readlink", f"{self._device}/virtfn0").strip().rpartition("/")[2]
+        self._set(str(len(macs)), "sriov_numvfs")
+        return tuple(self._bound(number, mac) for number, mac in enumerate(macs))
+
+    def _bound(self, number: int, mac: str) -> str:
+        """The PCI address of a function, which has that MAC and is bound to vfio-pci."""
+        machine = self._machine
+        machine.run("ip", "link", "set", "dev", self._name, "vf", str(number), "mac", mac)
+        address = machine.run("readlink", f"{self._device}/virtfn{number}").strip().rpartition("/")[2]
         function = f"/sys/bus/pci/devices/{address}"
         if not machine.succeeds("test", "-e", f"{function}/iommu_group"):
             raise NoCard(f"{self._name}: its functions have no IOMMU group; boot with intel_iommu=on or amd_iommu=on")

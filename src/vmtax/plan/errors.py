@@ -27,6 +27,8 @@ class Unknown:
     legal: Sequence[str]
 
     def __str__(self) -> str:
+        if not self.legal:
+            return f"unknown {self.what} {show(self.name)}; no {self.what} is legal here: leave it out"
         name = self.name if isinstance(self.name, str) else show(self.name)
         close = difflib.get_close_matches(name[:100], self.legal, n=1)
         hint = f"did you mean {close[0]}? " if close else ""

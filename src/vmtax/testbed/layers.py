@@ -16,6 +16,7 @@ from vmtax.core.records import Treatment
 from vmtax.design import guest as guest_settings
 from vmtax.design.disk import DiskSettings
 from vmtax.design.guest import GuestSettings
+from vmtax.design.net import PATH, Path, path_of
 from vmtax.design.topology import Subject, Topology, topology
 from vmtax.hypervisor import (
     BY_SERIAL,
@@ -25,10 +26,8 @@ from vmtax.hypervisor import (
     Drive,
     Guest,
     GuestSpec,
-    Nic,
     Patience,
     Qemu,
-    Tap,
     boot,
 )
 from vmtax.hypervisor.confine import FIRST_USER, enter_tree
@@ -39,7 +38,7 @@ from vmtax.network import PEER_ADDRESS, Segment, guest_address
 from vmtax.network.segment import PREFIX_LENGTH
 from vmtax.storage import Backing
 from vmtax.storage.page_cache import GROWTH_BYTES, SHARE, Bound
-from vmtax.testbed import disks, needs, pinning, polling, proof
+from vmtax.testbed import disks, needs, net_paths, pinning, polling, proof
 from vmtax.testbed.base import RunningSubject, RunningTreatment
 from vmtax.testbed.footprint import Footprint
 from vmtax.testbed.provision import NESTED_DISK, CarrierDisk, Provisioned, port
@@ -50,8 +49,6 @@ from vmtax.workload.net import PORT
 # All that there is inside a guest, where we are root: examining it would take seconds of every emulated boot.
 IMAGE_QEMU = Qemu(("qemu-system-x86_64",), "10.0", "the image's", has_sandbox=True, user=FIRST_USER)
 PACK_MOUNT = "/mnt"
-GUEST_NIC = "eth1"  # the second network card of a guest: the network under test
-MACS = "52:54:00:76:75:{:02x}"  # of the guests that are measured, by their number
 CARRIER_MACS = "52:54:00:76:74:{:02x}"
 _numbers = itertools.count(1)
 SETTLE_SECONDS = 1.0  # after a boot, before anything is measured
@@ -101,7 +98,7 @@ def _open(on: Provisioned, treatment: Treatment, stack: contextlib.ExitStack, gu
     if on.network is not None:
         for subject in wanted.subjects:
             for argv in on.peer_servers(subject.number):
-                stack.callback(on.host.start(*argv).stop)
+                stack.callback(on.network.at.start(*argv).stop)
     outer: tuple[Guest, ...] = ()
     if treatment.layer == "host":
         subjects = [_host(on, treatment, subject.number, len(wanted.subjects)) for subject in wanted.subjects]
@@ -176,14 +173,17 @@ def _vms(
         if on.networked and on.network is None:
             spec = replace(spec, forwards=(PORT,))
         segment = on.network.segment if on.network else None
-        orders.append(_Order(on.host, spec, segment, MACS.format(subject.number)))
+        function = on.network.functions[subject.number - 1] if on.network and on.network.functions else None
+        mac = net_paths.MACS.format(subject.number)
+        orders.append(_Order(on.host, spec, segment, mac, path_of(treatment), function))
     booted = _boot_all(on, orders, stack, guests)
     for number, guest in enumerate(booted, start=1):
         if guest.spec.settings.pinned:
             pinning.pin(on.host, guest, number, len(booted))
     for bound in bounds:
         bound.set_limit(on.disk_size // SHARE + GROWTH_BYTES[on.guests.accelerator.name])
-    return [_subject(on, subject, guest) for subject, guest in zip(wanted.subjects, booted, strict=True)]
+    path = path_of(treatment) if on.plan.space.first(PATH) is not None else None
+    return [_subject(on, subject, guest, path) for subject, guest in zip(wanted.subjects, booted, strict=True)]
 
 
 def _nested(
@@ -217,7 +217,7 @@ def _carried(
     segment = None
     if on.network is not None:
         segment = Segment(carrier.machine, on.session.local.token[:6])
-        segment.attach(GUEST_NIC)
+        segment.attach(net_paths.VIRTIO_NIC)
     if data is not None:
         data.mount(carrier.machine)
     orders = []
@@ -228,12 +228,13 @@ def _carried(
             drive = disks.drive(treatment, disk)
         spec = _spec(on, treatment, IN_GUEST, IMAGE_QEMU, accelerator="kvm", data=drive)
         spec = replace(spec, name=subject.name, packs=carrier.spec.pack_devices)
-        orders.append(_Order(carrier.machine, spec, segment, MACS.format(subject.number)))
+        orders.append(_Order(carrier.machine, spec, segment, net_paths.MACS.format(subject.number)))
     return orders
 
 
-def _subject(on: Provisioned, subject: Subject, guest: Guest) -> RunningSubject:
-    return RunningSubject(_guest_site(on, subject.layer, guest, subject.number), guest)
+def _subject(on: Provisioned, subject: Subject, guest: Guest, path: Path | None = None) -> RunningSubject:
+    """`path`: that its packets are to take, where the plan names one."""
+    return RunningSubject(_guest_site(on, subject, guest, path), guest)
 
 
 def _host_spec(on: Provisioned, treatment: Treatment, data: Drive | None) -> GuestSpec:
@@ -290,6 +291,8 @@ class _Order:
     spec: GuestSpec
     segment: Segment | None  # the network under test; None: it has no card there
     mac: str  # of its card on the segment
+    path: Path = Path.TAP  # of its packets
+    function: str | None = None  # the PCI address of one that it may be given
 
 
 def _boot_all(
@@ -323,21 +326,24 @@ def _boot(on: Provisioned, order: _Order, stack: contextlib.ExitStack, patience:
     spec, attach, segment = order.spec, None, order.segment
     if segment is not None:
         tap = segment.tap_name()
-        spec = replace(spec, cards=(Nic(Tap(tap), order.mac),))
+        spec = replace(spec, cards=(net_paths.card_of(order.path, tap, order.mac, order.function),))
 
         def attach() -> None:
             segment.attach(tap)
+            segment.admit(order.mac, tap)
 
     access = (on.session.credentials, on.session.local)
-    return stack.enter_context(boot(order.parent, spec, *access, patience=patience, attach=attach))
+    return stack.enter_context(
+        boot(order.parent, spec, *access, patience=patience, attach=None if order.path is Path.SRIOV else attach)
+    )
 
 
-def _guest_site(on: Provisioned, layer: str, guest: Guest, number: int) -> Site:
-    """`number`: of the guest among those that are measured at once."""
-    link = None
+def _guest_site(on: Provisioned, subject: Subject, guest: Guest, path: Path | None) -> Site:
+    link, number = None, subject.number
     if guest.spec.cards:
-        own = guest_address(number)
-        commands = f"address add {own}/{PREFIX_LENGTH} dev {GUEST_NIC}\nlink set {GUEST_NIC} up\n"
+        mac = net_paths.MACS.format(number)
+        nic = net_paths.VIRTIO_NIC if path is None else net_paths.find_card(guest, path, mac)
+        commands = f"address add {guest_address(number)}/{PREFIX_LENGTH} dev {nic}\nlink set {nic} up\n"
         guest.machine.run("ip", "-batch", "-", input=commands)
         link = Link(guest.machine, (), PEER_ADDRESS, port(number))
     elif guest.spec.forwards:
@@ -346,7 +352,7 @@ def _guest_site(on: Provisioned, layer: str, guest: Guest, number: int) -> Site:
     disk, fresh = _disks(guest)
     return Site(
         machine=guest.machine,
-        layer=layer,
+        layer=subject.layer,
         vcpus=guest.spec.vcpus,
         prefix=(),
         disk=disk,

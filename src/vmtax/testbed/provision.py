@@ -17,11 +17,12 @@ from vmtax.image.place import place_pack
 from vmtax.machine import Machine
 from vmtax.meter.memory import available_memory
 from vmtax.network import END_ADDRESS, PEER_ADDRESS, Segment
+from vmtax.network.segment import PREFIX_LENGTH
 from vmtax.storage import FirstWrite, Ground, Provisioner, RawFile, Target, fill, page_cache, refuse_unsafe
 from vmtax.storage.backing import describe
 from vmtax.storage.page_cache import GROWTH_BYTES, SHARE
 from vmtax.storage.undo import UNMOUNT
-from vmtax.testbed import cpus, disks, needs, pages, pinning, polling
+from vmtax.testbed import cpus, disks, needs, net_paths, pages, pinning, polling
 from vmtax.testbed.disks import Disks
 from vmtax.testbed.examine import Examined
 from vmtax.testbed.session import CannotMeasure
@@ -33,6 +34,13 @@ WITH_SERVER = ("sh", "-c", 'iperf3 --server --one-off --daemon --bind 127.0.0.1 
 # By which guests that are released together may begin apart, because their programs start unevenly; seconds. Where
 # nothing is emulated, where guests are, and where the host is: there four VMs began 4 s apart.
 LEAD_SECONDS, EMULATED_LEAD_SECONDS, EMULATED_HOST_LEAD_SECONDS = 1, 3, 10
+END_MAC = "52:54:00:76:76:01"  # of the host layer's own end, where a card must know it
+# Constant text: the namespace, and what is the address of one of its cards, stay arguments.
+DELETE_ADDRESS = (
+    *("sh", "-c"),
+    '! test -e "/run/netns/$1" || { space=$1; shift; ip -n "$space" address del "$@" 2> /dev/null; true; }',
+    "sh",
+)
 TRIED_BYTES = 2**20  # of a disk that is only opened and closed
 CARRIER_DEVICE = "/dev/vdb"
 CARRIER_MOUNT = "/srv"
@@ -44,8 +52,11 @@ class Network:
     """The private network under test on one host."""
 
     segment: Segment
+    at: Machine  # on which the other end is: the host, or what is behind its card
+    tree: str  # the image there
     peer: str  # namespace of the other end
     end: str  # namespace of the host layer's own end
+    functions: tuple[str, ...] = ()  # PCI addresses, one for each guest; none where no guest is given one
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +131,7 @@ class Provisioned(Examined):
         return [
             (
                 *("ip", "netns", "exec", self.network.peer),
-                *enter_tree(self.tree, root=True, network=True, capabilities=one.server_capabilities),
+                *enter_tree(self.network.tree, root=True, network=True, capabilities=one.server_capabilities),
                 *("--", *argv),
             )
             for one in commands
@@ -154,17 +165,16 @@ def provision(on: Examined) -> Provisioned:
     notes: list[str] = []
     if not on.is_root:
         notes.append("The host's caches stay warm, because dropping them needs root there.")
-    if on.networked:
-        if on.is_root:
-            here = replace(here, network=_open_network(on))
-        else:
-            notes.append(
-                "Network: QEMU's user networking, because a bridge and a tap need root on the host under test. "
-                "It is slower than a bridge, and a nested VM cannot be reached through it: run as root."
-            )
+    if on.networked and not on.is_root:
+        notes.append(
+            "Network: QEMU's user networking, because a bridge and a tap need root on the host under test. "
+            "It is slower than a bridge, and a nested VM cannot be reached through it: run as root."
+        )
     if on.wants("build"):
         here = replace(here, kernel_pack=_open_kernel_pack(on))
     here = _with_guests(here)
+    if on.networked and on.is_root:
+        here = replace(here, network=_open_network(here))
     if on.wants("disk"):
         here = _open_disks(here, notes)
     return replace(here, notes=(*on.notes, *notes))
@@ -174,6 +184,7 @@ def _with_guests(on: Provisioned) -> Provisioned:
     """With huge pages for the guests that are to have some, and the treatments whose guests cannot be there."""
     treatments = on.plan.treatments()[0]
     impossible = pages.not_here(on.host, on.plan, treatments) | pinning.not_here(on.host, on.plan, treatments)
+    impossible |= net_paths.not_here(on.host, on.plan, treatments)
     impossible |= guests_not_here(on)
     possible = [treatment for treatment in treatments if treatment.name not in impossible]
     impossible |= pages.take(on.host, on.plan, possible)
@@ -213,9 +224,25 @@ def not_opened(on: Examined) -> dict[str, str]:
         removing.undo()
 
 
-def _open_network(on: Examined) -> Network:
-    segment = Segment(on.host, on.session.local.token[:6])
-    return Network(segment, segment.add_end("peer", PEER_ADDRESS), segment.add_end("end", END_ADDRESS))
+def _open_network(on: Provisioned) -> Network:
+    """On the host alone; where a guest is given a function of a card, over that card to the peer behind it."""
+    token = on.session.local.token[:6]
+    if not net_paths.over_card(on.plan.treatments()[0], on.impossible):
+        segment = Segment(on.host, token)
+        peer, end = segment.add_end("peer", PEER_ADDRESS), segment.add_end("end", END_ADDRESS)
+        return Network(segment, on.host, on.tree, peer, end)
+    namespace, local = net_paths.peer_behind_card(on.host), on.session.local
+    if namespace is None:
+        raise CannotMeasure(f"{on.host.path}: the peer behind its card is gone: is its lab still up?")
+    card, functions = net_paths.functions(on.host, on.plan)
+    segment = Segment(on.host, token)
+    segment.add_uplink(card)
+    end = segment.add_end("end", END_ADDRESS, mac=END_MAC)
+    segment.admit(END_MAC, "end")
+    address = (f"{PEER_ADDRESS}/{PREFIX_LENGTH}", "dev", "eth0")
+    local.undo_later(*DELETE_ADDRESS, namespace, *address)
+    local.run("ip", "-n", namespace, "address", "add", *address)
+    return Network(segment, local, str(on.session.image.tree), namespace, end, functions)
 
 
 def _open_kernel_pack(on: Examined) -> KernelPack:

@@ -87,7 +87,7 @@ class Net(Command[NetParameters]):
         case = next(filter(_is_udp, self.parameters.cases), None)
         if case is None or self.parameters.rate is not None:
             return None
-        return f"{case} needs a rate, because UDP does not slow down where datagrams are lost: set rate, in Mbit/s"
+        return f"{case} needs a rate, because UDP sends on however much is lost: set workloads.net.rate, in Mbit/s"
 
     @property
     def takes_bridge(self) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from vmtax.analysis.summary import summary
 from vmtax.core.records import Metric
 from vmtax.core.units import format_cost, time_ratio
+from vmtax.design.stopping import count
 from vmtax.report.figures.dots import Dot, Row, cost_axis, picture_of_rows
 from vmtax.report.figures.svg import Key, Picture, emulation
 from vmtax.report.view import Effect, View, effect, special_cost
@@ -180,7 +181,7 @@ def _dot(name: str, kind: Drawn, effect: Effect) -> Dot:
     ratios = time_ratio(found.metric.better, found.ratio, found.low, found.high)
     mark, style, words = kind
     doubt = ", emulated" if effect.emulated else ""
-    tip = f"{name}: {format_cost(*ratios)}{doubt}; {words}, {label(found.metric)}, {found.rounds} rounds"
+    tip = f"{name}: {format_cost(*ratios)}{doubt}; {words}, {label(found.metric)}, {count(found.rounds)}"
     return Dot(*ratios, mark, style, tip)
 
 

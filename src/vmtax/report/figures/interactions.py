@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from vmtax.analysis.rankings import Ranking
 from vmtax.core.records import Json, Metric
+from vmtax.design.stopping import count
 from vmtax.report.figures.base import AXIS, Choice, escape, frame, round_off, times_dearer
 from vmtax.report.sections.interactions import Cell, Grid
 from vmtax.report.sections.rankings import Ranked
@@ -142,4 +143,4 @@ def _hover(grid: Grid, row: str, column: str, cell: Cell | None) -> Iterator[str
     amount, interval = cost_of(grid.ranking.metric.better, cell.overhead, cell.low, cell.high)
     yield f"{amount} {interval or '(too few rounds)'} {cost(grid.ranking.metric)}"
     many = f"median of {cell.treatments} configurations" if cell.treatments > 1 else "one configuration"
-    yield f"{many}, {cell.rounds} rounds{', emulated' if grid.emulated else ''}"
+    yield f"{many}, {count(cell.rounds)}{', emulated' if grid.emulated else ''}"

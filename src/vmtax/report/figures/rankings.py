@@ -11,6 +11,7 @@ from vmtax import stats
 from vmtax.analysis.analysis import Analysis
 from vmtax.analysis.rankings import Ranking, Standing
 from vmtax.core.units import Cost, format_cost, format_percent, format_value, time_ratio
+from vmtax.design.stopping import count
 from vmtax.report.figures.base import times_dearer
 from vmtax.report.figures.dots import Dot, Row, cost_axis, picture_of_rows
 from vmtax.report.figures.svg import Key, Picture, emulation
@@ -150,7 +151,7 @@ def _caption(ranking: Ranking, host: _Host | None) -> str:
     beside = f" The host itself, without a guest: {host.cost} against the best." if host else ""
     needed = stats.minimum_rounds(stats.ALPHA)
     few = "" if ranking.rounds >= needed else f" Nothing can be called beaten before {needed} rounds."
-    return f"Time for the same work against the best, over {ranking.rounds} rounds{left_out}.{few}{beside}"
+    return f"Time for the same work against the best, over {count(ranking.rounds)}{left_out}.{few}{beside}"
 
 
 def _legend(ranking: Ranking, kinds: Sequence[int], dots: Sequence[Dot], marked: str, *, host: bool) -> Iterator[Key]:

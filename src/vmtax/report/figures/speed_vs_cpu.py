@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from vmtax.core.records import Json
 from vmtax.core.units import format_value
+from vmtax.design.stopping import count
 from vmtax.report.figures.base import AXIS, LEVEL_STYLES, Choice, escape, frame, round_off
 from vmtax.report.figures.svg import emulation
 from vmtax.report.sections.speed_vs_cpu import Figure, Point, Tradeoff
@@ -175,7 +176,7 @@ def _arms(found: Sequence[Figure], colour: str) -> Json:
 def _hover(point: Point) -> Iterator[str]:
     yield f"<b>{escape(point.treatment.name)}</b>{' (emulated)' if point.emulated else ''}"
     yield f"{_told(point.speed, '1/s')}, {_told(point.price, 's')} of host CPU each"
-    yield f"{point.speed.rounds} rounds{'; none is both faster and cheaper' if point.best else ''}"
+    yield f"{count(point.speed.rounds)}{'; none is both faster and cheaper' if point.best else ''}"
 
 
 def _told(found: Figure, unit: str) -> str:

@@ -15,6 +15,7 @@ from vmtax.core.units import at_most, format_cost, printable
 from vmtax.design.interleaved import Sides
 from vmtax.report.sections.ledger import in_words
 from vmtax.report.sections.rankings import decided
+from vmtax.report.sections.summary import NOTHING_COMPARED
 from vmtax.report.wording.figures import briefly
 
 MOST_LABELS, MOST_DECISIONS = 3, 3
@@ -102,12 +103,13 @@ def _used(found: Summary, analysis: Analysis) -> str | None:
     if chosen is None:
         return None
     label = " ".join(filter(None, (chosen.workload, chosen.case)))
-    parts = in_words(chosen).split(", ")
     cores = f"{chosen.cores:.2g}" if chosen.cores < 10 else f"{chosen.cores:.0f}"
     lead = f"The host's {cores} busy cores{_emulated(found)} ({chosen.treatment.name}, {label}): "
-    while len(lead) + len(", ".join(parts)) + 1 > LINE and len(parts) > 1:
+    parts, end = in_words(chosen).split(", "), "."
+    while len(lead) + len(", ".join(parts)) + len(end) > LINE and len(parts) > 1:
+        end = ", …"  # the rest is in the table
         parts.pop()
-    return f"{lead}{', '.join(parts)}."
+    return f"{lead}{', '.join(parts)}{end}"
 
 
 def _noise(found: Summary, *, by_figure: bool, same: bool) -> str:
@@ -164,12 +166,13 @@ def _emulated(found: Summary) -> str:
 def _why_nothing_is_compared(found: Summary, analysis: Analysis) -> str:
     if len(found.places) == 1 and len(analysis.experiment.treatments) - len(analysis.repeats) == 1:
         return "One configuration was measured, so there is nothing to compare it with."
-    if any(comparison.treatment not in analysis.repeats for comparison in analysis.comparisons):
+    if any(one.rounds and one.treatment not in analysis.repeats for one in analysis.comparisons):
         return "Layers are not compared in this run; its configurations are."
     trials = analysis.experiment.trials
     if trials and all(trial.status != "ok" for trial in trials):
-        return f"Every trial failed, the first with: {trials[0].error}."
-    return "Nothing can be compared yet: no round has a result on two sides."
+        why = (trials[0].error or "no reason that is known").partition("\n")[0].removesuffix(".")
+        return f"No trial has a result. The first: {why}."
+    return NOTHING_COMPARED
 
 
 def footnote_lines(footnotes: Footnotes, analysis: Analysis, width: int, *, brief: bool) -> Iterator[Text]:
@@ -215,7 +218,7 @@ def common(found: Summary) -> Iterator[Code]:
 def _whom(found: Summary, sides: Sides | None, *, third: bool) -> str:
     """What the columns of costs are against."""
     if sides:
-        return f"{sides.where(own=False)} against {sides.where(own=True)}"
+        return f"{sides.other} against {sides.own}"
     layers = {one.treatment: one.layer for one in found.places}
     names = {"host": "host", "vm": "VM", "nested": "nested VM"}
     pairs = [(names[layers[low]], names[layers[high]]) for low, high in found.contrasts[: MAIN + third]]

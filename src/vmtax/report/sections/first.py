@@ -34,7 +34,7 @@ from vmtax.report.document import (
 )
 from vmtax.report.figures.dots import Dot
 from vmtax.report.figures.tiles import bars
-from vmtax.report.sections.summary import findings, headline, sureness
+from vmtax.report.sections.summary import NOTHING_COMPARED, findings, headline, sureness
 from vmtax.report.sections.warnings import warnings
 from vmtax.report.view import flat_facts
 from vmtax.report.wording.figures import about
@@ -79,9 +79,8 @@ class First:
     @property
     def few(self) -> bool:
         """Whether every comparison has too few rounds for an interval: then the verdict says it of all."""
-        return bool(self.analysis.comparisons) and all(
-            one.verdict == "too few rounds" for one in self.analysis.comparisons
-        )
+        compared = self.analysis.comparisons
+        return any(one.rounds for one in compared) and all(one.verdict == "too few rounds" for one in compared)
 
     @property
     def subjects(self) -> tuple[Figure, ...]:
@@ -237,8 +236,7 @@ def verdict(shown: First) -> Section:
         few = f"{_compared_in(analysis).capitalize()}: too few for an interval, so any cost may be chance."
         return Section("verdict", "", (Paragraph(few, "headline"),), place="first")
     if not found:
-        nothing = "Nothing can be compared: no round has a result of two configurations."
-        return Section("verdict", "", (Paragraph(nothing, "headline"),), place="first")
+        return Section("verdict", "", (Paragraph(NOTHING_COMPARED, "headline"),), place="first")
     return Section("verdict", "", (Sentences(tuple((one.resource, (one.parts,)) for one in found)),), place="first")
 
 

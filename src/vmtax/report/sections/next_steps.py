@@ -36,7 +36,7 @@ def next_steps(analysis: Analysis) -> tuple[tuple[str, str], ...]:
         and analysis.rounds < (least := stats.minimum_rounds(analysis.criteria.alpha))
     ):
         steps.append((f"{_ONCE.sub('', run.command)}{emulate} --rounds {least + 1}", "enough rounds"))
-    elif analysis.comparisons and not analysis.emulated and _has_one_disk(run):
+    elif any(one.rounds for one in analysis.comparisons) and not analysis.emulated and _has_one_disk(run):
         steps.append(("vmtax run disk-cache", f"{_highest_of_disk(analysis)}which cache mode"))
     if analysis.emulated and any(cause.code == "emulated" for cause in analysis.causes):
         steps.append(("vmtax doctor", "why it is emulated"))

@@ -10,7 +10,7 @@ from vmtax.analysis.analysis import Analysis
 from vmtax.analysis.rankings import FactorEffect, Ranking, Standing
 from vmtax.core.records import Metric
 from vmtax.core.units import format_percent
-from vmtax.design.stopping import Answer
+from vmtax.design.stopping import Answer, count
 from vmtax.report.document import (
     Block,
     Column,
@@ -79,7 +79,7 @@ def ranked(analysis: Analysis, *, primary_only: bool = True) -> tuple[Ranked, ..
             ranking.side,
             _heading(ranking.metric, ranking.layer, where[ranking.side]),
             tuple(standing(entry, ranking, analysis.emulated) for entry in ranking.standings),
-            what_is_claimed(ranking, cost(ranking.metric).capitalize()),
+            what_is_claimed(ranking, cost(ranking.metric)),
         )
         for ranking in (analysis.primary_rankings if primary_only else analysis.rankings)
     )
@@ -243,11 +243,11 @@ def _effect(effect: FactorEffect, emulated: bool) -> Line:
 
 
 def what_is_claimed(ranking: Ranking, spent: str) -> str:
-    """How to read a ranking; `spent`: what its costs are of."""
+    """How to read a ranking; `spent`: what its costs are of, in the middle of a sentence."""
     left_out = f", {ranking.incomplete} of them incomplete" if ranking.incomplete else ""
     rare = f" Not ranked, for want of values: {', '.join(ranking.unranked)}." if ranking.unranked else ""
     return (
-        f"{spent} against the best, over {ranking.rounds} rounds{left_out}. The top set are"
+        f"{spent[:1].upper()}{spent[1:]} against the best, over {count(ranking.rounds)}{left_out}. The top set are"
         " those that no other is shown to beat; the chance of any false claim in this table is 5 % at most. A tie lies"
         f" within ±{format_percent(ranking.same_within)} of the best." + rare
     )

@@ -98,7 +98,7 @@ def _table(score: Score, analysis: Analysis) -> Ranked:
         ranking.side,
         heading,
         lines,
-        f"{made_of} {what_is_claimed(ranking, 'Time for the same work')}",
+        f"{made_of} {what_is_claimed(ranking, 'time for the same work')}",
     )
 
 

@@ -20,6 +20,7 @@ from vmtax.workload.words import phrase, title, within
 LAYER_NAMES = {"vm": "the VM", "nested": "the nested VM"}
 CONFIDENCE = "95 %"
 NOT_A_COST = "The figures show that everything works, not what hardware costs."
+NOTHING_COMPARED = "Nothing can be compared: no round has a result on two sides."
 SHORTLY_NOT_A_COST = "No cost here is a real one."
 NAMES = {"host": "the host", **LAYER_NAMES}
 
@@ -99,7 +100,7 @@ def section(analysis: Analysis) -> Section:
     if found:
         blocks.append(Sentences(tuple((finding.resource, (finding.parts,)) for finding in found)))
     else:
-        blocks.append(Paragraph("Nothing can be compared yet: no round has a result on two sides."))
+        blocks.append(Paragraph(NOTHING_COMPARED))
     reading = (
         Span(f"In parentheses: the {CONFIDENCE} "),
         term("interval"),

@@ -1,0 +1,63 @@
+"""A guest's card on the network under test. Each field is a factor of plans. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from vmtax.core.records import Treatment
+from vmtax.design.settings import Settings, setting
+
+
+class Path(StrEnum):
+    """How a guest's packets reach the network."""
+
+    TAP = "tap"
+    VHOST = "vhost"
+    E1000E = "e1000e"
+    RTL8139 = "rtl8139"
+    SRIOV = "sriov"
+
+    @property
+    def model(self) -> str:
+        """What QEMU calls the card that it plays."""
+        return self.value if self in (Path.E1000E, Path.RTL8139) else "virtio-net-pci"
+
+    def is_carried_by(self, driver: str) -> bool:
+        """Whether a card with this driver in the guest is one of this path. A function has that of its maker."""
+        drivers = {Path.E1000E: ("e1000e",), Path.RTL8139: ("8139cp", "8139too")}.get(self, (VIRTIO,))
+        return driver not in ("", VIRTIO) if self is Path.SRIOV else driver in drivers
+
+
+VIRTIO = "virtio_net"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetSettings(Settings):
+    """What a treatment says of its guest's card."""
+
+    path: Path = setting(
+        "net.path",
+        tuple(Path),
+        Path,
+        "how the guest's packets reach the network: a virtio card whose packets QEMU itself carries to a tap on a"
+        " bridge (tap), the same carried by the host's kernel (vhost), a card that QEMU plays in full on such a tap"
+        " (e1000e, rtl8139), or a virtual function of a network card, given to the guest (sriov). Where a plan names"
+        " sriov, every path, and the host, goes over that card to a peer behind it: a lab has both",
+        layers=("vm",),
+        scope="network",
+    )
+
+
+PATH = NetSettings.factors()["path"].name
+
+
+def path_of(treatment: Treatment) -> Path:
+    """The path of a VM's packets."""
+    return NetSettings.of(treatment.levels).path
+
+
+def takes_card(treatments: Iterable[Treatment]) -> bool:
+    """Whether some guest is given a function of a network card."""
+    return any(each.layer == "vm" and path_of(each) is Path.SRIOV for each in treatments)

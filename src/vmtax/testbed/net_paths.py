@@ -1,0 +1,99 @@
+"""`net.path`: the cards of guests on the network under test, and the card of the host that all of them go over."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from vmtax.core.records import Treatment
+from vmtax.design.net import PATH, Path, path_of, takes_card
+from vmtax.hypervisor import BootFailed, Guest, Nic, Passed, Tap
+from vmtax.hypervisor.spec import Card
+from vmtax.lab.home import Up, lab
+from vmtax.machine import Machine
+from vmtax.network import sriov
+from vmtax.plan.schema import Plan
+from vmtax.testbed import needs
+from vmtax.testbed.examine import is_root
+
+MACS = "52:54:00:76:75:{:02x}"  # of the guests that are measured, by their number
+VIRTIO_NIC = "eth1"  # a guest's card on the network under test, where its driver is there from the start
+# The name and the driver of the network card with this MAC, once it is there. Constant text.
+FIND = (
+    *("sh", "-c"),
+    "for try in 1 2 3 4 5 6 7 8 9 10; do"
+    ' for card in /sys/class/net/*; do read -r mac < "$card/address" && test "$mac" = "$1" || continue;'
+    ' echo "${card##*/} $(basename "$(readlink -f "$card/device/driver")")"; exit; done; sleep 1; done',
+    "sh",
+)
+HAS_VHOST = ("sh", "-c", "test -c /dev/vhost-net || modprobe vhost_net")
+IN_LAB = re.compile(r"(?:^|\s)vmtax\.lab=(\S+)", re.ASCII)
+
+
+def not_here(machine: Machine, plan: Plan, treatments: Sequence[Treatment]) -> dict[str, str]:
+    """Treatments whose path a guest there cannot have -> why."""
+    if plan.space.first(PATH) is None:
+        return {}
+    paths = {each.name: path_of(each) for each in treatments if each.layer == "vm"}
+    reasons = {path: _why_not(machine, plan, path) for path in dict.fromkeys(paths.values())}
+    return {name: f"{PATH}={path} {why}" for name, path in paths.items() if (why := reasons[path]) is not None}
+
+
+def _why_not(machine: Machine, plan: Plan, path: Path) -> str | None:
+    if not any(workload.networked for workload in plan.build_workloads()):
+        return "means nothing without a workload that uses the network"
+    if not is_root(machine):
+        return "takes root on the host under test"
+    if path is Path.VHOST and not machine.succeeds(*HAS_VHOST):
+        return "takes the host's /dev/vhost-net: load vhost_net"
+    if path is not Path.SRIOV:
+        return None
+    try:
+        sriov.free_card(machine)
+    except sriov.NoCard as error:
+        return f"takes a card: {error}"
+    if not machine.succeeds(*sriov.HAS_IOMMU):
+        return "takes an IOMMU: switch it on in the firmware, and boot with intel_iommu=on or amd_iommu=on"
+    if not machine.succeeds("sh", "-c", sriov.LOAD_VFIO):
+        return f"takes VFIO: {sriov.MODULES}"
+    return None if peer_behind_card(machine) else "takes a peer behind the card, which only a lab has: --host lab"
+
+
+def peer_behind_card(machine: Machine) -> str | None:
+    """The namespace, on the machine that launches us, that a lab's cards lead to; None where this is no lab of ours."""
+    found = IN_LAB.search(machine.read_text("/proc/cmdline"))
+    up: Up | None = lab(found[1]).up() if found else None
+    return up.peer_namespace if up else None
+
+
+def functions(machine: Machine, plan: Plan) -> tuple[str, tuple[str, ...]]:
+    """The host's card, and the PCI addresses of its functions, one for each guest that runs at once.
+
+    Raises CannotDo and MachineError.
+    """
+    card = sriov.free_card(machine)
+    macs = [MACS.format(number) for number in range(1, needs.guests_at_once(plan) + 1)]
+    return card, sriov.Card(machine, card).functions(macs)
+
+
+def card_of(path: Path, tap: str, mac: str, function: str | None) -> Card:
+    """What QEMU is given. `function`: the PCI address of one, for a path that takes it."""
+    if path is Path.SRIOV:
+        assert function is not None
+        return Passed(function)
+    return Nic(Tap(tap, vhost=path is Path.VHOST), mac, model=path.model)
+
+
+def find_card(guest: Guest, path: Path, mac: str) -> str:
+    """What the guest calls its card. Raises BootFailed where it has not obtained this path."""
+    guest.machine.run(*sriov.LOAD_DRIVERS)
+    name, _, driver = guest.machine.run(*FIND, mac).strip().partition(" ")
+    if not path.is_carried_by(driver):
+        seen = f"its driver is {driver}" if name else f"the guest has no card with the address {mac}"
+        raise BootFailed(f"{guest.path}: {PATH}={path} was not obtained: {seen}")
+    return name
+
+
+def over_card(treatments: Sequence[Treatment], impossible: Mapping[str, str]) -> bool:
+    """Whether the network under test is a wire behind a card of the host."""
+    return takes_card(each for each in treatments if each.name not in impossible)

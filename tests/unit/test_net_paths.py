@@ -1,0 +1,108 @@
+"""The factor net.path: what QEMU is given, what a guest must have got, and what is refused beforehand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.fake_machine import FakeMachine, Reply
+from vmtax.core.records import Treatment
+from vmtax.design.net import Path, path_of
+from vmtax.hypervisor import BootFailed, Nic, Passed, Tap
+from vmtax.network import sriov
+from vmtax.plan.schema import parse
+from vmtax.testbed import net_paths
+
+PLAN = """\
+name: paths
+layers: [vm]
+factors: {net.path: [tap, vhost, rtl8139, sriov]}
+workloads: [net]
+"""
+MAC = "52:54:00:76:75:01"
+
+
+def test_what_qemu_is_given() -> None:
+    assert net_paths.card_of(Path.TAP, "t1", MAC, None) == Nic(Tap("t1"), MAC)
+    assert net_paths.card_of(Path.VHOST, "t1", MAC, None) == Nic(Tap("t1", vhost=True), MAC)
+    assert net_paths.card_of(Path.RTL8139, "t1", MAC, None) == Nic(Tap("t1"), MAC, model="rtl8139")
+    assert net_paths.card_of(Path.SRIOV, "t1", MAC, "0000:01:10.0") == Passed("0000:01:10.0")
+
+
+def test_a_plan_without_the_factor_has_the_card_that_it_always_had() -> None:
+    assert path_of(Treatment("vm", "vm", {})) is Path.TAP
+    assert net_paths.not_here(FakeMachine("host", {}), parse("{name: x, workloads: [net]}", "x"), []) == {}
+
+
+@pytest.mark.parametrize(
+    ("path", "driver", "obtained"),
+    [
+        (Path.TAP, "virtio_net", True),
+        (Path.VHOST, "virtio_net", True),
+        (Path.E1000E, "e1000e", True),
+        (Path.RTL8139, "8139cp", True),
+        (Path.SRIOV, "igbvf", True),
+        (Path.SRIOV, "mlx5_core", True),
+        (Path.SRIOV, "virtio_net", False),
+        (Path.E1000E, "virtio_net", False),
+        (Path.TAP, "e1000e", False),
+        (Path.SRIOV, "", False),
+    ],
+)
+def test_a_guest_has_the_path_whose_driver_carries_its_packets(path: Path, driver: str, obtained: bool) -> None:
+    class Fake:
+        path = "host/vm"
+        machine = FakeMachine(
+            "host/vm", {sriov.LOAD_DRIVERS: "", (*net_paths.FIND, MAC): f"eth2 {driver}\n" if driver else "\n"}
+        )
+
+    guest: Any = Fake()
+    if obtained:
+        assert net_paths.find_card(guest, path, MAC) == "eth2"
+        return
+    with pytest.raises(BootFailed, match=rf"host/vm: net.path={path} was not obtained"):
+        net_paths.find_card(guest, path, MAC)
+
+
+def host(**answers: Any) -> FakeMachine:
+    """A host that can give a guest every path, but for what `answers` says."""
+    said: dict[str, Any] = {"vhost": "", "cards": "eth2 7 0 1 1 0\n", "up": "", "iommu": "", "vfio": ""} | answers
+    return FakeMachine(
+        "host",
+        {
+            ("id", "-u"): "0\n",
+            net_paths.HAS_VHOST: said["vhost"],
+            sriov.CARDS: said["cards"],
+            ("ip", "-o", "link", "show", "dev", "eth2", "up"): said["up"],
+            sriov.HAS_IOMMU: said["iommu"],
+            ("sh", "-c", sriov.LOAD_VFIO): said["vfio"],
+            ("cat", "/proc/cmdline"): "quiet intel_iommu=on\n",
+        },
+    )
+
+
+@pytest.mark.parametrize(
+    ("answers", "why"),
+    [
+        ({"cards": ""}, "takes a card: no network card here has virtual functions"),
+        ({"up": "3: eth2: <UP>\n"}, "takes a card: every card with virtual functions is in use (eth2)"),
+        ({"iommu": Reply(code=1)}, "takes an IOMMU: switch it on in the firmware, and boot with intel_iommu=on"),
+        ({"vfio": Reply(code=1)}, "takes VFIO: the kernel modules vfio_pci"),
+        ({}, "takes a peer behind the card, which only a lab has: --host lab"),
+    ],
+)
+def test_a_function_that_cannot_be_had_is_left_out_beforehand_with_its_reason(answers: Any, why: str) -> None:
+    plan = parse(PLAN, "x")
+    left_out = net_paths.not_here(host(**answers), plan, plan.treatments()[0])
+    assert list(left_out) == ["vm net.path=sriov"]
+    assert left_out["vm net.path=sriov"].startswith(f"net.path=sriov {why}")
+
+
+def test_vhost_takes_its_device_and_every_path_the_workload() -> None:
+    plan = parse(PLAN, "x")
+    left_out = net_paths.not_here(host(vhost=Reply(code=1)), plan, plan.treatments()[0])
+    assert left_out["vm net.path=vhost"] == "net.path=vhost takes the host's /dev/vhost-net: load vhost_net"
+    idle = parse(PLAN.replace("[net]", "[chess]"), "x")
+    left_out = net_paths.not_here(host(), idle, idle.treatments()[0])
+    assert set(left_out.values()) >= {"net.path=tap means nothing without a workload that uses the network"}
