@@ -15,6 +15,7 @@ workloads:
   - net: {cases: [tcp-in, udp-in, udp-out], rate: 8, streams: 3, seconds: 1}
   - latency: {cases: [tcp-rr, udp-rr-16], seconds: 2}
   - smb: {size: 16MiB}
+primary: [net.tcp-in.local_seconds_per_byte]
 rounds: {min: 1, max: 1}
 """
 

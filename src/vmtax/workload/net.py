@@ -73,17 +73,22 @@ class Net(Command[NetParameters]):
             "datagrams that did not arrive, as a fraction of those sent; where some round lost none there is no ratio,"
             " and the throughput is what is compared",
             "loss",
+            "share of datagrams lost",
             may_be_zero=True,
         ),
         "jitter_seconds": Measure(
-            "how much the time of a datagram on its way varies from one to the next (RFC 3550)", "jitter"
+            "how much the time of a datagram on its way varies from one to the next (RFC 3550)", "jitter", "jitter"
         ),
         "local_cpu": Measure("CPUs that iperf3 kept busy on the layer itself", "CPUs busy, own end"),
         "peer_cpu": Measure("CPUs that iperf3 kept busy at the far end", "CPUs busy, far end"),
         "local_seconds_per_byte": Measure(
-            "CPU time of iperf3 on the layer itself for each byte", "CPU per GB, own end"
+            "CPU time of iperf3 on the layer itself for each byte", "CPU per GB, own end", "CPU time of iperf3 per GB"
         ),
-        "peer_seconds_per_byte": Measure("CPU time of iperf3 at the far end for each byte", "CPU per GB, far end"),
+        "peer_seconds_per_byte": Measure(
+            "CPU time of iperf3 at the far end for each byte",
+            "CPU per GB, far end",
+            "CPU time of iperf3 per GB at the far end",
+        ),
         HOST_SIDE: Measure(
             "CPU time of the host for a guest on KVM beside the guest's code, for each byte: exits, QEMU, vhost and"
             " interrupts",
@@ -92,6 +97,7 @@ class Net(Command[NetParameters]):
         CPU_PER_OPERATION: Measure(
             "CPU time of the whole host while iperf3 ran, for each byte; with that of a peer on the same host",
             "host CPU per GB",
+            "CPU time of the host per GB",
         ),
     }
     parameters_type = NetParameters
@@ -113,8 +119,8 @@ class Net(Command[NetParameters]):
         way = WAYS.get(metric.case)
         if way and metric.measure == "bits_per_second":
             return f"{way} network throughput"
-        spoken = cls.spoken(metric)
-        return spoken[:1].lower() + spoken[1:] or super().phrase(metric)
+        words = cls.measure(metric).phrase
+        return f"{words}, {way}" if way and words else super().phrase(metric)
 
     @classmethod
     def spoken(cls, metric: Metric) -> str:
