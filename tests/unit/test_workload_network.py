@@ -94,12 +94,12 @@ def test_latency_reports_round_trips_and_the_percentiles_that_its_sample_support
     assert counted is not None and (counted.before, counted.seconds, counted.after) == pytest.approx((0.4, 1.55, 0.05))
     assert latency.operations("udp-rr", output) == 41907, "the host worked for those of the warm-up too"
     assert [words.spoken(metric) for metric in latency.metrics()[3:6]] == [
-        "the mean latency of UDP round trips (one at a time)",
+        "UDP round trips (one at a time), mean latency",
         "UDP round trips (one at a time)",
         "TCP round trips (16 at once)",
     ]
     first = latency.metrics()[0]
-    assert words.phrase(first) == "p50 latency of UDP round trips (one at a time)", "it is what a plan is about"
+    assert words.phrase(first) == "UDP round trips (one at a time), p50 latency", "it is what a plan is about"
 
 
 def test_latency_asks_servers_of_its_own_at_the_peer() -> None:
