@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from vmtax.core.notices import recorded
-from vmtax.core.records import Measurement, Trial
+from vmtax.core.records import Measurement, Metric, Trial
 from vmtax.design.iterations import VOID
 from vmtax.design.topology import COUNTED, Worked, overlap
 from vmtax.hypervisor import Guest
 from vmtax.machine import Machine, MachineError, MachineLost, Outcome
 from vmtax.meter import GuestMeter, Meter, Readings, Work
+from vmtax.meter.ledger import SERVING, Ledger
 from vmtax.testbed.base import RunningSubject, RunningTreatment
 from vmtax.workload import BadOutput, Command, Workload
-from vmtax.workload.base import CPU_PER_OPERATION
+from vmtax.workload.base import CPU_PER_OPERATION, HOST_SIDE
 
 GRACE_SECONDS = 60.0  # beyond the expected length, before a command is taken for hung
 # What bubblewrap, timeout(1) in either locale, and a shell say of a program that is not there.
@@ -110,7 +112,7 @@ def run_trials(
             found = meter.after(machine, [works[place] for place in places])
             for place in places:
                 trials[place] = _metered(trials[place], meter.name, machine, found)
-    return tuple(_with_cpu(trials, workload))
+    return tuple(_with_cpu(trials, workload, running.host.path))
 
 
 def _looked_at(
@@ -197,7 +199,7 @@ def _metered(trial: Trial, name: str, machine: Machine | Guest, found: Readings)
     )
 
 
-def _with_cpu(trials: Sequence[Trial], workload: Command[Any]) -> list[Trial]:
+def _with_cpu(trials: Sequence[Trial], workload: Command[Any], host: str) -> list[Trial]:
     """The host's CPU time for each operation of all subjects together, where the workload counts operations.
 
     Of the whole trial, only the part counts that its operations took of it: the rest is the tool's own start, with
@@ -212,7 +214,21 @@ def _with_cpu(trials: Sequence[Trial], workload: Command[Any]) -> list[Trial]:
     wall, own = first.disturbance.wall_seconds, workload.own_seconds(first.case, first.raw)
     share = min(1.0, own / wall) if own and wall > 0 else 1.0
     cost = Measurement(metric, first.disturbance.busy_seconds * share / operations)
-    return [replace(trial, measurements=(*trial.measurements, cost)) for trial in trials]
+    serving = _host_side(first.readings.get(host, {}), workload.reports(first.case), operations, own)
+    costs = (cost, *serving)
+    return [replace(trial, measurements=(*trial.measurements, *costs)) for trial in trials]
+
+
+def _host_side(
+    rows: Mapping[str, float], metrics: Sequence[Metric], operations: float, own: float | None
+) -> Iterator[Measurement]:
+    """The part of it that serves guests: by the host's ledger, which tells it from their code where KVM runs them."""
+    metric = next((m for m in metrics if m.measure == HOST_SIDE), None)
+    seconds = rows.get(f"{Ledger.name}.seconds", 0.0)
+    if metric is not None and f"{Ledger.name}.guest" in rows and seconds > 0:
+        share = min(1.0, own / seconds) if own else 1.0
+        serving = math.fsum(rows.get(f"{Ledger.name}.{name}", 0.0) for name in SERVING)
+        yield Measurement(metric, serving * share / operations)
 
 
 @dataclass(frozen=True, slots=True)

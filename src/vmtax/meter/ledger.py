@@ -39,6 +39,8 @@ TICK = 0.01  # seconds: what /proc counts in, whatever the kernel's own ticks; f
 Kind = Literal["kernel", "ours", "ended", "else"]
 KERNEL = "kernel."  # in front of a kind of kernel threads
 LOOSE = ("hard_irq", "soft_irq", "steal")  # entries from /proc/stat that may be in the time of a thread as well
+# What the host does for a guest on KVM beside running its code.
+SERVING = ("vcpu_kernel", "vcpu_user", "main_loop", "iothreads", "qemu_other", "vhost", "hard_irq", "soft_irq")
 QEMUS = ("qemu-system", "qemu-kvm")
 TICKS_OF_ERROR = 2  # user and system time are each cut off to whole ticks
 

@@ -52,6 +52,7 @@ class Counted:
     rest: float = 0.0  # until the command ends
 
 
+HOST_SIDE = "host_side_seconds"  # the same, of the part of that time which serves a guest on KVM
 CPU_PER_OPERATION = "host_cpu_seconds"  # last part of the metric for which `Workload.operations` counts
 
 P = TypeVar("P", bound=Parameters)

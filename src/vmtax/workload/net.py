@@ -11,7 +11,16 @@ from pydantic import Field
 
 from vmtax.core.machines import Machine
 from vmtax.core.records import Measurement, Metric
-from vmtax.workload.base import CPU_PER_OPERATION, LEAST_OF_RATE, BadOutput, Command, Counted, Measure, Parameters
+from vmtax.workload.base import (
+    CPU_PER_OPERATION,
+    HOST_SIDE,
+    LEAST_OF_RATE,
+    BadOutput,
+    Command,
+    Counted,
+    Measure,
+    Parameters,
+)
 from vmtax.workload.site import Site, link_of
 
 PORT = 5201  # iperf3's own
@@ -27,6 +36,7 @@ SPOKEN = {
     "local_seconds_per_byte": "iperf3's CPU time per GB",
     "peer_seconds_per_byte": "iperf3's CPU time per GB at the far end",
     CPU_PER_OPERATION: "The host's CPU time per GB",
+    HOST_SIDE: "The host's CPU time per GB outside guest code",
 }
 
 
@@ -78,6 +88,12 @@ class Net(Command[NetParameters]):
             "CPU time of iperf3 at the far end for each byte",
             "CPU per GB, far end",
             "CPU time of iperf3 per GB at the far end",
+        ),
+        HOST_SIDE: Measure(
+            "CPU time of the host for a guest on KVM beside the guest's code, for each byte: exits, QEMU, vhost and"
+            " interrupts",
+            "host CPU per GB outside guest code",
+            "CPU time of the host per GB outside guest code",
         ),
         CPU_PER_OPERATION: Measure(
             "CPU time of the whole host while iperf3 ran, for each byte; with that of a peer on the same host",
@@ -132,7 +148,7 @@ class Net(Command[NetParameters]):
         return self.parameters.cases
 
     def metrics(self) -> Sequence[Metric]:
-        return tuple(m for case in self.parameters.cases for m in (*self._metrics(case), _of_host(case)))
+        return tuple(m for case in self.parameters.cases for m in (*self._metrics(case), *_of_host(case)))
 
     def seat(self, site: Site) -> tuple[Machine, tuple[str, ...]]:
         link = link_of(site)
@@ -243,8 +259,8 @@ def _total(report: dict[str, Any]) -> dict[str, Any]:
     return {"seconds": seconds, "bits_per_second": 8 * math.fsum(each["bytes"] for each in counted) / seconds}
 
 
-def _of_host(case: str) -> Metric:
-    return Metric(f"net.{case}.{CPU_PER_OPERATION}", "s/B", "lower")
+def _of_host(case: str) -> tuple[Metric, ...]:
+    return tuple(Metric(f"net.{case}.{measure}", "s/B", "lower") for measure in (CPU_PER_OPERATION, HOST_SIDE))
 
 
 def _for_each_byte(metric: Metric) -> Metric:
