@@ -96,13 +96,12 @@ class Latency(Command[LatencyParameters]):
 
     @classmethod
     def phrase(cls, metric: Metric) -> str:
-        if metric.case not in EXCHANGES:
-            return super().phrase(metric)
-        return cls.spoken(metric) or f"{cls.measure(metric).label} of {cls.operations_of(metric.case)}"
+        return cls.spoken(metric) or super().phrase(metric)
 
     @classmethod
     def spoken(cls, metric: Metric) -> str:
-        return cls.operations_of(metric.case) if metric.measure == "per_second" else ""
+        trips = cls.operations_of(metric.case)
+        return trips if not trips or metric.measure == "per_second" else f"{trips}, {cls.measure(metric).label}"
 
     def cases(self) -> Sequence[str]:
         return self.parameters.cases

@@ -93,6 +93,7 @@ class Net(Command[NetParameters]):
             "CPU time of the host for a guest on KVM beside the guest's code, for each byte: exits, QEMU, vhost and"
             " interrupts",
             "host CPU per GB outside guest code",
+            "CPU time of the host per GB outside guest code",
         ),
         CPU_PER_OPERATION: Measure(
             "CPU time of the whole host while iperf3 ran, for each byte; with that of a peer on the same host",
