@@ -8,7 +8,7 @@ import pytest
 
 from tests.fake_machine import FakeMachine, Reply
 from vmtax.core.records import Treatment
-from vmtax.design.net import Path, path_of
+from vmtax.design.net import NetSettings, Path, path_of, settings_of
 from vmtax.hypervisor import BootFailed, Nic, Passed, Tap
 from vmtax.network import sriov
 from vmtax.plan.schema import parse
@@ -24,10 +24,10 @@ MAC = "52:54:00:76:75:01"
 
 
 def test_what_qemu_is_given() -> None:
-    assert net_paths.card_of(Path.TAP, "t1", MAC, None) == Nic(Tap("t1"), MAC)
-    assert net_paths.card_of(Path.VHOST, "t1", MAC, None) == Nic(Tap("t1", vhost=True), MAC)
-    assert net_paths.card_of(Path.RTL8139, "t1", MAC, None) == Nic(Tap("t1"), MAC, model="rtl8139")
-    assert net_paths.card_of(Path.SRIOV, "t1", MAC, "0000:01:10.0") == Passed("0000:01:10.0")
+    assert net_paths.card_of(NetSettings(), "t1", MAC, None) == Nic(Tap("t1"), MAC)
+    assert net_paths.card_of(NetSettings(path=Path.VHOST), "t1", MAC, None) == Nic(Tap("t1", vhost=True), MAC)
+    assert net_paths.card_of(NetSettings(path=Path.RTL8139), "t1", MAC, None) == Nic(Tap("t1"), MAC, model="rtl8139")
+    assert net_paths.card_of(NetSettings(path=Path.SRIOV), "t1", MAC, "0000:01:10.0") == Passed("0000:01:10.0")
 
 
 def test_a_plan_without_the_factor_has_the_card_that_it_always_had() -> None:
@@ -59,10 +59,10 @@ def test_a_guest_has_the_path_whose_driver_carries_its_packets(path: Path, drive
 
     guest: Any = Fake()
     if obtained:
-        assert net_paths.find_card(guest, path, MAC) == "eth2"
+        assert net_paths.find_card(guest, NetSettings(path=path), MAC) == "eth2"
         return
     with pytest.raises(BootFailed, match=rf"host/vm: net.path={path} was not obtained"):
-        net_paths.find_card(guest, path, MAC)
+        net_paths.find_card(guest, NetSettings(path=path), MAC)
 
 
 def host(**answers: Any) -> FakeMachine:
@@ -106,3 +106,52 @@ def test_vhost_takes_its_device_and_every_path_the_workload() -> None:
     idle = parse(PLAN.replace("[net]", "[chess]"), "x")
     left_out = net_paths.not_here(host(), idle, idle.treatments()[0])
     assert set(left_out.values()) >= {"net.path=tap means nothing without a workload that uses the network"}
+
+
+def test_a_card_has_its_queues_and_lacks_its_offloads_where_they_mean_something() -> None:
+    def card(levels: dict[str, str]) -> NetSettings:
+        return settings_of(Treatment("vm", "vm", levels))
+
+    queued = card({"net.path": "vhost", "net.queues": "4", "net.offloads": "off"})
+    assert net_paths.card_of(queued, "t1", MAC, None) == Nic(Tap("t1", vhost=True, queues=4), MAC, offloads=False)
+    assert card({"net.path": "tap", "net.queues": "4"}).queues == 1
+    rtl8139 = card({"net.path": "rtl8139", "net.mtu": "9000", "net.offloads": "off"})
+    assert rtl8139 == NetSettings(path=Path.RTL8139)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "seen", "why"),
+    [
+        (NetSettings(path=Path.VHOST, queues=4), {net_paths.QUEUES: "1\n"}, "net.queues=4 .*: the guest uses 1"),
+        (NetSettings(path=Path.VHOST, queues=4), {net_paths.QUEUES: "4\n"}, None),
+        (NetSettings(offloads=False), {net_paths.FEATURES: "001000"}, "net.offloads=off was not obtained"),
+        (NetSettings(offloads=False), {net_paths.FEATURES: "000000"}, None),
+    ],
+)
+def test_a_guest_has_its_queues_and_no_offloads_or_is_void(
+    wanted: NetSettings, seen: dict[tuple[str, ...], str], why: str | None
+) -> None:
+    class Fake:
+        path = "host/vm"
+        machine = FakeMachine(
+            "host/vm",
+            {sriov.LOAD_DRIVERS: "", (*net_paths.FIND, MAC): "eth1 virtio_net\n"}
+            | {(*argv, "eth1"): text for argv, text in seen.items()},
+        )
+
+    guest: Any = Fake()
+    if why is None:
+        assert net_paths.find_card(guest, wanted, MAC) == "eth1"
+        return
+    with pytest.raises(BootFailed, match=why):
+        net_paths.find_card(guest, wanted, MAC)
+
+
+def test_more_queues_than_cpus_are_refused_and_the_peer_has_the_largest_mtu() -> None:
+    text = PLAN.replace("{net.path: [tap, vhost, rtl8139, sriov]}", "{net.path: [vhost], net.queues: [1, 4]}")
+    plan = parse(text + "guest: {vcpus: 2, memory: 512MiB}\n", "x")
+    left_out = net_paths.not_here(host(), plan, plan.treatments()[0])
+    assert list(left_out.values()) == ["net.queues=4 takes as many CPUs in the guest: guest.vcpus"]
+    plan = parse(PLAN.replace("{net.path: [tap, vhost, rtl8139, sriov]}", "{net.mtu: [1500, 9000]}"), "x")
+    assert net_paths.not_here(host(), plan, plan.treatments()[0]) == {}
+    assert net_paths.largest_mtu(plan.treatments()[0]) == 9000

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from vmtax.core.records import Treatment
-from vmtax.design.settings import Settings, setting
+from vmtax.design.settings import SWITCH, Settings, is_on, setting
 
 
 class Path(StrEnum):
@@ -48,9 +48,46 @@ class NetSettings(Settings):
         layers=("vm",),
         scope="network",
     )
+    queues: int = setting(
+        "net.queues",
+        ("1", "2", "4"),
+        int,
+        "how many queues the guest's card has in each direction, each served by a thread of the host's kernel; the"
+        " guest takes no more of them than it has CPUs",
+        layers=("vm",),
+        scope="network",
+        only_with={"net.path": (Path.VHOST,)},
+    )
+    mtu: int = setting(
+        "net.mtu",
+        ("1500", "4000", "9000"),
+        int,
+        "the size in bytes of the largest packet between the guest and its peer",
+        layers=("vm",),
+        scope="network",
+        only_with={"net.path": (Path.TAP, Path.VHOST, Path.E1000E)},
+    )
+    offloads: bool = setting(
+        "net.offloads",
+        tuple(reversed(SWITCH)),
+        is_on,
+        "whether the guest's virtio card takes over checksums and the division of large segments into packets, in both"
+        " directions; without it the guest's kernel does both",
+        layers=("vm",),
+        scope="network",
+        only_with={"net.path": (Path.TAP, Path.VHOST)},
+    )
 
 
 PATH = NetSettings.factors()["path"].name
+NAMES = tuple(factor.name for factor in NetSettings.factors().values())
+DEFAULT = NetSettings()  # every factor at its default
+
+
+def settings_of(treatment: Treatment) -> NetSettings:
+    """The settings of a VM's card; a factor that means nothing beside the others has its default."""
+    wanted = NetSettings.of(treatment.levels)
+    return NetSettings.of(wanted.unusual)
 
 
 def path_of(treatment: Treatment) -> Path:

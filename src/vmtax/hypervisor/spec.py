@@ -59,6 +59,7 @@ class Nic:
     mac: str = "52:54:00:76:74:01"  # guests of one segment have different ones
     name: str = "network"  # none of the guest's other cards has it
     model: str = "virtio-net-pci"  # "igb" has virtual functions
+    offloads: bool = True  # of a virtio card: checksums and the division of segments
     own_port: bool = False  # behind a PCI Express port of its own, without which there are no virtual functions
 
 

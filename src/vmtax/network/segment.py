@@ -17,6 +17,7 @@ PEER_ADDRESS = "10.77.0.1"
 END_ADDRESS = "10.77.0.2"  # not a guest's: the peer would send to the card that had the address last
 MOST_GUESTS = 250
 PREFIX_LENGTH = 24
+ETHERNET_MTU = 1500  # bytes
 BRIDGE = "br0"
 # Delete it if it exists: it is registered for undo before it is created. Constant text, the name stays an argument.
 DELETE_NAMESPACE = ("sh", "-c", '! test -e "/run/netns/$1" || exec ip netns delete "$1"', "sh")
@@ -58,15 +59,16 @@ class Segment:
         """Several `ip` commands in one go: behind an emulated ssh each would cost a sixth of a second."""
         self._machine.run("ip", "-n", self.switch, "-batch", "-", input="\n".join(commands) + "\n")
 
-    def add_end(self, name: str, address: str, mac: str | None = None) -> str:
+    def add_end(self, name: str, address: str, mac: str | None = None, mtu: int = ETHERNET_MTU) -> str:
         """A namespace with one veth on the bridge; returns the namespace's name, for `ip netns exec`.
 
         `mac`: of the veth there; None: any
+        `mtu`: of both of its ends, in bytes
         """
         namespace = f"{self.switch}-{name}"
         self._namespace(namespace)
         self._in_switch(
-            f"link add {name} type veth peer name eth0 netns {namespace}",
+            f"link add {name} mtu {mtu} type veth peer name eth0 mtu {mtu} netns {namespace}",
             f"link set {name} master {BRIDGE} up",
         )
         commands = [f"link set eth0 address {mac}"] if mac is not None else []
@@ -95,7 +97,8 @@ class Segment:
             commands = f"fdb replace {mac} dev {self._uplink} self\nfdb replace {mac} dev {port} master static\n"
             self._machine.run("bridge", "-n", self.switch, "-batch", "-", input=commands)
 
-    def attach(self, interface: str) -> None:
-        """Put a tap that QEMU holds, or a guest's own network card, on the bridge."""
+    def attach(self, interface: str, mtu: int | None = None) -> None:
+        """Put a tap that QEMU holds, or a guest's own network card, on the bridge. `mtu`: in bytes; None: as it is."""
         self._machine.run("ip", "link", "set", "dev", interface, "netns", self.switch)
-        self._in_switch(f"link set {interface} master {BRIDGE} up")
+        size = "" if mtu is None else f" mtu {mtu}"
+        self._in_switch(f"link set {interface} master {BRIDGE}{size} up")

@@ -14,9 +14,10 @@ from typing import Literal
 from vmtax.core.notices import recorded
 from vmtax.core.records import Treatment
 from vmtax.design import guest as guest_settings
+from vmtax.design import net
 from vmtax.design.disk import DiskSettings
 from vmtax.design.guest import GuestSettings
-from vmtax.design.net import PATH, Path, path_of
+from vmtax.design.net import NetSettings, Path, settings_of
 from vmtax.design.topology import Subject, Topology, topology
 from vmtax.hypervisor import (
     BY_SERIAL,
@@ -175,15 +176,15 @@ def _vms(
         segment = on.network.segment if on.network else None
         function = on.network.functions[subject.number - 1] if on.network and on.network.functions else None
         mac = net_paths.MACS.format(subject.number)
-        orders.append(_Order(on.host, spec, segment, mac, path_of(treatment), function))
+        orders.append(_Order(on.host, spec, segment, mac, settings_of(treatment), function))
     booted = _boot_all(on, orders, stack, guests)
     for number, guest in enumerate(booted, start=1):
         if guest.spec.settings.pinned:
             pinning.pin(on.host, guest, number, len(booted))
     for bound in bounds:
         bound.set_limit(on.disk_size // SHARE + GROWTH_BYTES[on.guests.accelerator.name])
-    path = path_of(treatment) if on.plan.space.first(PATH) is not None else None
-    return [_subject(on, subject, guest, path) for subject, guest in zip(wanted.subjects, booted, strict=True)]
+    card = settings_of(treatment) if net_paths.names_card(on.plan) else None
+    return [_subject(on, subject, guest, card) for subject, guest in zip(wanted.subjects, booted, strict=True)]
 
 
 def _nested(
@@ -232,9 +233,9 @@ def _carried(
     return orders
 
 
-def _subject(on: Provisioned, subject: Subject, guest: Guest, path: Path | None = None) -> RunningSubject:
-    """`path`: that its packets are to take, where the plan names one."""
-    return RunningSubject(_guest_site(on, subject, guest, path), guest)
+def _subject(on: Provisioned, subject: Subject, guest: Guest, card: NetSettings | None = None) -> RunningSubject:
+    """`card`: what it is to have on the network under test, where the plan says so."""
+    return RunningSubject(_guest_site(on, subject, guest, card), guest)
 
 
 def _host_spec(on: Provisioned, treatment: Treatment, data: Drive | None) -> GuestSpec:
@@ -291,7 +292,7 @@ class _Order:
     spec: GuestSpec
     segment: Segment | None  # the network under test; None: it has no card there
     mac: str  # of its card on the segment
-    path: Path = Path.TAP  # of its packets
+    card: NetSettings = net.DEFAULT  # what it has there
     function: str | None = None  # the PCI address of one that it may be given
 
 
@@ -326,23 +327,23 @@ def _boot(on: Provisioned, order: _Order, stack: contextlib.ExitStack, patience:
     spec, attach, segment = order.spec, None, order.segment
     if segment is not None:
         tap = segment.tap_name()
-        spec = replace(spec, cards=(net_paths.card_of(order.path, tap, order.mac, order.function),))
+        spec = replace(spec, cards=(net_paths.card_of(order.card, tap, order.mac, order.function),))
 
         def attach() -> None:
-            segment.attach(tap)
+            segment.attach(tap, order.card.mtu)
             segment.admit(order.mac, tap)
 
     access = (on.session.credentials, on.session.local)
     return stack.enter_context(
-        boot(order.parent, spec, *access, patience=patience, attach=None if order.path is Path.SRIOV else attach)
+        boot(order.parent, spec, *access, patience=patience, attach=None if order.card.path is Path.SRIOV else attach)
     )
 
 
-def _guest_site(on: Provisioned, subject: Subject, guest: Guest, path: Path | None) -> Site:
+def _guest_site(on: Provisioned, subject: Subject, guest: Guest, card: NetSettings | None) -> Site:
     link, number = None, subject.number
     if guest.spec.cards:
         mac = net_paths.MACS.format(number)
-        nic = net_paths.VIRTIO_NIC if path is None else net_paths.find_card(guest, path, mac)
+        nic = net_paths.VIRTIO_NIC if card is None else net_paths.find_card(guest, card, mac)
         commands = f"address add {guest_address(number)}/{PREFIX_LENGTH} dev {nic}\nlink set {nic} up\n"
         guest.machine.run("ip", "-batch", "-", input=commands)
         link = Link(guest.machine, (), PEER_ADDRESS, port(number))

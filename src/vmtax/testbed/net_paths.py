@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from vmtax.core.records import Treatment
-from vmtax.design.net import PATH, Path, path_of, takes_card
+from vmtax.design.net import DEFAULT, NAMES, PATH, NetSettings, Path, settings_of, takes_card
 from vmtax.hypervisor import BootFailed, Guest, Nic, Passed, Tap
 from vmtax.hypervisor.spec import Card
 from vmtax.lab.home import Up, lab
@@ -26,17 +26,44 @@ FIND = (
     ' echo "${card##*/} $(basename "$(readlink -f "$card/device/driver")")"; exit; done; sleep 1; done',
     "sh",
 )
+# How many queues the network card of this name receives on. Constant text.
+QUEUES = ("sh", "-c", 'ls -d "/sys/class/net/$1/queues/"rx-* | wc -l', "sh")
+# Bits of a virtio network card, a digit for each: checksums, segmentation, of what it sends and of what it receives.
+# The bits are those of the virtio specification: 0, 1, 7, 8, 11, 12. Constant text.
+FEATURES = (
+    *("sh", "-c"),
+    'read -r bits < "/sys/class/net/$1/device/features"; for bit in 1 2 8 9 12 13; do '
+    'echo "$bits" | cut -c "$bit" | tr -d "\\n"; done',
+    "sh",
+)
 HAS_VHOST = ("sh", "-c", "test -c /dev/vhost-net || modprobe vhost_net")
 IN_LAB = re.compile(r"(?:^|\s)vmtax\.lab=(\S+)", re.ASCII)
 
 
 def not_here(machine: Machine, plan: Plan, treatments: Sequence[Treatment]) -> dict[str, str]:
     """Treatments whose path a guest there cannot have -> why."""
-    if plan.space.first(PATH) is None:
+    if not names_card(plan):
         return {}
-    paths = {each.name: path_of(each) for each in treatments if each.layer == "vm"}
-    reasons = {path: _why_not(machine, plan, path) for path in dict.fromkeys(paths.values())}
-    return {name: f"{PATH}={path} {why}" for name, path in paths.items() if (why := reasons[path]) is not None}
+    cards = {each.name: settings_of(each) for each in treatments if each.layer == "vm"}
+    reasons = {path: _why_not(machine, plan, path) for path in dict.fromkeys(card.path for card in cards.values())}
+    refused = {name: f"{PATH}={card.path} {why}" for name, card in cards.items() if (why := reasons[card.path])}
+    wired = takes_card(each for each in treatments if each.name not in refused)
+    for name, card in cards.items():
+        if card.queues > plan.guest.vcpus:
+            refused.setdefault(name, f"net.queues={card.queues} takes as many CPUs in the guest: guest.vcpus")
+        if wired and card.mtu != DEFAULT.mtu:
+            refused.setdefault(name, f"net.mtu={card.mtu} takes a plan without {PATH}=sriov, whose wire has 1500")
+    return refused
+
+
+def names_card(plan: Plan) -> bool:
+    """Whether the plan says what card its guests have."""
+    return any(plan.space.first(name) is not None for name in NAMES)
+
+
+def largest_mtu(treatments: Sequence[Treatment]) -> int:
+    """That of the peer, in bytes, with which every guest can have its own."""
+    return max((settings_of(each).mtu for each in treatments if each.layer == "vm"), default=DEFAULT.mtu)
 
 
 def _why_not(machine: Machine, plan: Plan, path: Path) -> str | None:
@@ -76,21 +103,30 @@ def functions(machine: Machine, plan: Plan) -> tuple[str, tuple[str, ...]]:
     return card, sriov.Card(machine, card).functions(macs)
 
 
-def card_of(path: Path, tap: str, mac: str, function: str | None) -> Card:
+def card_of(wanted: NetSettings, tap: str, mac: str, function: str | None) -> Card:
     """What QEMU is given. `function`: the PCI address of one, for a path that takes it."""
+    path = wanted.path
     if path is Path.SRIOV:
         assert function is not None
         return Passed(function)
-    return Nic(Tap(tap, vhost=path is Path.VHOST), mac, model=path.model)
+    behind = Tap(tap, vhost=path is Path.VHOST, queues=wanted.queues)
+    return Nic(behind, mac, model=path.model, offloads=wanted.offloads)
 
 
-def find_card(guest: Guest, path: Path, mac: str) -> str:
-    """What the guest calls its card. Raises BootFailed where it has not obtained this path."""
+def find_card(guest: Guest, wanted: NetSettings, mac: str) -> str:
+    """What the guest calls its card, which has its MTU. Raises BootFailed where it has not obtained what is wanted."""
+    path = wanted.path
     guest.machine.run(*sriov.LOAD_DRIVERS)
     name, _, driver = guest.machine.run(*FIND, mac).strip().partition(" ")
     if not path.is_carried_by(driver):
         seen = f"its driver is {driver}" if name else f"the guest has no card with the address {mac}"
         raise BootFailed(f"{guest.path}: {PATH}={path} was not obtained: {seen}")
+    if wanted.mtu != DEFAULT.mtu:
+        guest.machine.run("ip", "link", "set", "dev", name, "mtu", str(wanted.mtu))
+    if wanted.queues > 1 and (queues := guest.machine.run(*QUEUES, name).split()) != [str(wanted.queues)]:
+        raise BootFailed(f"{guest.path}: net.queues={wanted.queues} was not obtained: the guest uses {queues[0]}")
+    if not wanted.offloads and guest.machine.run(*FEATURES, name).strip("0\n"):
+        raise BootFailed(f"{guest.path}: net.offloads=off was not obtained: the card offers checksums or segmentation")
     return name
 
 

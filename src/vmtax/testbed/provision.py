@@ -229,7 +229,8 @@ def _open_network(on: Provisioned) -> Network:
     token = on.session.local.token[:6]
     if not net_paths.over_card(on.plan.treatments()[0], on.impossible):
         segment = Segment(on.host, token)
-        peer, end = segment.add_end("peer", PEER_ADDRESS), segment.add_end("end", END_ADDRESS)
+        mtu = net_paths.largest_mtu(on.plan.treatments()[0])
+        peer, end = segment.add_end("peer", PEER_ADDRESS, mtu=mtu), segment.add_end("end", END_ADDRESS)
         return Network(segment, on.host, on.tree, peer, end)
     namespace, local = net_paths.peer_behind_card(on.host), on.session.local
     if namespace is None:

@@ -21,6 +21,11 @@ from vmtax.hypervisor.qemu.parts import (
 from vmtax.hypervisor.spec import Nic, Passed, Tap
 
 ROOT_ID = "root"
+# What a virtio card does for its guest: in what it sends (csum, host_*) and in what it receives (guest_*).
+OFFLOADS = (
+    *("csum", "gso", "host_tso4", "host_tso6", "host_ecn", "host_ufo"),
+    *("guest_csum", "guest_tso4", "guest_tso6", "guest_ecn", "guest_ufo"),
+)
 
 
 def why_not(spec: GuestSpec) -> str | None:
@@ -166,6 +171,8 @@ def _nic(card: Nic, ports: Iterator[int]) -> list[str]:
         netdev = f"tap,id={card.name},ifname={behind.interface},script=no,downscript=no{vhost}"
     else:
         netdev = f"user,id={card.name},restrict=on,net={behind.subnet},host={behind.host}"
+    if not card.offloads:
+        options += "".join(f",{each}=off" for each in OFFLOADS)
     port, bus = [], ""
     if card.own_port:
         number, bus = next(ports), f",bus={card.name}-port"
