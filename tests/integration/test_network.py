@@ -46,6 +46,26 @@ rounds: {min: 1, max: 1}
 """
 
 
+OPTIONS = """\
+name: card-options-tiny
+layers: [vm]
+guest: {vcpus: 1, memory: 512MiB}
+factors: {net.mtu: [1500, 9000], net.offloads: [on, off]}
+design: one-at-a-time
+workloads: [{net: {cases: [tcp-in], rate: 4, seconds: 1}}]
+rounds: {min: 1, max: 1}
+"""
+
+
+def test_a_guest_has_its_card_without_offloads_and_with_large_packets(image: Image, tmp_path: Path) -> None:
+    """A card that still offers what is to be off fails its guest, so measurements prove it."""
+    plan = tmp_path / "plan.yaml"
+    plan.write_text(OPTIONS)
+    data = measured(str(plan), directory=tmp_path)
+    have = {row["treatment"] for row in data["measurements"]}
+    assert {"vm", "vm net.mtu=9000", "vm net.offloads=off"} <= have
+
+
 def test_a_guest_has_the_card_that_is_asked_for_and_what_cannot_be_here_is_left_out(
     image: Image, tmp_path: Path
 ) -> None:
