@@ -53,7 +53,7 @@ def section(analysis: Analysis, picture: Picture | None = None) -> Section | Non
         rows.append(Row((name_cell(name, emulated=name in analysis.emulated),)))
         rows += map(_row, members)
     columns = (Column("workload"), Column("cores busy"), Column("of which", words=True), Column("remainder"))
-    table = Table(TITLE, columns, tuple(rows), "settings")
+    table = Table(TITLE, columns, tuple(rows), "wrapped")
     drawn = (Figure((picture,)),) if picture else ()
     return Section("ledger", TITLE, (*drawn, table, Paragraph(READING, "note")), TITLE)
 
@@ -72,7 +72,7 @@ def place(one: Ledger) -> str:
 def _row(one: Ledger) -> Row:
     label = f"{' '.join(filter(None, (words.title(one.workload), one.case)))}{place(one)}"
     share = one.entries.get(REMAINDER, 0.0) / one.busy if one.busy else 0.0
-    remainder = f"{100 * share:.1f} %".replace("-", MINUS)
+    remainder = f"{round(100 * share, 1) + 0.0:.1f} %".replace("-", MINUS)  # with no sign before 0
     return Row((name_cell(label), *map(value_cell, (f"{one.cores:.2f}", in_words(one), remainder))))
 
 
