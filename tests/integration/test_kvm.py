@@ -136,7 +136,8 @@ def look() -> Reading:
 def test_a_process_that_spins_is_among_the_other_processes_to_two_percent() -> None:
     spin = "import time\nwhile time.process_time() < 2.0: pass\nprint(time.process_time(), flush=True)\ntime.sleep(60)"
     before = look()
-    said = inside(f"setsid python3 -I -S -c {shlex.quote(spin)} > /tmp/spun & sleep 5; cat /tmp/spun; echo $!")
+    begin = f"setsid python3 -I -S -c {shlex.quote(spin)} > /tmp/spun 2>&1 < /dev/null &"
+    said = inside(f"{begin} until test -s /tmp/spun; do sleep 0.2; done; cat /tmp/spun; echo $!")
     used, pid = said.split()
     after = look()
     inside(f"kill {pid}")
