@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Collection, Iterator, Sequence
+from itertools import accumulate
 
 from markupsafe import Markup
 
@@ -13,7 +15,8 @@ from vmtax.report.sections.ledger import KERNEL, in_words
 from vmtax.workload import words
 
 TITLE = "Whose work the host's CPUs did"
-ROW, LABEL, BAR = 46, 18, 16  # pixels: of a row, to the foot of its label, of its bar
+LINE, BAR, GAP = 17, 16, 13  # pixels: of a line of a label, of a bar, between two rows
+CHARACTERS = 44  # of a line of a label, on a telephone
 ABOVE = 20  # pixels, for the names of the axis
 MOST = 40  # bars; a page with more is scrolled past
 TICKS = 5
@@ -45,12 +48,12 @@ def ledger_picture(found: Sequence[Ledger], emulated: Collection[str]) -> Pictur
     axis = Axis(0.0, most, tuple((number * step, f"{number * step:g}") for number in range(int(most / step) + 1)))
     title = f"{TITLE}{f' ({marked})' if marked else ''}"
     alternative = f"Cores that were busy in {len(shown)} cases, each divided by whose work it was. The table has them."
-    rows = (
-        part for number, one in enumerate(shown) for part in _row(number, one, axis, one.treatment.name in emulated)
-    )
-    inside = element("svg", across(axis, above=True), *rows, y=ABOVE, height=len(shown) * ROW)
+    labels = [_label(one, one.treatment.name in emulated) for one in shown]
+    tops = [0, *accumulate(len(label) * LINE + BAR + GAP for label in labels)]
+    rows = (part for row in zip(tops[:-1], labels, shown, strict=True) for part in _row(*row, axis))
+    inside = element("svg", across(axis, above=True), *rows, y=ABOVE, height=tops[-1])
     drawn = drawing(
-        "ledger-bars", title, alternative, (inside,), class_="chart", width="100%", height=len(shown) * ROW + ABOVE + 24
+        "ledger-bars", title, alternative, (inside,), class_="chart", width="100%", height=tops[-1] + ABOVE + 24
     )
     used = [any(parts) for parts in zip(*map(_parts, shown), strict=True)]
     legend = [Key("square", style, name) for (name, style, _), is_used in zip(PARTS, used, strict=True) if is_used]
@@ -72,11 +75,16 @@ def _belongs(name: str, entries: Sequence[str]) -> bool:
     return name in entries or (KERNEL in entries and name.startswith(KERNEL))
 
 
-def _row(number: int, one: Ledger, axis: Axis, is_emulated: bool) -> Iterator[Markup]:
-    top = number * ROW
+def _label(one: Ledger, is_emulated: bool) -> Sequence[str]:
+    """Its lines."""
     case = " ".join(filter(None, (words.title(one.workload), one.case)))
     name = f"{one.treatment.name}{' (emulated)' if is_emulated else ''}"
-    yield text(f"{case}: {name}", "0", str(top + LABEL), style="panel")
+    return textwrap.wrap(f"{case}: {name}", CHARACTERS, break_on_hyphens=False)
+
+
+def _row(top: int, label: Sequence[str], one: Ledger, axis: Axis) -> Iterator[Markup]:
+    for number, line in enumerate(label, start=1):
+        yield text(line, "0", str(top + number * LINE), style="panel")
     left = 0.0
     tip = f"{one.cores:.2f} cores: {in_words(one)}"
     for (_, style, _), cores in zip(PARTS, _parts(one), strict=True):
@@ -84,7 +92,7 @@ def _row(number: int, one: Ledger, axis: Axis, is_emulated: bool) -> Iterator[Ma
             size = {
                 "x": percent(axis.at(left)),
                 "width": percent(cores / axis.high),
-                "y": top + LABEL + 6,
+                "y": top + len(label) * LINE + 6,
                 "height": BAR,
             }
             yield element("rect", element("title", tip), class_=style, fill="currentColor", **size)
