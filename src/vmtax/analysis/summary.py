@@ -62,6 +62,11 @@ FIGURES: Mapping[str, str] = {
     "idle.host_cpu_seconds": "host CPU when idle",
     "boot.ready_seconds": "boot",
 }
+# The same of metrics that stand there only where a plan names them as primary.
+LABELS: Mapping[str, str] = {
+    "net.tcp-in.host_side_seconds": "host's side, in",
+    "net.tcp-out.host_side_seconds": "host's side, out",
+}
 # Metric -> what says more of the same, and takes its place where it was measured: whose CPU pays, iperf3 cannot know.
 BETTER: Mapping[str, str] = {
     "net.tcp-in.local_seconds_per_byte": "net.tcp-in.host_cpu_seconds",
@@ -189,7 +194,7 @@ def label(metric: Metric) -> str:
     is_plain = bool(metric.case) and metric.measure in ("iops", "seconds")  # the unit beside it says that it is a time
     measure = "" if is_plain else words.label(metric)
     plain = (words.within(workload), words.case(metric), measure)
-    return FIGURES.get(metric.name, " ".join(filter(None, plain)))
+    return {**LABELS, **FIGURES}.get(metric.name, " ".join(filter(None, plain)))
 
 
 def noise_floor(metric: Metric, analysis: Analysis) -> float | None:
