@@ -1,6 +1,6 @@
 """What KVM itself says of guests, in a lab, whose KVM is genuine: how often they exit and why, and their pages.
 
-And the ledger there, where guest code is told from what KVM does for it.
+The ledger, too: there it separates guest code from what KVM does for the guest.
 """
 
 from __future__ import annotations

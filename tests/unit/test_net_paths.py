@@ -76,7 +76,7 @@ def host(**answers: Any) -> FakeMachine:
             sriov.CARDS: said["cards"],
             ("ip", "-o", "link", "show", "dev", "eth2", "up"): said["up"],
             sriov.HAS_IOMMU: said["iommu"],
-            ("sh", "-c", sriov.LOAD_VFIO): said["vfio"],
+            sriov.HAS_VFIO: said["vfio"],
             ("cat", "/proc/cmdline"): "quiet intel_iommu=on\n",
         },
     )
@@ -89,7 +89,7 @@ def host(**answers: Any) -> FakeMachine:
         ({"up": "3: eth2: <UP>\n"}, "takes a card: every card with virtual functions is in use (eth2)"),
         ({"iommu": Reply(code=1)}, "takes an IOMMU: switch it on in the firmware, and boot with intel_iommu=on"),
         ({"vfio": Reply(code=1)}, "takes VFIO: the kernel modules vfio_pci"),
-        ({}, "takes a peer behind the card, which only a lab has: --host lab"),
+        ({}, "takes a peer behind the card, which only a lab that root started has"),
     ],
 )
 def test_a_function_that_cannot_be_had_is_left_out_beforehand_with_its_reason(answers: Any, why: str) -> None:
@@ -105,7 +105,7 @@ def test_vhost_takes_its_device_and_every_path_the_workload() -> None:
     assert left_out["vm net.path=vhost"] == "net.path=vhost takes the host's /dev/vhost-net: load vhost_net"
     idle = parse(PLAN.replace("[net]", "[chess]"), "x")
     left_out = net_paths.not_here(host(), idle, idle.treatments()[0])
-    assert set(left_out.values()) >= {"net.path=tap means nothing without a workload that uses the network"}
+    assert set(left_out.values()) == {"net.path means nothing without a workload that uses the network"}
 
 
 def test_a_card_has_its_queues_and_lacks_its_offloads_where_they_mean_something() -> None:
@@ -151,7 +151,21 @@ def test_more_queues_than_cpus_are_refused_and_the_peer_has_the_largest_mtu() ->
     text = PLAN.replace("{net.path: [tap, vhost, rtl8139, sriov]}", "{net.path: [vhost], net.queues: [1, 4]}")
     plan = parse(text + "guest: {vcpus: 2, memory: 512MiB}\n", "x")
     left_out = net_paths.not_here(host(), plan, plan.treatments()[0])
-    assert list(left_out.values()) == ["net.queues=4 takes as many CPUs in the guest: guest.vcpus"]
+    assert list(left_out.values()) == ["net.queues=4 takes 4 CPUs, and guest.vcpus is 2"]
     plan = parse(PLAN.replace("{net.path: [tap, vhost, rtl8139, sriov]}", "{net.mtu: [1500, 9000]}"), "x")
     assert net_paths.not_here(host(), plan, plan.treatments()[0]) == {}
     assert net_paths.largest_mtu(plan.treatments()[0]) == 9000
+
+
+def test_a_card_is_announced_and_modules_are_loaded_only_for_what_is_measured() -> None:
+    plan = parse(PLAN, "x")
+    every = plan.treatments()[0]
+    without = [each for each in every if path_of(each) in (Path.TAP, Path.RTL8139)]
+    (taken,) = net_paths.announced(host(), every)
+    assert taken.startswith("the network card eth2: a virtual function for each guest")
+    assert net_paths.announced(FakeMachine("host", {}), without) == []
+    machine = FakeMachine("host", {net_paths.LOAD_VHOST: ""})
+    net_paths.load(machine, without)
+    assert machine.unused() != []
+    net_paths.load(machine, every)
+    assert machine.unused() == []

@@ -194,7 +194,7 @@ def label(metric: Metric) -> str:
     is_plain = bool(metric.case) and metric.measure in ("iops", "seconds")  # the unit beside it says that it is a time
     measure = "" if is_plain else words.label(metric)
     plain = (words.within(workload), words.case(metric), measure)
-    return {**LABELS, **FIGURES}.get(metric.name, " ".join(filter(None, plain)))
+    return FIGURES.get(metric.name) or LABELS.get(metric.name) or " ".join(filter(None, plain))
 
 
 def noise_floor(metric: Metric, analysis: Analysis) -> float | None:

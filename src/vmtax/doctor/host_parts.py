@@ -46,7 +46,6 @@ HUGE_PAGE_COUNT = (
 )
 # Only if it was not changed by someone else meanwhile.
 GIVE_BACK = ("sh", "-c", '[ "$(cat "$3")" != "$2" ] || printf %s "$1" > "$3"', "sh")
-# A guest has no udev: drivers for whatever cards it finds.
 
 
 @dataclass(frozen=True, slots=True)

@@ -259,7 +259,8 @@ def outlook(
         lines += [*_runs_on(place, emulated=bool(emulated)), *_writes(place, options.target, executions)]
         lines.append(Line("needs", _needs(place.plan, place.machine)))
         possible = [one for one in place.treatments if (one.repeats or one.name) not in place.impossible]
-        lines += [Line("takes", text) for text in pages.announced(place.plan, possible)]
+        taken = (*pages.announced(place.plan, possible), *net_paths.announced(place.machine, possible))
+        lines += [Line("takes", text) for text in taken]
         lines.append(_rights(place))
     if emulated:
         lines.insert(0, Line("emulated", f"{emulated}; the figures say nothing about cost"))

@@ -10,9 +10,12 @@ from vmtax.machine import Machine
 
 MODULES = "the kernel modules vfio_pci and vfio_iommu_type1 are needed"
 VF_MAC = "52:54:00:76:74:21"
-# Run in a guest: the drivers of all its cards. Constant text.
+# Run in a guest, which has no udev: the drivers of all its cards. Constant text.
 LOAD_DRIVERS = ("sh", "-c", "cat /sys/bus/pci/devices/*/modalias | xargs modprobe -a -q; true")
-LOAD_VFIO = "test -e /sys/bus/pci/drivers/vfio-pci || modprobe vfio_pci"
+HAS_VFIO = ("sh", "-c", "test -e /sys/bus/pci/drivers/vfio-pci || modprobe -n -q vfio_pci")  # loads nothing
+LOAD_VFIO = ("sh", "-c", "test -e /sys/bus/pci/drivers/vfio-pci || modprobe vfio_pci")
+# The kernel gives each device of an IOMMU a group; without an IOMMU that is on there is none.
+HAS_IOMMU = ("test", "-e", "/sys/kernel/iommu_groups/0")
 # Of each card that can have functions: name, how many it can have, how many it has, the kind of link (1: Ethernet), how
 # many interfaces share its device (ports, representors), and how many are built on it (a bridge, bond, switch, VLAN).
 # Constant text.
@@ -28,10 +31,6 @@ ETHERNET = "1"
 # No address is asked for or taken from the network while the card is up for our guest.
 NO_IPV6 = "/proc/sys/net/ipv6/conf/{}/disable_ipv6"
 WRITE = ("sh", "-c", 'printf %s "$1" > "$2"', "sh")
-
-
-# The kernel gives each device of an IOMMU a group; without an IOMMU that is on there is none.
-HAS_IOMMU = ("sh", "-c", "test -e /sys/kernel/iommu_groups/0")
 
 
 class NoCard(CannotDo):
@@ -75,7 +74,7 @@ class Card:
     def functions(self, macs: Sequence[str]) -> tuple[str, ...]:
         """Make a function for each MAC, bound to vfio-pci; their PCI addresses. They are gone with the undo list."""
         machine = self._machine
-        machine.run("sh", "-c", LOAD_VFIO, remedy=MODULES)
+        machine.run(*LOAD_VFIO, remedy=MODULES)
         # QEMU finds no IOMMU without it, and nothing loads it by itself.
         machine.try_run("modprobe", "-q", "vfio_iommu_type1")
         if machine.succeeds("test", "-e", NO_IPV6.format(self._name)):

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from vmtax.core.records import Treatment
-from vmtax.design.net import DEFAULT, NAMES, PATH, NetSettings, Path, settings_of, takes_card
+from vmtax.design.net import DEFAULT, NAMES, PATH, NetSettings, Path, path_of, settings_of, takes_card
 from vmtax.hypervisor import BootFailed, Guest, Nic, Passed, Tap
 from vmtax.hypervisor.spec import Card
 from vmtax.lab.home import Up, lab
@@ -36,21 +36,25 @@ FEATURES = (
     'echo "$bits" | cut -c "$bit" | tr -d "\\n"; done',
     "sh",
 )
-HAS_VHOST = ("sh", "-c", "test -c /dev/vhost-net || modprobe vhost_net")
+HAS_VHOST = ("sh", "-c", "test -c /dev/vhost-net || modprobe -n -q vhost_net")  # loads nothing
+LOAD_VHOST = ("sh", "-c", "test -c /dev/vhost-net || modprobe vhost_net")
 IN_LAB = re.compile(r"(?:^|\s)vmtax\.lab=(\S+)", re.ASCII)
 
 
 def not_here(machine: Machine, plan: Plan, treatments: Sequence[Treatment]) -> dict[str, str]:
     """Treatments whose path a guest there cannot have -> why."""
-    if not names_card(plan):
+    named = next((name for name in NAMES if plan.space.first(name) is not None), None)
+    if named is None:
         return {}
     cards = {each.name: settings_of(each) for each in treatments if each.layer == "vm"}
-    reasons = {path: _why_not(machine, plan, path) for path in dict.fromkeys(card.path for card in cards.values())}
+    if not any(workload.networked for workload in plan.build_workloads()):
+        return dict.fromkeys(cards, f"{named} means nothing without a workload that uses the network")
+    reasons = {path: _why_not(machine, path) for path in dict.fromkeys(card.path for card in cards.values())}
     refused = {name: f"{PATH}={card.path} {why}" for name, card in cards.items() if (why := reasons[card.path])}
-    wired = takes_card(each for each in treatments if each.name not in refused)
+    wired, cpus = takes_card(each for each in treatments if each.name not in refused), plan.guest.vcpus
     for name, card in cards.items():
-        if card.queues > plan.guest.vcpus:
-            refused.setdefault(name, f"net.queues={card.queues} takes as many CPUs in the guest: guest.vcpus")
+        if card.queues > cpus:
+            refused.setdefault(name, f"net.queues={card.queues} takes {card.queues} CPUs, and guest.vcpus is {cpus}")
         if wired and card.mtu != DEFAULT.mtu:
             refused.setdefault(name, f"net.mtu={card.mtu} takes a plan without {PATH}=sriov, whose wire has 1500")
     return refused
@@ -66,9 +70,20 @@ def largest_mtu(treatments: Sequence[Treatment]) -> int:
     return max((settings_of(each).mtu for each in treatments if each.layer == "vm"), default=DEFAULT.mtu)
 
 
-def _why_not(machine: Machine, plan: Plan, path: Path) -> str | None:
-    if not any(workload.networked for workload in plan.build_workloads()):
-        return "means nothing without a workload that uses the network"
+def announced(machine: Machine, treatments: Sequence[Treatment]) -> list[str]:
+    """What is taken of a host's network cards, for those treatments, and given back. Raises CannotDo."""
+    if not takes_card(treatments):
+        return []
+    return [f"the network card {sriov.free_card(machine)}: a virtual function for each guest, its port for all others"]
+
+
+def load(machine: Machine, treatments: Sequence[Treatment]) -> None:
+    """Load what the paths of these treatments take of the host's kernel; it stays. Raises MachineError."""
+    if any(each.layer == "vm" and path_of(each) is Path.VHOST for each in treatments):
+        machine.run(*LOAD_VHOST)
+
+
+def _why_not(machine: Machine, path: Path) -> str | None:
     if not is_root(machine):
         return "takes root on the host under test"
     if path is Path.VHOST and not machine.succeeds(*HAS_VHOST):
@@ -81,9 +96,9 @@ def _why_not(machine: Machine, plan: Plan, path: Path) -> str | None:
         return f"takes a card: {error}"
     if not machine.succeeds(*sriov.HAS_IOMMU):
         return "takes an IOMMU: switch it on in the firmware, and boot with intel_iommu=on or amd_iommu=on"
-    if not machine.succeeds("sh", "-c", sriov.LOAD_VFIO):
+    if not machine.succeeds(*sriov.HAS_VFIO):
         return f"takes VFIO: {sriov.MODULES}"
-    return None if peer_behind_card(machine) else "takes a peer behind the card, which only a lab has: --host lab"
+    return None if peer_behind_card(machine) else "takes a peer behind the card, which only a lab that root started has"
 
 
 def peer_behind_card(machine: Machine) -> str | None:
@@ -128,8 +143,3 @@ def find_card(guest: Guest, wanted: NetSettings, mac: str) -> str:
     if not wanted.offloads and guest.machine.run(*FEATURES, name).strip("0\n"):
         raise BootFailed(f"{guest.path}: net.offloads=off was not obtained: the card offers checksums or segmentation")
     return name
-
-
-def over_card(treatments: Sequence[Treatment], impossible: Mapping[str, str]) -> bool:
-    """Whether the network under test is a wire behind a card of the host."""
-    return takes_card(each for each in treatments if each.name not in impossible)

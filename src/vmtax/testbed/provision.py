@@ -9,6 +9,7 @@ from pathlib import PurePosixPath
 from vmtax.core.records import Json, Treatment
 from vmtax.core.units import format_room
 from vmtax.design.disk import DiskSettings
+from vmtax.design.net import takes_card
 from vmtax.hypervisor import probe_spec
 from vmtax.hypervisor.confine import Reach, alone, enter_tree, image_program
 from vmtax.image import kernel
@@ -227,9 +228,11 @@ def not_opened(on: Examined) -> dict[str, str]:
 def _open_network(on: Provisioned) -> Network:
     """On the host alone; where a guest is given a function of a card, over that card to the peer behind it."""
     token = on.session.local.token[:6]
-    if not net_paths.over_card(on.plan.treatments()[0], on.impossible):
+    possible = [treatment for treatment in on.plan.treatments()[0] if treatment.name not in on.impossible]
+    net_paths.load(on.host, possible)
+    if not takes_card(possible):
         segment = Segment(on.host, token)
-        mtu = net_paths.largest_mtu(on.plan.treatments()[0])
+        mtu = net_paths.largest_mtu(possible)
         peer, end = segment.add_end("peer", PEER_ADDRESS, mtu=mtu), segment.add_end("end", END_ADDRESS)
         return Network(segment, on.host, on.tree, peer, end)
     namespace, local = net_paths.peer_behind_card(on.host), on.session.local

@@ -137,7 +137,7 @@ class Latency(Command[LatencyParameters]):
                 " times"
             )
         if run.dropped:
-            raise BadOutput(f"{run.dropped} messages of {case} were lost, after which sockperf waits in vain")
+            raise BadOutput(f"{run.dropped} messages of {case} were lost, and sockperf waited for their answers")
         figures = {"per_second": run.round_trips / run.seconds, "mean_seconds": run.mean_seconds}
         reached = dict(self.latencies(case, output))
         for name in self.parameters.percentiles:
