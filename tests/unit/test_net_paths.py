@@ -8,7 +8,7 @@ import pytest
 
 from tests.fake_machine import FakeMachine, Reply
 from vmtax.core.records import Treatment
-from vmtax.design.net import NetSettings, Path, path_of, settings_of
+from vmtax.design.net import NetSettings, Path, settings_of
 from vmtax.hypervisor import BootFailed, Nic, Passed, Tap
 from vmtax.network import sriov
 from vmtax.plan.schema import parse
@@ -31,7 +31,7 @@ def test_what_qemu_is_given() -> None:
 
 
 def test_a_plan_without_the_factor_has_the_card_that_it_always_had() -> None:
-    assert path_of(Treatment("vm", "vm", {})) is Path.TAP
+    assert settings_of(Treatment("vm", "vm", {})).path is Path.TAP
     assert net_paths.not_here(FakeMachine("host", {}), parse("{name: x, workloads: [net]}", "x"), []) == {}
 
 
@@ -157,10 +157,23 @@ def test_more_queues_than_cpus_are_refused_and_the_peer_has_the_largest_mtu() ->
     assert net_paths.largest_mtu(plan.treatments()[0]) == 9000
 
 
+def test_of_guests_at_once_every_other_one_has_a_function_and_an_address_of_its_own(monkeypatch: Any) -> None:
+    monkeypatch.setattr(net_paths, "peer_behind_card", lambda machine: "peer")
+    text = PLAN.replace("[tap, vhost, rtl8139, sriov]", "[sriov+vhost], guest.count: [1, 4]")
+    plan = parse(text + "guest: {vcpus: 1, memory: 512MiB}\n", "x")
+    alone, four = (each for each in plan.treatments()[0] if each.repeats is None)
+    assert [settings_of(four, number).path for number in (1, 2, 3, 4)] == [Path.SRIOV, Path.VHOST] * 2
+    assert len({net_paths.mac_of(path, number) for path in (Path.SRIOV, Path.VHOST) for number in (1, 2)}) == 4
+    why = "net.path=sriov+vhost takes 2 guests at once or more, and guest.count is 1"
+    assert net_paths.not_here(host(), plan, [alone, four]) == {alone.name: why}
+    few = net_paths.not_here(host(cards="eth2 3 0 1 1 0\n"), plan, [four])
+    assert few[four.name].endswith("4 virtual functions are wanted at once, and a card here has 3 at most")
+
+
 def test_a_card_is_announced_and_modules_are_loaded_only_for_what_is_measured() -> None:
     plan = parse(PLAN, "x")
     every = plan.treatments()[0]
-    without = [each for each in every if path_of(each) in (Path.TAP, Path.RTL8139)]
+    without = [each for each in every if settings_of(each).path in (Path.TAP, Path.RTL8139)]
     (taken,) = net_paths.announced(host(), every)
     assert taken.startswith("the network card eth2: a virtual function for each guest")
     assert net_paths.announced(FakeMachine("host", {}), without) == []

@@ -37,18 +37,24 @@ class NoCard(CannotDo):
     """No card with virtual functions that may be used; the text says why."""
 
 
-def free_card(machine: Machine) -> str:
-    """The first unused card whose virtual functions are all unused; raises NoCard.
+def free_card(machine: Machine, functions: int = 1) -> str:
+    """The first unused card whose virtual functions are all unused, of which it can have as many; raises NoCard.
 
     InfiniBand is left alone: it works, for those who use it directly, while its interface is down.
     """
     cards = [line.split() for line in machine.run(*CARDS).splitlines()]
     if not cards:
         raise NoCard("no network card here has virtual functions (sriov_totalvfs in /sys/class/net)")
+    most = 0
     for name, total, used, kind, ports, uppers in cards:
         up = machine.run("ip", "-o", "link", "show", "dev", name, "up").strip()
-        if total != "0" and (used, kind, ports, uppers) == ("0", ETHERNET, "1", "0") and not up:
+        if (used, kind, ports, uppers) != ("0", ETHERNET, "1", "0") or up:
+            continue
+        most = max(most, int(total))
+        if int(total) >= functions:
             return name
+    if most:
+        raise NoCard(f"{functions} virtual functions are wanted at once, and a card here has {most} at most")
     names = ", ".join(name for name, *_ in cards)
     raise NoCard(
         f"every card with virtual functions is in use ({names}): an Ethernet card with one port that is down, in no "

@@ -175,16 +175,20 @@ def _vms(
             spec = replace(spec, forwards=(PORT,))
         segment = on.network.segment if on.network else None
         function = on.network.functions[subject.number - 1] if on.network and on.network.functions else None
-        mac = net_paths.MACS.format(subject.number)
-        orders.append(_Order(on.host, spec, segment, mac, settings_of(treatment), function))
+        card = settings_of(treatment, subject.number)
+        mac = net_paths.mac_of(card.path, subject.number)
+        orders.append(_Order(on.host, spec, segment, mac, card, function))
     booted = _boot_all(on, orders, stack, guests)
     for number, guest in enumerate(booted, start=1):
         if guest.spec.settings.pinned:
             pinning.pin(on.host, guest, number, len(booted))
     for bound in bounds:
         bound.set_limit(on.disk_size // SHARE + GROWTH_BYTES[on.guests.accelerator.name])
-    card = settings_of(treatment) if net_paths.names_card(on.plan) else None
-    return [_subject(on, subject, guest, card) for subject, guest in zip(wanted.subjects, booted, strict=True)]
+    named = net_paths.names_card(on.plan)
+    return [
+        _subject(on, subject, guest, settings_of(treatment, subject.number) if named else None)
+        for subject, guest in zip(wanted.subjects, booted, strict=True)
+    ]
 
 
 def _nested(
@@ -342,8 +346,9 @@ def _boot(on: Provisioned, order: _Order, stack: contextlib.ExitStack, patience:
 def _guest_site(on: Provisioned, subject: Subject, guest: Guest, card: NetSettings | None) -> Site:
     link, number = None, subject.number
     if guest.spec.cards:
-        mac = net_paths.MACS.format(number)
-        nic = net_paths.VIRTIO_NIC if card is None else net_paths.find_card(guest, card, mac)
+        nic = net_paths.VIRTIO_NIC
+        if card is not None:
+            nic = net_paths.find_card(guest, card, net_paths.mac_of(card.path, number))
         commands = f"address add {guest_address(number)}/{PREFIX_LENGTH} dev {nic}\nlink set {nic} up\n"
         guest.machine.run("ip", "-batch", "-", input=commands)
         link = Link(guest.machine, (), PEER_ADDRESS, port(number))

@@ -6,7 +6,8 @@ import re
 from collections.abc import Sequence
 
 from vmtax.core.records import Treatment
-from vmtax.design.net import DEFAULT, NAMES, PATH, NetSettings, Path, path_of, settings_of, takes_card
+from vmtax.design.net import DEFAULT, NAMES, PATH, NetSettings, Path, settings_of, takes
+from vmtax.design.topology import machines_at_once
 from vmtax.hypervisor import BootFailed, Guest, Nic, Passed, Tap
 from vmtax.hypervisor.spec import Card
 from vmtax.lab.home import Up, lab
@@ -16,7 +17,9 @@ from vmtax.plan.schema import Plan
 from vmtax.testbed import needs
 from vmtax.testbed.examine import is_root
 
-MACS = "52:54:00:76:75:{:02x}"  # of the guests that are measured, by their number
+# Of the guests that are measured, by their number: of a card that QEMU plays, and of a function of the host's card,
+# which may take its packets also while no guest has it.
+MACS, FUNCTION_MACS = "52:54:00:76:75:{:02x}", "52:54:00:76:77:{:02x}"
 VIRTIO_NIC = "eth1"  # a guest's card on the network under test, where its driver is there from the start
 # The name and the driver of the network card with this MAC, once it is there. Constant text.
 FIND = (
@@ -49,9 +52,19 @@ def not_here(machine: Machine, plan: Plan, treatments: Sequence[Treatment]) -> d
     cards = {each.name: settings_of(each) for each in treatments if each.layer == "vm"}
     if not any(workload.networked for workload in plan.build_workloads()):
         return dict.fromkeys(cards, f"{named} means nothing without a workload that uses the network")
-    reasons = {path: _why_not(machine, path) for path in dict.fromkeys(card.path for card in cards.values())}
-    refused = {name: f"{PATH}={card.path} {why}" for name, card in cards.items() if (why := reasons[card.path])}
-    wired, cpus = takes_card(each for each in treatments if each.name not in refused), plan.guest.vcpus
+    most = needs.guests_at_once(plan)
+    reasons = {part: _why_not(machine, part, most) for part in Path if takes(part, treatments)}
+    counts = {each.name: machines_at_once(each) or 1 for each in treatments}
+    refused = {}
+    for name, card in cards.items():
+        parts = card.path.parts
+        why = next(filter(None, map(reasons.get, parts)), None)
+        if why is None and counts[name] < len(parts):
+            why = f"takes {len(parts)} guests at once or more, and guest.count is {counts[name]}"
+        if why is not None:
+            refused[name] = f"{PATH}={card.path} {why}"
+    wired = takes(Path.SRIOV, [each for each in treatments if each.name not in refused])
+    cpus = plan.guest.vcpus
     for name, card in cards.items():
         if card.queues > cpus:
             refused.setdefault(name, f"net.queues={card.queues} takes {card.queues} CPUs, and guest.vcpus is {cpus}")
@@ -72,18 +85,19 @@ def largest_mtu(treatments: Sequence[Treatment]) -> int:
 
 def announced(machine: Machine, treatments: Sequence[Treatment]) -> list[str]:
     """What is taken of a host's network cards, for those treatments, and given back. Raises CannotDo."""
-    if not takes_card(treatments):
+    if not takes(Path.SRIOV, treatments):
         return []
     return [f"the network card {sriov.free_card(machine)}: a virtual function for each guest, its port for all others"]
 
 
 def load(machine: Machine, treatments: Sequence[Treatment]) -> None:
     """Load what the paths of these treatments take of the host's kernel; it stays. Raises MachineError."""
-    if any(each.layer == "vm" and path_of(each) is Path.VHOST for each in treatments):
+    if takes(Path.VHOST, treatments):
         machine.run(*LOAD_VHOST)
 
 
-def _why_not(machine: Machine, path: Path) -> str | None:
+def _why_not(machine: Machine, path: Path, guests: int) -> str | None:
+    """`guests`: how many are given a function at once, at most."""
     if not is_root(machine):
         return "takes root on the host under test"
     if path is Path.VHOST and not machine.succeeds(*HAS_VHOST):
@@ -91,7 +105,7 @@ def _why_not(machine: Machine, path: Path) -> str | None:
     if path is not Path.SRIOV:
         return None
     try:
-        sriov.free_card(machine)
+        sriov.free_card(machine, guests)
     except sriov.NoCard as error:
         return f"takes a card: {error}"
     if not machine.succeeds(*sriov.HAS_IOMMU):
@@ -113,9 +127,15 @@ def functions(machine: Machine, plan: Plan) -> tuple[str, tuple[str, ...]]:
 
     Raises CannotDo and MachineError.
     """
-    card = sriov.free_card(machine)
-    macs = [MACS.format(number) for number in range(1, needs.guests_at_once(plan) + 1)]
+    guests = needs.guests_at_once(plan)
+    card = sriov.free_card(machine, guests)
+    macs = [mac_of(Path.SRIOV, number) for number in range(1, guests + 1)]
     return card, sriov.Card(machine, card).functions(macs)
+
+
+def mac_of(path: Path, number: int) -> str:
+    """Of the card of the guest of that number."""
+    return (FUNCTION_MACS if path is Path.SRIOV else MACS).format(number)
 
 
 def card_of(wanted: NetSettings, tap: str, mac: str, function: str | None) -> Card:

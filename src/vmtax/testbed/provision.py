@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 from vmtax.core.records import Json, Treatment
 from vmtax.core.units import format_room
 from vmtax.design.disk import DiskSettings
-from vmtax.design.net import takes_card
+from vmtax.design.net import Path, takes
 from vmtax.hypervisor import probe_spec
 from vmtax.hypervisor.confine import Reach, alone, enter_tree, image_program
 from vmtax.image import kernel
@@ -230,7 +230,7 @@ def _open_network(on: Provisioned) -> Network:
     token = on.session.local.token[:6]
     possible = [treatment for treatment in on.plan.treatments()[0] if treatment.name not in on.impossible]
     net_paths.load(on.host, possible)
-    if not takes_card(possible):
+    if not takes(Path.SRIOV, possible):
         segment = Segment(on.host, token)
         mtu = net_paths.largest_mtu(possible)
         peer, end = segment.add_end("peer", PEER_ADDRESS, mtu=mtu), segment.add_end("end", END_ADDRESS)
