@@ -77,16 +77,20 @@ class Card:
         self._machine.undo_later(*WRITE, before, path)
         self._machine.run(*WRITE, value, path)
 
+    def up(self) -> None:
+        """Let it work where it is. A card that is put on a bridge comes up there."""
+        machine = self._machine
+        if machine.succeeds("test", "-e", NO_IPV6.format(self._name)):
+            self._set("1", NO_IPV6.format(self._name))
+        machine.undo_later("ip", "link", "set", "dev", self._name, "down")
+        machine.run("ip", "link", "set", "dev", self._name, "up")
+
     def functions(self, macs: Sequence[str]) -> tuple[str, ...]:
         """Make a function for each MAC, bound to vfio-pci; their PCI addresses. They are gone with the undo list."""
         machine = self._machine
         machine.run(*LOAD_VFIO, remedy=MODULES)
         # QEMU finds no IOMMU without it, and nothing loads it by itself.
         machine.try_run("modprobe", "-q", "vfio_iommu_type1")
-        if machine.succeeds("test", "-e", NO_IPV6.format(self._name)):
-            self._set("1", NO_IPV6.format(self._name))
-        machine.undo_later("ip", "link", "set", "dev", self._name, "down")
-        machine.run("ip", "link", "set", "dev", self._name, "up")
         self._set("0", "sriov_drivers_autoprobe")
         self._set(str(len(macs)), "sriov_numvfs")
         return tuple(self._bound(number, mac) for number, mac in enumerate(macs))
