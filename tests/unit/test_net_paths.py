@@ -9,7 +9,7 @@ import pytest
 from tests.fake_machine import FakeMachine, Reply
 from vmtax.core.records import Treatment
 from vmtax.design.net import NetSettings, Path, settings_of
-from vmtax.hypervisor import BootFailed, Nic, Passed, Tap
+from vmtax.hypervisor import BootFailed, Nic, Passed, Tap, card_of
 from vmtax.network import sriov
 from vmtax.plan.schema import parse
 from vmtax.testbed import net_paths
@@ -24,10 +24,10 @@ MAC = "52:54:00:76:75:01"
 
 
 def test_what_qemu_is_given() -> None:
-    assert net_paths.card_of(NetSettings(), "t1", MAC, None) == Nic(Tap("t1"), MAC)
-    assert net_paths.card_of(NetSettings(path=Path.VHOST), "t1", MAC, None) == Nic(Tap("t1", vhost=True), MAC)
-    assert net_paths.card_of(NetSettings(path=Path.RTL8139), "t1", MAC, None) == Nic(Tap("t1"), MAC, model="rtl8139")
-    assert net_paths.card_of(NetSettings(path=Path.SRIOV), "t1", MAC, "0000:01:10.0") == Passed("0000:01:10.0")
+    assert card_of(NetSettings(), "t1", MAC, None) == Nic(Tap("t1"), MAC)
+    assert card_of(NetSettings(path=Path.VHOST), "t1", MAC, None) == Nic(Tap("t1", vhost=True), MAC)
+    assert card_of(NetSettings(path=Path.RTL8139), "t1", MAC, None) == Nic(Tap("t1"), MAC, model="rtl8139")
+    assert card_of(NetSettings(path=Path.SRIOV), "t1", MAC, "0000:01:10.0") == Passed("0000:01:10.0")
 
 
 def test_a_plan_without_the_factor_has_the_card_that_it_always_had() -> None:
@@ -113,7 +113,7 @@ def test_a_card_has_its_queues_and_lacks_its_offloads_where_they_mean_something(
         return settings_of(Treatment("vm", "vm", levels))
 
     queued = card({"net.path": "vhost", "net.queues": "4", "net.offloads": "off"})
-    assert net_paths.card_of(queued, "t1", MAC, None) == Nic(Tap("t1", vhost=True, queues=4), MAC, offloads=False)
+    assert card_of(queued, "t1", MAC, None) == Nic(Tap("t1", vhost=True, queues=4), MAC, offloads=False)
     assert card({"net.path": "tap", "net.queues": "4"}).queues == 1
     rtl8139 = card({"net.path": "rtl8139", "net.mtu": "9000", "net.offloads": "off"})
     assert rtl8139 == NetSettings(path=Path.RTL8139)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from vmtax.design import disk
 from vmtax.design.disk import DiskSettings
+from vmtax.design.net import NetSettings, Path
 
 DATA_ID = "data"  # name of the disk under test
 FRESH_ID = "fresh"  # and of one like it that was never written
@@ -71,3 +72,13 @@ class Passed:
 
 
 Card = Nic | Passed
+
+
+def card_of(wanted: NetSettings, tap: str, mac: str, function: str | None) -> Card:
+    """What QEMU is given. `function`: the PCI address of one, for a path that takes it."""
+    path = wanted.path
+    if path is Path.SRIOV:
+        assert function is not None
+        return Passed(function)
+    behind = Tap(tap, vhost=path is Path.VHOST, queues=wanted.queues)
+    return Nic(behind, mac, model=path.model, offloads=wanted.offloads)

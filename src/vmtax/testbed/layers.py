@@ -30,6 +30,7 @@ from vmtax.hypervisor import (
     Patience,
     Qemu,
     boot,
+    card_of,
 )
 from vmtax.hypervisor.confine import FIRST_USER, enter_tree
 from vmtax.image.place import IN_GUEST, Placed
@@ -331,7 +332,7 @@ def _boot(on: Provisioned, order: _Order, stack: contextlib.ExitStack, patience:
     spec, attach, segment = order.spec, None, order.segment
     if segment is not None:
         tap = segment.tap_name()
-        spec = replace(spec, cards=(net_paths.card_of(order.card, tap, order.mac, order.function),))
+        spec = replace(spec, cards=(card_of(order.card, tap, order.mac, order.function),))
 
         def attach() -> None:
             segment.attach(tap, order.card.mtu)

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from vmtax.core.records import Treatment
 from vmtax.design.net import DEFAULT, NAMES, PATH, NetSettings, Path, settings_of, takes
 from vmtax.design.topology import machines_at_once
-from vmtax.hypervisor import BootFailed, Guest, Nic, Passed, Tap
-from vmtax.hypervisor.spec import Card
+from vmtax.hypervisor import BootFailed, Guest
 from vmtax.lab.home import Up, lab
 from vmtax.machine import Machine
 from vmtax.network import sriov
@@ -136,16 +135,6 @@ def functions(machine: Machine, plan: Plan) -> tuple[str, tuple[str, ...]]:
 def mac_of(path: Path, number: int) -> str:
     """Of the card of the guest of that number."""
     return (FUNCTION_MACS if path is Path.SRIOV else MACS).format(number)
-
-
-def card_of(wanted: NetSettings, tap: str, mac: str, function: str | None) -> Card:
-    """What QEMU is given. `function`: the PCI address of one, for a path that takes it."""
-    path = wanted.path
-    if path is Path.SRIOV:
-        assert function is not None
-        return Passed(function)
-    behind = Tap(tap, vhost=path is Path.VHOST, queues=wanted.queues)
-    return Nic(behind, mac, model=path.model, offloads=wanted.offloads)
 
 
 def find_card(guest: Guest, wanted: NetSettings, mac: str) -> str:
