@@ -37,17 +37,23 @@ class NoCard(CannotDo):
     """No card with virtual functions that may be used; the text says why."""
 
 
-def free_card(machine: Machine, functions: int = 1) -> str:
+def free_card(machine: Machine, functions: int = 1, named: str | None = None) -> str:
     """The first unused card whose virtual functions are all unused, of which it can have as many; raises NoCard.
+
+    `named`: the only one that is meant, of which it is known otherwise that nothing but its functions can be in use
 
     InfiniBand is left alone: it works, for those who use it directly, while its interface is down.
     """
     cards = [line.split() for line in machine.run(*CARDS).splitlines()]
+    if named is not None:
+        cards = [card for card in cards if card[0] == named]
+        if not cards:
+            raise NoCard(f"the network card {named} has no virtual functions (no sriov_totalvfs in its device)")
     if not cards:
         raise NoCard("no network card here has virtual functions (sriov_totalvfs in /sys/class/net)")
     most = 0
     for name, total, used, kind, ports, uppers in cards:
-        up = machine.run("ip", "-o", "link", "show", "dev", name, "up").strip()
+        up = named is None and machine.run("ip", "-o", "link", "show", "dev", name, "up").strip()
         if (used, kind, ports, uppers) != ("0", ETHERNET, "1", "0") or up:
             continue
         most = max(most, int(total))
