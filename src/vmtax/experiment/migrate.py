@@ -16,7 +16,7 @@ from vmtax.machine import MachineError, Process
 from vmtax.machine.pipes import TooMuch, listen
 from vmtax.testbed.base import Route, RunningSubject, RunningTreatment
 from vmtax.workload import BadOutput, Workload
-from vmtax.workload.migration import BEGIN, END, GRACE_SECONDS, LOAD_REPORT, STOP, Migration
+from vmtax.workload.migration import BEGIN, GRACE_SECONDS, LOAD_REPORT, STOP, Migration
 
 WHAT = (Migration.name, "")  # workload and case
 MIB = 2**20
@@ -60,10 +60,10 @@ def _watched(guest: Guest, route: Route, workload: Migration) -> tuple[Moved, st
     peer = route.watch(workload.watching(route.address))
     try:
         time.sleep(parameters.seconds)
-        workload.check_load(_load_report(guest))
+        if workload.parameters.load:
+            workload.check_load(_load_report(guest))
         _say(peer, BEGIN)
         moved = guest.move_to(destination, Move(route.mode, parameters.limit, bandwidth))
-        _say(peer, END)
         time.sleep(parameters.seconds)
         _say(peer, STOP)
         return moved, _heard(peer)

@@ -6,7 +6,7 @@ that has what `Hypervisor` names.
 
 from vmtax.hypervisor.base import AWAITED, BootFailed, Guest, GuestSpec, Hypervisor, Lasting, Patience, Thread, boot
 from vmtax.hypervisor.credentials import Credentials
-from vmtax.hypervisor.move import Move, MoveFailed
+from vmtax.hypervisor.move import MEETING_MODE, Move, MoveFailed
 from vmtax.hypervisor.qemu.accelerator import Accelerator, choose, known, probe_spec, remembered
 from vmtax.hypervisor.qemu.detect import Qemu, QemuError
 from vmtax.hypervisor.spec import BY_SERIAL, DATA_ID, FRESH_ID, Drive, Nic, Passed, Tap, UserNetwork
@@ -16,6 +16,7 @@ __all__ = [
     "BY_SERIAL",
     "DATA_ID",
     "FRESH_ID",
+    "MEETING_MODE",
     "Accelerator",
     "BootFailed",
     "Credentials",

@@ -7,6 +7,10 @@ from dataclasses import dataclass
 from vmtax.core.errors import CannotDo
 from vmtax.design.migration import Mode
 
+# Of the directory in which two hypervisor processes meet, which belongs to the user that they become: they make and
+# reach a socket there. bubblewrap, which starts an image's QEMU as root without root's capabilities, enters by group.
+MEETING_MODE = "710"
+
 
 class MoveFailed(CannotDo):
     """A guest did not move; the text says why, in one line."""

@@ -9,8 +9,7 @@ from vmtax.core.records import Treatment
 from vmtax.design.guest import GuestSettings
 from vmtax.design.migration import MODE, MigrationSettings, Mode
 from vmtax.design.net import PATH, Path, path_of
-from vmtax.hypervisor import Qemu
-from vmtax.hypervisor.qemu.migrate import MEETING_MODE
+from vmtax.hypervisor import MEETING_MODE, Qemu
 from vmtax.machine import Machine
 from vmtax.plan.schema import Plan
 from vmtax.testbed import needs

@@ -21,7 +21,8 @@ from vmtax.workload.base import LEAST_OF_RATE, BadOutput, Measure, Parameters, W
 MINIMUM_TAIL = 10  # round trips beyond a percentile, below which it is an anecdote (METHOD.md)
 GRACE_SECONDS = 1.0  # for the last answers
 MICROSECOND = 1e-6
-BEGIN, END, STOP = "begin", "end", "stop"  # what the peer is said: the move begins, it has ended, print all
+PYTHON = "/usr/bin/python3"  # the image's
+BEGIN, STOP = "begin", "stop"  # what the peer is sent: the migration begins; print all
 # Run at the peer, with the image's Python. $1: the guest's address, $2: packets in a second, $3: seconds for the last
 # answers. Prints the time of each mark that it is given, and for each packet its number, when it was sent, and how long
 # its answer took; microseconds. Constant text.
@@ -75,8 +76,8 @@ for number, at in enumerate(sent):
     out.append("%d %d %s" % (number, (at - began) * 1e6, took))
 print("\\n".join(out))
 """
-# Run in a guest with its Python. $1: MiB in a second, $2: a file that gets how many it writes in a second, once a
-# second. It writes to one byte of each page of a quarter of the guest's memory, one MiB after the other. Constant text.
+# Run in a guest with its Python. $1: MiB in a second, $2: a file that gets how many it has reached, once a second. It
+# writes to one byte of each page of a quarter of the guest's memory, one MiB after the other. Constant text.
 LOAD = """
 import mmap, os, sys, time
 rate, report = float(sys.argv[1]), sys.argv[2]
@@ -92,14 +93,14 @@ def write():
 
 while written < pages:
     write()
-first, began = written, time.monotonic()
+first, began, said = written, time.monotonic(), 0
 while True:
     now = time.monotonic()
-    if now - began >= 1:
+    if now - began >= said + 1:
         with open(report + ".new", "w") as file:
             file.write("%.3f" % ((written - first) / (now - began)))
         os.rename(report + ".new", report)
-        first, began = written, now
+        said = now - began
     if written - first < (now - began) * rate:
         write()
     else:
@@ -159,7 +160,7 @@ class Migration(Workload[MigrationParameters]):
         ),
         "migration.lost_packets": Measure(
             "packets without an answer from the beginning of the migration on, by their numbers",
-            "packets lost",
+            "loss of packets",
             "lost packets",
             may_be_zero=True,
         ),
@@ -191,12 +192,12 @@ class Migration(Workload[MigrationParameters]):
 
     def watching(self, address: str) -> tuple[str, ...]:
         """The argv of the program that exchanges packets with the guest, inside the peer's userland."""
-        return ("python3", "-I", "-S", "-c", WATCH, address, str(self.parameters.rate), f"{GRACE_SECONDS:g}")
+        return (PYTHON, "-I", "-S", "-c", WATCH, address, str(self.parameters.rate), f"{GRACE_SECONDS:g}")
 
     def loading(self) -> tuple[str, ...] | None:
         """The argv of what writes to the guest's memory; None: it is idle."""
         load = self.parameters.load
-        return ("python3", "-I", "-S", "-c", LOAD, str(load), LOAD_REPORT) if load else None
+        return (PYTHON, "-I", "-S", "-c", LOAD, str(load), LOAD_REPORT) if load else None
 
     def check_load(self, report: str) -> None:
         """Raises BadOutput where the guest does not write as much as it is to. `report`: of LOAD."""
@@ -209,7 +210,7 @@ class Migration(Workload[MigrationParameters]):
 
     def measured(self, moved: Moved, output: str) -> tuple[Measurement, ...]:
         """Pure. `output`: what WATCH printed. Raises BadOutput."""
-        seen = Seen.of(output)
+        seen = Seen.of(output, moved.total_seconds)
         if seen.rate < LEAST_OF_RATE * self.parameters.rate:
             raise BadOutput(
                 f"the peer sent {seen.rate:.0f} packets in a second of the {self.parameters.rate} that were asked for;"
@@ -237,24 +238,24 @@ METRICS = {
 class Seen:
     """What the peer saw; seconds since it began."""
 
-    begin: float  # the move began
-    end: float  # it had ended
+    begin: float  # of the migration
+    end: float
     packets: tuple[tuple[float, float | None], ...]  # sent, and how long the answer took; None: there was none
 
     @staticmethod
-    def of(output: str) -> Seen:
-        """Raises BadOutput."""
+    def of(output: str, seconds: float) -> Seen:
+        """`seconds`: that the migration took. Raises BadOutput."""
         marks = {
             name: int(at) * MICROSECOND
-            for name, at in re.findall(rf"^mark ({BEGIN}|{END}|{STOP}) (\d{{1,15}})$", output, re.ASCII | re.M)
+            for name, at in re.findall(rf"^mark ({BEGIN}|{STOP}) (\d{{1,15}})$", output, re.ASCII | re.M)
         }
         rows = re.findall(r"^(\d{1,9}) (\d{1,15}) (\d{1,15}|-)$", output, re.ASCII | re.M)
-        if marks.keys() != {BEGIN, END, STOP} or [int(number) for number, _, _ in rows] != list(range(len(rows))):
-            raise BadOutput("the peer's program printed no times of the move with a line for each packet")
+        if marks.keys() != {BEGIN, STOP} or [int(number) for number, _, _ in rows] != list(range(len(rows))):
+            raise BadOutput("the peer's program printed no beginning and end with a line for each packet")
         packets = tuple(
             (int(at) * MICROSECOND, None if took == "-" else int(took) * MICROSECOND) for _, at, took in rows
         )
-        seen = Seen(marks[BEGIN], marks[END], packets)
+        seen = Seen(marks[BEGIN], marks[BEGIN] + seconds, packets)
         for window in WINDOWS:
             if window != "during" and not seen.answered(window):
                 raise BadOutput(f"the guest answered no packet {WINDOWS[window]}")
@@ -276,7 +277,7 @@ class Seen:
         times = sorted(at + took for at, took in self.packets if took is not None)
         before = max((at for at in times if at < self.begin), default=times[0])
         counted = [at for at in times if at >= before]
-        return max(second - first for first, second in itertools.pairwise(counted))
+        return round(max(second - first for first, second in itertools.pairwise(counted)), 6)
 
     def answered(self, window: str) -> list[float]:
         """Round trips in one of WINDOWS, by when the packet was sent; sorted, in seconds."""

@@ -22,7 +22,7 @@ from vmtax.hypervisor.move import Move, MoveFailed
 from vmtax.hypervisor.qemu.exit_trace import ExitTrace
 from vmtax.hypervisor.qemu.kvm import KvmCounters
 from vmtax.hypervisor.qemu.memory import memory_readings
-from vmtax.hypervisor.qemu.migrate import migrate
+from vmtax.hypervisor.qemu.migrate import Late, migrate
 from vmtax.hypervisor.qemu.qmp import Qmp, QmpError, Socket
 from vmtax.hypervisor.qemu.threads import threads
 from vmtax.machine import Machine, MachineError, MachineLost, Process
@@ -108,7 +108,7 @@ class QemuGuest:
             moved = migrate(self.qmp, destination.qmp, how)
             destination.machine.connect(CONNECT_SECONDS)
         except (QmpError, MachineError) as error:
-            words = destination.first_words()
+            words = "" if isinstance(error, Late) else destination.first_words()
             where = self._where_it_is()
             destination.process.stop()
             raise MoveFailed(f"{self.path} was not migrated: {first_line(str(error))}{words}; {where}") from error

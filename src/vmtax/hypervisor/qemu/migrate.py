@@ -12,11 +12,9 @@ from vmtax.design.migration import Mode
 from vmtax.hypervisor.move import Move
 from vmtax.hypervisor.qemu.qmp import Qmp, QmpError
 
-# Of the directory, as its owner and its mode: QEMU that became another user makes and reaches the socket there, and
-# bubblewrap, which starts an image's QEMU as root without root's capabilities, enters it by its group.
-MEETING_MODE = "710"
 SOCKET = "unix:migration"  # in the directory that both QEMUs work in
-CAPABILITIES = {Mode.PRECOPY: (), Mode.MULTIFD: ("multifd",), Mode.POSTCOPY: ("postcopy-ram",)}
+CAPABILITIES = {Mode.MULTIFD: "multifd", Mode.POSTCOPY: "postcopy-ram"}
+BANDWIDTH = 128 * 2**20  # bytes in a second, QEMU's own limit
 LOOK_SECONDS = 0.02
 CANCEL_SECONDS = 10.0  # until QEMU has given up
 START_SECONDS = 30.0  # until the guest runs at its destination, once all of it is there
@@ -24,15 +22,19 @@ FAILED = ("failed", "cancelled", "postcopy-paused")
 PAGE_BYTES = 4096
 
 
+class Late(QmpError):
+    """QEMU was to give up a migration that took too long."""
+
+
 def migrate(source: Qmp, destination: Qmp, how: Move) -> Moved:
     """Returns once the guest runs at the destination. Raises QmpError with QEMU's own reason."""
     for qmp in (destination, source):
-        wanted = [{"capability": each, "state": True} for each in CAPABILITIES[how.mode]]
-        if wanted:
-            qmp.execute("migrate-set-capabilities", capabilities=wanted)
+        # QEMU keeps the capabilities of a migration that failed.
+        wanted = [{"capability": each, "state": mode is how.mode} for mode, each in CAPABILITIES.items()]
+        qmp.execute("migrate-set-capabilities", capabilities=wanted)
     destination.execute("migrate-incoming", uri=SOCKET)
-    if how.bandwidth is not None:
-        source.execute("migrate-set-parameters", max_bandwidth=how.bandwidth, max_postcopy_bandwidth=how.bandwidth)
+    bandwidth = how.bandwidth or BANDWIDTH
+    source.execute("migrate-set-parameters", max_bandwidth=bandwidth, max_postcopy_bandwidth=bandwidth)
     source.execute("migrate", uri=SOCKET)
     state = _ended(source, how)
     _wait_until_it_runs(destination)
@@ -42,21 +44,22 @@ def migrate(source: Qmp, destination: Qmp, how: Move) -> Moved:
 def _ended(source: Qmp, how: Move) -> Mapping[str, Any]:
     """The state of a migration that has come to its end."""
     deadline = time.monotonic() + how.seconds
-    waits_for_pass, why = how.mode is Mode.POSTCOPY, ""
+    waits_for_pass = how.mode is Mode.POSTCOPY
+    given_up: Late | None = None
     while True:
         state: Mapping[str, Any] = source.execute("query-migrate")
         status = state.get("status")
         if status == "completed":
             return state
         if status in FAILED:
-            raise QmpError(why or state.get("error-desc") or "QEMU gives no reason")
+            raise given_up or QmpError(state.get("error-desc") or "QEMU gives no reason")
         if waits_for_pass and status == "active" and state.get("ram", {}).get("dirty-sync-count", 0) > 1:
             source.execute("migrate-start-postcopy")
             waits_for_pass = False
         if time.monotonic() > deadline:
-            if why:
-                raise QmpError(f"{why}, and QEMU did not give it up")
-            why = late(state, how.seconds)
+            if given_up:
+                raise Late(f"{given_up}, and QEMU did not give it up")
+            given_up = Late(late(state, how.seconds))
             deadline = time.monotonic() + CANCEL_SECONDS
             source.execute("migrate_cancel")
         time.sleep(LOOK_SECONDS)
