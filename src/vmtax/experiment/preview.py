@@ -28,7 +28,7 @@ from vmtax.storage import NoSuchPlace, Target, backing, refuse_unsafe
 from vmtax.storage.empty import SECONDS as LOOK_SECONDS
 from vmtax.storage.file import check_free
 from vmtax.storage.ground import refuse_devices
-from vmtax.testbed import cpus, disks, examine, needs, net_paths, pages, pinning, polling
+from vmtax.testbed import cpus, disks, examine, migration, needs, net_paths, pages, pinning, polling
 from vmtax.testbed.examine import Examined
 from vmtax.testbed.provision import not_opened, refuse_none_left
 from vmtax.testbed.session import CannotMeasure, Hosts, TestbedOptions, Wire
@@ -113,6 +113,7 @@ def _guests_not_here(
     treatments = plan.treatments()[0]
     impossible = {**pages.not_here(machine, plan, treatments), **pinning.not_here(machine, plan, treatments)}
     impossible |= net_paths.not_here(machine, plan, treatments, wire.card if wire else None)
+    impossible |= migration.not_here(machine, plan, treatments)
     for qemu, accelerator in qemus:
         if accelerator is None:
             continue

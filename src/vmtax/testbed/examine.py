@@ -312,7 +312,7 @@ def _check_memory(host: Machine, plan: Plan) -> None:
     most, available = needs.memory_bytes(plan, layer), available_memory(host)
     if available is None or available >= most:
         return
-    if needs.guests_at_once(plan) > 1:
+    if needs.guests_at_once(plan) > 1 or (layer == "vm" and needs.migrates(plan)):
         raise CannotMeasure(
             f"{host.path}: {format_room(available)} of memory are available, and {needs.memory_sum(plan, layer)} are "
             "needed; lower guest.memory or guest.count in the plan, or end something there"

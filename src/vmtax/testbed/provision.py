@@ -15,7 +15,7 @@ from vmtax.hypervisor.confine import Reach, alone, enter_tree, image_program
 from vmtax.image import kernel
 from vmtax.image.packs import Pack
 from vmtax.image.place import place_pack
-from vmtax.machine import Machine
+from vmtax.machine import Machine, Process
 from vmtax.meter.memory import available_memory
 from vmtax.network import END_ADDRESS, PEER_ADDRESS, Segment, sriov, wire
 from vmtax.network.segment import PREFIX_LENGTH
@@ -23,7 +23,7 @@ from vmtax.storage import FirstWrite, Ground, Provisioner, RawFile, Target, fill
 from vmtax.storage.backing import describe
 from vmtax.storage.page_cache import GROWTH_BYTES, SHARE
 from vmtax.storage.undo import UNMOUNT
-from vmtax.testbed import cpus, disks, needs, net_paths, pages, pinning, polling
+from vmtax.testbed import cpus, disks, migration, needs, net_paths, pages, pinning, polling
 from vmtax.testbed.disks import Disks
 from vmtax.testbed.examine import Examined
 from vmtax.testbed.session import CannotMeasure
@@ -127,17 +127,23 @@ class Provisioned(Examined):
 
         `number`: of the machine among those that are measured at once; each has servers of its own.
         """
-        assert self.network is not None
         commands = [workload for workload in self.workloads if isinstance(workload, Command)]
         return [
-            (
-                *("ip", "netns", "exec", self.network.peer),
-                *enter_tree(self.network.tree, root=True, network=True, capabilities=one.server_capabilities),
-                *("--", *argv),
-            )
+            self.at_peer(argv, one.server_capabilities)
             for one in commands
             for argv in one.servers(PEER_ADDRESS, port(number))
         ]
+
+    def at_peer(self, argv: Sequence[str], capabilities: tuple[str, ...]) -> tuple[str, ...]:
+        """What runs a command of the image at the network peer, with those of root's capabilities."""
+        assert self.network is not None
+        userland = enter_tree(self.network.tree, root=True, network=True, capabilities=capabilities)
+        return ("ip", "netns", "exec", self.network.peer, *userland, "--", *argv)
+
+    def watch(self, argv: Sequence[str]) -> Process:
+        """Start what exchanges packets with a guest, at the network peer."""
+        assert self.network is not None
+        return self.network.at.start(*self.at_peer(argv, ("CAP_NET_RAW",)))
 
     def kernel_userland(self, sets: int = 1) -> tuple[str, ...] | None:
         """What enters the kernel pack on the host, on as many CPUs as `sets` guests get; None: the host builds none."""
@@ -187,6 +193,7 @@ def _with_guests(on: Provisioned) -> Provisioned:
     impossible = pages.not_here(on.host, on.plan, treatments) | pinning.not_here(on.host, on.plan, treatments)
     wired = on.session.wired
     impossible |= net_paths.not_here(on.host, on.plan, treatments, wired.card if wired else None)
+    impossible |= migration.not_here(on.host, on.plan, treatments)
     impossible |= guests_not_here(on)
     possible = [treatment for treatment in treatments if treatment.name not in impossible]
     impossible |= pages.take(on.host, on.plan, possible)
