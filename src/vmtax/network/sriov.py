@@ -30,7 +30,7 @@ CARDS = (
 ETHERNET = "1"
 # No address is asked for or taken from the network while the card is up for our guest.
 NO_IPV6 = "/proc/sys/net/ipv6/conf/{}/disable_ipv6"
-# Of the PCI device with this directory: the others of its IOMMU group that have a driver with which VFIO gives none away.
+# Of the PCI device with this directory: the others of its IOMMU group whose driver keeps VFIO from giving any away.
 # Constant text.
 OTHERS_IN_GROUP = (
     *("sh", "-c"),
