@@ -8,7 +8,7 @@ from vmtax.hypervisor.base import BootFailed, Guest, GuestSpec, Hypervisor, Last
 from vmtax.hypervisor.credentials import Credentials
 from vmtax.hypervisor.qemu.accelerator import Accelerator, choose, known, probe_spec, remembered
 from vmtax.hypervisor.qemu.detect import Qemu, QemuError
-from vmtax.hypervisor.spec import BY_SERIAL, DATA_ID, FRESH_ID, Drive, Nic, Passed, Tap, UserNetwork, card_of
+from vmtax.hypervisor.spec import BY_SERIAL, DATA_ID, FRESH_ID, Card, Drive, Nic, Passed, Tap, UserNetwork, card_of
 
 __all__ = [
     "BY_SERIAL",
@@ -16,6 +16,7 @@ __all__ = [
     "FRESH_ID",
     "Accelerator",
     "BootFailed",
+    "Card",
     "Credentials",
     "Drive",
     "Guest",

@@ -49,10 +49,14 @@ def not_here(machine: Machine, plan: Plan, treatments: Sequence[Treatment]) -> d
     if named is None:
         return {}
     cards = {each.name: settings_of(each) for each in treatments if each.layer == "vm"}
-    if not any(workload.networked for workload in plan.build_workloads()):
+    networked = [workload for workload in plan.build_workloads() if workload.networked]
+    if not networked:
         return dict.fromkeys(cards, f"{named} means nothing without a workload that uses the network")
     most = needs.guests_at_once(plan)
+    needy = next((workload.takes_bridge for workload in networked if workload.takes_bridge), None)
     reasons = {part: _why_not(machine, part, most) for part in Path if takes(part, treatments)}
+    if needy is not None:
+        reasons[Path.USER] = f"carries nothing but net's TCP cases: leave {needy} or {Path.USER} out of the plan"
     counts = {each.name: machines_at_once(each) or 1 for each in treatments}
     refused = {}
     for name, card in cards.items():
@@ -69,6 +73,8 @@ def not_here(machine: Machine, plan: Plan, treatments: Sequence[Treatment]) -> d
             refused.setdefault(name, f"net.queues={card.queues} takes {card.queues} CPUs, and guest.vcpus is {cpus}")
         if wired and card.mtu != DEFAULT.mtu:
             refused.setdefault(name, f"net.mtu={card.mtu} takes a plan without {PATH}=sriov, whose wire has 1500")
+        if wired and card.path is Path.USER:
+            refused.setdefault(name, f"{PATH}=user takes a plan without {PATH}=sriov, whose card it does not go over")
     return refused
 
 
@@ -97,6 +103,8 @@ def load(machine: Machine, treatments: Sequence[Treatment]) -> None:
 
 def _why_not(machine: Machine, path: Path, guests: int) -> str | None:
     """`guests`: how many are given a function at once, at most."""
+    if path is Path.USER:
+        return None
     if not is_root(machine):
         return "takes root on the host under test"
     if path is Path.VHOST and not machine.succeeds(*HAS_VHOST):
