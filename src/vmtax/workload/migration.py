@@ -147,14 +147,14 @@ class Migration(Workload[MigrationParameters]):
     headline = "migration.downtime_seconds"
     measures: ClassVar = {
         "migration.downtime_seconds": Measure(
-            "longest time between two answers of the guest, as its peer saw it", "downtime at the peer", "downtime"
+            "longest time between two answers of the guest, as its peer saw it", "downtime", "downtime"
         ),
         "migration.total_seconds": Measure(
             "from the beginning of the migration to its end, by QEMU's query-migrate", "duration", "its duration"
         ),
         "migration.qemu_downtime_seconds": Measure(
             "downtime by QEMU's own account, which ends before packets arrive again, in whole ms",
-            "downtime by QEMU",
+            "downtime as QEMU says",
             "downtime by QEMU's own account",
             may_be_zero=True,
         ),
