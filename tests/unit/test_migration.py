@@ -77,8 +77,8 @@ def test_windows_gap_and_loss_of_a_move_that_is_known() -> None:
     [
         ("", "no beginning and end"),
         (seen((0, 1), (50, 1), name="begin"), "no beginning and end"),
-        (seen((0, "-"), (900, 1)), "answered no packet before it"),
-        (seen((0, 1), (900, "-")), "answered no packet after it"),
+        (seen((0, "-"), (900, 1)), "answered no packet before the migration"),
+        (seen((0, 1), (900, "-")), "answered no packet after the migration"),
         (OUTPUT.replace("\n3 ", "\n4 ", 1), "no beginning and end"),
     ],
 )
