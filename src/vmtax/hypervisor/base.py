@@ -174,10 +174,11 @@ class Guest(Protocol):
         """
         ...
 
-    def move_to(self, destination: Self, how: Move) -> Moved:
+    def move_to(self, destination: Self, how: Move, arrived: Callable[[], None] = lambda: None) -> Moved:
         """Go on there while it runs: it leads to what waited there from then on, and what ran it is ended.
 
         `destination`: booted like it, with `incoming` AWAITED
+        `arrived`: called when the guest runs there, before what ran it is ended
         Raises MoveFailed, after which it runs on where it was, unless the text says that it is lost.
         """
         ...
