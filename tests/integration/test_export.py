@@ -12,7 +12,7 @@ from vmtax.hypervisor import Qemu
 from vmtax.hypervisor.confine import Reach
 from vmtax.hypervisor.qemu.qmp import Qmp
 from vmtax.machine.local import LocalMachine
-from vmtax.recommend import Export, export
+from vmtax.recommend import DiskExport, export_disk
 
 SCHEMA = "/usr/share/libvirt/schemas/domain.rng"
 BUSES = ("virtio", "virtio-scsi", "ide", "sata", "nvme")
@@ -41,7 +41,7 @@ EVERY = [
 ] + [levels(bus, "writethrough", "threads", "raw", False) for bus in BUSES]
 
 
-def problems(directory: Path, found: Export) -> str:
+def problems(directory: Path, found: DiskExport) -> str:
     """What xmllint says of a domain that has this disk; "" where libvirt's schema takes it."""
     document = directory / "domain.xml"
     document.write_text(DOMAIN.format(machine=found.machine, children=found.libvirt))
@@ -56,7 +56,7 @@ def test_libvirts_schema_takes_every_disk(tmp_path: Path) -> None:
     documents = []
     for number, choice in enumerate(c for c in EVERY if c["disk.bus"] != "nvme"):
         for path in ("/images/it's, <new>.img", "/dev/VG/vm1"):
-            found = export(choice, path)
+            found = export_disk(choice, path)
             documents.append(tmp_path / f"{number}{'d' if path.startswith('/dev') else 'f'}.xml")
             documents[-1].write_text(DOMAIN.format(machine=found.machine, children=found.libvirt))
     done = subprocess.run(
@@ -67,7 +67,7 @@ def test_libvirts_schema_takes_every_disk(tmp_path: Path) -> None:
 
 
 def test_the_schema_would_refuse_what_is_wrong(tmp_path: Path) -> None:
-    found = export({})
+    found = export_disk({})
     assert problems(tmp_path, found) == ""
     wrong = found.libvirt.replace("bus='virtio'", "bus='nonsense'")
     assert wrong != found.libvirt
@@ -82,7 +82,7 @@ def test_qemu_starts_with_what_is_exported(shared_local: LocalMachine, qemu: Qem
     for choice in (c for c in EVERY if c["disk.bus"] == bus):
         path = tmp_path / f"a, b.{choice['disk.format']}"
         path.unlink(missing_ok=True)
-        found = export(choice, str(path), 2**26)
+        found = export_disk(choice, str(path), 2**26)
         for argv in found.backing:
             shared_local.run(*argv)
         process = shared_local.start(

@@ -24,6 +24,8 @@ FEATURES: Mapping[str, str] = {
     "pause-on-full": "pauses the guest when the host's disk is full",
     "migration": "can be migrated while the guest runs",
 }
+# The same of a network card.
+CARD_FEATURES: Mapping[str, str] = {}
 DOCUMENTED = "documented"
 
 

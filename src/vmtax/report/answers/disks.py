@@ -9,7 +9,7 @@ from typing import Literal, Self
 from vmtax.analysis import gains, scores
 from vmtax.analysis.scores import Yardstick
 from vmtax.design.features import Feature
-from vmtax.recommend.export import Export
+from vmtax.recommend import DiskExport
 from vmtax.recommend.records import Against, Option
 from vmtax.report.answers.comparison import Overhead, Ranking
 from vmtax.report.answers.part import Part
@@ -173,7 +173,7 @@ class Advice(Part):
     refused: Sequence[Refused]  # those that were not considered
     notes: Sequence[str]  # doubts, for people
     same_within: float  # fraction: what does not matter
-    export: Export | None  # the choice, ready to be applied
+    export: DiskExport | None  # the choice, ready to be applied
     metric: str | None  # name of what speed is; null: the mean of the primary disk metrics
     apply: str | None  # the command that prints the same for people
     give_ups: Sequence[GivenUp]  # of every treatment that was looked at

@@ -20,7 +20,7 @@ from vmtax.report.answers.part import Part, written
 from vmtax.report.answers.summary import Summary
 from vmtax.report.sections.iterations import Spread, spreads
 from vmtax.report.sections.noise import noise_floor
-from vmtax.report.sections.requirements import recommendation_if_known
+from vmtax.report.sections.requirements import recommendations_if_known
 
 
 @dataclass(frozen=True)
@@ -246,7 +246,8 @@ class Experiment(Part):
     def made(cls, analysis: Analysis) -> Self:
         """All but the tools' raw output; treatments by name."""
         run, emulated = analysis.experiment, analysis.emulated
-        layers, advice = analysis.emulated_layers, recommendation_if_known(analysis)
+        layers = analysis.emulated_layers
+        advice = {one.kind.name: one for one in recommendations_if_known(analysis)}
         return cls.of(
             run,
             created_iso=written(run.created),
@@ -264,7 +265,7 @@ class Experiment(Part):
             rankings=[Ranking.made(ranking, emulated) for ranking in analysis.rankings],
             scores=Scores.made(analysis.scores, emulated),
             within=[Within.made(gain, emulated) for gain in analysis.gains],
-            advice=advice and Advice.made(advice),
+            advice=Advice.made(advice["disk"]) if "disk" in advice else None,
             effects=[
                 FactorEffect.of(effect, metric=effect.metric.name, emulated=effect.layer in layers)
                 for effect in analysis.factor_effects
