@@ -51,7 +51,7 @@ def show(
     apply: Annotated[
         bool,
         typer.Option(
-            "--apply", help="Print the recommended disk as commands and settings for QEMU, libvirt and Proxmox."
+            "--apply", help="Print what is recommended as commands and settings for QEMU, libvirt and Proxmox."
         ),
     ] = False,
     json: Annotated[

@@ -4,7 +4,8 @@ All functions are pure. Needs are met before speed and cost count; a choice that
 shown to be, removes no other. The choice is written as QEMU, libvirt, Proxmox and a shell take it.
 """
 
-from vmtax.recommend.choose import DISK, KINDS, advise, members_of
+from vmtax.recommend.card_export import CardExport, export_card
+from vmtax.recommend.choose import CARD, DISK, KINDS, advise, members_of
 from vmtax.recommend.conditions import ways
 from vmtax.recommend.constraints import NEEDS, BadNeeds, parse_needs
 from vmtax.recommend.disk_export import DiskExport, export_disk
@@ -13,11 +14,13 @@ from vmtax.recommend.kinds import Features, Figures, Kind
 from vmtax.recommend.records import Advice, Option, named
 
 __all__ = [
+    "CARD",
     "DISK",
     "KINDS",
     "NEEDS",
     "Advice",
     "BadNeeds",
+    "CardExport",
     "DiskExport",
     "Export",
     "Features",
@@ -26,6 +29,7 @@ __all__ = [
     "Kind",
     "Option",
     "advise",
+    "export_card",
     "export_disk",
     "lines",
     "members_of",

@@ -18,15 +18,17 @@ from vmtax.core.records import Treatment
 from vmtax.core.units import format_percent
 from vmtax.design.factors import FACTORS, idle
 from vmtax.design.settings import GUESTS
+from vmtax.recommend.card import CardKind
 from vmtax.recommend.conditions import Conditions, conditions
 from vmtax.recommend.disk import DiskKind
-from vmtax.recommend.eligibility import eligible, having, incomplete
+from vmtax.recommend.eligibility import eligible, failures, having, incomplete
 from vmtax.recommend.kinds import Features, Figures, Kind
 from vmtax.recommend.pareto import Distance, Scale, mean_costs, pareto_set, scale
 from vmtax.recommend.records import Advice, Against, Option, amount, named
 
 DISK = DiskKind()
-KINDS: tuple[Kind, ...] = (DISK,)
+CARD = CardKind()
+KINDS: tuple[Kind, ...] = (DISK, CARD)
 EMULATED = "Everything here ran emulated: this shows how the recommendation works, not what to choose."
 MORE_EMULATED = "Some of the choices ran emulated: {}. On real hardware the order may be different."
 
@@ -55,7 +57,7 @@ def advise(
     features = kind.looked_at(analysis)
     refused, left = eligible(kind, choices, features, needs, analysis.requirements.accept_loss)
     costs = mean_costs(known, figures.first, [t.name for t in left])
-    few = incomplete(costs)
+    few = incomplete(costs, failures(analysis.experiment.trials, figures.first))
     refused += [*few.items(), *((name, held.why) for name in held.left_out)]
     treatments = {t.name: t for t in left if t.name not in few}
     stage = _Stage(analysis, kind, features, tuple(needs), figures, tuple(refused), held)

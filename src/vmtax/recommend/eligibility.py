@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from vmtax.analysis.comparisons import Numbers
-from vmtax.core.records import Metric, Treatment
+from vmtax.core.records import Metric, Treatment, Trial
 from vmtax.recommend.constraints import unmet
 from vmtax.recommend.kinds import Features, Kind
 from vmtax.recommend.pareto import Costs
@@ -33,11 +33,14 @@ def eligible(
     return refused, left
 
 
-def incomplete(costs: Costs) -> dict[str, str]:
-    """Who cannot be set against the others, and why; a pair is compared in its own rounds, whatever others lack."""
+def incomplete(costs: Costs, errors: Mapping[str, str]) -> dict[str, str]:
+    """Who cannot be set against the others, and why; a pair is compared in its own rounds, whatever others lack.
+
+    `errors`: of a choice some failure of what is compared
+    """
     most = max((len(rounds) for rounds in costs.values()), default=0)
     found = {
-        name: f"complete results in only {len(rounds)} of {most} rounds"
+        name: f"complete results in only {len(rounds)} of {most} rounds" + _because(errors.get(name))
         for name, rounds in costs.items()
         if not rounds or len(rounds) * 2 < most
     }
@@ -45,6 +48,20 @@ def incomplete(costs: Costs) -> dict[str, str]:
     together = max(linked, key=len, default=set[str]())
     apart = "no round has a result both of it and of any of the others"
     return found | {name: apart for name in costs if name not in found and name not in together}
+
+
+def failures(trials: Iterable[Trial], metrics: Sequence[Metric]) -> dict[str, str]:
+    """Treatment -> the first error of a trial that was to have one of these metrics."""
+    cases = {(metric.workload, metric.case) for metric in metrics}
+    found: dict[str, str] = {}
+    for trial in trials:
+        if trial.status != "ok" and trial.error and (trial.workload, trial.case) in cases:
+            found.setdefault(trial.treatment, trial.error)
+    return found
+
+
+def _because(error: str | None) -> str:
+    return f" ({error})" if error else ""
 
 
 def _linked(rounds: dict[str, set[int]]) -> Iterator[set[str]]:
