@@ -89,7 +89,7 @@ def host(**answers: Any) -> FakeMachine:
         ({"up": "3: eth2: <UP>\n"}, "takes a card: every card with virtual functions is in use (eth2)"),
         ({"iommu": Reply(code=1)}, "takes an IOMMU: switch it on in the firmware, and boot with intel_iommu=on"),
         ({"vfio": Reply(code=1)}, "takes VFIO: the kernel modules vfio_pci"),
-        ({}, "takes a peer behind the card, which only a lab that root started has"),
+        ({}, "takes a peer behind the card: name one with --peer"),
     ],
 )
 def test_a_function_that_cannot_be_had_is_left_out_beforehand_with_its_reason(answers: Any, why: str) -> None:

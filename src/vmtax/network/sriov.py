@@ -37,17 +37,23 @@ class NoCard(CannotDo):
     """No card with virtual functions that may be used; the text says why."""
 
 
-def free_card(machine: Machine, functions: int = 1) -> str:
+def free_card(machine: Machine, functions: int = 1, named: str | None = None) -> str:
     """The first unused card whose virtual functions are all unused, of which it can have as many; raises NoCard.
+
+    `named`: the only one that is meant, of which it is known otherwise that nothing but its functions can be in use
 
     InfiniBand is left alone: it works, for those who use it directly, while its interface is down.
     """
     cards = [line.split() for line in machine.run(*CARDS).splitlines()]
+    if named is not None:
+        cards = [card for card in cards if card[0] == named]
+        if not cards:
+            raise NoCard(f"the network card {named} has no virtual functions (no sriov_totalvfs in its device)")
     if not cards:
         raise NoCard("no network card here has virtual functions (sriov_totalvfs in /sys/class/net)")
     most = 0
     for name, total, used, kind, ports, uppers in cards:
-        up = machine.run("ip", "-o", "link", "show", "dev", name, "up").strip()
+        up = named is None and machine.run("ip", "-o", "link", "show", "dev", name, "up").strip()
         if (used, kind, ports, uppers) != ("0", ETHERNET, "1", "0") or up:
             continue
         most = max(most, int(total))
@@ -77,16 +83,20 @@ class Card:
         self._machine.undo_later(*WRITE, before, path)
         self._machine.run(*WRITE, value, path)
 
+    def up(self) -> None:
+        """Let it work where it is. A card that is put on a bridge comes up there."""
+        machine = self._machine
+        if machine.succeeds("test", "-e", NO_IPV6.format(self._name)):
+            self._set("1", NO_IPV6.format(self._name))
+        machine.undo_later("ip", "link", "set", "dev", self._name, "down")
+        machine.run("ip", "link", "set", "dev", self._name, "up")
+
     def functions(self, macs: Sequence[str]) -> tuple[str, ...]:
         """Make a function for each MAC, bound to vfio-pci; their PCI addresses. They are gone with the undo list."""
         machine = self._machine
         machine.run(*LOAD_VFIO, remedy=MODULES)
         # QEMU finds no IOMMU without it, and nothing loads it by itself.
         machine.try_run("modprobe", "-q", "vfio_iommu_type1")
-        if machine.succeeds("test", "-e", NO_IPV6.format(self._name)):
-            self._set("1", NO_IPV6.format(self._name))
-        machine.undo_later("ip", "link", "set", "dev", self._name, "down")
-        machine.run("ip", "link", "set", "dev", self._name, "up")
         self._set("0", "sriov_drivers_autoprobe")
         self._set(str(len(macs)), "sriov_numvfs")
         return tuple(self._bound(number, mac) for number, mac in enumerate(macs))

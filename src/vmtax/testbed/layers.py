@@ -17,9 +17,11 @@ from vmtax.design import guest as guest_settings
 from vmtax.design import net
 from vmtax.design.disk import DiskSettings
 from vmtax.design.guest import GuestSettings
+from vmtax.design.migration import MigrationSettings
 from vmtax.design.net import NetSettings, Path, settings_of
 from vmtax.design.topology import Subject, Topology, topology
 from vmtax.hypervisor import (
+    AWAITED,
     BY_SERIAL,
     DATA_ID,
     FRESH_ID,
@@ -40,8 +42,8 @@ from vmtax.network import PEER_ADDRESS, Segment, guest_address
 from vmtax.network.segment import PREFIX_LENGTH
 from vmtax.storage import Backing
 from vmtax.storage.page_cache import GROWTH_BYTES, SHARE, Bound
-from vmtax.testbed import disks, needs, net_paths, pinning, polling, proof
-from vmtax.testbed.base import RunningSubject, RunningTreatment
+from vmtax.testbed import disks, migration, needs, net_paths, pinning, polling, proof
+from vmtax.testbed.base import Route, RunningSubject, RunningTreatment
 from vmtax.testbed.footprint import Footprint
 from vmtax.testbed.provision import NESTED_DISK, CarrierDisk, Provisioned, port
 from vmtax.testbed.session import CannotMeasure
@@ -176,6 +178,8 @@ def _vms(
             spec = replace(spec, forwards=(PORT,))
         segment = on.network.segment if on.network else None
         function = on.network.functions[subject.number - 1] if on.network and on.network.functions else None
+        if needs.migrates(on.plan):
+            spec = replace(spec, meeting=migration.meeting(on.host, on.guests.qemu))
         card = settings_of(treatment, subject.number)
         mac = net_paths.mac_of(card.path, subject.number)
         orders.append(_Order(on.host, spec, segment, mac, card, function))
@@ -186,10 +190,16 @@ def _vms(
     for bound in bounds:
         bound.set_limit(on.disk_size // SHARE + GROWTH_BYTES[on.guests.accelerator.name])
     named = net_paths.names_card(on.plan)
-    return [
+    subjects = [
         _subject(on, subject, guest, settings_of(treatment, subject.number) if named else None)
         for subject, guest in zip(wanted.subjects, booted, strict=True)
     ]
+    if needs.migrates(on.plan):  # one guest, to another QEMU of its host
+        there = replace(orders[0], spec=replace(orders[0].spec, incoming=AWAITED))
+        mode = MigrationSettings.of(treatment.levels).mode
+        route = Route(mode, guest_address(1), lambda: _boot(on, there, stack), on.watch)
+        return [replace(subjects[0], route=route)]
+    return subjects
 
 
 def _nested(

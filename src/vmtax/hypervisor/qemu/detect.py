@@ -74,7 +74,9 @@ class Qemu:
         # What pins memory for a device may pin more of it later, which only root may do without a limit.
         keeps_user = any(isinstance(card, Passed) for card in spec.cards)
         started = self.for_guest(reach(spec, initrd, console), outlives=spec.lasting is not None, keeps_user=keeps_user)
-        return (*spec.within, *without_huge_pages(spec), *started, *arguments(spec, initrd, console))
+        # QEMU that became another user reaches that directory by no name, so it begins there.
+        there = ("env", "-C", spec.meeting) if spec.meeting else ()
+        return (*spec.within, *without_huge_pages(spec), *there, *started, *arguments(spec, initrd, console))
 
     def describe(self, spec: GuestSpec) -> str:
         """The command line, as a shell takes it; that of a boot names the run's own initrd and console."""
