@@ -34,7 +34,7 @@ def network_experiment(
     emulated: bool = False,
     latency: bool = False,
 ) -> Experiment:
-    """A guest for each path. That of `failing` did not carry the rate; with `latency`, it measured round trips as well."""
+    """A guest for each path. That of `failing` did not carry the rate; with `latency`, round trips were measured."""
     source = random.Random(seed)
     chosen = tuple(_treatment(path, paths[0]) for path in paths)
     trials = [

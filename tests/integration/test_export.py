@@ -8,11 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from vmtax.design.net import NetSettings
+from vmtax.design.net import Path as NetPath
 from vmtax.hypervisor import Qemu
 from vmtax.hypervisor.confine import Reach
 from vmtax.hypervisor.qemu.qmp import Qmp
 from vmtax.machine.local import LocalMachine
-from vmtax.recommend import DiskExport, export_disk
+from vmtax.recommend import CardExport, DiskExport, export_card, export_disk
 
 SCHEMA = "/usr/share/libvirt/schemas/domain.rng"
 BUSES = ("virtio", "virtio-scsi", "ide", "sata", "nvme")
@@ -74,6 +76,31 @@ def test_the_schema_would_refuse_what_is_wrong(tmp_path: Path) -> None:
     document = tmp_path / "wrong.xml"
     document.write_text(DOMAIN.format(machine="q35", children=wrong))
     done = subprocess.run(["xmllint", "--noout", "--relaxng", SCHEMA, str(document)], capture_output=True, text=True)
+    assert done.returncode != 0 and "fails to validate" in done.stderr
+
+
+def cards() -> list[CardExport]:
+    """Of every path with one card, with each level of each other factor."""
+    factors = NetSettings.factors()
+    paths = [path for path in NetPath if len(path.parts) == 1]
+    others = [factor for field, factor in factors.items() if field != "path"]
+    levels = itertools.product(paths, *(factor.levels for factor in others))
+    names = (factors["path"].name, *(factor.name for factor in others))
+    return [export_card(dict(zip(names, map(str, chosen), strict=True))) for chosen in levels]
+
+
+def test_libvirts_schema_takes_every_card(tmp_path: Path) -> None:
+    written = sorted({found.libvirt for found in cards()})
+    documents = [tmp_path / f"{number}.xml" for number in range(len(written))]
+    for document, children in zip(documents, written, strict=True):
+        document.write_text(DOMAIN.format(machine="q35", children=children))
+    check = ["xmllint", "--noout", "--relaxng", SCHEMA]
+    done = subprocess.run([*check, *map(str, documents)], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("validates") == len(documents) > 10
+    wrong = written[-1].replace("<mac address", "<mac adress")
+    documents[0].write_text(DOMAIN.format(machine="q35", children=wrong))
+    done = subprocess.run([*check, str(documents[0])], capture_output=True, text=True, timeout=60)
     assert done.returncode != 0 and "fails to validate" in done.stderr
 
 

@@ -1,7 +1,7 @@
 """What a network card of a guest can do besides carrying packets, as far as documentation says it. Pure.
 
-Sources: QEMU's docs/devel/migration/vfio.rst (a VFIO device is migrated only where its kernel driver can save it; else it
-blocks the migration) and docs/system/virtio-net-failover.rst. The kernel's Documentation/PCI/pci-iov-howto.rst: each
+Sources: QEMU's docs/devel/migration/vfio.rst (a VFIO device is migrated only where its kernel driver can save it; else
+it blocks the migration) and docs/system/virtio-net-failover.rst. The kernel's Documentation/PCI/pci-iov-howto.rst: each
 virtual function has a register set of its own, on which its driver works as on that of any card. The kernel's
 Documentation/networking/bridge.rst: a bridge is one device, to which the ports of all guests belong.
 """

@@ -28,7 +28,9 @@ MOST_OF_HOST = 0.1  # of the host's CPU time: what a network card may take outsi
 # The same of a network card: `card_features.py` says which has them.
 CARD_FEATURES: Mapping[str, str] = {
     "migratable": "can be migrated while the guest runs",
-    "no-host-cpu": f"leaves {MOST_OF_HOST * 100:.0f} % of the host's CPU time or less to exits, QEMU, vhost, interrupts",
+    "no-host-cpu": (
+        f"leaves at most {100 * MOST_OF_HOST:.0f} % of the host's CPU time to exits, QEMU, vhost and interrupts"
+    ),
     "isolation": "has queues of its own in hardware, which no other guest's packets go through",
 }
 DOCUMENTED = "documented"

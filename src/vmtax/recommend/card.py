@@ -8,7 +8,6 @@ from vmtax import stats
 from vmtax.analysis.analysis import Analysis
 from vmtax.analysis.comparisons import Numbers
 from vmtax.core.records import Metric, Treatment
-from vmtax.core.units import format_percent
 from vmtax.design import net
 from vmtax.design.card_features import PATHS
 from vmtax.design.features import CARD_FEATURES, DOCUMENTED, MOST_OF_HOST, Feature
@@ -145,7 +144,11 @@ def _host_side(analysis: Analysis, treatment: Treatment) -> Feature:
     if worst is None:
         return Feature(NO_HOST_CPU, "not tried", MEASURED, "the host's side is measured only of guests on KVM")
     middle, low, high, way = worst
-    share = f"{format_percent(middle)} ({format_percent(low)} to {format_percent(high)}) of the host's CPU time, {way}"
+    share = f"{_percent(middle)} % ({_percent(low)}–{_percent(high)}) of the host's CPU time, {way}"
     if high <= MOST_OF_HOST:
         return Feature(NO_HOST_CPU, "yes", MEASURED, share)
     return Feature(NO_HOST_CPU, "no" if low > MOST_OF_HOST else "not tried", MEASURED, share)
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f}" if share >= 0.1 else f"{100 * share:.1f}"

@@ -129,7 +129,7 @@ class Within(Part):
 
 
 @dataclass(frozen=True)
-class Choice(Part):
+class Candidate(Part):
     """A disk or network card that meets what is needed."""
 
     treatment: str  # its name
@@ -166,11 +166,11 @@ class Advised(Part):
     by_cpu: bool  # that is the host's CPU time; else it is speed
     needs: Sequence[str]  # features that were needed
     accept_loss: bool  # what loses flushed data was considered
-    choice: Choice | None  # null: none meets what is needed; the notes say so
+    choice: Candidate | None  # null: none meets what is needed; the notes say so
     reasons: Sequence[str]  # for the choice, for people
-    runner_up: Choice | None  # null: there is no other
+    runner_up: Candidate | None  # null: there is no other
     runner_up_words: str  # what it costs against the choice, and what it can do, for people
-    options: Sequence[Choice]  # all that meet what is needed, the best first
+    options: Sequence[Candidate]  # all that meet what is needed, the best first
     refused: Sequence[Refused]  # those that were not considered
     notes: Sequence[str]  # doubts, for people
     same_within: float  # fraction: what does not matter
@@ -180,8 +180,8 @@ class Advised(Part):
 
     @classmethod
     def made(cls, found: Recommendation) -> Self:
-        def choice(option: Option | None) -> Choice | None:
-            return Choice.of(option, emulated=option.treatment in found.emulated) if option else None
+        def choice(option: Option | None) -> Candidate | None:
+            return Candidate.of(option, emulated=option.treatment in found.emulated) if option else None
 
         advice = found.advice
         return cls.of(
