@@ -30,6 +30,16 @@ CARDS = (
 ETHERNET = "1"
 # No address is asked for or taken from the network while the card is up for our guest.
 NO_IPV6 = "/proc/sys/net/ipv6/conf/{}/disable_ipv6"
+# Of the PCI device with this directory: the others of its IOMMU group whose driver keeps VFIO from giving any away.
+# Constant text.
+OTHERS_IN_GROUP = (
+    *("sh", "-c"),
+    'for other in "$1"/iommu_group/devices/*; do'
+    ' test "${other##*/}" != "${1##*/}" && test -e "$other/driver" || continue;'
+    ' case "$(basename "$(readlink "$other/driver")")" in vfio*|pcieport|pci-stub) ;;'
+    ' *) echo "${other##*/}";; esac; done',
+    "sh",
+)
 WRITE = ("sh", "-c", 'printf %s "$1" > "$2"', "sh")
 
 
@@ -109,6 +119,11 @@ class Card:
         function = f"/sys/bus/pci/devices/{address}"
         if not machine.succeeds("test", "-e", f"{function}/iommu_group"):
             raise NoCard(f"{self._name}: its functions have no IOMMU group; boot with intel_iommu=on or amd_iommu=on")
+        if others := machine.run(*OTHERS_IN_GROUP, function).split():
+            raise NoCard(
+                f"{self._name}: the host uses {', '.join(others)}, in the IOMMU group of its function {address}, which"
+                " can only be given away as a whole: put the card in a slot whose port has ACS"
+            )
         machine.run(*WRITE, "vfio-pci", f"{function}/driver_override")
         machine.run(*WRITE, address, "/sys/bus/pci/drivers_probe")
         return address
