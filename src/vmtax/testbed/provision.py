@@ -234,6 +234,8 @@ def _open_network(on: Provisioned) -> Network:
         segment = Segment(on.host, token)
         mtu = net_paths.largest_mtu(possible)
         peer, end = segment.add_end("peer", PEER_ADDRESS, mtu=mtu), segment.add_end("end", END_ADDRESS)
+        if takes(Path.MACVTAP, possible):
+            segment.add_direct(peer)
         return Network(segment, on.host, on.tree, peer, end)
     namespace, local = net_paths.peer_behind_card(on.host), on.session.local
     if namespace is None:
