@@ -37,9 +37,10 @@ class Drive:
 
 @dataclass(frozen=True, slots=True)
 class Tap:
-    """Behind a card: an interface that QEMU makes on the parent, which then belongs on a bridge."""
+    """Behind a card: an interface of the parent that QEMU makes, which then belongs on a bridge."""
 
     interface: str
+    device: str = ""  # the file of one that is there already, which QEMU is handed open; empty: QEMU makes it
     vhost: bool = False  # the card is served by the parent's kernel
     queues: int = 1
 
@@ -76,7 +77,9 @@ class Passed:
 Card = Nic | Passed
 
 
-def card_of(wanted: NetSettings, tap: str, mac: str, function: str | None, behind: UserNetwork | None = None) -> Card:
+def card_of(
+    wanted: NetSettings, tap: str, mac: str, function: str | None, behind: Tap | UserNetwork | None = None
+) -> Card:
     """What QEMU is given.
 
     `function`: the PCI address of one, for a path that takes it

@@ -36,8 +36,8 @@ ONE_CPU = (
     "reset now and then."
 )
 ONE_OUTER_CPU = (
-    "Nested guests at once share the one CPU of their outer VM here, whose CPU is emulated: with more than one it is lost "
-    "within minutes."
+    "Nested guests at once share the one CPU of their outer VM here, whose CPU is emulated: with more than one it is "
+    "lost within minutes."
 )
 
 

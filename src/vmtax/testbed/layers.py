@@ -330,7 +330,7 @@ def _boot_all(
 def _boot(on: Provisioned, order: _Order, stack: contextlib.ExitStack, patience: Patience | None = None) -> Guest:
     spec, attach = order.spec, None
     if order.plug is not None:
-        card, attach = order.plug.insert()
+        card, attach = order.plug.insert(stack)
         spec = replace(spec, cards=(card,))
     access = (on.session.credentials, on.session.local)
     return stack.enter_context(boot(order.parent, spec, *access, patience=patience, attach=attach))

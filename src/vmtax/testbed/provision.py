@@ -243,6 +243,8 @@ def _open_network(on: Provisioned) -> Network:
         segment = Segment(on.host, token)
         mtu = net_paths.largest_mtu(possible)
         peer, end = segment.add_end("peer", PEER_ADDRESS, mtu=mtu), segment.add_end("end", END_ADDRESS)
+        if takes(Path.MACVTAP, possible):
+            segment.add_direct(peer)
         return Network(segment, on.host, on.tree, peer, end)
     card = wired.card if wired else sriov.free_card(on.host)
     functions = net_paths.functions(on.host, on.plan, card) if takes_function else ()
