@@ -12,10 +12,10 @@ TEST_PACKAGES := openssh-server chromium cpio jq libvirt0 libxml2-utils fdisk xf
 # Where no guest boots with KVM, a demonstration of three rounds.
 RUN := --yes --or-demo
 
-.PHONY: help setup setup-test run test check lint bench prove prove-lab prove-live prove-reboots torture hostile lock reference picture clean
+.PHONY: help setup setup-test run test check lint bench prove prove-lab prove-live prove-reboots prove-network torture hostile lock reference picture clean
 
 help: ## list what can be made
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 19
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 22
 
 setup: $(STAMP) ## system packages (apt, as root), virtual environment, vmtax itself
 	@./tools/packages $(PACKAGES)
@@ -73,6 +73,10 @@ prove-lab: setup ## show that labs come up and keep what was flushed: 20 starts,
 prove-reboots: setup ## show that runs survive reboots of their host: a lab, rebooted and vmtax killed in between
 	@$(BIN)/vmtax image build
 	@$(BIN)/python -m tools.prove_reboots
+
+prove-network: setup ## show that runs that are killed leave no trace of their networks: a lab, 20 kills
+	@$(BIN)/vmtax image build
+	@$(BIN)/python -m tools.prove_network
 
 hostile: setup ## try bad input of every kind: plans, options, files, hosts; prints tried and failed
 	@$(BIN)/python -m tools.hostile $(HOSTILE)

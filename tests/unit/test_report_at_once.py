@@ -38,7 +38,7 @@ def experiment(*, rated: bool = False) -> Experiment:
             for number in (1, 2, 3):
                 for place, machine in enumerate(machines(layer, count), 1):
                     figures = (Measurement(RATE, rate / count), Measurement(TAIL, 1e-3 * place))
-                    readings = {"clock.steal_seconds": 1.0, "memory.beyond_bytes": 50.0 * MIB}
+                    readings = {"clock.steal_seconds": 1.0, "clock.soft_irq": 2.0, "memory.beyond_bytes": 50.0 * MIB}
                     one = Trial(number, 1, treatment.name, "disk", RATE.case, 1, "ok", 0.0, 10.0)
                     measured = figures[1:] if rated else figures
                     known = {machine: readings} if layer != "host" else {}
@@ -76,8 +76,17 @@ def test_a_configuration_whose_name_has_no_number_of_guests_is_shown_with_it() -
 
 def test_each_guest_has_its_tail_its_steal_and_its_memory() -> None:
     text = render_markdown(Analysis(experiment()))
-    assert ["host/vm-3", "93.3 k/s", "3.00 ms", "0.10", "50 MiB"] in rows(text, "host/vm-3")
-    assert ["all together", "373 k/s", "4.00 ms", "0.40", "200 MiB"] in rows(text, "all together")
+    assert ["host/vm-3", "93.3 k/s", "3.00 ms", "0.10", "0.20", "50 MiB"] in rows(text, "host/vm-3")
+    assert ["all together", "373 k/s", "4.00 ms", "0.40", "0.80", "200 MiB"] in rows(text, "all together")
+
+
+def test_guests_whose_packets_go_different_ways_are_shown_with_their_path() -> None:
+    run = experiment()
+    mixed = {"guest.count": "4", "net.path": "sriov+vhost"}
+    treatments = tuple(replace(t, levels=mixed) if t.name == "vm guest.count=4" else t for t in run.treatments)
+    text = render_markdown(Analysis(replace(run, treatments=treatments)))
+    named = {line[0] for line in rows(text, "host/vm")}
+    assert {"host/vm, sriov", "host/vm-2, vhost", "host/vm-3, sriov", "host/vm-4, vhost"} <= named
 
 
 def test_the_last_of_four_that_is_ready_is_set_against_one_alone() -> None:

@@ -15,7 +15,8 @@ from vmtax.design.topology import Worked, machines_at_once, overlap
 
 COUNT = GuestSettings.factors()["count"].name  # the factor in which a treatment differs from its machine alone
 TAIL = "p99_seconds"
-STEAL, BEYOND = "clock.steal_seconds", "memory.beyond_bytes"  # readings of a trial
+# Readings of a trial.
+STEAL, SOFT_IRQ, BEYOND = "clock.steal_seconds", "clock.soft_irq", "memory.beyond_bytes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +26,7 @@ class Each:
     value: float  # in the metric's unit
     tail: float | None  # seconds that 99 of 100 operations took at most; None: not measured
     steal: float | None  # CPUs that it wanted and did not get, on average; None: its kernel has no such counter
+    soft_irq: float | None  # CPUs that its kernel's soft interrupts took, on average; None: not read
     beyond: float | None  # bytes that its hypervisor has beyond the guest's memory; None: it has none
 
 
@@ -174,7 +176,8 @@ def _of(treatment: Treatment, metric: Metric, whole: _Executions, alone: float |
         return Each(
             value or 0.0,
             over_rounds(lambda done: _tail(done.trials[name])),
-            over_rounds(lambda done: _steal(done.trials[name])),
+            over_rounds(lambda done: _cpus(done.trials[name], STEAL)),
+            over_rounds(lambda done: _cpus(done.trials[name], SOFT_IRQ)),
             over_rounds(lambda done: done.trials[name].readings.get(name, {}).get(BEYOND)),
         )
 
@@ -194,8 +197,9 @@ def _tail(trial: Trial) -> float | None:
     return next((each.value for each in trial.measurements if each.metric.measure == TAIL), None)
 
 
-def _steal(trial: Trial) -> float | None:
-    seconds = trial.readings.get(trial.machine, {}).get(STEAL)
+def _cpus(trial: Trial, reading: str) -> float | None:
+    """What a reading of core-seconds of its machine makes of CPUs, on average."""
+    seconds = trial.readings.get(trial.machine, {}).get(reading)
     return None if seconds is None or trial.wall_seconds <= 0 else seconds / trial.wall_seconds
 
 

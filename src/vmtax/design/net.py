@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from vmtax.core.records import Treatment
@@ -17,7 +17,18 @@ class Path(StrEnum):
     VHOST = "vhost"
     E1000E = "e1000e"
     RTL8139 = "rtl8139"
+    USER = "user"
     SRIOV = "sriov"
+    SRIOV_AND_VHOST = "sriov+vhost"
+
+    def of_guest(self, number: int) -> Path:
+        """That of the guest of this number, from 1, among those that work at once."""
+        return self.parts[(number - 1) % len(self.parts)]
+
+    @property
+    def parts(self) -> tuple[Path, ...]:
+        """The paths of neighbouring guests: one, or several that take turns."""
+        return tuple(map(Path, self.value.split("+")))
 
     @property
     def model(self) -> str:
@@ -43,8 +54,10 @@ class NetSettings(Settings):
         Path,
         "how the guest's packets reach the network: a virtio card whose packets QEMU itself carries to a tap on a"
         " bridge (tap), the same carried by the host's kernel (vhost), a card that QEMU plays in full on such a tap"
-        " (e1000e, rtl8139), or a virtual function of a network card, given to the guest (sriov). Where a plan names"
-        " sriov, every path, and the host, goes over that card to a peer behind it: a lab has both",
+        " (e1000e, rtl8139), a virtio card on a network that QEMU plays as well, for TCP alone (user), or a virtual"
+        " function of a network card, given to the guest (sriov). Of several guests at once, every other one can have a"
+        " function, and the rest vhost (sriov+vhost). Where a plan names sriov, every path, and the host, goes"
+        " over that card to a peer behind it: a lab has both",
         layers=("vm",),
         scope="network",
     )
@@ -84,17 +97,20 @@ NAMES = tuple(factor.name for factor in NetSettings.factors().values())
 DEFAULT = NetSettings()  # every factor at its default
 
 
-def settings_of(treatment: Treatment) -> NetSettings:
-    """The settings of a VM's card; a factor that means nothing beside the others has its default."""
-    wanted = NetSettings.of(treatment.levels)
-    return NetSettings.of(wanted.unusual)
+def settings_of(treatment: Treatment, guest: int | None = None) -> NetSettings:
+    """The settings of its VMs' cards; a factor that means nothing beside the others has its default.
+
+    `guest`: the number of one of them, whose own path it then has
+    """
+    settings = meant(treatment.levels)
+    return settings if guest is None else replace(settings, path=settings.path.of_guest(guest))
 
 
-def path_of(treatment: Treatment) -> Path:
-    """The path of a VM's packets."""
-    return NetSettings.of(treatment.levels).path
+def meant(levels: Mapping[str, str]) -> NetSettings:
+    """The settings of a card; a factor that means nothing beside the others has its default. Raises UnknownLevel."""
+    return NetSettings.of(NetSettings.of(levels).unusual)
 
 
-def takes_card(treatments: Iterable[Treatment]) -> bool:
-    """Whether some guest is given a function of a network card."""
-    return any(each.layer == "vm" and path_of(each) is Path.SRIOV for each in treatments)
+def takes(path: Path, treatments: Iterable[Treatment]) -> bool:
+    """Whether the packets of some VM go this way."""
+    return any(each.layer == "vm" and path in settings_of(each).path.parts for each in treatments)

@@ -207,7 +207,9 @@ def _function(parts: Parts) -> str:
     """A virtual function, bound to vfio-pci and given to a guest."""
     host, spec = parts.host, _spec(parts)
     card = free_card(host)
-    (function,) = Card(host, card).functions([VF_MAC])
+    functions = Card(host, card)
+    functions.up()
+    (function,) = functions.functions([VF_MAC])
     addresses = host.try_run("getent", "hosts", PEER_NAME)
     peer = addresses.stdout.split()[0] if addresses.ok else None
     spec = replace(spec, name="vf", cards=(Passed(function),))

@@ -88,7 +88,7 @@ def run_trials(
     A failure is a trial too: status and error say so, and what the tool printed is kept. Meters look at the host under
     test and at the machines before and after.
     """
-    seats = [workload.seat(subject.site)[0] for subject in running.subjects]
+    seats = [subject.site.machine for subject in running.subjects]
     if len(seats) > 1 and iteration == 1:
         _warm_up(running, workload)
     for meter in running.meters:

@@ -77,7 +77,6 @@ class GuestSpec:
     cards: tuple[Card, ...] = ()  # besides the one by which it is reached: eth1 and so on
     layers: tuple[str, ...] = ()  # erofs files or devices, laid over the root; a later one is above
     packs: tuple[str, ...] = ()  # erofs files or devices, which the guest has as disks besides
-    forwards: tuple[int, ...] = ()  # guest TCP ports to reach from the parent's loopback, besides ssh
     settings: GuestSettings = guest.DEFAULT
     kernel_words: tuple[str, ...] = ()  # more of its kernel's command line
     iommu: bool = False  # it can give its own devices to guests

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from vmtax.core.records import Treatment
 from vmtax.design.guest import GuestSettings
 from vmtax.design.migration import MODE, MigrationSettings, Mode
-from vmtax.design.net import PATH, Path, path_of
+from vmtax.design.net import PATH, Path, settings_of
 from vmtax.hypervisor import MEETING_MODE, Qemu
 from vmtax.machine import Machine
 from vmtax.plan.schema import Plan
@@ -40,7 +40,7 @@ def _why_not(plan: Plan, treatment: Treatment) -> str | None:
         return f"guest.count={settings.count}: one guest at a time is migrated"
     if settings.pinned:
         return "cpu.pinning=one-to-one: a guest that has been migrated is not pinned"
-    if path_of(treatment) is Path.SRIOV:
+    if Path.SRIOV in settings_of(treatment).path.parts:
         return f"{PATH}=sriov: QEMU does not migrate a guest that has a device of the host"
     return None
 

@@ -6,17 +6,20 @@ import re
 from collections.abc import Sequence
 
 from vmtax.core.records import Treatment
-from vmtax.design.net import DEFAULT, NAMES, PATH, NetSettings, Path, path_of, settings_of, takes_card
-from vmtax.hypervisor import BootFailed, Guest, Nic, Passed, Tap
-from vmtax.hypervisor.spec import Card
+from vmtax.design.net import DEFAULT, NAMES, PATH, NetSettings, Path, settings_of, takes
+from vmtax.design.topology import machines_at_once
+from vmtax.hypervisor import BootFailed, Guest
 from vmtax.lab.home import Up, lab
 from vmtax.machine import Machine
 from vmtax.network import sriov
 from vmtax.plan.schema import Plan
 from vmtax.testbed import needs
 from vmtax.testbed.examine import is_root
+from vmtax.testbed.session import Wire
 
-MACS = "52:54:00:76:75:{:02x}"  # of the guests that are measured, by their number
+# Of the guests that are measured, by their number: of a card that QEMU plays, and of a function of the host's card,
+# which may take its packets also while no guest has it.
+MACS, FUNCTION_MACS = "52:54:00:76:75:{:02x}", "52:54:00:76:77:{:02x}"
 VIRTIO_NIC = "eth1"  # a guest's card on the network under test, where its driver is there from the start
 # The name and the driver of the network card with this MAC, once it is there. Constant text.
 FIND = (
@@ -41,22 +44,40 @@ LOAD_VHOST = ("sh", "-c", "test -c /dev/vhost-net || modprobe vhost_net")
 IN_LAB = re.compile(r"(?:^|\s)vmtax\.lab=(\S+)", re.ASCII)
 
 
-def not_here(machine: Machine, plan: Plan, treatments: Sequence[Treatment]) -> dict[str, str]:
-    """Treatments whose path a guest there cannot have -> why."""
+def not_here(machine: Machine, plan: Plan, treatments: Sequence[Treatment], wire: str | None = None) -> dict[str, str]:
+    """Treatments whose path a guest there cannot have -> why. `wire`: the card of one that the user names."""
     named = next((name for name in NAMES if plan.space.first(name) is not None), None)
     if named is None:
         return {}
     cards = {each.name: settings_of(each) for each in treatments if each.layer == "vm"}
-    if not any(workload.networked for workload in plan.build_workloads()):
+    networked = [workload for workload in plan.build_workloads() if workload.networked]
+    if not networked:
         return dict.fromkeys(cards, f"{named} means nothing without a workload that uses the network")
-    reasons = {path: _why_not(machine, path) for path in dict.fromkeys(card.path for card in cards.values())}
-    refused = {name: f"{PATH}={card.path} {why}" for name, card in cards.items() if (why := reasons[card.path])}
-    wired, cpus = takes_card(each for each in treatments if each.name not in refused), plan.guest.vcpus
+    most = needs.guests_at_once(plan)
+    needy = next((workload.takes_bridge for workload in networked if workload.takes_bridge), None)
+    reasons = {part: _why_not(machine, part, most, wire) for part in Path if takes(part, treatments)}
+    if needy is not None:
+        reasons[Path.USER] = f"carries nothing but net's TCP cases: leave {needy} or {Path.USER} out of the plan"
+    counts = {each.name: machines_at_once(each) or 1 for each in treatments}
+    refused = {}
+    for name, card in cards.items():
+        parts = card.path.parts
+        why = next(filter(None, map(reasons.get, parts)), None)
+        if why is None and counts[name] < len(parts):
+            why = f"takes {len(parts)} guests at once or more, and guest.count is {counts[name]}"
+        if why is not None:
+            refused[name] = f"{PATH}={card.path} {why}"
+    wired = wire is not None or takes(Path.SRIOV, [each for each in treatments if each.name not in refused])
+    cpus = plan.guest.vcpus
     for name, card in cards.items():
         if card.queues > cpus:
             refused.setdefault(name, f"net.queues={card.queues} takes {card.queues} CPUs, and guest.vcpus is {cpus}")
         if wired and card.mtu != DEFAULT.mtu:
-            refused.setdefault(name, f"net.mtu={card.mtu} takes a plan without {PATH}=sriov, whose wire has 1500")
+            refused.setdefault(
+                name, f"net.mtu={card.mtu} takes a plan without {PATH}=sriov and --peer, whose wire has 1500"
+            )
+        if wired and card.path is Path.USER:
+            refused.setdefault(name, f"{PATH}=user takes a plan without {PATH}=sriov and --peer: it goes over no card")
     return refused
 
 
@@ -70,20 +91,25 @@ def largest_mtu(treatments: Sequence[Treatment]) -> int:
     return max((settings_of(each).mtu for each in treatments if each.layer == "vm"), default=DEFAULT.mtu)
 
 
-def announced(machine: Machine, treatments: Sequence[Treatment]) -> list[str]:
-    """What is taken of a host's network cards, for those treatments, and given back. Raises CannotDo."""
-    if not takes_card(treatments):
-        return []
-    return [f"the network card {sriov.free_card(machine)}: a virtual function for each guest, its port for all others"]
+def announced(machine: Machine, treatments: Sequence[Treatment], wire: Wire | None = None) -> list[str]:
+    """What is taken of network cards, for those treatments, and given back. Raises CannotDo."""
+    far = [] if wire is None else [f"the network card {wire.peer_card} of the peer, {wire.peer}"]
+    if takes(Path.SRIOV, treatments):
+        card = sriov.free_card(machine, named=wire.card if wire else None)
+        return [f"the network card {card}: a virtual function for each guest, its port for all others", *far]
+    return [f"the network card {wire.card}, for host and guests", *far] if wire else []
 
 
 def load(machine: Machine, treatments: Sequence[Treatment]) -> None:
     """Load what the paths of these treatments take of the host's kernel; it stays. Raises MachineError."""
-    if any(each.layer == "vm" and path_of(each) is Path.VHOST for each in treatments):
+    if takes(Path.VHOST, treatments):
         machine.run(*LOAD_VHOST)
 
 
-def _why_not(machine: Machine, path: Path) -> str | None:
+def _why_not(machine: Machine, path: Path, guests: int, wire: str | None) -> str | None:
+    """`guests`: how many are given a function at once, at most; `wire`: the card of one that the user names."""
+    if path is Path.USER:
+        return None
     if not is_root(machine):
         return "takes root on the host under test"
     if path is Path.VHOST and not machine.succeeds(*HAS_VHOST):
@@ -91,14 +117,16 @@ def _why_not(machine: Machine, path: Path) -> str | None:
     if path is not Path.SRIOV:
         return None
     try:
-        sriov.free_card(machine)
+        sriov.free_card(machine, guests, wire)
     except sriov.NoCard as error:
         return f"takes a card: {error}"
     if not machine.succeeds(*sriov.HAS_IOMMU):
         return "takes an IOMMU: switch it on in the firmware, and boot with intel_iommu=on or amd_iommu=on"
     if not machine.succeeds(*sriov.HAS_VFIO):
         return f"takes VFIO: {sriov.MODULES}"
-    return None if peer_behind_card(machine) else "takes a peer behind the card, which only a lab that root started has"
+    if wire is not None or peer_behind_card(machine):
+        return None
+    return "takes a peer behind the card: name one with --peer, or measure a lab that root started"
 
 
 def peer_behind_card(machine: Machine) -> str | None:
@@ -108,24 +136,19 @@ def peer_behind_card(machine: Machine) -> str | None:
     return up.peer_namespace if up else None
 
 
-def functions(machine: Machine, plan: Plan) -> tuple[str, tuple[str, ...]]:
-    """The host's card, and the PCI addresses of its functions, one for each guest that runs at once.
+def functions(machine: Machine, plan: Plan, card: str) -> tuple[str, ...]:
+    """The PCI addresses of functions of this card, one for each guest that runs at once.
 
     Raises CannotDo and MachineError.
     """
-    card = sriov.free_card(machine)
-    macs = [MACS.format(number) for number in range(1, needs.guests_at_once(plan) + 1)]
-    return card, sriov.Card(machine, card).functions(macs)
+    guests = needs.guests_at_once(plan)
+    macs = [mac_of(Path.SRIOV, number) for number in range(1, guests + 1)]
+    return sriov.Card(machine, card).functions(macs)
 
 
-def card_of(wanted: NetSettings, tap: str, mac: str, function: str | None) -> Card:
-    """What QEMU is given. `function`: the PCI address of one, for a path that takes it."""
-    path = wanted.path
-    if path is Path.SRIOV:
-        assert function is not None
-        return Passed(function)
-    behind = Tap(tap, vhost=path is Path.VHOST, queues=wanted.queues)
-    return Nic(behind, mac, model=path.model, offloads=wanted.offloads)
+def mac_of(path: Path, number: int) -> str:
+    """Of the card of the guest of that number."""
+    return (FUNCTION_MACS if path is Path.SRIOV else MACS).format(number)
 
 
 def find_card(guest: Guest, wanted: NetSettings, mac: str) -> str:

@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 from vmtax.core.records import Json, Treatment
 from vmtax.core.units import format_room
 from vmtax.design.disk import DiskSettings
-from vmtax.design.net import takes_card
+from vmtax.design.net import Path, takes
 from vmtax.hypervisor import probe_spec
 from vmtax.hypervisor.confine import Reach, alone, enter_tree, image_program
 from vmtax.image import kernel
@@ -17,7 +17,7 @@ from vmtax.image.packs import Pack
 from vmtax.image.place import place_pack
 from vmtax.machine import Machine, Process
 from vmtax.meter.memory import available_memory
-from vmtax.network import END_ADDRESS, PEER_ADDRESS, Segment
+from vmtax.network import END_ADDRESS, PEER_ADDRESS, Segment, sriov, wire
 from vmtax.network.segment import PREFIX_LENGTH
 from vmtax.storage import FirstWrite, Ground, Provisioner, RawFile, Target, fill, page_cache, refuse_unsafe
 from vmtax.storage.backing import describe
@@ -191,7 +191,8 @@ def _with_guests(on: Provisioned) -> Provisioned:
     """With huge pages for the guests that are to have some, and the treatments whose guests cannot be there."""
     treatments = on.plan.treatments()[0]
     impossible = pages.not_here(on.host, on.plan, treatments) | pinning.not_here(on.host, on.plan, treatments)
-    impossible |= net_paths.not_here(on.host, on.plan, treatments)
+    wired = on.session.wired
+    impossible |= net_paths.not_here(on.host, on.plan, treatments, wired.card if wired else None)
     impossible |= migration.not_here(on.host, on.plan, treatments)
     impossible |= guests_not_here(on)
     possible = [treatment for treatment in treatments if treatment.name not in impossible]
@@ -233,27 +234,44 @@ def not_opened(on: Examined) -> dict[str, str]:
 
 
 def _open_network(on: Provisioned) -> Network:
-    """On the host alone; where a guest is given a function of a card, over that card to the peer behind it."""
+    """On the host alone; over a wire where the user names one, or a guest is given a function of a card."""
     token = on.session.local.token[:6]
     possible = [treatment for treatment in on.plan.treatments()[0] if treatment.name not in on.impossible]
     net_paths.load(on.host, possible)
-    if not takes_card(possible):
+    takes_function, wired = takes(Path.SRIOV, possible), on.session.wired
+    if wired is None and not takes_function:
         segment = Segment(on.host, token)
         mtu = net_paths.largest_mtu(possible)
         peer, end = segment.add_end("peer", PEER_ADDRESS, mtu=mtu), segment.add_end("end", END_ADDRESS)
         return Network(segment, on.host, on.tree, peer, end)
-    namespace, local = net_paths.peer_behind_card(on.host), on.session.local
-    if namespace is None:
-        raise CannotMeasure(f"{on.host.path}: the peer behind its card is gone: is its lab still up?")
-    card, functions = net_paths.functions(on.host, on.plan)
+    card = wired.card if wired else sriov.free_card(on.host)
+    functions = net_paths.functions(on.host, on.plan, card) if takes_function else ()
     segment = Segment(on.host, token)
     segment.add_uplink(card)
     end = segment.add_end("end", END_ADDRESS, mac=END_MAC)
     segment.admit(END_MAC, "end")
+    if wired is None:
+        return Network(segment, on.session.local, str(on.session.image.tree), _peer_of_lab(on), end, functions)
+    peer = wire.add_peer(wired.peer, token, wired.peer_card)
+    enter = ("ip", "netns", "exec", end, *enter_tree(on.tree, root=True, network=True, capabilities=("CAP_NET_RAW",)))
+    answered = (*enter, "--", *wire.ANSWERS, "sh", PEER_ADDRESS, str(wire.WAIT_SECONDS))
+    if not on.host.succeeds(*answered, timeout=2 * wire.WAIT_SECONDS):
+        raise CannotMeasure(
+            f"{on.host.path}: no answer over the card {card} from the peer's card {wired.peer_card} within"
+            f" {wire.WAIT_SECONDS} s: are they on one wire, or on one VLAN of a switch?"
+        )
+    return Network(segment, wired.peer, wired.tree, peer, end, functions)
+
+
+def _peer_of_lab(on: Provisioned) -> str:
+    """The namespace that a lab's cards lead to, with the peer's address."""
+    namespace, local = net_paths.peer_behind_card(on.host), on.session.local
+    if namespace is None:
+        raise CannotMeasure(f"{on.host.path}: the peer behind its card is gone: is its lab still up?")
     address = (f"{PEER_ADDRESS}/{PREFIX_LENGTH}", "dev", "eth0")
     local.undo_later(*DELETE_ADDRESS, namespace, *address)
     local.run("ip", "-n", namespace, "address", "add", *address)
-    return Network(segment, local, str(on.session.image.tree), namespace, end, functions)
+    return namespace
 
 
 def _open_kernel_pack(on: Examined) -> KernelPack:

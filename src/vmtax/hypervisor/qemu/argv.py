@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import PurePosixPath
 
 from vmtax.hypervisor.base import GuestSpec
 from vmtax.hypervisor.confine import TUN, Reach
+from vmtax.hypervisor.qemu.cards import card_arguments, forward
 from vmtax.hypervisor.qemu.drives import MODULES, MOST_DISKS, disk_arguments, escaped, image_argument, machine_type
 from vmtax.hypervisor.qemu.parts import (
     accelerator_words,
@@ -18,14 +17,9 @@ from vmtax.hypervisor.qemu.parts import (
     memory_options,
     timer_options,
 )
-from vmtax.hypervisor.spec import Nic, Passed, Tap
+from vmtax.hypervisor.spec import Passed, Tap
 
 ROOT_ID = "root"
-# What a virtio card does for its guest: in what it sends (csum, host_*) and in what it receives (guest_*).
-OFFLOADS = (
-    *("csum", "gso", "host_tso4", "host_tso6", "host_ecn", "host_ufo"),
-    *("guest_csum", "guest_tso4", "guest_tso6", "guest_ecn", "guest_ufo"),
-)
 
 
 def why_not(spec: GuestSpec) -> str | None:
@@ -149,34 +143,7 @@ def _incoming(incoming: str) -> str:
 
 
 def _network(spec: GuestSpec) -> tuple[str, ...]:
-    # Port 0: the kernel picks a free one, and QMP reports it; no other process can take it in between.
-    forwards = "".join(f",hostfwd=tcp:127.0.0.1:0-:{port}" for port in (22, *spec.forwards))
     # restrict=on: the guest reaches nothing, and only its parent's loopback reaches it. No ROM: never booted from.
-    management = f"user,id=management,restrict=on{forwards}"
+    management = f"user,id=management,restrict=on{forward(22)}"
     words = ["-netdev", management, "-device", "virtio-net-pci,netdev=management,romfile="]
-    ports = itertools.count(1)
-    for card in spec.cards:
-        words += ["-device", f"vfio-pci,host={card.address}"] if isinstance(card, Passed) else _nic(card, ports)
-    return tuple(words)
-
-
-def _nic(card: Nic, ports: Iterator[int]) -> list[str]:
-    """`ports`: numbers for PCI Express ports."""
-    behind, options = card.behind, ""
-    if isinstance(behind, Tap):
-        vhost = ",vhost=on" if behind.vhost else ""
-        if behind.queues > 1:
-            vhost += f",queues={behind.queues}"
-            # A vector for each queue in each direction, one for changes of the configuration, one for control.
-            options = f",mq=on,vectors={2 * behind.queues + 2}"
-        netdev = f"tap,id={card.name},ifname={behind.interface},script=no,downscript=no{vhost}"
-    else:
-        netdev = f"user,id={card.name},restrict=on,net={behind.subnet},host={behind.host}"
-    if not card.offloads:
-        options += "".join(f",{each}=off" for each in OFFLOADS)
-    port, bus = [], ""
-    if card.own_port:
-        number, bus = next(ports), f",bus={card.name}-port"
-        port = ["-device", f"pcie-root-port,id={card.name}-port,chassis={number},slot={number}"]
-    device = f"{card.model},netdev={card.name}{bus},romfile=,mac={card.mac}{options}"
-    return ["-netdev", netdev, *port, "-device", device]
+    return (*words, *card_arguments(spec.cards))

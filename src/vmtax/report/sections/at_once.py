@@ -9,7 +9,10 @@ from itertools import groupby
 from vmtax.analysis.analysis import Analysis
 from vmtax.analysis.at_once import COUNT, AtOnce, Each, LastReady, at_once, last_ready
 from vmtax.analysis.comparisons import overhead
+from vmtax.core.records import Treatment
 from vmtax.core.units import format_duration, format_value
+from vmtax.design.net import settings_of
+from vmtax.design.topology import topology
 from vmtax.report.document import (
     Block,
     Cell,
@@ -40,9 +43,10 @@ READING = (
     " whatever for."
 )
 EACH_READING = (
-    "CPU not got: the CPUs that a guest wanted and its hypervisor gave to others (steal). Beyond RAM: the memory that"
-    " the guest's QEMU has beside the guest's own, of what it shares with other processes its part (PSS). Medians over"
-    " rounds; – where it cannot be read, as the steal of emulated guests."
+    "CPU not got: the CPUs that a guest wanted and its hypervisor gave to others (steal). Soft irq: the CPUs that the"
+    " guest's kernel used in soft interrupts, where it handles packets. Beyond RAM: the memory that the guest's QEMU"
+    " has beside the guest's own, of what it shares with other processes its part (PSS). Medians over rounds; – where"
+    " it cannot be read, as the steal of emulated guests."
 )
 
 
@@ -121,14 +125,15 @@ def _ready_rows(ready: Sequence[LastReady], analysis: Analysis) -> Iterator[Row]
 
 def _each(rates: Sequence[AtOnce], analysis: Analysis) -> Iterator[Block]:
     """Every machine of every configuration, folded."""
-    columns = (Column("machine"), Column("rate"), Column("p99"), Column("CPU not got"), Column("beyond RAM"))
+    heads = ("rate", "p99", "CPU not got", "soft irq", "beyond RAM")
+    columns = (Column("machine"), *map(Column, heads))
     rows = []
     for title, members in _by_metric(rates):
         for rate in members:
             emulated = rate.treatment.name in analysis.emulated
             rows.append(Row((name_cell(f"{title}, {_named(rate.treatment.name, len(rate.each))}", emulated=emulated),)))
             rows += [
-                Row((name_cell(machine), *_each_cells(each, rate.metric.unit, emulated)))
+                Row((name_cell(_with_path(machine, rate.treatment)), *_each_cells(each, rate.metric.unit, emulated)))
                 for machine, each in rate.each.items()
             ]
             rows.append(Row((name_cell("all together"), *_total_cells(rate, emulated))))
@@ -141,8 +146,18 @@ def _each_cells(each: Each, unit: str, emulated: bool) -> list[Cell]:
     steal = _steal(each, emulated)
     return [
         value_cell(text)
-        for text in (format_value(each.value, unit), _seconds(each.tail), _cpus(steal), _room(each.beyond))
+        for text in (
+            *(format_value(each.value, unit), _seconds(each.tail)),
+            *(_cpus(steal), _cpus(each.soft_irq), _room(each.beyond)),
+        )
     ]
+
+
+def _with_path(machine: str, treatment: Treatment) -> str:
+    """A machine's name, with the path of its packets where its neighbours have another."""
+    numbers = {subject.name: subject.number for subject in topology(treatment).subjects}
+    path, number = settings_of(treatment).path, numbers.get(machine.rpartition("/")[2])
+    return machine if number is None or len(path.parts) == 1 else f"{machine}, {path.of_guest(number)}"
 
 
 def _steal(each: Each, emulated: bool) -> float | None:
@@ -155,11 +170,13 @@ def _total_cells(rate: AtOnce, emulated: bool) -> list[Cell]:
     every = list(rate.each.values())
     tails = [each.tail for each in every if each.tail is not None]
     stolen = [steal for each in every if (steal := _steal(each, emulated)) is not None]
+    softly = [each.soft_irq for each in every if each.soft_irq is not None]
     beyond = [each.beyond for each in every if each.beyond is not None]
     figures = (
         format_value(rate.together, rate.metric.unit),
         _seconds(max(tails) if tails else None),
         _cpus(math.fsum(stolen) if stolen else None),
+        _cpus(math.fsum(softly) if softly else None),
         _room(math.fsum(beyond) if beyond else None),
     )
     return [value_cell(text) for text in figures]
