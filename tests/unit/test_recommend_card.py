@@ -224,6 +224,15 @@ def test_every_report_has_it() -> None:
     assert "qm set VMID --machine q35 --hostpci0" in page and '<interface type="hostdev" managed="yes">' in page
 
 
+def test_the_published_orders_of_magnitude_stand_beside_the_hosts_side() -> None:
+    text = render_markdown(Analysis(SAMPLE)).replace("\N{NO-BREAK SPACE}", " ")
+    (row,) = [line for line in text.splitlines() if line.startswith("| virtual function, of virtio with vhost")]
+    assert [cell.strip() for cell in row.strip("|").split("|")][1:4] == ["10²", "1–10 %", "–"]
+    share = [cell.strip() for cell in row.strip("|").split("|")][-1]
+    assert float(share.removesuffix(" %")) == pytest.approx(100 * 13 * 0.03 / (22 * 0.44), rel=0.05)
+    assert "virtual function, of" not in render_markdown(Analysis(network_experiment(paths=("tap", "sriov"))))
+
+
 # --- the command line
 
 
