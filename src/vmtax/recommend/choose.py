@@ -18,6 +18,7 @@ from vmtax.core.records import Treatment
 from vmtax.core.units import format_percent
 from vmtax.design.factors import FACTORS, idle
 from vmtax.design.settings import GUESTS
+from vmtax.design.stopping import count
 from vmtax.recommend.card import CardKind
 from vmtax.recommend.conditions import Conditions, conditions
 from vmtax.recommend.disk import DiskKind
@@ -265,7 +266,7 @@ class _Stage:
         yield from self.kind.doubts(self.analysis, names, self.figures if lacks_second else None)
         if scales and scales[0] is not None and len(names) > 1 and not scales[0].beaten:
             worse = self.figures.worse
-            yield f"After {scales[0].rounds} rounds no choice is shown to be {worse} than another: add rounds."
+            yield f"After {count(scales[0].rounds)} no choice is shown to be {worse} than another: add rounds."
 
     def has_interval(self, option: Option) -> bool:
         """Whether what ranks it has one, against the best."""

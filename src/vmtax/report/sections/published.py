@@ -88,9 +88,9 @@ PUBLISHED = (
         "s/B",
         (_FUNCTION,),
         "SR-IOV Network I/O Enhancement in a Virtualized Environment in Windows Server 2012, by Dell: 20 GB are copied"
-        " from an SMB share into one VM. Of the CPU use of the host's network modules, NDIS and VMBUS, only the order of"
-        " magnitude is printed, without a unit: 10² with SR-IOV, 10³ to 10⁴ without. In the guests there is not much"
-        " difference. The paravirtual path there is VMBus; here it is virtio with vhost.",
+        " from an SMB share into one VM. Of the CPU use of the host's network modules, NDIS and VMBUS, only the order"
+        " of magnitude is printed, without a unit: 10² with SR-IOV, 10³ to 10⁴ without. In the guests there is not"
+        " much difference. The paravirtual path there is VMBus; here it is virtio with vhost.",
     ),
 )
 
