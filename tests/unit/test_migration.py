@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from io import BytesIO
 from typing import Any
@@ -22,6 +22,7 @@ from vmtax.hypervisor import Move, MoveFailed
 from vmtax.hypervisor.qemu import migrate as by_qemu
 from vmtax.hypervisor.qemu.migrate import migrate
 from vmtax.hypervisor.qemu.qmp import QmpError
+from vmtax.meter import Readings
 from vmtax.plan.schema import load, parse
 from vmtax.testbed import migration, needs
 from vmtax.testbed.base import Route, RunningSubject, RunningTreatment
@@ -76,8 +77,8 @@ def test_windows_gap_and_loss_of_a_move_that_is_known() -> None:
     [
         ("", "no beginning and end"),
         (seen((0, 1), (50, 1), name="begin"), "no beginning and end"),
-        (seen((0, "-"), (900, 1)), "answered no packet before it"),
-        (seen((0, 1), (900, "-")), "answered no packet after it"),
+        (seen((0, "-"), (900, 1)), "answered no packet before the migration"),
+        (seen((0, 1), (900, "-")), "answered no packet after the migration"),
         (OUTPUT.replace("\n3 ", "\n4 ", 1), "no beginning and end"),
     ],
 )
@@ -200,13 +201,27 @@ class Ends:
 
         return Console
 
-    def move_to(self, destination: object, how: Move) -> Moved:
+    def move_to(self, destination: object, how: Move, arrived: Callable[[], None]) -> Moved:
         if self.failure:
             raise self.failure
+        arrived()
         return BY_QEMU
 
     def stop(self) -> None:
         self.stopped = True
+
+
+class Counting:
+    """A meter that says how often it looked."""
+
+    name, at, command = "counting", "host", ()
+    looks = 0
+
+    def before(self, machine: object) -> None:
+        self.looks += 1
+
+    def after(self, machine: object, works: Sequence[object]) -> Readings:
+        return Readings({"looks": self.looks + len(works)})
 
 
 def performed(ends: Ends, monkeypatch: pytest.MonkeyPatch) -> Sequence[Any]:
@@ -215,7 +230,7 @@ def performed(ends: Ends, monkeypatch: pytest.MonkeyPatch) -> Sequence[Any]:
     guest: Any = ends
     route = Route(Mode.PRECOPY, "10.77.0.3", lambda: guest, lambda argv: guest)
     subject = RunningSubject(Site(ends.machine, "vm", 1, ()), guest, route=route)
-    running = RunningTreatment((subject,), ends.machine)
+    running = RunningTreatment((subject,), ends.machine, meters=(Counting(),))
     workload = Migration(MigrationParameters(rate=200))
     assert activity.Migrate().perform(TrialKey(1, 1, "vm"), running, None) == (), "a plan without it keeps no trial"
     return activity.Migrate().perform(TrialKey(1, 1, "vm"), running, workload)
@@ -227,6 +242,7 @@ def test_a_move_is_a_trial_and_the_peer_hears_its_beginning_and_end(monkeypatch:
     assert (trial.workload, trial.case, trial.status, trial.machine) == ("migration", "", "ok", "host/vm")
     assert ends.stdin.getvalue() == b"begin\nstop\n" and ends.stopped
     assert trial.raw.startswith("query-migrate: {'total_seconds': 0.607") and OUTPUT in trial.raw
+    assert trial.readings == {"host/vm": {"counting.looks": 2}}
 
 
 def test_a_move_that_failed_is_a_failed_trial_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:

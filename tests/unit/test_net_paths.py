@@ -9,7 +9,8 @@ import pytest
 from tests.fake_machine import FakeMachine, Reply
 from vmtax.core.records import Treatment
 from vmtax.design.net import NetSettings, Path, settings_of
-from vmtax.hypervisor import BootFailed, Nic, Passed, Tap, card_of
+from vmtax.hypervisor import BootFailed, Nic, Passed, Tap, UserNetwork, card_of
+from vmtax.hypervisor.qemu.cards import card_arguments
 from vmtax.network import sriov
 from vmtax.plan.schema import parse
 from vmtax.testbed import net_paths
@@ -17,7 +18,7 @@ from vmtax.testbed import net_paths
 PLAN = """\
 name: paths
 layers: [vm]
-factors: {net.path: [tap, vhost, rtl8139, sriov]}
+factors: {net.path: [tap, vhost, rtl8139, user, sriov]}
 workloads: [net]
 """
 MAC = "52:54:00:76:75:01"
@@ -27,6 +28,11 @@ def test_what_qemu_is_given() -> None:
     assert card_of(NetSettings(), "t1", MAC, None) == Nic(Tap("t1"), MAC)
     assert card_of(NetSettings(path=Path.VHOST), "t1", MAC, None) == Nic(Tap("t1", vhost=True), MAC)
     assert card_of(NetSettings(path=Path.RTL8139), "t1", MAC, None) == Nic(Tap("t1"), MAC, model="rtl8139")
+    behind = UserNetwork("10.1.0.0/24", "10.1.0.1", "10.1.0.3", (5201,))
+    card = card_of(NetSettings(path=Path.USER), "", MAC, None, behind)
+    assert card == Nic(behind, MAC)
+    netdev = "user,id=network,restrict=on,net=10.1.0.0/24,host=10.1.0.1,hostfwd=tcp:127.0.0.1:0-10.1.0.3:5201"
+    assert card_arguments([card])[:2] == ("-netdev", netdev)
     assert card_of(NetSettings(path=Path.SRIOV), "t1", MAC, "0000:01:10.0") == Passed("0000:01:10.0")
 
 
@@ -42,6 +48,8 @@ def test_a_plan_without_the_factor_has_the_card_that_it_always_had() -> None:
         (Path.VHOST, "virtio_net", True),
         (Path.E1000E, "e1000e", True),
         (Path.RTL8139, "8139cp", True),
+        (Path.USER, "virtio_net", True),
+        (Path.USER, "", False),
         (Path.SRIOV, "igbvf", True),
         (Path.SRIOV, "mlx5_core", True),
         (Path.SRIOV, "virtio_net", False),
@@ -147,19 +155,38 @@ def test_a_guest_has_its_queues_and_no_offloads_or_is_void(
         net_paths.find_card(guest, wanted, MAC)
 
 
+@pytest.mark.parametrize("workloads", ["net: {cases: [tcp-in, udp-in], rate: 4}", "net, latency", "net, smb"])
+def test_a_network_that_qemu_plays_carries_tcp_alone(workloads: str) -> None:
+    plan = parse(PLAN.replace(", sriov]", "]").replace("[net]", f"[{workloads}]"), "x")
+    left_out = net_paths.not_here(host(), plan, plan.treatments()[0])
+    assert list(left_out) == ["vm net.path=user"]
+    assert left_out["vm net.path=user"].startswith("net.path=user carries nothing but net's TCP cases: leave ")
+    plan = parse(PLAN, "x")
+    assert "vm net.path=user" not in net_paths.not_here(host(), plan, plan.treatments()[0])
+
+
+def test_a_network_that_qemu_plays_needs_no_root_and_is_not_behind_a_card(monkeypatch: Any) -> None:
+    plan = parse(PLAN, "x")
+    user = next(each for each in plan.treatments()[0] if settings_of(each).path is Path.USER)
+    assert net_paths.not_here(FakeMachine("host", {}), plan, [user]) == {}
+    monkeypatch.setattr(net_paths, "peer_behind_card", lambda machine: "peer")
+    why = "net.path=user takes a plan without net.path=sriov and --peer: it goes over no card"
+    assert net_paths.not_here(host(), plan, plan.treatments()[0]) == {user.name: why}
+
+
 def test_more_queues_than_cpus_are_refused_and_the_peer_has_the_largest_mtu() -> None:
-    text = PLAN.replace("{net.path: [tap, vhost, rtl8139, sriov]}", "{net.path: [vhost], net.queues: [1, 4]}")
+    text = PLAN.replace("{net.path: [tap, vhost, rtl8139, user, sriov]}", "{net.path: [vhost], net.queues: [1, 4]}")
     plan = parse(text + "guest: {vcpus: 2, memory: 512MiB}\n", "x")
     left_out = net_paths.not_here(host(), plan, plan.treatments()[0])
     assert list(left_out.values()) == ["net.queues=4 takes 4 CPUs, and guest.vcpus is 2"]
-    plan = parse(PLAN.replace("{net.path: [tap, vhost, rtl8139, sriov]}", "{net.mtu: [1500, 9000]}"), "x")
+    plan = parse(PLAN.replace("{net.path: [tap, vhost, rtl8139, user, sriov]}", "{net.mtu: [1500, 9000]}"), "x")
     assert net_paths.not_here(host(), plan, plan.treatments()[0]) == {}
     assert net_paths.largest_mtu(plan.treatments()[0]) == 9000
 
 
 def test_of_guests_at_once_every_other_one_has_a_function_and_an_address_of_its_own(monkeypatch: Any) -> None:
     monkeypatch.setattr(net_paths, "peer_behind_card", lambda machine: "peer")
-    text = PLAN.replace("[tap, vhost, rtl8139, sriov]", "[sriov+vhost], guest.count: [1, 4]")
+    text = PLAN.replace("[tap, vhost, rtl8139, user, sriov]", "[sriov+vhost], guest.count: [1, 4]")
     plan = parse(text + "guest: {vcpus: 1, memory: 512MiB}\n", "x")
     alone, four = (each for each in plan.treatments()[0] if each.repeats is None)
     assert [settings_of(four, number).path for number in (1, 2, 3, 4)] == [Path.SRIOV, Path.VHOST] * 2
@@ -173,7 +200,7 @@ def test_of_guests_at_once_every_other_one_has_a_function_and_an_address_of_its_
 def test_a_card_is_announced_and_modules_are_loaded_only_for_what_is_measured() -> None:
     plan = parse(PLAN, "x")
     every = plan.treatments()[0]
-    without = [each for each in every if settings_of(each).path in (Path.TAP, Path.RTL8139)]
+    without = [each for each in every if settings_of(each).path in (Path.TAP, Path.RTL8139, Path.USER)]
     (taken,) = net_paths.announced(host(), every)
     assert taken.startswith("the network card eth2: a virtual function for each guest")
     assert net_paths.announced(FakeMachine("host", {}), without) == []

@@ -49,7 +49,6 @@ VHOST = replace(
     accelerator="kvm",
     hypervisor=CONFINED,
     cards=(Nic(Tap("vt1", vhost=True)),),
-    forwards=(5201,),
     settings=GuestSettings(mitigations="off"),
     talkative=True,
     preallocated=True,
@@ -228,13 +227,14 @@ def test_a_cache_mode_says_what_qemu_does_with_it() -> None:
     bus=st.sampled_from(["virtio", "ide", "nvme"]),
     cache=st.sampled_from(CacheMode),
     limit=st.integers(0, 10**6),
-    forwards=st.lists(st.integers(1, 65535), max_size=3),
+    ports=st.lists(st.integers(1, 65535), max_size=3),
 )
 def test_no_guest_can_be_reached_from_the_network(
-    path: str, bus: str, cache: CacheMode, limit: int, forwards: list[int]
+    path: str, bus: str, cache: CacheMode, limit: int, ports: list[int]
 ) -> None:
     drive = Drive(path, DiskSettings(bus=bus, cache=cache), iops_limit=limit)
-    spec = replace(PLAIN, root=path, disks=(drive,), forwards=tuple(forwards))
+    behind = UserNetwork("10.1.0.0/24", "10.1.0.1", "10.1.0.3", tuple(ports))
+    spec = replace(PLAIN, root=path, disks=(drive,), cards=(Nic(behind),))
     argv = command_line(spec)
     assert all(argv) and not any("\n" in word for word in argv)
     for word in argv:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
 from vmtax.core.errors import CannotDo
 from vmtax.core.machines import first_line
 from vmtax.core.records import Moved, Trial
-from vmtax.experiment.trial import TrialKey, new_trial
+from vmtax.experiment.trial import TrialKey, new_trial, with_readings
 from vmtax.hypervisor import Guest, Move
 from vmtax.machine import MachineError, Process
 from vmtax.machine.pipes import TooMuch, listen
+from vmtax.meter import Readings, Work
 from vmtax.testbed.base import Route, RunningSubject, RunningTreatment
 from vmtax.workload import BadOutput, Workload
 from vmtax.workload.migration import BEGIN, GRACE_SECONDS, LOAD_REPORT, STOP, Migration
@@ -33,40 +34,63 @@ class Migrate:
         if not isinstance(workload, Migration):
             return ()
         moving = [subject for subject in running.subjects if subject.route is not None]
-        return [self._trial(key, subject, workload) for subject in moving]
-
-    def _trial(self, key: TrialKey, subject: RunningSubject, workload: Migration) -> Trial:
-        guest, route = subject.guest, subject.route
-        assert guest is not None and route is not None
-        started, before = time.time(), time.monotonic()
-        raw = ""
-        rest: dict[str, Any]
-        try:
-            moved, raw = _watched(guest, route, workload)
-            rest = {"measurements": workload.measured(moved, raw)}
-            raw = f"query-migrate: {asdict(moved)}\n{raw}"
-        except (CannotDo, BadOutput) as failure:
-            rest = {"status": "failed", "error": first_line(str(failure))}
-            raw = f"{raw}\n{failure}\n{guest.console.text()}"
-        return new_trial(key, WHAT, guest.path, started, time.monotonic() - before, raw=raw, **rest)
+        return [_trial(key, running, subject, workload) for subject in moving]
 
 
-def _watched(guest: Guest, route: Route, workload: Migration) -> tuple[Moved, str]:
-    """How the guest moved, and what its peer saw. Raises CannotDo and BadOutput."""
-    parameters = workload.parameters
+@dataclass(frozen=True, slots=True)
+class _Watched:
+    """A move that was watched."""
+
+    moved: Moved
+    output: str  # of the peer's program
+    readings: Sequence[tuple[str, Readings]]  # the name of a meter, and what it says of the host
+
+
+def _trial(key: TrialKey, running: RunningTreatment, subject: RunningSubject, workload: Migration) -> Trial:
+    guest, route = subject.guest, subject.route
+    assert guest is not None and route is not None
+    started, before = time.time(), time.monotonic()
+    raw = ""
+    readings: Sequence[tuple[str, Readings]] = ()
+    rest: dict[str, Any]
+    try:
+        found = _watched(guest, route, workload, running)
+        raw, readings = f"query-migrate: {asdict(found.moved)}\n{found.output}", found.readings
+        rest = {"measurements": workload.measured(found.moved, found.output)}
+    except (CannotDo, BadOutput) as failure:
+        rest = {"status": "failed", "error": first_line(str(failure))}
+        raw = f"{raw}\n{failure}\n{guest.console.text()}"
+    trial = new_trial(key, WHAT, guest.path, started, time.monotonic() - before, raw=raw, **rest)
+    for name, each in readings:
+        trial = with_readings(trial, name, running.host, each)
+    return trial
+
+
+def _watched(guest: Guest, route: Route, workload: Migration, running: RunningTreatment) -> _Watched:
+    """Raises CannotDo and BadOutput. Meters look at the host right before the move and after it."""
+    parameters, meters = workload.parameters, [meter for meter in running.meters if meter.at != "seat"]
     bandwidth = None if parameters.bandwidth is None else parameters.bandwidth * MIB
+    readings: list[tuple[str, Readings]] = []
     destination = route.wait()
     _load(guest, workload)
     peer = route.watch(workload.watching(route.address))
     try:
         time.sleep(parameters.seconds)
-        if workload.parameters.load:
+        if parameters.load:
             workload.check_load(_load_report(guest))
+        for meter in meters:
+            meter.before(running.host)
+        began = time.monotonic()
+
+        def arrived() -> None:
+            work = Work(workload.tool, True, time.monotonic() - began, emulated=running.emulated)
+            readings.extend((meter.name, meter.after(running.host, [work])) for meter in reversed(meters))
+
         _say(peer, BEGIN)
-        moved = guest.move_to(destination, Move(route.mode, parameters.limit, bandwidth))
+        moved = guest.move_to(destination, Move(route.mode, parameters.limit, bandwidth), arrived)
         time.sleep(parameters.seconds)
         _say(peer, STOP)
-        return moved, _heard(peer)
+        return _Watched(moved, _heard(peer), readings)
     finally:
         peer.stop()
 

@@ -9,7 +9,7 @@ from vmtax.hypervisor.credentials import Credentials
 from vmtax.hypervisor.move import MEETING_MODE, Move, MoveFailed
 from vmtax.hypervisor.qemu.accelerator import Accelerator, choose, known, probe_spec, remembered
 from vmtax.hypervisor.qemu.detect import Qemu, QemuError
-from vmtax.hypervisor.spec import BY_SERIAL, DATA_ID, FRESH_ID, Drive, Nic, Passed, Tap, UserNetwork, card_of
+from vmtax.hypervisor.spec import BY_SERIAL, DATA_ID, FRESH_ID, Card, Drive, Nic, Passed, Tap, UserNetwork, card_of
 
 __all__ = [
     "AWAITED",
@@ -19,6 +19,7 @@ __all__ = [
     "MEETING_MODE",
     "Accelerator",
     "BootFailed",
+    "Card",
     "Credentials",
     "Drive",
     "Guest",

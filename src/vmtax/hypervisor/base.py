@@ -77,7 +77,6 @@ class GuestSpec:
     cards: tuple[Card, ...] = ()  # besides the one by which it is reached: eth1 and so on
     layers: tuple[str, ...] = ()  # erofs files or devices, laid over the root; a later one is above
     packs: tuple[str, ...] = ()  # erofs files or devices, which the guest has as disks besides
-    forwards: tuple[int, ...] = ()  # guest TCP ports to reach from the parent's loopback, besides ssh
     settings: GuestSettings = guest.DEFAULT
     kernel_words: tuple[str, ...] = ()  # more of its kernel's command line
     iommu: bool = False  # it can give its own devices to guests
@@ -175,10 +174,11 @@ class Guest(Protocol):
         """
         ...
 
-    def move_to(self, destination: Self, how: Move) -> Moved:
+    def move_to(self, destination: Self, how: Move, arrived: Callable[[], None] = lambda: None) -> Moved:
         """Go on there while it runs: it leads to what waited there from then on, and what ran it is ended.
 
         `destination`: booted like it, with `incoming` AWAITED
+        `arrived`: called when the guest runs there, before what ran it is ended
         Raises MoveFailed, after which it runs on where it was, unless the text says that it is lost.
         """
         ...

@@ -46,10 +46,12 @@ class Tap:
 
 @dataclass(frozen=True, slots=True)
 class UserNetwork:
-    """Behind a card: a network that QEMU plays; the guest reaches nothing but `host`, and nothing reaches it."""
+    """Behind a card: a network that QEMU plays; the guest reaches nothing but `host`, and only `ports` are reached."""
 
     subnet: str  # "10.78.0.0/24"
     host: str  # the address that QEMU itself has there
+    guest: str = ""  # that of the guest, where there are ports
+    ports: tuple[int, ...] = ()  # TCP ports of the guest that the parent's loopback reaches, by `Guest.ports`
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,11 +76,15 @@ class Passed:
 Card = Nic | Passed
 
 
-def card_of(wanted: NetSettings, tap: str, mac: str, function: str | None) -> Card:
-    """What QEMU is given. `function`: the PCI address of one, for a path that takes it."""
+def card_of(wanted: NetSettings, tap: str, mac: str, function: str | None, behind: UserNetwork | None = None) -> Card:
+    """What QEMU is given.
+
+    `function`: the PCI address of one, for a path that takes it
+    `behind`: what is behind the card; None: a tap of that name, which QEMU makes
+    """
     path = wanted.path
     if path is Path.SRIOV:
         assert function is not None
         return Passed(function)
-    behind = Tap(tap, vhost=path is Path.VHOST, queues=wanted.queues)
-    return Nic(behind, mac, model=path.model, offloads=wanted.offloads)
+    tapped = Tap(tap, vhost=path is Path.VHOST, queues=wanted.queues)
+    return Nic(behind or tapped, mac, model=path.model, offloads=wanted.offloads)

@@ -9,7 +9,8 @@ from typing import ClassVar, Literal, Protocol
 from vmtax.core.machines import Reader
 from vmtax.core.records import Disturbance
 
-# The host under test; that and the guests that carry others; the machine on which the command runs.
+# The host under test; that and the guests that carry others; the machine that is measured, whose peer may run the
+# command.
 At = Literal["host", "hosts", "seat"]
 
 

@@ -17,6 +17,7 @@ PEER_ADDRESS = "10.77.0.1"
 END_ADDRESS = "10.77.0.2"  # not a guest's: the peer would send to the card that had the address last
 MOST_GUESTS = 250
 PREFIX_LENGTH = 24
+SUBNET = f"10.77.0.0/{PREFIX_LENGTH}"
 ETHERNET_MTU = 1500  # bytes
 BRIDGE = "br0"
 # Delete it if it exists: it is registered for undo before it is created. Constant text, the name stays an argument.

@@ -14,11 +14,10 @@ from typing import Literal
 from vmtax.core.notices import recorded
 from vmtax.core.records import Treatment
 from vmtax.design import guest as guest_settings
-from vmtax.design import net
 from vmtax.design.disk import DiskSettings
 from vmtax.design.guest import GuestSettings
 from vmtax.design.migration import MigrationSettings
-from vmtax.design.net import NetSettings, Path, settings_of
+from vmtax.design.net import NetSettings, settings_of
 from vmtax.design.topology import Subject, Topology, topology
 from vmtax.hypervisor import (
     AWAITED,
@@ -32,23 +31,20 @@ from vmtax.hypervisor import (
     Patience,
     Qemu,
     boot,
-    card_of,
 )
 from vmtax.hypervisor.confine import FIRST_USER, enter_tree
 from vmtax.image.place import IN_GUEST, Placed
 from vmtax.machine import Machine, MachineLost
 from vmtax.meter import new_meters
-from vmtax.network import PEER_ADDRESS, Segment, guest_address
-from vmtax.network.segment import PREFIX_LENGTH
+from vmtax.network import Segment, guest_address
 from vmtax.storage import Backing
 from vmtax.storage.page_cache import GROWTH_BYTES, SHARE, Bound
-from vmtax.testbed import disks, migration, needs, net_paths, pinning, polling, proof
+from vmtax.testbed import cards, disks, migration, needs, net_paths, pinning, polling, proof
 from vmtax.testbed.base import Route, RunningSubject, RunningTreatment
 from vmtax.testbed.footprint import Footprint
-from vmtax.testbed.provision import NESTED_DISK, CarrierDisk, Provisioned, port
+from vmtax.testbed.provision import NESTED_DISK, CarrierDisk, Provisioned
 from vmtax.testbed.session import CannotMeasure
-from vmtax.workload import Link, Site
-from vmtax.workload.net import PORT
+from vmtax.workload import Site
 
 # All that there is inside a guest, where we are root: examining it would take seconds of every emulated boot.
 IMAGE_QEMU = Qemu(("qemu-system-x86_64",), "10.0", "the image's", has_sandbox=True, user=FIRST_USER)
@@ -174,15 +170,9 @@ def _vms(
             stack.callback(bound.undoing.undo)
             bounds.append(bound)
             spec = replace(spec, within=bound.enter, preallocated=True)
-        if on.networked and on.network is None:
-            spec = replace(spec, forwards=(PORT,))
-        segment = on.network.segment if on.network else None
-        function = on.network.functions[subject.number - 1] if on.network and on.network.functions else None
         if needs.migrates(on.plan):
             spec = replace(spec, meeting=migration.meeting(on.host, on.guests.qemu))
-        card = settings_of(treatment, subject.number)
-        mac = net_paths.mac_of(card.path, subject.number)
-        orders.append(_Order(on.host, spec, segment, mac, card, function))
+        orders.append(_Order(on.host, spec, cards.plug(on, treatment, subject.number)))
     booted = _boot_all(on, orders, stack, guests)
     for number, guest in enumerate(booted, start=1):
         if guest.spec.settings.pinned:
@@ -205,11 +195,11 @@ def _vms(
 def _nested(
     on: Provisioned, treatment: Treatment, wanted: Topology, stack: contextlib.ExitStack, guests: list[Guest]
 ) -> tuple[tuple[Guest, ...], list[RunningSubject]]:
-    network = on.network.segment if on.network else None
     orders = []
     for number, (name, carried) in enumerate(wanted.carried.items(), 1):
         spec = replace(_carrier_spec(on, treatment, number, len(carried)), name=name)
-        orders.append(_Order(on.host, spec, network, CARRIER_MACS.format(number + 1)))
+        plug = cards.Plug(on.network.segment, CARRIER_MACS.format(number + 1)) if on.network else None
+        orders.append(_Order(on.host, spec, plug))
     carriers = _boot_all(on, orders, stack, guests)
     orders = []
     for number, (carrier, carried) in enumerate(zip(carriers, wanted.carried.values(), strict=True)):
@@ -244,7 +234,8 @@ def _carried(
             drive = disks.drive(treatment, disk)
         spec = _spec(on, treatment, IN_GUEST, IMAGE_QEMU, accelerator="kvm", data=drive)
         spec = replace(spec, name=subject.name, packs=carrier.spec.pack_devices)
-        orders.append(_Order(carrier.machine, spec, segment, net_paths.MACS.format(subject.number)))
+        plug = cards.Plug(segment, net_paths.MACS.format(subject.number)) if segment else None
+        orders.append(_Order(carrier.machine, spec, plug))
     return orders
 
 
@@ -305,10 +296,7 @@ class _Order:
 
     parent: Machine
     spec: GuestSpec
-    segment: Segment | None  # the network under test; None: it has no card there
-    mac: str  # of its card on the segment
-    card: NetSettings = net.DEFAULT  # what it has there
-    function: str | None = None  # the PCI address of one that it may be given
+    plug: cards.Plug | None  # its card on the network under test; None: it has none
 
 
 def _boot_all(
@@ -339,33 +327,16 @@ def _boot_all(
 
 
 def _boot(on: Provisioned, order: _Order, stack: contextlib.ExitStack, patience: Patience | None = None) -> Guest:
-    spec, attach, segment = order.spec, None, order.segment
-    if segment is not None:
-        tap = segment.tap_name()
-        spec = replace(spec, cards=(card_of(order.card, tap, order.mac, order.function),))
-
-        def attach() -> None:
-            segment.attach(tap, order.card.mtu)
-            segment.admit(order.mac, tap)
-
+    spec, attach = order.spec, None
+    if order.plug is not None:
+        card, attach = order.plug.insert()
+        spec = replace(spec, cards=(card,))
     access = (on.session.credentials, on.session.local)
-    return stack.enter_context(
-        boot(order.parent, spec, *access, patience=patience, attach=None if order.card.path is Path.SRIOV else attach)
-    )
+    return stack.enter_context(boot(order.parent, spec, *access, patience=patience, attach=attach))
 
 
 def _guest_site(on: Provisioned, subject: Subject, guest: Guest, card: NetSettings | None) -> Site:
-    link, number = None, subject.number
-    if guest.spec.cards:
-        nic = net_paths.VIRTIO_NIC
-        if card is not None:
-            nic = net_paths.find_card(guest, card, net_paths.mac_of(card.path, number))
-        commands = f"address add {guest_address(number)}/{PREFIX_LENGTH} dev {nic}\nlink set {nic} up\n"
-        guest.machine.run("ip", "-batch", "-", input=commands)
-        link = Link(guest.machine, (), PEER_ADDRESS, port(number))
-    elif guest.spec.forwards:
-        guest.machine.start("iperf3", "--server", "--port", str(PORT))
-        link = Link(on.host, on.userland(network=True), "127.0.0.1", guest.ports[PORT], at_peer=True)
+    link = cards.link(on, guest, subject.number, card)
     disk, fresh = _disks(guest)
     return Site(
         machine=guest.machine,

@@ -50,10 +50,14 @@ def not_here(machine: Machine, plan: Plan, treatments: Sequence[Treatment], wire
     if named is None:
         return {}
     cards = {each.name: settings_of(each) for each in treatments if each.layer == "vm"}
-    if not any(workload.networked for workload in plan.build_workloads()):
+    networked = [workload for workload in plan.build_workloads() if workload.networked]
+    if not networked:
         return dict.fromkeys(cards, f"{named} means nothing without a workload that uses the network")
     most = needs.guests_at_once(plan)
+    needy = next((workload.takes_bridge for workload in networked if workload.takes_bridge), None)
     reasons = {part: _why_not(machine, part, most, wire) for part in Path if takes(part, treatments)}
+    if needy is not None:
+        reasons[Path.USER] = f"carries nothing but net's TCP cases: leave {needy} or {Path.USER} out of the plan"
     counts = {each.name: machines_at_once(each) or 1 for each in treatments}
     refused = {}
     for name, card in cards.items():
@@ -72,6 +76,8 @@ def not_here(machine: Machine, plan: Plan, treatments: Sequence[Treatment], wire
             refused.setdefault(
                 name, f"net.mtu={card.mtu} takes a plan without {PATH}=sriov and --peer, whose wire has 1500"
             )
+        if wired and card.path is Path.USER:
+            refused.setdefault(name, f"{PATH}=user takes a plan without {PATH}=sriov and --peer: it goes over no card")
     return refused
 
 
@@ -102,6 +108,8 @@ def load(machine: Machine, treatments: Sequence[Treatment]) -> None:
 
 def _why_not(machine: Machine, path: Path, guests: int, wire: str | None) -> str | None:
     """`guests`: how many are given a function at once, at most; `wire`: the card of one that the user names."""
+    if path is Path.USER:
+        return None
     if not is_root(machine):
         return "takes root on the host under test"
     if path is Path.VHOST and not machine.succeeds(*HAS_VHOST):

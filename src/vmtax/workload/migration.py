@@ -9,9 +9,9 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -107,14 +107,20 @@ while True:
         time.sleep(min(0.005, 1 / rate))
 """
 LOAD_REPORT = "/run/vmtax-load"
-WINDOWS = {"before": "before it", "during": "while the guest moves", "after": "after it"}
+WINDOWS = {name: f"{name} the migration" for name in ("before", "during", "after")}
+RATE, EMULATED_RATE = 1000, 100  # packets in a second, where a plan says nothing
 SHARES = {"p50": 0.5, "p99": 0.99}
 SOME = {"p50": "half of the", "p99": "99 of 100"}
 
 
 class MigrationParameters(Parameters):
-    rate: int = Field(
-        1000, strict=True, ge=10, le=5000, description="packets in a second from the peer to the guest and back"
+    rate: int | None = Field(
+        None,
+        strict=True,
+        ge=10,
+        le=5000,
+        description="packets in a second from the peer to the guest and back; without it, as many as suit the machine:"
+        f" {RATE}, or {EMULATED_RATE} where a layer is emulated",
     )
     seconds: float = Field(
         5.0, ge=1, le=600, description="for which packets are exchanged before the guest moves, and after it has moved"
@@ -147,14 +153,14 @@ class Migration(Workload[MigrationParameters]):
     headline = "migration.downtime_seconds"
     measures: ClassVar = {
         "migration.downtime_seconds": Measure(
-            "longest time between two answers of the guest, as its peer saw it", "downtime at the peer", "downtime"
+            "longest time between two answers of the guest, as its peer saw it", "downtime", "downtime"
         ),
         "migration.total_seconds": Measure(
             "from the beginning of the migration to its end, by QEMU's query-migrate", "duration", "its duration"
         ),
         "migration.qemu_downtime_seconds": Measure(
             "downtime by QEMU's own account, which ends before packets arrive again, in whole ms",
-            "downtime by QEMU",
+            "downtime as QEMU says",
             "downtime by QEMU's own account",
             may_be_zero=True,
         ),
@@ -167,7 +173,7 @@ class Migration(Workload[MigrationParameters]):
         "migration.sent_bytes": Measure("bytes that QEMU sent for it", "bytes sent", "bytes sent"),
         **{
             f"migration.{window}_{name}_seconds": Measure(
-                f"{SOME[name]} round trips {when} took at most this long, those that had an answer;"
+                f"{SOME[name]} round trips {when} took at most this long, of those with an answer;"
                 f" given from {MINIMUM_TAIL / (1 - share):,.0f} on",
                 f"{name} round trip {window}",
                 f"{name} of the round trips {when}",
@@ -181,6 +187,13 @@ class Migration(Workload[MigrationParameters]):
     networked = True
     takes_bridge = "migration"
 
+    def settled(self) -> Mapping[str, Any]:
+        return {"rate": self._rate}
+
+    @property
+    def _rate(self) -> int:
+        return self.parameters.rate or (EMULATED_RATE if self.emulated else RATE)
+
     def cases(self) -> Sequence[str]:
         return ("",)
 
@@ -192,7 +205,7 @@ class Migration(Workload[MigrationParameters]):
 
     def watching(self, address: str) -> tuple[str, ...]:
         """The argv of the program that exchanges packets with the guest, inside the peer's userland."""
-        return (PYTHON, "-I", "-S", "-c", WATCH, address, str(self.parameters.rate), f"{GRACE_SECONDS:g}")
+        return (PYTHON, "-I", "-S", "-c", WATCH, address, str(self._rate), f"{GRACE_SECONDS:g}")
 
     def loading(self) -> tuple[str, ...] | None:
         """The argv of what writes to the guest's memory; None: it is idle."""
@@ -211,9 +224,9 @@ class Migration(Workload[MigrationParameters]):
     def measured(self, moved: Moved, output: str) -> tuple[Measurement, ...]:
         """Pure. `output`: what WATCH printed. Raises BadOutput."""
         seen = Seen.of(output, moved.total_seconds)
-        if seen.rate < LEAST_OF_RATE * self.parameters.rate:
+        if seen.rate < LEAST_OF_RATE * self._rate:
             raise BadOutput(
-                f"the peer sent {seen.rate:.0f} packets in a second of the {self.parameters.rate} that were asked for;"
+                f"the peer sent {seen.rate:.0f} packets in a second of the {self._rate} that were asked for;"
                 " lower workloads.migration.rate"
             )
         figures = {

@@ -7,7 +7,7 @@ from pathlib import PurePosixPath
 
 from vmtax.hypervisor.base import GuestSpec
 from vmtax.hypervisor.confine import TUN, Reach
-from vmtax.hypervisor.qemu.cards import card_arguments
+from vmtax.hypervisor.qemu.cards import card_arguments, forward
 from vmtax.hypervisor.qemu.drives import MODULES, MOST_DISKS, disk_arguments, escaped, image_argument, machine_type
 from vmtax.hypervisor.qemu.parts import (
     accelerator_words,
@@ -143,9 +143,7 @@ def _incoming(incoming: str) -> str:
 
 
 def _network(spec: GuestSpec) -> tuple[str, ...]:
-    # Port 0: the kernel picks a free one, and QMP reports it; no other process can take it in between.
-    forwards = "".join(f",hostfwd=tcp:127.0.0.1:0-:{port}" for port in (22, *spec.forwards))
     # restrict=on: the guest reaches nothing, and only its parent's loopback reaches it. No ROM: never booted from.
-    management = f"user,id=management,restrict=on{forwards}"
+    management = f"user,id=management,restrict=on{forward(22)}"
     words = ["-netdev", management, "-device", "virtio-net-pci,netdev=management,romfile="]
     return (*words, *card_arguments(spec.cards))

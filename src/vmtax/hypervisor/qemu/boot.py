@@ -103,9 +103,10 @@ class QemuGuest:
         """An argument that only its QEMU has: its console, in a directory of its own."""
         return self.argv[self.argv.index("-serial") + 1]
 
-    def move_to(self, destination: QemuGuest, how: Move) -> Moved:
+    def move_to(self, destination: QemuGuest, how: Move, arrived: Callable[[], None] = lambda: None) -> Moved:
         try:
             moved = migrate(self.qmp, destination.qmp, how)
+            arrived()
             destination.machine.connect(CONNECT_SECONDS)
         except (QmpError, MachineError) as error:
             words = "" if isinstance(error, Late) else destination.first_words()

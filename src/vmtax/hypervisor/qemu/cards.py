@@ -17,14 +17,22 @@ OFFLOADS = (
 def card_arguments(cards: Sequence[Card]) -> tuple[str, ...]:
     """The cards alone, with what they take beside them: a back end, a PCI Express port."""
     words: list[str] = []
-    ports = itertools.count(1)
+    slots = itertools.count(1)
     for card in cards:
-        words += ["-device", f"vfio-pci,host={card.address}"] if isinstance(card, Passed) else _nic(card, ports)
+        words += ["-device", f"vfio-pci,host={card.address}"] if isinstance(card, Passed) else _nic(card, slots)
     return tuple(words)
 
 
-def _nic(card: Nic, ports: Iterator[int]) -> list[str]:
-    """`ports`: numbers for PCI Express ports."""
+def forward(port: int, guest: str = "") -> str:
+    """An option of a network that QEMU plays: the parent's loopback reaches that TCP port of the guest.
+
+    The kernel picks the port there, which no other process can take in between, and QMP reports it.
+    """
+    return f",hostfwd=tcp:127.0.0.1:0-{guest}:{port}"
+
+
+def _nic(card: Nic, slots: Iterator[int]) -> list[str]:
+    """`slots`: numbers for PCI Express ports."""
     behind, options = card.behind, ""
     if isinstance(behind, Tap):
         vhost = ",vhost=on" if behind.vhost else ""
@@ -34,12 +42,13 @@ def _nic(card: Nic, ports: Iterator[int]) -> list[str]:
             options = f",mq=on,vectors={2 * behind.queues + 2}"
         netdev = f"tap,id={card.name},ifname={behind.interface},script=no,downscript=no{vhost}"
     else:
-        netdev = f"user,id={card.name},restrict=on,net={behind.subnet},host={behind.host}"
+        ports = "".join(forward(port, behind.guest) for port in behind.ports)
+        netdev = f"user,id={card.name},restrict=on,net={behind.subnet},host={behind.host}{ports}"
     if not card.offloads:
         options += "".join(f",{each}=off" for each in OFFLOADS)
     port, bus = [], ""
     if card.own_port:
-        number, bus = next(ports), f",bus={card.name}-port"
+        number, bus = next(slots), f",bus={card.name}-port"
         port = ["-device", f"pcie-root-port,id={card.name}-port,chassis={number},slot={number}"]
     device = f"{card.model},netdev={card.name}{bus},romfile=,mac={card.mac}{options}"
     return ["-netdev", netdev, *port, "-device", device]

@@ -1,0 +1,77 @@
+"""A guest's card on the network under test: what is made for it, what QEMU is given, and the way to the peer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from vmtax.core.records import Treatment
+from vmtax.design import net
+from vmtax.design.net import NetSettings, Path, settings_of
+from vmtax.hypervisor import Card, Guest, Nic, UserNetwork, card_of
+from vmtax.hypervisor.confine import enter_tree
+from vmtax.network import PEER_ADDRESS, Segment, guest_address
+from vmtax.network.segment import PREFIX_LENGTH, SUBNET
+from vmtax.testbed import net_paths
+from vmtax.testbed.provision import Provisioned, port
+from vmtax.workload import Link
+from vmtax.workload.net import PORT
+
+
+@dataclass(frozen=True, slots=True)
+class Plug:
+    """A card that a guest is to have."""
+
+    segment: Segment | None  # the network that it is on; None: one that its QEMU plays
+    mac: str
+    settings: NetSettings = net.DEFAULT
+    function: str | None = None  # the PCI address of one that the guest may be given
+    number: int = 1  # of the guest among those that work at once
+
+    def insert(self) -> tuple[Card, Callable[[], None] | None]:
+        """What QEMU is given, and what is to be done when it runs."""
+        path, segment = self.settings.path, self.segment
+        if path is Path.USER or segment is None:
+            behind = UserNetwork(SUBNET, PEER_ADDRESS, guest_address(self.number), (PORT,))
+            return card_of(self.settings, "", self.mac, None, behind), None
+        tap = segment.tap_name()
+
+        def attach() -> None:
+            segment.attach(tap, self.settings.mtu)
+            segment.admit(self.mac, tap)
+
+        card = card_of(self.settings, tap, self.mac, self.function)
+        return card, None if path is Path.SRIOV else attach
+
+
+def plug(on: Provisioned, treatment: Treatment, number: int) -> Plug | None:
+    """For the VM of that number; None where the plan measures no network."""
+    if not on.networked:
+        return None
+    settings = settings_of(treatment, number)
+    if on.network is None:  # we are not root there
+        settings = replace(settings, path=Path.USER)
+    function = on.network.functions[number - 1] if on.network and on.network.functions else None
+    segment = on.network.segment if on.network else None
+    return Plug(segment, net_paths.mac_of(settings.path, number), settings, function, number)
+
+
+def link(on: Provisioned, guest: Guest, number: int, wanted: NetSettings | None) -> Link | None:
+    """The guest's way to its peer, with its address set; None where it has no card for that.
+
+    `wanted`: what the card must be, where the plan says so. Raises BootFailed where it is another.
+    """
+    if not guest.spec.cards:
+        return None
+    nic = net_paths.VIRTIO_NIC
+    if wanted is not None:
+        nic = net_paths.find_card(guest, wanted, net_paths.mac_of(wanted.path, number))
+    commands = f"address add {guest_address(number)}/{PREFIX_LENGTH} dev {nic}\nlink set {nic} up\n"
+    guest.machine.run("ip", "-batch", "-", input=commands)
+    (card,) = guest.spec.cards
+    if not (isinstance(card, Nic) and isinstance(card.behind, UserNetwork)):
+        return Link(guest.machine, (), PEER_ADDRESS, port(number))
+    # QEMU connects to the guest, not the guest to a peer: else the guest would reach all that the host listens to.
+    guest.machine.start("iperf3", "--server", "--port", str(PORT))
+    peer = (*enter_tree(on.tree, root=on.is_root, network=True), "--")
+    return Link(on.host, peer, "127.0.0.1", guest.ports[PORT], at_peer=True)
