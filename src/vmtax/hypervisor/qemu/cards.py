@@ -43,7 +43,8 @@ def _nic(card: Nic, slots: Iterator[int]) -> list[str]:
         netdev = f"tap,id={card.name},ifname={behind.interface},script=no,downscript=no{vhost}"
     else:
         ports = "".join(forward(port, behind.guest) for port in behind.ports)
-        netdev = f"user,id={card.name},restrict=on,net={behind.subnet},host={behind.host}{ports}"
+        restrict = ",restrict=on" if behind.restricted else ""
+        netdev = f"user,id={card.name}{restrict},net={behind.subnet},host={behind.host}{ports}"
     if not card.offloads:
         options += "".join(f",{each}=off" for each in OFFLOADS)
     port, bus = [], ""
