@@ -24,7 +24,7 @@ from vmtax.cli import app
 from vmtax.core.errors import CannotDo
 from vmtax.core.records import Experiment, Measurement, Metric
 from vmtax.design.card_features import PATHS as DOCUMENTED
-from vmtax.design.features import CARD_FEATURES
+from vmtax.design.features import CARD_FEATURES, MOST_OF_HOST
 from vmtax.design.net import Path as NetPath
 from vmtax.recommend import CARD, Advice
 from vmtax.report.render.html import render_html
@@ -193,6 +193,12 @@ def test_every_path_of_one_card_is_documented() -> None:
     for documented in DOCUMENTED.values():
         assert {feature.name for feature in documented.features} == CARD_FEATURES.keys() - {"no-host-cpu"}
         assert all(feature.words for feature in documented.features)
+
+
+def test_the_docs_name_the_share_that_is_small() -> None:
+    page = (reference.DIRECTORY.parent / "how-to" / "what-a-network-costs.md").read_text()
+    assert f"leaves at most {100 * MOST_OF_HOST:.0f} % of the host's CPU time" in page
+    assert all(f"| `{name}` | {words.split(';')[0][:30]}" in page for name, words in CARD_FEATURES.items())
 
 
 def test_a_run_of_one_card_or_without_figures_recommends_none() -> None:

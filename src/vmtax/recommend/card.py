@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import ClassVar
 
 from vmtax import stats
 from vmtax.analysis.analysis import Analysis
@@ -44,7 +45,7 @@ class CardKind(Kind):
         "What is migratable and what is isolated is as documented; the host's share was measured. “?”: not measured, or"
         " not decided by so few rounds; it counts as missing."
     )
-    headings = {NO_HOST_CPU: "no host CPU"}  # noqa: RUF012
+    headings: ClassVar = {NO_HOST_CPU: "no host CPU"}
 
     def looked_at(self, analysis: Analysis) -> Features:
         guests = [t for t in analysis.experiment.treatments if t.layer in GUESTS]
