@@ -20,6 +20,7 @@ from tests.unit.test_report_html import Page
 from tools import reference
 from vmtax.analysis.analysis import Analysis
 from vmtax.analysis.requirements import Requirements
+from vmtax.analysis.weight_profiles import asked
 from vmtax.cli import app
 from vmtax.core.errors import CannotDo
 from vmtax.core.records import Experiment, Measurement, Metric
@@ -165,6 +166,16 @@ def test_at_full_load_speed_ranks_them_and_the_hosts_cpu_does_not_count() -> Non
     assert found.choice and found.choice.treatment == "vm net.path=sriov" and found.choice.best.dearer is None
     assert found.options[1].best.slower == pytest.approx(1 - 9.0 / 9.4)
     assert any("compares only at the same load: give the plan's workload net a `rate`" in note for note in found.notes)
+
+
+def test_weights_rank_cards_and_no_sentence_calls_that_speed() -> None:
+    names = ("net.tcp-in.host_cpu_seconds", "latency.udp-rr.p50_seconds")
+    experiment = network_experiment(latency=True)
+    analysis = Analysis(experiment, asked(experiment, "", ",".join(f"{name}=1" for name in names)))
+    found = recommendation(analysis, CARD)
+    assert found is not None and found.advice.choice and found.advice.choice.treatment == "vm net.path=sriov"
+    assert found.advice.reasons[1] == "It is the best of 5 choices, by the score for the given weights."
+    assert "weighted cost" in found.advice.runner_up_words and "fastest" not in str(on_terminal(*sections(found)))
 
 
 def test_latency_stands_beside_the_cost() -> None:

@@ -84,7 +84,7 @@ class CardKind(Kind):
         speed = [m for m in there if _is_speed(m)]
         speed = [m for m in speed if m.name in analysis.criteria.primary] or speed
         if metric is not None:
-            return Figures(metric, tuple(m for m in there if m.name == metric), cpu)
+            return Figures(metric, tuple(m for m in there if m.name == metric), cpu, is_mix=True)
         if cpu:
             ways = " and ".join(WAYS[m.case] for m in cpu)
             return Figures(f"the host's CPU time per GB, {ways}", cpu, tuple(speed), by_cpu=True)

@@ -104,6 +104,8 @@ class _Stage:
             layer=self.members[0].layer if self.members else "",
             by=self.figures.by,
             by_cpu=self.figures.by_cpu,
+            best=self.figures.best,
+            speed=self.figures.speed,
             needs=self.needs,
             accept_loss=self.accept_loss,
             choice=None,
@@ -145,6 +147,8 @@ class _Stage:
             layer=treatments[choice.treatment].layer,
             by=self.figures.by,
             by_cpu=self.figures.by_cpu,
+            best=self.figures.best,
+            speed=self.figures.speed,
             needs=self.needs,
             accept_loss=self.accept_loss,
             choice=choice,
@@ -304,7 +308,7 @@ class _Stage:
         against = self.against(other.treatment, choice.treatment, first, second)
         words = []
         if against.slower is not None or not self.figures.by_cpu:
-            words.append(amount(against.slower, against.slower_low, against.slower_high, "time", "higher"))
+            words.append(amount(against.slower, against.slower_low, against.slower_high, self.figures.speed, "higher"))
         if against.dearer is not None:
             words.append(amount(against.dearer, against.dearer_low, against.dearer_high, "host CPU", "lower"))
         pros = [name for name in other.features if name not in choice.features]

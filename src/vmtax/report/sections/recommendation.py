@@ -168,7 +168,7 @@ def _forms(advised: Recommendation) -> Iterator[Block]:
 def _rated_table(advised: Recommendation) -> Iterator[Block]:
     """Every choice that meets what is needed."""
     words = ("not shown to have", "standing")
-    heads = ("choice", "time", "host CPU", *words)
+    heads = ("choice", advised.advice.speed, "host CPU", *words)
     rows = tuple(
         Row(
             (
@@ -181,9 +181,8 @@ def _rated_table(advised: Recommendation) -> Iterator[Block]:
         )
         for one in advised.rated
     )
-    by_cpu, by = advised.advice.by_cpu, advised.advice.by
-    ranked = f"They are ranked by {by}" if by_cpu else f"Speed is {by}"
-    best = "cheapest" if by_cpu else "fastest"
+    by, best = advised.advice.by, advised.advice.best
+    ranked = f"Speed is {by}" if best == "fastest" else f"They are ranked by {by}"
     reading = (
         f"{ranked}. Both costs are against the {best} choice. In the Pareto set, no other choice is shown to be better"
         " in one thing and no worse in all."
@@ -244,7 +243,7 @@ def _rated(kind: Kind, option: Option, found: Advice, emulated: Collection[str])
         "Pareto set": option.in_pareto_set,
         "tie": option.tie and option is not found.options[0],
     }
-    fastest, cheapest = ("as the cheapest", "cheapest") if found.by_cpu else ("fastest", "as the fastest")
+    fastest, cheapest = (f"as the {found.best}", found.best) if found.by_cpu else (found.best, f"as the {found.best}")
     return Rated(
         option.treatment,
         _figures("higher", against.slower, against.slower_low, against.slower_high, fastest),
