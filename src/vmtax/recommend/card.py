@@ -26,7 +26,7 @@ NO_HOST_CPU = "no-host-cpu"
 THROUGHPUT = "bits_per_second"
 # What is speed, of each workload; UDP has a rate, so its throughput is none.
 SPEEDS = {Net.name: THROUGHPUT, Latency.name: "p50_seconds", Smb.name: "bytes_per_second"}
-MEASURED = "host's side / host's CPU"
+MEASURED = "measured"
 
 
 class CardKind(Kind):

@@ -40,6 +40,7 @@ from vmtax.report.sections.scores import score_name
 from vmtax.report.view import cost_of
 from vmtax.workload.words import spoken
 
+NO_COST = ("–", "")  # not measured
 FEWEST = 2  # choices; of one there is nothing to say
 
 
@@ -168,23 +169,28 @@ def _forms(advised: Recommendation) -> Iterator[Block]:
 def _rated_table(advised: Recommendation) -> Iterator[Block]:
     """Every choice that meets what is needed."""
     words = ("not shown to have", "standing")
-    heads = ("choice", advised.advice.speed, "host CPU", *words)
+    costs = {
+        advised.advice.speed: [one.slower for one in advised.rated],
+        "host CPU": [one.dearer for one in advised.rated],
+    }
+    measured = [head for head in costs if {*costs[head]} != {NO_COST}]
+    order = measured[::-1] if advised.advice.by_cpu else measured  # what ranks them stands first
+    heads = ("choice", *order, *words)
     rows = tuple(
         Row(
             (
                 name_cell(one.treatment),
-                value_cell(*one.slower, emulated=one.emulated),
-                value_cell(*one.dearer, emulated=one.emulated),
+                *(value_cell(*costs[head][place], emulated=one.emulated) for head in order),
                 value_cell(one.lacks),
                 value_cell(one.standing),
             )
         )
-        for one in advised.rated
+        for place, one in enumerate(advised.rated)
     )
-    by, best = advised.advice.by, advised.advice.best
-    ranked = f"Speed is {by}" if best == "fastest" else f"They are ranked by {by}"
+    best = advised.advice.best
+    ranked = f"{'Speed is' if best == 'fastest' else 'They are ranked by'} {advised.advice.by}"
     reading = (
-        f"{ranked}. Both costs are against the {best} choice. In the Pareto set, no other choice is shown to be better"
+        f"{ranked}. Costs are against the {best} choice. In the Pareto set, no other choice is shown to be better"
         " in one thing and no worse in all."
     )
     table = Table("Choices that meet the needs", tuple(Column(h, h in words) for h in heads), rows, "settings rated")
@@ -256,7 +262,7 @@ def _rated(kind: Kind, option: Option, found: Advice, emulated: Collection[str])
 
 def _figures(better: Better, middle: float | None, low: float | None, high: float | None, none: str) -> tuple[str, str]:
     if middle is None:
-        return "–", ""
+        return NO_COST
     return cost_of(better, middle, low, high) if middle or low is not None else (none, "")
 
 
