@@ -20,11 +20,12 @@ from tests.unit.test_report_html import Page
 from tools import reference
 from vmtax.analysis.analysis import Analysis
 from vmtax.analysis.requirements import Requirements
+from vmtax.analysis.weight_profiles import asked
 from vmtax.cli import app
 from vmtax.core.errors import CannotDo
 from vmtax.core.records import Experiment, Measurement, Metric
 from vmtax.design.card_features import PATHS as DOCUMENTED
-from vmtax.design.features import CARD_FEATURES
+from vmtax.design.features import CARD_FEATURES, MOST_OF_HOST
 from vmtax.design.net import Path as NetPath
 from vmtax.recommend import CARD, Advice
 from vmtax.report.render.html import render_html
@@ -167,6 +168,16 @@ def test_at_full_load_speed_ranks_them_and_the_hosts_cpu_does_not_count() -> Non
     assert any("compares only at the same load: give the plan's workload net a `rate`" in note for note in found.notes)
 
 
+def test_weights_rank_cards_and_no_sentence_calls_that_speed() -> None:
+    names = ("net.tcp-in.host_cpu_seconds", "latency.udp-rr.p50_seconds")
+    experiment = network_experiment(latency=True)
+    analysis = Analysis(experiment, asked(experiment, "", ",".join(f"{name}=1" for name in names)))
+    found = recommendation(analysis, CARD)
+    assert found is not None and found.advice.choice and found.advice.choice.treatment == "vm net.path=sriov"
+    assert found.advice.reasons[1] == "It is the best of 5 choices, by the score for the given weights."
+    assert "weighted cost" in found.advice.runner_up_words and "fastest" not in str(on_terminal(*sections(found)))
+
+
 def test_latency_stands_beside_the_cost() -> None:
     found = advised(network_experiment(latency=True))
     assert found.by_cpu and found.options[1].best.slower == pytest.approx(0.5, abs=0.02)
@@ -193,6 +204,12 @@ def test_every_path_of_one_card_is_documented() -> None:
     for documented in DOCUMENTED.values():
         assert {feature.name for feature in documented.features} == CARD_FEATURES.keys() - {"no-host-cpu"}
         assert all(feature.words for feature in documented.features)
+
+
+def test_the_docs_name_the_share_that_is_small() -> None:
+    page = (reference.DIRECTORY.parent / "how-to" / "what-a-network-costs.md").read_text()
+    assert f"leaves at most {100 * MOST_OF_HOST:.0f} % of the host's CPU time" in page
+    assert all(f"| `{name}` | {words.split(';')[0][:30]}" in page for name, words in CARD_FEATURES.items())
 
 
 def test_a_run_of_one_card_or_without_figures_recommends_none() -> None:
@@ -222,6 +239,15 @@ def test_every_report_has_it() -> None:
         assert CARD.title in text and CARD.gives_up in text and found.second in text
         assert all(line in text for line in found.advice.reasons)
     assert "qm set VMID --machine q35 --hostpci0" in page and '<interface type="hostdev" managed="yes">' in page
+
+
+def test_the_published_orders_of_magnitude_stand_beside_the_hosts_side() -> None:
+    text = render_markdown(Analysis(SAMPLE)).replace("\N{NO-BREAK SPACE}", " ")
+    (row,) = [line for line in text.splitlines() if line.startswith("| virtual function, of virtio with vhost")]
+    assert [cell.strip() for cell in row.strip("|").split("|")][1:4] == ["10²", "1–10 %", "–"]
+    share = [cell.strip() for cell in row.strip("|").split("|")][-1]
+    assert float(share.removesuffix(" %")) == pytest.approx(100 * 13 * 0.03 / (22 * 0.44), rel=0.05)
+    assert "virtual function, of" not in render_markdown(Analysis(network_experiment(paths=("tap", "sriov"))))
 
 
 # --- the command line

@@ -126,7 +126,7 @@ def test_published_figures_stand_beside_those_of_the_same_configurations() -> No
 
 
 def test_the_remarks_on_published_figures_are_their_own_arithmetic() -> None:
-    build, storage = PUBLISHED
+    build, storage, _ = PUBLISHED
     metal, *_, small = build.lines
     assert f"{100 * metal.value / small.value:.1f} %" == "76.4 %" and "76.4 %" in build.remark
     value = {line.name: line.value for line in storage.lines}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import ClassVar
 
 from vmtax import stats
 from vmtax.analysis.analysis import Analysis
@@ -25,7 +26,7 @@ NO_HOST_CPU = "no-host-cpu"
 THROUGHPUT = "bits_per_second"
 # What is speed, of each workload; UDP has a rate, so its throughput is none.
 SPEEDS = {Net.name: THROUGHPUT, Latency.name: "p50_seconds", Smb.name: "bytes_per_second"}
-MEASURED = "host's side / host's CPU"
+MEASURED = "measured"
 
 
 class CardKind(Kind):
@@ -44,7 +45,7 @@ class CardKind(Kind):
         "What is migratable and what is isolated is as documented; the host's share was measured. “?”: not measured, or"
         " not decided by so few rounds; it counts as missing."
     )
-    headings = {NO_HOST_CPU: "no host CPU"}  # noqa: RUF012
+    headings: ClassVar = {NO_HOST_CPU: "no host CPU"}
 
     def looked_at(self, analysis: Analysis) -> Features:
         guests = [t for t in analysis.experiment.treatments if t.layer in GUESTS]
@@ -83,7 +84,7 @@ class CardKind(Kind):
         speed = [m for m in there if _is_speed(m)]
         speed = [m for m in speed if m.name in analysis.criteria.primary] or speed
         if metric is not None:
-            return Figures(metric, tuple(m for m in there if m.name == metric), cpu)
+            return Figures(metric, tuple(m for m in there if m.name == metric), cpu, is_mix=True)
         if cpu:
             ways = " and ".join(WAYS[m.case] for m in cpu)
             return Figures(f"the host's CPU time per GB, {ways}", cpu, tuple(speed), by_cpu=True)

@@ -14,12 +14,12 @@ from xml.etree import ElementTree as Xml
 
 from vmtax.design.net import DEFAULT, NetSettings, Path, meant
 from vmtax.hypervisor.qemu.cards import OFFLOADS, card_arguments
-from vmtax.hypervisor.spec import card_of
+from vmtax.hypervisor.spec import UserNetwork, card_of
 from vmtax.recommend.forms import Argv, Form, broken
 
 VMID, BRIDGE, CARD = "VMID", "BRIDGE", "CARD"
 TAP, MAC, FUNCTION = "vm1", "52:54:00:00:00:01", "0000:01:10.0"
-VIRTIO = (Path.TAP, Path.VHOST)
+PLAYED = UserNetwork("10.0.2.0/24", "10.0.2.2", restricted=False)  # QEMU's own addresses
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,33 +49,36 @@ class CardExport:
     @property
     def put_in(self) -> str:
         """What of the forms is to be replaced, in sentences."""
-        function = f", the function's address {self.function}" if self.function else f", the tap's name {TAP}"
+        tap = f", the tap's name {TAP}" if self.host else ""
+        own = f", the function's address {self.function}" if self.function else tap
         return (
             f"The card that was measured is gone. These are yours to put in: the MAC {self.mac}, which no other guest"
-            f" has{function}, and what is written in capital letters."
+            f" has{own}, and what is written in capital letters."
         )
 
 
 def export_card(levels: Mapping[str, str]) -> CardExport:
     """A treatment's levels for a card. Raises UnknownLevel."""
     settings = meant(levels)
-    is_function = settings.path is Path.SRIOV
-    function = FUNCTION if is_function else None
-    proxmox, proxmox_notes = _of_function() if is_function else _proxmox(settings)
+    function = FUNCTION if settings.path is Path.SRIOV else None
+    played = PLAYED if settings.path is Path.USER else None
+    host, host_note = _host(settings)
+    proxmox, proxmox_notes = _proxmox(settings)
     return CardExport(
         mac=MAC,
         function=function,
-        host=tuple(_function(FUNCTION) if is_function else _tap(settings)),
-        host_notes=(FUNCTION_NOTE,) if is_function else (TAP_NOTE,),
-        qemu=card_arguments([card_of(settings, TAP, MAC, function)]),
+        host=host,
+        host_notes=(host_note,),
+        qemu=card_arguments([card_of(settings, TAP, MAC, function, played)]),
         qemu_notes=tuple(_guest_mtu(settings)),
         libvirt=_libvirt(settings),
-        libvirt_notes=() if settings.path in VIRTIO else tuple(_guest_mtu(settings)),
+        libvirt_notes=() if _is_virtio(settings) else tuple(_guest_mtu(settings)),
         proxmox=proxmox,
         proxmox_notes=proxmox_notes,
     )
 
 
+NO_NOTE = "nothing is to be made: QEMU plays the network, behind the host's own address."
 TAP_NOTE = (
     "these are for QEMU's arguments: libvirt and Proxmox VE make the tap themselves. The bridge is there already, with"
     " the host's own card as a port."
@@ -85,6 +88,18 @@ FUNCTION_NOTE = (
     f" /sys/class/net/{CARD}/device/virtfn0` prints the address of the first. libvirt and Proxmox VE bind it to"
     " vfio-pci themselves, and libvirt sets its MAC. After a reboot all of it is to be done again."
 )
+
+
+def _host(settings: NetSettings) -> tuple[tuple[Argv, ...], str]:
+    """The commands for the host, and what is to be known of them."""
+    if settings.path is Path.SRIOV:
+        return tuple(_function(FUNCTION)), FUNCTION_NOTE
+    return ((), NO_NOTE) if settings.path is Path.USER else (tuple(_tap(settings)), TAP_NOTE)
+
+
+def _is_virtio(settings: NetSettings) -> bool:
+    """Whether QEMU plays a virtio card."""
+    return settings.path is not Path.SRIOV and settings.path.model == "virtio-net-pci"
 
 
 def _tap(settings: NetSettings) -> Iterator[Argv]:
@@ -126,12 +141,13 @@ def _libvirt(settings: NetSettings) -> str:
         source = Xml.SubElement(card, "source")
         Xml.SubElement(source, "address", {"type": "pci", **{name: f"0x{value}" for name, value in places.items()}})
     else:
-        card = Xml.SubElement(devices, "interface", type="bridge")
+        has_bridge = settings.path is not Path.USER
+        card = Xml.SubElement(devices, "interface", type="bridge" if has_bridge else "user")
         Xml.SubElement(card, "mac", address=MAC)
-        Xml.SubElement(card, "source", bridge=BRIDGE)
-        is_virtio = settings.path in VIRTIO
-        Xml.SubElement(card, "model", type="virtio" if is_virtio else settings.path.model)
-        if is_virtio:
+        if has_bridge:
+            Xml.SubElement(card, "source", bridge=BRIDGE)
+        Xml.SubElement(card, "model", type="virtio" if _is_virtio(settings) else settings.path.model)
+        if has_bridge and _is_virtio(settings):
             _driver(card, settings)
         if settings.mtu != DEFAULT.mtu:
             Xml.SubElement(card, "mtu", size=str(settings.mtu))
@@ -157,8 +173,12 @@ def _proxmox(settings: NetSettings) -> tuple[tuple[Argv, ...], tuple[str, ...]]:
             "Proxmox VE gives every virtio card vhost, where the host's kernel has it: that is net.path=vhost. For"
             " QEMU's own back end put the QEMU arguments into `qm set VMID --args`.",
         )
-    is_virtio = settings.path in VIRTIO
-    words = [f"{'virtio' if is_virtio else settings.path.model}={MAC}", f"bridge={BRIDGE}"]
+    if settings.path is Path.SRIOV:
+        command: Argv = ("qm", "set", VMID, "--machine", "q35", "--hostpci0", f"{FUNCTION},pcie=1")
+        return (command,), ("a guest that has it is not migrated to another node; pcie=1 takes the machine type q35.",)
+    is_virtio = _is_virtio(settings)
+    words = [f"{'virtio' if is_virtio else settings.path.model}={MAC}"]
+    words += [f"bridge={BRIDGE}"] if settings.path is not Path.USER else []
     if settings.queues > 1:
         words.append(f"queues={settings.queues}")
     notes = []
@@ -174,8 +194,3 @@ def _proxmox(settings: NetSettings) -> tuple[tuple[Argv, ...], tuple[str, ...]]:
             "it cannot set net.offloads=off: `ethtool -K NAME tx off rx off tso off gso off` in the guest does."
         )
     return (("qm", "set", VMID, "--net0", ",".join(words)),), tuple(notes)
-
-
-def _of_function() -> tuple[tuple[Argv, ...], tuple[str, ...]]:
-    command = ("qm", "set", VMID, "--machine", "q35", "--hostpci0", f"{FUNCTION},pcie=1")
-    return (command,), ("a guest that has it is not migrated to another node; pcie=1 takes the machine type q35.",)

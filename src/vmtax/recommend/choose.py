@@ -18,6 +18,7 @@ from vmtax.core.records import Treatment
 from vmtax.core.units import format_percent
 from vmtax.design.factors import FACTORS, idle
 from vmtax.design.settings import GUESTS
+from vmtax.design.stopping import count
 from vmtax.recommend.card import CardKind
 from vmtax.recommend.conditions import Conditions, conditions
 from vmtax.recommend.disk import DiskKind
@@ -103,6 +104,8 @@ class _Stage:
             layer=self.members[0].layer if self.members else "",
             by=self.figures.by,
             by_cpu=self.figures.by_cpu,
+            best=self.figures.best,
+            speed=self.figures.speed,
             needs=self.needs,
             accept_loss=self.accept_loss,
             choice=None,
@@ -144,6 +147,8 @@ class _Stage:
             layer=treatments[choice.treatment].layer,
             by=self.figures.by,
             by_cpu=self.figures.by_cpu,
+            best=self.figures.best,
+            speed=self.figures.speed,
             needs=self.needs,
             accept_loss=self.accept_loss,
             choice=choice,
@@ -265,7 +270,7 @@ class _Stage:
         yield from self.kind.doubts(self.analysis, names, self.figures if lacks_second else None)
         if scales and scales[0] is not None and len(names) > 1 and not scales[0].beaten:
             worse = self.figures.worse
-            yield f"After {scales[0].rounds} rounds no choice is shown to be {worse} than another: add rounds."
+            yield f"After {count(scales[0].rounds)} no choice is shown to be {worse} than another: add rounds."
 
     def has_interval(self, option: Option) -> bool:
         """Whether what ranks it has one, against the best."""
@@ -303,7 +308,7 @@ class _Stage:
         against = self.against(other.treatment, choice.treatment, first, second)
         words = []
         if against.slower is not None or not self.figures.by_cpu:
-            words.append(amount(against.slower, against.slower_low, against.slower_high, "time", "higher"))
+            words.append(amount(against.slower, against.slower_low, against.slower_high, self.figures.speed, "higher"))
         if against.dearer is not None:
             words.append(amount(against.dearer, against.dearer_low, against.dearer_high, "host CPU", "lower"))
         pros = [name for name in other.features if name not in choice.features]

@@ -24,16 +24,22 @@ class Figures:
     first: tuple[Metric, ...]  # what ranks them; () where it was not measured
     second: tuple[Metric, ...]  # counts where every choice has it
     by_cpu: bool = False  # `first` is the host's CPU time, and `second` the speed; else the reverse
+    is_mix: bool = False  # in the place of speed is a score, of which cost may be a part
 
     @property
     def best(self) -> str:
         """What the first of the ranking is."""
-        return "cheapest" if self.by_cpu else "fastest"
+        return "cheapest" if self.by_cpu else "best" if self.is_mix else "fastest"
 
     @property
     def worse(self) -> str:
         """What the others are."""
-        return "more expensive" if self.by_cpu else "slower"
+        return "more expensive" if self.by_cpu else "worse" if self.is_mix else "slower"
+
+    @property
+    def speed(self) -> str:
+        """What a table calls a loss of speed."""
+        return "weighted cost" if self.is_mix else "time"
 
     @property
     def waste(self) -> str:
