@@ -90,7 +90,7 @@ def test_a_network_that_qemu_plays_takes_nothing_of_the_host() -> None:
 def test_a_macvtap_is_made_on_the_hosts_card_and_handed_over_open() -> None:
     found = card(path="macvtap")
     assert found.qemu[:2] == ("-netdev", "tap,id=network,fd=3,vhost=on") and "3<>/dev/tapN" in found.qemu_notes[0]
-    assert found.host[0] == tuple("ip link add link CARD name vm1 type macvtap mode bridge".split())
+    assert shlex.join(found.host[0]) == "ip link add link CARD name vm1 type macvtap mode bridge"
     assert interface(found).attrib == {"type": "direct"} and attributes(found, "driver") == {"name": "vhost"}
     assert attributes(found, "source") == {"dev": "CARD", "mode": "bridge"}
     assert found.proxmox == () and "has no macvtap" in found.proxmox_notes[0]
