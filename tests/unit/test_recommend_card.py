@@ -7,6 +7,7 @@ import json
 import re
 import shlex
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 
 import jsonschema
@@ -23,11 +24,11 @@ from vmtax.analysis.requirements import Requirements
 from vmtax.analysis.weight_profiles import asked
 from vmtax.cli import app
 from vmtax.core.errors import CannotDo
-from vmtax.core.records import Experiment, Measurement, Metric
+from vmtax.core.records import Experiment, Measurement, Metric, Trial
 from vmtax.design.card_features import PATHS as DOCUMENTED
-from vmtax.design.features import CARD_FEATURES, MOST_OF_HOST
+from vmtax.design.features import CARD_FEATURES, MOST_OF_HOST, Feature
 from vmtax.design.net import Path as NetPath
-from vmtax.recommend import CARD, Advice
+from vmtax.recommend import CARD, DISK, Advice
 from vmtax.report.render.html import render_html
 from vmtax.report.render.markdown import render_markdown
 from vmtax.report.sections.recommendation import (
@@ -42,6 +43,7 @@ from vmtax.report.show import render
 from vmtax.store import Store
 
 SAMPLE = network_experiment()
+IOPS = Metric("disk.randwrite-4k-qd1.iops", "1/s", "higher")
 
 
 def of(experiment: Experiment, *needs: str) -> Recommendation:
@@ -218,6 +220,37 @@ def test_a_run_of_one_card_or_without_figures_recommends_none() -> None:
     assert not recommendations(Analysis(bare))
     assert "has no figures of the network that compare its cards" in why_not(Analysis(bare), CARD)
     assert not why_not(Analysis(SAMPLE), CARD)
+
+
+def with_disks() -> Experiment:
+    """A run of two paths, each with two cache modes, of which writeback is twice as fast."""
+    base = network_experiment(paths=("tap", "vhost"))
+    treatments, trials = [], []
+    for one, cache in product(base.treatments, ("none", "writeback")):
+        name = f"{one.name} disk.cache={cache}"
+        treatments.append(dataclasses.replace(one, name=name, levels={**one.levels, "disk.cache": cache}))
+        trials += [dataclasses.replace(trial, treatment=name) for trial in base.trials if trial.treatment == one.name]
+        for number in range(1, 8):
+            rate = Measurement(IOPS, (20_000 if cache == "writeback" else 10_000) + number)
+            trials.append(Trial(number, 1, name, "disk", "randwrite-4k-qd1", 1, "ok", 0.0, 1.0, (rate,)))
+    features = {one.name: [Feature("thin", "yes", "tried").to_json()] for one in treatments}
+    host = {**base.facts["host"], "disk": {"features": features}}
+    facts = {**base.facts, "host": host}
+    return dataclasses.replace(base, treatments=tuple(treatments), trials=tuple(trials), boots=(), facts=facts)
+
+
+def test_a_run_of_disks_and_cards_recommends_both_each_at_the_others_baseline() -> None:
+    analysis = Analysis(with_disks(), requirements=Requirements(("durable", "migratable")))
+    disk, card = recommendations(analysis)
+    assert disk.advice.needs == ("durable",) and card.advice.needs == ("migratable",)
+    assert disk.advice.choice and disk.advice.choice.treatment == "vm disk.cache=writeback"
+    assert card.advice.choice and card.advice.choice.treatment == "vm net.path=vhost disk.cache=none"
+    assert {why for _, why in disk.advice.refused} == {"measured under another condition than net.path=tap"}
+    assert {why for _, why in card.advice.refused} == {"measured under another condition than disk.cache=none"}
+    page = render_html(analysis)
+    assert all(title in page for title in (DISK.title, DISK.gives_up, CARD.title, CARD.gives_up))
+    ids = re.findall(r' id="([^"]+)"', page)
+    assert len(ids) == len({*ids})
 
 
 # --- what is reported
