@@ -27,6 +27,11 @@ class Documented:
     isolation: Answer
 
     @property
+    def is_carried(self) -> bool:
+        """Whether the host's CPU carries the packets."""
+        return self.isolation[0] == "no"
+
+    @property
     def features(self) -> tuple[Feature, Feature]:
         """Both of them, with what documentation says."""
         (sent, how), (alone, why) = self.migratable, self.isolation
