@@ -14,12 +14,16 @@ from xml.etree import ElementTree as Xml
 
 from vmtax.design.net import DEFAULT, NetSettings, Path, meant
 from vmtax.hypervisor.qemu.cards import OFFLOADS, card_arguments
-from vmtax.hypervisor.spec import UserNetwork, card_of
+from vmtax.hypervisor.spec import Tap, UserNetwork, card_of
 from vmtax.recommend.forms import Argv, Form, broken
 
 VMID, BRIDGE, CARD = "VMID", "BRIDGE", "CARD"
 TAP, MAC, FUNCTION = "vm1", "52:54:00:00:00:01", "0000:01:10.0"
-PLAYED = UserNetwork("10.0.2.0/24", "10.0.2.2", restricted=False)  # QEMU's own addresses
+# Behind the cards of paths whose tap QEMU does not make itself.
+BEHIND: Mapping[Path, Tap | UserNetwork] = {
+    Path.MACVTAP: Tap(TAP, device="/dev/tapN", vhost=True),
+    Path.USER: UserNetwork("10.0.2.0/24", "10.0.2.2", restricted=False),  # QEMU's own addresses
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +65,6 @@ def export_card(levels: Mapping[str, str]) -> CardExport:
     """A treatment's levels for a card. Raises UnknownLevel."""
     settings = meant(levels)
     function = FUNCTION if settings.path is Path.SRIOV else None
-    played = PLAYED if settings.path is Path.USER else None
     host, host_note = _host(settings)
     proxmox, proxmox_notes = _proxmox(settings)
     return CardExport(
@@ -69,8 +72,8 @@ def export_card(levels: Mapping[str, str]) -> CardExport:
         function=function,
         host=host,
         host_notes=(host_note,),
-        qemu=card_arguments([card_of(settings, TAP, MAC, function, played)]),
-        qemu_notes=tuple(_guest_mtu(settings)),
+        qemu=card_arguments([card_of(settings, TAP, MAC, function, BEHIND.get(settings.path))]),
+        qemu_notes=(*((OPEN_NOTE,) if settings.path is Path.MACVTAP else ()), *_guest_mtu(settings)),
         libvirt=_libvirt(settings),
         libvirt_notes=() if _is_virtio(settings) else tuple(_guest_mtu(settings)),
         proxmox=proxmox,
@@ -79,9 +82,22 @@ def export_card(levels: Mapping[str, str]) -> CardExport:
 
 
 NO_NOTE = "nothing is to be made: QEMU plays the network, behind the host's own address."
+# libvirt's type of interface, and its source, of paths without a bridge.
+SOURCES: Mapping[Path, tuple[str, dict[str, str]]] = {
+    Path.MACVTAP: ("direct", {"dev": CARD, "mode": "bridge"}),
+    Path.USER: ("user", {}),
+}
 TAP_NOTE = (
     "these are for QEMU's arguments: libvirt and Proxmox VE make the tap themselves. The bridge is there already, with"
     " the host's own card as a port."
+)
+OPEN_NOTE = (
+    f"QEMU is handed the tap open: add `3<>/dev/tapN` to its command line, where N is what /sys/class/net/{TAP}/ifindex"
+    " has."
+)
+MACVTAP_NOTE = (
+    "these are for QEMU's arguments: libvirt makes the macvtap itself. CARD is the host's own card, and a port of no"
+    " bridge. The guest does not reach the host by it, only what is behind the card."
 )
 FUNCTION_NOTE = (
     "sriov_numvfs is how many functions the card has, one for each guest; `readlink"
@@ -94,6 +110,8 @@ def _host(settings: NetSettings) -> tuple[tuple[Argv, ...], str]:
     """The commands for the host, and what is to be known of them."""
     if settings.path is Path.SRIOV:
         return tuple(_function(FUNCTION)), FUNCTION_NOTE
+    if settings.path is Path.MACVTAP:
+        return tuple(_macvtap()), MACVTAP_NOTE
     return ((), NO_NOTE) if settings.path is Path.USER else (tuple(_tap(settings)), TAP_NOTE)
 
 
@@ -107,6 +125,11 @@ def _tap(settings: NetSettings) -> Iterator[Argv]:
     yield ("ip", "tuntap", "add", "dev", TAP, "mode", "tap", *queues)
     mtu = ("mtu", str(settings.mtu)) if settings.mtu != DEFAULT.mtu else ()
     yield ("ip", "link", "set", "dev", TAP, *mtu, "master", BRIDGE, "up")
+
+
+def _macvtap() -> Iterator[Argv]:
+    yield ("ip", "link", "add", "link", CARD, "name", TAP, "type", "macvtap", "mode", "bridge")
+    yield ("ip", "link", "set", "dev", TAP, "address", MAC, "up")
 
 
 def _function(address: str) -> Iterator[Argv]:
@@ -141,13 +164,13 @@ def _libvirt(settings: NetSettings) -> str:
         source = Xml.SubElement(card, "source")
         Xml.SubElement(source, "address", {"type": "pci", **{name: f"0x{value}" for name, value in places.items()}})
     else:
-        has_bridge = settings.path is not Path.USER
-        card = Xml.SubElement(devices, "interface", type="bridge" if has_bridge else "user")
+        kind, behind = SOURCES.get(settings.path, ("bridge", {"bridge": BRIDGE}))
+        card = Xml.SubElement(devices, "interface", type=kind)
         Xml.SubElement(card, "mac", address=MAC)
-        if has_bridge:
-            Xml.SubElement(card, "source", bridge=BRIDGE)
+        if behind:
+            Xml.SubElement(card, "source", behind)
         Xml.SubElement(card, "model", type="virtio" if _is_virtio(settings) else settings.path.model)
-        if has_bridge and _is_virtio(settings):
+        if behind and _is_virtio(settings):
             _driver(card, settings)
         if settings.mtu != DEFAULT.mtu:
             Xml.SubElement(card, "mtu", size=str(settings.mtu))
@@ -157,7 +180,7 @@ def _libvirt(settings: NetSettings) -> str:
 
 def _driver(card: Xml.Element, settings: NetSettings) -> None:
     """Who carries the packets of a virtio card, over how many queues; and what it does not take over for its guest."""
-    driver = Xml.SubElement(card, "driver", name="vhost" if settings.path is Path.VHOST else "qemu")
+    driver = Xml.SubElement(card, "driver", name="qemu" if settings.path is Path.TAP else "vhost")
     if settings.queues > 1:
         driver.set("queues", str(settings.queues))
     if not settings.offloads:
@@ -176,6 +199,8 @@ def _proxmox(settings: NetSettings) -> tuple[tuple[Argv, ...], tuple[str, ...]]:
     if settings.path is Path.SRIOV:
         command: Argv = ("qm", "set", VMID, "--machine", "q35", "--hostpci0", f"{FUNCTION},pcie=1")
         return (command,), ("a guest that has it is not migrated to another node; pcie=1 takes the machine type q35.",)
+    if settings.path is Path.MACVTAP:
+        return (), ("Proxmox VE has no macvtap: it puts the cards of its guests on a bridge.",)
     is_virtio = _is_virtio(settings)
     words = [f"{'virtio' if is_virtio else settings.path.model}={MAC}"]
     words += [f"bridge={BRIDGE}"] if settings.path is not Path.USER else []

@@ -17,13 +17,12 @@ from vmtax.analysis.comparisons import Numbers
 from vmtax.core.records import Treatment
 from vmtax.core.units import format_percent
 from vmtax.design.factors import FACTORS, idle
-from vmtax.design.settings import GUESTS
 from vmtax.design.stopping import count
 from vmtax.recommend.card import CardKind
 from vmtax.recommend.conditions import Conditions, conditions
 from vmtax.recommend.disk import DiskKind
 from vmtax.recommend.eligibility import eligible, failures, having, incomplete
-from vmtax.recommend.kinds import Features, Figures, Kind
+from vmtax.recommend.kinds import Features, Figures, Kind, members_of
 from vmtax.recommend.pareto import Distance, Scale, mean_costs, pareto_set, scale
 from vmtax.recommend.records import Advice, Against, Option, amount, named
 
@@ -328,12 +327,6 @@ def unusual(kind: Kind, treatment: Treatment) -> tuple[str, ...]:
         if name in kind.factors and factor is not None and level != factor.default:
             settings.append(f"{name}={level}")
     return tuple(settings)
-
-
-def members_of(treatments: Sequence[Treatment]) -> list[Treatment]:
-    """The guests of the outermost layer that the run has, on the plan's own side."""
-    own = [t for t in treatments if t.repeats is None and not t.side]
-    return next((guests for layer in GUESTS if (guests := [t for t in own if t.layer == layer])), [])
 
 
 def _chosen(alike: Sequence[Option]) -> Option:

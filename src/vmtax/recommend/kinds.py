@@ -11,6 +11,7 @@ from vmtax.analysis.analysis import Analysis
 from vmtax.analysis.comparisons import Numbers
 from vmtax.core.records import Metric, Treatment
 from vmtax.design.features import Feature
+from vmtax.design.settings import GUESTS
 from vmtax.recommend.forms import Export
 
 Features = Mapping[str, tuple[Feature, ...]]  # of each treatment that the run looked at
@@ -111,3 +112,9 @@ def measured_by_most(numbers: Numbers, members: Sequence[Treatment]) -> tuple[Me
     """In the order of the run; a few choices may lack them."""
     having = {m: sum(bool(numbers.get((m, t.name))) for t in members) for m in dict.fromkeys(m for m, _ in numbers)}
     return tuple(metric for metric, count in having.items() if 2 * count > len(members))
+
+
+def members_of(treatments: Sequence[Treatment]) -> list[Treatment]:
+    """The guests of the outermost layer that the run has, on the plan's own side."""
+    own = [t for t in treatments if t.repeats is None and not t.side]
+    return next((guests for layer in GUESTS if (guests := [t for t in own if t.layer == layer])), [])
