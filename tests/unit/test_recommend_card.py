@@ -121,7 +121,7 @@ def answer(experiment: Experiment, path: str = "sriov") -> Feature:
     return found
 
 
-@pytest.mark.parametrize(("ratio", "state"), [(0.04, "yes"), (0.49, "not tried"), (0.7, "no")])
+@pytest.mark.parametrize(("ratio", "state"), [(0.04, "yes"), (0.49, "not shown"), (0.7, "no")])
 def test_the_interval_of_the_hosts_side_decides_whether_it_is_small(ratio: float, state: str) -> None:
     """Near the half the interval contains it, and more rounds would decide."""
     experiment = against_vhost(SAMPLE, ratio)
@@ -141,7 +141,7 @@ def test_a_card_that_the_host_carries_costs_its_cpu_whatever_was_measured() -> N
 def test_what_a_function_saves_is_not_known_of_few_rounds_without_kvm_or_without_another_card() -> None:
     def why(experiment: Experiment) -> str:
         found = answer(experiment)
-        assert found.state == "not tried"
+        assert found.state == "not shown"
         return found.words
 
     assert why(network_experiment(rounds=4)) == "so few rounds give no interval"
@@ -154,7 +154,7 @@ def test_what_a_function_saves_is_not_known_of_few_rounds_without_kvm_or_without
     assert why(emulated) == "the host's side is measured only of guests on KVM"
     refused = dict(advised(emulated, "no-host-cpu").refused)
     assert refused["vm net.path=sriov"] == (
-        "no-host-cpu: not tried (the host's side is measured only of guests on KVM)"
+        "no-host-cpu: not shown (the host's side is measured only of guests on KVM)"
     )
     assert refused["vm"] == "no-host-cpu: no (the host itself carries its packets)"
 

@@ -13,7 +13,7 @@ from typing import Literal
 from vmtax.core.records import Json
 from vmtax.design.disk import DiskSettings
 
-State = Literal["yes", "no", "not tried"]
+State = Literal["yes", "no", "not tried", "not shown"]  # the last: not by what was measured
 # name -> what a disk that has it does; in the order of the table.
 FEATURES: Mapping[str, str] = {
     "durable": "keeps what the guest flushed when the host loses power",

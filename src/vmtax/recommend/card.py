@@ -118,7 +118,7 @@ def _features(analysis: Analysis, treatment: Treatment) -> Iterator[Feature]:
         elif documented and name == NO_HOST_CPU:
             yield Feature(name, "no", DOCUMENTED, "the host itself carries its packets")
         else:
-            yield said.get(name) or Feature(name, "not tried", DOCUMENTED, why)
+            yield said.get(name) or Feature(name, "not shown", DOCUMENTED, why)
 
 
 def _documented(treatment: Treatment) -> tuple[Documented | None, str]:
@@ -137,26 +137,26 @@ def _host_side(analysis: Analysis, treatment: Treatment) -> Feature:
     numbers = analysis.boot_numbers
     sides = {m: rounds for (m, name), rounds in numbers.items() if name == treatment.name and m.measure == HOST_SIDE}
     if not sides:
-        return Feature(NO_HOST_CPU, "not tried", MEASURED, "the host's side is measured only of guests on KVM")
+        return Feature(NO_HOST_CPU, "not shown", MEASURED, "the host's side is measured only of guests on KVM")
     beside = list(_carried_beside(analysis, treatment))
     found: list[tuple[float, float, float, str]] = []
     for metric, rounds in sides.items():
         medians = {name: analysis.medians[metric, name] for name in beside if numbers.get((metric, name))}
         if not medians:
-            return Feature(NO_HOST_CPU, "not tried", MEASURED, "no card that the host carries was measured beside it")
+            return Feature(NO_HOST_CPU, "not shown", MEASURED, "no card that the host carries was measured beside it")
         cheapest = min(medians, key=lambda name: medians[name])
         of = numbers[metric, cheapest]
         logs = np.log(np.array([rounds[number] / of[number] for number in sorted(rounds.keys() & of.keys())]))
         ends = stats.interval(logs, analysis.criteria.alpha) if len(logs) else None
         if ends is None:
-            return Feature(NO_HOST_CPU, "not tried", MEASURED, "so few rounds give no interval")
+            return Feature(NO_HOST_CPU, "not shown", MEASURED, "so few rounds give no interval")
         high, low, middle = (float(np.exp(end)) for end in (ends[1], ends[0], stats.hodges_lehmann(logs)))
         found.append((high, low, middle, f"{cheapest}, {WAYS[metric.case]}"))
     high, low, middle, about = max(found)
     words = f"{_percent(middle)} % ({_percent(low)}–{_percent(high)}) of the host's side of {about}"
     if high < SMALL:
         return Feature(NO_HOST_CPU, "yes", MEASURED, words)
-    return Feature(NO_HOST_CPU, "no" if low >= SMALL else "not tried", MEASURED, words)
+    return Feature(NO_HOST_CPU, "no" if low >= SMALL else "not shown", MEASURED, words)
 
 
 def _carried_beside(analysis: Analysis, treatment: Treatment) -> Iterator[str]:

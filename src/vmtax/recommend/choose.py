@@ -26,6 +26,7 @@ from vmtax.recommend.kinds import Features, Figures, Kind, members_of
 from vmtax.recommend.pareto import Distance, Scale, mean_costs, pareto_set, scale
 from vmtax.recommend.records import Advice, Against, Option, amount, named
 
+LACKING = {"no": "It gives up", "not tried": "Not tried", "not shown": "Not shown"}
 DISK = DiskKind()
 CARD = CardKind()
 KINDS: tuple[Kind, ...] = (DISK, CARD)
@@ -216,17 +217,15 @@ class _Stage:
             yield from self.set_apart(choice, [option for option in worth if option is not choice])
         unclear = [o for o in options if o not in alike and (best.treatment, o.treatment) not in first.beaten]
         if unclear:
-            names = named([o.treatment for o in unclear])
-            yield f"Not shown to be {self.figures.worse}, for so few rounds: {names}."
+            worse = f"Not shown to be {self.figures.worse}, for so few rounds"
+            yield f"{worse}: {named([o.treatment for o in unclear])}."
         if choice.features:
             yield "It " + "; ".join(self.kind.features[name] for name in choice.features) + "."
         states = {feature.name: feature.state for feature in self.features.get(choice.treatment, ())}
-        lacking = [name for name in self.kind.features if states.get(name) == "no"]
-        if lacking:
-            yield f"It gives up: {', '.join(lacking)}."
-        untried = [name for name in self.kind.features if states.get(name, "not tried") == "not tried"]
-        if states and untried:
-            yield f"Not tried: {', '.join(untried)}."
+        for state, words in LACKING.items() if states else ():
+            names = [name for name in self.kind.features if states.get(name, "not tried") == state]
+            if names:
+                yield f"{words}: {', '.join(names)}."
 
     def own_levels(self, name: str) -> Iterator[str]:
         """The levels in which it differs from others, such as "disk.cache=none": its name may be just "vm"."""
