@@ -24,7 +24,7 @@ from vmtax.lab.home import Lab, Up, lab
 from vmtax.machine import Machine
 from vmtax.machine.local import LocalMachine
 from vmtax.plan.schema import parse
-from vmtax.recommend import export
+from vmtax.recommend import export_disk
 from vmtax.storage import Backing, StorageError, Target
 from vmtax.storage.features import features
 from vmtax.storage.undo import ANY_DEVICE
@@ -136,7 +136,7 @@ def test_volumes_that_are_made_as_exported_can_do_what_they_should(one: Lab) -> 
 def able(host: Machine, levels: dict[str, str], *, made: bool = False) -> str:
     """Make what the disk is kept in, and find out what it can do; names of features."""
     levels = {"disk.preallocation": "off", **levels}
-    found = export(levels, size=64 * 2**20)
+    found = export_disk(levels, size=64 * 2**20)
     for argv in () if made else found.backing:
         host.run(*argv, *(("--yes",) if argv[0] == "lvcreate" else ()))
     if found.path.startswith("/dev/"):

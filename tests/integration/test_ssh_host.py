@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -109,6 +110,41 @@ def test_a_host_over_ssh_is_measured_with_the_same_code(image: Image, remote: Re
     } <= have
     assert (remote.cache / "vmtax/images" / image.identity / "tree").is_dir(), "the image was carried over"
     assert list((tmp_path / "state/vmtax/undo").glob("*.undo")) == [], "the far guard undid its list"
+
+
+WIRED = """\
+name: wired
+layers: [vm]
+guest: {vcpus: 1, memory: 512MiB}
+workloads: [{net: {cases: [tcp-in], rate: 4, seconds: 1}}]
+rounds: {min: 1, max: 1}
+"""
+
+
+def links(*ip: str) -> list[dict[str, Any]]:
+    """All that `ip` shows of links but their counters, and of which namespaces they came from."""
+    shown = json.loads(subprocess.run([*ip, "-d", "-j", "link"], capture_output=True, check=True).stdout)
+    return [{name: of[name] for name in of.keys() - {"stats", "stats64", "link_netnsid"}} for of in shown]
+
+
+def test_a_peer_over_ssh_is_reached_over_cards_that_are_the_same_afterwards(
+    image: Image, remote: RemoteHost, tmp_path: Path
+) -> None:
+    there = ("ip", "-n", NAMESPACE)
+    remote.local.undo_later("ip", "link", "delete", "vt-wire0")
+    remote.local.run("ip", "link", "add", "vt-wire0", "type", "veth", "peer", "name", "vt-wire1", "netns", NAMESPACE)
+    remote.local.run(*there, "link", "set", "vt-wire1", "up")
+    plan = tmp_path / "wired.yaml"
+    plan.write_text(WIRED)
+    wired = ("run", str(plan), "--card", "vt-wire0", "--peer", "ssh://testhost", "--yes", "--emulate", "--json")
+    refused = remote.vmtax(*wired, "--peer-card", "eth0", directory=tmp_path)
+    assert refused.stderr == f"vmtax: peer: the card eth0 has the address {ADDRESS}: name one without\n"
+    before = links("ip"), links(*there)
+    done = remote.vmtax(*wired, "--peer-card", "vt-wire1", "-o", "r.html", directory=tmp_path)
+    assert done.returncode == 0, done.stderr
+    data = json.loads(done.stdout)["data"]
+    assert data["failures"] == [] and "net.tcp-in.host_cpu_seconds" in {e["metric"] for e in data["measurements"]}
+    assert (links("ip"), links(*there)) == before
 
 
 def test_this_machine_under_another_name_is_no_second_host(image: Image, remote: RemoteHost, tmp_path: Path) -> None:

@@ -7,14 +7,14 @@ import shlex
 import pytest
 
 from vmtax.design.factors import DISK, FACTORS
-from vmtax.recommend import export
+from vmtax.recommend import export_disk, lines
 
 GIB = 2**30
 ZVOL = "-o volblocksize=16384 -o compression=lz4 -o sync=standard -o primarycache=all"
 
 
 def commands(levels: dict[str, str], path: str | None = None) -> list[str]:
-    return [shlex.join(argv) for argv in export(levels, path, 10 * GIB).backing]
+    return [shlex.join(argv) for argv in export_disk(levels, path, 10 * GIB).backing]
 
 
 @pytest.mark.parametrize(
@@ -79,18 +79,18 @@ def test_the_commands_make_what_the_disk_is_kept_in(
 
 
 def test_sizes_are_written_as_every_tool_reads_them() -> None:
-    assert [export({}, "/a", size).backing[0][-1] for size in (32 * GIB, 3 * 2**20, 1000)] == ["32G", "3M", "1000"]
-    odd = export({"disk.volume": "lvm", "disk.filesystem": "ext4"}, size=GIB).backing[0]
+    assert [export_disk({}, "/a", size).backing[0][-1] for size in (32 * GIB, 3 * 2**20, 1000)] == ["32G", "3M", "1000"]
+    odd = export_disk({"disk.volume": "lvm", "disk.filesystem": "ext4"}, size=GIB).backing[0]
     assert odd[odd.index("--size") + 1] == "1127M", "with room for the file system's own"
 
 
 def test_a_path_stays_one_word_everywhere() -> None:
     path = "/images/a, 'b' & <c>.raw"
-    found = export({}, path)
+    found = export_disk({}, path)
     assert found.backing[0][-2] == path
     assert f"file={path.replace(',', ',,')}" in found.qemu[1]
     assert "file=\"/images/a, 'b' &amp; &lt;c&gt;.raw\"" in found.libvirt
-    assert shlex.quote(path) in "\n".join(found.lines()), "not broken at its spaces"
+    assert shlex.quote(path) in "\n".join(lines(found)), "not broken at its spaces"
 
 
 def test_proxmox_gets_its_documented_options() -> None:
@@ -104,13 +104,13 @@ def test_proxmox_gets_its_documented_options() -> None:
         "disk.format": "qcow2",
         "disk.preallocation": "metadata",
     }
-    found = export(levels, size=10 * GIB)
+    found = export_disk(levels, size=10 * GIB)
     assert [" ".join(argv) for argv in found.proxmox] == [
         "pvesm set STORAGE --preallocation metadata",
         "qm set VMID --scsihw virtio-scsi-single --scsi0"
         " STORAGE:10,cache=none,aio=io_uring,discard=on,detect_zeroes=0,format=qcow2,iothread=1,queues=4",
     ]
-    (plain,) = export({"disk.filesystem": "none", "disk.volume": "lvm"}, size=10 * GIB).proxmox
+    (plain,) = export_disk({"disk.filesystem": "none", "disk.volume": "lvm"}, size=10 * GIB).proxmox
     assert " ".join(plain) == "qm set VMID --virtio0 STORAGE:10,cache=none,aio=native,detect_zeroes=0"
 
 
@@ -138,25 +138,25 @@ def test_proxmox_gets_its_documented_options() -> None:
     ],
 )
 def test_what_cannot_be_exported_is_reported(levels: dict[str, str], where: str, words: str) -> None:
-    found = export(levels)
+    found = export_disk(levels)
     notes = found.proxmox_notes if where == "proxmox" else found.libvirt_notes
     assert words.replace("no qcow2 on a bare volume", "qcow2 on a bare volume") in " ".join(notes)
     if levels.get("disk.bus") == "nvme":
         assert found.libvirt == "" and found.proxmox == ()
     unbroken = ("if=none", "<", "-o preallocation", "--virtio0")
-    assert all(len(line) <= 80 or any(words in line for words in unbroken) for line in found.lines())
+    assert all(len(line) <= 80 or any(words in line for words in unbroken) for line in lines(found))
 
 
 def test_proxmox_is_given_a_bare_device_itself() -> None:
     """A storage and a size would make a new volume elsewhere."""
-    found = export({"disk.filesystem": "none", "disk.volume": "plain", "disk.discard": "unmap"})
+    found = export_disk({"disk.filesystem": "none", "disk.volume": "plain", "disk.discard": "unmap"})
     (command,) = found.proxmox
     disk = "/dev/disk/by-id/DEVICE,cache=none,aio=native,discard=on,detect_zeroes=0"
     assert command == ("qm", "set", "VMID", "--virtio0", disk)
     notes = " ".join(found.proxmox_notes)
     assert "STORAGE" not in notes and "not migrated" in notes and "none of its storages" in notes
     assert found.forms()[0].notes == ("nothing is to be made: the disk is /dev/disk/by-id/DEVICE itself.",)
-    (named,) = export({"disk.filesystem": "none"}, "/dev/sdx").proxmox
+    (named,) = export_disk({"disk.filesystem": "none"}, "/dev/sdx").proxmox
     assert named[-1].startswith("/dev/sdx,cache=")
 
 
@@ -172,7 +172,7 @@ def test_proxmox_is_given_a_bare_device_itself() -> None:
 def test_proxmox_makes_a_bare_volume_itself_and_the_note_says_where(
     levels: dict[str, str], path: str | None, lies_on: str, not_wanted: str
 ) -> None:
-    found = export({**levels, "disk.filesystem": "none"}, path)
+    found = export_disk({**levels, "disk.filesystem": "none"}, path)
     assert "--virtio0 STORAGE:32,cache=" in " ".join(found.proxmox[-1])
     assert lies_on in found.proxmox_notes[-1] and found.proxmox_notes[-1].endswith(not_wanted)
 
@@ -189,7 +189,7 @@ def test_proxmox_makes_a_bare_volume_itself_and_the_note_says_where(
 def test_proxmox_makes_an_image_itself_where_the_commands_above_made_room(
     levels: dict[str, str], directory: str
 ) -> None:
-    note = export(levels).proxmox_notes[-1]
+    note = export_disk(levels).proxmox_notes[-1]
     assert f"type dir in the file system of {directory}:" in note
     assert "`qemu-img create` above is not for it" in note and "zpool" not in note and "lvcreate" not in note
 
@@ -206,13 +206,13 @@ CONTEXTS: tuple[dict[str, str], ...] = (
 def test_a_factor_is_said_by_the_forms_or_is_a_condition(name: str) -> None:
     """A new factor that no form says must not be chosen: see conditions.py."""
     levels = FACTORS[name].levels
-    changes = any(len({str(export({**context, name: level})) for level in levels}) > 1 for context in CONTEXTS)
+    changes = any(len({str(export_disk({**context, name: level})) for level in levels}) > 1 for context in CONTEXTS)
     assert changes == (name in DISK)
 
 
 def test_proxmox_heeds_queues_of_a_controller_for_one_disk_only_and_takes_no_single_queue() -> None:
     def told(**levels: str) -> str:
-        *_, command = export(
+        *_, command = export_disk(
             {"disk.bus": "virtio-scsi", **{f"disk.{name}": level for name, level in levels.items()}}
         ).proxmox
         return " ".join(command)
@@ -227,10 +227,10 @@ def test_proxmox_heeds_queues_of_a_controller_for_one_disk_only_and_takes_no_sin
 def test_properties_of_what_was_made_above_are_not_shown_again(levels: dict[str, str]) -> None:
     """Proxmox's storage is a directory there."""
     of_zfs = {"zfs.sync": "always", "zfs.recordsize": "1MiB", "zfs.volblocksize": "16KiB"}
-    notes = " ".join(export({**levels, **of_zfs}).proxmox_notes)
+    notes = " ".join(export_disk({**levels, **of_zfs}).proxmox_notes)
     assert "zfs set" not in notes and "blocksize" not in notes and "recordsize" not in notes
 
 
 def test_a_volume_has_no_recordsize() -> None:
     levels = {"disk.volume": "zvol", "disk.filesystem": "none", "zfs.recordsize": "1MiB"}
-    assert "recordsize" not in " ".join(export(levels).proxmox_notes)
+    assert "recordsize" not in " ".join(export_disk(levels).proxmox_notes)

@@ -10,7 +10,7 @@ import pytest
 from tests.fake_machine import Argv, FakeMachine
 from vmtax.core.errors import CannotDo
 from vmtax.doctor import host_parts
-from vmtax.network.sriov import CARDS, WRITE, NoCard, free_card
+from vmtax.network.sriov import CARDS, OTHERS_IN_GROUP, WRITE, NoCard, free_card
 
 
 def is_asked(argv: Argv) -> bool:
@@ -82,3 +82,25 @@ def test_undoing_finds_nothing_where_nothing_is(tmp_path: Path) -> None:
         (*host_parts.NO_ARRAY, gone, str(PurePosixPath(gone) / "file")),
     ):
         assert subprocess.run(argv, capture_output=True, text=True).returncode == 0, argv
+
+
+def test_a_group_is_given_away_where_nothing_else_in_it_has_a_driver_of_the_host(tmp_path: Path) -> None:
+    for name, driver in (
+        ("01:10.0", None),
+        ("00:01.0", "pcieport"),
+        ("01:10.2", "vfio-pci"),
+        ("01:00.0", "igb"),
+        ("x", None),
+    ):
+        device = tmp_path / "devices" / name
+        device.mkdir(parents=True)
+        if driver is not None:
+            (tmp_path / driver).mkdir(exist_ok=True)
+            (device / "driver").symlink_to(tmp_path / driver)
+    group = tmp_path / "devices/01:10.0/iommu_group"
+    group.mkdir()
+    (group / "devices").symlink_to(tmp_path / "devices")
+    done = subprocess.run(
+        [*OTHERS_IN_GROUP, str(tmp_path / "devices/01:10.0")], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "01:00.0\n"

@@ -111,7 +111,7 @@ def host(**answers: Any) -> FakeMachine:
         ({"up": "3: eth2: <UP>\n"}, "takes a card: every card with virtual functions is in use (eth2)"),
         ({"iommu": Reply(code=1)}, "takes an IOMMU: switch it on in the firmware, and boot with intel_iommu=on"),
         ({"vfio": Reply(code=1)}, "takes VFIO: the kernel modules vfio_pci"),
-        ({}, "takes a peer behind the card, which only a lab that root started has"),
+        ({}, "takes a peer behind the card: name one with --peer"),
     ],
 )
 def test_a_function_that_cannot_be_had_is_left_out_beforehand_with_its_reason(answers: Any, why: str) -> None:
@@ -188,8 +188,11 @@ def test_a_network_that_qemu_plays_needs_no_root_and_is_not_behind_a_card(monkey
     assert net_paths.not_here(FakeMachine("host", {}), plan, [user]) == {}
     monkeypatch.setattr(net_paths, "peer_behind_card", lambda machine: "peer")
     left_out = net_paths.not_here(host(), plan, plan.treatments()[0])
-    assert left_out[user.name] == "net.path=user takes a plan without net.path=sriov: it does not go over that card"
-    assert set(left_out) == {user.name, "vm net.path=macvtap"}
+    assert left_out == {
+        user.name: "net.path=user takes a plan without net.path=sriov and --peer: it goes over no card",
+        "vm net.path=macvtap": "net.path=macvtap takes a plan without net.path=sriov and --peer: their card is a port"
+        " of a bridge, and such a card carries no macvtap",
+    }
 
 
 def test_more_queues_than_cpus_are_refused_and_the_peer_has_the_largest_mtu() -> None:

@@ -15,7 +15,7 @@ from vmtax.plan.estimate import check, fit_rounds, pilot_seconds, seconds_per_ro
 from vmtax.plan.schema import PlanError, builtin_plans, describe, from_data, load, parse
 from vmtax.workload.fio import MINIMUM_TAIL, PERCENTILES, Disk
 
-BUILTIN = "build, cpu, density, disk-cache, layers, network, pages, quick, sriov, storage, storage-2013"
+BUILTIN = "build, cpu, density, disk-cache, layers, migration, network, pages, quick, sriov, storage, storage-2013"
 
 
 def problems(text: str) -> list[str]:

@@ -30,14 +30,13 @@ from vmtax.cli.app import BadUse, complete_needs
 from vmtax.core.errors import BadInput, CannotDo
 from vmtax.core.records import Experiment
 from vmtax.design.features import FEATURES
+from vmtax.recommend import DISK
 from vmtax.report.document import Detail
 from vmtax.report.render.formats import FORMATS
 from vmtax.report.render.html import render_html
 from vmtax.report.render.markdown import render_markdown
 from vmtax.report.sections.factor_effects import deciding
-from vmtax.report.sections.give_ups import TITLE as GIVE_UPS
 from vmtax.report.sections.recommendation import (
-    TITLE,
     Recommendation,
     recommendation,
     sections,
@@ -47,6 +46,7 @@ from vmtax.report.sections.recommendation import (
 from vmtax.report.show import render
 from vmtax.store import Store
 
+TITLE, GIVE_UPS = DISK.title, DISK.gives_up
 SAMPLE = storage_experiment()
 SMALL = storage_experiment(2)
 BARE = storage_experiment(2, features=False)

@@ -28,6 +28,7 @@ from vmtax.image import kernel
 from vmtax.lab import end, start
 from vmtax.lab.spec import Size
 from vmtax.machine import guard, pipes, ssh
+from vmtax.network import wire
 from vmtax.plan import yaml
 from vmtax.plan.estimate import demonstration
 from vmtax.plan.schema import load
@@ -91,6 +92,7 @@ STATED: dict[str, dict[str, float | None]] = {
         "15 seconds": undo.ZERO_SECONDS,
     },
     "docs/how-to/share-a-run.md": {"128 MiB": archive.LARGEST_BYTES, "16 MiB": archive.LARGEST_OLDER},
+    "docs/how-to/network-paths.md": {"40 s": wire.WAIT_SECONDS},
     "docs/how-to/use-a-lab.md": {
         "a minute": end.SHUTDOWN_SECONDS,
         "4 GiB": Size().memory_bytes,

@@ -67,11 +67,15 @@ def complete_profile(incomplete: str) -> list[str]:
 
 
 def complete_needs(incomplete: str) -> list[str]:
-    """Features of disks, after those that are named already."""
-    from vmtax.design.features import FEATURES
+    """Features of disks and network cards, after those that are named already."""
+    from vmtax.design.features import CARD_FEATURES, FEATURES
 
     before, comma, last = incomplete.rpartition(",")
-    return [f"{before}{comma}{name}" for name in FEATURES if name.startswith(last) and name not in before.split(",")]
+    return [
+        f"{before}{comma}{name}"
+        for name in (*FEATURES, *CARD_FEATURES)
+        if name.startswith(last) and name not in before.split(",")
+    ]
 
 
 def complete_vary(incomplete: str) -> list[str]:
@@ -113,7 +117,8 @@ Needs = Annotated[
     typer.Option(
         "--needs",
         metavar="FEATURE,...",
-        help="Recommend a disk with these features: durable, savevm, snapshots, file, thin, pause-on-full, migration.",
+        help="Recommend a disk with these features: durable, savevm, snapshots, file, thin, pause-on-full, migration;"
+        " or a network card: migratable, no-host-cpu, isolation.",
         autocompletion=complete_needs,
     ),
 ]

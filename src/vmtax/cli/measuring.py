@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from vmtax.storage import Target
     from vmtax.store import Store
     from vmtax.testbed.examine import Examined
-    from vmtax.testbed.session import Hosts, TestbedOptions
+    from vmtax.testbed.session import Hosts, TestbedOptions, Wire
 
 ROOM = 32 * 2**20  # bytes that a run of some hours stores, raw outputs included
 KEPT = "every result that was measured is kept: `vmtax show` shows them, `vmtax run --resume` goes on"
@@ -110,6 +110,33 @@ def disk_target(
     if pool is not None and not re.fullmatch(r"[A-Za-z][\w.:/-]{0,199}", pool, re.ASCII):
         raise BadUse(f"--disk-pool {pool}: no pool can be called that; `zfs list` lists pools and datasets")
     return Target(where, tuple(devices), group, pool, frozenset(erase))
+
+
+def wire(card: str | None, peer: str | None, peer_card: str | None, interleave_with: str | None) -> Wire | None:
+    """The wire that the command line names, or none."""
+    from vmtax.design.interleaved import is_host
+    from vmtax.plan.rules import host
+    from vmtax.testbed.session import Wire
+
+    given = {"--card": card, "--peer": peer, "--peer-card": peer_card}
+    named = [option for option, value in given.items() if value is not None]
+    if not named:
+        return None
+    if card is None or peer is None or peer_card is None:
+        raise BadUse(
+            f"{' and '.join(named)}: a wire takes --card and --peer-card, the cards at its ends, and --peer, where the"
+            " far one is"
+        )
+    try:
+        host(peer)
+    except ValueError as error:
+        raise BadUse(f"--peer: {error}") from error
+    for option in ("--card", "--peer-card"):
+        if not re.fullmatch(r"[^\s/:]{1,15}", name := given[option] or "") or name in (".", ".."):
+            raise BadUse(f"{option} {name!r}: no network card can be called that; `ip link` lists those that are there")
+    if interleave_with is not None and is_host(interleave_with):
+        raise BadUse(f"--peer: the wire leads from one host, and --interleave-with {interleave_with} is another")
+    return Wire(card, peer, peer_card)
 
 
 def measure(store: Store, work: Work, *, yes: bool) -> str:
@@ -229,7 +256,9 @@ def _carry_out(store: Store, work: Work, said: list[str], *, yes: bool) -> str:
         raise BadUse(NOBODY)
     if work.resumed is not None and not work.agreed:
         refuse_off(work.resumed)
-    with connected(work.plan.host, warn, other_host(work.options.testbed)) as hosts:
+    testbed = work.options.testbed
+    peer = testbed.wire.peer if testbed.wire else None
+    with connected(work.plan.host, warn, other_host(testbed), peer) as hosts:
         _refuse_boot(hosts, work)
         looking = look(
             work.plan,

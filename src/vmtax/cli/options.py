@@ -87,6 +87,13 @@ DiskDevice = Annotated[
 DiskGroup = Annotated[str | None, _option("GROUP", "LVM volume group in which the run makes volumes.")]
 DiskPool = Annotated[str | None, _option("POOL", "ZFS pool in which the run makes volumes and datasets.")]
 Erase = Annotated[list[str] | None, _option("DEVICE", "Allow the run to erase this device of --disk-device.")]
+Card = Annotated[
+    str | None, _option("CARD", "Unused network card of the host under test, for a network under test over a wire.")
+]
+Peer = Annotated[
+    str | None, _option("HOST", "Machine at the other end of --card's wire, as --host names one.", complete_host)
+]
+PeerCard = Annotated[str | None, _option("CARD", "The peer's unused network card at that end.")]
 InterleaveWith = Annotated[
     str | None, _option("OTHER", "Measure a second host, or with a second QEMU, in the same shuffled rounds.")
 ]

@@ -51,7 +51,7 @@ def show(
     apply: Annotated[
         bool,
         typer.Option(
-            "--apply", help="Print the recommended disk as commands and settings for QEMU, libvirt and Proxmox."
+            "--apply", help="Print what is recommended as commands and settings for QEMU, libvirt and Proxmox."
         ),
     ] = False,
     json: Annotated[
@@ -184,15 +184,23 @@ class Asked:
         known = results.read(kept, experiment) if kept is not None else None
         analysis = Analysis(experiment, self._profile(experiment, format), self._requirements(format), known)
         if self._needs_option:
-            from vmtax.report.sections.recommendation import why_not
-
-            if why := why_not(analysis):
-                raise BadUse(f"{self._needs_option}: {why}")
+            self._check(analysis)
         return analysis
+
+    def _check(self, analysis: Analysis) -> None:
+        """Refuses needs where the run recommends nothing that could meet them."""
+        from vmtax.recommend import DISK, KINDS
+        from vmtax.report.sections.recommendation import why_not
+
+        asked = analysis.requirements
+        kinds = [kind for kind in KINDS if set(asked.needs) & {*kind.features}]
+        for kind in dict.fromkeys((*kinds, *((DISK,) if asked.accept_loss else ()))) or (DISK,):
+            if why := why_not(analysis, kind):
+                raise BadUse(f"{self._needs_option}: {why}")
 
     @property
     def _needs_option(self) -> str:
-        """The option that asks something of a disk; "" without one."""
+        """The option that asks something of a choice; "" without one."""
         return "--needs" if self.needs else "--accept-loss" if self.accept_loss else ""
 
     def _profile(self, experiment: Experiment, format: Format | None) -> WeightProfile | None:
@@ -241,12 +249,14 @@ def written(run: str, target: Path | None, format: str = "html", *, asked: Asked
 
 
 def applied(run: str, asked: Asked) -> None:
-    """The recommended disk in every form, ready to be copied."""
-    from vmtax.report.sections.recommendation import recommendation, to_apply, why_not
+    """What is recommended, in every form, ready to be copied."""
+    from vmtax.report.sections.recommendation import recommendations, to_apply, why_not
 
     analysis = asked.analysis(run)
-    recommended = recommendation(analysis)
-    if recommended is None:
+    found = recommendations(analysis)
+    if not found:
         raise BadUse(f"--apply: {why_not(analysis)}")
-    for line in to_apply(recommended):
-        say(line)
+    texts = [to_apply(one) for one in found]  # refused as a whole where nothing meets what is needed
+    for number, text in enumerate(texts):
+        for line in (*([""] if number else ()), *text):
+            say(line)

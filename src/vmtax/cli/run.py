@@ -13,11 +13,12 @@ import typer
 
 from vmtax.cli.app import AsJson, BadUse, Emulate, Vary, Yes, app, complete_plan, fail, run_ids, say, warn
 from vmtax.cli.files import check_output, check_room
-from vmtax.cli.measuring import Work, disk_target, going_on, measure, options_of, program
+from vmtax.cli.measuring import Work, disk_target, going_on, measure, options_of, program, wire
 from vmtax.cli.options import (
     PLAN_HELP,
     AfterReboot,
     Budget,
+    Card,
     DiskDevice,
     DiskDir,
     DiskGroup,
@@ -28,6 +29,8 @@ from vmtax.cli.options import (
     Label,
     Layers,
     OrDemo,
+    Peer,
+    PeerCard,
     Qemu,
     Report,
     Resume,
@@ -80,6 +83,9 @@ def run(
     disk_group: DiskGroup = None,
     disk_pool: DiskPool = None,
     erase: Erase = None,
+    card: Card = None,
+    peer: Peer = None,
+    peer_card: PeerCard = None,
     interleave_with: InterleaveWith = None,
     label: Label = None,
     resume: Resume = False,
@@ -102,7 +108,8 @@ def run(
     _check_report(output or Path("vmtax-RUN.html"))
     overrides = {"host": host, "layers": layers, "budget": budget, "rounds": rounds, "vary": vary}
     disks = {"disk-dir": disk_dir, "disk-device": disk_device, "disk-group": disk_group, "disk-pool": disk_pool}
-    others = {"qemu": qemu, **disks, "interleave-with": interleave_with, "or-demo": or_demo, "label": label}
+    cards = {"card": card, "peer": peer, "peer-card": peer_card}
+    others = {"qemu": qemu, **disks, **cards, "interleave-with": interleave_with, "or-demo": or_demo, "label": label}
     again = _again(resume, after_reboot, {**overrides, **others})
     target = (disk_dir, disk_device or (), disk_group, disk_pool, erase or ())
     with Store() as store:
@@ -110,7 +117,8 @@ def run(
             work = _resumed(store, plan, erase or (), rebooted=after_reboot)
         else:
             work = _new(plan or "quick", overrides, qemu, lambda on: disk_target(on, *target), interleave_with)
-            work = replace(work, options=replace(work.options, label=label or ""), or_demo=or_demo)
+            testbed = replace(work.options.testbed, wire=wire(card, peer, peer_card, interleave_with))
+            work = replace(work, options=replace(work.options, testbed=testbed, label=label or ""), or_demo=or_demo)
         if emulate:
             work = work.emulating()
         id = measure(store, work, yes=yes)

@@ -140,6 +140,15 @@ class Boot:
 
 
 @dataclass(frozen=True, slots=True)
+class Moved:
+    """How a guest was migrated, by its hypervisor."""
+
+    total_seconds: Seconds
+    downtime_seconds: Seconds
+    sent_bytes: Value
+
+
+@dataclass(frozen=True, slots=True)
 class Disturbance:
     """What else happened on the host under test while a trial ran. It explains outliers; it never deletes one."""
 

@@ -1,6 +1,7 @@
 """Every factor that a plan may name, and which of their levels go together. Pure.
 
-A factor's entry is a field of the settings that it belongs to: `disk.py`, `guest.py`, `net.py`, `host.py`.
+A factor's entry is a field of the settings that it belongs to: `disk.py`, `guest.py`, `net.py`, `migration.py`,
+`host.py`.
 """
 
 from __future__ import annotations
@@ -11,13 +12,14 @@ from types import MappingProxyType
 from vmtax.design.disk import DiskSettings
 from vmtax.design.guest import GuestSettings
 from vmtax.design.host import HostSettings
+from vmtax.design.migration import MigrationSettings
 from vmtax.design.net import NetSettings
 from vmtax.design.settings import BACKED, Factor
 
 FACTORS: Mapping[str, Factor] = MappingProxyType(
     {
         factor.name: factor
-        for settings in (DiskSettings, GuestSettings, NetSettings, HostSettings)
+        for settings in (DiskSettings, GuestSettings, NetSettings, MigrationSettings, HostSettings)
         for factor in settings.factors().values()
     }
 )

@@ -1,4 +1,4 @@
-"""What a way to keep a disk can do besides being fast: the features, and what documentation says of durability.
+"""What a disk or a network card can do besides being fast; and what documentation says of the durability of disks.
 
 What QEMU's cache modes do stands in `disk.CacheMode`. zfsprops(7): sync=disabled "disables synchronous requests".
 ext4(5): barrier=0 "disables the use of write barriers".
@@ -24,14 +24,23 @@ FEATURES: Mapping[str, str] = {
     "pause-on-full": "pauses the guest when the host's disk is full",
     "migration": "can be migrated while the guest runs",
 }
+MOST_OF_HOST = 0.1  # of the host's CPU time: what a network card may take outside guest code that takes "no host CPU"
+# The same of a network card: `card_features.py` says which has them.
+CARD_FEATURES: Mapping[str, str] = {
+    "migratable": "can be migrated while the guest runs",
+    "no-host-cpu": (
+        f"leaves at most {100 * MOST_OF_HOST:.0f} % of the host's CPU time to exits, QEMU, vhost and interrupts"
+    ),
+    "isolation": "has queues of its own in hardware, which no other guest's packets go through",
+}
 DOCUMENTED = "documented"
 
 
 @dataclass(frozen=True, slots=True)
 class Feature:
-    """What one way to keep a disk can do, or not."""
+    """What one choice can do, or not."""
 
-    name: str  # durable, savevm, snapshots, file, thin, pause-on-full or migration
+    name: str  # of FEATURES or CARD_FEATURES
     state: State  # the answer
     how: str  # what was done to find out, or documented
     words: str = ""  # why, in the words of who refused where somebody did

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -104,9 +104,13 @@ def settings_of(treatment: Treatment, guest: int | None = None) -> NetSettings:
 
     `guest`: the number of one of them, whose own path it then has
     """
-    wanted = NetSettings.of(treatment.levels)
-    settings = NetSettings.of(wanted.unusual)
+    settings = meant(treatment.levels)
     return settings if guest is None else replace(settings, path=settings.path.of_guest(guest))
+
+
+def meant(levels: Mapping[str, str]) -> NetSettings:
+    """The settings of a card; a factor that means nothing beside the others has its default. Raises UnknownLevel."""
+    return NetSettings.of(NetSettings.of(levels).unusual)
 
 
 def takes(path: Path, treatments: Iterable[Treatment]) -> bool:

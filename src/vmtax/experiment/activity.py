@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 from vmtax.core.records import Trial
+from vmtax.experiment.migrate import Migrate
 from vmtax.experiment.trial import TrialKey, new_trial
 from vmtax.hypervisor import Guest
 from vmtax.testbed.base import RunningTreatment
+from vmtax.workload import Workload
 from vmtax.workload.boot import Boot, measured
 
 
 class Activity(Protocol):
     """One thing to do to the guests of a treatment, once in each of its rounds."""
 
-    workload: ClassVar[str]  # name of the workload whose metrics it measures; a plan without it keeps no trial
+    workload: ClassVar[str]  # name of the workload whose metrics it measures
 
-    def perform(self, key: TrialKey, running: RunningTreatment) -> Sequence[Trial]:
-        """Do it to all subjects; a trial for each guest that is one."""
+    def perform(self, key: TrialKey, running: RunningTreatment, workload: Workload[Any] | None) -> Sequence[Trial]:
+        """Do it to all subjects; a trial for each guest that is one.
+
+        `workload`: None where its trials are not kept
+        """
 
 
 class StartAndStop:
@@ -27,7 +32,7 @@ class StartAndStop:
 
     workload: ClassVar[str] = Boot.name
 
-    def perform(self, key: TrialKey, running: RunningTreatment) -> Sequence[Trial]:
+    def perform(self, key: TrialKey, running: RunningTreatment, workload: Workload[Any] | None) -> Sequence[Trial]:
         guests = [subject.guest for subject in running.subjects if subject.guest is not None]
         return [self._trial(key, guest, guest.shut_down()) for guest in guests]
 
@@ -41,7 +46,7 @@ class StartAndStop:
 
 
 BOOT = (Boot.name, "")  # workload and case
-ACTIVITIES: tuple[Activity, ...] = (StartAndStop(),)  # in the order in which they are performed
+ACTIVITIES: tuple[Activity, ...] = (Migrate(), StartAndStop())  # in the order in which they are performed
 
 
 def failed_boot(key: TrialKey, started: float, error: str) -> Trial:

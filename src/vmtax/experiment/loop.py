@@ -237,7 +237,7 @@ class Loop:
                 self._keep_first_writes(treatment)
                 left = self._workloads(key, running, todo)
                 if running.guests and not left:
-                    self._activities(key, running)
+                    self._activities(key, running, todo)
                 return left if len(running.subjects) > 1 else {}
         except (BootFailed, MachineError) as failure:
             self._check_host(treatment, failure)
@@ -359,11 +359,15 @@ class Loop:
                 raise
             return False
 
-    def _activities(self, key: TrialKey, running: RunningTreatment) -> None:
+    def _activities(self, key: TrialKey, running: RunningTreatment, todo: Todo) -> None:
         """What is done to the guests themselves; the last of it ends them, and then those that carry them end too."""
+        wanted = {workload.name: workload for workload in self.workloads if (workload.name, "") in todo}
         for activity in ACTIVITIES:
-            trials = activity.perform(key, running)
-            if any(workload.name == activity.workload for workload in self.workloads):
+            workload = wanted.get(activity.workload)
+            if workload is not None and workload.cases():
+                self.emit(WorkloadStarted(key.treatment, workload.name, "", 1, 1))
+            trials = activity.perform(key, running, workload)
+            if workload is not None:
                 self.add(*trials)
         for carrier in reversed(running.outer):
             carrier.shut_down()

@@ -28,10 +28,10 @@ from vmtax.storage import NoSuchPlace, Target, backing, refuse_unsafe
 from vmtax.storage.empty import SECONDS as LOOK_SECONDS
 from vmtax.storage.file import check_free
 from vmtax.storage.ground import refuse_devices
-from vmtax.testbed import cpus, disks, examine, needs, net_paths, pages, pinning, polling
+from vmtax.testbed import cpus, disks, examine, migration, needs, net_paths, pages, pinning, polling
 from vmtax.testbed.examine import Examined
 from vmtax.testbed.provision import not_opened, refuse_none_left
-from vmtax.testbed.session import CannotMeasure, Hosts, TestbedOptions
+from vmtax.testbed.session import CannotMeasure, Hosts, TestbedOptions, Wire
 from vmtax.workload.build import Build
 
 MANY = 1000  # rounds.max that means none
@@ -91,7 +91,9 @@ def look(
         real = [accelerator is not None and accelerator.name == "kvm" for _, accelerator in qemus]  # as far as is known
         if below["emulated_cpu"] is not True and all(real):
             examine.refuse_few_cpus(machine, lasts)
-        impossible = _guests_not_here(machine, lasts, qemus)
+        if options.wire is not None and hosts.peer is not None:
+            examine.check_peer(machine, hosts.peer, lasts, options.wire)
+        impossible = _guests_not_here(machine, lasts, qemus, options.wire)
         place = Place(machine, name, lasts, theirs, below, impossible, accelerators)
         places.append(_with_disks(place, options.target, emit))
     return places
@@ -101,14 +103,17 @@ def _lacks_kernel_pack(plan: Plan) -> bool:
     return any(choice.name == Build.name for choice in plan.workloads) and not kernel.is_there()
 
 
-def _guests_not_here(machine: Machine, plan: Plan, qemus: Sequence[tuple[Qemu, Accelerator | None]]) -> dict[str, str]:
+def _guests_not_here(
+    machine: Machine, plan: Plan, qemus: Sequence[tuple[Qemu, Accelerator | None]], wire: Wire | None
+) -> dict[str, str]:
     """Treatments whose guest's memory or CPU cannot be had there -> why. Raises CannotMeasure and QemuError.
 
     qemus: those that guests are to run on; their CPUs are not known before it was tried whether KVM works
     """
     treatments = plan.treatments()[0]
     impossible = {**pages.not_here(machine, plan, treatments), **pinning.not_here(machine, plan, treatments)}
-    impossible |= net_paths.not_here(machine, plan, treatments)
+    impossible |= net_paths.not_here(machine, plan, treatments, wire.card if wire else None)
+    impossible |= migration.not_here(machine, plan, treatments)
     for qemu, accelerator in qemus:
         if accelerator is None:
             continue
@@ -259,7 +264,7 @@ def outlook(
         lines += [*_runs_on(place, emulated=bool(emulated)), *_writes(place, options.target, executions)]
         lines.append(Line("needs", _needs(place.plan, place.machine)))
         possible = [one for one in place.treatments if (one.repeats or one.name) not in place.impossible]
-        taken = (*pages.announced(place.plan, possible), *net_paths.announced(place.machine, possible))
+        taken = (*pages.announced(place.plan, possible), *net_paths.announced(place.machine, possible, options.wire))
         lines += [Line("takes", text) for text in taken]
         lines.append(_rights(place))
     if emulated:

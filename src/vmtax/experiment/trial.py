@@ -111,7 +111,7 @@ def run_trials(
         for machine, places in _looked_at(meter, running, seats):
             found = meter.after(machine, [works[place] for place in places])
             for place in places:
-                trials[place] = _metered(trials[place], meter.name, machine, found)
+                trials[place] = with_readings(trials[place], meter.name, machine, found)
     return tuple(_with_cpu(trials, workload, running.host.path))
 
 
@@ -181,11 +181,11 @@ def _metered_guests(
         inside = _inside(guest, running)
         found = meter.after(guest, [works[place] for place in inside])
         for place in inside:
-            metered[place] = _metered(metered[place], meter.name, guest, found)
+            metered[place] = with_readings(metered[place], meter.name, guest, found)
     return metered
 
 
-def _metered(trial: Trial, name: str, machine: Machine | Guest, found: Readings) -> Trial:
+def with_readings(trial: Trial, name: str, machine: Machine | Guest, found: Readings) -> Trial:
     """With what the meter of this name says of one machine."""
     readings = dict(trial.readings)
     if found.rows:

@@ -4,16 +4,19 @@ A spec names the hypervisor that boots it. QEMU is the one there is; another is 
 that has what `Hypervisor` names.
 """
 
-from vmtax.hypervisor.base import BootFailed, Guest, GuestSpec, Hypervisor, Lasting, Patience, Thread, boot
+from vmtax.hypervisor.base import AWAITED, BootFailed, Guest, GuestSpec, Hypervisor, Lasting, Patience, Thread, boot
 from vmtax.hypervisor.credentials import Credentials
+from vmtax.hypervisor.move import MEETING_MODE, Move, MoveFailed
 from vmtax.hypervisor.qemu.accelerator import Accelerator, choose, known, probe_spec, remembered
 from vmtax.hypervisor.qemu.detect import Qemu, QemuError
 from vmtax.hypervisor.spec import BY_SERIAL, DATA_ID, FRESH_ID, Card, Drive, Nic, Passed, Tap, UserNetwork, card_of
 
 __all__ = [
+    "AWAITED",
     "BY_SERIAL",
     "DATA_ID",
     "FRESH_ID",
+    "MEETING_MODE",
     "Accelerator",
     "BootFailed",
     "Card",
@@ -23,6 +26,8 @@ __all__ = [
     "GuestSpec",
     "Hypervisor",
     "Lasting",
+    "Move",
+    "MoveFailed",
     "Nic",
     "Passed",
     "Patience",

@@ -10,10 +10,12 @@ from string import ascii_lowercase
 from typing import Literal, Protocol, Self
 
 from vmtax.core.errors import CannotDo
+from vmtax.core.records import Moved
 from vmtax.design import guest
 from vmtax.design.guest import GuestSettings
 from vmtax.hypervisor.console import Console
 from vmtax.hypervisor.credentials import Credentials
+from vmtax.hypervisor.move import Move
 from vmtax.hypervisor.spec import DATA_DEVICES, DATA_ID, Card, Drive
 from vmtax.machine import Machine, Process, Reader
 from vmtax.machine.local import LocalMachine
@@ -35,6 +37,9 @@ class Patience:
 
     ready: float = 120.0  # from launch to sshd
     silence: float | None = None  # of a talkative console, before the guest is taken for hung
+
+
+AWAITED = "defer"  # as QEMU calls it
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +83,8 @@ class GuestSpec:
     preallocated: bool = False  # all of its memory is taken at its start
     talkative: bool = False  # the kernel reports its progress on the console: for the KVM probe
     within: tuple[str, ...] = ()  # what starts a command in the cgroup that it is to run in; (): in ours
-    incoming: str | None = None  # it goes on from a saved state, a file, or from a URI that another QEMU migrates to
+    incoming: str | None = None  # it goes on from a saved state, a file; AWAITED: from a guest that moves to it
+    meeting: str | None = None  # a directory in which guests that move, and those that wait for them, meet
     lasting: Lasting | None = None  # None: it ends with the program that boots it
 
     @property
@@ -165,6 +171,15 @@ class Guest(Protocol):
         """Those of its hypervisor, by `parent`, the machine that it runs on; () where they cannot be read.
 
         Raises CannotDo where the hypervisor does not answer.
+        """
+        ...
+
+    def move_to(self, destination: Self, how: Move, arrived: Callable[[], None] = lambda: None) -> Moved:
+        """Go on there while it runs: it leads to what waited there from then on, and what ran it is ended.
+
+        `destination`: booted like it, with `incoming` AWAITED
+        `arrived`: called when the guest runs there, before what ran it is ended
+        Raises MoveFailed, after which it runs on where it was, unless the text says that it is lost.
         """
         ...
 

@@ -33,11 +33,14 @@ NUMBERS = ("sh", "-c", 'cat "/sys/class/net/$1/"macvtap/tap*/dev', "sh")
 # Delete it if it exists: it is registered for undo before it is created. Constant text, the name stays an argument.
 DELETE_NAMESPACE = ("sh", "-c", '! test -e "/run/netns/$1" || exec ip netns delete "$1"', "sh")
 
-# Give a network card back to the first namespace, down: constant text, the names stay arguments.
+# Give a network card back to the namespace that we run in, down: constant text, the names stay arguments. The addresses
+# that it took for guests go first: a card that cannot filter by address takes all packets for them, and would go on.
 GIVE_BACK = (
     *("sh", "-c"),
-    '! ip -n "$1" link show dev "$2" > /dev/null 2>&1'
-    ' || { ip -n "$1" link set dev "$2" nomaster down promisc off && ip -n "$1" link set dev "$2" netns 1; }',
+    'ip -n "$1" link show dev "$2" > /dev/null 2>&1 || exit 0;'
+    ' bridge -n "$1" fdb show dev "$2" | while read -r mac rest; do case "$mac" in 52:54:00:76:*)'
+    ' bridge -n "$1" fdb del "$mac" dev "$2" self 2> /dev/null; esac; done;'
+    ' ip -n "$1" link set dev "$2" nomaster down promisc off && ip -n "$1" link set dev "$2" netns $$',
     "sh",
 )
 
@@ -50,6 +53,13 @@ def guest_address(number: int, *, direct: bool = False) -> str:
     if not 1 <= number <= MOST_GUESTS:
         raise ValueError(f"guest {number} of a segment for {MOST_GUESTS}")
     return f"10.77.{int(direct)}.{2 + number}"
+
+
+def bring_back(machine: Machine, namespace: str, card: str) -> None:
+    """Have the guard take a card of the machine out of one of its namespaces again; it is up then if it is now."""
+    if machine.run("ip", "-o", "link", "show", "dev", card, "up").strip():
+        machine.undo_later("ip", "link", "set", "dev", card, "up")
+    machine.undo_later(*GIVE_BACK, namespace, card)
 
 
 class Segment:
@@ -124,7 +134,7 @@ class Segment:
 
     def add_uplink(self, card: str) -> None:
         """Put a network card of the machine on the bridge; it is in its own namespace again before ours is deleted."""
-        self._machine.undo_later(*GIVE_BACK, self.switch, card)
+        bring_back(self._machine, self.switch, card)
         self.attach(card)
         self._uplink = card
         # A card with functions may hand a broadcast of ours back to us, from which no address is to be learnt.

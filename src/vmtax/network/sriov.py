@@ -30,6 +30,16 @@ CARDS = (
 ETHERNET = "1"
 # No address is asked for or taken from the network while the card is up for our guest.
 NO_IPV6 = "/proc/sys/net/ipv6/conf/{}/disable_ipv6"
+# Of the PCI device with this directory: the others of its IOMMU group whose driver keeps VFIO from giving any away.
+# Constant text.
+OTHERS_IN_GROUP = (
+    *("sh", "-c"),
+    'for other in "$1"/iommu_group/devices/*; do'
+    ' test "${other##*/}" != "${1##*/}" && test -e "$other/driver" || continue;'
+    ' case "$(basename "$(readlink "$other/driver")")" in vfio*|pcieport|pci-stub) ;;'
+    ' *) echo "${other##*/}";; esac; done',
+    "sh",
+)
 WRITE = ("sh", "-c", 'printf %s "$1" > "$2"', "sh")
 
 
@@ -37,17 +47,23 @@ class NoCard(CannotDo):
     """No card with virtual functions that may be used; the text says why."""
 
 
-def free_card(machine: Machine, functions: int = 1) -> str:
+def free_card(machine: Machine, functions: int = 1, named: str | None = None) -> str:
     """The first unused card whose virtual functions are all unused, of which it can have as many; raises NoCard.
+
+    `named`: the only one that is meant, of which it is known otherwise that nothing but its functions can be in use
 
     InfiniBand is left alone: it works, for those who use it directly, while its interface is down.
     """
     cards = [line.split() for line in machine.run(*CARDS).splitlines()]
+    if named is not None:
+        cards = [card for card in cards if card[0] == named]
+        if not cards:
+            raise NoCard(f"the network card {named} has no virtual functions (no sriov_totalvfs in its device)")
     if not cards:
         raise NoCard("no network card here has virtual functions (sriov_totalvfs in /sys/class/net)")
     most = 0
     for name, total, used, kind, ports, uppers in cards:
-        up = machine.run("ip", "-o", "link", "show", "dev", name, "up").strip()
+        up = named is None and machine.run("ip", "-o", "link", "show", "dev", name, "up").strip()
         if (used, kind, ports, uppers) != ("0", ETHERNET, "1", "0") or up:
             continue
         most = max(most, int(total))
@@ -103,6 +119,11 @@ class Card:
         function = f"/sys/bus/pci/devices/{address}"
         if not machine.succeeds("test", "-e", f"{function}/iommu_group"):
             raise NoCard(f"{self._name}: its functions have no IOMMU group; boot with intel_iommu=on or amd_iommu=on")
+        if others := machine.run(*OTHERS_IN_GROUP, function).split():
+            raise NoCard(
+                f"{self._name}: the host uses {', '.join(others)}, in the IOMMU group of its function {address}, which"
+                " can only be given away as a whole: put the card in a slot whose port has ACS"
+            )
         machine.run(*WRITE, "vfio-pci", f"{function}/driver_override")
         machine.run(*WRITE, address, "/sys/bus/pci/drivers_probe")
         return address

@@ -1,25 +1,37 @@
-"""Recommends a way to keep a guest's disk, and says what each choice gives up.
+"""Recommends a guest's disk or network card, and says what each choice gives up.
 
-All functions are pure. Needs are met before speed counts; a choice that is only measured to be better, but not shown to
-be, removes no other. The choice is written as QEMU, libvirt, Proxmox and a shell take it.
+All functions are pure. Needs are met before speed and cost count; a choice that is only measured to be better, but not
+shown to be, removes no other. The choice is written as QEMU, libvirt, Proxmox and a shell take it.
 """
 
-from vmtax.recommend.choose import advise, members_of
+from vmtax.recommend.card_export import CardExport, export_card
+from vmtax.recommend.choose import CARD, DISK, KINDS, advise, members_of
 from vmtax.recommend.conditions import ways
-from vmtax.recommend.constraints import NEEDS, BadNeeds, durability, parse_needs
-from vmtax.recommend.export import Export, Form, export
+from vmtax.recommend.constraints import NEEDS, BadNeeds, parse_needs
+from vmtax.recommend.disk_export import DiskExport, export_disk
+from vmtax.recommend.forms import Export, Form, lines
+from vmtax.recommend.kinds import Features, Figures, Kind
 from vmtax.recommend.records import Advice, Option, named
 
 __all__ = [
+    "CARD",
+    "DISK",
+    "KINDS",
     "NEEDS",
     "Advice",
     "BadNeeds",
+    "CardExport",
+    "DiskExport",
     "Export",
+    "Features",
+    "Figures",
     "Form",
+    "Kind",
     "Option",
     "advise",
-    "durability",
-    "export",
+    "export_card",
+    "export_disk",
+    "lines",
     "members_of",
     "named",
     "parse_needs",

@@ -1,6 +1,7 @@
-"""What a run says of its guests that is no setting of a disk: it is held at one level, not chosen. Pure.
+"""What a run says of its guests that is no setting of what is chosen: it is held at one level, not chosen. Pure.
 
-A guest without mitigations may well be faster, but that is no way to keep a disk, and `--apply` cannot say it.
+A guest without mitigations may well be faster, but that is no way to keep a disk and no network card, and `--apply`
+cannot say it.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from vmtax.core.records import Json, Treatment
-from vmtax.design.factors import DISK, FACTORS
+from vmtax.design.factors import FACTORS
+from vmtax.recommend.kinds import Kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +20,7 @@ class Conditions:
 
     levels: Mapping[str, str]  # of each factor that varies among the guests, or is not at its default
     left_out: tuple[str, ...]  # treatments at other levels
+    chosen: str  # what is chosen: "disk"
 
     @property
     def why(self) -> str:
@@ -34,16 +37,16 @@ class Conditions:
         others = f", not the {len(self.left_out)} at other levels" if self.left_out else ""
         is_one = "that is a condition" if len(self.levels) == 1 else "those are conditions"
         return (
-            f"Only guests with {at} were considered{others}: {is_one} of the experiment and no choice of a disk, and"
-            " what is to be applied does not say it."
+            f"Only guests with {at} were considered{others}: {is_one} of the experiment and no choice of a"
+            f" {self.chosen}, and what is to be applied does not say it."
         )
 
 
-def conditions(plan: Json, members: Sequence[Treatment]) -> Conditions:
+def conditions(kind: Kind, plan: Json, members: Sequence[Treatment]) -> Conditions:
     """The level of each is the plan's first; the default, where only entries of a hand-made list name the factor; that
     of the first guest, where none has these.
     """
-    names = [name for name in dict.fromkeys(name for t in members for name in t.levels) if name not in DISK]
+    names = [name for name in dict.fromkeys(name for t in members for name in t.levels) if name not in kind.factors]
     wanted = {name: _baseline(name, plan, members) for name in names}
     if not any(_at(treatment, wanted) for treatment in members):
         wanted = {name: _level(members[0], name) for name in names} if members else {}
@@ -52,12 +55,12 @@ def conditions(plan: Json, members: Sequence[Treatment]) -> Conditions:
         for name, level in wanted.items()
         if any(_level(treatment, name) != level for treatment in members) or level != _default(name, level)
     }
-    return Conditions(named, tuple(t.name for t in members if not _at(t, named)))
+    return Conditions(named, tuple(t.name for t in members if not _at(t, named)), kind.name)
 
 
-def ways(members: Sequence[Treatment]) -> int:
-    """How many different disks these guests have."""
-    return len({frozenset((name, level) for name, level in t.levels.items() if name in DISK) for t in members})
+def ways(kind: Kind, members: Sequence[Treatment]) -> int:
+    """How many different choices these guests have."""
+    return len({frozenset((name, level) for name, level in t.levels.items() if name in kind.factors) for t in members})
 
 
 def _baseline(name: str, plan: Json, members: Sequence[Treatment]) -> str:

@@ -1,19 +1,16 @@
-"""What a choice must have: what the user names, and that flushed data are kept. Pure."""
+"""What the user may need of a choice. Pure."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from vmtax.core.errors import BadInput
 from vmtax.core.records import Treatment
-from vmtax.design.disk import DiskSettings
-from vmtax.design.features import DOCUMENTED, FEATURES, Feature, documented_durability
-from vmtax.design.settings import UnknownLevel
+from vmtax.design.features import CARD_FEATURES, FEATURES, Feature
+from vmtax.recommend.kinds import Kind
 
-NEEDS = tuple(FEATURES)  # what --needs takes
-LOSS = "data that the guest flushed are lost with the host's power"
-Features = Mapping[str, tuple[Feature, ...]]  # of each treatment that the run looked at
+NEEDS = (*FEATURES, *CARD_FEATURES)  # what --needs takes
 
 
 class BadNeeds(BadInput):
@@ -31,34 +28,9 @@ def parse_needs(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
-def durability(features: Sequence[Feature], treatment: Treatment) -> Feature:
-    """As the run found it; of a run that did not look, as documented."""
-    recorded = next((feature for feature in features if feature.name == "durable"), None)
-    if recorded is not None:
-        return recorded
-    try:
-        return documented_durability(DiskSettings.of(treatment.levels))
-    except UnknownLevel as error:  # of a run of another version
-        return Feature("durable", "not tried", DOCUMENTED, str(error))
-
-
-def loses_data(features: Sequence[Feature], treatment: Treatment) -> str | None:
-    """Why this choice is dangerous whatever else it offers; None where it is not."""
-    durable = durability(features, treatment)
-    return f"{durable.words}: {LOSS}" if durable.state == "no" else None
-
-
-def unknown_levels(treatment: Treatment) -> Iterator[str]:
-    """Why it is unknown how to make this disk: a run of another version of vmtax has levels that this one lacks."""
-    try:
-        DiskSettings.of(treatment.levels)
-    except UnknownLevel as error:
-        yield str(error)
-
-
-def unmet(features: Sequence[Feature], treatment: Treatment, needs: Sequence[str]) -> Iterator[str]:
+def unmet(kind: Kind, features: Sequence[Feature], treatment: Treatment, needs: Sequence[str]) -> Iterator[str]:
     """A reason for each need that is not shown to be met; what was not tried is not shown."""
-    states = {feature.name: feature for feature in features} | {"durable": durability(features, treatment)}
+    states = kind.answers(features, treatment)
     for name in needs:
         feature = states.get(name)
         if feature is None:

@@ -2,29 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from vmtax.analysis.comparisons import Numbers
-from vmtax.core.records import Metric, Treatment
-from vmtax.recommend.constraints import Features, loses_data, unknown_levels, unmet
+from vmtax.core.records import Metric, Treatment, Trial
+from vmtax.recommend.constraints import unmet
+from vmtax.recommend.kinds import Features, Kind
 from vmtax.recommend.pareto import Costs
-from vmtax.workload.fio import Disk
-
-
-def speed_of(
-    primary: Sequence[str], numbers: Numbers, members: Sequence[Treatment], metric: str | None
-) -> tuple[list[Metric], str]:
-    """What speed is the mean of, and what that is called; [] where it was not measured."""
-    having = {m: sum(bool(numbers.get((m, t.name))) for t in members) for m in dict.fromkeys(m for m, _ in numbers)}
-    there = [m for m, count in having.items() if 2 * count > len(members)]  # a few may lack it
-    if metric is not None:
-        return [m for m in there if m.name == metric], metric
-    chosen = [m for m in there if m.name in primary and m.workload == Disk.name]
-    if not chosen:  # a plan about something else that measured the disk as well
-        chosen = [m for m in there if m.workload == Disk.name and m.measure == "iops"]
-    if len(chosen) == 1:
-        return chosen, chosen[0].name
-    return chosen, f"the mean of {len(chosen)} disk metrics" if chosen else "the disk's speed"
 
 
 def having(numbers: Numbers, names: Sequence[str]) -> list[Metric]:
@@ -33,15 +17,15 @@ def having(numbers: Numbers, names: Sequence[str]) -> list[Metric]:
 
 
 def eligible(
-    members: Sequence[Treatment], features: Features, needs: Sequence[str], accept_loss: bool
+    kind: Kind, members: Sequence[Treatment], features: Features, needs: Sequence[str], accept_loss: bool
 ) -> tuple[list[tuple[str, str]], list[Treatment]]:
     """(refused with the reason, left)."""
     refused: list[tuple[str, str]] = []
     left: list[Treatment] = []
     for treatment in members:
         mine = features.get(treatment.name, ())
-        loss = None if accept_loss else loses_data(mine, treatment)
-        reasons = [loss] if loss else [*unknown_levels(treatment), *unmet(mine, treatment, needs)]
+        danger = None if accept_loss else kind.danger(mine, treatment)
+        reasons = [danger] if danger else [*kind.unknown(treatment), *unmet(kind, mine, treatment, needs)]
         if reasons:
             refused.append((treatment.name, "; ".join(reasons)))
         else:
@@ -49,11 +33,14 @@ def eligible(
     return refused, left
 
 
-def incomplete(costs: Costs) -> dict[str, str]:
-    """Who cannot be set against the others, and why; a pair is compared in its own rounds, whatever others lack."""
+def incomplete(costs: Costs, errors: Mapping[str, str]) -> dict[str, str]:
+    """Who cannot be set against the others, and why; a pair is compared in its own rounds, whatever others lack.
+
+    `errors`: of a choice some failure of what is compared
+    """
     most = max((len(rounds) for rounds in costs.values()), default=0)
     found = {
-        name: f"complete results in only {len(rounds)} of {most} rounds"
+        name: f"complete results in only {len(rounds)} of {most} rounds" + _because(errors.get(name))
         for name, rounds in costs.items()
         if not rounds or len(rounds) * 2 < most
     }
@@ -61,6 +48,20 @@ def incomplete(costs: Costs) -> dict[str, str]:
     together = max(linked, key=len, default=set[str]())
     apart = "no round has a result both of it and of any of the others"
     return found | {name: apart for name in costs if name not in found and name not in together}
+
+
+def failures(trials: Iterable[Trial], metrics: Sequence[Metric]) -> dict[str, str]:
+    """Treatment -> the first error of a trial that was to have one of these metrics."""
+    cases = {(metric.workload, metric.case) for metric in metrics}
+    found: dict[str, str] = {}
+    for trial in trials:
+        if trial.status != "ok" and trial.error and (trial.workload, trial.case) in cases:
+            found.setdefault(trial.treatment, trial.error)
+    return found
+
+
+def _because(error: str | None) -> str:
+    return f" ({error})" if error else ""
 
 
 def _linked(rounds: dict[str, set[int]]) -> Iterator[set[str]]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from vmtax.analysis.comparisons import as_times
 from vmtax.core.records import Better
 from vmtax.core.units import format_cost
-from vmtax.recommend.export import Export
+from vmtax.recommend.forms import Export
 
 MOST_NAMED = 3  # treatments of one sentence; the JSON has all
 
@@ -32,9 +32,9 @@ class Option:
     treatment: str
     features: tuple[str, ...]  # those that it is shown to have
     unusual: tuple[str, ...]  # "disk.cache=writeback": settings that are not the default; fewer are simpler
-    best: Against  # against the fastest option
+    best: Against  # against the first option
     in_pareto_set: bool
-    tie: bool  # its interval against the fastest option lies within what does not matter
+    tie: bool  # its interval against the first option lies within what does not matter
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,14 +42,15 @@ class Advice:
     """What to choose, and why; `choice` is None where nothing can be recommended, and the notes say why."""
 
     layer: str
-    by: str  # what speed is: a metric's name, or "mean of 6 primary metrics"
+    by: str  # what ranks them: a metric's name, or "mean of 6 primary metrics"
+    by_cpu: bool  # that is the host's CPU time; else it is speed
     needs: tuple[str, ...]
     accept_loss: bool
     choice: Option | None
     reasons: tuple[str, ...]
     runner_up: Option | None
     runner_up_words: str
-    options: tuple[Option, ...]  # fastest first
+    options: tuple[Option, ...]  # the best first
     refused: tuple[tuple[str, str], ...]  # (treatment, why it was not considered)
     notes: tuple[str, ...]  # doubts, and what is not there
     same_within: float  # fraction

@@ -36,8 +36,8 @@ def document(analysis: Analysis, detail: Detail) -> Document:
     if detail is Detail.PAGE:
         from vmtax.report.sections import first
 
-        known = requirements.recommendation_if_known(analysis)
-        choice = known.advice.choice.treatment if known and known.advice.choice else ""
+        known = requirements.recommendations_if_known(analysis)
+        choice = next((one.advice.choice.treatment for one in known if one.advice.choice), "")
         head = replace(head, answer=first.page_title(first.first(analysis), choice))
     every = _page(analysis, viewed) if detail is Detail.PAGE else _text(analysis, viewed, detail)
     found = (section for section in every if section and shown(section.blocks, detail))
@@ -51,7 +51,8 @@ def _text(analysis: Analysis, viewed: View, detail: Detail) -> Iterator[Section 
     decides = factor_effects.deciding(analysis)
     yield summary.section(analysis)
     yield summary.decisions(analysis)
-    yield from requirements.sections(analysis)
+    for recommended in requirements.sections(analysis):
+        yield from recommended
     yield rankings.section(ranked, ())
     yield scores.section(scores.storage(analysis))
     yield rankings.effects_section(rankings.factor_tables(analysis), decides)
@@ -88,9 +89,9 @@ def _page(analysis: Analysis, viewed: View) -> Iterator[Section | None]:
     far = outliers(analysis)
     recommended = requirements.sections(analysis)
     pictures = evidence.pictures(viewed, folded=bool(recommended))
-    if recommended:
-        yield _at("first", recommended[0])
-    else:
+    for advice, _ in recommended:
+        yield _at("first", advice)
+    if not recommended:
         yield first.tiles(shown_first)
         yield first.verdict(shown_first)
     yield _at("first", summary.decisions(analysis))
@@ -99,7 +100,8 @@ def _page(analysis: Analysis, viewed: View) -> Iterator[Section | None]:
     yield first.main_figures(shown_first)
     yield first.machine(run)
     yield first.sure(shown_first, far)
-    yield from recommended[1:]
+    for _, given_up in recommended:
+        yield given_up
     yield summary.section(analysis)
     yield from (section for section in pictures if section.place == "folded")
     yield scores.section(scores.storage(analysis))

@@ -21,7 +21,8 @@ def render(analysis: Analysis, full: bool = False) -> RenderableType:
 
         return whole(document(analysis, Detail.FULL), Detail.FULL)
     asked = scores.section(scores.storage(analysis)) if analysis.profile else None
-    first = (*requirements.sections(analysis), *((asked,) if asked else ()))
+    advised = (section for pair in requirements.sections(analysis) for section in pair)
+    first = (*advised, *((asked,) if asked else ()))
     several = at_once.section(analysis)
     if several is not None:
         several = replace(several, blocks=with_heads(several.blocks))

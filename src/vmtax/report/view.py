@@ -204,7 +204,7 @@ def number_cell(number: Number | None) -> Cell:
 
 def cost(metric: Metric) -> str:
     """What a cost of this metric is: "time for the same work", "CPU time for the same work"."""
-    if may_be_zero(metric):
+    if may_be_zero(metric) and metric.unit == "1":
         return f"loss {SAME_WORK}"
     if metric.measure == CPU_PER_OPERATION or (metric.unit in ("1", "s/B") and metric.better == "lower"):
         return f"CPU time {SAME_WORK}"
@@ -213,7 +213,8 @@ def cost(metric: Metric) -> str:
 
 def special_cost(metric: Metric) -> str:
     """What a cost of this metric is where it is not time; "" where it is, or the label says it."""
-    return "" if (kind := cost(metric).removesuffix(f" {SAME_WORK}")) in ("time", label(metric)) else kind
+    kind = cost(metric).removesuffix(f" {SAME_WORK}")
+    return "" if kind == "time" or kind in label(metric) else kind
 
 
 def cost_of(better: Better, overhead: float, low: float | None, high: float | None) -> tuple[str, str]:

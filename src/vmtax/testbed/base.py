@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from vmtax.core.records import Json, Treatment
+from vmtax.design.migration import Mode
 from vmtax.hypervisor import Guest
-from vmtax.machine import Machine
+from vmtax.machine import Machine, Process
 from vmtax.meter import GuestMeter, Meter, new_guest_meters, new_meters
 from vmtax.plan.schema import Plan
 from vmtax.workload import Site, Workload
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """What the migration of a guest takes."""
+
+    mode: Mode
+    address: str  # the guest's on the network under test
+    wait: Callable[[], Guest]  # starts what it moves to, which is gone with the treatment. Raises BootFailed
+    watch: Callable[[Sequence[str]], Process]  # starts a command at the network peer, inside the userland there
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +32,7 @@ class RunningSubject:
 
     site: Site
     guest: Guest | None = None  # None: it was not booted for the treatment, as the host
+    route: Route | None = None  # None: it is not to be migrated
     number: int = 1  # of a set of processes among those that a host has at once
 
     @property

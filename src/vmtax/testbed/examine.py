@@ -15,12 +15,13 @@ from vmtax.machine import Machine
 from vmtax.machine.guarded import GuardedMachine
 from vmtax.meter.below import read_below
 from vmtax.meter.memory import available_memory
+from vmtax.network.wire import refuse_card
 from vmtax.plan.estimate import ONE_CPU, ONE_OUTER_CPU, lasting
 from vmtax.plan.schema import Plan
 from vmtax.storage import Backing, Target
 from vmtax.testbed import disks, needs
 from vmtax.testbed.cpus import allowed_cpus
-from vmtax.testbed.session import CannotMeasure, Session, TestbedOptions
+from vmtax.testbed.session import CannotMeasure, Session, TestbedOptions, Wire
 from vmtax.workload import Workload
 from vmtax.workload.build import Build
 from vmtax.workload.wakeup import Wakeup
@@ -79,7 +80,9 @@ class Examined:
 
         `ask=False`: only where that is seen from here, which takes no time from a measurement.
         """
-        for machine in {id(machine): machine for machine in (self.session.local, self.host)}.values():
+        wired = self.session.wired
+        machines = (self.session.local, self.host, *([wired.peer] if wired else []))
+        for machine in {id(machine): machine for machine in machines}.values():
             if isinstance(machine, GuardedMachine):
                 machine.check_guard(ask=ask)
 
@@ -152,6 +155,21 @@ def check(host: Machine, plan: Plan) -> None:
     _check_memory(host, plan)
     _cpus(host, plan.guest.vcpus)
     _check_network(host, plan)
+
+
+def check_peer(host: Machine, peer: Machine, plan: Plan, wire: Wire) -> None:
+    """Raises CannotMeasure and CardInUse where `plan` cannot be measured over that wire, as far as it is known."""
+    if not any(workload.networked for workload in plan.build_workloads()):
+        raise CannotMeasure(f"--peer {wire.peer}: the plan {plan.name} has no workload that uses the network")
+    for machine, card in ((host, wire.card), (peer, wire.peer_card)):
+        if not is_root(machine):
+            raise CannotMeasure(f"{machine.path}: a wire takes root there: its card goes to a namespace of the run's")
+        if not machine.succeeds("ip", "-V"):
+            raise CannotMeasure(f"{machine.path}: iproute2 is missing (Debian: apt-get install iproute2)")
+        refuse_card(machine, card)
+    _check_host(peer)
+    if peer is host and wire.card == wire.peer_card:
+        raise CannotMeasure(f"--peer-card {wire.peer_card}: is the card of --card: a wire has two ends")
 
 
 def _check_network(host: Machine, plan: Plan) -> None:
@@ -294,7 +312,7 @@ def _check_memory(host: Machine, plan: Plan) -> None:
     most, available = needs.memory_bytes(plan, layer), available_memory(host)
     if available is None or available >= most:
         return
-    if needs.guests_at_once(plan) > 1:
+    if needs.guests_at_once(plan) > 1 or (layer == "vm" and needs.migrates(plan)):
         raise CannotMeasure(
             f"{host.path}: {format_room(available)} of memory are available, and {needs.memory_sum(plan, layer)} are "
             "needed; lower guest.memory or guest.count in the plan, or end something there"

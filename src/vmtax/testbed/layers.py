@@ -16,9 +16,11 @@ from vmtax.core.records import Treatment
 from vmtax.design import guest as guest_settings
 from vmtax.design.disk import DiskSettings
 from vmtax.design.guest import GuestSettings
+from vmtax.design.migration import MigrationSettings
 from vmtax.design.net import NetSettings, settings_of
 from vmtax.design.topology import Subject, Topology, topology
 from vmtax.hypervisor import (
+    AWAITED,
     BY_SERIAL,
     DATA_ID,
     FRESH_ID,
@@ -34,11 +36,11 @@ from vmtax.hypervisor.confine import FIRST_USER, enter_tree
 from vmtax.image.place import IN_GUEST, Placed
 from vmtax.machine import Machine, MachineLost
 from vmtax.meter import new_meters
-from vmtax.network import Segment
+from vmtax.network import Segment, guest_address
 from vmtax.storage import Backing
 from vmtax.storage.page_cache import GROWTH_BYTES, SHARE, Bound
-from vmtax.testbed import cards, disks, needs, net_paths, pinning, polling, proof
-from vmtax.testbed.base import RunningSubject, RunningTreatment
+from vmtax.testbed import cards, disks, migration, needs, net_paths, pinning, polling, proof
+from vmtax.testbed.base import Route, RunningSubject, RunningTreatment
 from vmtax.testbed.footprint import Footprint
 from vmtax.testbed.provision import NESTED_DISK, CarrierDisk, Provisioned
 from vmtax.testbed.session import CannotMeasure
@@ -168,6 +170,8 @@ def _vms(
             stack.callback(bound.undoing.undo)
             bounds.append(bound)
             spec = replace(spec, within=bound.enter, preallocated=True)
+        if needs.migrates(on.plan):
+            spec = replace(spec, meeting=migration.meeting(on.host, on.guests.qemu))
         orders.append(_Order(on.host, spec, cards.plug(on, treatment, subject.number)))
     booted = _boot_all(on, orders, stack, guests)
     for number, guest in enumerate(booted, start=1):
@@ -176,10 +180,16 @@ def _vms(
     for bound in bounds:
         bound.set_limit(on.disk_size // SHARE + GROWTH_BYTES[on.guests.accelerator.name])
     named = net_paths.names_card(on.plan)
-    return [
+    subjects = [
         _subject(on, subject, guest, settings_of(treatment, subject.number) if named else None)
         for subject, guest in zip(wanted.subjects, booted, strict=True)
     ]
+    if needs.migrates(on.plan):  # one guest, to another QEMU of its host
+        there = replace(orders[0], spec=replace(orders[0].spec, incoming=AWAITED))
+        mode = MigrationSettings.of(treatment.levels).mode
+        route = Route(mode, guest_address(1), lambda: _boot(on, there, stack), on.watch)
+        return [replace(subjects[0], route=route)]
+    return subjects
 
 
 def _nested(

@@ -11,6 +11,7 @@ from vmtax.core.records import Json, Treatment
 from vmtax.hypervisor import Credentials, Guest
 from vmtax.image import kernel
 from vmtax.image.cache import Image
+from vmtax.image.place import place
 from vmtax.meter.facts import qemu_facts, read_facts
 from vmtax.plan.schema import Plan
 from vmtax.testbed import host_facts, layers
@@ -18,7 +19,7 @@ from vmtax.testbed.base import RunningTreatment
 from vmtax.testbed.examine import Examined
 from vmtax.testbed.interleave import examine_all, provision_all
 from vmtax.testbed.provision import Provisioned, check_bounds
-from vmtax.testbed.session import Emit, Hosts, Session, TestbedOptions
+from vmtax.testbed.session import Emit, Hosts, Session, TestbedOptions, Wired
 from vmtax.workload import Workload
 from vmtax.workload.build import Build
 
@@ -100,11 +101,24 @@ def examined(hosts: Hosts, image: Image, emit: Emit, plan: Plan, options: Testbe
     Raises CannotMeasure and what the parts raise.
     """
     builds = any(choice.name == Build.name for choice in plan.workloads)
-    session = Session(hosts.local, image, Credentials.make(hosts.local), emit, kernel.current() if builds else None)
+    pack = kernel.current() if builds else None
+    session = Session(
+        hosts.local, image, Credentials.make(hosts.local), emit, pack, _wired(hosts, image, emit, options)
+    )
     sides = examine_all(hosts, session, plan, options)
     for side in sides:
         check_bounds(side)
     return sides
+
+
+def _wired(hosts: Hosts, image: Image, emit: Emit, options: TestbedOptions) -> Wired | None:
+    """With the image at the peer, where the command line names one."""
+    wire, peer = options.wire, hosts.peer
+    if wire is None or peer is None:
+        return None
+    tree = place(peer, hosts.local, image, emit).tree
+    assert tree is not None, "an image on a host has its tree"
+    return Wired(wire.card, peer, wire.peer_card, tree)
 
 
 def set_up(

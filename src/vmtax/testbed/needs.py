@@ -13,6 +13,7 @@ from vmtax.testbed import disks
 from vmtax.workload import Workload
 from vmtax.workload.build import Build
 from vmtax.workload.fio import Disk
+from vmtax.workload.migration import Migration
 
 CARRIER_SPARE = 1.15  # an outer VM's ext4 needs room beside the nested guest's disk
 CARRIER_DISK_BYTES = 256 * 2**20
@@ -24,13 +25,15 @@ def memory_bytes(plan: Plan, layer: str) -> int:
     """What the host gives to one layer's guests at a time, or takes itself."""
     if layer == "host":
         return max((needed for needed, _ in _builds(plan)), default=0) * guests_at_once(plan)
-    guests = (plan.guest.memory + QEMU_MEMORY_BYTES) * guests_at_once(plan)
+    guests = (plan.guest.memory + QEMU_MEMORY_BYTES) * (guests_at_once(plan) + (layer == "vm" and migrates(plan)))
     return guests + CARRIER_MEMORY_BYTES * outer_vms(plan) if layer == "nested" else guests
 
 
 def memory_sum(plan: Plan, layer: str) -> str:
     """How `memory_bytes` is reckoned where there are several guests at once: "4 guests x (…) = 2.5 GiB"."""
     guests, whole = guests_at_once(plan), format_room(memory_bytes(plan, layer))
+    if layer == "vm" and migrates(plan):
+        return f"a guest with its QEMU, and as much again where it is migrated to, = {whole}"
     if guests == 1:
         return whole
     if layer == "host":
@@ -60,6 +63,11 @@ def _builds(plan: Plan) -> list[tuple[int, str]]:
 def guests_at_once(plan: Plan) -> int:
     """The most guests of one layer that the plan runs at the same time."""
     return max(map(int, _levels(plan, "count")))
+
+
+def migrates(plan: Plan) -> bool:
+    """Whether guests are migrated: then there are two QEMUs for one guest, each with all of its memory."""
+    return any(choice.name == Migration.name for choice in plan.workloads)
 
 
 def outer_vms(plan: Plan) -> int:

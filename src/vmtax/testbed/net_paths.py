@@ -15,6 +15,7 @@ from vmtax.network import sriov
 from vmtax.plan.schema import Plan
 from vmtax.testbed import needs
 from vmtax.testbed.examine import is_root
+from vmtax.testbed.session import Wire
 
 # Of the guests that are measured, by their number: of a card that QEMU plays, and of a function of the host's card,
 # which may take its packets also while no guest has it.
@@ -43,14 +44,14 @@ LOAD_VHOST = ("sh", "-c", "test -c /dev/vhost-net || modprobe vhost_net")
 HAS_MACVTAP = ("sh", "-c", "test -e /sys/module/macvtap || modprobe -n -q macvtap")  # loads nothing
 # Paths that cannot share a function's card -> why.
 APART = {
-    Path.USER: "it does not go over that card",
-    Path.MACVTAP: "that card is a port of a bridge, and such a card carries no macvtap",
+    Path.USER: "it goes over no card",
+    Path.MACVTAP: "their card is a port of a bridge, and such a card carries no macvtap",
 }
 IN_LAB = re.compile(r"(?:^|\s)vmtax\.lab=(\S+)", re.ASCII)
 
 
-def not_here(machine: Machine, plan: Plan, treatments: Sequence[Treatment]) -> dict[str, str]:
-    """Treatments whose path a guest there cannot have -> why."""
+def not_here(machine: Machine, plan: Plan, treatments: Sequence[Treatment], wire: str | None = None) -> dict[str, str]:
+    """Treatments whose path a guest there cannot have -> why. `wire`: the card of one that the user names."""
     named = next((name for name in NAMES if plan.space.first(name) is not None), None)
     if named is None:
         return {}
@@ -60,7 +61,7 @@ def not_here(machine: Machine, plan: Plan, treatments: Sequence[Treatment]) -> d
         return dict.fromkeys(cards, f"{named} means nothing without a workload that uses the network")
     most = needs.guests_at_once(plan)
     needy = next((workload.takes_bridge for workload in networked if workload.takes_bridge), None)
-    reasons = {part: _why_not(machine, part, most) for part in Path if takes(part, treatments)}
+    reasons = {part: _why_not(machine, part, most, wire) for part in Path if takes(part, treatments)}
     if needy is not None:
         reasons[Path.USER] = f"carries nothing but net's TCP cases: leave {needy} or {Path.USER} out of the plan"
     counts = {each.name: machines_at_once(each) or 1 for each in treatments}
@@ -72,15 +73,18 @@ def not_here(machine: Machine, plan: Plan, treatments: Sequence[Treatment]) -> d
             why = f"takes {len(parts)} guests at once or more, and guest.count is {counts[name]}"
         if why is not None:
             refused[name] = f"{PATH}={card.path} {why}"
-    wired = takes(Path.SRIOV, [each for each in treatments if each.name not in refused])
+    wired = wire is not None or takes(Path.SRIOV, [each for each in treatments if each.name not in refused])
     cpus = plan.guest.vcpus
     for name, card in cards.items():
         if card.queues > cpus:
             refused.setdefault(name, f"net.queues={card.queues} takes {card.queues} CPUs, and guest.vcpus is {cpus}")
         if wired and card.mtu != DEFAULT.mtu:
-            refused.setdefault(name, f"net.mtu={card.mtu} takes a plan without {PATH}=sriov, whose wire has 1500")
+            refused.setdefault(
+                name, f"net.mtu={card.mtu} takes a plan without {PATH}=sriov and --peer, whose wire has 1500"
+            )
         if wired and card.path in APART:
-            refused.setdefault(name, f"{PATH}={card.path} takes a plan without {PATH}=sriov: {APART[card.path]}")
+            why = f"{PATH}={card.path} takes a plan without {PATH}=sriov and --peer: {APART[card.path]}"
+            refused.setdefault(name, why)
     return refused
 
 
@@ -94,11 +98,13 @@ def largest_mtu(treatments: Sequence[Treatment]) -> int:
     return max((settings_of(each).mtu for each in treatments if each.layer == "vm"), default=DEFAULT.mtu)
 
 
-def announced(machine: Machine, treatments: Sequence[Treatment]) -> list[str]:
-    """What is taken of a host's network cards, for those treatments, and given back. Raises CannotDo."""
-    if not takes(Path.SRIOV, treatments):
-        return []
-    return [f"the network card {sriov.free_card(machine)}: a virtual function for each guest, its port for all others"]
+def announced(machine: Machine, treatments: Sequence[Treatment], wire: Wire | None = None) -> list[str]:
+    """What is taken of network cards, for those treatments, and given back. Raises CannotDo."""
+    far = [] if wire is None else [f"the network card {wire.peer_card} of the peer, {wire.peer}"]
+    if takes(Path.SRIOV, treatments):
+        card = sriov.free_card(machine, named=wire.card if wire else None)
+        return [f"the network card {card}: a virtual function for each guest, its port for all others", *far]
+    return [f"the network card {wire.card}, for host and guests", *far] if wire else []
 
 
 def load(machine: Machine, treatments: Sequence[Treatment]) -> None:
@@ -107,8 +113,8 @@ def load(machine: Machine, treatments: Sequence[Treatment]) -> None:
         machine.run(*LOAD_VHOST)
 
 
-def _why_not(machine: Machine, path: Path, guests: int) -> str | None:
-    """`guests`: how many are given a function at once, at most."""
+def _why_not(machine: Machine, path: Path, guests: int, wire: str | None) -> str | None:
+    """`guests`: how many are given a function at once, at most; `wire`: the card of one that the user names."""
     if path is Path.USER:
         return None
     if not is_root(machine):
@@ -120,14 +126,16 @@ def _why_not(machine: Machine, path: Path, guests: int) -> str | None:
     if path is not Path.SRIOV:
         return None
     try:
-        sriov.free_card(machine, guests)
+        sriov.free_card(machine, guests, wire)
     except sriov.NoCard as error:
         return f"takes a card: {error}"
     if not machine.succeeds(*sriov.HAS_IOMMU):
         return "takes an IOMMU: switch it on in the firmware, and boot with intel_iommu=on or amd_iommu=on"
     if not machine.succeeds(*sriov.HAS_VFIO):
         return f"takes VFIO: {sriov.MODULES}"
-    return None if peer_behind_card(machine) else "takes a peer behind the card, which only a lab that root started has"
+    if wire is not None or peer_behind_card(machine):
+        return None
+    return "takes a peer behind the card: name one with --peer, or measure a lab that root started"
 
 
 def peer_behind_card(machine: Machine) -> str | None:
@@ -137,15 +145,14 @@ def peer_behind_card(machine: Machine) -> str | None:
     return up.peer_namespace if up else None
 
 
-def functions(machine: Machine, plan: Plan) -> tuple[str, tuple[str, ...]]:
-    """The host's card, and the PCI addresses of its functions, one for each guest that runs at once.
+def functions(machine: Machine, plan: Plan, card: str) -> tuple[str, ...]:
+    """The PCI addresses of functions of this card, one for each guest that runs at once.
 
     Raises CannotDo and MachineError.
     """
     guests = needs.guests_at_once(plan)
-    card = sriov.free_card(machine, guests)
     macs = [mac_of(Path.SRIOV, number) for number in range(1, guests + 1)]
-    return card, sriov.Card(machine, card).functions(macs)
+    return sriov.Card(machine, card).functions(macs)
 
 
 def mac_of(path: Path, number: int) -> str:

@@ -15,15 +15,15 @@ from vmtax.hypervisor.confine import Reach, alone, enter_tree, image_program
 from vmtax.image import kernel
 from vmtax.image.packs import Pack
 from vmtax.image.place import place_pack
-from vmtax.machine import Machine
+from vmtax.machine import Machine, Process
 from vmtax.meter.memory import available_memory
-from vmtax.network import END_ADDRESS, PEER_ADDRESS, Segment
+from vmtax.network import END_ADDRESS, PEER_ADDRESS, Segment, sriov, wire
 from vmtax.network.segment import PREFIX_LENGTH
 from vmtax.storage import FirstWrite, Ground, Provisioner, RawFile, Target, fill, page_cache, refuse_unsafe
 from vmtax.storage.backing import describe
 from vmtax.storage.page_cache import GROWTH_BYTES, SHARE
 from vmtax.storage.undo import UNMOUNT
-from vmtax.testbed import cpus, disks, needs, net_paths, pages, pinning, polling
+from vmtax.testbed import cpus, disks, migration, needs, net_paths, pages, pinning, polling
 from vmtax.testbed.disks import Disks
 from vmtax.testbed.examine import Examined
 from vmtax.testbed.session import CannotMeasure
@@ -127,17 +127,23 @@ class Provisioned(Examined):
 
         `number`: of the machine among those that are measured at once; each has servers of its own.
         """
-        assert self.network is not None
         commands = [workload for workload in self.workloads if isinstance(workload, Command)]
         return [
-            (
-                *("ip", "netns", "exec", self.network.peer),
-                *enter_tree(self.network.tree, root=True, network=True, capabilities=one.server_capabilities),
-                *("--", *argv),
-            )
+            self.at_peer(argv, one.server_capabilities)
             for one in commands
             for argv in one.servers(PEER_ADDRESS, port(number))
         ]
+
+    def at_peer(self, argv: Sequence[str], capabilities: tuple[str, ...]) -> tuple[str, ...]:
+        """What runs a command of the image at the network peer, with those of root's capabilities."""
+        assert self.network is not None
+        userland = enter_tree(self.network.tree, root=True, network=True, capabilities=capabilities)
+        return ("ip", "netns", "exec", self.network.peer, *userland, "--", *argv)
+
+    def watch(self, argv: Sequence[str]) -> Process:
+        """Start what exchanges packets with a guest, at the network peer."""
+        assert self.network is not None
+        return self.network.at.start(*self.at_peer(argv, ("CAP_NET_RAW",)))
 
     def kernel_userland(self, sets: int = 1) -> tuple[str, ...] | None:
         """What enters the kernel pack on the host, on as many CPUs as `sets` guests get; None: the host builds none."""
@@ -185,7 +191,9 @@ def _with_guests(on: Provisioned) -> Provisioned:
     """With huge pages for the guests that are to have some, and the treatments whose guests cannot be there."""
     treatments = on.plan.treatments()[0]
     impossible = pages.not_here(on.host, on.plan, treatments) | pinning.not_here(on.host, on.plan, treatments)
-    impossible |= net_paths.not_here(on.host, on.plan, treatments)
+    wired = on.session.wired
+    impossible |= net_paths.not_here(on.host, on.plan, treatments, wired.card if wired else None)
+    impossible |= migration.not_here(on.host, on.plan, treatments)
     impossible |= guests_not_here(on)
     possible = [treatment for treatment in treatments if treatment.name not in impossible]
     impossible |= pages.take(on.host, on.plan, possible)
@@ -226,29 +234,46 @@ def not_opened(on: Examined) -> dict[str, str]:
 
 
 def _open_network(on: Provisioned) -> Network:
-    """On the host alone; where a guest is given a function of a card, over that card to the peer behind it."""
+    """On the host alone; over a wire where the user names one, or a guest is given a function of a card."""
     token = on.session.local.token[:6]
     possible = [treatment for treatment in on.plan.treatments()[0] if treatment.name not in on.impossible]
     net_paths.load(on.host, possible)
-    if not takes(Path.SRIOV, possible):
+    takes_function, wired = takes(Path.SRIOV, possible), on.session.wired
+    if wired is None and not takes_function:
         segment = Segment(on.host, token)
         mtu = net_paths.largest_mtu(possible)
         peer, end = segment.add_end("peer", PEER_ADDRESS, mtu=mtu), segment.add_end("end", END_ADDRESS)
         if takes(Path.MACVTAP, possible):
             segment.add_direct(peer)
         return Network(segment, on.host, on.tree, peer, end)
-    namespace, local = net_paths.peer_behind_card(on.host), on.session.local
-    if namespace is None:
-        raise CannotMeasure(f"{on.host.path}: the peer behind its card is gone: is its lab still up?")
-    card, functions = net_paths.functions(on.host, on.plan)
+    card = wired.card if wired else sriov.free_card(on.host)
+    functions = net_paths.functions(on.host, on.plan, card) if takes_function else ()
     segment = Segment(on.host, token)
     segment.add_uplink(card)
     end = segment.add_end("end", END_ADDRESS, mac=END_MAC)
     segment.admit(END_MAC, "end")
+    if wired is None:
+        return Network(segment, on.session.local, str(on.session.image.tree), _peer_of_lab(on), end, functions)
+    peer = wire.add_peer(wired.peer, token, wired.peer_card)
+    enter = ("ip", "netns", "exec", end, *enter_tree(on.tree, root=True, network=True, capabilities=("CAP_NET_RAW",)))
+    answered = (*enter, "--", *wire.ANSWERS, "sh", PEER_ADDRESS, str(wire.WAIT_SECONDS))
+    if not on.host.succeeds(*answered, timeout=2 * wire.WAIT_SECONDS):
+        raise CannotMeasure(
+            f"{on.host.path}: no answer over the card {card} from the peer's card {wired.peer_card} within"
+            f" {wire.WAIT_SECONDS} s: are they on one wire, or on one VLAN of a switch?"
+        )
+    return Network(segment, wired.peer, wired.tree, peer, end, functions)
+
+
+def _peer_of_lab(on: Provisioned) -> str:
+    """The namespace that a lab's cards lead to, with the peer's address."""
+    namespace, local = net_paths.peer_behind_card(on.host), on.session.local
+    if namespace is None:
+        raise CannotMeasure(f"{on.host.path}: the peer behind its card is gone: is its lab still up?")
     address = (f"{PEER_ADDRESS}/{PREFIX_LENGTH}", "dev", "eth0")
     local.undo_later(*DELETE_ADDRESS, namespace, *address)
     local.run("ip", "-n", namespace, "address", "add", *address)
-    return Network(segment, local, str(on.session.image.tree), namespace, end, functions)
+    return namespace
 
 
 def _open_kernel_pack(on: Examined) -> KernelPack:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import PurePosixPath
 
 from vmtax.core.errors import CannotDo
@@ -27,6 +27,15 @@ class CannotMeasure(CannotDo):
 
 
 @dataclass(frozen=True, slots=True)
+class Wire:
+    """Two network cards that the user names, of the host under test and of the peer, and what is between them."""
+
+    card: str
+    peer: str  # where it is: local, ssh://... or a lab
+    peer_card: str
+
+
+@dataclass(frozen=True, slots=True)
 class TestbedOptions:
     """What the command line may choose about the hosts under test."""
 
@@ -37,6 +46,7 @@ class TestbedOptions:
     interleave_with: str | None = None  # a second host, or a second QEMU, in the same rounds
     emulate: bool = False  # measure also where no guest boots with KVM
     demonstration: bool = False  # what is measured only shows what a report looks like
+    wire: Wire | None = None  # that the network under test goes over; None: one of its own
 
     def to_json(self) -> Json:
         target = self.target
@@ -47,6 +57,7 @@ class TestbedOptions:
             "disk_group": target.group,
             "disk_pool": target.pool,
             "interleave_with": self.interleave_with,
+            **({"wire": asdict(self.wire)} if self.wire else {}),
             **{name: True for name in ("emulate", "demonstration") if getattr(self, name)},
         }
 
@@ -59,8 +70,19 @@ class TestbedOptions:
             data.get("disk_group"),
             data.get("disk_pool"),
         )
-        flags = (bool(data.get(name)) for name in ("emulate", "demonstration"))
-        return TestbedOptions(data.get("qemu"), target, data.get("interleave_with"), *flags)
+        emulate, demonstration = (bool(data.get(name)) for name in ("emulate", "demonstration"))
+        wire = Wire(**data["wire"]) if data.get("wire") else None
+        return TestbedOptions(data.get("qemu"), target, data.get("interleave_with"), emulate, demonstration, wire)
+
+
+@dataclass(frozen=True, slots=True)
+class Wired:
+    """What is at the other end of a wire."""
+
+    card: str  # of the host under test
+    peer: Machine
+    peer_card: str
+    tree: str  # the image's files at the peer
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +94,7 @@ class Session:
     credentials: Credentials  # of this run's guests
     emit: Emit
     kernel_pack: Pack | None = None  # None: no kernel is built, or it is not there yet
+    wired: Wired | None = None  # None: the network under test has no wire that the user names
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,13 +104,17 @@ class Hosts:
     local: LocalMachine
     host: Machine
     other: Machine | None = None  # a second host under test
+    peer: Machine | None = None  # at the other end of the wire that the user names
 
 
 @contextlib.contextmanager
-def connected(url: str, warn: Callable[[str], None], other: str | None = None) -> Iterator[Hosts]:
+def connected(
+    url: str, warn: Callable[[str], None], other: str | None = None, peer: str | None = None
+) -> Iterator[Hosts]:
     """Reach the host under test; at exit, what is still set up there is undone, and `warn` gets what could not be.
 
-    `other`: a second host under test, whose path is its name: `host` is the first one's.
+    `other`: a second host under test, whose path is its name: `host` is the first one's
+    `peer`: where the peer is; its path is `peer`, or that of this machine
     """
     with contextlib.ExitStack() as stack:
         local = LocalMachine(other if other == "local" else "host")
@@ -100,7 +127,8 @@ def connected(url: str, warn: Callable[[str], None], other: str | None = None) -
             stack.callback(_close, machine, warn)
             return machine
 
-        yield Hosts(local, reached(url, "host"), reached(other, other) if other else None)
+        host, second = reached(url, "host"), reached(other, other) if other else None
+        yield Hosts(local, host, second, reached(peer, "peer") if peer else None)
 
 
 def _close(machine: GuardedMachine, warn: Callable[[str], None]) -> None:

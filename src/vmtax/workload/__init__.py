@@ -15,6 +15,7 @@ from vmtax.workload.fio import Disk
 from vmtax.workload.idle import Idle
 from vmtax.workload.latency import Latency
 from vmtax.workload.memory import Memory
+from vmtax.workload.migration import Migration
 from vmtax.workload.net import Net
 from vmtax.workload.site import Link, Site
 from vmtax.workload.smb import Smb
@@ -22,7 +23,8 @@ from vmtax.workload.tlb import Tlb
 from vmtax.workload.wakeup import Wakeup
 
 WORKLOADS: dict[str, type[Workload[Any]]] = {
-    kind.name: kind for kind in (Chess, Cpuid, Memory, Tlb, Wakeup, Disk, Net, Latency, Smb, Build, Idle, Boot)
+    kind.name: kind
+    for kind in (Chess, Cpuid, Memory, Tlb, Wakeup, Disk, Net, Latency, Smb, Build, Idle, Boot, Migration)
 }
 
 __all__ = ["WORKLOADS", "BadOutput", "Command", "Link", "Parameters", "Site", "Workload"]

@@ -92,7 +92,7 @@ class Workload(ABC, Generic[P]):
 
     @abstractmethod
     def cases(self) -> Sequence[str]:
-        """The parts, each one trial; [""] where there is only one, () where an activity is the trial."""
+        """The parts, each one trial; [""] where there is only one, () where each boot is the trial."""
 
     @abstractmethod
     def metrics(self) -> Sequence[Metric]:

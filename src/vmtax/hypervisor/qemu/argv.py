@@ -94,6 +94,7 @@ def reach(spec: GuestSpec, initrd: PurePosixPath, console: PurePosixPath) -> Rea
         write=(
             *(str(console), *(disk.path for disk in spec.disks if not disk.is_device)),
             *((str(spec.lasting.runtime),) if spec.lasting else ()),
+            *((spec.meeting,) if spec.meeting else ()),
         ),
         devices=(
             *filter(is_device, images),

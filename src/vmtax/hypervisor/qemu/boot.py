@@ -14,12 +14,15 @@ from pathlib import PurePosixPath
 from vmtax.core.errors import CannotDo
 from vmtax.core.machines import first_line
 from vmtax.core.notices import recorded
-from vmtax.hypervisor.base import BootFailed, GuestSpec, Lasting, Patience, Thread
+from vmtax.core.records import Moved
+from vmtax.hypervisor.base import AWAITED, BootFailed, GuestSpec, Lasting, Patience, Thread
 from vmtax.hypervisor.console import FLOODED, PANIC, READY, Console
 from vmtax.hypervisor.credentials import Credentials
+from vmtax.hypervisor.move import Move, MoveFailed
 from vmtax.hypervisor.qemu.exit_trace import ExitTrace
 from vmtax.hypervisor.qemu.kvm import KvmCounters
 from vmtax.hypervisor.qemu.memory import memory_readings
+from vmtax.hypervisor.qemu.migrate import Late, migrate
 from vmtax.hypervisor.qemu.qmp import Qmp, QmpError, Socket
 from vmtax.hypervisor.qemu.threads import threads
 from vmtax.machine import Machine, MachineError, MachineLost, Process
@@ -32,6 +35,9 @@ KILLED = (-9, 137)  # SIGKILL, as a parent sees it and as a shell reports it
 QMP_SECONDS = 30.0
 LOAD_SECONDS = 300.0  # of a saved state, which may be as large as the guest's memory
 SHUTDOWN_SECONDS = 30.0
+CONNECT_SECONDS = 60.0  # to a guest that has just moved
+QUIT_SECONDS = 5.0
+LAST_WORDS_SECONDS = 1.0  # a QEMU whose connection just broke may still be ending
 # cat joins the run's credentials (standard input) and the image's initramfs: constant text, paths stay arguments.
 JOIN = 'umask 077; mkdir "$1" && cat - "$2" > "$1/initrd" && shift 2 && for file; do : > "$file" || exit 1; done'
 # QEMU's last words outlive it. Constant text, the arguments stay arguments.
@@ -96,6 +102,47 @@ class QemuGuest:
     def unique(self) -> str:
         """An argument that only its QEMU has: its console, in a directory of its own."""
         return self.argv[self.argv.index("-serial") + 1]
+
+    def move_to(self, destination: QemuGuest, how: Move, arrived: Callable[[], None] = lambda: None) -> Moved:
+        try:
+            moved = migrate(self.qmp, destination.qmp, how)
+            arrived()
+            destination.machine.connect(CONNECT_SECONDS)
+        except (QmpError, MachineError) as error:
+            words = "" if isinstance(error, Late) else destination.first_words()
+            where = self._where_it_is()
+            destination.process.stop()
+            raise MoveFailed(f"{self.path} was not migrated: {first_line(str(error))}{words}; {where}") from error
+        self.machine.close()
+        self._end()
+        for name in ("spec", "argv", "process", "qmp", "console", "ports", "machine", "kvm", "trace"):
+            setattr(self, name, getattr(destination, name))
+        return moved
+
+    def first_words(self) -> str:
+        """What its QEMU says is wrong, for a sentence; "" where it says nothing. Its later lines are consequences."""
+        with contextlib.suppress(TimeoutError):
+            self.process.wait(LAST_WORDS_SECONDS)
+        words = [line for line in self.process.stderr_tail().splitlines() if line.strip() and "warning:" not in line]
+        return f"; its destination says: {words[0]}" if words else ""
+
+    def _where_it_is(self) -> str:
+        """After a migration that failed: it goes on here, unless all of it that runs is elsewhere."""
+        try:
+            status = self.qmp.execute("query-status")["status"]
+            if status == "running":
+                return "the guest runs on at the source"
+            self.qmp.execute("cont")
+            return "the guest goes on at the source"
+        except QmpError as error:
+            return f"the guest is lost: {error}"
+
+    def _end(self) -> None:
+        """Its QEMU, from which the guest has gone."""
+        with contextlib.suppress(QmpError, TimeoutError):
+            self.qmp.execute("quit")
+            self.process.wait(QUIT_SECONDS)
+        self.process.stop()
 
     def leave(self) -> None:
         assert self.spec.lasting is not None
@@ -169,7 +216,7 @@ def boot(
             if attach is not None:
                 attach()
             ports = qmp.forwarded_ports()
-            if spec.incoming is not None:
+            if spec.incoming not in (None, AWAITED):
                 _load(qmp)
         except QmpError as error:
             raise died(path, process, console, str(error)) from error
@@ -178,12 +225,12 @@ def boot(
         options = (*credentials.options(), *parent.reach(ports[22]))
         machine = SshMachine(path, local, "root@127.0.0.1", options, is_guest=True)
         stack.callback(machine.close)
-        machine.connect(patience.ready)
-        kernel_seconds = 0.0
+        guest = QemuGuest(path, spec, argv, process, qmp, console, ports, machine, ends)
+        if spec.incoming != AWAITED:
+            machine.connect(patience.ready)
         if spec.incoming is None:
-            kernel_seconds = number_of(machine, KERNEL_SECONDS, machine.read_text(KERNEL_SECONDS), most=1e10)
-        seconds = time.monotonic() - launched, kernel_seconds
-        guest = QemuGuest(path, spec, argv, process, qmp, console, ports, machine, ends, *seconds)
+            guest.kernel_seconds = number_of(machine, KERNEL_SECONDS, machine.read_text(KERNEL_SECONDS), most=1e10)
+        guest.ready_seconds = time.monotonic() - launched
         guest.kvm = KvmCounters(qmp) if spec.accelerator == "kvm" else None
         guest.trace = _traced(parent, guest, stack)
         yield guest

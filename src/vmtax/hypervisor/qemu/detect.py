@@ -75,7 +75,9 @@ class Qemu:
         # What pins memory for a device may pin more of it later, which only root may do without a limit.
         keeps_user = any(isinstance(card, Passed) for card in spec.cards)
         started = self.for_guest(reach(spec, initrd, console), outlives=spec.lasting is not None, keeps_user=keeps_user)
-        before = (*spec.within, *without_huge_pages(spec), *handed_over(spec.cards))
+        # QEMU that became another user reaches that directory by no name, so it begins there.
+        there = ("env", "-C", spec.meeting) if spec.meeting else ()
+        before = (*spec.within, *without_huge_pages(spec), *there, *handed_over(spec.cards))
         return (*before, *started, *arguments(spec, initrd, console))
 
     def describe(self, spec: GuestSpec) -> str:

@@ -1,4 +1,4 @@
-"""What an answer says of disks: scores, what each gives up, the advice."""
+"""What an answer says of disks and network cards: scores, what each gives up, the advice."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Literal, Self
 from vmtax.analysis import gains, scores
 from vmtax.analysis.scores import Yardstick
 from vmtax.design.features import Feature
-from vmtax.recommend.export import Export
+from vmtax.recommend import CardExport, DiskExport
 from vmtax.recommend.records import Against, Option
 from vmtax.report.answers.comparison import Overhead, Ranking
 from vmtax.report.answers.part import Part
@@ -129,21 +129,21 @@ class Within(Part):
 
 
 @dataclass(frozen=True)
-class DiskChoice(Part):
-    """A way to keep a disk that meets what is needed."""
+class Candidate(Part):
+    """A disk or network card that meets what is needed."""
 
     treatment: str  # its name
     features: Sequence[str]  # that it is shown, or documented, to have
     unusual: Sequence[str]  # its settings that are not the default
-    best: Against  # against the fastest
+    best: Against  # against the first of the options
     in_pareto_set: bool  # of speed, host CPU and features
-    tie: bool  # its interval against the fastest lies within same_within
+    tie: bool  # its interval against the first of the options lies within same_within
     emulated: bool  # a boot of it, or its host, ran on an emulated CPU
 
 
 @dataclass(frozen=True)
 class Refused(Part):
-    """A way to keep a disk that was not considered."""
+    """A choice that was not considered."""
 
     treatment: str  # its name
     why: str  # for people
@@ -158,30 +158,30 @@ class GivenUp(Part):
 
 
 @dataclass(frozen=True)
-class Advice(Part):
+class Advised(Part):
     """What to choose, and why: of the guests of the outermost layer."""
 
     layer: str  # of all choices
-    by: str  # what speed is, for people
+    by: str  # what ranks them, for people
+    by_cpu: bool  # that is the host's CPU time; else it is speed
     needs: Sequence[str]  # features that were needed
     accept_loss: bool  # what loses flushed data was considered
-    choice: DiskChoice | None  # null: none meets what is needed; the notes say so
+    choice: Candidate | None  # null: none meets what is needed; the notes say so
     reasons: Sequence[str]  # for the choice, for people
-    runner_up: DiskChoice | None  # null: there is no other
+    runner_up: Candidate | None  # null: there is no other
     runner_up_words: str  # what it costs against the choice, and what it can do, for people
-    options: Sequence[DiskChoice]  # all that meet what is needed, the fastest first
+    options: Sequence[Candidate]  # all that meet what is needed, the best first
     refused: Sequence[Refused]  # those that were not considered
     notes: Sequence[str]  # doubts, for people
     same_within: float  # fraction: what does not matter
-    export: Export | None  # the choice, ready to be applied
-    metric: str | None  # name of what speed is; null: the mean of the primary disk metrics
+    metric: str | None  # name of what ranks them; null: a mean of several
     apply: str | None  # the command that prints the same for people
     give_ups: Sequence[GivenUp]  # of every treatment that was looked at
 
     @classmethod
     def made(cls, found: Recommendation) -> Self:
-        def choice(option: Option | None) -> DiskChoice | None:
-            return DiskChoice.of(option, emulated=option.treatment in found.emulated) if option else None
+        def choice(option: Option | None) -> Candidate | None:
+            return Candidate.of(option, emulated=option.treatment in found.emulated) if option else None
 
         advice = found.advice
         return cls.of(
@@ -194,3 +194,17 @@ class Advice(Part):
             apply=found.apply if advice.export else None,
             give_ups=[GivenUp(*row) for row in found.rows],
         )
+
+
+@dataclass(frozen=True)
+class Advice(Advised):
+    """Of disks."""
+
+    export: DiskExport | None  # the choice, ready to be applied
+
+
+@dataclass(frozen=True)
+class CardAdvice(Advised):
+    """Of network cards."""
+
+    export: CardExport | None  # the choice, ready to be applied

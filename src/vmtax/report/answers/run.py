@@ -13,14 +13,15 @@ from vmtax.core import records
 from vmtax.core.records import Better, Boot, Disturbance, Json, State
 from vmtax.design import iterations as design
 from vmtax.design import stopping
+from vmtax.recommend import CARD, DISK
 from vmtax.report.answers.comparison import Comparison, Ranking, about
-from vmtax.report.answers.disks import Advice, Scores, Within
+from vmtax.report.answers.disks import Advice, CardAdvice, Scores, Within
 from vmtax.report.answers.notice import Notice
 from vmtax.report.answers.part import Part, written
 from vmtax.report.answers.summary import Summary
 from vmtax.report.sections.iterations import Spread, spreads
 from vmtax.report.sections.noise import noise_floor
-from vmtax.report.sections.requirements import recommendation_if_known
+from vmtax.report.sections.requirements import recommendations_if_known
 
 
 @dataclass(frozen=True)
@@ -235,6 +236,7 @@ class Experiment(Part):
     scores: Scores  # storage ranked by one figure: as the article does, and by mixes
     within: Sequence[Within]  # what queue depth gains, what a first write loses; of three or more disks
     advice: Advice | None  # null: the run did not find out what its disks can do, or has no choice
+    card_advice: CardAdvice | None  # null: the run has no choice of network cards, or no figures that compare them
     effects: Sequence[FactorEffect]  # of layers in which two factors or more differ
     decisions: Sequence[Decision]  # answers to the plan's decide; empty where it asks nothing
     exits: Sequence[Exits]  # how often guests left to KVM, and why; empty where no guest ran a command
@@ -246,7 +248,8 @@ class Experiment(Part):
     def made(cls, analysis: Analysis) -> Self:
         """All but the tools' raw output; treatments by name."""
         run, emulated = analysis.experiment, analysis.emulated
-        layers, advice = analysis.emulated_layers, recommendation_if_known(analysis)
+        layers = analysis.emulated_layers
+        advice = {one.kind: one for one in recommendations_if_known(analysis)}
         return cls.of(
             run,
             created_iso=written(run.created),
@@ -264,7 +267,8 @@ class Experiment(Part):
             rankings=[Ranking.made(ranking, emulated) for ranking in analysis.rankings],
             scores=Scores.made(analysis.scores, emulated),
             within=[Within.made(gain, emulated) for gain in analysis.gains],
-            advice=advice and Advice.made(advice),
+            advice=Advice.made(advice[DISK]) if DISK in advice else None,
+            card_advice=CardAdvice.made(advice[CARD]) if CARD in advice else None,
             effects=[
                 FactorEffect.of(effect, metric=effect.metric.name, emulated=effect.layer in layers)
                 for effect in analysis.factor_effects

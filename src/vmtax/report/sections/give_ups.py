@@ -1,4 +1,4 @@
-"""What each choice of a disk gives up: its features, and how each was tried. Pure."""
+"""What each choice gives up: its features, and how each was tried. Pure."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from vmtax.core.records import Treatment
-from vmtax.design.features import FEATURES, Feature, State
-from vmtax.recommend import Advice, named
-from vmtax.recommend.constraints import Features
+from vmtax.design.features import Feature, State
+from vmtax.recommend import DISK, Advice, Features, Kind, named
 from vmtax.report.document import (
     Cell,
     Column,
@@ -26,8 +25,6 @@ from vmtax.report.document import (
 )
 from vmtax.report.wording.treatment_labels import varying
 
-TITLE = "What each choice gives up"
-READING = "What is durable is as documented; all else was tried on this host. “?” was not tried, and counts as missing."
 MOST_GROUPS = 4  # rows of what is given up, where there is little room
 
 
@@ -37,16 +34,12 @@ class FeatureColumn:
 
     name: str
     heading: str
-    words: str  # what a disk that has it does
+    words: str  # what a choice that has it does
 
     @property
     def term(self) -> str:
         """The heading, and what --needs calls it."""
         return self.heading if self.heading == self.name else f"{self.heading} ({self.name})"
-
-
-_HEADINGS = {"pause-on-full": "pauses", "migration": "migrates"}
-COLUMNS = tuple(FeatureColumn(name, _HEADINGS.get(name, name), words) for name, words in FEATURES.items())
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +61,7 @@ class Group:
 
     about: str  # their name, or what they have in common: "12 with disk.format=raw"
     treatments: tuple[str, ...]
-    cells: tuple[FeatureCell, ...]  # in the order of FEATURES
+    cells: tuple[FeatureCell, ...]  # in the order of the kind's features
     holds: str  # "the choice", "among them the choice and the runner-up", ""
 
 
@@ -89,8 +82,10 @@ class Reason:
         return f"{self.state}, {self.treatments}{f': {why}' if why else ''}"
 
 
-def section(groups: Sequence[Group], reasons: Sequence[Reason]) -> Section:
+def section(kind: Kind, groups: Sequence[Group], reasons: Sequence[Reason]) -> Section:
     """A row for each group."""
+    features = kind.features.items()
+    columns = [FeatureColumn(name, kind.headings.get(name, name), words) for name, words in features]
     rows = tuple(
         Row(
             (
@@ -100,27 +95,27 @@ def section(groups: Sequence[Group], reasons: Sequence[Reason]) -> Section:
         )
         for group in groups
     )
-    heads = (Column("choices"), *(Column(column.heading) for column in COLUMNS))
+    heads = (Column("choices"), *(Column(column.heading) for column in columns))
     items = tuple(Item(f"{one.feature}: {one.sentence}") for one in reasons)
     return Section(
-        "give-ups",
-        TITLE,
+        "give-ups" if kind is DISK else f"give-ups-{kind.workloads[0]}",
+        kind.gives_up,
         (
-            Table(TITLE, heads, rows, "gives", MOST_GROUPS),
-            Paragraph(READING, "note"),
-            Sentences(tuple((column.term, (column.words,)) for column in COLUMNS), Detail.FULL),
+            Table(kind.gives_up, heads, rows, "gives", MOST_GROUPS),
+            Paragraph(kind.reading, "note"),
+            Sentences(tuple((column.term, (column.words,)) for column in columns), Detail.FULL),
             Folded("Why, and how each was tried", (List(items),), Detail.FULL),
         ),
-        "What is given up",
+        kind.gives_up,
     )
 
 
-def groups_of(looked_at: Sequence[Treatment], features: Features, found: Advice) -> Iterator[Group]:
+def groups_of(kind: Kind, looked_at: Sequence[Treatment], features: Features, found: Advice) -> Iterator[Group]:
     """Those that give up least first; of equals, in the plan's order."""
     alike: dict[tuple[State, ...], list[Treatment]] = {}
     for treatment in looked_at:
         states = {feature.name: feature.state for feature in features[treatment.name]}
-        alike.setdefault(tuple(states.get(name, "not tried") for name in FEATURES), []).append(treatment)
+        alike.setdefault(tuple(states.get(name, "not tried") for name in kind.features), []).append(treatment)
     for answers, members in sorted(alike.items(), key=lambda entry: -entry[0].count("yes")):
         names = tuple(treatment.name for treatment in members)
         held = {"the choice": found.choice, "the runner-up": found.runner_up}
@@ -130,7 +125,7 @@ def groups_of(looked_at: Sequence[Treatment], features: Features, found: Advice)
             names,
             tuple(
                 FeatureCell(name, state, _why(name, names, features))
-                for name, state in zip(FEATURES, answers, strict=True)
+                for name, state in zip(kind.features, answers, strict=True)
             ),
             "among them " * (len(names) > 1 and bool(inside)) + " and ".join(inside),
         )
@@ -169,10 +164,10 @@ def _of(name: str, treatments: Iterable[str], features: Features) -> Iterator[Fe
     return (feature for one in treatments for feature in features[one] if feature.name == name)
 
 
-def reasons_of(looked_at: Sequence[Treatment], features: Features) -> Iterator[Reason]:
+def reasons_of(kind: Kind, looked_at: Sequence[Treatment], features: Features) -> Iterator[Reason]:
     """Feature by feature, what is given up first."""
     order: tuple[State, ...] = ("no", "not tried", "yes")
-    for name in FEATURES:
+    for name in kind.features:
         alike: dict[Feature, list[str]] = {}
         for treatment in looked_at:
             for feature in _of(name, [treatment.name], features):

@@ -12,18 +12,10 @@ from vmtax.analysis.comparisons import Numbers
 from vmtax.analysis.scores import ENOUGH, Score
 from vmtax.analysis.weight_profiles import OWN
 from vmtax.core.errors import CannotDo
-from vmtax.core.records import Better, Metric, Treatment
+from vmtax.core.records import Better, Treatment
 from vmtax.core.units import format_percent
-from vmtax.design.features import FEATURES, Feature
-from vmtax.recommend import (
-    Advice,
-    Option,
-    advise,
-    durability,
-    members_of,
-    named,
-    ways,
-)
+from vmtax.design.features import Feature
+from vmtax.recommend import DISK, KINDS, Advice, Kind, Option, advise, lines, members_of, named, ways
 from vmtax.report.document import (
     Block,
     Code,
@@ -46,10 +38,8 @@ from vmtax.report.sections import give_ups
 from vmtax.report.sections.give_ups import Group, Reason
 from vmtax.report.sections.scores import score_name
 from vmtax.report.view import cost_of
-from vmtax.workload.fio import Disk
 from vmtax.workload.words import spoken
 
-TITLE = "Recommendation"
 FEWEST = 2  # choices; of one there is nothing to say
 
 
@@ -67,14 +57,15 @@ class Rated:
 
 @dataclass(frozen=True, slots=True)
 class Recommendation:
-    """The section of a run that tried what its disks can do."""
+    """The sections of a run on one kind of choice."""
 
+    kind: Kind
     advice: Advice
     groups: tuple[Group, ...]  # those that give up least come first
     reasons: tuple[Reason, ...]
-    rated: tuple[Rated, ...]  # fastest first
+    rated: tuple[Rated, ...]  # the best first
     emulated: frozenset[str]
-    metric: str | None  # name of what speed is; None: the mean of the plan's primary ones
+    metric: str | None  # name of what ranks them; None: a mean of several
     apply: str  # the command that prints every form
     rows: tuple[tuple[str, tuple[Feature, ...]], ...]  # (treatment, its features), of all that were looked at
 
@@ -98,32 +89,34 @@ class Recommendation:
     @property
     def put_in(self) -> str:
         """What of the forms is to be replaced; "" where nothing is recommended."""
-        form = self.advice.export
-        if form is None:
-            return ""
-        size = f"the size {form.size} (a volume that holds a file is a tenth larger), " if form.backing else ""
-        return (
-            "The disk that was measured was temporary and is gone. These are yours to put in: the path"
-            f" {form.path}, {size}and what is written in capital letters."
-        )
+        return self.advice.export.put_in if self.advice.export else ""
 
 
-def recommendation(analysis: Analysis) -> Recommendation | None:
-    """None where there is nothing to choose between: see `why_not`. Speed is the score of the weight profile, else that
-    for reads and writes, else the plan's first primary metric of the disk.
+def recommendations(analysis: Analysis) -> tuple[Recommendation, ...]:
+    """Of every kind of choice that the run has; () where it has none."""
+    found = (recommendation(analysis, kind) for kind in KINDS)
+    return tuple(one for one in found if one is not None)
+
+
+def recommendation(analysis: Analysis, kind: Kind = DISK) -> Recommendation | None:
+    """None where there is nothing to choose between: see `why_not`. They are ranked by the score of the weight profile,
+    else by the usual score or metric of the kind.
     """
-    if why_not(analysis):
+    if why_not(analysis, kind):
         return None
-    features = analysis.disk_features
+    features = kind.looked_at(analysis)
     members = members_of(analysis.experiment.treatments)
-    numbers, metric, called = _speed(analysis, members)
-    advice = advise(analysis, _needs(analysis, members), numbers=numbers, metric=metric, called=called)
+    numbers, metric, called = _speed(analysis, kind, members)
+    needs = [name for name in analysis.requirements.needs if name in kind.features]
+    needed = needs or kind.usual_needs(analysis, members)
+    advice = advise(analysis, needed, kind=kind, numbers=numbers, metric=metric, called=called)
     looked_at = [treatment for treatment in members if features.get(treatment.name)]
     return Recommendation(
+        kind,
         advice,
-        tuple(give_ups.groups_of(looked_at, features, advice)),
-        tuple(give_ups.reasons_of(looked_at, features)),
-        tuple(_rated(option, advice, analysis.emulated) for option in advice.options),
+        tuple(give_ups.groups_of(kind, looked_at, features, advice)),
+        tuple(give_ups.reasons_of(kind, looked_at, features)),
+        tuple(_rated(kind, option, advice, analysis.emulated) for option in advice.options),
         analysis.emulated,
         metric,
         _again(analysis),
@@ -133,10 +126,12 @@ def recommendation(analysis: Analysis) -> Recommendation | None:
 
 def sections(advised: Recommendation) -> tuple[Section, Section]:
     """What to choose and why, then what each choice gives up."""
+    kind = advised.kind
     rated = _rated_table(advised) if len(advised.rated) > 1 else ()
     advice = tuple(Paragraph(note, "warning") for note in advised.advice.notes)
     blocks = (*advice, Sentences(tuple(_sentences(advised))), *_forms(advised), *rated)
-    return Section("advice", TITLE, blocks, TITLE), give_ups.section(advised.groups, advised.reasons)
+    id = "advice" if kind is DISK else f"advice-{kind.workloads[0]}"
+    return Section(id, kind.title, blocks, kind.title), give_ups.section(kind, advised.groups, advised.reasons)
 
 
 def _sentences(advised: Recommendation) -> Iterator[tuple[str, tuple[Inline, ...]]]:
@@ -186,12 +181,15 @@ def _rated_table(advised: Recommendation) -> Iterator[Block]:
         )
         for one in advised.rated
     )
+    by_cpu, by = advised.advice.by_cpu, advised.advice.by
+    ranked = f"They are ranked by {by}" if by_cpu else f"Speed is {by}"
+    best = "cheapest" if by_cpu else "fastest"
     reading = (
-        f"Speed is {advised.advice.by}. Both costs are against the fastest choice. In the Pareto set, no other choice"
-        " is shown to be better in one thing and no worse in all."
+        f"{ranked}. Both costs are against the {best} choice. In the Pareto set, no other choice is shown to be better"
+        " in one thing and no worse in all."
     )
     table = Table("Choices that meet the needs", tuple(Column(h, h in words) for h in heads), rows, "settings rated")
-    summary = f"All {len(advised.rated)} choices that meet what is needed, the fastest first"
+    summary = f"All {len(advised.rated)} choices that meet what is needed, the {best} first"
     yield Folded(summary, (Paragraph(reading, "note", Detail.FILE), table), Detail.FULL)
 
 
@@ -203,43 +201,34 @@ def to_apply(advised: Recommendation, width: int = 80) -> list[str]:
     meets = f", which meets {', '.join(found.needs)}" if found.needs else ""
     head = f"{found.choice.treatment}{meets}: chosen by {found.by}."
     wrapped = (textwrap.wrap(part, width - 2, break_long_words=False) for part in (head, *found.notes, advised.put_in))
-    return [*(f"# {line}" for part in wrapped for line in part), "", *found.export.lines(width)]
+    return [*(f"# {line}" for part in wrapped for line in part), "", *lines(found.export, width)]
 
 
-def why_not(analysis: Analysis) -> str:
-    """Why no disk can be recommended, in one line; "" where one can."""
+def why_not(analysis: Analysis, kind: Kind = DISK) -> str:
+    """Why none of this kind can be recommended, in one line; "" where one can."""
     run, members = analysis.experiment.id, members_of(analysis.experiment.treatments)
-    if ways(members) < FEWEST:
-        return f"run {run} has fewer than {FEWEST} ways to keep a guest's disk: nothing to choose between"
-    if not any(analysis.disk_features.get(treatment.name) for treatment in members):
-        return f"run {run} did not find out what its disks can do: measure again with `give_ups: true` in the plan"
-    return ""
+    if ways(kind, members) < FEWEST:
+        return f"run {run} has fewer than {FEWEST} {kind.ways}: nothing to choose between"
+    why = kind.why_not(analysis, members)
+    return why and f"run {run} {why}"
 
 
-def _needs(analysis: Analysis, members: Sequence[Treatment]) -> tuple[str, ...]:
-    """Those of the requirements; by default durable, if every choice says whether it is."""
-    asked, features = analysis.requirements, analysis.disk_features
-    states = {durability(features.get(t.name, ()), t).state for t in members}
-    return asked.needs or (() if asked.accept_loss or "not tried" in states else ("durable",))
-
-
-def _speed(analysis: Analysis, members: Sequence[Treatment]) -> tuple[Numbers, str | None, str]:
+def _speed(analysis: Analysis, kind: Kind, members: Sequence[Treatment]) -> tuple[Numbers, str | None, str]:
     """(a score's numbers, the metric's name, what it is called); the name is None where none is known."""
-    wanted = f"score.{analysis.profile.name}" if analysis.profile else "score.both"
+    profile = analysis.profile
+    wanted = f"score.{profile.name}" if profile else kind.score
     score = _score(analysis, wanted, members[0].layer)
     if score is not None:
         numbers = {(score.metric, name): rounds for name, rounds in score.numbers.items()}
-        called = f"the storage score for {score_name(score)}"
+        called = f"{kind.score_words} for {score_name(score)}"
         if score.measured < ENOUGH:
             share = format_percent(score.measured)
             called += f" (of whose weight only {share} was measured: too little to be an answer)"
         return numbers, wanted, called
-    if analysis.profile is not None:
+    if profile is not None:
         return {}, wanted, wanted
-    measured = {metric.name: metric for metric, _ in analysis.boot_numbers}
-    primary = [measured[name] for name in analysis.criteria.primary if name in measured]
-    first: Metric | None = next((metric for metric in primary if metric.workload == Disk.name), None)
-    return ({}, first.name, spoken(first)) if first else ({}, None, "")
+    usual = kind.usual_metric(analysis)
+    return ({}, usual.name, spoken(usual)) if usual else ({}, None, "")
 
 
 def _score(analysis: Analysis, wanted: str, layer: str) -> Score | None:
@@ -247,7 +236,7 @@ def _score(analysis: Analysis, wanted: str, layer: str) -> Score | None:
     return next((score for score in scores if score.ranking.layer == layer and not score.ranking.side), None)
 
 
-def _rated(option: Option, found: Advice, emulated: Collection[str]) -> Rated:
+def _rated(kind: Kind, option: Option, found: Advice, emulated: Collection[str]) -> Rated:
     against = option.best
     remarks = {
         "the choice": option == found.choice,
@@ -255,11 +244,12 @@ def _rated(option: Option, found: Advice, emulated: Collection[str]) -> Rated:
         "Pareto set": option.in_pareto_set,
         "tie": option.tie and option is not found.options[0],
     }
+    fastest, cheapest = ("as the cheapest", "cheapest") if found.by_cpu else ("fastest", "as the fastest")
     return Rated(
         option.treatment,
-        _figures("higher", against.slower, against.slower_low, against.slower_high, "fastest"),
-        _figures("lower", against.dearer, against.dearer_low, against.dearer_high, "as the fastest"),
-        ", ".join(name for name in FEATURES if name not in option.features) or "nothing",
+        _figures("higher", against.slower, against.slower_low, against.slower_high, fastest),
+        _figures("lower", against.dearer, against.dearer_low, against.dearer_high, cheapest),
+        ", ".join(name for name in kind.features if name not in option.features) or "nothing",
         ", ".join(what for what, true in remarks.items() if true),
         option.treatment in emulated,
     )

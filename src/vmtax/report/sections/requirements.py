@@ -1,30 +1,36 @@
-"""Whether a run can recommend a disk: light, for most runs cannot. Pure."""
+"""Whether a run can recommend anything: light, for most runs cannot. Pure."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from vmtax.analysis.analysis import Analysis
+from vmtax.design import net
 
 if TYPE_CHECKING:
     from vmtax.report.document import Section
     from vmtax.report.sections.recommendation import Recommendation
 
 
-def recommendation_if_known(analysis: Analysis) -> Recommendation | None:
-    """The recommendation of a run that looked at what its disks can do. It takes 0.1 s to load: for no other run."""
-    if not analysis.disk_features:
-        return None
-    from vmtax.report.sections.recommendation import recommendation
+def recommendations_if_known(analysis: Analysis) -> tuple[Recommendation, ...]:
+    """Those of a run that looked at what its disks can do, or has several network cards. They take 0.1 s to load: for
+    no other run.
+    """
+    cards = {
+        tuple(t.levels.get(name) for name in net.NAMES) for t in analysis.experiment.treatments if t.layer != "host"
+    }
+    if not analysis.disk_features and len(cards) < 2:
+        return ()
+    from vmtax.report.sections.recommendation import recommendations
 
-    return recommendation(analysis)
+    return recommendations(analysis)
 
 
-def sections(analysis: Analysis) -> tuple[Section, ...]:
-    """The recommendation and what each choice gives up; none of a run that cannot recommend anything."""
-    found = recommendation_if_known(analysis)
-    if found is None:
+def sections(analysis: Analysis) -> tuple[tuple[Section, Section], ...]:
+    """Of each recommendation what to choose, and what each choice gives up."""
+    found = recommendations_if_known(analysis)
+    if not found:
         return ()
     from vmtax.report.sections import recommendation
 
-    return recommendation.sections(found)
+    return tuple(map(recommendation.sections, found))

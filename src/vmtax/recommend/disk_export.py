@@ -1,4 +1,4 @@
-"""A choice as an administrator applies it: QEMU arguments, libvirt XML, a Proxmox line, the backing's commands. Pure.
+"""A disk as an administrator applies it: QEMU arguments, libvirt XML, a Proxmox line, the backing's commands. Pure.
 
 Sources: libvirt's formatdomain, "Hard drives, floppy disks, CDROMs" and "IOThreads Allocation"; its schema domain.rng.
 Proxmox VE's qm.conf(5) (ide[n], sata[n], scsi[n], virtio[n], scsihw) and pvesm(1) (preallocation, blocksize, sparse).
@@ -8,11 +8,8 @@ zfsprops(7), lvcreate(8), qemu-img(1).
 from __future__ import annotations
 
 import math
-import shlex
-import textwrap
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
 from xml.sax.saxutils import quoteattr
 
 from vmtax.design import disk
@@ -20,9 +17,9 @@ from vmtax.design.disk import FILE_SYSTEMS, THREADED, DiskSettings, Volume
 from vmtax.hypervisor.qemu.drives import disk_arguments, machine_type
 from vmtax.hypervisor.qemu.img import create_image
 from vmtax.hypervisor.spec import Drive
+from vmtax.recommend.forms import Argv, Form, broken
 
 GIB = 2**30
-Argv = tuple[str, ...]
 # What must be put in by who applies it, where the caller names nothing.
 GROUP, THIN_POOL, POOL, DISKS, VMID, STORAGE = "VG", "THINPOOL", "POOL", "DISK1 DISK2 DISK3 DISK4", "VMID", "STORAGE"
 # By its id, for a letter may be another disk's after a boot.
@@ -35,17 +32,7 @@ _BLOCKSIZE = "volblocksize"  # the one property of a ZFS volume that is the stor
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
-    """One way to write a choice down, ready to be copied."""
-
-    heading: str
-    language: Literal["sh", "xml"]
-    text: tuple[str, ...]  # lines; () where this form cannot say it, and the notes say why
-    notes: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Export:
+class DiskExport:
     """One choice in every form; what a form cannot say stands in its notes."""
 
     path: str  # of the disk
@@ -58,27 +45,28 @@ class Export:
     proxmox: tuple[Argv, ...]  # commands; empty where Proxmox VE cannot say it
     proxmox_notes: tuple[str, ...]  # what it cannot say
 
-    def lines(self, width: int = 80) -> list[str]:
-        """As text; commands are broken between words only, with a backslash."""
-        text: list[str] = []
-        for form in self.forms(width - 2):
-            text += ["", f"{form.heading}:", *(f"  {line}" for line in form.text)]
-            text += [line for note in form.notes for line in _note(note, width)]
-        return text[1:]
-
     def forms(self, width: int = 78) -> tuple[Form, ...]:
         """The commands that make it, and its forms for QEMU, libvirt and Proxmox; commands are broken at `width`."""
-        made = tuple(_commands(self.backing, width))
+        made = tuple(broken(self.backing, width))
         bare = () if made else (f"nothing is to be made: the disk is {self.path} itself.",)
         return (
             Form("What it is kept in", "sh", made, bare),
-            Form(f"QEMU (with -machine {self.machine})", "sh", tuple(_commands((self.qemu,), width)), ()),
+            Form(f"QEMU (with -machine {self.machine})", "sh", tuple(broken((self.qemu,), width)), ()),
             Form("libvirt", "xml", tuple(self.libvirt.splitlines()), self.libvirt_notes),
-            Form("Proxmox VE", "sh", tuple(_commands(self.proxmox, width)), self.proxmox_notes),
+            Form("Proxmox VE", "sh", tuple(broken(self.proxmox, width)), self.proxmox_notes),
+        )
+
+    @property
+    def put_in(self) -> str:
+        """What of the forms is to be replaced, in sentences."""
+        size = f"the size {self.size} (a volume that holds a file is a tenth larger), " if self.backing else ""
+        return (
+            "The disk that was measured was temporary and is gone. These are yours to put in: the path"
+            f" {self.path}, {size}and what is written in capital letters."
         )
 
 
-def export(levels: Mapping[str, str], path: str | None = None, size: int = 32 * GIB) -> Export:
+def export_disk(levels: Mapping[str, str], path: str | None = None, size: int = 32 * GIB) -> DiskExport:
     """A treatment's levels for a disk of `size` bytes at `path`; by default at one that says what to put in.
 
     Raises UnknownLevel.
@@ -88,7 +76,7 @@ def export(levels: Mapping[str, str], path: str | None = None, size: int = 32 * 
     drive = Drive(where, settings)
     xml, xml_notes = _libvirt(drive)
     proxmox, proxmox_notes = _proxmox(drive, size)
-    return Export(
+    return DiskExport(
         path=where,
         size=_written(size),
         backing=tuple(_backing(settings, where, size)),
@@ -302,26 +290,3 @@ def _unsaid(settings: DiskSettings) -> Iterator[str]:
         named = ", ".join(f"{name}={value}" for name, value in properties.items())
         yield f"{named}: by `zfs set` on the storage's dataset, from which its volumes have it."
         yield f"volblocksize is the storage's: `pvesm set {STORAGE} --blocksize {size}`."
-
-
-def _commands(commands: tuple[Argv, ...], width: int) -> Iterator[str]:
-    """As a shell takes them; broken only in front of an option, which keeps its value beside it."""
-    for argv in commands:
-        pieces: list[str] = []
-        for word in map(shlex.quote, argv):
-            if not pieces or word.startswith("-"):
-                pieces.append(word)
-            else:
-                pieces[-1] += f" {word}"
-        rows = [pieces[0]]
-        for piece in pieces[1:]:
-            if len(rows[-1]) + len(piece) + 3 <= width:  # a space, and " \\" at the end
-                rows[-1] += f" {piece}"
-            else:
-                rows[-1] += " \\"
-                rows.append(f"  {piece}")
-        yield from rows
-
-
-def _note(note: str, width: int) -> list[str]:
-    return textwrap.wrap(note, width, initial_indent="  ! ", subsequent_indent="    ", break_long_words=False)

@@ -1,0 +1,55 @@
+"""What a network card of a guest can do besides carrying packets, as far as documentation says it. Pure.
+
+Sources: QEMU's docs/devel/migration/vfio.rst (a VFIO device is migrated only where its kernel driver can save it; else
+it blocks the migration) and docs/system/virtio-net-failover.rst. The kernel's Documentation/PCI/pci-iov-howto.rst: each
+virtual function has a register set of its own, on which its driver works as on that of any card. The kernel's
+Documentation/networking/bridge.rst: a bridge is one device, to which the ports of all guests belong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from vmtax.design.features import DOCUMENTED, Feature, State
+from vmtax.design.net import Path
+
+MIGRATABLE, ISOLATION = "migratable", "isolation"
+Answer = tuple[State, str]  # and why
+
+
+@dataclass(frozen=True, slots=True)
+class Documented:
+    """Of the guests on one path."""
+
+    migratable: Answer
+    isolation: Answer
+
+    @property
+    def features(self) -> tuple[Feature, Feature]:
+        """Both of them, with what documentation says."""
+        (sent, how), (alone, why) = self.migratable, self.isolation
+        return Feature(MIGRATABLE, sent, DOCUMENTED, how), Feature(ISOLATION, alone, DOCUMENTED, why)
+
+
+_SENT: Answer = ("yes", "QEMU plays the card, and sends its state along")
+_STAYS: Answer = (
+    "no",
+    "QEMU refuses to migrate a guest with a virtual function whose state the host's driver cannot save",
+)
+_SHARED: Answer = ("no", "a bridge of the host's kernel carries the packets of all guests")
+_ON_CARD: Answer = ("no", "a card of the host, and its kernel, carry the packets of all guests")
+_ALONE: Answer = ("yes", "a virtual function has a register set and queues of its own in the card")
+PATHS: Mapping[Path, Documented] = {
+    Path.TAP: Documented(_SENT, _SHARED),
+    Path.VHOST: Documented(_SENT, _SHARED),
+    Path.MACVTAP: Documented(_SENT, _ON_CARD),
+    Path.E1000E: Documented(_SENT, _SHARED),
+    Path.RTL8139: Documented(_SENT, _SHARED),
+    Path.SRIOV: Documented(_STAYS, _ALONE),
+}
+# Paths that are measured and not recommended -> why.
+NOT_RECOMMENDED: Mapping[Path, str] = {
+    Path.USER: "no other machine reaches its guest, but by ports that QEMU forwards one by one",
+    Path.SRIOV_AND_VHOST: "its guests have different cards, so there is none to choose",
+}

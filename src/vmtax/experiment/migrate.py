@@ -1,0 +1,131 @@
+"""The migration of each guest, watched from its network peer."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar
+
+from vmtax.core.errors import CannotDo
+from vmtax.core.machines import first_line
+from vmtax.core.records import Moved, Trial
+from vmtax.experiment.trial import TrialKey, new_trial, with_readings
+from vmtax.hypervisor import Guest, Move
+from vmtax.machine import MachineError, Process
+from vmtax.machine.pipes import TooMuch, listen
+from vmtax.meter import Readings, Work
+from vmtax.testbed.base import Route, RunningSubject, RunningTreatment
+from vmtax.workload import BadOutput, Workload
+from vmtax.workload.migration import BEGIN, GRACE_SECONDS, LOAD_REPORT, STOP, Migration
+
+WHAT = (Migration.name, "")  # workload and case
+MIB = 2**20
+LOAD_SECONDS = 120.0  # until a load says how much it writes: it touches all of its memory first
+PRINT_SECONDS = 30.0  # for what the peer saw
+
+
+class Migrate:
+    """Each guest moves once, and goes on where it has moved to."""
+
+    workload: ClassVar[str] = Migration.name
+
+    def perform(self, key: TrialKey, running: RunningTreatment, workload: Workload[Any] | None) -> Sequence[Trial]:
+        if not isinstance(workload, Migration):
+            return ()
+        moving = [subject for subject in running.subjects if subject.route is not None]
+        return [_trial(key, running, subject, workload) for subject in moving]
+
+
+@dataclass(frozen=True, slots=True)
+class _Watched:
+    """A move that was watched."""
+
+    moved: Moved
+    output: str  # of the peer's program
+    readings: Sequence[tuple[str, Readings]]  # the name of a meter, and what it says of the host
+
+
+def _trial(key: TrialKey, running: RunningTreatment, subject: RunningSubject, workload: Migration) -> Trial:
+    guest, route = subject.guest, subject.route
+    assert guest is not None and route is not None
+    started, before = time.time(), time.monotonic()
+    raw = ""
+    readings: Sequence[tuple[str, Readings]] = ()
+    rest: dict[str, Any]
+    try:
+        found = _watched(guest, route, workload, running)
+        raw, readings = f"query-migrate: {asdict(found.moved)}\n{found.output}", found.readings
+        rest = {"measurements": workload.measured(found.moved, found.output)}
+    except (CannotDo, BadOutput) as failure:
+        rest = {"status": "failed", "error": first_line(str(failure))}
+        raw = f"{raw}\n{failure}\n{guest.console.text()}"
+    trial = new_trial(key, WHAT, guest.path, started, time.monotonic() - before, raw=raw, **rest)
+    for name, each in readings:
+        trial = with_readings(trial, name, running.host, each)
+    return trial
+
+
+def _watched(guest: Guest, route: Route, workload: Migration, running: RunningTreatment) -> _Watched:
+    """Raises CannotDo and BadOutput. Meters look at the host right before the move and after it."""
+    parameters, meters = workload.parameters, [meter for meter in running.meters if meter.at != "seat"]
+    bandwidth = None if parameters.bandwidth is None else parameters.bandwidth * MIB
+    readings: list[tuple[str, Readings]] = []
+    destination = route.wait()
+    _load(guest, workload)
+    peer = route.watch(workload.watching(route.address))
+    try:
+        time.sleep(parameters.seconds)
+        if parameters.load:
+            workload.check_load(_load_report(guest))
+        for meter in meters:
+            meter.before(running.host)
+        began = time.monotonic()
+
+        def arrived() -> None:
+            work = Work(workload.tool, True, time.monotonic() - began, emulated=running.emulated)
+            readings.extend((meter.name, meter.after(running.host, [work])) for meter in reversed(meters))
+
+        _say(peer, BEGIN)
+        moved = guest.move_to(destination, Move(route.mode, parameters.limit, bandwidth), arrived)
+        time.sleep(parameters.seconds)
+        _say(peer, STOP)
+        return _Watched(moved, _heard(peer), readings)
+    finally:
+        peer.stop()
+
+
+def _load(guest: Guest, workload: Migration) -> None:
+    """Have the guest write to its memory, where it is to: until it ends. Raises CannotDo."""
+    program = workload.loading()
+    if program is None:
+        return
+    process, deadline = guest.machine.start(*program), time.monotonic() + LOAD_SECONDS
+    while not _load_report(guest):
+        if process.poll() is not None or time.monotonic() > deadline:
+            words = first_line(process.stderr_tail())
+            raise CannotDo(f"{guest.path}: nothing writes to the guest's memory: {words}")
+        time.sleep(0.5)
+
+
+def _load_report(guest: Guest) -> str:
+    return guest.machine.try_run("cat", LOAD_REPORT).stdout
+
+
+def _say(peer: Process, mark: str) -> None:
+    """Raises MachineError where nobody listens."""
+    try:
+        peer.stdin.write(f"{mark}\n".encode())
+        peer.stdin.flush()
+    except OSError:
+        raise MachineError(f"the peer's program ended: {first_line(peer.stderr_tail())}") from None
+
+
+def _heard(peer: Process) -> str:
+    """What it printed, up to its end. Raises MachineError."""
+    heard = {peer.stdout: bytearray()}
+    try:
+        listen(heard, time.monotonic() + GRACE_SECONDS + PRINT_SECONDS)
+    except (TimeoutError, TooMuch):
+        raise MachineError(f"the peer's program does not end: {first_line(peer.stderr_tail())}") from None
+    return heard[peer.stdout].decode(errors="replace")

@@ -1,0 +1,92 @@
+"""A live migration between two QEMUs that meet in one directory, by QMP."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from vmtax.core.records import Moved
+from vmtax.core.units import format_value
+from vmtax.design.migration import Mode
+from vmtax.hypervisor.move import Move
+from vmtax.hypervisor.qemu.qmp import Qmp, QmpError
+
+SOCKET = "unix:migration"  # in the directory that both QEMUs work in
+CAPABILITIES = {Mode.MULTIFD: "multifd", Mode.POSTCOPY: "postcopy-ram"}
+BANDWIDTH = 128 * 2**20  # bytes in a second, QEMU's own limit
+LOOK_SECONDS = 0.02
+CANCEL_SECONDS = 10.0  # until QEMU has given up
+START_SECONDS = 30.0  # until the guest runs at its destination, once all of it is there
+FAILED = ("failed", "cancelled", "postcopy-paused")
+PAGE_BYTES = 4096
+
+
+class Late(QmpError):
+    """QEMU was to give up a migration that took too long."""
+
+
+def migrate(source: Qmp, destination: Qmp, how: Move) -> Moved:
+    """Returns once the guest runs at the destination. Raises QmpError with QEMU's own reason."""
+    for qmp in (destination, source):
+        # QEMU keeps the capabilities of a migration that failed.
+        wanted = [{"capability": each, "state": mode is how.mode} for mode, each in CAPABILITIES.items()]
+        qmp.execute("migrate-set-capabilities", capabilities=wanted)
+    destination.execute("migrate-incoming", uri=SOCKET)
+    bandwidth = how.bandwidth or BANDWIDTH
+    source.execute("migrate-set-parameters", max_bandwidth=bandwidth, max_postcopy_bandwidth=bandwidth)
+    source.execute("migrate", uri=SOCKET)
+    state = _ended(source, how)
+    _wait_until_it_runs(destination)
+    return parse(state)
+
+
+def _ended(source: Qmp, how: Move) -> Mapping[str, Any]:
+    """The state of a migration that has come to its end."""
+    deadline = time.monotonic() + how.seconds
+    waits_for_pass = how.mode is Mode.POSTCOPY
+    given_up: Late | None = None
+    while True:
+        state: Mapping[str, Any] = source.execute("query-migrate")
+        status = state.get("status")
+        if status == "completed":
+            return state
+        if status in FAILED:
+            raise given_up or QmpError(state.get("error-desc") or "QEMU gives no reason")
+        if waits_for_pass and status == "active" and state.get("ram", {}).get("dirty-sync-count", 0) > 1:
+            source.execute("migrate-start-postcopy")
+            waits_for_pass = False
+        if time.monotonic() > deadline:
+            if given_up:
+                raise Late(f"{given_up}, and QEMU did not give it up")
+            given_up = Late(late(state, how.seconds))
+            deadline = time.monotonic() + CANCEL_SECONDS
+            source.execute("migrate_cancel")
+        time.sleep(LOOK_SECONDS)
+
+
+def late(state: Mapping[str, Any], seconds: float) -> str:
+    """Why a migration has no end, as far as its state says. Pure."""
+    ram = state.get("ram", {})
+    left, dirtied = ram.get("remaining", 0), ram.get("dirty-pages-rate", 0) * ram.get("page-size", PAGE_BYTES)
+    return (
+        f"no end within {seconds:.0f} s; {format_value(left, 'B')} were left to send, and the guest wrote to"
+        f" {format_value(dirtied, 'B/s')} of memory"
+    )
+
+
+def _wait_until_it_runs(destination: Qmp) -> None:
+    deadline = time.monotonic() + START_SECONDS
+    while (status := destination.execute("query-status")["status"]) != "running":
+        if time.monotonic() > deadline:
+            raise QmpError(f"all of the guest has moved, and its destination does not run it: {status}")
+        time.sleep(LOOK_SECONDS)
+
+
+def parse(state: Mapping[str, Any]) -> Moved:
+    """Of query-migrate's answer after the end; raises QmpError where a figure is missing. Pure."""
+    try:
+        total, downtime, sent = state["total-time"], state["downtime"], state["ram"]["transferred"]
+        return Moved(float(total) / 1000, float(downtime) / 1000, float(sent))
+    except (KeyError, TypeError, ValueError) as error:
+        raise QmpError(f"query-migrate has no {error} after the end") from None

@@ -1,0 +1,57 @@
+"""A wire between two network cards that the user names: whether they may be taken, and the peer at its other end."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from vmtax.core.errors import CannotDo
+from vmtax.machine import Machine
+from vmtax.network.segment import DELETE_NAMESPACE, PEER_ADDRESS, PREFIX_LENGTH, bring_back
+
+BUILT_ON = ("vlan", "macvlan", "macvtap", "ipvlan", "ipvtap")  # kinds of interfaces that have another below them
+WAIT_SECONDS = 40  # for a link to come up: a switch may learn for thirty
+# Until the peer at this address answers, once a second at most. Constant text, run in the image.
+ANSWERS = (
+    *("sh", "-c"),
+    'end=$(($(date +%s) + $2)); until busybox ping -c 1 -W 1 "$1"; do test $(date +%s) -lt $end || exit; done',
+)
+
+
+class CardInUse(CannotDo):
+    """A card that may not be taken; the text says what uses it."""
+
+
+def refuse_card(machine: Machine, card: str) -> None:
+    """Raises CardInUse unless the machine has this Ethernet card, and nothing uses it."""
+    links: list[dict[str, Any]] = json.loads(machine.run("ip", "-d", "-j", "link"))
+    link = next((each for each in links if each["ifname"] == card), None)
+    if link is None or link.get("link_type") != "ether":
+        names = ", ".join(each["ifname"] for each in links if each.get("link_type") == "ether")
+        raise CardInUse(f"{machine.path}: no Ethernet card {card}; there are {names or 'none'}")
+    if used := link.get("master") or next((each["ifname"] for each in links if _is_on(each, card)), None):
+        raise CardInUse(f"{machine.path}: the card {card} is in use by {used}: name one that nothing uses")
+    (shown,) = json.loads(machine.run("ip", "-j", "address", "show", "dev", card))
+    addresses = [one["local"] for one in shown["addr_info"] if (one["family"], one["scope"]) != ("inet6", "link")]
+    if addresses:
+        raise CardInUse(f"{machine.path}: the card {card} has the address {addresses[0]}: name one without")
+    for family in ("-4", "-6"):
+        routes = json.loads(machine.run("ip", family, "-j", "route", "show", "dev", card) or "[]")
+        if targets := [route["dst"] for route in routes if not route["dst"].startswith("fe80:")]:
+            raise CardInUse(f"{machine.path}: a route goes over the card {card} (to {targets[0]}): name one without")
+
+
+def _is_on(link: dict[str, Any], card: str) -> bool:
+    return link.get("link") == card and link.get("linkinfo", {}).get("info_kind") in BUILT_ON
+
+
+def add_peer(machine: Machine, token: str, card: str) -> str:
+    """A namespace of the machine that has this card, with the peer's address; returns its name. The guard undoes it."""
+    namespace = f"vmtax-{token}-wire"
+    machine.undo_later(*DELETE_NAMESPACE, namespace)
+    machine.run("ip", "netns", "add", namespace)
+    bring_back(machine, namespace, card)
+    machine.run("ip", "link", "set", "dev", card, "netns", namespace)
+    commands = ("link set lo up", f"address add {PEER_ADDRESS}/{PREFIX_LENGTH} dev {card}", f"link set {card} up")
+    machine.run("ip", "-n", namespace, "-batch", "-", input="\n".join(commands) + "\n")
+    return namespace

@@ -1,0 +1,154 @@
+"""What is particular about the choice of a network card: whose CPU pays ranks it, not its speed. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+
+from vmtax import stats
+from vmtax.analysis.analysis import Analysis
+from vmtax.analysis.comparisons import Numbers
+from vmtax.core.records import Metric, Treatment
+from vmtax.design import net
+from vmtax.design.card_features import NOT_RECOMMENDED, PATHS
+from vmtax.design.features import CARD_FEATURES, DOCUMENTED, MOST_OF_HOST, Feature
+from vmtax.design.settings import GUESTS, UnknownLevel
+from vmtax.recommend.card_export import CardExport, export_card
+from vmtax.recommend.kinds import Features, Figures, Kind, measured_by_most
+from vmtax.stats.arrays import np
+from vmtax.workload.base import CPU_PER_OPERATION, HOST_SIDE
+from vmtax.workload.latency import Latency
+from vmtax.workload.net import WAYS, Net
+from vmtax.workload.smb import Smb
+from vmtax.workload.words import spoken
+
+NO_HOST_CPU = "no-host-cpu"
+THROUGHPUT = "bits_per_second"
+# What is speed, of each workload; UDP has a rate, so its throughput is none.
+SPEEDS = {Net.name: THROUGHPUT, Latency.name: "p50_seconds", Smb.name: "bytes_per_second"}
+MEASURED = "host's side / host's CPU"
+
+
+class CardKind(Kind):
+    """The card on the network under test."""
+
+    name = "network card"
+    ways = "kinds of network card for a guest"
+    factors = net.NAMES
+    features = CARD_FEATURES
+    workloads = (Net.name, Latency.name, Smb.name)
+    score = ""
+    score_words = "the score"
+    title = "Recommended network card"
+    gives_up = "What each network card gives up"
+    reading = (
+        "What is migratable and what is isolated is as documented; the host's share was measured. “?”: not measured, or"
+        " not decided by so few rounds; it counts as missing."
+    )
+    headings = {NO_HOST_CPU: "no host CPU"}  # noqa: RUF012
+
+    def looked_at(self, analysis: Analysis) -> Features:
+        guests = [t for t in analysis.experiment.treatments if t.layer in GUESTS]
+        return {t.name: tuple(_features(analysis, t)) for t in guests}
+
+    def answers(self, features: Sequence[Feature], treatment: Treatment) -> Mapping[str, Feature]:
+        return {feature.name: feature for feature in features}
+
+    def danger(self, features: Sequence[Feature], treatment: Treatment) -> str | None:
+        return None
+
+    def unknown(self, treatment: Treatment) -> Iterator[str]:
+        try:
+            path = net.meant(treatment.levels).path
+        except UnknownLevel as error:
+            yield str(error)
+            return
+        if path in NOT_RECOMMENDED:
+            yield f"{net.PATH}={path}: {NOT_RECOMMENDED[path]}"
+
+    def usual_needs(self, analysis: Analysis, members: Sequence[Treatment]) -> tuple[str, ...]:
+        return ()
+
+    def usual_metric(self, analysis: Analysis) -> Metric | None:
+        return None
+
+    def figures(
+        self, analysis: Analysis, numbers: Numbers, members: Sequence[Treatment], metric: str | None
+    ) -> Figures:
+        """The host's CPU time for each byte where the load was the same, and speed beside it; else speed alone."""
+        there = measured_by_most(numbers, members)
+        full = {m.case for m in there if _is_speed(m) and m.workload == Net.name}
+        cpu = tuple(
+            m for m in there if m.workload == Net.name and m.measure == CPU_PER_OPERATION and m.case not in full
+        )
+        speed = [m for m in there if _is_speed(m)]
+        speed = [m for m in speed if m.name in analysis.criteria.primary] or speed
+        if metric is not None:
+            return Figures(metric, tuple(m for m in there if m.name == metric), cpu)
+        if cpu:
+            ways = " and ".join(WAYS[m.case] for m in cpu)
+            return Figures(f"the host's CPU time per GB, {ways}", cpu, tuple(speed), by_cpu=True)
+        by = f"the mean of {len(speed)} figures of the network" if speed else "the cost of network cards"
+        return Figures(spoken(speed[0]) if len(speed) == 1 else by, tuple(speed), ())
+
+    def doubts(self, analysis: Analysis, names: Collection[str], alone: Figures | None) -> Iterator[str]:
+        if alone and not alone.by_cpu:
+            yield (
+                "What a network card costs the host's CPU compares only at the same load: give the plan's workload net"
+                " a `rate`."
+            )
+
+    def export(self, levels: Mapping[str, str]) -> CardExport:
+        return export_card(levels)
+
+    def why_not(self, analysis: Analysis, members: Sequence[Treatment]) -> str:
+        figures = self.figures(analysis, analysis.boot_numbers, members, None)
+        if figures.first:
+            return ""
+        return "has no figures of the network that compare its cards: add the workload net with a `rate` to the plan"
+
+
+def _is_speed(metric: Metric) -> bool:
+    is_rated = metric.workload == Net.name and metric.case.startswith("udp-")
+    return metric.measure == SPEEDS.get(metric.workload) and not is_rated
+
+
+def _features(analysis: Analysis, treatment: Treatment) -> Iterator[Feature]:
+    try:
+        path = net.meant(treatment.levels).path
+        documented, why = PATHS.get(path), NOT_RECOMMENDED.get(path, "")
+    except UnknownLevel as error:  # of a run of another version
+        documented, why = None, str(error)
+    said = {feature.name: feature for feature in documented.features} if documented else {}
+    for name in CARD_FEATURES:
+        if name == NO_HOST_CPU:
+            yield _host_side(analysis, treatment)
+        else:
+            yield said.get(name) or Feature(name, "not tried", DOCUMENTED, why)
+
+
+def _host_side(analysis: Analysis, treatment: Treatment) -> Feature:
+    """Whether the upper end of the share that the host's side has of the host's CPU time is small, in every case."""
+    numbers = analysis.boot_numbers
+    sides = {m: rounds for (m, name), rounds in numbers.items() if name == treatment.name and m.measure == HOST_SIDE}
+    worst: tuple[float, float, float, str] | None = None
+    for metric, rounds in sides.items():
+        whole = Metric(metric.name.replace(HOST_SIDE, CPU_PER_OPERATION), metric.unit, metric.better)
+        of = numbers.get((whole, treatment.name), {})
+        logs = np.log(np.array([rounds[number] / of[number] for number in sorted(rounds.keys() & of.keys())]))
+        ends = stats.interval(logs, analysis.criteria.alpha) if len(logs) else None
+        if ends is None:
+            return Feature(NO_HOST_CPU, "not tried", MEASURED, "so few rounds give no interval")
+        middle, low, high = (float(np.exp(end)) for end in (stats.hodges_lehmann(logs), *ends))
+        if worst is None or high > worst[2]:
+            worst = (middle, low, high, WAYS[metric.case])
+    if worst is None:
+        return Feature(NO_HOST_CPU, "not tried", MEASURED, "the host's side is measured only of guests on KVM")
+    middle, low, high, way = worst
+    share = f"{_percent(middle)} % ({_percent(low)}–{_percent(high)}) of the host's CPU time, {way}"
+    if high <= MOST_OF_HOST:
+        return Feature(NO_HOST_CPU, "yes", MEASURED, share)
+    return Feature(NO_HOST_CPU, "no" if low > MOST_OF_HOST else "not tried", MEASURED, share)
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f}" if share >= 0.1 else f"{100 * share:.1f}"

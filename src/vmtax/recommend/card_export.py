@@ -1,0 +1,198 @@
+"""A network card as an administrator applies it: the host's commands, QEMU, libvirt, Proxmox. Pure.
+
+Sources: libvirt's formatdomain, "Network interfaces" (driver, host and guest offloads, mtu, type='hostdev'); its schema
+domain.rng. Proxmox VE's qm.conf(5) (net[n], hostpci[n]). ip-link(8), ip-tuntap(8); the kernel's
+Documentation/PCI/pci-iov-howto.rst and Documentation/ABI/testing/sysfs-bus-pci (driver_override, drivers_probe,
+sriov_numvfs).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from xml.etree import ElementTree as Xml
+
+from vmtax.design.net import DEFAULT, NetSettings, Path, meant
+from vmtax.hypervisor.qemu.cards import OFFLOADS, card_arguments
+from vmtax.hypervisor.spec import Tap, card_of
+from vmtax.recommend.forms import Argv, Form, broken
+
+VMID, BRIDGE, CARD = "VMID", "BRIDGE", "CARD"
+TAP, MAC, FUNCTION = "vm1", "52:54:00:00:00:01", "0000:01:10.0"
+VIRTIO = (Path.TAP, Path.VHOST, Path.MACVTAP)
+OF_HOST = (Path.VHOST, Path.MACVTAP)  # the host's kernel carries the packets
+
+
+@dataclass(frozen=True, slots=True)
+class CardExport:
+    """One choice in every form; what a form cannot say stands in its notes."""
+
+    mac: str  # of the card
+    function: str | None  # PCI address of the virtual function; None: it takes none
+    host: tuple[Argv, ...]  # commands for the host that QEMU's arguments take, in order; capital words are to be put in
+    host_notes: tuple[str, ...]  # which of the commands the other forms take as well
+    qemu: Argv  # added to QEMU's command line
+    qemu_notes: tuple[str, ...]  # what it cannot say
+    libvirt: str  # a child of <domain>
+    libvirt_notes: tuple[str, ...]  # what it cannot say
+    proxmox: tuple[Argv, ...]  # commands; empty where Proxmox VE cannot say it
+    proxmox_notes: tuple[str, ...]  # what it cannot say
+
+    def forms(self, width: int = 78) -> tuple[Form, ...]:
+        """The host's commands, and its forms for QEMU, libvirt and Proxmox; commands are broken at `width`."""
+        return (
+            Form("What it takes on the host", "sh", tuple(broken(self.host, width)), self.host_notes),
+            Form("QEMU", "sh", tuple(broken((self.qemu,), width)), self.qemu_notes),
+            Form("libvirt", "xml", tuple(self.libvirt.splitlines()), self.libvirt_notes),
+            Form("Proxmox VE", "sh", tuple(broken(self.proxmox, width)), self.proxmox_notes),
+        )
+
+    @property
+    def put_in(self) -> str:
+        """What of the forms is to be replaced, in sentences."""
+        function = f", the function's address {self.function}" if self.function else f", the tap's name {TAP}"
+        return (
+            f"The card that was measured is gone. These are yours to put in: the MAC {self.mac}, which no other guest"
+            f" has{function}, and what is written in capital letters."
+        )
+
+
+def export_card(levels: Mapping[str, str]) -> CardExport:
+    """A treatment's levels for a card. Raises UnknownLevel."""
+    settings = meant(levels)
+    is_function, is_macvtap = settings.path is Path.SRIOV, settings.path is Path.MACVTAP
+    behind = Tap(TAP, f"/dev/{TAP}", vhost=True) if is_macvtap else None
+    function = FUNCTION if is_function else None
+    proxmox, proxmox_notes = _of_function() if is_function else _proxmox(settings)
+    return CardExport(
+        mac=MAC,
+        function=function,
+        host=tuple(_function(FUNCTION) if is_function else MACVTAP if is_macvtap else _tap(settings)),
+        host_notes=(FUNCTION_NOTE if is_function else MACVTAP_NOTE if is_macvtap else TAP_NOTE,),
+        qemu=card_arguments([card_of(settings, TAP, MAC, function, behind)]),
+        qemu_notes=(OPEN_NOTE,) if is_macvtap else tuple(_guest_mtu(settings)),
+        libvirt=_libvirt(settings),
+        libvirt_notes=() if settings.path in VIRTIO else tuple(_guest_mtu(settings)),
+        proxmox=proxmox,
+        proxmox_notes=proxmox_notes,
+    )
+
+
+TAP_NOTE = (
+    "these are for QEMU's arguments: libvirt and Proxmox VE make the tap themselves. The bridge is there already, with"
+    " the host's own card as a port."
+)
+MACVTAP: tuple[Argv, ...] = (
+    ("ip", "link", "add", "link", CARD, "name", TAP, "type", "macvtap", "mode", "bridge"),
+    ("ip", "link", "set", "dev", TAP, "address", MAC, "up"),
+)
+MACVTAP_NOTE = (
+    f"these are for QEMU's arguments: libvirt makes the macvtap itself. {CARD} is a card of the host that is up and in"
+    " no bridge. The host and the guest do not reach each other by it."
+)
+OPEN_NOTE = (
+    "QEMU takes the macvtap as open file 3: its command line ends with"
+    f" `3<>/dev/tap$(cat /sys/class/net/{TAP}/ifindex)`."
+)
+FUNCTION_NOTE = (
+    "sriov_numvfs is how many functions the card has, one for each guest; `readlink"
+    f" /sys/class/net/{CARD}/device/virtfn0` prints the address of the first. libvirt and Proxmox VE bind it to"
+    " vfio-pci themselves, and libvirt sets its MAC. After a reboot all of it is to be done again."
+)
+
+
+def _tap(settings: NetSettings) -> Iterator[Argv]:
+    queues = ("multi_queue",) if settings.queues > 1 else ()
+    yield ("ip", "tuntap", "add", "dev", TAP, "mode", "tap", *queues)
+    mtu = ("mtu", str(settings.mtu)) if settings.mtu != DEFAULT.mtu else ()
+    yield ("ip", "link", "set", "dev", TAP, *mtu, "master", BRIDGE, "up")
+
+
+def _function(address: str) -> Iterator[Argv]:
+    device, function = f"/sys/class/net/{CARD}/device", f"/sys/bus/pci/devices/{address}"
+    yield ("modprobe", "vfio-pci")
+    yield ("ip", "link", "set", "dev", CARD, "up")
+    yield _write("0", f"{device}/sriov_drivers_autoprobe")
+    yield _write("1", f"{device}/sriov_numvfs")
+    yield ("ip", "link", "set", "dev", CARD, "vf", "0", "mac", MAC)
+    yield _write("vfio-pci", f"{function}/driver_override")
+    yield _write(address, "/sys/bus/pci/drivers_probe")
+
+
+def _write(value: str, file: str) -> Argv:
+    return ("sh", "-c", f"echo {value} > {file}")
+
+
+def _guest_mtu(settings: NetSettings) -> Iterator[str]:
+    """The card of a guest has the MTU that the guest sets."""
+    if settings.mtu != DEFAULT.mtu:
+        yield f"the guest sets the MTU of its card itself: `ip link set dev NAME mtu {settings.mtu}`."
+
+
+def _libvirt(settings: NetSettings) -> str:
+    devices = Xml.Element("devices")
+    if settings.path is Path.SRIOV:
+        card = Xml.SubElement(devices, "interface", type="hostdev", managed="yes")
+        Xml.SubElement(card, "mac", address=MAC)
+        domain, bus, rest = FUNCTION.split(":")
+        slot, _, function = rest.partition(".")
+        places = {"domain": domain, "bus": bus, "slot": slot, "function": function}
+        source = Xml.SubElement(card, "source")
+        Xml.SubElement(source, "address", {"type": "pci", **{name: f"0x{value}" for name, value in places.items()}})
+    else:
+        is_macvtap = settings.path is Path.MACVTAP
+        card = Xml.SubElement(devices, "interface", type="direct" if is_macvtap else "bridge")
+        Xml.SubElement(card, "mac", address=MAC)
+        Xml.SubElement(card, "source", {"dev": CARD, "mode": "bridge"} if is_macvtap else {"bridge": BRIDGE})
+        is_virtio = settings.path in VIRTIO
+        Xml.SubElement(card, "model", type="virtio" if is_virtio else settings.path.model)
+        if is_virtio:
+            _driver(card, settings)
+        if settings.mtu != DEFAULT.mtu:
+            Xml.SubElement(card, "mtu", size=str(settings.mtu))
+    Xml.indent(devices)
+    return Xml.tostring(devices, encoding="unicode")
+
+
+def _driver(card: Xml.Element, settings: NetSettings) -> None:
+    """Who carries the packets of a virtio card, over how many queues; and what it does not take over for its guest."""
+    driver = Xml.SubElement(card, "driver", name="vhost" if settings.path in OF_HOST else "qemu")
+    if settings.queues > 1:
+        driver.set("queues", str(settings.queues))
+    if not settings.offloads:
+        guest = [name.removeprefix("guest_") for name in OFFLOADS if name.startswith("guest_")]
+        host = [name.removeprefix("host_") for name in OFFLOADS if not name.startswith("guest_")]
+        Xml.SubElement(driver, "host", dict.fromkeys(host, "off"))
+        Xml.SubElement(driver, "guest", dict.fromkeys(guest, "off"))
+
+
+def _proxmox(settings: NetSettings) -> tuple[tuple[Argv, ...], tuple[str, ...]]:
+    if settings.path is Path.TAP:
+        return (), (
+            "Proxmox VE gives every virtio card vhost, where the host's kernel has it: that is net.path=vhost. For"
+            " QEMU's own back end put the QEMU arguments into `qm set VMID --args`.",
+        )
+    if settings.path is Path.MACVTAP:
+        return (), ("Proxmox VE makes no macvtap, and starts QEMU with no open file that is one.",)
+    is_virtio = settings.path in VIRTIO
+    words = [f"{'virtio' if is_virtio else settings.path.model}={MAC}", f"bridge={BRIDGE}"]
+    if settings.queues > 1:
+        words.append(f"queues={settings.queues}")
+    notes = []
+    if settings.mtu != DEFAULT.mtu and is_virtio:
+        words.append(f"mtu={settings.mtu}")
+    elif settings.mtu != DEFAULT.mtu:
+        notes += [
+            f"it cannot set net.mtu={settings.mtu} for this card: the tap has the MTU of the bridge.",
+            *_guest_mtu(settings),
+        ]
+    if not settings.offloads:
+        notes.append(
+            "it cannot set net.offloads=off: `ethtool -K NAME tx off rx off tso off gso off` in the guest does."
+        )
+    return (("qm", "set", VMID, "--net0", ",".join(words)),), tuple(notes)
+
+
+def _of_function() -> tuple[tuple[Argv, ...], tuple[str, ...]]:
+    command = ("qm", "set", VMID, "--machine", "q35", "--hostpci0", f"{FUNCTION},pcie=1")
+    return (command,), ("a guest that has it is not migrated to another node; pcie=1 takes the machine type q35.",)

@@ -1,0 +1,115 @@
+"""What is particular about the choice of a disk: it must keep flushed data, and its speed ranks it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+
+from vmtax.analysis.analysis import Analysis
+from vmtax.analysis.comparisons import Numbers
+from vmtax.core.records import Metric, Treatment
+from vmtax.design.disk import DiskSettings
+from vmtax.design.factors import DISK
+from vmtax.design.features import DOCUMENTED, FEATURES, Feature, documented_durability
+from vmtax.design.settings import UnknownLevel
+from vmtax.recommend.disk_export import DiskExport, export_disk
+from vmtax.recommend.kinds import Features, Figures, Kind, measured_by_most
+from vmtax.recommend.records import named
+from vmtax.workload.base import CPU_PER_OPERATION
+from vmtax.workload.fio import Disk
+
+LOSS = "data that the guest flushed are lost with the host's power"
+
+
+class DiskKind(Kind):
+    """The disk under test."""
+
+    name = "disk"
+    ways = "ways to keep a guest's disk"
+    factors = DISK
+    features = FEATURES
+    workloads = (Disk.name,)
+    score = "score.both"
+    score_words = "the storage score"
+    title = "Recommendation"
+    gives_up = "What each choice gives up"
+    reading = (
+        "What is durable is as documented; all else was tried on this host. “?” was not tried, and counts as missing."
+    )
+    headings = {"pause-on-full": "pauses", "migration": "migrates"}  # noqa: RUF012
+
+    def looked_at(self, analysis: Analysis) -> Features:
+        return analysis.disk_features
+
+    def answers(self, features: Sequence[Feature], treatment: Treatment) -> Mapping[str, Feature]:
+        return {feature.name: feature for feature in features} | {"durable": durability(features, treatment)}
+
+    def danger(self, features: Sequence[Feature], treatment: Treatment) -> str | None:
+        durable = durability(features, treatment)
+        return f"{durable.words}: {LOSS}" if durable.state == "no" else None
+
+    def unknown(self, treatment: Treatment) -> Iterator[str]:
+        try:  # a run of another version of vmtax has levels that this one lacks
+            DiskSettings.of(treatment.levels)
+        except UnknownLevel as error:
+            yield str(error)
+
+    def usual_needs(self, analysis: Analysis, members: Sequence[Treatment]) -> tuple[str, ...]:
+        """Durable, if every choice says whether it is."""
+        states = {durability(analysis.disk_features.get(t.name, ()), t).state for t in members}
+        return () if analysis.requirements.accept_loss or "not tried" in states else ("durable",)
+
+    def usual_metric(self, analysis: Analysis) -> Metric | None:
+        """The plan's first primary metric of the disk."""
+        measured = {metric.name: metric for metric, _ in analysis.boot_numbers}
+        primary = [measured[name] for name in analysis.criteria.primary if name in measured]
+        return next((metric for metric in primary if metric.workload == Disk.name), None)
+
+    def figures(
+        self, analysis: Analysis, numbers: Numbers, members: Sequence[Treatment], metric: str | None
+    ) -> Figures:
+        """Speed is the mean of the plan's primary disk metrics."""
+        there = measured_by_most(numbers, members)
+        of_disk = [m for m in there if m.workload == Disk.name]
+        cpu = tuple(m for m in dict.fromkeys(m for m, _ in numbers) if _is_cpu(m))
+        if metric is not None:
+            return Figures(metric, tuple(m for m in there if m.name == metric), cpu)
+        # Without a primary one the plan is about something else and measured the disk as well.
+        chosen = [m for m in of_disk if m.name in analysis.criteria.primary]
+        chosen = chosen or [m for m in of_disk if m.measure == "iops"]
+        if len(chosen) == 1:
+            return Figures(chosen[0].name, tuple(chosen), cpu)
+        return Figures(f"the mean of {len(chosen)} disk metrics" if chosen else "the disk's speed", tuple(chosen), cpu)
+
+    def doubts(self, analysis: Analysis, names: Collection[str], alone: Figures | None) -> Iterator[str]:
+        unknown = [name for name in names if name not in analysis.disk_features]
+        if unknown and len(unknown) == len(names):
+            yield "This run did not try what the choices can do: only durability is known, from documentation."
+        elif unknown:
+            yield f"The features of these were not tried: {named(unknown)}."
+        if alone:
+            yield "Host CPU per operation was not measured for all choices: speed and features decide."
+        if analysis.requirements.accept_loss:
+            yield "Choices that lose flushed data with the host's power were considered, as --accept-loss asks."
+
+    def export(self, levels: Mapping[str, str]) -> DiskExport:
+        return export_disk(levels)
+
+    def why_not(self, analysis: Analysis, members: Sequence[Treatment]) -> str:
+        if any(analysis.disk_features.get(treatment.name) for treatment in members):
+            return ""
+        return "did not find out what its disks can do: measure again with `give_ups: true` in the plan"
+
+
+def durability(features: Sequence[Feature], treatment: Treatment) -> Feature:
+    """As the run found it; of a run that did not look, as documented."""
+    recorded = next((feature for feature in features if feature.name == "durable"), None)
+    if recorded is not None:
+        return recorded
+    try:
+        return documented_durability(DiskSettings.of(treatment.levels))
+    except UnknownLevel as error:  # of a run of another version
+        return Feature("durable", "not tried", DOCUMENTED, str(error))
+
+
+def _is_cpu(metric: Metric) -> bool:
+    return (metric.workload, metric.measure) == (Disk.name, CPU_PER_OPERATION)

@@ -1,0 +1,292 @@
+"""Live migration: what the peer saw, what QEMU is asked, what is refused beforehand, and what a failure leaves."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from io import BytesIO
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.fake_machine import FakeMachine, Reply
+from tests.unit.test_workload import GOLDEN
+from vmtax.core.records import Moved
+from vmtax.design.migration import Mode
+from vmtax.experiment import migrate as activity
+from vmtax.experiment.trial import TrialKey
+from vmtax.hypervisor import Move, MoveFailed
+from vmtax.hypervisor.qemu import migrate as by_qemu
+from vmtax.hypervisor.qemu.migrate import migrate
+from vmtax.hypervisor.qemu.qmp import QmpError
+from vmtax.meter import Readings
+from vmtax.plan.schema import load, parse
+from vmtax.testbed import migration, needs
+from vmtax.testbed.base import Route, RunningSubject, RunningTreatment
+from vmtax.testbed.examine import _check_memory
+from vmtax.testbed.session import CannotMeasure
+from vmtax.workload import BadOutput, Site
+from vmtax.workload.migration import METRICS, Migration, MigrationParameters, Seen
+
+OUTPUT = (GOLDEN / "migration.txt").read_text()
+BY_QEMU = Moved(0.607, 0.050, 87235356.0)
+MOVE = Move(Mode.PRECOPY, 60.0)
+SETTINGS = ("migrate-set-capabilities", "migrate-set-parameters")
+COMPLETED = {"status": "completed", "total-time": 607, "downtime": 50, "ram": {"transferred": 87235356}}
+
+
+def figures(output: str, rate: int = 200) -> dict[str, float]:
+    workload = Migration(MigrationParameters(rate=rate))
+    return {one.metric.measure: one.value for one in workload.measured(BY_QEMU, output)}
+
+
+def seen(*rows: tuple[int, int | str], name: str = "stop") -> str:
+    """Rows in ms: when a packet was sent, and how long its answer took."""
+    marks = ["mark begin 15000", f"mark {name} 99000"]
+    return "\n".join(
+        [*marks, *(f"{i} {at}000 {took if took == '-' else f'{took}000'}" for i, (at, took) in enumerate(rows))]
+    )
+
+
+def test_the_peer_saw_the_gap_and_counted_what_was_lost_by_its_number() -> None:
+    have = figures(OUTPUT)
+    assert have["downtime_seconds"] == pytest.approx(0.076745)
+    assert have["lost_packets"] == 12 == OUTPUT.count(" -\n")
+    assert (have["total_seconds"], have["qemu_downtime_seconds"], have["sent_bytes"]) == (0.607, 0.05, 87235356)
+    assert have["before_p50_seconds"] == pytest.approx(394e-6) and have["during_p50_seconds"] == pytest.approx(349e-6)
+    assert not [name for name in have if "p99" in name], "400 round trips have too few beyond it"
+
+
+def test_windows_gap_and_loss_of_a_move_that_is_known() -> None:
+    found = Seen.of(seen((0, 1), (10, 2), (20, "-"), (30, "-"), (40, 3), (50, 4)), 0.030)
+    assert found.longest_gap == pytest.approx(0.043 - 0.012) and found.lost == 2
+    assert [found.answered(window) for window in ("before", "during", "after")] == [
+        pytest.approx([0.001, 0.002]),
+        pytest.approx([0.003]),
+        pytest.approx([0.004]),
+    ]
+    lost_before = Seen.of(seen((0, "-"), (10, 2), (20, 1), (30, 1), (40, 3), (50, 4)), 0.030)
+    assert lost_before.lost == 0, "what was lost before the move is not its fault"
+
+
+@pytest.mark.parametrize(
+    ("output", "complaint"),
+    [
+        ("", "no beginning and end"),
+        (seen((0, 1), (50, 1), name="begin"), "no beginning and end"),
+        (seen((0, "-"), (900, 1)), "answered no packet before the migration"),
+        (seen((0, 1), (900, "-")), "answered no packet after the migration"),
+        (OUTPUT.replace("\n3 ", "\n4 ", 1), "no beginning and end"),
+    ],
+)
+def test_what_the_peer_did_not_see_is_no_figure(output: str, complaint: str) -> None:
+    with pytest.raises(BadOutput, match=complaint):
+        figures(output)
+
+
+def test_a_peer_that_is_too_slow_and_a_guest_that_writes_too_little_are_no_figure() -> None:
+    with pytest.raises(BadOutput, match=r"sent 200 packets in a second of the 1000"):
+        figures(OUTPUT, rate=1000)
+    workload = Migration(MigrationParameters(load=100))
+    workload.check_load("99.500")
+    for report in ("80.000", "", "nan"):
+        with pytest.raises(BadOutput, match=r"of the 100 that were asked for; lower workloads\.migration\.load"):
+            workload.check_load(report)
+    assert Migration(MigrationParameters()).loading() is None
+
+
+@given(st.text() | st.integers(0, len(OUTPUT)).map(lambda end: OUTPUT[:end]))
+def test_damaged_output_is_refused_or_read(output: str) -> None:
+    with contextlib.suppress(BadOutput):
+        assert figures(output).keys() <= METRICS.keys()
+
+
+class Scripted:
+    """A QEMU that answers from a script, and what it was asked. The last answer of a list is given again and again."""
+
+    def __init__(self, **answers: Any) -> None:
+        self.answers = {"query_status": {"status": "running"}, **answers}
+        self.asked: list[str] = []
+        self.arguments: dict[str, Any] = {}
+
+    def execute(self, command: str, timeout: float = 10.0, **arguments: Any) -> Any:
+        self.asked.append(command)
+        self.arguments[command] = arguments
+        answer = self.answers.get(command.replace("-", "_"), {})
+        if isinstance(answer, list):
+            answer = answer.pop(0) if len(answer) > 1 else answer[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+def moved(source: Scripted, destination: Scripted, how: Move = MOVE) -> Moved:
+    ends: Any = (source, destination)
+    return migrate(*ends, how)
+
+
+def test_a_migration_by_qmp_waits_until_the_guest_runs_at_its_destination() -> None:
+    source = Scripted(query_migrate=[{"status": "active", "ram": {}}, COMPLETED])
+    there = Scripted(query_status=[{"status": "inmigrate"}, {"status": "running"}])
+    assert moved(source, there) == BY_QEMU
+    assert source.asked == [*SETTINGS, "migrate", "query-migrate", "query-migrate"]
+    assert there.asked == [SETTINGS[0], "migrate-incoming", "query-status", "query-status"]
+
+
+@pytest.mark.parametrize(
+    ("mode", "wanted"), [(Mode.PRECOPY, set()), (Mode.MULTIFD, {"multifd"}), (Mode.POSTCOPY, {"postcopy-ram"})]
+)
+def test_both_ends_have_what_the_mode_takes_and_nothing_of_an_earlier_attempt(mode: Mode, wanted: set[str]) -> None:
+    source, there = Scripted(query_migrate=COMPLETED), Scripted()
+    moved(source, there, Move(mode, 60.0, 2**20))
+    for end in (source, there):
+        states = {each["capability"]: each["state"] for each in end.arguments[SETTINGS[0]]["capabilities"]}
+        assert {name for name, state in states.items() if state} == wanted and len(states) == 2
+    assert source.arguments[SETTINGS[1]]["max_bandwidth"] == 2**20
+
+
+def test_postcopy_begins_after_one_pass_and_once() -> None:
+    passes = [{"status": "active", "ram": {"dirty-sync-count": count}} for count in (1, 2, 2)]
+    source = Scripted(query_migrate=[*passes, COMPLETED])
+    moved(source, Scripted(), Move(Mode.POSTCOPY, 60.0))
+    assert source.asked.count("migrate-start-postcopy") == 1
+    assert source.asked.index("migrate-start-postcopy") == source.asked.index("query-migrate") + 2
+
+
+def test_qemus_own_reason_is_the_reason() -> None:
+    broken = {"status": "failed", "error-desc": "Unable to write to socket: Broken pipe"}
+    for state, reason in ((broken, "Broken pipe"), ({"status": "failed"}, "QEMU gives no reason")):
+        with pytest.raises(QmpError, match=reason):
+            moved(Scripted(query_migrate=state), Scripted())
+    refused = Scripted(migrate_set_capabilities=QmpError("Postcopy is not supported"))
+    with pytest.raises(QmpError, match="Postcopy is not supported"):
+        moved(Scripted(), refused, Move(Mode.POSTCOPY, 60.0))
+
+
+def test_a_migration_without_an_end_is_given_up() -> None:
+    busy = {"status": "active", "ram": {"remaining": 3 * 10**8, "dirty-pages-rate": 50_000, "page-size": 4096}}
+    source = Scripted(query_migrate=[busy, {"status": "cancelled"}])
+    with pytest.raises(QmpError, match=r"no end within 0 s; 300 MB were left to send.* wrote to 205 MB/s of memory"):
+        moved(source, Scripted(), Move(Mode.PRECOPY, 0.0))
+    assert source.asked.count("migrate_cancel") == 1
+    in_time = Scripted(query_migrate=[busy, COMPLETED])
+    assert moved(in_time, Scripted(), Move(Mode.PRECOPY, 0.0)) == BY_QEMU, "it ended while it was given up"
+
+
+def test_a_figure_that_qemu_does_not_give_is_an_error() -> None:
+    for missing in ("total-time", "downtime", "ram"):
+        with pytest.raises(QmpError, match=f"query-migrate has no '{missing}'"):
+            by_qemu.parse({key: value for key, value in COMPLETED.items() if key != missing})
+
+
+@dataclass
+class Ends:
+    """A guest and its peer: all that an activity asks of them."""
+
+    failure: Exception | None = None
+    path: str = "host/vm"
+    machine: FakeMachine = field(default_factory=lambda: FakeMachine("host/vm", {}))
+    stdin: BytesIO = field(default_factory=BytesIO)
+    stopped: bool = False
+
+    @property
+    def console(self) -> Any:
+        class Console:
+            @staticmethod
+            def text() -> str:
+                return "login:"
+
+        return Console
+
+    def move_to(self, destination: object, how: Move, arrived: Callable[[], None]) -> Moved:
+        if self.failure:
+            raise self.failure
+        arrived()
+        return BY_QEMU
+
+    def stop(self) -> None:
+        self.stopped = True
+
+
+class Counting:
+    """A meter that says how often it looked."""
+
+    name, at, command = "counting", "host", ()
+    looks = 0
+
+    def before(self, machine: object) -> None:
+        self.looks += 1
+
+    def after(self, machine: object, works: Sequence[object]) -> Readings:
+        return Readings({"looks": self.looks + len(works)})
+
+
+def performed(ends: Ends, monkeypatch: pytest.MonkeyPatch) -> Sequence[Any]:
+    monkeypatch.setattr(activity.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(activity, "_heard", lambda peer: OUTPUT)
+    guest: Any = ends
+    route = Route(Mode.PRECOPY, "10.77.0.3", lambda: guest, lambda argv: guest)
+    subject = RunningSubject(Site(ends.machine, "vm", 1, ()), guest, route=route)
+    running = RunningTreatment((subject,), ends.machine, meters=(Counting(),))
+    workload = Migration(MigrationParameters(rate=200))
+    assert activity.Migrate().perform(TrialKey(1, 1, "vm"), running, None) == (), "a plan without it keeps no trial"
+    return activity.Migrate().perform(TrialKey(1, 1, "vm"), running, workload)
+
+
+def test_a_move_is_a_trial_and_the_peer_hears_its_beginning_and_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    ends = Ends()
+    (trial,) = performed(ends, monkeypatch)
+    assert (trial.workload, trial.case, trial.status, trial.machine) == ("migration", "", "ok", "host/vm")
+    assert ends.stdin.getvalue() == b"begin\nstop\n" and ends.stopped
+    assert trial.raw.startswith("query-migrate: {'total_seconds': 0.607") and OUTPUT in trial.raw
+    assert trial.readings == {"host/vm": {"counting.looks": 2}}
+
+
+def test_a_move_that_failed_is_a_failed_trial_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    ends = Ends(MoveFailed("host/vm was not migrated: Broken pipe; the guest runs on at the source"))
+    (trial,) = performed(ends, monkeypatch)
+    assert (trial.status, trial.measurements) == ("failed", ())
+    assert trial.error == "host/vm was not migrated: Broken pipe; the guest runs on at the source"
+    assert ends.stdin.getvalue() == b"begin\n" and ends.stopped
+
+
+MODES = "{name: x, layers: [vm], factors: {migration.mode: [precopy, postcopy]}, workloads: [migration]}"
+
+
+def why_not(plan: str, answers: Mapping[tuple[str, ...], Any] | None = None) -> dict[str, str]:
+    found = parse(plan, "x")
+    files = {("cat", migration.USERFAULTFD): "1\n", **(answers or {})}
+    return migration.not_here(FakeMachine("host", files), found, found.treatments()[0])
+
+
+def test_postcopy_takes_userfaultfd_of_the_kernel() -> None:
+    assert why_not(MODES) == {}
+    late = "vm migration.mode=postcopy"
+    assert "sysctl vm.unprivileged_userfaultfd=1" in why_not(MODES, {("cat", migration.USERFAULTFD): "0\n"})[late]
+    assert "does not have" in why_not(MODES, {("cat", migration.USERFAULTFD): Reply(code=1)})[late]
+
+
+@pytest.mark.parametrize(
+    ("factors", "workloads", "reason"),
+    [
+        ("{migration.mode: [precopy]}", "[net]", "means nothing without the workload migration"),
+        ("{guest.count: [2]}", "[migration]", "one guest at a time is migrated"),
+        ("{cpu.pinning: [one-to-one]}", "[migration]", "is not pinned"),
+        ("{net.path: [sriov]}", "[migration]", "does not migrate a guest that has a device of the host"),
+        ("{}", "[migration, disk]", "has no disk of its own here"),
+    ],
+)
+def test_what_cannot_be_migrated_is_left_out_with_the_reason(factors: str, workloads: str, reason: str) -> None:
+    (why,) = why_not(f"{{name: x, layers: [vm], factors: {factors}, workloads: {workloads}}}").values()
+    assert reason in why
+
+
+def test_a_host_must_hold_the_guest_twice() -> None:
+    plan = load("migration")
+    assert needs.memory_bytes(plan, "vm") == 2 * (plan.guest.memory + needs.QEMU_MEMORY_BYTES)
+    host = FakeMachine("host", {("cat", "/proc/meminfo"): "MemAvailable: 1572864 kB\n"})
+    with pytest.raises(CannotMeasure, match=r"1.5 GiB of memory are available, and .* = 2.2 GiB are needed"):
+        _check_memory(host, plan)

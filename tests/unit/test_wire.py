@@ -1,0 +1,109 @@
+"""A network card and a peer that the user names: what is refused beforehand, and what is kept of it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.fake_machine import FakeMachine
+from vmtax.cli.app import BadUse
+from vmtax.cli.measuring import wire
+from vmtax.network.wire import CardInUse, refuse_card
+from vmtax.plan.schema import parse
+from vmtax.testbed.examine import check_peer
+from vmtax.testbed.net_paths import announced, not_here
+from vmtax.testbed.session import CannotMeasure, TestbedOptions, Wire
+
+CARD = {"ifname": "eth2", "link_type": "ether"}
+LOOPBACK = {"ifname": "lo", "link_type": "loopback"}
+LINK_LOCAL = {"family": "inet6", "scope": "link", "local": "fe80::1"}
+WIRE = Wire("eth2", "ssh://b", "eth3")
+
+
+def machine(links: list[dict[str, Any]], addresses: list[dict[str, str]], routes: str = "[ ]") -> FakeMachine:
+    return FakeMachine(
+        "host",
+        {
+            ("id", "-u"): "0\n",
+            ("ip", "-V"): "ip utility\n",
+            ("uname", "-sm"): "Linux x86_64\n",
+            ("bwrap", "--version"): "",
+            ("ip", "-d", "-j", "link"): json.dumps(links),
+            ("ip", "-j", "address", "show", "dev", "eth2"): json.dumps([{"addr_info": addresses}]),
+            ("ip", "-4", "-j", "route", "show", "dev", "eth2"): routes,
+            ("ip", "-6", "-j", "route", "show", "dev", "eth2"): '[{"dst": "fe80::/64"}]',
+        },
+    )
+
+
+def test_a_card_that_nothing_uses_may_be_taken() -> None:
+    veth = {"ifname": "eth9", "link_type": "ether", "link": "eth2", "linkinfo": {"info_kind": "veth"}}
+    refuse_card(machine([LOOPBACK, CARD, veth], [LINK_LOCAL]), "eth2")
+
+
+@pytest.mark.parametrize(
+    ("links", "addresses", "routes", "why"),
+    [
+        ([LOOPBACK, {**CARD, "ifname": "eth0"}], [], "[]", "host: no Ethernet card eth2; there are eth0"),
+        ([LOOPBACK], [], "[]", "no Ethernet card eth2; there are none"),
+        ([{**CARD, "master": "bond0"}], [], "[]", "the card eth2 is in use by bond0"),
+        (
+            [CARD, {"ifname": "eth2.7", "link": "eth2", "linkinfo": {"info_kind": "vlan"}}],
+            *([], "[]", "the card eth2 is in use by eth2.7"),
+        ),
+        (
+            [CARD],
+            *([LINK_LOCAL, {"family": "inet", "scope": "global", "local": "192.0.2.1"}], "[]"),
+            "the card eth2 has the address 192.0.2.1: name one without",
+        ),
+        ([CARD], [], '[{"dst": "default"}]', r"a route goes over the card eth2 \(to default\)"),
+    ],
+)
+def test_a_card_in_use_is_refused_by_name(links: Any, addresses: Any, routes: str, why: str) -> None:
+    with pytest.raises(CardInUse, match=why):
+        refuse_card(machine(links, addresses, routes), "eth2")
+
+
+@pytest.mark.parametrize(
+    ("named", "why"),
+    [
+        (("eth2", None, None, None), "--card: a wire takes --card and --peer-card"),
+        (("eth2", "ssh://b", None, None), "--card and --peer: a wire takes"),
+        (("eth2", "b", "eth3", None), r"--peer: must be local, ssh://\[user@\]host"),
+        (("eth 2", "ssh://b", "eth3", None), "--card 'eth 2': no network card can be called that"),
+        (("eth2", "ssh://b", "../x", None), "--peer-card '../x': no network card can be called that"),
+        (("eth2", "ssh://b", "eth3", "ssh://c"), "--peer: the wire leads from one host, and --interleave-with ssh://c"),
+    ],
+)
+def test_a_wire_that_is_named_in_part_or_wrongly_is_one_line(named: tuple[str | None, ...], why: str) -> None:
+    with pytest.raises(BadUse, match=why):
+        wire(*named)
+
+
+def test_a_resumed_run_has_its_wire() -> None:
+    assert wire("eth2", "ssh://b", "eth3", "/opt/qemu") == WIRE
+    assert wire(None, None, None, "ssh://c") is None
+    assert TestbedOptions.from_json(TestbedOptions(wire=WIRE).to_json()).wire == WIRE
+    assert "wire" not in TestbedOptions().to_json()
+
+
+def test_a_wire_takes_a_workload_that_uses_it_and_two_ends() -> None:
+    host = machine([CARD], [])
+    idle, busy = (parse(f"{{name: x, layers: [vm], workloads: [{name}]}}", "x") for name in ("chess", "net"))
+    with pytest.raises(CannotMeasure, match="--peer ssh://b: the plan x has no workload that uses the network"):
+        check_peer(host, host, idle, WIRE)
+    with pytest.raises(CannotMeasure, match="--peer-card eth2: is the card of --card"):
+        check_peer(host, host, busy, Wire("eth2", "local", "eth2"))
+
+
+def test_what_is_taken_is_announced_and_other_sizes_of_packets_are_left_out() -> None:
+    plan = parse("{name: x, layers: [vm], factors: {net.mtu: [1500, 9000]}, workloads: [net]}", "x")
+    every = plan.treatments()[0]
+    assert announced(machine([], []), every, WIRE) == [
+        "the network card eth2, for host and guests",
+        "the network card eth3 of the peer, ssh://b",
+    ]
+    (why,) = not_here(machine([], []), plan, every, WIRE.card).values()
+    assert why.startswith("net.mtu=9000 takes a plan without net.path=sriov and --peer")
