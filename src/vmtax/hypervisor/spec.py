@@ -90,5 +90,6 @@ def card_of(
     if path is Path.SRIOV:
         assert function is not None
         return Passed(function)
+    assert behind is not None or path not in (Path.USER, Path.MACVTAP)
     tapped = Tap(tap, vhost=path is Path.VHOST, queues=wanted.queues)
     return Nic(behind or tapped, mac, model=path.model, offloads=wanted.offloads)

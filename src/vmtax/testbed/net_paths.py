@@ -44,8 +44,8 @@ LOAD_VHOST = ("sh", "-c", "test -c /dev/vhost-net || modprobe vhost_net")
 HAS_MACVTAP = ("sh", "-c", "test -e /sys/module/macvtap || modprobe -n -q macvtap")  # loads nothing
 # Paths that cannot share a function's card -> why.
 APART = {
-    Path.USER: "it does not go over that card",
-    Path.MACVTAP: "that card is a port of a bridge, and such a card carries no macvtap",
+    Path.USER: "it goes over no card",
+    Path.MACVTAP: "their card is a port of a bridge, and such a card carries no macvtap",
 }
 IN_LAB = re.compile(r"(?:^|\s)vmtax\.lab=(\S+)", re.ASCII)
 
@@ -83,9 +83,8 @@ def not_here(machine: Machine, plan: Plan, treatments: Sequence[Treatment], wire
                 name, f"net.mtu={card.mtu} takes a plan without {PATH}=sriov and --peer, whose wire has 1500"
             )
         if wired and card.path in APART:
-            refused.setdefault(
-                name, f"{PATH}={card.path} takes a plan without {PATH}=sriov and --peer: {APART[card.path]}"
-            )
+            why = f"{PATH}={card.path} takes a plan without {PATH}=sriov and --peer: {APART[card.path]}"
+            refused.setdefault(name, why)
     return refused
 
 
