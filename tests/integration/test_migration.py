@@ -40,6 +40,8 @@ def test_a_guest_moves_or_stays_where_it_was(
         quick, slow = Move(Mode.PRECOPY, 60.0), Move(Mode.PRECOPY, 60.0, 2**20)
         larger = failure(replace(spec, memory_bytes=2 * spec.memory_bytes), quick)
         assert "Size mismatch" in larger and larger.endswith("the guest runs on at the source") and "\n" not in larger
+        other_cpu = failure(replace(spec, settings=replace(spec.settings, model="x86-64-v2")), quick)
+        assert "another CPU model: x86-64-v2, not host" in other_cpu
         assert "the guest runs on at the source" in failure(spec, slow, killed=True)
         late = failure(spec, replace(slow, seconds=1.0))
         assert "no end within 1 s" in late and "the guest runs on at the source" in late

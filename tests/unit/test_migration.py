@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from io import BytesIO
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -18,8 +18,9 @@ from vmtax.core.records import Moved
 from vmtax.design.migration import Mode
 from vmtax.experiment import migrate as activity
 from vmtax.experiment.trial import TrialKey
-from vmtax.hypervisor import Move, MoveFailed
+from vmtax.hypervisor import AWAITED, GuestSpec, Move, MoveFailed, Qemu
 from vmtax.hypervisor.qemu import migrate as by_qemu
+from vmtax.hypervisor.qemu.boot import QemuGuest
 from vmtax.hypervisor.qemu.migrate import migrate
 from vmtax.hypervisor.qemu.qmp import QmpError
 from vmtax.meter import Readings
@@ -176,6 +177,63 @@ def test_a_migration_without_an_end_is_given_up() -> None:
     assert moved(in_time, Scripted(), Move(Mode.PRECOPY, 0.0)) == BY_QEMU, "it ended while it was given up"
 
 
+SPEC = GuestSpec("vm", 1, 2**29, "tcg", Qemu(("qemu",), "10.0", ""), "k", "i", "r", incoming=AWAITED)
+
+
+@dataclass
+class Ended:
+    """A QEMU's process, which has said something."""
+
+    said: str = ""
+    stopped: bool = False
+
+    def wait(self, timeout: float) -> int:
+        return 1
+
+    def stop(self) -> None:
+        self.stopped = True
+
+    def stderr_tail(self) -> str:
+        return self.said
+
+
+def failed_move(answers: Mapping[str, Any], there: GuestSpec = SPEC) -> tuple[str, Scripted]:
+    """What is said of a move by a source that answers so, and the source."""
+    broken = {"status": "failed", "error-desc": "Broken pipe"}
+    source = Scripted(**{"query_migrate": broken, **answers})
+    ended = Ended("warning: slow\nSize mismatch\nload failed\n")
+    fakes: Any = [(Ended(), source), (ended, Scripted())]
+    guests = [
+        QemuGuest("host/vm", spec, (), process, qmp, cast("Any", None), {}, cast("Any", None), contextlib.ExitStack())
+        for spec, (process, qmp) in zip((SPEC, there), fakes, strict=True)
+    ]
+    with pytest.raises(MoveFailed) as found:
+        guests[0].move_to(guests[1], MOVE)
+    assert ended.stopped and guests[0].qmp is fakes[0][1]
+    return str(found.value), source
+
+
+def test_a_guest_that_did_not_move_goes_on_where_it_was() -> None:
+    said, source = failed_move({})
+    assert said == (
+        "host/vm was not migrated: Broken pipe; its destination says: Size mismatch; the guest runs on at the source"
+    )
+    assert "cont" not in source.asked
+    said, source = failed_move({"query_status": {"status": "postmigrate"}})
+    assert said.endswith("; the guest goes on at the source") and source.asked[-1] == "cont"
+
+
+def test_a_guest_that_is_lost_in_a_postcopy_is_not_continued_at_the_source() -> None:
+    said, source = failed_move({"query_migrate": {"status": "postcopy-paused", "error-desc": "Broken pipe"}})
+    assert "the guest is lost: during a postcopy" in said and "cont" not in source.asked
+
+
+def test_a_destination_that_differs_in_what_qemu_does_not_notice_is_refused() -> None:
+    said, source = failed_move({}, replace(SPEC, vcpus=2, settings=replace(SPEC.settings, model="Nehalem")))
+    assert "its destination has another number of CPUs: 2, not 1, another CPU model: Nehalem, not host; the" in said
+    assert source.asked == []
+
+
 def test_a_figure_that_qemu_does_not_give_is_an_error() -> None:
     for missing in ("total-time", "downtime", "ram"):
         with pytest.raises(QmpError, match=f"query-migrate has no '{missing}'"):
@@ -288,5 +346,5 @@ def test_a_host_must_hold_the_guest_twice() -> None:
     plan = load("migration")
     assert needs.memory_bytes(plan, "vm") == 2 * (plan.guest.memory + needs.QEMU_MEMORY_BYTES)
     host = FakeMachine("host", {("cat", "/proc/meminfo"): "MemAvailable: 1572864 kB\n"})
-    with pytest.raises(CannotMeasure, match=r"1.5 GiB of memory are available, and .* = 2.2 GiB are needed"):
+    with pytest.raises(CannotMeasure, match=r"1.5 GiB of memory are available, and 2 x \(.*QEMU\), .* = 2.2 GiB are"):
         _check_memory(host, plan)

@@ -47,12 +47,13 @@ class Tap:
 
 @dataclass(frozen=True, slots=True)
 class UserNetwork:
-    """Behind a card: a network that QEMU plays; the guest reaches nothing but `host`, and only `ports` are reached."""
+    """Behind a card: a network that QEMU plays; of the guest's ports only `ports` are reached."""
 
     subnet: str  # "10.78.0.0/24"
     host: str  # the address that QEMU itself has there
     guest: str = ""  # that of the guest, where there are ports
     ports: tuple[int, ...] = ()  # TCP ports of the guest that the parent's loopback reaches, by `Guest.ports`
+    restricted: bool = True  # the guest reaches nothing but `host`
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,13 +32,13 @@ def memory_bytes(plan: Plan, layer: str) -> int:
 def memory_sum(plan: Plan, layer: str) -> str:
     """How `memory_bytes` is reckoned where there are several guests at once: "4 guests x (…) = 2.5 GiB"."""
     guests, whole = guests_at_once(plan), format_room(memory_bytes(plan, layer))
+    each = f"({plan.guest.memory / 2**20:.0f} MiB + {QEMU_MEMORY_BYTES / 2**20:.0f} MiB for its QEMU)"
     if layer == "vm" and migrates(plan):
-        return f"a guest with its QEMU, and as much again where it is migrated to, = {whole}"
+        return f"2 x {each}, at the source and at the destination, = {whole}"
     if guests == 1:
         return whole
     if layer == "host":
         return f"{guests} kernel builds at once take {whole}"
-    each = f"({plan.guest.memory / 2**20:.0f} MiB + {QEMU_MEMORY_BYTES / 2**20:.0f} MiB for its QEMU)"
     outers = f"{outer_vms(plan)} outer VMs x " if outer_vms(plan) > 1 else "the outer VM's "
     outer = f" + {outers}{format_room(CARRIER_MEMORY_BYTES)}" if layer == "nested" else ""
     return f"{guests} guests x {each}{outer} = {whole}"

@@ -22,7 +22,7 @@ from vmtax.hypervisor.move import Move, MoveFailed
 from vmtax.hypervisor.qemu.exit_trace import ExitTrace
 from vmtax.hypervisor.qemu.kvm import KvmCounters
 from vmtax.hypervisor.qemu.memory import memory_readings
-from vmtax.hypervisor.qemu.migrate import Late, migrate
+from vmtax.hypervisor.qemu.migrate import Late, differs, migrate
 from vmtax.hypervisor.qemu.qmp import Qmp, QmpError, Socket
 from vmtax.hypervisor.qemu.threads import threads
 from vmtax.machine import Machine, MachineError, MachineLost, Process
@@ -35,7 +35,7 @@ KILLED = (-9, 137)  # SIGKILL, as a parent sees it and as a shell reports it
 QMP_SECONDS = 30.0
 LOAD_SECONDS = 300.0  # of a saved state, which may be as large as the guest's memory
 SHUTDOWN_SECONDS = 30.0
-CONNECT_SECONDS = 60.0  # to a guest that has just moved
+CONNECT_SECONDS = 20.0  # to a guest that has just moved; ssh to the one that stands still bears 30
 QUIT_SECONDS = 5.0
 LAST_WORDS_SECONDS = 1.0  # a QEMU whose connection just broke may still be ending
 # cat joins the run's credentials (standard input) and the image's initramfs: constant text, paths stay arguments.
@@ -104,14 +104,17 @@ class QemuGuest:
         return self.argv[self.argv.index("-serial") + 1]
 
     def move_to(self, destination: QemuGuest, how: Move, arrived: Callable[[], None] = lambda: None) -> Moved:
+        if unlike := differs(self.spec, destination.spec):
+            destination.process.stop()
+            raise MoveFailed(f"{self.path} was not migrated: {unlike}; the guest runs on at the source")
         try:
             moved = migrate(self.qmp, destination.qmp, how)
             arrived()
             destination.machine.connect(CONNECT_SECONDS)
         except (QmpError, MachineError) as error:
             words = "" if isinstance(error, Late) else destination.first_words()
+            destination.process.stop()  # first: never are there two of one guest
             where = self._where_it_is()
-            destination.process.stop()
             raise MoveFailed(f"{self.path} was not migrated: {first_line(str(error))}{words}; {where}") from error
         self.machine.close()
         self._end()
@@ -127,10 +130,11 @@ class QemuGuest:
         return f"; its destination says: {words[0]}" if words else ""
 
     def _where_it_is(self) -> str:
-        """After a migration that failed: it goes on here, unless all of it that runs is elsewhere."""
+        """After a failure, once the destination has ended: it goes on here, unless a part of it was there."""
         try:
-            status = self.qmp.execute("query-status")["status"]
-            if status == "running":
+            if str(self.qmp.execute("query-migrate").get("status")).startswith("postcopy"):
+                return "the guest is lost: during a postcopy its newest memory is at the destination"
+            if self.qmp.execute("query-status")["status"] == "running":
                 return "the guest runs on at the source"
             self.qmp.execute("cont")
             return "the guest goes on at the source"

@@ -55,7 +55,8 @@ def _nic(card: Nic, slots: Iterator[int], descriptors: Iterator[int]) -> list[st
         netdev = f"tap,id={card.name},{tap}{vhost}"
     else:
         ports = "".join(forward(port, behind.guest) for port in behind.ports)
-        netdev = f"user,id={card.name},restrict=on,net={behind.subnet},host={behind.host}{ports}"
+        restrict = ",restrict=on" if behind.restricted else ""
+        netdev = f"user,id={card.name}{restrict},net={behind.subnet},host={behind.host}{ports}"
     if not card.offloads:
         options += "".join(f",{each}=off" for each in OFFLOADS)
     port, bus = [], ""

@@ -77,7 +77,7 @@ class Qemu:
         started = self.for_guest(reach(spec, initrd, console), outlives=spec.lasting is not None, keeps_user=keeps_user)
         # QEMU that became another user reaches that directory by no name, so it begins there.
         there = ("env", "-C", spec.meeting) if spec.meeting else ()
-        before = (*spec.within, *without_huge_pages(spec), *there, *handed_over(spec.cards))
+        before = (*spec.within, *without_huge_pages(spec), *handed_over(spec.cards), *there)
         return (*before, *started, *arguments(spec, initrd, console))
 
     def describe(self, spec: GuestSpec) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 from vmtax.core.records import Moved
 from vmtax.core.units import format_value
 from vmtax.design.migration import Mode
+from vmtax.hypervisor.base import GuestSpec
 from vmtax.hypervisor.move import Move
 from vmtax.hypervisor.qemu.qmp import Qmp, QmpError
 
@@ -20,6 +21,17 @@ CANCEL_SECONDS = 10.0  # until QEMU has given up
 START_SECONDS = 30.0  # until the guest runs at its destination, once all of it is there
 FAILED = ("failed", "cancelled", "postcopy-paused")
 PAGE_BYTES = 4096
+
+
+def differs(source: GuestSpec, destination: GuestSpec) -> str:
+    """In what a destination differs that QEMU does not notice, and the guest would not survive; "" in nothing. Pure."""
+    pairs = {
+        "accelerator": (source.accelerator, destination.accelerator),
+        "number of CPUs": (source.vcpus, destination.vcpus),
+        "CPU model": (source.settings.model, destination.settings.model),
+    }
+    found = [f"another {what}: {there}, not {here}" for what, (here, there) in pairs.items() if here != there]
+    return f"its destination has {', '.join(found)}" if found else ""
 
 
 class Late(QmpError):
