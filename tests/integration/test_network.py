@@ -41,7 +41,7 @@ name: cards-tiny
 layers: [vm]
 guest: {vcpus: 1, memory: 512MiB}
 factors: {net.path: [e1000e, rtl8139, user]}
-workloads: [{net: {cases: [tcp-out], rate: 2, seconds: 1}}]
+workloads: [{net: {cases: [tcp-out], seconds: 1}}]
 rounds: {min: 1, max: 1}
 """
 
