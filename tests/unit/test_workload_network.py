@@ -1,5 +1,6 @@
 """The network's workloads: iperf3, sockperf and SMB, on captured output of the real tools, and on damaged."""
 
+import json
 import math
 import re
 
@@ -44,7 +45,7 @@ def test_udp_has_a_loss_that_may_be_zero() -> None:
     assert (
         {m.measure for m in net.metrics()} - {"host_cpu_seconds", "host_side_seconds"} == lossy.keys() == clean.keys()
     )
-    with pytest.raises(BadOutput, match="udp-out: 20 Mbit/s were reached of the 30"):
+    with pytest.raises(BadOutput, match=r"udp-out: 19\.6 Mbit/s were reached of the 30"):
         Net(NetParameters(cases=("udp-out",), rate=30)).parse("udp-out", (GOLDEN / "udp-out.json").read_text())
     none = (GOLDEN / "udp-in.json").read_text().replace('"packets":', '"packets": 0, "was":')
     with pytest.raises(BadOutput, match="no JSON with"):
@@ -185,3 +186,16 @@ def test_smb_s_server_holds_the_file_that_its_client_reads() -> None:
 def test_net_repeats_what_iperf3_complains_about() -> None:
     with pytest.raises(BadOutput, match="unable to connect"):
         Net(NetParameters()).parse("tcp-out", '{"start": {}, "error": "unable to connect to server"}')
+
+
+def test_of_each_connection_a_block_may_be_under_way_when_the_time_is_over() -> None:
+    """At 4 Mbit/s for a second, four blocks: one that is late is no full load, two are."""
+    block, output = 8 * 128 * 2**10, json.loads((GOLDEN / "tcp-out.json").read_text())
+    net = Net(NetParameters(rate=4, seconds=1))
+    for late in (1, 2):
+        output["end"]["sum_received"]["bits_per_second"] = 4e6 - late * block
+        if late == 1:
+            assert net.parse("tcp-out", json.dumps(output))
+        else:
+            with pytest.raises(BadOutput, match=r"1\.9 Mbit/s were reached of the 4"):
+                net.parse("tcp-out", json.dumps(output))
