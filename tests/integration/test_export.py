@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from vmtax.design.card_features import PATHS as CARD_PATHS
 from vmtax.design.net import NetSettings
-from vmtax.design.net import Path as NetPath
 from vmtax.hypervisor import Qemu
 from vmtax.hypervisor.confine import Reach
 from vmtax.hypervisor.qemu.qmp import Qmp
@@ -80,11 +80,10 @@ def test_the_schema_would_refuse_what_is_wrong(tmp_path: Path) -> None:
 
 
 def cards() -> list[CardExport]:
-    """Of every path with one card, with each level of each other factor."""
+    """Of every path that can be recommended, with each level of each other factor."""
     factors = NetSettings.factors()
-    paths = [path for path in NetPath if len(path.parts) == 1]
     others = [factor for field, factor in factors.items() if field != "path"]
-    levels = itertools.product(paths, *(factor.levels for factor in others))
+    levels = itertools.product(CARD_PATHS, *(factor.levels for factor in others))
     names = (factors["path"].name, *(factor.name for factor in others))
     return [export_card(dict(zip(names, map(str, chosen), strict=True))) for chosen in levels]
 

@@ -76,6 +76,26 @@ def test_a_virtual_function_is_made_and_given() -> None:
     assert "0000:01:10.0" in found.put_in and MAC in found.put_in
 
 
+def test_a_network_that_qemu_plays_takes_nothing_of_the_host() -> None:
+    found = card(path="user")
+    assert found.qemu == (
+        *("-netdev", "user,id=network,net=10.0.2.0/24,host=10.0.2.2"),
+        *("-device", f"virtio-net-pci,netdev=network,romfile=,mac={MAC}"),
+    ), "and the guest reaches the network by it"
+    assert found.host == () and "nothing is to be made" in found.host_notes[0] and "vm1" not in found.put_in
+    assert interface(found).attrib == {"type": "user"} and interface(found).find("source") is None
+    assert found.proxmox == (("qm", "set", "VMID", "--net0", f"virtio={MAC}"),) and found.proxmox_notes == ()
+
+
+def test_a_macvtap_is_made_on_the_hosts_card_and_handed_over_open() -> None:
+    found = card(path="macvtap")
+    assert found.qemu[:2] == ("-netdev", "tap,id=network,fd=3,vhost=on") and "3<>/dev/tapN" in found.qemu_notes[0]
+    assert shlex.join(found.host[0]) == "ip link add link CARD name vm1 type macvtap mode bridge"
+    assert interface(found).attrib == {"type": "direct"} and attributes(found, "driver") == {"name": "vhost"}
+    assert attributes(found, "source") == {"dev": "CARD", "mode": "bridge"}
+    assert found.proxmox == () and "has no macvtap" in found.proxmox_notes[0]
+
+
 def test_queues_mtu_and_offloads_are_in_every_form_or_in_its_notes() -> None:
     found = card(path="vhost", queues="4", mtu="9000", offloads="off")
     assert "queues=4" in found.qemu[1] and "mq=on" in found.qemu[3] and "guest_tso4=off" in found.qemu[3]
@@ -97,7 +117,7 @@ def test_what_means_nothing_beside_a_path_is_not_written() -> None:
 
 
 def test_the_forms_fit_a_terminal() -> None:
-    for path in ("tap", "vhost", "e1000e", "rtl8139", "sriov"):
+    for path in ("tap", "vhost", "macvtap", "e1000e", "rtl8139", "user", "sriov"):
         text = lines(card(path=path, mtu="9000", offloads="off"), 80)
         assert [line for line in text if len(line) > 80 and "<" not in line and "_tso4=off" not in line] == []
 

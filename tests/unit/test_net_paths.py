@@ -10,7 +10,7 @@ from tests.fake_machine import FakeMachine, Reply
 from vmtax.core.records import Treatment
 from vmtax.design.net import NetSettings, Path, settings_of
 from vmtax.hypervisor import BootFailed, Nic, Passed, Tap, UserNetwork, card_of
-from vmtax.hypervisor.qemu.cards import card_arguments
+from vmtax.hypervisor.qemu.cards import card_arguments, handed_over
 from vmtax.network import sriov
 from vmtax.plan.schema import parse
 from vmtax.testbed import net_paths
@@ -18,7 +18,7 @@ from vmtax.testbed import net_paths
 PLAN = """\
 name: paths
 layers: [vm]
-factors: {net.path: [tap, vhost, rtl8139, user, sriov]}
+factors: {net.path: [tap, vhost, macvtap, rtl8139, user, sriov]}
 workloads: [net]
 """
 MAC = "52:54:00:76:75:01"
@@ -33,6 +33,11 @@ def test_what_qemu_is_given() -> None:
     assert card == Nic(behind, MAC)
     netdev = "user,id=network,restrict=on,net=10.1.0.0/24,host=10.1.0.1,hostfwd=tcp:127.0.0.1:0-10.1.0.3:5201"
     assert card_arguments([card])[:2] == ("-netdev", netdev)
+    settings = NetSettings(path=Path.MACVTAP)
+    card = card_of(settings, "m1", MAC, None, Tap("m1", "/dev/vmtax-x/1", vhost=True))
+    assert card_arguments([card])[:2] == ("-netdev", "tap,id=network,fd=3,vhost=on")
+    assert handed_over([card]) == ("sh", "-c", 'exec 3<>"$1"; shift; exec "$@"', "sh", "/dev/vmtax-x/1")
+    assert handed_over([Nic(Tap("t1"), MAC)]) == ()
     assert card_of(NetSettings(path=Path.SRIOV), "t1", MAC, "0000:01:10.0") == Passed("0000:01:10.0")
 
 
@@ -48,6 +53,7 @@ def test_a_plan_without_the_factor_has_the_card_that_it_always_had() -> None:
         (Path.VHOST, "virtio_net", True),
         (Path.E1000E, "e1000e", True),
         (Path.RTL8139, "8139cp", True),
+        (Path.MACVTAP, "virtio_net", True),
         (Path.USER, "virtio_net", True),
         (Path.USER, "", False),
         (Path.SRIOV, "igbvf", True),
@@ -75,12 +81,20 @@ def test_a_guest_has_the_path_whose_driver_carries_its_packets(path: Path, drive
 
 def host(**answers: Any) -> FakeMachine:
     """A host that can give a guest every path, but for what `answers` says."""
-    said: dict[str, Any] = {"vhost": "", "cards": "eth2 7 0 1 1 0\n", "up": "", "iommu": "", "vfio": ""} | answers
+    said: dict[str, Any] = {
+        "vhost": "",
+        "macvtap": "",
+        "cards": "eth2 7 0 1 1 0\n",
+        "up": "",
+        "iommu": "",
+        "vfio": "",
+    } | answers
     return FakeMachine(
         "host",
         {
             ("id", "-u"): "0\n",
             net_paths.HAS_VHOST: said["vhost"],
+            net_paths.HAS_MACVTAP: said["macvtap"],
             sriov.CARDS: said["cards"],
             ("ip", "-o", "link", "show", "dev", "eth2", "up"): said["up"],
             sriov.HAS_IOMMU: said["iommu"],
@@ -103,13 +117,16 @@ def host(**answers: Any) -> FakeMachine:
 def test_a_function_that_cannot_be_had_is_left_out_beforehand_with_its_reason(answers: Any, why: str) -> None:
     plan = parse(PLAN, "x")
     left_out = net_paths.not_here(host(**answers), plan, plan.treatments()[0])
-    assert list(left_out) == ["vm net.path=sriov"]
+    assert set(left_out) == {"vm net.path=sriov"}
     assert left_out["vm net.path=sriov"].startswith(f"net.path=sriov {why}")
 
 
 def test_vhost_takes_its_device_and_every_path_the_workload() -> None:
     plan = parse(PLAN, "x")
+    left_out = net_paths.not_here(host(macvtap=Reply(code=1)), plan, plan.treatments()[0])
+    assert left_out["vm net.path=macvtap"] == "net.path=macvtap takes the kernel module macvtap, which is not there"
     left_out = net_paths.not_here(host(vhost=Reply(code=1)), plan, plan.treatments()[0])
+    assert left_out["vm net.path=macvtap"] == "net.path=macvtap takes the host's /dev/vhost-net: load vhost_net"
     assert left_out["vm net.path=vhost"] == "net.path=vhost takes the host's /dev/vhost-net: load vhost_net"
     idle = parse(PLAN.replace("[net]", "[chess]"), "x")
     left_out = net_paths.not_here(host(), idle, idle.treatments()[0])
@@ -170,23 +187,31 @@ def test_a_network_that_qemu_plays_needs_no_root_and_is_not_behind_a_card(monkey
     user = next(each for each in plan.treatments()[0] if settings_of(each).path is Path.USER)
     assert net_paths.not_here(FakeMachine("host", {}), plan, [user]) == {}
     monkeypatch.setattr(net_paths, "peer_behind_card", lambda machine: "peer")
-    why = "net.path=user takes a plan without net.path=sriov and --peer: it goes over no card"
-    assert net_paths.not_here(host(), plan, plan.treatments()[0]) == {user.name: why}
+    left_out = net_paths.not_here(host(), plan, plan.treatments()[0])
+    assert left_out == {
+        user.name: "net.path=user takes a plan without net.path=sriov and --peer: it goes over no card",
+        "vm net.path=macvtap": "net.path=macvtap takes a plan without net.path=sriov and --peer: their card is a port"
+        " of a bridge, and such a card carries no macvtap",
+    }
 
 
 def test_more_queues_than_cpus_are_refused_and_the_peer_has_the_largest_mtu() -> None:
-    text = PLAN.replace("{net.path: [tap, vhost, rtl8139, user, sriov]}", "{net.path: [vhost], net.queues: [1, 4]}")
+    text = PLAN.replace(
+        "{net.path: [tap, vhost, macvtap, rtl8139, user, sriov]}", "{net.path: [vhost], net.queues: [1, 4]}"
+    )
     plan = parse(text + "guest: {vcpus: 2, memory: 512MiB}\n", "x")
     left_out = net_paths.not_here(host(), plan, plan.treatments()[0])
     assert list(left_out.values()) == ["net.queues=4 takes 4 CPUs, and guest.vcpus is 2"]
-    plan = parse(PLAN.replace("{net.path: [tap, vhost, rtl8139, user, sriov]}", "{net.mtu: [1500, 9000]}"), "x")
+    plan = parse(
+        PLAN.replace("{net.path: [tap, vhost, macvtap, rtl8139, user, sriov]}", "{net.mtu: [1500, 9000]}"), "x"
+    )
     assert net_paths.not_here(host(), plan, plan.treatments()[0]) == {}
     assert net_paths.largest_mtu(plan.treatments()[0]) == 9000
 
 
 def test_of_guests_at_once_every_other_one_has_a_function_and_an_address_of_its_own(monkeypatch: Any) -> None:
     monkeypatch.setattr(net_paths, "peer_behind_card", lambda machine: "peer")
-    text = PLAN.replace("[tap, vhost, rtl8139, user, sriov]", "[sriov+vhost], guest.count: [1, 4]")
+    text = PLAN.replace("[tap, vhost, macvtap, rtl8139, user, sriov]", "[sriov+vhost], guest.count: [1, 4]")
     plan = parse(text + "guest: {vcpus: 1, memory: 512MiB}\n", "x")
     alone, four = (each for each in plan.treatments()[0] if each.repeats is None)
     assert [settings_of(four, number).path for number in (1, 2, 3, 4)] == [Path.SRIOV, Path.VHOST] * 2

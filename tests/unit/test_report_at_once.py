@@ -80,6 +80,13 @@ def test_each_guest_has_its_tail_its_steal_and_its_memory() -> None:
     assert ["all together", "373 k/s", "4.00 ms", "0.40", "0.80", "200 MiB"] in rows(text, "all together")
 
 
+def test_nested_guests_that_emulated_kvm_boots_in_turn_have_no_last_one() -> None:
+    run = experiment()
+    emulated = replace(run, boots=tuple(replace(boot, emulated=True) for boot in run.boots))
+    assert {one.treatment.layer for one in last_ready(run)} == {"vm", "nested"}
+    assert {one.treatment.layer for one in last_ready(emulated)} == {"vm"}
+
+
 def test_guests_whose_packets_go_different_ways_are_shown_with_their_path() -> None:
     run = experiment()
     mixed = {"guest.count": "4", "net.path": "sriov+vhost"}
@@ -126,7 +133,7 @@ def test_published_figures_stand_beside_those_of_the_same_configurations() -> No
 
 
 def test_the_remarks_on_published_figures_are_their_own_arithmetic() -> None:
-    build, storage = PUBLISHED
+    build, storage, _ = PUBLISHED
     metal, *_, small = build.lines
     assert f"{100 * metal.value / small.value:.1f} %" == "76.4 %" and "76.4 %" in build.remark
     value = {line.name: line.value for line in storage.lines}

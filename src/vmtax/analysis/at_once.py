@@ -100,11 +100,14 @@ def at_once(experiment: Experiment, schedules: Mapping[Case, Schedule]) -> tuple
 
 
 def last_ready(experiment: Experiment) -> tuple[LastReady, ...]:
-    """One for each treatment with several guests, in their order."""
+    """One for each treatment with several guests, in their order; not of nested ones on emulated KVM, which are booted
+    one after the other.
+    """
     measured = {(trial.treatment, trial.machine) for trial in experiment.trials}  # not those that carry others
     boots: dict[str, dict[int, dict[str, Boot]]] = defaultdict(lambda: defaultdict(dict))
+    in_turn = {boot.treatment for boot in experiment.boots if boot.emulated and boot.path.count("/") > 1}
     for boot in experiment.boots:
-        if (boot.treatment, boot.path) in measured:
+        if (boot.treatment, boot.path) in measured and boot.treatment not in in_turn:
             boots[boot.treatment][boot.round][boot.path] = boot
     found = []
     for treatment in _several(experiment):

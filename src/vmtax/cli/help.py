@@ -30,7 +30,12 @@ EXAMPLES = {
     ),
     "watch": ("watch",),
     "calibrate": ("calibrate --budget 20m",),
-    "show": ("show", "show --full", "show last --for database --needs thin --apply"),
+    "show": (
+        "show",
+        "show --full",
+        "show last --for database --needs thin --apply",
+        "show --needs migratable,isolation",
+    ),
     "report": ("report -o report.html", "report last --format csv -o measurements.csv"),
     "compare": ("compare before after", "compare before-1,before-2 after-1,after-2 --fail-if-worse 3%"),
     "runs": ("runs", "runs --json"),

@@ -3,7 +3,8 @@
 Sources: QEMU's docs/devel/migration/vfio.rst (a VFIO device is migrated only where its kernel driver can save it; else
 it blocks the migration) and docs/system/virtio-net-failover.rst. The kernel's Documentation/PCI/pci-iov-howto.rst: each
 virtual function has a register set of its own, on which its driver works as on that of any card. The kernel's
-Documentation/networking/bridge.rst: a bridge is one device, to which the ports of all guests belong.
+Documentation/networking/bridge.rst: a bridge is one device, to which the ports of all guests belong. libslirp's
+src/state.c saves the sockets of guestfwd alone. libvirt's formatdomain, "Direct attachment to physical interface".
 """
 
 from __future__ import annotations
@@ -26,6 +27,11 @@ class Documented:
     isolation: Answer
 
     @property
+    def is_carried(self) -> bool:
+        """Whether the host's CPU carries the packets."""
+        return self.isolation[0] == "no"
+
+    @property
     def features(self) -> tuple[Feature, Feature]:
         """Both of them, with what documentation says."""
         (sent, how), (alone, why) = self.migratable, self.isolation
@@ -37,13 +43,18 @@ _STAYS: Answer = (
     "no",
     "QEMU refuses to migrate a guest with a virtual function whose state the host's driver cannot save",
 )
+_ENDS: Answer = ("no", "the guest's connections end in its QEMU, and are lost when another one goes on")
 _SHARED: Answer = ("no", "a bridge of the host's kernel carries the packets of all guests")
+_SOCKETS: Answer = ("no", "the host's own TCP carries its connections, beside those of all programs")
+_PASSED: Answer = ("no", "the host's kernel passes the packets of all guests to one card")
 _ALONE: Answer = ("yes", "a virtual function has a register set and queues of its own in the card")
 # A path without an entry is one of guests whose cards differ: it is measured, and not recommended.
 PATHS: Mapping[Path, Documented] = {
     Path.TAP: Documented(_SENT, _SHARED),
     Path.VHOST: Documented(_SENT, _SHARED),
+    Path.MACVTAP: Documented(_SENT, _PASSED),
     Path.E1000E: Documented(_SENT, _SHARED),
     Path.RTL8139: Documented(_SENT, _SHARED),
+    Path.USER: Documented(_ENDS, _SOCKETS),
     Path.SRIOV: Documented(_STAYS, _ALONE),
 }

@@ -15,6 +15,7 @@ class Path(StrEnum):
 
     TAP = "tap"
     VHOST = "vhost"
+    MACVTAP = "macvtap"
     E1000E = "e1000e"
     RTL8139 = "rtl8139"
     USER = "user"
@@ -53,10 +54,11 @@ class NetSettings(Settings):
         tuple(Path),
         Path,
         "how the guest's packets reach the network: a virtio card whose packets QEMU itself carries to a tap on a"
-        " bridge (tap), the same carried by the host's kernel (vhost), a card that QEMU plays in full on such a tap"
-        " (e1000e, rtl8139), a virtio card on a network that QEMU plays as well, for TCP alone (user), or a virtual"
-        " function of a network card, given to the guest (sriov). Of several guests at once, every other one can have a"
-        " function, and the rest vhost (sriov+vhost). Where a plan names sriov, every path, and the host, goes"
+        " bridge (tap), the same carried by the host's kernel (vhost), which can also pass them to a card without a"
+        " bridge (macvtap), a card that QEMU plays in full on a tap on a bridge (e1000e, rtl8139), a virtio card on a"
+        " network that QEMU plays as well, for TCP alone (user), or a virtual function of a network card, given to the"
+        " guest (sriov). Of several guests at once, every other one can have a function, and the rest vhost"
+        " (sriov+vhost). Where a plan names sriov, every path, and the host, goes"
         " over that card to a peer behind it: a lab has both",
         layers=("vm",),
         scope="network",

@@ -37,21 +37,23 @@ class Drive:
 
 @dataclass(frozen=True, slots=True)
 class Tap:
-    """Behind a card: an interface that QEMU makes on the parent, which then belongs on a bridge."""
+    """Behind a card: an interface of the parent that QEMU makes, which then belongs on a bridge."""
 
     interface: str
+    device: str = ""  # the file of one that is there already, which QEMU is handed open; empty: QEMU makes it
     vhost: bool = False  # the card is served by the parent's kernel
     queues: int = 1
 
 
 @dataclass(frozen=True, slots=True)
 class UserNetwork:
-    """Behind a card: a network that QEMU plays; the guest reaches nothing but `host`, and only `ports` are reached."""
+    """Behind a card: a network that QEMU plays; of the guest's ports only `ports` are reached."""
 
     subnet: str  # "10.78.0.0/24"
     host: str  # the address that QEMU itself has there
     guest: str = ""  # that of the guest, where there are ports
     ports: tuple[int, ...] = ()  # TCP ports of the guest that the parent's loopback reaches, by `Guest.ports`
+    restricted: bool = True  # the guest reaches nothing but `host`
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +78,9 @@ class Passed:
 Card = Nic | Passed
 
 
-def card_of(wanted: NetSettings, tap: str, mac: str, function: str | None, behind: UserNetwork | None = None) -> Card:
+def card_of(
+    wanted: NetSettings, tap: str, mac: str, function: str | None, behind: Tap | UserNetwork | None = None
+) -> Card:
     """What QEMU is given.
 
     `function`: the PCI address of one, for a path that takes it
@@ -86,5 +90,6 @@ def card_of(wanted: NetSettings, tap: str, mac: str, function: str | None, behin
     if path is Path.SRIOV:
         assert function is not None
         return Passed(function)
+    assert behind is not None or path not in (Path.USER, Path.MACVTAP)
     tapped = Tap(tap, vhost=path is Path.VHOST, queues=wanted.queues)
     return Nic(behind or tapped, mac, model=path.model, offloads=wanted.offloads)

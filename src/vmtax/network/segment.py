@@ -4,11 +4,13 @@
 peer namespace --veth-- bridge --tap-- guest
 end namespace  --veth-- bridge               (the host layer's own end)
                         bridge --uplink      (inside a guest that carries a nested one: its network card)
+peer namespace --veth-- macvtap --- guest    (past the bridge, whose ports carry no macvtap)
 """
 
 from __future__ import annotations
 
 import itertools
+from pathlib import PurePosixPath
 
 from vmtax.machine import Machine
 
@@ -18,8 +20,16 @@ END_ADDRESS = "10.77.0.2"  # not a guest's: the peer would send to the card that
 MOST_GUESTS = 250
 PREFIX_LENGTH = 24
 SUBNET = f"10.77.0.0/{PREFIX_LENGTH}"
+DIRECT_SUBNET = "10.77.1.0/24"
+BOTH_LENGTH = 16  # of the prefix that both have
 ETHERNET_MTU = 1500  # bytes
 BRIDGE = "br0"
+DIRECT = "direct"  # both ends of the veth that carries macvtaps
+# A macvtap's device is called after its index in its own namespace, for which the kernel makes a file in the machine's
+# /dev: not one that a macvtap of the machine itself would have.
+FIRST_INDEX = 1_077_000
+# The numbers of a macvtap's device, as 241:1. Constant text.
+NUMBERS = ("sh", "-c", 'cat "/sys/class/net/$1/"macvtap/tap*/dev', "sh")
 # Delete it if it exists: it is registered for undo before it is created. Constant text, the name stays an argument.
 DELETE_NAMESPACE = ("sh", "-c", '! test -e "/run/netns/$1" || exec ip netns delete "$1"', "sh")
 
@@ -35,11 +45,14 @@ GIVE_BACK = (
 )
 
 
-def guest_address(number: int) -> str:
-    """Of the guest of that number, from 1, among those that are on the segment at once."""
+def guest_address(number: int, *, direct: bool = False) -> str:
+    """Of the guest of that number, from 1, among those that are on the segment at once.
+
+    `direct`: of one with a macvtap; the peer knows by its address that it is not behind the bridge
+    """
     if not 1 <= number <= MOST_GUESTS:
         raise ValueError(f"guest {number} of a segment for {MOST_GUESTS}")
-    return f"10.77.0.{2 + number}"
+    return f"10.77.{int(direct)}.{2 + number}"
 
 
 def bring_back(machine: Machine, namespace: str, card: str) -> None:
@@ -58,6 +71,7 @@ class Segment:
         self._token = token
         self.switch = f"vmtax-{token}"
         self._taps = itertools.count(1)
+        self._devices = PurePosixPath("/dev", self.switch)  # elsewhere a file system may allow no devices
         self._uplink: str | None = None  # a network card of the machine
         self._namespace(self.switch)
         self._in_switch(f"link add {BRIDGE} type bridge", f"link set {BRIDGE} up")
@@ -90,6 +104,33 @@ class Segment:
     def tap_name(self) -> str:
         """A new name for a tap that QEMU makes itself; it then vanishes with its QEMU, and needs no undoing."""
         return f"vt{self._token}{next(self._taps)}"
+
+    def add_direct(self, peer: str) -> None:
+        """A veth to the peer's namespace on which macvtaps are made, with the peer's address there, too."""
+        self._machine.remove_later(self._devices)
+        self._machine.run("mkdir", "-m", "700", str(self._devices))
+        self._in_switch(f"link add {DIRECT} type veth peer name {DIRECT} netns {peer}", f"link set {DIRECT} up")
+        commands = (
+            f"address add {PEER_ADDRESS}/32 dev {DIRECT}",
+            f"link set {DIRECT} up",
+            f"route add {DIRECT_SUBNET} dev {DIRECT} src {PEER_ADDRESS}",
+        )
+        self._machine.run("ip", "-n", peer, "-batch", "-", input="\n".join(commands) + "\n")
+
+    def make_macvtap(self, mac: str) -> tuple[str, str]:
+        """(its name, the file by which QEMU takes it); `remove_macvtap` removes both."""
+        number = next(self._taps)
+        name, path = f"vt{self._token}{number}", str(self._devices / str(number))
+        made = f"link add link {DIRECT} name {name} index {FIRST_INDEX + number} address {mac} type macvtap mode bridge"
+        self._in_switch(made, f"link set {name} up")
+        numbers = self._machine.run("ip", "netns", "exec", self.switch, *NUMBERS, name).strip().split(":")
+        self._machine.run("mknod", "-m", "600", path, "c", *numbers)
+        return name, path
+
+    def remove_macvtap(self, name: str, path: str) -> None:
+        """Once its guest has ended: another may have the same MAC."""
+        self._machine.run("rm", "-f", path)
+        self._in_switch(f"link delete {name}")
 
     def add_uplink(self, card: str) -> None:
         """Put a network card of the machine on the bridge; it is in its own namespace again before ours is deleted."""

@@ -36,8 +36,8 @@ ONE_CPU = (
     "reset now and then."
 )
 ONE_OUTER_CPU = (
-    "Nested guests at once share the one CPU of their outer VM here: the host is emulated, and there an outer VM with "
-    "more is lost within a minute."
+    "Nested guests at once share the one CPU of their outer VM here, whose CPU is emulated: with more than one it is "
+    "lost within minutes."
 )
 
 

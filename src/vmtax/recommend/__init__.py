@@ -5,12 +5,12 @@ shown to be, removes no other. The choice is written as QEMU, libvirt, Proxmox a
 """
 
 from vmtax.recommend.card_export import CardExport, export_card
-from vmtax.recommend.choose import CARD, DISK, KINDS, advise, members_of
+from vmtax.recommend.choose import CARD, DISK, KINDS, advise
 from vmtax.recommend.conditions import ways
 from vmtax.recommend.constraints import NEEDS, BadNeeds, parse_needs
 from vmtax.recommend.disk_export import DiskExport, export_disk
 from vmtax.recommend.forms import Export, Form, lines
-from vmtax.recommend.kinds import Features, Figures, Kind
+from vmtax.recommend.kinds import Features, Figures, Kind, members_of
 from vmtax.recommend.records import Advice, Option, named
 
 __all__ = [

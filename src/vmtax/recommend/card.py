@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import ClassVar
 
 from vmtax import stats
 from vmtax.analysis.analysis import Analysis
 from vmtax.analysis.comparisons import Numbers
 from vmtax.core.records import Metric, Treatment
 from vmtax.design import net
-from vmtax.design.card_features import PATHS
-from vmtax.design.features import CARD_FEATURES, DOCUMENTED, MOST_OF_HOST, Feature
+from vmtax.design.card_features import PATHS, Documented
+from vmtax.design.features import CARD_FEATURES, DOCUMENTED, SMALL, Feature
 from vmtax.design.settings import GUESTS, UnknownLevel
 from vmtax.recommend.card_export import CardExport, export_card
-from vmtax.recommend.kinds import Features, Figures, Kind, measured_by_most
+from vmtax.recommend.kinds import Features, Figures, Kind, measured_by_most, members_of
 from vmtax.stats.arrays import np
 from vmtax.workload.base import CPU_PER_OPERATION, HOST_SIDE
 from vmtax.workload.latency import Latency
@@ -25,7 +26,7 @@ NO_HOST_CPU = "no-host-cpu"
 THROUGHPUT = "bits_per_second"
 # What is speed, of each workload; UDP has a rate, so its throughput is none.
 SPEEDS = {Net.name: THROUGHPUT, Latency.name: "p50_seconds", Smb.name: "bytes_per_second"}
-MEASURED = "host's side / host's CPU"
+MEASURED = "measured"
 
 
 class CardKind(Kind):
@@ -41,10 +42,10 @@ class CardKind(Kind):
     title = "Recommended network card"
     gives_up = "What each network card gives up"
     reading = (
-        "What is migratable and what is isolated is as documented; the host's share was measured. “?”: not measured, or"
-        " not decided by so few rounds; it counts as missing."
+        "What is migratable and isolated is as documented; what a function saves the host was measured. “?”: not"
+        " measured, or not decided by so few rounds; it counts as missing."
     )
-    headings = {NO_HOST_CPU: "no host CPU"}  # noqa: RUF012
+    headings: ClassVar = {NO_HOST_CPU: "no host CPU"}
 
     def looked_at(self, analysis: Analysis) -> Features:
         guests = [t for t in analysis.experiment.treatments if t.layer in GUESTS]
@@ -57,13 +58,9 @@ class CardKind(Kind):
         return None
 
     def unknown(self, treatment: Treatment) -> Iterator[str]:
-        try:
-            path = net.meant(treatment.levels).path
-        except UnknownLevel as error:
-            yield str(error)
-            return
-        if path not in PATHS:
-            yield f"{net.PATH}={path}: its guests have different cards, so there is none to choose"
+        documented, why = _documented(treatment)
+        if documented is None:
+            yield why
 
     def usual_needs(self, analysis: Analysis, members: Sequence[Treatment]) -> tuple[str, ...]:
         return ()
@@ -83,7 +80,7 @@ class CardKind(Kind):
         speed = [m for m in there if _is_speed(m)]
         speed = [m for m in speed if m.name in analysis.criteria.primary] or speed
         if metric is not None:
-            return Figures(metric, tuple(m for m in there if m.name == metric), cpu)
+            return Figures(metric, tuple(m for m in there if m.name == metric), cpu, is_mix=True)
         if cpu:
             ways = " and ".join(WAYS[m.case] for m in cpu)
             return Figures(f"the host's CPU time per GB, {ways}", cpu, tuple(speed), by_cpu=True)
@@ -113,41 +110,65 @@ def _is_speed(metric: Metric) -> bool:
 
 
 def _features(analysis: Analysis, treatment: Treatment) -> Iterator[Feature]:
-    try:
-        documented = PATHS.get(net.meant(treatment.levels).path)
-        why = "its guests have different cards"
-    except UnknownLevel as error:  # of a run of another version
-        documented, why = None, str(error)
+    documented, why = _documented(treatment)
     said = {feature.name: feature for feature in documented.features} if documented else {}
     for name in CARD_FEATURES:
-        if name == NO_HOST_CPU:
+        if documented and name == NO_HOST_CPU and not documented.is_carried:
             yield _host_side(analysis, treatment)
+        elif documented and name == NO_HOST_CPU:
+            yield Feature(name, "no", DOCUMENTED, "the host itself carries its packets")
         else:
-            yield said.get(name) or Feature(name, "not tried", DOCUMENTED, why)
+            yield said.get(name) or Feature(name, "not shown", DOCUMENTED, why)
+
+
+def _documented(treatment: Treatment) -> tuple[Documented | None, str]:
+    """What documentation says of its card; None, and why, of one that cannot be recommended."""
+    try:
+        path = net.meant(treatment.levels).path
+    except UnknownLevel as error:  # of a run of another version
+        return None, str(error)
+    return PATHS.get(path), f"{net.PATH}={path}: its guests have different cards, so there is none to choose"
 
 
 def _host_side(analysis: Analysis, treatment: Treatment) -> Feature:
-    """Whether the upper end of the share that the host's side has of the host's CPU time is small, in every case."""
+    """Whether the host's side of a card that the host does not carry is small against the cheapest that it carries: by
+    the upper end of the ratio's interval, of the case in which that is the highest.
+    """
     numbers = analysis.boot_numbers
     sides = {m: rounds for (m, name), rounds in numbers.items() if name == treatment.name and m.measure == HOST_SIDE}
-    worst: tuple[float, float, float, str] | None = None
+    if not sides:
+        return Feature(NO_HOST_CPU, "not shown", MEASURED, "the host's side is measured only of guests on KVM")
+    beside = list(_carried_beside(analysis, treatment))
+    found: list[tuple[float, float, float, str]] = []
     for metric, rounds in sides.items():
-        whole = Metric(metric.name.replace(HOST_SIDE, CPU_PER_OPERATION), metric.unit, metric.better)
-        of = numbers.get((whole, treatment.name), {})
+        medians = {name: analysis.medians[metric, name] for name in beside if numbers.get((metric, name))}
+        if not medians:
+            return Feature(NO_HOST_CPU, "not shown", MEASURED, "no card that the host carries was measured beside it")
+        cheapest = min(medians, key=lambda name: medians[name])
+        of = numbers[metric, cheapest]
         logs = np.log(np.array([rounds[number] / of[number] for number in sorted(rounds.keys() & of.keys())]))
         ends = stats.interval(logs, analysis.criteria.alpha) if len(logs) else None
         if ends is None:
-            return Feature(NO_HOST_CPU, "not tried", MEASURED, "so few rounds give no interval")
-        middle, low, high = (float(np.exp(end)) for end in (stats.hodges_lehmann(logs), *ends))
-        if worst is None or high > worst[2]:
-            worst = (middle, low, high, WAYS[metric.case])
-    if worst is None:
-        return Feature(NO_HOST_CPU, "not tried", MEASURED, "the host's side is measured only of guests on KVM")
-    middle, low, high, way = worst
-    share = f"{_percent(middle)} % ({_percent(low)}–{_percent(high)}) of the host's CPU time, {way}"
-    if high <= MOST_OF_HOST:
-        return Feature(NO_HOST_CPU, "yes", MEASURED, share)
-    return Feature(NO_HOST_CPU, "no" if low > MOST_OF_HOST else "not tried", MEASURED, share)
+            return Feature(NO_HOST_CPU, "not shown", MEASURED, "so few rounds give no interval")
+        high, low, middle = (float(np.exp(end)) for end in (ends[1], ends[0], stats.hodges_lehmann(logs)))
+        found.append((high, low, middle, f"{cheapest}, {WAYS[metric.case]}"))
+    high, low, middle, about = max(found)
+    words = f"{_percent(middle)} % ({_percent(low)}–{_percent(high)}) of the host's side of {about}"
+    if high < SMALL:
+        return Feature(NO_HOST_CPU, "yes", MEASURED, words)
+    return Feature(NO_HOST_CPU, "no" if low >= SMALL else "not shown", MEASURED, words)
+
+
+def _carried_beside(analysis: Analysis, treatment: Treatment) -> Iterator[str]:
+    """Guests whose packets the host carries, and that are else what this one is."""
+    for other in members_of(analysis.experiment.treatments):
+        documented, _ = _documented(other)
+        if documented and documented.is_carried and _conditions(other) == _conditions(treatment):
+            yield other.name
+
+
+def _conditions(treatment: Treatment) -> dict[str, str]:
+    return {name: level for name, level in treatment.levels.items() if name not in net.NAMES}
 
 
 def _percent(share: float) -> str:

@@ -14,12 +14,16 @@ from xml.etree import ElementTree as Xml
 
 from vmtax.design.net import DEFAULT, NetSettings, Path, meant
 from vmtax.hypervisor.qemu.cards import OFFLOADS, card_arguments
-from vmtax.hypervisor.spec import card_of
+from vmtax.hypervisor.spec import Tap, UserNetwork, card_of
 from vmtax.recommend.forms import Argv, Form, broken
 
 VMID, BRIDGE, CARD = "VMID", "BRIDGE", "CARD"
 TAP, MAC, FUNCTION = "vm1", "52:54:00:00:00:01", "0000:01:10.0"
-VIRTIO = (Path.TAP, Path.VHOST)
+# Behind the cards of paths whose tap QEMU does not make itself.
+BEHIND: Mapping[Path, Tap | UserNetwork] = {
+    Path.MACVTAP: Tap(TAP, device="/dev/tapN", vhost=True),
+    Path.USER: UserNetwork("10.0.2.0/24", "10.0.2.2", restricted=False),  # QEMU's own addresses
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,36 +53,51 @@ class CardExport:
     @property
     def put_in(self) -> str:
         """What of the forms is to be replaced, in sentences."""
-        function = f", the function's address {self.function}" if self.function else f", the tap's name {TAP}"
+        tap = f", the tap's name {TAP}" if self.host else ""
+        own = f", the function's address {self.function}" if self.function else tap
         return (
             f"The card that was measured is gone. These are yours to put in: the MAC {self.mac}, which no other guest"
-            f" has{function}, and what is written in capital letters."
+            f" has{own}, and what is written in capital letters."
         )
 
 
 def export_card(levels: Mapping[str, str]) -> CardExport:
     """A treatment's levels for a card. Raises UnknownLevel."""
     settings = meant(levels)
-    is_function = settings.path is Path.SRIOV
-    function = FUNCTION if is_function else None
-    proxmox, proxmox_notes = _of_function() if is_function else _proxmox(settings)
+    function = FUNCTION if settings.path is Path.SRIOV else None
+    host, host_note = _host(settings)
+    proxmox, proxmox_notes = _proxmox(settings)
     return CardExport(
         mac=MAC,
         function=function,
-        host=tuple(_function(FUNCTION) if is_function else _tap(settings)),
-        host_notes=(FUNCTION_NOTE,) if is_function else (TAP_NOTE,),
-        qemu=card_arguments([card_of(settings, TAP, MAC, function)]),
-        qemu_notes=tuple(_guest_mtu(settings)),
+        host=host,
+        host_notes=(host_note,),
+        qemu=card_arguments([card_of(settings, TAP, MAC, function, BEHIND.get(settings.path))]),
+        qemu_notes=(*((OPEN_NOTE,) if settings.path is Path.MACVTAP else ()), *_guest_mtu(settings)),
         libvirt=_libvirt(settings),
-        libvirt_notes=() if settings.path in VIRTIO else tuple(_guest_mtu(settings)),
+        libvirt_notes=() if _is_virtio(settings) else tuple(_guest_mtu(settings)),
         proxmox=proxmox,
         proxmox_notes=proxmox_notes,
     )
 
 
+NO_NOTE = "nothing is to be made: QEMU plays the network, behind the host's own address."
+# libvirt's type of interface, and its source, of paths without a bridge.
+SOURCES: Mapping[Path, tuple[str, dict[str, str]]] = {
+    Path.MACVTAP: ("direct", {"dev": CARD, "mode": "bridge"}),
+    Path.USER: ("user", {}),
+}
 TAP_NOTE = (
     "these are for QEMU's arguments: libvirt and Proxmox VE make the tap themselves. The bridge is there already, with"
     " the host's own card as a port."
+)
+OPEN_NOTE = (
+    f"QEMU is handed the tap open: add `3<>/dev/tapN` to its command line, where N is what /sys/class/net/{TAP}/ifindex"
+    " has."
+)
+MACVTAP_NOTE = (
+    "these are for QEMU's arguments: libvirt makes the macvtap itself. CARD is the host's own card, and a port of no"
+    " bridge. The guest does not reach the host by it, only what is behind the card."
 )
 FUNCTION_NOTE = (
     "sriov_numvfs is how many functions the card has, one for each guest; `readlink"
@@ -87,11 +106,30 @@ FUNCTION_NOTE = (
 )
 
 
+def _host(settings: NetSettings) -> tuple[tuple[Argv, ...], str]:
+    """The commands for the host, and what is to be known of them."""
+    if settings.path is Path.SRIOV:
+        return tuple(_function(FUNCTION)), FUNCTION_NOTE
+    if settings.path is Path.MACVTAP:
+        return tuple(_macvtap()), MACVTAP_NOTE
+    return ((), NO_NOTE) if settings.path is Path.USER else (tuple(_tap(settings)), TAP_NOTE)
+
+
+def _is_virtio(settings: NetSettings) -> bool:
+    """Whether QEMU plays a virtio card."""
+    return settings.path is not Path.SRIOV and settings.path.model == "virtio-net-pci"
+
+
 def _tap(settings: NetSettings) -> Iterator[Argv]:
     queues = ("multi_queue",) if settings.queues > 1 else ()
     yield ("ip", "tuntap", "add", "dev", TAP, "mode", "tap", *queues)
     mtu = ("mtu", str(settings.mtu)) if settings.mtu != DEFAULT.mtu else ()
     yield ("ip", "link", "set", "dev", TAP, *mtu, "master", BRIDGE, "up")
+
+
+def _macvtap() -> Iterator[Argv]:
+    yield ("ip", "link", "add", "link", CARD, "name", TAP, "type", "macvtap", "mode", "bridge")
+    yield ("ip", "link", "set", "dev", TAP, "address", MAC, "up")
 
 
 def _function(address: str) -> Iterator[Argv]:
@@ -126,12 +164,13 @@ def _libvirt(settings: NetSettings) -> str:
         source = Xml.SubElement(card, "source")
         Xml.SubElement(source, "address", {"type": "pci", **{name: f"0x{value}" for name, value in places.items()}})
     else:
-        card = Xml.SubElement(devices, "interface", type="bridge")
+        kind, behind = SOURCES.get(settings.path, ("bridge", {"bridge": BRIDGE}))
+        card = Xml.SubElement(devices, "interface", type=kind)
         Xml.SubElement(card, "mac", address=MAC)
-        Xml.SubElement(card, "source", bridge=BRIDGE)
-        is_virtio = settings.path in VIRTIO
-        Xml.SubElement(card, "model", type="virtio" if is_virtio else settings.path.model)
-        if is_virtio:
+        if behind:
+            Xml.SubElement(card, "source", behind)
+        Xml.SubElement(card, "model", type="virtio" if _is_virtio(settings) else settings.path.model)
+        if behind and _is_virtio(settings):
             _driver(card, settings)
         if settings.mtu != DEFAULT.mtu:
             Xml.SubElement(card, "mtu", size=str(settings.mtu))
@@ -141,7 +180,7 @@ def _libvirt(settings: NetSettings) -> str:
 
 def _driver(card: Xml.Element, settings: NetSettings) -> None:
     """Who carries the packets of a virtio card, over how many queues; and what it does not take over for its guest."""
-    driver = Xml.SubElement(card, "driver", name="vhost" if settings.path is Path.VHOST else "qemu")
+    driver = Xml.SubElement(card, "driver", name="qemu" if settings.path is Path.TAP else "vhost")
     if settings.queues > 1:
         driver.set("queues", str(settings.queues))
     if not settings.offloads:
@@ -157,8 +196,14 @@ def _proxmox(settings: NetSettings) -> tuple[tuple[Argv, ...], tuple[str, ...]]:
             "Proxmox VE gives every virtio card vhost, where the host's kernel has it: that is net.path=vhost. For"
             " QEMU's own back end put the QEMU arguments into `qm set VMID --args`.",
         )
-    is_virtio = settings.path in VIRTIO
-    words = [f"{'virtio' if is_virtio else settings.path.model}={MAC}", f"bridge={BRIDGE}"]
+    if settings.path is Path.SRIOV:
+        command: Argv = ("qm", "set", VMID, "--machine", "q35", "--hostpci0", f"{FUNCTION},pcie=1")
+        return (command,), ("a guest that has it is not migrated to another node; pcie=1 takes the machine type q35.",)
+    if settings.path is Path.MACVTAP:
+        return (), ("Proxmox VE has no macvtap: it puts the cards of its guests on a bridge.",)
+    is_virtio = _is_virtio(settings)
+    words = [f"{'virtio' if is_virtio else settings.path.model}={MAC}"]
+    words += [f"bridge={BRIDGE}"] if settings.path is not Path.USER else []
     if settings.queues > 1:
         words.append(f"queues={settings.queues}")
     notes = []
@@ -174,8 +219,3 @@ def _proxmox(settings: NetSettings) -> tuple[tuple[Argv, ...], tuple[str, ...]]:
             "it cannot set net.offloads=off: `ethtool -K NAME tx off rx off tso off gso off` in the guest does."
         )
     return (("qm", "set", VMID, "--net0", ",".join(words)),), tuple(notes)
-
-
-def _of_function() -> tuple[tuple[Argv, ...], tuple[str, ...]]:
-    command = ("qm", "set", VMID, "--machine", "q35", "--hostpci0", f"{FUNCTION},pcie=1")
-    return (command,), ("a guest that has it is not migrated to another node; pcie=1 takes the machine type q35.",)

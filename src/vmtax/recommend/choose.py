@@ -17,15 +17,16 @@ from vmtax.analysis.comparisons import Numbers
 from vmtax.core.records import Treatment
 from vmtax.core.units import format_percent
 from vmtax.design.factors import FACTORS, idle
-from vmtax.design.settings import GUESTS
+from vmtax.design.stopping import count
 from vmtax.recommend.card import CardKind
 from vmtax.recommend.conditions import Conditions, conditions
 from vmtax.recommend.disk import DiskKind
 from vmtax.recommend.eligibility import eligible, failures, having, incomplete
-from vmtax.recommend.kinds import Features, Figures, Kind
+from vmtax.recommend.kinds import Features, Figures, Kind, members_of
 from vmtax.recommend.pareto import Distance, Scale, mean_costs, pareto_set, scale
 from vmtax.recommend.records import Advice, Against, Option, amount, named
 
+LACKING = {"no": "It gives up", "not tried": "Not tried", "not shown": "Not shown"}
 DISK = DiskKind()
 CARD = CardKind()
 KINDS: tuple[Kind, ...] = (DISK, CARD)
@@ -103,6 +104,8 @@ class _Stage:
             layer=self.members[0].layer if self.members else "",
             by=self.figures.by,
             by_cpu=self.figures.by_cpu,
+            best=self.figures.best,
+            speed=self.figures.speed,
             needs=self.needs,
             accept_loss=self.accept_loss,
             choice=None,
@@ -144,6 +147,8 @@ class _Stage:
             layer=treatments[choice.treatment].layer,
             by=self.figures.by,
             by_cpu=self.figures.by_cpu,
+            best=self.figures.best,
+            speed=self.figures.speed,
             needs=self.needs,
             accept_loss=self.accept_loss,
             choice=choice,
@@ -212,17 +217,15 @@ class _Stage:
             yield from self.set_apart(choice, [option for option in worth if option is not choice])
         unclear = [o for o in options if o not in alike and (best.treatment, o.treatment) not in first.beaten]
         if unclear:
-            names = named([o.treatment for o in unclear])
-            yield f"Not shown to be {self.figures.worse}, for so few rounds: {names}."
+            worse = f"Not shown to be {self.figures.worse}, for so few rounds"
+            yield f"{worse}: {named([o.treatment for o in unclear])}."
         if choice.features:
             yield "It " + "; ".join(self.kind.features[name] for name in choice.features) + "."
         states = {feature.name: feature.state for feature in self.features.get(choice.treatment, ())}
-        lacking = [name for name in self.kind.features if states.get(name) == "no"]
-        if lacking:
-            yield f"It gives up: {', '.join(lacking)}."
-        untried = [name for name in self.kind.features if states.get(name, "not tried") == "not tried"]
-        if states and untried:
-            yield f"Not tried: {', '.join(untried)}."
+        for state, words in LACKING.items() if states else ():
+            names = [name for name in self.kind.features if states.get(name, "not tried") == state]
+            if names:
+                yield f"{words}: {', '.join(names)}."
 
     def own_levels(self, name: str) -> Iterator[str]:
         """The levels in which it differs from others, such as "disk.cache=none": its name may be just "vm"."""
@@ -265,7 +268,7 @@ class _Stage:
         yield from self.kind.doubts(self.analysis, names, self.figures if lacks_second else None)
         if scales and scales[0] is not None and len(names) > 1 and not scales[0].beaten:
             worse = self.figures.worse
-            yield f"After {scales[0].rounds} rounds no choice is shown to be {worse} than another: add rounds."
+            yield f"After {count(scales[0].rounds)} no choice is shown to be {worse} than another: add rounds."
 
     def has_interval(self, option: Option) -> bool:
         """Whether what ranks it has one, against the best."""
@@ -303,7 +306,7 @@ class _Stage:
         against = self.against(other.treatment, choice.treatment, first, second)
         words = []
         if against.slower is not None or not self.figures.by_cpu:
-            words.append(amount(against.slower, against.slower_low, against.slower_high, "time", "higher"))
+            words.append(amount(against.slower, against.slower_low, against.slower_high, self.figures.speed, "higher"))
         if against.dearer is not None:
             words.append(amount(against.dearer, against.dearer_low, against.dearer_high, "host CPU", "lower"))
         pros = [name for name in other.features if name not in choice.features]
@@ -323,12 +326,6 @@ def unusual(kind: Kind, treatment: Treatment) -> tuple[str, ...]:
         if name in kind.factors and factor is not None and level != factor.default:
             settings.append(f"{name}={level}")
     return tuple(settings)
-
-
-def members_of(treatments: Sequence[Treatment]) -> list[Treatment]:
-    """The guests of the outermost layer that the run has, on the plan's own side."""
-    own = [t for t in treatments if t.repeats is None and not t.side]
-    return next((guests for layer in GUESTS if (guests := [t for t in own if t.layer == layer])), [])
 
 
 def _chosen(alike: Sequence[Option]) -> Option:

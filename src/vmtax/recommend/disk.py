@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import ClassVar
 
 from vmtax.analysis.analysis import Analysis
 from vmtax.analysis.comparisons import Numbers
@@ -35,7 +36,7 @@ class DiskKind(Kind):
     reading = (
         "What is durable is as documented; all else was tried on this host. “?” was not tried, and counts as missing."
     )
-    headings = {"pause-on-full": "pauses", "migration": "migrates"}  # noqa: RUF012
+    headings: ClassVar = {"pause-on-full": "pauses", "migration": "migrates"}
 
     def looked_at(self, analysis: Analysis) -> Features:
         return analysis.disk_features

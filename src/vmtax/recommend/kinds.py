@@ -11,6 +11,7 @@ from vmtax.analysis.analysis import Analysis
 from vmtax.analysis.comparisons import Numbers
 from vmtax.core.records import Metric, Treatment
 from vmtax.design.features import Feature
+from vmtax.design.settings import GUESTS
 from vmtax.recommend.forms import Export
 
 Features = Mapping[str, tuple[Feature, ...]]  # of each treatment that the run looked at
@@ -24,16 +25,22 @@ class Figures:
     first: tuple[Metric, ...]  # what ranks them; () where it was not measured
     second: tuple[Metric, ...]  # counts where every choice has it
     by_cpu: bool = False  # `first` is the host's CPU time, and `second` the speed; else the reverse
+    is_mix: bool = False  # in the place of speed is a score, of which cost may be a part
 
     @property
     def best(self) -> str:
         """What the first of the ranking is."""
-        return "cheapest" if self.by_cpu else "fastest"
+        return "cheapest" if self.by_cpu else "best" if self.is_mix else "fastest"
 
     @property
     def worse(self) -> str:
         """What the others are."""
-        return "more expensive" if self.by_cpu else "slower"
+        return "more expensive" if self.by_cpu else "worse" if self.is_mix else "slower"
+
+    @property
+    def speed(self) -> str:
+        """What a table calls a loss of speed."""
+        return "weighted cost" if self.is_mix else "time"
 
     @property
     def waste(self) -> str:
@@ -105,3 +112,9 @@ def measured_by_most(numbers: Numbers, members: Sequence[Treatment]) -> tuple[Me
     """In the order of the run; a few choices may lack them."""
     having = {m: sum(bool(numbers.get((m, t.name))) for t in members) for m in dict.fromkeys(m for m, _ in numbers)}
     return tuple(metric for metric, count in having.items() if 2 * count > len(members))
+
+
+def members_of(treatments: Sequence[Treatment]) -> list[Treatment]:
+    """The guests of the outermost layer that the run has, on the plan's own side."""
+    own = [t for t in treatments if t.repeats is None and not t.side]
+    return next((guests for layer in GUESTS if (guests := [t for t in own if t.layer == layer])), [])

@@ -44,6 +44,8 @@ class Advice:
     layer: str
     by: str  # what ranks them: a metric's name, or "mean of 6 primary metrics"
     by_cpu: bool  # that is the host's CPU time; else it is speed
+    best: str  # what the first of the options is: "fastest"
+    speed: str  # what a table calls a loss of speed: "time"
     needs: tuple[str, ...]
     accept_loss: bool
     choice: Option | None

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from vmtax.core.records import Treatment
 from vmtax.design import net
 from vmtax.design.net import NetSettings, Path, settings_of
-from vmtax.hypervisor import Card, Guest, Nic, UserNetwork, card_of
+from vmtax.hypervisor import Card, Guest, Nic, Tap, UserNetwork, card_of
 from vmtax.hypervisor.confine import enter_tree
 from vmtax.network import PEER_ADDRESS, Segment, guest_address
-from vmtax.network.segment import PREFIX_LENGTH, SUBNET
+from vmtax.network.segment import BOTH_LENGTH, PREFIX_LENGTH, SUBNET
 from vmtax.testbed import net_paths
 from vmtax.testbed.provision import Provisioned, port
 from vmtax.workload import Link
@@ -28,12 +29,16 @@ class Plug:
     function: str | None = None  # the PCI address of one that the guest may be given
     number: int = 1  # of the guest among those that work at once
 
-    def insert(self) -> tuple[Card, Callable[[], None] | None]:
-        """What QEMU is given, and what is to be done when it runs."""
+    def insert(self, stack: contextlib.ExitStack) -> tuple[Card, Callable[[], None] | None]:
+        """What QEMU is given, and what is to be done when it runs. `stack`: removes what is made here."""
         path, segment = self.settings.path, self.segment
         if path is Path.USER or segment is None:
             behind = UserNetwork(SUBNET, PEER_ADDRESS, guest_address(self.number), (PORT,))
             return card_of(self.settings, "", self.mac, None, behind), None
+        if path is Path.MACVTAP:
+            tap, device = segment.make_macvtap(self.mac)
+            stack.callback(segment.remove_macvtap, tap, device)
+            return card_of(self.settings, tap, self.mac, None, Tap(tap, device, vhost=True)), None
         tap = segment.tap_name()
 
         def attach() -> None:
@@ -66,7 +71,9 @@ def link(on: Provisioned, guest: Guest, number: int, wanted: NetSettings | None)
     nic = net_paths.VIRTIO_NIC
     if wanted is not None:
         nic = net_paths.find_card(guest, wanted, net_paths.mac_of(wanted.path, number))
-    commands = f"address add {guest_address(number)}/{PREFIX_LENGTH} dev {nic}\nlink set {nic} up\n"
+    direct = wanted is not None and wanted.path is Path.MACVTAP
+    address = f"{guest_address(number, direct=direct)}/{BOTH_LENGTH if direct else PREFIX_LENGTH}"
+    commands = f"address add {address} dev {nic}\nlink set {nic} up\n"
     guest.machine.run("ip", "-batch", "-", input=commands)
     (card,) = guest.spec.cards
     if not (isinstance(card, Nic) and isinstance(card.behind, UserNetwork)):

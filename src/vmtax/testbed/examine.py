@@ -214,7 +214,7 @@ def examine(session: Session, host: Machine, plan: Plan, options: TestbedOptions
             *((note,) if note else ()),
             *_decided(workloads, emulated=some_emulated),
             *((ONE_CPU,) if plan != asked else ()),
-            *((ONE_OUTER_CPU,) if emulated and needs.shares_outer_vms(plan) else ()),
+            *((ONE_OUTER_CPU,) if some_emulated and needs.shares_outer_vms(plan) else ()),
             *(platform.notes if platform else ()),
         ),
         side=side,

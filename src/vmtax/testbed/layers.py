@@ -205,8 +205,8 @@ def _nested(
     for number, (carrier, carried) in enumerate(zip(carriers, wanted.carried.values(), strict=True)):
         disk = on.carrier_disks[number] if on.carrier_disks else None
         orders += _carried(on, treatment, carrier, carried, disk)
-    # Emulated, four at once did not come up in 480 s, and one alone in 20 s.
-    booted = _boot_all(on, orders, stack, guests, in_turn=on.host_emulated)
+    # On emulated KVM four at once did not come up in 480 s, and one alone in 20 s.
+    booted = _boot_all(on, orders, stack, guests, in_turn=on.emulated)
     subjects = zip(wanted.subjects, booted, strict=True)
     return tuple(carriers), [_subject(on, subject, guest) for subject, guest in subjects]
 
@@ -276,8 +276,8 @@ def _spec(
 
 
 def _carrier_spec(on: Provisioned, treatment: Treatment, number: int, guests: int) -> GuestSpec:
-    """The outer VM of that number, as large as its nested guests together and what carrying them needs; on an emulated
-    host with one CPU.
+    """The outer VM of that number, as large as its nested guests together and what carrying them needs; with one CPU on
+    an emulated host, and where its CPU is emulated and it has several of them.
 
     Its own disk and CPU are always at the defaults: the factors are the nested guests'.
     """
@@ -286,7 +286,8 @@ def _carrier_spec(on: Provisioned, treatment: Treatment, number: int, guests: in
     memory = guests * on.plan.guest.memory + needs.CARRIER_MEMORY_BYTES
     default = guest_settings.DEFAULT
     settings = replace(spec.settings, model=default.model, topology=default.topology, timer=default.timer)
-    cpus = 1 if on.host_emulated else guests * on.plan.guest.vcpus  # as in plan.estimate.lasting: more are lost
+    fragile = on.host_emulated or (on.emulated and guests > 1)
+    cpus = 1 if fragile else guests * on.plan.guest.vcpus  # as in plan.estimate.lasting: more are lost
     return replace(spec, vcpus=cpus, memory_bytes=memory, settings=settings)
 
 
@@ -329,7 +330,7 @@ def _boot_all(
 def _boot(on: Provisioned, order: _Order, stack: contextlib.ExitStack, patience: Patience | None = None) -> Guest:
     spec, attach = order.spec, None
     if order.plug is not None:
-        card, attach = order.plug.insert()
+        card, attach = order.plug.insert(stack)
         spec = replace(spec, cards=(card,))
     access = (on.session.credentials, on.session.local)
     return stack.enter_context(boot(order.parent, spec, *access, patience=patience, attach=attach))

@@ -41,6 +41,12 @@ FEATURES = (
 )
 HAS_VHOST = ("sh", "-c", "test -c /dev/vhost-net || modprobe -n -q vhost_net")  # loads nothing
 LOAD_VHOST = ("sh", "-c", "test -c /dev/vhost-net || modprobe vhost_net")
+HAS_MACVTAP = ("sh", "-c", "test -e /sys/module/macvtap || modprobe -n -q macvtap")  # loads nothing
+# Paths that cannot share a function's card -> why.
+APART = {
+    Path.USER: "it goes over no card",
+    Path.MACVTAP: "their card is a port of a bridge, and such a card carries no macvtap",
+}
 IN_LAB = re.compile(r"(?:^|\s)vmtax\.lab=(\S+)", re.ASCII)
 
 
@@ -76,8 +82,9 @@ def not_here(machine: Machine, plan: Plan, treatments: Sequence[Treatment], wire
             refused.setdefault(
                 name, f"net.mtu={card.mtu} takes a plan without {PATH}=sriov and --peer, whose wire has 1500"
             )
-        if wired and card.path is Path.USER:
-            refused.setdefault(name, f"{PATH}=user takes a plan without {PATH}=sriov and --peer: it goes over no card")
+        if wired and card.path in APART:
+            why = f"{PATH}={card.path} takes a plan without {PATH}=sriov and --peer: {APART[card.path]}"
+            refused.setdefault(name, why)
     return refused
 
 
@@ -102,7 +109,7 @@ def announced(machine: Machine, treatments: Sequence[Treatment], wire: Wire | No
 
 def load(machine: Machine, treatments: Sequence[Treatment]) -> None:
     """Load what the paths of these treatments take of the host's kernel; it stays. Raises MachineError."""
-    if takes(Path.VHOST, treatments):
+    if takes(Path.VHOST, treatments) or takes(Path.MACVTAP, treatments):
         machine.run(*LOAD_VHOST)
 
 
@@ -112,8 +119,10 @@ def _why_not(machine: Machine, path: Path, guests: int, wire: str | None) -> str
         return None
     if not is_root(machine):
         return "takes root on the host under test"
-    if path is Path.VHOST and not machine.succeeds(*HAS_VHOST):
+    if path in (Path.VHOST, Path.MACVTAP) and not machine.succeeds(*HAS_VHOST):
         return "takes the host's /dev/vhost-net: load vhost_net"
+    if path is Path.MACVTAP and not machine.succeeds(*HAS_MACVTAP):
+        return "takes the kernel module macvtap, which is not there"
     if path is not Path.SRIOV:
         return None
     try:

@@ -33,8 +33,8 @@ from vmtax.workload.net import PORT
 # Starts a server that serves one test, then becomes the client: constant text, the client's arguments stay arguments.
 WITH_SERVER = ("sh", "-c", 'iperf3 --server --one-off --daemon --bind 127.0.0.1 && exec "$@"', "sh")
 # By which guests that are released together may begin apart, because their programs start unevenly; seconds. Where
-# nothing is emulated, where guests are, and where the host is: there four VMs began 4 s apart.
-LEAD_SECONDS, EMULATED_LEAD_SECONDS, EMULATED_HOST_LEAD_SECONDS = 1, 3, 10
+# nothing is emulated, where VMs are, and where KVM is emulated that guests run on: there four began 4 s apart.
+LEAD_SECONDS, EMULATED_LEAD_SECONDS, EMULATED_KVM_LEAD_SECONDS = 1, 3, 10
 END_MAC = "52:54:00:76:76:01"  # of the host layer's own end, where a card must know it
 # Constant text: the namespace, and what is the address of one of its cards, stay arguments.
 DELETE_ADDRESS = (
@@ -118,8 +118,8 @@ class Provisioned(Examined):
         """Site.lead of all its sites, also where one works alone: what is compared must be done in the same way."""
         if needs.guests_at_once(self.plan) == 1:
             return 0
-        if self.host_emulated:
-            return EMULATED_HOST_LEAD_SECONDS
+        if self.host_emulated or (self.emulated and "nested" in self.plan.layers):
+            return EMULATED_KVM_LEAD_SECONDS
         return EMULATED_LEAD_SECONDS if self.emulated else LEAD_SECONDS
 
     def peer_servers(self, number: int = 1) -> list[tuple[str, ...]]:
@@ -243,6 +243,8 @@ def _open_network(on: Provisioned) -> Network:
         segment = Segment(on.host, token)
         mtu = net_paths.largest_mtu(possible)
         peer, end = segment.add_end("peer", PEER_ADDRESS, mtu=mtu), segment.add_end("end", END_ADDRESS)
+        if takes(Path.MACVTAP, possible):
+            segment.add_direct(peer)
         return Network(segment, on.host, on.tree, peer, end)
     card = wired.card if wired else sriov.free_card(on.host)
     functions = net_paths.functions(on.host, on.plan, card) if takes_function else ()

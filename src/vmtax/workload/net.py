@@ -196,7 +196,7 @@ class Net(Command[NetParameters]):
         asked = self.parameters.rate
         if asked is not None and sent < LEAST_OF_RATE * asked * 1e6:
             raise BadOutput(
-                f"{case}: {sent / 1e6:.0f} Mbit/s were reached of the {asked} that were asked for, so this is full"
+                f"{case}: {sent / 1e6:.3g} Mbit/s were reached of the {asked} that were asked for, so this is full"
                 " load; lower workloads.net.rate"
             )
         # At a rate that is asked for the rate is no figure, and CPU time for each byte is what was measured.

@@ -85,7 +85,7 @@ def reach(spec: GuestSpec, initrd: PurePosixPath, console: PurePosixPath) -> Rea
     images = (spec.root, *spec.layers, *spec.packs)
     taps = [card.behind for card in spec.cards if not isinstance(card, Passed) and isinstance(card.behind, Tap)]
     wanted = (
-        *(("/dev/kvm", spec.accelerator == "kvm"), (TUN, bool(taps))),
+        *(("/dev/kvm", spec.accelerator == "kvm"), (TUN, any(not tap.device for tap in taps))),
         ("/dev/vhost-net", any(tap.vhost for tap in taps)),
     )
     state = (spec.incoming,) if spec.incoming is not None and _is_file(spec.incoming) else ()

@@ -13,13 +13,24 @@ OFFLOADS = (
     *("guest_csum", "guest_tso4", "guest_tso6", "guest_ecn", "guest_ufo"),
 )
 
+FIRST_DESCRIPTOR = 3  # behind standard input, output and error
+
+
+def handed_over(cards: Sequence[Card]) -> tuple[str, ...]:
+    """What starts QEMU with the files of taps that are there already, open as it is told to find them."""
+    taps = (card.behind for card in cards if isinstance(card, Nic) and isinstance(card.behind, Tap))
+    devices = [tap.device for tap in taps if tap.device]
+    # Constant text but for the number; the path stays an argument.
+    opened = ((f'exec {number}<>"$1"; shift; exec "$@"', path) for number, path in enumerate(devices, FIRST_DESCRIPTOR))
+    return tuple(word for text, path in opened for word in ("sh", "-c", text, "sh", path))
+
 
 def card_arguments(cards: Sequence[Card]) -> tuple[str, ...]:
     """The cards alone, with what they take beside them: a back end, a PCI Express port."""
     words: list[str] = []
-    slots = itertools.count(1)
+    numbers = itertools.count(1), itertools.count(FIRST_DESCRIPTOR)
     for card in cards:
-        words += ["-device", f"vfio-pci,host={card.address}"] if isinstance(card, Passed) else _nic(card, slots)
+        words += ["-device", f"vfio-pci,host={card.address}"] if isinstance(card, Passed) else _nic(card, *numbers)
     return tuple(words)
 
 
@@ -31,8 +42,8 @@ def forward(port: int, guest: str = "") -> str:
     return f",hostfwd=tcp:127.0.0.1:0-{guest}:{port}"
 
 
-def _nic(card: Nic, slots: Iterator[int]) -> list[str]:
-    """`slots`: numbers for PCI Express ports."""
+def _nic(card: Nic, slots: Iterator[int], descriptors: Iterator[int]) -> list[str]:
+    """`slots`: numbers for PCI Express ports; `descriptors`: of the files that QEMU is handed open."""
     behind, options = card.behind, ""
     if isinstance(behind, Tap):
         vhost = ",vhost=on" if behind.vhost else ""
@@ -40,10 +51,12 @@ def _nic(card: Nic, slots: Iterator[int]) -> list[str]:
             vhost += f",queues={behind.queues}"
             # A vector for each queue in each direction, one for changes of the configuration, one for control.
             options = f",mq=on,vectors={2 * behind.queues + 2}"
-        netdev = f"tap,id={card.name},ifname={behind.interface},script=no,downscript=no{vhost}"
+        tap = f"fd={next(descriptors)}" if behind.device else f"ifname={behind.interface},script=no,downscript=no"
+        netdev = f"tap,id={card.name},{tap}{vhost}"
     else:
         ports = "".join(forward(port, behind.guest) for port in behind.ports)
-        netdev = f"user,id={card.name},restrict=on,net={behind.subnet},host={behind.host}{ports}"
+        restrict = ",restrict=on" if behind.restricted else ""
+        netdev = f"user,id={card.name}{restrict},net={behind.subnet},host={behind.host}{ports}"
     if not card.offloads:
         options += "".join(f",{each}=off" for each in OFFLOADS)
     port, bus = [], ""

@@ -17,6 +17,7 @@ from vmtax.hypervisor.confine import FIRST_USER, PATIENT, TUN, USERS, Reach, alo
 from vmtax.hypervisor.credentials import Credentials
 from vmtax.hypervisor.qemu.argv import arguments, reach, why_not
 from vmtax.hypervisor.qemu.boot import QemuGuest, boot
+from vmtax.hypervisor.qemu.cards import handed_over
 from vmtax.hypervisor.qemu.cpu import QUIT, UNKNOWN, asking, missing_features, nearest_models
 from vmtax.hypervisor.qemu.parts import without_huge_pages
 from vmtax.hypervisor.spec import Passed
@@ -76,7 +77,8 @@ class Qemu:
         started = self.for_guest(reach(spec, initrd, console), outlives=spec.lasting is not None, keeps_user=keeps_user)
         # QEMU that became another user reaches that directory by no name, so it begins there.
         there = ("env", "-C", spec.meeting) if spec.meeting else ()
-        return (*spec.within, *without_huge_pages(spec), *there, *started, *arguments(spec, initrd, console))
+        before = (*spec.within, *without_huge_pages(spec), *handed_over(spec.cards), *there)
+        return (*before, *started, *arguments(spec, initrd, console))
 
     def describe(self, spec: GuestSpec) -> str:
         """The command line, as a shell takes it; that of a boot names the run's own initrd and console."""

@@ -52,7 +52,7 @@ class FeatureCell:
 
     @property
     def shown(self) -> str:
-        return "?" if self.state == "not tried" else self.state
+        return self.state if self.state in ("yes", "no") else "?"
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +166,7 @@ def _of(name: str, treatments: Iterable[str], features: Features) -> Iterator[Fe
 
 def reasons_of(kind: Kind, looked_at: Sequence[Treatment], features: Features) -> Iterator[Reason]:
     """Feature by feature, what is given up first."""
-    order: tuple[State, ...] = ("no", "not tried", "yes")
+    order: tuple[State, ...] = ("no", "not tried", "not shown", "yes")
     for name in kind.features:
         alike: dict[Feature, list[str]] = {}
         for treatment in looked_at:

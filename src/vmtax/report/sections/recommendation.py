@@ -40,6 +40,7 @@ from vmtax.report.sections.scores import score_name
 from vmtax.report.view import cost_of
 from vmtax.workload.words import spoken
 
+NO_COST = ("–", "")  # not measured
 FEWEST = 2  # choices; of one there is nothing to say
 
 
@@ -168,24 +169,28 @@ def _forms(advised: Recommendation) -> Iterator[Block]:
 def _rated_table(advised: Recommendation) -> Iterator[Block]:
     """Every choice that meets what is needed."""
     words = ("not shown to have", "standing")
-    heads = ("choice", "time", "host CPU", *words)
+    costs = {
+        advised.advice.speed: [one.slower for one in advised.rated],
+        "host CPU": [one.dearer for one in advised.rated],
+    }
+    measured = [head for head in costs if {*costs[head]} != {NO_COST}]
+    order = measured[::-1] if advised.advice.by_cpu else measured  # what ranks them stands first
+    heads = ("choice", *order, *words)
     rows = tuple(
         Row(
             (
                 name_cell(one.treatment),
-                value_cell(*one.slower, emulated=one.emulated),
-                value_cell(*one.dearer, emulated=one.emulated),
+                *(value_cell(*costs[head][place], emulated=one.emulated) for head in order),
                 value_cell(one.lacks),
                 value_cell(one.standing),
             )
         )
-        for one in advised.rated
+        for place, one in enumerate(advised.rated)
     )
-    by_cpu, by = advised.advice.by_cpu, advised.advice.by
-    ranked = f"They are ranked by {by}" if by_cpu else f"Speed is {by}"
-    best = "cheapest" if by_cpu else "fastest"
+    best = advised.advice.best
+    ranked = f"{'Speed is' if best == 'fastest' else 'They are ranked by'} {advised.advice.by}"
     reading = (
-        f"{ranked}. Both costs are against the {best} choice. In the Pareto set, no other choice is shown to be better"
+        f"{ranked}. Costs are against the {best} choice. In the Pareto set, no other choice is shown to be better"
         " in one thing and no worse in all."
     )
     table = Table("Choices that meet the needs", tuple(Column(h, h in words) for h in heads), rows, "settings rated")
@@ -244,7 +249,7 @@ def _rated(kind: Kind, option: Option, found: Advice, emulated: Collection[str])
         "Pareto set": option.in_pareto_set,
         "tie": option.tie and option is not found.options[0],
     }
-    fastest, cheapest = ("as the cheapest", "cheapest") if found.by_cpu else ("fastest", "as the fastest")
+    fastest, cheapest = (f"as the {found.best}", found.best) if found.by_cpu else (found.best, f"as the {found.best}")
     return Rated(
         option.treatment,
         _figures("higher", against.slower, against.slower_low, against.slower_high, fastest),
@@ -257,7 +262,7 @@ def _rated(kind: Kind, option: Option, found: Advice, emulated: Collection[str])
 
 def _figures(better: Better, middle: float | None, low: float | None, high: float | None, none: str) -> tuple[str, str]:
     if middle is None:
-        return "–", ""
+        return NO_COST
     return cost_of(better, middle, low, high) if middle or low is not None else (none, "")
 
 
