@@ -25,7 +25,7 @@ from vmtax.hypervisor.qemu.migrate import migrate
 from vmtax.hypervisor.qemu.qmp import QmpError
 from vmtax.meter import Readings
 from vmtax.plan.schema import load, parse
-from vmtax.testbed import migration, needs
+from vmtax.testbed import cpus, migration, needs
 from vmtax.testbed.base import Route, RunningSubject, RunningTreatment
 from vmtax.testbed.examine import _check_memory
 from vmtax.testbed.session import CannotMeasure
@@ -224,7 +224,8 @@ def test_a_guest_that_did_not_move_goes_on_where_it_was() -> None:
 
 
 def test_a_guest_that_is_lost_in_a_postcopy_is_not_continued_at_the_source() -> None:
-    said, source = failed_move({"query_migrate": {"status": "postcopy-paused", "error-desc": "Broken pipe"}})
+    said, source = failed_move({"query_migrate": {"status": "postcopy-paused"}})
+    assert "the connection to its destination broke" in said
     assert "the guest is lost: during a postcopy" in said and "cont" not in source.asked
 
 
@@ -348,3 +349,9 @@ def test_a_host_must_hold_the_guest_twice() -> None:
     host = FakeMachine("host", {("cat", "/proc/meminfo"): "MemAvailable: 1572864 kB\n"})
     with pytest.raises(CannotMeasure, match=r"1.5 GiB of memory are available, and 2 x \(.*QEMU\), .* = 2.2 GiB are"):
         _check_memory(host, plan)
+
+
+def test_postcopy_takes_kvm() -> None:
+    kept = parse(MODES, "x").treatments()[0]
+    why = "migration.mode=postcopy takes KVM, and the guests here are emulated"
+    assert cpus.without_kvm(kept) == {"vm migration.mode=postcopy": why}

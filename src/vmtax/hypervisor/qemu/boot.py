@@ -110,7 +110,7 @@ class QemuGuest:
         try:
             moved = migrate(self.qmp, destination.qmp, how)
             arrived()
-            destination.machine.connect(CONNECT_SECONDS)
+            destination.log_in()
         except (QmpError, MachineError) as error:
             words = "" if isinstance(error, Late) else destination.first_words()
             destination.process.stop()  # first: never are there two of one guest
@@ -121,6 +121,19 @@ class QemuGuest:
         for name in ("spec", "argv", "process", "qmp", "console", "ports", "machine", "kvm", "trace"):
             setattr(self, name, getattr(destination, name))
         return moved
+
+    def log_in(self) -> None:
+        """After its arrival; raises MachineError. The first attempt may be reset by a guest that has only just come."""
+        deadline = time.monotonic() + CONNECT_SECONDS
+        while True:
+            try:
+                return self.machine.connect(max(1.0, deadline - time.monotonic()))
+            except MachineLost:
+                if self.process.poll() is not None:  # a panic ends it, too
+                    raise MachineLost(f"at its destination {self.cause_of_death()}") from None
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.5)
 
     def first_words(self) -> str:
         """What its QEMU says is wrong, for a sentence; "" where it says nothing. Its later lines are consequences."""

@@ -19,7 +19,11 @@ BANDWIDTH = 128 * 2**20  # bytes in a second, QEMU's own limit
 LOOK_SECONDS = 0.02
 CANCEL_SECONDS = 10.0  # until QEMU has given up
 START_SECONDS = 30.0  # until the guest runs at its destination, once all of it is there
-FAILED = ("failed", "cancelled", "postcopy-paused")
+FAILED = {  # status -> why, where QEMU does not say
+    "failed": "QEMU gives no reason",
+    "cancelled": "it was cancelled",
+    "postcopy-paused": "the connection to its destination broke",
+}
 PAGE_BYTES = 4096
 
 
@@ -64,7 +68,7 @@ def _ended(source: Qmp, how: Move) -> Mapping[str, Any]:
         if status == "completed":
             return state
         if status in FAILED:
-            raise given_up or QmpError(state.get("error-desc") or "QEMU gives no reason")
+            raise given_up or QmpError(state.get("error-desc") or FAILED[status])
         if waits_for_pass and status == "active" and state.get("ram", {}).get("dirty-sync-count", 0) > 1:
             source.execute("migrate-start-postcopy")
             waits_for_pass = False
