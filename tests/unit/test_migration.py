@@ -25,7 +25,7 @@ from vmtax.hypervisor.qemu.migrate import migrate
 from vmtax.hypervisor.qemu.qmp import QmpError
 from vmtax.meter import Readings
 from vmtax.plan.schema import load, parse
-from vmtax.testbed import cpus, migration, needs
+from vmtax.testbed import cpus, migration, needs, pages
 from vmtax.testbed.base import Route, RunningSubject, RunningTreatment
 from vmtax.testbed.examine import _check_memory
 from vmtax.testbed.session import CannotMeasure
@@ -334,6 +334,7 @@ def test_postcopy_takes_userfaultfd_of_the_kernel() -> None:
         ("{migration.mode: [precopy]}", "[net]", "means nothing without the workload migration"),
         ("{guest.count: [2]}", "[migration]", "one guest at a time is migrated"),
         ("{cpu.pinning: [one-to-one]}", "[migration]", "is not pinned"),
+        ("{net.path: [macvtap]}", "[migration]", "no two macvtaps with the guest's address"),
         ("{net.path: [sriov]}", "[migration]", "does not migrate a guest that has a device of the host"),
         ("{}", "[migration, disk]", "has no disk of its own here"),
     ],
@@ -349,6 +350,11 @@ def test_a_host_must_hold_the_guest_twice() -> None:
     host = FakeMachine("host", {("cat", "/proc/meminfo"): "MemAvailable: 1572864 kB\n"})
     with pytest.raises(CannotMeasure, match=r"1.5 GiB of memory are available, and 2 x \(.*QEMU\), .* = 2.2 GiB are"):
         _check_memory(host, plan)
+
+
+def test_huge_pages_are_taken_for_both_ends() -> None:
+    plan = parse("{name: x, layers: [vm], factors: {memory.backing: [2MiB]}, workloads: [migration]}", "x")
+    assert "1024 pages of 2MiB (2.0 GiB)" in pages.announced(plan, plan.treatments()[0])[0]
 
 
 def test_postcopy_takes_kvm() -> None:

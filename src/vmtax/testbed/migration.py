@@ -40,6 +40,8 @@ def _why_not(plan: Plan, treatment: Treatment) -> str | None:
         return f"guest.count={settings.count}: one guest at a time is migrated"
     if settings.pinned:
         return "cpu.pinning=one-to-one: a guest that has been migrated is not pinned"
+    if Path.MACVTAP in settings_of(treatment).path.parts:
+        return f"{PATH}=macvtap: the kernel has no two macvtaps with the guest's address on one card"
     if Path.SRIOV in settings_of(treatment).path.parts:
         return f"{PATH}=sriov: QEMU does not migrate a guest that has a device of the host"
     return None

@@ -18,6 +18,7 @@ from vmtax.machine import Machine
 from vmtax.meter.memory import available_memory
 from vmtax.meter.text import GREP, Files, chosen, parse_files, whole
 from vmtax.plan.schema import Plan
+from vmtax.testbed import needs
 from vmtax.testbed.examine import is_root
 
 POOLS = "/sys/kernel/mm/hugepages"
@@ -95,13 +96,18 @@ def _wanted(plan: Plan, treatments: Sequence[Treatment]) -> dict[Backing, int]:
     """How many huge pages of each kind the guests of a configuration take, at most."""
     guests = [GuestSettings.of(each.levels) for each in treatments if each.layer == "vm"]
     return {
-        backing: max(guest.count for guest in guests if guest.backing is backing) * _pages(plan, backing)
+        backing: max(_guests(plan, guest) for guest in guests if guest.backing is backing) * _pages(plan, backing)
         for backing in dict.fromkeys(guest.backing for guest in guests if guest.backing.page_bytes)
     }
 
 
 def _read(machine: Machine) -> Files:
     return parse_files(machine.try_run(*GREP, "", POOLS, THP, KSM).stdout)
+
+
+def _guests(plan: Plan, settings: GuestSettings) -> int:
+    """How many have their memory at once: one that is migrated has it twice."""
+    return settings.count * (2 if needs.migrates(plan) else 1)
 
 
 def _pages(plan: Plan, backing: Backing) -> int:
@@ -122,7 +128,7 @@ def _why_not(
         return f"{BACKING}=thp: the host has transparent huge pages turned off: `echo madvise > {THP}`"
     if backing.page_bytes is None:
         return None
-    return _why_no_pages(backing, settings.count, plan, Pool.of(files, backing.page_bytes), available)
+    return _why_no_pages(backing, _guests(plan, settings), plan, Pool.of(files, backing.page_bytes), available)
 
 
 def _why_no_pages(backing: Backing, guests: int, plan: Plan, pool: Pool | None, available: int | None) -> str | None:
@@ -174,7 +180,7 @@ def _why_only_root(settings: GuestSettings, plan: Plan, files: Files) -> str | N
     """Why its guests' pages cannot be had by another user; None where they can."""
     backing = settings.backing
     pool = Pool.of(files, backing.page_bytes) if backing.page_bytes else None
-    change = Change.of(pool, backing, settings.count * _pages(plan, backing)) if pool else None
+    change = Change.of(pool, backing, _guests(plan, settings) * _pages(plan, backing)) if pool else None
     return f"{BACKING}={backing}: {change.only_root}" if change else None
 
 
