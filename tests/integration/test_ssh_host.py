@@ -144,6 +144,7 @@ def test_a_peer_over_ssh_is_reached_over_cards_that_are_the_same_afterwards(
     assert done.returncode == 0, done.stderr
     data = json.loads(done.stdout)["data"]
     assert data["failures"] == [] and "net.tcp-in.host_cpu_seconds" in {e["metric"] for e in data["measurements"]}
+    assert "The network goes over the card vt-wire0 to the card vt-wire1 of ssh://testhost." in data["notes"]
     assert (links("ip"), links(*there)) == before
 
 

@@ -118,7 +118,7 @@ def _wired(hosts: Hosts, image: Image, emit: Emit, options: TestbedOptions) -> W
         return None
     tree = place(peer, hosts.local, image, emit).tree
     assert tree is not None, "an image on a host has its tree"
-    return Wired(wire.card, peer, wire.peer_card, tree)
+    return Wired(peer, wire, tree)
 
 
 def set_up(

@@ -182,6 +182,9 @@ def provision(on: Examined) -> Provisioned:
     here = _with_guests(here)
     if on.networked and on.is_root:
         here = replace(here, network=_open_network(here))
+    if wired := on.session.wired:
+        ends = wired.wire
+        notes.append(f"The network goes over the card {ends.card} to the card {ends.peer_card} of {ends.peer}.")
     if on.wants("disk"):
         here = _open_disks(here, notes)
     return replace(here, notes=(*on.notes, *notes))
@@ -192,7 +195,7 @@ def _with_guests(on: Provisioned) -> Provisioned:
     treatments = on.plan.treatments()[0]
     impossible = pages.not_here(on.host, on.plan, treatments) | pinning.not_here(on.host, on.plan, treatments)
     wired = on.session.wired
-    impossible |= net_paths.not_here(on.host, on.plan, treatments, wired.card if wired else None)
+    impossible |= net_paths.not_here(on.host, on.plan, treatments, wired.wire.card if wired else None)
     impossible |= migration.not_here(on.host, on.plan, treatments)
     impossible |= guests_not_here(on)
     possible = [treatment for treatment in treatments if treatment.name not in impossible]
@@ -246,7 +249,7 @@ def _open_network(on: Provisioned) -> Network:
         if takes(Path.MACVTAP, possible):
             segment.add_direct(peer)
         return Network(segment, on.host, on.tree, peer, end)
-    card = wired.card if wired else sriov.free_card(on.host)
+    card = wired.wire.card if wired else sriov.free_card(on.host)
     functions = net_paths.functions(on.host, on.plan, card) if takes_function else ()
     segment = Segment(on.host, token)
     segment.add_uplink(card)
@@ -254,12 +257,12 @@ def _open_network(on: Provisioned) -> Network:
     segment.admit(END_MAC, "end")
     if wired is None:
         return Network(segment, on.session.local, str(on.session.image.tree), _peer_of_lab(on), end, functions)
-    peer = wire.add_peer(wired.peer, token, wired.peer_card)
+    peer = wire.add_peer(wired.peer, token, wired.wire.peer_card)
     enter = ("ip", "netns", "exec", end, *enter_tree(on.tree, root=True, network=True, capabilities=("CAP_NET_RAW",)))
     answered = (*enter, "--", *wire.ANSWERS, "sh", PEER_ADDRESS, str(wire.WAIT_SECONDS))
     if not on.host.succeeds(*answered, timeout=2 * wire.WAIT_SECONDS):
         raise CannotMeasure(
-            f"{on.host.path}: no answer over the card {card} from the peer's card {wired.peer_card} within"
+            f"{on.host.path}: no answer over the card {card} from the peer's card {wired.wire.peer_card} within"
             f" {wire.WAIT_SECONDS} s: are they on one wire, or on one VLAN of a switch?"
         )
     return Network(segment, wired.peer, wired.tree, peer, end, functions)

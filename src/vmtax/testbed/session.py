@@ -79,9 +79,8 @@ class TestbedOptions:
 class Wired:
     """What is at the other end of a wire."""
 
-    card: str  # of the host under test
     peer: Machine
-    peer_card: str
+    wire: Wire
     tree: str  # the image's files at the peer
 
 
