@@ -197,7 +197,7 @@ class Ended:
         return self.said
 
 
-def failed_move(answers: Mapping[str, Any], there: GuestSpec = SPEC) -> tuple[str, Scripted]:
+def failed_move(answers: Mapping[str, Any], there: GuestSpec = SPEC, how: Move | None = None) -> tuple[str, Scripted]:
     """What is said of a move by a source that answers so, and the source."""
     broken = {"status": "failed", "error-desc": "Broken pipe"}
     source = Scripted(**{"query_migrate": broken, **answers})
@@ -208,7 +208,7 @@ def failed_move(answers: Mapping[str, Any], there: GuestSpec = SPEC) -> tuple[st
         for spec, (process, qmp) in zip((SPEC, there), fakes, strict=True)
     ]
     with pytest.raises(MoveFailed) as found:
-        guests[0].move_to(guests[1], MOVE)
+        guests[0].move_to(guests[1], how or MOVE)
     assert ended.stopped and guests[0].qmp is fakes[0][1]
     return str(found.value), source
 
@@ -227,6 +227,14 @@ def test_a_guest_that_is_lost_in_a_postcopy_is_not_continued_at_the_source() -> 
     said, source = failed_move({"query_migrate": {"status": "postcopy-paused"}})
     assert "the connection to its destination broke" in said
     assert "the guest is lost: during a postcopy" in said and "cont" not in source.asked
+
+
+def test_a_postcopy_that_takes_too_long_is_not_cancelled_once_the_guest_is_on_both_sides() -> None:
+    said, source = failed_move(
+        {"query_migrate": {"status": "active", "ram": {"dirty-sync-count": 2}}}, how=Move(Mode.POSTCOPY, 0.1)
+    )
+    assert "no end within 0 s" in said and "the guest is lost: during a postcopy" in said
+    assert "migrate_cancel" not in source.asked and "cont" not in source.asked
 
 
 def test_a_destination_that_differs_in_what_qemu_does_not_notice_is_refused() -> None:
@@ -319,6 +327,13 @@ def why_not(plan: str, answers: Mapping[tuple[str, ...], Any] | None = None) -> 
     found = parse(plan, "x")
     files = {("cat", migration.USERFAULTFD): "1\n", **(answers or {})}
     return migration.not_here(FakeMachine("host", files), found, found.treatments()[0])
+
+
+def test_a_guest_is_not_migrated_over_a_card_that_takes_its_packets_for_one_tap() -> None:
+    plan = parse("{name: x, layers: [vm], workloads: [migration]}", "x")
+    every, host = plan.treatments()[0], FakeMachine("host", {})
+    (why,) = migration.not_here(host, plan, every, "eth2").values()
+    assert why.endswith("leave out net.path=sriov and --peer") and migration.not_here(host, plan, every) == {}
 
 
 def test_postcopy_takes_userfaultfd_of_the_kernel() -> None:

@@ -7,22 +7,25 @@ from typing import Any
 
 import pytest
 
-from tests.fake_machine import FakeMachine
+from tests.fake_machine import FakeMachine, Reply
 from vmtax.cli.app import BadUse
 from vmtax.cli.measuring import wire
-from vmtax.network.wire import CardInUse, refuse_card
+from vmtax.network.wire import LOGIN, CardInUse, refuse_card, refuse_cards
 from vmtax.plan.schema import parse
 from vmtax.testbed.examine import check_peer
 from vmtax.testbed.net_paths import announced, not_here
 from vmtax.testbed.session import CannotMeasure, TestbedOptions, Wire
 
-CARD = {"ifname": "eth2", "link_type": "ether"}
+CARD = {"ifname": "eth2", "link_type": "ether", "mtu": 1500}
 LOOPBACK = {"ifname": "lo", "link_type": "loopback"}
 LINK_LOCAL = {"family": "inet6", "scope": "link", "local": "fe80::1"}
+OWN_ROUTES = '[{"dst": "fe80::/64"}, {"dst": "ff00::/8"}]'
 WIRE = Wire("eth2", "ssh://b", "eth3")
 
 
-def machine(links: list[dict[str, Any]], addresses: list[dict[str, str]], routes: str = "[ ]") -> FakeMachine:
+def machine(
+    links: list[dict[str, Any]], addresses: list[dict[str, str]], routes: str = "[ ]", login: str = "", wifi: int = 1
+) -> FakeMachine:
     return FakeMachine(
         "host",
         {
@@ -32,8 +35,12 @@ def machine(links: list[dict[str, Any]], addresses: list[dict[str, str]], routes
             ("bwrap", "--version"): "",
             ("ip", "-d", "-j", "link"): json.dumps(links),
             ("ip", "-j", "address", "show", "dev", "eth2"): json.dumps([{"addr_info": addresses}]),
-            ("ip", "-4", "-j", "route", "show", "dev", "eth2"): routes,
-            ("ip", "-6", "-j", "route", "show", "dev", "eth2"): '[{"dst": "fe80::/64"}]',
+            ("ip", "-4", "-j", "route", "show", "table", "all", "dev", "eth2"): routes,
+            ("ip", "-6", "-j", "route", "show", "table", "all", "dev", "eth2"): OWN_ROUTES,
+            LOGIN: f"{login}\n",
+            ("test", "-e", "/sys/class/net/eth2/phy80211"): Reply(code=wifi),
+            ("cat", "/proc/sys/kernel/random/boot_id"): "0af1\n",
+            ("readlink", "/proc/self/ns/net"): "net:[1]\n",
         },
     )
 
@@ -82,6 +89,25 @@ def test_a_wire_that_is_named_in_part_or_wrongly_is_one_line(named: tuple[str | 
         wire(*named)
 
 
+def test_the_card_of_a_login_a_bridge_and_wireless_are_refused() -> None:
+    with pytest.raises(CardInUse, match="your own login goes over the card eth2"):
+        refuse_card(machine([CARD], [LINK_LOCAL], login="fe80::2%eth2 5 fe80::1%eth2 22"), "eth2")
+    bridge = {**CARD, "linkinfo": {"info_kind": "bridge"}}
+    with pytest.raises(CardInUse, match="no Ethernet card eth2; there are none"):
+        refuse_card(machine([bridge], []), "eth2")
+    with pytest.raises(CardInUse, match="no Ethernet card eth2; there are none"):
+        refuse_card(machine([CARD], [], wifi=0), "eth2")
+
+
+def test_the_ends_of_a_wire_are_two_and_alike(monkeypatch: Any) -> None:
+    """Another connection to the same machine is the same machine."""
+    with pytest.raises(CardInUse, match="--peer-card eth2: is the card of --card"):
+        refuse_cards(machine([CARD], []), "eth2", machine([CARD], []), "eth2")
+    monkeypatch.setattr("vmtax.network.wire.refuse_card", lambda machine, card: {"eth2": 1500, "eth3": 9000}[card])
+    with pytest.raises(CardInUse, match="the card eth2 has an MTU of 1500, and the peer's card eth3 of 9000: set both"):
+        refuse_cards(machine([], []), "eth2", machine([], []), "eth3")
+
+
 def test_a_resumed_run_has_its_wire() -> None:
     assert wire("eth2", "ssh://b", "eth3", "/opt/qemu") == WIRE
     assert wire(None, None, None, "ssh://c") is None
@@ -94,7 +120,7 @@ def test_a_wire_takes_a_workload_that_uses_it_and_two_ends() -> None:
     idle, busy = (parse(f"{{name: x, layers: [vm], workloads: [{name}]}}", "x") for name in ("chess", "net"))
     with pytest.raises(CannotMeasure, match="--peer ssh://b: the plan x has no workload that uses the network"):
         check_peer(host, host, idle, WIRE)
-    with pytest.raises(CannotMeasure, match="--peer-card eth2: is the card of --card"):
+    with pytest.raises(CardInUse, match="--peer-card eth2: is the card of --card"):
         check_peer(host, host, busy, Wire("eth2", "local", "eth2"))
 
 

@@ -112,8 +112,9 @@ def _guests_not_here(
     """
     treatments = plan.treatments()[0]
     impossible = {**pages.not_here(machine, plan, treatments), **pinning.not_here(machine, plan, treatments)}
-    impossible |= net_paths.not_here(machine, plan, treatments, wire.card if wire else None)
-    impossible |= migration.not_here(machine, plan, treatments)
+    card = wire.card if wire else None
+    impossible |= net_paths.not_here(machine, plan, treatments, card)
+    impossible |= migration.not_here(machine, plan, treatments, card)
     for qemu, accelerator in qemus:
         if accelerator is None:
             continue

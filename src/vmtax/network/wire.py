@@ -10,6 +10,8 @@ from vmtax.machine import Machine
 from vmtax.network.segment import DELETE_NAMESPACE, PEER_ADDRESS, PREFIX_LENGTH, bring_back
 
 BUILT_ON = ("vlan", "macvlan", "macvtap", "ipvlan", "ipvtap")  # kinds of interfaces that have another below them
+OWN = ("fe80:", "ff00:")  # of IPv6: routes that every card has that is up
+LOGIN = ("sh", "-c", 'echo "$SSH_CONNECTION"')
 WAIT_SECONDS = 40  # for a link to come up: a switch may learn for thirty
 # Until the peer at this address answers, once a second at most. Constant text, run in the image.
 ANSWERS = (
@@ -22,23 +24,49 @@ class CardInUse(CannotDo):
     """A card that may not be taken; the text says what uses it."""
 
 
-def refuse_card(machine: Machine, card: str) -> None:
-    """Raises CardInUse unless the machine has this Ethernet card, and nothing uses it."""
+def refuse_cards(host: Machine, card: str, peer: Machine, peer_card: str) -> None:
+    """Raises CardInUse unless each machine has its card, nothing uses them, and they can be two ends of one wire."""
+    if card == peer_card and _place(host) == _place(peer):
+        raise CardInUse(f"--peer-card {peer_card}: is the card of --card: a wire has two ends")
+    here, there = refuse_card(host, card), refuse_card(peer, peer_card)
+    if here != there:
+        raise CardInUse(
+            f"{host.path}: the card {card} has an MTU of {here}, and the peer's card {peer_card} of {there}:"
+            " set both alike"
+        )
+
+
+def _place(machine: Machine) -> str:
+    """Which machine it is, and which of its network namespaces."""
+    return machine.read_text("/proc/sys/kernel/random/boot_id") + machine.run("readlink", "/proc/self/ns/net")
+
+
+def refuse_card(machine: Machine, card: str) -> int:
+    """Raises CardInUse unless the machine has this Ethernet card, and nothing uses it; returns its MTU in bytes."""
     links: list[dict[str, Any]] = json.loads(machine.run("ip", "-d", "-j", "link"))
-    link = next((each for each in links if each["ifname"] == card), None)
-    if link is None or link.get("link_type") != "ether":
-        names = ", ".join(each["ifname"] for each in links if each.get("link_type") == "ether")
+    cards = [each for each in links if _is_card(each)]
+    link = next((each for each in cards if each["ifname"] == card), None)
+    if link is None or machine.succeeds("test", "-e", f"/sys/class/net/{card}/phy80211"):
+        names = ", ".join(each["ifname"] for each in cards if each is not link)
         raise CardInUse(f"{machine.path}: no Ethernet card {card}; there are {names or 'none'}")
     if used := link.get("master") or next((each["ifname"] for each in links if _is_on(each, card)), None):
         raise CardInUse(f"{machine.path}: the card {card} is in use by {used}: name one that nothing uses")
+    if any(word.endswith(f"%{card}") for word in machine.run(*LOGIN).split()):
+        raise CardInUse(f"{machine.path}: your own login goes over the card {card}: name another")
     (shown,) = json.loads(machine.run("ip", "-j", "address", "show", "dev", card))
     addresses = [one["local"] for one in shown["addr_info"] if (one["family"], one["scope"]) != ("inet6", "link")]
     if addresses:
         raise CardInUse(f"{machine.path}: the card {card} has the address {addresses[0]}: name one without")
     for family in ("-4", "-6"):
-        routes = json.loads(machine.run("ip", family, "-j", "route", "show", "dev", card) or "[]")
-        if targets := [route["dst"] for route in routes if not route["dst"].startswith("fe80:")]:
+        routes = json.loads(machine.run("ip", family, "-j", "route", "show", "table", "all", "dev", card) or "[]")
+        if targets := [route["dst"] for route in routes if not route["dst"].startswith(OWN)]:
             raise CardInUse(f"{machine.path}: a route goes over the card {card} (to {targets[0]}): name one without")
+    return int(link["mtu"])
+
+
+def _is_card(link: dict[str, Any]) -> bool:
+    """Hardware, or one end of a veth pair; bridges, bonds and the like stay in their namespace."""
+    return link.get("link_type") == "ether" and link.get("linkinfo", {}).get("info_kind", "veth") == "veth"
 
 
 def _is_on(link: dict[str, Any], card: str) -> bool:

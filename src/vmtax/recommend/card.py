@@ -146,7 +146,10 @@ def _host_side(analysis: Analysis, treatment: Treatment) -> Feature:
             return Feature(NO_HOST_CPU, "not shown", MEASURED, "no card that the host carries was measured beside it")
         cheapest = min(medians, key=lambda name: medians[name])
         of = numbers[metric, cheapest]
-        logs = np.log(np.array([rounds[number] / of[number] for number in sorted(rounds.keys() & of.keys())]))
+        shared = sorted(rounds.keys() & of.keys())
+        if not all(rounds[number] > 0 < of[number] for number in shared):
+            return Feature(NO_HOST_CPU, "not shown", MEASURED, "a round has no CPU time of the host's side")
+        logs = np.log(np.array([rounds[number] / of[number] for number in shared]))
         ends = stats.interval(logs, analysis.criteria.alpha) if len(logs) else None
         if ends is None:
             return Feature(NO_HOST_CPU, "not shown", MEASURED, "so few rounds give no interval")

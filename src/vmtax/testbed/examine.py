@@ -15,7 +15,7 @@ from vmtax.machine import Machine
 from vmtax.machine.guarded import GuardedMachine
 from vmtax.meter.below import read_below
 from vmtax.meter.memory import available_memory
-from vmtax.network.wire import refuse_card
+from vmtax.network.wire import refuse_cards
 from vmtax.plan.estimate import ONE_CPU, ONE_OUTER_CPU, lasting
 from vmtax.plan.schema import Plan
 from vmtax.storage import Backing, Target
@@ -161,15 +161,13 @@ def check_peer(host: Machine, peer: Machine, plan: Plan, wire: Wire) -> None:
     """Raises CannotMeasure and CardInUse where `plan` cannot be measured over that wire, as far as it is known."""
     if not any(workload.networked for workload in plan.build_workloads()):
         raise CannotMeasure(f"--peer {wire.peer}: the plan {plan.name} has no workload that uses the network")
-    for machine, card in ((host, wire.card), (peer, wire.peer_card)):
+    for machine in (host, peer):
         if not is_root(machine):
             raise CannotMeasure(f"{machine.path}: a wire takes root there: its card goes to a namespace of the run's")
         if not machine.succeeds("ip", "-V"):
             raise CannotMeasure(f"{machine.path}: iproute2 is missing (Debian: apt-get install iproute2)")
-        refuse_card(machine, card)
+    refuse_cards(host, wire.card, peer, wire.peer_card)
     _check_host(peer)
-    if peer is host and wire.card == wire.peer_card:
-        raise CannotMeasure(f"--peer-card {wire.peer_card}: is the card of --card: a wire has two ends")
 
 
 def _check_network(host: Machine, plan: Plan) -> None:

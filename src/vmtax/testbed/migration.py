@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from vmtax.core.records import Treatment
 from vmtax.design.guest import GuestSettings
 from vmtax.design.migration import MODE, MigrationSettings, Mode
-from vmtax.design.net import PATH, Path, settings_of
+from vmtax.design.net import PATH, Path, settings_of, takes
 from vmtax.hypervisor import MEETING_MODE, Qemu
 from vmtax.machine import Machine
 from vmtax.plan.schema import Plan
@@ -19,13 +19,20 @@ USERFAULTFD = "/proc/sys/vm/unprivileged_userfaultfd"
 _numbers = itertools.count(1)
 
 
-def not_here(machine: Machine, plan: Plan, treatments: Sequence[Treatment]) -> dict[str, str]:
-    """Treatments whose guests cannot be migrated there as the plan says -> why."""
+def not_here(machine: Machine, plan: Plan, treatments: Sequence[Treatment], wire: str | None = None) -> dict[str, str]:
+    """Treatments whose guests cannot be migrated there as the plan says -> why.
+
+    `wire`: the card of one that the user names
+    """
     guests = [each for each in treatments if each.layer == "vm"]
     if not needs.migrates(plan):
         named = plan.space.first(MODE) is not None
         return {each.name: f"{MODE} means nothing without the workload migration" for each in guests if named}
     reasons = {each.name: _why_not(plan, each) for each in guests}
+    if wire is not None or takes(Path.SRIOV, guests):
+        # The card takes a guest's packets for one tap at a time.
+        over = f"a guest is migrated on a bridge of its host alone: leave out {PATH}=sriov and --peer"
+        reasons = {name: found or over for name, found in reasons.items()}
     late = [each.name for each in guests if MigrationSettings.of(each.levels).mode is Mode.POSTCOPY]
     if late and (why := _why_no_postcopy(machine)):
         reasons = {**dict.fromkeys(late, why), **{name: found for name, found in reasons.items() if found}}

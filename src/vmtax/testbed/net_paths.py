@@ -80,7 +80,7 @@ def not_here(machine: Machine, plan: Plan, treatments: Sequence[Treatment], wire
             refused.setdefault(name, f"net.queues={card.queues} takes {card.queues} CPUs, and guest.vcpus is {cpus}")
         if wired and card.mtu != DEFAULT.mtu:
             refused.setdefault(
-                name, f"net.mtu={card.mtu} takes a plan without {PATH}=sriov and --peer, whose wire has 1500"
+                name, f"net.mtu={card.mtu} takes a plan without {PATH}=sriov and --peer, whose cards keep theirs"
             )
         if wired and card.path in APART:
             why = f"{PATH}={card.path} takes a plan without {PATH}=sriov and --peer: {APART[card.path]}"

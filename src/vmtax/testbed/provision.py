@@ -195,8 +195,9 @@ def _with_guests(on: Provisioned) -> Provisioned:
     treatments = on.plan.treatments()[0]
     impossible = pages.not_here(on.host, on.plan, treatments) | pinning.not_here(on.host, on.plan, treatments)
     wired = on.session.wired
-    impossible |= net_paths.not_here(on.host, on.plan, treatments, wired.wire.card if wired else None)
-    impossible |= migration.not_here(on.host, on.plan, treatments)
+    card = wired.wire.card if wired else None
+    impossible |= net_paths.not_here(on.host, on.plan, treatments, card)
+    impossible |= migration.not_here(on.host, on.plan, treatments, card)
     impossible |= guests_not_here(on)
     possible = [treatment for treatment in treatments if treatment.name not in impossible]
     impossible |= pages.take(on.host, on.plan, possible)
@@ -249,6 +250,8 @@ def _open_network(on: Provisioned) -> Network:
         if takes(Path.MACVTAP, possible):
             segment.add_direct(peer)
         return Network(segment, on.host, on.tree, peer, end)
+    if wired:  # once more: the question may have been open for long
+        wire.refuse_cards(on.host, wired.wire.card, wired.peer, wired.wire.peer_card)
     card = wired.wire.card if wired else sriov.free_card(on.host)
     functions = net_paths.functions(on.host, on.plan, card) if takes_function else ()
     segment = Segment(on.host, token)

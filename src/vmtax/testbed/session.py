@@ -116,7 +116,8 @@ def connected(
     `peer`: where the peer is; its path is `peer`, or that of this machine
     """
     with contextlib.ExitStack() as stack:
-        local = LocalMachine(other if other == "local" else "host")
+        far = {other: other, peer: "peer"} if url != "local" else {}
+        local = LocalMachine(far.get("local") or "host")
         stack.callback(_close, local, warn)
 
         def reached(url: str, path: str) -> Machine:

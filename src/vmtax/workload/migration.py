@@ -13,13 +13,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from vmtax.core.records import Measurement, Metric, Moved
 from vmtax.workload.base import LEAST_OF_RATE, BadOutput, Measure, Parameters, Workload
 
 MINIMUM_TAIL = 10  # round trips beyond a percentile, below which it is an anecdote (METHOD.md)
 GRACE_SECONDS = 1.0  # for the last answers
+MOST_PACKETS = 2_000_000  # of which the peer prints less than a pipe may bring
 MICROSECOND = 1e-6
 PYTHON = "/usr/bin/python3"  # the image's
 BEGIN, STOP = "begin", "stop"  # what the peer is sent: the migration begins; print all
@@ -139,8 +140,20 @@ class MigrationParameters(Parameters):
         strict=True,
         ge=1,
         le=10**6,
-        description="MiB in a second that QEMU may send; without it, QEMU's own limit, which is 128",
+        description="MiB in a second that QEMU may send; without it, QEMU's own limit, which is 128, and none once the"
+        " guest of a postcopy runs at its destination",
     )
+
+    @model_validator(mode="after")
+    def _few_packets(self) -> MigrationParameters:
+        """The peer prints a line for each."""
+        packets = (self.rate or RATE) * (2 * self.seconds + self.limit)
+        if packets > MOST_PACKETS:
+            raise ValueError(
+                f"rate x (2 x seconds + limit) is {packets:,.0f} packets, and {MOST_PACKETS:,} are the most: lower"
+                " one of them"
+            )
+        return self
 
 
 class Migration(Workload[MigrationParameters]):

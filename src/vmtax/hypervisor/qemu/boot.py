@@ -15,6 +15,7 @@ from vmtax.core.errors import CannotDo
 from vmtax.core.machines import first_line
 from vmtax.core.notices import recorded
 from vmtax.core.records import Moved
+from vmtax.design.migration import Mode
 from vmtax.hypervisor.base import AWAITED, BootFailed, GuestSpec, Lasting, Patience, Thread
 from vmtax.hypervisor.console import FLOODED, PANIC, READY, Console
 from vmtax.hypervisor.credentials import Credentials
@@ -22,7 +23,7 @@ from vmtax.hypervisor.move import Move, MoveFailed
 from vmtax.hypervisor.qemu.exit_trace import ExitTrace
 from vmtax.hypervisor.qemu.kvm import KvmCounters
 from vmtax.hypervisor.qemu.memory import memory_readings
-from vmtax.hypervisor.qemu.migrate import Late, differs, migrate
+from vmtax.hypervisor.qemu.migrate import Late, Split, differs, migrate
 from vmtax.hypervisor.qemu.qmp import Qmp, QmpError, Socket
 from vmtax.hypervisor.qemu.threads import threads
 from vmtax.machine import Machine, MachineError, MachineLost, Process
@@ -37,6 +38,7 @@ LOAD_SECONDS = 300.0  # of a saved state, which may be as large as the guest's m
 SHUTDOWN_SECONDS = 30.0
 CONNECT_SECONDS = 20.0  # to a guest that has just moved; ssh to the one that stands still bears 30
 QUIT_SECONDS = 5.0
+LOST = "the guest is lost: during a postcopy its newest memory is at the destination"
 LAST_WORDS_SECONDS = 1.0  # a QEMU whose connection just broke may still be ending
 # cat joins the run's credentials (standard input) and the image's initramfs: constant text, paths stay arguments.
 JOIN = 'umask 077; mkdir "$1" && cat - "$2" > "$1/initrd" && shift 2 && for file; do : > "$file" || exit 1; done'
@@ -107,6 +109,7 @@ class QemuGuest:
         if unlike := differs(self.spec, destination.spec):
             destination.process.stop()
             raise MoveFailed(f"{self.path} was not migrated: {unlike}; the guest runs on at the source")
+        moved: Moved | None = None
         try:
             moved = migrate(self.qmp, destination.qmp, how)
             arrived()
@@ -114,7 +117,8 @@ class QemuGuest:
         except (QmpError, MachineError) as error:
             words = "" if isinstance(error, Late) else destination.first_words()
             destination.process.stop()  # first: never are there two of one guest
-            where = self._where_it_is()
+            split = isinstance(error, Split) or (moved is not None and how.mode is Mode.POSTCOPY)
+            where = LOST if split else self._where_it_is()
             raise MoveFailed(f"{self.path} was not migrated: {first_line(str(error))}{words}; {where}") from error
         self.machine.close()
         self._end()
@@ -146,7 +150,7 @@ class QemuGuest:
         """After a failure, once the destination has ended: it goes on here, unless a part of it was there."""
         try:
             if str(self.qmp.execute("query-migrate").get("status")).startswith("postcopy"):
-                return "the guest is lost: during a postcopy its newest memory is at the destination"
+                return LOST
             if self.qmp.execute("query-status")["status"] == "running":
                 return "the guest runs on at the source"
             self.qmp.execute("cont")

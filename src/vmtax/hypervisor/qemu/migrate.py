@@ -15,7 +15,8 @@ from vmtax.hypervisor.qemu.qmp import Qmp, QmpError
 
 SOCKET = "unix:migration"  # in the directory that both QEMUs work in
 CAPABILITIES = {Mode.MULTIFD: "multifd", Mode.POSTCOPY: "postcopy-ram"}
-BANDWIDTH = 128 * 2**20  # bytes in a second, QEMU's own limit
+# Bytes in a second, QEMU's own limits: of a migration, and of a postcopy once the guest runs at its destination.
+BANDWIDTH, UNLIMITED = 128 * 2**20, 0
 LOOK_SECONDS = 0.02
 CANCEL_SECONDS = 10.0  # until QEMU has given up
 START_SECONDS = 30.0  # until the guest runs at its destination, once all of it is there
@@ -42,6 +43,10 @@ class Late(QmpError):
     """QEMU was to give up a migration that took too long."""
 
 
+class Split(QmpError):
+    """It failed when the guest's newest memory was at its destination already."""
+
+
 def migrate(source: Qmp, destination: Qmp, how: Move) -> Moved:
     """Returns once the guest runs at the destination. Raises QmpError with QEMU's own reason."""
     for qmp in (destination, source):
@@ -49,8 +54,8 @@ def migrate(source: Qmp, destination: Qmp, how: Move) -> Moved:
         wanted = [{"capability": each, "state": mode is how.mode} for mode, each in CAPABILITIES.items()]
         qmp.execute("migrate-set-capabilities", capabilities=wanted)
     destination.execute("migrate-incoming", uri=SOCKET)
-    bandwidth = how.bandwidth or BANDWIDTH
-    source.execute("migrate-set-parameters", max_bandwidth=bandwidth, max_postcopy_bandwidth=bandwidth)
+    bandwidth, later = how.bandwidth or BANDWIDTH, how.bandwidth or UNLIMITED
+    source.execute("migrate-set-parameters", max_bandwidth=bandwidth, max_postcopy_bandwidth=later)
     source.execute("migrate", uri=SOCKET)
     state = _ended(source, how)
     _wait_until_it_runs(destination)
@@ -60,7 +65,7 @@ def migrate(source: Qmp, destination: Qmp, how: Move) -> Moved:
 def _ended(source: Qmp, how: Move) -> Mapping[str, Any]:
     """The state of a migration that has come to its end."""
     deadline = time.monotonic() + how.seconds
-    waits_for_pass = how.mode is Mode.POSTCOPY
+    waits_for_pass, split = how.mode is Mode.POSTCOPY, False
     given_up: Late | None = None
     while True:
         state: Mapping[str, Any] = source.execute("query-migrate")
@@ -68,11 +73,14 @@ def _ended(source: Qmp, how: Move) -> Mapping[str, Any]:
         if status == "completed":
             return state
         if status in FAILED:
-            raise given_up or QmpError(state.get("error-desc") or FAILED[status])
+            reason = state.get("error-desc") or FAILED[status]
+            raise Split(reason) if split else given_up or QmpError(reason)
         if waits_for_pass and status == "active" and state.get("ram", {}).get("dirty-sync-count", 0) > 1:
             source.execute("migrate-start-postcopy")
-            waits_for_pass = False
+            waits_for_pass, split = False, True
         if time.monotonic() > deadline:
+            if split:  # cancelled, it would leave half a guest on either side
+                raise Split(late(state, how.seconds))
             if given_up:
                 raise Late(f"{given_up}, and QEMU did not give it up")
             given_up = Late(late(state, how.seconds))
