@@ -33,8 +33,9 @@ from vmtax.workload.net import PORT
 # Starts a server that serves one test, then becomes the client: constant text, the client's arguments stay arguments.
 WITH_SERVER = ("sh", "-c", 'iperf3 --server --one-off --daemon --bind 127.0.0.1 && exec "$@"', "sh")
 # By which guests that are released together may begin apart, because their programs start unevenly; seconds. Where
-# nothing is emulated, where VMs are, and where KVM is emulated that guests run on: there four began 4 s apart.
-LEAD_SECONDS, EMULATED_LEAD_SECONDS, EMULATED_KVM_LEAD_SECONDS = 1, 3, 10
+# nothing is emulated, where VMs are, and for each of them where KVM is emulated that they run on: there four began 4 s
+# apart on an idle machine.
+LEAD_SECONDS, EMULATED_LEAD_SECONDS, EMULATED_KVM_LEAD_SECONDS = 1, 3, 2.5
 END_MAC = "52:54:00:76:76:01"  # of the host layer's own end, where a card must know it
 # Constant text: the namespace, and what is the address of one of its cards, stay arguments.
 DELETE_ADDRESS = (
@@ -119,7 +120,7 @@ class Provisioned(Examined):
         if needs.guests_at_once(self.plan) == 1:
             return 0
         if self.host_emulated or (self.emulated and "nested" in self.plan.layers):
-            return EMULATED_KVM_LEAD_SECONDS
+            return round(EMULATED_KVM_LEAD_SECONDS * needs.guests_at_once(self.plan))
         return EMULATED_LEAD_SECONDS if self.emulated else LEAD_SECONDS
 
     def peer_servers(self, number: int = 1) -> list[tuple[str, ...]]:
