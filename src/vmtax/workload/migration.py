@@ -66,7 +66,7 @@ while last is None or time.monotonic() < last:
     if 0 in ready:
         got = os.read(0, 4096)
         if not got:
-            sys.exit("nobody listens any more")
+            sys.exit("its input was closed")
         now = time.monotonic()
         *lines, said = (said + got).split(b"\\n")
         marks += [(line.decode(), now) for line in lines]
