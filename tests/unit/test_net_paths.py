@@ -226,9 +226,9 @@ def test_a_card_is_announced_and_modules_are_loaded_only_for_what_is_measured() 
     plan = parse(PLAN, "x")
     every = plan.treatments()[0]
     without = [each for each in every if settings_of(each).path in (Path.TAP, Path.RTL8139, Path.USER)]
-    (taken,) = net_paths.announced(host(), every)
+    (taken,) = net_paths.announced(host(), plan, every)
     assert taken.startswith("the network card eth2: a virtual function for each guest")
-    assert net_paths.announced(FakeMachine("host", {}), without) == []
+    assert net_paths.announced(FakeMachine("host", {}), plan, without) == []
     machine = FakeMachine("host", {net_paths.LOAD_VHOST: ""})
     net_paths.load(machine, without)
     assert machine.unused() != []

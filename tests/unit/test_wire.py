@@ -92,6 +92,8 @@ def test_a_wire_that_is_named_in_part_or_wrongly_is_one_line(named: tuple[str | 
 def test_the_card_of_a_login_a_bridge_and_wireless_are_refused() -> None:
     with pytest.raises(CardInUse, match="your own login goes over the card eth2"):
         refuse_card(machine([CARD], [LINK_LOCAL], login="fe80::2%eth2 5 fe80::1%eth2 22"), "eth2")
+    with pytest.raises(CardInUse, match="virtual functions of the card eth2 are in use: name one with sriov_numvfs 0"):
+        refuse_card(machine([{**CARD, "vfinfo_list": [{"vf": 0}]}], []), "eth2")
     bridge = {**CARD, "linkinfo": {"info_kind": "bridge"}}
     with pytest.raises(CardInUse, match="no Ethernet card eth2; there are none"):
         refuse_card(machine([bridge], []), "eth2")
@@ -127,7 +129,7 @@ def test_a_wire_takes_a_workload_that_uses_it_and_two_ends() -> None:
 def test_what_is_taken_is_announced_and_other_sizes_of_packets_are_left_out() -> None:
     plan = parse("{name: x, layers: [vm], factors: {net.mtu: [1500, 9000]}, workloads: [net]}", "x")
     every = plan.treatments()[0]
-    assert announced(machine([], []), every, WIRE) == [
+    assert announced(machine([], []), plan, every, WIRE) == [
         "the network card eth2, for host and guests",
         "the network card eth3 of the peer, ssh://b",
     ]

@@ -49,7 +49,13 @@ class Work:
 
     def emulating(self) -> Work:
         """The same, also where no guest boots with KVM."""
-        testbed = replace(self.options.testbed, emulate=True)
+        return self._on(replace(self.options.testbed, emulate=True))
+
+    def over(self, wire: Wire | None) -> Work:
+        """The same, over that wire."""
+        return self._on(replace(self.options.testbed, wire=wire))
+
+    def _on(self, testbed: TestbedOptions) -> Work:
         return replace(self, options=replace(self.options, testbed=testbed))
 
 

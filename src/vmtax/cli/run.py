@@ -99,10 +99,7 @@ def run(
     """Measure a machine, print the answer and write the report."""
     from vmtax.store import Store
 
-    if emulate and or_demo:
-        raise BadUse("--emulate measures as the plan says, --or-demo only demonstrates: leave out one of them")
-    if rounds is not None and budget is not None:
-        raise BadUse("--rounds says how many rounds there are, --budget how long they take: leave out one of them")
+    _refuse_both(emulate, or_demo, rounds, budget)
     if label is not None and (problem := label_problem(label)):
         raise BadUse(f"--label {label!r}: {problem}")
     _check_report(output or Path("vmtax-RUN.html"))
@@ -117,8 +114,8 @@ def run(
             work = _resumed(store, plan, erase or (), rebooted=after_reboot)
         else:
             work = _new(plan or "quick", overrides, qemu, lambda on: disk_target(on, *target), interleave_with)
-            testbed = replace(work.options.testbed, wire=wire(card, peer, peer_card, interleave_with))
-            work = replace(work, options=replace(work.options, testbed=testbed, label=label or ""), or_demo=or_demo)
+            work = work.over(wire(card, peer, peer_card, interleave_with))
+            work = replace(work, options=replace(work.options, label=label or ""), or_demo=or_demo)
         if emulate:
             work = work.emulating()
         id = measure(store, work, yes=yes)
@@ -129,6 +126,14 @@ def run(
     if not worked:
         warn("nothing could be measured: every trial failed, see the warnings")
         raise typer.Exit(FAILED)
+
+
+def _refuse_both(emulate: bool, or_demo: bool, rounds: int | None, budget: str | None) -> None:
+    """Raises BadUse for two options that contradict each other."""
+    if emulate and or_demo:
+        raise BadUse("--emulate measures as the plan says, --or-demo only demonstrates: leave out one of them")
+    if rounds is not None and budget is not None:
+        raise BadUse("--rounds says how many rounds there are, --budget how long they take: leave out one of them")
 
 
 def _again(resume: bool, after_reboot: bool, others: Mapping[str, object]) -> bool:

@@ -265,7 +265,10 @@ def outlook(
         lines += [*_runs_on(place, emulated=bool(emulated)), *_writes(place, options.target, executions)]
         lines.append(Line("needs", _needs(place.plan, place.machine)))
         possible = [one for one in place.treatments if (one.repeats or one.name) not in place.impossible]
-        taken = (*pages.announced(place.plan, possible), *net_paths.announced(place.machine, possible, options.wire))
+        taken = (
+            *pages.announced(place.plan, possible),
+            *net_paths.announced(place.machine, place.plan, possible, options.wire),
+        )
         lines += [Line("takes", text) for text in taken]
         lines.append(_rights(place))
     if emulated:

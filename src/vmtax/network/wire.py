@@ -51,6 +51,10 @@ def refuse_card(machine: Machine, card: str) -> int:
         raise CardInUse(f"{machine.path}: no Ethernet card {card}; there are {names or 'none'}")
     if used := link.get("master") or next((each["ifname"] for each in links if _is_on(each, card)), None):
         raise CardInUse(f"{machine.path}: the card {card} is in use by {used}: name one that nothing uses")
+    if link.get("vfinfo_list"):
+        raise CardInUse(
+            f"{machine.path}: virtual functions of the card {card} are in use: name one with sriov_numvfs 0"
+        )
     if any(word.endswith(f"%{card}") for word in machine.run(*LOGIN).split()):
         raise CardInUse(f"{machine.path}: your own login goes over the card {card}: name another")
     (shown,) = json.loads(machine.run("ip", "-j", "address", "show", "dev", card))

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from vmtax.core.records import Treatment
 from vmtax.design.guest import GuestSettings
 from vmtax.design.migration import MODE, MigrationSettings, Mode
-from vmtax.design.net import PATH, Path, settings_of, takes
+from vmtax.design.net import PATH, Path, settings_of
 from vmtax.hypervisor import MEETING_MODE, Qemu
 from vmtax.machine import Machine
 from vmtax.plan.schema import Plan
@@ -29,9 +29,8 @@ def not_here(machine: Machine, plan: Plan, treatments: Sequence[Treatment], wire
         named = plan.space.first(MODE) is not None
         return {each.name: f"{MODE} means nothing without the workload migration" for each in guests if named}
     reasons = {each.name: _why_not(plan, each) for each in guests}
-    if wire is not None or takes(Path.SRIOV, guests):
-        # The card takes a guest's packets for one tap at a time.
-        over = f"a guest is migrated on a bridge of its host alone: leave out {PATH}=sriov and --peer"
+    if wire is not None:
+        over = "a guest is migrated on a bridge of its host alone: the card of a wire takes its packets for one tap"
         reasons = {name: found or over for name, found in reasons.items()}
     late = [each.name for each in guests if MigrationSettings.of(each.levels).mode is Mode.POSTCOPY]
     if late and (why := _why_no_postcopy(machine)):

@@ -42,7 +42,7 @@ FEATURES = (
 HAS_VHOST = ("sh", "-c", "test -c /dev/vhost-net || modprobe -n -q vhost_net")  # loads nothing
 LOAD_VHOST = ("sh", "-c", "test -c /dev/vhost-net || modprobe vhost_net")
 HAS_MACVTAP = ("sh", "-c", "test -e /sys/module/macvtap || modprobe -n -q macvtap")  # loads nothing
-# Paths that cannot share a function's card -> why.
+# Paths that do not go over a card that is on a bridge -> why.
 APART = {
     Path.USER: "it goes over no card",
     Path.MACVTAP: "their card is a port of a bridge, and such a card carries no macvtap",
@@ -98,11 +98,11 @@ def largest_mtu(treatments: Sequence[Treatment]) -> int:
     return max((settings_of(each).mtu for each in treatments if each.layer == "vm"), default=DEFAULT.mtu)
 
 
-def announced(machine: Machine, treatments: Sequence[Treatment], wire: Wire | None = None) -> list[str]:
+def announced(machine: Machine, plan: Plan, treatments: Sequence[Treatment], wire: Wire | None = None) -> list[str]:
     """What is taken of network cards, for those treatments, and given back. Raises CannotDo."""
     far = [] if wire is None else [f"the network card {wire.peer_card} of the peer, {wire.peer}"]
     if takes(Path.SRIOV, treatments):
-        card = sriov.free_card(machine, named=wire.card if wire else None)
+        card = sriov.free_card(machine, needs.guests_at_once(plan), wire.card if wire else None)
         return [f"the network card {card}: a virtual function for each guest, its port for all others", *far]
     return [f"the network card {wire.card}, for host and guests", *far] if wire else []
 

@@ -253,7 +253,7 @@ def _open_network(on: Provisioned) -> Network:
         return Network(segment, on.host, on.tree, peer, end)
     if wired:  # once more: the question may have been open for long
         wire.refuse_cards(on.host, wired.wire.card, wired.peer, wired.wire.peer_card)
-    card = wired.wire.card if wired else sriov.free_card(on.host)
+    card = wired.wire.card if wired else sriov.free_card(on.host, needs.guests_at_once(on.plan))
     functions = net_paths.functions(on.host, on.plan, card) if takes_function else ()
     segment = Segment(on.host, token)
     segment.add_uplink(card)

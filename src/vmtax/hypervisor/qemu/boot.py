@@ -109,7 +109,6 @@ class QemuGuest:
         if unlike := differs(self.spec, destination.spec):
             destination.process.stop()
             raise MoveFailed(f"{self.path} was not migrated: {unlike}; the guest runs on at the source")
-        moved: Moved | None = None
         try:
             moved = migrate(self.qmp, destination.qmp, how)
             arrived()
@@ -117,8 +116,7 @@ class QemuGuest:
         except (QmpError, MachineError) as error:
             words = "" if isinstance(error, Late) else destination.first_words()
             destination.process.stop()  # first: never are there two of one guest
-            split = isinstance(error, Split) or (moved is not None and how.mode is Mode.POSTCOPY)
-            where = LOST if split else self._where_it_is()
+            where = LOST if isinstance(error, Split) else self._where_it_is(how.mode)
             raise MoveFailed(f"{self.path} was not migrated: {first_line(str(error))}{words}; {where}") from error
         self.machine.close()
         self._end()
@@ -146,10 +144,11 @@ class QemuGuest:
         words = [line for line in self.process.stderr_tail().splitlines() if line.strip() and "warning:" not in line]
         return f"; its destination says: {words[0]}" if words else ""
 
-    def _where_it_is(self) -> str:
+    def _where_it_is(self, mode: Mode) -> str:
         """After a failure, once the destination has ended: it goes on here, unless a part of it was there."""
         try:
-            if str(self.qmp.execute("query-migrate").get("status")).startswith("postcopy"):
+            status = str(self.qmp.execute("query-migrate").get("status"))
+            if status.startswith("postcopy") or (mode is Mode.POSTCOPY and status == "completed"):
                 return LOST
             if self.qmp.execute("query-status")["status"] == "running":
                 return "the guest runs on at the source"

@@ -17,7 +17,7 @@ FIRST_DESCRIPTOR = 3  # behind standard input, output and error
 
 
 def handed_over(cards: Sequence[Card]) -> tuple[str, ...]:
-    """What starts QEMU with the files of taps that are there already, open as it is told to find them."""
+    """The command in front of QEMU's own that opens the taps which are there already; `_nic` counts them alike."""
     taps = (card.behind for card in cards if isinstance(card, Nic) and isinstance(card.behind, Tap))
     devices = [tap.device for tap in taps if tap.device]
     # Constant text but for the number; the path stays an argument.

@@ -12,6 +12,7 @@ from vmtax.analysis.comparisons import overhead
 from vmtax.core.records import Treatment
 from vmtax.core.units import format_duration, format_value
 from vmtax.design.net import settings_of
+from vmtax.design.settings import UnknownLevel
 from vmtax.design.topology import topology
 from vmtax.report.document import (
     Block,
@@ -156,7 +157,10 @@ def _each_cells(each: Each, unit: str, emulated: bool) -> list[Cell]:
 def _with_path(machine: str, treatment: Treatment) -> str:
     """A machine's name, with the path of its packets where its neighbours have another."""
     numbers = {subject.name: subject.number for subject in topology(treatment).subjects}
-    path, number = settings_of(treatment).path, numbers.get(machine.rpartition("/")[2])
+    try:
+        path, number = settings_of(treatment).path, numbers.get(machine.rpartition("/")[2])
+    except UnknownLevel:  # of a run of another version
+        return machine
     return machine if number is None or len(path.parts) == 1 else f"{machine}, {path.of_guest(number)}"
 
 
