@@ -37,7 +37,7 @@ layers: [vm]
 guest: {vcpus: 2, memory: 512MiB}
 combinations:
   - {net.path: [vhost], net.queues: [1, 2]}
-  - {net.path: [sriov]}
+  - {net.path: [sriov, sriov-standby]}
 workloads: [{net: {seconds: 2, rate: 20}}]
 iterations: 1
 rounds: {min: 1, max: 1}

@@ -17,7 +17,7 @@ from vmtax.image.cache import Image
 PLAN = """\
 name: short
 layers: [host, vm, nested]
-guest: {vcpus: 2, memory: 512MiB}
+guest: {vcpus: 1, memory: 512MiB}
 workloads:
   - chess: {emulated_depth: 4}
   - memory: {cases: [faults], seconds: 1}

@@ -76,6 +76,27 @@ def test_a_virtual_function_is_made_and_given() -> None:
     assert "0000:01:10.0" in found.put_in and MAC in found.put_in
 
 
+def test_a_function_and_the_card_that_stands_by_for_it_are_a_pair_in_every_form_that_has_pairs() -> None:
+    found = card(path="sriov-standby")
+    assert found.qemu == (
+        *("-netdev", "tap,id=network,ifname=vm1,script=no,downscript=no,vhost=on"),
+        *("-device", "pcie-root-port,id=network-port,chassis=1,slot=1"),
+        *("-device", f"virtio-net-pci,netdev=network,romfile=,mac={MAC},id=network-standby,failover=on"),
+        "-device",
+        "vfio-pci,host=0000:01:10.0,id=network-primary,bus=network-port,failover_pair_id=network-standby",
+    )
+    standby, primary = Xml.fromstring(found.libvirt)
+    (alias,) = (each.attrib for each in standby.findall("alias"))
+    (there,), (gone,) = ([each.attrib for each in one.findall("teaming")] for one in (standby, primary))
+    assert there == {"type": "persistent"} and gone == {"type": "transient", "persistent": alias["name"]}
+    assert [one.attrib["type"] for one in (standby, primary)] == ["bridge", "hostdev"]
+    assert {one.findall("mac")[0].attrib["address"] for one in (standby, primary)} == {MAC}, "or they are no pair"
+    commands = [shlex.join(argv) for argv in found.host]
+    assert commands[-1] == f"bridge fdb replace {MAC} dev CARD master static"
+    assert {*card(path="sriov").host, *card(path="vhost").host} < {*found.host}
+    assert found.proxmox == () and "--args" in found.proxmox_notes[0] and "q35" in found.qemu_notes[0]
+
+
 def test_a_network_that_qemu_plays_takes_nothing_of_the_host() -> None:
     found = card(path="user")
     assert found.qemu == (
@@ -117,9 +138,10 @@ def test_what_means_nothing_beside_a_path_is_not_written() -> None:
 
 
 def test_the_forms_fit_a_terminal() -> None:
-    for path in ("tap", "vhost", "macvtap", "e1000e", "rtl8139", "user", "sriov"):
+    for path in ("tap", "vhost", "macvtap", "e1000e", "rtl8139", "user", "sriov", "sriov-standby"):
         text = lines(card(path=path, mtu="9000", offloads="off"), 80)
-        assert [line for line in text if len(line) > 80 and "<" not in line and "_tso4=off" not in line] == []
+        longer = [line for line in text if len(line) > 80 and "<" not in line]
+        assert [line for line in longer if "_tso4=off" not in line and "failover" not in line] == []
 
 
 def test_a_level_of_another_version_is_refused() -> None:

@@ -18,7 +18,7 @@ from vmtax.core.records import Moved
 from vmtax.design.migration import Mode
 from vmtax.experiment import migrate as activity
 from vmtax.experiment.trial import TrialKey
-from vmtax.hypervisor import AWAITED, GuestSpec, Move, MoveFailed, Qemu
+from vmtax.hypervisor import AWAITED, BootFailed, GuestSpec, Move, MoveFailed, Qemu
 from vmtax.hypervisor.qemu import migrate as by_qemu
 from vmtax.hypervisor.qemu.boot import QemuGuest
 from vmtax.hypervisor.qemu.migrate import migrate
@@ -26,7 +26,7 @@ from vmtax.hypervisor.qemu.qmp import QmpError
 from vmtax.meter import Readings
 from vmtax.plan.schema import load, parse
 from vmtax.testbed import cpus, migration, needs, pages
-from vmtax.testbed.base import Route, RunningSubject, RunningTreatment
+from vmtax.testbed.base import Handover, Route, RunningSubject, RunningTreatment
 from vmtax.testbed.examine import _check_memory
 from vmtax.testbed.session import CannotMeasure
 from vmtax.workload import BadOutput, Site
@@ -155,6 +155,26 @@ def test_postcopy_begins_after_one_pass_and_once() -> None:
     moved(source, Scripted(), Move(Mode.POSTCOPY, 60.0))
     assert source.asked.count("migrate-start-postcopy") == 1
     assert source.asked.index("migrate-start-postcopy") == source.asked.index("query-migrate") + 2
+
+
+def test_a_guest_falls_back_once_when_it_has_given_up_its_function() -> None:
+    states = [{"status": status} for status in ("setup", "wait-unplug", "wait-unplug", "active", "active")]
+    asked: list[int] = []
+    source = Scripted(query_migrate=[*states, COMPLETED])
+    moved(source, Scripted(), replace(MOVE, fell_back=lambda: asked.append(source.asked.count("query-migrate"))))
+    assert asked == [4]
+    moved(Scripted(query_migrate=COMPLETED), Scripted(), replace(MOVE, fell_back=lambda: asked.append(0)))
+    assert asked == [4, 0], "it was too quick to be seen"
+    failed = {"status": "failed", "error-desc": "refused"}
+    with pytest.raises(QmpError, match="refused"):
+        moved(Scripted(query_migrate=[states[1], failed]), Scripted(), replace(MOVE, fell_back=lambda: asked.append(1)))
+    assert asked == [4, 0]
+
+
+def test_a_guest_that_does_not_give_up_its_function_is_the_reason() -> None:
+    source = Scripted(query_migrate=[{"status": "wait-unplug"}, {"status": "cancelled"}])
+    with pytest.raises(QmpError, match="the guest did not give up its virtual function within 0 s"):
+        moved(source, Scripted(), Move(Mode.PRECOPY, 0.0))
 
 
 def test_qemus_own_reason_is_the_reason() -> None:
@@ -300,21 +320,41 @@ class Counting:
         return Readings({"looks": self.looks + len(works)})
 
 
-def performed(ends: Ends, monkeypatch: pytest.MonkeyPatch) -> Sequence[Any]:
+class Told(Handover):
+    """What becomes of an address, as it is called."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+
+    def arrived(self, destination: object) -> None:
+        self.calls.append("arrived")
+
+    def regain(self, guest: object) -> None:
+        self.calls.append("regain")
+
+    def stayed(self, guest: object) -> None:
+        self.calls.append("stayed")
+        raise BootFailed("no function came back")
+
+
+def performed(ends: Ends, monkeypatch: pytest.MonkeyPatch, handover: Handover | None = None) -> Sequence[Any]:
     monkeypatch.setattr(activity.time, "sleep", lambda seconds: None)
     monkeypatch.setattr(activity, "_heard", lambda peer: OUTPUT)
     guest: Any = ends
-    route = Route(Mode.PRECOPY, "10.77.0.3", lambda: guest, lambda argv: guest)
+    route = Route(Mode.PRECOPY, "10.77.0.3", lambda: guest, lambda argv: guest, handover or Handover())
     subject = RunningSubject(Site(ends.machine, "vm", 1, ()), guest, route=route)
     running = RunningTreatment((subject,), ends.machine, meters=(Counting(),))
     workload = Migration(MigrationParameters(rate=200))
-    assert activity.Migrate().perform(TrialKey(1, 1, "vm"), running, None) == (), "a plan without it keeps no trial"
-    return activity.Migrate().perform(TrialKey(1, 1, "vm"), running, workload)
+    nothing = activity.Migrate().perform(TrialKey(1, 1, "vm"), running, None, print)
+    assert nothing == (), "a plan without it keeps no trial"
+    return activity.Migrate().perform(TrialKey(1, 1, "vm"), running, workload, print)
 
 
 def test_a_move_is_a_trial_and_the_peer_hears_its_beginning_and_end(monkeypatch: pytest.MonkeyPatch) -> None:
     ends = Ends()
-    (trial,) = performed(ends, monkeypatch)
+    told = Told()
+    (trial,) = performed(ends, monkeypatch, told)
+    assert told.calls == ["arrived", "regain"]
     assert (trial.workload, trial.case, trial.status, trial.machine) == ("migration", "", "ok", "host/vm")
     assert ends.stdin.getvalue() == b"begin\nstop\n" and ends.stopped
     assert trial.raw.startswith("query-migrate: {'total_seconds': 0.607") and OUTPUT in trial.raw
@@ -323,7 +363,9 @@ def test_a_move_is_a_trial_and_the_peer_hears_its_beginning_and_end(monkeypatch:
 
 def test_a_move_that_failed_is_a_failed_trial_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     ends = Ends(MoveFailed("host/vm was not migrated: Broken pipe; the guest runs on at the source"))
-    (trial,) = performed(ends, monkeypatch)
+    told = Told()
+    (trial,) = performed(ends, monkeypatch, told)
+    assert told.calls == ["stayed"]
     assert (trial.status, trial.measurements) == ("failed", ())
     assert trial.error == "host/vm was not migrated: Broken pipe; the guest runs on at the source"
     assert ends.stdin.getvalue() == b"begin\n" and ends.stopped

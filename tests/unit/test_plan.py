@@ -15,7 +15,10 @@ from vmtax.plan.estimate import check, fit_rounds, pilot_seconds, seconds_per_ro
 from vmtax.plan.schema import PlanError, builtin_plans, describe, from_data, load, parse
 from vmtax.workload.fio import MINIMUM_TAIL, PERCENTILES, Disk
 
-BUILTIN = "build, cpu, density, disk-cache, layers, migration, network, pages, quick, sriov, storage, storage-2013"
+BUILTIN = (
+    "build, cpu, density, disk-cache, durability, layers, migration, network, pages, quick, sriov, storage,"
+    " storage-2013"
+)
 
 
 def problems(text: str) -> list[str]:

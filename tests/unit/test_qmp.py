@@ -45,3 +45,12 @@ def test_an_answer_that_comes_late_is_not_taken_for_the_next_one() -> None:
         qmp.execute("slow", timeout=0.05)
     assert qmp.execute("next") == "next"
     assert qmp.execute("again") == "again"
+
+
+def test_names_of_a_devices_properties_are_not_those_of_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[dict[str, Any]] = []
+    fake = Slow(0.0)
+    monkeypatch.setattr(json, "dumps", lambda data, dumps=json.dumps: written.append(data) or dumps(data))
+    Qmp(fake, 5.0).execute("device_add", 5.0, {"failover_pair_id": "a"}, max_bandwidth=1)
+    (asked,) = [each["arguments"] for each in written if each.get("execute") == "device_add"]
+    assert asked == {"failover_pair_id": "a", "max-bandwidth": 1}

@@ -61,6 +61,9 @@ PASSED = replace(
     cards=(Passed("0000:01:00.0"),),
     disks=(on("ide"),),
 )
+STANDBY = replace(
+    PASSED, cards=(Nic(Tap("vt1", vhost=True), stands_by=True, primary=Passed("0000:01:10.0")),), disks=()
+)
 
 
 def command_line(spec: GuestSpec) -> tuple[str, ...]:
@@ -82,6 +85,7 @@ def two(drive: Drive) -> tuple[Drive, Drive]:
         ("fresh-sata", replace(PLAIN, disks=two(on("sata")))),
         ("vhost", VHOST),
         ("passed", PASSED),
+        ("standby", STANDBY),
     ],
 )
 def test_the_command_line_is_the_golden_one(name: str, spec: GuestSpec) -> None:
@@ -101,6 +105,7 @@ def test_a_description_is_what_a_shell_takes() -> None:
         ({"cards": (Nic(Tap("a")), Nic(Tap("b")))}, "two of its network cards are called network"),
         ({"disks": tuple(replace(on("ide"), name=f"d{n}") for n in range(3))}, "3 disks on ide, which takes 2"),
         ({"disks": (on("ide"),), "iommu": True}, "only the older PC has IDE, and that has no IOMMU"),
+        ({"disks": (on("ide"),), "cards": STANDBY.cards}, "IDE, and that has no PCI Express port"),
         ({"disks": (on("nvme"),), "incoming": "/state"}, "cannot load a saved guest that has an NVMe disk"),
     ],
 )

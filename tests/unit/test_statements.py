@@ -33,7 +33,7 @@ from vmtax.plan import yaml
 from vmtax.plan.estimate import demonstration
 from vmtax.plan.schema import load
 from vmtax.stats import DecisionRule, minimum_rounds
-from vmtax.storage import empty, full, undo
+from vmtax.storage import empty, full, power_cut, undo
 from vmtax.store import Store
 from vmtax.workload import build
 from vmtax.workload.fio import FIRST_WRITE, PATTERNS
@@ -100,6 +100,7 @@ STATED: dict[str, dict[str, float | None]] = {
         "90 s": start.SETTLE_SECONDS,
     },
     "docs/how-to/what-huge-pages-cost.md": dict.fromkeys(("4 KiB", "2 MiB", "1 GiB")),  # sizes of pages
+    "docs/how-to/what-survives-a-power-cut.md": {"4 KiB": power_cut.BLOCK},
     "docs/how-to/which-cache-mode.md": {"4 KiB": None},
     "docs/explanation/decisions.md": {
         **dict.fromkeys(("60 lines", "10 s", "1.8 GB", "a tenth of a second", "a sixth of a second", "0.1 s", "0.4 s")),

@@ -50,6 +50,7 @@ def valid_plan(source: random.Random) -> dict[str, Any]:
     layers = source.sample(["host", "vm", "nested"], source.randint(1, 3))
     names = [name for name, kind in WORKLOADS.items() if kind.layers & set(layers)]
     workloads = source.sample(names, source.randint(1, len(names)))
+    workloads = [name for name in workloads if not any(name in WORKLOADS[other].not_with for other in workloads)]
     plan: dict[str, Any] = {"name": _name(source), "layers": layers}
     plan["workloads"] = [_workload(source, name) for name in workloads]
     usable = [name for name, factor in FACTORS.items() if set(factor.layers) & set(layers)]

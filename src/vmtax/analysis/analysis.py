@@ -13,6 +13,7 @@ from vmtax.analysis import comparisons as compare
 from vmtax.analysis import gains, notices, rankings, scores
 from vmtax.analysis.comparisons import Numbers
 from vmtax.analysis.criteria import Criteria
+from vmtax.analysis.durability import Survival, survival
 from vmtax.analysis.emulation import emulated_treatments
 from vmtax.analysis.exits import Exits, exits
 from vmtax.analysis.gains import Gain
@@ -230,6 +231,11 @@ class Analysis:
         disk = (self.experiment.facts.get("host") or {}).get("disk") or {}
         recorded = disk.get("features") or {}
         return {name: tuple(map(Feature.from_json, features)) for name, features in recorded.items()}
+
+    @cached_property
+    def survival(self) -> Survival | None:
+        """What survived when the power went; None of a run that did not try it."""
+        return survival(self.experiment, self.disk_features)
 
     def first_treatments(self, side: str = "") -> dict[str, Treatment]:
         """Layer -> its first treatment, which has the baseline levels; layers from the host upward.

@@ -105,7 +105,10 @@ def asked(experiment: Experiment, name: str, weights: str) -> WeightProfile | No
         from vmtax.plan.errors import unknown
 
         raise BadWeights(f"--for: {unknown('mix', name, PROFILES)}")
-    measured = {m.metric.name for trial in experiment.trials if trial.status == "ok" for m in trial.measurements}
+    from vmtax.workload.words import compared  # completing the names of mixes takes no workload
+
+    trials = [trial for trial in experiment.trials if trial.status == "ok" and compared(trial.workload)]
+    measured = {one.metric.name for trial in trials for one in trial.measurements}
     if weights:
         return WeightProfile(OWN, "weights that were given", tuple(_given(weights, measured, experiment.id)))
     profile = PROFILES[name]

@@ -78,6 +78,11 @@ def complete_needs(incomplete: str) -> list[str]:
     ]
 
 
+def complete_feature(incomplete: str) -> list[str]:
+    """Features of disks and network cards."""
+    return [] if "," in incomplete else complete_needs(incomplete)
+
+
 def complete_vary(incomplete: str) -> list[str]:
     """Factors, and their levels after `=`."""
     before = before_word()

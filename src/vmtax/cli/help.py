@@ -35,6 +35,7 @@ EXAMPLES = {
         "show --full",
         "show last --for database --needs thin --apply",
         "show --needs migratable,isolation",
+        "show --why durable",
     ),
     "report": ("report -o report.html", "report last --format csv -o measurements.csv"),
     "compare": ("compare before after", "compare before-1,before-2 after-1,after-2 --fail-if-worse 3%"),

@@ -22,6 +22,7 @@ from vmtax.cli.app import (
     Weights,
     answer,
     app,
+    complete_feature,
     document,
     printed,
     say,
@@ -54,6 +55,15 @@ def show(
             "--apply", help="Print what is recommended as commands and settings for QEMU, libvirt and Proxmox."
         ),
     ] = False,
+    why: Annotated[
+        str,
+        typer.Option(
+            "--why",
+            metavar="FEATURE",
+            help="List what shows that each choice has this feature of --needs, or not: durable, say.",
+            autocompletion=complete_feature,
+        ),
+    ] = "",
     json: Annotated[
         bool, typer.Option("--json", help=f"Print JSON (schema vmtax/1); --json={PART} prints only the first screen.")
     ] = False,
@@ -65,6 +75,11 @@ def show(
 ) -> None:
     """Show the results of a run: one screen, or everything with --full."""
     asked = Asked(for_, weights, needs, accept_loss)
+    if why:
+        if apply or json or part or format or full:
+            raise BadUse("--why prints the evidence as text: leave out --apply, --json, --format and --full")
+        explained(run, why, asked=asked, paged=not no_pager)
+        return
     if part and part != PART:
         raise BadUse(f"--json={part}: an answer has no such part; --json={PART} prints the figures of the first screen")
     if part and (apply or format or full):
@@ -235,6 +250,13 @@ def shown(run: str, format: str, *, full: bool = False, asked: Asked = Asked(), 
     from vmtax.report.show import render
 
     printed(render(analysis, full), paged=paged)
+
+
+def explained(run: str, feature: str, *, asked: Asked = Asked(), paged: bool = False) -> None:
+    """On what rests, for each choice, whether it has a feature."""
+    from vmtax.report.show import evidence
+
+    printed(evidence(asked.analysis(run), feature), paged=paged)
 
 
 def written(run: str, target: Path | None, format: str = "html", *, asked: Asked = Asked()) -> Path:

@@ -43,6 +43,10 @@ _STAYS: Answer = (
     "no",
     "QEMU refuses to migrate a guest with a virtual function whose state the host's driver cannot save",
 )
+_FALLS_BACK: Answer = (
+    "yes",
+    "QEMU takes the function from the guest, whose virtio card of the same address goes along and carries the packets",
+)
 _ENDS: Answer = ("no", "the guest's connections end in its QEMU, and are lost when another one goes on")
 _SHARED: Answer = ("no", "a bridge of the host's kernel carries the packets of all guests")
 _SOCKETS: Answer = ("no", "the host's own TCP carries its connections, beside those of all programs")
@@ -57,4 +61,5 @@ PATHS: Mapping[Path, Documented] = {
     Path.RTL8139: Documented(_SENT, _SHARED),
     Path.USER: Documented(_ENDS, _SOCKETS),
     Path.SRIOV: Documented(_STAYS, _ALONE),
+    Path.SRIOV_STANDBY: Documented(_FALLS_BACK, _ALONE),
 }

@@ -31,7 +31,7 @@ CARD_FEATURES: Mapping[str, str] = {
     "no-host-cpu": "costs the host, beside guest code, less than half of the cheapest card whose packets it carries",
     "isolation": "has queues of its own in hardware, which no other guest's packets go through",
 }
-DOCUMENTED = "documented"
+DOCUMENTED, BY_TRIAL = "documented", "by trial"  # how it is known that a disk is durable
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from typing import Literal
 
 from vmtax import stats
 from vmtax.core.records import Boot, Experiment, Measurement, Metric, Trial
+from vmtax.workload.words import compared
 
 PILOT_ROUNDS = 3
 PILOT_ITERATIONS = 12  # of each case in each boot of the pilot: enough to see a warm-up of some, and drift
@@ -93,7 +94,7 @@ def schedules(trials: Iterable[Trial], boots: Iterable[Boot], primary: Collectio
     opening = _opening_seconds(pilot, boots)
     cases: dict[Case, list[Trial]] = defaultdict(list)
     for trial in pilot:
-        if trial.status == "ok" and trial.measurements:
+        if trial.status == "ok" and trial.measurements and compared(trial.workload):
             cases[trial.workload, trial.case].append(trial)
     return {case: _schedule(found, opening, primary) for case, found in cases.items()}
 
@@ -106,10 +107,13 @@ def of(experiment: Experiment) -> dict[Case, Schedule]:
 
 
 def counted(trials: Sequence[Trial], planned: Mapping[Case, Schedule]) -> tuple[Trial, ...]:
-    """One trial for each iteration that is no warm-up; what failed stays, for it explains what is missing."""
+    """One trial for each iteration that is no warm-up; what failed stays, for it explains what is missing.
+
+    What is not compared does not count here: all that is compared, ranked or summarized is made of these trials.
+    """
     return tuple(
         trial
-        for trial in together(trials)
+        for trial in together(trial for trial in trials if compared(trial.workload))
         if trial.status != "ok"
         or (schedule := planned.get((trial.workload, trial.case))) is None
         or schedule.counts(trial.iteration)

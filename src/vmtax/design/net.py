@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -20,6 +20,7 @@ class Path(StrEnum):
     RTL8139 = "rtl8139"
     USER = "user"
     SRIOV = "sriov"
+    SRIOV_STANDBY = "sriov-standby"
     SRIOV_AND_VHOST = "sriov+vhost"
 
     def of_guest(self, number: int) -> Path:
@@ -36,10 +37,20 @@ class Path(StrEnum):
         """What QEMU calls the card that it plays."""
         return self.value if self in (Path.E1000E, Path.RTL8139) else "virtio-net-pci"
 
+    @property
+    def has_function(self) -> bool:
+        """Whether each guest on it is given a virtual function of a card."""
+        return self in (Path.SRIOV, Path.SRIOV_STANDBY)
+
+    @property
+    def has_vhost(self) -> bool:
+        """Whether the host's kernel serves its virtio card, also one that stands by."""
+        return self in (Path.VHOST, Path.MACVTAP, Path.SRIOV_STANDBY)
+
     def is_carried_by(self, driver: str) -> bool:
         """Whether a card with this driver in the guest is one of this path. A function has that of its maker."""
         drivers = {Path.E1000E: ("e1000e",), Path.RTL8139: ("8139cp", "8139too")}.get(self, (VIRTIO,))
-        return driver not in ("", VIRTIO) if self is Path.SRIOV else driver in drivers
+        return driver not in ("", VIRTIO) if self.has_function else driver in drivers
 
 
 VIRTIO = "virtio_net"
@@ -57,8 +68,9 @@ class NetSettings(Settings):
         " bridge (tap), the same carried by the host's kernel (vhost), which can also pass them to a card without a"
         " bridge (macvtap), a card that QEMU plays in full on a tap on a bridge (e1000e, rtl8139), a virtio card on a"
         " network that QEMU plays as well, for TCP alone (user), or a virtual function of a network card, given to the"
-        " guest (sriov). Of several guests at once, every other one can have a function, and the rest vhost"
-        " (sriov+vhost). Where a plan names sriov, every path, and the host, goes"
+        " guest (sriov), also with a virtio card of the same address beside it, which takes over where the function is"
+        " gone (sriov-standby). Of several guests at once, every other one can have a function, and the rest vhost"
+        " (sriov+vhost). Where a plan names one of these, every path, and the host, goes"
         " over that card to a peer behind it: a lab has both",
         layers=("vm",),
         scope="network",
@@ -113,6 +125,11 @@ def meant(levels: Mapping[str, str]) -> NetSettings:
     return NetSettings.of(NetSettings.of(levels).unusual)
 
 
-def takes(path: Path, treatments: Iterable[Treatment]) -> bool:
+def takes(path: Path, treatments: Sequence[Treatment]) -> bool:
     """Whether the packets of some VM go this way."""
     return any(each.layer == "vm" and path in settings_of(each).path.parts for each in treatments)
+
+
+def take_functions(treatments: Sequence[Treatment]) -> bool:
+    """Whether some VM is given a virtual function of a card."""
+    return any(takes(path, treatments) for path in Path if path.has_function)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Protocol
 
+from vmtax.core.events import Event
 from vmtax.core.records import Trial
+from vmtax.experiment.durability import EndWhileWriting
 from vmtax.experiment.migrate import Migrate
 from vmtax.experiment.trial import TrialKey, new_trial
 from vmtax.hypervisor import Guest
@@ -20,10 +22,13 @@ class Activity(Protocol):
 
     workload: ClassVar[str]  # name of the workload whose metrics it measures
 
-    def perform(self, key: TrialKey, running: RunningTreatment, workload: Workload[Any] | None) -> Sequence[Trial]:
+    def perform(
+        self, key: TrialKey, running: RunningTreatment, workload: Workload[Any] | None, emit: Callable[[Event], None]
+    ) -> Sequence[Trial]:
         """Do it to all subjects; a trial for each guest that is one.
 
         `workload`: None where its trials are not kept
+        `emit`: gets what goes on, where it takes long
         """
 
 
@@ -32,8 +37,10 @@ class StartAndStop:
 
     workload: ClassVar[str] = Boot.name
 
-    def perform(self, key: TrialKey, running: RunningTreatment, workload: Workload[Any] | None) -> Sequence[Trial]:
-        guests = [subject.guest for subject in running.subjects if subject.guest is not None]
+    def perform(
+        self, key: TrialKey, running: RunningTreatment, workload: Workload[Any] | None, emit: Callable[[Event], None]
+    ) -> Sequence[Trial]:
+        guests = [one.guest for one in running.subjects if one.guest is not None and one.cut is None]
         return [self._trial(key, guest, guest.shut_down()) for guest in guests]
 
     def _trial(self, key: TrialKey, guest: Guest, shutdown_seconds: float | None) -> Trial:
@@ -46,7 +53,8 @@ class StartAndStop:
 
 
 BOOT = (Boot.name, "")  # workload and case
-ACTIVITIES: tuple[Activity, ...] = (Migrate(), StartAndStop())  # in the order in which they are performed
+# In the order in which they are performed.
+ACTIVITIES: tuple[Activity, ...] = (Migrate(), EndWhileWriting(), StartAndStop())
 
 
 def failed_boot(key: TrialKey, started: float, error: str) -> Trial:

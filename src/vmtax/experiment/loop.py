@@ -264,7 +264,7 @@ class Loop:
         wanted = [
             (workload.name, case)
             for workload in self.workloads
-            if treatment.layer in workload.layers
+            if treatment.layer in workload.layers and (workload.compared or treatment.repeats is None)
             for case in (self.plan.cases(workload, treatment) if isinstance(workload, Command) else [""])
         ]
         left = {what: self._iterations_left(key, what) for what in wanted}
@@ -366,8 +366,9 @@ class Loop:
             workload = wanted.get(activity.workload)
             if workload is not None and workload.cases():
                 self.emit(WorkloadStarted(key.treatment, workload.name, "", 1, 1))
-            trials = activity.perform(key, running, workload)
+            trials = activity.perform(key, running, workload, self.emit)
             if workload is not None:
                 self.add(*trials)
-        for carrier in reversed(running.outer):
-            carrier.shut_down()
+        if all(subject.cut is None for subject in running.subjects):
+            for carrier in reversed(running.outer):
+                carrier.shut_down()

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar
 
 from vmtax.core.errors import CannotDo
+from vmtax.core.events import Event
 from vmtax.core.machines import first_line
 from vmtax.core.records import Moved, Trial
 from vmtax.experiment.trial import TrialKey, new_trial, with_readings
-from vmtax.hypervisor import Guest, Move
+from vmtax.hypervisor import Guest, Move, MoveFailed
 from vmtax.machine import MachineError, Process
 from vmtax.machine.pipes import TooMuch, listen
 from vmtax.meter import Readings, Work
@@ -30,7 +32,9 @@ class Migrate:
 
     workload: ClassVar[str] = Migration.name
 
-    def perform(self, key: TrialKey, running: RunningTreatment, workload: Workload[Any] | None) -> Sequence[Trial]:
+    def perform(
+        self, key: TrialKey, running: RunningTreatment, workload: Workload[Any] | None, emit: Callable[[Event], None]
+    ) -> Sequence[Trial]:
         if not isinstance(workload, Migration):
             return ()
         moving = [subject for subject in running.subjects if subject.route is not None]
@@ -83,16 +87,29 @@ def _watched(guest: Guest, route: Route, workload: Migration, running: RunningTr
         began = time.monotonic()
 
         def arrived() -> None:
+            route.handover.arrived(destination)
             work = Work(workload.tool, True, time.monotonic() - began, emulated=running.emulated)
             readings.extend((meter.name, meter.after(running.host, [work])) for meter in reversed(meters))
 
         _say(peer, BEGIN)
-        moved = guest.move_to(destination, Move(route.mode, parameters.limit, bandwidth), arrived)
+        moved = _moved(guest, destination, route, Move(route.mode, parameters.limit, bandwidth), arrived)
         time.sleep(parameters.seconds)
         _say(peer, STOP)
         return _Watched(moved, _heard(peer), readings)
     finally:
         peer.stop()
+
+
+def _moved(guest: Guest, destination: Guest, route: Route, how: Move, arrived: Callable[[], None]) -> Moved:
+    """The move, and what becomes of the guest's address. Raises CannotDo."""
+    try:
+        moved = guest.move_to(destination, replace(how, fell_back=route.handover.fell_back), arrived)
+    except MoveFailed:
+        with contextlib.suppress(CannotDo):  # the move's own failure is what is reported
+            route.handover.stayed(guest)
+        raise
+    route.handover.regain(guest)
+    return moved
 
 
 def _load(guest: Guest, workload: Migration) -> None:

@@ -112,7 +112,7 @@ def run_trials(
             found = meter.after(machine, [works[place] for place in places])
             for place in places:
                 trials[place] = with_readings(trials[place], meter.name, machine, found)
-    return tuple(_with_cpu(trials, workload, running.host.path))
+    return tuple(_with_cpu(_void(trials), workload, running.host.path))
 
 
 def _looked_at(
@@ -186,7 +186,9 @@ def _metered_guests(
 
 
 def with_readings(trial: Trial, name: str, machine: Machine | Guest, found: Readings) -> Trial:
-    """With what the meter of this name says of one machine."""
+    """With what the meter of this name says of one machine; failed where it says that the trial is void."""
+    if found.void and trial.status == "ok":
+        trial = replace(trial, status="failed", error=found.void, measurements=(), latencies=())
     readings = dict(trial.readings)
     if found.rows:
         rows = {f"{name}.{row}": value for row, value in found.rows.items()}

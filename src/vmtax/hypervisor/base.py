@@ -16,7 +16,7 @@ from vmtax.design.guest import GuestSettings
 from vmtax.hypervisor.console import Console
 from vmtax.hypervisor.credentials import Credentials
 from vmtax.hypervisor.move import Move
-from vmtax.hypervisor.spec import DATA_DEVICES, DATA_ID, Card, Drive
+from vmtax.hypervisor.spec import DATA_DEVICES, DATA_ID, Card, Drive, Passed
 from vmtax.machine import Machine, Process, Reader
 from vmtax.machine.local import LocalMachine
 from vmtax.machine.ssh import SshMachine
@@ -183,8 +183,19 @@ class Guest(Protocol):
         """
         ...
 
+    def plug(self, device: Passed) -> None:
+        """Give it a device of its parent, for which its card stands by. Raises CannotDo."""
+        ...
+
     def leave(self) -> None:
         """It outlives the context in which it was booted; only where it is `lasting`."""
+        ...
+
+    def kill(self, parent: Machine) -> None:
+        """End its hypervisor at once, which writes nothing more. `parent`: the machine that it runs on.
+
+        Raises CannotDo where it goes on.
+        """
         ...
 
     def shut_down(self) -> float | None:

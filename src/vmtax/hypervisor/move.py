@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from vmtax.core.errors import CannotDo
@@ -23,3 +24,4 @@ class Move:
     mode: Mode
     seconds: float  # after which it is given up
     bandwidth: int | None = None  # bytes in a second that may be sent; None: the hypervisor's own limit
+    fell_back: Callable[[], None] = lambda: None  # called when it has given up what its card stands by for

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from vmtax.design import disk
@@ -33,6 +34,7 @@ class Drive:
     # Off: opened for writing from the start. QEMU that became another user could not open it anew when the guest's
     # state is loaded or was saved.
     auto_read_only: bool = True
+    log: str = ""  # an empty file in which QEMU keeps every write and flush; empty: it keeps none
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +59,13 @@ class UserNetwork:
 
 
 @dataclass(frozen=True, slots=True)
+class Passed:
+    """A device of the parent that the guest has for itself."""
+
+    address: str  # its PCI address; it is bound to vfio-pci
+
+
+@dataclass(frozen=True, slots=True)
 class Nic:
     """A network card that QEMU plays, besides the one by which every guest is reached."""
 
@@ -66,16 +75,21 @@ class Nic:
     model: str = "virtio-net-pci"  # "igb" has virtual functions
     offloads: bool = True  # of a virtio card: checksums and the division of segments
     own_port: bool = False  # behind a PCI Express port of its own, without which there are no virtual functions
+    stands_by: bool = False  # for a device that takes its place in the guest, which must know how
+    primary: Passed | None = None  # that device, where the guest has it from the start
 
-
-@dataclass(frozen=True, slots=True)
-class Passed:
-    """A device of the parent that the guest has for itself."""
-
-    address: str  # its PCI address; it is bound to vfio-pci
+    @property
+    def has_port(self) -> bool:
+        """Whether there is a PCI Express port for it: its own, or that into which its primary is plugged."""
+        return self.own_port or self.stands_by
 
 
 Card = Nic | Passed
+
+
+def passes_device(cards: Iterable[Card]) -> bool:
+    """Whether the guest has a device of the parent for itself, or may be given one."""
+    return any(isinstance(card, Passed) or card.stands_by for card in cards)
 
 
 def card_of(
@@ -86,10 +100,14 @@ def card_of(
     `function`: the PCI address of one, for a path that takes it
     `behind`: what is behind the card; None: a tap of that name, which QEMU makes
     """
-    path = wanted.path
-    if path is Path.SRIOV:
+    path, passed = wanted.path, None
+    if path.has_function:
         assert function is not None
-        return Passed(function)
+        passed = Passed(function)
+        if path is Path.SRIOV:
+            return passed
     assert behind is not None or path not in (Path.USER, Path.MACVTAP)
-    tapped = Tap(tap, vhost=path is Path.VHOST, queues=wanted.queues)
-    return Nic(behind or tapped, mac, model=path.model, offloads=wanted.offloads)
+    tapped = Tap(tap, vhost=path.has_vhost, queues=wanted.queues)
+    return Nic(
+        behind or tapped, mac, model=path.model, offloads=wanted.offloads, stands_by=passed is not None, primary=passed
+    )

@@ -33,6 +33,7 @@ class Readings:
     rows: Mapping[str, float] = field(default_factory=dict)  # name -> value; kept as `Trial.readings`
     warnings: tuple[str, ...] = ()  # about the trial's figures, as `notices.recorded` writes them
     disturbance: Disturbance | None = None  # rows of the host under test that reports know one by one
+    void: str = ""  # why the trial measured something else than it was to; empty: it did not
 
 
 class Meter(Protocol):

@@ -24,6 +24,7 @@ DIRECT_SUBNET = "10.77.1.0/24"
 BOTH_LENGTH = 16  # of the prefix that both have
 ETHERNET_MTU = 1500  # bytes
 BRIDGE = "br0"
+NO_MAC = "00:00:00:00:00:00"
 DIRECT = "direct"  # both ends of the veth that carries macvtaps
 # A macvtap's device is called after its index in its own namespace, for which the kernel makes a file in the machine's
 # /dev: not one that a macvtap of the machine itself would have.
@@ -148,6 +149,24 @@ class Segment:
         if self._uplink is not None:
             commands = f"fdb replace {mac} dev {self._uplink} self\nfdb replace {mac} dev {port} master static\n"
             self._machine.run("bridge", "-n", self.switch, "-batch", "-", input=commands)
+
+    def leave_outside(self, mac: str) -> None:
+        """Have the bridge send packets for this MAC to the uplink alone: a function of that card has it.
+
+        Else they would go to all ports, and those that arrive by the uplink to a tap of the same guest, too.
+        """
+        assert self._uplink is not None
+        self._machine.run("bridge", "-n", self.switch, "fdb", "replace", mac, "dev", self._uplink, "master", "static")
+
+    def dismiss(self, mac: str) -> None:
+        """Have the uplink's own port no longer take packets for this MAC: a function of the card does."""
+        if self._uplink is not None:
+            self._machine.try_run("bridge", "-n", self.switch, "fdb", "del", mac, "dev", self._uplink, "self")
+
+    def set_function(self, number: int, mac: str) -> None:
+        """The MAC of a function of the uplink, from 0; NO_MAC: none."""
+        assert self._uplink is not None
+        self._machine.run("ip", "-n", self.switch, "link", "set", "dev", self._uplink, "vf", str(number), "mac", mac)
 
     def attach(self, interface: str, mtu: int | None = None) -> None:
         """Put a tap that QEMU holds, or a guest's own network card, on the bridge. `mtu`: in bytes; None: as it is."""

@@ -51,7 +51,7 @@ def check(plan: Plan) -> list[str]:
     lines += at_most(
         MOST_LINES, [f"exclude[{number}] leaves nothing out: no configuration matches it" for number in idle]
     )
-    again = repeat(kept)
+    again = repeat(kept) if plan.primary else None
     if again is not None:
         lines.append(f"{again.repeats} enters each round twice: the A/A that shows the noise floor")
     refused = unlike(kept)
@@ -228,9 +228,12 @@ def _workload_seconds(plan: Plan, entries: Sequence[Treatment], emulation: Emula
 
 def _losses(plan: Plan, rounds: int) -> list[str]:
     """What cannot be had with so few rounds, each with the cure."""
+    short = [text for workload in plan.build_workloads() if (text := workload.shortfall(rounds))]
+    if not plan.primary:
+        return short  # nothing is compared
     stopping, count = plan.stopping(), ranked(plan)
     needed = stats.minimum_rounds(stopping.alpha)
-    lines = []
+    lines = short
     if rounds < needed:
         lines.append(f"no interval can be given after {_count(rounds, 'round')}: 95 % needs {needed}")
     elif plan.rounds.min < needed:
@@ -252,6 +255,8 @@ def _rounds_advice(plan: Plan) -> str:
     count = ranked(plan)
     ranking = f", ranking {count} configurations {stats.minimum_rounds(stats.ALPHA)}" if count > 2 else ""
     planned = " to ".join(str(rounds) for rounds in sorted({plan.rounds.min, plan.rounds.max}))
+    if not plan.primary:
+        return f"rounds: {planned} planned; what is counted in them is added up"
     return f"rounds: {planned} planned; an interval takes {stats.minimum_rounds(plan.stopping().alpha)}{ranking}"
 
 

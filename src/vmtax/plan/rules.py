@@ -225,9 +225,15 @@ def workload_problems(
     """Unknown workloads, wrong parameters, what a list names twice, workloads that run on none of these layers or not
     on this number of CPUs."""
     types = workload_types()
-    problems = repeated(("workloads",), [name for name, _ in choices])
+    names = [name for name, _ in choices]
+    problems = repeated(("workloads",), names)
     for number, (name, parameters) in enumerate(choices):
         at: Place = ("workloads", number)
+        problems += [
+            (at, f"{other} ends its guests while they write: measure {name} in another plan")
+            for other in names
+            if other in types and name in types[other].not_with
+        ]
         if name not in types:
             problems.append((at, unknown("workload", name, types)))
             continue

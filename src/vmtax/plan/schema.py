@@ -211,7 +211,7 @@ class Plan(_Model):
         without: names of treatments that cannot be on the host under test
         """
         kept = [treatment for treatment in self.treatments()[0] if treatment.name not in without]
-        again = repeat(kept)
+        again = repeat(kept) if self.primary else None
         return [*kept, *([again] if again else [])]
 
     def cases(self, workload: Workload[Any], treatment: Treatment) -> Sequence[str]:
@@ -289,8 +289,8 @@ class Plan(_Model):
     @classmethod
     def _legal_metrics(cls, primary: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
         workloads = [rules.build(choice.name, choice.parameters) for choice in info.data.get("workloads", ())]
-        metrics = [[metric.name for metric in workload.metrics()] for workload in workloads]
-        if metrics:
+        metrics = [[metric.name for metric in workload.metrics()] for workload in workloads if workload.compared]
+        if workloads:
             raise_problems(rules.metric_problems(primary, [name for names in metrics for name in names]))
         return primary or tuple(names[0] for names in metrics if names)
 

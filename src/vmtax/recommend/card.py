@@ -41,10 +41,6 @@ class CardKind(Kind):
     score_words = "the score"
     title = "Recommended network card"
     gives_up = "What each network card gives up"
-    reading = (
-        "What is migratable and isolated is as documented; what a function saves the host was measured. “?”: not"
-        " measured, or not decided by so few rounds; it counts as missing."
-    )
     headings: ClassVar = {NO_HOST_CPU: "no host CPU"}
 
     def looked_at(self, analysis: Analysis) -> Features:
@@ -53,6 +49,12 @@ class CardKind(Kind):
 
     def answers(self, features: Sequence[Feature], treatment: Treatment) -> Mapping[str, Feature]:
         return {feature.name: feature for feature in features}
+
+    def reading(self, features: Features) -> str:
+        return (
+            "What is migratable and isolated is as documented; what a function saves the host was measured. “?”: not"
+            " measured, or not decided by so few rounds; it counts as missing."
+        )
 
     def danger(self, features: Sequence[Feature], treatment: Treatment) -> str | None:
         return None

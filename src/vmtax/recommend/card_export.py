@@ -3,7 +3,8 @@
 Sources: libvirt's formatdomain, "Network interfaces" (driver, host and guest offloads, mtu, type='hostdev'); its schema
 domain.rng. Proxmox VE's qm.conf(5) (net[n], hostpci[n]). ip-link(8), ip-tuntap(8); the kernel's
 Documentation/PCI/pci-iov-howto.rst and Documentation/ABI/testing/sysfs-bus-pci (driver_override, drivers_probe,
-sriov_numvfs).
+sriov_numvfs). A function with a card that stands by: the kernel's Documentation/networking/net_failover.rst, libvirt's
+"Teaming a virtio/hostdev NIC pair", QEMU's docs/system/virtio-net-failover.rst.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from vmtax.hypervisor.spec import Tap, UserNetwork, card_of
 from vmtax.recommend.forms import Argv, Form, broken
 
 VMID, BRIDGE, CARD = "VMID", "BRIDGE", "CARD"
+STANDBY = "ua-standby"  # libvirt takes names of the user's that begin so
 TAP, MAC, FUNCTION = "vm1", "52:54:00:00:00:01", "0000:01:10.0"
 # Behind the cards of paths whose tap QEMU does not make itself.
 BEHIND: Mapping[Path, Tap | UserNetwork] = {
@@ -64,16 +66,16 @@ class CardExport:
 def export_card(levels: Mapping[str, str]) -> CardExport:
     """A treatment's levels for a card. Raises UnknownLevel."""
     settings = meant(levels)
-    function = FUNCTION if settings.path is Path.SRIOV else None
-    host, host_note = _host(settings)
+    function = FUNCTION if settings.path.has_function else None
+    host, host_notes = _host(settings)
     proxmox, proxmox_notes = _proxmox(settings)
     return CardExport(
         mac=MAC,
         function=function,
         host=host,
-        host_notes=(host_note,),
+        host_notes=host_notes,
         qemu=card_arguments([card_of(settings, TAP, MAC, function, BEHIND.get(settings.path))]),
-        qemu_notes=(*((OPEN_NOTE,) if settings.path is Path.MACVTAP else ()), *_guest_mtu(settings)),
+        qemu_notes=(*_qemu_notes(settings.path), *_guest_mtu(settings)),
         libvirt=_libvirt(settings),
         libvirt_notes=() if _is_virtio(settings) else tuple(_guest_mtu(settings)),
         proxmox=proxmox,
@@ -105,14 +107,31 @@ FUNCTION_NOTE = (
     " vfio-pci themselves, and libvirt sets its MAC. After a reboot all of it is to be done again."
 )
 
+STANDBY_NOTE = (
+    f"CARD is a port of {BRIDGE}, on which the virtio card stands by for the function. In a migration the MAC moves"
+    f" when the function is gone: `ip link set dev {CARD} vf 0 mac 00:00:00:00:00:00`,"
+    f" `bridge fdb add {MAC} dev {CARD}` and `bridge fdb replace {MAC} dev {TAP} master static`; and back where the"
+    " guest has a function again."
+)
+PORT_NOTE = "the function is plugged into a PCI Express port: it takes the machine type q35."
 
-def _host(settings: NetSettings) -> tuple[tuple[Argv, ...], str]:
+
+def _qemu_notes(path: Path) -> tuple[str, ...]:
+    """What its arguments take besides."""
+    notes = {Path.MACVTAP: (OPEN_NOTE,), Path.SRIOV_STANDBY: (PORT_NOTE,)}
+    return notes.get(path, ())
+
+
+def _host(settings: NetSettings) -> tuple[tuple[Argv, ...], tuple[str, ...]]:
     """The commands for the host, and what is to be known of them."""
     if settings.path is Path.SRIOV:
-        return tuple(_function(FUNCTION)), FUNCTION_NOTE
+        return tuple(_function(FUNCTION)), (FUNCTION_NOTE,)
     if settings.path is Path.MACVTAP:
-        return tuple(_macvtap()), MACVTAP_NOTE
-    return ((), NO_NOTE) if settings.path is Path.USER else (tuple(_tap(settings)), TAP_NOTE)
+        return tuple(_macvtap()), (MACVTAP_NOTE,)
+    if settings.path is Path.SRIOV_STANDBY:
+        outside = ("bridge", "fdb", "replace", MAC, "dev", CARD, "master", "static")
+        return (*_function(FUNCTION), *_tap(settings), outside), (FUNCTION_NOTE, STANDBY_NOTE)
+    return ((), (NO_NOTE,)) if settings.path is Path.USER else (tuple(_tap(settings)), (TAP_NOTE,))
 
 
 def _is_virtio(settings: NetSettings) -> bool:
@@ -155,15 +174,7 @@ def _guest_mtu(settings: NetSettings) -> Iterator[str]:
 
 def _libvirt(settings: NetSettings) -> str:
     devices = Xml.Element("devices")
-    if settings.path is Path.SRIOV:
-        card = Xml.SubElement(devices, "interface", type="hostdev", managed="yes")
-        Xml.SubElement(card, "mac", address=MAC)
-        domain, bus, rest = FUNCTION.split(":")
-        slot, _, function = rest.partition(".")
-        places = {"domain": domain, "bus": bus, "slot": slot, "function": function}
-        source = Xml.SubElement(card, "source")
-        Xml.SubElement(source, "address", {"type": "pci", **{name: f"0x{value}" for name, value in places.items()}})
-    else:
+    if settings.path is not Path.SRIOV:
         kind, behind = SOURCES.get(settings.path, ("bridge", {"bridge": BRIDGE}))
         card = Xml.SubElement(devices, "interface", type=kind)
         Xml.SubElement(card, "mac", address=MAC)
@@ -174,8 +185,26 @@ def _libvirt(settings: NetSettings) -> str:
             _driver(card, settings)
         if settings.mtu != DEFAULT.mtu:
             Xml.SubElement(card, "mtu", size=str(settings.mtu))
+        if settings.path.has_function:
+            Xml.SubElement(card, "teaming", type="persistent")
+            Xml.SubElement(card, "alias", name=STANDBY)
+    if settings.path.has_function:
+        card = _passed(devices)
+        if settings.path is not Path.SRIOV:
+            Xml.SubElement(card, "teaming", type="transient", persistent=STANDBY)
     Xml.indent(devices)
     return Xml.tostring(devices, encoding="unicode")
+
+
+def _passed(devices: Xml.Element) -> Xml.Element:
+    card = Xml.SubElement(devices, "interface", type="hostdev", managed="yes")
+    Xml.SubElement(card, "mac", address=MAC)
+    domain, bus, rest = FUNCTION.split(":")
+    slot, _, function = rest.partition(".")
+    places = {"domain": domain, "bus": bus, "slot": slot, "function": function}
+    source = Xml.SubElement(card, "source")
+    Xml.SubElement(source, "address", {"type": "pci", **{name: f"0x{value}" for name, value in places.items()}})
+    return card
 
 
 def _driver(card: Xml.Element, settings: NetSettings) -> None:
@@ -199,6 +228,10 @@ def _proxmox(settings: NetSettings) -> tuple[tuple[Argv, ...], tuple[str, ...]]:
     if settings.path is Path.SRIOV:
         command: Argv = ("qm", "set", VMID, "--machine", "q35", "--hostpci0", f"{FUNCTION},pcie=1")
         return (command,), ("a guest that has it is not migrated to another node; pcie=1 takes the machine type q35.",)
+    if settings.path is Path.SRIOV_STANDBY:
+        return (), (
+            "Proxmox VE has no function with a card that stands by: put the QEMU arguments into `qm set VMID --args`.",
+        )
     if settings.path is Path.MACVTAP:
         return (), ("Proxmox VE has no macvtap: it puts the cards of its guests on a bridge.",)
     is_virtio = _is_virtio(settings)

@@ -221,6 +221,7 @@ class _Stage:
             yield f"{worse}: {named([o.treatment for o in unclear])}."
         if choice.features:
             yield "It " + "; ".join(self.kind.features[name] for name in choice.features) + "."
+        yield from self.kind.grounds(self.analysis, next(m for m in self.members if m.name == choice.treatment))
         states = {feature.name: feature.state for feature in self.features.get(choice.treatment, ())}
         for state, words in LACKING.items() if states else ():
             names = [name for name in self.kind.features if states.get(name, "not tried") == state]

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from vmtax.core.errors import BadInput
 from vmtax.core.records import Treatment
-from vmtax.design.features import CARD_FEATURES, FEATURES, Feature
+from vmtax.design.features import BY_TRIAL, CARD_FEATURES, FEATURES, Feature
 from vmtax.recommend.kinds import Kind
 
 NEEDS = (*FEATURES, *CARD_FEATURES)  # what --needs takes
@@ -36,4 +36,5 @@ def unmet(kind: Kind, features: Sequence[Feature], treatment: Treatment, needs: 
         if feature is None:
             yield f"{name}: this run did not find out"
         elif feature.state != "yes":
-            yield f"{name}: {feature.state}" + (f" ({feature.words})" if feature.words else "")
+            how = f", {BY_TRIAL}" if feature.how == BY_TRIAL else ""
+            yield f"{name}: {feature.state}{how}" + (f" ({feature.words})" if feature.words else "")

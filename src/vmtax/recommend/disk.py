@@ -7,10 +7,11 @@ from typing import ClassVar
 
 from vmtax.analysis.analysis import Analysis
 from vmtax.analysis.comparisons import Numbers
+from vmtax.analysis.durability import documented
 from vmtax.core.records import Metric, Treatment
 from vmtax.design.disk import DiskSettings
 from vmtax.design.factors import DISK
-from vmtax.design.features import DOCUMENTED, FEATURES, Feature, documented_durability
+from vmtax.design.features import BY_TRIAL, FEATURES, Feature
 from vmtax.design.settings import UnknownLevel
 from vmtax.recommend.disk_export import DiskExport, export_disk
 from vmtax.recommend.kinds import Features, Figures, Kind, measured_by_most
@@ -33,20 +34,49 @@ class DiskKind(Kind):
     score_words = "the storage score"
     title = "Recommendation"
     gives_up = "What each choice gives up"
-    reading = (
-        "What is durable is as documented; all else was tried on this host. “?” was not tried, and counts as missing."
-    )
     headings: ClassVar = {"pause-on-full": "pauses", "migration": "migrates"}
 
     def looked_at(self, analysis: Analysis) -> Features:
-        return analysis.disk_features
+        """What was tried for them; whether they are durable by trial where that shows it, else as documented."""
+        if analysis.survival is None:
+            return analysis.disk_features
+        tried = {one.treatment: one.feature for one in analysis.survival.evidence}
+        names = dict.fromkeys((*analysis.disk_features, *tried))
+        return {name: _with(tried.get(name), analysis.disk_features.get(name, ())) for name in names}
 
     def answers(self, features: Sequence[Feature], treatment: Treatment) -> Mapping[str, Feature]:
         return {feature.name: feature for feature in features} | {"durable": durability(features, treatment)}
 
+    def reading(self, features: Features) -> str:
+        durable = [feature for each in features.values() for feature in each if feature.name == "durable"]
+        tried = sum(feature.how == BY_TRIAL for feature in durable)
+        known = "as documented"
+        if tried:
+            known = (
+                "by trial" if tried == len(durable) else f"by trial for {tried} of {len(durable)}, else as documented"
+            )
+        others = any(feature.name != "durable" for each in features.values() for feature in each)
+        rest = (
+            "all else was tried on this host. “?” was not tried, and counts"
+            if others
+            else "“?” was not tried, and counts"
+        )
+        return f"What is durable is {known}; {rest} as missing."
+
     def danger(self, features: Sequence[Feature], treatment: Treatment) -> str | None:
         durable = durability(features, treatment)
-        return f"{durable.words}: {LOSS}" if durable.state == "no" else None
+        return f"{durable.words} ({durable.how}): {LOSS}" if durable.state == "no" else None
+
+    def grounds(self, analysis: Analysis, treatment: Treatment) -> Iterator[str]:
+        if analysis.survival is None:
+            return
+        tried = analysis.survival.named(treatment.name)
+        if tried is None:
+            yield "Whether it is durable is as documented: it was not among those whose power was cut."
+        elif tried.state == "yes":
+            yield f"That it is durable was tried: {tried.reason}."
+        elif tried.documented.state == "yes":
+            yield f"That it is durable is documented, and not shown by trial: {tried.reason}."
 
     def unknown(self, treatment: Treatment) -> Iterator[str]:
         try:  # a run of another version of vmtax has levels that this one lacks
@@ -56,7 +86,8 @@ class DiskKind(Kind):
 
     def usual_needs(self, analysis: Analysis, members: Sequence[Treatment]) -> tuple[str, ...]:
         """Durable, if every choice says whether it is."""
-        states = {durability(analysis.disk_features.get(t.name, ()), t).state for t in members}
+        known = self.looked_at(analysis)
+        states = {durability(known.get(t.name, ()), t).state for t in members}
         return () if analysis.requirements.accept_loss or "not tried" in states else ("durable",)
 
     def usual_metric(self, analysis: Analysis) -> Metric | None:
@@ -84,7 +115,8 @@ class DiskKind(Kind):
     def doubts(self, analysis: Analysis, names: Collection[str], alone: Figures | None) -> Iterator[str]:
         unknown = [name for name in names if name not in analysis.disk_features]
         if unknown and len(unknown) == len(names):
-            yield "This run did not try what the choices can do: only durability is known, from documentation."
+            how = "from documentation" if analysis.survival is None else "by trial or from documentation"
+            yield f"This run did not try what the choices can do: only durability is known, {how}."
         elif unknown:
             yield f"The features of these were not tried: {named(unknown)}."
         if alone:
@@ -96,20 +128,25 @@ class DiskKind(Kind):
         return export_disk(levels)
 
     def why_not(self, analysis: Analysis, members: Sequence[Treatment]) -> str:
-        if any(analysis.disk_features.get(treatment.name) for treatment in members):
-            return ""
+        known = self.looked_at(analysis)
+        if any(known.get(treatment.name) for treatment in members):
+            measured = any(metric.workload == Disk.name for metric, _ in analysis.boot_numbers)
+            return "" if analysis.disk_features or measured else "did not measure how fast its disks are"
         return "did not find out what its disks can do: measure again with `give_ups: true` in the plan"
 
 
 def durability(features: Sequence[Feature], treatment: Treatment) -> Feature:
-    """As the run found it; of a run that did not look, as documented."""
-    recorded = next((feature for feature in features if feature.name == "durable"), None)
-    if recorded is not None:
-        return recorded
-    try:
-        return documented_durability(DiskSettings.of(treatment.levels))
-    except UnknownLevel as error:  # of a run of another version
-        return Feature("durable", "not tried", DOCUMENTED, str(error))
+    """By trial, or as the run found it; of a run that did not look, as documented."""
+    return documented(treatment, features)
+
+
+def _with(tried: Feature | None, features: Sequence[Feature]) -> tuple[Feature, ...]:
+    """The features, with what a trial says of one of them in its place; first, where the run did not look at it."""
+    if tried is None:
+        return tuple(features)
+    others = tuple(feature for feature in features if feature.name != tried.name)
+    place = next((n for n, feature in enumerate(features) if feature.name == tried.name), 0)
+    return (*others[:place], tried, *others[place:])
 
 
 def _is_cpu(metric: Metric) -> bool:

@@ -60,7 +60,6 @@ class Kind(ABC):
     score_words: ClassVar[str]  # what people call scores of it
     title: ClassVar[str]  # of the section that recommends it
     gives_up: ClassVar[str]  # title of the table of features
-    reading: ClassVar[str]  # how that table is to be read
     headings: ClassVar[Mapping[str, str]]  # feature -> the head of its column, where that is not its name
 
     @abstractmethod
@@ -72,8 +71,16 @@ class Kind(ABC):
         """By name, with what is documented where the run did not look."""
 
     @abstractmethod
+    def reading(self, features: Features) -> str:
+        """How the table of features is to be read: which were tried, and which are as documented."""
+
+    @abstractmethod
     def danger(self, features: Sequence[Feature], treatment: Treatment) -> str | None:
         """Why this choice is dangerous whatever else it offers; None where it is not."""
+
+    def grounds(self, analysis: Analysis, treatment: Treatment) -> Iterator[str]:
+        """On what rests that a choice can do what it is chosen for, in sentences, where more than one thing says it."""
+        return iter(())
 
     @abstractmethod
     def unknown(self, treatment: Treatment) -> Iterator[str]:

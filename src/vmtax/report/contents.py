@@ -9,6 +9,7 @@ from vmtax.analysis.analysis import Analysis
 from vmtax.report.document import Detail, Document, Place, Section, shown, with_heads
 from vmtax.report.sections import (
     at_once,
+    durability,
     exits,
     factor_effects,
     host_boots,
@@ -49,6 +50,8 @@ def _text(analysis: Analysis, viewed: View, detail: Detail) -> Iterator[Section 
     run = analysis.experiment
     ranked = rankings.ranked(analysis, primary_only=detail is not Detail.FULL)
     decides = factor_effects.deciding(analysis)
+    yield durability.lead(analysis)
+    yield durability.section(analysis)
     yield summary.section(analysis)
     yield summary.decisions(analysis)
     for recommended in requirements.sections(analysis):
@@ -89,12 +92,15 @@ def _page(analysis: Analysis, viewed: View) -> Iterator[Section | None]:
     far = outliers(analysis)
     recommended = requirements.sections(analysis)
     pictures = evidence.pictures(viewed, folded=bool(recommended))
+    yield durability.lead(analysis)
     for advice, _ in recommended:
         yield _at("first", advice)
     if not recommended:
         yield first.tiles(shown_first)
         yield first.verdict(shown_first)
     yield _at("first", summary.decisions(analysis))
+    if durability.is_all(analysis):
+        yield _at("first", durability.section(analysis))
     yield from (section for section in pictures if section.place == "first")
     yield _at("first", rankings.section(ranked, figures.rank_pictures(analysis, ranked)))
     yield first.main_figures(shown_first)
@@ -103,6 +109,8 @@ def _page(analysis: Analysis, viewed: View) -> Iterator[Section | None]:
     for _, given_up in recommended:
         yield given_up
     yield summary.section(analysis)
+    if not durability.is_all(analysis):
+        yield durability.section(analysis)
     yield from (section for section in pictures if section.place == "folded")
     yield scores.section(scores.storage(analysis))
     yield rankings.effects_section(rankings.factor_tables(analysis), decides)
@@ -116,7 +124,8 @@ def _page(analysis: Analysis, viewed: View) -> Iterator[Section | None]:
     yield published.section(analysis)
     yield robustness.section(analysis)
     yield noise.section(analysis)
-    yield from evidence.behind_the_figures(analysis, far)
+    if not durability.is_all(analysis):  # counts have neither latencies nor a course
+        yield from evidence.behind_the_figures(analysis, far)
     yield iterations.section(analysis)
     yield warnings.section(analysis)
     yield about.notes(run)

@@ -8,10 +8,17 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from vmtax.analysis.analysis import Analysis
-from vmtax.report.document import Detail, with_heads
+from vmtax.report.document import Detail, Document, with_heads
 from vmtax.report.render.screen import FirstScreen
 from vmtax.report.render.terminal import section, whole
-from vmtax.report.sections import at_once, requirements, scores
+from vmtax.report.sections import at_once, durability, requirements, scores
+
+
+def evidence(analysis: Analysis, feature: str) -> RenderableType:
+    """On what rests, for each choice, whether it has a feature of `--needs`. Raises BadInput."""
+    from vmtax.report.sections.evidence import sections
+
+    return whole(Document(None, sections(analysis, feature)), Detail.FULL)
 
 
 def render(analysis: Analysis, full: bool = False) -> RenderableType:
@@ -23,11 +30,7 @@ def render(analysis: Analysis, full: bool = False) -> RenderableType:
     asked = scores.section(scores.storage(analysis)) if analysis.profile else None
     advised = (section for pair in requirements.sections(analysis) for section in pair)
     first = (*advised, *((asked,) if asked else ()))
-    several = at_once.section(analysis)
-    if several is not None:
-        several = replace(several, blocks=with_heads(several.blocks))
-    more = [
-        tuple(Group(*section(one, Detail.BRIEF), Text()) for one in some)
-        for some in (first, (several,) if several else ())
-    ]
+    others = (at_once.section(analysis), durability.section(analysis))
+    below = tuple(replace(one, blocks=with_heads(one.blocks)) for one in others if one is not None)
+    more = [tuple(Group(*section(one, Detail.BRIEF), Text()) for one in some) for some in (first, below)]
     return FirstScreen(analysis, *more)

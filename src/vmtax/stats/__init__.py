@@ -3,7 +3,8 @@
 `paired_ratio` compares two rows of numbers, `log_ratio_interval` is the interval underneath; PrecisionRule and
 DecisionRule say when a run may stop; `rank` sets many treatments in order; `factor_effects` says what each factor does;
 `weighted_places` orders them by weighted scores, under many sets of weights.
-`variance_components`, `iterations_per_boot` and `steady_state` plan what is done inside a boot.
+`upper_bound` and `lower_bound` are those of a proportion, such as 0 of 300. `variance_components`,
+`iterations_per_boot` and `steady_state` plan what is done inside a boot.
 """
 
 from vmtax.stats.arrays import Floats, Vector
@@ -20,6 +21,7 @@ from vmtax.stats.interval import (
     rounds_needed,
     signed_rank_rank,
 )
+from vmtax.stats.proportion import CONFIDENCE, lower_bound, upper_bound
 from vmtax.stats.ranking import Ranking, rank
 from vmtax.stats.ratio import P95_ROUNDS, STALL, CarryOver, PairedRatio, Stalls, paired_ratio
 from vmtax.stats.sessions import (
@@ -39,6 +41,7 @@ from vmtax.stats.weights import Mean, drawn_weights, weight_corners, weighted, w
 
 __all__ = [
     "ALPHA",
+    "CONFIDENCE",
     "FEWEST_SESSIONS",
     "LOOKS",
     "MOST_ITERATIONS",
@@ -73,6 +76,7 @@ __all__ = [
     "level",
     "log_ratio_interval",
     "look_alpha",
+    "lower_bound",
     "merged",
     "minimum_rounds",
     "paired_ratio",
@@ -81,6 +85,7 @@ __all__ = [
     "rounds_needed",
     "signed_rank_rank",
     "steady_state",
+    "upper_bound",
     "variance_components",
     "weight_corners",
     "weighted",

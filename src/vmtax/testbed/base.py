@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from pathlib import PurePosixPath
 from typing import Any, Protocol
 
 from vmtax.core.records import Json, Treatment
@@ -13,7 +14,25 @@ from vmtax.hypervisor import Guest
 from vmtax.machine import Machine, Process
 from vmtax.meter import GuestMeter, Meter, new_guest_meters, new_meters
 from vmtax.plan.schema import Plan
+from vmtax.storage import Backing
+from vmtax.storage.copies import Copies
 from vmtax.workload import Site, Workload
+
+
+class Handover:
+    """What a move does to a guest's address on its host. As it is, nothing: the bridge learns where the guest is."""
+
+    def fell_back(self) -> None:
+        """The guest is about to move, and has given up its virtual function."""
+
+    def arrived(self, destination: Guest) -> None:
+        """It runs there."""
+
+    def regain(self, guest: Guest) -> None:
+        """It has moved: it is given a function again. Raises CannotDo."""
+
+    def stayed(self, guest: Guest) -> None:
+        """It did not move. Raises CannotDo."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +43,20 @@ class Route:
     address: str  # the guest's on the network under test
     wait: Callable[[], Guest]  # starts what it moves to, which is gone with the treatment. Raises BootFailed
     watch: Callable[[Sequence[str]], Process]  # starts a command at the network peer, inside the userland there
+    handover: Handover = field(default_factory=lambda: Handover())  # what it does to the guest's address
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """What it takes to end a guest while it writes, and to check what is left of its disk."""
+
+    device: str  # what the guest that writes calls its disk
+    ended: Guest  # that guest, or the outer VM, which is its host
+    inside: str  # the file on the disk of that outer VM in which the guest's disk lies; "" where there is none
+    disk: Backing  # of the one that is ended, on the host under test
+    log: PurePosixPath  # of all that QEMU writes to that, there
+    copies: Copies  # what is rebuilt of it, on the machine that runs vmtax
+    boot_checker: Callable[[], AbstractContextManager[Guest]]  # there, with `copies.disk`. Raises BootFailed
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +66,7 @@ class RunningSubject:
     site: Site
     guest: Guest | None = None  # None: it was not booted for the treatment, as the host
     route: Route | None = None  # None: it is not to be migrated
+    cut: Cut | None = None  # None: it is to end in order
     number: int = 1  # of a set of processes among those that a host has at once
 
     @property

@@ -11,9 +11,11 @@ from vmtax.design import net
 from vmtax.design.net import NetSettings, Path, settings_of
 from vmtax.hypervisor import Card, Guest, Nic, Tap, UserNetwork, card_of
 from vmtax.hypervisor.confine import enter_tree
+from vmtax.machine import Machine
 from vmtax.network import PEER_ADDRESS, Segment, guest_address
 from vmtax.network.segment import BOTH_LENGTH, PREFIX_LENGTH, SUBNET
-from vmtax.testbed import net_paths
+from vmtax.testbed import needs, net_paths, standby
+from vmtax.testbed.base import Handover
 from vmtax.testbed.provision import Provisioned, port
 from vmtax.workload import Link
 from vmtax.workload.net import PORT
@@ -28,6 +30,7 @@ class Plug:
     settings: NetSettings = net.DEFAULT
     function: str | None = None  # the PCI address of one that the guest may be given
     number: int = 1  # of the guest among those that work at once
+    awaits: bool = False  # a guest that moves to it, and still has its address elsewhere
 
     def insert(self, stack: contextlib.ExitStack) -> tuple[Card, Callable[[], None] | None]:
         """What QEMU is given, and what is to be done when it runs. `stack`: removes what is made here."""
@@ -43,10 +46,25 @@ class Plug:
 
         def attach() -> None:
             segment.attach(tap, self.settings.mtu)
-            segment.admit(self.mac, tap)
+            if self.awaits:
+                return
+            if path.has_function:
+                segment.leave_outside(self.mac)
+            else:
+                segment.admit(self.mac, tap)
 
         card = card_of(self.settings, tap, self.mac, self.function)
+        if self.awaits and isinstance(card, Nic):  # the function is still the moving guest's
+            card = replace(card, primary=None)
         return card, None if path is Path.SRIOV else attach
+
+
+def handover(host: Machine, plugged: Plug | None, guest: Guest) -> Handover:
+    """What the move of this guest of the host, which has that card, does to its address."""
+    if plugged is None or plugged.segment is None or plugged.settings.path is Path.USER:
+        return Handover()
+    function = plugged.function if plugged.settings.path.has_function else None
+    return standby.AddressMove(host, plugged.segment, plugged.mac, guest, function, plugged.number - 1)
 
 
 def plug(on: Provisioned, treatment: Treatment, number: int) -> Plug | None:
@@ -59,6 +77,11 @@ def plug(on: Provisioned, treatment: Treatment, number: int) -> Plug | None:
     function = on.network.functions[number - 1] if on.network and on.network.functions else None
     segment = on.network.segment if on.network else None
     return Plug(segment, net_paths.mac_of(settings.path, number), settings, function, number)
+
+
+def tapped_of(on: Provisioned, guest: Guest) -> standby.Tapped | None:
+    """Where the packets of a guest with a function and a card that stands by are counted; None: it has no such pair."""
+    return standby.Tapped.of(guest, on.host, on.network.segment) if on.network else None
 
 
 def link(on: Provisioned, guest: Guest, number: int, wanted: NetSettings | None) -> Link | None:
@@ -75,6 +98,11 @@ def link(on: Provisioned, guest: Guest, number: int, wanted: NetSettings | None)
     address = f"{guest_address(number, direct=direct)}/{BOTH_LENGTH if direct else PREFIX_LENGTH}"
     commands = f"address add {address} dev {nic}\nlink set {nic} up\n"
     guest.machine.run("ip", "-batch", "-", input=commands)
+    if (tapped := tapped_of(on, guest)) is not None:
+        standby.prove(guest, tapped)
+    elif needs.migrates(on.plan) and on.network is not None and on.network.functions:
+        # The peer may know the address from a guest with another card: it speaks first when a guest moves.
+        guest.machine.try_run(*standby.PING, timeout=60)
     (card,) = guest.spec.cards
     if not (isinstance(card, Nic) and isinstance(card.behind, UserNetwork)):
         return Link(guest.machine, (), PEER_ADDRESS, port(number))

@@ -60,9 +60,11 @@ class Disks:
 
     def fresh(self, treatment: Treatment, number: int = 1) -> Fresh | None:
         """A disk like that of a treatment, never written; None where none is asked for, and of a bare device."""
-        if not self.fresh_size:
-            return None
-        return self.provisioner.make_fresh(backing_of(treatment), self.of(treatment, number), self.fresh_size)
+        return self.new(treatment, self.fresh_size, number) if self.fresh_size else None
+
+    def new(self, treatment: Treatment, size: int, number: int = 1) -> Fresh | None:
+        """One more disk like that of a treatment, of `size` bytes; None of a bare device."""
+        return self.provisioner.make_fresh(backing_of(treatment), self.of(treatment, number), size)
 
 
 def backing_of(treatment: Treatment) -> DiskSettings:
@@ -115,6 +117,7 @@ class Order:
     treatments: Sequence[Treatment]
     size: int  # bytes of each
     fresh_size: int = 0  # bytes of one more for each boot; 0: none
+    spare: int = 0  # bytes of all that are made for a boot
     beside: int = 0  # bytes that will be taken of the directory once the disks are filled
 
 
@@ -133,11 +136,11 @@ def provision(
     """
     disks = Disks(machine, Provisioner(Ground(machine, target, ours, mark), qemu_img), order.fresh_size)
     keys = list(wanted(order.treatments))
-    disks.provisioner.prepare([settings for settings, _ in keys], order.size, order.fresh_size, order.beside)
+    disks.provisioner.prepare([settings for settings, _ in keys], order.size, order.spare, order.beside)
     for count, key in enumerate(keys, 1):
         if len(keys) > 1:
             emit(Step(f"making disk {count} of {len(keys)}", describe(key[0])))
-        disks.made[key] = disks.provisioner.make(key[0], order.size, order.fresh_size)
+        disks.made[key] = disks.provisioner.make(key[0], order.size, order.spare)
     return disks
 
 
@@ -196,8 +199,10 @@ def _source(disks: Disks, enter: Callable[[Backing], tuple[str, ...]], size: int
     return source
 
 
-def why_not(disks: Disks, treatments: Sequence[Treatment], qemu: Qemu) -> dict[str, str]:
+def why_not(disks: Disks, treatments: Sequence[Treatment], qemu: Qemu, *, logged: bool = False) -> dict[str, str]:
     """Guest treatments whose disk QEMU does not open as they say on this host, each with QEMU's own reason.
+
+    `logged`: what is written to them is to be kept in a log
 
     One paused QEMU without a guest opens and closes them all: tried on the file system, kernel and version that are
     there, not looked up in a table. ZFS before 2.3 accepts O_DIRECT and ignores it, and opening the file cannot reveal
@@ -209,12 +214,15 @@ def why_not(disks: Disks, treatments: Sequence[Treatment], qemu: Qemu) -> dict[s
     paths = {disks.of(treatment).path: disks.of(treatment) for treatment in guests}
     devices = tuple(str(path) for path, disk in paths.items() if disk.is_device)
     reach = Reach(write=(str(disks.provisioner.ground.ours),), devices=devices)
+    log = str(disks.provisioner.ground.ours / "tried.log") if logged else ""
+    if log:
+        disks.machine.run("truncate", "--size=0", log)
     process = disks.machine.start(*qemu.without_guest(reach), *_NO_GUEST)
     try:
         qmp = Qmp(process, PROBE_SECONDS)
         for treatment in guests:
             disk = disks.of(treatment)
-            how = drive(treatment, disk)
+            how = replace(drive(treatment, disk), log=log)
             cache = how.settings.cache
             if cache.is_direct and (reason := _ignores_direct(disks.machine, disk)) is not None:
                 found[treatment.name] = f"disk.cache={cache} needs O_DIRECT: {reason}"

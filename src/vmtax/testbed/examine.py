@@ -116,6 +116,11 @@ class Examined:
         return any(workload.networked for workload in self.workloads)
 
     @property
+    def has_disks(self) -> bool:
+        """Whether any of its workloads needs a disk."""
+        return self.disk_size > 0
+
+    @property
     def disk_size(self) -> int:
         return needs.disk_size(self.workloads)
 

@@ -37,7 +37,7 @@ def _facts_of_host(side: Examined) -> Json:
     facts["cpus_measured"] = side.cpus
     facts["measured_as_root"] = side.is_root
     facts |= _facts_of_qemu(side)
-    if side.wants("disk"):
+    if side.has_disks:
         target = side.target
         facts["disk"] = disk_facts(side.host, target.directory)
         if named := named_disks(side.host, target.devices, target.group, target.pool):

@@ -39,12 +39,14 @@ from vmtax.meter import new_meters
 from vmtax.network import Segment, guest_address
 from vmtax.storage import Backing
 from vmtax.storage.page_cache import GROWTH_BYTES, SHARE, Bound
-from vmtax.testbed import cards, disks, migration, needs, net_paths, pinning, polling, proof
+from vmtax.testbed import cards, cutting, disks, migration, needs, net_paths, pinning, polling, proof
 from vmtax.testbed.base import Route, RunningSubject, RunningTreatment
 from vmtax.testbed.footprint import Footprint
-from vmtax.testbed.provision import NESTED_DISK, CarrierDisk, Provisioned
+from vmtax.testbed.provision import CARRIER_DEVICE, CARRIER_MOUNT, NESTED_DISK, CarrierDisk, Provisioned
 from vmtax.testbed.session import CannotMeasure
+from vmtax.testbed.standby import Carriers
 from vmtax.workload import Site
+from vmtax.workload.fio import Disk
 
 # All that there is inside a guest, where we are root: examining it would take seconds of every emulated boot.
 IMAGE_QEMU = Qemu(("qemu-system-x86_64",), "10.0", "the image's", has_sandbox=True, user=FIRST_USER)
@@ -108,7 +110,11 @@ def _open(on: Provisioned, treatment: Treatment, stack: contextlib.ExitStack, gu
     else:
         outer, subjects = _nested(on, treatment, wanted, stack, guests)
     running = RunningTreatment(
-        tuple(subjects), on.host, outer, on.emulated, (*new_meters(), *_footprint(on, outer, subjects))
+        tuple(subjects),
+        on.host,
+        outer,
+        on.emulated,
+        (*_carriers(on, subjects), *new_meters(), *_footprint(on, outer, subjects)),
     )
     time.sleep(SETTLE_SECONDS)
     drop_caches(on, running)
@@ -122,6 +128,13 @@ def _footprint(on: Provisioned, outer: Sequence[Guest], subjects: Sequence[Runni
     parents = {machine.path: machine for machine in (on.host, *(guest.machine for guest in outer))}
     guests = [subject.guest for subject in subjects if subject.guest is not None]
     return [Footprint((guest, parents[guest.path.rpartition("/")[0]]) for guest in guests)]
+
+
+def _carriers(on: Provisioned, subjects: Sequence[RunningSubject]) -> list[Carriers]:
+    """Only where guests have a function and a card that stands by."""
+    guests = [subject.guest for subject in subjects if subject.guest is not None]
+    found = [(guest.path, tapped) for guest in guests if (tapped := cards.tapped_of(on, guest)) is not None]
+    return [Carriers(found)] if found else []
 
 
 def _set_polling(on: Provisioned, treatment: Treatment, stack: contextlib.ExitStack) -> None:
@@ -158,20 +171,22 @@ def _host(on: Provisioned, treatment: Treatment, number: int, sets: int) -> Runn
 def _vms(
     on: Provisioned, treatment: Treatment, wanted: Topology, stack: contextlib.ExitStack, guests: list[Guest]
 ) -> list[RunningSubject]:
-    orders, bounds = [], []
+    orders, bounds, cut = [], [], None
     for subject in wanted.subjects:
-        drive = disks.drive(treatment, on.disks.of(treatment, subject.number)) if on.disks else None
-        spec = replace(_host_spec(on, treatment, drive), name=subject.name)
-        if on.disks and (fresh := on.disks.fresh(treatment, subject.number)) is not None:
-            stack.callback(fresh.remove)
-            spec = replace(spec, disks=(*spec.disks, replace(disks.drive(treatment, fresh.disk), name=FRESH_ID)))
+        spec = replace(_host_spec(on, treatment, None), name=subject.name)
+        if on.disks and on.wants(Disk.name):
+            spec = replace(spec, disks=tuple(_drives(on.disks, treatment, subject.number, stack)))
+        if on.disks and on.checking:
+            cut = cutting.prepare(on.session, on.checking, on.disks, treatment, stack)
+            spec = replace(spec, disks=(*spec.disks, cut.drive))
         if DiskSettings.of(treatment.levels).bounded:
             bound = Bound.make(on.host, f"vmtax-{on.session.local.token[:8]}-{next(_numbers)}")
             stack.callback(bound.undoing.undo)
             bounds.append(bound)
             spec = replace(spec, within=bound.enter, preallocated=True)
         if needs.migrates(on.plan):
-            spec = replace(spec, meeting=migration.meeting(on.host, on.guests.qemu))
+            keeps_user = settings_of(treatment).path.has_function
+            spec = replace(spec, meeting=migration.meeting(on.host, on.guests.qemu, keeps_user=keeps_user))
         orders.append(_Order(on.host, spec, cards.plug(on, treatment, subject.number)))
     booted = _boot_all(on, orders, stack, guests)
     for number, guest in enumerate(booted, start=1):
@@ -184,31 +199,55 @@ def _vms(
         _subject(on, subject, guest, settings_of(treatment, subject.number) if named else None)
         for subject, guest in zip(wanted.subjects, booted, strict=True)
     ]
+    if cut is not None and on.checking is not None:  # one guest
+        device = _devices(booted[0])[cutting.CUT_ID]
+        return [replace(subjects[0], cut=cutting.cut_of(on.checking, cut, device, booted[0]))]
     if needs.migrates(on.plan):  # one guest, to another QEMU of its host
-        there = replace(orders[0], spec=replace(orders[0].spec, incoming=AWAITED))
+        plug = orders[0].plug and replace(orders[0].plug, awaits=True)
+        there = replace(orders[0], spec=replace(orders[0].spec, incoming=AWAITED), plug=plug)
         mode = MigrationSettings.of(treatment.levels).mode
-        route = Route(mode, guest_address(1), lambda: _boot(on, there, stack), on.watch)
+        handover = cards.handover(on.host, plug, booted[0])
+        route = Route(mode, guest_address(1), lambda: _boot(on, there, stack), on.watch, handover)
         return [replace(subjects[0], route=route)]
     return subjects
+
+
+def _drives(made: disks.Disks, treatment: Treatment, number: int, stack: contextlib.ExitStack) -> Iterator[Drive]:
+    """The disk under test of the guest of that number, and one that was never written, where one is asked for."""
+    yield disks.drive(treatment, made.of(treatment, number))
+    if (fresh := made.fresh(treatment, number)) is not None:
+        stack.callback(fresh.remove)
+        yield replace(disks.drive(treatment, fresh.disk), name=FRESH_ID)
 
 
 def _nested(
     on: Provisioned, treatment: Treatment, wanted: Topology, stack: contextlib.ExitStack, guests: list[Guest]
 ) -> tuple[tuple[Guest, ...], list[RunningSubject]]:
-    orders = []
+    orders, cut = [], None
     for number, (name, carried) in enumerate(wanted.carried.items(), 1):
         spec = replace(_carrier_spec(on, treatment, number, len(carried)), name=name)
+        if on.checking and on.disks_directory:
+            room = needs.carrier_disk_bytes(on.disk_size)
+            cut = cutting.prepare_outer(on.session, on.checking, on.host, on.disks_directory, room, stack)
+            spec = replace(spec, disks=(cut.drive,))
         plug = cards.Plug(on.network.segment, CARRIER_MACS.format(number + 1)) if on.network else None
         orders.append(_Order(on.host, spec, plug))
     carriers = _boot_all(on, orders, stack, guests)
     orders = []
     for number, (carrier, carried) in enumerate(zip(carriers, wanted.carried.values(), strict=True)):
         disk = on.carrier_disks[number] if on.carrier_disks else None
+        if cut is not None:
+            cutting.lay_out(carrier.machine, CARRIER_DEVICE, CARRIER_MOUNT, NESTED_DISK.format(1), on.disk_size)
         orders += _carried(on, treatment, carrier, carried, disk)
     # On emulated KVM four at once did not come up in 480 s, and one alone in 20 s.
     booted = _boot_all(on, orders, stack, guests, in_turn=on.emulated)
-    subjects = zip(wanted.subjects, booted, strict=True)
-    return tuple(carriers), [_subject(on, subject, guest) for subject, guest in subjects]
+    pairs = zip(wanted.subjects, booted, strict=True)
+    subjects = [_subject(on, subject, guest) for subject, guest in pairs]
+    if cut is not None and on.checking is not None:  # one guest in one outer VM
+        device, inside = booted[0].spec.device(), PurePosixPath(NESTED_DISK.format(1)).name
+        assert device is not None
+        subjects = [replace(subjects[0], cut=cutting.cut_of(on.checking, cut, device, carriers[0], inside))]
+    return tuple(carriers), subjects
 
 
 def _carried(
@@ -229,7 +268,7 @@ def _carried(
     orders = []
     for place, subject in enumerate(subjects, 1):
         drive = None
-        if data is not None:
+        if data is not None or on.checking is not None:
             disk = Backing(PurePosixPath(NESTED_DISK.format(place)), size=on.disk_size)
             drive = disks.drive(treatment, disk)
         spec = _spec(on, treatment, IN_GUEST, IMAGE_QEMU, accelerator="kvm", data=drive)
@@ -363,14 +402,21 @@ def _kernel_userland(guest: Guest) -> tuple[str, ...] | None:
 
 def _disks(guest: Guest) -> tuple[str | None, str | None]:
     """What the guest calls the disk under test and the one that was never written. Raises BootFailed."""
-    if len(guest.spec.disks) < 2:
-        return guest.spec.device(), None
+    devices = _devices(guest)
+    return devices.get(DATA_ID), devices.get(FRESH_ID)
+
+
+def _devices(guest: Guest) -> dict[str, str]:
+    """What the guest calls each of its disks, by their names. Raises BootFailed."""
+    names = {disk.name for disk in guest.spec.disks}
+    if len(names) < 2:
+        return {name: device for name in names if (device := guest.spec.device(name)) is not None}
     deadline = time.monotonic() + DISK_SECONDS
     while True:
         rows = (line.split() for line in guest.machine.run(*BY_SERIAL).splitlines())
         found = {row[1]: f"/dev/{row[0]}" for row in rows if len(row) == 2}
-        if {DATA_ID, FRESH_ID} <= found.keys():
-            return found[DATA_ID], found[FRESH_ID]
+        if names <= found.keys():
+            return found
         if time.monotonic() > deadline:
             raise BootFailed(f"{guest.path}: not all of its disks came up; it sees {', '.join(found) or 'none'}")
         time.sleep(0.5)

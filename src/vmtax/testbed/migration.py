@@ -63,10 +63,13 @@ def _why_no_postcopy(machine: Machine) -> str | None:
     return f"{MODE}=postcopy takes userfaultfd without root's rights: `sysctl vm.unprivileged_userfaultfd=1`"
 
 
-def meeting(machine: Machine, qemu: Qemu) -> str:
-    """A new directory there in which two of these QEMUs meet. Raises MachineError."""
+def meeting(machine: Machine, qemu: Qemu, *, keeps_user: bool = False) -> str:
+    """A new directory there in which two of these QEMUs meet. Raises MachineError.
+
+    `keeps_user`: they stay who started them, for what their guests have
+    """
     directory = str(machine.scratch / f"meeting-{next(_numbers)}")
     machine.run("mkdir", "-m", MEETING_MODE, directory)
-    if qemu.user is not None:
+    if qemu.user is not None and not keeps_user:
         machine.run("chown", str(qemu.user), directory)
     return directory

@@ -12,9 +12,11 @@ from vmtax.plan.schema import Plan
 from vmtax.testbed import disks
 from vmtax.workload import Workload
 from vmtax.workload.build import Build
+from vmtax.workload.durability import Durability
 from vmtax.workload.fio import Disk
 from vmtax.workload.migration import Migration
 
+COPIES = 5  # of a disk that is checked: see storage.copies.Copies
 CARRIER_SPARE = 1.15  # an outer VM's ext4 needs room beside the nested guest's disk
 CARRIER_DISK_BYTES = 256 * 2**20
 CARRIER_MEMORY_BYTES = 2**30  # of the outer VM beyond its guest's: its kernel, QEMU and page cache
@@ -91,14 +93,19 @@ def disk_bytes(plan: Plan) -> int:
     """What is written on the host under test before the first round: every disk under test, once, and what images are
     filled from."""
     size, _, beside = disk_sizes(plan)
+    if all(choice.name != Disk.name for choice in plan.workloads):
+        return beside  # none is filled
     return disks.written_bytes(plan.treatments()[0], size) + beside
 
 
 def disk_sizes(plan: Plan) -> tuple[int, int, int]:
-    """Bytes of each disk under test, of one more that is made for a boot, and of outer VMs' disks beside them."""
+    """Bytes of each disk under test, of more that are made for a boot, and of what lies beside them: outer VMs' disks,
+    and copies of what is left of a guest that was ended.
+    """
     workloads = plan.build_workloads()
     size = disk_size(workloads)
-    return size, fresh_size(workloads), sum(outer_disks(plan, size)) if size and "nested" in plan.layers else 0
+    outer = sum(outer_disks(plan, size)) if size and "nested" in plan.layers else 0
+    return size, fresh_size(workloads) + cut_size(workloads), outer + cut_room(plan)
 
 
 def outer_disks(plan: Plan, size: int) -> list[int]:
@@ -108,12 +115,29 @@ def outer_disks(plan: Plan, size: int) -> list[int]:
 
 def disk_size(workloads: Sequence[Workload[Any]]) -> int:
     """Of the disk under test, in bytes, the same on every layer; 0 where there is none."""
-    return max((workload.parameters.size_bytes for workload in workloads if isinstance(workload, Disk)), default=0)
+    under_test = (workload for workload in workloads if isinstance(workload, Disk | Durability))
+    return max((workload.parameters.size_bytes for workload in under_test), default=0)
 
 
 def fresh_size(workloads: Sequence[Workload[Any]]) -> int:
     """Of the disk that is made anew for each boot, in bytes; 0 where there is none."""
     return max((workload.parameters.fresh_bytes for workload in workloads if isinstance(workload, Disk)), default=0)
+
+
+def cut_room(plan: Plan) -> int:
+    """What the log and the copies take of a guest that is ended while it writes, in bytes."""
+    workloads = plan.build_workloads()
+    size = cut_size(workloads)
+    if not size:
+        return 0
+    disk = carrier_disk_bytes(size) if "nested" in plan.layers else size
+    written = sum(one.written_bytes("") for one in workloads if isinstance(one, Durability))
+    return COPIES * disk + int(written)
+
+
+def cut_size(workloads: Sequence[Workload[Any]]) -> int:
+    """Of the disk of a guest that is ended while it writes, in bytes; 0 where none is."""
+    return max((one.parameters.size_bytes for one in workloads if isinstance(one, Durability)), default=0)
 
 
 def carrier_disk_bytes(size: int) -> int:

@@ -6,14 +6,14 @@ import re
 from collections.abc import Sequence
 
 from vmtax.core.records import Treatment
-from vmtax.design.net import DEFAULT, NAMES, PATH, NetSettings, Path, settings_of, takes
+from vmtax.design.net import DEFAULT, NAMES, PATH, NetSettings, Path, settings_of, take_functions, takes
 from vmtax.design.topology import machines_at_once
 from vmtax.hypervisor import BootFailed, Guest
 from vmtax.lab.home import Up, lab
 from vmtax.machine import Machine
 from vmtax.network import sriov
 from vmtax.plan.schema import Plan
-from vmtax.testbed import needs
+from vmtax.testbed import needs, standby
 from vmtax.testbed.examine import is_root
 from vmtax.testbed.session import Wire
 
@@ -73,18 +73,20 @@ def not_here(machine: Machine, plan: Plan, treatments: Sequence[Treatment], wire
             why = f"takes {len(parts)} guests at once or more, and guest.count is {counts[name]}"
         if why is not None:
             refused[name] = f"{PATH}={card.path} {why}"
-    wired = wire is not None or takes(Path.SRIOV, [each for each in treatments if each.name not in refused])
+    wired = wire is not None or take_functions([each for each in treatments if each.name not in refused])
     cpus = plan.guest.vcpus
     for name, card in cards.items():
         if card.queues > cpus:
             refused.setdefault(name, f"net.queues={card.queues} takes {card.queues} CPUs, and guest.vcpus is {cpus}")
         if wired and card.mtu != DEFAULT.mtu:
             refused.setdefault(
-                name, f"net.mtu={card.mtu} takes a plan without {PATH}=sriov and --peer, whose cards keep theirs"
+                name,
+                f"net.mtu={card.mtu} takes a plan without virtual functions ({PATH}=sriov) and --peer, whose cards keep"
+                " theirs",
             )
         if wired and card.path in APART:
-            why = f"{PATH}={card.path} takes a plan without {PATH}=sriov and --peer: {APART[card.path]}"
-            refused.setdefault(name, why)
+            why = f"takes a plan without virtual functions ({PATH}=sriov) and --peer: {APART[card.path]}"
+            refused.setdefault(name, f"{PATH}={card.path} {why}")
     return refused
 
 
@@ -101,7 +103,7 @@ def largest_mtu(treatments: Sequence[Treatment]) -> int:
 def announced(machine: Machine, plan: Plan, treatments: Sequence[Treatment], wire: Wire | None = None) -> list[str]:
     """What is taken of network cards, for those treatments, and given back. Raises CannotDo."""
     far = [] if wire is None else [f"the network card {wire.peer_card} of the peer, {wire.peer}"]
-    if takes(Path.SRIOV, treatments):
+    if take_functions(treatments):
         card = sriov.free_card(machine, needs.guests_at_once(plan), wire.card if wire else None)
         return [f"the network card {card}: a virtual function for each guest, its port for all others", *far]
     return [f"the network card {wire.card}, for host and guests", *far] if wire else []
@@ -109,7 +111,7 @@ def announced(machine: Machine, plan: Plan, treatments: Sequence[Treatment], wir
 
 def load(machine: Machine, treatments: Sequence[Treatment]) -> None:
     """Load what the paths of these treatments take of the host's kernel; it stays. Raises MachineError."""
-    if takes(Path.VHOST, treatments) or takes(Path.MACVTAP, treatments):
+    if any(takes(path, treatments) for path in Path if path.has_vhost):
         machine.run(*LOAD_VHOST)
 
 
@@ -119,11 +121,11 @@ def _why_not(machine: Machine, path: Path, guests: int, wire: str | None) -> str
         return None
     if not is_root(machine):
         return "takes root on the host under test"
-    if path in (Path.VHOST, Path.MACVTAP) and not machine.succeeds(*HAS_VHOST):
+    if path.has_vhost and not machine.succeeds(*HAS_VHOST):
         return "takes the host's /dev/vhost-net: load vhost_net"
     if path is Path.MACVTAP and not machine.succeeds(*HAS_MACVTAP):
         return "takes the kernel module macvtap, which is not there"
-    if path is not Path.SRIOV:
+    if not path.has_function:
         return None
     try:
         sriov.free_card(machine, guests, wire)
@@ -157,12 +159,14 @@ def functions(machine: Machine, plan: Plan, card: str) -> tuple[str, ...]:
 
 def mac_of(path: Path, number: int) -> str:
     """Of the card of the guest of that number."""
-    return (FUNCTION_MACS if path is Path.SRIOV else MACS).format(number)
+    return (FUNCTION_MACS if path.has_function else MACS).format(number)
 
 
 def find_card(guest: Guest, wanted: NetSettings, mac: str) -> str:
     """What the guest calls its card, which has its MTU. Raises BootFailed where it has not obtained what is wanted."""
     path = wanted.path
+    if path is Path.SRIOV_STANDBY:
+        return standby.find(guest, mac)
     guest.machine.run(*sriov.LOAD_DRIVERS)
     name, _, driver = guest.machine.run(*FIND, mac).strip().partition(" ")
     if not path.is_carried_by(driver):

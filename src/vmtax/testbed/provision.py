@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 from vmtax.core.records import Json, Treatment
 from vmtax.core.units import format_room
 from vmtax.design.disk import DiskSettings
-from vmtax.design.net import Path, takes
+from vmtax.design.net import Path, take_functions, takes
 from vmtax.hypervisor import probe_spec
 from vmtax.hypervisor.confine import Reach, alone, enter_tree, image_program
 from vmtax.image import kernel
@@ -19,15 +19,28 @@ from vmtax.machine import Machine, Process
 from vmtax.meter.memory import available_memory
 from vmtax.network import END_ADDRESS, PEER_ADDRESS, Segment, sriov, wire
 from vmtax.network.segment import PREFIX_LENGTH
-from vmtax.storage import FirstWrite, Ground, Provisioner, RawFile, Target, fill, page_cache, refuse_unsafe
+from vmtax.storage import (
+    DISK_DIRECTORY,
+    FirstWrite,
+    Ground,
+    Provisioner,
+    RawFile,
+    Target,
+    fill,
+    page_cache,
+    refuse_unsafe,
+)
 from vmtax.storage.backing import describe
 from vmtax.storage.page_cache import GROWTH_BYTES, SHARE
 from vmtax.storage.undo import UNMOUNT
-from vmtax.testbed import cpus, disks, migration, needs, net_paths, pages, pinning, polling
+from vmtax.testbed import cpus, cutting, disks, migration, needs, net_paths, pages, pinning, polling
+from vmtax.testbed.cutting import Checking
 from vmtax.testbed.disks import Disks
 from vmtax.testbed.examine import Examined
 from vmtax.testbed.session import CannotMeasure
 from vmtax.workload import Command, Link
+from vmtax.workload.durability import Durability
+from vmtax.workload.fio import Disk
 from vmtax.workload.net import PORT
 
 # Starts a server that serves one test, then becomes the client: constant text, the client's arguments stay arguments.
@@ -107,6 +120,8 @@ class Provisioned(Examined):
     written: Mapping[str, FirstWrite] = field(default_factory=dict)  # layer or kind of disk -> how it came to be
     features: Mapping[str, list[Json]] = field(default_factory=dict)  # treatment -> what its disk can do
     impossible: Mapping[str, str] = field(default_factory=dict)  # treatments that cannot be here -> why
+    checking: Checking | None = None  # None where no guest is ended while it writes
+    disks_directory: PurePosixPath | None = None  # of this run; None where no disk is measured
 
     @property
     def first_writes(self) -> dict[str, FirstWrite]:
@@ -186,8 +201,13 @@ def provision(on: Examined) -> Provisioned:
     if wired := on.session.wired:
         ends = wired.wire
         notes.append(f"The network goes over the card {ends.card} to the card {ends.peer_card} of {ends.peer}.")
-    if on.wants("disk"):
+    if on.has_disks:
         here = _open_disks(here, notes)
+    if on.wants(Durability.name):
+        is_here = on.host is on.session.local
+        spec = replace(probe_spec(on.guests.qemu, on.placed), accelerator=on.guests.accelerator.name)
+        directory = on.target.directory if is_here else DISK_DIRECTORY
+        here = replace(here, checking=Checking.make(on.session, spec if is_here else None, directory, on.plan))
     return replace(here, notes=(*on.notes, *notes))
 
 
@@ -199,6 +219,7 @@ def _with_guests(on: Provisioned) -> Provisioned:
     card = wired.wire.card if wired else None
     impossible |= net_paths.not_here(on.host, on.plan, treatments, card)
     impossible |= migration.not_here(on.host, on.plan, treatments, card)
+    impossible |= cutting.not_here(on.plan, treatments)
     impossible |= guests_not_here(on)
     possible = [treatment for treatment in treatments if treatment.name not in impossible]
     impossible |= pages.take(on.host, on.plan, possible)
@@ -222,7 +243,7 @@ def not_opened(on: Examined) -> dict[str, str]:
     before the question. What lies on a file system, volume or device that the run makes is tried when that is there.
     Raises StorageError, CommandFailed and QemuError.
     """
-    if on.platform is None or not on.wants("disk"):
+    if on.platform is None or not on.has_disks:
         return {}
     guests = [one for one in on.plan.treatments()[0] if one.layer == "vm" and disks.backing_of(one).lies_in_directory]
     if not guests:
@@ -233,7 +254,8 @@ def not_opened(on: Examined) -> dict[str, str]:
         on.host.run("mkdir", "-m", "700", str(ours), remedy="name another directory with --disk-dir")
         provisioner = Provisioner(Ground(on.host, Target(on.target.directory), ours, ""), _qemu_img(on, ours))
         tried = {key: provisioner.make(key[0], TRIED_BYTES) for key in disks.wanted(guests)}
-        return disks.why_not(Disks(on.host, provisioner, made=tried), guests, on.guests.qemu)
+        logged = on.wants(Durability.name)
+        return disks.why_not(Disks(on.host, provisioner, made=tried), guests, on.guests.qemu, logged=logged)
     finally:
         removing.undo()
 
@@ -243,7 +265,7 @@ def _open_network(on: Provisioned) -> Network:
     token = on.session.local.token[:6]
     possible = [treatment for treatment in on.plan.treatments()[0] if treatment.name not in on.impossible]
     net_paths.load(on.host, possible)
-    takes_function, wired = takes(Path.SRIOV, possible), on.session.wired
+    takes_function, wired = take_functions(possible), on.session.wired
     if wired is None and not takes_function:
         segment = Segment(on.host, token)
         mtu = net_paths.largest_mtu(possible)
@@ -311,24 +333,28 @@ def _open_disks(on: Provisioned, notes: list[str]) -> Provisioned:
     treatments = [treatment for treatment in treatments if treatment.name not in impossible]
     notes += _working_set(on, treatments)
     guests = needs.guests_at_once(plan)
-    outer = needs.outer_disks(plan, size) if "nested" in plan.layers else []
+    # That of an outer VM which is to lose its power is made anew for each boot.
+    outer = needs.outer_disks(plan, size) if "nested" in plan.layers and on.wants(Disk.name) else []
     if disks.wanted(treatments):
-        order = disks.Order(treatments, size, needs.fresh_size(on.workloads), sum(outer))
+        fresh, (_, spare, _) = needs.fresh_size(on.workloads), needs.disk_sizes(plan)
+        order = disks.Order(treatments, size, fresh, spare, sum(outer))
         mark = f"vmtax-{on.session.local.token[:8]}"
         made = disks.provision(host, on.target, ours, mark, _qemu_img(on, ours), order, emit)
         on = replace(on, disks=made)
         if on.platform is not None:
-            impossible |= disks.why_not(made, treatments, on.platform.qemu)
+            logged = on.wants(Durability.name)
+            impossible |= disks.why_not(made, treatments, on.platform.qemu, logged=logged)
             refuse_none_left(host, treatments, impossible)
             if plan.give_ups:
                 possible = [treatment for treatment in treatments if treatment.name not in impossible]
                 on = replace(on, features=disks.features_of(made, possible, _trying(on, ours), emit))
-        on = replace(on, written=disks.fill_all(made, lambda disk: on.userland(disk=disk), treatments, emit))
+        if on.wants(Disk.name):
+            on = replace(on, written=disks.fill_all(made, lambda disk: on.userland(disk=disk), treatments, emit))
     carriers = tuple(
         CarrierDisk(RawFile.allocate(host, ours / f"carrier{number}.raw", room), size, guests if number == 1 else 1)
         for number, room in enumerate(outer, 1)
     )
-    return replace(on, carrier_disks=carriers, impossible=impossible)
+    return replace(on, carrier_disks=carriers, impossible=impossible, disks_directory=ours)
 
 
 def refuse_none_left(host: Machine, treatments: Sequence[Treatment], impossible: Mapping[str, str]) -> None:
@@ -352,7 +378,7 @@ def _trying(on: Examined, scratch: PurePosixPath) -> disks.Trying:
 def check_bounds(on: Examined) -> None:
     """Raises CannotMeasure where a bounded page cache would hold half of the disk all the same."""
     bounded = any(DiskSettings.of(treatment.levels).bounded for treatment in on.plan.treatments()[0])
-    if not (bounded and on.wants("disk")) or page_cache.why_not(on.host) is not None:
+    if not (bounded and on.has_disks) or page_cache.why_not(on.host) is not None:
         return
     needed = SHARE * GROWTH_BYTES[on.guests.accelerator.name]
     if on.disk_size < needed:

@@ -11,6 +11,7 @@ from vmtax.workload.boot import Boot
 from vmtax.workload.build import Build
 from vmtax.workload.chess import Chess
 from vmtax.workload.cpuid import Cpuid
+from vmtax.workload.durability import Durability
 from vmtax.workload.fio import Disk
 from vmtax.workload.idle import Idle
 from vmtax.workload.latency import Latency
@@ -24,7 +25,7 @@ from vmtax.workload.wakeup import Wakeup
 
 WORKLOADS: dict[str, type[Workload[Any]]] = {
     kind.name: kind
-    for kind in (Chess, Cpuid, Memory, Tlb, Wakeup, Disk, Net, Latency, Smb, Build, Idle, Boot, Migration)
+    for kind in (Chess, Cpuid, Memory, Tlb, Wakeup, Disk, Net, Latency, Smb, Build, Idle, Boot, Migration, Durability)
 }
 
 __all__ = ["WORKLOADS", "BadOutput", "Command", "Link", "Parameters", "Site", "Workload"]

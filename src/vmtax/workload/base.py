@@ -71,12 +71,16 @@ class Workload(ABC, Generic[P]):
     title: ClassVar[str]  # what it is about: "CPU"
     packages: ClassVar[tuple[str, ...]] = ()  # of Debian, in the root image
     headline: ClassVar[str]  # name of the metric that a report's first sentence is about, unless the plan says another
+    # Whether one configuration's figures are set against another's as ratios. Counts, which may be 0, are not: they are
+    # in no comparison, ranking, score or summary, and no run stops because of them.
+    compared: ClassVar[bool] = True
     replaced: ClassVar[frozenset[str]] = frozenset()  # measures in whose place people are shown what is derived
     # The last part of a metric's name -> what it is; or all of the name, where the label says the case as well.
     measures: ClassVar[Mapping[str, Measure]] = MappingProxyType({})
     parameters_type: ClassVar[type[Parameters]]
     layers: ClassVar[frozenset[str]] = frozenset({"host", "vm", "nested"})
     networked: ClassVar[bool] = False  # whether it needs a network peer
+    not_with: ClassVar[frozenset[str]] = frozenset()  # workloads that take a guest which ends in order: it ends it
     emulated_start_seconds: ClassVar[float] = (
         0.0  # beyond a small program's: until it works, on each emulated CPU of a machine
     )
@@ -126,6 +130,10 @@ class Workload(ABC, Generic[P]):
     @abstractmethod
     def seconds(self, case: str) -> float:
         """About how long one case takes where nothing is emulated; for estimates and time limits."""
+
+    def shortfall(self, rounds: int) -> str:
+        """One line that says what so few rounds cannot show, and the remedy; "" if they are enough."""
+        return ""
 
     def written_bytes(self, case: str) -> float:
         """About how much one case writes to the disk under test, at most, on a fast disk; said before a run."""

@@ -64,5 +64,10 @@ def may_be_zero(metric: Metric) -> bool:
     return _kind(metric).measure(metric).may_be_zero
 
 
+def compared(workload: str) -> bool:
+    """Whether its figures are set against each other as ratios; those of a workload of another version are."""
+    return WORKLOADS.get(workload, Workload).compared
+
+
 def _kind(metric: Metric) -> type[Workload[Any]]:
     return WORKLOADS.get(metric.workload, Workload)

@@ -33,7 +33,7 @@ def why_not(spec: GuestSpec) -> str | None:
         if buses[bus] > most:
             return f"it has {buses[bus]} disks on {bus}, which takes {most}; put the others on another bus"
     if buses["ide"]:
-        has_port = any(not isinstance(card, Passed) and card.own_port for card in spec.cards)
+        has_port = any(not isinstance(card, Passed) and card.has_port for card in spec.cards)
         lacking = "SATA" if buses["sata"] else "IOMMU" if spec.iommu else "PCI Express port" if has_port else ""
         if lacking:
             return f"only the older PC has IDE, and that has no {lacking}; put its IDE disks on another bus"
@@ -93,6 +93,7 @@ def reach(spec: GuestSpec, initrd: PurePosixPath, console: PurePosixPath) -> Rea
         read=(spec.kernel, str(initrd), *(path for path in images if not is_device(path)), *state),
         write=(
             *(str(console), *(disk.path for disk in spec.disks if not disk.is_device)),
+            *(disk.log for disk in spec.disks if disk.log),
             *((str(spec.lasting.runtime),) if spec.lasting else ()),
             *((spec.meeting,) if spec.meeting else ()),
         ),

@@ -20,12 +20,14 @@ from vmtax.hypervisor.base import AWAITED, BootFailed, GuestSpec, Lasting, Patie
 from vmtax.hypervisor.console import FLOODED, PANIC, READY, Console
 from vmtax.hypervisor.credentials import Credentials
 from vmtax.hypervisor.move import Move, MoveFailed
+from vmtax.hypervisor.qemu.cards import primary_options
 from vmtax.hypervisor.qemu.exit_trace import ExitTrace
 from vmtax.hypervisor.qemu.kvm import KvmCounters
 from vmtax.hypervisor.qemu.memory import memory_readings
 from vmtax.hypervisor.qemu.migrate import Late, Split, differs, migrate
 from vmtax.hypervisor.qemu.qmp import Qmp, QmpError, Socket
 from vmtax.hypervisor.qemu.threads import threads
+from vmtax.hypervisor.spec import Nic, Passed
 from vmtax.machine import Machine, MachineError, MachineLost, Process
 from vmtax.machine.answer import number_of
 from vmtax.machine.local import LocalMachine
@@ -36,8 +38,17 @@ KILLED = (-9, 137)  # SIGKILL, as a parent sees it and as a shell reports it
 QMP_SECONDS = 30.0
 LOAD_SECONDS = 300.0  # of a saved state, which may be as large as the guest's memory
 SHUTDOWN_SECONDS = 30.0
+KILL_SECONDS = 10.0
+# $1: an argument that only this QEMU has, and what starts it; our own shell has it too. Constant text.
+KILL = (
+    *("sh", "-c"),
+    'for file in $(grep -lsF -e "$1" /proc/[0-9]*/cmdline); do pid=${file#/proc/}; pid=${pid%/cmdline}; '
+    'test "$pid" = $$ || kill -KILL "$pid" 2> /dev/null; done; true',
+    "sh",
+)
 CONNECT_SECONDS = 20.0  # to a guest that has just moved; ssh to the one that stands still bears 30
 QUIT_SECONDS = 5.0
+PLUG_SECONDS = 60.0  # of a device of the host's: all of the guest's memory is given to it
 LOST = "the guest is lost: during a postcopy its newest memory is at the destination"
 LAST_WORDS_SECONDS = 1.0  # a QEMU whose connection just broke may still be ending
 # cat joins the run's credentials (standard input) and the image's initramfs: constant text, paths stay arguments.
@@ -124,6 +135,10 @@ class QemuGuest:
             setattr(self, name, getattr(destination, name))
         return moved
 
+    def plug(self, device: Passed) -> None:
+        (card,) = (card for card in self.spec.cards if isinstance(card, Nic) and card.stands_by)
+        self.qmp.execute("device_add", PLUG_SECONDS, primary_options(card, device))
+
     def log_in(self) -> None:
         """After its arrival; raises MachineError. The first attempt may be reset by a guest that has only just come."""
         deadline = time.monotonic() + CONNECT_SECONDS
@@ -176,6 +191,13 @@ class QemuGuest:
             return None
         full = any(event.get("data", {}).get("nospace") for event in self.qmp.events)
         return f"QEMU has paused {self.path}: what its disk lies on {'is full' if full else 'failed'}"
+
+    def kill(self, parent: Machine) -> None:
+        parent.try_run(*KILL, self.unique)
+        try:
+            self.process.wait(KILL_SECONDS)
+        except TimeoutError as error:
+            raise MachineError(f"QEMU of {self.path} could not be killed: {error}") from error
 
     def shut_down(self) -> float | None:
         """Orderly end; the seconds until QEMU was gone, None where it did not end by itself and well.

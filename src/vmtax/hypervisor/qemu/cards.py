@@ -59,9 +59,28 @@ def _nic(card: Nic, slots: Iterator[int], descriptors: Iterator[int]) -> list[st
         netdev = f"user,id={card.name}{restrict},net={behind.subnet},host={behind.host}{ports}"
     if not card.offloads:
         options += "".join(f",{each}=off" for each in OFFLOADS)
-    port, bus = [], ""
-    if card.own_port:
-        number, bus = next(slots), f",bus={card.name}-port"
-        port = ["-device", f"pcie-root-port,id={card.name}-port,chassis={number},slot={number}"]
+    port, bus, primary = [], "", []
+    if card.has_port:
+        number, port_name = next(slots), f"{card.name}-port"
+        port = ["-device", f"pcie-root-port,id={port_name},chassis={number},slot={number}"]
+        bus = f",bus={port_name}" if card.own_port else ""
+    if card.stands_by:
+        options += f",id={_standby_id(card)},failover=on"
+    if card.primary is not None:
+        # QEMU keeps it back until the guest has said that it can have both, and plugs it into its port then.
+        driver, *named = (f"{name}={value}" for name, value in primary_options(card, card.primary).items())
+        primary = ["-device", ",".join((driver.partition("=")[2], *named))]
     device = f"{card.model},netdev={card.name}{bus},romfile=,mac={card.mac}{options}"
-    return ["-netdev", netdev, *port, "-device", device]
+    return ["-netdev", netdev, *port, "-device", device, *primary]
+
+
+def primary_options(card: Nic, device: Passed) -> dict[str, str]:
+    """A device for which that card stands by, as QEMU takes it; the driver first."""
+    return {
+        **{"driver": "vfio-pci", "host": device.address, "id": f"{card.name}-primary", "bus": f"{card.name}-port"},
+        "failover_pair_id": _standby_id(card),
+    }
+
+
+def _standby_id(card: Nic) -> str:
+    return f"{card.name}-standby"

@@ -20,7 +20,7 @@ from vmtax.hypervisor.qemu.boot import QemuGuest, boot
 from vmtax.hypervisor.qemu.cards import handed_over
 from vmtax.hypervisor.qemu.cpu import QUIT, UNKNOWN, asking, missing_features, nearest_models
 from vmtax.hypervisor.qemu.parts import without_huge_pages
-from vmtax.hypervisor.spec import Passed
+from vmtax.hypervisor.spec import passes_device
 from vmtax.machine import Machine, Reader
 from vmtax.machine.local import LocalMachine
 
@@ -73,7 +73,7 @@ class Qemu:
     def command_line(self, spec: GuestSpec, initrd: PurePosixPath, console: PurePosixPath) -> tuple[str, ...]:
         """The argv; see `arguments`."""
         # What pins memory for a device may pin more of it later, which only root may do without a limit.
-        keeps_user = any(isinstance(card, Passed) for card in spec.cards)
+        keeps_user = passes_device(spec.cards)
         started = self.for_guest(reach(spec, initrd, console), outlives=spec.lasting is not None, keeps_user=keeps_user)
         # QEMU that became another user reaches that directory by no name, so it begins there.
         there = ("env", "-C", spec.meeting) if spec.meeting else ()

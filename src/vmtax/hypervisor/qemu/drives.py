@@ -10,6 +10,7 @@ from vmtax.hypervisor.spec import DATA_ID, Drive
 
 THREAD_ID = "thread"
 CONTROLLER_ID = "scsi"
+LOGGED = "blklogwrites"  # the driver that keeps a log of writes, in the format of the kernel's dm-log-writes
 MOST_DISKS = {"ide": 2, "sata": 6}  # channels of the controller that the machine has, a disk each
 MODULES = {  # of the guest's kernel, by the bus
     "virtio": (),
@@ -54,8 +55,9 @@ def block_node(disk: Drive) -> dict[str, Any]:
     options = {name: value for name, value in disk.settings.options("drive") if name not in ("cache", "aio")}
     # Those of the format and of the file below it are alike, but for what submits the I/O.
     node = {**options, "cache": {"direct": mode.is_direct, "no-flush": mode.ignores_flushes}}
-    driver = "host_device" if disk.is_device else "file"
-    file = {"driver": driver, "filename": disk.path, "aio": disk.settings.aio, **node}
+    file = {"driver": _driver(disk), "filename": disk.path, "aio": disk.settings.aio, **node}
+    if disk.log:
+        file = {"driver": LOGGED, "file": file, "log": {**file, "driver": "file", "filename": disk.log}, **node}
     return {"node-name": DATA_ID, "driver": disk.settings.format, **node, "file": file}
 
 
@@ -67,7 +69,19 @@ def image_argument(name: str, path: str) -> str:
 def _drive(disk: Drive) -> str:
     how = ",".join(f"{name}={value}" for name, value in disk.settings.options("drive"))
     how += "" if disk.auto_read_only else ",auto-read-only=off"
-    return f"if=none,id={disk.name},format={disk.settings.format},{how},{_throttling(disk)}file={escaped(disk.path)}"
+    return f"if=none,id={disk.name},format={disk.settings.format},{how},{_throttling(disk)}{_file(disk)}"
+
+
+def _file(disk: Drive) -> str:
+    """The cache mode and the like of the disk are those of its parts, too."""
+    if not disk.log:
+        return f"file={escaped(disk.path)}"
+    below = f"file.file.driver={_driver(disk)},file.file.filename={escaped(disk.path)}"
+    return f"file.driver={LOGGED},{below},file.log.driver=file,file.log.filename={escaped(disk.log)}"
+
+
+def _driver(disk: Drive) -> str:
+    return "host_device" if disk.is_device else "file"
 
 
 def _device(disk: Drive, number: int) -> str:

@@ -25,6 +25,9 @@ FAILED = {  # status -> why, where QEMU does not say
     "cancelled": "it was cancelled",
     "postcopy-paused": "the connection to its destination broke",
 }
+# Before it sends anything, QEMU waits until the guest has given up what its card stands by for.
+WAITS = "wait-unplug"
+BEFORE = (None, "none", "setup", WAITS)
 PAGE_BYTES = 4096
 
 
@@ -66,10 +69,14 @@ def _ended(source: Qmp, how: Move) -> Mapping[str, Any]:
     """The state of a migration that has come to its end."""
     deadline = time.monotonic() + how.seconds
     waits_for_pass, split = how.mode is Mode.POSTCOPY, False
+    has_fallen_back = False
     given_up: Late | None = None
     while True:
         state: Mapping[str, Any] = source.execute("query-migrate")
         status = state.get("status")
+        if not has_fallen_back and status not in (*BEFORE, *FAILED, "cancelling"):
+            how.fell_back()
+            has_fallen_back = True
         if status == "completed":
             return state
         if status in FAILED:
@@ -91,6 +98,8 @@ def _ended(source: Qmp, how: Move) -> Mapping[str, Any]:
 
 def late(state: Mapping[str, Any], seconds: float) -> str:
     """Why a migration has no end, as far as its state says. Pure."""
+    if state.get("status") == WAITS:
+        return f"the guest did not give up its virtual function within {seconds:.0f} s"
     ram = state.get("ram", {})
     left, dirtied = ram.get("remaining", 0), ram.get("dirty-pages-rate", 0) * ram.get("page-size", PAGE_BYTES)
     return (

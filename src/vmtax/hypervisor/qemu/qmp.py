@@ -13,6 +13,7 @@ import socket
 import threading
 import time
 from collections import deque
+from collections.abc import Mapping
 from typing import IO, Any, Protocol
 
 from vmtax.core.errors import CannotDo
@@ -95,10 +96,15 @@ class Qmp:
                 return message
             self.events.append(message)  # no caller waits for one
 
-    def execute(self, command: str, timeout: float = 10.0, **arguments: object) -> Any:
-        """Run one command and return what it returned; raises QmpError."""
+    def execute(
+        self, command: str, timeout: float = 10.0, properties: Mapping[str, str] | None = None, **arguments: object
+    ) -> Any:
+        """Run one command and return what it returned; raises QmpError.
+
+        `properties`: of a device, whose names may have underscores; those of arguments have hyphens
+        """
         self._id += 1
-        words = {k.replace("_", "-"): v for k, v in arguments.items()}
+        words = {k.replace("_", "-"): v for k, v in arguments.items()} | dict(properties or {})
         text = json.dumps({"execute": command, "arguments": words, "id": self._id})
         try:
             self._process.stdin.write(text.encode() + b"\n")

@@ -16,6 +16,7 @@ from vmtax.design import stopping
 from vmtax.recommend import CARD, DISK
 from vmtax.report.answers.comparison import Comparison, Ranking, about
 from vmtax.report.answers.disks import Advice, CardAdvice, Scores, Within
+from vmtax.report.answers.durability import Durability
 from vmtax.report.answers.notice import Notice
 from vmtax.report.answers.part import Part, written
 from vmtax.report.answers.summary import Summary
@@ -237,6 +238,7 @@ class Experiment(Part):
     within: Sequence[Within]  # what queue depth gains, what a first write loses; of three or more disks
     advice: Advice | None  # null: the run did not find out what its disks can do, or has no choice
     card_advice: CardAdvice | None  # null: the run has no choice of network cards, or no figures that compare them
+    durability: Durability | None  # what survived when the power went, by trial; null: no such trial has a result
     effects: Sequence[FactorEffect]  # of layers in which two factors or more differ
     decisions: Sequence[Decision]  # answers to the plan's decide; empty where it asks nothing
     exits: Sequence[Exits]  # how often guests left to KVM, and why; empty where no guest ran a command
@@ -269,6 +271,7 @@ class Experiment(Part):
             within=[Within.made(gain, emulated) for gain in analysis.gains],
             advice=Advice.made(advice[DISK]) if DISK in advice else None,
             card_advice=CardAdvice.made(advice[CARD]) if CARD in advice else None,
+            durability=analysis.survival and Durability.made(analysis.survival, emulated),
             effects=[
                 FactorEffect.of(effect, metric=effect.metric.name, emulated=effect.layer in layers)
                 for effect in analysis.factor_effects

@@ -20,6 +20,7 @@ from vmtax.analysis.summary import Contrast, Figure, Place, Summary, contrast, l
 from vmtax.core.units import at_most, format_cost, format_row, printable, shortened
 from vmtax.design.interleaved import Sides
 from vmtax.report.render.screen_notes import MAIN, Footnotes, common, decisions, footnote_lines, reading
+from vmtax.report.sections.durability import news
 from vmtax.report.sections.next_steps import next_steps
 from vmtax.report.sections.run import head
 from vmtax.report.sections.summary import NOT_A_COST, SHORTLY_NOT_A_COST
@@ -66,7 +67,9 @@ class FirstScreen:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         found, width = summary(self.analysis), options.max_width
         footnotes = Footnotes(frozenset(common(found)))
-        above = list(wrapped((*heading(self.analysis), Text()), console, options))
+        first = [_plain(text, "bold") for text in news(self.analysis)]
+        lines = (*heading(self.analysis), Text(), *first, *((Text(),) if first else ()))
+        above = list(wrapped(lines, console, options))
         columns = [] if self.advice else _columns(found, footnotes, self.analysis, width)
         tables = [] if self.advice else self._tables(found, columns, footnotes, width)
         table = list(wrapped(tables, console, options))

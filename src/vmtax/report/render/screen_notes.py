@@ -64,6 +64,8 @@ def reading(found: Summary, analysis: Analysis, *, floors: bool, third: bool) ->
     third: so has the cost of the nested VM against the host
     """
     if not found.contrasts:
+        if not analysis.comparisons and analysis.survival is not None:
+            return
         yield Text(_why_nothing_is_compared(found, analysis))
         return
     contrasts = [one for figure in found.figures for one in figure.contrasts if one is not None]

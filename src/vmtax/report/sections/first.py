@@ -34,12 +34,14 @@ from vmtax.report.document import (
 )
 from vmtax.report.figures.dots import Dot
 from vmtax.report.figures.tiles import bars
+from vmtax.report.sections import durability
 from vmtax.report.sections.summary import NOTHING_COMPARED, findings, headline, sureness
 from vmtax.report.sections.warnings import warnings
 from vmtax.report.view import flat_facts
 from vmtax.report.wording.figures import about
 from vmtax.report.wording.treatment_labels import factor_words, varying
 from vmtax.workload.boot import READY
+from vmtax.workload.durability import KILLED
 from vmtax.workload.words import is_cpu_time, spoken, title, within
 
 if TYPE_CHECKING:
@@ -196,6 +198,8 @@ def page_title(shown: First, choice: str = "") -> str:
         for subject, found in subjects.items()
         if found and math.isfinite(found.ratio)
     ]
+    if durability.is_all(shown.analysis) and shown.analysis.survival is not None:
+        return f"{where}: durability, {durability.in_few_words(shown.analysis.survival)}"
     if sides and costs:
         return f"{sides.other} against {sides.own}: {', '.join(costs)}"
     if costs:
@@ -226,9 +230,13 @@ def _levels(run: Experiment, choice: str) -> str:
     return " ".join(f"{words[name]}={levels[name]}" for name in factors if name in levels) or choice
 
 
-def verdict(shown: First) -> Section:
-    """One sentence over all; without one, a sentence for each subject."""
+def verdict(shown: First) -> Section | None:
+    """One sentence over all; without one, a sentence for each subject. None of a run that compares nothing, for it
+    tried what survives.
+    """
     analysis = shown.analysis
+    if durability.is_all(analysis):
+        return None
     if over := headline(analysis):
         return Section("verdict", "", (Paragraph(over, "headline"),), place="first")
     found = findings(analysis)
@@ -368,10 +376,15 @@ def _sure(shown: First, outliers: Outliers, warned: int) -> Iterator[Sentence]:
     counted, rounds = sureness(shown.analysis), shown.analysis.rounds
     order = "" if rounds == 1 else ", each with every configuration in random order"
     yield "rounds", ((Span(f"{rounds}{order}"),),)
-    yield (
-        "intervals",
-        ((Span(f"{counted.intervals} of {counted.comparisons} comparisons have a 95 % "), term("interval")),),
-    )
+    if counted.comparisons or shown.analysis.survival is None:
+        intervals = f"{counted.intervals} of {counted.comparisons} comparisons have a 95 % "
+        yield "intervals", ((Span(intervals), term("interval")),)
+    if (found := shown.analysis.survival) is not None:
+        states = sum(end.count.states for one in found.evidence for end in one.ends if end.end != KILLED)
+        yield (
+            "power cuts",
+            ((Span(f"{states:,} states in {len(found.evidence)} configurations", "link", "durability"),),),
+        )
     if floors := shown.summary.floors:
         least, most = (format_cost(floor).estimate.lstrip("+") for floor in (floors[0], floors[-1]))
         yield "noise floor", ((Span(most if least == most else f"{least} to {most}", "link", "noise"),),)

@@ -82,8 +82,8 @@ class Reason:
         return f"{self.state}, {self.treatments}{f': {why}' if why else ''}"
 
 
-def section(kind: Kind, groups: Sequence[Group], reasons: Sequence[Reason]) -> Section:
-    """A row for each group."""
+def section(kind: Kind, groups: Sequence[Group], reasons: Sequence[Reason], reading: str) -> Section:
+    """A row for each group; `reading`: how the table is to be read."""
     features = kind.features.items()
     columns = [FeatureColumn(name, kind.headings.get(name, name), words) for name, words in features]
     rows = tuple(
@@ -102,7 +102,7 @@ def section(kind: Kind, groups: Sequence[Group], reasons: Sequence[Reason]) -> S
         kind.gives_up,
         (
             Table(kind.gives_up, heads, rows, "gives", MOST_GROUPS),
-            Paragraph(kind.reading, "note"),
+            Paragraph(reading, "note"),
             Sentences(tuple((column.term, (column.words,)) for column in columns), Detail.FULL),
             Folded("Why, and how each was tried", (List(items),), Detail.FULL),
         ),

@@ -12,6 +12,7 @@ from vmtax.analysis.summary import summary
 from vmtax.core.records import Experiment
 from vmtax.core.units import format_cost
 from vmtax.design.reboots import how_to_boot
+from vmtax.workload.durability import NEEDED_STATES
 
 MOST = 3
 # What a repeat leaves out: its rounds or its time, what was about one run, and what ends every run after three rounds.
@@ -42,9 +43,24 @@ def next_steps(analysis: Analysis) -> tuple[tuple[str, str], ...]:
         steps.append(("vmtax doctor", "why it is emulated"))
     if not analysis.comparisons and {treatment.layer for treatment in run.treatments} == {"host"}:
         steps.append(("vmtax run quick", "what a VM costs here"))
+    if analysis.survival is not None:
+        if (rounds := _rounds_to_show(analysis)) is not None:
+            command = f"{_ONCE.sub('', run.command)}{emulate} --rounds {rounds}"
+            steps.append((command, "enough states to show what is durable"))
+        steps.append((f"vmtax show {id} --why durable", "the evidence, writer by writer"))
     steps.append((f"vmtax show {id} --full", "every figure and warning"))
     steps.append((f"vmtax report {id}", "the same with pictures"))
     return tuple(steps[:MOST])
+
+
+def _rounds_to_show(analysis: Analysis) -> int | None:
+    """In how many rounds every configuration that lacks nothing else has enough states of a power cut; None: it has."""
+    run, survival = analysis.experiment, analysis.survival
+    if survival is None or run.state != "complete" or not run.command.startswith("vmtax run"):
+        return None
+    short = [one.modelled for one in survival.evidence if one.is_short]
+    needed = [math.ceil(analysis.rounds * NEEDED_STATES / end.count.states) for end in short if end is not None]
+    return max(needed, default=None)
 
 
 def _highest_of_disk(analysis: Analysis) -> str:

@@ -132,7 +132,9 @@ def sections(advised: Recommendation) -> tuple[Section, Section]:
     advice = tuple(Paragraph(note, "warning") for note in advised.advice.notes)
     blocks = (*advice, Sentences(tuple(_sentences(advised))), *_forms(advised), *rated)
     id = "advice" if kind is DISK else f"advice-{kind.workloads[0]}"
-    return Section(id, kind.title, blocks, kind.title), give_ups.section(kind, advised.groups, advised.reasons)
+    return Section(id, kind.title, blocks, kind.title), give_ups.section(
+        kind, advised.groups, advised.reasons, kind.reading(dict(advised.rows))
+    )
 
 
 def _sentences(advised: Recommendation) -> Iterator[tuple[str, tuple[Inline, ...]]]:

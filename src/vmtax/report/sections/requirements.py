@@ -19,7 +19,7 @@ def recommendations_if_known(analysis: Analysis) -> tuple[Recommendation, ...]:
     cards = {
         tuple(t.levels.get(name) for name in net.NAMES) for t in analysis.experiment.treatments if t.layer != "host"
     }
-    if not analysis.disk_features and len(cards) < 2:
+    if not analysis.disk_features and len(cards) < 2 and analysis.survival is None:
         return ()
     from vmtax.report.sections.recommendation import recommendations
 

@@ -91,9 +91,11 @@ def headline(analysis: Analysis) -> str | None:
     return f"{lead}{', and '.join(clauses)} in time for the same work." if clauses else None
 
 
-def section(analysis: Analysis) -> Section:
-    """What was found."""
+def section(analysis: Analysis) -> Section | None:
+    """What was found; None of a run that compares nothing, for it tried what survives a power cut."""
     found = findings(analysis)
+    if not found and analysis.survival is not None:
+        return None
     blocks: list[Block] = []
     if over := headline(analysis):
         blocks.append(Paragraph(over, "headline"))

@@ -27,6 +27,8 @@ GLOSSARY = tuple(
     for pair in (
         ("A/A", "One configuration measured twice in every round, as if it were two. What differs between the two is"
                 " chance: it shows the noise floor."),
+        ("acknowledged", "A program asked that its data are on the disk, and was answered that they are. What is"
+                         " acknowledged must survive a power cut."),
         ("boot", "One start of one guest. A guest’s speed differs from boot to boot, so boots are counted: several"
                  " values of one boot become one value before anything is compared."),
         ("busy CPUs", "The average number of the host’s CPUs that did any work, the measurement included."),
@@ -35,8 +37,11 @@ GLOSSARY = tuple(
         ("configuration", "One thing that is compared: a layer with its settings, such as “vm disk.cache=writeback”."
                           " JSON and CSV call it `treatment`."),
         ("context switch", "The kernel stops one task and runs another."),
+        ("control", "Of durability trials: a program in every guest that acknowledges its writes without asking for"
+                    " them to be on the disk. It must lose some, or the trial would not have noticed a loss."),
         ("cost", "How much more time the same work takes on a layer. +3 % is 3 % more time; 24× is 24 times the"
                  " time. A negative cost is a gain."),
+        ("durable", "What the guest flushed is there after its host lost its power."),
         ("emulated", "The guest’s CPU, or the CPU of the host under test itself, was computed by software (QEMU’s"
                      " TCG), because the hardware’s support (KVM) was not usable. This works and is many times slower:"
                      " an emulated figure is no cost of virtualization."),
@@ -75,6 +80,7 @@ GLOSSARY = tuple(
         ("steal", "CPU time that the host asked for and did not get, because it is a VM and its hypervisor ran"
                   " something else. It is given in CPUs."),
         ("throttle", "The CPU slowed itself down, because it was too hot."),
+        ("torn", "Of data: partly new and partly old, because the power went in the middle of a write."),
         ("trial", "One execution of one part of one workload in one configuration."),
         ("VM", "A virtual machine on the host."),
         ("workload", f"A program that is run to measure: {WORKLOAD_TITLES}."),

@@ -8,6 +8,7 @@ from collections import Counter
 from vmtax.analysis.analysis import Analysis
 from vmtax.core.records import Comparison, Verdict
 from vmtax.core.units import format_cost, time_ratio
+from vmtax.report.sections import durability
 
 LAYERS = {"vm": "VM", "nested": "nested VM"}
 VERDICTS: dict[Verdict, str] = {
@@ -20,7 +21,8 @@ VERDICTS: dict[Verdict, str] = {
 
 def in_few_words(analysis: Analysis) -> str:
     """ "VM +2 % to 24×": what the primary metrics cost against the host. Where no host is measured, how many primary
-    comparisons came out how: "2 worse, 1 better". "" where nothing is compared.
+    comparisons came out how: "2 worse, 1 better"; where none were, what survived: "10 durable, 2 not". "" where nothing
+    is compared or tried.
     """
     primary = [
         one
@@ -37,6 +39,8 @@ def in_few_words(analysis: Analysis) -> str:
             texts = dict.fromkeys(format_cost(ratio).estimate for ratio in (costs[0], costs[-1]))
             few = all(one.verdict == "too few rounds" for one in found)
             return f"{name} {' to '.join(texts)}{', too few rounds' if few else ''}"
+    if not primary and analysis.survival is not None:
+        return durability.in_few_words(analysis.survival)
     counts = Counter(one.verdict for one in primary)
     return ", ".join(f"{counts[verdict]} {words}" for verdict, words in VERDICTS.items() if counts[verdict])
 

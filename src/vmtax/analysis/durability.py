@@ -1,0 +1,420 @@
+"""What survived when the power went, for each configuration: counts, their bounds, and what they show. Pure.
+
+A trial of one end (`guest-killed`, `power-cut`, `host-cut`) counts states of a guest's disk, and in how many of them a
+writer had lost what it had acknowledged. A loss in any of them shows that a configuration is not durable: what does not
+outlive its QEMU does not outlive the host's power either. That it is durable is never proved; it counts as shown after
+enough states without a loss, if the trial can notice one, and if documentation does not say the opposite: what is not
+modelled may still lose.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from vmtax import stats
+from vmtax.core.records import Experiment, Treatment, Trial
+from vmtax.core.units import at_most
+from vmtax.design.disk import DiskSettings
+from vmtax.design.features import BY_TRIAL, Feature, State, documented_durability
+from vmtax.design.settings import UnknownLevel
+from vmtax.workload.durability import (
+    ENDS,
+    FILE_SYSTEM,
+    HOST_CUT,
+    IMAGE,
+    KILLED,
+    LOST,
+    NAME,
+    NEEDED_STATES,
+    POWER_CUT,
+    STATES,
+    TORN,
+    is_control,
+)
+from vmtax.workload.durability.records import CONTROL
+
+CONFIDENCE = stats.CONFIDENCE
+FEATURE = "durable"  # of design.features.FEATURES
+WORDS: Mapping[str, str] = {  # kind of end -> what its states are called
+    KILLED: "disks of killed guests",
+    POWER_CUT: "states of a power cut",
+    HOST_CUT: "cuts of the host's power",
+}
+MOST_NAMES = 3  # in one sentence
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """Losses among states, and the bounds of their share."""
+
+    states: int  # looked at
+    lost: int  # of these, with a loss
+
+    @property
+    def high(self) -> float:
+        """The one-sided upper bound of the share; 1 without a state."""
+        return stats.upper_bound(self.lost, self.states, CONFIDENCE) if self.states else 1.0
+
+    @property
+    def low(self) -> float:
+        """The one-sided lower bound of the share; 0 without a state."""
+        return stats.lower_bound(self.lost, self.states, CONFIDENCE) if self.states else 0.0
+
+    @property
+    def bound(self) -> str:
+        """ "at most 0.14 %" without a loss, "at least 13 %" with one; "" without a state."""
+        return self.short_bound.replace("≤", "at most").replace("≥", "at least")
+
+    @property
+    def short_bound(self) -> str:
+        """ "≤ 0.14 %", for tables."""
+        if not self.states:
+            return ""
+        return f"≥ {percent(self.low)}" if self.lost else f"≤ {percent(self.high, up=True)}"
+
+    def __str__(self) -> str:
+        return f"{self.lost:,} of {self.states:,}"
+
+
+@dataclass(frozen=True, slots=True)
+class Writer:
+    """What one writer had acknowledged, over all rounds."""
+
+    name: str  # "append-fsync-4k", "sqlite-wal"
+    states: int  # in which it had acknowledged something
+    lost: int  # of these, in which acknowledged data were missing or old
+    torn: int  # of these, in which acknowledged data were torn
+
+    @property
+    def missing(self) -> Count:
+        return Count(self.states, self.lost)
+
+    @property
+    def has_loss(self) -> bool:
+        return bool(self.lost or self.torn)
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """One configuration's states of one kind of end, over all rounds."""
+
+    end: str  # of workload.durability.ENDS
+    count: Count  # states in which anything had been acknowledged; with a loss of any writer but the control, or damage
+    file_system_damaged: int  # states
+    image_damaged: int | None  # states, by qemu-img check; None: the image has no structure to check
+    writers: tuple[Writer, ...]  # without the control
+    control: Writer | None  # what never flushes; None: it acknowledged nothing, or was not there
+
+    @property
+    def has_loss(self) -> bool:
+        return self.count.lost > 0
+
+    @property
+    def control_lost(self) -> bool:
+        """Whether the trial noticed the loss that there had to be."""
+        return self.control is not None and self.control.has_loss
+
+    @property
+    def sentence(self) -> str:
+        """ "0 of 2,143 states of a power cut lost anything: at most 0.14 % at 95 %"."""
+        states, bound = f"{self.count} {WORDS.get(self.end, self.end)}", f"{self.count.bound} at {percent(CONFIDENCE)}"
+        if not self.has_loss:
+            return f"{states} lost anything: {bound}"
+        named = [writer.name for writer in sorted(self.writers, key=_worst_first) if writer.has_loss]
+        of = f", most often of {named[0]}" if named else ""
+        damaged = f", {' and '.join(self.damage)} damaged" if self.damage else ""
+        what = "were damaged" if self.damage and not named else "lost data"
+        return f"{states} {what} ({bound}){of}{damaged}"
+
+    @property
+    def damage(self) -> tuple[str, ...]:
+        """ "12 file systems", "3 images": what was damaged."""
+        counts = ((self.file_system_damaged, "file system"), (self.image_damaged or 0, "image"))
+        return tuple(count_of(count, what) for count, what in counts if count)
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What the trials of one configuration show."""
+
+    treatment: str  # Treatment.name; its A/A is counted with it
+    ends: tuple[End, ...]  # those that were tried, in the order of ENDS
+    failed: int  # trials without a result
+    documented: Feature  # what documentation says of it
+    below: bool  # what is documented to lose data is not in QEMU but below the image, which a power cut does not model
+    state: State  # "yes", "no", "not shown"
+    reason: str  # for `state`, one line without a full stop
+    options: str = ""  # with which the guest mounted its file system, beside the usual ones
+
+    def end(self, name: str) -> End | None:
+        """One kind of end; None where it was not tried."""
+        return next((end for end in self.ends if end.end == name), None)
+
+    @property
+    def modelled(self) -> End | None:
+        """The states in which a loss as documented would show; None: there are none."""
+        end = self.end(HOST_CUT if self.below else POWER_CUT)
+        return end if end is not None and end.count.states else None
+
+    @property
+    def has_loss(self) -> bool:
+        return any(end.has_loss for end in self.ends)
+
+    @property
+    def proves_nothing(self) -> bool:
+        """A power cut was tried in which even the control lost nothing, so that no loss would have been noticed."""
+        end = self.end(POWER_CUT)
+        return end is not None and end.count.states > 0 and not end.control_lost and not self.has_loss
+
+    @property
+    def is_short(self) -> bool:
+        """Whether nothing but more states is missing to show that it is durable."""
+        end = self.modelled
+        enough = end is None or not end.control_lost or end.count.states >= NEEDED_STATES
+        return self.documented.state != "no" and not self.has_loss and not enough
+
+    @property
+    def had_to_lose(self) -> bool:
+        """Whether it is documented as not durable, and enough states were checked to see that."""
+        end = self.modelled
+        return self.documented.state == "no" and end is not None and end.count.states >= NEEDED_STATES
+
+    def doubted(self, why: str) -> Evidence:
+        """The same where the run's trials show that they may not notice a loss."""
+        if self.state != "yes":
+            return self
+        return replace(self, state="not shown", reason=f"{self.reason}; but {why} either, which had to lose data")
+
+    @property
+    def disagreement(self) -> str:
+        """How trial and documentation contradict each other, as a sentence; "" where they do not.
+
+        Documentation says nothing of a file system that is mounted otherwise than usual.
+        """
+        if self.options:
+            return ""
+        if self.has_loss and self.documented.state == "yes":
+            return f"{self.treatment} is documented as durable ({self.documented.words}), but {self.reason}."
+        end = self.modelled
+        enough = end is not None and end.count.states >= NEEDED_STATES and end.control_lost
+        if self.documented.state == "no" and not self.has_loss and enough and end is not None:
+            return f"{self.treatment} is documented as not durable ({self.documented.words}), but {end.sentence}."
+        return ""
+
+    @property
+    def feature(self) -> Feature:
+        """The answer that a choice may rest on: by trial where it shows something, else as documented, with why."""
+        if self.state != "not shown" and not (self.options and self.has_loss):
+            return Feature(FEATURE, self.state, BY_TRIAL, self.reason)
+        known = self.documented
+        words = f"{known.words}; not shown by trial: {self.reason}"
+        return Feature(FEATURE, known.state, known.how, words)
+
+
+@dataclass(frozen=True, slots=True)
+class Survival:
+    """What the trials of a run show."""
+
+    evidence: tuple[Evidence, ...]  # in the order of the run's treatments
+
+    def named(self, treatment: str) -> Evidence | None:
+        """Of one configuration; None where it was not tried."""
+        return next((one for one in self.evidence if one.treatment == treatment), None)
+
+    def of(self, state: State) -> tuple[Evidence, ...]:
+        """Those with this answer."""
+        return tuple(one for one in self.evidence if one.state == state)
+
+    @property
+    def ends(self) -> tuple[str, ...]:
+        """The kinds of end that were tried."""
+        tried = {end.end for one in self.evidence for end in one.ends}
+        return tuple(name for name in dict.fromkeys((*ENDS, *sorted(tried))) if name in tried)
+
+    @property
+    def must_lose(self) -> tuple[Evidence, ...]:
+        """The positive controls: what documentation calls not durable."""
+        return tuple(one for one in self.evidence if one.documented.state == "no")
+
+    @property
+    def disagreements(self) -> tuple[str, ...]:
+        """Sentences about those whose trial contradicts the documentation."""
+        return tuple(one.disagreement for one in self.evidence if one.disagreement)
+
+    @property
+    def proof(self) -> str:
+        """Whether the configurations that had to lose did, as a sentence."""
+        must, losing = self.must_lose, [one.treatment for one in self.must_lose if one.has_loss]
+        if losing:
+            return f"As documentation says, {_listed(losing)} lost data: the trials notice what a configuration loses."
+        if not must:
+            return (
+                "No configuration of this run is documented as not durable, so none had to lose: add disk.cache=unsafe"
+                " to show that the trials notice what a configuration loses."
+            )
+        why = ", for what loses there is below the image, which a power cut does not model here"
+        return (
+            f"{_listed([one.treatment for one in must])} had to lose data, as documentation says, and did not"
+            f"{why if all(one.below for one in must) else ''}: this run does not show that its trials notice what a"
+            " configuration loses."
+        )
+
+    @property
+    def shows_losses(self) -> bool:
+        """Whether a configuration that had to lose did."""
+        return any(one.has_loss for one in self.must_lose)
+
+    @property
+    def blind(self) -> tuple[Evidence, ...]:
+        """Those whose own control lost nothing, so that their trial proves nothing."""
+        return tuple(one for one in self.evidence if one.proves_nothing)
+
+
+def survival(run: Experiment, recorded: Mapping[str, Sequence[Feature]]) -> Survival | None:
+    """None of a run without a result of such a trial.
+
+    recorded: what the run found of each treatment's features, which says more of its durability than its settings do
+    """
+    names = {treatment.name: treatment.repeats or treatment.name for treatment in run.treatments}
+    options = _mount_options(run)
+    # Where a trial was done again, because its machine was lost the first time, only the last time counts.
+    trials = {
+        (t.round, t.treatment, t.case, t.iteration, t.machine): t
+        for t in run.trials
+        if t.workload == NAME and t.treatment in names
+    }.values()
+    by_name: dict[str, list[Trial]] = defaultdict(list)
+    for trial in trials:
+        by_name[names[trial.treatment]].append(trial)
+    found = (
+        _evidence(treatment, by_name[treatment.name], recorded.get(treatment.name, ()), options)
+        for treatment in run.treatments
+        if treatment.name in by_name
+    )
+    evidence = tuple(one for one in found if one.ends)
+    idle = [one for one in evidence if one.had_to_lose and not one.has_loss]
+    if idle and not any(one.has_loss for one in evidence):
+        evidence = tuple(one.doubted(f"{_listed([each.treatment for each in idle])} lost nothing") for one in evidence)
+    return Survival(evidence) if evidence else None
+
+
+def documented(treatment: Treatment, recorded: Sequence[Feature]) -> Feature:
+    """As the run found it; of a run that did not look, as its settings are documented."""
+    found = next((feature for feature in recorded if feature.name == FEATURE), None)
+    if found is not None:
+        return found
+    try:
+        return documented_durability(DiskSettings.of(treatment.levels))
+    except UnknownLevel as error:  # of a run of another version
+        return Feature(FEATURE, "not tried", "documented", str(error))
+
+
+def percent(share: float, *, up: bool = False) -> str:
+    """A bound for people, two digits, rounded to its safe side: `up` where it is an upper one."""
+    from decimal import ROUND_CEILING, ROUND_FLOOR, Context
+
+    rounded = Context(prec=2, rounding=ROUND_CEILING if up else ROUND_FLOOR).create_decimal(repr(100 * share))
+    return f"{min(rounded, type(rounded)(100)):f} %"
+
+
+def count_of(count: int, what: str) -> str:
+    """ "1 state", "2,143 states"."""
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
+def _mount_options(run: Experiment) -> str:
+    """With which the plan has guests mount their file system; it may promise less with them."""
+    for choice in run.plan.get("workloads") or ():
+        parameters = choice.get("parameters") if isinstance(choice, dict) and choice.get("name") == NAME else None
+        if isinstance(parameters, dict):
+            return str(parameters.get("mount_options", ""))
+    return ""
+
+
+def _evidence(treatment: Treatment, trials: Sequence[Trial], recorded: Sequence[Feature], options: str) -> Evidence:
+    sums: dict[str, int] = defaultdict(int)
+    for measurement in (one for trial in trials if trial.status == "ok" for one in trial.measurements):
+        sums[measurement.metric.name] += round(measurement.value)
+    ends = dict.fromkeys((*ENDS, *sorted({name.split(".")[1] for name in sums if name.count(".") > 1})))
+    known = documented(treatment, recorded)
+    below = known.state == "no" and not _ignores_flushes(treatment)
+    tried = tuple(_end(end, sums) for end in ends if f"{NAME}.{end}.{STATES}" in sums)
+    failed = sum(trial.status != "ok" for trial in trials)
+    state, reason = _judged(tried, known, below=below)
+    if failed and state == "yes":
+        how = f"{count_of(failed, 'trial')} of it failed, and what would have been lost in them is not known"
+        state, reason = "not shown", f"{reason}; but {how}"
+    if options:
+        reason = f"{reason}; the guest mounted its file system with {options}"
+    return Evidence(treatment.name, tried, failed, known, below, state, reason, options)
+
+
+def _end(name: str, sums: Mapping[str, int]) -> End:
+    def number(*parts: str, most: int | None = None) -> int:
+        """A sum; never more than there are states."""
+        found = max(0, sums.get(".".join((NAME, name, *parts)), 0))
+        return found if most is None else min(found, most)
+
+    parts = [metric.split(".") for metric in sums if metric.startswith(f"{NAME}.{name}.")]
+    writers = []
+    for writer in dict.fromkeys(part[2] for part in parts if len(part) == 4):
+        acknowledged = number(writer, STATES)
+        losses = (number(writer, measure, most=acknowledged) for measure in (LOST, TORN))
+        writers.append(Writer(writer, acknowledged, *losses))
+    judged = tuple(writer for writer in writers if not is_control(writer.name))
+    states = number(STATES)
+    file_system, image = number(FILE_SYSTEM, most=states), number(IMAGE, most=states)
+    each = [number(LOST, most=states), file_system, image, *(min(states, max(w.lost, w.torn)) for w in judged)]
+    return End(
+        name,
+        Count(states, max(each)),
+        file_system,
+        image if f"{NAME}.{name}.{IMAGE}" in sums else None,
+        judged,
+        next((writer for writer in writers if writer.name == CONTROL and writer.states), None),
+    )
+
+
+def _judged(ends: Sequence[End], known: Feature, *, below: bool) -> tuple[State, str]:
+    """The answer, and one reason."""
+    losing = [end for end in ends if end.has_loss]
+    if losing:
+        return "no", max(losing, key=lambda end: (end.end != KILLED, end.count.low)).sentence
+    cut = next((end for end in ends if end.end == (HOST_CUT if below else POWER_CUT) and end.count.states), None)
+    if cut is None and below:
+        return "not shown", f"{known.words}, which is below the image: only cuts of the host's power show that"
+    if cut is None:
+        return "not shown", "no power cut was tried in which something had been acknowledged"
+    if not cut.control_lost:
+        return "not shown", (
+            f"its control, which never flushes, lost nothing in {count_of(cut.count.states, 'state')} either: no loss"
+            " would have been noticed"
+        )
+    if cut.count.states < NEEDED_STATES:
+        return "not shown", f"{cut.sentence}; {NEEDED_STATES} states or more are needed"
+    if known.state == "no":
+        return "not shown", f"{cut.sentence}, which does not outweigh that it is documented to lose data"
+    return "yes", cut.sentence
+
+
+def _ignores_flushes(treatment: Treatment) -> bool:
+    try:
+        return DiskSettings.of(treatment.levels).cache.ignores_flushes
+    except UnknownLevel:
+        return False
+
+
+def _worst_first(writer: Writer) -> int:
+    return -max(writer.lost, writer.torn)
+
+
+def _listed(names: Iterable[str]) -> str:
+    return _and(at_most(MOST_NAMES, list(names)))
+
+
+def _and(texts: Sequence[str]) -> str:
+    """ "a", "a and b", "a, b and 4 more"."""
+    *others, last = (text.removeprefix("and ") for text in texts)
+    return f"{', '.join(others)} and {last}" if others else last

@@ -1,0 +1,302 @@
+"""What survives a power cut, by trial: a row for each configuration, and what the trials prove. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from vmtax.analysis.analysis import Analysis
+from vmtax.analysis.durability import CONFIDENCE, End, Evidence, Survival, count_of, percent
+from vmtax.core.units import at_most
+from vmtax.report.document import (
+    Block,
+    Cell,
+    Column,
+    Detail,
+    Folded,
+    Kind,
+    List,
+    Paragraph,
+    Row,
+    Section,
+    Sentences,
+    Span,
+    Table,
+    listed,
+    name_cell,
+)
+from vmtax.report.wording.treatment_labels import factor_words, varying
+from vmtax.workload.durability import HOST_CUT, KILLED, NEEDED_STATES, POWER_CUT
+from vmtax.workload.durability.records import CONTROL
+
+TITLE = "What survives a power cut"
+EACH = "Writer by writer"
+HEADS = {KILLED: "guest killed", POWER_CUT: "power cut", HOST_CUT: "host cut"}
+READING = (
+    f"States with a loss, of those in which something had been acknowledged; the bound of their share is at"
+    f" {percent(CONFIDENCE)}. Durable: none lost in {NEEDED_STATES} states of a power cut or more, if the control, a"
+    " writer that never flushes, did lose in them."
+)
+MODEL = (
+    "A power cut here is a state of the disk that is rebuilt from QEMU's log of the writes to it: the log up to some"
+    " write, in the order in which QEMU completed them, or the same with writes after the last flush missing, or torn"
+    " at 4 KiB. Not modelled: the drive's own cache, for a flush is believed to have reached the disk{}. States of one"
+    " log depend on each other: a bound speaks of the states of these logs, not of all power cuts."
+)
+OF_GUESTS = "; and what the host's file system or volume does below the image"
+OF_OUTER = (
+    "A nested VM's host is the outer VM: that one loses its power, and the log is of its disk, an ext4 file system on"
+    " a plain disk; other file systems and volumes of a host are not tried."
+)
+EMULATED = "An emulated CPU makes the writers slow; what their flushes promise is the same."
+STATES: dict[str, tuple[str, Kind]] = {  # answer -> what a table calls it
+    "yes": ("yes", "good"),
+    "no": ("no", "bad"),
+    "not shown": ("not shown", "doubt"),
+}
+MOST_NAMES = 3
+
+
+def section(analysis: Analysis) -> Section | None:
+    """None of a run that did not try it."""
+    found = analysis.survival
+    if found is None:
+        return None
+    blocks: list[Block] = [
+        _table(found, analysis),
+        *(Paragraph(text, "warning") for text in _doubts(found)),
+        *((Paragraph(found.proof),) if found.shows_losses else ()),
+        *_notes(found),
+        *((Paragraph(EMULATED, "note"),) if analysis.emulated & {one.treatment for one in found.evidence} else ()),
+        Folded("Why, configuration by configuration", (_reasons(found),), Detail.FULL),
+        Folded(EACH, (_writers(found),), Detail.FULL),
+    ]
+    return Section("durability", TITLE, tuple(blocks), TITLE)
+
+
+def headline(found: Survival) -> str:
+    """One sentence over all configurations."""
+    if len(found.evidence) == 1:
+        (one,) = found.evidence
+        word = {"yes": "is durable", "no": "is not durable"}.get(one.state, "is not shown to be durable")
+        return f"{one.treatment} {word}: {one.reason}."
+    yes, no, unclear = found.of("yes"), found.of("no"), found.of("not shown")
+    parts = (
+        f"{len(yes)} lost nothing in any state of a power cut" if yes else "",
+        f"{len(no)} lost acknowledged data ({_and(no)})" if no else "",
+        f"{len(unclear)} {'is' if len(unclear) == 1 else 'are'} not shown to be durable" if unclear else "",
+    )
+    return f"Of {len(found.evidence)} configurations, {'; '.join(filter(None, parts))}."
+
+
+def news(analysis: Analysis) -> tuple[str, ...]:
+    """What a first screen begins with: the result, if the run is about nothing else, and what contradicts what is
+    documented.
+    """
+    found = analysis.survival
+    if found is None:
+        return ()
+    return (*((headline(found),) if is_all(analysis) else ()), *found.disagreements)
+
+
+def lead(analysis: Analysis) -> Section | None:
+    """The same of other reports."""
+    texts, first = news(analysis), is_all(analysis)
+    blocks = tuple(Paragraph(text, "warning" if n or not first else "headline") for n, text in enumerate(texts))
+    return Section("survived", "", blocks, place="first") if blocks else None
+
+
+def is_all(analysis: Analysis) -> bool:
+    """Whether the run tried durability and compares nothing."""
+    return analysis.survival is not None and not analysis.comparisons
+
+
+def in_few_words(found: Survival) -> str:
+    """ "10 durable, 2 not": for a list of runs."""
+    yes, no, unclear = (len(found.of(state)) for state in ("yes", "no", "not shown"))
+    counts = ((yes, "durable"), (no, "not" if yes else "not durable"), (unclear, "not shown"))
+    return ", ".join(f"{count} {word}" for count, word in counts if count)
+
+
+def evidence(analysis: Analysis) -> tuple[Section, ...]:
+    """All that a run knows of it, configuration by configuration; () of a run that did not try it."""
+    found = analysis.survival
+    if found is None:
+        return ()
+    each = (_each(one, analysis, number) for number, one in enumerate(found.evidence))
+    return (_whole(found), *each, Section("reading", "How to read it", tuple(_notes(found))))
+
+
+def _whole(found: Survival) -> Section:
+    proof = (found.proof,) if found.shows_losses else ()
+    texts = (headline(found), *found.disagreements, *_doubts(found), *proof)
+    return Section("trials", "What the trials show", (listed(texts),))
+
+
+def _notes(found: Survival) -> Iterator[Paragraph]:
+    yield Paragraph(READING, "note")
+    nested = [one for one in found.evidence if one.end(HOST_CUT) is not None]
+    if POWER_CUT in found.ends:
+        yield Paragraph(MODEL.format(OF_GUESTS if len(nested) < len(found.evidence) else ""), "note")
+    if nested:
+        yield Paragraph(OF_OUTER, "note")
+
+
+def _each(one: Evidence, analysis: Analysis, number: int) -> Section:
+    """The evidence of one configuration."""
+    known, ends = one.documented, [end.end for end in one.ends]
+    texts = (
+        ("Durable", (f"{STATES[one.state][0]}: {one.reason}.",)),
+        ("Documented", (f"{known.state}: {known.words}.",)),
+        *((("Failed", (f"{count_of(one.failed, 'trial')} without a result.",)),) if one.failed else ()),
+    )
+    table = Table(EACH, _writer_columns(ends), tuple(_writer_rows(one, ends)), "settings")
+    name = f"{one.treatment}{', emulated' if one.treatment in analysis.emulated else ''}"
+    return Section(f"evidence-{number}", name, (Sentences(texts), table))
+
+
+def _doubts(found: Survival) -> Iterator[str]:
+    """What makes the trials prove less than they seem to."""
+    if found.blind:
+        yield (
+            f"The control of {_and(found.blind)}, which never flushes, lost nothing either: {_these(found.blind)} prove"
+            " nothing, for they would not have noticed a loss."
+        )
+    if not found.shows_losses:
+        yield found.proof
+
+
+def _these(blind: Sequence[Evidence]) -> str:
+    return "its trials" if len(blind) == 1 else "their trials"
+
+
+def _table(found: Survival, analysis: Analysis) -> Table:
+    names = _names(found, analysis)
+    columns = (
+        Column("configuration"),
+        Column("durable", words=True),
+        Column("documented", words=True),
+        *(Column(HEADS.get(end, end)) for end in found.ends),
+        Column("control"),
+        Column("damage", spare=True),
+    )
+    rows = tuple(
+        Row(
+            (
+                name_cell(names[one.treatment], emulated=one.treatment in analysis.emulated, title=one.treatment),
+                _state_cell(one),
+                _documented_cell(one),
+                *(_count_cell(one.end(end)) for end in found.ends),
+                _control_cell(one),
+                _damage_cell(one),
+            )
+        )
+        for one in found.evidence
+    )
+    return Table(TITLE, columns, rows, "settings wrapped")
+
+
+def _names(found: Survival, analysis: Analysis) -> dict[str, str]:
+    """What a narrow table calls each: the levels that differ, "cache=unsafe"; or its name where that is shorter."""
+    members = [t for t in analysis.experiment.treatments if found.named(t.name)]
+    factors = varying(members)
+    words = factor_words(factors)
+    short = {
+        t.name: " ".join(f"{words[name]}={t.levels[name]}" for name in factors if name in t.levels) for t in members
+    }
+    plain = {t.name: t.name for t in members}
+    if len({t.layer for t in members}) > 1 or len(set(short.values())) < len(short) or not all(short.values()):
+        return plain
+    without_layer = {t.name: t.name.removeprefix(f"{t.layer} ") for t in members}
+    return min(short, without_layer, key=lambda names: max(map(len, names.values())))
+
+
+def _count_cell(end: End | None) -> Cell:
+    """The bound beside a power cut's states alone: a guest is killed too rarely for one."""
+    if end is None or not end.count.states:
+        return Cell()
+    count = Span(str(end.count), "bad" if end.has_loss else "plain")
+    bound = (Span(end.count.short_bound, "interval"),) if end.end == POWER_CUT else ()
+    return Cell((count, *bound), style="no" if end.has_loss else "")
+
+
+def _control_cell(one: Evidence) -> Cell:
+    """Of the power cut, or else of what was tried."""
+    controls = [end.control for end in (one.end(POWER_CUT), *one.ends) if end is not None and end.control is not None]
+    if not controls:
+        return Cell(
+            (Span("none", "doubt"),), style="not-shown", title="nothing shows that a loss would have been noticed"
+        )
+    lost, states = max(controls[0].lost, controls[0].torn), f"{controls[0].states:,}"
+    if not lost:
+        title = f"of {states} states: a loss would not have been noticed"
+        return Cell((Span("lost none", "doubt"),), title, style="not-shown")
+    return Cell((Span(f"lost {lost:,}"),), f"of {states} states, as it must")
+
+
+def _damage_cell(one: Evidence) -> Cell:
+    file_systems = sum(end.file_system_damaged for end in one.ends)
+    checked = [end.image_damaged for end in one.ends if end.image_damaged is not None]
+    texts = [count_of(file_systems, "file system")] if file_systems else []
+    texts += [count_of(sum(checked), "image")] if any(checked) else []
+    if not texts:
+        return Cell((Span("none"),), "" if checked else "the image has no structure of its own to check")
+    return Cell((Span(", ".join(texts), "bad"),), style="no")
+
+
+def _state_cell(one: Evidence) -> Cell:
+    word, kind = STATES[one.state]
+    return Cell((Span(word, kind),), one.reason, style="" if one.state == "yes" else one.state.replace(" ", "-"))
+
+
+def _documented_cell(one: Evidence) -> Cell:
+    known = one.documented
+    word = "?" if known.state == "not tried" else known.state
+    text = Span(f"{word}: disagrees", "bad") if one.disagreement else Span(word)
+    return Cell((text,), f"{known.words} ({known.how})", style="no" if one.disagreement else "")
+
+
+def _reasons(found: Survival) -> List:
+    return listed(f"{one.treatment}: {STATES[one.state][0]}; {one.reason}." for one in found.evidence)
+
+
+def _writers(found: Survival) -> Table:
+    """Every writer of every configuration."""
+    rows: list[Row] = []
+    for one in found.evidence:
+        rows += (Row((name_cell(one.treatment),)), *_writer_rows(one, found.ends))
+    return Table(EACH, _writer_columns(found.ends), tuple(rows), "settings")
+
+
+def _writer_columns(ends: Sequence[str]) -> tuple[Column, ...]:
+    """For each kind of end what was lost; of a power cut what was torn and the bound too."""
+    more = {POWER_CUT: (Column("torn"), Column("share lost"))}
+    return (Column("writer"), *(column for end in ends for column in (Column(HEADS.get(end, end)), *more.get(end, ()))))
+
+
+def _writer_rows(one: Evidence, ends: Sequence[str]) -> Iterator[Row]:
+    """Those that are judged, then the control."""
+    there = {end.end: end for end in one.ends}
+    judged = dict.fromkeys(writer.name for end in one.ends for writer in end.writers)
+    for name in (*judged, CONTROL):
+        cells = [cell for end in ends for cell in _writer_cells(there.get(end), end, name)]
+        if any(cell.pieces for cell in cells):
+            yield Row((name_cell(f"{name} (never flushes)" if name == CONTROL else name), *cells))
+
+
+def _writer_cells(end: End | None, kind: str, name: str) -> Iterator[Cell]:
+    writers = () if end is None else (*end.writers, *((end.control,) if end.control else ()))
+    writer = next((writer for writer in writers if writer.name == name and writer.states), None)
+    is_cut = kind == POWER_CUT
+    if writer is None:
+        yield from (Cell() for _ in range(3 if is_cut else 1))
+        return
+    bad: Kind = "bad" if writer.has_loss and name != CONTROL else "plain"
+    torn = f", {writer.torn:,} torn" if writer.torn and not is_cut else ""
+    yield Cell((Span(f"{writer.missing}{torn}", bad),))
+    if is_cut:
+        yield Cell((Span(f"{writer.torn:,}", bad if writer.torn else "plain"),))
+        yield Cell((Span(writer.missing.short_bound),))
+
+
+def _and(found: Sequence[Evidence]) -> str:
+    return ", ".join(at_most(MOST_NAMES, [one.treatment for one in found]))

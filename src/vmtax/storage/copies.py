@@ -1,0 +1,157 @@
+"""Copies of a guest's disk where vmtax runs: as it was before, its log, and states that are rebuilt of it."""
+
+from __future__ import annotations
+
+import os
+import select
+import zlib
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from vmtax.core.machines import first_line
+from vmtax.design.disk import DiskSettings
+from vmtax.machine import Machine, MachineError, Process
+from vmtax.machine.local import LocalMachine
+from vmtax.storage.backing import Backing
+from vmtax.storage.power_cut import copy_sparse
+
+COPY_SECONDS = 600.0
+SILENCE_SECONDS = 120.0  # of a line; zeros are compressed, and little comes of many
+CHUNK = 2**20
+# Constant text: a device has no name that gzip takes.
+COMPRESSED = ("sh", "-c", 'exec gzip -1 -c < "$1"', "sh")
+LEAKS = 3  # exit code of qemu-img check: clusters that nobody uses, which loses room and no data
+
+
+@dataclass(frozen=True, slots=True)
+class Copies:
+    """Files in one directory."""
+
+    local: LocalMachine
+    directory: Path
+    qemu_img: tuple[str, ...]  # what starts qemu-img for files in `directory`
+    settings: DiskSettings  # of the disk
+    size: int  # bytes that a guest sees
+
+    @property
+    def before(self) -> Path:
+        """The disk before anything was written to it, as its host has it."""
+        return self.directory / "before"
+
+    @property
+    def log(self) -> Path:
+        return self.directory / "log"
+
+    @property
+    def flushed(self) -> Path:
+        """What has reached the disk for sure."""
+        return self.directory / "flushed"
+
+    @property
+    def image(self) -> Path:
+        """A state of the disk, as its host has it."""
+        return self.disk if self.is_raw else self.directory / "image"
+
+    @property
+    def disk(self) -> Path:
+        """The same as a guest sees it."""
+        return self.directory / "disk"
+
+    @property
+    def is_raw(self) -> bool:
+        return self.settings.format == "raw"
+
+    def keep_before(self, machine: Machine, disk: Backing) -> None:
+        """Keep the disk of a guest that has not run yet; one that is no qcow2 is all zeros.
+
+        Raises MachineError also where qemu-img finds something wrong with it: then it would with every state.
+        """
+        if self.is_raw:
+            _empty(self.before, disk.size)
+        else:
+            fetch(machine, self.local, disk.path, self.before)
+        _empty(self.disk, self.size)
+        if not self.is_raw:
+            _replace(self.before, self.image)
+            if wrong := self.check_and_convert():
+                raise MachineError(f"{machine.path}: {disk.path}, which was never written to: {wrong}")
+
+    def check_and_convert(self) -> str:
+        """Have `disk` be what `image` is; what qemu-img finds wrong with it, "" where that is nothing."""
+        if self.is_raw:
+            return ""
+        settings, plain = self.settings, self.directory / "plain"
+        check = (*self.qemu_img, "check", "-q", "-f", settings.format)
+        if settings.lazy_refcounts and self._is_dirty():  # which QEMU repairs when it opens the image
+            self.local.try_run(*check, "-r", "all", str(self.image))
+        checked = self.local.try_run(*check, str(self.image))
+        wrong = first_line(checked.stderr or checked.stdout) if checked.code not in (0, LEAKS) else ""
+        # Not to `disk` itself, which a guest's QEMU has locked.
+        how = (*self.qemu_img, "convert", "-f", settings.format, "-O", "raw", str(self.image), str(plain))
+        converted = self.local.try_run(*how)
+        if not converted.ok:
+            _empty(plain, self.size)
+        _replace(plain, self.disk)
+        return wrong or ("" if converted.ok else first_line(converted.stderr))
+
+    def _is_dirty(self) -> bool:
+        """Whether the image says that its reference counts were not written."""
+        told = self.local.try_run(*self.qemu_img, "info", "--output=json", str(self.image)).stdout
+        return '"dirty-flag": true' in told
+
+
+def fetch(machine: Machine, local: LocalMachine, source: PurePosixPath, target: Path) -> None:
+    """Copy a file or device of a machine to a new file here, without its zeros. Raises MachineError."""
+    if machine is local:
+        machine.run("cp", "--sparse=always", str(source), str(target), timeout=COPY_SECONDS)
+        return
+    process = machine.start(*COMPRESSED, str(source))
+    try:
+        with target.open("wb") as file:
+            unpacking = zlib.decompressobj(wbits=31)
+            while packed := _next(process, machine, source):
+                _write_sparse(file.fileno(), unpacking.decompress(packed))
+            _write_sparse(file.fileno(), unpacking.flush())
+            file.truncate(os.lseek(file.fileno(), 0, os.SEEK_CUR))
+        if not unpacking.eof or process.wait(COPY_SECONDS) != 0:
+            raise MachineError(f"{machine.path}: {source} was not copied: {first_line(process.stderr_tail())}")
+    except zlib.error as error:
+        raise MachineError(f"{machine.path}: {source} was not copied: {error}") from error
+    finally:
+        process.stop()
+
+
+def _next(process: Process, machine: Machine, source: PurePosixPath) -> bytes:
+    """What comes next; b"" at the end. Raises MachineError where the line is silent."""
+    if not select.select([process.stdout], [], [], SILENCE_SECONDS)[0]:
+        raise MachineError(f"{machine.path}: {source} was not copied: nothing came for {SILENCE_SECONDS:.0f} s")
+    return os.read(process.stdout.fileno(), CHUNK)
+
+
+def _write_sparse(file: int, data: bytes, block: int = 65536) -> None:
+    for at in range(0, len(data), block):
+        part = data[at : at + block]
+        if part.count(0) == len(part):
+            os.lseek(file, len(part), os.SEEK_CUR)
+        else:
+            os.write(file, part)
+
+
+def _empty(path: Path, size: int) -> None:
+    """All zeros; the file stays the same one, which a guest may have."""
+    file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        os.ftruncate(file, 0)
+        os.ftruncate(file, size)
+    finally:
+        os.close(file)
+
+
+def _replace(source: Path, target: Path) -> None:
+    """Its contents; the file stays the same one."""
+    _empty(target, 0)
+    file = os.open(target, os.O_RDWR)
+    try:
+        copy_sparse(source, file)
+    finally:
+        os.close(file)

@@ -1,0 +1,183 @@
+"""States in which a disk may be found after its host lost the power, rebuilt from QEMU's log of writes. Local files.
+
+A moment is a place in the log. What was completed before the last flush is on the disk then; of what was completed
+after it, anything may be: all of it, or some writes are missing, or of some only a part arrived. That is what a drive,
+or a kernel's page cache, promises. Not modelled: a flush that lies, and what the host's file system or volumes below
+the disk do. A write in flight while a flush is carried out is taken for flushed where it was completed first.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import random
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from vmtax.storage.write_log import EMPTY, BadLog, Entry, entries
+
+BLOCK = 4096  # bytes that a drive writes whole or not at all
+TRIES = 10  # draws for each state that is wanted, until there are no more different ones
+Acknowledged = Mapping[str, int]  # writer -> records
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """A state of the disk: a place in the log, and what became of the writes since the last flush there."""
+
+    place: int  # number of entries that were carried out
+    seed: int | None  # draws what of those is missing; None: all of them arrived
+
+
+@dataclass
+class History:
+    """All that was written to a disk, and the states that may be found in between."""
+
+    log: memoryview
+    entries: Sequence[Entry]
+
+    def place(self, end: int) -> int:
+        """How many entries end within the first `end` bytes of the log."""
+        return sum(entry.end <= end for entry in self.entries)
+
+    def flushed(self, place: int) -> int:
+        """Of the first `place` entries, how many are on the disk: those up to the last flush."""
+        return next((n for n in range(place, 0, -1) if self.entries[n - 1].is_flush), 0)
+
+    def moments(self, first: int, count: int, seed: int) -> list[Moment]:
+        """At most `count` different ones from place `first` on, in their order; the end of the log is among them.
+
+        Half of them, or all places behind a write where there are fewer, have every write; the others lack some, where
+        there are any that were not flushed. There are fewer in a short log.
+        """
+        draw = random.Random(seed)
+        end = len(self.entries)
+        writes = [place for place in range(max(first, 1), end) if self.entries[place - 1].length]
+        whole = writes if len(writes) < count // 2 else draw.sample(writes, count // 2 - 1)
+        unflushed = [place for place in (*writes, end) if place > self.flushed(place)]
+        partly: dict[object, Moment] = {}
+        for _ in range(TRIES * count if unflushed else 0):
+            if len(whole) + 1 + len(partly) >= count:
+                break
+            moment = Moment(draw.choice(unflushed), draw.getrandbits(32))
+            partly.setdefault((moment.place, tuple(sorted(self.missing(moment).items()))), moment)
+        found = [*(Moment(place, None) for place in (*whole, end)), *partly.values()]
+        return sorted(found, key=lambda moment: (moment.place, moment.seed is not None))
+
+    def missing(self, moment: Moment) -> dict[int, frozenset[int]]:
+        """Of which entries which blocks did not arrive: of one, some or all of those after the last flush.
+
+        One missing write shows what depends on it; all of them, what was never flushed.
+        """
+        if moment.seed is None:
+            return {}
+        draw, first = random.Random(moment.seed), self.flushed(moment.place)
+        writes = [place for place in range(first, moment.place) if self.entries[place].length]
+        several = draw.choice((1, draw.randint(1, len(writes)), len(writes))) if writes else 0
+        return {place: self._lost_blocks(place, draw) for place in draw.sample(writes, several)}
+
+    def _lost_blocks(self, place: int, draw: random.Random) -> frozenset[int]:
+        """All of the entry's blocks, or some of them."""
+        blocks = range(-(-self.entries[place].length // BLOCK))
+        return frozenset(blocks if draw.random() < 0.5 else draw.sample(blocks, draw.randint(1, len(blocks))))
+
+
+@contextmanager
+def opened(log: Path) -> Iterator[History]:
+    """The history that a log has. Raises BadLog."""
+    if not log.stat().st_size:  # of which the kernel maps nothing
+        raise BadLog(EMPTY)
+    with (
+        log.open("rb") as file,
+        mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped,
+        memoryview(mapped) as view,
+    ):
+        yield History(view, tuple(entries(view)))
+
+
+class Disk:
+    """The disk of a history, at one moment after the other: a file that is written anew for each."""
+
+    def __init__(self, history: History, before: Path, flushed: Path) -> None:
+        """`before`: the disk before anything was written; `flushed`: a file that is made for what is surely on it"""
+        self._history, self._place = history, 0
+        self._flushed = os.open(flushed, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+        copy_sparse(before, self._flushed)
+
+    def close(self) -> None:
+        os.close(self._flushed)
+
+    def write(self, moment: Moment, target: Path) -> None:
+        """Have `target`, which is there, hold the disk at that moment; none before the one of the last call."""
+        flushed = self._history.flushed(moment.place)
+        for entry in self._history.entries[self._place : flushed]:
+            self._apply(entry, self._flushed)
+        self._place = max(self._place, flushed)
+        file = os.open(target, os.O_RDWR)
+        try:
+            os.ftruncate(file, 0)
+            copy_sparse(self._flushed, file)
+            missing = self._history.missing(moment)
+            for place in range(flushed, moment.place):
+                self._apply(self._history.entries[place], file, missing.get(place, frozenset()))
+        finally:
+            os.close(file)
+
+    def _apply(self, entry: Entry, file: int, without: Collection[int] = ()) -> None:
+        """Carry out one request, without these of its blocks."""
+        for number, start in enumerate(range(0, entry.length, BLOCK)):
+            length = min(BLOCK, entry.length - start)
+            if number not in without:
+                # Bytes, not a view: what an error leaves behind would keep the log mapped.
+                data = bytes(self._history.log[entry.data + start :][:length]) if entry.data else bytes(length)
+                os.pwrite(file, data, entry.offset + start)
+
+
+def copy_sparse(source: Path | int, target: int) -> None:
+    """The whole file, without what was never written. `target`: a new or empty one."""
+    file = source if isinstance(source, int) else os.open(source, os.O_RDONLY)
+    try:
+        size = os.fstat(file).st_size
+        os.ftruncate(target, size)
+        at = 0
+        while at < size:
+            try:
+                at = os.lseek(file, at, os.SEEK_DATA)
+            except OSError:  # ENXIO: no data behind it
+                return
+            end = os.lseek(file, at, os.SEEK_HOLE)
+            while at < end:
+                at += os.copy_file_range(file, target, end - at, at, at)
+    finally:
+        if not isinstance(source, int):
+            os.close(file)
+
+
+def known(
+    history: History, heard: Sequence[tuple[int, Acknowledged]], written: Callable[[memoryview], Acknowledged]
+) -> list[Acknowledged]:
+    """What had been acknowledged, at least, after each number of entries, from none on.
+
+    `heard`: pairs in order: how long the log was in bytes, and what the witness knew by then. The length was read after
+    the acknowledgements arrived, so entries that end beyond it were written after them.
+    `written`: finds the highest number of each writer's records in some data. Writers acknowledge a record before they
+    write the next one.
+    """
+    found: list[Acknowledged] = []
+    pairs, latest = list(heard), dict[str, int]()
+    for end, data in ((0, memoryview(b"")), *((entry.end, _data(history, entry)) for entry in history.entries)):
+        while pairs and pairs[0][0] <= end:
+            latest = _most(latest, pairs.pop(0)[1])
+        latest = _most(latest, {name: number - 1 for name, number in written(data).items()})
+        found.append(latest)
+    return found
+
+
+def _data(history: History, entry: Entry) -> memoryview:
+    return history.log[entry.data :][: entry.length] if entry.data else memoryview(b"")
+
+
+def _most(one: Acknowledged, other: Acknowledged) -> dict[str, int]:
+    return {name: max(one.get(name, 0), other.get(name, 0)) for name in {**one, **other}}

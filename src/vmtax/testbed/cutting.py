@@ -1,0 +1,173 @@
+"""Guests that are ended while they write: their disk, its log, and the guest in which what is left is checked."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+
+from vmtax.core.records import Treatment
+from vmtax.design.disk import CacheMode, DiskSettings, Volume
+from vmtax.design.guest import GuestSettings
+from vmtax.hypervisor import Drive, Guest, GuestSpec, Qemu, boot, choose, probe_spec
+from vmtax.hypervisor.confine import Reach, alone, image_program
+from vmtax.image.place import place
+from vmtax.machine import Machine
+from vmtax.plan.schema import Plan
+from vmtax.storage import Backing, RawFile
+from vmtax.storage.copies import Copies
+from vmtax.storage.file import check_free
+from vmtax.testbed import disks, needs
+from vmtax.testbed.base import Cut
+from vmtax.testbed.disks import Disks
+from vmtax.testbed.session import Session
+from vmtax.workload.durability import Durability
+from vmtax.workload.fio import Disk
+
+CUT_ID = "cut"  # name of the disk to which is written until the end
+CHECKED_ID = "checked"
+# What a device held before would be taken for what was written. Constant text.
+ZEROS = ("blkdiscard", "--zeroout")
+ZERO_SECONDS = 600.0
+# Everything is written now, so that nothing but the writers writes later.
+MAKE_FILE_SYSTEM = ("mkfs.ext4", "-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0")
+MAKE_SECONDS = 300.0
+_numbers = itertools.count(1)
+
+
+@dataclass(frozen=True, slots=True)
+class Checking:
+    """What checks disks on the machine that runs vmtax: it may be another than the host under test, which is cut."""
+
+    session: Session
+    spec: GuestSpec  # of the guest, without the disk
+    tree: str  # the image there
+    directory: PurePosixPath  # there, for copies of disks
+    size: int  # bytes of the disk of each guest
+
+    @staticmethod
+    def make(session: Session, spec: GuestSpec | None, directory: PurePosixPath, plan: Plan) -> Checking:
+        """`spec`: what boots guests on the host under test, where that is the machine that runs vmtax; else None.
+
+        Raises QemuError, and StorageError where `directory` has too little room.
+        """
+        local, workloads = session.local, plan.build_workloads()
+        check_free(local, directory, needs.cut_room(plan))
+        placed = place(local, local, session.image, session.emit)
+        assert placed.tree is not None
+        if spec is None:
+            spec = probe_spec(Qemu.of_image(local, placed.tree), placed)
+            spec = replace(spec, accelerator=choose(local, spec, session.credentials, local, session.emit).name)
+        spec = replace(spec, name="checking")
+        return Checking(session, spec, placed.tree, directory, needs.cut_size(workloads))
+
+    @contextlib.contextmanager
+    def boot(self, copies: Copies) -> Iterator[Guest]:
+        """A guest that has the file `copies.disk`, and gets to see what is written to that."""
+        # The file changes under it between two states, so it must be read through the same page cache.
+        settings = DiskSettings(cache=CacheMode.WRITEBACK, aio="threads")
+        spec = replace(self.spec, disks=(Drive(str(copies.disk), settings, name=CHECKED_ID),))
+        with boot(self.session.local, spec, self.session.credentials, self.session.local) as guest:
+            yield guest
+
+    def qemu_img(self, directory: Path) -> tuple[str, ...]:
+        local = self.session.local
+        is_root = local.run("id", "-u").strip() == "0"
+        return image_program(self.tree, "qemu-img", Reach(write=(str(directory),)), *alone(root=is_root))
+
+
+def not_here(plan: Plan, treatments: Sequence[Treatment]) -> dict[str, str]:
+    """Treatments whose guests cannot be ended while they write -> why."""
+    names = {choice.name for choice in plan.workloads}
+    if Durability.name not in names:
+        return {}
+    found = {one.name: _why_not(one, has_disk=Disk.name in names) for one in treatments if one.layer != "host"}
+    return {name: why for name, why in found.items() if why is not None}
+
+
+def _why_not(treatment: Treatment, *, has_disk: bool) -> str | None:
+    """`has_disk`: the plan measures the speed of disks, too."""
+    settings = DiskSettings.of(treatment.levels)
+    if GuestSettings.of(treatment.levels).count > 1:
+        return "durability ends one guest at a time: leave guest.count=1"
+    if has_disk and treatment.layer == "nested":
+        return "the outer VM that loses its power has one disk: measure disk on layer nested in another plan"
+    if has_disk and settings.volume is Volume.PLAIN and not settings.is_file:
+        return "durability takes a block device of its own, and the guest has the only one: measure disk apart"
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A disk that is ready for its guest."""
+
+    drive: Drive
+    disk: Backing
+    copies: Copies
+
+
+def prepare(
+    session: Session, checking: Checking, made: Disks, treatment: Treatment, stack: contextlib.ExitStack
+) -> Prepared:
+    """A new disk as the treatment says, all zeros, whose writes are logged; it goes with `stack`.
+
+    Raises StorageError, MachineError.
+    """
+    fresh = made.new(treatment, checking.size)
+    if fresh is not None:
+        stack.callback(fresh.remove)
+    disk = made.of(treatment) if fresh is None else fresh.disk
+    if disk.is_device:
+        made.machine.run(*ZEROS, str(disk.path), timeout=ZERO_SECONDS)
+    ours = made.provisioner.ground.ours
+    return _logged(session, checking, made.machine, ours, disks.drive(treatment, disk), disk, stack)
+
+
+def prepare_outer(
+    session: Session, checking: Checking, host: Machine, ours: PurePosixPath, size: int, stack: contextlib.ExitStack
+) -> Prepared:
+    """The disk of an outer VM that is to lose its power; it goes with `stack`. Raises StorageError, MachineError.
+
+    `ours`: a directory of this run for disks
+    """
+    path = ours / f"outer{next(_numbers)}.raw"
+    stack.callback(host.remove_later(path).undo)
+    disk = Backing(RawFile.allocate(host, path, size).path, DiskSettings(), size)
+    # Past the host's page cache, so that what the outer VM flushes is what a drive would have.
+    return _logged(session, checking, host, ours, Drive(str(path), DiskSettings(aio="threads")), disk, stack)
+
+
+def _logged(
+    session: Session,
+    checking: Checking,
+    machine: Machine,
+    ours: PurePosixPath,
+    drive: Drive,
+    disk: Backing,
+    stack: contextlib.ExitStack,
+) -> Prepared:
+    local, log = session.local, ours / f"log{next(_numbers)}"
+    stack.callback(machine.remove_later(log).undo)
+    machine.run("truncate", "--size=0", str(log))
+    directory = Path(checking.directory) / local.fresh_name("cut")
+    stack.callback(local.remove_later(PurePosixPath(directory)).undo)
+    directory.mkdir(mode=0o700)
+    copies = Copies(local, directory, checking.qemu_img(directory), disk.settings, disk.size)
+    copies.keep_before(machine, disk)
+    return Prepared(replace(drive, name=CUT_ID, log=str(log)), disk, copies)
+
+
+def lay_out(outer: Machine, device: str, mount: str, disk: str, size: int) -> None:
+    """ext4 on the disk of an outer VM, with the file that is to be a nested guest's disk."""
+    outer.run(*MAKE_FILE_SYSTEM, device, timeout=MAKE_SECONDS)
+    outer.run("mount", "-t", "ext4", device, mount)
+    outer.run("fallocate", "-l", str(size), disk)
+    outer.run("sync", timeout=MAKE_SECONDS)
+
+
+def cut_of(checking: Checking, prepared: Prepared, device: str, ended: Guest, inside: str = "") -> Cut:
+    """What it takes to end that guest, or the outer VM of the one that writes."""
+    log, copies = PurePosixPath(prepared.drive.log), prepared.copies
+    return Cut(device, ended, inside, prepared.disk, log, copies, lambda: checking.boot(copies))

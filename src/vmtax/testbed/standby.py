@@ -1,0 +1,281 @@
+"""A guest's two cards under one name: a virtual function, and a virtio card that takes over where it is gone.
+
+The guest's net_failover makes the third, which has the address: packets go by the function as long as that is there and
+has a link. So it is not enough that the guest has the driver: who carries the packets is counted, in the guest and at
+the tap of the virtio card.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from vmtax.core.machines import first_line
+from vmtax.design.net import VIRTIO
+from vmtax.hypervisor import BootFailed, Guest, GuestSpec, Nic, Passed, Tap
+from vmtax.machine import Machine, MachineLost, Reader
+from vmtax.meter import At, Readings, Work
+from vmtax.network import PEER_ADDRESS, Segment
+from vmtax.network.segment import NO_MAC
+from vmtax.network.sriov import LOAD_DRIVERS
+from vmtax.testbed.base import Handover
+
+# Run in a guest: the card with this MAC that has others under it, then a line for each of these: its name, its driver,
+# whether it has a link, packets received and sent. Without a link that is up nothing can be read of it. Constant text.
+LOWER = (
+    *("sh", "-c"),
+    'for card in /sys/class/net/*; do read -r mac < "$card/address" && test "$mac" = "$1" || continue;'
+    ' set -- "$1" "$card"/lower_*; test -e "$2" || continue; echo "${card##*/}"; shift;'
+    ' for lower; do read -r link 2> /dev/null < "$lower/carrier" || link=0;'
+    ' read -r in < "$lower/statistics/rx_packets"; read -r out < "$lower/statistics/tx_packets";'
+    ' echo "${lower##*/lower_} $(basename "$(readlink -f "$lower/device/driver")") $link $in $out"; done; exit; done',
+    "sh",
+)
+# QEMU plugs the function in when the guest's virtio card has its driver; the guest then finds it, and loads the driver.
+FIND_SECONDS = 60.0
+PINGS = 3
+PING = ("busybox", "ping", "-c", str(PINGS), "-w", "20", PEER_ADDRESS)
+# Of a trial's packets, and in any case: broadcasts come to both cards.
+MOST_BESIDE, FEW_BESIDE = 0.01, 20
+
+
+@dataclass(frozen=True, slots=True)
+class Lower:
+    """One of the two cards."""
+
+    name: str
+    driver: str
+    has_link: bool
+    received: int  # packets, since it is there
+    sent: int
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """What a guest has under one name."""
+
+    name: str
+    primary: Lower | None  # None: it has no function now
+    standby: Lower | None
+
+
+def parse(text: str) -> Pair | None:
+    """What LOWER printed; None where the guest has no such card, or it was not understood. Pure."""
+    name, *rows = text.splitlines() or [""]
+    found: dict[bool, Lower] = {}
+    try:
+        for row in rows:
+            lower, driver, link, received, sent = row.split()
+            found[driver == VIRTIO] = Lower(lower, driver, link == "1", int(received), int(sent))
+    except ValueError:
+        return None
+    return Pair(name, found.get(False), found.get(True)) if name else None
+
+
+def find(guest: Guest, mac: str) -> str:
+    """What the guest calls its card, up; its function has a link. Raises BootFailed with what is missing."""
+    deadline = time.monotonic() + FIND_SECONDS
+    while True:
+        guest.machine.run(*LOAD_DRIVERS)
+        pair = parse(guest.machine.run(*LOWER, mac))
+        if pair is not None:
+            guest.machine.run("ip", "link", "set", "dev", pair.name, "up")
+            if pair.primary is not None and pair.primary.has_link:
+                return pair.name
+        if time.monotonic() > deadline:
+            raise BootFailed(_missing(guest, pair, mac))
+        time.sleep(1.0)
+
+
+def _missing(guest: Guest, pair: Pair | None, mac: str) -> str:
+    if pair is None:
+        why = f"the guest has no card with the address {mac} that has others under it (net_failover)"
+    elif pair.primary is None:
+        why = (
+            f"no virtual function came under the guest's card {pair.name} (QEMU did not plug it in, or the guest has no"
+            " driver for it), so the virtio card carries its packets"
+        )
+    else:
+        why = f"the virtual function {pair.primary.name} of the guest has no link"
+    return _not_obtained(guest, why)
+
+
+def _not_obtained(guest: Guest, why: str) -> str:
+    return f"{guest.path}: net.path=sriov-standby was not obtained: {why}"
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Packets since the cards are there."""
+
+    received: int  # by the function
+    sent: int
+    to_standby: int  # that the bridge gave the tap
+    from_standby: int
+
+    def since(self, before: Counts) -> Counts:
+        """What has come since then."""
+        return Counts(
+            self.received - before.received,
+            self.sent - before.sent,
+            self.to_standby - before.to_standby,
+            self.from_standby - before.from_standby,
+        )
+
+    @property
+    def by_function(self) -> int:
+        return self.received + self.sent
+
+    @property
+    def by_standby(self) -> int:
+        return self.to_standby + self.from_standby
+
+    @property
+    def why_void(self) -> str:
+        """Why what was measured meanwhile is not of the function; "" where it is."""
+        if self.by_standby <= FEW_BESIDE + MOST_BESIDE * self.by_function:
+            return ""
+        return (
+            f"net.path=sriov-standby was not kept: the virtio card carried {self.by_standby} packets, and the virtual"
+            f" function {self.by_function}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Tapped:
+    """Where the packets of one guest are counted."""
+
+    host: Machine
+    switch: str  # the namespace of the bridge
+    tap: str
+    mac: str
+
+    @classmethod
+    def of(cls, guest: Guest, host: Machine, segment: Segment) -> Tapped | None:
+        """None where the guest has no card that stands by."""
+        for card in guest.spec.cards:
+            if isinstance(card, Nic) and card.stands_by and isinstance(card.behind, Tap):
+                return cls(host, segment.switch, card.behind.interface, card.mac)
+        return None
+
+    def count(self, guest: Reader) -> Counts | None:
+        """None where they cannot be read, or there is no function."""
+        pair = parse(guest.try_run(*LOWER, self.mac).stdout)
+        there = self.host.try_run("ip", "-n", self.switch, "-s", "-j", "link", "show", "dev", self.tap)
+        if pair is None or pair.primary is None:
+            return None
+        try:
+            # The host receives what the guest has sent.
+            (link,) = json.loads(there.stdout)
+            received, sent = (int(link["stats64"][way]["packets"]) for way in ("rx", "tx"))
+        except (ValueError, LookupError, TypeError):
+            return None
+        return Counts(pair.primary.received, pair.primary.sent, to_standby=sent, from_standby=received)
+
+
+def prove(guest: Guest, tapped: Tapped) -> None:
+    """That packets to the peer and back go by the function; the guest has its address. Raises BootFailed."""
+    before, ping = tapped.count(guest.machine), guest.machine.try_run(*PING, timeout=60)
+    after = tapped.count(guest.machine)
+    if not ping.ok:
+        raise BootFailed(_not_obtained(guest, f"the peer does not answer: {first_line(ping.stderr or ping.stdout)}"))
+    if before is None or after is None:
+        raise BootFailed(_not_obtained(guest, "the packets of its two cards cannot be counted"))
+    seen = after.since(before)
+    if min(seen.received, seen.sent) < PINGS or max(seen.to_standby, seen.from_standby) >= PINGS:
+        why = f"of {PINGS} pings the virtual function carried {seen.by_function} packets"
+        raise BootFailed(_not_obtained(guest, f"{why}, and the virtio card {seen.by_standby}"))
+
+
+class AddressMove(Handover):
+    """On a bridge; where that has an uplink, its card sorts what arrives by address, and so is told each time.
+
+    A guest with a function gives it up before it moves, and has it again after that: the source's QEMU, which held it,
+    has ended by then.
+    """
+
+    def __init__(
+        self, host: Machine, segment: Segment, mac: str, guest: Guest, function: str | None, number: int
+    ) -> None:
+        """`function`: its PCI address; None: the guest has none. `number`: of the function in its card, from 0."""
+        self._host = host
+        self._segment, self._mac, self._function, self._number = segment, mac, function, number
+        self._source = guest.spec
+        self._has_fallen_back = False
+
+    def fell_back(self) -> None:
+        if self._function is None:
+            return
+        self._has_fallen_back = True
+        self._segment.set_function(self._number, NO_MAC)
+        self._segment.admit(self._mac, _tap(self._source))
+
+    def arrived(self, destination: Guest) -> None:
+        self._segment.admit(self._mac, _tap(destination.spec))
+
+    def regain(self, guest: Guest) -> None:
+        if self._function is None:
+            return
+        self._segment.set_function(self._number, self._mac)
+        guest.plug(Passed(self._function))
+        self._settle(guest)
+
+    def stayed(self, guest: Guest) -> None:
+        # QEMU itself gives the function back to a guest that did not move.
+        if self._has_fallen_back:
+            self._segment.set_function(self._number, self._mac)
+            self._settle(guest)
+
+    def _settle(self, guest: Guest) -> None:
+        """Packets come by both cards until the guest drives the function: none is lost for that."""
+        find(guest, self._mac)
+        self._segment.dismiss(self._mac)
+        self._segment.leave_outside(self._mac)
+        self._has_fallen_back = False
+        tapped = Tapped.of(guest, self._host, self._segment)
+        assert tapped is not None
+        prove(guest, tapped)
+
+
+def _tap(spec: GuestSpec) -> str:
+    (interface,) = (
+        card.behind.interface for card in spec.cards if isinstance(card, Nic) and isinstance(card.behind, Tap)
+    )
+    return interface
+
+
+class Carriers:
+    """A meter of the guests that it is given: which of its two cards carried a guest's packets during a trial.
+
+    A trial whose packets were not carried by the function is void.
+    """
+
+    name: ClassVar[str] = "net"
+    at: ClassVar[At] = "seat"
+    command: ClassVar[tuple[str, ...]] = LOWER
+
+    def __init__(self, guests: Iterable[tuple[str, Tapped]]) -> None:
+        """`guests`: the path of each, and where its packets are counted."""
+        self._guests = dict(guests)
+        self._before: dict[str, Counts | None] = {}
+
+    def before(self, machine: Reader) -> None:
+        if machine.path in self._guests:
+            self._before[machine.path] = self._guests[machine.path].count(machine)
+
+    def after(self, machine: Reader, works: Sequence[Work]) -> Readings:
+        """Packets by the function, and by the card that stands by; in both directions together."""
+        if machine.path not in self._guests or not all(work.ok for work in works):
+            return Readings()
+        try:
+            before, after = self._before[machine.path], self._guests[machine.path].count(machine)
+        except MachineLost:
+            return Readings()  # its next user gets the error
+        if before is None or after is None:
+            return Readings(void="net.path=sriov-standby was not kept: the guest's virtual function is gone")
+        seen = after.since(before)
+        rows = {"function_packets": float(seen.by_function), "standby_packets": float(seen.by_standby)}
+        return Readings(rows, void=seen.why_void)

@@ -1,0 +1,218 @@
+"""What survives: writers in a guest, each acknowledgement with a witness outside, and every way in which that ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, ClassVar
+
+from pydantic import AfterValidator, Field
+
+from vmtax.core.quantities import Quantity
+from vmtax.core.records import Measurement, Metric
+from vmtax.core.units import parse_bytes
+from vmtax.workload.base import Measure, Parameters, Workload
+from vmtax.workload.durability.records import CONTROL, LYING, writer_problem
+from vmtax.workload.durability.source import guest_source
+from vmtax.workload.migration import PYTHON
+
+KILLED = "guest-killed"
+HOST_CUT = "host-cut"
+POWER_CUT = "power-cut"
+ENDS: Mapping[str, str] = {
+    KILLED: "QEMU is killed, and the disk is what its host then has of it",
+    HOST_CUT: "the host really loses its power: the outer VM, in which a nested guest writes, is killed",
+    POWER_CUT: "the host loses its power: states of the disk, rebuilt from QEMU's log of its writes",
+}
+USUAL_WRITERS = (
+    "append-fsync-4k",
+    "append-fdatasync-64k",
+    "overwrite-dsync-4k",
+    "overwrite-fsync-256k",
+    "rename-fsync-16k",
+    "sqlite-wal",
+    "sqlite-rollback",
+)
+CHECK_SECONDS, EMULATED_CHECK_SECONDS = 0.1, 0.5  # of one state
+NAME = "durability"
+# That show a configuration to be durable, where none of them lost anything: then at most 1.0 % lose something, at 95 %.
+NEEDED_STATES = 300
+STATES, LOST, TORN = "states", "lost", "torn"  # measures, of an end or of one of its writers
+FILE_SYSTEM, IMAGE = "file_system_damaged", "image_damaged"  # and of an end
+TOTALS = (STATES, LOST, FILE_SYSTEM, IMAGE)
+OF_WRITER = (STATES, LOST, TORN)
+
+
+def _known(name: str) -> str:
+    if name == CONTROL:
+        raise ValueError(f"{CONTROL} is in every boot: leave it out")
+    if problem := writer_problem(name):
+        raise ValueError(problem)
+    return name
+
+
+Writer = Annotated[str, AfterValidator(_known)]
+Room = Annotated[str, Quantity(parse_bytes, "64KiB", "1GiB", "1MiB", as_text=True)]
+DiskSize = Annotated[str, Quantity(parse_bytes, "64MiB", "64GiB", "192MiB", as_text=True)]
+
+
+class DurabilityParameters(Parameters):
+    writers: tuple[Writer, ...] = Field(
+        USUAL_WRITERS,
+        min_length=1,
+        max_length=20,
+        description="what writes in the guest, all at once: append, overwrite or rename, then fsync, fdatasync or dsync"
+        " (O_DSYNC), then the size of a record, from 4k to 1m; or sqlite-wal, sqlite-rollback, or"
+        " sqlite-rollback-full, whose last transaction a power cut may undo on any disk (synchronous=FULL, not EXTRA)",
+    )
+    size: DiskSize = Field("192MiB", description="size of the disk, which is made anew for each boot")
+    room: Room = Field("1MiB", description="bytes of records after which each writer rests")
+    seconds: float = Field(
+        5.0,
+        ge=1,
+        le=600,
+        description="for which they write at most; each boot ends at a moment drawn from the last half",
+    )
+    states: int = Field(
+        300,
+        strict=True,
+        ge=10,
+        le=100_000,
+        description="states that are looked at after each boot: of the disk of a host that lost its power",
+    )
+    mount_options: str = Field(
+        "",
+        max_length=200,
+        pattern=r"^[a-z0-9_=,]*$",
+        description="with which the guest mounts its ext4 file system, such as barrier=0",
+    )
+
+    @property
+    def size_bytes(self) -> int:
+        return parse_bytes(self.size)
+
+
+@dataclass(slots=True)
+class Counts:
+    """What was found in the states of one end; counts of states."""
+
+    states: int = 0  # in which something had been acknowledged
+    lost: int = 0
+    file_system_damaged: int = 0
+    image_damaged: int | None = None  # None: the image has no structure that could be
+    of_writer: dict[str, dict[str, int]] = field(default_factory=dict)  # writer -> OF_WRITER -> states
+
+    def add(self, state: Mapping[str, object], acknowledged: Mapping[str, int], image: str) -> None:
+        """One state, as the guest's program found it. `image`: what qemu-img found; "" nothing, or it has nothing."""
+        writers = {name for name, count in acknowledged.items() if count > 0}
+        if all(is_control(name) for name in writers):
+            return
+        found = state.get("writers")
+        by_name = found if isinstance(found, Mapping) else {}
+        damaged = bool(state.get("file_system"))
+        hurt = False
+        for name in writers:
+            counts = self.of_writer.setdefault(name, dict.fromkeys(OF_WRITER, 0))
+            # Of a file system that cannot be mounted, nothing can be read.
+            one = by_name.get(name) or {"lost": acknowledged[name], "torn": 0}
+            counts["states"] += 1
+            counts["lost"] += one["lost"] > 0
+            counts["torn"] += one["torn"] > 0
+            hurt = hurt or (not is_control(name) and (one["lost"] > 0 or one["torn"] > 0))
+        self.states += 1
+        self.file_system_damaged += damaged
+        if self.image_damaged is not None:
+            self.image_damaged += bool(image)
+        self.lost += hurt or damaged or bool(image)
+
+
+class Durability(Workload[DurabilityParameters]):
+    """No command: each boot is one trial, which ends the guest."""
+
+    name = NAME
+    describe = "what of acknowledged data survives when QEMU is killed, and when the host loses its power"
+    tool = "vmtax"
+    title = "Durability"
+    headline = f"{NAME}.{POWER_CUT}.{LOST}"
+    compared = False
+    not_with = frozenset({"boot", "migration"})
+    measures: ClassVar = {
+        STATES: Measure("states of the disk in which something had been acknowledged", STATES, may_be_zero=True),
+        LOST: Measure("states in which acknowledged data were missing or old", LOST, may_be_zero=True),
+        TORN: Measure("states in which acknowledged data were torn", TORN, may_be_zero=True),
+        FILE_SYSTEM: Measure("states in which a file system was damaged", "file system damaged", may_be_zero=True),
+        IMAGE: Measure("states in which qemu-img check found damage", "image damaged", may_be_zero=True),
+    }
+    parameters_type = DurabilityParameters
+    layers = frozenset({"vm", "nested"})
+
+    @property
+    def writers(self) -> tuple[str, ...]:
+        """With the one that never flushes: if it loses nothing, the trial would not have noticed a loss."""
+        return (*self.parameters.writers, CONTROL)
+
+    def cases(self) -> Sequence[str]:
+        return ("",)
+
+    def metrics(self) -> Sequence[Metric]:
+        return [
+            metric(end, measure, writer)
+            for end in ENDS
+            for writer, measures in (("", TOTALS), *((name, OF_WRITER) for name in self.writers))
+            for measure in measures
+        ]
+
+    def reports(self, case: str) -> Sequence[Metric]:
+        return self.metrics()
+
+    def seconds(self, case: str) -> float:
+        each = EMULATED_CHECK_SECONDS if self.emulated else CHECK_SECONDS
+        return self.parameters.seconds + self.parameters.states * each
+
+    def shortfall(self, rounds: int) -> str:
+        states = self.parameters.states * rounds
+        if states >= NEEDED_STATES:
+            return ""
+        return (
+            f"durability: {states} states of each at most, and {NEEDED_STATES} are needed to show that one is durable:"
+            " raise rounds, or workloads.durability.states"
+        )
+
+    def written_bytes(self, case: str) -> float:
+        return parse_bytes(self.parameters.room) * (2 * len(self.writers) + 4)
+
+    def writing(self, directory: str) -> tuple[str, ...]:
+        """The argv of what writes in the guest."""
+        return (*_program("write"), directory, str(parse_bytes(self.parameters.room)), *self.writers)
+
+    def checking(self, device: str, mount: str, inside: str = "") -> tuple[str, ...]:
+        """The argv of what looks at states, in another guest.
+
+        `inside`: the file that is the guest's disk, where `device` is that of its host; "": it is the guest's
+        """
+        given = {"--options": self.parameters.mount_options, "--inside": inside}
+        options = [word for name, value in given.items() if value for word in (name, value)]
+        return (*_program("verify"), *options, device, mount, *self.writers)
+
+    def measured(self, found: Mapping[str, Counts]) -> Iterator[Measurement]:
+        """Pure."""
+        for end, seen in found.items():
+            counts = {name: getattr(seen, name) for name in TOTALS}
+            yield from (Measurement(metric(end, name), float(n)) for name, n in counts.items() if n is not None)
+            for writer, each in seen.of_writer.items():
+                yield from (Measurement(metric(end, name, writer), float(count)) for name, count in each.items())
+
+
+def is_control(writer: str) -> bool:
+    """Whether it acknowledges what it has not flushed: its losses are no fault of the disk."""
+    return writer == CONTROL or writer.startswith(LYING)
+
+
+def metric(end: str, measure: str, writer: str = "") -> Metric:
+    """One count of one end; of a writer where one is named."""
+    name = ".".join(filter(None, (NAME, end, writer, measure)))
+    return Metric(name, "1", "higher" if measure == STATES else "lower")
+
+
+def _program(command: str) -> tuple[str, ...]:
+    return (PYTHON, "-I", "-S", "-c", guest_source(), command)

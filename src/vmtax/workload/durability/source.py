@@ -1,0 +1,15 @@
+"""The text that runs in the guest: `python3 -I -S -c SOURCE write|verify ARGS`, as guest.py describes."""
+
+from __future__ import annotations
+
+from importlib import resources
+
+FILES = ("records.py", "writers.py", "checks.py", "guest.py")  # each uses only what is before it
+FUTURE = "from __future__ import annotations\n"  # which a text may have once, and first
+
+
+def guest_source() -> str:
+    """The files of the program as one text, without what they import from each other."""
+    package = resources.files("vmtax.workload.durability")
+    texts = [package.joinpath(name).read_text(encoding="utf-8").partition(FUTURE)[2] for name in FILES]
+    return FUTURE + "".join(line for line in "".join(texts).splitlines(True) if not line.startswith("from vmtax."))

@@ -1,0 +1,415 @@
+"""What survives a power cut: counts, what they show, and that nothing else takes them for figures."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import jsonschema
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner, Result
+
+from tests.sample_durability import (
+    DIRECTSYNC,
+    NONE,
+    QCOW2,
+    UNSAFE,
+    WRITEBACK,
+    durability_experiment,
+    experiment,
+    treatment,
+    trial,
+)
+from tests.sample_storage import storage_experiment
+from tests.unit.test_report import printed
+from tests.unit.test_report_html import Page
+from vmtax.analysis.analysis import Analysis
+from vmtax.analysis.durability import NEEDED_STATES, Count, Evidence, Survival, percent
+from vmtax.analysis.requirements import Requirements
+from vmtax.analysis.summary import summary
+from vmtax.cli import app
+from vmtax.core.errors import BadInput
+from vmtax.core.records import Experiment, Measurement, Treatment, Trial
+from vmtax.design import iterations
+from vmtax.design.features import BY_TRIAL, DOCUMENTED, Feature
+from vmtax.recommend import DISK, Advice, advise
+from vmtax.report.answers.run import Experiment as Answer
+from vmtax.report.answers.schema import json_schema
+from vmtax.report.render.envelope import envelope
+from vmtax.report.render.html import render_html
+from vmtax.report.render.markdown import render_markdown
+from vmtax.report.sections import durability as section
+from vmtax.report.sections.next_steps import next_steps
+from vmtax.report.show import evidence, render
+from vmtax.report.wording.headline import in_few_words
+from vmtax.store import Store
+from vmtax.workload.durability import HOST_CUT, KILLED, LOST, POWER_CUT, STATES, metric
+
+UNSYNCED = treatment(volume="zvol", filesystem="none", cache="none", sync="disabled")
+
+
+def found(*trials: Trial, treatments: tuple[Treatment, ...] | None = None) -> Survival:
+    survival = Analysis(experiment(*trials, treatments=treatments)).survival
+    assert survival is not None
+    return survival
+
+
+def one(*trials: Trial, treatments: tuple[Treatment, ...] | None = None) -> Evidence:
+    (evidence,) = found(*trials, treatments=treatments).evidence
+    return evidence
+
+
+# What the counts show.
+
+
+def test_enough_states_without_a_loss_show_that_a_configuration_is_durable() -> None:
+    shown = one(trial(NONE.name, 1, states=1000), trial(NONE.name, 2, states=1143))
+    assert (shown.state, shown.feature.how) == ("yes", BY_TRIAL)
+    assert shown.reason == "0 of 2,143 states of a power cut lost anything: at most 0.14 % at 95 %"
+    assert shown.disagreement == ""
+
+
+@pytest.mark.parametrize(("states", "state"), [(NEEDED_STATES - 1, "not shown"), (NEEDED_STATES, "yes")])
+def test_it_takes_three_hundred_states(states: int, state: str) -> None:
+    shown = one(trial(NONE.name, 1, states=states, control=9))
+    assert shown.state == state
+    assert ("300 states or more are needed" in shown.reason) == (state != "yes")
+
+
+@pytest.mark.parametrize("end", [KILLED, HOST_CUT])
+def test_one_loss_in_any_end_shows_that_it_is_not(end: str) -> None:
+    """Of a killed guest too: what does not outlive its QEMU does not outlive the host's power."""
+    shown = one(trial(NONE.name, 1), trial(NONE.name, 1, end, states=20, lost=1, losses={"sqlite-wal": (1, 0)}))
+    assert shown.state == "no"
+    assert "1 of 20" in shown.reason and "sqlite-wal" in shown.reason
+    assert "documented as durable" in shown.disagreement
+
+
+def test_a_liar_is_a_control_too() -> None:
+    liar = "lying-append-fsync-4k"
+    honest = trial(NONE.name, 1)
+    more = tuple(Measurement(metric(POWER_CUT, measure, liar), 400) for measure in (STATES, LOST))
+    shown = one(replace(honest, measurements=(*honest.measurements, *more)))
+    assert shown.state == "yes" and "lying" not in shown.reason
+
+
+def test_where_a_trial_failed_nothing_is_shown() -> None:
+    failed = replace(trial(NONE.name, 2), status="failed", measurements=(), error="a state could not be looked at")
+    shown = one(trial(NONE.name, 1), failed)
+    assert shown.state == "not shown" and "1 trial of it failed" in shown.reason
+
+
+def test_damage_is_a_loss_and_named() -> None:
+    shown = one(trial(QCOW2.name, 1, lost=3, damaged=2, image=1))
+    assert shown.state == "no"
+    assert "2 file systems and 1 image damaged" in shown.reason
+
+
+@pytest.mark.parametrize("control", [0, None])
+def test_without_a_control_that_lost_nothing_is_shown(control: int | None) -> None:
+    survival = found(trial(NONE.name, 1, control=control))
+    (shown,) = survival.evidence
+    assert shown.state == "not shown" and "no loss would have been noticed" in shown.reason
+    assert survival.blind == (shown,)
+    lossy = found(trial(NONE.name, 1, lost=1, control=control))
+    assert lossy.evidence[0].state == "no" and not lossy.blind, "a loss is a loss"
+
+
+def test_a_killed_guest_alone_shows_nothing_of_power() -> None:
+    shown = one(trial(NONE.name, 1, KILLED, states=2000))
+    assert shown.state == "not shown" and shown.reason.startswith("no power cut was tried")
+
+
+def test_rounds_are_added_up_and_what_failed_or_was_done_again_is_not() -> None:
+    again = Treatment("vm again", "vm", NONE.levels, repeats=NONE.name)
+    failed = replace(trial(NONE.name, 2), status="failed", measurements=(), error="the witness was lost")
+    shown = one(
+        trial(NONE.name, 1, states=100, lost=100),  # its machine was lost: the next is in its place
+        trial(NONE.name, 1, states=200),
+        failed,
+        trial(again.name, 1, states=300),
+        treatments=(NONE, again),
+    )
+    end = shown.modelled
+    assert end is not None and (end.count, shown.failed) == (Count(500, 0), 1)
+    assert {writer.states for writer in end.writers} == {180 + 270}
+
+
+def test_a_run_without_a_result_of_a_trial_has_nothing_to_show() -> None:
+    failed = replace(trial(NONE.name, 1), status="failed", measurements=(), error="no log")
+    for run in (experiment(failed), storage_experiment(1)):
+        assert Analysis(run).survival is None
+    assert "No trial has a result. The first: no log." in printed(render(Analysis(experiment(failed))))
+
+
+# Against documentation.
+
+
+def test_what_documentation_calls_not_durable_must_lose_or_the_run_says_so() -> None:
+    assert "none had to lose" in found(trial(NONE.name, 1)).proof
+    lossy = found(trial(NONE.name, 1), trial(UNSAFE.name, 1, lost=9))
+    assert lossy.shows_losses and lossy.proof.startswith("As documentation says, vm disk.cache=unsafe lost data")
+    kept = found(trial(NONE.name, 1), trial(UNSAFE.name, 1))
+    assert not kept.shows_losses and "had to lose data" in kept.proof
+
+
+def test_a_trial_without_loss_does_not_outweigh_that_documentation_says_it_loses() -> None:
+    shown = one(trial(UNSAFE.name, 1, states=5000))
+    assert shown.state == "not shown" and (shown.feature.state, shown.feature.how) == ("no", DOCUMENTED)
+    assert shown.disagreement.startswith("vm disk.cache=unsafe is documented as not durable")
+    assert one(trial(UNSAFE.name, 1, states=200)).disagreement == "", "too few states to contradict anything"
+
+
+def test_what_is_lost_below_the_image_does_not_show_in_a_modelled_power_cut() -> None:
+    kept = found(trial(UNSYNCED.name, 1, states=5000), treatments=(UNSYNCED,))
+    (shown,) = kept.evidence
+    assert (shown.state, shown.disagreement) == ("not shown", "") and "below the image" in shown.reason
+    assert "below the image" in kept.proof
+    cut = one(trial(UNSYNCED.name, 1, HOST_CUT, states=3, lost=2), treatments=(UNSYNCED,))
+    assert cut.state == "no" and cut.disagreement == ""
+
+
+def test_what_the_run_found_below_the_disk_counts_as_documentation() -> None:
+    run = experiment(trial(NONE.name, 1))
+    tmpfs = Feature("durable", "no", "documented; findmnt", "/tmp is a tmpfs, kept in memory")
+    facts = {"host": {"disk": {"features": {NONE.name: [tmpfs.to_json()]}}}}
+    survival = Analysis(replace(run, facts=facts)).survival
+    assert survival is not None and survival.evidence[0].documented == tmpfs
+    assert survival.evidence[0].state == "not shown"
+
+
+def test_a_level_of_another_version_is_not_documented() -> None:
+    newer = Treatment("vm disk.cache=quantum", "vm", {"disk.cache": "quantum"})
+    shown = one(trial(newer.name, 1), treatments=(newer,))
+    assert (shown.state, shown.documented.state, shown.disagreement) == ("yes", "not tried", "")
+
+
+# Numbers.
+
+
+def test_bounds_are_rounded_to_their_safe_side() -> None:
+    upper = [percent(share, up=True) for share in (0.009936, 0.00139, 1.0, 0.2209)]
+    assert upper == ["1.0 %", "0.14 %", "100 %", "23 %"]
+    assert [percent(share) for share in (0.95, 0.6571, 0.99863, 0.00223)] == ["95 %", "65 %", "99 %", "0.22 %"]
+    assert Count(300, 0).bound == "at most 1.0 %"
+
+
+any_count = st.integers(-5, 10**7)
+
+
+@given(st.lists(st.tuples(any_count, any_count, any_count), min_size=1, max_size=4))
+def test_counts_of_any_kind_are_read(counts: Sequence[tuple[int, int, int]]) -> None:
+    """An imported run may say that more was lost than was looked at."""
+    trials = [
+        trial(NONE.name, number, states=states, lost=lost, damaged=damaged, control=lost)
+        for number, (states, lost, damaged) in enumerate(counts, 1)
+    ]
+    analysis = Analysis(experiment(*trials))
+    assert analysis.survival is not None
+    for end in (end for one in analysis.survival.evidence for end in one.ends):
+        assert 0 <= end.count.low <= end.count.high <= 1 and 0 <= end.count.lost <= end.count.states
+    assert printed(render(analysis))
+
+
+# No other part takes counts for figures.
+
+
+def test_counts_are_not_compared_ranked_scored_or_summarized() -> None:
+    analysis = Analysis(durability_experiment())
+    assert analysis.experiment.trials and not analysis.trials
+    for nothing in (
+        *(analysis.comparisons, analysis.rankings, analysis.factor_effects, analysis.scores.found, analysis.gains),
+        *(analysis.boot_numbers, analysis.medians, analysis.headline_metrics, analysis.exits, analysis.ledger),
+        *(summary(analysis).figures, analysis.causes),
+    ):
+        assert not nothing
+
+
+def test_a_disk_run_has_the_same_figures_with_durability_beside_it() -> None:
+    alone, beside = Analysis(storage_experiment(3)), Analysis(with_trials(storage_experiment(3)))
+    assert beside.survival is not None
+    assert beside.results == alone.results
+    assert beside.medians == alone.medians
+
+
+def test_neither_stopping_nor_a_pilot_looks_at_counts() -> None:
+    run = durability_experiment()
+    assert iterations.counted(run.trials, {}) == ()
+    assert iterations.schedules(run.trials, run.boots, (metric("power-cut", LOST).name,)) == {}
+
+
+def test_counts_cannot_be_weighed() -> None:
+    from vmtax.analysis import weight_profiles
+
+    with pytest.raises(BadInput, match="was not measured"):
+        weight_profiles.asked(durability_experiment(), "", f"{metric('power-cut', STATES).name}=1")
+
+
+# Into the advice.
+
+
+def with_trials(run: Experiment, **lost: int) -> Experiment:
+    """The run, with trials of each guest of the plain file system; `lost`: by cache mode."""
+    tried = [t for t in run.treatments if t.layer == "vm" and t.levels["disk.filesystem"] == "ext4"]
+    trials = [
+        trial(t.name, number, states=700, lost=lost.get(t.levels["disk.cache"], 0)) for t in tried for number in (1, 2)
+    ]
+    return replace(run, trials=(*run.trials, *trials))
+
+
+def advised(run: Experiment, *needs: str) -> tuple[Analysis, Advice]:
+    analysis = Analysis(run, requirements=Requirements(tuple(needs)))
+    return analysis, advise(analysis, kind=DISK)
+
+
+def test_a_trial_beats_documentation_and_the_advice_says_which_it_was() -> None:
+    analysis, advice = advised(with_trials(storage_experiment(2), writeback=3), "durable")
+    refused = dict(advice.refused)
+    lossy = [t for t in refused if "cache=writeback" in t]
+    assert lossy and all("6 of 1,400 states of a power cut lost data" in refused[name] for name in lossy)
+    assert all("(by trial)" in refused[name] for name in lossy)
+    assert advice.choice is not None
+    features = DISK.looked_at(analysis)
+    assert DISK.reading(features).startswith("What is durable is by trial for 12 of 24, else as documented;")
+    untried = next(name for name in features if "filesystem=xfs" in name)
+    assert next(f for f in features[untried] if f.name == "durable").how == DOCUMENTED
+
+
+def test_what_the_choice_rests_on_is_said() -> None:
+    run = storage_experiment(2)
+    plain = replace(run, treatments=tuple(t for t in run.treatments if t.levels["disk.filesystem"] == "ext4"))
+    _, tried = advised(with_trials(plain))
+    assert "That it is durable was tried: 0 of 1,400 states of a power cut lost anything" in " ".join(tried.reasons)
+    few = replace(plain, trials=(*plain.trials, *(trial(t.name, 1, states=9, control=9) for t in plain.treatments)))
+    _, unclear = advised(few)
+    assert "That it is durable is documented, and not shown by trial: 0 of 9 states" in " ".join(unclear.reasons)
+    _, without = advised(plain)
+    assert "trial" not in " ".join(without.reasons)
+
+
+def test_durability_by_trial_is_enough_to_recommend_a_disk_of_a_run_that_tried_nothing_else() -> None:
+    text = printed(render(Analysis(with_trials(storage_experiment(2, features=False), none=1))))
+    text = " ".join(text.split())
+    assert "only durability is known, by trial or from documentation" in text
+    assert "What each choice gives up" in text
+    bare = printed(render(Analysis(durability_experiment())))
+    assert "recommend" not in bare.lower(), "no speed, no recommendation"
+
+
+# Reports.
+
+
+def test_the_first_screen_of_a_run_that_is_about_nothing_else() -> None:
+    text = printed(render(Analysis(durability_experiment())))
+    assert max(map(len, text.splitlines())) <= 80
+    assert (
+        "Of 5 configurations, 2 lost nothing in any state of a power cut; 1 lost\nacknowledged data"
+        " (vm disk.cache=unsafe); 2 are not shown to be durable." in text
+    )
+    assert "Nothing can be compared" not in text
+    assert "The control of vm disk.cache=none disk.format=qcow2" in text
+    assert "--why durable" in text and "Not modelled" in text
+
+
+def test_the_first_screen_of_disk_and_durability_begins_with_what_contradicts_documentation() -> None:
+    text = printed(render(Analysis(with_trials(storage_experiment(2), writeback=3))))
+    assert text.index("is documented as durable") < text.index("Recommendation") < text.index(section.TITLE)
+    assert "Of 12 configurations" not in text, "it is about more"
+
+
+@pytest.mark.parametrize("emulated", [False, True])
+def test_every_report_has_the_same_sentences(emulated: bool) -> None:
+    analysis = Analysis(durability_experiment(emulated=emulated))
+    full, file = printed(render(analysis, full=True)), render_markdown(analysis)
+    page = Page(render_html(analysis)).prose()
+    for text in (" ".join(one.split()) for one in (full, page, file)):
+        assert "2 lost nothing in any state of a power cut" in text
+        assert "0 of 2,142" in text and "≤ 0.14 %" in text
+        assert "its control, which never flushes, lost nothing in 2,070 states either" in text
+        assert "Not modelled: the drive's own cache" in text
+        assert ("An emulated CPU makes the writers slow" in text) == emulated
+        assert text.count("Not modelled") == 1
+    assert "1,200 of 2,052" in full and "control (never flushes)" in full
+
+
+def test_one_configuration_is_named_in_the_headline() -> None:
+    shown = found(trial(DIRECTSYNC.name, 1, states=50, control=9))
+    assert section.headline(shown).startswith("vm disk.cache=directsync is not shown to be durable: 0 of 50 states")
+    assert section.in_few_words(shown) == "1 not shown"
+    assert in_few_words(Analysis(durability_experiment())) == "2 durable, 1 not, 2 not shown"
+
+
+def test_the_answer_is_as_the_schema_says() -> None:
+    answer = json.loads(envelope("experiment", Answer.made(Analysis(durability_experiment()))))
+    jsonschema.Draft202012Validator(json_schema()).validate(answer)
+    data = answer["data"]["durability"]
+    assert (data["needed_states"], data["confidence"], data["proves"]) == (300, 0.95, True)
+    assert data["blind"] == [QCOW2.name] and data["disagreements"] == []
+    by_name = {one["treatment"]: one for one in data["evidence"]}
+    assert {name: one["state"] for name, one in by_name.items()} == {
+        NONE.name: "yes",
+        WRITEBACK.name: "yes",
+        UNSAFE.name: "no",
+        DIRECTSYNC.name: "not shown",
+        QCOW2.name: "not shown",
+    }
+    cut = next(end for end in by_name[UNSAFE.name]["ends"] if end["end"] == "power-cut")
+    assert (cut["states"], cut["lost"], cut["file_system_damaged"], cut["image_damaged"]) == (2280, 1536, 93, None)
+    assert cut["control"]["lost"] == 2100 and {"append-fsync-4k", "sqlite-wal"} < {w["name"] for w in cut["writers"]}
+
+
+def test_too_few_states_are_cured_by_more_rounds() -> None:
+    steps = next_steps(Analysis(durability_experiment()))
+    assert steps[0][0] == "vmtax run durability --rounds 8", "120 states in 3 rounds"
+    enough = experiment(trial(NONE.name, 1, states=NEEDED_STATES))
+    assert not [command for command, _ in next_steps(Analysis(enough)) if "--rounds" in command]
+
+
+# `show --why`.
+
+
+def why(run: Experiment, feature: str) -> str:
+    return printed(evidence(Analysis(run), feature))
+
+
+def test_why_lists_the_evidence_writer_by_writer() -> None:
+    text = why(durability_experiment(), "durable")
+    assert "Documented  no: cache=unsafe ignores the guest's flushes." in text
+    assert "append-fsync-4k               0 of 3   930 of 2,052   36     ≥ 43 %" in text
+    assert text.startswith("What the trials show\n  Of 5 configurations") and "Not modelled" in text
+
+
+def test_why_lists_what_else_was_tried() -> None:
+    text = why(storage_experiment(1), "savevm")
+    assert "vm disk.format=qcow2: yes (savevm)" in text
+    assert "lets the guest's state be saved into the image" in text
+
+
+@pytest.mark.parametrize(
+    ("words", "answer"),
+    [
+        (["--why", "durable"], "tried no power cut, so what is durable is as documented"),
+        (["--why", "durabel"], "unknown feature 'durabel'; did you mean durable?"),
+        (["--why", "thin"], "measure again with `give_ups: true`"),
+        (["--why", "durable", "--json"], "--why prints the evidence as text"),
+    ],
+)
+def test_why_refuses_in_one_line(tmp_path: Path, words: list[str], answer: str) -> None:
+    done = show(tmp_path, storage_experiment(1, features=False), *words)
+    assert isinstance(done.exception, BadInput) and not done.output
+    assert answer in str(done.exception) and "\n" not in str(done.exception)
+
+
+def test_why_on_the_command_line(tmp_path: Path) -> None:
+    done = show(tmp_path, durability_experiment(), "last", "--why", "durable")
+    assert (done.exit_code, done.output) == (0, why(durability_experiment(), "durable"))
+
+
+def show(home: Path, run: Experiment, *words: str) -> Result:
+    with Store(home / "vmtax/vmtax.sqlite") as store:
+        store.put(replace(run, trials=tuple(replace(trial, raw="") for trial in run.trials)))
+    return CliRunner(env={"XDG_DATA_HOME": str(home)}).invoke(app, ["show", *words])

@@ -1,0 +1,312 @@
+"""net.path=sriov-standby: which of the guest's two cards carries its packets, and what is void."""
+
+from __future__ import annotations
+
+import pathlib
+from contextlib import ExitStack
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.fake_machine import FakeClock, FakeMachine, Reply
+from tests.unit.test_net_paths import host as network_host
+from vmtax.core.records import Treatment
+from vmtax.design.net import NetSettings, Path, settings_of, take_functions
+from vmtax.experiment.trial import Signatures, TrialKey, run_trials
+from vmtax.hypervisor import BootFailed, Nic, Passed, Qemu, Tap, card_of
+from vmtax.machine import MachineLost
+from vmtax.meter import Work
+from vmtax.network import Segment
+from vmtax.network.sriov import LOAD_DRIVERS
+from vmtax.plan.schema import parse
+from vmtax.testbed import cards, migration, net_paths, standby
+from vmtax.testbed.base import Handover, RunningSubject, RunningTreatment
+from vmtax.testbed.standby import LOWER, PING, Carriers, Counts, Lower, Pair, Tapped
+from vmtax.workload import Site
+from vmtax.workload.chess import Chess, ChessParameters
+
+GOLDEN = pathlib.Path(__file__).parent.parent / "golden" / "workload"
+MAC, WORK = "52:54:00:76:77:01", Work("iperf3", ok=True, seconds=3.0)
+PLAN = "{name: x, layers: [vm], factors: {net.path: [vhost, sriov-standby]}, workloads: [net]}"
+
+
+def lower(received: int, sent: int, link: int = 1) -> str:
+    return f"eth1\neth2 virtio_net 1 4 2\neth3 igbvf {link} {received} {sent}\n"
+
+
+ALONE = "eth1\neth2 virtio_net 1 4 2\n"
+
+
+def tap(received: int, sent: int) -> str:
+    return f'[{{"ifname":"vt1","stats64":{{"rx":{{"packets":{received}}},"tx":{{"packets":{sent}}}}}}}]\n'
+
+
+SHOW = ("ip", "-n", "vmtax-x", "-s", "-j", "link", "show", "dev", "vt1")
+
+
+def guest(**answers: Any) -> Any:
+    """A running guest that says so of its cards."""
+    known = {LOAD_DRIVERS: "", ("ip", "link", "set", "dev", "eth1", "up"): "", PING: ""}
+    machine = FakeMachine("host/vm", {**known, (*LOWER, MAC): answers["lower"], PING: answers.get("ping", "")})
+    spec = SimpleNamespace(cards=(Nic(Tap("vt1", vhost=True), MAC, stands_by=True, primary=Passed("0000:01:10.0")),))
+    return SimpleNamespace(path="host/vm", machine=machine, spec=spec)
+
+
+def tapped(*seen: str) -> Tapped:
+    return Tapped(FakeMachine("host", {SHOW: list(seen)}), "vmtax-x", "vt1", MAC)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> FakeClock:
+    clock = FakeClock()
+    monkeypatch.setattr(standby.time, "sleep", clock.sleep)
+    monkeypatch.setattr(standby.time, "monotonic", clock.time)
+    return clock
+
+
+def test_a_function_and_a_card_on_a_tap_have_one_address_and_the_settings_of_neither_other() -> None:
+    levels = {"net.path": "sriov-standby", "net.queues": "4", "net.mtu": "9000", "net.offloads": "off"}
+    treatment = Treatment("vm", "vm", levels)
+    assert settings_of(treatment) == NetSettings(path=Path.SRIOV_STANDBY) and take_functions([treatment])
+    mac = net_paths.mac_of(Path.SRIOV_STANDBY, 1)
+    assert mac == net_paths.mac_of(Path.SRIOV, 1), "that which the function is given"
+    card = card_of(settings_of(treatment), "vt1", mac, "0000:01:10.0")
+    assert card == Nic(Tap("vt1", vhost=True), mac, stands_by=True, primary=Passed("0000:01:10.0"))
+
+
+def test_the_card_that_has_both_under_it_is_taken_once_the_function_has_a_link(clock: FakeClock) -> None:
+    found = guest(lower=["", ALONE, lower(0, 0, link=0), lower(0, 0)])
+    assert standby.find(found, MAC) == "eth1"
+    assert found.machine.unused() == [PING] and clock.now == 1_000_003.0
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", f"no card with the address {MAC} that has others under it"),
+        (ALONE, "no virtual function came under the guest's card eth1 .*so the virtio card carries its packets"),
+        (lower(0, 0, link=0), "the virtual function eth3 of the guest has no link"),
+    ],
+)
+def test_a_guest_without_a_working_function_has_not_obtained_its_path(text: str, why: str, clock: FakeClock) -> None:
+    with pytest.raises(BootFailed, match=f"^host/vm: net.path=sriov-standby was not obtained: .*{why}"):
+        standby.find(guest(lower=text), MAC)
+
+
+def test_pings_go_by_the_function() -> None:
+    standby.prove(guest(lower=[lower(10, 10), lower(14, 14)]), tapped(tap(2, 4), tap(2, 5)))
+
+
+@pytest.mark.parametrize(
+    ("after", "there", "ping", "why"),
+    [
+        (lower(10, 10), tap(5, 7), "", "of 3 pings the virtual function carried 0 packets, and the virtio card 6"),
+        (lower(14, 14), tap(2, 8), "", "carried 8 packets, and the virtio card 4"),
+        (lower(14, 14), tap(2, 4), Reply("3 packets transmitted\n", code=1), "the peer does not answer: 3 packets"),
+        (ALONE, tap(2, 4), "", "cannot be counted"),
+        (lower(14, 14), "", "", "cannot be counted"),
+    ],
+)
+def test_packets_by_the_other_card_or_by_both_are_not_the_path(after: str, there: str, ping: Any, why: str) -> None:
+    found = guest(lower=[lower(10, 10), after], ping=ping)
+    with pytest.raises(BootFailed, match=why):
+        standby.prove(found, tapped(tap(2, 4), there))
+
+
+def read(*seen: str, there: tuple[str, ...]) -> Any:
+    """What the meter says of a trial."""
+    meter, machine = Carriers([("host/vm", tapped(*there))]), guest(lower=list(seen)).machine
+    meter.before(machine)
+    return meter.after(machine, [WORK])
+
+
+def test_what_each_card_carried_is_kept_with_a_trial() -> None:
+    found = read(lower(10, 10), lower(1010, 2010), there=(tap(2, 4), tap(2, 5)))
+    assert (dict(found.rows), found.void) == ({"function_packets": 3000.0, "standby_packets": 1.0}, "")
+
+
+def test_a_trial_by_the_card_that_stands_by_is_void() -> None:
+    found = read(lower(10, 10), lower(1010, 2010), there=(tap(2, 4), tap(2, 404)))
+    assert found.void == (
+        "net.path=sriov-standby was not kept: the virtio card carried 400 packets, and the virtual function 3000"
+    )
+    assert "function is gone" in read(lower(10, 10), ALONE, there=(tap(2, 4), tap(2, 4))).void
+
+
+def test_broadcasts_come_to_both_cards() -> None:
+    assert Counts(0, 0, to_standby=20, from_standby=0).why_void == ""
+    assert Counts(0, 0, to_standby=21, from_standby=0).why_void != ""
+    assert Counts(50_000, 50_000, to_standby=1000, from_standby=0).why_void == ""
+
+
+def test_a_guest_that_is_lost_or_is_another_has_no_readings() -> None:
+    lost = FakeMachine("host/vm", {(*LOWER, MAC): [lower(10, 10), MachineLost("gone")]})
+    meter = Carriers([("host/vm", tapped(tap(2, 4)))])
+    meter.before(lost)
+    assert meter.after(lost, [WORK]).rows == {} and not meter.after(lost, [Work("x", ok=False, seconds=1.0)]).void
+    other = FakeMachine("host/vm-2")
+    meter.before(other)
+    assert meter.after(other, [WORK]).rows == {}
+
+
+def test_a_void_trial_has_no_figures() -> None:
+    bench = (GOLDEN / "chess.txt").read_text()
+    works: Any = {lambda argv: "stockfish" in argv[0]: bench, (*LOWER, MAC): lower(10, 10)}
+    machine = FakeMachine("host/vm", works)
+    subject = RunningSubject(Site(machine, "vm", 1, ()))
+    meter = Carriers([("host/vm", tapped(tap(2, 4), tap(2, 99)))])
+    running = RunningTreatment((subject,), FakeMachine("host"), meters=(meter,))
+    (trial,) = run_trials(TrialKey(1, 1, "vm"), running, Chess(ChessParameters()), "", Signatures(), iteration=1)
+    assert (trial.status, trial.measurements) == ("failed", ())
+    assert (trial.error or "").startswith("net.path=sriov-standby was not kept") and trial.raw
+    assert trial.readings["host/vm"]["net.standby_packets"] == 95.0
+
+
+def test_where_the_packets_are_counted() -> None:
+    host = FakeMachine("host", {lambda argv: argv[0] in ("ip", "bridge"): ""})
+    segment = Segment(host, "x")
+    assert Tapped.of(guest(lower=""), host, segment) == Tapped(host, "vmtax-x", "vt1", MAC)
+    plain: Any = SimpleNamespace(spec=SimpleNamespace(cards=(Nic(Tap("vt1")), Passed("0000:01:10.0"))))
+    assert Tapped.of(plain, host, segment) is None
+
+
+def test_the_bridge_sends_the_address_to_the_wire_alone() -> None:
+    host = FakeMachine("host", {lambda argv: argv[0] in ("ip", "bridge"): ""})
+    segment = Segment(host, "x")
+    segment.add_uplink("eth2")
+    segment.leave_outside(MAC)
+    assert host.calls[-1] == (*("bridge", "-n", "vmtax-x", "fdb", "replace", MAC, "dev", "eth2", "master", "static"),)
+
+
+@given(st.text() | st.integers(0, len(lower(1, 2))).map(lambda end: lower(1, 2)[:end]))
+def test_damaged_output_is_refused_or_read(text: str) -> None:
+    found = standby.parse(text)
+    assert found is None or found.name
+
+
+def test_what_the_guest_prints_is_understood() -> None:
+    assert standby.parse(lower(7, 8)) == Pair(
+        "eth1", Lower("eth3", "igbvf", True, 7, 8), Lower("eth2", "virtio_net", True, 4, 2)
+    )
+    assert standby.parse(ALONE) == Pair("eth1", None, Lower("eth2", "virtio_net", True, 4, 2))
+
+
+def test_it_takes_what_a_function_takes_and_vhost() -> None:
+    plan = parse(PLAN, "x")
+    treatments = plan.treatments()[0]
+
+    def why(**answers: Any) -> str:
+        return net_paths.not_here(network_host(**answers), plan, treatments)["vm net.path=sriov-standby"]
+
+    assert why(vhost=Reply(code=1)) == "net.path=sriov-standby takes the host's /dev/vhost-net: load vhost_net"
+    assert why(cards="").startswith("net.path=sriov-standby takes a card: no network card here has virtual functions")
+    assert "takes a peer behind the card" in why()
+    unprivileged = FakeMachine("host", {("id", "-u"): "1000\n"})
+    refused = net_paths.not_here(unprivileged, plan, treatments)
+    assert refused["vm net.path=sriov-standby"] == "net.path=sriov-standby takes root on the host under test"
+
+
+def test_it_is_migrated_where_a_function_alone_is_not() -> None:
+    plan = parse(PLAN.replace("vhost, sriov", "sriov, sriov").replace("[net]", "[migration]"), "x")
+    assert set(migration.not_here(FakeMachine("host"), plan, plan.treatments()[0])) == {"vm"}, "sriov, the first level"
+
+
+def moving(**answers: Any) -> tuple[Any, FakeMachine, Any]:
+    """A guest with a function that moves, its host, and what the move does to its address."""
+    host = FakeMachine("host", {SHOW: tap(2, 4), lambda argv: argv[0] in ("ip", "bridge"): ""})
+    segment = Segment(host, "x")
+    segment.add_uplink("eth2")
+    settings = NetSettings(path=answers.get("path", Path.SRIOV_STANDBY))
+    plugged = cards.Plug(segment, MAC, settings, "0000:01:10.4", number=2)
+    running = guest(lower=answers.get("lower", lower(0, 0)))
+    running.plugged = []
+    running.plug = running.plugged.append
+    host.calls.clear()
+    host.inputs.clear()
+    return running, host, cards.handover(host, plugged, running)
+
+
+FDB = ("bridge", "-n", "vmtax-x", "fdb")
+FUNCTION = ("ip", "-n", "vmtax-x", "link", "set", "dev", "eth2", "vf", "1", "mac")
+
+
+def admitted(host: FakeMachine) -> list[str]:
+    """Behind which ports the card was told that the address is."""
+    return [text.split("\n")[1] for argv, text in host.inputs if argv[0] == "bridge"]
+
+
+def test_the_address_goes_from_the_function_to_the_taps_and_back() -> None:
+    running, host, handover = moving(lower=[lower(0, 0), lower(5, 5), lower(9, 9)])
+    handover.fell_back()
+    assert host.calls[0] == (*FUNCTION, "00:00:00:00:00:00")
+    assert admitted(host) == [f"fdb replace {MAC} dev vt1 master static"]
+    there: Any = SimpleNamespace(spec=SimpleNamespace(cards=(Nic(Tap("vt2", vhost=True), MAC, stands_by=True),)))
+    handover.arrived(there)
+    assert admitted(host)[-1] == f"fdb replace {MAC} dev vt2 master static" and running.plugged == []
+    host.calls.clear()
+    handover.regain(running)
+    assert running.plugged == [Passed("0000:01:10.4")], "the one that its first QEMU no longer has"
+    assert host.calls == [
+        (*FUNCTION, MAC),
+        (*FDB, "del", MAC, "dev", "eth2", "self"),
+        (*FDB, "replace", MAC, "dev", "eth2", "master", "static"),
+        *(SHOW, SHOW),
+    ]
+    running, _, handover = moving(lower=[lower(5, 5)] * 3)
+    with pytest.raises(BootFailed, match="of 3 pings the virtual function carried 0 packets"):
+        handover.regain(running)
+
+
+def test_a_guest_that_did_not_move_has_its_address_at_its_function_again() -> None:
+    running, host, handover = moving(lower=[lower(0, 0), lower(5, 5), lower(9, 9)])
+    handover.stayed(running)
+    assert host.calls == [], "it failed before the guest had given up anything"
+    handover.fell_back()
+    handover.stayed(running)
+    assert (*FUNCTION, MAC) in host.calls and host.calls[-3][-4:] == ("dev", "eth2", "master", "static")
+    assert running.plugged == [], "QEMU itself gives it back"
+
+
+def test_a_guest_that_gets_no_function_again_has_no_figures(clock: FakeClock) -> None:
+    running, host, handover = moving(lower=ALONE)
+    handover.fell_back()
+    with pytest.raises(BootFailed, match="no virtual function came under the guest's card eth1"):
+        handover.regain(running)
+    assert not [argv for argv in host.calls if "del" in argv], "its packets go on by the virtio card"
+
+
+def test_a_guest_on_a_tap_alone_only_moves_to_another_tap() -> None:
+    running, host, handover = moving(path=Path.VHOST)
+    handover.fell_back()
+    assert host.calls == []
+    there: Any = SimpleNamespace(spec=SimpleNamespace(cards=(Nic(Tap("vt2", vhost=True), MAC),)))
+    handover.arrived(there)
+    assert admitted(host) == [f"fdb replace {MAC} dev vt2 master static"]
+    handover.regain(running)
+    assert len(host.calls) == 1 and running.plugged == []
+    assert type(cards.handover(host, None, running)) is Handover
+
+
+@pytest.mark.parametrize("path", [Path.SRIOV_STANDBY, Path.VHOST])
+def test_what_a_guest_moves_to_has_neither_its_function_nor_its_address(path: Path) -> None:
+    host = FakeMachine("host", {lambda argv: argv[0] in ("ip", "bridge"): ""})
+    segment = Segment(host, "x")
+    segment.add_uplink("eth2")
+    card, attach = cards.Plug(segment, MAC, NetSettings(path=path), "0000:01:10.0", awaits=True).insert(ExitStack())
+    assert isinstance(card, Nic) and card.primary is None and card.stands_by == (path is Path.SRIOV_STANDBY)
+    host.calls.clear()
+    assert attach is not None
+    attach()
+    assert [argv for argv in host.calls if argv[0] == "bridge"] == []
+
+
+def test_qemus_that_keep_their_user_meet_in_a_directory_of_its_own() -> None:
+    host = FakeMachine("host", {lambda argv: argv[0] in ("mkdir", "chown"): ""})
+    confined = Qemu(("qemu",), "10.0", "", user=1879048199)
+    migration.meeting(host, confined, keeps_user=True)
+    assert [argv[0] for argv in host.calls] == ["mkdir"]
+    migration.meeting(host, confined)
+    assert host.calls[-1][:2] == ("chown", "1879048199")
