@@ -23,7 +23,6 @@ from vmtax.design.factors import FACTORS
 TITLE = "plans"
 Plan = dict[str, Any]
 
-CPU_SECONDS = 1.0  # of any plan
 MOST_LINES = 21  # of an error: twenty problems, and how many more
 LONGEST_LINE = 1100  # characters
 MOST_CONFIGURATIONS = 10_000
@@ -74,7 +73,7 @@ def cases(source: random.Random, home: Path, share: float) -> Iterator[Case]:
 
 def wrong_with(result: Result, codes: Sequence[int], says: str = "") -> Iterable[str]:
     """What is wrong with how a command ended that was given a plan."""
-    yield from complaints(result, codes, cpu_seconds=CPU_SECONDS)
+    yield from complaints(result, codes)
     lines = result.error.splitlines()
     if len(lines) > MOST_LINES:
         yield f"an error of {len(lines)} lines"
