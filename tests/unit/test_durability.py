@@ -28,7 +28,8 @@ from tests.sample_storage import storage_experiment
 from tests.unit.test_report import printed
 from tests.unit.test_report_html import Page
 from vmtax.analysis.analysis import Analysis
-from vmtax.analysis.durability import NEEDED_STATES, Count, Evidence, Survival, percent
+from vmtax.analysis.durability import NEEDED_STATES, Evidence, Survival
+from vmtax.analysis.losses import Count, percent
 from vmtax.analysis.requirements import Requirements
 from vmtax.analysis.summary import summary
 from vmtax.cli import app

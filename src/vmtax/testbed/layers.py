@@ -21,8 +21,6 @@ from vmtax.design.net import NetSettings, settings_of
 from vmtax.design.topology import Subject, Topology, topology
 from vmtax.hypervisor import (
     AWAITED,
-    BY_SERIAL,
-    DATA_ID,
     FRESH_ID,
     BootFailed,
     Drive,
@@ -32,7 +30,7 @@ from vmtax.hypervisor import (
     Qemu,
     boot,
 )
-from vmtax.hypervisor.confine import FIRST_USER, enter_tree
+from vmtax.hypervisor.confine import FIRST_USER
 from vmtax.image.place import IN_GUEST, Placed
 from vmtax.machine import Machine, MachineLost
 from vmtax.meter import new_meters
@@ -41,20 +39,20 @@ from vmtax.storage import Backing
 from vmtax.storage.page_cache import GROWTH_BYTES, SHARE, Bound
 from vmtax.testbed import cards, cutting, disks, migration, needs, net_paths, pinning, polling, proof
 from vmtax.testbed.base import Route, RunningSubject, RunningTreatment
+from vmtax.testbed.carrier import CARRIER_DEVICE, CARRIER_MOUNT, NESTED_DISK, CarrierDisk
 from vmtax.testbed.footprint import Footprint
-from vmtax.testbed.provision import CARRIER_DEVICE, CARRIER_MOUNT, NESTED_DISK, CarrierDisk, Provisioned
+from vmtax.testbed.provision import Provisioned
 from vmtax.testbed.session import CannotMeasure
+from vmtax.testbed.sites import devices, guest_site
 from vmtax.testbed.standby import Carriers
 from vmtax.workload import Site
 from vmtax.workload.fio import Disk
 
 # All that there is inside a guest, where we are root: examining it would take seconds of every emulated boot.
 IMAGE_QEMU = Qemu(("qemu-system-x86_64",), "10.0", "the image's", has_sandbox=True, user=FIRST_USER)
-PACK_MOUNT = "/mnt"
 CARRIER_MACS = "52:54:00:76:74:{:02x}"
 _numbers = itertools.count(1)
 SETTLE_SECONDS = 1.0  # after a boot, before anything is measured
-DISK_SECONDS = 20.0  # until a guest has found all its disks: most are there when it is ready
 # Loads what carrying takes: taps, and KVM for whatever CPU the carrier has. Constant text.
 LOAD_MODULES = "modprobe -q tun; modprobe -q kvm_amd || modprobe -q kvm_intel; test -c /dev/kvm"
 
@@ -200,7 +198,7 @@ def _vms(
         for subject, guest in zip(wanted.subjects, booted, strict=True)
     ]
     if cut is not None and on.checking is not None:  # one guest
-        device = _devices(booted[0])[cutting.CUT_ID]
+        device = devices(booted[0])[cutting.CUT_ID]
         return [replace(subjects[0], cut=cutting.cut_of(on.checking, cut, device, booted[0]))]
     if needs.migrates(on.plan):  # one guest, to another QEMU of its host
         plug = orders[0].plug and replace(orders[0].plug, awaits=True)
@@ -280,7 +278,7 @@ def _carried(
 
 def _subject(on: Provisioned, subject: Subject, guest: Guest, card: NetSettings | None = None) -> RunningSubject:
     """`card`: what it is to have on the network under test, where the plan says so."""
-    return RunningSubject(_guest_site(on, subject, guest, card), guest)
+    return RunningSubject(guest_site(on, subject, guest, card), guest)
 
 
 def _host_spec(on: Provisioned, treatment: Treatment, data: Drive | None) -> GuestSpec:
@@ -373,50 +371,3 @@ def _boot(on: Provisioned, order: _Order, stack: contextlib.ExitStack, patience:
         spec = replace(spec, cards=(card,))
     access = (on.session.credentials, on.session.local)
     return stack.enter_context(boot(order.parent, spec, *access, patience=patience, attach=attach))
-
-
-def _guest_site(on: Provisioned, subject: Subject, guest: Guest, card: NetSettings | None) -> Site:
-    link = cards.link(on, guest, subject.number, card)
-    disk, fresh = _disks(guest)
-    return Site(
-        machine=guest.machine,
-        layer=subject.layer,
-        vcpus=guest.spec.vcpus,
-        prefix=(),
-        disk=disk,
-        fresh_disk=fresh,
-        kernel_pack=_kernel_userland(guest),
-        link=link,
-        lead=on.lead,
-    )
-
-
-def _kernel_userland(guest: Guest) -> tuple[str, ...] | None:
-    """What enters the kernel pack in a guest, where it is mounted; None: the guest has none."""
-    if not guest.spec.packs:
-        return None
-    (device,) = guest.spec.pack_devices
-    guest.machine.run("mount", "-t", "erofs", "-o", "ro", device, PACK_MOUNT)
-    return enter_tree(PACK_MOUNT, root=True)
-
-
-def _disks(guest: Guest) -> tuple[str | None, str | None]:
-    """What the guest calls the disk under test and the one that was never written. Raises BootFailed."""
-    devices = _devices(guest)
-    return devices.get(DATA_ID), devices.get(FRESH_ID)
-
-
-def _devices(guest: Guest) -> dict[str, str]:
-    """What the guest calls each of its disks, by their names. Raises BootFailed."""
-    names = {disk.name for disk in guest.spec.disks}
-    if len(names) < 2:
-        return {name: device for name in names if (device := guest.spec.device(name)) is not None}
-    deadline = time.monotonic() + DISK_SECONDS
-    while True:
-        rows = (line.split() for line in guest.machine.run(*BY_SERIAL).splitlines())
-        found = {row[1]: f"/dev/{row[0]}" for row in rows if len(row) == 2}
-        if names <= found.keys():
-            return found
-        if time.monotonic() > deadline:
-            raise BootFailed(f"{guest.path}: not all of its disks came up; it sees {', '.join(found) or 'none'}")
-        time.sleep(0.5)

@@ -26,14 +26,13 @@ from vmtax.storage import (
     Provisioner,
     RawFile,
     Target,
-    fill,
     page_cache,
     refuse_unsafe,
 )
-from vmtax.storage.backing import describe
 from vmtax.storage.page_cache import GROWTH_BYTES, SHARE
 from vmtax.storage.undo import UNMOUNT
 from vmtax.testbed import cpus, cutting, disks, migration, needs, net_paths, pages, pinning, polling
+from vmtax.testbed.carrier import CarrierDisk
 from vmtax.testbed.cutting import Checking
 from vmtax.testbed.disks import Disks
 from vmtax.testbed.examine import Examined
@@ -57,9 +56,6 @@ DELETE_ADDRESS = (
     "sh",
 )
 TRIED_BYTES = 2**20  # of a disk that is only opened and closed
-CARRIER_DEVICE = "/dev/vdb"
-CARRIER_MOUNT = "/srv"
-NESTED_DISK = f"{CARRIER_MOUNT}/disk{{}}.raw"  # by the number of the nested guest
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,32 +77,6 @@ class KernelPack:
     pack: Pack
     file: str
     mount: str | None  # None where the host itself builds none
-
-
-@dataclass
-class CarrierDisk:
-    """The disk on which an outer VM keeps its nested guests' disks; two QEMUs of one host share it."""
-
-    file: RawFile
-    size: int  # bytes of each nested guest's disk
-    guests: int = 1  # nested guests that have a disk on it
-    first_write: FirstWrite | None = None  # of the nested guests' disks; None until the first boot has filled them
-
-    def mount(self, carrier: Machine) -> None:
-        """ext4 with a raw file for each nested guest, made and filled at the first boot and kept for all the others."""
-        if self.first_write is None:
-            carrier.run("mkfs.ext4", "-q", "-F", CARRIER_DEVICE, timeout=300)
-        carrier.run("mount", "-t", "ext4", CARRIER_DEVICE, CARRIER_MOUNT)
-        if self.first_write is not None:
-            return
-        allocation = f"{describe(DiskSettings())} on ext4 on the outer VM's data disk, which is another"
-        when = "in the outer VM's first boot, before anything was measured in it"
-        for number in range(1, self.guests + 1):
-            disk = NESTED_DISK.format(number)
-            carrier.run("fallocate", "-l", str(self.size), disk)
-            first_write = fill(carrier, (), disk, self.size, allocation=allocation, when=when)
-        carrier.run("sync", timeout=300)
-        self.first_write = first_write
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, Self
 
 from vmtax.analysis import durability
+from vmtax.analysis.losses import CONFIDENCE, End
 from vmtax.design.features import Feature
 from vmtax.report.answers.part import Part
 from vmtax.workload.durability import NEEDED_STATES
@@ -37,7 +38,7 @@ class DurabilityEnd(Part):
     control: DurabilityWriter | None  # null: none had acknowledged anything
 
     @classmethod
-    def made(cls, found: durability.End) -> Self:
+    def made(cls, found: End) -> Self:
         count, control = found.count, found.control
         return cls.of(
             found,
@@ -88,7 +89,7 @@ class Durability(Part):
             found,
             evidence=[DurabilityEvidence.made(one, emulated) for one in found.evidence],
             needed_states=NEEDED_STATES,
-            confidence=durability.CONFIDENCE,
+            confidence=CONFIDENCE,
             proves=found.shows_losses,
             blind=[one.treatment for one in found.blind],
         )

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from vmtax.analysis.analysis import Analysis
-from vmtax.analysis.durability import CONFIDENCE, End, Evidence, Survival, count_of, percent
+from vmtax.analysis.durability import Evidence, Survival
+from vmtax.analysis.losses import CONFIDENCE, End, count_of, percent
 from vmtax.core.units import at_most
 from vmtax.report.document import (
     Block,

@@ -1,0 +1,163 @@
+"""Losses among the states of one kind of end, with exact bounds, in numbers and in words. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from vmtax import stats
+from vmtax.workload.durability import (
+    FILE_SYSTEM,
+    HOST_CUT,
+    IMAGE,
+    KILLED,
+    LOST,
+    NAME,
+    POWER_CUT,
+    STATES,
+    TORN,
+    is_control,
+)
+from vmtax.workload.durability.records import CONTROL
+
+CONFIDENCE = stats.CONFIDENCE
+WORDS: Mapping[str, str] = {  # kind of end -> what its states are called
+    KILLED: "disks of killed guests",
+    POWER_CUT: "states of a power cut",
+    HOST_CUT: "cuts of the host's power",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """Losses among states, and the bounds of their share."""
+
+    states: int  # in which something had been acknowledged
+    lost: int  # of these, with a loss
+
+    @property
+    def high(self) -> float:
+        """The one-sided upper bound of the share; 1 without a state."""
+        return stats.upper_bound(self.lost, self.states, CONFIDENCE) if self.states else 1.0
+
+    @property
+    def low(self) -> float:
+        """The one-sided lower bound of the share; 0 without a state."""
+        return stats.lower_bound(self.lost, self.states, CONFIDENCE) if self.states else 0.0
+
+    @property
+    def bound(self) -> str:
+        """ "at most 0.14 %" without a loss, "at least 13 %" with one; "" without a state."""
+        return self.short_bound.replace("≤", "at most").replace("≥", "at least")
+
+    @property
+    def short_bound(self) -> str:
+        """ "≤ 0.14 %", for tables."""
+        if not self.states:
+            return ""
+        return f"≥ {percent(self.low)}" if self.lost else f"≤ {percent(self.high, up=True)}"
+
+    def __str__(self) -> str:
+        return f"{self.lost:,} of {self.states:,}"
+
+
+@dataclass(frozen=True, slots=True)
+class Writer:
+    """What one writer had acknowledged, over all rounds."""
+
+    name: str  # "append-fsync-4k", "sqlite-wal"
+    states: int  # in which it had acknowledged something
+    lost: int  # of these, in which acknowledged data were missing or old
+    torn: int  # of these, in which acknowledged data were torn
+
+    @property
+    def missing(self) -> Count:
+        return Count(self.states, self.lost)
+
+    @property
+    def has_loss(self) -> bool:
+        return bool(self.lost or self.torn)
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """One configuration's states of one kind of end, over all rounds."""
+
+    end: str  # of workload.durability.ENDS
+    count: Count  # states in which anything had been acknowledged; with a loss of any writer but the control, or damage
+    file_system_damaged: int  # states
+    image_damaged: int | None  # states, by qemu-img check; None: the image has no structure to check
+    writers: tuple[Writer, ...]  # without the control
+    control: Writer | None  # what never flushes; None: it acknowledged nothing, or was not there
+
+    @property
+    def has_loss(self) -> bool:
+        return self.count.lost > 0
+
+    @property
+    def control_lost(self) -> bool:
+        """Whether the trial noticed the loss that there had to be."""
+        return self.control is not None and self.control.has_loss
+
+    @property
+    def sentence(self) -> str:
+        """ "0 of 2,143 states of a power cut lost anything: at most 0.14 % at 95 %"."""
+        states, bound = f"{self.count} {WORDS.get(self.end, self.end)}", f"{self.count.bound} at {percent(CONFIDENCE)}"
+        if not self.has_loss:
+            return f"{states} lost anything: {bound}"
+        named = [writer.name for writer in sorted(self.writers, key=_worst_first) if writer.has_loss]
+        of = f", most often of {named[0]}" if named else ""
+        damaged = f", {' and '.join(self.damage)} damaged" if self.damage else ""
+        what = "were damaged" if self.damage and not named else "lost data"
+        return f"{states} {what} ({bound}){of}{damaged}"
+
+    @property
+    def damage(self) -> tuple[str, ...]:
+        """ "12 file systems", "3 images": what was damaged."""
+        counts = ((self.file_system_damaged, "file system"), (self.image_damaged or 0, "image"))
+        return tuple(count_of(count, what) for count, what in counts if count)
+
+
+def end_of(name: str, sums: Mapping[str, int]) -> End:
+    """`name`: of workload.durability.ENDS; `sums`: metric -> its sum over all rounds."""
+
+    def number(*parts: str, most: int | None = None) -> int:
+        """A sum; never more than there are states."""
+        found = max(0, sums.get(".".join((NAME, name, *parts)), 0))
+        return found if most is None else min(found, most)
+
+    parts = [metric.split(".") for metric in sums if metric.startswith(f"{NAME}.{name}.")]
+    writers = []
+    for writer in dict.fromkeys(part[2] for part in parts if len(part) == 4):
+        acknowledged = number(writer, STATES)
+        losses = (number(writer, measure, most=acknowledged) for measure in (LOST, TORN))
+        writers.append(Writer(writer, acknowledged, *losses))
+    judged = tuple(writer for writer in writers if not is_control(writer.name))
+    states = number(STATES)
+    file_system, image = number(FILE_SYSTEM, most=states), number(IMAGE, most=states)
+    each = [number(LOST, most=states), file_system, image, *(min(states, max(w.lost, w.torn)) for w in judged)]
+    return End(
+        name,
+        Count(states, max(each)),
+        file_system,
+        image if f"{NAME}.{name}.{IMAGE}" in sums else None,
+        judged,
+        next((writer for writer in writers if writer.name == CONTROL and writer.states), None),
+    )
+
+
+def percent(share: float, *, up: bool = False) -> str:
+    """A bound for people, two digits, rounded to its safe side: `up` where it is an upper one."""
+    from decimal import ROUND_CEILING, ROUND_FLOOR, Context
+
+    rounded = Context(prec=2, rounding=ROUND_CEILING if up else ROUND_FLOOR).create_decimal(repr(100 * share))
+    return f"{min(rounded, type(rounded)(100)):f} %"
+
+
+def count_of(count: int, what: str) -> str:
+    """ "1 state", "2,143 states"."""
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
+def _worst_first(writer: Writer) -> int:
+    return -max(writer.lost, writer.torn)

@@ -1,0 +1,64 @@
+"""What a guest that has come up offers to workloads: its disks, its card, the pack that it was given."""
+
+from __future__ import annotations
+
+import time
+
+from vmtax.design.net import NetSettings
+from vmtax.design.topology import Subject
+from vmtax.hypervisor import BY_SERIAL, DATA_ID, FRESH_ID, BootFailed, Guest
+from vmtax.hypervisor.confine import enter_tree
+from vmtax.testbed import cards
+from vmtax.testbed.provision import Provisioned
+from vmtax.workload import Site
+
+PACK_MOUNT = "/mnt"
+DISK_SECONDS = 20.0  # until a guest has found all its disks: most are there when it is ready
+
+
+def guest_site(on: Provisioned, subject: Subject, guest: Guest, card: NetSettings | None) -> Site:
+    """Where workloads run in that guest. `card`: what it is to have on the network under test. Raises BootFailed."""
+    link = cards.link(on, guest, subject.number, card)
+    disk, fresh = _disks(guest)
+    return Site(
+        machine=guest.machine,
+        layer=subject.layer,
+        vcpus=guest.spec.vcpus,
+        prefix=(),
+        disk=disk,
+        fresh_disk=fresh,
+        kernel_pack=_kernel_userland(guest),
+        link=link,
+        lead=on.lead,
+    )
+
+
+def _kernel_userland(guest: Guest) -> tuple[str, ...] | None:
+    """What enters the kernel pack in a guest, where it is mounted; None: the guest has none."""
+    if not guest.spec.packs:
+        return None
+    (device,) = guest.spec.pack_devices
+    guest.machine.run("mount", "-t", "erofs", "-o", "ro", device, PACK_MOUNT)
+    return enter_tree(PACK_MOUNT, root=True)
+
+
+def _disks(guest: Guest) -> tuple[str | None, str | None]:
+    """What the guest calls the disk under test and the one that was never written. Raises BootFailed."""
+    found = devices(guest)
+    return found.get(DATA_ID), found.get(FRESH_ID)
+
+
+def devices(guest: Guest) -> dict[str, str]:
+    """What the guest calls each of its disks, by their names. Raises BootFailed."""
+    names = {disk.name for disk in guest.spec.disks}
+    if len(names) < 2:
+        return {name: device for name in names if (device := guest.spec.device(name)) is not None}
+    deadline = time.monotonic() + DISK_SECONDS
+    while True:
+        rows = (line.split() for line in guest.machine.run(*BY_SERIAL).splitlines())
+        found = {row[1]: f"/dev/{row[0]}" for row in rows if len(row) == 2}
+        if names <= found.keys():
+            return found
+        if time.monotonic() > deadline:
+            raise BootFailed(f"{guest.path}: not all of its disks came up; it sees {', '.join(found) or 'none'}")
+        time.sleep(0.5)
