@@ -339,7 +339,10 @@ def test_every_report_has_the_same_sentences(emulated: bool) -> None:
 
 def test_one_configuration_is_named_in_the_headline() -> None:
     shown = found(trial(DIRECTSYNC.name, 1, states=50, control=9))
-    assert section.headline(shown).startswith("vm disk.cache=directsync is not shown to be durable: 0 of 50 states")
+    text = "is not shown to be durable: 0 of 50 states"
+    assert section.headline(shown, {}).startswith(f"vm disk.cache=directsync {text}")
+    plan = {"factors": {"disk.format": ["qcow2"], "disk.cache": ["none", "directsync"]}}
+    assert section.headline(shown, plan).startswith(f"vm disk.cache=directsync (disk.format=qcow2) {text}")
     assert section.in_few_words(shown) == "1 not shown"
     assert in_few_words(Analysis(durability_experiment())) == "2 durable, 1 not, 2 not shown"
 
@@ -347,6 +350,8 @@ def test_one_configuration_is_named_in_the_headline() -> None:
 def test_the_answer_is_as_the_schema_says() -> None:
     answer = json.loads(envelope("experiment", Answer.made(Analysis(durability_experiment()))))
     jsonschema.Draft202012Validator(json_schema()).validate(answer)
+    states = answer["data"]["summary"]["durable"]
+    assert (states[UNSAFE.name], states[WRITEBACK.name], states[DIRECTSYNC.name]) == ("no", "yes", "not shown")
     data = answer["data"]["durability"]
     assert (data["needed_states"], data["confidence"], data["proves"]) == (300, 0.95, True)
     assert data["blind"] == [QCOW2.name] and data["disagreements"] == []

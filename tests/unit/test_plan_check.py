@@ -160,3 +160,15 @@ def test_more_threads_than_cpus_must_be_meant() -> None:
     ):
         parse(text % "")
     assert parse(text % ", more_threads_than_cpus: true").workloads[0].parameters["threads"] == [2, 4]
+
+
+def test_of_a_plan_that_only_counts_nothing_is_said_of_comparisons_and_intervals() -> None:
+    lines = check(from_data({"name": "d", "layers": ["vm"], "workloads": ["durability"]}))
+    assert "rounds: 7 to 60 planned; what is counted in them is added up" in lines
+    assert not [line for line in lines if "compare" in line or "interval" in line]
+
+
+def test_writers_need_a_file_system_that_can_be_written() -> None:
+    entry = {"durability": {"mount_options": "barrier=0,ro"}}
+    with pytest.raises(PlanError, match=r"mount_options: ro: the writers could write nothing; leave it out"):
+        from_data({"name": "d", "layers": ["vm"], "workloads": [entry]})

@@ -248,7 +248,8 @@ def outlook(
     emulated: why guests are; "" where they run on KVM, or none is booted
     """
     compared = both(plan.treatments()[0], options.interleave_with)
-    lone = len(compared) < 2 and plan.rounds.max < MANY  # a calibration compares a guest with itself
+    # A calibration compares a guest with itself, and what only counts compares nothing.
+    lone = len(compared) < 2 and plan.rounds.max < MANY and bool(plan.primary)
     executions, booting = _executions(plan, foreseen), reboots(plan)
     lines = [
         Line("what", _what(plan, options, [treatment.name for treatment in compared], foreseen.done)),

@@ -57,7 +57,7 @@ def check(plan: Plan) -> list[str]:
     refused = unlike(kept)
     if refused is not None:
         lines.append(refused)
-    if len(kept) < 2:
+    if len(kept) < 2 and plan.primary:
         lines.append(NOTHING)
     if booting := reboots(plan):
         lines.append(booting)
@@ -263,7 +263,7 @@ def _rounds_advice(plan: Plan) -> str:
 def _stopping_advice(plan: Plan) -> list[str]:
     """What may end the run before rounds.max, and when that is looked at."""
     stopping = plan.stopping()
-    if stopping.first_look is None:
+    if stopping.first_look is None or not plan.primary:
         return []
     ends = []
     if stopping.worse_than is not None:

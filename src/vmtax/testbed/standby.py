@@ -191,10 +191,11 @@ def prove(guest: Guest, tapped: Tapped) -> None:
 
 
 class AddressMove(Handover):
-    """On a bridge; where that has an uplink, its card sorts what arrives by address, and so is told each time.
+    """Moves a guest's MAC address between its virtual function and its tap on a bridge.
 
-    A guest with a function gives it up before it moves, and has it again after that: the source's QEMU, which held it,
-    has ended by then.
+    If the bridge has an uplink, the uplink's card delivers packets by their address, so it is told of each move. A
+    guest with a function gives it up before the migration and gets it back afterwards: by then the source's QEMU, which
+    held the function, has ended.
     """
 
     def __init__(

@@ -87,10 +87,13 @@ class Summary(Part):
     run: str  # its id
     emulated: bool  # any of its figures is
     figures: Sequence[Figure]  # in the order in which a reader asks
+    durable: Mapping[str, str]  # treatment -> yes, no, or not shown; empty where no power cut was tried
 
     @classmethod
     def made(cls, analysis: Analysis) -> Self:
         found = summary.summary(analysis)
         places = {place.treatment: place for place in found.places}
         figures = [Figure.made(figure, places) for figure in found.figures]
-        return cls(analysis.experiment.id, bool(analysis.emulated), figures)
+        tried = analysis.survival.evidence if analysis.survival else ()
+        durable = {one.treatment: one.state for one in tried}
+        return cls(analysis.experiment.id, bool(analysis.emulated), figures, durable)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from vmtax.analysis.analysis import Analysis
 from vmtax.analysis.durability import Evidence, Survival
 from vmtax.analysis.losses import CONFIDENCE, End, count_of, percent
+from vmtax.core.records import Json
 from vmtax.core.units import at_most
 from vmtax.report.document import (
     Block,
@@ -74,12 +75,14 @@ def section(analysis: Analysis) -> Section | None:
     return Section("durability", TITLE, tuple(blocks), TITLE)
 
 
-def headline(found: Survival) -> str:
-    """One sentence over all configurations."""
+def headline(found: Survival, plan: Json) -> str:
+    """One sentence over all configurations. `plan`: the run's; what it sets is in no name if there is one level."""
     if len(found.evidence) == 1:
         (one,) = found.evidence
+        factors: Mapping[str, Sequence[str]] = plan.get("factors") or {}
+        named = ", ".join(f"{name}={levels[0]}" for name, levels in factors.items() if len(levels) == 1)
         word = {"yes": "is durable", "no": "is not durable"}.get(one.state, "is not shown to be durable")
-        return f"{one.treatment} {word}: {one.reason}."
+        return f"{one.treatment}{f' ({named})' if named else ''} {word}: {one.reason}."
     yes, no, unclear = found.of("yes"), found.of("no"), found.of("not shown")
     parts = (
         f"{len(yes)} lost nothing in any state of a power cut" if yes else "",
@@ -96,7 +99,7 @@ def news(analysis: Analysis) -> tuple[str, ...]:
     found = analysis.survival
     if found is None:
         return ()
-    return (*((headline(found),) if is_all(analysis) else ()), *found.disagreements)
+    return (*((headline(found, analysis.experiment.plan),) if is_all(analysis) else ()), *found.disagreements)
 
 
 def lead(analysis: Analysis) -> Section | None:
@@ -124,12 +127,12 @@ def evidence(analysis: Analysis) -> tuple[Section, ...]:
     if found is None:
         return ()
     each = (_each(one, analysis, number) for number, one in enumerate(found.evidence))
-    return (_whole(found), *each, Section("reading", "How to read it", tuple(_notes(found))))
+    return (_whole(found, analysis.experiment.plan), *each, Section("reading", "How to read it", tuple(_notes(found))))
 
 
-def _whole(found: Survival) -> Section:
+def _whole(found: Survival, plan: Json) -> Section:
     proof = (found.proof,) if found.shows_losses else ()
-    texts = (headline(found), *found.disagreements, *_doubts(found), *proof)
+    texts = (headline(found, plan), *found.disagreements, *_doubts(found), *proof)
     return Section("trials", "What the trials show", (listed(texts),))
 
 

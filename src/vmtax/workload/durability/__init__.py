@@ -51,7 +51,14 @@ def _known(name: str) -> str:
     return name
 
 
+def _writable(options: str) -> str:
+    if "ro" in options.split(","):
+        raise ValueError("ro: the writers could write nothing; leave it out")
+    return options
+
+
 Writer = Annotated[str, AfterValidator(_known)]
+Options = Annotated[str, AfterValidator(_writable)]
 Room = Annotated[str, Quantity(parse_bytes, "64KiB", "1GiB", "1MiB", as_text=True)]
 DiskSize = Annotated[str, Quantity(parse_bytes, "64MiB", "64GiB", "192MiB", as_text=True)]
 
@@ -78,9 +85,9 @@ class DurabilityParameters(Parameters):
         strict=True,
         ge=10,
         le=100_000,
-        description="states that are looked at after each boot: of the disk of a host that lost its power",
+        description="states that are checked after each boot: of the disk of a host that lost its power",
     )
-    mount_options: str = Field(
+    mount_options: Options = Field(
         "",
         max_length=200,
         pattern=r"^[a-z0-9_=,]*$",
@@ -186,7 +193,7 @@ class Durability(Workload[DurabilityParameters]):
         return (*_program("write"), directory, str(parse_bytes(self.parameters.room)), *self.writers)
 
     def checking(self, device: str, mount: str, inside: str = "") -> tuple[str, ...]:
-        """The argv of what looks at states, in another guest.
+        """The argv of what checks states, in another guest.
 
         `inside`: the file that is the guest's disk, where `device` is that of its host; "": it is the guest's
         """
