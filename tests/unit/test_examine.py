@@ -175,6 +175,7 @@ def test_a_program_of_an_image_sees_what_it_is_given_and_no_more() -> None:
     tap = Qemu(("/usr/bin/qemu",), "10.0", "", tree="/tree", user=5).for_guest(Reach(devices=("/dev/net/tun",)))
     plain = Qemu(("/usr/bin/qemu",), "10.0", "", tree="/tree", user=5).for_guest(Reach(), outlives=True)
     assert "CAP_NET_ADMIN" in tap and "CAP_NET_ADMIN" not in plain and "CAP_SETUID" in plain
+    assert "CAP_IPC_LOCK" not in plain
     assert "--unshare-pid" in tap and not {"--die-with-parent", "--unshare-pid"} & {*plain}, "a lab's runs on"
     assert image_program("/", "qemu-img") == ("qemu-img",), "the image is the machine's own system"
 

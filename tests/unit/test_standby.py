@@ -16,7 +16,7 @@ from tests.unit.test_net_paths import host as network_host
 from vmtax.core.records import Treatment
 from vmtax.design.net import NetSettings, Path, settings_of, take_functions
 from vmtax.experiment.trial import Signatures, TrialKey, run_trials
-from vmtax.hypervisor import BootFailed, Nic, Passed, Qemu, Tap, card_of
+from vmtax.hypervisor import BootFailed, Card, GuestSpec, Nic, Passed, Qemu, Tap, card_of
 from vmtax.machine import MachineLost
 from vmtax.meter import Work
 from vmtax.network import Segment
@@ -310,3 +310,18 @@ def test_qemus_that_keep_their_user_meet_in_a_directory_of_its_own() -> None:
     assert [argv[0] for argv in host.calls] == ["mkdir"]
     migration.meeting(host, confined)
     assert host.calls[-1][:2] == ("chown", "1879048199")
+
+
+@pytest.mark.parametrize("stands_by", [True, False])
+def test_an_image_s_qemu_reaches_devices_that_its_guest_has_and_may_pin_its_memory(stands_by: bool) -> None:
+    device = Passed("0000:01:10.0")
+    card: Card = Nic(Tap("vt1"), MAC, stands_by=True) if stands_by else device  # it may be plugged in later
+    qemu = Qemu(("qemu-system-x86_64",), "10.0", "", tree="/tree")
+
+    def command_line(*given: Card) -> tuple[str, ...]:
+        spec = GuestSpec("vm", 1, 2**29, "kvm", qemu, "/k", "/i", "/r", cards=given)
+        return qemu.command_line(spec, pathlib.PurePosixPath("/initrd"), pathlib.PurePosixPath("/console"))
+
+    argv, without = command_line(card), command_line()
+    assert argv[argv.index("/dev/vfio") - 1] == "--dev-bind" and "CAP_IPC_LOCK" in argv
+    assert "/dev/vfio" not in without and "CAP_IPC_LOCK" not in without

@@ -19,6 +19,7 @@ PATIENT = ("sh", "-c", 'trap "" TERM; exec "$@"', "sh")
 
 
 TUN = "/dev/net/tun"  # what makes a tap
+VFIO = "/dev/vfio"  # devices that a guest has for itself; a directory, for one may be plugged in later
 
 
 @dataclass(frozen=True, slots=True)

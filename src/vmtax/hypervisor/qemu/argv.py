@@ -6,7 +6,7 @@ from collections import Counter
 from pathlib import PurePosixPath
 
 from vmtax.hypervisor.base import GuestSpec
-from vmtax.hypervisor.confine import TUN, Reach
+from vmtax.hypervisor.confine import TUN, VFIO, Reach
 from vmtax.hypervisor.qemu.cards import card_arguments, forward
 from vmtax.hypervisor.qemu.drives import MODULES, MOST_DISKS, disk_arguments, escaped, image_argument, machine_type
 from vmtax.hypervisor.qemu.parts import (
@@ -17,7 +17,7 @@ from vmtax.hypervisor.qemu.parts import (
     memory_options,
     timer_options,
 )
-from vmtax.hypervisor.spec import Passed, Tap
+from vmtax.hypervisor.spec import Passed, Tap, passes_device
 
 ROOT_ID = "root"
 
@@ -86,7 +86,7 @@ def reach(spec: GuestSpec, initrd: PurePosixPath, console: PurePosixPath) -> Rea
     taps = [card.behind for card in spec.cards if not isinstance(card, Passed) and isinstance(card.behind, Tap)]
     wanted = (
         *(("/dev/kvm", spec.accelerator == "kvm"), (TUN, any(not tap.device for tap in taps))),
-        ("/dev/vhost-net", any(tap.vhost for tap in taps)),
+        *(("/dev/vhost-net", any(tap.vhost for tap in taps)), (VFIO, passes_device(spec.cards))),
     )
     state = (spec.incoming,) if spec.incoming is not None and _is_file(spec.incoming) else ()
     return Reach(

@@ -13,7 +13,7 @@ from pathlib import PurePosixPath
 from vmtax.core.errors import CannotDo
 from vmtax.core.machines import first_line
 from vmtax.hypervisor.base import GuestSpec, Patience
-from vmtax.hypervisor.confine import FIRST_USER, PATIENT, TUN, USERS, Reach, alone, become, image_program, sandbox
+from vmtax.hypervisor.confine import FIRST_USER, PATIENT, TUN, USERS, VFIO, Reach, alone, become, image_program, sandbox
 from vmtax.hypervisor.credentials import Credentials
 from vmtax.hypervisor.qemu.argv import arguments, reach, why_not
 from vmtax.hypervisor.qemu.boot import QemuGuest, boot
@@ -161,7 +161,9 @@ class Qemu:
         # its PID namespace does not change, and takes all others with it.
         bound = () if outlives else ("--die-with-parent", *(("--unshare-pid",) if self.user is not None else ()))
         changes = ("CAP_SETUID", "CAP_SETGID") if self.user is not None else ()
-        kept = (*changes, *(("CAP_NET_ADMIN",) if TUN in reach.devices else ()))
+        # A device that a guest has pins all of the guest's memory, beyond what a process may lock by default.
+        of_devices = {TUN: "CAP_NET_ADMIN", VFIO: "CAP_IPC_LOCK"}
+        kept = (*changes, *(name for device, name in of_devices.items() if device in reach.devices))
         return (*PATIENT, *image_program(self.tree, DEFAULT, reach, "--unshare-ipc", *bound, capabilities=kept))
 
 
