@@ -1,0 +1,74 @@
+"""Live migration: what is refused beforehand, with the reason."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from tests.fake_machine import FakeMachine, Reply
+from vmtax.plan.schema import load, parse
+from vmtax.testbed import cpus, migration, needs, pages
+from vmtax.testbed.examine import _check_memory
+from vmtax.testbed.session import CannotMeasure
+
+MODES = "{name: x, layers: [vm], factors: {migration.mode: [precopy, postcopy]}, workloads: [migration]}"
+
+
+def why_not(plan: str, answers: Mapping[tuple[str, ...], Any] | None = None) -> dict[str, str]:
+    found = parse(plan, "x")
+    files = {("cat", migration.USERFAULTFD): "1\n", **(answers or {})}
+    return migration.not_here(FakeMachine("host", files), found, found.treatments()[0])
+
+
+def test_a_guest_is_not_migrated_over_a_card_that_takes_its_packets_for_one_tap() -> None:
+    plan = parse("{name: x, layers: [vm], workloads: [migration]}", "x")
+    every, host = plan.treatments()[0], FakeMachine("host", {})
+    (why,) = migration.not_here(host, plan, every, "eth2").values()
+    assert (
+        why.startswith("a guest is migrated on a bridge of its host alone")
+        and migration.not_here(host, plan, every) == {}
+    )
+
+
+def test_postcopy_takes_userfaultfd_of_the_kernel() -> None:
+    assert why_not(MODES) == {}
+    late = "vm migration.mode=postcopy"
+    assert "sysctl vm.unprivileged_userfaultfd=1" in why_not(MODES, {("cat", migration.USERFAULTFD): "0\n"})[late]
+    assert "does not have" in why_not(MODES, {("cat", migration.USERFAULTFD): Reply(code=1)})[late]
+
+
+@pytest.mark.parametrize(
+    ("factors", "workloads", "reason"),
+    [
+        ("{migration.mode: [precopy]}", "[net]", "means nothing without the workload migration"),
+        ("{guest.count: [2]}", "[migration]", "one guest at a time is migrated"),
+        ("{cpu.pinning: [one-to-one]}", "[migration]", "is not pinned"),
+        ("{net.path: [macvtap]}", "[migration]", "no two macvtaps with the guest's address"),
+        ("{net.path: [sriov]}", "[migration]", "does not migrate a guest that has a device of the host"),
+        ("{}", "[migration, disk]", "has no disk of its own here"),
+    ],
+)
+def test_what_cannot_be_migrated_is_left_out_with_the_reason(factors: str, workloads: str, reason: str) -> None:
+    (why,) = why_not(f"{{name: x, layers: [vm], factors: {factors}, workloads: {workloads}}}").values()
+    assert reason in why
+
+
+def test_a_host_must_hold_the_guest_twice() -> None:
+    plan = load("migration")
+    assert needs.memory_bytes(plan, "vm") == 2 * (plan.guest.memory + needs.QEMU_MEMORY_BYTES)
+    host = FakeMachine("host", {("cat", "/proc/meminfo"): "MemAvailable: 1572864 kB\n"})
+    with pytest.raises(CannotMeasure, match=r"1.5 GiB of memory are available, and 2 x \(.*QEMU\), .* = 2.2 GiB are"):
+        _check_memory(host, plan)
+
+
+def test_huge_pages_are_taken_for_both_ends() -> None:
+    plan = parse("{name: x, layers: [vm], factors: {memory.backing: [2MiB]}, workloads: [migration]}", "x")
+    assert "1024 pages of 2MiB (2.0 GiB)" in pages.announced(plan, plan.treatments()[0])[0]
+
+
+def test_postcopy_takes_kvm() -> None:
+    kept = parse(MODES, "x").treatments()[0]
+    why = "migration.mode=postcopy takes KVM, and the guests here are emulated"
+    assert cpus.without_kvm(kept) == {"vm migration.mode=postcopy": why}
