@@ -343,7 +343,7 @@ def test_one_configuration_is_named_in_the_headline() -> None:
     assert section.headline(shown, {}).startswith(f"vm disk.cache=directsync {text}")
     plan = {"factors": {"disk.format": ["qcow2"], "disk.cache": ["none", "directsync"]}}
     assert section.headline(shown, plan).startswith(f"vm disk.cache=directsync (disk.format=qcow2) {text}")
-    assert section.in_few_words(shown) == "1 not shown"
+    assert section.in_few_words(shown) == "not shown to be durable"
     assert in_few_words(Analysis(durability_experiment())) == "2 durable, 1 not, 2 not shown"
 
 

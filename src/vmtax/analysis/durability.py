@@ -13,9 +13,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from vmtax.analysis.losses import End, count_of, end_of
+from vmtax.analysis.losses import End, end_of
 from vmtax.core.records import Experiment, Treatment, Trial
-from vmtax.core.units import at_most
+from vmtax.core.units import at_most, count_of
 from vmtax.design.disk import DiskSettings
 from vmtax.design.features import BY_TRIAL, Feature, State, documented_durability
 from vmtax.design.settings import UnknownLevel

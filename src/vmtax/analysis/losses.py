@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from vmtax import stats
+from vmtax.core.units import count_of
 from vmtax.workload.durability import (
     FILE_SYSTEM,
     HOST_CUT,
@@ -152,11 +153,6 @@ def percent(share: float, *, up: bool = False) -> str:
 
     rounded = Context(prec=2, rounding=ROUND_CEILING if up else ROUND_FLOOR).create_decimal(repr(100 * share))
     return f"{min(rounded, type(rounded)(100)):f} %"
-
-
-def count_of(count: int, what: str) -> str:
-    """ "1 state", "2,143 states"."""
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
 def _worst_first(writer: Writer) -> int:

@@ -202,6 +202,11 @@ def format_percent(fraction: float) -> str:
     return f"{100 * fraction:.10g} %"
 
 
+def count_of(number: int, noun: str) -> str:
+    """ "1 round", "2,143 rounds"."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def at_most(most: int, texts: Sequence[str]) -> list[str]:
     """The texts for people, those beyond the first `most` as their number: "and 5,980 more"."""
     return [*texts[:most], *([f"and {len(texts) - most:,} more"] if len(texts) > most else [])]

@@ -9,7 +9,7 @@ from typing import Literal
 
 from vmtax import stats
 from vmtax.core.records import Better, Comparison, Json
-from vmtax.core.units import format_percent
+from vmtax.core.units import count_of, format_percent
 
 Answer = Literal["yes", "no", "undecided"]
 
@@ -108,7 +108,7 @@ def worse_by(fraction: float, better: Better) -> float:
 
 
 def count(rounds: int) -> str:
-    return f"{rounds} round{'' if rounds == 1 else 's'}"
+    return count_of(rounds, "round")
 
 
 def _log_bounds(comparison: Comparison) -> tuple[float, float] | None:

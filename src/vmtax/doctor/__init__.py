@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from vmtax.core.checks import Check, Diagnosis
+from vmtax.core.units import count_of
 from vmtax.doctor.disturbances import disturbances
 from vmtax.doctor.needs import Wanted, gib, measurable, needs
 from vmtax.doctor.readings import Readings, read
@@ -38,7 +39,7 @@ def _about(readings: Readings) -> Iterator[str]:
     facts = readings.facts
     yield facts["cpu_model"] or "unknown CPU"
     if facts["cpus_online"]:
-        yield f"{facts['cpus_online']} CPU{'' if facts['cpus_online'] == 1 else 's'}"
+        yield count_of(facts["cpus_online"], "CPU")
     if facts["memory_bytes"]:
         yield gib(facts["memory_bytes"])
     yield facts["os"] or "unknown system"

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from vmtax.core.errors import BadInput
 from vmtax.core.records import Json, Treatment
-from vmtax.core.units import format_duration, format_room, format_span
+from vmtax.core.units import count_of, format_duration, format_room, format_span
 from vmtax.design.disk import DiskSettings
 from vmtax.design.interleaved import both, is_host
 from vmtax.design.iterations import PILOT_ITERATIONS, PILOT_ROUNDS
@@ -284,7 +284,7 @@ def outlook(
 def _what(plan: Plan, options: TestbedOptions, names: Sequence[str], done: int) -> str:
     shown = ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
     least, most = plan.rounds.min, plan.rounds.max
-    rounds = f"{most} round{'' if most == 1 else 's'}" if least == most else f"{least} to {most} rounds"
+    rounds = count_of(most, "round") if least == most else f"{least} to {most} rounds"
     if most >= MANY and plan.budget is not None:
         rounds = f"{least} rounds or as many more as fit in {format_duration(plan.budget)}"
     gone_on = f", {done} of them done" if done else ""

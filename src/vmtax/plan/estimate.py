@@ -9,7 +9,7 @@ from typing import Any
 
 from vmtax import stats
 from vmtax.core.records import LAYERS, Treatment
-from vmtax.core.units import at_most, format_duration, format_percent
+from vmtax.core.units import at_most, count_of, format_duration, format_percent
 from vmtax.design.host import boots_asked, in_words, reboots_itself
 from vmtax.design.iterations import PILOT_ITERATIONS, PILOT_ROUNDS
 from vmtax.design.topology import topology, unlike
@@ -45,7 +45,7 @@ def check(plan: Plan) -> list[str]:
     """Advice before a run, a line each: what it compares, leaves out, can show, and about how long it takes."""
     found = plan.expansion()
     kept, idle = found.kept, found.idle_excludes
-    lines = [f"{_count(len(kept), 'configuration')}: {', '.join(at_most(MOST_NAMES, [t.name for t in kept]))}"]
+    lines = [f"{count_of(len(kept), 'configuration')}: {', '.join(at_most(MOST_NAMES, [t.name for t in kept]))}"]
     lines += in_common(plan)
     lines += [f"left out: {reason}" for reason in at_most(MOST_LINES, found.left_out)]
     lines += at_most(
@@ -98,7 +98,7 @@ def reboots(plan: Plan) -> str:
     low, high = (len(levels) * rounds for rounds in (plan.rounds.min, plan.rounds.max))
     how = "the lab reboots itself" if reboots_itself(plan.host) else "the run stops before each and says how to go on"
     ways = ", ".join(in_words(level, levels) for level in levels)
-    each = f"{_count(len(levels), 'boot')} of the host in each round ({ways})"
+    each = f"{count_of(len(levels), 'boot')} of the host in each round ({ways})"
     return f"{each}, {low if low == high else f'{low} to {high}'} in all: {how}"
 
 
@@ -169,7 +169,7 @@ def fit_rounds(plan: Plan, seconds_per_round: float, setup_seconds: float = 0.0)
     rounds = int(max(0.0, plan.budget - setup_seconds) // seconds_per_round)
     if rounds < floor:
         needed = format_duration(floor * seconds_per_round + setup_seconds)
-        warning = f"{budget} is too small and will be exceeded: {_count(floor, 'round')} need about {needed}"
+        warning = f"{budget} is too small and will be exceeded: {count_of(floor, 'round')} need about {needed}"
         return floor, [warning, *_losses(plan, floor)]
     less = f", fewer than rounds.min ({plan.rounds.min})" if rounds < plan.rounds.min else ""
     return rounds, [f"{budget} allows {rounds} of up to {plan.rounds.max} rounds{less}", *_losses(plan, rounds)]
@@ -235,11 +235,11 @@ def _losses(plan: Plan, rounds: int) -> list[str]:
     needed = stats.minimum_rounds(stopping.alpha)
     lines = short
     if rounds < needed:
-        lines.append(f"no interval can be given after {_count(rounds, 'round')}: 95 % needs {needed}")
+        lines.append(f"no interval can be given after {count_of(rounds, 'round')}: 95 % needs {needed}")
     elif plan.rounds.min < needed:
         lines.append(f"rounds.min is {plan.rounds.min}: a run cut short before round {needed} has no interval")
     if count > 2 and rounds < (wanted := stats.minimum_rounds(stats.ALPHA)):
-        lines.append(f"{_count(rounds, 'round')} cannot rank {count} configurations: that takes {wanted}")
+        lines.append(f"{count_of(rounds, 'round')} cannot rank {count} configurations: that takes {wanted}")
     if stopping.first_look is not None and rounds < stopping.first_look:
         lines.append(f"stopping is first looked at in round {stopping.first_look}: it will not end this run")
     return lines
@@ -285,10 +285,6 @@ def _duration_advice(plan: Plan, seconds: float) -> str:
     longer = f" after a pilot of {PILOT_ROUNDS} longer ones" if pilot else ""
     apart = ", without the reboots" if boots_asked(plan.treatments()[0]) else ""
     return f"about {format_duration(seconds)} a round{longer} where nothing is emulated, {total} in all{apart}"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def settled(plan: Plan, *, emulated: bool) -> Plan:

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, ValidationError
 
 from vmtax.core import names
 from vmtax.core.records import LAYERS
-from vmtax.core.units import show
+from vmtax.core.units import count_of, show
 from vmtax.design.factors import FACTORS
 from vmtax.design.treatments import Combination, Design, Space, expand
 from vmtax.plan.errors import Place, Problem, problems_of, unknown
@@ -205,7 +205,7 @@ def too_many(layers: Sequence[str], space: Space) -> list[Problem]:
     if space.design == "full":
         cures.insert(0, "`design: one-at-a-time`")
     message = (
-        f"{space.count():,} combinations of levels on {len(layers)} layer{'' if len(layers) == 1 else 's'} make"
+        f"{space.count():,} combinations of levels on {count_of(len(layers), 'layer')} make"
         f" {count:,} configurations before exclusions, at most {MOST_CONFIGURATIONS:,} are possible:"
         f" use {', '.join(cures[:-1])} or {cures[-1]}"
     )

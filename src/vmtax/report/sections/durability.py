@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from vmtax.analysis.analysis import Analysis
 from vmtax.analysis.durability import Evidence, Survival
-from vmtax.analysis.losses import CONFIDENCE, End, count_of, percent
+from vmtax.analysis.losses import CONFIDENCE, End, percent
 from vmtax.core.records import Json
-from vmtax.core.units import at_most
+from vmtax.core.units import at_most, count_of
 from vmtax.report.document import (
     Block,
     Cell,
@@ -55,6 +55,7 @@ STATES: dict[str, tuple[str, Kind]] = {  # answer -> what a table calls it
     "no": ("no", "bad"),
     "not shown": ("not shown", "doubt"),
 }
+IN_WORDS = {"yes": "durable", "no": "not durable", "not shown": "not shown to be durable"}
 MOST_NAMES = 3
 
 
@@ -81,8 +82,7 @@ def headline(found: Survival, plan: Json) -> str:
         (one,) = found.evidence
         factors: Mapping[str, Sequence[str]] = plan.get("factors") or {}
         named = ", ".join(f"{name}={levels[0]}" for name, levels in factors.items() if len(levels) == 1)
-        word = {"yes": "is durable", "no": "is not durable"}.get(one.state, "is not shown to be durable")
-        return f"{one.treatment}{f' ({named})' if named else ''} {word}: {one.reason}."
+        return f"{one.treatment}{f' ({named})' if named else ''} is {IN_WORDS[one.state]}: {one.reason}."
     yes, no, unclear = found.of("yes"), found.of("no"), found.of("not shown")
     parts = (
         f"{len(yes)} lost nothing in any state of a power cut" if yes else "",
@@ -115,7 +115,9 @@ def is_all(analysis: Analysis) -> bool:
 
 
 def in_few_words(found: Survival) -> str:
-    """ "10 durable, 2 not": for a list of runs."""
+    """ "10 durable, 2 not", or "not durable" of one configuration: for a list of runs."""
+    if len(found.evidence) == 1:
+        return IN_WORDS[found.evidence[0].state]
     yes, no, unclear = (len(found.of(state)) for state in ("yes", "no", "not shown"))
     counts = ((yes, "durable"), (no, "not" if yes else "not durable"), (unclear, "not shown"))
     return ", ".join(f"{count} {word}" for count, word in counts if count)

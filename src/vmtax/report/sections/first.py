@@ -13,7 +13,16 @@ from vmtax.analysis.hosts import host_name, hypervisor_below, is_bare_metal
 from vmtax.analysis.summary import Contrast, Figure, Place, Summary, summary
 from vmtax.core.notices import MEANINGS, Code, sentence
 from vmtax.core.records import Experiment
-from vmtax.core.units import Cost, at_most, format_cost, format_duration, format_room, format_row, format_value
+from vmtax.core.units import (
+    Cost,
+    at_most,
+    count_of,
+    format_cost,
+    format_duration,
+    format_room,
+    format_row,
+    format_value,
+)
 from vmtax.design.stopping import count
 from vmtax.report.document import (
     Cell,
@@ -344,7 +353,9 @@ def machine(run: Experiment) -> Section:
     if accelerators := dict.fromkeys(boot.accelerator for boot in run.boots):
         lines.append(("guests on", ((Span(" and ".join(map(_accelerator, accelerators))),),)))
     if others := dict.fromkeys(_guest_kernels(run, facts.get("kernel_release"))):
-        lines.append(("kernel of guests", ((Span(f"{' and '.join(others)}: part of a cost may be the kernel's"),),)))
+        has_host = any(treatment.layer == "host" for treatment in run.treatments)
+        doubt = ": part of a cost may be the kernel's" if has_host else ""
+        lines.append(("kernel of guests", ((Span(f"{' and '.join(others)}{doubt}"),),)))
     return Section("machine", "The machine", (Sentences(tuple(lines), Detail.PAGE),), place="beside")
 
 
@@ -381,14 +392,15 @@ def _sure(shown: First, outliers: Outliers, warned: int) -> Iterator[Sentence]:
         yield "intervals", ((Span(intervals), term("interval")),)
     if (found := shown.analysis.survival) is not None:
         states = sum(end.count.states for one in found.evidence for end in one.ends if end.end != KILLED)
+        tried = count_of(len(found.evidence), "configuration")
         yield (
             "power cuts",
-            ((Span(f"{states:,} states in {len(found.evidence)} configurations", "link", "durability"),),),
+            ((Span(f"{count_of(states, 'state')} in {tried}", "link", "durability"),),),
         )
     if floors := shown.summary.floors:
         least, most = (format_cost(floor).estimate.lstrip("+") for floor in (floors[0], floors[-1]))
         yield "noise floor", ((Span(most if least == most else f"{least} to {most}", "link", "noise"),),)
-    yield "failed", ((Span(f"{counted.failed or 'none'} of {counted.trials} trials", "link", "doubts"),),)
+    yield "failed", ((Span(f"{counted.failed or 'none'} of {count_of(counted.trials, 'trial')}", "link", "doubts"),),)
     if outliers.values:
         yield (
             "outliers",

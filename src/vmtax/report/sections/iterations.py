@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from vmtax import stats
 from vmtax.analysis.analysis import Analysis
 from vmtax.core.records import Metric
+from vmtax.core.units import count_of
 from vmtax.design import iterations
 from vmtax.design.iterations import PILOT_ITERATIONS, PILOT_ROUNDS
 from vmtax.report.document import Detail, Item, List, Paragraph, Section, Span, term
@@ -93,7 +94,7 @@ def _planned(analysis: Analysis) -> Iterator[str]:
 
 
 def _plan(planned: iterations.Schedule) -> str:
-    number = f"{planned.iterations} iteration{'' if planned.iterations == 1 else 's'} in each boot"
+    number = f"{count_of(planned.iterations, 'iteration')} in each boot"
     if not planned.steady:
         return (
             f"{number}; no steady state, so none is left out as warm-up, the first {planned.runs} of each boot count:"

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from vmtax.analysis.analysis import Analysis
 from vmtax.analysis.hosts import cpu_model, host_name, hypervisor_below, is_bare_metal
 from vmtax.core.records import Experiment, Json
-from vmtax.core.units import format_duration, format_room
+from vmtax.core.units import count_of, format_duration, format_room
 from vmtax.report.document import (
     Block,
     Code,
@@ -51,7 +51,7 @@ def head(analysis: Analysis) -> Head:
     facts = (
         f"on {sides.place(name) if sides else name}{about}",
         f"{datetime.fromtimestamp(run.created, UTC):%Y-%m-%d %H:%M} UTC",
-        f"{count} round{'' if count == 1 else 's'}",
+        count_of(count, "round"),
         f"took {format_duration(run.took)}" if run.took is not None else "not finished",
         run.state,
         *((f"label {run.label}",) if run.label else ()),

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from vmtax.analysis.sessions import Change, Line
-from vmtax.core.units import format_percent
+from vmtax.core.units import count_of, format_percent
 from vmtax.report.sections.summary import NOT_A_COST
 from vmtax.report.view import cost_of
 
@@ -67,7 +67,7 @@ def headline(change: Change) -> str:
         return "No primary metric is common to all runs: everything is exploratory."
     counts = Counter(verdict(line, change) for line in primary)
     counted = "; ".join(f"{count} {words}" for words, count in counts.items())
-    return f"Of {len(primary)} primary figure{'' if len(primary) == 1 else 's'}: {counted}."
+    return f"Of {count_of(len(primary), 'primary figure')}: {counted}."
 
 
 def sides(change: Change) -> Sequence[tuple[str, str]]:
