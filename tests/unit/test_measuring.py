@@ -112,6 +112,22 @@ def test_a_run_that_ends_early_keeps_its_headline(
     assert entry.state == "interrupted" and entry.result.startswith("VM ")
 
 
+def test_runs_says_what_a_run_waits_for_until_it_goes_on(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = dataclasses.replace(sample_experiment(rounds=7), state="interrupted")
+
+    def stopped(*_: Any, **__: Any) -> str:
+        store.put(run)
+        raise RebootNeeded(run.id, Block(2, "mitigations=off"), ("mitigations=auto", "mitigations=off"))
+
+    monkeypatch.setattr(measuring, "_carry_out_in_boots", stopped)
+    with pytest.raises(SystemExit) as ended:
+        measuring.measure(store, work(), yes=True)
+    assert ended.value.code == 5
+    assert store.experiments()[0].result == "waits for its host to be booted with mitigations=off"
+    store.resume(run.id)
+    assert store.experiments()[0].result == ""
+
+
 @pytest.mark.parametrize(("error", "end"), [(None, "complete"), (CannotDo("the lab does not start"), "interrupted")])
 def test_a_run_goes_on_while_its_lab_reboots_and_others_see_that(
     store: Store,

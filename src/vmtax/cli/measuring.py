@@ -157,6 +157,7 @@ def measure(store: Store, work: Work, *, yes: bool) -> str:
         fail(f"interrupted; {KEPT if _kept(store, known) else 'nothing was measured yet'}", INTERRUPTED)
     except RebootNeeded as needed:
         _kept(store, known)
+        store.keep_headline(needed.run, needed.waits)
         fail(str(needed), needed.exit_code)
     except CannotDo as error:
         fail(f"{error}\n{KEPT}" if _kept(store, known) else str(error), error.exit_code)

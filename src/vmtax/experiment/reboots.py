@@ -30,6 +30,7 @@ class RebootNeeded(CannotDo):
     def __init__(self, run: str, block: Block, levels: tuple[str, ...]) -> None:
         self.run, self.block = run, block
         how = host_settings.in_words(block.level, levels)
+        self.waits = f"waits for its host to be booted {how}"
         super().__init__(f"for round {block.round}, boot the host {how}; then: vmtax run --after-reboot {run}")
 
 

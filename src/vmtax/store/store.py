@@ -105,7 +105,8 @@ class Store:
             if _state(row) not in ("interrupted", "failed") and (row.state, _owner(row)) != ("running", this_process()):
                 raise StoreError(f"{self.path}: {id} is {_state(row)} and cannot be resumed")
             owner = rows.owner_columns(this_process())
-            connection.execute(table.update().where(table.c.id == id).values(state="running", finished=None, **owner))
+            now = {"state": "running", "finished": None, "result": "", **owner}  # its headline was of a part
+            connection.execute(table.update().where(table.c.id == id).values(**now))
 
     def put(self, experiment: Experiment, more: Iterable[Boot | Trial] = ()) -> None:
         """Records a whole experiment in one commit, as an import does; `more`: what it has besides its own."""
