@@ -287,7 +287,7 @@ def _host_spec(on: Provisioned, treatment: Treatment, data: Drive | None) -> Gue
     """The guest that is measured, on the host under test."""
     qemu, accelerator = on.guests.qemu, on.guests.accelerator.name
     spec = _spec(on, treatment, on.placed, qemu, accelerator=accelerator, data=data)
-    return replace(spec, packs=(on.kernel_pack.file,)) if on.kernel_pack else spec
+    return replace(spec, packs=on.pack_files)
 
 
 def _spec(
@@ -376,6 +376,8 @@ def _boot(on: Provisioned, order: _Order, stack: contextlib.ExitStack, patience:
 
 
 def _guest_site(on: Provisioned, subject: Subject, guest: Guest, card: NetSettings | None) -> Site:
+    if on.database_pack is not None:
+        on.database_pack.mount(guest)
     link = cards.link(on, guest, subject.number, card)
     disk, fresh = _disks(guest)
     return Site(
@@ -385,18 +387,15 @@ def _guest_site(on: Provisioned, subject: Subject, guest: Guest, card: NetSettin
         prefix=(),
         disk=disk,
         fresh_disk=fresh,
-        kernel_pack=_kernel_userland(guest),
+        kernel_pack=_kernel_userland(guest) if on.kernel_pack else None,
         link=link,
         lead=on.lead,
     )
 
 
-def _kernel_userland(guest: Guest) -> tuple[str, ...] | None:
-    """What enters the kernel pack in a guest, where it is mounted; None: the guest has none."""
-    if not guest.spec.packs:
-        return None
-    (device,) = guest.spec.pack_devices
-    guest.machine.run("mount", "-t", "erofs", "-o", "ro", device, PACK_MOUNT)
+def _kernel_userland(guest: Guest) -> tuple[str, ...]:
+    """What enters the kernel pack in a guest that has it as its first pack, where it is mounted."""
+    guest.machine.run("mount", "-t", "erofs", "-o", "ro", guest.spec.pack_devices[0], PACK_MOUNT)
     return enter_tree(PACK_MOUNT, root=True)
 
 

@@ -37,7 +37,9 @@ class Diagnosis(Part):
 class StoredImage(Part):
     """A root image in the cache, a pack, or what is left of either."""
 
-    what: Literal["image", "ZFS pack", "kernel pack", "not whole"]  # the last: half made, damaged, or of
+    what: Literal[
+        "image", "ZFS pack", "kernel pack", "PostgreSQL pack", "not whole"
+    ]  # the last: half made, damaged, or of
     # another version of vmtax
     name: str  # what `image remove` takes; of a pack the version of ZFS
     path: str  # where it is
