@@ -1,4 +1,4 @@
-"""PostgreSQL as a writer, for real. `make prove-postgresql` builds the pack; where there is none, nothing is tried here."""
+"""PostgreSQL as a writer, for real. `make prove-postgresql` builds its pack; without it nothing is tried here."""
 
 from __future__ import annotations
 
@@ -124,9 +124,8 @@ def test_a_killed_server_loses_nothing_and_damage_is_found(
     def zero_from(place: tuple[Path, int], length: int | None = None) -> None:
         path, at = place
         data = path.read_bytes()
-        path.write_bytes(
-            data[:at] + bytes(len(data) - at if length is None else length) + data[at:][length or len(data) :]
-        )
+        end = len(data) if length is None else at + length
+        path.write_bytes(data[:at] + bytes(end - at) + data[end:])
 
     subprocess.run(("cp", str(whole), device), check=True)
     change(device, mountpoint, lambda data: zero_from(where(data / "pg_wal", ROWS)))
@@ -136,6 +135,12 @@ def test_a_killed_server_loses_nothing_and_damage_is_found(
     subprocess.run(("cp", str(whole), device), check=True)
     change(device, mountpoint, lambda data: zero_from(where(data / "base", 1), 4))
     assert found()["torn"] == 1, "a page has another checksum"
+
+    subprocess.run(("cp", str(whole), device), check=True)
+    change(device, mountpoint, lambda data: zero_from((data / "base/1/1255", 2 * 8192 + 4000), 100))
+    answer = found()
+    assert (answer["lost"], answer["torn"]) == (0, 1), "a table of another database"
+    assert answer["words"].startswith("pg_checksums: ") and "checksum verification failed" in answer["words"]
 
     subprocess.run(("cp", str(whole), device), check=True)
     change(device, mountpoint, lambda data: [path.unlink() for path in (data / "pg_wal").glob("0*")])
