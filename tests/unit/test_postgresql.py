@@ -230,7 +230,7 @@ def test_a_plan_counts_the_room_and_the_time_of_a_database() -> None:
     assert (needs.databases(without), needs.databases(served)) == (0, 1)
     assert needs.cut_room(served) - needs.cut_room(without) > 64 * 2**20
     first, second = (each.build_workloads(emulated=True)[0].seconds("") for each in (without, served))
-    assert second > first + 300 * 2, "states are many, and each recovery takes seconds"
+    assert second >= first + 300 * 2, "states are many, and each recovery takes seconds"
     assert is_control(LYING) and not is_control(NAME)
     assert NAME not in DurabilityParameters().writers
     assert {f"durability.power-cut.{NAME}.{measure}" for measure in ("states", "lost", "torn")} <= {

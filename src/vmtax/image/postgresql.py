@@ -6,13 +6,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 from vmtax.core.events import Event, Step
+from vmtax.core.units import format_room
 from vmtax.image import packs, recipe
 from vmtax.image.packs import ANY, Kind, Pack
 from vmtax.machine.local import LocalMachine
 
 Emit = Callable[[Event], None]
 KIND = Kind(directory="postgresql", what="the PostgreSQL pack", command="vmtax image postgresql", room=2**30)
-TAKES = "about a minute, once, and 110 MiB in the cache (1 GiB while it is built)"
+PACK_BYTES = 110 * 2**20  # about; Debian's versions decide
+TAKES = f"about a minute, once, and {PACK_BYTES >> 20} MiB in the cache ({format_room(KIND.room)} while it is built)"
 LAYOUT = 1  # of the pack; raised when what is done here makes another one
 SERVER = "postgresql-17"  # of Debian 13; with it come the client, amcheck and pg_checksums
 PACKAGES = (SERVER,)

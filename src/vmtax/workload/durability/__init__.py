@@ -37,8 +37,8 @@ USUAL_WRITERS = (
 CHECK_SECONDS, EMULATED_CHECK_SECONDS = 0.1, 0.5  # of one state
 # Of each PostgreSQL server: what its database takes of the disk; until it serves, and to recover and check one state.
 DATABASE_BYTES = 64 * 2**20
-DATABASE_SECONDS, EMULATED_DATABASE_SECONDS = 5.0, 60.0
-RECOVERY_SECONDS, EMULATED_RECOVERY_SECONDS = 0.3, 4.0
+DATABASE_SECONDS, EMULATED_DATABASE_SECONDS = 2.0, 25.0
+RECOVERY_SECONDS, EMULATED_RECOVERY_SECONDS = 0.2, 2.0
 NAME = "durability"
 # That show a configuration to be durable, where none of them lost anything: then at most 1.0 % lose something, at 95 %.
 NEEDED_STATES = 300
