@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 import yaml
 
@@ -168,7 +170,16 @@ def test_of_a_plan_that_only_counts_nothing_is_said_of_comparisons_and_intervals
     assert not [line for line in lines if "compare" in line or "interval" in line]
 
 
-def test_writers_need_a_file_system_that_can_be_written() -> None:
-    entry = {"durability": {"mount_options": "barrier=0,ro"}}
-    with pytest.raises(PlanError, match=r"mount_options: ro: the writers could write nothing; leave it out"):
-        from_data({"name": "d", "layers": ["vm"], "workloads": [entry]})
+@pytest.mark.parametrize(
+    ("parameters", "complaint"),
+    [
+        ({"mount_options": "barrier=0,ro"}, "mount_options: ro: the writers could write nothing; leave it out"),
+        (
+            {"writers": ["append-fsync-4k", "overwrite-fsync-1m"], "size": "64MiB", "room": "33MiB"},
+            "2 of its writers keep 33MiB each, more than size, which is 64MiB: lower room, or raise size",
+        ),
+    ],
+)
+def test_writers_that_could_not_write_are_refused(parameters: dict[str, object], complaint: str) -> None:
+    with pytest.raises(PlanError, match=re.escape(complaint)):
+        from_data({"name": "d", "layers": ["vm"], "workloads": [{"durability": parameters}]})

@@ -24,7 +24,7 @@ from vmtax.experiment import archive
 from vmtax.hypervisor import console
 from vmtax.hypervisor.qemu.detect import MINIMUM
 from vmtax.image import build as build_image
-from vmtax.image import kernel
+from vmtax.image import kernel, postgresql
 from vmtax.lab import end, start
 from vmtax.lab.spec import Size
 from vmtax.machine import guard, pipes, ssh
@@ -35,7 +35,8 @@ from vmtax.plan.schema import load
 from vmtax.stats import DecisionRule, minimum_rounds
 from vmtax.storage import empty, full, power_cut, undo
 from vmtax.store import Store
-from vmtax.workload import build
+from vmtax.testbed import needs
+from vmtax.workload import build, durability
 from vmtax.workload.fio import FIRST_WRITE, PATTERNS
 
 ROOT = Path(__file__).parents[2]
@@ -100,7 +101,15 @@ STATED: dict[str, dict[str, float | None]] = {
         "90 s": start.SETTLE_SECONDS,
     },
     "docs/how-to/what-huge-pages-cost.md": dict.fromkeys(("4 KiB", "2 MiB", "1 GiB")),  # sizes of pages
-    "docs/how-to/what-survives-a-power-cut.md": {"4 KiB": power_cut.BLOCK},
+    "docs/how-to/what-survives-a-power-cut.md": {
+        "4 KiB": power_cut.BLOCK,
+        "110 MiB": postgresql.PACK_BYTES,
+        "1 GiB": postgresql.KIND.room,
+        "128 MiB": needs.DATABASE_MEMORY_BYTES,
+        "64 MiB": durability.DATABASE_BYTES,
+        "25 s": durability.EMULATED_DATABASE_SECONDS,
+        "2 s": durability.EMULATED_RECOVERY_SECONDS,
+    },
     "docs/how-to/which-cache-mode.md": {"4 KiB": None},
     "docs/explanation/decisions.md": {
         **dict.fromkeys(("60 lines", "10 s", "1.8 GB", "a tenth of a second", "a sixth of a second", "0.1 s", "0.4 s")),

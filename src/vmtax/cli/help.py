@@ -63,6 +63,7 @@ EXAMPLES = {
     "image build": ("image build",),
     "image zfs": ("image zfs",),
     "image kernel": ("image kernel", "image kernel --again"),
+    "image postgresql": ("image postgresql", "image postgresql --again"),
     "image list": ("image list",),
     "image remove": ("image remove 602bf8e18962",),
     "image export": ("image export image.tar.zst",),

@@ -68,11 +68,24 @@ def image_kernel(
     say(f"{_words(pack)}  {pack.path}")
 
 
+@image_app.command("postgresql")
+def image_postgresql(
+    again: Annotated[bool, typer.Option("--again", help="Build even if there is a current one.")] = False,
+) -> None:
+    """Build the PostgreSQL pack, server and client for the writer postgresql; a run that needs it does so too."""
+    from vmtax.experiment import progress
+    from vmtax.image import postgresql
+
+    with progress.open_screen() as emit:
+        pack = postgresql.build(emit, again=again)
+    say(f"PostgreSQL pack {pack.version}  {pack.path}")
+
+
 @image_app.command("list")
 def image_list(json: AsJson = False) -> None:
     """List the images on this host, and the packs."""
     from vmtax.core.units import format_value
-    from vmtax.image import cache, kernel, recipe, zfs
+    from vmtax.image import cache, kernel, postgresql, recipe, zfs
 
     if json:
         answer("images", list(_stored()))
@@ -89,6 +102,9 @@ def image_list(json: AsJson = False) -> None:
     for pack in kernel.KIND.all():
         mark = "of another version of vmtax" if pack in kernel.useless() else "current"
         say(f"{_words(pack)}  {format_value(pack.bytes, 'B')}  {mark}")
+    for pack in postgresql.KIND.all():
+        mark = "of another version of vmtax" if pack in postgresql.useless() else "current"
+        say(f"PostgreSQL pack {pack.version}  {format_value(pack.bytes, 'B')}  {mark}")
     for path in _left():
         say(f"{path.name}  half made, damaged, or of another version of vmtax: `vmtax image remove {path.name}`")
 
@@ -107,7 +123,7 @@ def _left() -> list[Path]:
 
 def _stored() -> Iterator[StoredImage]:
     """What `image list` says, as data."""
-    from vmtax.image import cache, kernel, recipe, zfs
+    from vmtax.image import cache, kernel, postgresql, recipe, zfs
     from vmtax.report.answers.others import StoredImage
 
     for image in cache.images():
@@ -119,6 +135,10 @@ def _stored() -> Iterator[StoredImage]:
     for pack in kernel.KIND.all():
         yield StoredImage(
             "kernel pack", pack.version, str(pack.path), pack not in kernel.useless(), None, pack.bytes, None
+        )
+    for pack in postgresql.KIND.all():
+        yield StoredImage(
+            "PostgreSQL pack", pack.version, str(pack.path), pack not in postgresql.useless(), None, pack.bytes, None
         )
     for path in _left():
         yield StoredImage("not whole", path.name, str(path), False, None, None, None)

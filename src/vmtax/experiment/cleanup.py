@@ -11,13 +11,18 @@ from vmtax.core.errors import CannotDo
 from vmtax.core.units import format_value
 from vmtax.experiment.live import live_directory
 from vmtax.experiment.resume import image_of
-from vmtax.image import cache, kernel, recipe, zfs
+from vmtax.image import cache, kernel, postgresql, recipe, zfs
 from vmtax.image.packs import Kind, Pack
 from vmtax.machine import guard, processes
 from vmtax.machine.local import LocalMachine, state_directory
 from vmtax.store import Store
 
-SHELVES = {"image": cache.shelf, "ZFS pack": zfs.KIND.shelf, "kernel pack": kernel.KIND.shelf}
+SHELVES = {
+    "image": cache.shelf,
+    "ZFS pack": zfs.KIND.shelf,
+    "kernel pack": kernel.KIND.shelf,
+    "PostgreSQL pack": postgresql.KIND.shelf,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,9 +139,10 @@ def _needed(store: Store) -> set[str | None]:
 
 
 def _useless(store: Store, wanted: bool) -> list[tuple[Kind, Pack]]:
-    """Packs for none of the images that stay, and kernel packs that no run takes any more."""
+    """Packs for none of the images that stay, and other packs that no run takes any more."""
     if not wanted:
         return []
     old = _old(store, wanted)
     for_none = zfs.useless(image for image in cache.images() if image not in old)
-    return [*((zfs.KIND, pack) for pack in for_none), *((kernel.KIND, pack) for pack in kernel.useless())]
+    unused = [(part.KIND, pack) for part in (kernel, postgresql) for pack in part.useless()]
+    return [*((zfs.KIND, pack) for pack in for_none), *unused]

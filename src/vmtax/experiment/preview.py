@@ -16,7 +16,7 @@ from vmtax.design.interleaved import both, is_host
 from vmtax.design.iterations import PILOT_ITERATIONS, PILOT_ROUNDS
 from vmtax.design.topology import topology
 from vmtax.hypervisor import Accelerator, Qemu, QemuError, known
-from vmtax.image import kernel
+from vmtax.image import kernel, postgresql
 from vmtax.machine import Machine, Reader
 from vmtax.meter.below import read_below
 from vmtax.meter.disk import disk_facts
@@ -77,6 +77,9 @@ def look(
     """
     if _lacks_kernel_pack(plan):
         kernel.KIND.refuse()
+    if _lacks_postgresql_pack(plan):
+        postgresql.KIND.refuse()
+        postgresql.KIND.refuse_offline()
     treatments = both(plan.entries(), options.interleave_with)
     named = [(hosts.host, plan.host, [t for t in treatments if hosts.other is None or not t.side])]
     if hosts.other is not None:
@@ -101,6 +104,10 @@ def look(
 
 def _lacks_kernel_pack(plan: Plan) -> bool:
     return any(choice.name == Build.name for choice in plan.workloads) and not kernel.is_there()
+
+
+def _lacks_postgresql_pack(plan: Plan) -> bool:
+    return needs.databases(plan) > 0 and not postgresql.is_there()
 
 
 def _guests_not_here(
@@ -278,6 +285,8 @@ def outlook(
         lines.insert(0, Line("a demo", "3 short rounds, which show what a report looks like, not what a VM costs"))
     if _lacks_kernel_pack(plan):
         lines.insert(0, Line("first", f"builds {kernel.KIND.what} of compiler and source: {kernel.TAKES}"))
+    if _lacks_postgresql_pack(plan):
+        lines.insert(0, Line("first", f"builds {postgresql.KIND.what} of server and client: {postgresql.TAKES}"))
     return lines
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 import time
 from collections import Counter
@@ -25,7 +26,8 @@ SAME = (
     *("kernel_release", "kernel_command_line", "cpus_measured", "measured_as_root"),
     *("image.identity", "qemu.version", "accelerator.name", "disk.device", "disk.named"),
 )
-PACK = "kernel_pack.digest"  # a fact too
+# What packs were used for; their digests are facts too.
+PACKS = {"kernel_pack": "built kernels", "postgresql_pack": "wrote databases"}
 # Those that follow from how the host is booted: in a run that compares boots, they are compared boot by boot.
 OF_BOOT = ("kernel_command_line", "mitigations", "smt_active", "governor", "turbo", "cpus_measured")
 UNFINISHED = "that round was not finished"
@@ -118,13 +120,13 @@ def refuse_other_host(experiment: Experiment, facts_by_path: Mapping[str, Json])
             f"{experiment.id} cannot be resumed: the host has changed since ({'; '.join(differing)}), so its rounds "
             "would not be comparable; undo the change, or start a new run"
         )
-    for path, facts in facts_by_path.items():
-        then, now = fact(experiment.facts.get(path) or {}, PACK), fact(facts, PACK)
+    for (path, facts), (pack, used) in itertools.product(facts_by_path.items(), PACKS.items()):
+        digest = f"{pack}.digest"
+        then, now = fact(experiment.facts.get(path) or {}, digest), fact(facts, digest)
         if then not in (None, now):
             instead = "the cache has another one" if now else "it is not in the cache any more"
             raise CannotResume(
-                f"{experiment.id} cannot be resumed: it built kernels with pack {then[:SHORT]}, and {instead}; "
-                "start a new run"
+                f"{experiment.id} cannot be resumed: it {used} with pack {then[:SHORT]}, and {instead}; start a new run"
             )
 
 

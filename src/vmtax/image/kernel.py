@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 from importlib import resources
 from pathlib import Path
 
 from vmtax.core.events import Event, Step
 from vmtax.image import packs, recipe
-from vmtax.image.packs import Kind, Pack
+from vmtax.image.packs import ANY, Kind, Pack
 from vmtax.machine.local import LocalMachine
 from vmtax.workload.build import OBJECTS
 
@@ -17,7 +16,6 @@ Emit = Callable[[Event], None]
 KIND = Kind(directory="kernel", what="the kernel pack", command="vmtax image kernel", room=4 * 2**30)
 TAKES = "about three minutes, once, and 600 MiB in the cache (4 GiB while it is built)"
 LAYOUT = 1  # of the pack; raised when what is done here makes another one
-ANY = "any"  # kernel that it runs on
 SOURCE, COMPILER = "linux-source", "gcc"
 PACKAGES = (
     *(COMPILER, "libc6-dev", "make", "bc", "bison", "flex", "libelf-dev", "libssl-dev", "openssl", "perl-base"),
@@ -43,11 +41,8 @@ STAGES = (
 
 def key() -> str:
     """Digest of all that decides what a pack holds, but for the versions that Debian has just now."""
-    digest = hashlib.sha256()
-    for word in (str(LAYOUT), recipe.SUITE, recipe.COMPONENTS, *PACKAGES, *recipe.EXCLUDED, *EROFS, *OBJECTS):
-        digest.update(word.encode() + b"\0")
-    digest.update(_script())
-    return digest.hexdigest()[:16]
+    words = (str(LAYOUT), recipe.SUITE, recipe.COMPONENTS, *PACKAGES, *recipe.EXCLUDED, *EROFS, *OBJECTS)
+    return packs.key_of(*words, _script())
 
 
 def _script() -> bytes:
@@ -80,29 +75,10 @@ def build(emit: Emit, *, again: bool = False) -> Pack:
 
 
 def _make(keeper: LocalMachine, work: Path, emit: Emit) -> Pack:
-    tree, script = work / "tree", work / SCRIPT
+    script = work / SCRIPT
     script.write_bytes(_script())
     script.chmod(0o755)
-    done = 0.0
-
-    def report(line: str) -> None:
-        nonlocal done
-        done = max(done, next((share for start, share in STAGES if start in line), done))
-        emit(Step(KIND.building, line.removeprefix("I: ")[:60], done))
-
-    options = [
-        *("--mode=root", "--variant=essential", f"--components={recipe.COMPONENTS}", "--format=directory"),
-        f"--include={','.join(PACKAGES)}",
-        *(f"--dpkgopt=path-exclude={pattern}" for pattern in recipe.EXCLUDED),
-        *("--dpkgopt=force-unsafe-io", "--aptopt=APT::Install-Recommends false"),
-        *(f"--customize-hook={script}", recipe.SUITE, str(tree)),
-    ]
-    environment = {
-        **keeper.environment(),
-        **{"OBJECTS": " ".join(OBJECTS), "TMPDIR": str(work), "DEBIAN_FRONTEND": "noninteractive"},
-    }
-    KIND.bootstrap(options, environment, report)
-    emit(Step(KIND.building, "erofs file system", 0.75))
+    tree = KIND.debian(*(keeper, work, PACKAGES, STAGES, emit), f"--customize-hook={script}", OBJECTS=" ".join(OBJECTS))
     file = packs.erofs(keeper, work / "made", tree, *EROFS)
     version = packs.package_version(keeper, tree, SOURCE)
     compiler = keeper.run("chroot", str(tree), COMPILER, "-dumpfullversion").strip()

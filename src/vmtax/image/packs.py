@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
 import json
 import os
 import re
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -18,7 +20,7 @@ from pydantic import TypeAdapter
 from vmtax.core.events import Event, Step
 from vmtax.core.units import format_room
 from vmtax.image import build as root_image
-from vmtax.image import cache, contents
+from vmtax.image import cache, contents, recipe
 from vmtax.image.cache import ImageError, Shelf
 from vmtax.image.contents import ContentsError
 from vmtax.machine import CommandFailed
@@ -30,7 +32,10 @@ INFO = "pack.json"
 LARGEST_INFO = 10_000  # bytes; 200 are usual
 PLAIN = re.compile(r"[!-~]{1,64}")  # a kernel's release, or the version of a package
 EROFS = "pack.erofs"
+ANY = "any"  # kernel that a pack without modules runs on
 TOOLS = {"mmdebstrap": "mmdebstrap", "unshare": "util-linux", "mkfs.erofs": "erofs-utils"}
+ARCHIVE = "http://deb.debian.org/debian"  # mmdebstrap's own
+REACH = ("/usr/lib/apt/apt-helper", "-o", "Acquire::Retries=0", "download-file")
 UNREACHABLE = (
     r"Could not resolve|Temporary failure resolving|[Cc]ould not connect|Unable to connect|[Cc]onnection (refused|"
     r"timed out|failed)|Network is unreachable|Failed to fetch",
@@ -44,7 +49,7 @@ class Pack:
     """One complete pack on this host."""
 
     path: Path  # the erofs file
-    kernel: str  # release of the kernel that it is for; "any": it has no modules
+    kernel: str  # release of the kernel that it is for; ANY: it has no modules
     version: str  # of what it is about, as Debian has it: "2.3.2-2"
     key: str  # of what it was made from
     bytes: int  # of the erofs file
@@ -120,6 +125,15 @@ class Kind:
         if (free := shutil.disk_usage(present).free) < self.room:
             raise ImageError(f"{self.building}: {self.home}: {format_room(free)} free; {self.no_room}")
 
+    def refuse_offline(self) -> None:
+        """Raises ImageError where the package archive cannot be reached, which is asked by apt, as a build does."""
+        with tempfile.TemporaryDirectory() as directory:
+            argv = (*REACH, f"{ARCHIVE}/dists/{recipe.SUITE}/InRelease", f"{directory}/InRelease")
+            asked = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace")
+        if asked.returncode:
+            words = [line.strip() for line in asked.stderr.splitlines() if line.strip()]
+            raise ImageError(f"{self.building}: {(words or ['no answer'])[-1].removeprefix('E: ')}; {UNREACHABLE[1]}")
+
     def build(
         self, emit: Emit, current: Callable[[], Pack | None], make: Callable[[LocalMachine, Path], Pack], *, again: bool
     ) -> Pack:
@@ -175,12 +189,54 @@ class Kind:
         if process.returncode != 0:
             raise ImageError(self.failure(words, process.returncode))
 
+    def debian(
+        self,
+        keeper: LocalMachine,
+        work: Path,
+        packages: Sequence[str],
+        stages: Sequence[tuple[str, float]],
+        emit: Emit,
+        *options: str,
+        **environment: str,
+    ) -> Path:
+        """A root directory in `work` with these packages of Debian and what they need. Raises ImageError.
+
+        stages: what mmdebstrap says -> the share of the whole that is then done
+        options, environment: more of mmdebstrap's
+        """
+        tree, done = work / "tree", 0.0
+
+        def report(line: str) -> None:
+            nonlocal done
+            done = max(done, next((share for start, share in stages if start in line), done))
+            emit(Step(self.building, line.removeprefix("I: ")[:60], done))
+
+        words = [
+            *("--mode=root", "--variant=essential", f"--components={recipe.COMPONENTS}", "--format=directory"),
+            f"--include={','.join(packages)}",
+            *(f"--dpkgopt=path-exclude={pattern}" for pattern in recipe.EXCLUDED),
+            *("--dpkgopt=force-unsafe-io", "--aptopt=APT::Install-Recommends false"),
+            *(*options, recipe.SUITE, str(tree)),
+        ]
+        more = {"TMPDIR": str(work), "DEBIAN_FRONTEND": "noninteractive", **environment}
+        self.bootstrap(words, {**keeper.environment(), **more}, report)
+        emit(Step(self.building, "erofs file system", 0.75))
+        return tree
+
     def failure(self, words: list[str], code: int) -> str:
         """Why mmdebstrap ended with `code`, from its last lines: one line where the cure is known."""
         for pattern, cure in (*self.failures, (FULL, self.no_room), UNREACHABLE):
             if said := next((line for line in words if re.search(pattern, line)), None):
                 return f"{self.building}: {said.removeprefix('E: ')}; {cure}"
         return "\n".join([f"{self.building}: mmdebstrap ended with {code}:", *words[-12:]])
+
+
+def key_of(*parts: str | bytes) -> str:
+    """The key of a pack that these parts decide, but for the versions that Debian has just now."""
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(part.encode() + b"\0" if isinstance(part, str) else part)
+    return digest.hexdigest()[:16]
 
 
 def erofs(keeper: LocalMachine, made: Path, tree: Path, *options: str) -> Path:

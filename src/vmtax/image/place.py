@@ -129,7 +129,7 @@ def place_pack(machine: Machine, local: LocalMachine, pack: Pack, emit: Callable
     if not machine.succeeds("test", "-f", str(file)):
         incoming = file.with_name(f"{cache.INCOMING}{file.name}-{local.token}")
         machine.remove_later(incoming)
-        emit(Step("copying the kernel pack", f"{format_room(pack.bytes)} to {machine.path}", 0.0))
+        emit(Step("copying a pack", f"{format_room(pack.bytes)} to {machine.path}", 0.0))
         machine.push(pack.path, incoming, timeout=PACK_SECONDS)
         machine.run("mv", "-T", str(incoming), str(file))
     digest = machine.run("sha256sum", str(file), timeout=PACK_SECONDS).split()[0]

@@ -21,6 +21,7 @@ from vmtax.storage.copies import Copies
 from vmtax.storage.file import check_free
 from vmtax.testbed import disks, needs
 from vmtax.testbed.base import Cut
+from vmtax.testbed.databases import DatabasePack, open_pack
 from vmtax.testbed.disks import Disks
 from vmtax.testbed.session import Session
 from vmtax.workload.durability import Durability
@@ -46,6 +47,7 @@ class Checking:
     tree: str  # the image there
     directory: PurePosixPath  # there, for copies of disks
     size: int  # bytes of the disk of each guest
+    database_pack: DatabasePack | None  # there; None where no database is written
 
     @staticmethod
     def make(session: Session, spec: GuestSpec | None, directory: PurePosixPath, plan: Plan) -> Checking:
@@ -60,8 +62,9 @@ class Checking:
         if spec is None:
             spec = probe_spec(Qemu.of_image(local, placed.tree), placed)
             spec = replace(spec, accelerator=choose(local, spec, session.credentials, local, session.emit).name)
-        spec = replace(spec, name="checking")
-        return Checking(session, spec, placed.tree, directory, needs.cut_size(workloads))
+        pack = open_pack(session, local, plan)
+        spec = replace(spec, name="checking", packs=(pack.file,) if pack else ())
+        return Checking(session, spec, placed.tree, directory, needs.cut_size(workloads), pack)
 
     @contextlib.contextmanager
     def boot(self, copies: Copies) -> Iterator[Guest]:
@@ -70,6 +73,8 @@ class Checking:
         settings = DiskSettings(cache=CacheMode.WRITEBACK, aio="threads")
         spec = replace(self.spec, disks=(Drive(str(copies.disk), settings, name=CHECKED_ID),))
         with boot(self.session.local, spec, self.session.credentials, self.session.local) as guest:
+            if self.database_pack is not None:
+                self.database_pack.mount(guest)
             yield guest
 
     def qemu_img(self, directory: Path) -> tuple[str, ...]:

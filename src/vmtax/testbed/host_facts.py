@@ -34,6 +34,9 @@ def _facts_of_host(side: Examined) -> Json:
     made = side.kernel_pack if isinstance(side, Provisioned) else None
     if pack := made.pack if made else side.session.kernel_pack:
         facts["kernel_pack"] = {"version": pack.version, "digest": pack.digest}
+    served = side.database_pack if isinstance(side, Provisioned) else None
+    if pack := served.pack if served else side.session.postgresql_pack:
+        facts["postgresql_pack"] = {"version": pack.version, "digest": pack.digest}
     facts["cpus_measured"] = side.cpus
     facts["measured_as_root"] = side.is_root
     facts |= _facts_of_qemu(side)

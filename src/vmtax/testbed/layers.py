@@ -285,7 +285,7 @@ def _host_spec(on: Provisioned, treatment: Treatment, data: Drive | None) -> Gue
     """The guest that is measured, on the host under test."""
     qemu, accelerator = on.guests.qemu, on.guests.accelerator.name
     spec = _spec(on, treatment, on.placed, qemu, accelerator=accelerator, data=data)
-    return replace(spec, packs=(on.kernel_pack.file,)) if on.kernel_pack else spec
+    return replace(spec, packs=on.pack_files)
 
 
 def _spec(

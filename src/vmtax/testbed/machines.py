@@ -9,12 +9,12 @@ from typing import Any
 from vmtax.core.events import Notice
 from vmtax.core.records import Json, Treatment
 from vmtax.hypervisor import Credentials, Guest
-from vmtax.image import kernel
+from vmtax.image import kernel, postgresql
 from vmtax.image.cache import Image
 from vmtax.image.place import place
 from vmtax.meter.facts import qemu_facts, read_facts
 from vmtax.plan.schema import Plan
-from vmtax.testbed import host_facts, layers
+from vmtax.testbed import host_facts, layers, needs
 from vmtax.testbed.base import RunningTreatment
 from vmtax.testbed.examine import Examined
 from vmtax.testbed.interleave import examine_all, provision_all
@@ -103,7 +103,13 @@ def examined(hosts: Hosts, image: Image, emit: Emit, plan: Plan, options: Testbe
     builds = any(choice.name == Build.name for choice in plan.workloads)
     pack = kernel.current() if builds else None
     session = Session(
-        hosts.local, image, Credentials.make(hosts.local), emit, pack, _wired(hosts, image, emit, options)
+        hosts.local,
+        image,
+        Credentials.make(hosts.local),
+        emit,
+        kernel_pack=pack,
+        postgresql_pack=postgresql.current() if needs.databases(plan) else None,
+        wired=_wired(hosts, image, emit, options),
     )
     sides = examine_all(hosts, session, plan, options)
     for side in sides:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from vmtax.core.errors import BadInput
-from vmtax.core.units import format_room
+from vmtax.core.units import count_of, format_room
 from vmtax.design.guest import GuestSettings
 from vmtax.plan.schema import Plan
 from vmtax.testbed import disks
@@ -20,6 +20,8 @@ COPIES = 5  # of a disk that is checked: see storage.copies.Copies
 CARRIER_SPARE = 1.15  # an outer VM's ext4 needs room beside the nested guest's disk
 CARRIER_DISK_BYTES = 256 * 2**20
 CARRIER_MEMORY_BYTES = 2**30  # of the outer VM beyond its guest's: its kernel, QEMU and page cache
+GUEST_MEMORY_BYTES = 256 * 2**20  # of a guest in which something writes until its end
+DATABASE_MEMORY_BYTES = 128 * 2**20  # of a PostgreSQL server, its client, and what makes its database
 QEMU_MEMORY_BYTES = 128 * 2**20  # of a QEMU beyond its guest's
 
 
@@ -54,6 +56,17 @@ def refuse_small(plan: Plan) -> None:
                 f"build: {how} take {format_room(needed)} of memory, a guest has {format_room(plan.guest.memory)};"
                 f" set guest.memory to {-(-needed // 2**30)}GiB, or name another target or fewer jobs"
             )
+
+
+def refuse_small_for_databases(plan: Plan) -> None:
+    """Raises BadInput where a guest's memory does not hold the servers of its databases."""
+    servers = databases(plan)
+    needed = GUEST_MEMORY_BYTES + servers * DATABASE_MEMORY_BYTES
+    if servers and needed > plan.guest.memory:
+        raise BadInput(
+            f"durability: guests with {count_of(servers, 'PostgreSQL server')} need {needed // 2**20} MiB of memory"
+            f" each, and have {plan.guest.memory // 2**20} MiB; set guest.memory to {needed // 2**20}MiB"
+        )
 
 
 def _builds(plan: Plan) -> list[tuple[int, str]]:
@@ -117,6 +130,12 @@ def disk_size(workloads: Sequence[Workload[Any]]) -> int:
     """Of the disk under test, in bytes, the same on every layer; 0 where there is none."""
     under_test = (workload for workload in workloads if isinstance(workload, Disk | Durability))
     return max((workload.parameters.size_bytes for workload in under_test), default=0)
+
+
+def databases(plan: Plan) -> int:
+    """How many PostgreSQL servers write in a guest at once."""
+    workloads = plan.build_workloads()
+    return max((one.parameters.databases for one in workloads if isinstance(one, Durability)), default=0)
 
 
 def fresh_size(workloads: Sequence[Workload[Any]]) -> int:

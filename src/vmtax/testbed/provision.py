@@ -34,6 +34,7 @@ from vmtax.storage.undo import UNMOUNT
 from vmtax.testbed import cpus, cutting, disks, migration, needs, net_paths, pages, pinning, polling
 from vmtax.testbed.carrier import CarrierDisk
 from vmtax.testbed.cutting import Checking
+from vmtax.testbed.databases import DatabasePack, open_pack
 from vmtax.testbed.disks import Disks
 from vmtax.testbed.examine import Examined
 from vmtax.testbed.session import CannotMeasure
@@ -85,6 +86,7 @@ class Provisioned(Examined):
 
     network: Network | None = None  # None where the network is not measured, or we are not root there
     kernel_pack: KernelPack | None = None  # None where no kernel is built
+    database_pack: DatabasePack | None = None  # None where no database is written
     disks: Disks | None = None  # of host and VM; None where no disk is measured
     carrier_disks: tuple[CarrierDisk, ...] = ()  # of the outer VMs; none where no disk of a nested guest is measured
     written: Mapping[str, FirstWrite] = field(default_factory=dict)  # layer or kind of disk -> how it came to be
@@ -92,6 +94,11 @@ class Provisioned(Examined):
     impossible: Mapping[str, str] = field(default_factory=dict)  # treatments that cannot be here -> why
     checking: Checking | None = None  # None where no guest is ended while it writes
     disks_directory: PurePosixPath | None = None  # of this run; None where no disk is measured
+
+    @property
+    def pack_files(self) -> tuple[str, ...]:
+        """Packs that every guest has."""
+        return tuple(pack.file for pack in (self.kernel_pack, self.database_pack) if pack is not None)
 
     @property
     def first_writes(self) -> dict[str, FirstWrite]:
@@ -165,6 +172,7 @@ def provision(on: Examined) -> Provisioned:
         )
     if on.wants("build"):
         here = replace(here, kernel_pack=_open_kernel_pack(on))
+    here = replace(here, database_pack=open_pack(on.session, on.host, on.plan))
     here = _with_guests(here)
     if on.networked and on.is_root:
         here = replace(here, network=_open_network(here))

@@ -93,6 +93,7 @@ class Session:
     credentials: Credentials  # of this run's guests
     emit: Emit
     kernel_pack: Pack | None = None  # None: no kernel is built, or it is not there yet
+    postgresql_pack: Pack | None = None  # None: no database is written, or it is not there yet
     wired: Wired | None = None  # None: the network under test has no wire that the user names
 
 

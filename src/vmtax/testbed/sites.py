@@ -18,6 +18,8 @@ DISK_SECONDS = 20.0  # until a guest has found all its disks: most are there whe
 
 def guest_site(on: Provisioned, subject: Subject, guest: Guest, card: NetSettings | None) -> Site:
     """Where workloads run in that guest. `card`: what it is to have on the network under test. Raises BootFailed."""
+    if on.database_pack is not None:
+        on.database_pack.mount(guest)
     link = cards.link(on, guest, subject.number, card)
     disk, fresh = _disks(guest)
     return Site(
@@ -27,18 +29,15 @@ def guest_site(on: Provisioned, subject: Subject, guest: Guest, card: NetSetting
         prefix=(),
         disk=disk,
         fresh_disk=fresh,
-        kernel_pack=_kernel_userland(guest),
+        kernel_pack=_kernel_userland(guest) if on.kernel_pack else None,
         link=link,
         lead=on.lead,
     )
 
 
-def _kernel_userland(guest: Guest) -> tuple[str, ...] | None:
-    """What enters the kernel pack in a guest, where it is mounted; None: the guest has none."""
-    if not guest.spec.packs:
-        return None
-    (device,) = guest.spec.pack_devices
-    guest.machine.run("mount", "-t", "erofs", "-o", "ro", device, PACK_MOUNT)
+def _kernel_userland(guest: Guest) -> tuple[str, ...]:
+    """What enters the kernel pack in a guest that has it as its first pack, where it is mounted."""
+    guest.machine.run("mount", "-t", "erofs", "-o", "ro", guest.spec.pack_devices[0], PACK_MOUNT)
     return enter_tree(PACK_MOUNT, root=True)
 
 

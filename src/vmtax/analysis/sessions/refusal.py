@@ -16,6 +16,9 @@ from vmtax.plan.schema import from_data
 ENOUGH_ROUNDS = stats.minimum_rounds(stats.ALPHA)  # of a run that was stopped before it was complete
 
 
+PACKS = {"kernel_pack": "kernel pack", "postgresql_pack": "PostgreSQL pack"}  # facts of a host
+
+
 class Unlike(BadInput):
     """Runs that must not be compared; the text names the difference."""
 
@@ -50,7 +53,8 @@ def differences(one: Experiment, other: Experiment) -> Iterator[str]:
     yield from _parameters(one, other)
     yield from _unequal("", *({"iterations": plan.iterations} for plan in plans))
     yield from _unequal("", *({"emulated": _emulated(experiment)} for experiment in (one, other)))
-    yield from _unequal("kernel pack", *map(_kernel_pack, (one, other)))
+    for name, words in PACKS.items():
+        yield from _unequal(words, *(_pack(experiment, name) for experiment in (one, other)))
     yield from _unequal("image", *({"identity": _identity(experiment)} for experiment in (one, other)))
     theirs = {treatment.name: treatment for treatment in other.treatments}
     common = [(mine, theirs[mine.name]) for mine in one.treatments if mine.name in theirs]
@@ -124,9 +128,9 @@ def _identity(experiment: Experiment) -> str:
     return str(image.get("identity", "not known"))[:12]
 
 
-def _kernel_pack(experiment: Experiment) -> dict[str, Any]:
-    """What was compiled, and with what; {} where no kernel was built."""
-    return (experiment.facts.get("host") or {}).get("kernel_pack") or {}
+def _pack(experiment: Experiment, name: str) -> dict[str, Any]:
+    """What it is, version and digest; {} where none was used."""
+    return (experiment.facts.get("host") or {}).get(name) or {}
 
 
 def _guests(experiment: Experiment, treatment: str) -> int:

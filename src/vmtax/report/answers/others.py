@@ -33,12 +33,14 @@ class Diagnosis(Part):
         return cls.of(diagnosis, measurable=not diagnosis.bad)
 
 
+Kept = Literal["image", "ZFS pack", "kernel pack", "PostgreSQL pack", "not whole"]
+
+
 @dataclass(frozen=True)
 class StoredImage(Part):
     """A root image in the cache, a pack, or what is left of either."""
 
-    what: Literal["image", "ZFS pack", "kernel pack", "not whole"]  # the last: half made, damaged, or of
-    # another version of vmtax
+    what: Kept  # the last: half made, damaged, or of another version of vmtax
     name: str  # what `image remove` takes; of a pack the version of ZFS
     path: str  # where it is
     usable: bool  # of the present recipe; of a pack: an image here can use it

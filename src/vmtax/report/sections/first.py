@@ -74,6 +74,7 @@ FACTS = {
     "os": "system",
     "kernel_release": "kernel",
     "kernel_pack.version": "kernel pack",
+    "postgresql_pack.version": "PostgreSQL pack",
 }
 MAIN = 2  # contrasts of a figure: what a VM costs, and what nesting adds
 MOST_CAUSES = 5  # of warnings

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Self
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, model_validator
 
 from vmtax.core.quantities import Quantity
 from vmtax.core.records import Measurement, Metric
 from vmtax.core.units import parse_bytes
 from vmtax.workload.base import Measure, Parameters, Workload
-from vmtax.workload.durability.records import CONTROL, LYING, writer_problem
+from vmtax.workload.durability.postgresql import NAME as POSTGRESQL
+from vmtax.workload.durability.records import CONTROL, LYING, kind_of, writer_problem
 from vmtax.workload.durability.source import guest_source
 from vmtax.workload.migration import PYTHON
 
@@ -34,6 +35,11 @@ USUAL_WRITERS = (
     "sqlite-rollback",
 )
 CHECK_SECONDS, EMULATED_CHECK_SECONDS = 0.1, 0.5  # of one state
+# Of each PostgreSQL server: what its database takes of the disk; until it serves, and to recover and check one state.
+DATABASE_BYTES = 64 * 2**20
+DATABASE_SECONDS, EMULATED_DATABASE_SECONDS = 2.0, 25.0
+RECOVERY_SECONDS, EMULATED_RECOVERY_SECONDS = 0.2, 2.0
+GROWING = frozenset({"append", "sqlite", POSTGRESQL})  # modes of writers that keep all that they write
 NAME = "durability"
 # That show a configuration to be durable, where none of them lost anything: then at most 1.0 % lose something, at 95 %.
 NEEDED_STATES = 300
@@ -70,7 +76,8 @@ class DurabilityParameters(Parameters):
         max_length=20,
         description="what writes in the guest, all at once: append, overwrite or rename, then fsync, fdatasync or dsync"
         " (O_DSYNC), then the size of a record, from 4k to 1m; or sqlite-wal, sqlite-rollback, or"
-        " sqlite-rollback-full, whose last transaction a power cut may undo on any disk (synchronous=FULL, not EXTRA)",
+        " sqlite-rollback-full, whose last transaction a power cut may undo on any disk (synchronous=FULL, not EXTRA);"
+        " or postgresql, a server, which takes the PostgreSQL pack",
     )
     size: DiskSize = Field("192MiB", description="size of the disk, which is made anew for each boot")
     room: Room = Field("1MiB", description="bytes of records after which each writer rests")
@@ -94,9 +101,29 @@ class DurabilityParameters(Parameters):
         description="with which the guest mounts its ext4 file system, such as barrier=0",
     )
 
+    @model_validator(mode="after")
+    def _has_room(self) -> Self:
+        """For what is known to stay; what a file system needs for itself is found out by the writers."""
+        needed = (self.databases + 1) * DATABASE_BYTES
+        if self.databases and self.size_bytes < needed:
+            raise ValueError(f"a database of PostgreSQL takes room: size must be {needed // 2**20}MiB or more")
+        growing = sum(kind_of(name).mode in GROWING for name in (*self.writers, CONTROL))
+        kept = growing * parse_bytes(self.room)
+        if kept > self.size_bytes:
+            raise ValueError(
+                f"{growing} of its writers keep {self.room} each, more than size, which is {self.size}: lower room, or"
+                " raise size"
+            )
+        return self
+
     @property
     def size_bytes(self) -> int:
         return parse_bytes(self.size)
+
+    @property
+    def databases(self) -> int:
+        """How many PostgreSQL servers write."""
+        return sum(kind_of(name).mode == POSTGRESQL for name in self.writers)
 
 
 @dataclass(slots=True)
@@ -174,7 +201,11 @@ class Durability(Workload[DurabilityParameters]):
 
     def seconds(self, case: str) -> float:
         each = EMULATED_CHECK_SECONDS if self.emulated else CHECK_SECONDS
-        return self.parameters.seconds + self.parameters.states * each
+        start = EMULATED_DATABASE_SECONDS if self.emulated else DATABASE_SECONDS
+        recovery = EMULATED_RECOVERY_SECONDS if self.emulated else RECOVERY_SECONDS
+        databases = self.parameters.databases
+        each += recovery * databases
+        return self.parameters.seconds + start * databases + self.parameters.states * each
 
     def shortfall(self, rounds: int) -> str:
         states = self.parameters.states * rounds
@@ -186,7 +217,8 @@ class Durability(Workload[DurabilityParameters]):
         )
 
     def written_bytes(self, case: str) -> float:
-        return parse_bytes(self.parameters.room) * (2 * len(self.writers) + 4)
+        records = parse_bytes(self.parameters.room) * (2 * len(self.writers) + 4)
+        return records + self.parameters.databases * DATABASE_BYTES
 
     def writing(self, directory: str) -> tuple[str, ...]:
         """The argv of what writes in the guest."""

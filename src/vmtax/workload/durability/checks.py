@@ -15,6 +15,7 @@ import sqlite3
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
+from vmtax.workload.durability.postgresql import recovered
 from vmtax.workload.durability.records import PLAIN, SECTOR, kind_of, place_of, record
 from vmtax.workload.durability.writers import DATA, SLOTS, words_of
 
@@ -84,6 +85,8 @@ def _check(directory: str, name: str, last: int, expected: Expected) -> Found:
     path = os.path.join(directory, name, DATA)
     if kind.mode == "sqlite":
         return _database(path, name, last, expected)
+    if kind.mode == "postgresql":
+        return _recovered(os.path.dirname(path), name, last, expected)
     count, faults_of = {
         "append": (last, _appended),
         "overwrite": (SLOTS, _overwritten),
@@ -217,3 +220,18 @@ def _database(path: str, name: str, last: int, expected: Expected) -> Found:
         else:
             damage = damage or "the rows are not in the order of their numbers"
     return Found(lost, int(bool(damage)), (damage or words)[:MOST_WORDS])
+
+
+def _recovered(directory: str, name: str, last: int, expected: Expected) -> Found:
+    """What is wrong with the database of a PostgreSQL server, which has recovered it.
+
+    A row that is there though it was not acknowledged must be right, and so must all before it.
+    """
+    rows, damage = recovered(directory)
+    if rows is None:
+        return Found(last, 1, damage[:MOST_WORDS])
+    newest = last + sum(not 1 <= number <= last for number in rows)  # where there is no gap
+    wrong = [number for number, payload in expected.rows(name, newest) if rows.get(number) != payload]
+    words = f"row {wrong[0]} {'has another payload' if wrong[0] in rows else 'is missing'}" if wrong else ""
+    lost = sum(number <= last for number in wrong)
+    return Found(lost, int(bool(damage) or lost < len(wrong)), (damage or words)[:MOST_WORDS])

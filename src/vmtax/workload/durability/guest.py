@@ -21,6 +21,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import ctypes
+import errno
 import fcntl
 import functools
 import json
@@ -70,6 +71,21 @@ def unmount(mountpoint: str) -> None:
         except OSError:
             if time.monotonic() > end:
                 LIBC.umount2(mountpoint.encode(), DETACH)
+                raise
+        time.sleep(RETRY_SECONDS)
+
+
+def wait_until_free(device: str) -> None:
+    """Until no mount namespace has its file system any more: one ends a moment after its last program.
+
+    Raises OSError where that takes too long.
+    """
+    end = time.monotonic() + BUSY_SECONDS
+    while True:
+        try:
+            return os.close(os.open(device, os.O_RDONLY | os.O_EXCL))
+        except OSError as error:
+            if error.errno != errno.EBUSY or time.monotonic() > end:
                 raise
         time.sleep(RETRY_SECONDS)
 
@@ -169,6 +185,7 @@ def verify_state(
     finally:
         try:
             unmount(mountpoint)
+            wait_until_free(device)
         except OSError as error:
             problem = f"unmount refused: {words_of(error)}"
     if thorough and not problem:

@@ -41,8 +41,8 @@ CHUNK = 2**24  # bytes that are searched at once
 class Kind(NamedTuple):
     """What a writer does."""
 
-    mode: str  # one of MODES, or sqlite
-    flush: str  # one of FLUSHES; never; of SQLite one of SYNCHRONOUS
+    mode: str  # one of MODES, sqlite or postgresql
+    flush: str  # one of FLUSHES; never; of SQLite one of SYNCHRONOUS; commit
     size: int  # bytes of a record
     lying: bool  # whether it acknowledges before it flushes
 
@@ -60,6 +60,7 @@ PLAIN = {
     "sqlite-wal": ("sqlite", "wal", SECTOR),
     "sqlite-rollback": ("sqlite", "rollback", SECTOR),
     "sqlite-rollback-full": ("sqlite", "rollback-full", SECTOR),
+    "postgresql": ("postgresql", "commit", SECTOR),
     **{f"{mode}-{flush}-{size}": (mode, flush, SIZES[size]) for mode in MODES for flush in FLUSHES for size in SIZES},
 }
 
@@ -76,7 +77,7 @@ def writer_problem(name: str) -> str | None:
         return None
     mode, *rest = plain.split("-")
     if mode == "sqlite":
-        return f"{name}: must be {_either(PLAIN_NAMES[1:])}"
+        return f"{name}: must be {_either(name for name in PLAIN_NAMES if name.startswith(mode))}"
     if mode not in MODES:
         return f"{name}: must be {', '.join(PLAIN_NAMES)} or MODE-FLUSH-SIZE with the mode {_either(MODES)}"
     if len(rest) != 2:

@@ -17,13 +17,14 @@ import sqlite3
 import threading
 from collections.abc import Callable, Sequence
 
-from vmtax.workload.durability.records import SYNCHRONOUS, Kind, kind_of, record
+from vmtax.workload.durability.postgresql import Server
+from vmtax.workload.durability.records import MODES, SYNCHRONOUS, Kind, kind_of, record
 
 DATA = "data"  # the file of a writer, in its own directory
 FRESH = "data.new"  # what is renamed to DATA
 SLOTS = 16  # records that a file holds that is overwritten
 LIE = 8  # records between two flushes of a lying writer, which acknowledges each of them at once
-PAGE = 4096  # bytes: what SQLite writes at least for a record
+PAGE = 4096  # bytes: what a database writes at least for a record
 SETUP = "PRAGMA page_size = 4096; CREATE TABLE records (number INTEGER PRIMARY KEY, payload BLOB NOT NULL)"
 INSERT = "INSERT INTO records VALUES (?, ?)"
 LIBC = ctypes.CDLL(None, use_errno=True)
@@ -128,12 +129,13 @@ class Database:
         self.database.close()
 
 
-Writer = Append | Rename | Database
+Writer = Append | Rename | Database | Server
 WRITERS: dict[str, Callable[[str, str], Writer]] = {
     "append": Append,
     "overwrite": Overwrite,
     "rename": Rename,
     "sqlite": Database,
+    "postgresql": Server,
 }
 
 
@@ -173,7 +175,7 @@ def sync(directory: str) -> None:
 
 def records_of(kind: Kind, size: int) -> int:
     """How many records a writer writes that is to write `size` bytes."""
-    return max(1, size // (PAGE if kind.mode == "sqlite" else kind.size))
+    return max(1, size // (kind.size if kind.mode in MODES else PAGE))
 
 
 def prepare(directory: str, name: str) -> Writer:

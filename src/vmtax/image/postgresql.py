@@ -1,0 +1,74 @@
+"""The PostgreSQL pack: server and client as one erofs file, a userland of its own that a guest enters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from vmtax.core.events import Event, Step
+from vmtax.core.units import format_room
+from vmtax.image import packs, recipe
+from vmtax.image.packs import ANY, Kind, Pack
+from vmtax.machine.local import LocalMachine
+
+Emit = Callable[[Event], None]
+KIND = Kind(directory="postgresql", what="the PostgreSQL pack", command="vmtax image postgresql", room=2**30)
+PACK_BYTES = 110 * 2**20  # about; Debian's versions decide
+TAKES = f"about a minute, once, and {PACK_BYTES >> 20} MiB in the cache ({format_room(KIND.room)} while it is built)"
+LAYOUT = 1  # of the pack; raised when what is done here makes another one
+SERVER = "postgresql-17"  # of Debian 13; with it come the client, amcheck and pg_checksums
+PACKAGES = (SERVER,)
+# Its package would make a database of its own, 40 MB that nobody uses.
+NO_CLUSTER = (
+    '--essential-hook=mkdir -p "$1/etc/postgresql-common"'
+    ' && echo "create_main_cluster = false" > "$1/etc/postgresql-common/createcluster.conf"'
+)
+# What compiles queries, of half the size of all: the server runs with jit=off.
+WITHOUT = ("/usr/lib/*/libLLVM*", "/usr/lib/llvm-*", "/usr/lib/*/libz3*", "/usr/lib/postgresql/*/lib/bitcode/*")
+# As in the other packs, of nothing the time.
+EROFS = ("-T1577836800", "-x-1", "-U", "5e1f0c8b-2b64-4d0e-9d55-6a1c1f0b7a32", "-zlz4hc,3")
+# What a build says -> the share of the whole that is then done, from builds that were timed.
+STAGES = (
+    ("running apt-get update", 0.02),
+    ("downloading packages", 0.1),
+    ("extracting archives", 0.3),
+    ("installing essential", 0.4),
+    ("installing remaining", 0.5),
+    ("cleaning package lists", 0.7),
+)
+
+
+def key() -> str:
+    """Digest of all that decides what a pack holds, but for the version that Debian has just now."""
+    words = (str(LAYOUT), recipe.SUITE, recipe.COMPONENTS, *PACKAGES, NO_CLUSTER, *recipe.EXCLUDED, *WITHOUT, *EROFS)
+    return packs.key_of(*words)
+
+
+def current() -> Pack | None:
+    """The pack of the present recipe, verified; None where there is none. A damaged one raises ImageError."""
+    return KIND.find(key(), ANY)
+
+
+def useless() -> list[Pack]:
+    """The packs of another recipe."""
+    return [pack for pack in KIND.all() if pack.key != key()]
+
+
+def is_there() -> bool:
+    """Whether a build is spared. Its file is not looked at."""
+    return any(pack.key == key() for pack in KIND.all())
+
+
+def build(emit: Emit, *, again: bool = False) -> Pack:
+    """Build the pack; `again`: also when there is one already."""
+    return KIND.build(emit, current, lambda keeper, work: _make(keeper, work, emit), again=again)
+
+
+def _make(keeper: LocalMachine, work: Path, emit: Emit) -> Pack:
+    without = (f"--dpkgopt=path-exclude={pattern}" for pattern in WITHOUT)
+    tree = KIND.debian(keeper, work, PACKAGES, STAGES, emit, NO_CLUSTER, *without)
+    file = packs.erofs(keeper, work / "made", tree, *EROFS)
+    version = packs.package_version(keeper, tree, SERVER)
+    pack = packs.described(file, kernel=ANY, version=version, key=key())
+    emit(Step(KIND.building, f"PostgreSQL {version}", 1.0))
+    return pack
