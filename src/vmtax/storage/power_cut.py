@@ -85,8 +85,8 @@ class History:
 
 
 @contextmanager
-def opened(log: Path) -> Iterator[History]:
-    """The history that a log has. Raises BadLog."""
+def opened(log: Path, since: int = 0) -> Iterator[History]:
+    """The history that a log has, of what ends behind its first `since` bytes. Raises BadLog."""
     if not log.stat().st_size:  # of which the kernel maps nothing
         raise BadLog(EMPTY)
     with (
@@ -94,7 +94,7 @@ def opened(log: Path) -> Iterator[History]:
         mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped,
         memoryview(mapped) as view,
     ):
-        yield History(view, tuple(entries(view)))
+        yield History(view, tuple(entry for entry in entries(view) if entry.end > since))
 
 
 class Disk:
