@@ -24,7 +24,7 @@ from vmtax.workload.durability import Durability, DurabilityParameters, stacks
 from vmtax.workload.durability.guest import arguments
 from vmtax.workload.durability.stacks import Broken, Stack, assembled
 
-SPARE = SpareLog("vmtax-spare1", Path("/labs/a/spare1.raw"), Path("/labs/a/spare1.writes"), 2**30)
+SPARE = SpareLog("vmtax-spare1", Path("/labs/a/spare1.raw"), Path(__file__), 2**30)
 DEVICE = "/dev/vdb"
 LVM = Stack("lvm", "vmtax-1/disk1", "none")
 XFS = Stack("lvm", "vmtax-1/disk1", "xfs", "disk1.qcow2", "qcow2")
@@ -105,6 +105,13 @@ def test_the_logged_disk_is_the_one_that_is_named() -> None:
     assert logged(None, host, Target(devices=("/dev/vdc",))) is None
     with pytest.raises(CannotMeasure, match="takes one --disk-device, not 2"):
         logged(Lab("blue"), host, Target(devices=("/dev/vdd", "/dev/vdc")))
+
+
+def test_a_log_that_is_gone_is_no_reason_to_look_at_less(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    gone = SpareLog("vmtax-spare1", tmp_path / "spare1.raw", tmp_path / "spare1.writes", 2**30)
+    monkeypatch.setattr(host_disk, "spare_logs", lambda one: [gone])
+    with pytest.raises(CannotMeasure, match=r"spare1\.writes is gone, the log of /dev/vdc: start lab blue again"):
+        logged(Lab("blue"), machine(vdc="vmtax-spare1"), Target(devices=("/dev/vdc",)))
 
 
 def test_a_lab_without_logs_is_a_host_like_any_other(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -75,7 +75,7 @@ def lab_start(
         bool,
         typer.Option(
             "--log-writes",
-            help="Log all writes to the empty disks in this start, so that plan durability can cut this host's power.",
+            help="Log all writes to the empty disks in this start: plan durability then cuts the power of all of the lab.",
         ),
     ] = False,
     source: Annotated[str, typer.Option("--from", metavar="NAME", help="Start from the saved state of this lab.")] = "",
@@ -222,7 +222,7 @@ def _lines(one: Lab) -> list[tuple[str, str]]:
         if up.kernel_arguments:
             lines.append(("arguments", f"its kernel has {' '.join(up.kernel_arguments)}, until it is started again"))
         if logs := spare_logs(one):
-            logged = sum(each.log.stat().st_blocks * 512 for each in logs)
+            logged = sum(each.log.stat().st_blocks * 512 for each in logs if each.log.is_file())
             lines.append(("log", f"all writes to its spare disks are logged, {_bytes(logged)} so far"))
         lines.append(
             ("emulated", up.accelerator_reason) if software.accelerator == "tcg" else ("KVM", up.accelerator_reason)

@@ -27,8 +27,4 @@ def spare_logs(one: Lab) -> list[SpareLog]:
     size = one.record().size
     disks = [path for path in disk_files(PurePosixPath(one.directory), size) if path.stem.startswith("spare")]
     found = {disk: Path(write_log(disk.parent, disk.stem, up.token)) for disk in disks}
-    return [
-        SpareLog(f"vmtax-{disk.stem}", Path(disk), log, size.spare_bytes)
-        for disk, log in found.items()
-        if log.is_file()
-    ]
+    return [SpareLog(f"vmtax-{disk.stem}", Path(disk), log, size.spare_bytes) for disk, log in found.items()]

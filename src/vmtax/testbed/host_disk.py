@@ -65,7 +65,11 @@ def logged(one: Lab | None, machine: Machine | Reader, target: Target) -> Logged
             f"{machine.path}: durability in a lab that logs its writes takes one --disk-device, not {len(found)}: what"
             " was written first to several disks is in none of their logs"
         )
-    return None if first is None else Logged(first, target)
+    if first is None:
+        return None
+    if one is not None and not first.log.is_file():
+        raise CannotMeasure(f"{first.log} is gone, the log of {target.devices[0]}: start lab {one.name} again")
+    return Logged(first, target)
 
 
 def needs_zfs(treatments: Sequence[Treatment]) -> bool:
