@@ -12,7 +12,7 @@ TEST_PACKAGES := openssh-server chromium cpio jq libvirt0 libxml2-utils fdisk xf
 # Where no guest boots with KVM, a demonstration of three rounds.
 RUN := --yes --or-demo
 
-.PHONY: help setup setup-test run test check lint bench prove prove-lab prove-live prove-reboots prove-network torture hostile lock reference picture clean
+.PHONY: help setup setup-test run test check lint bench prove prove-lab prove-live prove-reboots prove-network prove-cuts torture hostile lock reference picture clean
 
 help: ## list what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 22
@@ -78,6 +78,11 @@ prove-reboots: setup ## show that runs survive reboots of their host: a lab, reb
 prove-network: setup ## show that runs that are killed leave no trace of their networks: a lab, 20 kills
 	@$(BIN)/vmtax image build
 	@$(BIN)/python -m tools.prove_network
+
+prove-cuts: setup ## show what of a whole host survives its power cuts: a lab, and every kind of volume in it
+	@$(BIN)/vmtax image build
+	@$(BIN)/vmtax image zfs
+	@$(BIN)/python -m tools.prove_cuts
 
 hostile: setup ## try bad input of every kind: plans, options, files, hosts; prints tried and failed
 	@$(BIN)/python -m tools.hostile $(HOSTILE)

@@ -75,7 +75,7 @@ def lab_start(
         bool,
         typer.Option(
             "--log-writes",
-            help="Log all writes to the empty disks in this start: plan durability then cuts the power of all of the lab.",
+            help="Log all writes to the empty disks in this start; plan durability then cuts the power of the lab.",
         ),
     ] = False,
     source: Annotated[str, typer.Option("--from", metavar="NAME", help="Start from the saved state of this lab.")] = "",
