@@ -72,6 +72,16 @@ def logged(one: Lab | None, machine: Machine | Reader, target: Target) -> Logged
     return Logged(first, target)
 
 
+def note(found: Logged, treatments: Sequence[Treatment]) -> str:
+    """What a reader must know of what is tried."""
+    guests = [treatment for treatment in treatments if treatment.layer == "vm" and treatment.repeats is None]
+    number = sum(found.has(treatment) for treatment in guests)
+    return (
+        f"Durability: {number} of {len(guests)} configurations have their disk on {found.target.devices[0]}, all writes"
+        " to which the lab logs: a power cut of theirs takes the whole host."
+    )
+
+
 def needs_zfs(treatments: Sequence[Treatment]) -> bool:
     return any(DiskSettings.of(treatment.levels).volume.is_zfs for treatment in treatments)
 
