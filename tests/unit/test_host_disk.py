@@ -273,3 +273,23 @@ def test_an_image_is_repaired_only_where_qemu_would(
         with assembled(XFS._replace(repairs=repairs), DEVICE, str(tmp_path)):
             pass
         assert any("-r all" in words for words in tools.ran) == (repairs and dirty)
+
+
+# Before the guest writes.
+
+
+def test_what_was_made_is_on_the_disk_before_it_is_copied(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_bytes(b"12345")
+    copies = MagicMock()
+    copies.begin_with.side_effect = lambda disk: log.write_bytes(b"1234567")
+    spare = SpareLog("vmtax-spare1", tmp_path / "spare1.raw", log, 2**30)
+    host = FakeMachine(answers={("sync",): "", ("zpool", "sync", "vmtax-1-zfs"): ""})
+    for volume, lies_on in (("zvol", "/dev/zvol/vmtax-1-zfs/disk1"), ("lvm", "/dev/vmtax-1/disk1")):
+        log.write_bytes(b"12345")
+        settings = DiskSettings.of({"disk.volume": volume, "disk.filesystem": "none"})
+        disk = Backing(PurePosixPath(lies_on), settings, 2**26, True, lies_on)
+        kept = host_disk.keep(host, Logged(spare, Target()), disk, copies)
+        assert (kept.since, kept.whole) == (5, 7), "what was written meanwhile is in the log"
+    assert host.calls == [("sync",), ("zpool", "sync", "vmtax-1-zfs"), ("sync",)]
+    copies.begin_with.assert_called_with(spare.disk)

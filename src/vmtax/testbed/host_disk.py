@@ -106,11 +106,14 @@ def refuse(one: Lab | None, machine: Machine | Reader, plan: Plan, target: Targe
 
 def keep(host: Machine, logged: Logged, disk: Backing, copies: Copies) -> HostDisk:
     """Copy the disk as it is before the guest writes. Raises MachineError."""
+    stack = stack_of(host, disk)
     host.run("sync", timeout=SYNC_SECONDS)  # what an earlier guest left would be written amid what is tried
+    if disk.settings.volume.is_zfs:  # on which sync(1) does nothing with sync=disabled
+        host.run("zpool", "sync", stack.pool, timeout=SYNC_SECONDS)
     since = logged.spare.log.stat().st_size
     # While the host may write to it: what changed meanwhile is in the log.
     copies.begin_with(logged.spare.disk)
-    return HostDisk(logged.spare.log, since, logged.spare.log.stat().st_size, copies, stack_of(host, disk))
+    return HostDisk(logged.spare.log, since, logged.spare.log.stat().st_size, copies, stack)
 
 
 def stack_of(host: Machine, disk: Backing) -> Stack:

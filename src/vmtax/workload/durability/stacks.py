@@ -50,6 +50,11 @@ class Stack(NamedTuple):
     repairs: bool = False  # QEMU repairs such an image when it opens it (lazy reference counts)
 
     @property
+    def pool(self) -> str:
+        """Of ZFS."""
+        return self.place.partition("/")[0]
+
+    @property
     def modules(self) -> list[str]:
         """Of the kernel, which it would not load by itself without udev."""
         of_volume = {"lvm": ["dm_mod", "dm_thin_pool"], "zvol": ["zfs"], "dataset": ["zfs"]}.get(self.volume, [])
@@ -135,11 +140,10 @@ def _volume(stack: Stack, device: str, ends: contextlib.ExitStack) -> str:
         ends.callback(_apart, "lvchange", *LVM, "-an", stack.place)
         _need("LVM", "lvchange", *LVM, "-ay", stack.place)
         return f"/dev/{stack.place}"
-    pool = stack.place.partition("/")[0]
     where = [word for part in parts_of(device)[1:] for word in ("-d", part)]
     # Not mounted by itself, nor kept in a list of pools: it was another machine's, hence the force.
-    _need("ZFS", "zpool", "import", "-N", "-f", "-o", "cachefile=none", *where, pool)
-    ends.callback(_apart, "zpool", "export", pool)
+    _need("ZFS", "zpool", "import", "-N", "-f", "-o", "cachefile=none", *where, stack.pool)
+    ends.callback(_apart, "zpool", "export", stack.pool)
     return stack.place if stack.volume == "dataset" else _zvol(stack.place)
 
 
