@@ -133,6 +133,17 @@ def test_which_treatments_have_their_disk_on_it() -> None:
 
 
 @pytest.mark.usefixtures("spares")
+def test_a_run_says_what_of_it_takes_the_whole_host() -> None:
+    lvm = Treatment("", "vm", {"disk.volume": "lvm", "disk.filesystem": "none"})
+    found = logged(Lab("blue"), machine(vdc="vmtax-spare1"), Target(devices=("/dev/vdc",)))
+    (said,) = host_disk.notes(Lab("blue"), found, [lvm, Treatment("", "vm", {})])
+    assert said.startswith("Durability: 1 of 2 configurations have their disk on /dev/vdc")
+    (said,) = host_disk.notes(Lab("blue"), None, [lvm])
+    assert said.endswith("--disk-device /dev/disk/by-id/virtio-vmtax-spare1.")
+    assert host_disk.notes(None, None, [lvm]) == []
+
+
+@pytest.mark.usefixtures("spares")
 def test_what_lies_on_zfs_takes_zfs_here(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("vmtax.image.cache.current", lambda: MagicMock())
     monkeypatch.setattr("vmtax.image.zfs.current", lambda image: None)

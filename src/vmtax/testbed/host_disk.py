@@ -27,6 +27,10 @@ from vmtax.workload.durability.stacks import NO_FILE_SYSTEM, Stack
 ZVOLS = "/dev/zvol/"
 COPIES = 3  # of a disk that is rebuilt: before, what is flushed, and a state
 SYNC_SECONDS = 300.0
+UNUSED = (
+    "Durability: the lab logs all writes to its spare disks, and no disk of this run lies on one, so what its host does"
+    " below the image is not tried: --disk-device /dev/disk/by-id/virtio-{}."
+)
 # Constant text: the kernel's name of a disk, and its serial number.
 SERIAL = ("sh", "-c", 'cat "/sys/block/$(basename "$(realpath -e "$1")")/serial"', "sh")
 PARTITION = ("sh", "-c", 'cat "/sys/class/block/$(basename "$(realpath -e "$1")")/partition"', "sh")
@@ -72,14 +76,17 @@ def logged(one: Lab | None, machine: Machine | Reader, target: Target) -> Logged
     return Logged(first, target)
 
 
-def note(found: Logged, treatments: Sequence[Treatment]) -> str:
-    """What a reader must know of what is tried."""
+def notes(one: Lab | None, found: Logged | None, treatments: Sequence[Treatment]) -> list[str]:
+    """What a reader must know of what is tried in a lab that logs its writes. Raises LabError."""
+    if found is None:
+        spares = spare_logs(one) if one is not None else []
+        return [UNUSED.format(spares[0].serial)] if spares else []
     guests = [treatment for treatment in treatments if treatment.layer == "vm" and treatment.repeats is None]
     number = sum(found.has(treatment) for treatment in guests)
-    return (
+    return [
         f"Durability: {number} of {len(guests)} configurations have their disk on {found.target.devices[0]}, all writes"
         " to which the lab logs: a power cut of theirs takes the whole host."
-    )
+    ]
 
 
 def needs_zfs(treatments: Sequence[Treatment]) -> bool:

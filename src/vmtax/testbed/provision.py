@@ -210,7 +210,7 @@ def provision(on: Examined) -> Provisioned:
         logged = host_disk.logged(on.lab, on.host, on.target)
         checking = Checking.make(on.session, spec if is_here else None, directory, on.plan, logged)
         here = replace(here, checking=checking)
-        notes += [host_disk.note(logged, on.plan.treatments()[0])] if logged else []
+        notes += host_disk.notes(on.lab, logged, on.plan.treatments()[0])
     return replace(here, notes=(*on.notes, *notes))
 
 
