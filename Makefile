@@ -12,7 +12,7 @@ TEST_PACKAGES := openssh-server chromium cpio jq libvirt0 libxml2-utils fdisk xf
 # Where no guest boots with KVM, a demonstration of three rounds.
 RUN := --yes --or-demo
 
-.PHONY: help setup setup-test run test check lint bench prove prove-lab prove-live prove-reboots prove-network prove-postgresql torture hostile lock reference picture clean
+.PHONY: help setup setup-test run test check lint bench prove prove-lab prove-live prove-reboots prove-network prove-postgresql prove-cuts torture hostile lock reference picture clean
 
 help: ## list what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 22
@@ -83,6 +83,11 @@ prove-postgresql: setup ## show that committed transactions survive power cuts, 
 	@$(BIN)/vmtax image build
 	@$(BIN)/vmtax image postgresql
 	@$(BIN)/python -m pytest tests/integration/test_postgresql.py
+
+prove-cuts: setup ## show what of a whole host survives its power cuts: a lab, and every kind of volume in it
+	@$(BIN)/vmtax image build
+	@$(BIN)/vmtax image zfs
+	@$(BIN)/python -m tools.prove_cuts
 
 hostile: setup ## try bad input of every kind: plans, options, files, hosts; prints tried and failed
 	@$(BIN)/python -m tools.hostile $(HOSTILE)

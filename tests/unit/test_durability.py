@@ -48,7 +48,7 @@ from vmtax.report.sections.next_steps import next_steps
 from vmtax.report.show import evidence, render
 from vmtax.report.wording.headline import in_few_words
 from vmtax.store import Store
-from vmtax.workload.durability import HOST_CUT, KILLED, LOST, POWER_CUT, STATES, metric
+from vmtax.workload.durability import HOST_CUT, KILLED, LOST, POWER_CUT, STACK_CUT, STATES, metric
 
 UNSYNCED = treatment(volume="zvol", filesystem="none", cache="none", sync="disabled")
 
@@ -172,6 +172,31 @@ def test_what_is_lost_below_the_image_does_not_show_in_a_modelled_power_cut() ->
     assert "below the image" in kept.proof
     cut = one(trial(UNSYNCED.name, 1, HOST_CUT, states=3, lost=2), treatments=(UNSYNCED,))
     assert cut.state == "no" and cut.disagreement == ""
+
+
+def test_what_is_lost_below_the_image_shows_in_states_of_the_hosts_disk() -> None:
+    lost = found(trial(UNSYNCED.name, 1, STACK_CUT, states=40, lost=31), treatments=(UNSYNCED,))
+    assert lost.evidence[0].state == "no" and "31 of 40 states of the host's disk lost data" in lost.evidence[0].reason
+    assert lost.shows_losses and "As documentation says" in lost.proof
+    kept = found(trial(UNSYNCED.name, 1, STACK_CUT, states=5000), treatments=(UNSYNCED,))
+    assert kept.evidence[0].state == "not shown" and kept.disagreements, "these states would have shown the loss"
+    assert "below the image" not in kept.proof
+
+
+def test_states_of_the_hosts_disk_show_that_a_configuration_is_durable() -> None:
+    shown = one(trial(NONE.name, 1, STACK_CUT, states=NEEDED_STATES), trial(NONE.name, 1, KILLED, states=1, control=1))
+    assert shown.state == "yes" and shown.reason.startswith("0 of 300 states of the host's disk lost anything")
+    blind = one(trial(NONE.name, 1, STACK_CUT, states=5000, control=0))
+    assert blind.state == "not shown" and blind.proves_nothing
+
+
+@pytest.mark.parametrize(("end", "unseen"), [(POWER_CUT, True), (STACK_CUT, False)])
+def test_the_report_says_what_below_the_image_was_tried(end: str, unseen: bool) -> None:
+    run = experiment(trial(NONE.name, 1, end), trial(UNSAFE.name, 1, end, lost=700))
+    text = " ".join(render_markdown(Analysis(run)).split())
+    assert ("what the host's file system or volume does below the image" in text) == unseen
+    assert ("A stack cut is the same of the host's own disk" in text) != unseen
+    assert "700 of 800" in text and "lost 700" in text
 
 
 def test_what_the_run_found_below_the_disk_counts_as_documentation() -> None:

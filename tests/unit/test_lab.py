@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from types import SimpleNamespace
 from typing import IO
-from unittest.mock import MagicMock
+from unittest.mock import MagicMock, patch
 
 import pytest
 from typer.testing import CliRunner
@@ -30,6 +30,7 @@ from vmtax.lab.end import remove
 from vmtax.lab.home import Lab, LabError, NoSuchLab, Up, held, lab, labs, labs_directory, write
 from vmtax.lab.spec import Size, disk_bytes, disk_files, lab_spec
 from vmtax.lab.start import FORGET, Wish, _Start, start
+from vmtax.lab.write_logs import spare_logs
 from vmtax.machine.local import LocalMachine
 from vmtax.machine.ssh import Route
 from vmtax.testbed import hosts
@@ -105,6 +106,36 @@ def test_commas_in_paths() -> None:
 def test_a_power_cut_takes_the_page_cache() -> None:
     writable = [entry for entry in after(argv_of(blue()), "-drive") if "readonly" not in entry]
     assert writable and all("cache=none" in entry for entry in writable)
+
+
+def test_writes_to_spare_disks_alone_are_logged() -> None:
+    spec = lab_spec(
+        BASE, "blue", Size(spares=2, nvme=True), PurePosixPath("/labs/a,b"), PurePosixPath("/r"), None, "0123456789"
+    )
+    logs = {disk.name: disk.log for disk in spec.disks}
+    assert logs == {
+        "work": "",
+        "spare1": "/labs/a,b/spare1-01234567.writes",
+        "spare2": "/labs/a,b/spare2-01234567.writes",
+        "nvme": "",
+    }
+    drives = [entry for entry in after(argv_of(spec), "-drive") if "blklogwrites" in entry]
+    assert len(drives) == 2 and "file.file.filename=/labs/a,,b/spare1.raw" in drives[0]
+    assert drives[0].endswith("file.log.filename=/labs/a,,b/spare1-01234567.writes")
+
+
+def test_a_lab_that_is_off_has_no_logs_and_one_that_is_up_has_them_where_it_was_asked_to() -> None:
+    one, token = made(size=Size(spares=2)), "0123456789abcdef"
+    assert spare_logs(one) == []
+    path = one.directory / "spare1-01234567.writes"
+    path.write_bytes(b"")
+    up = Up(token, os.getpid(), 2222, "/k/key", "/k/known", "/r/qmp", 0.0, 5.0, 7.0, "because", None)
+    for logs in (False, True):
+        write(one.up_file, replace(up, logs_writes=logs))
+        with patch("vmtax.lab.home.is_marked", return_value=True):
+            found = spare_logs(one)
+        assert [each.serial for each in found] == (["vmtax-spare1", "vmtax-spare2"] if logs else [])
+    assert found[0].disk == one.disks[1] and found[0].log == path and found[0].size == Size().spare_bytes
 
 
 @pytest.mark.parametrize("name", ["Big", "a b", "-x", "a" * 21, "../x", "a/b"])

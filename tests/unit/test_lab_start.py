@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
-from unittest.mock import MagicMock
+from unittest.mock import MagicMock, patch
 
 import pytest
 
@@ -309,6 +309,23 @@ def test_a_reboot_gives_the_lab_other_arguments_whether_it_was_up_or_off(monkeyp
 def test_a_saved_state_has_booted_already() -> None:
     with pytest.raises(LabError, match="a saved lab has booted already: leave out --kernel-arguments with --from blue"):
         start(lab("green"), Wish(kernel_arguments=("nosmt",)), quiet, saved(made()))
+
+
+def test_a_log_of_writes_begins_with_the_lab_and_takes_disks() -> None:
+    with pytest.raises(LabError, match="a log of writes begins with the lab: leave out --log-writes with --from blue"):
+        start(lab("green"), Wish(log_writes=True), quiet, saved(made()))
+    with pytest.raises(LabError, match="lab red has no spare disks, whose writes --log-writes would log"):
+        start(lab("red"), Wish(spares=0, log_writes=True), quiet)
+
+
+def test_a_lab_that_is_rebooted_logs_its_writes_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    one, asked = made(), list[Wish]()
+    monkeypatch.setattr("vmtax.lab.reboot.start", lambda lab, wish, emit: asked.append(wish))
+    monkeypatch.setattr("vmtax.lab.reboot.stop", lambda lab: None)
+    for up in (None, MagicMock(logs_writes=False), MagicMock(logs_writes=True)):
+        with patch.object(Lab, "up", return_value=up):
+            reboot(one, (), quiet)
+    assert [wish.log_writes for wish in asked] == [False, False, True]
 
 
 def test_a_lab_that_shuts_down_just_now_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:

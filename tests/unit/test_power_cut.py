@@ -78,6 +78,26 @@ def test_what_was_flushed_is_in_every_state_and_what_was_not_may_be_missing_or_t
     assert set(after) == {block("a") + block("b") + block("c", 16) + bytes(SIZE - 32 * SECTOR)}
 
 
+@pytest.mark.parametrize("seen", [3, 4, 6])
+def test_a_disk_that_was_copied_while_it_was_written_to_is_right_from_the_copys_end_on(
+    tmp_path: Path, seen: int
+) -> None:
+    """The copy began after two requests and ended after `seen`: of what was written meanwhile it has one half."""
+    whole = states(tmp_path, REQUESTS, [Moment(place, None) for place in range(8)])
+    half = SIZE // 2
+    log, before, target = tmp_path / "log", tmp_path / "copied", tmp_path / "target"
+    before.write_bytes(whole[seen][:half] + whole[2][half:])
+    with opened(log) as history:
+        since = history.entries[1].end
+    with opened(log, since) as history:
+        disk = Disk(history, before, tmp_path / "kept")
+        for place in range(seen, 8):
+            disk.write(Moment(place - 2, None), target)
+            assert target.read_bytes() == whole[place]
+        disk.close()
+        assert history.place(since) == 0 and history.place(10**6) == 5
+
+
 def test_moments_are_different_in_order_and_half_of_them_whole(tmp_path: Path) -> None:
     (tmp_path / "log").write_bytes(log_of(REQUESTS * 20))
     with opened(tmp_path / "log") as history:

@@ -1,7 +1,7 @@
 """What survived when the power went, for each configuration: counts, their bounds, and what they show. Pure.
 
-A trial of one end (`guest-killed`, `power-cut`, `host-cut`) counts states of a guest's disk, and in how many of them a
-writer had lost what it had acknowledged. A loss in any of them shows that a configuration is not durable: what does not
+A trial of one end (of ENDS) counts states of a guest's disk, and in how many of them a writer had lost what it had
+acknowledged. A loss in any of them shows that a configuration is not durable: what does not
 outlive its QEMU does not outlive the host's power either. That it is durable is never proved; it counts as shown after
 enough states without a loss, if the trial can notice one, and if documentation does not say the opposite: what is not
 modelled may still lose.
@@ -26,6 +26,7 @@ from vmtax.workload.durability import (
     NAME,
     NEEDED_STATES,
     POWER_CUT,
+    STACK_CUT,
     STATES,
 )
 
@@ -41,7 +42,7 @@ class Evidence:
     ends: tuple[End, ...]  # those that were tried, in the order of ENDS
     failed: int  # trials without a result
     documented: Feature  # what documentation says of it
-    below: bool  # what is documented to lose data is not in QEMU but below the image, which a power cut does not model
+    below: bool  # what is documented to lose data is not in QEMU but below the image, of which a power cut has nothing
     state: State  # "yes", "no", "not shown"
     reason: str  # for `state`, one line without a full stop
     options: str = ""  # with which the guest mounted its file system, beside the usual ones
@@ -53,7 +54,7 @@ class Evidence:
     @property
     def modelled(self) -> End | None:
         """The states in which a loss as documented would show; None: there are none."""
-        end = self.end(HOST_CUT if self.below else POWER_CUT)
+        end = self.end(_showing(self.ends, below=self.below))
         return end if end is not None and end.count.states else None
 
     @property
@@ -63,7 +64,7 @@ class Evidence:
     @property
     def proves_nothing(self) -> bool:
         """A power cut was tried in which even the control lost nothing, so that no loss would have been noticed."""
-        end = self.end(POWER_CUT)
+        end = self.end(STACK_CUT) or self.end(POWER_CUT)
         return end is not None and end.count.states > 0 and not end.control_lost and not self.has_loss
 
     @property
@@ -152,10 +153,11 @@ class Survival:
                 "No configuration of this run is documented as not durable, so none had to lose: add disk.cache=unsafe"
                 " to show that the trials notice what a configuration loses."
             )
-        why = ", for what loses there is below the image, which a power cut does not model here"
+        unseen = all(one.below and one.end(STACK_CUT) is None for one in must)
+        why = ", for what loses there is below the image, which a power cut does not model here" if unseen else ""
         return (
             f"{_listed([one.treatment for one in must])} had to lose data, as documentation says, and did not"
-            f"{why if all(one.below for one in must) else ''}: this run does not show that its trials notice what a"
+            f"{why}: this run does not show that its trials notice what a"
             " configuration loses."
         )
 
@@ -241,9 +243,10 @@ def _judged(ends: Sequence[End], known: Feature, *, below: bool) -> tuple[State,
     losing = [end for end in ends if end.has_loss]
     if losing:
         return "no", max(losing, key=lambda end: (end.end != KILLED, end.count.low)).sentence
-    cut = next((end for end in ends if end.end == (HOST_CUT if below else POWER_CUT) and end.count.states), None)
+    cut = next((end for end in ends if end.end == _showing(ends, below=below) and end.count.states), None)
     if cut is None and below:
-        return "not shown", f"{known.words}, which is below the image: only cuts of the host's power show that"
+        how = "only cuts of the host's power show that, in a lab that logs its writes or on layer nested"
+        return "not shown", f"{known.words}, which is below the image: {how}"
     if cut is None:
         return "not shown", "no power cut was tried in which something had been acknowledged"
     if not cut.control_lost:
@@ -256,6 +259,13 @@ def _judged(ends: Sequence[End], known: Feature, *, below: bool) -> tuple[State,
     if known.state == "no":
         return "not shown", f"{cut.sentence}, which does not outweigh that it is documented to lose data"
     return "yes", cut.sentence
+
+
+def _showing(ends: Sequence[End], *, below: bool) -> str:
+    """The kind of end in which a loss as documented would show. The states of the host's disk show every loss."""
+    if any(end.end == STACK_CUT for end in ends):
+        return STACK_CUT
+    return HOST_CUT if below else POWER_CUT
 
 
 def _ignores_flushes(treatment: Treatment) -> bool:

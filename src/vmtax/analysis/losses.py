@@ -15,6 +15,7 @@ from vmtax.workload.durability import (
     LOST,
     NAME,
     POWER_CUT,
+    STACK_CUT,
     STATES,
     TORN,
     is_control,
@@ -26,6 +27,7 @@ WORDS: Mapping[str, str] = {  # kind of end -> what its states are called
     KILLED: "disks of killed guests",
     POWER_CUT: "states of a power cut",
     HOST_CUT: "cuts of the host's power",
+    STACK_CUT: "states of the host's disk",
 }
 
 

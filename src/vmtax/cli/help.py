@@ -48,6 +48,7 @@ EXAMPLES = {
         "lab start",
         "lab start big --memory 8GiB --vcpus 4",
         "lab start --kernel-arguments mitigations=off",
+        "lab start cut --spares 1 --log-writes",
         "lab start copy --from lab",
     ),
     "lab ssh": ("lab ssh", "lab ssh lab uname -r"),

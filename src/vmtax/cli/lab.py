@@ -71,6 +71,13 @@ def lab_start(
             metavar="ARGUMENTS", help="Arguments for its kernel, in this start alone, such as mitigations=off."
         ),
     ] = "",
+    log_writes: Annotated[
+        bool,
+        typer.Option(
+            "--log-writes",
+            help="Log all writes to the empty disks in this start; plan durability then cuts the power of the lab.",
+        ),
+    ] = False,
     source: Annotated[str, typer.Option("--from", metavar="NAME", help="Start from the saved state of this lab.")] = "",
     json: AsJson = False,
 ) -> None:
@@ -82,9 +89,8 @@ def lab_start(
     from vmtax.lab.home import lab
     from vmtax.lab.start import Wish, start
 
-    wish = Wish(
-        vcpus, _size("--memory", memory), spares, _size("--spare-size", spare_size), nvme, _arguments(kernel_arguments)
-    )
+    sizes = _size("--memory", memory), spares, _size("--spare-size", spare_size), nvme
+    wish = Wish(vcpus, *sizes, _arguments(kernel_arguments), log_writes)
     one = lab(name)
     began = time.time()
     try:
@@ -184,6 +190,7 @@ def lab_status(name: Name = "", json: AsJson = False) -> None:
 
 def _lines(one: Lab) -> list[tuple[str, str]]:
     from vmtax.lab.monitor import why_still
+    from vmtax.lab.write_logs import spare_logs
 
     record, up = one.record(), one.up()
     still = why_still(one, up) if up else ""
@@ -214,6 +221,9 @@ def _lines(one: Lab) -> list[tuple[str, str]]:
         )
         if up.kernel_arguments:
             lines.append(("arguments", f"its kernel has {' '.join(up.kernel_arguments)}, until it is started again"))
+        if logs := spare_logs(one):
+            logged = sum(each.log.stat().st_blocks * 512 for each in logs if each.log.is_file())
+            lines.append(("log", f"all writes to its spare disks are logged, {_bytes(logged)} so far"))
         lines.append(
             ("emulated", up.accelerator_reason) if software.accelerator == "tcg" else ("KVM", up.accelerator_reason)
         )
@@ -269,6 +279,7 @@ def _data(one: Lab) -> LabState:
         settled_seconds=up.settled_seconds if up else None,
         port=up.port if up else None,
         peer_namespace=up.peer_namespace if up else None,
+        logs_writes=up is not None and up.logs_writes,
         warnings=[*([still] if still else []), *(up.warnings if up else [])],
     )
 

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 from vmtax.core.errors import CannotDo
 from vmtax.core.events import Event, Step
 from vmtax.core.machines import first_line
-from vmtax.core.records import Trial
+from vmtax.core.records import Json, Trial
 from vmtax.experiment.trial import TrialKey, new_trial
 from vmtax.hypervisor import Guest
 from vmtax.machine import Machine, MachineError, Process
@@ -23,10 +23,11 @@ from vmtax.machine.pipes import read_line
 from vmtax.storage.copies import fetch
 from vmtax.storage.power_cut import Disk, History, Moment, known, opened
 from vmtax.testbed.base import Cut, RunningSubject, RunningTreatment
-from vmtax.testbed.cutting import MAKE_FILE_SYSTEM, MAKE_SECONDS
+from vmtax.testbed.cutting import CHECKED_ID, HOST_ID, MAKE_FILE_SYSTEM, MAKE_SECONDS
 from vmtax.workload import Workload
-from vmtax.workload.durability import HOST_CUT, KILLED, POWER_CUT, Counts, Durability
+from vmtax.workload.durability import HOST_CUT, KILLED, POWER_CUT, STACK_CUT, Counts, Durability
 from vmtax.workload.durability.records import issued
+from vmtax.workload.durability.stacks import Stack
 
 WHAT = (Durability.name, "")  # workload and case
 MOUNT = "/mnt"
@@ -107,30 +108,37 @@ def _ended(
     draw = random.Random(seed)
     emit(Step(f"{key.treatment}: writing", ", ".join(workload.writers)))
     witness = _written(running.host, guest, cut, workload, draw)
-    copies = cut.copies
-    fetch(running.host, copies.local, cut.log, copies.log)
+    copies, host = cut.copies, cut.host_disk
+    if host is None:
+        fetch(running.host, copies.local, cut.log, copies.log)
     fetch(running.host, copies.local, cut.disk.path, copies.image)
-    now = HOST_CUT if cut.inside else KILLED
-    seen = {end: Counts(image_damaged=None if copies.is_raw else 0) for end in (now, POWER_CUT)}
-    with opened(copies.log) as history, cut.boot_checker() as checker:
-        verifier = _Verifier(checker, workload, cut.inside, raw)
-        try:
-            verifier.verify(seen[now], now, witness.acknowledged, copies.check_and_convert())
-            first = history.place(witness.heard[0][0])
-            moments = history.moments(first, workload.parameters.states, draw.getrandbits(32))
-            disk = Disk(history, copies.before, copies.flushed)
-            try:
-                acknowledged = known(history, witness.heard, lambda data: issued(data, workload.writers))
-                for number, moment in enumerate(moments):
-                    done = number / len(moments)
-                    emit(Step(f"{key.treatment}: checking states", f"{number} of {len(moments)}", done))
-                    disk.write(moment, copies.image)
-                    then = acknowledged[moment.place]
-                    verifier.verify(seen[POWER_CUT], _words(history, moment), then, copies.check_and_convert())
-            finally:
-                disk.close()
-        finally:
-            verifier.end()
+    now, rebuilt = HOST_CUT if cut.inside else KILLED, POWER_CUT if host is None else STACK_CUT
+    seen = {end: Counts(image_damaged=None if copies.is_raw else 0) for end in (now, rebuilt)}
+    log, of_log = (copies.log, copies) if host is None else (host.log, host.copies)
+    with (
+        opened(log, 0 if host is None else host.since) as history,
+        cut.boot_checker() as checker,
+        contextlib.ExitStack() as ends,
+    ):
+        verifier = _Verifier(checker, CHECKED_ID, workload, cut.inside, raw)
+        ends.callback(verifier.end)
+        verifier.verify(seen[now], now, witness.acknowledged, copies.check_and_convert())
+        disk = Disk(history, of_log.before, of_log.flushed)
+        ends.callback(disk.close)
+        if host is not None:
+            verifier = _Verifier(checker, HOST_ID, workload, "", raw, host.stack)
+            ends.callback(verifier.end)
+            disk.write(Moment(history.place(host.whole), None), of_log.image)
+            verifier.refuse_unread()
+        first = history.place(witness.heard[0][0])
+        moments = history.moments(first, workload.parameters.states, draw.getrandbits(32))
+        acknowledged = known(history, witness.heard, lambda data: issued(data, workload.writers))
+        for number, moment in enumerate(moments):
+            done = number / len(moments)
+            emit(Step(f"{key.treatment}: checking states", f"{number} of {len(moments)}", done))
+            disk.write(moment, of_log.image)
+            then, what = acknowledged[moment.place], f"{rebuilt} {_words(history, moment)}"
+            verifier.verify(seen[rebuilt], what, then, of_log.check_and_convert())
     found = {"seed": seed, "acknowledged": witness.acknowledged, "log_entries": len(history.entries)}
     raw.insert(0, json.dumps(found))
     return seen
@@ -138,7 +146,7 @@ def _ended(
 
 def _words(history: History, moment: Moment) -> str:
     partly = "" if moment.seed is None else f", without some of those since the last flush (seed {moment.seed})"
-    return f"{POWER_CUT} after {moment.place} of {len(history.entries)} requests{partly}"
+    return f"after {moment.place} of {len(history.entries)} requests{partly}"
 
 
 def _written(host: Machine, guest: Guest, cut: Cut, workload: Durability, draw: random.Random) -> Witness:
@@ -196,6 +204,8 @@ def _listen(
 
 
 def _log_bytes(host: Machine, cut: Cut) -> int:
+    if cut.host_disk is not None:
+        return cut.host_disk.log.stat().st_size
     return int(host.run("stat", "-c", "%s", str(cut.log)))
 
 
@@ -227,32 +237,47 @@ def _lines(process: Process, end: float) -> Iterator[str | None]:
 class _Verifier:
     """The program that checks states, in a guest of its own."""
 
-    def __init__(self, guest: Guest, workload: Durability, inside: str, raw: list[str]) -> None:
+    def __init__(
+        self, guest: Guest, disk: str, workload: Durability, inside: str, raw: list[str], stack: Stack | None = None
+    ) -> None:
+        """`disk`: the name of the guest's disk that holds the states."""
         self._raw, self._number, self._bad = raw, 0, 0
-        device = guest.spec.device(guest.spec.disks[0].name)
+        device = guest.spec.device(disk)
         assert device is not None
-        if inside:
+        if inside or stack:
             guest.machine.run("modprobe", "loop")
-        self._process = guest.machine.start(*workload.checking(device, MOUNT, inside))
+        if stack is not None and stack.modules:
+            guest.machine.run("modprobe", "-a", *stack.modules)
+        self._process = guest.machine.start(*workload.checking(device, MOUNT, inside, stack))
+
+    def refuse_unread(self) -> None:
+        """Raises MachineError where a disk is not read that has all that was written to it."""
+        state = self._asked({"state": 0, "acknowledged": {}, "whole": True})
+        if wrong := state["file_system"] or state["image"]:
+            raise MachineError(f"the host's disk cannot be read here as it was before anything was tried: {wrong}")
 
     def verify(self, seen: Counts, what: str, acknowledged: Mapping[str, int], image: str) -> None:
         """Add what one state is to `seen`. Raises MachineError."""
         self._number += 1
-        wanted = {"state": self._number, "acknowledged": dict(acknowledged)}
-        self._process.stdin.write(json.dumps(wanted).encode() + b"\n")
-        self._process.stdin.flush()
-        answer = _line(self._process, STATE_SECONDS)
-        try:
-            state = json.loads(answer)
-        except ValueError:
-            raise MachineError(f"no state, but {answer[:100]!r}: {first_line(self._process.stderr_tail())}") from None
-        if error := state.get("error"):
-            raise MachineError(f"a state could not be checked: {error}")
+        state = self._asked({"state": self._number, "acknowledged": dict(acknowledged)})
+        image = image or state.get("image", "")
         before = seen.lost
         seen.add(state, acknowledged, image)
         if seen.lost > before and self._bad < MOST_BAD:
             self._bad += 1
             self._raw.append(json.dumps({"what": what, "image": image, "acknowledged": dict(acknowledged), **state}))
+
+    def _asked(self, wanted: Json) -> Json:
+        self._process.stdin.write(json.dumps(wanted).encode() + b"\n")
+        self._process.stdin.flush()
+        answer = _line(self._process, STATE_SECONDS)
+        try:
+            state: Json = json.loads(answer)
+        except ValueError:
+            raise MachineError(f"no state, but {answer[:100]!r}: {first_line(self._process.stderr_tail())}") from None
+        if error := state.get("error"):
+            raise MachineError(f"a state could not be checked: {error}")
+        return state
 
     def end(self) -> None:
         self._process.stop()

@@ -28,11 +28,13 @@ from vmtax.storage import NoSuchPlace, Target, backing, refuse_unsafe
 from vmtax.storage.empty import SECONDS as LOOK_SECONDS
 from vmtax.storage.file import check_free
 from vmtax.storage.ground import refuse_devices
-from vmtax.testbed import cpus, disks, examine, migration, needs, net_paths, pages, pinning, polling
+from vmtax.testbed import cpus, disks, examine, host_disk, migration, needs, net_paths, pages, pinning, polling
 from vmtax.testbed.examine import Examined
+from vmtax.testbed.hosts import lab_of
 from vmtax.testbed.provision import not_opened, refuse_none_left
 from vmtax.testbed.session import CannotMeasure, Hosts, TestbedOptions, Wire
 from vmtax.workload.build import Build
+from vmtax.workload.durability import Durability
 
 MANY = 1000  # rounds.max that means none
 BRIDGE, DROPS = "a bridge in a network namespace of its own", "drops the page cache before each configuration"
@@ -176,6 +178,8 @@ def _with_disks(place: Place, target: Target, emit: Callable[[str], None]) -> Pl
     impossible = {**place.impossible, **disks.not_here(machine, target, compared)}
     refuse_none_left(machine, compared, impossible)
     found = replace(place, impossible=impossible)
+    if any(choice.name == Durability.name for choice in plan.workloads):
+        host_disk.refuse(lab_of(place.name), machine, plan, target)
     size, spare, beside = needs.disk_sizes(plan)
     backing.refuse(machine, found.disks, target, size, spare)
     check_free(machine, target.directory, backing.directory_bytes(found.disks, target, size, spare, beside))

@@ -87,6 +87,7 @@ class Up:
     warnings: list[str] = field(default_factory=list)
     restored: bool = False  # from a saved state, not booted
     kernel_arguments: tuple[str, ...] = ()  # that it was booted with, beside those that every lab has
+    logs_writes: bool = False  # all writes to its spare disks
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,14 +21,15 @@ def reboot(one: Lab, arguments: Sequence[str], emit: Callable[[Event], None]) ->
     Where it is killed on the way, the lab is off or up, and the next call does the rest.
     """
     one.must_exist()
-    if one.up() is not None:
+    up = one.up()
+    if up is not None:
         emit(Step("rebooting the lab", " ".join(arguments)))
         try:
             stop(one)
         except LabError:
             if one.up() is not None:
                 raise
-    return start(one, Wish(kernel_arguments=tuple(arguments)), emit)
+    return start(one, Wish(kernel_arguments=tuple(arguments), log_writes=up is not None and up.logs_writes), emit)
 
 
 def is_off(one: Lab) -> bool:

@@ -39,6 +39,11 @@ def disk_bytes(size: Size) -> tuple[int, ...]:
     return (size.work_bytes, *[size.spare_bytes] * (size.spares + size.nvme))
 
 
+def write_log(directory: PurePosixPath, disk: str, token: str) -> PurePosixPath:
+    """Where the writes to one of its disks are logged; of each start another, for each begins with an empty one."""
+    return directory / f"{disk}-{token[:8]}.writes"
+
+
 def lab_spec(
     base: GuestSpec,
     name: str,
@@ -46,11 +51,13 @@ def lab_spec(
     directory: PurePosixPath,
     runtime: PurePosixPath,
     taps: tuple[str, str] | None = None,
+    logging: str = "",
 ) -> GuestSpec:
     """`base`, with its hypervisor, kernel and its arguments, images and the state that it goes on from, as that lab.
 
     `directory`: of its disks; `runtime`: is made when it starts
     `taps`: names for taps to the peer and under the SR-IOV card; None: QEMU's user network plays the peer
+    `logging`: the token of a start in which all writes to the spare disks are logged; "": none are
     """
     words = (
         "no_timer_check",  # on a busy machine an emulated timer may be late, for which the kernel would panic
@@ -63,7 +70,7 @@ def lab_spec(
         name=f"vmtax-lab-{name}",
         vcpus=size.vcpus,
         memory_bytes=size.memory_bytes,
-        disks=tuple(_disk(path) for path in disk_files(directory, size)),
+        disks=tuple(_disk(path, logging) for path in disk_files(directory, size)),
         cards=(
             Nic(peer, "52:54:00:76:74:11", name="peer"),
             Nic(functions, "52:54:00:76:74:12", name="sriov", model="igb", own_port=True),
@@ -74,7 +81,7 @@ def lab_spec(
     )
 
 
-def _disk(path: PurePosixPath) -> Drive:
+def _disk(path: PurePosixPath, logging: str) -> Drive:
     # cache=none: what the lab's page cache holds is lost in its power cut, as on hardware. On a full disk of the
     # launching machine the lab pauses and nothing is lost (werror=enospc, QEMU's default).
     return Drive(
@@ -83,4 +90,5 @@ def _disk(path: PurePosixPath) -> Drive:
         name=path.stem,
         serial=f"vmtax-{path.stem}",
         auto_read_only=False,
+        log=str(write_log(path.parent, path.stem, logging)) if logging and path.stem.startswith("spare") else "",
     )

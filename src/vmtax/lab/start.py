@@ -74,6 +74,7 @@ class Wish:
     spare_bytes: int | None = None
     nvme: bool | None = None
     kernel_arguments: tuple[str, ...] = ()  # of this start alone, beside those that every lab has
+    log_writes: bool = False  # in this start alone: those to its spare disks
 
     def on(self, size: Size) -> Size:
         wanted = {field.name: getattr(self, field.name) for field in fields(size) if hasattr(self, field.name)}
@@ -96,6 +97,7 @@ class _Start:
     pack: Pack | None
     began: float  # monotonic clock
     arguments: tuple[str, ...] = ()  # of its kernel, beside those that every lab has
+    logs_writes: bool = False
     segment: Segment | None = None
     namespace: str | None = None
     warnings: list[str] = field(default_factory=list)
@@ -142,7 +144,7 @@ def start(one: Lab, wish: Wish, emit: Emit, source: Lab | None = None) -> Up:
             try:
                 promise_memory(local, size)
                 state = _prepared(one, local, emit, size, source, record, began)
-                up = _start(replace(state, arguments=wish.kernel_arguments))
+                up = _start(replace(state, arguments=wish.kernel_arguments, logs_writes=wish.log_writes))
             except OSError as error:
                 raise trouble(error, one.directory) from error
             local.leave_to(up.pid, (str(one.log), str(one.directory / CONSOLE)))
@@ -155,6 +157,10 @@ def _size(one: Lab, wish: Wish, record: Record | None, source: Lab | None) -> Si
     size = wish.on(record.size if record else Size())
     if source and wish.kernel_arguments:
         raise LabError(f"a saved lab has booted already: leave out --kernel-arguments with --from {source.name}")
+    if source and wish.log_writes:
+        raise LabError(f"a log of writes begins with the lab: leave out --log-writes with --from {source.name}")
+    if wish.log_writes and not size.spares:
+        raise LabError(f"lab {one.name} has no spare disks, whose writes --log-writes would log")
     if source and record and size != record.size:
         raise LabError(
             "a saved lab has its memory, CPUs and disks: leave out --memory, --vcpus, --spares, --spare-size and "
@@ -257,13 +263,17 @@ def _spec(state: _Start, runtime: PurePosixPath) -> GuestSpec:
         incoming=str(state.saved / "state") if state.saved else None,
     )
     taps = (segment.tap_name(), segment.tap_name()) if segment else None
-    return lab_spec(base, state.lab.name, state.size, PurePosixPath(state.lab.directory), runtime, taps)
+    directory, logging = PurePosixPath(state.lab.directory), state.local.token if state.logs_writes else ""
+    return lab_spec(base, state.lab.name, state.size, directory, runtime, taps, logging)
 
 
 def _attempt(state: _Start, number: int) -> Up:
     local, emit, name = state.local, state.emit, state.lab.name
     spec = _spec(state, local.scratch / f"lab-{number}")
     assert spec.lasting is not None
+    for log in (Path(disk.log) for disk in spec.disks if disk.log):
+        local.remove_later(PurePosixPath(log))  # with the lab's end: what comes after it is not in it
+        log.write_bytes(b"")
     emit(Step(WHAT, "from its saved state" if spec.incoming else "booting"))
     started = time.time()
     with boot(
@@ -292,6 +302,7 @@ def _attempt(state: _Start, number: int) -> Up:
         warnings=state.warnings,
         restored=spec.incoming is not None,
         kernel_arguments=state.arguments,
+        logs_writes=state.logs_writes,
     )
 
 

@@ -63,6 +63,7 @@ class Backing:
     settings: DiskSettings = disk.DEFAULT
     size: int = 0  # bytes that the guest sees
     is_device: bool = False
+    lies_on: str = ""  # the block device, or the dataset as POOL/NAME, that was made for it; "": it is in a directory
 
     @property
     def kind(self) -> str:
@@ -143,16 +144,17 @@ class Provisioner:
             return self._file(self.ground.ours, name, settings, size)
         whole = _rounded(size) if system == "none" else room(settings, size, spare)
         if volume.is_dataset:
-            return self._file(self._dataset(name, settings), name, settings, size)
+            dataset, mount = self._dataset(name, settings)
+            return self._file(mount, name, settings, size, dataset)
         device = self._device(name, settings, whole)
         if system == "none":
-            return Backing(PurePosixPath(device), settings, size, True)
+            return Backing(PurePosixPath(device), settings, size, True, device)
         mount = self.ground.ours / f"mount-{name}"
         self.machine.run(*MKFS[system], device, timeout=600)
         self.machine.run("mkdir", str(mount))
         self.machine.undo_later(*UNMOUNT, str(mount))
         self.machine.run("mount", "-t", system, device, str(mount))
-        return self._file(mount, name, settings, size)
+        return self._file(mount, name, settings, size, device)
 
     def make_fresh(self, settings: DiskSettings, beside: Backing, size: int) -> Fresh | None:
         """One more of `size` bytes, like `beside` and never written; None where that is a bare device."""
@@ -165,7 +167,7 @@ class Provisioner:
         if settings.volume is Volume.PLAIN:
             return None
         device, undoing = self._volume_of(name, settings, _rounded(size))
-        return Fresh(dataclasses.replace(beside, path=PurePosixPath(device), size=size), undoing)
+        return Fresh(dataclasses.replace(beside, path=PurePosixPath(device), size=size, lies_on=device), undoing)
 
     def _device(self, name: str, settings: DiskSettings, size: int) -> str:
         if settings.volume is Volume.PLAIN:
@@ -233,17 +235,20 @@ class Provisioner:
         self.machine.run("zfs", "create", "-V", str(size), *zfs_properties(settings), volume)
         return f"/dev/zvol/{volume}", undoing
 
-    def _dataset(self, name: str, settings: DiskSettings) -> PurePosixPath:
+    def _dataset(self, name: str, settings: DiskSettings) -> tuple[str, PurePosixPath]:
+        """Its name, and where it is mounted."""
         dataset = f"{self._pools[_pool_of(settings.volume)]}/{name}"
         mount = self.ground.ours / f"mount-{name}"
         self.machine.undo_later(*NO_DATASET, dataset, lasting=True)
         self.machine.run("zfs", "create", "-o", f"mountpoint={mount}", *zfs_properties(settings), dataset)
-        return mount
+        return dataset, mount
 
-    def _file(self, directory: PurePosixPath, name: str, settings: DiskSettings, size: int) -> Backing:
+    def _file(
+        self, directory: PurePosixPath, name: str, settings: DiskSettings, size: int, lies_on: str = ""
+    ) -> Backing:
         path = directory / f"{name}.{settings.format}"
         self.create_file(path, settings, size)
-        return Backing(path, settings, size)
+        return Backing(path, settings, size, lies_on=lies_on)
 
     def create_file(self, path: PurePosixPath, settings: DiskSettings, size: int) -> None:
         """An image file as the settings say. Raises StorageError where there is no room for it."""

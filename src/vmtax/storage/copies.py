@@ -76,6 +76,11 @@ class Copies:
             if wrong := self.check_and_convert():
                 raise MachineError(f"{machine.path}: {disk.path}, which was never written to: {wrong}")
 
+    def begin_with(self, disk: Path) -> None:
+        """Keep a raw disk that is a file here, and begin with that state of it."""
+        fetch(self.local, self.local, PurePosixPath(disk), self.before)
+        _replace(self.before, self.disk)
+
     def check_and_convert(self) -> str:
         """Have `disk` be what `image` is; what qemu-img finds wrong with it, "" where that is nothing."""
         if self.is_raw:

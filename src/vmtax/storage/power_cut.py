@@ -13,7 +13,7 @@ import os
 import random
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from vmtax.storage.write_log import EMPTY, BadLog, Entry, entries
@@ -37,6 +37,12 @@ class History:
 
     log: memoryview
     entries: Sequence[Entry]
+    _flushed: list[int] = field(init=False)  # by place
+
+    def __post_init__(self) -> None:
+        self._flushed = [0]
+        for place, entry in enumerate(self.entries, 1):
+            self._flushed.append(place if entry.is_flush else self._flushed[-1])
 
     def place(self, end: int) -> int:
         """How many entries end within the first `end` bytes of the log."""
@@ -44,7 +50,7 @@ class History:
 
     def flushed(self, place: int) -> int:
         """Of the first `place` entries, how many are on the disk: those up to the last flush."""
-        return next((n for n in range(place, 0, -1) if self.entries[n - 1].is_flush), 0)
+        return self._flushed[place]
 
     def moments(self, first: int, count: int, seed: int) -> list[Moment]:
         """At most `count` different ones from place `first` on, in their order; the end of the log is among them.
@@ -85,8 +91,8 @@ class History:
 
 
 @contextmanager
-def opened(log: Path) -> Iterator[History]:
-    """The history that a log has. Raises BadLog."""
+def opened(log: Path, since: int = 0) -> Iterator[History]:
+    """The history that a log has, of what ends behind its first `since` bytes. Raises BadLog."""
     if not log.stat().st_size:  # of which the kernel maps nothing
         raise BadLog(EMPTY)
     with (
@@ -94,7 +100,7 @@ def opened(log: Path) -> Iterator[History]:
         mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped,
         memoryview(mapped) as view,
     ):
-        yield History(view, tuple(entries(view)))
+        yield History(view, tuple(entry for entry in entries(view) if entry.end > since))
 
 
 class Disk:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Any, Protocol
 
 from vmtax.core.records import Json, Treatment
@@ -17,6 +17,7 @@ from vmtax.plan.schema import Plan
 from vmtax.storage import Backing
 from vmtax.storage.copies import Copies
 from vmtax.workload import Site, Workload
+from vmtax.workload.durability.stacks import Stack
 
 
 class Handover:
@@ -47,6 +48,17 @@ class Route:
 
 
 @dataclass(frozen=True, slots=True)
+class HostDisk:
+    """The disk of a host whose writes are all logged, under that of a guest. Files of the machine that runs vmtax."""
+
+    log: Path
+    since: int  # bytes that the log had before `copies.before` was copied
+    whole: int  # bytes that it had afterwards: with what came up to here, the copy is what the disk was
+    copies: Copies  # of that disk
+    stack: Stack  # how the guest's disk lies on it
+
+
+@dataclass(frozen=True, slots=True)
 class Cut:
     """What it takes to end a guest while it writes, and to check what is left of its disk."""
 
@@ -54,9 +66,10 @@ class Cut:
     ended: Guest  # that guest, or the outer VM, which is its host
     inside: str  # the file on the disk of that outer VM in which the guest's disk lies; "" where there is none
     disk: Backing  # of the one that is ended, on the host under test
-    log: PurePosixPath  # of all that QEMU writes to that, there
+    log: PurePosixPath  # of all that QEMU writes to that, there; not there where `host_disk` has one
     copies: Copies  # what is rebuilt of it, on the machine that runs vmtax
-    boot_checker: Callable[[], AbstractContextManager[Guest]]  # there, with `copies.disk`. Raises BootFailed
+    boot_checker: Callable[[], AbstractContextManager[Guest]]  # there, with the disks of both. Raises BootFailed
+    host_disk: HostDisk | None = None  # None: what its host does below its disk is not looked at
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,19 +19,22 @@ from vmtax.plan.schema import Plan
 from vmtax.storage import Backing, RawFile
 from vmtax.storage.copies import Copies
 from vmtax.storage.file import check_free
-from vmtax.testbed import disks, needs
-from vmtax.testbed.base import Cut
+from vmtax.testbed import disks, host_disk, needs
+from vmtax.testbed.base import Cut, HostDisk
 from vmtax.testbed.databases import DatabasePack, open_pack
 from vmtax.testbed.disks import Disks
+from vmtax.testbed.host_disk import Logged
 from vmtax.testbed.session import Session
 from vmtax.workload.durability import Durability
 from vmtax.workload.fio import Disk
 
 CUT_ID = "cut"  # name of the disk to which is written until the end
 CHECKED_ID = "checked"
+HOST_ID = "host"
 # What a device held before would be taken for what was written. Constant text.
 ZEROS = ("blkdiscard", "--zeroout")
 ZERO_SECONDS = 600.0
+HOST_MEMORY = 2**30  # bytes, of a guest that has ZFS in it, and checks XFS
 # Everything is written now, so that nothing but the writers writes later.
 MAKE_FILE_SYSTEM = ("mkfs.ext4", "-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0")
 MAKE_SECONDS = 300.0
@@ -47,16 +50,19 @@ class Checking:
     tree: str  # the image there
     directory: PurePosixPath  # there, for copies of disks
     size: int  # bytes of the disk of each guest
-    database_pack: DatabasePack | None  # there; None where no database is written
+    database_pack: DatabasePack | None = None  # there; None where no database is written
+    logged: Logged | None = None  # the disk of the host under test; None: it is not looked at
 
     @staticmethod
-    def make(session: Session, spec: GuestSpec | None, directory: PurePosixPath, plan: Plan) -> Checking:
+    def make(
+        session: Session, spec: GuestSpec | None, directory: PurePosixPath, plan: Plan, logged: Logged | None = None
+    ) -> Checking:
         """`spec`: what boots guests on the host under test, where that is the machine that runs vmtax; else None.
 
-        Raises QemuError, and StorageError where `directory` has too little room.
+        Raises QemuError, CannotMeasure, and StorageError where `directory` has too little room.
         """
         local, workloads = session.local, plan.build_workloads()
-        check_free(local, directory, needs.cut_room(plan))
+        check_free(local, directory, needs.cut_room(plan) + (logged.room if logged else 0))
         placed = place(local, local, session.image, session.emit)
         assert placed.tree is not None
         if spec is None:
@@ -64,14 +70,18 @@ class Checking:
             spec = replace(spec, accelerator=choose(local, spec, session.credentials, local, session.emit).name)
         pack = open_pack(session, local, plan)
         spec = replace(spec, name="checking", packs=(pack.file,) if pack else ())
-        return Checking(session, spec, placed.tree, directory, needs.cut_size(workloads), pack)
+        if logged is not None:
+            layers = host_disk.zfs_layers(session.image, [one for one in plan.treatments()[0] if logged.has(one)])
+            spec = replace(spec, layers=layers, memory_bytes=HOST_MEMORY)
+        return Checking(session, spec, placed.tree, directory, needs.cut_size(workloads), pack, logged)
 
     @contextlib.contextmanager
-    def boot(self, copies: Copies) -> Iterator[Guest]:
-        """A guest that has the file `copies.disk`, and gets to see what is written to that."""
+    def boot(self, copies: Copies, host: HostDisk | None = None) -> Iterator[Guest]:
+        """A guest that has the file `copies.disk`, and that of `host`, and gets to see what is written to them."""
         # The file changes under it between two states, so it must be read through the same page cache.
         settings = DiskSettings(cache=CacheMode.WRITEBACK, aio="threads")
-        spec = replace(self.spec, disks=(Drive(str(copies.disk), settings, name=CHECKED_ID),))
+        files = {CHECKED_ID: copies.disk, **({HOST_ID: host.copies.disk} if host else {})}
+        spec = replace(self.spec, disks=tuple(Drive(str(path), settings, name=name) for name, path in files.items()))
         with boot(self.session.local, spec, self.session.credentials, self.session.local) as guest:
             if self.database_pack is not None:
                 self.database_pack.mount(guest)
@@ -111,6 +121,7 @@ class Prepared:
     drive: Drive
     disk: Backing
     copies: Copies
+    host_disk: HostDisk | None = None
 
 
 def prepare(
@@ -126,8 +137,14 @@ def prepare(
     disk = made.of(treatment) if fresh is None else fresh.disk
     if disk.is_device:
         made.machine.run(*ZEROS, str(disk.path), timeout=ZERO_SECONDS)
-    ours = made.provisioner.ground.ours
-    return _logged(session, checking, made.machine, ours, disks.drive(treatment, disk), disk, stack)
+    drive = replace(disks.drive(treatment, disk), name=CUT_ID)
+    if checking.logged is not None and checking.logged.has(treatment):
+        copies = _copies(session, checking, disk, stack)
+        copies.keep_before(made.machine, disk)
+        spare = Backing(PurePosixPath(checking.logged.spare.disk), size=checking.logged.spare.size)
+        below = host_disk.keep(made.machine, checking.logged, disk, _copies(session, checking, spare, stack))
+        return Prepared(drive, disk, copies, below)
+    return _logged(session, checking, made.machine, made.provisioner.ground.ours, drive, disk, stack)
 
 
 def prepare_outer(
@@ -141,7 +158,8 @@ def prepare_outer(
     stack.callback(host.remove_later(path).undo)
     disk = Backing(RawFile.allocate(host, path, size).path, DiskSettings(), size)
     # Past the host's page cache, so that what the outer VM flushes is what a drive would have.
-    return _logged(session, checking, host, ours, Drive(str(path), DiskSettings(aio="threads")), disk, stack)
+    drive = Drive(str(path), DiskSettings(aio="threads"), name=CUT_ID)
+    return _logged(session, checking, host, ours, drive, disk, stack)
 
 
 def _logged(
@@ -153,15 +171,21 @@ def _logged(
     disk: Backing,
     stack: contextlib.ExitStack,
 ) -> Prepared:
-    local, log = session.local, ours / f"log{next(_numbers)}"
+    log = ours / f"log{next(_numbers)}"
     stack.callback(machine.remove_later(log).undo)
     machine.run("truncate", "--size=0", str(log))
+    copies = _copies(session, checking, disk, stack)
+    copies.keep_before(machine, disk)
+    return Prepared(replace(drive, log=str(log)), disk, copies)
+
+
+def _copies(session: Session, checking: Checking, disk: Backing, stack: contextlib.ExitStack) -> Copies:
+    """An empty directory for copies of a disk; it goes with `stack`."""
+    local = session.local
     directory = Path(checking.directory) / local.fresh_name("cut")
     stack.callback(local.remove_later(PurePosixPath(directory)).undo)
     directory.mkdir(mode=0o700)
-    copies = Copies(local, directory, checking.qemu_img(directory), disk.settings, disk.size)
-    copies.keep_before(machine, disk)
-    return Prepared(replace(drive, name=CUT_ID, log=str(log)), disk, copies)
+    return Copies(local, directory, checking.qemu_img(directory), disk.settings, disk.size)
 
 
 def lay_out(outer: Machine, device: str, mount: str, disk: str, size: int) -> None:
@@ -174,5 +198,5 @@ def lay_out(outer: Machine, device: str, mount: str, disk: str, size: int) -> No
 
 def cut_of(checking: Checking, prepared: Prepared, device: str, ended: Guest, inside: str = "") -> Cut:
     """What it takes to end that guest, or the outer VM of the one that writes."""
-    log, copies = PurePosixPath(prepared.drive.log), prepared.copies
-    return Cut(device, ended, inside, prepared.disk, log, copies, lambda: checking.boot(copies))
+    log, copies, host = PurePosixPath(prepared.drive.log), prepared.copies, prepared.host_disk
+    return Cut(device, ended, inside, prepared.disk, log, copies, lambda: checking.boot(copies, host), host)

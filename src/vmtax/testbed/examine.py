@@ -11,6 +11,7 @@ from vmtax.core.units import format_room
 from vmtax.hypervisor import Accelerator, Qemu, choose, probe_spec
 from vmtax.hypervisor.confine import enter_tree
 from vmtax.image.place import Placed, place
+from vmtax.lab.home import Lab
 from vmtax.machine import Machine
 from vmtax.machine.guarded import GuardedMachine
 from vmtax.meter.below import read_below
@@ -21,6 +22,7 @@ from vmtax.plan.schema import Plan
 from vmtax.storage import Backing, Target
 from vmtax.testbed import disks, needs
 from vmtax.testbed.cpus import allowed_cpus
+from vmtax.testbed.hosts import lab_of
 from vmtax.testbed.session import CannotMeasure, Session, TestbedOptions, Wire
 from vmtax.workload import Workload
 from vmtax.workload.build import Build
@@ -59,6 +61,11 @@ class Examined:
     notes: tuple[str, ...] = ()  # what is not measured, and why
     side: str = ""  # Treatment.side of what is measured on it
     all_cpus: tuple[int, ...] = ()  # that we may use there, one of each core first
+
+    @property
+    def lab(self) -> Lab | None:
+        """The lab that it is; None where it is none."""
+        return lab_of(self.plan.host if self.host.path == "host" else self.host.path)
 
     def cpus_of(self, sets: int) -> str:
         """The CPUs of that many sets of processes on the host layer together: as many as that many guests get."""

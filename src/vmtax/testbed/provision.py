@@ -31,7 +31,7 @@ from vmtax.storage import (
 )
 from vmtax.storage.page_cache import GROWTH_BYTES, SHARE
 from vmtax.storage.undo import UNMOUNT
-from vmtax.testbed import cpus, cutting, disks, migration, needs, net_paths, pages, pinning, polling
+from vmtax.testbed import cpus, cutting, disks, host_disk, migration, needs, net_paths, pages, pinning, polling
 from vmtax.testbed.carrier import CarrierDisk
 from vmtax.testbed.cutting import Checking
 from vmtax.testbed.databases import DatabasePack, open_pack
@@ -185,7 +185,10 @@ def provision(on: Examined) -> Provisioned:
         is_here = on.host is on.session.local
         spec = replace(probe_spec(on.guests.qemu, on.placed), accelerator=on.guests.accelerator.name)
         directory = on.target.directory if is_here else DISK_DIRECTORY
-        here = replace(here, checking=Checking.make(on.session, spec if is_here else None, directory, on.plan))
+        logged = host_disk.logged(on.lab, on.host, on.target)
+        checking = Checking.make(on.session, spec if is_here else None, directory, on.plan, logged)
+        here = replace(here, checking=checking)
+        notes += host_disk.notes(on.lab, logged, on.plan.treatments()[0])
     return replace(here, notes=(*on.notes, *notes))
 
 

@@ -27,7 +27,8 @@ class DurabilityWriter(Part):
 class DurabilityEnd(Part):
     """All states of one kind of end, over all rounds."""
 
-    end: str  # guest-killed: QEMU was; power-cut: rebuilt from the log of writes; host-cut: a host's power was cut
+    end: str  # guest-killed: QEMU was; power-cut: rebuilt from the log of writes; host-cut: a host's power was cut;
+    # stack-cut: rebuilt from the log of writes to the host's own disk
     states: int  # in which something had been acknowledged
     lost: int  # of these, with a loss of any writer but the control, or with damage
     low: float  # lower bound of the share that is lost, one-sided, at `confidence`

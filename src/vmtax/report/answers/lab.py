@@ -33,4 +33,5 @@ class LabState(Part):
     settled_seconds: float | None  # until all its devices were there
     port: int | None  # of its ssh, on 127.0.0.1
     peer_namespace: str | None  # network namespace of its peer; null: user networking
+    logs_writes: bool  # whether all writes to its spare disks are logged
     warnings: Sequence[str]  # of its start

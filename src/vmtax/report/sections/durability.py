@@ -27,12 +27,12 @@ from vmtax.report.document import (
     name_cell,
 )
 from vmtax.report.wording.treatment_labels import factor_words, varying
-from vmtax.workload.durability import HOST_CUT, KILLED, NEEDED_STATES, POWER_CUT
+from vmtax.workload.durability import HOST_CUT, KILLED, NEEDED_STATES, POWER_CUT, REBUILT, STACK_CUT
 from vmtax.workload.durability.records import CONTROL
 
 TITLE = "What survives a power cut"
 EACH = "Writer by writer"
-HEADS = {KILLED: "guest killed", POWER_CUT: "power cut", HOST_CUT: "host cut"}
+HEADS = {KILLED: "guest killed", POWER_CUT: "power cut", HOST_CUT: "host cut", STACK_CUT: "stack cut"}
 READING = (
     f"States with a loss, of those in which something had been acknowledged; the bound of their share is at"
     f" {percent(CONFIDENCE)}. Durable: none lost in {NEEDED_STATES} states of a power cut or more, if the control, a"
@@ -48,6 +48,11 @@ OF_GUESTS = "; and what the host's file system or volume does below the image"
 OF_OUTER = (
     "A nested VM's host is the outer VM: that one loses its power, and the log is of its disk, an ext4 file system on"
     " a plain disk; other file systems and volumes of a host are not tried."
+)
+OF_HOST = (
+    "A stack cut is the same of the host's own disk: a lab logged all that reached it, and in each state the volume or"
+    " pool, the file system and the image on it were put together again, with what they replay, before the guest's disk"
+    " was read. What the host does with a flush is tried; the drive's own cache is not."
 )
 EMULATED = "An emulated CPU makes the writers slow; what their flushes promise is the same."
 STATES: dict[str, tuple[str, Kind]] = {  # answer -> what a table calls it
@@ -141,10 +146,14 @@ def _whole(found: Survival, plan: Json) -> Section:
 def _notes(found: Survival) -> Iterator[Paragraph]:
     yield Paragraph(READING, "note")
     nested = [one for one in found.evidence if one.end(HOST_CUT) is not None]
-    if POWER_CUT in found.ends:
-        yield Paragraph(MODEL.format(OF_GUESTS if len(nested) < len(found.evidence) else ""), "note")
+    whole = [one for one in found.evidence if one.end(STACK_CUT) is not None]
+    if {*REBUILT} & {*found.ends}:
+        has_unseen = len(nested) + len(whole) < len(found.evidence)
+        yield Paragraph(MODEL.format(OF_GUESTS if has_unseen else ""), "note")
     if nested:
         yield Paragraph(OF_OUTER, "note")
+    if whole:
+        yield Paragraph(OF_HOST, "note")
 
 
 def _each(one: Evidence, analysis: Analysis, number: int) -> Section:
@@ -217,17 +226,18 @@ def _names(found: Survival, analysis: Analysis) -> dict[str, str]:
 
 
 def _count_cell(end: End | None) -> Cell:
-    """The bound beside a power cut's states alone: a guest is killed too rarely for one."""
+    """The bound beside rebuilt states alone: a guest is killed too rarely for one."""
     if end is None or not end.count.states:
         return Cell()
     count = Span(str(end.count), "bad" if end.has_loss else "plain")
-    bound = (Span(end.count.short_bound, "interval"),) if end.end == POWER_CUT else ()
+    bound = (Span(end.count.short_bound, "interval"),) if end.end in REBUILT else ()
     return Cell((count, *bound), style="no" if end.has_loss else "")
 
 
 def _control_cell(one: Evidence) -> Cell:
     """Of the power cut, or else of what was tried."""
-    controls = [end.control for end in (one.end(POWER_CUT), *one.ends) if end is not None and end.control is not None]
+    ends = (one.end(STACK_CUT), one.end(POWER_CUT), *one.ends)
+    controls = [end.control for end in ends if end is not None and end.control is not None]
     if not controls:
         return Cell(
             (Span("none", "doubt"),), style="not-shown", title="nothing shows that a loss would have been noticed"
@@ -275,7 +285,7 @@ def _writers(found: Survival) -> Table:
 
 def _writer_columns(ends: Sequence[str]) -> tuple[Column, ...]:
     """For each kind of end what was lost; of a power cut what was torn and the bound too."""
-    more = {POWER_CUT: (Column("torn"), Column("share lost"))}
+    more = dict.fromkeys(REBUILT, (Column("torn"), Column("share lost")))
     return (Column("writer"), *(column for end in ends for column in (Column(HEADS.get(end, end)), *more.get(end, ()))))
 
 
@@ -292,7 +302,7 @@ def _writer_rows(one: Evidence, ends: Sequence[str]) -> Iterator[Row]:
 def _writer_cells(end: End | None, kind: str, name: str) -> Iterator[Cell]:
     writers = () if end is None else (*end.writers, *((end.control,) if end.control else ()))
     writer = next((writer for writer in writers if writer.name == name and writer.states), None)
-    is_cut = kind == POWER_CUT
+    is_cut = kind in REBUILT
     if writer is None:
         yield from (Cell() for _ in range(3 if is_cut else 1))
         return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, ClassVar, Self
@@ -15,16 +16,21 @@ from vmtax.workload.base import Measure, Parameters, Workload
 from vmtax.workload.durability.postgresql import NAME as POSTGRESQL
 from vmtax.workload.durability.records import CONTROL, LYING, kind_of, writer_problem
 from vmtax.workload.durability.source import guest_source
+from vmtax.workload.durability.stacks import Stack
 from vmtax.workload.migration import PYTHON
 
 KILLED = "guest-killed"
 HOST_CUT = "host-cut"
 POWER_CUT = "power-cut"
+STACK_CUT = "stack-cut"
 ENDS: Mapping[str, str] = {
     KILLED: "QEMU is killed, and the disk is what its host then has of it",
     HOST_CUT: "the host really loses its power: the outer VM, in which a nested guest writes, is killed",
     POWER_CUT: "the host loses its power: states of the disk, rebuilt from QEMU's log of its writes",
+    STACK_CUT: "the host loses its power: states of its own disk, and on that all that lies between it and the guest's",
 }
+# Of these many states are rebuilt; the others are counted as often as a guest was ended.
+REBUILT = (POWER_CUT, STACK_CUT)
 USUAL_WRITERS = (
     "append-fsync-4k",
     "append-fdatasync-64k",
@@ -224,12 +230,14 @@ class Durability(Workload[DurabilityParameters]):
         """The argv of what writes in the guest."""
         return (*_program("write"), directory, str(parse_bytes(self.parameters.room)), *self.writers)
 
-    def checking(self, device: str, mount: str, inside: str = "") -> tuple[str, ...]:
+    def checking(self, device: str, mount: str, inside: str = "", stack: Stack | None = None) -> tuple[str, ...]:
         """The argv of what checks states, in another guest.
 
         `inside`: the file that is the guest's disk, where `device` is that of its host; "": it is the guest's
+        `stack`: how the guest's disk lies on `device`, the disk of a host under test
         """
-        given = {"--options": self.parameters.mount_options, "--inside": inside}
+        below = "" if stack is None else json.dumps(stack._asdict())
+        given = {"--options": self.parameters.mount_options, "--inside": inside, "--stack": below}
         options = [word for name, value in given.items() if value for word in (name, value)]
         return (*_program("verify"), *options, device, mount, *self.writers)
 

@@ -1,7 +1,7 @@
 """The program of plan `durability` that runs in a guest: it writes, or it checks what states of a disk hold.
 
     write DIRECTORY BYTES NAME... [--pause SECONDS]
-    verify DEVICE MOUNTPOINT NAME... [--options OPTIONS] [--inside FILE] [--no-check]
+    verify DEVICE MOUNTPOINT NAME... [--options OPTIONS] [--inside FILE] [--stack JSON] [--no-check]
 
 `write` is described in writers.py. `verify` reads one JSON object a line, {"state": 12, "acknowledged": {NAME: 40}}:
 records 1 to 40 of NAME had been acknowledged when the disk became what it is now. It mounts DEVICE, which replays the
@@ -11,7 +11,9 @@ journal, checks the records, unmounts, checks the file system, forgets what the 
 
 with empty words where nothing is wrong, and only the writers that had acknowledged something. A line that it cannot
 use, or a state that it cannot check, has "error": WORDS besides. With --inside, DEVICE is the disk of a host, which is
-mounted first and holds the guest's disk as FILE.
+mounted first and holds the guest's disk as FILE. With --stack, it is the disk of a host on which the guest's disk lies
+as stacks.py describes; then the answer has "image": WORDS besides, of what qemu-img finds, and a line with
+"whole": true only asks whether the guest's disk is found.
 
 Shipped as text together with records.py, writers.py and checks.py (source.py), so it imports the standard library only.
 """
@@ -34,6 +36,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from vmtax.workload.durability.checks import MOST_WORDS, Expected, Found, check
 from vmtax.workload.durability.records import writer_problem
+from vmtax.workload.durability.stacks import TOOLS, Broken, Stack, assembled, parts_of, stack_of
 from vmtax.workload.durability.writers import LIBC, Output, words_of, write
 
 FILE_SYSTEM = "ext4"
@@ -49,7 +52,6 @@ FLUSH_BUFFERS = 0x1261  # BLKFLSBUF: write what is dirty, forget the rest, as `b
 BUSY_SECONDS = 5.0  # for a file system that is still in use
 RETRY_SECONDS = 0.05
 E2FSCK = ("e2fsck", "-f", "-n")
-TOOLS = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C"}
 
 
 def mount(device: str, mountpoint: str, options: str = "") -> None:
@@ -158,6 +160,35 @@ def verify_inside(
     return problem, found
 
 
+def verify_stack(
+    device: str,
+    mountpoint: str,
+    stack: Stack,
+    acknowledged: Mapping[str, int] | None,
+    options: str,
+    thorough: bool,
+    seen: Expected,
+) -> tuple[str, str, dict[str, Found]]:
+    """The same of a guest's disk that a host has on its own; what is wrong with its image is the second answer.
+
+    acknowledged: None where nothing is to be read from the guest's disk
+    """
+    for part in parts_of(device):
+        forget(part)
+    problem, found = "", dict[str, Found]()
+    try:
+        with assembled(stack, device, f"{mountpoint}.host") as disk, contextlib.ExitStack() as ends:
+            if acknowledged is not None:
+                path = ends.enter_context(looped(disk.path)) if stack.image else disk.path
+                problem, found = verify_state(path, mountpoint, acknowledged, options, thorough, seen)
+    except Broken as error:
+        return ("", str(error), {}) if error.is_image else (str(error), "", {})
+    finally:
+        for part in parts_of(device):
+            forget(part)
+    return problem or disk.damage, disk.image, found
+
+
 def file_system_problem(device: str) -> str:
     """The first thing that e2fsck finds, which changes nothing; empty where that is nothing."""
     done = subprocess.run(
@@ -194,8 +225,11 @@ def verify_state(
     return problem, found
 
 
-def asked(line: str, names: Sequence[str]) -> tuple[object, dict[str, int]]:
-    """The state of a line of the input, and what had been acknowledged; raises ValueError."""
+def asked(line: str, names: Sequence[str]) -> tuple[object, dict[str, int], bool]:
+    """The state of a line of the input, what had been acknowledged, and whether only the disk is asked for.
+
+    Raises ValueError.
+    """
     request = json.loads(line)
     if not isinstance(request, dict) or not isinstance(acknowledged := request.get("acknowledged"), dict):
         raise ValueError('must be {"state": NUMBER, "acknowledged": {NAME: NUMBER}}')
@@ -204,7 +238,7 @@ def asked(line: str, names: Sequence[str]) -> tuple[object, dict[str, int]]:
             raise ValueError(f"{name} is not a writer of this disk")
         if type(number) is not int or number < 0:
             raise ValueError(f"{name}: the number of a record, not {number!r}")
-    return request.get("state"), acknowledged
+    return request.get("state"), acknowledged, request.get("whole") is True
 
 
 def verify(
@@ -216,6 +250,7 @@ def verify(
     options: str = "",
     thorough: bool = True,
     inside: str = "",
+    stack: Stack | None = None,
 ) -> None:
     """Check one state for each line, and answer each with one."""
     expected = Expected()
@@ -225,8 +260,12 @@ def verify(
         answer: dict[str, object] = {}
         problem, found = "", dict[str, Found]()
         try:
-            state, acknowledged = asked(line, names)
-            if inside:
+            state, acknowledged, whole = asked(line, names)
+            if stack is not None:
+                records = None if whole else acknowledged
+                problem, image, found = verify_stack(device, mountpoint, stack, records, options, thorough, expected)
+                answer = {"image": image}
+            elif inside:
                 problem, found = verify_inside(device, mountpoint, inside, acknowledged, options, thorough, expected)
             else:
                 problem, found = verify_state(device, mountpoint, acknowledged, options, thorough, expected)
@@ -257,6 +296,7 @@ def arguments(words: Sequence[str]) -> argparse.Namespace:
     checking.add_argument("mountpoint")
     checking.add_argument("--options", default="")
     checking.add_argument("--inside", default="", metavar="FILE")
+    checking.add_argument("--stack", type=stack_of, metavar="JSON")
     checking.add_argument("--no-check", dest="thorough", action="store_false")
     for command in (writing, checking):
         command.add_argument("names", nargs="+", metavar="NAME")
@@ -272,7 +312,7 @@ def main(words: Sequence[str]) -> int:
     given, output = arguments(words), Output(1)
     if given.command == "verify":
         where = (given.device, given.mountpoint, given.names)
-        verify(iter(sys.stdin), output, *where, given.options, given.thorough, given.inside)
+        verify(iter(sys.stdin), output, *where, given.options, given.thorough, given.inside, given.stack)
         return 0
     threading.Thread(target=end_with_input, daemon=True).start()
     try:

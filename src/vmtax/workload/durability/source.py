@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from importlib import resources
 
-FILES = ("records.py", "postgresql.py", "writers.py", "checks.py", "guest.py")  # each uses only what is before it
+FILES = (
+    "records.py",
+    "postgresql.py",
+    "writers.py",
+    "checks.py",
+    "stacks.py",
+    "guest.py",
+)  # in this order
 FUTURE = "from __future__ import annotations\n"  # which a text may have once, and first
 
 

@@ -1,0 +1,120 @@
+"""Cuts the power of a lab under guests that write, on every kind of volume: what must lose must, and nothing else.
+
+    python -m tools.prove_cuts [--states 30] [--rounds 1]
+
+Its own lab, whose writes are logged, and its own store; nothing of them is left. Exit code 1 where a configuration that
+keeps its promises lost what was acknowledged, where `unsafe` or `sync=disabled` lost nothing, or where no trial of one
+noticed what the writer lost that never flushes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from vmtax.core.errors import CannotDo
+from vmtax.lab.end import cut, remove
+from vmtax.lab.home import lab
+from vmtax.lab.start import Wish, start
+
+PLAN = """\
+name: cuts
+layers: [vm]
+guest: {{vcpus: 1, memory: 512MiB}}
+combinations:
+  - {{disk.volume: [lvm], disk.filesystem: [none], disk.cache: [none, writeback, unsafe], disk.aio: [threads]}}
+  - {{disk.volume: [lvm-thin], disk.filesystem: [none], disk.cache: [none], disk.aio: [threads]}}
+  - {{disk.volume: [dataset], zfs.sync: [standard, disabled], disk.cache: [writeback], disk.aio: [threads]}}
+  - disk.volume: [zvol]
+    disk.filesystem: [none]
+    zfs.sync: [standard, disabled]
+    disk.cache: [none]
+    disk.aio: [threads]
+  - {{disk.filesystem: [xfs], disk.format: [qcow2], disk.cache: [none, unsafe], disk.aio: [threads]}}
+  - {{disk.filesystem: [ext4, btrfs], disk.cache: [writeback], disk.aio: [threads]}}
+workloads:
+  - durability:
+      {{writers: [append-fsync-4k, rename-fsync-16k, sqlite-wal], size: 64MiB, seconds: 6, states: {states}}}
+precision: none
+rounds: {{min: {rounds}, max: {rounds}}}
+budget: 8h
+"""
+LOSES = ("disk.cache=unsafe", "zfs.sync=disabled")
+DEVICE = "/dev/disk/by-id/virtio-vmtax-spare1"
+
+
+def wrong(data: dict[str, Any]) -> Iterator[str]:
+    """What a run shows that it must not; its answer as JSON."""
+    for failure in data["failures"]:
+        yield f"{failure['treatment']}: {failure['error']}"
+    if data["durability"] is None:
+        yield "no trial has a result"
+        return
+    for one in data["durability"]["evidence"]:
+        name, end = one["treatment"], next((end for end in one["ends"] if end["end"] == "stack-cut"), None)
+        if end is None or not end["states"]:
+            yield f"{name}: no state of the host's disk"
+            continue
+        must = any(level in name.split() for level in LOSES)
+        if must != bool(end["lost"]):
+            words = "and it must" if must else "but it must not"
+            yield f"{name}: {end['lost']} of {end['states']} states lost data, {words}"
+        if end["control"] is None or not end["control"]["lost"]:
+            yield f"{name}: what never flushes lost nothing"
+
+
+def counted(data: dict[str, Any]) -> Iterator[str]:
+    """A line for each configuration."""
+    for one in (data["durability"] or {"evidence": ()})["evidence"]:
+        for end in one["ends"]:
+            control = end["control"] or {"lost": 0, "states": 0}
+            yield (
+                f"{one['treatment']}: {end['end']} lost {end['lost']} of {end['states']},"
+                f" control {control['lost']} of {control['states']}"
+            )
+
+
+def prove(directory: Path, states: int, rounds: int) -> int:
+    """How much was wrong."""
+    one, plan = lab("prove"), directory / "plan.yaml"
+    plan.write_text(PLAN.format(states=states, rounds=rounds))
+    start(one, Wish(spares=1, log_writes=True), lambda event: None)
+    where = ("--host", f"lab:{one.name}", "--disk-device", DEVICE, "--emulate", "--yes", "--json")
+    argv = (sys.executable, "-m", "vmtax", "run", str(plan), *where)
+    done = subprocess.run(argv, cwd=directory, stdout=subprocess.PIPE)
+    data = json.loads(done.stdout)["data"]
+    failures = list(wrong(data))
+    print(*counted(data), *(f"WRONG: {line}" for line in failures), sep="\n", flush=True)
+    return len(failures)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--states", type=int, default=30, help="of each configuration in each round")
+    parser.add_argument("--rounds", type=int, default=1)
+    asked = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    with tempfile.TemporaryDirectory(prefix="vmtax-prove-") as directory:
+        os.environ |= {"XDG_DATA_HOME": f"{directory}/data", "XDG_STATE_HOME": f"{directory}/state"}
+        try:
+            failures = prove(Path(directory), asked.states, asked.rounds)
+        finally:
+            one = lab("prove")
+            for end in (cut, remove):
+                try:
+                    end(one)
+                except CannotDo as error:
+                    print(error, file=sys.stderr)
+    sys.exit(1 if failures else 0)
+
+
+if __name__ == "__main__":
+    main()
