@@ -228,7 +228,7 @@ class _Verifier:
     """The program that checks states, in a guest of its own."""
 
     def __init__(self, guest: Guest, workload: Durability, inside: str, raw: list[str]) -> None:
-        self._raw, self._number, self._bad = raw, 0, 0
+        self._raw, self._number, self._bad, self._console = raw, 0, 0, guest.console
         device = guest.spec.device(guest.spec.disks[0].name)
         assert device is not None
         if inside:
@@ -241,7 +241,11 @@ class _Verifier:
         wanted = {"state": self._number, "acknowledged": dict(acknowledged)}
         self._process.stdin.write(json.dumps(wanted).encode() + b"\n")
         self._process.stdin.flush()
-        answer = _line(self._process, STATE_SECONDS)
+        try:
+            answer = _line(self._process, STATE_SECONDS)
+        except MachineError:
+            self._raw.append(f"{what}: {wanted}\n{self._console.text()}")
+            raise
         try:
             state = json.loads(answer)
         except ValueError:
