@@ -74,6 +74,7 @@ def change(device: str, mountpoint: Path, work: Callable[[Path], object]) -> Non
         work(mountpoint / NAME / "data")
     finally:
         guest.unmount(str(mountpoint))
+        guest.wait_until_free(device)  # the namespaces of killed servers end a moment later
 
 
 def where(directory: Path, number: int) -> tuple[Path, int]:
@@ -100,6 +101,7 @@ def test_a_killed_server_loses_nothing_and_damage_is_found(
                     break
     finally:
         guest.unmount(str(mountpoint))
+        guest.wait_until_free(device)  # the namespaces of killed servers end a moment later
 
     def found(acknowledged: int = ROWS) -> dict[str, Any]:
         """Twice: the first leaves the file system to nobody."""

@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, replace
@@ -114,6 +115,8 @@ if program == "initdb":
     if os.path.exists(directory + "/full"):
         sys.exit("initdb: error: could not create directory: No space left on device")
     sys.exit()
+if "--single" in rest:
+    print("LOG:  redo starts at 0/1", file=sys.stderr, flush=True)
 if program == "postgres":
     print("LOG:  database system is ready to accept connections", flush=True)
     sys.stdin.read()
@@ -189,6 +192,14 @@ def test_what_the_server_or_its_maker_refuses_is_told_in_a_line(told: Path) -> N
     (told / "full").touch()
     with pytest.raises(OSError, match=r"^initdb: initdb: error: could not create directory: No space left on device$"):
         server.Server(str(told), NAME)
+
+
+def test_a_server_that_does_not_end_is_an_error_that_says_so(told: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "CHECK_SECONDS", 2.0)
+    started = time.monotonic()
+    with pytest.raises(OSError, match=r"^postgres: no end within 2 s: LOG:  redo starts at 0/1$"):
+        server.recovered(str(told))
+    assert time.monotonic() - started < 60
 
 
 def test_it_is_not_root_there_and_has_its_own_directory_only() -> None:

@@ -241,7 +241,7 @@ class _Verifier:
         self, guest: Guest, disk: str, workload: Durability, inside: str, raw: list[str], stack: Stack | None = None
     ) -> None:
         """`disk`: the name of the guest's disk that holds the states."""
-        self._raw, self._number, self._bad = raw, 0, 0
+        self._raw, self._number, self._bad, self._console = raw, 0, 0, guest.console
         device = guest.spec.device(disk)
         assert device is not None
         if inside or stack:
@@ -270,7 +270,11 @@ class _Verifier:
     def _asked(self, wanted: Json) -> Json:
         self._process.stdin.write(json.dumps(wanted).encode() + b"\n")
         self._process.stdin.flush()
-        answer = _line(self._process, STATE_SECONDS)
+        try:
+            answer = _line(self._process, STATE_SECONDS)
+        except MachineError:
+            self._raw.append(f"{wanted}\n{self._console.text()}")
+            raise
         try:
             state: Json = json.loads(answer)
         except ValueError:

@@ -131,8 +131,8 @@ class Kind:
             argv = (*REACH, f"{ARCHIVE}/dists/{recipe.SUITE}/InRelease", f"{directory}/InRelease")
             asked = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace")
         if asked.returncode:
-            words = [line.strip() for line in asked.stderr.splitlines() if line.strip()]
-            raise ImageError(f"{self.building}: {(words or ['no answer'])[-1].removeprefix('E: ')}; {UNREACHABLE[1]}")
+            why = next((line for line in asked.stderr.splitlines() if line.startswith("E: ")), "E: no answer")
+            raise ImageError(f"{self.building}: {why.removeprefix('E: ')}; {UNREACHABLE[1]}")
 
     def build(
         self, emit: Emit, current: Callable[[], Pack | None], make: Callable[[LocalMachine, Path], Pack], *, again: bool

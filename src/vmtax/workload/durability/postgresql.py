@@ -37,7 +37,7 @@ SERVING = {**SMALL, "listen_addresses": "", "unix_socket_directories": DIRECTORY
 RECOVERING = {**SMALL, "fsync": "off"}  # what recovery writes need not survive
 READY = "ready to accept connections"
 START_SECONDS = 120.0
-CHECK_SECONDS = 100.0  # for recovery, and for each look afterwards
+CHECK_SECONDS = 50.0  # for recovery, and for the look afterwards
 WAIT_SECONDS = 0.05
 CHECKPOINT = 32  # rows between two checkpoints, after which recovery needs the tables as well as the log
 SCHEMA = """\
@@ -155,27 +155,31 @@ def reason(log: str) -> str:
 
 def recovered(directory: str) -> Recovered:
     """Have a server recover the database, read all rows, and check it; it takes no connections meanwhile."""
-    words = ("postgres", "--single", *settings(RECOVERING), "-D", inside(), USER)
-    asked = subprocess.run(
-        entered(directory, *words),
-        input="\n".join(QUESTIONS) + "\n",
-        capture_output=True,
-        text=True,
-        errors="replace",
-        timeout=CHECK_SECONDS,
-    )
+    words = ("--single", *settings(RECOVERING), "-D", inside(), USER)
+    asked = carried_out(directory, "postgres", *words, given="\n".join(QUESTIONS) + "\n")
     rows, damage = answer(asked.stdout, asked.stderr)
     if not damage:
-        checked = subprocess.run(
-            entered(directory, "pg_checksums", "--check", "-D", inside()),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=CHECK_SECONDS,
-        )
+        checked = carried_out(directory, "pg_checksums", "--check", "-D", inside())
         damage = f"pg_checksums: {reason(checked.stderr)}" if checked.returncode else ""
     return Recovered(rows, damage)
+
+
+def carried_out(directory: str, program: str, *words: str, given: str = "") -> subprocess.CompletedProcess[str]:
+    """A program of the pack that has ended. Raises OSError where it does not end."""
+    argv = entered(directory, program, *words)
+    with subprocess.Popen(
+        argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace"
+    ) as process:
+        try:
+            said, log = process.communicate(given, CHECK_SECONDS)
+        except subprocess.TimeoutExpired as late:
+            process.kill()
+            log = (late.stderr or b"").decode(errors="replace")
+            raise OSError(f"{program}: no end within {CHECK_SECONDS:.0f} s: {reason(log)}") from None
+        except BaseException:
+            process.kill()
+            raise
+    return subprocess.CompletedProcess(argv, process.returncode, said, log)
 
 
 def answer(said: str, log: str) -> Recovered:
