@@ -12,6 +12,8 @@ from types import MappingProxyType
 from typing import Any
 
 from tests.sample import CREATED, sample_experiment
+from vmtax.analysis.analysis import Analysis
+from vmtax.analysis.durability import Survival
 from vmtax.core.records import Boot, Experiment, Json, Measurement, Treatment, Trial
 from vmtax.workload.durability import CONTROL, FILE_SYSTEM, IMAGE, KILLED, LOST, NAME, POWER_CUT, STATES, TORN, metric
 
@@ -108,3 +110,18 @@ def _trials(rounds: int) -> Iterator[Trial]:
         for position, one in enumerate((NONE, WRITEBACK, UNSAFE, DIRECTSYNC, QCOW2), 1):
             image = 0 if one == QCOW2 else None
             yield trial(one.name, number, KILLED, states=1, control=1, image=image, position=position)
+
+
+def found(*trials: Trial, treatments: tuple[Treatment, ...] | None = None) -> Survival:
+    survival = Analysis(experiment(*trials, treatments=treatments)).survival
+    assert survival is not None
+    return survival
+
+
+def with_trials(run: Experiment, **lost: int) -> Experiment:
+    """The run, with trials of each guest of the plain file system; `lost`: by cache mode."""
+    tried = [t for t in run.treatments if t.layer == "vm" and t.levels["disk.filesystem"] == "ext4"]
+    trials = [
+        trial(t.name, number, states=700, lost=lost.get(t.levels["disk.cache"], 0)) for t in tried for number in (1, 2)
+    ]
+    return replace(run, trials=(*run.trials, *trials))
