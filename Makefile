@@ -38,7 +38,7 @@ test: setup-test ## all tests, the real ones included (QEMU, bridges, SSH, brows
 	@$(BIN)/vmtax image build
 	@# ZFS is built meanwhile: both halves of the integration tests would wait for it.
 	@$(BIN)/vmtax image zfs > /dev/null & zfs=$$!; $(BIN)/python -m pytest --numprocesses 2 tests/unit && wait $$zfs
-	@$(BIN)/python -m pytest --numprocesses 2 --dist loadfile -m 'not alone' tests/integration
+	@$(BIN)/python -m pytest --numprocesses 2 --dist loadfile -m 'not alone and not pack' tests/integration
 	@$(BIN)/python -m pytest -m alone tests/integration
 
 check: lint ## format, lint, strict types, unit tests
@@ -82,7 +82,7 @@ prove-network: setup ## show that runs that are killed leave no trace of their n
 prove-postgresql: setup ## show that committed transactions survive power cuts, and do not where flushes are ignored
 	@$(BIN)/vmtax image build
 	@$(BIN)/vmtax image postgresql
-	@$(BIN)/python -m pytest tests/integration/test_postgresql.py
+	@$(BIN)/python -m pytest -m pack tests/integration
 
 prove-cuts: setup ## show what of a whole host survives its power cuts: a lab, and every kind of volume in it
 	@$(BIN)/vmtax image build

@@ -18,7 +18,8 @@ from vmtax.machine.local import LocalMachine
 from vmtax.meter import below
 from vmtax.meter.facts import read_facts
 from vmtax.network import Segment
-from vmtax.testbed.layers import IMAGE_QEMU, _disks
+from vmtax.testbed.layers import IMAGE_QEMU
+from vmtax.testbed.sites import disks_of
 
 
 def test_a_guest_answers_carries_a_nested_guest_and_ends(
@@ -136,7 +137,7 @@ def test_two_disks_of_one_bus_are_distinguished(
     settings = DiskSettings(bus=bus, cache=CacheMode.WRITEBACK, aio="threads")
     both = tuple(Drive(str(tmp_path / name), settings, name=name) for name in sizes)
     with booted(shared_local, replace(spec, disks=both), credentials, shared_local) as guest:
-        found = _disks(guest)
+        found = disks_of(guest)
         assert [int(guest.machine.run("blockdev", "--getsize64", str(disk))) for disk in found] == [*sizes.values()]
 
 

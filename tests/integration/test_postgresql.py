@@ -1,4 +1,4 @@
-"""PostgreSQL as a writer, for real. `make prove-postgresql` builds its pack; without it nothing is tried here."""
+"""PostgreSQL as a writer, for real. `make prove-postgresql` builds its pack and runs them."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from vmtax.workload.durability.postgresql import ROOT
 from vmtax.workload.durability.records import header
 from vmtax.workload.durability.source import guest_source
 
+pytestmark = pytest.mark.pack
 NAME = "postgresql"
 ROWS = 100
 FINE = {"lost": 0, "torn": 0, "words": ""}
@@ -40,7 +41,7 @@ SAFE, UNSAFE = "vm", "vm disk.cache=unsafe"
 def pack() -> Pack:
     found = postgresql.current()
     if found is None:
-        pytest.skip("there is no PostgreSQL pack: make prove-postgresql")
+        pytest.fail("there is no PostgreSQL pack: make prove-postgresql")
     return found
 
 

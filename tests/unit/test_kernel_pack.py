@@ -17,7 +17,7 @@ from vmtax.image import contents, kernel, packs, place
 from vmtax.image.cache import ImageError
 from vmtax.image.packs import Pack
 from vmtax.machine.local import LocalMachine
-from vmtax.report.sections.first import machine
+from vmtax.report.sections.beside import machine
 from vmtax.store import Store
 from vmtax.testbed import hosts
 from vmtax.workload import build

@@ -27,7 +27,7 @@ from vmtax.image import packs, postgresql
 from vmtax.image.cache import ImageError
 from vmtax.image.packs import Kind, Pack
 from vmtax.plan.schema import Plan, parse
-from vmtax.report.sections.first import machine
+from vmtax.report.sections.beside import machine
 from vmtax.store import Store
 from vmtax.testbed import needs
 from vmtax.workload.durability import Durability, DurabilityParameters, checks, is_control, writers

@@ -24,7 +24,7 @@ from vmtax.testbed.session import TestbedOptions
 SAME = (
     *("cpu_model", "microcode", "mitigations", "smt_active", "governor", "turbo"),
     *("kernel_release", "kernel_command_line", "cpus_measured", "measured_as_root"),
-    *("image.identity", "qemu.version", "accelerator.name", "disk.device", "disk.named"),
+    *("image.identity", "qemu.version", "accelerator.name", "disk.device", "disk.named", "disk.logged"),
 )
 # What packs were used for; their digests are facts too.
 PACKS = {"kernel_pack": "built kernels", "postgresql_pack": "wrote databases"}

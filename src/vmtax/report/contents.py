@@ -83,7 +83,7 @@ def _text(analysis: Analysis, viewed: View, detail: Detail) -> Iterator[Section 
 def _page(analysis: Analysis, viewed: View) -> Iterator[Section | None]:
     """Of a page: the answer on the first screen, what it rests on beside it, and all else folded below."""
     from vmtax.report import evidence, figures
-    from vmtax.report.sections import first
+    from vmtax.report.sections import beside, first
     from vmtax.report.sections.outliers import outliers
 
     run, shown_first = analysis.experiment, first.first(analysis)
@@ -104,8 +104,8 @@ def _page(analysis: Analysis, viewed: View) -> Iterator[Section | None]:
     yield from (section for section in pictures if section.place == "first")
     yield _at("first", rankings.section(ranked, figures.rank_pictures(analysis, ranked)))
     yield first.main_figures(shown_first)
-    yield first.machine(run)
-    yield first.sure(shown_first, far)
+    yield beside.machine(run)
+    yield beside.sure(shown_first, far)
     for _, given_up in recommended:
         yield given_up
     yield summary.section(analysis)

@@ -8,7 +8,9 @@ from vmtax.core.records import Json
 from vmtax.meter.disk import disk_facts, named_disks
 from vmtax.meter.facts import differences, read_facts
 from vmtax.testbed.examine import Examined
+from vmtax.testbed.host_disk import logged
 from vmtax.testbed.provision import Provisioned
+from vmtax.workload.durability import Durability
 
 # What may make two hosts differ in speed; what changes by the minute, or names the host only, is not in it.
 TOLD = (
@@ -45,6 +47,8 @@ def _facts_of_host(side: Examined) -> Json:
         facts["disk"] = disk_facts(side.host, target.directory)
         if named := named_disks(side.host, target.devices, target.group, target.pool):
             facts["disk"]["named"] = named
+        if side.wants(Durability.name) and logged(side.lab, side.host, target) is not None:
+            facts["disk"]["logged"] = True
         if isinstance(side, Provisioned) and side.features:
             facts["disk"]["features"] = dict(side.features)
     return facts

@@ -21,7 +21,7 @@ def guest_site(on: Provisioned, subject: Subject, guest: Guest, card: NetSetting
     if on.database_pack is not None:
         on.database_pack.mount(guest)
     link = cards.link(on, guest, subject.number, card)
-    disk, fresh = _disks(guest)
+    disk, fresh = disks_of(guest)
     return Site(
         machine=guest.machine,
         layer=subject.layer,
@@ -41,7 +41,7 @@ def _kernel_userland(guest: Guest) -> tuple[str, ...]:
     return enter_tree(PACK_MOUNT, root=True)
 
 
-def _disks(guest: Guest) -> tuple[str | None, str | None]:
+def disks_of(guest: Guest) -> tuple[str | None, str | None]:
     """What the guest calls the disk under test and the one that was never written. Raises BootFailed."""
     found = devices(guest)
     return found.get(DATA_ID), found.get(FRESH_ID)

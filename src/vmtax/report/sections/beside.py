@@ -1,0 +1,114 @@
+"""What stands beside the first screen of a page: the machine, and how sure the figures are. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from vmtax.analysis.hosts import hypervisor_below, is_bare_metal
+from vmtax.core.notices import MEANINGS
+from vmtax.core.records import Experiment
+from vmtax.core.units import (
+    at_most,
+    count_of,
+    format_cost,
+    format_room,
+)
+from vmtax.report.document import (
+    Detail,
+    Section,
+    Sentences,
+    Span,
+    listed,
+    term,
+)
+from vmtax.report.sections.first import First, Sentence
+from vmtax.report.sections.summary import sureness
+from vmtax.report.sections.warnings import warnings
+from vmtax.report.view import flat_facts
+from vmtax.report.wording.figures import about
+from vmtax.workload.durability import KILLED
+
+if TYPE_CHECKING:
+    from vmtax.report.sections.outliers import Outliers
+
+FACTS = {
+    "cpu_model": "CPU",
+    "cpus_online": "CPUs",
+    "memory_bytes": "memory",
+    "os": "system",
+    "kernel_release": "kernel",
+    "kernel_pack.version": "kernel pack",
+    "postgresql_pack.version": "PostgreSQL pack",
+}
+MOST_CAUSES = 5  # of warnings
+
+
+def machine(run: Experiment) -> Section:
+    """The host under test."""
+    host = run.facts.get("host")
+    facts = dict(flat_facts(host)) if isinstance(host, dict) else {}
+    lines: list[Sentence] = [
+        (words, ((Span(_fact(name, facts[name])),),)) for name, words in FACTS.items() if name in facts
+    ]
+    if (below := hypervisor_below(run)) is not None:
+        lines.append(("is itself", ((Span(f"a VM (under {below}): its VM is a nested one already"),),)))
+    elif is_bare_metal(run):
+        lines.append(("is itself", ((Span("no VM (bare metal)"),),)))
+    if accelerators := dict.fromkeys(boot.accelerator for boot in run.boots):
+        lines.append(("guests on", ((Span(" and ".join(map(_accelerator, accelerators))),),)))
+    if others := dict.fromkeys(_guest_kernels(run, facts.get("kernel_release"))):
+        has_host = any(treatment.layer == "host" for treatment in run.treatments)
+        doubt = ": part of a cost may be the kernel's" if has_host else ""
+        lines.append(("kernel of guests", ((Span(f"{' and '.join(others)}{doubt}"),),)))
+    return Section("machine", "The machine", (Sentences(tuple(lines), Detail.PAGE),), place="beside")
+
+
+def _accelerator(name: str) -> str:
+    return "an emulated CPU (TCG)" if name == "tcg" else name.upper()
+
+
+def _guest_kernels(run: Experiment, of_host: str | None) -> Iterator[str]:
+    """Those that differ from the host's."""
+    for path, facts in run.facts.items():
+        release = facts.get("kernel_release") if isinstance(facts, dict) and path != "host" else None
+        if isinstance(release, str) and release != of_host:
+            yield release
+
+
+def _fact(name: str, value: str) -> str:
+    return format_room(float(value)) if name == "memory_bytes" and value.isdecimal() else value
+
+
+def sure(shown: First, outliers: Outliers) -> Section:
+    """What the figures rest on."""
+    causes = warnings(shown.analysis)
+    texts = [f"{MEANINGS[one.code].label}: {about(one, shown.analysis)}" for one in causes]
+    counted = Sentences(tuple(_sure(shown, outliers, len(causes))), Detail.PAGE)
+    return Section("sure", "How sure", (counted, listed(at_most(MOST_CAUSES, texts))), place="beside")
+
+
+def _sure(shown: First, outliers: Outliers, warned: int) -> Iterator[Sentence]:
+    counted, rounds = sureness(shown.analysis), shown.analysis.rounds
+    order = "" if rounds == 1 else ", each with every configuration in random order"
+    yield "rounds", ((Span(f"{rounds}{order}"),),)
+    if counted.comparisons or shown.analysis.survival is None:
+        intervals = f"{counted.intervals} of {counted.comparisons} comparisons have a 95 % "
+        yield "intervals", ((Span(intervals), term("interval")),)
+    if (found := shown.analysis.survival) is not None:
+        states = sum(end.count.states for one in found.evidence for end in one.ends if end.end != KILLED)
+        tried = count_of(len(found.evidence), "configuration")
+        yield (
+            "power cuts",
+            ((Span(f"{count_of(states, 'state')} in {tried}", "link", "durability"),),),
+        )
+    if floors := shown.summary.floors:
+        least, most = (format_cost(floor).estimate.lstrip("+") for floor in (floors[0], floors[-1]))
+        yield "noise floor", ((Span(most if least == most else f"{least} to {most}", "link", "noise"),),)
+    yield "failed", ((Span(f"{counted.failed or 'none'} of {count_of(counted.trials, 'trial')}", "link", "doubts"),),)
+    if outliers.values:
+        yield (
+            "outliers",
+            ((Span(f"{len(outliers.found) or 'none'} in {outliers.values} values", "link", "outliers"),),),
+        )
+    yield "warnings", ((Span(f"{warned or 'none'}", "link", "doubts"),),)
