@@ -15,7 +15,7 @@ RUN := --yes --or-demo
 .PHONY: help setup setup-test run test check lint bench prove prove-lab prove-live prove-reboots prove-network prove-postgresql prove-cuts torture hostile lock reference picture clean
 
 help: ## list what can be made
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 22
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 26
 
 setup: $(STAMP) ## system packages (apt, as root), virtual environment, vmtax itself
 	@./tools/packages $(PACKAGES)

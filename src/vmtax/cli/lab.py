@@ -75,7 +75,8 @@ def lab_start(
         bool,
         typer.Option(
             "--log-writes",
-            help="Log all writes to the empty disks in this start; plan durability then cuts the power of the lab.",
+            help="Log all writes to the empty disks in this start; plan durability then tries power cuts of the whole"
+            " lab.",
         ),
     ] = False,
     source: Annotated[str, typer.Option("--from", metavar="NAME", help="Start from the saved state of this lab.")] = "",
