@@ -16,7 +16,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from vmtax.core.errors import CannotDo
 from vmtax.lab.end import cut, remove
 from vmtax.lab.home import lab
 from vmtax.lab.start import Wish, start
+from vmtax.plan.schema import load
 
 PLAN = """\
 name: cuts
@@ -51,13 +52,15 @@ LOSES = ("disk.cache=unsafe", "zfs.sync=disabled")
 DEVICE = "/dev/disk/by-id/virtio-vmtax-spare1"
 
 
-def wrong(data: dict[str, Any]) -> Iterator[str]:
-    """What a run shows that it must not; its answer as JSON."""
+def wrong(data: dict[str, Any], expected: Sequence[str] = ()) -> Iterator[str]:
+    """What a run shows that it must not; its answer as JSON. `expected`: the configurations of its plan."""
     for failure in data["failures"]:
         yield f"{failure['treatment']}: {failure['error']}"
     if data["durability"] is None:
         yield "no trial has a result"
         return
+    tried = {one["treatment"] for one in data["durability"]["evidence"]}
+    yield from (f"{name}: was not tried" for name in expected if name not in tried)
     for one in data["durability"]["evidence"]:
         name, end = one["treatment"], next((end for end in one["ends"] if end["end"] == "stack-cut"), None)
         if end is None or not end["states"]:
@@ -90,8 +93,11 @@ def prove(directory: Path, states: int, rounds: int) -> int:
     where = ("--host", f"lab:{one.name}", "--disk-device", DEVICE, "--emulate", "--yes", "--json")
     argv = (sys.executable, "-m", "vmtax", "run", str(plan), *where)
     done = subprocess.run(argv, cwd=directory, stdout=subprocess.PIPE)
-    data = json.loads(done.stdout)["data"]
-    failures = list(wrong(data))
+    try:
+        data = json.loads(done.stdout)["data"]
+        failures = list(wrong(data, [treatment.name for treatment in load(str(plan)).treatments()[0]]))
+    except (ValueError, KeyError):
+        sys.exit(f"the run has no answer: exit code {done.returncode}")
     print(*counted(data), *(f"WRONG: {line}" for line in failures), sep="\n", flush=True)
     return len(failures)
 

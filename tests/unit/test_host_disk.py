@@ -149,13 +149,12 @@ def test_what_lies_on_zfs_takes_zfs_here(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr("vmtax.image.zfs.current", lambda image: None)
     host, target = machine(vdc="vmtax-spare1"), Target(devices=("/dev/vdc",))
 
-    def plan(volume: str) -> MagicMock:
-        one = Treatment("", "vm", {"disk.volume": volume, "disk.filesystem": "none"})
-        return MagicMock(treatments=lambda: ([one], ()))
+    def on(volume: str) -> list[Treatment]:
+        return [Treatment("", "vm", {"disk.volume": volume, "disk.filesystem": "none"})]
 
-    host_disk.refuse(Lab("blue"), host, plan("lvm"), target)
+    host_disk.refuse(Lab("blue"), host, on("lvm"), target)
     with pytest.raises(CannotMeasure, match="vmtax image zfs"):
-        host_disk.refuse(Lab("blue"), host, plan("zvol"), target)
+        host_disk.refuse(Lab("blue"), host, on("zvol"), target)
 
 
 # Put together and apart.

@@ -35,6 +35,10 @@ def test_what_is_wrong(data: dict[str, Any], words: list[str]) -> None:
     assert list(wrong(data)) == words
 
 
+def test_what_was_not_tried_is_wrong_too() -> None:
+    assert list(wrong(answer("vm", 0), ["vm", "vm disk.volume=lvm"])) == ["vm disk.volume=lvm: was not tried"]
+
+
 def test_the_plan_has_what_must_lose_and_what_must_not() -> None:
     names = [one.name for one in parse(PLAN.format(states=30, rounds=1)).treatments()[0]]
     lose = [name for name in names if any(level in name.split() for level in LOSES)]

@@ -179,7 +179,8 @@ def _with_disks(place: Place, target: Target, emit: Callable[[str], None]) -> Pl
     refuse_none_left(machine, compared, impossible)
     found = replace(place, impossible=impossible)
     if any(choice.name == Durability.name for choice in plan.workloads):
-        host_disk.refuse(lab_of(place.name), machine, plan, target)
+        possible = [treatment for treatment in compared if treatment.name not in impossible]
+        host_disk.refuse(lab_of(place.name), machine, possible, target)
     size, spare, beside = needs.disk_sizes(plan)
     backing.refuse(machine, found.disks, target, size, spare)
     check_free(machine, target.directory, backing.directory_bytes(found.disks, target, size, spare, beside))

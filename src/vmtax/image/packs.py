@@ -35,7 +35,11 @@ EROFS = "pack.erofs"
 ANY = "any"  # kernel that a pack without modules runs on
 TOOLS = {"mmdebstrap": "mmdebstrap", "unshare": "util-linux", "mkfs.erofs": "erofs-utils"}
 ARCHIVE = "http://deb.debian.org/debian"  # mmdebstrap's own
-REACH = ("/usr/lib/apt/apt-helper", "-o", "Acquire::Retries=0", "download-file")
+REACH = (
+    *("/usr/lib/apt/apt-helper", "-o", "Acquire::Retries=0", "-o", "Acquire::http::Timeout=10"),
+    *("-o", "Acquire::https::Timeout=10", "download-file"),
+)
+REACH_SECONDS = 60.0
 UNREACHABLE = (
     r"Could not resolve|Temporary failure resolving|[Cc]ould not connect|Unable to connect|[Cc]onnection (refused|"
     r"timed out|failed)|Network is unreachable|Failed to fetch",
@@ -129,7 +133,19 @@ class Kind:
         """Raises ImageError where the package archive cannot be reached, which is asked by apt, as a build does."""
         with tempfile.TemporaryDirectory() as directory:
             argv = (*REACH, f"{ARCHIVE}/dists/{recipe.SUITE}/InRelease", f"{directory}/InRelease")
-            asked = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace")
+            try:
+                asked = subprocess.run(
+                    argv,
+                    stdin=subprocess.DEVNULL,
+                    capture_output=True,
+                    text=True,
+                    errors="replace",
+                    timeout=REACH_SECONDS,
+                )
+            except FileNotFoundError:
+                return  # not Debian's apt: the build finds out
+            except subprocess.TimeoutExpired:
+                raise ImageError(f"{self.building}: no answer; {UNREACHABLE[1]}") from None
         if asked.returncode:
             why = next((line for line in asked.stderr.splitlines() if line.startswith("E: ")), "E: no answer")
             raise ImageError(f"{self.building}: {why.removeprefix('E: ')}; {UNREACHABLE[1]}")

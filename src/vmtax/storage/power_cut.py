@@ -2,8 +2,8 @@
 
 A moment is a place in the log. What was completed before the last flush is on the disk then; of what was completed
 after it, anything may be: all of it, or some writes are missing, or of some only a part arrived. That is what a drive,
-or a kernel's page cache, promises. Not modelled: a flush that lies, and what the host's file system or volumes below
-the disk do. A write in flight while a flush is carried out is taken for flushed where it was completed first.
+or a kernel's page cache, promises. Not modelled: a flush that lies, and what lies below the disk whose writes
+were logged. A write in flight while a flush is carried out is taken for flushed where it was completed first.
 """
 
 from __future__ import annotations

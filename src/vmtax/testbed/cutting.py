@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
@@ -55,14 +55,20 @@ class Checking:
 
     @staticmethod
     def make(
-        session: Session, spec: GuestSpec | None, directory: PurePosixPath, plan: Plan, logged: Logged | None = None
+        session: Session,
+        spec: GuestSpec | None,
+        directory: PurePosixPath,
+        plan: Plan,
+        logged: Logged | None = None,
+        impossible: Container[str] = (),
     ) -> Checking:
         """`spec`: what boots guests on the host under test, where that is the machine that runs vmtax; else None.
+        `impossible`: treatments that are left out
 
         Raises QemuError, CannotMeasure, and StorageError where `directory` has too little room.
         """
         local, workloads = session.local, plan.build_workloads()
-        check_free(local, directory, needs.cut_room(plan) + (logged.room if logged else 0))
+        check_free(local, directory, needs.cut_room(plan) + (logged.room(needs.cut_size(workloads)) if logged else 0))
         placed = place(local, local, session.image, session.emit)
         assert placed.tree is not None
         if spec is None:
@@ -71,7 +77,8 @@ class Checking:
         pack = open_pack(session, local, plan)
         spec = replace(spec, name="checking", packs=(pack.file,) if pack else ())
         if logged is not None:
-            layers = host_disk.zfs_layers(session.image, [one for one in plan.treatments()[0] if logged.has(one)])
+            tried = [one for one in plan.treatments()[0] if one.name not in impossible and logged.has(one)]
+            layers = host_disk.zfs_layers(session.image, tried)
             spec = replace(spec, layers=layers, memory_bytes=HOST_MEMORY)
         return Checking(session, spec, placed.tree, directory, needs.cut_size(workloads), pack, logged)
 

@@ -16,7 +16,6 @@ from vmtax.image.cache import Image
 from vmtax.lab.home import Lab
 from vmtax.lab.write_logs import SpareLog, spare_logs
 from vmtax.machine import Machine, Reader
-from vmtax.plan.schema import Plan
 from vmtax.storage import Backing, Target
 from vmtax.storage.copies import Copies
 from vmtax.testbed.base import HostDisk
@@ -51,10 +50,9 @@ class Logged:
         named = self.target.group if settings.volume.is_lvm else self.target.pool if settings.volume.is_zfs else None
         return named is None
 
-    @property
-    def room(self) -> int:
-        """Bytes that copies of it take now."""
-        return COPIES * self.spare.disk.stat().st_blocks * 512
+    def room(self, size: int) -> int:
+        """Bytes that copies of it take, once it has a guest's disk of `size` bytes."""
+        return COPIES * min(self.spare.size, self.spare.disk.stat().st_blocks * 512 + size)
 
 
 def logged(one: Lab | None, machine: Machine | Reader, target: Target) -> Logged | None:
@@ -83,9 +81,12 @@ def notes(one: Lab | None, found: Logged | None, treatments: Sequence[Treatment]
         return [UNUSED.format(spares[0].serial)] if spares else []
     guests = [treatment for treatment in treatments if treatment.layer == "vm" and treatment.repeats is None]
     number = sum(found.has(treatment) for treatment in guests)
+    if not number:
+        return [UNUSED.format(found.spare.serial)]
     return [
         f"Durability: {number} of {len(guests)} configurations have their disk on {found.target.devices[0]}, all writes"
-        " to which the lab logs: a power cut of theirs takes the whole host."
+        " to which the lab logs: a power cut of theirs takes the whole host. Such a state takes longer to check than"
+        " one of a guest's disk alone: 1 s on LVM and 7 s on ZFS were seen, emulated."
     ]
 
 
@@ -103,12 +104,12 @@ def zfs_layers(image: Image, treatments: Sequence[Treatment]) -> tuple[str, ...]
     return (str(pack.path),)
 
 
-def refuse(one: Lab | None, machine: Machine | Reader, plan: Plan, target: Target) -> None:
+def refuse(one: Lab | None, machine: Machine | Reader, treatments: Sequence[Treatment], target: Target) -> None:
     """Raises CannotMeasure where what durability finds on the host's own disk could not be read. Only reads."""
     found = logged(one, machine, target)
     image = cache.current()
     if found is not None and image is not None:
-        zfs_layers(image, [treatment for treatment in plan.treatments()[0] if found.has(treatment)])
+        zfs_layers(image, [treatment for treatment in treatments if found.has(treatment)])
 
 
 def keep(host: Machine, logged: Logged, disk: Backing, copies: Copies) -> HostDisk:

@@ -186,9 +186,11 @@ def provision(on: Examined) -> Provisioned:
         spec = replace(probe_spec(on.guests.qemu, on.placed), accelerator=on.guests.accelerator.name)
         directory = on.target.directory if is_here else DISK_DIRECTORY
         logged = host_disk.logged(on.lab, on.host, on.target)
-        checking = Checking.make(on.session, spec if is_here else None, directory, on.plan, logged)
+        spec_here = spec if is_here else None
+        checking = Checking.make(on.session, spec_here, directory, on.plan, logged, here.impossible)
         here = replace(here, checking=checking)
-        notes += host_disk.notes(on.lab, logged, on.plan.treatments()[0])
+        tried = [treatment for treatment in on.plan.treatments()[0] if treatment.name not in here.impossible]
+        notes += host_disk.notes(on.lab, logged, tried)
     return replace(here, notes=(*on.notes, *notes))
 
 

@@ -137,8 +137,12 @@ def _volume(stack: Stack, device: str, ends: contextlib.ExitStack) -> str:
     if stack.volume == "partition":
         return f"{device}{stack.place}"
     if stack.volume == "lvm":
+        try:
+            _need("LVM", "lvchange", *LVM, "-ay", stack.place)
+        except Broken:
+            _done("lvchange", *LVM, "-an", stack.place)  # what came up of it
+            raise
         ends.callback(_apart, "lvchange", *LVM, "-an", stack.place)
-        _need("LVM", "lvchange", *LVM, "-ay", stack.place)
         return f"/dev/{stack.place}"
     where = [word for part in parts_of(device)[1:] for word in ("-d", part)]
     # Not mounted by itself, nor kept in a list of pools: it was another machine's, hence the force.
@@ -178,6 +182,8 @@ def _converted(stack: Stack, path: str) -> str:
         _done(*check, "-r", "all", path)
     checked = _done(*check, path)
     converted = _done("qemu-img", "convert", "-f", stack.format, "-O", "raw", path, CONVERTED)
+    if converted.returncode and os.strerror(errno.ENOSPC) in converted.stdout:
+        raise RuntimeError(f"no room to convert {os.path.basename(path)} in the guest that checks")
     if converted.returncode:
         raise Broken(_said(converted), is_image=True)
     return "" if checked.returncode in (0, LEAKED) else _said(checked)
