@@ -112,6 +112,8 @@ def test_a_flood_of_packets_is_soft_irq(local: LocalMachine, namespace: str) -> 
     assert rows["soft_irq"] / rows["seconds"] > without["soft_irq"] / without["seconds"] + 0.02, (without, rows)
 
 
+# Beside it another test's compiler, whose processes come and go between two readings, was two thirds of a row.
+@pytest.mark.alone
 def test_an_emulated_run_adds_up_and_little_of_it_is_unexplained(image: Image, tmp_path: Path) -> None:
     plan = tmp_path / "plan.yaml"
     plan.write_text(PLAN)
