@@ -18,7 +18,7 @@ from vmtax.lab.home import Lab
 from vmtax.lab.write_logs import SpareLog
 from vmtax.storage import Backing, Target
 from vmtax.testbed import host_disk
-from vmtax.testbed.host_disk import PARTITION, SERIAL, Logged, logged, stack_of
+from vmtax.testbed.host_disk import PARTITION, SERIAL, LoggedDisk, find_logged, stack_of
 from vmtax.testbed.session import CannotMeasure
 from vmtax.workload.durability import Durability, DurabilityParameters, stacks
 from vmtax.workload.durability.guest import arguments
@@ -98,33 +98,33 @@ def machine(**serials: str) -> FakeMachine:
 @pytest.mark.usefixtures("spares")
 def test_the_logged_disk_is_the_one_that_is_named() -> None:
     host = machine(vdc="vmtax-spare1\n", vdd="other\n")
-    found = logged(Lab("blue"), host, Target(devices=("/dev/vdc",)))
+    found = find_logged(Lab("blue"), host, Target(devices=("/dev/vdc",)))
     assert found is not None and found.spare == SPARE
-    assert logged(Lab("blue"), host, Target(devices=("/dev/vdd",))) is None
-    assert logged(Lab("blue"), host, Target()) is None, "files in a directory lie on another disk"
-    assert logged(None, host, Target(devices=("/dev/vdc",))) is None
+    assert find_logged(Lab("blue"), host, Target(devices=("/dev/vdd",))) is None
+    assert find_logged(Lab("blue"), host, Target()) is None, "files in a directory lie on another disk"
+    assert find_logged(None, host, Target(devices=("/dev/vdc",))) is None
     with pytest.raises(CannotMeasure, match="takes one --disk-device, not 2"):
-        logged(Lab("blue"), host, Target(devices=("/dev/vdd", "/dev/vdc")))
+        find_logged(Lab("blue"), host, Target(devices=("/dev/vdd", "/dev/vdc")))
 
 
 def test_a_log_that_is_gone_is_no_reason_to_look_at_less(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     gone = SpareLog("vmtax-spare1", tmp_path / "spare1.raw", tmp_path / "spare1.writes", 2**30)
     monkeypatch.setattr(host_disk, "spare_logs", lambda one: [gone])
     with pytest.raises(CannotMeasure, match=r"spare1\.writes is gone, the log of /dev/vdc: start lab blue again"):
-        logged(Lab("blue"), machine(vdc="vmtax-spare1"), Target(devices=("/dev/vdc",)))
+        find_logged(Lab("blue"), machine(vdc="vmtax-spare1"), Target(devices=("/dev/vdc",)))
 
 
 def test_a_lab_without_logs_is_a_host_like_any_other(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host_disk, "spare_logs", lambda one: [])
-    assert logged(Lab("blue"), FakeMachine(), Target(devices=("/dev/vdc", "/dev/vdd"))) is None
+    assert find_logged(Lab("blue"), FakeMachine(), Target(devices=("/dev/vdc", "/dev/vdd"))) is None
 
 
 def test_which_treatments_have_their_disk_on_it() -> None:
     def treatment(layer: str, **levels: str) -> Treatment:
-        return Treatment("", layer, {f"disk.{name}": level for name, level in levels.items()})  # type: ignore[arg-type]
+        return Treatment("", layer, {f"disk.{name}": level for name, level in levels.items()})
 
     lvm, zvol = (treatment("vm", volume=volume, filesystem="none") for volume in ("lvm", "zvol"))
-    ours, mixed = Logged(SPARE, Target()), Logged(SPARE, Target(group="vg0"))
+    ours, mixed = LoggedDisk(SPARE, Target()), LoggedDisk(SPARE, Target(group="vg0"))
     assert ours.has(lvm) and ours.has(zvol) and mixed.has(zvol)
     assert not mixed.has(lvm), "the user's group may be anywhere"
     assert not ours.has(treatment("vm")), "a file in a directory"
@@ -135,7 +135,7 @@ def test_which_treatments_have_their_disk_on_it() -> None:
 @pytest.mark.usefixtures("spares")
 def test_a_run_says_what_of_it_takes_the_whole_host() -> None:
     lvm = Treatment("", "vm", {"disk.volume": "lvm", "disk.filesystem": "none"})
-    found = logged(Lab("blue"), machine(vdc="vmtax-spare1"), Target(devices=("/dev/vdc",)))
+    found = find_logged(Lab("blue"), machine(vdc="vmtax-spare1"), Target(devices=("/dev/vdc",)))
     (said,) = host_disk.notes(Lab("blue"), found, [lvm, Treatment("", "vm", {})])
     assert said.startswith("Durability: 1 of 2 configurations have their disk on /dev/vdc")
     (said,) = host_disk.notes(Lab("blue"), None, [lvm])
@@ -299,7 +299,7 @@ def test_what_was_made_is_on_the_disk_before_it_is_copied(tmp_path: Path) -> Non
         log.write_bytes(b"12345")
         settings = DiskSettings.of({"disk.volume": volume, "disk.filesystem": "none"})
         disk = Backing(PurePosixPath(lies_on), settings, 2**26, True, lies_on)
-        kept = host_disk.keep(host, Logged(spare, Target()), disk, copies)
+        kept = host_disk.keep(host, LoggedDisk(spare, Target()), disk, copies)
         assert (kept.since, kept.whole) == (5, 7), "what was written meanwhile is in the log"
     assert host.calls == [("sync",), ("zpool", "sync", "vmtax-1-zfs"), ("sync",)]
     copies.begin_with.assert_called_with(spare.disk)

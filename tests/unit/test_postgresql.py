@@ -1,4 +1,4 @@
-"""PostgreSQL as a writer of plan `durability`: what it is told, what is read of its database, and its pack."""
+"""PostgreSQL as a writer of plan `durability`: its statements, the answers to them, and its pack."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_the_answer_of_a_server() -> None:
     assert server.answer("", "").damage == "the server did not recover: it did not say why"
 
 
-# How it writes. Programs that only say what they are told stand for those of PostgreSQL.
+# How it writes. Small programs take the place of PostgreSQL's, and record what they receive.
 
 BWRAP = """\
 #!{python}
@@ -108,8 +108,8 @@ program, *rest = words[words.index("--") + 1:]
 directory = words[words.index("--bind") + 1]
 program = os.path.basename(program)
 def say(text):
-    with open(os.path.join(directory, "told"), "a") as told:
-        told.write(text)
+    with open(os.path.join(directory, "received"), "a") as received:
+        received.write(text)
 say(" ".join([program, *rest]) + "\\n")
 if program == "initdb":
     if os.path.exists(directory + "/full"):
@@ -132,8 +132,8 @@ for line in sys.stdin:
 
 
 @pytest.fixture
-def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The directory of a writer, where what its programs are told is written to `told`."""
+def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The directory of a writer, in which its programs record what they receive."""
     programs, own = tmp_path / "programs", tmp_path / "own"
     programs.mkdir()
     own.mkdir()
@@ -144,7 +144,7 @@ def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     start = subprocess.Popen
 
     def kept(*words: object, **options: object) -> subprocess.Popen[str]:
-        started.append(start(*words, **options))  # type: ignore[call-overload]
+        started.append(start(*words, **options))  # type: ignore[call-overload]  # it passes on whatever it gets
         return started[-1]
 
     monkeypatch.setattr(subprocess, "Popen", kept)
@@ -159,18 +159,18 @@ def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("name", [NAME, LYING])
-def test_each_record_is_a_transaction_and_acknowledged_after_its_commit(told: Path, name: str) -> None:
-    writer = server.Server(str(told), name)
+def test_each_record_is_a_transaction_and_acknowledged_after_its_commit(directory: Path, name: str) -> None:
+    writer = server.Server(str(directory), name)
     heard: list[str] = []
 
     def say(line: str) -> None:
-        """With what the client had been told by then."""
-        heard.append(f"{line} {(told / 'told').read_text().splitlines()[-1]}")
+        """With what the client had received by then."""
+        heard.append(f"{line} {(directory / 'received').read_text().splitlines()[-1]}")
 
     writers.run(writer, 33, say, lambda: None)
     writer.close()
     assert heard == [f"ack {name} {number} COMMIT;" for number in range(1, 34)]
-    lines = (told / "told").read_text().splitlines()
+    lines = (directory / "received").read_text().splitlines()
     assert lines[0].startswith("initdb ") and "--data-checksums" in lines[0] and "--wal-segsize=1" in lines[0]
     assert "fsync" not in lines[1] and "listen_addresses= " in lines[1], "it flushes, and takes no network connection"
     assert ("SET synchronous_commit = off;" in lines) == (name == LYING)
@@ -181,24 +181,24 @@ def test_each_record_is_a_transaction_and_acknowledged_after_its_commit(told: Pa
     assert lines.count("CHECKPOINT;") == 1 and lines.count("COMMIT;") == 33
 
 
-def test_what_the_server_or_its_maker_refuses_is_told_in_a_line(told: Path) -> None:
-    writer = server.Server(str(told), NAME)
+def test_what_the_server_or_its_maker_refuses_is_told_in_a_line(directory: Path) -> None:
+    writer = server.Server(str(directory), NAME)
     heard: list[str] = []
     with pytest.raises(
         OSError, match=r"^psql: psql:<stdin>:7: ERROR:  could not extend file: No space left on device$"
     ):
         writers.run(writer, 50, heard.append, lambda: None)
     assert heard[-1] == f"ack {NAME} 39", "what was not committed is not acknowledged"
-    (told / "full").touch()
+    (directory / "full").touch()
     with pytest.raises(OSError, match=r"^initdb: initdb: error: could not create directory: No space left on device$"):
-        server.Server(str(told), NAME)
+        server.Server(str(directory), NAME)
 
 
-def test_a_server_that_does_not_end_is_an_error_that_says_so(told: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_does_not_end_is_an_error_that_says_so(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "CHECK_SECONDS", 2.0)
     started = time.monotonic()
     with pytest.raises(OSError, match=r"^postgres: no end within 2 s: LOG:  redo starts at 0/1$"):
-        server.recovered(str(told))
+        server.recovered(str(directory))
     assert time.monotonic() - started < 60
 
 

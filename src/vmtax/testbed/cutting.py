@@ -23,7 +23,7 @@ from vmtax.testbed import disks, host_disk, needs
 from vmtax.testbed.base import Cut, HostDisk
 from vmtax.testbed.databases import DatabasePack, open_pack
 from vmtax.testbed.disks import Disks
-from vmtax.testbed.host_disk import Logged
+from vmtax.testbed.host_disk import LoggedDisk
 from vmtax.testbed.session import Session
 from vmtax.workload.durability import Durability
 from vmtax.workload.fio import Disk
@@ -51,7 +51,7 @@ class Checking:
     directory: PurePosixPath  # there, for copies of disks
     size: int  # bytes of the disk of each guest
     database_pack: DatabasePack | None = None  # there; None where no database is written
-    logged: Logged | None = None  # the disk of the host under test; None: it is not looked at
+    logged: LoggedDisk | None = None  # the disk of the host under test; None: it is not looked at
 
     @staticmethod
     def make(
@@ -59,7 +59,7 @@ class Checking:
         spec: GuestSpec | None,
         directory: PurePosixPath,
         plan: Plan,
-        logged: Logged | None = None,
+        logged: LoggedDisk | None = None,
         impossible: Container[str] = (),
     ) -> Checking:
         """`spec`: what boots guests on the host under test, where that is the machine that runs vmtax; else None.
@@ -151,7 +151,7 @@ def prepare(
         spare = Backing(PurePosixPath(checking.logged.spare.disk), size=checking.logged.spare.size)
         below = host_disk.keep(made.machine, checking.logged, disk, _copies(session, checking, spare, stack))
         return Prepared(drive, disk, copies, below)
-    return _logged(session, checking, made.machine, made.provisioner.ground.ours, drive, disk, stack)
+    return _with_log(session, checking, made.machine, made.provisioner.ground.ours, drive, disk, stack)
 
 
 def prepare_outer(
@@ -166,10 +166,10 @@ def prepare_outer(
     disk = Backing(RawFile.allocate(host, path, size).path, DiskSettings(), size)
     # Past the host's page cache, so that what the outer VM flushes is what a drive would have.
     drive = Drive(str(path), DiskSettings(aio="threads"), name=CUT_ID)
-    return _logged(session, checking, host, ours, drive, disk, stack)
+    return _with_log(session, checking, host, ours, drive, disk, stack)
 
 
-def _logged(
+def _with_log(
     session: Session,
     checking: Checking,
     machine: Machine,

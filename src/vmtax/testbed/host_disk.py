@@ -36,7 +36,7 @@ PARTITION = ("sh", "-c", 'cat "/sys/class/block/$(basename "$(realpath -e "$1")"
 
 
 @dataclass(frozen=True, slots=True)
-class Logged:
+class LoggedDisk:
     """The one disk of a lab that --disk-device names, all writes to which are logged."""
 
     spare: SpareLog
@@ -55,7 +55,7 @@ class Logged:
         return COPIES * min(self.spare.size, self.spare.disk.stat().st_blocks * 512 + size)
 
 
-def logged(one: Lab | None, machine: Machine | Reader, target: Target) -> Logged | None:
+def find_logged(one: Lab | None, machine: Machine | Reader, target: Target) -> LoggedDisk | None:
     """None where the host is no lab that logs, or no such disk of it is named. Only reads. Raises CannotMeasure."""
     spares = {spare.serial: spare for spare in spare_logs(one)} if one is not None else {}
     if not spares:
@@ -71,10 +71,10 @@ def logged(one: Lab | None, machine: Machine | Reader, target: Target) -> Logged
         return None
     if one is not None and not first.log.is_file():
         raise CannotMeasure(f"{first.log} is gone, the log of {target.devices[0]}: start lab {one.name} again")
-    return Logged(first, target)
+    return LoggedDisk(first, target)
 
 
-def notes(one: Lab | None, found: Logged | None, treatments: Sequence[Treatment]) -> list[str]:
+def notes(one: Lab | None, found: LoggedDisk | None, treatments: Sequence[Treatment]) -> list[str]:
     """What a reader must know of what is tried in a lab that logs its writes. Raises LabError."""
     if found is None:
         spares = spare_logs(one) if one is not None else []
@@ -106,13 +106,13 @@ def zfs_layers(image: Image, treatments: Sequence[Treatment]) -> tuple[str, ...]
 
 def refuse(one: Lab | None, machine: Machine | Reader, treatments: Sequence[Treatment], target: Target) -> None:
     """Raises CannotMeasure where what durability finds on the host's own disk could not be read. Only reads."""
-    found = logged(one, machine, target)
+    found = find_logged(one, machine, target)
     image = cache.current()
     if found is not None and image is not None:
         zfs_layers(image, [treatment for treatment in treatments if found.has(treatment)])
 
 
-def keep(host: Machine, logged: Logged, disk: Backing, copies: Copies) -> HostDisk:
+def keep(host: Machine, logged: LoggedDisk, disk: Backing, copies: Copies) -> HostDisk:
     """Copy the disk as it is before the guest writes. Raises MachineError."""
     stack = stack_of(host, disk)
     host.run("sync", timeout=SYNC_SECONDS)  # what an earlier guest left would be written amid what is tried

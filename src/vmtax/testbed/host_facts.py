@@ -8,7 +8,7 @@ from vmtax.core.records import Json
 from vmtax.meter.disk import disk_facts, named_disks
 from vmtax.meter.facts import differences, read_facts
 from vmtax.testbed.examine import Examined
-from vmtax.testbed.host_disk import logged
+from vmtax.testbed.host_disk import find_logged
 from vmtax.testbed.provision import Provisioned
 from vmtax.workload.durability import Durability
 
@@ -36,8 +36,8 @@ def _facts_of_host(side: Examined) -> Json:
     made = side.kernel_pack if isinstance(side, Provisioned) else None
     if pack := made.pack if made else side.session.kernel_pack:
         facts["kernel_pack"] = {"version": pack.version, "digest": pack.digest}
-    served = side.database_pack if isinstance(side, Provisioned) else None
-    if pack := served.pack if served else side.session.postgresql_pack:
+    databases = side.database_pack if isinstance(side, Provisioned) else None
+    if pack := databases.pack if databases else side.session.postgresql_pack:
         facts["postgresql_pack"] = {"version": pack.version, "digest": pack.digest}
     facts["cpus_measured"] = side.cpus
     facts["measured_as_root"] = side.is_root
@@ -47,7 +47,7 @@ def _facts_of_host(side: Examined) -> Json:
         facts["disk"] = disk_facts(side.host, target.directory)
         if named := named_disks(side.host, target.devices, target.group, target.pool):
             facts["disk"]["named"] = named
-        if side.wants(Durability.name) and logged(side.lab, side.host, target) is not None:
+        if side.wants(Durability.name) and find_logged(side.lab, side.host, target) is not None:
             facts["disk"]["logged"] = True
         if isinstance(side, Provisioned) and side.features:
             facts["disk"]["features"] = dict(side.features)

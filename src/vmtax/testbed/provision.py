@@ -185,7 +185,7 @@ def provision(on: Examined) -> Provisioned:
         is_here = on.host is on.session.local
         spec = replace(probe_spec(on.guests.qemu, on.placed), accelerator=on.guests.accelerator.name)
         directory = on.target.directory if is_here else DISK_DIRECTORY
-        logged = host_disk.logged(on.lab, on.host, on.target)
+        logged = host_disk.find_logged(on.lab, on.host, on.target)
         spec_here = spec if is_here else None
         checking = Checking.make(on.session, spec_here, directory, on.plan, logged, here.impossible)
         here = replace(here, checking=checking)

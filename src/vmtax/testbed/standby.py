@@ -193,9 +193,9 @@ def prove(guest: Guest, tapped: Tapped) -> None:
 class AddressMove(Handover):
     """Moves a guest's MAC address between its virtual function and its tap on a bridge.
 
-    If the bridge has an uplink, the uplink's card delivers packets by their address, so it is told of each move. A
-    guest with a function gives it up before the migration and gets it back afterwards: by then the source's QEMU, which
-    held the function, has ended.
+    The card of an uplink delivers packets by their address, so each move changes its table. A guest with a function
+    gives it up before the migration and gets it back afterwards: by then the source's QEMU, which held the function,
+    has ended.
     """
 
     def __init__(

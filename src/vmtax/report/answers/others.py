@@ -41,9 +41,9 @@ class StoredImage(Part):
     """A root image in the cache, a pack, or what is left of either."""
 
     what: Kept  # the last: half made, damaged, or of another version of vmtax
-    name: str  # what `image remove` takes; of a pack the version of ZFS
+    name: str  # what `image remove` takes; of a pack the version of what is in it
     path: str  # where it is
-    usable: bool  # of the present recipe; of a pack: an image here can use it
+    usable: bool  # of the present recipe; of ZFS: an image here can use it
     kernel: str | None  # release; null, as what follows, where it is not whole
     bytes: int | None  # of all its files
     packages: int | None  # how many Debian packages are in it; null: it is a pack

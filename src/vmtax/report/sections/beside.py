@@ -8,20 +8,8 @@ from typing import TYPE_CHECKING
 from vmtax.analysis.hosts import hypervisor_below, is_bare_metal
 from vmtax.core.notices import MEANINGS
 from vmtax.core.records import Experiment
-from vmtax.core.units import (
-    at_most,
-    count_of,
-    format_cost,
-    format_room,
-)
-from vmtax.report.document import (
-    Detail,
-    Section,
-    Sentences,
-    Span,
-    listed,
-    term,
-)
+from vmtax.core.units import at_most, count_of, format_cost, format_room
+from vmtax.report.document import Detail, Section, Sentences, Span, listed, term
 from vmtax.report.sections.first import First, Sentence
 from vmtax.report.sections.summary import sureness
 from vmtax.report.sections.warnings import warnings

@@ -39,7 +39,7 @@ READING = (
     " writer that never flushes, did lose in them."
 )
 MODEL = (
-    "A power cut here is a state of the disk that is rebuilt from QEMU's log of the writes to it: the log up to some"
+    "States of a disk are rebuilt from QEMU's log of the writes to it: the log up to some"
     " write, in the order in which QEMU completed them, or the same with writes after the last flush missing, or torn"
     " at 4 KiB. Not modelled: the drive's own cache, for a flush is believed to have reached the disk{}. States of one"
     " log depend on each other: a bound speaks of the states of these logs, not of all power cuts."

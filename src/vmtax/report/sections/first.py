@@ -13,13 +13,7 @@ from vmtax.analysis.hosts import host_name
 from vmtax.analysis.summary import Contrast, Figure, Place, Summary, summary
 from vmtax.core.notices import MEANINGS, Code, sentence
 from vmtax.core.records import Experiment
-from vmtax.core.units import (
-    Cost,
-    format_cost,
-    format_duration,
-    format_row,
-    format_value,
-)
+from vmtax.core.units import Cost, format_cost, format_duration, format_row, format_value
 from vmtax.design.stopping import count
 from vmtax.report.document import (
     Cell,

@@ -15,7 +15,7 @@ mounted first and holds the guest's disk as FILE. With --stack, it is the disk o
 as stacks.py describes; then the answer has "image": WORDS besides, of what qemu-img finds, and a line with
 "whole": true only asks whether the guest's disk is found.
 
-Shipped as text together with records.py, writers.py and checks.py (source.py), so it imports the standard library only.
+Shipped as text together with the modules before it in source.py's list, so it imports the standard library only.
 """
 
 from __future__ import annotations
