@@ -6,11 +6,17 @@ import contextlib
 import struct
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from vmtax.core.machines import Outcome
+from vmtax.design.disk import DiskSettings
+from vmtax.machine import MachineError
+from vmtax.storage.copies import Copies
 from vmtax.storage.power_cut import BLOCK, Disk, Moment, copy_sparse, known, opened
 from vmtax.storage.write_log import BadLog, entries
 
@@ -166,3 +172,15 @@ def test_copies_have_holes_where_there_were_holes(tmp_path: Path) -> None:
         copy_sparse(source, file.fileno())
     assert target.read_bytes() == source.read_bytes()
     assert target.stat().st_blocks * 512 < 2**20
+
+
+def test_no_room_for_a_converted_state_is_no_damage_of_its_image(tmp_path: Path) -> None:
+    def try_run(*argv: str) -> Outcome:
+        full = "convert" in argv
+        words = "qemu-img: error while writing: No space left on device" if full else ""
+        return Outcome("host", argv, int(full), "", words, 0.1)
+
+    local: Any = SimpleNamespace(try_run=try_run)
+    copies = Copies(local, tmp_path, ("qemu-img",), DiskSettings(format="qcow2"), BLOCK)
+    with pytest.raises(MachineError, match="no room to convert a state of the disk"):
+        copies.check_and_convert()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import select
 import zlib
@@ -82,7 +83,10 @@ class Copies:
         _replace(self.before, self.disk)
 
     def check_and_convert(self) -> str:
-        """Have `disk` be what `image` is; what qemu-img finds wrong with it, "" where that is nothing."""
+        """Have `disk` be what `image` is; what qemu-img finds wrong with it, "" where that is nothing.
+
+        Raises MachineError where there is no room for it, which says nothing of the image.
+        """
         if self.is_raw:
             return ""
         settings, plain = self.settings, self.directory / "plain"
@@ -94,6 +98,8 @@ class Copies:
         # Not to `disk` itself, which a guest's QEMU has locked.
         how = (*self.qemu_img, "convert", "-f", settings.format, "-O", "raw", str(self.image), str(plain))
         converted = self.local.try_run(*how)
+        if os.strerror(errno.ENOSPC) in converted.stderr:
+            raise MachineError(f"{self.directory}: no room to convert a state of the disk")
         if not converted.ok:
             _empty(plain, self.size)
         _replace(plain, self.disk)

@@ -192,7 +192,7 @@ def _table(found: Survival, analysis: Analysis) -> Table:
         Column("documented", words=True),
         *(Column(HEADS.get(end, end)) for end in found.ends),
         Column("control"),
-        Column("damage", spare=True),
+        Column("damage", words=True, spare=True),
     )
     rows = tuple(
         Row(
