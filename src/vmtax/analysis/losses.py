@@ -15,6 +15,7 @@ from vmtax.workload.durability import (
     LOST,
     NAME,
     POWER_CUT,
+    REAL_CUT,
     STACK_CUT,
     STATES,
     TORN,
@@ -28,6 +29,7 @@ WORDS: Mapping[str, str] = {  # kind of end -> what its states are called
     POWER_CUT: "states of a power cut",
     HOST_CUT: "cuts of the host's power",
     STACK_CUT: "states of the host's disk",
+    REAL_CUT: "real power cuts",
 }
 
 

@@ -225,6 +225,17 @@ def agree_to_erase(yes: bool, devices: Sequence[str]) -> None:
             fail("not begun; nothing was changed", DONE)
 
 
+def agree_to_cut(yes: bool, host: str, command: str) -> None:
+    """Return only if the host's name is typed; an empty answer means no."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise BadUse(NOBODY)
+    print(f"Type {host} to have its power cut by {command}: ", end="", file=sys.stderr, flush=True)
+    if sys.stdin.readline().strip() != host:
+        fail("not begun; nothing was changed", DONE)
+
+
 def write_file(file: Path, data: bytes) -> None:
     """Write in one step, so that a full disk leaves the earlier file as it was. Raises BadUse."""
     try:

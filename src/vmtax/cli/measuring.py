@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from vmtax.cli.app import NOBODY, BadUse, agree, agree_to_erase, fail, warn
+from vmtax.cli.app import NOBODY, BadUse, agree, agree_to_cut, agree_to_erase, fail, warn
 from vmtax.cli.files import check_room
 from vmtax.cli.results import keep_results
 from vmtax.core.errors import INTERRUPTED, CannotDo
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from vmtax.storage import Target
     from vmtax.store import Store
     from vmtax.testbed.examine import Examined
+    from vmtax.testbed.power import PowerCut
     from vmtax.testbed.session import Hosts, TestbedOptions, Wire
 
 ROOM = 32 * 2**20  # bytes that a run of some hours stores, raw outputs included
@@ -55,6 +56,29 @@ class Work:
         """The same, over that wire."""
         return self._on(replace(self.options.testbed, wire=wire))
 
+    def cutting(self, order: PowerCut | None) -> Work:
+        """The same where the host's power is cut, one state of a disk for each cut. Raises BadUse where it cannot be."""
+        from vmtax.testbed.power import one_state, why_not
+
+        if order is None:
+            return self
+        testbed = self.options.testbed
+        if problem := why_not(self.plan, testbed.target, testbed.interleave_with):
+            raise BadUse(f"--power-cut: {problem}")
+        return replace(self._on(replace(testbed, power_cut=order)), plan=one_state(self.plan))
+
+    def powered(self, order: PowerCut | None, *, yes: bool) -> Work:
+        """A run that is resumed, with the command that is given now. Raises BadUse without one that --yes agrees to."""
+        kept = self.options.testbed.power_cut
+        if order is not None and kept is None:
+            raise BadUse("--power-cut: the run that is resumed cuts no power: leave it out")
+        if kept is not None and order is None and yes:
+            raise BadUse(
+                f"--yes does not agree to cut the power of {self.plan.host} again: give --power-cut COMMAND, or leave out"
+                " --yes"
+            )
+        return self._on(replace(self.options.testbed, power_cut=order)) if order is not None else self
+
     def _on(self, testbed: TestbedOptions) -> Work:
         return replace(self, options=replace(self.options, testbed=testbed))
 
@@ -75,6 +99,25 @@ def options_of(environment: TestbedOptions) -> Options:
     from vmtax.experiment.runner import Options
 
     return Options(shlex.join(["vmtax", *sys.argv[1:]]), environment)
+
+
+def power_order(command: str | None, back_within: str | None) -> PowerCut | None:
+    """What the command line says of the power of the host under test."""
+    from vmtax.core.units import parse_duration
+    from vmtax.testbed.power import BACK_WITHIN, PowerCut
+
+    if command is None:
+        if back_within is not None:
+            raise BadUse("--back-within is about a host whose power is cut: add --power-cut, or leave it out")
+        return None
+    try:
+        seconds = BACK_WITHIN if back_within is None else parse_duration(back_within)
+    except ValueError as error:
+        raise BadUse(f"--back-within: {error}") from error
+    try:
+        return PowerCut.parse(command, seconds)
+    except ValueError as error:
+        raise BadUse(f"--power-cut: {error}") from error
 
 
 def program(host: str, name: str | None, option: str) -> str | None:
@@ -191,7 +234,10 @@ def _kept(store: Store, known: set[str]) -> bool:
 
 
 def _carry_out_in_boots(store: Store, work: Work, *, yes: bool) -> str:
-    """As `_carry_out`; where a lab is the host, it is rebooted when the run asks for that, which the run outlasts."""
+    """As `_carry_out`, in several sessions where the host is booted anew in between: a lab that the run asks to reboot,
+    and a host whose power was cut.
+    """
+    from vmtax.experiment.real_cut import PowerWasCut
     from vmtax.experiment.reboots import RebootNeeded
     from vmtax.store import StoreError
     from vmtax.testbed.hosts import lab_of
@@ -206,6 +252,8 @@ def _carry_out_in_boots(store: Store, work: Work, *, yes: bool) -> str:
                     raise
                 run = needed.run
                 _reboot(store, one, needed, said)
+            except PowerWasCut as cut:
+                run = cut.run
             work = replace(going_on(replace(store.load(run), state="interrupted"), rebooted=True), agreed=True)
     except BaseException:
         with contextlib.suppress(StoreError):  # the store itself may be what failed, which must not hide it
@@ -293,6 +341,8 @@ def _carry_out(store: Store, work: Work, said: list[str], *, yes: bool) -> str:
             progress.tell((line.what, line.text) for line in lines)
             if erased := work.options.testbed.target.erase:
                 agree_to_erase(yes, sorted(erased))
+            elif order := work.options.testbed.power_cut:
+                agree_to_cut(yes, work.plan.host, order.words)
             else:
                 agree(yes)
         with progress.open_screen(said) as journal.screen:

@@ -97,6 +97,17 @@ PeerCard = Annotated[str | None, _option("CARD", "The peer's unused network card
 InterleaveWith = Annotated[
     str | None, _option("OTHER", "Measure a second host, or with a second QEMU, in the same shuffled rounds.")
 ]
+PowerCut = Annotated[
+    str | None,
+    _option(
+        "COMMAND",
+        "Plan durability: really cut the power of the host under test in each boot. COMMAND, run here, takes it away and"
+        " gives it back: a fence, a switched outlet.",
+    ),
+]
+BackWithin = Annotated[
+    str | None, _option("TIME", "With --power-cut: how long the host may take to come back. Default: 15m.")
+]
 Label = Annotated[str | None, _option("NAME", "Name the run, so that commands take NAME in place of its id.")]
 Resume = Annotated[
     bool, typer.Option("--resume", help="Finish a run that was stopped: the newest one, or the one that is named.")

@@ -13,10 +13,11 @@ import typer
 
 from vmtax.cli.app import AsJson, BadUse, Emulate, Vary, Yes, app, complete_plan, fail, run_ids, say, warn
 from vmtax.cli.files import check_output, check_room
-from vmtax.cli.measuring import Work, disk_target, going_on, measure, options_of, program, wire
+from vmtax.cli.measuring import Work, disk_target, going_on, measure, options_of, power_order, program, wire
 from vmtax.cli.options import (
     PLAN_HELP,
     AfterReboot,
+    BackWithin,
     Budget,
     Card,
     DiskDevice,
@@ -31,6 +32,7 @@ from vmtax.cli.options import (
     OrDemo,
     Peer,
     PeerCard,
+    PowerCut,
     Qemu,
     Report,
     Resume,
@@ -90,6 +92,8 @@ def run(
     label: Label = None,
     resume: Resume = False,
     after_reboot: AfterReboot = False,
+    power_cut: PowerCut = None,
+    back_within: BackWithin = None,
     output: Report = None,
     emulate: Emulate = False,
     or_demo: OrDemo = False,
@@ -107,14 +111,17 @@ def run(
     disks = {"disk-dir": disk_dir, "disk-device": disk_device, "disk-group": disk_group, "disk-pool": disk_pool}
     cards = {"card": card, "peer": peer, "peer-card": peer_card}
     others = {"qemu": qemu, **disks, **cards, "interleave-with": interleave_with, "or-demo": or_demo, "label": label}
+    if after_reboot:
+        others |= {"power-cut": power_cut, "back-within": back_within}
     again = _again(resume, after_reboot, {**overrides, **others})
+    order = power_order(power_cut, back_within)
     target = (disk_dir, disk_device or (), disk_group, disk_pool, erase or ())
     with Store() as store:
         if again:
-            work = _resumed(store, plan, erase or (), rebooted=after_reboot)
+            work = _resumed(store, plan, erase or (), rebooted=after_reboot).powered(order, yes=yes)
         else:
             work = _new(plan or "quick", overrides, qemu, lambda on: disk_target(on, *target), interleave_with)
-            work = work.over(wire(card, peer, peer_card, interleave_with))
+            work = work.cutting(order).over(wire(card, peer, peer_card, interleave_with))
             work = replace(work, options=replace(work.options, label=label or ""), or_demo=or_demo)
         if emulate:
             work = work.emulating()

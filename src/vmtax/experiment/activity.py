@@ -8,8 +8,8 @@ from typing import Any, ClassVar, Protocol
 
 from vmtax.core.events import Event
 from vmtax.core.records import Trial
-from vmtax.experiment.durability import EndWhileWriting
 from vmtax.experiment.migrate import Migrate
+from vmtax.experiment.real_cut import EndOrCut
 from vmtax.experiment.trial import TrialKey, new_trial
 from vmtax.hypervisor import Guest
 from vmtax.testbed.base import RunningTreatment
@@ -54,7 +54,7 @@ class StartAndStop:
 
 BOOT = (Boot.name, "")  # workload and case
 # In the order in which they are performed.
-ACTIVITIES: tuple[Activity, ...] = (Migrate(), EndWhileWriting(), StartAndStop())
+ACTIVITIES: tuple[Activity, ...] = (Migrate(), EndOrCut(), StartAndStop())
 
 
 def failed_boot(key: TrialKey, started: float, error: str) -> Trial:

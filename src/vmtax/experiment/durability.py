@@ -48,7 +48,21 @@ class EndWhileWriting:
     ) -> Sequence[Trial]:
         if not isinstance(workload, Durability):
             return ()
-        return [_trial(key, running, one, one.cut, workload, emit) for one in running.subjects if one.cut is not None]
+        cuts = [(one, one.cut) for one in running.subjects if one.cut is not None]
+        return [_trial(key, running, one, cut, workload, emit, self.ended) for one, cut in cuts]
+
+    def ended(
+        self,
+        key: TrialKey,
+        running: RunningTreatment,
+        guest: Guest,
+        cut: Cut,
+        workload: Durability,
+        raw: list[str],
+        emit: Callable[[Event], None],
+    ) -> Mapping[str, Counts]:
+        """What was found after each end. `raw` gets what is kept of it. Raises CannotDo."""
+        return _ended(key, running, guest, cut, workload, raw, emit)
 
 
 @dataclass
@@ -79,13 +93,14 @@ def _trial(
     cut: Cut,
     workload: Durability,
     emit: Callable[[Event], None],
+    ended: Callable[..., Mapping[str, Counts]],
 ) -> Trial:
     started, before = time.time(), time.monotonic()
     assert subject.guest is not None
     raw: list[str] = []
     rest: dict[str, Any]
     try:
-        seen = _ended(key, running, subject.guest, cut, workload, raw, emit)
+        seen = ended(key, running, subject.guest, cut, workload, raw, emit)
         rest = {"measurements": tuple(workload.measured(seen))}
     except (CannotDo, OSError) as failure:  # the latter: no room here, or the checking guest is gone
         rest = {"status": "failed", "error": first_line(str(failure))}
@@ -120,13 +135,13 @@ def _ended(
         cut.boot_checker() as checker,
         contextlib.ExitStack() as ends,
     ):
-        verifier = _Verifier(checker, CHECKED_ID, workload, cut.inside, raw)
+        verifier = Verifier(checker, CHECKED_ID, workload, cut.inside, raw)
         ends.callback(verifier.end)
         verifier.verify(seen[now], now, witness.acknowledged, copies.check_and_convert())
         disk = Disk(history, of_log.before, of_log.flushed)
         ends.callback(disk.close)
         if host is not None:
-            verifier = _Verifier(checker, HOST_ID, workload, "", raw, host.stack)
+            verifier = Verifier(checker, HOST_ID, workload, "", raw, host.stack)
             ends.callback(verifier.end)
             disk.write(Moment(history.place(host.whole), None), of_log.image)
             verifier.refuse_unread()
@@ -154,7 +169,7 @@ def _written(host: Machine, guest: Guest, cut: Cut, workload: Durability, draw: 
     witness, failure = Witness(), None
     with contextlib.ExitStack() as ends:
         try:
-            _listen(host, guest, cut, workload, draw, witness, ends)
+            listen(host, guest, cut, workload, draw, witness, ends)
         except MachineError as error:
             failure = error
         # Paused, where there was no room for its disk or the log.
@@ -171,7 +186,7 @@ def _written(host: Machine, guest: Guest, cut: Cut, workload: Durability, draw: 
     return witness
 
 
-def _listen(
+def listen(
     host: Machine,
     guest: Guest,
     cut: Cut,
@@ -179,7 +194,7 @@ def _listen(
     draw: random.Random,
     witness: Witness,
     ends: contextlib.ExitStack,
-) -> None:
+) -> Process:
     """Start the writers, and hear them until the moment that is drawn. `ends` gets their end. Raises MachineError."""
     machine, options = guest.machine, workload.parameters.mount_options
     machine.run(*MAKE_FILE_SYSTEM, cut.device, timeout=MAKE_SECONDS)
@@ -195,15 +210,18 @@ def _listen(
             raise MachineError(f"{guest.path}: its writers did not begin: {first_line(process.stderr_tail())}")
     witness.note(_log_bytes(host, cut))
     end = time.monotonic() + workload.parameters.seconds * draw.uniform(0.5, 1.0)
-    for heard in _lines(process, end):
+    for heard in lines_of(process, end):
         if heard is None:
             witness.note(_log_bytes(host, cut))
         else:
             witness.hear(heard)
     witness.note(_log_bytes(host, cut))
+    return process
 
 
 def _log_bytes(host: Machine, cut: Cut) -> int:
+    if cut.power is not None:
+        return 0  # there is none
     if cut.host_disk is not None:
         return cut.host_disk.log.stat().st_size
     return int(host.run("stat", "-c", "%s", str(cut.log)))
@@ -217,7 +235,7 @@ def _line(process: Process, seconds: float) -> str:
         raise MachineError(f"no answer within {seconds:.0f} s: {first_line(process.stderr_tail())}") from None
 
 
-def _lines(process: Process, end: float) -> Iterator[str | None]:
+def lines_of(process: Process, end: float) -> Iterator[str | None]:
     """What it prints until it ends or `end` (monotonic clock), line by line; None whenever some time has passed."""
     heard, noted = b"", time.monotonic()
     with selectors.DefaultSelector() as selector:
@@ -234,7 +252,7 @@ def _lines(process: Process, end: float) -> Iterator[str | None]:
                 noted = time.monotonic()
 
 
-class _Verifier:
+class Verifier:
     """The program that checks states, in a guest of its own."""
 
     def __init__(

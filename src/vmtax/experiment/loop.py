@@ -28,6 +28,7 @@ from vmtax.design.stopping import count
 from vmtax.design.treatments import shuffled_rounds
 from vmtax.experiment.activity import ACTIVITIES, failed_boot
 from vmtax.experiment.eta import Pace
+from vmtax.experiment.real_cut import session_of
 from vmtax.experiment.reboots import Reboots
 from vmtax.experiment.resume import Before
 from vmtax.experiment.trial import Signatures, TrialKey, run_trials
@@ -115,7 +116,7 @@ class Loop:
             for position, treatment in enumerate(order, start=1):
                 self._treatment(TrialKey(number, position, treatment.name), treatment)
             pace.lap()
-            if self.reboots is not None:  # a round is several sessions, and each of them has a set-up
+            if self.reboots is not None or self.testbed.power is not None:  # several sessions, each with its set-up
                 pace = Pace(rounds=[self.seconds / number] * 2)
             if number == self.pilot:
                 self._end_pilot(pace)
@@ -219,7 +220,8 @@ class Loop:
         self.testbed.check()
         self.emit(TreatmentStarted(key.round, key.position, treatment))
         stopped = (key.round, treatment.name) in self.before.repeats
-        left = todo if stopped else self._boot(key, treatment, todo)
+        with session_of(self.testbed.power, self.id):
+            left = todo if stopped else self._boot(key, treatment, todo)
         if left:
             why = "the run was stopped after a case that failed" if stopped else "a guest was lost"
             again = f"{treatment.name}, round {key.round}: {why}, and so all of its guests are booted once more"

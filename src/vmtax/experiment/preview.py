@@ -28,11 +28,24 @@ from vmtax.storage import NoSuchPlace, Target, backing, refuse_unsafe
 from vmtax.storage.empty import SECONDS as LOOK_SECONDS
 from vmtax.storage.file import check_free
 from vmtax.storage.ground import refuse_devices
-from vmtax.testbed import cpus, disks, examine, host_disk, migration, needs, net_paths, pages, pinning, polling
+from vmtax.testbed import (
+    cpus,
+    cutting,
+    disks,
+    examine,
+    host_disk,
+    migration,
+    needs,
+    net_paths,
+    pages,
+    pinning,
+    polling,
+    power,
+)
 from vmtax.testbed.examine import Examined
 from vmtax.testbed.hosts import lab_of
 from vmtax.testbed.provision import not_opened, refuse_none_left
-from vmtax.testbed.session import CannotMeasure, Hosts, TestbedOptions, Wire
+from vmtax.testbed.session import CannotMeasure, Hosts, TestbedOptions
 from vmtax.workload.build import Build
 from vmtax.workload.durability import Durability
 
@@ -91,6 +104,8 @@ def look(
         below = read_below(machine)
         lasts = lasting(plan, emulated=below["emulated_cpu"] is True)
         examine.check(machine, lasts)
+        if options.power_cut is not None:
+            power.refuse(name, machine, options.target)
         qemus = _qemus(machine, lasts, options)
         accelerators = [accelerator for _, accelerator in qemus if accelerator]
         real = [accelerator is not None and accelerator.name == "kvm" for _, accelerator in qemus]  # as far as is known
@@ -98,7 +113,7 @@ def look(
             examine.refuse_few_cpus(machine, lasts)
         if options.wire is not None and hosts.peer is not None:
             examine.check_peer(machine, hosts.peer, lasts, options.wire)
-        impossible = _guests_not_here(machine, lasts, qemus, options.wire)
+        impossible = _guests_not_here(machine, lasts, qemus, options)
         place = Place(machine, name, lasts, theirs, below, impossible, accelerators)
         places.append(_with_disks(place, options.target, emit))
     return places
@@ -113,17 +128,18 @@ def _lacks_postgresql_pack(plan: Plan) -> bool:
 
 
 def _guests_not_here(
-    machine: Machine, plan: Plan, qemus: Sequence[tuple[Qemu, Accelerator | None]], wire: Wire | None
+    machine: Machine, plan: Plan, qemus: Sequence[tuple[Qemu, Accelerator | None]], options: TestbedOptions
 ) -> dict[str, str]:
     """Treatments whose guest's memory or CPU cannot be had there -> why. Raises CannotMeasure and QemuError.
 
     qemus: those that guests are to run on; their CPUs are not known before it was tried whether KVM works
     """
-    treatments = plan.treatments()[0]
+    treatments, card = plan.treatments()[0], options.wire.card if options.wire else None
     impossible = {**pages.not_here(machine, plan, treatments), **pinning.not_here(machine, plan, treatments)}
-    card = wire.card if wire else None
     impossible |= net_paths.not_here(machine, plan, treatments, card)
     impossible |= migration.not_here(machine, plan, treatments, card)
+    impossible |= cutting.not_here(plan, treatments)
+    impossible |= power.not_here(treatments) if options.power_cut else {}
     for qemu, accelerator in qemus:
         if accelerator is None:
             continue
@@ -265,8 +281,12 @@ def outlook(
     executions, booting = _executions(plan, foreseen), reboots(plan)
     lines = [
         Line("what", _what(plan, options, [treatment.name for treatment in compared], foreseen.done)),
-        Line("how long", _how_long(foreseen, ", without the reboots" if booting else "")),
+        Line("how long", _how_long(foreseen, _apart(options, booting))),
     ]
+    if options.power_cut:
+        tried = [one for place in places for one in place.treatments if one.repeats is None]
+        cuts = foreseen.rounds * sum(one.layer == "vm" and one.name not in places[0].impossible for one in tried)
+        lines += [Line("cuts", text) for text in power.announced(plan.host, options.power_cut, cuts)]
     if booting:
         lines.append(Line("reboots", booting))
     lines += [Line("note", text) for text in [*in_common(plan), *([NOTHING] if lone else [])]]
@@ -293,6 +313,13 @@ def outlook(
     if _lacks_postgresql_pack(plan):
         lines.insert(0, Line("first", f"builds {postgresql.KIND.what} of server and client: {postgresql.TAKES}"))
     return lines
+
+
+def _apart(options: TestbedOptions, booting: str) -> str:
+    """What is not in the time that a run takes."""
+    if options.power_cut:
+        return ", without the time in which the host is off"
+    return ", without the reboots" if booting else ""
 
 
 def _what(plan: Plan, options: TestbedOptions, names: Sequence[str], done: int) -> str:

@@ -168,9 +168,14 @@ def worked_seconds(experiment: Experiment) -> float:
     return max(0.0, newest - experiment.created)
 
 
+def cuts_power(experiment: Experiment) -> bool:
+    """Whether its host loses its power again and again: then its boots are no reason to leave out anything."""
+    return bool(experiment.options.get("power_cut"))
+
+
 def same_boot(experiment: Experiment, facts_by_path: Mapping[str, Json]) -> bool:
-    """Whether every host under test still is in the boot in which the experiment was stopped."""
-    return all(
+    """Whether every host under test still is in the boot in which the experiment was stopped, or that means nothing."""
+    return cuts_power(experiment) or all(
         fact(experiment.facts.get(path) or facts, "boot_id") == fact(facts, "boot_id")
         for path, facts in facts_by_path.items()
     )

@@ -15,9 +15,11 @@ from vmtax.design.reboots import HOST, boots_of, next_block, seed_of
 from vmtax.design.topology import unlike
 from vmtax.design.treatments import moved_defaults
 from vmtax.experiment.loop import Emit, Loop
+from vmtax.experiment.real_cut import PowerWasCut
 from vmtax.experiment.reboots import NOISE_FLOOR, RebootNeeded, Reboots, refuse_changed
 from vmtax.experiment.resume import (
     Before,
+    cuts_power,
     refuse_impossible,
     resumable,
     resumed_note,
@@ -104,7 +106,7 @@ def resume(id: str, store: Store, emit: Emit, set_up: SetUp) -> str:
         up={boot.treatment for boot in experiment.boots},
     )
     with _finished(loop):
-        if reboots is None or reboots.cut_short:
+        if experiment.state != "running" and (reboots is None or reboots.cut_short):
             loop.note(resumed_note(experiment, facts))
         _keep_host_facts(loop, facts)
         loop.run(time.monotonic() - clock)
@@ -126,8 +128,9 @@ def _finished(loop: Loop) -> Iterator[None]:
     except BaseException as error:
         # The store itself may be what failed: its error must not hide the first one.
         with contextlib.suppress(StoreError):
-            if isinstance(error, RebootNeeded) and reboots_itself(loop.plan.host):
-                store.add_trials(id, seconds=loop.seconds)  # it goes on: this process reboots the lab for it
+            by_itself = isinstance(error, RebootNeeded) and reboots_itself(loop.plan.host)
+            if by_itself or isinstance(error, PowerWasCut):
+                store.add_trials(id, seconds=loop.seconds)  # it goes on: this process carries on with it
             else:
                 end: End = "interrupted" if isinstance(error, (KeyboardInterrupt, RebootNeeded)) else "failed"
                 store.finish(id, end, time.time(), seconds=loop.seconds)
@@ -157,8 +160,11 @@ def _experiment(store: Store, plan: Plan, treatments: tuple[Treatment, ...], opt
 
 def _before(experiment: Experiment, facts: Mapping[str, Json]) -> Before:
     """Where its host is rebooted for each block, the rounds before the next block are over."""
+    trials = experiment.trials
+    if cuts_power(experiment) and experiment.state != "running" and trials and trials[-1].status == "failed":
+        trials = trials[:-1]  # the one that stopped the run is done again
     if not boots_asked(experiment.treatments):
-        return Before.of(experiment.trials, same_boot=same_boot(experiment, facts))
+        return Before.of(trials, same_boot=same_boot(experiment, facts))
     before, number = Before.of(experiment.trials), next_block(experiment).round
     return replace(before, round=number, position=0) if number > before.round else before
 

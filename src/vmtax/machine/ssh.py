@@ -261,6 +261,10 @@ class SshMachine(GuardedMachine):
     def close(self) -> None:
         with contextlib.suppress(MachineError):
             super().close()
+        self.hang_up()
+
+    def hang_up(self) -> None:
+        """End the connection, and all that goes over it; nothing is undone there."""
         with contextlib.suppress(MachineError):
             self.local.try_run(*self._base, "-O", "exit", self.destination, timeout=10)
 

@@ -16,6 +16,7 @@ from vmtax.meter import GuestMeter, Meter, new_guest_meters, new_meters
 from vmtax.plan.schema import Plan
 from vmtax.storage import Backing
 from vmtax.storage.copies import Copies
+from vmtax.testbed.power import Power
 from vmtax.workload import Site, Workload
 from vmtax.workload.durability.stacks import Stack
 
@@ -70,6 +71,7 @@ class Cut:
     copies: Copies  # what is rebuilt of it, on the machine that runs vmtax
     boot_checker: Callable[[], AbstractContextManager[Guest]]  # there, with the disks of both. Raises BootFailed
     host_disk: HostDisk | None = None  # None: what its host does below its disk is not looked at
+    power: Power | None = None  # of its host, which is cut in place of the guest; None: that keeps it
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +121,10 @@ class Testbed(Protocol):
     @property
     def host_emulated(self) -> bool:
         """A host under test is itself emulated."""
+
+    @property
+    def power(self) -> Power | None:
+        """That of the host under test, where it is to be cut."""
 
     @property
     def notes(self) -> Sequence[str]:

@@ -145,6 +145,10 @@ def prepare(
     if disk.is_device:
         made.machine.run(*ZEROS, str(disk.path), timeout=ZERO_SECONDS)
     drive = replace(disks.drive(treatment, disk), name=CUT_ID)
+    if session.power is not None:
+        copies = _copies(session, checking, disk, stack)
+        copies.keep_before(made.machine, disk)
+        return Prepared(drive, disk, copies)
     if checking.logged is not None and checking.logged.has(treatment):
         copies = _copies(session, checking, disk, stack)
         copies.keep_before(made.machine, disk)
@@ -206,4 +210,5 @@ def lay_out(outer: Machine, device: str, mount: str, disk: str, size: int) -> No
 def cut_of(checking: Checking, prepared: Prepared, device: str, ended: Guest, inside: str = "") -> Cut:
     """What it takes to end that guest, or the outer VM of the one that writes."""
     log, copies, host = PurePosixPath(prepared.drive.log), prepared.copies, prepared.host_disk
-    return Cut(device, ended, inside, prepared.disk, log, copies, lambda: checking.boot(copies, host), host)
+    power = checking.session.power
+    return Cut(device, ended, inside, prepared.disk, log, copies, lambda: checking.boot(copies, host), host, power)

@@ -18,6 +18,7 @@ from vmtax.testbed import host_facts, layers, needs
 from vmtax.testbed.base import RunningTreatment
 from vmtax.testbed.examine import Examined
 from vmtax.testbed.interleave import examine_all, provision_all
+from vmtax.testbed.power import Power
 from vmtax.testbed.provision import Provisioned, check_bounds
 from vmtax.testbed.session import Emit, Hosts, Session, TestbedOptions, Wired
 from vmtax.workload import Workload
@@ -50,6 +51,10 @@ class Machines:
     @property
     def host_emulated(self) -> bool:
         return any(side.host_emulated for side in self.sides)
+
+    @property
+    def power(self) -> Power | None:
+        return self.own.session.power
 
     @property
     def notes(self) -> Sequence[str]:
@@ -110,6 +115,7 @@ def examined(hosts: Hosts, image: Image, emit: Emit, plan: Plan, options: Testbe
         kernel_pack=pack,
         postgresql_pack=postgresql.current() if needs.databases(plan) else None,
         wired=_wired(hosts, image, emit, options),
+        power=Power(plan.host, options.power_cut) if options.power_cut else None,
     )
     sides = examine_all(hosts, session, plan, options)
     for side in sides:

@@ -18,6 +18,7 @@ from vmtax.machine.guarded import GuardedMachine
 from vmtax.machine.local import LocalMachine
 from vmtax.storage import DISK_DIRECTORY, Target
 from vmtax.testbed import hosts
+from vmtax.testbed.power import Power, PowerCut
 
 Emit = Callable[[Event], None]
 
@@ -47,6 +48,7 @@ class TestbedOptions:
     emulate: bool = False  # measure also where no guest boots with KVM
     demonstration: bool = False  # what is measured only shows what a report looks like
     wire: Wire | None = None  # that the network under test goes over; None: one of its own
+    power_cut: PowerCut | None = None  # None: the host under test keeps its power
 
     def to_json(self) -> Json:
         target = self.target
@@ -58,6 +60,7 @@ class TestbedOptions:
             "disk_pool": target.pool,
             "interleave_with": self.interleave_with,
             **({"wire": asdict(self.wire)} if self.wire else {}),
+            **({"power_cut": self.power_cut.to_json()} if self.power_cut else {}),
             **{name: True for name in ("emulate", "demonstration") if getattr(self, name)},
         }
 
@@ -72,7 +75,11 @@ class TestbedOptions:
         )
         emulate, demonstration = (bool(data.get(name)) for name in ("emulate", "demonstration"))
         wire = Wire(**data["wire"]) if data.get("wire") else None
-        return TestbedOptions(data.get("qemu"), target, data.get("interleave_with"), emulate, demonstration, wire)
+        given = data.get("power_cut")
+        power_cut = PowerCut.from_json(given) if given else None
+        return TestbedOptions(
+            data.get("qemu"), target, data.get("interleave_with"), emulate, demonstration, wire, power_cut
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +102,7 @@ class Session:
     kernel_pack: Pack | None = None  # None: no kernel is built, or it is not there yet
     postgresql_pack: Pack | None = None  # None: no database is written, or it is not there yet
     wired: Wired | None = None  # None: the network under test has no wire that the user names
+    power: Power | None = None  # None: the host under test keeps its power
 
 
 @dataclass(frozen=True, slots=True)

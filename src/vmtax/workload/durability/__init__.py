@@ -23,11 +23,13 @@ KILLED = "guest-killed"
 HOST_CUT = "host-cut"
 POWER_CUT = "power-cut"
 STACK_CUT = "stack-cut"
+REAL_CUT = "real-cut"
 ENDS: Mapping[str, str] = {
     KILLED: "QEMU is killed, and the disk is what its host then has of it",
     HOST_CUT: "the host really loses its power: the outer VM, in which a nested guest writes, is killed",
     POWER_CUT: "the host loses its power: states of the disk, rebuilt from QEMU's log of its writes",
     STACK_CUT: "the host loses its power: states of its own disk, and on that all that lies between it and the guest's",
+    REAL_CUT: "the host under test loses its power by the command of --power-cut: its disk, once it is back",
 }
 # Of these many states are rebuilt; the others are counted as often as a guest was ended.
 REBUILT = (POWER_CUT, STACK_CUT)
@@ -96,9 +98,10 @@ class DurabilityParameters(Parameters):
     states: int = Field(
         300,
         strict=True,
-        ge=10,
+        ge=1,
         le=100_000,
-        description="states that are checked after each boot: of the disk of a host that lost its power",
+        description="states that are checked after each boot: of the disk of a host that lost its power; with"
+        " --power-cut there is one",
     )
     mount_options: Options = Field(
         "",

@@ -1,0 +1,127 @@
+"""Power cuts of the host under test itself: a guest writes, the host is cut, and its disk is read once it is back.
+
+The session of the run ends with each cut, for nothing that was set up on the host is there any more. The trial is
+committed first; the command line then resumes the run, and the guard of the new session undoes what the list on the
+host still says.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import random
+import time
+from collections.abc import Callable, Iterator, Mapping
+
+from vmtax.core.errors import CannotDo
+from vmtax.core.events import Event, Step
+from vmtax.experiment.durability import EndWhileWriting, Verifier, Witness, lines_of, listen
+from vmtax.experiment.trial import TrialKey
+from vmtax.hypervisor import Guest
+from vmtax.machine import Machine, MachineError, Process
+from vmtax.machine.ssh import SshMachine
+from vmtax.meter.facts import read_boot
+from vmtax.storage.copies import fetch
+from vmtax.testbed.base import Cut, RunningTreatment
+from vmtax.testbed.cutting import CHECKED_ID
+from vmtax.testbed.power import Cutting, Power
+from vmtax.workload.durability import REAL_CUT, Counts, Durability
+
+SLICE_SECONDS = 0.5  # of listening, between two looks at the command
+ANSWER_SECONDS = 5.0
+
+
+class PowerWasCut(CannotDo):
+    """A session of a run is over, for its host was cut; the run goes on in another."""
+
+    def __init__(self, run: str) -> None:
+        self.run = run
+        super().__init__(f"the host's power was cut, as agreed: vmtax run --resume {run} goes on")
+
+
+@contextlib.contextmanager
+def session_of(power: Power | None, run: str) -> Iterator[None]:
+    """What is done to one treatment. Raises PowerWasCut where its host was cut, and what keeps the run from going on."""
+    try:
+        yield
+    except MachineError:
+        if power is None or not power.is_over:
+            raise
+    if power is not None and power.is_over:
+        raise power.problem or PowerWasCut(run)
+
+
+class EndOrCut(EndWhileWriting):
+    """Where the host is to lose its power, it does, in place of a guest."""
+
+    def ended(
+        self,
+        key: TrialKey,
+        running: RunningTreatment,
+        guest: Guest,
+        cut: Cut,
+        workload: Durability,
+        raw: list[str],
+        emit: Callable[[Event], None],
+    ) -> Mapping[str, Counts]:
+        if cut.power is None:
+            return super().ended(key, running, guest, cut, workload, raw, emit)
+        seed, copies, local = random.SystemRandom().getrandbits(64), cut.copies, cut.copies.local
+        emit(Step(f"{key.treatment}: writing", ", ".join(workload.writers)))
+        boot_id = str(read_boot(running.host)["boot_id"])
+        witness = Witness()
+        with contextlib.ExitStack() as ends:
+            process = listen(running.host, guest, cut, workload, random.Random(seed), witness, ends)
+            _refuse_idle(guest, witness)
+            with cut.power.ends_session(), cut.power.cutting(local) as cutting:
+                emit(Step(f"{key.treatment}: cutting the power of {cut.power.host}", cut.power.order.words))
+                try:
+                    _hear_the_last(process, witness, cutting)
+                    host = cutting.wait(boot_id, cut.disk.path, emit)
+                finally:
+                    _hang_up(running.host)
+        found = {"seed": seed, "acknowledged": witness.acknowledged, "command": cut.power.order.words}
+        raw.append(
+            json.dumps({**found, "boot_id": boot_id, "seconds_off": round(time.monotonic() - cutting.started, 1)})
+        )
+        try:
+            emit(Step(f"{key.treatment}: copying its disk", str(cut.disk.path)))
+            fetch(host, local, cut.disk.path, copies.image)
+        finally:
+            host.close()
+        seen = Counts(image_damaged=None if copies.is_raw else 0)
+        emit(Step(f"{key.treatment}: checking its disk", "in a guest of this machine"))
+        with cut.boot_checker() as checker, contextlib.ExitStack() as ends:
+            verifier = Verifier(checker, CHECKED_ID, workload, "", raw)
+            ends.callback(verifier.end)
+            verifier.verify(seen, REAL_CUT, witness.acknowledged, copies.check_and_convert())
+        return {REAL_CUT: seen}
+
+
+def _refuse_idle(guest: Guest, witness: Witness) -> None:
+    """Raises CannotDo where a cut would show nothing."""
+    if why := guest.cause_of_death():
+        raise CannotDo(f"no power was cut: {why}")
+    if witness.errors:
+        raise CannotDo(f"{guest.path}: a writer failed, so no power was cut: {witness.errors[0]}")
+    if not witness.acknowledged:
+        raise CannotDo(
+            f"{guest.path}: nothing was acknowledged, so no power was cut; raise workloads.durability.seconds"
+        )
+
+
+def _hang_up(host: Machine) -> None:
+    """Where it is no longer what it was: no answer of it is waited for then."""
+    try:
+        host.try_run("true", timeout=ANSWER_SECONDS)
+    except MachineError:
+        if isinstance(host, SshMachine):
+            host.hang_up()
+
+
+def _hear_the_last(process: Process, witness: Witness, cutting: Cutting) -> None:
+    """Acknowledgements until the line is cut, the writers are done, or the power should be gone. Raises NotCut."""
+    while not cutting.is_late and process.poll() is None:
+        for line in lines_of(process, time.monotonic() + SLICE_SECONDS):
+            if line is not None:
+                witness.hear(line)

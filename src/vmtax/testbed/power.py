@@ -1,0 +1,275 @@
+"""The power of the host under test, which a command of the user's takes away and gives back, and what it takes to go on.
+
+The command runs on the machine that runs vmtax. It may end before the power is gone (a power strip that waits) or
+after the host is back. Whether the power was gone is told by the host itself: by the id of its boot, and how long it
+has been up.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+
+from vmtax.core.errors import CannotDo
+from vmtax.core.events import Event, Step
+from vmtax.core.machines import first_line
+from vmtax.core.records import Json, Treatment
+from vmtax.core.units import count_of, format_duration
+from vmtax.machine import Machine, MachineError
+from vmtax.machine.local import LocalMachine
+from vmtax.machine.reader import LocalReader, SshReader
+from vmtax.machine.ssh import SshMachine, connect_host
+from vmtax.meter.disk import disk_facts
+from vmtax.meter.facts import read_boot
+from vmtax.plan.schema import Plan
+from vmtax.storage import DISK_DIRECTORY, Target
+from vmtax.testbed import hosts
+from vmtax.testbed.disks import backing_of
+from vmtax.workload.durability import NAME
+
+BACK_WITHIN = 900.0  # seconds that a host may take to come back, unless the command line says otherwise
+GONE_SECONDS = 60.0  # after the command has ended well, until the power must be gone
+LOGIN_SECONDS = 30.0  # of one attempt
+BETWEEN_SECONDS = 2.0  # two attempts
+UPTIME = "/proc/uptime"
+UPTIME_SLACK = 5.0  # seconds by which two clocks may differ
+# Nobody is asked for a passphrase while the host comes back, and one that is off does not keep us waiting.
+UNATTENDED = ("-o", "BatchMode=yes", "-o", "ConnectTimeout=10")
+IN_MEMORY = ("tmpfs", "ramfs", "overlay")  # file systems whose contents may end with the power
+EMPTIED = ("/tmp", "/run", "/dev/shm")  # by many systems when they start
+
+
+@dataclass(frozen=True, slots=True)
+class PowerCut:
+    """What the command line says."""
+
+    command: tuple[str, ...]  # its words
+    back_within: float = BACK_WITHIN  # seconds
+
+    @staticmethod
+    def parse(command: str, back_within: float) -> PowerCut:
+        """Words as in a shell, which is not used. Raises ValueError in words where nothing could be started."""
+        try:
+            words = tuple(shlex.split(command))
+        except ValueError as error:
+            raise ValueError(f"{command!r}: {str(error).lower()}") from None
+        if not words:
+            raise ValueError("is empty: name a command that takes the power from the host and gives it back")
+        program = shutil.which(words[0])
+        if program is None:
+            raise ValueError(f"{words[0]}: no such program here, or it cannot be executed")
+        return PowerCut((str(Path(program).absolute()), *words[1:]), back_within)
+
+    def to_json(self) -> Json:
+        return {"command": list(self.command), "back_within": self.back_within}
+
+    @staticmethod
+    def from_json(data: Json) -> PowerCut:
+        return PowerCut(tuple(data["command"]), float(data["back_within"]))
+
+    @property
+    def words(self) -> str:
+        return shlex.join(self.command)
+
+
+class NotCut(CannotDo):
+    """The power was not taken, or not given back, as was agreed; the run ends with that."""
+
+
+@dataclass
+class Power:
+    """That of the host under test in one session of a run, which ends when the power was cut."""
+
+    host: str  # as the plan names it
+    order: PowerCut
+    is_over: bool = False  # the session: its host is another boot, or nobody knows what it is
+    problem: BaseException | None = None  # why the run cannot go on in another session; None: it can
+
+    @contextlib.contextmanager
+    def ends_session(self) -> Iterator[None]:
+        """From now on the session ends with what comes of this, and with nothing that follows from it."""
+        self.is_over = True
+        try:
+            yield
+        except (NotCut, KeyboardInterrupt) as problem:
+            self.problem = problem
+            raise
+
+    @contextlib.contextmanager
+    def cutting(self, local: LocalMachine) -> Iterator[Cutting]:
+        """The command, started; it goes on to its end whatever becomes of us, for it is to give the power back."""
+        output = Path(local.scratch) / "power-cut"
+        with output.open("wb") as file:
+            try:
+                process = subprocess.Popen(
+                    self.order.command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=file,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                    cwd="/",
+                )
+            except OSError as error:
+                raise NotCut(f"{self.order.words}: {error.strerror}; no power was cut") from error
+        yield Cutting(self, local, process, output, time.monotonic())
+
+
+@dataclass
+class Cutting:
+    """One power cut under way."""
+
+    power: Power
+    local: LocalMachine
+    process: subprocess.Popen[bytes]
+    output: Path  # what the command prints
+    started: float  # monotonic clock
+    ended: float | None = None  # when the command had ended
+
+    @property
+    def is_late(self) -> bool:
+        """Whether the power should be gone by now. Raises NotCut where the command failed."""
+        code = self.process.poll()
+        if code is None:
+            return False
+        self.ended = self.ended or time.monotonic()
+        if code != 0:
+            lines = self.output.read_bytes()[-2000:].decode(errors="replace").strip().splitlines()
+            said = f": {lines[-1]}" if lines else " and said nothing"
+            raise NotCut(f"{self.power.order.words} ended with exit code {code}{said}; nothing counts")
+        return time.monotonic() - self.ended > GONE_SECONDS
+
+    def wait(self, boot_id: str, path: PurePosixPath, emit: Callable[[Event], None]) -> SshMachine:
+        """The host once it is back with the file `path`, in another boot than that before; no guard runs there.
+
+        Raises NotCut.
+        """
+        limit, what = self.power.order.back_within, f"{self.power.host} is without power"
+        said = ""
+        while (waited := time.monotonic() - self.started) < limit:
+            emit(
+                Step(what, f"{format_duration(waited)} since the cut, {format_duration(limit)} at most", waited / limit)
+            )
+            is_late = self.is_late
+            try:
+                machine = self._logged_in()
+                try:
+                    if self._is_back(machine, boot_id, path, is_late=is_late):
+                        return machine
+                    said = f"{path} is not there"
+                except BaseException:
+                    machine.close()
+                    raise
+                machine.close()
+            except NotCut:
+                raise
+            except CannotDo as error:
+                said = first_line(str(error))
+            time.sleep(BETWEEN_SECONDS)
+        command = "" if self.ended else f", and {self.power.order.words} has not ended"
+        raise NotCut(
+            f"{self.power.host} did not come back within {format_duration(limit)} of the cut{command}: {said}; nothing"
+            " counts of this cut"
+        )
+
+    def _logged_in(self) -> SshMachine:
+        route = hosts.route(self.power.host)
+        route = replace(route, options=(*UNATTENDED, *route.options))
+        return connect_host(self.local, route, LOGIN_SECONDS, guarded=False)
+
+    def _is_back(self, machine: Machine, boot_id: str, path: PurePosixPath, *, is_late: bool) -> bool:
+        """Raises NotCut where it was never off, or is another machine."""
+        up = float(machine.run("cat", UPTIME).split()[0])
+        if read_boot(machine)["boot_id"] == boot_id:
+            if is_late:
+                raise NotCut(
+                    f"{self.power.order.words} ended well, and {self.power.host} is up in the same boot as before, for"
+                    f" {format_duration(up)}: its power was not cut within {format_duration(GONE_SECONDS)}; nothing"
+                    " counts"
+                )
+            return False
+        if up > time.monotonic() - self.started + UPTIME_SLACK:
+            raise NotCut(
+                f"{self.power.host} is another machine since the cut, or was rebooted before it: it is up for"
+                f" {format_duration(up)}; nothing counts"
+            )
+        return machine.succeeds("test", "-e", str(path))
+
+
+def why_not(plan: Plan, target: Target, interleaved: str | None) -> str | None:
+    """Why the power of the plan's host cannot be cut, as far as the plan says, in one line; None where it can."""
+    names = [choice.name for choice in plan.workloads]
+    if plan.host == "local":
+        return "the host under test is the machine that runs vmtax, which would end with it: name another with --host"
+    if NAME not in names:
+        return f"plan {plan.name} has no workload durability: vmtax run durability"
+    if others := [name for name in names if name != NAME]:
+        return f"the host is booted anew after each guest, so nothing is compared with {others[0]}: leave it out"
+    if interleaved is not None:
+        return "one host's power is cut: leave out --interleave-with"
+    if target.devices:
+        return "disks are tried that are there again after a reboot, in a directory: leave out --disk-device"
+    return None
+
+
+def one_state(plan: Plan) -> Plan:
+    """The plan as its power cuts count: one state of a disk each."""
+    (choice,) = plan.workloads
+    parameters = {**choice.parameters, "states": 1}
+    return plan.model_copy(update={"workloads": (choice.model_copy(update={"parameters": parameters}),)})
+
+
+def announced(host: str, order: PowerCut, cuts: int) -> list[str]:
+    """What is done to the host, for a person who is to agree to it."""
+    return [
+        f"the power of {host}, {count_of(cuts, 'time')}, by running {order.words} here: whatever runs on that host then"
+        " ends, and what has not reached its disks is lost",
+        f"waits up to {format_duration(order.back_within)} for it to come back each time, and stops where it does not",
+    ]
+
+
+def not_here(treatments: Sequence[Treatment]) -> dict[str, str]:
+    """Treatments whose disk would not be there again when the host is back -> why."""
+    found = {}
+    for one in treatments:
+        if one.layer == "nested":
+            found[one.name] = "--power-cut takes the power from the host itself, not from an outer VM: leave nested out"
+        elif one.layer == "vm" and not backing_of(one).lies_in_directory:
+            found[one.name] = (
+                "--power-cut takes a disk that is there again when the host is back, a file in a directory of it:"
+                " disk.volume=none, disk.filesystem=as-is"
+            )
+    return found
+
+
+def refuse(host: str, machine: Machine, target: Target) -> None:
+    """Raises CannotDo where a cut of its power would end vmtax, or the disks under test. Only reads."""
+    here = read_boot(LocalReader())["boot_id"]
+    if not here or read_boot(machine)["boot_id"] == here:
+        raise CannotDo(f"{host} is the machine that runs vmtax, which --power-cut would end: run it on another")
+    directory = target.directory or DISK_DIRECTORY
+    if any(directory.is_relative_to(each) for each in EMPTIED):
+        raise CannotDo(f"{host}: {directory} is empty after a reboot: name another directory with --disk-dir")
+    system = disk_facts(machine, directory)["file_system"]
+    if system in IN_MEMORY:
+        raise CannotDo(
+            f"{host}: {directory} lies in {system}, whose contents end with the power: name another directory with"
+            " --disk-dir"
+        )
+    route = hosts.route(host)
+    try:
+        reader = SshReader(replace(route, options=(*UNATTENDED, *route.options)))
+        try:
+            reader.log_in()
+        finally:
+            reader.close()
+    except MachineError as error:
+        raise CannotDo(
+            f"{host}: --power-cut logs in again and again while nobody is there to be asked, which fails:"
+            f" {first_line(str(error))}; ssh-add gives the key to an agent"
+        ) from error
