@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from vmtax.storage import Target
     from vmtax.store import Store
     from vmtax.testbed.examine import Examined
-    from vmtax.testbed.power import PowerCut
     from vmtax.testbed.session import Hosts, TestbedOptions, Wire
 
 ROOM = 32 * 2**20  # bytes that a run of some hours stores, raw outputs included
@@ -50,36 +49,14 @@ class Work:
 
     def emulating(self) -> Work:
         """The same, also where no guest boots with KVM."""
-        return self._on(replace(self.options.testbed, emulate=True))
+        return self.on(replace(self.options.testbed, emulate=True))
 
     def over(self, wire: Wire | None) -> Work:
         """The same, over that wire."""
-        return self._on(replace(self.options.testbed, wire=wire))
+        return self.on(replace(self.options.testbed, wire=wire))
 
-    def cutting(self, order: PowerCut | None) -> Work:
-        """The same where the host's power is cut, one state of a disk for each cut. Raises BadUse where it cannot be."""
-        from vmtax.testbed.power import one_state, why_not
-
-        if order is None:
-            return self
-        testbed = self.options.testbed
-        if problem := why_not(self.plan, testbed.target, testbed.interleave_with):
-            raise BadUse(f"--power-cut: {problem}")
-        return replace(self._on(replace(testbed, power_cut=order)), plan=one_state(self.plan))
-
-    def powered(self, order: PowerCut | None, *, yes: bool) -> Work:
-        """A run that is resumed, with the command that is given now. Raises BadUse without one that --yes agrees to."""
-        kept = self.options.testbed.power_cut
-        if order is not None and kept is None:
-            raise BadUse("--power-cut: the run that is resumed cuts no power: leave it out")
-        if kept is not None and order is None and yes:
-            raise BadUse(
-                f"--yes does not agree to cut the power of {self.plan.host} again: give --power-cut COMMAND, or leave out"
-                " --yes"
-            )
-        return self._on(replace(self.options.testbed, power_cut=order)) if order is not None else self
-
-    def _on(self, testbed: TestbedOptions) -> Work:
+    def on(self, testbed: TestbedOptions) -> Work:
+        """The same, with these options."""
         return replace(self, options=replace(self.options, testbed=testbed))
 
 
@@ -99,25 +76,6 @@ def options_of(environment: TestbedOptions) -> Options:
     from vmtax.experiment.runner import Options
 
     return Options(shlex.join(["vmtax", *sys.argv[1:]]), environment)
-
-
-def power_order(command: str | None, back_within: str | None) -> PowerCut | None:
-    """What the command line says of the power of the host under test."""
-    from vmtax.core.units import parse_duration
-    from vmtax.testbed.power import BACK_WITHIN, PowerCut
-
-    if command is None:
-        if back_within is not None:
-            raise BadUse("--back-within is about a host whose power is cut: add --power-cut, or leave it out")
-        return None
-    try:
-        seconds = BACK_WITHIN if back_within is None else parse_duration(back_within)
-    except ValueError as error:
-        raise BadUse(f"--back-within: {error}") from error
-    try:
-        return PowerCut.parse(command, seconds)
-    except ValueError as error:
-        raise BadUse(f"--power-cut: {error}") from error
 
 
 def program(host: str, name: str | None, option: str) -> str | None:

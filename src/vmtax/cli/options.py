@@ -101,8 +101,8 @@ PowerCut = Annotated[
     str | None,
     _option(
         "COMMAND",
-        "Plan durability: really cut the power of the host under test in each boot. COMMAND, run here, takes it away and"
-        " gives it back: a fence, a switched outlet.",
+        "Plan durability: cut the power of the host under test in each boot. COMMAND, which is run here, takes it"
+        " away and gives it back, as a fence or a switched outlet does.",
     ),
 ]
 BackWithin = Annotated[

@@ -13,7 +13,7 @@ import typer
 
 from vmtax.cli.app import AsJson, BadUse, Emulate, Vary, Yes, app, complete_plan, fail, run_ids, say, warn
 from vmtax.cli.files import check_output, check_room
-from vmtax.cli.measuring import Work, disk_target, going_on, measure, options_of, power_order, program, wire
+from vmtax.cli.measuring import Work, disk_target, going_on, measure, options_of, program, wire
 from vmtax.cli.options import (
     PLAN_HELP,
     AfterReboot,
@@ -38,6 +38,7 @@ from vmtax.cli.options import (
     Resume,
     Rounds,
 )
+from vmtax.cli.power import power_order, with_cuts, with_cuts_again
 from vmtax.cli.results import shown, written
 from vmtax.core.errors import FAILED
 from vmtax.core.records import label_problem
@@ -118,10 +119,10 @@ def run(
     target = (disk_dir, disk_device or (), disk_group, disk_pool, erase or ())
     with Store() as store:
         if again:
-            work = _resumed(store, plan, erase or (), rebooted=after_reboot).powered(order, yes=yes)
+            work = with_cuts_again(_resumed(store, plan, erase or (), rebooted=after_reboot), order, yes=yes)
         else:
             work = _new(plan or "quick", overrides, qemu, lambda on: disk_target(on, *target), interleave_with)
-            work = work.cutting(order).over(wire(card, peer, peer_card, interleave_with))
+            work = with_cuts(work, order).over(wire(card, peer, peer_card, interleave_with))
             work = replace(work, options=replace(work.options, label=label or ""), or_demo=or_demo)
         if emulate:
             work = work.emulating()

@@ -28,22 +28,10 @@ from vmtax.storage import NoSuchPlace, Target, backing, refuse_unsafe
 from vmtax.storage.empty import SECONDS as LOOK_SECONDS
 from vmtax.storage.file import check_free
 from vmtax.storage.ground import refuse_devices
-from vmtax.testbed import (
-    cpus,
-    cutting,
-    disks,
-    examine,
-    host_disk,
-    migration,
-    needs,
-    net_paths,
-    pages,
-    pinning,
-    polling,
-    power,
-)
+from vmtax.testbed import cpus, cutting, disks, examine, host_disk, migration, needs, net_paths, pages, pinning, polling
 from vmtax.testbed.examine import Examined
 from vmtax.testbed.hosts import lab_of
+from vmtax.testbed.power import announced_cuts, not_there_again, refuse_cuts
 from vmtax.testbed.provision import not_opened, refuse_none_left
 from vmtax.testbed.session import CannotMeasure, Hosts, TestbedOptions
 from vmtax.workload.build import Build
@@ -105,7 +93,7 @@ def look(
         lasts = lasting(plan, emulated=below["emulated_cpu"] is True)
         examine.check(machine, lasts)
         if options.power_cut is not None:
-            power.refuse(name, machine, options.target)
+            refuse_cuts(name, machine, options.target)
         qemus = _qemus(machine, lasts, options)
         accelerators = [accelerator for _, accelerator in qemus if accelerator]
         real = [accelerator is not None and accelerator.name == "kvm" for _, accelerator in qemus]  # as far as is known
@@ -139,7 +127,7 @@ def _guests_not_here(
     impossible |= net_paths.not_here(machine, plan, treatments, card)
     impossible |= migration.not_here(machine, plan, treatments, card)
     impossible |= cutting.not_here(plan, treatments)
-    impossible |= power.not_here(treatments) if options.power_cut else {}
+    impossible |= not_there_again(treatments) if options.power_cut else {}
     for qemu, accelerator in qemus:
         if accelerator is None:
             continue
@@ -286,7 +274,7 @@ def outlook(
     if options.power_cut:
         tried = [one for place in places for one in place.treatments if one.repeats is None]
         cuts = foreseen.rounds * sum(one.layer == "vm" and one.name not in places[0].impossible for one in tried)
-        lines += [Line("cuts", text) for text in power.announced(plan.host, options.power_cut, cuts)]
+        lines += [Line("cuts", text) for text in announced_cuts(plan.host, options.power_cut, cuts)]
     if booting:
         lines.append(Line("reboots", booting))
     lines += [Line("note", text) for text in [*in_common(plan), *([NOTHING] if lone else [])]]

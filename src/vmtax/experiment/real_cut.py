@@ -41,7 +41,7 @@ class PowerWasCut(CannotDo):
 
 @contextlib.contextmanager
 def session_of(power: Power | None, run: str) -> Iterator[None]:
-    """What is done to one treatment. Raises PowerWasCut where its host was cut, and what keeps the run from going on."""
+    """For what is done to one treatment. Raises PowerWasCut where its host was cut, or why the run cannot go on."""
     try:
         yield
     except MachineError:

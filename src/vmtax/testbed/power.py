@@ -1,4 +1,4 @@
-"""The power of the host under test, which a command of the user's takes away and gives back, and what it takes to go on.
+"""The power of the host under test, which a command of the user's takes away and gives back.
 
 The command runs on the machine that runs vmtax. It may end before the power is gone (a power strip that waits) or
 after the host is back. Whether the power was gone is told by the host itself: by the id of its boot, and how long it
@@ -224,7 +224,7 @@ def one_state(plan: Plan) -> Plan:
     return plan.model_copy(update={"workloads": (choice.model_copy(update={"parameters": parameters}),)})
 
 
-def announced(host: str, order: PowerCut, cuts: int) -> list[str]:
+def announced_cuts(host: str, order: PowerCut, cuts: int) -> list[str]:
     """What is done to the host, for a person who is to agree to it."""
     return [
         f"the power of {host}, {count_of(cuts, 'time')}, by running {order.words} here: whatever runs on that host then"
@@ -233,7 +233,7 @@ def announced(host: str, order: PowerCut, cuts: int) -> list[str]:
     ]
 
 
-def not_here(treatments: Sequence[Treatment]) -> dict[str, str]:
+def not_there_again(treatments: Sequence[Treatment]) -> dict[str, str]:
     """Treatments whose disk would not be there again when the host is back -> why."""
     found = {}
     for one in treatments:
@@ -247,7 +247,7 @@ def not_here(treatments: Sequence[Treatment]) -> dict[str, str]:
     return found
 
 
-def refuse(host: str, machine: Machine, target: Target) -> None:
+def refuse_cuts(host: str, machine: Machine, target: Target) -> None:
     """Raises CannotDo where a cut of its power would end vmtax, or the disks under test. Only reads."""
     here = read_boot(LocalReader())["boot_id"]
     if not here or read_boot(machine)["boot_id"] == here:

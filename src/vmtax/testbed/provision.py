@@ -31,12 +31,13 @@ from vmtax.storage import (
 )
 from vmtax.storage.page_cache import GROWTH_BYTES, SHARE
 from vmtax.storage.undo import UNMOUNT
-from vmtax.testbed import cpus, cutting, disks, host_disk, migration, needs, net_paths, pages, pinning, polling, power
+from vmtax.testbed import cpus, cutting, disks, host_disk, migration, needs, net_paths, pages, pinning, polling
 from vmtax.testbed.carrier import CarrierDisk
 from vmtax.testbed.cutting import Checking
 from vmtax.testbed.databases import DatabasePack, open_pack
 from vmtax.testbed.disks import Disks
 from vmtax.testbed.examine import Examined
+from vmtax.testbed.power import not_there_again
 from vmtax.testbed.session import CannotMeasure
 from vmtax.workload import Command, Link
 from vmtax.workload.durability import Durability
@@ -203,7 +204,7 @@ def _with_guests(on: Provisioned) -> Provisioned:
     impossible |= net_paths.not_here(on.host, on.plan, treatments, card)
     impossible |= migration.not_here(on.host, on.plan, treatments, card)
     impossible |= cutting.not_here(on.plan, treatments)
-    impossible |= power.not_here(treatments) if on.session.power else {}
+    impossible |= not_there_again(treatments) if on.session.power else {}
     impossible |= guests_not_here(on)
     possible = [treatment for treatment in treatments if treatment.name not in impossible]
     impossible |= pages.take(on.host, on.plan, possible)
