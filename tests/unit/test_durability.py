@@ -34,7 +34,7 @@ from vmtax.design.features import BY_TRIAL, DOCUMENTED, Feature
 from vmtax.recommend import DISK, Advice, advise
 from vmtax.report.render.markdown import render_markdown
 from vmtax.report.show import render
-from vmtax.workload.durability import HOST_CUT, KILLED, LOST, POWER_CUT, STACK_CUT, STATES, metric
+from vmtax.workload.durability import HOST_CUT, KILLED, LOST, POWER_CUT, REAL_CUT, STACK_CUT, STATES, metric
 
 UNSYNCED = treatment(volume="zvol", filesystem="none", cache="none", sync="disabled")
 
@@ -168,6 +168,27 @@ def test_states_of_the_hosts_disk_show_that_a_configuration_is_durable() -> None
     assert shown.state == "yes" and shown.reason.startswith("0 of 300 states of the host's disk lost anything")
     blind = one(trial(NONE.name, 1, STACK_CUT, states=5000, control=0))
     assert blind.state == "not shown" and blind.proves_nothing
+
+
+def test_real_power_cuts_show_every_loss_and_take_as_many_states_as_others_to_show_none() -> None:
+    kept = one(trial(NONE.name, 1, REAL_CUT, states=6, control=6))
+    assert (kept.state, kept.is_short) == ("not shown", True)
+    assert kept.reason == "0 of 6 real power cuts lost anything: at most 40 % at 95 %; 300 states or more are needed"
+    lost = found(trial(UNSYNCED.name, 1, REAL_CUT, states=6, lost=5), treatments=(UNSYNCED,))
+    assert lost.evidence[0].state == "no" and lost.shows_losses
+    assert one(trial(NONE.name, 1, REAL_CUT, states=NEEDED_STATES, control=9)).state == "yes"
+    assert one(trial(NONE.name, 1, REAL_CUT, states=6, control=0)).proves_nothing
+    unseen = found(trial(UNSYNCED.name, 1, REAL_CUT, states=6), treatments=(UNSYNCED,))
+    assert "below the image" not in unseen.proof
+
+
+def test_the_report_says_that_nothing_of_a_real_power_cut_is_modelled() -> None:
+    run = experiment(
+        trial(NONE.name, 1, REAL_CUT, states=6, control=6), trial(UNSAFE.name, 1, REAL_CUT, states=6, lost=5)
+    )
+    text = " ".join(render_markdown(Analysis(run)).split())
+    assert "Nothing is modelled" in text and "States of a disk are rebuilt" not in text
+    assert "0 of 6 ≤ 40 %" in text and "5 of 6" in text
 
 
 @pytest.mark.parametrize(("end", "unseen"), [(POWER_CUT, True), (STACK_CUT, False)])

@@ -26,6 +26,7 @@ from vmtax.workload.durability import (
     NAME,
     NEEDED_STATES,
     POWER_CUT,
+    REAL_CUT,
     STACK_CUT,
     STATES,
 )
@@ -58,13 +59,18 @@ class Evidence:
         return end if end is not None and end.count.states else None
 
     @property
+    def sees_below(self) -> bool:
+        """Whether an end was tried in which everything below the image lost its power, too."""
+        return self.end(STACK_CUT) is not None or self.end(REAL_CUT) is not None
+
+    @property
     def has_loss(self) -> bool:
         return any(end.has_loss for end in self.ends)
 
     @property
     def proves_nothing(self) -> bool:
         """A power cut was tried in which even the control lost nothing, so that no loss would have been noticed."""
-        end = self.end(STACK_CUT) or self.end(POWER_CUT)
+        end = self.end(STACK_CUT) or self.end(POWER_CUT) or self.end(REAL_CUT)
         return end is not None and end.count.states > 0 and not end.control_lost and not self.has_loss
 
     @property
@@ -153,7 +159,7 @@ class Survival:
                 "No configuration of this run is documented as not durable, so none had to lose: add disk.cache=unsafe"
                 " to show that the trials notice what a configuration loses."
             )
-        unseen = all(one.below and one.end(STACK_CUT) is None for one in must)
+        unseen = all(one.below and not one.sees_below for one in must)
         why = ", for what loses there is below the image, which a power cut does not model here" if unseen else ""
         return (
             f"{_listed([one.treatment for one in must])} had to lose data, as documentation says, and did not"
@@ -245,7 +251,9 @@ def _judged(ends: Sequence[End], known: Feature, *, below: bool) -> tuple[State,
         return "no", max(losing, key=lambda end: (end.end != KILLED, end.count.low)).sentence
     cut = next((end for end in ends if end.end == _showing(ends, below=below) and end.count.states), None)
     if cut is None and below:
-        how = "only cuts of the host's power show that, in a lab that logs its writes or on layer nested"
+        how = (
+            "only cuts of the host's power show that, by --power-cut, in a lab that logs its writes or on layer nested"
+        )
         return "not shown", f"{known.words}, which is below the image: {how}"
     if cut is None:
         return "not shown", "no power cut was tried in which something had been acknowledged"
@@ -262,9 +270,10 @@ def _judged(ends: Sequence[End], known: Feature, *, below: bool) -> tuple[State,
 
 
 def _showing(ends: Sequence[End], *, below: bool) -> str:
-    """The kind of end in which a loss as documented would show. The states of the host's disk show every loss."""
-    if any(end.end == STACK_CUT for end in ends):
-        return STACK_CUT
+    """The kind of end in which a loss as documented would show. That of a whole host shows every loss."""
+    whole = next((end.end for end in ends if end.end in (STACK_CUT, REAL_CUT)), None)
+    if whole is not None:
+        return whole
     return HOST_CUT if below else POWER_CUT
 
 

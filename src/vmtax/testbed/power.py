@@ -212,8 +212,9 @@ def why_not(plan: Plan, target: Target, interleaved: str | None) -> str | None:
         return f"the host is booted anew after each guest, so nothing is compared with {others[0]}: leave it out"
     if interleaved is not None:
         return "one host's power is cut: leave out --interleave-with"
-    if target.devices:
-        return "disks are tried that are there again after a reboot, in a directory: leave out --disk-device"
+    named = {"--disk-device": target.devices, "--disk-group": target.group, "--disk-pool": target.pool}
+    if given := [option for option, value in named.items() if value]:
+        return f"disks are tried that are there again after a reboot, files in a directory: leave out {given[0]}"
     return None
 
 

@@ -28,7 +28,7 @@ class DurabilityEnd(Part):
     """All states of one kind of end, over all rounds."""
 
     end: str  # guest-killed: QEMU was; power-cut: rebuilt from the log of writes; host-cut: a host's power was cut;
-    # stack-cut: rebuilt from the log of writes to the host's own disk
+    # stack-cut: rebuilt from the log of writes to the host's own disk; real-cut: the host under test lost its power
     states: int  # in which something had been acknowledged
     lost: int  # of these, with a loss of any writer but the control, or with damage
     low: float  # lower bound of the share that is lost, one-sided, at `confidence`

@@ -27,12 +27,19 @@ from vmtax.report.document import (
     name_cell,
 )
 from vmtax.report.wording.treatment_labels import factor_words, varying
-from vmtax.workload.durability import HOST_CUT, KILLED, NEEDED_STATES, POWER_CUT, REBUILT, STACK_CUT
+from vmtax.workload.durability import HOST_CUT, KILLED, NEEDED_STATES, POWER_CUT, REAL_CUT, REBUILT, STACK_CUT
 from vmtax.workload.durability.records import CONTROL
 
 TITLE = "What survives a power cut"
 EACH = "Writer by writer"
-HEADS = {KILLED: "guest killed", POWER_CUT: "power cut", HOST_CUT: "host cut", STACK_CUT: "stack cut"}
+HEADS = {
+    KILLED: "guest killed",
+    POWER_CUT: "power cut",
+    HOST_CUT: "host cut",
+    STACK_CUT: "stack cut",
+    REAL_CUT: "real cut",
+}
+BOUNDED = (*REBUILT, REAL_CUT)  # enough of them for a bound to say something
 READING = (
     f"States with a loss, of those in which something had been acknowledged; the bound of their share is at"
     f" {percent(CONFIDENCE)}. Durable: none lost in {NEEDED_STATES} states of a power cut or more, if the control, a"
@@ -53,6 +60,12 @@ OF_HOST = (
     "A stack cut is the same of the host's own disk: a lab logged all that reached it, and in each state the volume or"
     " pool, the file system and the image on it were put together again, with what they replay, before the guest's disk"
     " was read. What the host does with a flush is tried; the drive's own cache is not."
+)
+OF_REAL = (
+    "In a real cut the host under test lost its power while a guest on it wrote, by the command of --power-cut, and the"
+    " guest's disk was read once the host was back. Nothing is modelled: drives, controllers and all that lies between"
+    " them and the guest are tried as they are; each cut is one state. Where the host is a lab, its power is its QEMU,"
+    " and a lab's disks have no cache of their own."
 )
 EMULATED = "An emulated CPU makes the writers slow; what their flushes promise is the same."
 STATES: dict[str, tuple[str, Kind]] = {  # answer -> what a table calls it
@@ -154,6 +167,8 @@ def _notes(found: Survival) -> Iterator[Paragraph]:
         yield Paragraph(OF_OUTER, "note")
     if whole:
         yield Paragraph(OF_HOST, "note")
+    if REAL_CUT in found.ends:
+        yield Paragraph(OF_REAL, "note")
 
 
 def _each(one: Evidence, analysis: Analysis, number: int) -> Section:
@@ -226,17 +241,17 @@ def _names(found: Survival, analysis: Analysis) -> dict[str, str]:
 
 
 def _count_cell(end: End | None) -> Cell:
-    """The bound beside rebuilt states alone: a guest is killed too rarely for one."""
+    """The bound beside cuts of the host alone: a guest is killed too rarely for one."""
     if end is None or not end.count.states:
         return Cell()
     count = Span(str(end.count), "bad" if end.has_loss else "plain")
-    bound = (Span(end.count.short_bound, "interval"),) if end.end in REBUILT else ()
+    bound = (Span(end.count.short_bound, "interval"),) if end.end in BOUNDED else ()
     return Cell((count, *bound), style="no" if end.has_loss else "")
 
 
 def _control_cell(one: Evidence) -> Cell:
     """Of the power cut, or else of what was tried."""
-    ends = (one.end(STACK_CUT), one.end(POWER_CUT), *one.ends)
+    ends = (one.end(STACK_CUT), one.end(POWER_CUT), one.end(REAL_CUT), *one.ends)
     controls = [end.control for end in ends if end is not None and end.control is not None]
     if not controls:
         return Cell(

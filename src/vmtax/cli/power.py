@@ -1,0 +1,56 @@
+"""`--power-cut`: what the command line says of the power of the host under test, and to whom it may be done."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from vmtax.cli.app import BadUse
+from vmtax.cli.measuring import Work
+
+if TYPE_CHECKING:
+    from vmtax.testbed.power import PowerCut
+
+
+def power_order(command: str | None, back_within: str | None) -> PowerCut | None:
+    """What the command line says; None: the host keeps its power."""
+    from vmtax.core.units import parse_duration
+    from vmtax.testbed.power import BACK_WITHIN, PowerCut
+
+    if command is None:
+        if back_within is not None:
+            raise BadUse("--back-within is about a host whose power is cut: add --power-cut, or leave it out")
+        return None
+    try:
+        seconds = BACK_WITHIN if back_within is None else parse_duration(back_within)
+    except ValueError as error:
+        raise BadUse(f"--back-within: {error}") from error
+    try:
+        return PowerCut.parse(command, seconds)
+    except ValueError as error:
+        raise BadUse(f"--power-cut: {error}") from error
+
+
+def with_cuts(work: Work, order: PowerCut | None) -> Work:
+    """The work where the host's power is cut, one state of a disk for each cut. Raises BadUse where it cannot be."""
+    from vmtax.testbed.power import one_state, why_not
+
+    if order is None:
+        return work
+    testbed = work.options.testbed
+    if problem := why_not(work.plan, testbed.target, testbed.interleave_with):
+        raise BadUse(f"--power-cut: {problem}")
+    return replace(work.on(replace(testbed, power_cut=order)), plan=one_state(work.plan))
+
+
+def with_cuts_again(work: Work, order: PowerCut | None, *, yes: bool) -> Work:
+    """A run that is resumed, with the command that is given now. Raises BadUse without one that --yes agrees to."""
+    kept = work.options.testbed.power_cut
+    if order is not None and kept is None:
+        raise BadUse("--power-cut: the run that is resumed cuts no power: leave it out")
+    if kept is not None and order is None and yes:
+        raise BadUse(
+            f"--yes does not agree to cut the power of {work.plan.host} again: give --power-cut COMMAND too, or leave"
+            " out --yes"
+        )
+    return work if order is None else work.on(replace(work.options.testbed, power_cut=order))

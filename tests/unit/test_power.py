@@ -1,0 +1,207 @@
+"""A command of the user's that cuts the power of the host under test: what is refused, and what tells that it did."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path, PurePosixPath
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from vmtax.core.events import Event
+from vmtax.core.machines import MachineLost
+from vmtax.experiment.real_cut import PowerWasCut, session_of
+from vmtax.plan.schema import Plan, parse
+from vmtax.storage import Target
+from vmtax.testbed import power
+from vmtax.testbed.power import Cutting, NotCut, Power, PowerCut, not_there_again, one_state, why_not
+
+PLAN = """\
+name: cuts
+host: ssh://server
+layers: [vm]
+workloads: [durability]
+precision: none
+rounds: {min: 2, max: 2}
+"""
+BEFORE, AFTER = "boot-1", "boot-2"
+
+
+def plan(**changes: str) -> Plan:
+    text = PLAN
+    for old, new in changes.items():
+        text = text.replace(f"{old}: {PLAN.partition(f'{old}: ')[2].partition(chr(10))[0]}", f"{old}: {new}")
+    return parse(text)
+
+
+# What the command line says.
+
+
+def test_a_command_is_words_and_its_program_is_there() -> None:
+    order = PowerCut.parse("true --outlet 'number 3'", 60.0)
+    assert Path(order.command[0]).is_absolute() and order.command[1:] == ("--outlet", "number 3")
+    assert PowerCut.from_json(order.to_json()) == order
+
+
+@pytest.mark.parametrize(
+    ("command", "why"),
+    [
+        ("", "is empty"),
+        ("no-such-fence off", "no-such-fence: no such program"),
+        ("true 'x", "no closing quotation"),
+        ("/etc/passwd", "cannot be executed"),
+    ],
+)
+def test_a_command_that_cannot_be_started_is_refused(command: str, why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        PowerCut.parse(command, 60.0)
+
+
+@pytest.mark.parametrize(
+    ("changed", "target", "other", "why"),
+    [
+        (plan(host="local"), Target(), None, "which would end with it"),
+        (plan(workloads="[chess]"), Target(), None, "has no workload durability"),
+        (plan(workloads="[durability, disk]"), Target(), None, "nothing is compared with disk"),
+        (plan(), Target(), "ssh://other", "--interleave-with"),
+        (plan(), Target(devices=("/dev/sdb",)), None, "--disk-device"),
+        (plan(), Target(group="vg"), None, "--disk-group"),
+    ],
+)
+def test_what_no_power_can_be_cut_for_is_refused(changed: Plan, target: Target, other: str | None, why: str) -> None:
+    assert why in (why_not(changed, target, other) or "")
+
+
+def test_each_cut_is_one_state() -> None:
+    assert why_not(plan(), Target(), None) is None
+    (workload,) = one_state(plan()).build_workloads()
+    assert workload.parameters.states == 1
+
+
+def test_a_disk_that_the_run_would_have_to_put_together_again_is_left_out() -> None:
+    text = (
+        PLAN.replace("[vm]", "[vm, nested]") + "combinations: [{disk.volume: [plain, lvm], disk.filesystem: [as-is]}]\n"
+    )
+    treatments = parse(text.replace("filesystem: [as-is]", "filesystem: [as-is, xfs]")).treatments()[0]
+    found = not_there_again(treatments)
+    assert [one.name for one in treatments if one.name not in found] == ["vm"]
+    assert any("nested" in why for why in found.values()) and any("directory" in why for why in found.values())
+
+
+# Whether the power was gone.
+
+
+class Host:
+    """One that is logged in to; `up`: seconds."""
+
+    path = "host"
+
+    def __init__(self, boot_id: str, up: float, *, has_disk: bool = True) -> None:
+        self.boot_id, self.up, self.has_disk, self.is_closed = boot_id, up, has_disk, False
+
+    def run(self, *argv: str) -> str:
+        assert argv == ("cat", "/proc/uptime")
+        return f"{self.up} 1.0\n"
+
+    def try_run(self, *argv: str) -> Any:
+        assert argv[0] == "cat"
+        return SimpleNamespace(stdout=self.boot_id + "\n")
+
+    def succeeds(self, *argv: str) -> bool:
+        assert argv == ("test", "-e", "/var/tmp/disk")
+        return self.has_disk
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+def cutting(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    answers: list[Host | Exception],
+    script: str = "",
+    within: float = 9.0,
+) -> Cutting:
+    """A command that has run, and a host that answers so, the last answer for ever."""
+    output = tmp_path / "output"
+    with output.open("wb") as file:
+        process = subprocess.Popen([sys.executable, "-c", script], stdout=file, stderr=subprocess.STDOUT)
+    process.wait()
+    now = iter(range(10**6))
+    monkeypatch.setattr(power.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(power.time, "monotonic", lambda: float(next(now)))
+    left = list(answers)
+
+    def logged_in(self: Cutting) -> Any:
+        answer = left.pop(0) if len(left) > 1 else left[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(Cutting, "_logged_in", logged_in)
+    order = PowerCut(("fence", "server"), within)
+    return Cutting(Power("ssh://server", order), SimpleNamespace(), process, output, power.time.monotonic())  # type: ignore[arg-type]
+
+
+def waited(one: Cutting) -> Any:
+    events: list[Event] = []
+    return one.wait(BEFORE, PurePosixPath("/var/tmp/disk"), events.append)
+
+
+def test_a_host_that_is_back_in_another_boot_is_waited_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    off, back = MachineLost("no route"), Host(AFTER, 3.0)
+    early = Host(AFTER, 2.0, has_disk=False)
+    assert waited(cutting(monkeypatch, tmp_path, [Host(BEFORE, 900.0), off, early, back], within=99.0)) is back
+    assert early.is_closed and not back.is_closed
+
+
+def test_a_command_that_does_nothing_is_noticed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    with pytest.raises(NotCut, match="same boot as before, for 1 h 30 m: its power was not cut within 1 m 00 s"):
+        waited(cutting(monkeypatch, tmp_path, [Host(BEFORE, 5400.0)], within=900.0))
+
+
+def test_another_machine_that_answers_is_noticed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    with pytest.raises(NotCut, match="another machine"):
+        waited(cutting(monkeypatch, tmp_path, [Host(AFTER, 5400.0)]))
+
+
+def test_a_command_that_fails_says_so_in_its_own_words(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    one = cutting(monkeypatch, tmp_path, [Host(BEFORE, 5.0)], "import sys; sys.exit('no outlet 3')")
+    with pytest.raises(NotCut, match="fence server ended with exit code 1: no outlet 3; nothing counts"):
+        waited(one)
+
+
+def test_a_host_that_does_not_come_back_ends_the_wait(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    with pytest.raises(NotCut, match="ssh://server did not come back within 9.0 s of the cut: no route"):
+        waited(cutting(monkeypatch, tmp_path, [MachineLost("no route")]))
+
+
+# The session that ends with it.
+
+
+def test_a_session_goes_on_where_no_power_was_cut() -> None:
+    one = Power("ssh://server", PowerCut(("fence",)))
+    with session_of(one, "run"):
+        pass
+    with pytest.raises(MachineLost), session_of(one, "run"):
+        raise MachineLost("the guest is gone")
+
+
+def test_a_session_ends_with_the_cut_and_not_with_what_follows_from_it() -> None:
+    one = Power("ssh://server", PowerCut(("fence",)))
+    with pytest.raises(PowerWasCut, match="vmtax run --resume run"), session_of(one, "run"), one.ends_session():
+        raise MachineLost("the host is gone")
+    with pytest.raises(NotCut, match="did nothing"), session_of(one, "run"), one.ends_session():
+        raise NotCut("it did nothing")
+
+
+def test_the_command_outlives_us_and_its_words_are_kept(tmp_path: Path) -> None:
+    one = Power("ssh://server", PowerCut.parse(f"{sys.executable} -c 'print(3)'", 1.0))
+    with one.cutting(SimpleNamespace(scratch=tmp_path)) as under_way:  # type: ignore[arg-type]
+        deadline = time.monotonic() + 20
+        while under_way.process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert under_way.output.read_text() == "3\n" and not under_way.is_late
