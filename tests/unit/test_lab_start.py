@@ -328,6 +328,21 @@ def test_a_lab_that_is_rebooted_logs_its_writes_as_before(monkeypatch: pytest.Mo
     assert [wish.log_writes for wish in asked] == [False, False, True]
 
 
+def test_a_reboot_that_was_killed_on_the_way_is_done_with_the_log_that_the_lab_had(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    one, asked = made(), list[Wish]()
+    monkeypatch.setattr("vmtax.lab.reboot.stop", MagicMock(side_effect=KeyboardInterrupt))
+    with patch.object(Lab, "up", return_value=MagicMock(logs_writes=True)), pytest.raises(KeyboardInterrupt):
+        reboot(one, (), quiet)
+    monkeypatch.setattr("vmtax.lab.reboot.stop", lambda lab: None)
+    monkeypatch.setattr("vmtax.lab.reboot.start", lambda lab, wish, emit: asked.append(wish))
+    with patch.object(Lab, "up", return_value=None):
+        for _ in range(2):
+            reboot(one, (), quiet)
+    assert [wish.log_writes for wish in asked] == [True, False], "the second is not the reboot that was killed"
+
+
 def test_a_lab_that_shuts_down_just_now_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     one, attempts, reader = made(), Attempts(monkeypatch), MagicMock()
     monkeypatch.setattr("vmtax.lab.reboot.SshReader", lambda route: reader)

@@ -170,6 +170,13 @@ def test_of_a_plan_that_only_counts_nothing_is_said_of_comparisons_and_intervals
     assert not [line for line in lines if "compare" in line or "interval" in line]
 
 
+def test_guests_that_cannot_be_ended_while_they_write_are_said_beforehand() -> None:
+    plan = {"name": "d", "layers": ["vm"], "workloads": ["durability"], "factors": {"guest.count": [1, 2]}}
+    lines = check(from_data(plan))
+    assert "left out: vm guest.count=2: durability ends one guest at a time: leave guest.count=1" in lines
+    assert not [line for line in check(from_data({**plan, "workloads": ["disk"]})) if "durability" in line]
+
+
 @pytest.mark.parametrize(
     ("parameters", "complaint"),
     [

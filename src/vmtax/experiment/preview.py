@@ -21,10 +21,11 @@ from vmtax.machine import Machine, Reader
 from vmtax.meter.below import read_below
 from vmtax.meter.disk import disk_facts
 from vmtax.meter.memory import available_memory
+from vmtax.plan.cuts import not_ended
 from vmtax.plan.estimate import NOTHING, Emulation, Foreseen, foresee, in_common, lasting, reboots, sum_per_round
 from vmtax.plan.schema import Plan
 from vmtax.stats import MOST_ITERATIONS
-from vmtax.storage import NoSuchPlace, Target, backing, refuse_unsafe
+from vmtax.storage import DISK_DIRECTORY, NoSuchPlace, Target, backing, refuse_unsafe
 from vmtax.storage.empty import SECONDS as LOOK_SECONDS
 from vmtax.storage.file import check_free
 from vmtax.storage.ground import refuse_devices
@@ -103,7 +104,7 @@ def look(
             examine.check_peer(machine, hosts.peer, lasts, options.wire)
         impossible = _guests_not_here(machine, lasts, qemus, options)
         place = Place(machine, name, lasts, theirs, below, impossible, accelerators)
-        places.append(_with_disks(place, options.target, emit))
+        places.append(_with_disks(place, options.target, hosts.local, emit))
     return places
 
 
@@ -126,8 +127,7 @@ def _guests_not_here(
     impossible = {**pages.not_here(machine, plan, treatments), **pinning.not_here(machine, plan, treatments)}
     impossible |= net_paths.not_here(machine, plan, treatments, card)
     impossible |= migration.not_here(machine, plan, treatments, card)
-    impossible |= cutting.not_here(plan, treatments)
-    impossible |= not_there_again(treatments) if options.power_cut else {}
+    impossible |= not_ended(plan, treatments) | (not_there_again(treatments) if options.power_cut else {})
     for qemu, accelerator in qemus:
         if accelerator is None:
             continue
@@ -164,7 +164,7 @@ def _qemus(machine: Machine, plan: Plan, options: TestbedOptions) -> list[tuple[
     return found
 
 
-def _with_disks(place: Place, target: Target, emit: Callable[[str], None]) -> Place:
+def _with_disks(place: Place, target: Target, local: Machine, emit: Callable[[str], None]) -> Place:
     """With the treatments whose disk cannot be there. Raises StorageError and CannotMeasure."""
     machine, plan = place.machine, place.plan
     if not needs.disk_bytes(plan):
@@ -185,6 +185,8 @@ def _with_disks(place: Place, target: Target, emit: Callable[[str], None]) -> Pl
     if any(choice.name == Durability.name for choice in plan.workloads):
         possible = [treatment for treatment in compared if treatment.name not in impossible]
         host_disk.refuse(lab_of(place.name), machine, possible, target)
+        if machine is not local:  # else the copies are among what lies beside the disks
+            cutting.check_room(local, DISK_DIRECTORY, plan, host_disk.find_logged(lab_of(place.name), machine, target))
     size, spare, beside = needs.disk_sizes(plan)
     backing.refuse(machine, found.disks, target, size, spare)
     check_free(machine, target.directory, backing.directory_bytes(found.disks, target, size, spare, beside))

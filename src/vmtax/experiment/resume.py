@@ -21,10 +21,11 @@ from vmtax.plan.schema import Plan, from_data
 from vmtax.testbed.session import TestbedOptions
 
 # Host facts, by dotted name, that must be unchanged, or the rounds before and after would not be comparable.
+LOGGED = "disk.logged"  # by a lab, of which all spare disks are
 SAME = (
     *("cpu_model", "microcode", "mitigations", "smt_active", "governor", "turbo"),
     *("kernel_release", "kernel_command_line", "cpus_measured", "measured_as_root"),
-    *("image.identity", "qemu.version", "accelerator.name", "disk.device", "disk.named", "disk.logged"),
+    *("image.identity", "qemu.version", "accelerator.name", "disk.device", "disk.named", LOGGED),
 )
 # What packs were used for; their digests are facts too.
 PACKS = {"kernel_pack": "built kernels", "postgresql_pack": "wrote databases"}
@@ -116,9 +117,10 @@ def refuse_other_host(experiment: Experiment, facts_by_path: Mapping[str, Json])
         if name not in changing and fact(then, name) != fact(facts, name)
     ]
     if differing:
+        cure = _log_cure(experiment) if [one.split()[0] for one in differing] == [LOGGED] else "undo the change"
         raise CannotResume(
             f"{experiment.id} cannot be resumed: the host has changed since ({'; '.join(differing)}), so its rounds "
-            "would not be comparable; undo the change, or start a new run"
+            f"would not be comparable; {cure}, or start a new run"
         )
     for (path, facts), (pack, used) in itertools.product(facts_by_path.items(), PACKS.items()):
         digest = f"{pack}.digest"
@@ -128,6 +130,13 @@ def refuse_other_host(experiment: Experiment, facts_by_path: Mapping[str, Json])
             raise CannotResume(
                 f"{experiment.id} cannot be resumed: it {used} with pack {then[:SHORT]}, and {instead}; start a new run"
             )
+
+
+def _log_cure(experiment: Experiment) -> str:
+    """Where nothing differs but whether a lab logs the writes to its disks."""
+    name, was_logged = experiment.host.partition(":")[2], fact(experiment.facts, f"host.{LOGGED}")
+    stop, start = (" ".join(filter(None, ("vmtax lab", word, name))) for word in ("stop", "start"))
+    return f"{stop} && {start}{' --log-writes' if was_logged else ''}"
 
 
 def refuse_impossible(experiment: Experiment, impossible: Mapping[str, str]) -> None:

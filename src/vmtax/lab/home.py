@@ -110,6 +110,11 @@ class Lab:
         return self.directory / "up.json"
 
     @property
+    def logs_again(self) -> Path:
+        """There while it is rebooted and has logged all writes to its spare disks: then it is to do so again."""
+        return self.directory / "logs-writes"
+
+    @property
     def log(self) -> Path:
         """What its QEMU said on standard error in its last start."""
         return self.directory / LOG

@@ -18,18 +18,25 @@ ENDING_SECONDS = 20.0  # of a lab that was asked to shut down
 def reboot(one: Lab, arguments: Sequence[str], emit: Callable[[Event], None]) -> Up:
     """Shut it down if it is up, and start it with these arguments beside its own. Raises as `start` does.
 
-    Where it is killed on the way, the lab is off or up, and the next call does the rest.
+    Where it is killed on the way, the lab is off or up, and the next call does the rest: whether the lab logs its
+    writes is kept beside its disks meanwhile.
     """
     one.must_exist()
     up = one.up()
     if up is not None:
+        if up.logs_writes:
+            one.logs_again.touch(0o600)
+        else:
+            one.logs_again.unlink(missing_ok=True)  # of a reboot that was killed, before somebody else started it
         emit(Step("rebooting the lab", " ".join(arguments)))
         try:
             stop(one)
         except LabError:
             if one.up() is not None:
                 raise
-    return start(one, Wish(kernel_arguments=tuple(arguments), log_writes=up is not None and up.logs_writes), emit)
+    started = start(one, Wish(kernel_arguments=tuple(arguments), log_writes=one.logs_again.exists()), emit)
+    one.logs_again.unlink(missing_ok=True)
+    return started
 
 
 def is_off(one: Lab) -> bool:

@@ -14,6 +14,7 @@ from vmtax.design.host import boots_asked, in_words, reboots_itself
 from vmtax.design.iterations import PILOT_ITERATIONS, PILOT_ROUNDS
 from vmtax.design.topology import topology, unlike
 from vmtax.design.treatments import moved_defaults, repeat
+from vmtax.plan.cuts import not_ended
 from vmtax.plan.schema import Choice, Plan, from_data
 from vmtax.workload import WORKLOADS, Workload
 
@@ -47,7 +48,8 @@ def check(plan: Plan) -> list[str]:
     kept, idle = found.kept, found.idle_excludes
     lines = [f"{count_of(len(kept), 'configuration')}: {', '.join(at_most(MOST_NAMES, [t.name for t in kept]))}"]
     lines += in_common(plan)
-    lines += [f"left out: {reason}" for reason in at_most(MOST_LINES, found.left_out)]
+    ended = [f"{name}: {why}" for name, why in not_ended(plan, kept).items()]
+    lines += [f"left out: {reason}" for reason in at_most(MOST_LINES, [*found.left_out, *ended])]
     lines += at_most(
         MOST_LINES, [f"exclude[{number}] leaves nothing out: no configuration matches it" for number in idle]
     )

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from vmtax.core.records import Treatment
-from vmtax.design.disk import CacheMode, DiskSettings, Volume
-from vmtax.design.guest import GuestSettings
+from vmtax.design.disk import CacheMode, DiskSettings
 from vmtax.hypervisor import Drive, Guest, GuestSpec, Qemu, boot, choose, probe_spec
 from vmtax.hypervisor.confine import Reach, alone, image_program
 from vmtax.image.place import place
@@ -25,8 +24,6 @@ from vmtax.testbed.databases import DatabasePack, open_pack
 from vmtax.testbed.disks import Disks
 from vmtax.testbed.host_disk import LoggedDisk
 from vmtax.testbed.session import Session
-from vmtax.workload.durability import Durability
-from vmtax.workload.fio import Disk
 
 CUT_ID = "cut"  # name of the disk to which is written until the end
 CHECKED_ID = "checked"
@@ -67,8 +64,8 @@ class Checking:
 
         Raises QemuError, CannotMeasure, and StorageError where `directory` has too little room.
         """
-        local, workloads = session.local, plan.build_workloads()
-        check_free(local, directory, needs.cut_room(plan) + (logged.room(needs.cut_size(workloads)) if logged else 0))
+        local = session.local
+        check_room(local, directory, plan, logged)
         placed = place(local, local, session.image, session.emit)
         assert placed.tree is not None
         if spec is None:
@@ -80,7 +77,7 @@ class Checking:
             tried = [one for one in plan.treatments()[0] if one.name not in impossible and logged.has(one)]
             layers = host_disk.zfs_layers(session.image, tried)
             spec = replace(spec, layers=layers, memory_bytes=HOST_MEMORY)
-        return Checking(session, spec, placed.tree, directory, needs.cut_size(workloads), pack, logged)
+        return Checking(session, spec, placed.tree, directory, needs.cut_size(plan.build_workloads()), pack, logged)
 
     @contextlib.contextmanager
     def boot(self, copies: Copies, host: HostDisk | None = None) -> Iterator[Guest]:
@@ -100,25 +97,10 @@ class Checking:
         return image_program(self.tree, "qemu-img", Reach(write=(str(directory),)), *alone(root=is_root))
 
 
-def not_here(plan: Plan, treatments: Sequence[Treatment]) -> dict[str, str]:
-    """Treatments whose guests cannot be ended while they write -> why."""
-    names = {choice.name for choice in plan.workloads}
-    if Durability.name not in names:
-        return {}
-    found = {one.name: _why_not(one, has_disk=Disk.name in names) for one in treatments if one.layer != "host"}
-    return {name: why for name, why in found.items() if why is not None}
-
-
-def _why_not(treatment: Treatment, *, has_disk: bool) -> str | None:
-    """`has_disk`: the plan measures the speed of disks, too."""
-    settings = DiskSettings.of(treatment.levels)
-    if GuestSettings.of(treatment.levels).count > 1:
-        return "durability ends one guest at a time: leave guest.count=1"
-    if has_disk and treatment.layer == "nested":
-        return "the outer VM that loses its power has one disk: measure disk on layer nested in another plan"
-    if has_disk and settings.volume is Volume.PLAIN and not settings.is_file:
-        return "durability takes a block device of its own, and the guest has the only one: measure disk apart"
-    return None
+def check_room(local: Machine, directory: PurePosixPath, plan: Plan, logged: LoggedDisk | None) -> None:
+    """Raises StorageError where a directory of the machine that runs vmtax has too little room for the copies."""
+    size = needs.cut_size(plan.build_workloads())
+    check_free(local, directory, needs.cut_room(plan) + (logged.room(size) if logged else 0))
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from vmtax.machine import Machine, Process
 from vmtax.meter.memory import available_memory
 from vmtax.network import END_ADDRESS, PEER_ADDRESS, Segment, sriov, wire
 from vmtax.network.segment import PREFIX_LENGTH
+from vmtax.plan.cuts import not_ended
 from vmtax.storage import (
     DISK_DIRECTORY,
     FirstWrite,
@@ -31,7 +32,7 @@ from vmtax.storage import (
 )
 from vmtax.storage.page_cache import GROWTH_BYTES, SHARE
 from vmtax.storage.undo import UNMOUNT
-from vmtax.testbed import cpus, cutting, disks, host_disk, migration, needs, net_paths, pages, pinning, polling
+from vmtax.testbed import cpus, disks, host_disk, migration, needs, net_paths, pages, pinning, polling
 from vmtax.testbed.carrier import CarrierDisk
 from vmtax.testbed.cutting import Checking
 from vmtax.testbed.databases import DatabasePack, open_pack
@@ -187,8 +188,7 @@ def provision(on: Examined) -> Provisioned:
         spec = replace(probe_spec(on.guests.qemu, on.placed), accelerator=on.guests.accelerator.name)
         directory = on.target.directory if is_here else DISK_DIRECTORY
         logged = host_disk.find_logged(on.lab, on.host, on.target)
-        spec_here = spec if is_here else None
-        checking = Checking.make(on.session, spec_here, directory, on.plan, logged, here.impossible)
+        checking = Checking.make(on.session, spec if is_here else None, directory, on.plan, logged, here.impossible)
         here = replace(here, checking=checking)
         tried = [treatment for treatment in on.plan.treatments()[0] if treatment.name not in here.impossible]
         notes += host_disk.notes(on.lab, logged, tried)
@@ -203,7 +203,7 @@ def _with_guests(on: Provisioned) -> Provisioned:
     card = wired.wire.card if wired else None
     impossible |= net_paths.not_here(on.host, on.plan, treatments, card)
     impossible |= migration.not_here(on.host, on.plan, treatments, card)
-    impossible |= cutting.not_here(on.plan, treatments)
+    impossible |= not_ended(on.plan, treatments)
     impossible |= not_there_again(treatments) if on.session.power else {}
     impossible |= guests_not_here(on)
     possible = [treatment for treatment in treatments if treatment.name not in impossible]
