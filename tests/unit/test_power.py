@@ -5,19 +5,26 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from tests.fake_machine import Reply
+from tests.fake_testbed import SEVEN, FakeTestbed, Lab, bench
 from vmtax.core.events import Event
 from vmtax.core.machines import MachineLost
+from vmtax.core.records import Json
 from vmtax.experiment.real_cut import PowerWasCut, session_of
+from vmtax.experiment.runner import Options
 from vmtax.plan.schema import Plan, parse
 from vmtax.storage import Target
 from vmtax.testbed import power
 from vmtax.testbed.power import Cutting, NotCut, Power, PowerCut, not_there_again, one_state, why_not
+from vmtax.testbed.session import TestbedOptions
 
 PLAN = """\
 name: cuts
@@ -205,3 +212,56 @@ def test_the_command_outlives_us_and_its_words_are_kept(tmp_path: Path) -> None:
         while under_way.process.poll() is None and time.monotonic() < deadline:
             time.sleep(0.01)
         assert under_way.output.read_text() == "3\n" and not under_way.is_late
+
+
+class CutLab(Lab):
+    """A fake host that loses its power in each boot of a guest."""
+
+    order = PowerCut(("/sbin/fence",))
+
+    def options(self) -> Options:
+        return Options("vmtax run", TestbedOptions(power_cut=self.order))
+
+    def set_up(self, check: Callable[[Mapping[str, Json]], None]) -> FakeTestbed:
+        testbed = super().set_up(check)
+        self.power = Power("ssh://server", self.order)
+        testbed.sides = [replace(one, session=replace(one.session, power=self.power)) for one in testbed.sides]
+        self.facts = {**self.facts, "boot_id": f"boot-{self.provisioned}"}
+        return testbed
+
+
+def test_a_run_goes_on_in_a_session_for_each_cut_and_repeats_nothing(tmp_path: Path) -> None:
+    def answer(number: int, name: str) -> Reply:
+        if name != "host":
+            lab.power.is_over = True
+        return bench()
+
+    lab = CutLab(SEVEN, answer, tmp_path)
+    with pytest.raises(PowerWasCut):
+        lab.run()
+    for _ in range(13):
+        assert lab.experiment.state == "running", "this process goes on with it"
+        with pytest.raises(PowerWasCut):
+            lab.resume()
+    found = lab.resume()
+    assert found.state == "complete" and lab.provisioned == 15
+    assert len(found.trials) == 7 * (2 * 2 + 1), "as where no power is cut"
+    assert not [note for note in found.notes if "stopped" in note]
+
+
+def test_what_keeps_the_power_from_being_cut_stops_the_run_and_is_done_again(tmp_path: Path) -> None:
+    def answer(number: int, name: str) -> Reply:
+        if name == "vm" and lab.provisioned == 1:
+            lab.power.is_over, lab.power.problem = True, NotCut("the fence did nothing")
+            return Reply("", code=1)
+        return bench()
+
+    lab = CutLab(SEVEN, answer, tmp_path)
+    with pytest.raises(NotCut, match="the fence did nothing"):
+        lab.run()
+    assert lab.experiment.state == "failed" and lab.experiment.trials[-1].status == "failed"
+    assert TestbedOptions.from_json(lab.experiment.options).power_cut == lab.order
+    newest = lab.experiment.trials[-1]
+    found = lab.resume()
+    again = [one for one in found.trials if (one.round, one.treatment, one.case) == (newest.round, "vm", newest.case)]
+    assert found.state == "complete" and [one.status for one in again] == ["failed", "ok"]
