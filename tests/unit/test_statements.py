@@ -35,7 +35,7 @@ from vmtax.plan.schema import load
 from vmtax.stats import DecisionRule, minimum_rounds
 from vmtax.storage import empty, full, power_cut, undo
 from vmtax.store import Store
-from vmtax.testbed import needs
+from vmtax.testbed import needs, power
 from vmtax.workload import build, durability
 from vmtax.workload.fio import FIRST_WRITE, PATTERNS
 
@@ -103,6 +103,8 @@ STATED: dict[str, dict[str, float | None]] = {
     "docs/how-to/what-huge-pages-cost.md": dict.fromkeys(("4 KiB", "2 MiB", "1 GiB")),  # sizes of pages
     "docs/how-to/what-survives-a-power-cut.md": {
         "4 KiB": power_cut.BLOCK,
+        "a minute": power.GONE_SECONDS,
+        "15 minutes": power.BACK_WITHIN,
         "110 MiB": postgresql.PACK_BYTES,
         "1 GiB": postgresql.KIND.room,
         "128 MiB": needs.DATABASE_MEMORY_BYTES,
