@@ -121,7 +121,9 @@ def _hang_up(host: Machine) -> None:
 
 def _hear_the_last(process: Process, witness: Witness, cutting: Cutting) -> None:
     """Acknowledgements until the line is cut, the writers are done, or the power should be gone. Raises NotCut."""
-    while not cutting.is_late and process.poll() is None:
+    goes_on = True
+    while goes_on:
+        goes_on = not cutting.is_late and process.poll() is None  # before what it has still said is heard
         for line in lines_of(process, time.monotonic() + SLICE_SECONDS):
             if line is not None:
                 witness.hear(line)

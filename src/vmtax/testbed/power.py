@@ -161,7 +161,7 @@ class Cutting:
                 try:
                     if self._is_back(machine, boot_id, path, is_late=is_late):
                         return machine
-                    said = f"{path} is not there"
+                    said = f"it is up, and {path} is not there" if self.ended else "it is up"
                 except BaseException:
                     machine.close()
                     raise
@@ -198,7 +198,7 @@ class Cutting:
                 f"{self.power.host} is another machine since the cut, or was rebooted before it: it is up for"
                 f" {format_duration(up)}; nothing counts"
             )
-        return machine.succeeds("test", "-e", str(path))
+        return self.ended is not None and machine.succeeds("test", "-e", str(path))
 
 
 def why_not(plan: Plan, target: Target, interleaved: str | None) -> str | None:
