@@ -16,9 +16,10 @@ from vmtax.core.records import Treatment
 from vmtax.design.disk import DiskSettings
 from vmtax.lab.home import Lab
 from vmtax.lab.write_logs import SpareLog
+from vmtax.plan.schema import parse
 from vmtax.storage import Backing, Target
 from vmtax.testbed import host_disk
-from vmtax.testbed.host_disk import PARTITION, SERIAL, LoggedDisk, find_logged, stack_of
+from vmtax.testbed.host_disk import PARTITION, SERIAL, LoggedDisk, find_logged, more_seconds, stack_of
 from vmtax.testbed.session import CannotMeasure
 from vmtax.workload.durability import Durability, DurabilityParameters, stacks
 from vmtax.workload.durability.guest import arguments
@@ -93,6 +94,21 @@ def spares(monkeypatch: pytest.MonkeyPatch) -> None:
 def machine(**serials: str) -> FakeMachine:
     """Its disks with their serial numbers."""
     return FakeMachine(answers={(*SERIAL, f"/dev/{name}"): serial for name, serial in serials.items()})
+
+
+@pytest.mark.usefixtures("spares")
+def test_the_states_of_a_pool_take_longer_than_those_of_a_volume() -> None:
+    text = "name: d\nlayers: [vm]\nworkloads: [durability: {states: 10}]\ncombinations: [%s]"
+
+    def seconds(combination: str, *, emulated: bool = True) -> float:
+        host, target = machine(vdc="vmtax-spare1"), Target(devices=("/dev/vdc",))
+        return more_seconds(Lab("blue"), host, target, parse(text % combination), emulated=emulated)
+
+    volume = seconds("{disk.volume: [lvm], disk.filesystem: [none]}")
+    whole = seconds("{disk.filesystem: [xfs]}")
+    pool = seconds("{disk.volume: [zvol], disk.filesystem: [none]}")
+    assert 0 < seconds("{disk.volume: [lvm], disk.filesystem: [none]}", emulated=False) < volume < whole < pool
+    assert seconds("{disk.cache: [none]}") == 0, "a file in a directory does not lie on it"
 
 
 @pytest.mark.usefixtures("spares")

@@ -354,13 +354,19 @@ def _emulated(store: Store, work: Work, places: Sequence[Place], why: str) -> Wo
 def _foreseen(store: Store, work: Work, places: Sequence[Place], why: str) -> Foreseen:
     """How long it takes; `why` guests are emulated, "" where they are not."""
     from vmtax.plan.estimate import Emulation, foresee
+    from vmtax.testbed.host_disk import more_seconds
+    from vmtax.testbed.hosts import lab_of
 
-    plan, before = work.plan, work.resumed
+    plan, before, target = work.plan, work.resumed, work.options.testbed.target
     host = any(place.below["emulated_cpu"] is True for place in places)
+    more = (
+        more_seconds(lab_of(place.name), place.machine, target, plan, emulated=bool(why) or host) for place in places
+    )
     return foresee(
         plan,
         [treatment for place in places for treatment in place.treatments],
         Emulation(guests=bool(why), host=host),
+        more=sum(more),
         measured=store.seconds_per_round(
             plan.model_dump(mode="json"), plan.host, work.options.testbed.interleave_with, emulated=bool(why) or host
         ),

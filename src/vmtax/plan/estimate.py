@@ -143,17 +143,20 @@ def foresee(
     treatments: Sequence[Treatment],
     emulation: Emulation = Emulation(),
     *,
+    more: float = 0.0,
     measured: float | None = None,
     done: int = 0,
 ) -> Foreseen:
-    """`measured`: seconds per round of the same plan on the same host, when it ran before; `done`: complete rounds."""
-    per_round = measured or seconds_per_round(plan, treatments, emulation)
+    """`more`: seconds of a round that follow from the host; `measured`: seconds per round of the same plan on the same
+    host, when it ran before; `done`: complete rounds
+    """
+    per_round = measured or seconds_per_round(plan, treatments, emulation) + more
     piloting = plan.iterations == "auto" and done < PILOT_ROUNDS
     # Seconds that were measured hold the pilot already.
-    more = pilot_seconds(plan, treatments, emulation) if piloting and measured is None else 0.0
-    fitting, losses = fit_rounds(plan, per_round, more)
+    pilot = pilot_seconds(plan, treatments, emulation) if piloting and measured is None else 0.0
+    fitting, losses = fit_rounds(plan, per_round, pilot)
     rounds = max(0, fitting - done)
-    seconds = per_round * rounds + more
+    seconds = per_round * rounds + pilot
     low, high = (1.0, 1.0) if measured else GUESS
     return Foreseen(rounds, (seconds * low, seconds * high), losses, done, piloting, measured is not None)
 

@@ -16,11 +16,13 @@ from vmtax.image.cache import Image
 from vmtax.lab.home import Lab
 from vmtax.lab.write_logs import SpareLog, spare_logs
 from vmtax.machine import Machine, Reader
+from vmtax.plan.schema import Plan
 from vmtax.storage import Backing, Target
 from vmtax.storage.copies import Copies
 from vmtax.testbed.base import HostDisk
 from vmtax.testbed.disks import backing_of
 from vmtax.testbed.session import CannotMeasure
+from vmtax.workload.durability import CHECK_SECONDS, EMULATED_CHECK_SECONDS, EMULATED_STACK_SECONDS, Durability
 from vmtax.workload.durability.stacks import NO_FILE_SYSTEM, Stack
 
 ZVOLS = "/dev/zvol/"
@@ -85,9 +87,30 @@ def notes(one: Lab | None, found: LoggedDisk | None, treatments: Sequence[Treatm
         return [UNUSED.format(found.spare.serial)]
     return [
         f"Durability: {number} of {len(guests)} configurations have their disk on {found.target.devices[0]}, all writes"
-        " to which the lab logs: a power cut of theirs takes the whole host. Such a state takes longer to check than"
-        " one of a guest's disk alone: 1 s on LVM and 7 s on ZFS were seen, emulated."
+        " to which the lab logs: a power cut of theirs takes the whole host."
     ]
+
+
+def more_seconds(one: Lab | None, machine: Machine | Reader, target: Target, found: Plan, *, emulated: bool) -> float:
+    """By how much the states of the host's disk make a round of a plan longer than states of guests' disks alone."""
+    trials = [each for each in found.build_workloads() if isinstance(each, Durability)]
+    logged = find_logged(one, machine, target) if trials else None
+    if logged is None:
+        return 0.0
+    each = sum(
+        EMULATED_STACK_SECONDS[_kind(treatment)] - EMULATED_CHECK_SECONDS
+        for treatment in found.treatments()[0]
+        if logged.has(treatment)
+    )
+    return trials[0].parameters.states * each * (1.0 if emulated else CHECK_SECONDS / EMULATED_CHECK_SECONDS)
+
+
+def _kind(treatment: Treatment) -> str:
+    """Of EMULATED_STACK_SECONDS."""
+    settings = backing_of(treatment)
+    if settings.volume.is_zfs:
+        return "pool"
+    return "volume" if settings.filesystem == NO_FILE_SYSTEM else "file system"
 
 
 def needs_zfs(treatments: Sequence[Treatment]) -> bool:
