@@ -44,7 +44,7 @@ def session_of(power: Power | None, run: str) -> Iterator[None]:
     """For what is done to one treatment. Raises PowerWasCut where its host was cut, or why the run cannot go on."""
     try:
         yield
-    except MachineError:
+    except (CannotDo, OSError):  # whatever could not be undone on a host that is off
         if power is None or not power.is_over:
             raise
     if power is not None and power.is_over:
