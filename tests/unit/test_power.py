@@ -86,6 +86,9 @@ def test_each_cut_is_one_state() -> None:
     assert why_not(plan(), Target(), None) is None
     (workload,) = one_state(plan()).build_workloads()
     assert workload.parameters.states == 1
+    assert workload.shortfall(6).endswith(
+        "6 states of each at most, and 300 are needed to show that one is durable: raise rounds"
+    )
 
 
 def test_a_disk_that_the_run_would_have_to_put_together_again_is_left_out() -> None:

@@ -222,9 +222,11 @@ class Durability(Workload[DurabilityParameters]):
         states = self.parameters.states * rounds
         if states >= NEEDED_STATES:
             return ""
+        # With one state, each is a power cut, of which a boot has no more.
+        cure = "raise rounds" if self.parameters.states == 1 else "raise rounds, or workloads.durability.states"
         return (
             f"durability: {states} states of each at most, and {NEEDED_STATES} are needed to show that one is durable:"
-            " raise rounds, or workloads.durability.states"
+            f" {cure}"
         )
 
     def written_bytes(self, case: str) -> float:
