@@ -149,12 +149,10 @@ class Cutting:
 
         Raises NotCut.
         """
-        limit, what = self.power.order.back_within, f"{self.power.host} is without power"
+        limit, what = self.power.order.back_within, f"waiting for {self.power.host}"
         said = ""
         while (waited := time.monotonic() - self.started) < limit:
-            emit(
-                Step(what, f"{format_duration(waited)} since the cut, {format_duration(limit)} at most", waited / limit)
-            )
+            emit(Step(what, f"{waited:.0f} s since the cut, {format_duration(limit)} at most", waited / limit))
             is_late = self.is_late
             try:
                 machine = self._logged_in()
