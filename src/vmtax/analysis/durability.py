@@ -262,7 +262,7 @@ def _judged(ends: Sequence[End], known: Feature, *, below: bool) -> tuple[State,
 
 
 def _showing(ends: Sequence[End], *, below: bool) -> str:
-    """The kind of end in which a loss as documented would show. The states of the host's disk show every loss."""
+    """The kind of end in which a loss as documented would show. The states of the host's disks show every loss."""
     if any(end.end == STACK_CUT for end in ends):
         return STACK_CUT
     return HOST_CUT if below else POWER_CUT

@@ -21,7 +21,8 @@ from vmtax.hypervisor import Guest
 from vmtax.machine import Machine, MachineError, Process
 from vmtax.machine.pipes import read_line
 from vmtax.storage.copies import fetch
-from vmtax.storage.power_cut import Disk, History, Moment, known, opened
+from vmtax.storage.power_cut import Disk, opened
+from vmtax.storage.power_cuts import Disks, Lengths, States, lengths
 from vmtax.testbed.base import Cut, RunningSubject, RunningTreatment
 from vmtax.testbed.cutting import CHECKED_ID, HOST_ID, MAKE_FILE_SYSTEM, MAKE_SECONDS
 from vmtax.workload import Workload
@@ -34,6 +35,7 @@ MOUNT = "/mnt"
 READY_SECONDS = 300.0  # until the writers have prepared their files
 STATE_SECONDS = 120.0  # to check one state
 LISTEN_SECONDS = 0.05  # between two looks at how long the log is
+LISTEN_OFTEN_SECONDS = 0.002  # where there are several, and each look that finds them at rest makes a state
 MOST_BAD = 20  # states that are described in what is kept of a trial
 Acknowledged = dict[str, int]  # writer -> its records
 
@@ -56,7 +58,7 @@ class Witness:
     """What was acknowledged, as it is known outside of the power that is cut."""
 
     acknowledged: Acknowledged = field(default_factory=dict)
-    heard: list[tuple[int, Acknowledged]] = field(default_factory=list)  # bytes of the log, and what was known then
+    heard: list[tuple[Lengths, Acknowledged]] = field(default_factory=list)  # of the logs, and what was known then
     errors: list[str] = field(default_factory=list)  # of writers
 
     def hear(self, line: str) -> None:
@@ -67,9 +69,12 @@ class Witness:
         elif word == "error":
             self.errors.append(rest)
 
-    def note(self, log_bytes: int) -> None:
-        """The log has that length now, after all that was heard."""
-        self.heard.append((log_bytes, dict(self.acknowledged)))
+    def note(self, now: Lengths | None) -> None:
+        """The logs have these lengths now, after all that was heard; None: it cannot be told."""
+        if self.heard and self.heard[-1][0] == now:
+            self.heard.pop()
+        if now is not None:
+            self.heard.append((now, dict(self.acknowledged)))
 
 
 def _trial(
@@ -108,45 +113,41 @@ def _ended(
     draw = random.Random(seed)
     emit(Step(f"{key.treatment}: writing", ", ".join(workload.writers)))
     witness = _written(running.host, guest, cut, workload, draw)
-    copies, host = cut.copies, cut.host_disk
+    copies, host = cut.copies, cut.host_disks
     if host is None:
         fetch(running.host, copies.local, cut.log, copies.log)
     fetch(running.host, copies.local, cut.disk.path, copies.image)
     now, rebuilt = HOST_CUT if cut.inside else KILLED, POWER_CUT if host is None else STACK_CUT
     seen = {end: Counts(image_damaged=None if copies.is_raw else 0) for end in (now, rebuilt)}
-    log, of_log = (copies.log, copies) if host is None else (host.log, host.copies)
-    with (
-        opened(log, 0 if host is None else host.since) as history,
-        cut.boot_checker() as checker,
-        contextlib.ExitStack() as ends,
-    ):
-        verifier = _Verifier(checker, CHECKED_ID, workload, cut.inside, raw)
+    below = [(copies.log, 0, copies)] if host is None else [(disk.log, disk.since, disk.copies) for disk in host.disks]
+    with cut.boot_checker() as checker, contextlib.ExitStack() as ends:
+        histories = [ends.enter_context(opened(log, since)) for log, since, _ in below]
+        verifier = _Verifier(checker, [CHECKED_ID], workload, cut.inside, raw)
         ends.callback(verifier.end)
         verifier.verify(seen[now], now, witness.acknowledged, copies.check_and_convert())
-        disk = Disk(history, of_log.before, of_log.flushed)
-        ends.callback(disk.close)
+        states = States(histories, witness.heard, lambda data: issued(data, workload.writers))
+        each = [Disk(history, of.before, of.flushed) for history, (_, _, of) in zip(histories, below, strict=True)]
+        disks = Disks(each, [of.image for _, _, of in below])
+        ends.callback(disks.close)
         if host is not None:
-            verifier = _Verifier(checker, HOST_ID, workload, "", raw, host.stack)
+            names = [HOST_ID.format(number) for number in range(1, len(below) + 1)]
+            verifier = _Verifier(checker, names, workload, "", raw, host.stack)
             ends.callback(verifier.end)
-            disk.write(Moment(history.place(host.whole), None), of_log.image)
+            disks.write(states.whole(host.whole))
             verifier.refuse_unread()
-        first = history.place(witness.heard[0][0])
-        moments = history.moments(first, workload.parameters.states, draw.getrandbits(32))
-        acknowledged = known(history, witness.heard, lambda data: issued(data, workload.writers))
-        for number, moment in enumerate(moments):
-            done = number / len(moments)
-            emit(Step(f"{key.treatment}: checking states", f"{number} of {len(moments)}", done))
-            disk.write(moment, of_log.image)
-            then, what = acknowledged[moment.place], f"{rebuilt} {_words(history, moment)}"
-            verifier.verify(seen[rebuilt], what, then, of_log.check_and_convert())
-    found = {"seed": seed, "acknowledged": witness.acknowledged, "log_entries": len(history.entries)}
+        drawn = states.draw(workload.parameters.states, draw.getrandbits(32))
+        if not drawn:
+            raise CannotDo(f"{guest.path}: the host's disks were never at rest together while it wrote")
+        for number, state in enumerate(drawn):
+            emit(Step(f"{key.treatment}: checking states", f"{number} of {len(drawn)}", number / len(drawn)))
+            disks.write(state)
+            then, what = states.acknowledged(state), f"{rebuilt} {states.words(state)}"
+            image = "" if host is not None else copies.check_and_convert()
+            verifier.verify(seen[rebuilt], what, then, image, without_disk=bool(state.gone))
+    entries = sum(len(history.entries) for history in histories)
+    found = {"seed": seed, "acknowledged": witness.acknowledged, "log_entries": entries}
     raw.insert(0, json.dumps(found))
     return seen
-
-
-def _words(history: History, moment: Moment) -> str:
-    partly = "" if moment.seed is None else f", without some of those since the last flush (seed {moment.seed})"
-    return f"after {moment.place} of {len(history.entries)} requests{partly}"
 
 
 def _written(host: Machine, guest: Guest, cut: Cut, workload: Durability, draw: random.Random) -> Witness:
@@ -195,7 +196,8 @@ def _listen(
             raise MachineError(f"{guest.path}: its writers did not begin: {first_line(process.stderr_tail())}")
     witness.note(_log_bytes(host, cut))
     end = time.monotonic() + workload.parameters.seconds * draw.uniform(0.5, 1.0)
-    for heard in _lines(process, end):
+    is_one = cut.host_disks is None or len(cut.host_disks.disks) == 1
+    for heard in _lines(process, end, LISTEN_SECONDS if is_one else LISTEN_OFTEN_SECONDS):
         if heard is None:
             witness.note(_log_bytes(host, cut))
         else:
@@ -203,10 +205,10 @@ def _listen(
     witness.note(_log_bytes(host, cut))
 
 
-def _log_bytes(host: Machine, cut: Cut) -> int:
-    if cut.host_disk is not None:
-        return cut.host_disk.log.stat().st_size
-    return int(host.run("stat", "-c", "%s", str(cut.log)))
+def _log_bytes(host: Machine, cut: Cut) -> Lengths | None:
+    if cut.host_disks is not None:
+        return lengths(cut.host_disks.logs)
+    return (int(host.run("stat", "-c", "%s", str(cut.log))),)
 
 
 def _line(process: Process, seconds: float) -> str:
@@ -217,19 +219,19 @@ def _line(process: Process, seconds: float) -> str:
         raise MachineError(f"no answer within {seconds:.0f} s: {first_line(process.stderr_tail())}") from None
 
 
-def _lines(process: Process, end: float) -> Iterator[str | None]:
-    """What it prints until it ends or `end` (monotonic clock), line by line; None whenever some time has passed."""
+def _lines(process: Process, end: float, pause: float) -> Iterator[str | None]:
+    """What it prints until it ends or `end` (monotonic clock), line by line; None about every `pause` seconds."""
     heard, noted = b"", time.monotonic()
     with selectors.DefaultSelector() as selector:
         selector.register(process.stdout, selectors.EVENT_READ)
         while (now := time.monotonic()) < end:
-            if selector.select(min(LISTEN_SECONDS, end - now)):
+            if selector.select(min(pause, end - now)):
                 data = os.read(process.stdout.fileno(), 65536)
                 if not data:
                     return  # all have written what they were to write, or the line is cut: nothing more counts
                 *lines, heard = (heard + data).split(b"\n")
                 yield from (line.decode(errors="replace") for line in lines)
-            if time.monotonic() - noted > LISTEN_SECONDS:
+            if time.monotonic() - noted > pause:
                 yield None
                 noted = time.monotonic()
 
@@ -238,17 +240,23 @@ class _Verifier:
     """The program that checks states, in a guest of its own."""
 
     def __init__(
-        self, guest: Guest, disk: str, workload: Durability, inside: str, raw: list[str], stack: Stack | None = None
+        self,
+        guest: Guest,
+        disks: Sequence[str],
+        workload: Durability,
+        inside: str,
+        raw: list[str],
+        stack: Stack | None = None,
     ) -> None:
-        """`disk`: the name of the guest's disk that holds the states."""
+        """`disks`: the names of the guest's disks that hold the states."""
         self._raw, self._number, self._bad, self._console = raw, 0, 0, guest.console
-        device = guest.spec.device(disk)
-        assert device is not None
+        device, *beside = filter(None, map(guest.spec.device, disks))
+        assert len(beside) + 1 == len(disks)
         if inside or stack:
             guest.machine.run("modprobe", "loop")
         if stack is not None and stack.modules:
             guest.machine.run("modprobe", "-a", *stack.modules)
-        self._process = guest.machine.start(*workload.checking(device, MOUNT, inside, stack))
+        self._process = guest.machine.start(*workload.checking(device, MOUNT, inside, stack, beside))
 
     def refuse_unread(self) -> None:
         """Raises MachineError where a disk is not read that has all that was written to it."""
@@ -256,13 +264,15 @@ class _Verifier:
         if wrong := state["file_system"] or state["image"]:
             raise MachineError(f"the host's disk cannot be read here as it was before anything was tried: {wrong}")
 
-    def verify(self, seen: Counts, what: str, acknowledged: Mapping[str, int], image: str) -> None:
+    def verify(
+        self, seen: Counts, what: str, acknowledged: Mapping[str, int], image: str, *, without_disk: bool = False
+    ) -> None:
         """Add what one state is to `seen`. Raises MachineError."""
         self._number += 1
         state = self._asked({"state": self._number, "acknowledged": dict(acknowledged)})
         image = image or state.get("image", "")
         before = seen.lost
-        seen.add(state, acknowledged, image)
+        seen.add(state, acknowledged, image, without_disk=without_disk)
         if seen.lost > before and self._bad < MOST_BAD:
             self._bad += 1
             self._raw.append(json.dumps({"what": what, "image": image, "acknowledged": dict(acknowledged), **state}))

@@ -16,6 +16,7 @@ from vmtax.meter import GuestMeter, Meter, new_guest_meters, new_meters
 from vmtax.plan.schema import Plan
 from vmtax.storage import Backing
 from vmtax.storage.copies import Copies
+from vmtax.storage.power_cuts import Lengths
 from vmtax.workload import Site, Workload
 from vmtax.workload.durability.stacks import Stack
 
@@ -49,13 +50,24 @@ class Route:
 
 @dataclass(frozen=True, slots=True)
 class HostDisk:
-    """The disk of a host whose writes are all logged, under that of a guest. Files of the machine that runs vmtax."""
+    """A disk of a host whose writes are all logged, under that of a guest. Files of the machine that runs vmtax."""
 
     log: Path
     since: int  # bytes that the log had before `copies.before` was copied
-    whole: int  # bytes that it had afterwards: with what came up to here, the copy is what the disk was
     copies: Copies  # of that disk
-    stack: Stack  # how the guest's disk lies on it
+
+
+@dataclass(frozen=True, slots=True)
+class HostDisks:
+    """All on which a guest's disk lies."""
+
+    disks: tuple[HostDisk, ...]
+    whole: Lengths  # of their logs after they were copied: with what came up to here, the copies are what they were
+    stack: Stack  # how the guest's disk lies on them
+
+    @property
+    def logs(self) -> list[Path]:
+        return [disk.log for disk in self.disks]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +78,10 @@ class Cut:
     ended: Guest  # that guest, or the outer VM, which is its host
     inside: str  # the file on the disk of that outer VM in which the guest's disk lies; "" where there is none
     disk: Backing  # of the one that is ended, on the host under test
-    log: PurePosixPath  # of all that QEMU writes to that, there; not there where `host_disk` has one
+    log: PurePosixPath  # of all that QEMU writes to that, there; not there where `host_disks` have theirs
     copies: Copies  # what is rebuilt of it, on the machine that runs vmtax
     boot_checker: Callable[[], AbstractContextManager[Guest]]  # there, with the disks of both. Raises BootFailed
-    host_disk: HostDisk | None = None  # None: what its host does below its disk is not looked at
+    host_disks: HostDisks | None = None  # None: what its host does below its disk is not looked at
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,17 +20,17 @@ from vmtax.storage import Backing, RawFile
 from vmtax.storage.copies import Copies
 from vmtax.storage.file import check_free
 from vmtax.testbed import disks, host_disk, needs
-from vmtax.testbed.base import Cut, HostDisk
+from vmtax.testbed.base import Cut, HostDisks
 from vmtax.testbed.databases import DatabasePack, open_pack
 from vmtax.testbed.disks import Disks
-from vmtax.testbed.host_disk import LoggedDisk
+from vmtax.testbed.host_disk import LoggedDisks
 from vmtax.testbed.session import Session
 from vmtax.workload.durability import Durability
 from vmtax.workload.fio import Disk
 
 CUT_ID = "cut"  # name of the disk to which is written until the end
 CHECKED_ID = "checked"
-HOST_ID = "host"
+HOST_ID = "host{}"
 # What a device held before would be taken for what was written. Constant text.
 ZEROS = ("blkdiscard", "--zeroout")
 ZERO_SECONDS = 600.0
@@ -51,7 +51,7 @@ class Checking:
     directory: PurePosixPath  # there, for copies of disks
     size: int  # bytes of the disk of each guest
     database_pack: DatabasePack | None = None  # there; None where no database is written
-    logged: LoggedDisk | None = None  # the disk of the host under test; None: it is not looked at
+    logged: LoggedDisks | None = None  # disks of the host under test; None: they are not looked at
 
     @staticmethod
     def make(
@@ -59,7 +59,7 @@ class Checking:
         spec: GuestSpec | None,
         directory: PurePosixPath,
         plan: Plan,
-        logged: LoggedDisk | None = None,
+        logged: LoggedDisks | None = None,
         impossible: Container[str] = (),
     ) -> Checking:
         """`spec`: what boots guests on the host under test, where that is the machine that runs vmtax; else None.
@@ -77,17 +77,18 @@ class Checking:
         pack = open_pack(session, local, plan)
         spec = replace(spec, name="checking", packs=(pack.file,) if pack else ())
         if logged is not None:
-            tried = [one for one in plan.treatments()[0] if one.name not in impossible and logged.has(one)]
+            tried = [one for one in plan.treatments()[0] if one.name not in impossible and logged.of(one)]
             layers = host_disk.zfs_layers(session.image, tried)
             spec = replace(spec, layers=layers, memory_bytes=HOST_MEMORY)
         return Checking(session, spec, placed.tree, directory, needs.cut_size(workloads), pack, logged)
 
     @contextlib.contextmanager
-    def boot(self, copies: Copies, host: HostDisk | None = None) -> Iterator[Guest]:
-        """A guest that has the file `copies.disk`, and that of `host`, and gets to see what is written to them."""
+    def boot(self, copies: Copies, host: HostDisks | None = None) -> Iterator[Guest]:
+        """A guest that has the file `copies.disk`, and those of `host`, and gets to see what is written to them."""
         # The file changes under it between two states, so it must be read through the same page cache.
         settings = DiskSettings(cache=CacheMode.WRITEBACK, aio="threads")
-        files = {CHECKED_ID: copies.disk, **({HOST_ID: host.copies.disk} if host else {})}
+        below = enumerate(host.disks if host else (), 1)
+        files = {CHECKED_ID: copies.disk, **{HOST_ID.format(number): one.copies.disk for number, one in below}}
         spec = replace(self.spec, disks=tuple(Drive(str(path), settings, name=name) for name, path in files.items()))
         with boot(self.session.local, spec, self.session.credentials, self.session.local) as guest:
             if self.database_pack is not None:
@@ -128,7 +129,7 @@ class Prepared:
     drive: Drive
     disk: Backing
     copies: Copies
-    host_disk: HostDisk | None = None
+    host_disks: HostDisks | None = None
 
 
 def prepare(
@@ -145,11 +146,13 @@ def prepare(
     if disk.is_device:
         made.machine.run(*ZEROS, str(disk.path), timeout=ZERO_SECONDS)
     drive = replace(disks.drive(treatment, disk), name=CUT_ID)
-    if checking.logged is not None and checking.logged.has(treatment):
+    spares = checking.logged.of(treatment) if checking.logged is not None else ()
+    if spares:
         copies = _copies(session, checking, disk, stack)
         copies.keep_before(made.machine, disk)
-        spare = Backing(PurePosixPath(checking.logged.spare.disk), size=checking.logged.spare.size)
-        below = host_disk.keep(made.machine, checking.logged, disk, _copies(session, checking, spare, stack))
+        backings = [Backing(PurePosixPath(spare.disk), size=spare.size) for spare in spares]
+        each = [_copies(session, checking, backing, stack) for backing in backings]
+        below = host_disk.keep(made.machine, spares, disk, each)
         return Prepared(drive, disk, copies, below)
     return _with_log(session, checking, made.machine, made.provisioner.ground.ours, drive, disk, stack)
 
@@ -205,5 +208,5 @@ def lay_out(outer: Machine, device: str, mount: str, disk: str, size: int) -> No
 
 def cut_of(checking: Checking, prepared: Prepared, device: str, ended: Guest, inside: str = "") -> Cut:
     """What it takes to end that guest, or the outer VM of the one that writes."""
-    log, copies, host = PurePosixPath(prepared.drive.log), prepared.copies, prepared.host_disk
+    log, copies, host = PurePosixPath(prepared.drive.log), prepared.copies, prepared.host_disks
     return Cut(device, ended, inside, prepared.disk, log, copies, lambda: checking.boot(copies, host), host)
