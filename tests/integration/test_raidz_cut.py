@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import random
-from collections.abc import Iterator
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 from tests.integration.conftest import booted
 from vmtax.design.disk import CacheMode, DiskSettings
-from vmtax.experiment.durability import _Verifier, _written
+from vmtax.experiment.checkers import Checks
+from vmtax.experiment.durability import _written
 from vmtax.hypervisor import Credentials, Drive, Guest, GuestSpec
 from vmtax.image.packs import Pack
+from vmtax.lab.write_logs import SpareLog
+from vmtax.machine import Machine
 from vmtax.machine.local import LocalMachine
 from vmtax.storage import Backing
 from vmtax.storage.copies import Copies
-from vmtax.storage.power_cut import Disk, opened
-from vmtax.storage.power_cuts import Disks, State, States, at_rest
+from vmtax.storage.power_cut import opened
+from vmtax.storage.power_cuts import State, States, at_rest
 from vmtax.testbed.base import Cut, HostDisk, HostDisks
+from vmtax.testbed.cutting import CHECKED_ID, HOST_ID
 from vmtax.workload.durability import Counts, Durability, DurabilityParameters
 from vmtax.workload.durability.records import issued
 from vmtax.workload.durability.stacks import Stack
@@ -45,61 +51,61 @@ def make_pool(host: Guest) -> str:
     return machine.run("losetup", "--find", "--show", "/pool/disk.raw").strip()
 
 
-@contextlib.contextmanager
-def checked(local: LocalMachine, credentials: Credentials, spec: GuestSpec, below: HostDisks) -> Iterator[_Verifier]:
-    settings = DiskSettings(cache=CacheMode.WRITEBACK, aio="threads")
-    drives = [Drive(str(disk.copies.disk), settings, name=name) for disk, name in zip(below.disks, NAMES, strict=True)]
-    with booted(local, replace(spec, name="checking", disks=tuple(drives)), credentials, local) as guest:
-        raw: list[str] = []
-        verifier = _Verifier(guest, NAMES, WORKLOAD, "", raw, below.stack)
-        try:
-            yield verifier
-        finally:
-            verifier.end()
-            print(*raw, sep="\n")
+def keep_pool(machine: Machine, spares: Sequence[SpareLog], local: LocalMachine, directory: Path) -> HostDisks:
+    """As `host_disk.keep` does."""
+    machine.run("zpool", "sync", "pool")
+    found = []
+    for spare in spares:
+        (directory / spare.serial).mkdir()
+        copies = Copies(local, directory / spare.serial, (), DiskSettings(), SIZE)
+        found.append(HostDisk(spare.log, spare.log.stat().st_size, copies))
+        copies.begin_with(spare.disk)
+    whole = at_rest([spare.log for spare in spares], 60)
+    assert whole is not None
+    return HostDisks(tuple(found), whole, STACK)
 
 
 def test_a_raidz_keeps_everything_without_one_disk_and_nothing_without_two(
     shared_local: LocalMachine, credentials: Credentials, spec: GuestSpec, zfs_pack: Pack, tmp_path: Path
 ) -> None:
-    drives, found = [], []
-    for name in NAMES:
-        disk, log = tmp_path / f"{name}.raw", tmp_path / f"{name}.writes"
-        for path in (disk, log):
+    spares = [SpareLog(name, tmp_path / f"{name}.raw", tmp_path / f"{name}.writes", SIZE) for name in NAMES]
+    for spare in spares:
+        for path in (spare.disk, spare.log):
             path.touch()
-        with disk.open("r+b") as file:
-            file.truncate(SIZE)
-        drives.append(Drive(str(disk), DiskSettings(aio="threads"), name=name, log=str(log)))
-        (tmp_path / name).mkdir()
-        copies = Copies(shared_local, tmp_path / name, (), DiskSettings(), SIZE)
-        copies.begin_with(disk)  # all zeros: the log has everything
-        found.append(HostDisk(log, 0, copies))
+        os.truncate(spare.disk, SIZE)
+    drives = [Drive(str(one.disk), DiskSettings(aio="threads"), name=one.serial, log=str(one.log)) for one in spares]
     spec = replace(spec, layers=(str(zfs_pack.path),), memory_bytes=2**30)
     seen = {gone: Counts() for gone in (0, 1, 2)}
+
+    def boot_checker(guests: Copies, below: Sequence[Copies]) -> AbstractContextManager[Guest]:
+        settings = DiskSettings(cache=CacheMode.WRITEBACK, aio="threads")
+        names = (CHECKED_ID, *(HOST_ID.format(number) for number in range(1, len(below) + 1)))
+        disks = zip((guests, *below), names, strict=True)
+        disks_of = tuple(Drive(str(one.disk), settings, name=name) for one, name in disks)
+        return booted(shared_local, replace(spec, name="checking", disks=disks_of), credentials, shared_local)
+
     with contextlib.ExitStack() as ends:
         with booted(shared_local, replace(spec, name="host", disks=tuple(drives)), credentials, shared_local) as host:
             device = make_pool(host)
-            whole = at_rest([disk.log for disk in found], 60)
-            assert whole is not None
-            below = HostDisks(tuple(found), whole, STACK)
+            below = keep_pool(host.machine, spares, shared_local, tmp_path)
             disk = Backing(PurePosixPath("/pool/disk.raw"), size=64 * MIB)
-            log, first = PurePosixPath("/none"), found[0].copies
-            cut = Cut(device, host, "", disk, log, first, lambda: contextlib.nullcontext(host), below)
+            (tmp_path / "guest").mkdir()
+            guests = Copies(shared_local, tmp_path / "guest", (), DiskSettings(), disk.size)
+            guests.keep_before(shared_local, disk)
+            cut = Cut(device, host, "", disk, PurePosixPath("/none"), guests, boot_checker, host_disks=below)
             witness = _written(shared_local, host, cut, WORKLOAD, random.Random(1))
-        histories = [ends.enter_context(opened(one.log)) for one in found]
+        histories = [ends.enter_context(opened(one.log, one.since)) for one in below.disks]
         states = States(histories, witness.heard, lambda data: issued(data, WORKLOAD.writers))
-        kept = [Disk(each, one.copies.before, one.copies.flushed) for each, one in zip(histories, found, strict=True)]
-        disks = Disks(kept, [one.copies.image for one in found])
-        ends.callback(disks.close)
         drawn = states.draw(8, seed=1)
         assert len(drawn) == 8 and sum(bool(state.gone) for state in drawn) == 4
-        disks.write(State(drawn[0].moments))  # with all partitions, which the guest's kernel looks for when it boots
-        with checked(shared_local, credentials, spec, below) as verifier:
+        with Checks(cut, WORKLOAD, histories, states).opened() as checker:
             last = drawn[-1].moments
-            for state in (*drawn, State(last), State(last, (1, 3)), State(last, (0,))):
-                disks.write(state)
-                known = states.acknowledged(state)
-                verifier.verify(seen[len(state.gone)], states.words(state), known, "", without_disk=bool(state.gone))
+            for state in (*drawn, State(last), State(last, (0,)), State(last, (1, 3))):
+                one = checker.check(state)
+                print(states.words(state), one.words())
+                seen[len(state.gone)].add(
+                    one.answer, states.acknowledged(state), one.image, without_disk=bool(state.gone)
+                )
     print(json.dumps(witness.acknowledged), len(witness.heard))
     for gone, least in ((0, 4), (1, 4)):
         assert seen[gone].states >= least and seen[gone].lost == 0

@@ -15,25 +15,22 @@ from typing import Any, ClassVar
 from vmtax.core.errors import CannotDo
 from vmtax.core.events import Event, Step
 from vmtax.core.machines import first_line
-from vmtax.core.records import Json, Trial
+from vmtax.core.records import Trial
+from vmtax.experiment.checkers import MOUNT, Checks, Found, read_answer
 from vmtax.experiment.trial import TrialKey, new_trial
 from vmtax.hypervisor import Guest
 from vmtax.machine import Machine, MachineError, Process
-from vmtax.machine.pipes import read_line
 from vmtax.storage.copies import fetch
-from vmtax.storage.power_cut import Disk, opened
-from vmtax.storage.power_cuts import Disks, Lengths, States, lengths
+from vmtax.storage.power_cut import opened
+from vmtax.storage.power_cuts import Lengths, States, lengths
 from vmtax.testbed.base import Cut, RunningSubject, RunningTreatment
-from vmtax.testbed.cutting import CHECKED_ID, HOST_ID, MAKE_FILE_SYSTEM, MAKE_SECONDS
+from vmtax.testbed.cutting import MAKE_FILE_SYSTEM, MAKE_SECONDS
 from vmtax.workload import Workload
 from vmtax.workload.durability import HOST_CUT, KILLED, POWER_CUT, STACK_CUT, Counts, Durability
 from vmtax.workload.durability.records import issued
-from vmtax.workload.durability.stacks import Stack
 
 WHAT = (Durability.name, "")  # workload and case
-MOUNT = "/mnt"
 READY_SECONDS = 300.0  # until the writers have prepared their files
-STATE_SECONDS = 120.0  # to check one state
 LISTEN_SECONDS = 0.05  # between two looks at how long the log is
 LISTEN_OFTEN_SECONDS = 0.002  # where there are several, and each look that finds them at rest makes a state
 MOST_BAD = 20  # states that are described in what is kept of a trial
@@ -119,34 +116,26 @@ def _ended(
     fetch(running.host, copies.local, cut.disk.path, copies.image)
     now, rebuilt = HOST_CUT if cut.inside else KILLED, POWER_CUT if host is None else STACK_CUT
     seen = {end: Counts(image_damaged=None if copies.is_raw else 0) for end in (now, rebuilt)}
-    below = [(copies.log, 0, copies)] if host is None else [(disk.log, disk.since, disk.copies) for disk in host.disks]
-    with cut.boot_checker() as checker, contextlib.ExitStack() as ends:
-        histories = [ends.enter_context(opened(log, since)) for log, since, _ in below]
-        verifier = _Verifier(checker, [CHECKED_ID], workload, cut.inside, raw)
-        ends.callback(verifier.end)
-        verifier.verify(seen[now], now, witness.acknowledged, copies.check_and_convert())
+    logs = [(copies.log, 0)] if host is None else [(disk.log, disk.since) for disk in host.disks]
+    with contextlib.ExitStack() as ends:
+        histories = [ends.enter_context(opened(log, since)) for log, since in logs]
         states = States(histories, witness.heard, lambda data: issued(data, workload.writers))
-        each = [Disk(history, of.before, of.flushed) for history, (_, _, of) in zip(histories, below, strict=True)]
-        disks = Disks(each, [of.image for _, _, of in below])
-        ends.callback(disks.close)
+        checks = Checks(cut, workload, histories, states)
+        checker = ends.enter_context(checks.opened())
+        kept = _Kept(raw)
+        kept.add(seen[now], now, witness.acknowledged, checker.check_ended(witness.acknowledged))
         if host is not None:
-            names = [HOST_ID.format(number) for number in range(1, len(below) + 1)]
-            verifier = _Verifier(checker, names, workload, "", raw, host.stack)
-            ends.callback(verifier.end)
-            disks.write(states.whole(host.whole))
-            verifier.refuse_unread()
+            checker.refuse_unread(states.whole(host.whole))
         drawn = states.draw(workload.parameters.states, draw.getrandbits(32))
         if not drawn:
             raise CannotDo(f"{guest.path}: the host's disks were never at rest together while it wrote")
-        for number, state in enumerate(drawn):
+        for number, (state, found) in enumerate(checks.checked(checker, drawn), 1):
             emit(Step(f"{key.treatment}: checking states", f"{number} of {len(drawn)}", number / len(drawn)))
-            disks.write(state)
             then, what = states.acknowledged(state), f"{rebuilt} {states.words(state)}"
-            image = "" if host is not None else copies.check_and_convert()
-            verifier.verify(seen[rebuilt], what, then, image, without_disk=bool(state.gone))
+            kept.add(seen[rebuilt], what, then, found, without_disk=bool(state.gone))
     entries = sum(len(history.entries) for history in histories)
-    found = {"seed": seed, "acknowledged": witness.acknowledged, "log_entries": entries}
-    raw.insert(0, json.dumps(found))
+    facts = {"seed": seed, "acknowledged": witness.acknowledged, "log_entries": entries}
+    raw.insert(0, json.dumps(facts))
     return seen
 
 
@@ -190,7 +179,7 @@ def _listen(
         raise MachineError(f"{guest.path}: {key}{first_line(mounted.stderr)}")
     process = machine.start(*workload.writing(MOUNT))
     ends.callback(process.stop)
-    while (line := _line(process, READY_SECONDS)) != "ready":
+    while (line := read_answer(process, READY_SECONDS)) != "ready":
         witness.hear(line)
         if not line:
             raise MachineError(f"{guest.path}: its writers did not begin: {first_line(process.stderr_tail())}")
@@ -211,14 +200,6 @@ def _log_bytes(host: Machine, cut: Cut) -> Lengths | None:
     return (int(host.run("stat", "-c", "%s", str(cut.log))),)
 
 
-def _line(process: Process, seconds: float) -> str:
-    """The next line. Raises MachineError where none comes."""
-    try:
-        return read_line(process.stdout, time.monotonic() + seconds).decode(errors="replace").strip()
-    except TimeoutError:
-        raise MachineError(f"no answer within {seconds:.0f} s: {first_line(process.stderr_tail())}") from None
-
-
 def _lines(process: Process, end: float, pause: float) -> Iterator[str | None]:
     """What it prints until it ends or `end` (monotonic clock), line by line; None about every `pause` seconds."""
     heard, noted = b"", time.monotonic()
@@ -236,62 +217,19 @@ def _lines(process: Process, end: float, pause: float) -> Iterator[str | None]:
                 noted = time.monotonic()
 
 
-class _Verifier:
-    """The program that checks states, in a guest of its own."""
+class _Kept:
+    """What is kept of states in which something was lost."""
 
-    def __init__(
-        self,
-        guest: Guest,
-        disks: Sequence[str],
-        workload: Durability,
-        inside: str,
-        raw: list[str],
-        stack: Stack | None = None,
+    def __init__(self, raw: list[str]) -> None:
+        self._raw, self._bad = raw, 0
+
+    def add(
+        self, seen: Counts, what: str, acknowledged: Mapping[str, int], found: Found, *, without_disk: bool = False
     ) -> None:
-        """`disks`: the names of the guest's disks that hold the states."""
-        self._raw, self._number, self._bad, self._console = raw, 0, 0, guest.console
-        device, *beside = filter(None, map(guest.spec.device, disks))
-        assert len(beside) + 1 == len(disks)
-        if inside or stack:
-            guest.machine.run("modprobe", "loop")
-        if stack is not None and stack.modules:
-            guest.machine.run("modprobe", "-a", *stack.modules)
-        self._process = guest.machine.start(*workload.checking(device, MOUNT, inside, stack, beside))
-
-    def refuse_unread(self) -> None:
-        """Raises MachineError where a disk is not read that has all that was written to it."""
-        state = self._asked({"state": 0, "acknowledged": {}, "whole": True})
-        if wrong := state["file_system"] or state["image"]:
-            raise MachineError(f"the host's disk cannot be read here as it was before anything was tried: {wrong}")
-
-    def verify(
-        self, seen: Counts, what: str, acknowledged: Mapping[str, int], image: str, *, without_disk: bool = False
-    ) -> None:
-        """Add what one state is to `seen`. Raises MachineError."""
-        self._number += 1
-        state = self._asked({"state": self._number, "acknowledged": dict(acknowledged)})
-        image = image or state.get("image", "")
+        """Add what one state is to `seen`."""
         before = seen.lost
-        seen.add(state, acknowledged, image, without_disk=without_disk)
+        seen.add(found.answer, acknowledged, found.image, without_disk=without_disk)
         if seen.lost > before and self._bad < MOST_BAD:
             self._bad += 1
-            self._raw.append(json.dumps({"what": what, "image": image, "acknowledged": dict(acknowledged), **state}))
-
-    def _asked(self, wanted: Json) -> Json:
-        self._process.stdin.write(json.dumps(wanted).encode() + b"\n")
-        self._process.stdin.flush()
-        try:
-            answer = _line(self._process, STATE_SECONDS)
-        except MachineError:
-            self._raw.append(f"{wanted}\n{self._console.text()}")
-            raise
-        try:
-            state: Json = json.loads(answer)
-        except ValueError:
-            raise MachineError(f"no state, but {answer[:100]!r}: {first_line(self._process.stderr_tail())}") from None
-        if error := state.get("error"):
-            raise MachineError(f"a state could not be checked: {error}")
-        return state
-
-    def end(self) -> None:
-        self._process.stop()
+            told = {**found.answer, "image": found.image}
+            self._raw.append(json.dumps({"what": what, "acknowledged": dict(acknowledged), **told}))

@@ -20,6 +20,7 @@ from pathlib import Path
 from vmtax.storage.write_log import EMPTY, BadLog, Entry, entries
 
 BLOCK = 4096  # bytes that a drive writes whole or not at all
+CHUNK_BLOCKS = 256  # that are written at once
 TRIES = 10  # draws for each state that is wanted, until there are no more different ones
 Acknowledged = Mapping[str, int]  # writer -> records
 
@@ -138,12 +139,19 @@ class Disk:
 
     def _apply(self, entry: Entry, file: int, without: Collection[int] = ()) -> None:
         """Carry out one request, without these of its blocks."""
-        for number, start in enumerate(range(0, entry.length, BLOCK)):
-            length = min(BLOCK, entry.length - start)
-            if number not in without:
-                # Bytes, not a view: what an error leaves behind would keep the log mapped.
-                data = bytes(self._history.log[entry.data + start :][:length]) if entry.data else bytes(length)
-                os.pwrite(file, data, entry.offset + start)
+        number, last = 0, -(-entry.length // BLOCK)
+        while number < last:
+            if number in without:
+                number += 1
+                continue
+            end = number + 1
+            while end < last and end - number < CHUNK_BLOCKS and end not in without:
+                end += 1
+            start, length = number * BLOCK, min(end * BLOCK, entry.length) - number * BLOCK
+            # Bytes, not a view: what an error leaves behind would keep the log mapped.
+            data = bytes(self._history.log[entry.data + start :][:length]) if entry.data else bytes(length)
+            os.pwrite(file, data, entry.offset + start)
+            number = end
 
 
 def copy_sparse(source: Path | int, target: int) -> None:

@@ -80,7 +80,9 @@ class Cut:
     disk: Backing  # of the one that is ended, on the host under test
     log: PurePosixPath  # of all that QEMU writes to that, there; not there where `host_disks` have theirs
     copies: Copies  # what is rebuilt of it, on the machine that runs vmtax
-    boot_checker: Callable[[], AbstractContextManager[Guest]]  # there, with the disks of both. Raises BootFailed
+    # There: a guest with the disks that copies of the guest's and of the host's disks are. Raises BootFailed.
+    boot_checker: Callable[[Copies, Sequence[Copies]], AbstractContextManager[Guest]]
+    checkers: int = 1  # such guests that there is room for at once
     host_disks: HostDisks | None = None  # None: what its host does below its disk is not looked at
 
 

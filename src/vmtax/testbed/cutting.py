@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import os
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
@@ -15,10 +16,11 @@ from vmtax.hypervisor import Drive, Guest, GuestSpec, Qemu, boot, choose, probe_
 from vmtax.hypervisor.confine import Reach, alone, image_program
 from vmtax.image.place import place
 from vmtax.machine import Machine
+from vmtax.meter.memory import available_memory
 from vmtax.plan.schema import Plan
 from vmtax.storage import Backing, RawFile
 from vmtax.storage.copies import Copies
-from vmtax.storage.file import check_free
+from vmtax.storage.file import check_free, free_bytes
 from vmtax.testbed import disks, host_disk, needs
 from vmtax.testbed.base import Cut, HostDisks
 from vmtax.testbed.databases import DatabasePack, open_pack
@@ -34,6 +36,7 @@ HOST_ID = "host{}"
 # What a device held before would be taken for what was written. Constant text.
 ZEROS = ("blkdiscard", "--zeroout")
 ZERO_SECONDS = 600.0
+MOST_AT_ONCE = 8  # guests that check
 HOST_MEMORY = 2**30  # bytes, of a guest that has ZFS in it, and checks XFS
 # Everything is written now, so that nothing but the writers writes later.
 MAKE_FILE_SYSTEM = ("mkfs.ext4", "-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0")
@@ -50,6 +53,7 @@ class Checking:
     tree: str  # the image there
     directory: PurePosixPath  # there, for copies of disks
     size: int  # bytes of the disk of each guest
+    room: int  # bytes that the copies of one guest that checks take
     database_pack: DatabasePack | None = None  # there; None where no database is written
     logged: LoggedDisks | None = None  # disks of the host under test; None: they are not looked at
 
@@ -68,7 +72,8 @@ class Checking:
         Raises QemuError, CannotMeasure, and StorageError where `directory` has too little room.
         """
         local, workloads = session.local, plan.build_workloads()
-        check_free(local, directory, needs.cut_room(plan) + (logged.room(needs.cut_size(workloads)) if logged else 0))
+        room = needs.cut_room(plan) + (logged.room(needs.cut_size(workloads)) if logged else 0)
+        check_free(local, directory, room)
         placed = place(local, local, session.image, session.emit)
         assert placed.tree is not None
         if spec is None:
@@ -80,20 +85,28 @@ class Checking:
             tried = [one for one in plan.treatments()[0] if one.name not in impossible and logged.of(one)]
             layers = host_disk.zfs_layers(session.image, tried)
             spec = replace(spec, layers=layers, memory_bytes=HOST_MEMORY)
-        return Checking(session, spec, placed.tree, directory, needs.cut_size(workloads), pack, logged)
+        return Checking(session, spec, placed.tree, directory, needs.cut_size(workloads), room, pack, logged)
 
     @contextlib.contextmanager
-    def boot(self, copies: Copies, host: HostDisks | None = None) -> Iterator[Guest]:
-        """A guest that has the file `copies.disk`, and those of `host`, and gets to see what is written to them."""
+    def boot(self, copies: Copies, below: Sequence[Copies]) -> Iterator[Guest]:
+        """A guest that has the file `copies.disk`, and those of the host's disks, and sees what is written to them."""
         # The file changes under it between two states, so it must be read through the same page cache.
         settings = DiskSettings(cache=CacheMode.WRITEBACK, aio="threads")
-        below = enumerate(host.disks if host else (), 1)
-        files = {CHECKED_ID: copies.disk, **{HOST_ID.format(number): one.copies.disk for number, one in below}}
+        files = {CHECKED_ID: copies.disk, **{HOST_ID.format(place): one.disk for place, one in enumerate(below, 1)}}
         spec = replace(self.spec, disks=tuple(Drive(str(path), settings, name=name) for name, path in files.items()))
         with boot(self.session.local, spec, self.session.credentials, self.session.local) as guest:
             if self.database_pack is not None:
                 self.database_pack.mount(guest)
             yield guest
+
+    def most_checkers(self) -> int:
+        """How many such guests the machine that runs vmtax has CPUs, memory and room for; 1 at least."""
+        local = self.session.local
+        memory = available_memory(local) or 0
+        # One more is booted where something is lost.
+        by_memory = memory // (self.spec.memory_bytes + needs.QEMU_MEMORY_BYTES) - 1
+        by_room = free_bytes(local, self.directory) // max(self.room, 1)
+        return max(1, min(MOST_AT_ONCE, len(os.sched_getaffinity(0)), by_memory, by_room))
 
     def qemu_img(self, directory: Path) -> tuple[str, ...]:
         local = self.session.local
@@ -208,5 +221,7 @@ def lay_out(outer: Machine, device: str, mount: str, disk: str, size: int) -> No
 
 def cut_of(checking: Checking, prepared: Prepared, device: str, ended: Guest, inside: str = "") -> Cut:
     """What it takes to end that guest, or the outer VM of the one that writes."""
-    log, copies, host = PurePosixPath(prepared.drive.log), prepared.copies, prepared.host_disks
-    return Cut(device, ended, inside, prepared.disk, log, copies, lambda: checking.boot(copies, host), host)
+    log, host = PurePosixPath(prepared.drive.log), prepared.host_disks
+    return Cut(
+        device, ended, inside, prepared.disk, log, prepared.copies, checking.boot, checking.most_checkers(), host
+    )
