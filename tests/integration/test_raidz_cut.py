@@ -58,7 +58,7 @@ def keep_pool(machine: Machine, spares: Sequence[SpareLog], local: LocalMachine,
     for spare in spares:
         (directory / spare.serial).mkdir()
         copies = Copies(local, directory / spare.serial, (), DiskSettings(), SIZE)
-        found.append(HostDisk(spare.log, spare.log.stat().st_size, copies))
+        found.append(HostDisk(spare.disk, spare.log, spare.log.stat().st_size, copies))
         copies.begin_with(spare.disk)
     whole = at_rest([spare.log for spare in spares], 60)
     assert whole is not None

@@ -12,13 +12,18 @@ from unittest.mock import MagicMock
 import pytest
 
 from tests.fake_machine import FakeMachine
+from tests.unit.test_power_cut import FLUSH, SIZE, WRITE, block, log_of
 from vmtax.core.records import Treatment
 from vmtax.design.disk import DiskSettings
 from vmtax.lab.home import Lab
 from vmtax.lab.write_logs import SpareLog
+from vmtax.machine import MachineError
+from vmtax.machine.local import LocalMachine
 from vmtax.storage import Backing, Target
+from vmtax.storage.copies import Copies
 from vmtax.testbed import host_disk
-from vmtax.testbed.host_disk import PARTITION, SERIAL, LoggedDisks, find_logged, stack_of
+from vmtax.testbed.base import HostDisk, HostDisks
+from vmtax.testbed.host_disk import PARTITION, SERIAL, LoggedDisks, find_logged, refuse_unlike, stack_of
 from vmtax.testbed.session import CannotMeasure
 from vmtax.workload.durability import Durability, DurabilityParameters, stacks
 from vmtax.workload.durability.guest import arguments
@@ -347,3 +352,25 @@ def test_a_pool_is_looked_for_on_all_disks_that_are_there(tools: Tools, monkeypa
         pass
     where = "-d /dev/vdb1 -d /dev/vdb2 -d /dev/vdc1 -d /dev/vdc2"
     assert tools.ran[0] == f"zpool import -N -f -o cachefile=none {where} pool"
+
+
+def test_a_disk_that_is_not_what_its_log_says_is_an_error(tmp_path: Path) -> None:
+    local = LocalMachine()
+    first = [(WRITE, 0, block("a")), (FLUSH, 0, b"")]
+    disk, log = tmp_path / "disk", tmp_path / "log"
+    log.write_bytes(log_of(first))
+    disk.write_bytes(block("a") + bytes(SIZE - 4096))
+    (tmp_path / "copies").mkdir()
+    copies = Copies(local, tmp_path / "copies", (), DiskSettings(), SIZE)
+    copies.begin_with(disk)
+    below = HostDisks((HostDisk(disk, log, log.stat().st_size, copies),), (log.stat().st_size,), XFS)
+    log.write_bytes(log_of([*first, (WRITE, 8, block("b"))]))
+    disk.write_bytes(block("a") + block("b") + bytes(SIZE - 8192))
+    try:
+        refuse_unlike(below)
+        disk.write_bytes(block("a") + block("c") + bytes(SIZE - 8192))
+        with pytest.raises(MachineError, match="disk is not what its log and the copy of it say, so nothing counts"):
+            refuse_unlike(below)
+        assert [path.name for path in copies.directory.iterdir() if path.is_dir()] == []
+    finally:
+        local.close()

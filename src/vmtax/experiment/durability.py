@@ -23,6 +23,7 @@ from vmtax.machine import Machine, MachineError, Process
 from vmtax.storage.copies import fetch
 from vmtax.storage.power_cut import opened
 from vmtax.storage.power_cuts import Lengths, States, lengths
+from vmtax.testbed import host_disk
 from vmtax.testbed.base import Cut, RunningSubject, RunningTreatment
 from vmtax.testbed.cutting import MAKE_FILE_SYSTEM, MAKE_SECONDS
 from vmtax.workload import Workload
@@ -133,6 +134,8 @@ def _ended(
             emit(Step(f"{key.treatment}: checking states", f"{number} of {len(drawn)}", number / len(drawn)))
             then, what = states.acknowledged(state), f"{rebuilt} {states.words(state)}"
             kept.add(seen[rebuilt], what, then, found, without_disk=bool(state.gone))
+    if host is not None:
+        host_disk.refuse_unlike(host)
     entries = sum(len(history.entries) for history in histories)
     facts = {"seed": seed, "acknowledged": witness.acknowledged, "log_entries": entries}
     raw.insert(0, json.dumps(facts))

@@ -52,6 +52,7 @@ class Route:
 class HostDisk:
     """A disk of a host whose writes are all logged, under that of a guest. Files of the machine that runs vmtax."""
 
+    disk: Path
     log: Path
     since: int  # bytes that the log had before `copies.before` was copied
     copies: Copies  # of that disk

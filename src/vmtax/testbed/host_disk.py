@@ -6,8 +6,11 @@ all of the lab's kernel is tried: its volumes, file systems and page cache.
 
 from __future__ import annotations
 
+import contextlib
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from vmtax.core.records import Treatment
 from vmtax.design.disk import DiskSettings, Volume
@@ -19,13 +22,15 @@ from vmtax.machine import Machine, MachineError, Reader
 from vmtax.storage import Backing, Target
 from vmtax.storage.copies import Copies
 from vmtax.storage.ground import RAIDZ_DISKS
-from vmtax.storage.power_cuts import at_rest
+from vmtax.storage.power_cut import Disk, Moment, opened
+from vmtax.storage.power_cuts import Lengths, at_rest, lengths
 from vmtax.testbed.base import HostDisk, HostDisks
 from vmtax.testbed.disks import backing_of
 from vmtax.testbed.session import CannotMeasure
 from vmtax.workload.durability.stacks import NO_FILE_SYSTEM, Stack
 
 ZVOLS = "/dev/zvol/"
+COMPARISONS = 5  # that are tried, for a host writes what is left in its page cache
 COPIES = 3  # of a disk that is rebuilt: before, what is flushed, and a state
 SYNC_SECONDS = 300.0
 REST_SECONDS = 60.0  # until no log grows for an instant, when nobody writes
@@ -136,13 +141,48 @@ def keep(host: Machine, spares: Sequence[SpareLog], disk: Backing, copies: Seque
         host.run("zpool", "sync", stack.pool, timeout=SYNC_SECONDS)
     found = []
     for spare, each in zip(spares, copies, strict=True):
-        found.append(HostDisk(spare.log, spare.log.stat().st_size, each))
+        found.append(HostDisk(spare.disk, spare.log, spare.log.stat().st_size, each))
         # While the host may write to it: what changed meanwhile is in the log.
         each.begin_with(spare.disk)
     whole = at_rest([spare.log for spare in spares], REST_SECONDS)
     if whole is None:
         raise MachineError(f"{host.path}: its disks were never at rest together for {REST_SECONDS:.0f} s")
     return HostDisks(tuple(found), whole, stack)
+
+
+def refuse_unlike(below: HostDisks) -> None:
+    """Raises MachineError where a disk is not what is rebuilt of it from its log: then no state of it was right.
+
+    Takes some seconds, in which the host must write nothing to them.
+    """
+    for _ in range(COMPARISONS):
+        at = at_rest(below.logs, REST_SECONDS)
+        if at is None:
+            continue
+        unlike = _unlike(below, at)
+        if lengths(below.logs) != at:  # the host wrote meanwhile
+            continue
+        if unlike:
+            raise MachineError(f"{unlike} is not what its log and the copy of it say, so nothing counts")
+        return
+    raise MachineError("the host wrote to its disks all the time, so they were not compared with what was rebuilt")
+
+
+def _unlike(below: HostDisks, at: Lengths) -> Path | None:
+    """The first disk that was not what is rebuilt of it, when its log had that length."""
+    for one, end in zip(below.disks, at, strict=True):
+        own = one.copies.twin(0)
+        try:
+            with (
+                opened(one.log, one.since) as history,
+                contextlib.closing(Disk(history, own.before, own.flushed)) as disk,
+            ):
+                disk.write(Moment(history.place(end), None), own.image)
+            if not own.local.succeeds("cmp", "--silent", str(own.image), str(one.disk)):
+                return one.disk
+        finally:
+            shutil.rmtree(own.directory)
+    return None
 
 
 def stack_of(host: Machine, disk: Backing) -> Stack:
