@@ -33,7 +33,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from vmtax.workload.durability.checks import MOST_WORDS, Expected, Found, check
 from vmtax.workload.durability.records import writer_problem
@@ -52,6 +52,9 @@ LOOP_SET_FD, LOOP_CLEAR, LOOP_GET_FREE = 0x4C00, 0x4C01, 0x4C82  # linux/loop.h
 FLUSH_BUFFERS = 0x1261  # BLKFLSBUF: write what is dirty, forget the rest, as `blockdev --flushbufs` does
 BUSY_SECONDS = 5.0  # for a file system that is still in use
 RETRY_SECONDS = 0.05
+KERNEL_LOG = "/dev/kmsg"
+RECORD_BYTES = 8192  # of that log
+MOST_RECORDS = 3  # that are told
 E2FSCK = ("e2fsck", "-f", "-n")
 
 
@@ -63,6 +66,29 @@ def mount(device: str, mountpoint: str, options: str = "") -> None:
     _called(
         LIBC.mount(device.encode(), mountpoint.encode(), FILE_SYSTEM.encode(), ctypes.c_ulong(flags), data.encode())
     )
+
+
+@contextlib.contextmanager
+def kernel_log() -> Iterator[Callable[[], str]]:
+    """What tells, in brackets, what the kernel has said since; "" where that is nothing, or not for us."""
+    try:
+        file = os.open(KERNEL_LOG, os.O_RDONLY | os.O_NONBLOCK)
+    except OSError:
+        yield lambda: ""
+        return
+    try:
+        os.lseek(file, 0, os.SEEK_END)
+        yield lambda: _said(file)
+    finally:
+        os.close(file)
+
+
+def _said(log: int) -> str:
+    records = []
+    with contextlib.suppress(OSError):  # BlockingIOError at the end
+        while record := os.read(log, RECORD_BYTES):
+            records.append(record.decode(errors="replace").partition(";")[2].partition("\n")[0])
+    return f" ({'; '.join(records[-MOST_RECORDS:])[:MOST_WORDS]})" if records else ""
 
 
 def unmount(mountpoint: str) -> None:
@@ -211,10 +237,11 @@ def verify_state(
     Raises OSError where it stays in use, which says nothing of what is on it.
     """
     forget(device)
-    try:
-        mount(device, mountpoint, options)
-    except OSError as error:
-        return f"mount refused: {words_of(error)}", {}
+    with kernel_log() as said:
+        try:
+            mount(device, mountpoint, options)
+        except OSError as error:
+            return f"mount refused: {words_of(error)}{said()}", {}
     try:
         found = check(mountpoint, acknowledged, expected)
     finally:
